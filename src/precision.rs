@@ -329,15 +329,24 @@ impl NumericFormat {
 
 /// The candidate with the smallest edit distance to `name`; the empty string where there is no candidate.
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> &'a str {
-    // A hostile name costs no more than a long one.
-    let name: Vec<char> = name.chars().take(64).collect();
-    candidates.into_iter().min_by_key(|candidate| edit_distance(&name, candidate)).unwrap_or("")
+    // Separators are what people get wrong most, so they break ties only. A hostile name costs no more than a long one.
+    let bare = |name: &str| -> Vec<char> { name.chars().filter(|c| c.is_alphanumeric()).take(64).collect() };
+    let (exact, stripped): (Vec<char>, _) = (name.chars().take(64).collect(), bare(name));
+    candidates
+        .into_iter()
+        .min_by_key(|candidate| {
+            (
+                edit_distance(&stripped, &bare(candidate)),
+                edit_distance(&exact, &candidate.chars().collect::<Vec<_>>()),
+            )
+        })
+        .unwrap_or("")
 }
 
 /// Levenshtein distance.
-fn edit_distance(a: &[char], b: &str) -> usize {
+fn edit_distance(a: &[char], b: &[char]) -> usize {
     let mut row: Vec<usize> = (0..=a.len()).collect();
-    for (i, from_b) in b.chars().enumerate() {
+    for (i, &from_b) in b.iter().enumerate() {
         let mut diagonal = row[0];
         row[0] = i + 1;
         for (j, &from_a) in a.iter().enumerate() {
