@@ -1,0 +1,1 @@
+//! Text of the kernel's files → values. Pure: the text is given.

@@ -1,0 +1,107 @@
+//! What a calibration leaves behind.
+
+use serde::{Deserialize, Serialize};
+
+use super::sample::{Kernel, Reference};
+use crate::predict::EngineProfile;
+use crate::roofline::Roofline;
+use crate::units::Seconds;
+
+/// Version of the stored shape; a record of another version is not read.
+pub const RECORD_SCHEMA: u32 = 1;
+
+/// What a record holds for: any difference makes it stale.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineKey {
+    /// Hash of the machine id; `None` where there is none.
+    pub machine: Option<String>,
+    /// Registry key of the board.
+    pub board: String,
+    /// Processor model.
+    pub cpu: String,
+    /// Logical CPUs online when it was measured.
+    pub cores_online: u32,
+    /// Kernel release.
+    pub kernel: Option<String>,
+    /// Version of this program; its kernels are part of what was measured.
+    pub version: String,
+}
+
+/// A sample that was not used, and why.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Rejection {
+    /// What was measured.
+    pub kernel: Kernel,
+    /// On how many workers.
+    pub threads: u32,
+    /// `clock_moved`, `steal`, `regime_moved`, `above_physical_bound`, `wrong_result`, `implausibly_low`.
+    pub code: String,
+    /// The same with its numbers, for people.
+    pub reason: String,
+}
+
+/// The ceilings and kernel costs found in one regime of the machine.
+///
+/// Virtual machines move between core complexes and share memory with neighbours; boards change memory clocks. The
+/// regime is told apart by the core-to-core latency and kept with everything measured in it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Regime {
+    /// `near` (cores share a cache), `far`, or `single` with one worker.
+    pub key: String,
+    /// Centre of the reference measurements of the samples used.
+    pub reference: Reference,
+    /// When it was last measured, seconds since 1970.
+    pub measured_at_unix_s: f64,
+    /// Samples used.
+    pub samples: u32,
+    /// Ceilings.
+    pub roofline: Roofline,
+    /// Costs of this crate's own kernels.
+    pub profile: EngineProfile,
+}
+
+/// A stored calibration.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CalibrationRecord {
+    /// [`RECORD_SCHEMA`].
+    pub schema: u32,
+    /// What it holds for.
+    pub key: MachineKey,
+    /// When the newest part was measured, seconds since 1970.
+    pub measured_at_unix_s: f64,
+    /// Length of the newest run.
+    pub wall: Seconds,
+    /// `full` or `quick`.
+    pub plan: String,
+    /// Measured on a simulated accelerator.
+    pub simulated: bool,
+    /// Regimes, the newest first; never empty.
+    pub regimes: Vec<Regime>,
+    /// Samples of the newest run that were not used.
+    pub rejected: Vec<Rejection>,
+    /// Steps of the newest run that this machine cannot do.
+    pub skipped: Vec<String>,
+}
+
+impl CalibrationRecord {
+    /// The regime measured last.
+    #[must_use]
+    pub fn current(&self) -> Option<&Regime> {
+        self.regimes.first()
+    }
+
+    /// This record with what an older one knew of regimes that this one did not see.
+    #[must_use]
+    pub fn merged_with(mut self, older: Option<&Self>) -> Self {
+        let Some(older) = older.filter(|older| older.key == self.key && older.simulated == self.simulated)
+        else {
+            return self;
+        };
+        for regime in &older.regimes {
+            if self.regimes.iter().all(|own| own.key != regime.key) {
+                self.regimes.push(regime.clone());
+            }
+        }
+        self
+    }
+}

@@ -1,0 +1,574 @@
+//! Time of an operation on a roofline, with what an engine's kernels add to it.
+//!
+//! ```text
+//! t = launch + ( t_mem^p + t_compute^p + t_core^p )^(1/p)        p = 4
+//! t_mem     = ramp + bytes / (bandwidth x efficiency)
+//! t_compute = work / (peak x utilisation(m, n, k))
+//! t_core    = weights x cycles_per_weight x (1 + beta (columns - 1)) / (workers x clock)
+//! ```
+//!
+//! The p-norm lets overlapping parts hide each other except where they are equal; p = 4 did best or equal for
+//! p in 1..8 on public decode measurements. `roofline_time` is the plain bound max(bytes/bandwidth, work/peak):
+//! every term above is at least its counterpart there, so no prediction lies below it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::precision::{NumericFormat, Precision, WeightFormat};
+use crate::roofline::{Bound, Provenance, Roofline};
+use crate::units::{ArithmeticIntensity, BytesPerSecond, FlopsPerSecond, Joules, Seconds, Watts};
+use crate::workload::{Cost, InvalidOp, Op};
+
+/// Exponent of the norm that joins overlapping parts.
+pub const OVERLAP_EXPONENT: i32 = 4;
+
+/// An estimate with its 90 % interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Estimate<Q> {
+    /// Best estimate.
+    pub value: Q,
+    /// 5 % lies below.
+    pub low: Q,
+    /// 5 % lies above.
+    pub high: Q,
+}
+
+/// What one format costs an engine's kernels beside its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct FormatCost {
+    /// What the kernel computes in.
+    pub compute: Precision,
+    /// Clock cycles of one worker for one weight and one column.
+    pub cycles_per_weight: f64,
+    /// Further columns cost this part of the first.
+    pub column_ratio: f64,
+    /// Part of the bandwidth ceiling that the kernel reaches while it streams, above 0 and at most 1.
+    pub bandwidth_ratio: f64,
+    /// Half-width of the 90 % interval of the kernel's time, relative.
+    pub half_width_ratio: f64,
+}
+
+/// Measured utilisation of the peak at one GEMM shape.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct UtilisationPoint {
+    /// Rows of A.
+    pub m: f64,
+    /// Columns of C.
+    pub n: f64,
+    /// Common dimension.
+    pub k: f64,
+    /// Measured rate over peak, above 0 and at most 1.
+    pub utilisation: f64,
+}
+
+/// Utilisation over (m, n, k), interpolated in the logarithms.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct UtilisationTable {
+    /// The measured shapes.
+    pub points: Vec<UtilisationPoint>,
+    /// Half-width of the 90 % interval, relative, from leaving each point out in turn.
+    pub half_width_ratio: f64,
+}
+
+impl UtilisationTable {
+    /// Inverse-distance interpolation of log utilisation over the four nearest shapes; a measured shape is
+    /// returned as measured. `None` for an empty table.
+    #[must_use]
+    pub fn at(&self, m: f64, n: f64, k: f64) -> Option<f64> {
+        const NEIGHBOURS: usize = 4;
+        let mut nearest = [(f64::INFINITY, 0.0); NEIGHBOURS];
+        for point in &self.points {
+            // Rows decide between GEMV-like and blocked behaviour, so they weigh most.
+            let distance =
+                4.0 * (m / point.m).ln().powi(2) + (n / point.n).ln().powi(2) + (k / point.k).ln().powi(2);
+            if distance < nearest[NEIGHBOURS - 1].0 {
+                nearest[NEIGHBOURS - 1] = (distance, point.utilisation.ln());
+                nearest.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+            }
+        }
+        let (mut weight, mut sum) = (0.0, 0.0);
+        for (distance, log) in nearest.into_iter().filter(|(distance, _)| distance.is_finite()) {
+            let w = 1.0 / (distance + 1e-9);
+            weight += w;
+            sum += w * log;
+        }
+        (weight > 0.0).then(|| (sum / weight).exp().min(1.0))
+    }
+}
+
+/// An inference engine, or the bare kernels of this crate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub enum Engine {
+    /// The kernels of this crate, one operation at a time.
+    #[default]
+    #[serde(rename = "none")]
+    Bare,
+    /// llama.cpp.
+    #[serde(rename = "llama.cpp")]
+    LlamaCpp,
+    /// vLLM.
+    #[serde(rename = "vllm")]
+    Vllm,
+    /// TensorRT-LLM.
+    #[serde(rename = "tensorrt-llm")]
+    TensorRtLlm,
+    /// TensorRT-Edge-LLM.
+    #[serde(rename = "tensorrt-edge-llm")]
+    TensorRtEdgeLlm,
+    /// MLC LLM.
+    #[serde(rename = "mlc")]
+    Mlc,
+    /// `PyTorch`.
+    #[serde(rename = "torch")]
+    Torch,
+    /// NumPy with the BLAS it was built with.
+    #[serde(rename = "numpy")]
+    Numpy,
+}
+
+impl Engine {
+    /// Every engine.
+    pub const ALL: [Self; 8] = [
+        Self::Bare,
+        Self::LlamaCpp,
+        Self::Vllm,
+        Self::TensorRtLlm,
+        Self::TensorRtEdgeLlm,
+        Self::Mlc,
+        Self::Torch,
+        Self::Numpy,
+    ];
+
+    /// The key on the wire.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Bare => "none",
+            Self::LlamaCpp => "llama.cpp",
+            Self::Vllm => "vllm",
+            Self::TensorRtLlm => "tensorrt-llm",
+            Self::TensorRtEdgeLlm => "tensorrt-edge-llm",
+            Self::Mlc => "mlc",
+            Self::Torch => "torch",
+            Self::Numpy => "numpy",
+        }
+    }
+}
+
+/// What an engine's kernels cost on one machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EngineProfile {
+    /// Whose kernels.
+    pub engine: Engine,
+    /// By stored format.
+    pub formats: BTreeMap<WeightFormat, FormatCost>,
+    /// Blocked GEMM by compute precision.
+    pub gemm: BTreeMap<Precision, UtilisationTable>,
+}
+
+impl EngineProfile {
+    /// A profile that knows nothing: predictions rest on the ceilings alone.
+    #[must_use]
+    pub const fn unknown(engine: Engine) -> Self {
+        Self { engine, formats: BTreeMap::new(), gemm: BTreeMap::new() }
+    }
+}
+
+/// Which ceiling takes most of the time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// Main-memory bandwidth.
+    Dram,
+    /// Cache bandwidth.
+    Cache,
+    /// Unpacking stored weights in the core.
+    Core,
+    /// Arithmetic peak.
+    Compute,
+    /// Starting the operation.
+    Launch,
+    /// The power budget.
+    PowerCap,
+}
+
+/// What a prediction rests on, weakest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tier {
+    /// Data sheets and guesses.
+    Prior,
+    /// Ceilings measured on this board.
+    BoardCalibrated,
+    /// Ceilings and the engine's own kernels measured on this board.
+    EngineCalibrated,
+    /// The same workload observed at another operating point.
+    Anchored,
+    /// The same workload observed at this operating point.
+    Observed,
+}
+
+/// A predicted operation.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Prediction {
+    /// Time with its 90 % interval.
+    pub time: Estimate<Seconds>,
+    /// The plain physical bound; never above `time`.
+    pub roofline_time: Seconds,
+    /// What the operation costs.
+    pub cost: Cost,
+    /// Precision the arithmetic runs in.
+    pub compute: Precision,
+    /// Its ridge point.
+    pub ridge: ArithmeticIntensity,
+    /// Side of the ridge.
+    pub bound: Bound,
+    /// The ceiling that takes most of the time.
+    pub limit: Limit,
+    /// What it rests on.
+    pub tier: Tier,
+    /// Weakest provenance among the ceilings used.
+    pub provenance: Provenance,
+    /// Power while it runs; `None` where nothing is known of it.
+    pub power: Option<Estimate<Watts>>,
+    /// What the caller should know.
+    pub warnings: Vec<String>,
+}
+
+impl Prediction {
+    /// Energy of one run; `None` where power is unknown.
+    #[must_use]
+    pub fn energy(&self) -> Option<Estimate<Joules>> {
+        let power = self.power?;
+        Some(Estimate {
+            value: self.time.value * power.value,
+            low: self.time.low * power.low,
+            high: self.time.high * power.high,
+        })
+    }
+
+    /// The same prediction with its time and interval multiplied, still no lower than the physical bound.
+    #[must_use]
+    pub fn corrected(mut self, factor: f64, half_width_ratio: f64, tier: Tier) -> Self {
+        let value = (self.time.value * factor).max(self.roofline_time);
+        self.time = interval(value, half_width_ratio, self.roofline_time);
+        self.tier = tier;
+        self
+    }
+}
+
+/// Why there is no prediction.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum PredictError {
+    /// The operation cannot exist.
+    #[error(transparent)]
+    Op(#[from] InvalidOp),
+    /// No ceiling for the precision, and none for one it can fall back to.
+    #[error("this accelerator has no unit for {precision} and no wider one to fall back to")]
+    NoUnit {
+        /// What was asked.
+        precision: Precision,
+    },
+}
+
+/// Relative half-width of the interval where nothing but ceilings is known. A kernel reaches 0.5-1.0 of the plain
+/// roofline on most published GPU and CPU rows.
+const UNKNOWN_KERNEL_HALF_WIDTH: f64 = 0.5;
+
+/// Predicts one operation.
+///
+/// # Errors
+/// An impossible operation, or a precision with no unit to run on.
+pub fn predict(
+    roofline: &Roofline,
+    profile: &EngineProfile,
+    op: &Op,
+    format: &NumericFormat,
+) -> Result<Prediction, PredictError> {
+    op.validate()?;
+    let cost = op.cost(format);
+    let mut warnings = Vec::new();
+    let known = profile.formats.get(&format.weights);
+    let wanted = known.map_or(format.compute, |known| known.compute);
+    let precision =
+        compute_path(roofline, wanted, &mut warnings).ok_or(PredictError::NoUnit { precision: wanted })?;
+    let peak = roofline.compute(precision).ok_or(PredictError::NoUnit { precision: wanted })?;
+    let bandwidth = roofline.bandwidth;
+    let parts = Parts::of(roofline, profile, op, &cost, known, peak.value);
+
+    let roofline_time = (cost.traffic / bandwidth.value).max(cost.work / peak.value);
+    let value = (roofline.launch.value + parts.overlapped()).max(roofline_time);
+    let ceilings = relative_half_width(&bandwidth.map(BytesPerSecond::get)) * parts.share_of(parts.memory)
+        + relative_half_width(&peak.map(FlopsPerSecond::get)) * parts.share_of(parts.compute);
+    let half_width = parts.half_width.hypot(ceilings);
+    let provenance = bandwidth.provenance.max(peak.provenance).max(roofline.launch.provenance);
+    Ok(Prediction {
+        time: interval(value, half_width, roofline_time),
+        roofline_time,
+        cost,
+        compute: precision,
+        ridge: peak.value / bandwidth.value,
+        bound: if cost.traffic / bandwidth.value > cost.work / peak.value {
+            Bound::Memory
+        } else {
+            Bound::Compute
+        },
+        limit: parts.limit(roofline.launch.value),
+        tier: tier(provenance, parts.calibrated),
+        provenance,
+        power: None,
+        warnings,
+    })
+}
+
+/// The parts of an operation's time that overlap.
+struct Parts {
+    memory: Seconds,
+    compute: Seconds,
+    core: Seconds,
+    /// Relative half-width of the 90 % interval that the kernel itself adds.
+    half_width: f64,
+    /// Whether the kernel was measured on this machine.
+    calibrated: bool,
+}
+
+impl Parts {
+    fn of(
+        roofline: &Roofline,
+        profile: &EngineProfile,
+        op: &Op,
+        cost: &Cost,
+        known: Option<&FormatCost>,
+        peak: FlopsPerSecond,
+    ) -> Self {
+        let memory = |ratio: f64| roofline.ramp + cost.traffic / (roofline.bandwidth.value * ratio);
+        let compute = |ratio: f64| cost.work / (peak * ratio);
+        let blocked = match *op {
+            Op::Gemm { m, n, k } => profile
+                .formats
+                .get(&WeightFormat::Fp32)
+                .filter(|fp32| known == Some(fp32))
+                .and_then(|_| profile.gemm.get(&Precision::Fp32))
+                .and_then(|table| Some((table, table.at(as_f64(m), as_f64(n), as_f64(k))?))),
+            Op::Gemv { .. } | Op::Attention { .. } => None,
+        };
+        if let Some((table, utilisation)) = blocked {
+            return Self {
+                memory: memory(1.0),
+                compute: compute(utilisation),
+                core: Seconds::ZERO,
+                half_width: table.half_width_ratio,
+                calibrated: true,
+            };
+        }
+        let columns = match *op {
+            Op::Gemm { m, .. } => as_f64(m),
+            Op::Gemv { .. } | Op::Attention { .. } => 1.0,
+        };
+        match (known, roofline.clock, op) {
+            (Some(known), Some(clock), Op::Gemv { .. } | Op::Gemm { .. }) => Self {
+                memory: memory(known.bandwidth_ratio),
+                compute: compute(1.0),
+                core: cost.weights * known.cycles_per_weight * (1.0 + known.column_ratio * (columns - 1.0))
+                    / f64::from(roofline.workers.max(1))
+                    / clock,
+                half_width: known.half_width_ratio,
+                calibrated: true,
+            },
+            _ => Self {
+                memory: memory(1.0),
+                compute: compute(1.0),
+                core: Seconds::ZERO,
+                half_width: UNKNOWN_KERNEL_HALF_WIDTH,
+                calibrated: false,
+            },
+        }
+    }
+
+    fn overlapped(&self) -> Seconds {
+        let power = |part: Seconds| part.get().powi(OVERLAP_EXPONENT);
+        let sum = power(self.memory) + power(self.compute) + power(self.core);
+        // Two square roots are the fourth root, and several times cheaper than powf.
+        let root = sum.sqrt().sqrt();
+        // Tiny parts underflow when raised to the fourth; the largest of them is the limit of the norm.
+        Seconds(root).max(self.memory).max(self.compute).max(self.core)
+    }
+
+    fn share_of(&self, part: Seconds) -> f64 {
+        let total = self.memory + self.compute + self.core;
+        if total.is_positive() { part / total } else { 0.0 }
+    }
+
+    fn limit(&self, launch: Seconds) -> Limit {
+        let candidates = [
+            (self.memory, Limit::Dram),
+            (self.compute, Limit::Compute),
+            (self.core, Limit::Core),
+            (launch, Limit::Launch),
+        ];
+        candidates
+            .into_iter()
+            .max_by(|a, b| a.0.get().total_cmp(&b.0.get()))
+            .map_or(Limit::Dram, |(_, limit)| limit)
+    }
+}
+
+/// What a precision runs on: its own unit, or the next wider one that exists, with a warning.
+fn compute_path(roofline: &Roofline, wanted: Precision, warnings: &mut Vec<String>) -> Option<Precision> {
+    if roofline.compute.contains_key(&wanted) {
+        return Some(wanted);
+    }
+    let wider: &[Precision] = match wanted {
+        Precision::Fp16 | Precision::Bf16 | Precision::Tf32 => {
+            &[Precision::Bf16, Precision::Fp16, Precision::Fp32]
+        }
+        Precision::Fp8 | Precision::Fp6 | Precision::Fp4 | Precision::Int8 | Precision::Int4 => {
+            &[Precision::Fp16, Precision::Bf16, Precision::Fp32]
+        }
+        Precision::Fp32 => &[Precision::Fp64],
+        Precision::Fp64 => &[],
+    };
+    let path = wider.iter().copied().find(|precision| roofline.compute.contains_key(precision))?;
+    warnings.push(format!("no {wanted} unit here: weights are expanded and computed in {path}"));
+    Some(path)
+}
+
+fn tier(provenance: Provenance, kernel_calibrated: bool) -> Tier {
+    match (provenance, kernel_calibrated) {
+        (Provenance::Measured | Provenance::Scaled, true) => Tier::EngineCalibrated,
+        (Provenance::Measured | Provenance::Scaled, false) => Tier::BoardCalibrated,
+        (Provenance::Observed, _) => Tier::Observed,
+        (Provenance::Datasheet | Provenance::Prior, _) => Tier::Prior,
+    }
+}
+
+/// A 90 % interval that is symmetric in the logarithm and never below the physical bound.
+fn interval(value: Seconds, half_width_ratio: f64, bound: Seconds) -> Estimate<Seconds> {
+    let factor = 1.0 + half_width_ratio;
+    Estimate { value, low: (value / factor).max(bound), high: value * factor }
+}
+
+fn relative_half_width(ceiling: &crate::roofline::Ceiling<f64>) -> f64 {
+    (ceiling.high - ceiling.low) / (2.0 * ceiling.value)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "dimensions are bounded by MAX_DIMENSION = 2^32")]
+const fn as_f64(value: u64) -> f64 {
+    value as f64
+}
+
+/// A measured time beside the ceilings.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Analysis {
+    /// Work over the measured time.
+    pub rate: FlopsPerSecond,
+    /// Traffic over the measured time.
+    pub bandwidth: BytesPerSecond,
+    /// Physical bound over measured time: 1 = at the roofline, above 1 = impossible.
+    pub ceiling_ratio: f64,
+}
+
+/// Puts a measured time beside the ceilings that `prediction` used.
+#[must_use]
+pub fn analyze(prediction: &Prediction, measured: Seconds) -> Analysis {
+    Analysis {
+        rate: prediction.cost.work / measured,
+        bandwidth: prediction.cost.traffic / measured,
+        ceiling_ratio: prediction.roofline_time / measured,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::roofline::Ceiling;
+    use crate::units::Hertz;
+
+    fn exact<R>(value: R) -> Ceiling<R>
+    where
+        R: Copy,
+    {
+        Ceiling { value, low: value, high: value, provenance: Provenance::Measured }
+    }
+
+    fn orin() -> Roofline {
+        Roofline {
+            bandwidth: exact(BytesPerSecond(60e9)),
+            curve: Vec::new(),
+            copy: None,
+            triad: None,
+            compute: BTreeMap::from([(Precision::Fp16, exact(FlopsPerSecond(2.7e12)))]),
+            launch: exact(Seconds(5e-6)),
+            ramp: Seconds(2e-6),
+            workers: 8,
+            clock: Some(Hertz(1e9)),
+        }
+    }
+
+    #[test]
+    fn a_decode_gemv_is_memory_bound() {
+        let op = Op::Gemv { n: 4096, k: 4096 };
+        let format = NumericFormat::stored(WeightFormat::Fp16);
+        let prediction = predict(&orin(), &EngineProfile::unknown(Engine::Bare), &op, &format).unwrap();
+        assert_eq!(prediction.bound, Bound::Memory);
+        assert_eq!(prediction.limit, Limit::Dram);
+        assert_eq!(prediction.tier, Tier::BoardCalibrated);
+        // launch + ramp + bytes / bandwidth; the compute part is 45 times smaller and vanishes in the norm.
+        let bytes = 2.0 * (4096.0 * 4096.0 + 8192.0);
+        let expected = 5e-6 + 2e-6 + bytes / 60e9;
+        assert!((prediction.time.value.get() / expected - 1.0).abs() < 1e-6, "{:?}", prediction.time);
+    }
+
+    #[test]
+    fn weights_that_are_slow_to_unpack_make_the_core_the_limit() {
+        let mut profile = EngineProfile::unknown(Engine::Bare);
+        profile.formats.insert(
+            WeightFormat::Q4KM,
+            FormatCost {
+                compute: Precision::Fp16,
+                cycles_per_weight: 0.5,
+                column_ratio: 0.1,
+                bandwidth_ratio: 1.0,
+                half_width_ratio: 0.1,
+            },
+        );
+        let op = Op::Gemv { n: 4096, k: 4096 };
+        let format = NumericFormat::stored(WeightFormat::Q4KM);
+        let prediction = predict(&orin(), &profile, &op, &format).unwrap();
+        assert_eq!(prediction.limit, Limit::Core);
+        assert_eq!(prediction.tier, Tier::EngineCalibrated);
+        let core = 4096.0 * 4096.0 * 0.5 / 8.0 / 1e9;
+        assert!(prediction.time.value.get() >= core);
+    }
+
+    #[test]
+    fn a_precision_without_a_unit_falls_back_and_says_so() {
+        let format = NumericFormat::stored(WeightFormat::Nvfp4);
+        let op = Op::Gemv { n: 64, k: 64 };
+        let prediction = predict(&orin(), &EngineProfile::unknown(Engine::Bare), &op, &format).unwrap();
+        assert_eq!(prediction.compute, Precision::Fp16);
+        assert_eq!(prediction.warnings.len(), 1);
+    }
+
+    #[test]
+    fn a_precision_with_nothing_wider_has_no_prediction() {
+        let format = NumericFormat { compute: Precision::Fp64, ..NumericFormat::stored(WeightFormat::Fp32) };
+        let op = Op::Gemv { n: 64, k: 64 };
+        assert_eq!(
+            predict(&orin(), &EngineProfile::unknown(Engine::Bare), &op, &format),
+            Err(PredictError::NoUnit { precision: Precision::Fp64 })
+        );
+    }
+
+    #[test]
+    fn a_measured_shape_is_returned_as_measured() {
+        let point = |m: f64, utilisation| UtilisationPoint { m, n: 1024.0, k: 1024.0, utilisation };
+        let table =
+            UtilisationTable { points: vec![point(8.0, 0.2), point(64.0, 0.6)], half_width_ratio: 0.1 };
+        assert!((table.at(8.0, 1024.0, 1024.0).unwrap() - 0.2).abs() < 1e-6);
+        let between = table.at(22.0, 1024.0, 1024.0).unwrap();
+        assert!((0.2..0.6).contains(&between));
+    }
+}

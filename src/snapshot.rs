@@ -1,0 +1,166 @@
+//! The immutable picture that every answer is given from.
+
+use serde::Serialize;
+
+use crate::board::{Board, BoardState};
+use crate::calibration::{CalibrationRecord, Gate, Reference};
+use crate::learning::Residuals;
+use crate::precision::{NumericFormat, Precision, WeightFormat};
+use crate::predict::{Engine, EngineProfile};
+use crate::roofline::Roofline;
+use crate::units::Seconds;
+
+/// Everything the daemon knows at one instant. Shared read-only; a new one replaces it.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// Counts publications; a client that saw the same serial saw the same picture.
+    pub serial: u64,
+    /// CLOCK_BOOTTIME when it was published.
+    pub taken_at: Seconds,
+    /// The machine as it is built.
+    pub board: Board,
+    /// The machine as it was last read.
+    pub state: BoardState,
+    /// Ceilings at the operating point of the moment.
+    pub roofline: Roofline,
+    /// Costs of this crate's own kernels; unknown before the first calibration.
+    pub profile: EngineProfile,
+    /// What services reported.
+    pub residuals: Residuals,
+    /// The record in force.
+    pub calibration: Option<CalibrationRecord>,
+    /// Running and waiting calibrations.
+    pub calibration_status: CalibrationStatus,
+    /// The newest reference measurement of the memory system, and when (CLOCK_BOOTTIME).
+    pub reference: Option<(Seconds, Reference)>,
+    /// What does not work, in words that end with the remedy.
+    pub degraded: Vec<String>,
+    /// Changing things is allowed on the control socket.
+    pub control_enabled: bool,
+}
+
+/// What the calibrator is doing.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct CalibrationStatus {
+    /// Number of the running job.
+    pub running: Option<u64>,
+    /// Part of it that is done, 0 to 1.
+    pub fraction: Option<f64>,
+    /// Step it is at.
+    pub step: Option<String>,
+    /// Why a wanted calibration has not started.
+    pub waiting_for: Option<Gate>,
+    /// The same in words.
+    pub waiting_reason: Option<String>,
+    /// Number of the last finished job.
+    pub last_job: Option<u64>,
+    /// Why the last job failed; `None` if it did not.
+    pub last_error: Option<String>,
+}
+
+impl Snapshot {
+    /// How this machine would run weights stored as `format`: what its own kernels compute in where they were
+    /// measured, the format's native precision otherwise. Activations are fp32 on a CPU and 16-bit on a GPU.
+    #[must_use]
+    pub fn numeric_format(&self, format: WeightFormat) -> NumericFormat {
+        let mut numeric = NumericFormat::stored(format);
+        if self.board.key == "cpu" {
+            numeric.activations = WeightFormat::Fp32;
+        }
+        if let Some(cost) = self.profile.formats.get(&format) {
+            numeric.compute = cost.compute;
+        }
+        numeric
+    }
+
+    /// The kernel costs of `engine`.
+    #[must_use]
+    pub fn profile_of(&self, engine: Engine) -> EngineProfile {
+        if engine == Engine::Bare { self.profile.clone() } else { EngineProfile::unknown(engine) }
+    }
+
+    /// Formats that this machine's own kernels have been measured with.
+    pub fn measured_formats(&self) -> impl Iterator<Item = WeightFormat> {
+        self.profile.formats.keys().copied()
+    }
+
+    /// Precisions that the accelerator has a unit for.
+    pub fn precisions(&self) -> impl Iterator<Item = Precision> {
+        self.roofline.compute.keys().copied()
+    }
+}
+
+/// Something that differs between two snapshots.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "change", rename_all = "snake_case")]
+pub enum Change {
+    /// Clocks, temperatures, memory or load moved.
+    State,
+    /// Another power mode is active.
+    Mode {
+        /// Before.
+        from: Option<String>,
+        /// Now.
+        to: Option<String>,
+    },
+    /// Throttling began or ended.
+    Throttle {
+        /// Whether it is active now.
+        active: bool,
+    },
+    /// A ceiling moved by more than one part in a hundred.
+    Roofline {
+        /// The largest ratio of new over old among the ceilings.
+        ratio: f64,
+    },
+    /// A calibration began, moved on, ended or was refused.
+    Calibration,
+    /// Something stopped working or works again.
+    Degraded,
+}
+
+/// What changed between two snapshots, in the order of [`Change`].
+#[must_use]
+pub fn diff(old: &Snapshot, new: &Snapshot) -> Vec<Change> {
+    let mut changes = Vec::new();
+    if old.state.taken_at != new.state.taken_at {
+        changes.push(Change::State);
+    }
+    let mode = |snapshot: &Snapshot| snapshot.state.power_mode.known().map(|mode| mode.name.clone());
+    if mode(old) != mode(new) {
+        changes.push(Change::Mode { from: mode(old), to: mode(new) });
+    }
+    let throttled = |snapshot: &Snapshot| {
+        snapshot.state.throttle.known().map(|throttle| throttle.active).unwrap_or_default()
+    };
+    if throttled(old) != throttled(new) {
+        changes.push(Change::Throttle { active: throttled(new) });
+    }
+    let ratio = largest_ratio(&old.roofline, &new.roofline);
+    if (ratio - 1.0).abs() > 0.01 {
+        changes.push(Change::Roofline { ratio });
+    }
+    if old.calibration_status != new.calibration_status
+        || old.calibration.as_ref().map(|record| record.measured_at_unix_s)
+            != new.calibration.as_ref().map(|record| record.measured_at_unix_s)
+    {
+        changes.push(Change::Calibration);
+    }
+    if old.degraded != new.degraded {
+        changes.push(Change::Degraded);
+    }
+    changes
+}
+
+/// The ceiling ratio that lies farthest from one.
+fn largest_ratio(old: &Roofline, new: &Roofline) -> f64 {
+    let bandwidth = new.bandwidth.value / old.bandwidth.value;
+    let compute = new
+        .compute
+        .iter()
+        .filter_map(|(precision, ceiling)| Some(ceiling.value / old.compute(*precision)?.value));
+    std::iter::once(bandwidth)
+        .chain(compute)
+        .max_by(|a, b| a.ln().abs().total_cmp(&b.ln().abs()))
+        .unwrap_or(1.0)
+}
