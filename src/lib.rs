@@ -3,9 +3,12 @@
 //! The upper half of the crate is pure: no clock, file, environment, thread, log or task. Adapters read boards, run
 //! kernels and speak sockets. `tests/architecture.rs` holds the import table that keeps them apart.
 
+pub mod api;
 pub mod board;
 pub mod calibration;
+pub mod governor;
 pub mod learning;
+pub mod optimize;
 pub mod precision;
 pub mod predict;
 pub mod roofline;

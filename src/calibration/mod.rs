@@ -5,5 +5,6 @@ mod sample;
 
 pub use record::{CalibrationRecord, MachineKey, RECORD_SCHEMA, Regime, Rejection};
 pub use sample::{
-    Clock, Gate, GemvCase, Kernel, OperatingPoint, Plan, ProbeEvent, Reference, Sample, Step, Stores, Stream,
+    Clock, Gate, GemvCase, Kernel, OperatingPoint, Plan, PlanKind, ProbeEvent, Reference, Sample, Step,
+    Stores, Stream,
 };

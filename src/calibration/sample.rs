@@ -98,6 +98,17 @@ pub struct Step {
     pub budget_s: f64,
 }
 
+/// How thorough a calibration is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PlanKind {
+    /// Everything, within ten seconds.
+    #[default]
+    Full,
+    /// The ceilings and the main formats, within two seconds.
+    Quick,
+}
+
 /// All that a probe process is told.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {

@@ -1,0 +1,21 @@
+//! Wire types, version 1: what travels over HTTP and D-Bus.
+//!
+//! Every number carries its unit in its key; unknown is `null`, never 0. Requests refuse fields they do not know;
+//! clients are told to expect new fields and new enumeration members in answers.
+
+mod answer;
+mod request;
+
+pub use answer::{
+    AnalyzeAnswer, BandwidthPointAnswer, BoardAnswer, BreakdownEntry, CalibrateAnswer, CalibrationAnswer,
+    CandidateAnswer, CeilingAnswer, ErrorAnswer, ErrorBody, EstimateAnswer, FormatAnswer, FormatsAnswer,
+    MeasureAnswer, MeasuredRow, MemoryAnswer, ModeAnswer, ObservationsAnswer, PredictAnswer, RecommendAnswer,
+    RegimeAnswer, RejectedAnswer, RooflineAnswer, StateAnswer, StateField, SweepAnswer, SweepRow,
+};
+pub use request::{
+    AnalyzeRequest, BatchRange, CalibrateRequest, Constraints, Freedom, MeasureRequest, ObservationRequest,
+    OperatingPointRequest, PredictRequest, RecommendRequest, SweepRequest, Workload,
+};
+
+/// Version of this interface.
+pub const API_VERSION: u32 = 1;

@@ -1,0 +1,465 @@
+//! What clients are answered.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::workload::Op;
+
+/// An estimate with its 90 % interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct EstimateAnswer {
+    /// Best estimate.
+    pub value: f64,
+    /// 5 % lies below.
+    pub low: f64,
+    /// 5 % lies above.
+    pub high: f64,
+}
+
+/// Every error: `{"error": {…}}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ErrorAnswer {
+    /// What went wrong.
+    pub error: ErrorBody,
+}
+
+/// What went wrong, for programs and for people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ErrorBody {
+    /// Stable; match on this.
+    pub code: String,
+    /// One sentence.
+    pub message: String,
+    /// The field of the request that is wrong.
+    pub field: Option<String>,
+    /// What to do next.
+    pub hint: Option<String>,
+}
+
+/// `GET /v1/board`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct BoardAnswer {
+    /// Key in the hardware registry.
+    pub key: String,
+    /// Model name.
+    pub model: Option<String>,
+    /// Kernel release.
+    pub kernel: Option<String>,
+    /// Operating system.
+    pub os: Option<String>,
+    /// Accelerators, the one that predictions are for first.
+    #[schema(value_type = Vec<Object>)]
+    pub accelerators: Vec<serde_json::Value>,
+    /// The processor.
+    #[schema(value_type = Object)]
+    pub cpu: serde_json::Value,
+    /// Memory.
+    #[schema(value_type = Object)]
+    pub memory: serde_json::Value,
+    /// Power modes; empty where the machine has none.
+    pub modes: Vec<ModeAnswer>,
+    /// Values are simulated.
+    pub simulated: bool,
+    /// Which file each value came from.
+    pub sources: BTreeMap<String, String>,
+    /// Why a value is null, by field.
+    pub reasons: BTreeMap<String, String>,
+    /// Of the snapshot.
+    pub serial: u64,
+}
+
+/// A power mode.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ModeAnswer {
+    /// Its number.
+    pub id: u32,
+    /// Its name.
+    pub name: String,
+}
+
+/// A value with its age, or `null` with the reason.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct StateField {
+    /// The value; `null` where there is none.
+    #[schema(value_type = Object, nullable)]
+    pub value: serde_json::Value,
+    /// Age of the value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub age_s: Option<f64>,
+    /// Why there is no value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// `GET /v1/state`: fields by name (`power_mode`, `cores_online`, `cpu_hz`, `cpu_cap_hz`, `gpu_hz`, `memory_hz`,
+/// `temperatures_c`, `rails_w`, `memory_bytes`, `load`, `pressure`, `throttle`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct StateAnswer {
+    /// The fields.
+    #[serde(flatten)]
+    pub fields: BTreeMap<String, StateField>,
+    /// Values are simulated.
+    pub simulated: bool,
+    /// What does not work.
+    pub degraded: Vec<String>,
+    /// Of the snapshot.
+    pub serial: u64,
+}
+
+/// A ceiling.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct CeilingAnswer {
+    /// Best estimate, in the unit that the key of the ceiling names.
+    pub value: f64,
+    /// 5 % lies below.
+    pub low: f64,
+    /// 5 % lies above.
+    pub high: f64,
+    /// `measured`, `scaled`, `observed`, `datasheet` or `prior`.
+    pub provenance: String,
+    /// Age of the measurement; `null` where it was not measured.
+    pub age_s: Option<f64>,
+}
+
+/// Bandwidth at one working-set size.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct BandwidthPointAnswer {
+    /// Working set over all workers.
+    pub working_set_bytes: f64,
+    /// Threads.
+    pub threads: u32,
+    /// Read bandwidth.
+    pub read_bytes_per_s: f64,
+}
+
+/// A regime of the machine and its main ceilings.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct RegimeAnswer {
+    /// `near`, `far` or `single`.
+    pub key: String,
+    /// The regime in force.
+    pub active: bool,
+    /// Core-to-core latency, one way.
+    pub core_to_core_s: Option<f64>,
+    /// Main-memory read bandwidth.
+    pub bandwidth_bytes_per_s: f64,
+    /// When it was measured.
+    pub measured_at_unix_s: f64,
+}
+
+/// `GET /v1/roofline`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct RooflineAnswer {
+    /// Main-memory read bandwidth.
+    pub bandwidth_bytes_per_s: CeilingAnswer,
+    /// Main-memory copy, read and write counted.
+    pub copy_bytes_per_s: Option<CeilingAnswer>,
+    /// Main-memory triad, two reads and one write counted.
+    pub triad_bytes_per_s: Option<CeilingAnswer>,
+    /// Peak by precision.
+    pub compute_flops_per_s: BTreeMap<String, CeilingAnswer>,
+    /// Cost of starting one operation.
+    pub launch_s: CeilingAnswer,
+    /// Ridge point by precision.
+    pub ridge_flops_per_byte: BTreeMap<String, f64>,
+    /// Read bandwidth against working set.
+    pub bandwidth_curve: Vec<BandwidthPointAnswer>,
+    /// Workers the ceilings hold for.
+    pub workers: u32,
+    /// Clock the ceilings hold for.
+    pub clock_hz: Option<f64>,
+    /// Regimes seen.
+    pub regimes: Vec<RegimeAnswer>,
+    /// Newest reference read over the calibrated one: below 1 when neighbours take bandwidth; `null` if not measured.
+    pub drift_ratio: Option<f64>,
+    /// Values are simulated.
+    pub simulated: bool,
+    /// Of the snapshot.
+    pub serial: u64,
+}
+
+/// A storage format.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct FormatAnswer {
+    /// Key.
+    pub key: String,
+    /// Bits per weight, scales included.
+    pub bits_per_weight: f64,
+    /// Weights in a storage block.
+    pub block_elements: u32,
+    /// Bytes of a storage block.
+    pub block_bytes: u32,
+    /// What computes it where the unit exists.
+    pub native_precision: String,
+    /// What computes it on this machine; `null` where it has not been measured.
+    pub compute: Option<String>,
+    /// Unpacking cost on this machine, per weight, worker and column; `null` where it has not been measured.
+    pub cycles_per_weight: Option<f64>,
+    /// Part of the bandwidth ceiling reached on this machine; `null` where it has not been measured.
+    pub bandwidth_ratio: Option<f64>,
+}
+
+/// `GET /v1/formats`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct FormatsAnswer {
+    /// Every known format.
+    pub formats: Vec<FormatAnswer>,
+    /// Of the snapshot.
+    pub serial: u64,
+}
+
+/// Memory that a workload takes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct MemoryAnswer {
+    /// Weights.
+    pub weights: f64,
+    /// Key/value cache.
+    pub kv_cache: f64,
+    /// Inputs and outputs.
+    pub activations: f64,
+    /// Sum.
+    pub total: f64,
+    /// Whether it fits into what is available now; `null` where that is unknown.
+    pub fits: Option<bool>,
+}
+
+/// A part of a prediction.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct BreakdownEntry {
+    /// The operation.
+    pub op: String,
+    /// Its time.
+    pub time_s: f64,
+    /// Its operations.
+    pub flops: f64,
+    /// Its traffic.
+    pub bytes: f64,
+}
+
+/// `POST /v1/predict`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct PredictAnswer {
+    /// Time of one run.
+    pub time_s: EstimateAnswer,
+    /// Tokens (columns) per second over the batch.
+    pub tokens_per_s: EstimateAnswer,
+    /// Power while it runs; `null` where unknown.
+    pub power_w: Option<EstimateAnswer>,
+    /// Energy per token; `null` where unknown.
+    pub energy_j_per_token: Option<EstimateAnswer>,
+    /// Operations of one run.
+    pub flops: f64,
+    /// Traffic of one run.
+    pub bytes: f64,
+    /// Operations per byte.
+    pub arithmetic_intensity_flops_per_byte: f64,
+    /// Ridge point of the precision used.
+    pub ridge_flops_per_byte: f64,
+    /// `memory` or `compute`.
+    pub bound: String,
+    /// `dram`, `cache`, `core`, `compute`, `launch` or `power_cap`.
+    pub limit: String,
+    /// What the arithmetic runs in.
+    pub compute: String,
+    /// Memory it takes.
+    pub memory_bytes: MemoryAnswer,
+    /// What the prediction rests on.
+    pub tier: String,
+    /// Weakest provenance of the ceilings used.
+    pub provenance: String,
+    /// Its parts.
+    pub breakdown: Vec<BreakdownEntry>,
+    /// The plain physical bound; no prediction lies below it.
+    pub roofline_time_s: f64,
+    /// Values are simulated.
+    pub simulated: bool,
+    /// Of the snapshot.
+    pub serial: u64,
+    /// What the caller should know.
+    pub warnings: Vec<String>,
+}
+
+/// One point of a sweep.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct SweepRow {
+    /// The operation with its batch applied.
+    #[schema(value_type = Object)]
+    pub op: Op,
+    /// Storage of the weights.
+    pub format: String,
+    /// Columns.
+    pub batch: u64,
+    /// The prediction.
+    #[serde(flatten)]
+    pub prediction: PredictAnswer,
+}
+
+/// `POST /v1/sweep`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct SweepAnswer {
+    /// One row for each combination.
+    pub rows: Vec<SweepRow>,
+    /// Of the snapshot.
+    pub serial: u64,
+}
+
+/// `POST /v1/analyze`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct AnalyzeAnswer {
+    /// Operations over the measured time.
+    pub achieved_flops_per_s: f64,
+    /// Traffic over the measured time.
+    pub achieved_bytes_per_s: f64,
+    /// Physical bound over measured time: 1 = at the ceiling.
+    pub ceiling_ratio: f64,
+    /// Predicted over measured time.
+    pub predicted_ratio: f64,
+    /// `memory` or `compute`.
+    pub bound: String,
+    /// The limiting ceiling.
+    pub limit: String,
+    /// `impossible`, `at_ceiling`, `as_predicted`, `slower_than_predicted` or `faster_than_predicted`.
+    pub verdict: String,
+    /// The verdict in a sentence with its numbers.
+    pub reason: String,
+    /// What was predicted.
+    pub prediction: PredictAnswer,
+}
+
+/// A candidate of a recommendation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct CandidateAnswer {
+    /// Storage of the weights.
+    pub format: String,
+    /// The power mode; `null` where the machine has none.
+    pub power_mode: Option<ModeAnswer>,
+    /// Columns at once.
+    pub batch: u64,
+    /// What is predicted of it.
+    pub prediction: PredictAnswer,
+}
+
+/// Candidates that a constraint excluded.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct RejectedAnswer {
+    /// The constraint.
+    pub by: String,
+    /// How many.
+    pub count: u64,
+    /// The value of the one that missed it least, in the constraint's unit.
+    pub closest: f64,
+}
+
+/// `POST /v1/recommend`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct RecommendAnswer {
+    /// Whether anything meets the constraints.
+    pub feasible: bool,
+    /// The choice.
+    pub decision: Option<CandidateAnswer>,
+    /// Why, in one or two sentences.
+    pub reason: String,
+    /// Pareto front without the choice.
+    pub alternatives: Vec<CandidateAnswer>,
+    /// What was excluded and by what.
+    pub rejected: Vec<RejectedAnswer>,
+    /// The candidate that misses least; only if infeasible.
+    pub closest: Option<CandidateAnswer>,
+    /// The constraints that it misses; only if infeasible.
+    pub violated: Vec<String>,
+    /// How to put it into practice.
+    #[schema(value_type = Object)]
+    pub apply: serde_json::Value,
+    /// What would sharpen the answer most.
+    pub next_best_measurement: Option<String>,
+    /// Candidates looked at.
+    pub candidates: u64,
+    /// Of the snapshot.
+    pub serial: u64,
+}
+
+/// `GET /v1/calibration`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct CalibrationAnswer {
+    /// The record in force; `null` before the first.
+    #[schema(value_type = Object, nullable)]
+    pub record: serde_json::Value,
+    /// Age of the record.
+    pub age_s: Option<f64>,
+    /// What is running, waiting or failed.
+    #[schema(value_type = Object)]
+    pub status: serde_json::Value,
+    /// What was learnt from observations.
+    #[schema(value_type = Vec<Object>)]
+    pub residuals: Vec<serde_json::Value>,
+    /// Of the snapshot.
+    pub serial: u64,
+}
+
+/// `POST /v1/calibrate`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CalibrateAnswer {
+    /// Number of the job; follow it in `GET /v1/events` or `GET /v1/calibration`.
+    pub job: u64,
+    /// Whether it has finished.
+    pub finished: bool,
+}
+
+/// `POST /v1/observations`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ObservationsAnswer {
+    /// Observations learnt from.
+    pub accepted: u64,
+    /// Why the others were not, by position.
+    #[schema(value_type = Vec<Object>)]
+    pub refused: Vec<serde_json::Value>,
+}
+
+/// One measured operation beside its prediction.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct MeasuredRow {
+    /// The operation.
+    #[schema(value_type = Object)]
+    pub op: Op,
+    /// Storage of the weights.
+    pub format: String,
+    /// Predicted for the memory system as the probe beside the measurement saw it.
+    pub predicted_time_s: EstimateAnswer,
+    /// Predicted from the calibration alone.
+    pub predicted_at_calibration_s: f64,
+    /// Median of the runs, with the 5 % and 95 % quantiles.
+    pub measured_time_s: EstimateAnswer,
+    /// (predicted - measured) / measured.
+    pub error_ratio: f64,
+    /// The same for the prediction from the calibration alone.
+    pub error_at_calibration_ratio: f64,
+    /// Reference read bandwidth beside the measurement over that of the calibration.
+    pub drift_ratio: Option<f64>,
+    /// Regime it was measured in.
+    pub regime: String,
+    /// Timed runs.
+    pub runs: u64,
+    /// Instruction set used.
+    pub isa: String,
+    /// `memory` or `compute`.
+    pub bound: String,
+    /// The limiting ceiling.
+    pub limit: String,
+    /// The plain physical bound.
+    pub roofline_time_s: f64,
+}
+
+/// `POST /v1/measure`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct MeasureAnswer {
+    /// One row for each operation and format.
+    pub rows: Vec<MeasuredRow>,
+    /// What could not be measured, and why.
+    pub skipped: Vec<String>,
+    /// Measured on a simulated accelerator.
+    pub simulated: bool,
+    /// Of the snapshot.
+    pub serial: u64,
+}

@@ -1,0 +1,267 @@
+//! What clients ask.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::calibration::PlanKind;
+use crate::optimize::{Objective, Optimism};
+use crate::predict::Engine;
+use crate::workload::Op;
+
+/// One operation (`op` + `format`) or one model. A body has exactly one of the two.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Workload {
+    /// A bare operation: `{"kind":"gemv","n":4096,"k":4096}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub op: Option<Op>,
+    /// A model: a registry key, `{"path": …}` or inline fields.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<serde_json::Value>,
+    /// How weights are stored: a key of `GET /v1/formats`. Default `fp16`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<String>,
+    /// How the key/value cache is stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kv_format: Option<String>,
+    /// `prefill`, `decode` or `serve` (models only).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<String>,
+    /// Sequences at once (models), or columns (operations). Default 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<u64>,
+    /// Tokens already in the cache (models only).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_tokens: Option<u64>,
+    /// Tokens of the prompt (models only).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt_tokens: Option<u64>,
+    /// Tokens to generate (models only).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_tokens: Option<u64>,
+}
+
+/// Another operating point than now.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OperatingPointRequest {
+    /// A power mode by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_mode: Option<String>,
+    /// CPU clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_hz: Option<f64>,
+    /// CPU cores that work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cores_online: Option<u32>,
+    /// GPU clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_hz: Option<f64>,
+    /// Streaming multiprocessors online.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sm_online: Option<u32>,
+    /// Memory clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emc_hz: Option<f64>,
+}
+
+/// `POST /v1/predict`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PredictRequest {
+    /// A hardware key; absent = this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hardware: Option<String>,
+    /// Absent = as it is now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operating_point: Option<OperatingPointRequest>,
+    /// Whose kernels; default `none`, this program's own.
+    #[serde(default)]
+    #[schema(value_type = String)]
+    pub engine: Engine,
+    /// What to predict.
+    pub workload: Workload,
+    /// Used for this answer only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub observations: Vec<ObservationRequest>,
+}
+
+/// What a service measured: an element of `POST /v1/observations`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ObservationRequest {
+    /// What ran.
+    pub workload: Workload,
+    /// Whose kernels.
+    #[serde(default)]
+    #[schema(value_type = String)]
+    pub engine: Engine,
+    /// Where it ran; absent = as the machine is now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operating_point: Option<OperatingPointRequest>,
+    /// Aggregate rate; give this or `time_s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens_per_s: Option<f64>,
+    /// Time of one run (operation) or one step (model).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_s: Option<f64>,
+    /// Power while it ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_w: Option<f64>,
+}
+
+/// Limits that an answer must keep.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Constraints {
+    /// Longest time of one run of the operation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_time_s: Option<f64>,
+    /// Longest time of one token; for an operation the same as `max_time_s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_time_per_token_s: Option<f64>,
+    /// Longest time to the first token (models only).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_time_to_first_token_s: Option<f64>,
+    /// Fewest tokens (columns) per second, over the whole batch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_tokens_per_s: Option<f64>,
+    /// Most power.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_power_w: Option<f64>,
+    /// Most memory for weights and activations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_memory_bytes: Option<f64>,
+    /// Most loss of quality (models only).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_quality_loss_ratio: Option<f64>,
+}
+
+/// A range of batch sizes, both ends included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BatchRange {
+    /// Smallest.
+    #[serde(default = "one")]
+    pub min: u64,
+    /// Largest.
+    #[serde(default = "one")]
+    pub max: u64,
+}
+
+const fn one() -> u64 {
+    1
+}
+
+/// What may be chosen.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Freedom {
+    /// Formats to choose from; absent = every format measured on this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub formats: Option<Vec<String>>,
+    /// Power modes to choose from; absent = the one that is active.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_modes: Option<Vec<String>>,
+    /// Batch sizes (columns); absent = 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<BatchRange>,
+    /// Whether a mode that needs a reboot may be chosen.
+    #[serde(default)]
+    pub allow_reboot: bool,
+}
+
+/// `POST /v1/recommend`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RecommendRequest {
+    /// A hardware key; absent = this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hardware: Option<String>,
+    /// What is to run; its `format` and `batch` are what `freedom` chooses.
+    pub workload: Workload,
+    /// Whose kernels.
+    #[serde(default)]
+    #[schema(value_type = String)]
+    pub engine: Engine,
+    /// What to make as good as possible.
+    #[serde(default)]
+    #[schema(value_type = String)]
+    pub objective: Objective,
+    /// What must hold.
+    #[serde(default)]
+    pub constraints: Constraints,
+    /// What may be chosen.
+    #[serde(default)]
+    pub freedom: Freedom,
+    /// Which end of the interval must meet the constraints.
+    #[serde(default)]
+    #[schema(value_type = String)]
+    pub optimism: Optimism,
+}
+
+/// `POST /v1/sweep`: the cross product of shapes, formats and batches.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SweepRequest {
+    /// Operations.
+    #[schema(value_type = Vec<Object>)]
+    pub ops: Vec<Op>,
+    /// Formats; absent = every format measured on this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub formats: Option<Vec<String>>,
+    /// Batch sizes (columns); absent = 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batches: Option<Vec<u64>>,
+    /// Whose kernels.
+    #[serde(default)]
+    #[schema(value_type = String)]
+    pub engine: Engine,
+}
+
+/// `POST /v1/analyze`: a workload and how long it took.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AnalyzeRequest {
+    /// What ran.
+    pub workload: Workload,
+    /// Whose kernels.
+    #[serde(default)]
+    #[schema(value_type = String)]
+    pub engine: Engine,
+    /// Measured time of one run.
+    pub time_s: f64,
+}
+
+/// `POST /v1/calibrate` (control socket).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CalibrateRequest {
+    /// How thorough.
+    #[serde(default)]
+    #[schema(value_type = String)]
+    pub plan: PlanKind,
+    /// Answer when it has finished rather than when it has started.
+    #[serde(default)]
+    pub wait: bool,
+    /// Run even though the load or temperature gate advises against it.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// `POST /v1/measure` (control socket): run operations now. Give `op` with `formats`, or `workloads`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MeasureRequest {
+    /// One operation, measured in each of `formats`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub op: Option<Op>,
+    /// Formats for `op`; default `["fp32"]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub formats: Vec<String>,
+    /// Several operations, each with its `format`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workloads: Vec<Workload>,
+}

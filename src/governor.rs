@@ -1,0 +1,274 @@
+//! All mutable state of the daemon, and every decision about it. Time, readings and requests come in as values;
+//! what is to be done goes out as [`Effect`]s.
+
+use std::sync::Arc;
+
+use crate::board::BoardState;
+use crate::calibration::{CalibrationRecord, Plan, PlanKind, ProbeEvent, Sample};
+use crate::learning::Residuals;
+use crate::precision::WeightFormat;
+use crate::predict::{Engine, Prediction};
+use crate::snapshot::Snapshot;
+use crate::units::Seconds;
+use crate::workload::Op;
+
+/// The two clocks that the governor is told with every event.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Now {
+    /// CLOCK_BOOTTIME: for intervals.
+    pub boottime: Seconds,
+    /// Seconds since 1970: for dates in records.
+    pub unix_s: f64,
+}
+
+/// Ties a reply to the request it answers; chosen by the daemon.
+pub type Ticket = u64;
+
+/// What happens to the daemon.
+#[derive(Debug)]
+pub enum Event {
+    /// Time has passed.
+    Tick,
+    /// The sampler read the machine.
+    Sampled(Box<BoardState>),
+    /// Somebody looks (a query or a subscription), so sampling may speed up.
+    Watched,
+    /// A calibration is asked for. Replied to with [`Reply::Started`], and if `wait` with [`Reply::Finished`] only.
+    CalibrateRequested {
+        /// Who is answered.
+        ticket: Ticket,
+        /// How thorough.
+        plan: PlanKind,
+        /// Answer at the end rather than at the start.
+        wait: bool,
+        /// Ignore the gate.
+        force: bool,
+    },
+    /// The running calibration shall stop.
+    CancelRequested {
+        /// Who is answered.
+        ticket: Ticket,
+        /// The job; `None` = whichever runs.
+        job: Option<u64>,
+    },
+    /// Operations shall be measured now. Replied to with [`Reply::Measured`].
+    MeasureRequested {
+        /// Who is answered.
+        ticket: Ticket,
+        /// What to run.
+        work: Vec<(Op, WeightFormat)>,
+    },
+    /// A service reports measured times. Replied to with [`Reply::Learnt`].
+    Observed {
+        /// Who is answered.
+        ticket: Ticket,
+        /// What ran and how long it took.
+        observations: Vec<(Engine, Op, WeightFormat, Seconds)>,
+    },
+    /// The client of a ticket has gone; no reply is needed any more.
+    ClientGone {
+        /// Whose.
+        ticket: Ticket,
+    },
+    /// The probe child said something.
+    Probe {
+        /// Of which job.
+        job: u64,
+        /// What.
+        event: Box<ProbeEvent>,
+    },
+    /// The probe child ended.
+    ProbeEnded {
+        /// Of which job.
+        job: u64,
+        /// `Err` with the reason if it failed, was killed or ran out of time.
+        outcome: Result<(), String>,
+    },
+    /// An adapter lost or regained something. `None` = it works again.
+    Degraded {
+        /// Stable name: `bus`, `state_dir`, …
+        name: &'static str,
+        /// What does not work, ending with the remedy.
+        problem: Option<String>,
+    },
+    /// The configuration was read again.
+    Reconfigured(Policy),
+}
+
+/// What the governor wants done.
+#[derive(Debug, Clone)]
+pub enum Effect {
+    /// Show this picture to everyone.
+    Publish(Arc<Snapshot>),
+    /// Start a probe child with this plan.
+    StartProbe {
+        /// Number of the job.
+        job: u64,
+        /// What to measure.
+        plan: Plan,
+    },
+    /// Stop the probe child of this job.
+    StopProbe {
+        /// Number of the job.
+        job: u64,
+    },
+    /// Store a record with the samples it rests on.
+    SaveCalibration {
+        /// The record.
+        record: Box<CalibrationRecord>,
+        /// Its samples, raw times included.
+        samples: Vec<Sample>,
+    },
+    /// Store what was learnt.
+    SaveResiduals(Residuals),
+    /// Answer a request.
+    Reply {
+        /// Whose.
+        ticket: Ticket,
+        /// With what.
+        reply: Reply,
+    },
+    /// Take samples this often from now on.
+    SampleEvery(Seconds),
+    /// Tell the log.
+    Log {
+        /// How bad it is.
+        severity: Severity,
+        /// In words.
+        message: String,
+    },
+}
+
+/// Of a log line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    /// Worth knowing.
+    Info,
+    /// Something is degraded.
+    Warning,
+    /// Something failed.
+    Error,
+}
+
+/// An answer to a request that changes something.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reply {
+    /// A calibration has started.
+    Started {
+        /// Number of the job.
+        job: u64,
+    },
+    /// A calibration has ended well.
+    Finished {
+        /// Number of the job.
+        job: u64,
+    },
+    /// The running job was told to stop.
+    Cancelled {
+        /// Number of the job.
+        job: u64,
+    },
+    /// Operations were measured.
+    Measured(MeasuredSet),
+    /// Observations were taken.
+    Learnt {
+        /// How many.
+        accepted: u64,
+        /// Position and reason of the others.
+        refused: Vec<(usize, String)>,
+    },
+    /// It was not done.
+    Refused {
+        /// Stable code: `busy`, `gated`, `probe_failed`, `fit_failed`, `not_running`, `cancelled`.
+        code: &'static str,
+        /// Why, ending with what to do.
+        message: String,
+    },
+}
+
+/// Measured operations beside their predictions.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MeasuredSet {
+    /// One for each operation and format that could be measured.
+    pub rows: Vec<Measured>,
+    /// What could not be measured, and why.
+    pub skipped: Vec<String>,
+}
+
+/// One measured operation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Measured {
+    /// What ran.
+    pub op: Op,
+    /// Storage of the weights.
+    pub format: WeightFormat,
+    /// The sample with its raw times.
+    pub sample: Sample,
+    /// Regime that the sample was taken in.
+    pub regime: String,
+    /// Predicted for the memory system as the reference beside the sample saw it.
+    pub predicted: Prediction,
+    /// Predicted from the calibration alone.
+    pub predicted_at_calibration: Prediction,
+    /// Reference bandwidth beside the sample over that of the calibration.
+    pub drift_ratio: Option<f64>,
+}
+
+/// The part of the configuration that the governor decides by.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Policy {
+    /// Sampling period while somebody looks.
+    pub sampling_period: Seconds,
+    /// Sampling period while nobody does.
+    pub idle_period: Seconds,
+    /// Calibrate without being asked when there is no record or it is stale.
+    pub automatic: bool,
+    /// A record older than this is stale.
+    pub max_age: Seconds,
+    /// Time limit of a probe.
+    pub time_limit: Seconds,
+    /// Memory limit of a probe.
+    pub memory_limit_bytes: u64,
+    /// No unasked calibration above this busy ratio of the CPUs.
+    pub max_load_ratio: f64,
+    /// No unasked calibration above this temperature.
+    pub max_temperature_c: f64,
+    /// Wait this long after a failure.
+    pub back_off: Seconds,
+    /// Requests that change something are allowed.
+    pub control_enabled: bool,
+}
+
+/// Owns everything that changes.
+#[derive(Debug)]
+pub struct Governor {
+    snapshot: Arc<Snapshot>,
+}
+
+impl Governor {
+    /// A governor for one machine, with what an earlier run of the daemon stored.
+    #[must_use]
+    pub fn new(
+        now: Now,
+        board: crate::board::Board,
+        state: BoardState,
+        record: Option<CalibrationRecord>,
+        residuals: Residuals,
+        policy: &Policy,
+    ) -> Self {
+        let _ = (now, board, state, record, residuals, policy);
+        todo!()
+    }
+
+    /// The picture that was published last.
+    #[must_use]
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.snapshot)
+    }
+
+    /// Takes in what happened and says what is to be done.
+    pub fn handle(&mut self, now: Now, event: Event) -> Vec<Effect> {
+        let _ = (now, event);
+        Vec::new()
+    }
+}

@@ -1,0 +1,474 @@
+//! The decision: which format and batch meets the target, and why.
+//!
+//! Every candidate is looked at; nothing is assumed to be monotone. Constraints are met at the worse end of the 90 %
+//! interval unless the query asks for the expected value.
+
+use std::ops::RangeInclusive;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::learning::ResidualKey;
+use crate::precision::WeightFormat;
+use crate::predict::{Engine, PredictError, Prediction, Tier, predict};
+use crate::snapshot::Snapshot;
+use crate::units::{Bytes, Seconds};
+use crate::workload::{InvalidOp, Op};
+
+/// What to make as good as possible.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Objective {
+    /// Shortest time.
+    #[default]
+    Latency,
+    /// Most tokens (columns) per second.
+    Throughput,
+    /// Least energy per token.
+    Energy,
+    /// Least power.
+    Power,
+}
+
+/// Which end of the interval must meet a constraint.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Optimism {
+    /// The worse end of the 90 % interval.
+    #[default]
+    Pessimistic,
+    /// The best estimate.
+    Expected,
+}
+
+/// Most candidates that one query may span.
+pub const MAX_CANDIDATES: u64 = 65_536;
+
+/// Limits that an answer must keep.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Constraints {
+    /// Longest time of one run.
+    pub max_time: Option<Seconds>,
+    /// Fewest tokens (columns) per second over the batch.
+    pub min_tokens_per_s: Option<f64>,
+    /// Most memory.
+    pub max_memory: Option<Bytes>,
+}
+
+/// A question.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Query {
+    /// The operation; its columns are what `batch` ranges over.
+    pub op: Op,
+    /// Whose kernels.
+    pub engine: Engine,
+    /// What to make as good as possible.
+    pub objective: Objective,
+    /// What must hold.
+    pub constraints: Constraints,
+    /// Formats to choose from.
+    pub formats: Vec<WeightFormat>,
+    /// Columns to choose from.
+    pub batch: RangeInclusive<u64>,
+    /// Which end of the interval counts.
+    pub optimism: Optimism,
+}
+
+/// A question that cannot be answered as asked.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum QueryError {
+    /// The operation cannot exist.
+    #[error(transparent)]
+    Op(#[from] InvalidOp),
+    /// No format to choose from.
+    #[error("there is no format to choose from")]
+    NoFormats,
+    /// An empty or reversed range.
+    #[error("the batch range {min} to {max} is empty")]
+    EmptyBatch {
+        /// Lower end.
+        min: u64,
+        /// Upper end.
+        max: u64,
+    },
+    /// Attention has no stored format and no columns.
+    #[error("{kind} leaves nothing to choose: its format and batch are fixed by the operation")]
+    NothingToChoose {
+        /// Kind of the operation.
+        kind: &'static str,
+    },
+    /// Too large a cross product.
+    #[error("{candidates} candidates are more than {MAX_CANDIDATES}")]
+    TooMany {
+        /// Size of the cross product.
+        candidates: u64,
+    },
+    /// The objective needs power, and nothing here measures it.
+    #[error("power is unknown on this machine, so it cannot be minimised")]
+    PowerUnknown,
+    /// No candidate can be predicted.
+    #[error(transparent)]
+    Predict(#[from] PredictError),
+}
+
+/// One combination and what is predicted of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Candidate {
+    /// Storage of the weights.
+    pub format: WeightFormat,
+    /// Columns.
+    pub batch: u64,
+    /// The operation with the batch applied.
+    pub op: Op,
+    /// What is predicted.
+    pub prediction: Prediction,
+    /// Memory for weights, inputs and outputs.
+    pub memory: Bytes,
+}
+
+/// A constraint's name on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Constraint {
+    /// `max_time_s`
+    Time,
+    /// `min_tokens_per_s`
+    Rate,
+    /// `max_memory_bytes`
+    Memory,
+    /// `memory_available`: it would not fit into what is free now.
+    Available,
+}
+
+impl Constraint {
+    /// The key on the wire.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Time => "max_time_s",
+            Self::Rate => "min_tokens_per_s",
+            Self::Memory => "max_memory_bytes",
+            Self::Available => "memory_available",
+        }
+    }
+}
+
+/// Candidates that one constraint excluded.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rejected {
+    /// The constraint.
+    pub by: Constraint,
+    /// How many it excluded.
+    pub count: u64,
+    /// Value of the one that missed least, in the constraint's unit.
+    pub closest: f64,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decision {
+    /// The choice; `None` if nothing meets the constraints.
+    pub chosen: Option<Candidate>,
+    /// Candidates that no other beats in time, rate and memory at once, without the choice.
+    pub alternatives: Vec<Candidate>,
+    /// What was excluded.
+    pub rejected: Vec<Rejected>,
+    /// The candidate that misses least, and what it misses; only if nothing was chosen.
+    pub closest: Option<(Candidate, Vec<Constraint>)>,
+    /// Why, in one or two sentences.
+    pub reason: String,
+    /// What would sharpen the answer most.
+    pub next_best_measurement: Option<String>,
+    /// Candidates looked at.
+    pub candidates: u64,
+}
+
+impl Candidate {
+    /// Tokens (columns) per second at the best estimate.
+    #[must_use]
+    pub fn tokens_per_s(&self) -> f64 {
+        as_f64(self.batch) / self.prediction.time.value.get()
+    }
+}
+
+/// Answers a query from one snapshot.
+///
+/// # Errors
+/// A query that is empty, too large or about an impossible operation; an infeasible one is an answer, not an error.
+pub fn decide(snapshot: &Snapshot, query: &Query) -> Result<Decision, QueryError> {
+    validate(query)?;
+    let mut judge = Judge::new(snapshot, query);
+    let mut unpredictable = None;
+    let mut candidates = 0;
+    for &format in &query.formats {
+        for batch in query.batch.clone() {
+            candidates += 1;
+            match candidate(snapshot, query, format, batch) {
+                Ok(candidate) => judge.consider(candidate),
+                Err(error) => unpredictable = Some(error),
+            }
+        }
+    }
+    match unpredictable {
+        Some(error) if judge.is_empty() => Err(error.into()),
+        _ => Ok(judge.decide(candidates)),
+    }
+}
+
+fn validate(query: &Query) -> Result<(), QueryError> {
+    query.op.validate()?;
+    let (min, max) = (*query.batch.start(), *query.batch.end());
+    if min == 0 || min > max {
+        return Err(QueryError::EmptyBatch { min, max });
+    }
+    if query.formats.is_empty() {
+        return Err(QueryError::NoFormats);
+    }
+    if matches!(query.op, Op::Attention { .. }) {
+        return Err(QueryError::NothingToChoose { kind: query.op.kind() });
+    }
+    let candidates = (max - min).saturating_add(1).saturating_mul(query.formats.len() as u64);
+    if candidates > MAX_CANDIDATES {
+        return Err(QueryError::TooMany { candidates });
+    }
+    if matches!(query.objective, Objective::Energy | Objective::Power) {
+        // Power of a CPU operation is learnt from rails, which a later reading may bring; guessing it is worse.
+        return Err(QueryError::PowerUnknown);
+    }
+    Ok(())
+}
+
+fn candidate(
+    snapshot: &Snapshot,
+    query: &Query,
+    format: WeightFormat,
+    batch: u64,
+) -> Result<Candidate, PredictError> {
+    let op = with_columns(query.op, batch);
+    op.validate()?;
+    let numeric = snapshot.numeric_format(format);
+    let predicted = if query.engine == Engine::Bare {
+        predict(&snapshot.roofline, &snapshot.profile, &op, &numeric)?
+    } else {
+        predict(&snapshot.roofline, &snapshot.profile_of(query.engine), &op, &numeric)?
+    };
+    let key = ResidualKey { engine: query.engine, op: op.kind().to_owned(), format };
+    let prediction = snapshot.residuals.correct(&key, predicted);
+    let memory = prediction.cost.traffic;
+    Ok(Candidate { format, batch, op, prediction, memory })
+}
+
+/// The operation for `columns` right-hand sides at once.
+#[must_use]
+pub const fn with_columns(op: Op, columns: u64) -> Op {
+    match op {
+        Op::Gemv { n, k } | Op::Gemm { n, k, .. } if columns != 1 => Op::Gemm { m: columns, n, k },
+        Op::Gemm { n, k, .. } => Op::Gemv { n, k },
+        other => other,
+    }
+}
+
+/// Collects candidates and sorts out those that break a constraint.
+struct Judge<'a> {
+    query: &'a Query,
+    available: Option<Bytes>,
+    feasible: Vec<Candidate>,
+    rejected: Vec<Rejected>,
+    closest: Option<(f64, Candidate, Vec<Constraint>)>,
+}
+
+impl<'a> Judge<'a> {
+    fn new(snapshot: &Snapshot, query: &'a Query) -> Self {
+        let available = snapshot.state.memory.known().map(|memory| memory.available);
+        Self { query, available, feasible: Vec::new(), rejected: Vec::new(), closest: None }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.feasible.is_empty() && self.closest.is_none()
+    }
+
+    fn consider(&mut self, candidate: Candidate) {
+        let misses = self.misses(&candidate);
+        if misses.is_empty() {
+            self.feasible.push(candidate);
+            return;
+        }
+        for &(by, value, _) in &misses {
+            self.reject(by, value);
+        }
+        // How far it misses: the product of the factors by which it exceeds each limit.
+        let distance: f64 = misses.iter().map(|(_, _, factor)| factor).product();
+        if self.closest.as_ref().is_none_or(|(least, ..)| distance < *least) {
+            let violated = misses.into_iter().map(|(by, ..)| by).collect();
+            self.closest = Some((distance, candidate, violated));
+        }
+    }
+
+    /// Constraints that the candidate breaks: which, its value, and the factor by which it misses (above 1).
+    fn misses(&self, candidate: &Candidate) -> Vec<(Constraint, f64, f64)> {
+        let time = match self.query.optimism {
+            Optimism::Pessimistic => candidate.prediction.time.high,
+            Optimism::Expected => candidate.prediction.time.value,
+        };
+        let rate = as_f64(candidate.batch) / time.get();
+        let limits = &self.query.constraints;
+        let memory = candidate.memory;
+        let above = |by, value: f64, limit: f64| (value > limit).then(|| (by, value, value / limit));
+        [
+            limits.max_time.and_then(|limit| above(Constraint::Time, time.get(), limit.get())),
+            limits
+                .min_tokens_per_s
+                .and_then(|limit| (rate < limit).then(|| (Constraint::Rate, rate, limit / rate))),
+            limits.max_memory.and_then(|limit| above(Constraint::Memory, memory.get(), limit.get())),
+            self.available.and_then(|limit| above(Constraint::Available, memory.get(), limit.get())),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+
+    fn reject(&mut self, by: Constraint, value: f64) {
+        match self.rejected.iter_mut().find(|rejected| rejected.by == by) {
+            Some(rejected) => {
+                rejected.count += 1;
+                rejected.closest = if by == Constraint::Rate {
+                    rejected.closest.max(value)
+                } else {
+                    rejected.closest.min(value)
+                };
+            }
+            None => self.rejected.push(Rejected { by, count: 1, closest: value }),
+        }
+    }
+
+    fn decide(self, candidates: u64) -> Decision {
+        let objective = self.query.objective;
+        let best = (0..self.feasible.len())
+            .min_by(|&a, &b| compare(objective, &self.feasible[a], &self.feasible[b]));
+        let mut feasible = self.feasible;
+        let chosen = best.map(|index| feasible.swap_remove(index));
+        let alternatives = pareto(feasible, chosen.as_ref());
+        let reason = match (&chosen, &self.closest) {
+            (Some(chosen), _) => reason_for(objective, chosen, &alternatives),
+            (None, Some((_, closest, violated))) => reason_against(closest, violated),
+            (None, None) => "there was no candidate".to_owned(),
+        };
+        let subject = chosen.as_ref().or(self.closest.as_ref().map(|(_, candidate, _)| candidate));
+        Decision {
+            next_best_measurement: subject.and_then(next_best_measurement),
+            closest: if chosen.is_some() {
+                None
+            } else {
+                self.closest.map(|(_, candidate, by)| (candidate, by))
+            },
+            chosen,
+            alternatives,
+            rejected: self.rejected,
+            reason,
+            candidates,
+        }
+    }
+}
+
+/// Orders by the objective; equals by the other goal, then by memory, then by more bits.
+fn compare(objective: Objective, a: &Candidate, b: &Candidate) -> std::cmp::Ordering {
+    let by_time = a.prediction.time.value.get().total_cmp(&b.prediction.time.value.get());
+    let by_rate = b.tokens_per_s().total_cmp(&a.tokens_per_s());
+    let by_memory = a.memory.get().total_cmp(&b.memory.get());
+    let first = match objective {
+        Objective::Throughput => by_rate.then(by_time),
+        Objective::Latency | Objective::Energy | Objective::Power => by_time.then(by_rate),
+    };
+    first.then(by_memory)
+}
+
+/// Candidates that no other candidate beats or equals in time, rate and memory at once.
+fn pareto(mut candidates: Vec<Candidate>, chosen: Option<&Candidate>) -> Vec<Candidate> {
+    /// More would not be read by anyone.
+    const SHOWN: usize = 16;
+    candidates.sort_by(|a, b| compare(Objective::Latency, a, b));
+    let mut front: Vec<Candidate> = Vec::new();
+    for candidate in candidates {
+        let beaten = |other: &Candidate| {
+            other.prediction.time.value <= candidate.prediction.time.value
+                && other.tokens_per_s() >= candidate.tokens_per_s()
+                && other.memory <= candidate.memory
+                // More bits are worth having: a smaller format does not beat a larger one outright.
+                && other.format.bits_per_weight() >= candidate.format.bits_per_weight()
+        };
+        if !front.iter().any(beaten) && !chosen.is_some_and(beaten) {
+            front.push(candidate);
+            if front.len() == SHOWN {
+                break;
+            }
+        }
+    }
+    front
+}
+
+fn reason_for(objective: Objective, chosen: &Candidate, alternatives: &[Candidate]) -> String {
+    let goal = match objective {
+        Objective::Latency => "the shortest time",
+        Objective::Throughput => "the most columns per second",
+        Objective::Energy => "the least energy",
+        Objective::Power => "the least power",
+    };
+    let columns = if chosen.batch == 1 { String::new() } else { format!(" with {} columns", chosen.batch) };
+    let mut reason = format!(
+        "{}{columns} has {goal}: {} ({:.0} columns/s), limited by {}.",
+        chosen.format,
+        chosen.prediction.time.value,
+        chosen.tokens_per_s(),
+        limit_in_words(chosen)
+    );
+    let runner_up = alternatives.iter().min_by(|a, b| compare(objective, a, b));
+    if let Some(other) = runner_up {
+        let batch = if other.batch == chosen.batch { String::new() } else { format!(" x{}", other.batch) };
+        reason.push_str(&format!(" Next is {}{batch} at {}.", other.format, other.prediction.time.value));
+    }
+    reason
+}
+
+fn reason_against(closest: &Candidate, violated: &[Constraint]) -> String {
+    let names: Vec<_> = violated.iter().map(|by| by.key()).collect();
+    format!(
+        "nothing meets {}; the closest is {} with {} columns at {} (up to {}).",
+        names.join(" and "),
+        closest.format,
+        closest.batch,
+        closest.prediction.time.value,
+        closest.prediction.time.high
+    )
+}
+
+const fn limit_in_words(candidate: &Candidate) -> &'static str {
+    use crate::predict::Limit;
+    match candidate.prediction.limit {
+        Limit::Dram => "memory bandwidth",
+        Limit::Cache => "cache bandwidth",
+        Limit::Core => "unpacking the weights in the cores",
+        Limit::Compute => "arithmetic",
+        Limit::Launch => "the cost of starting it",
+        Limit::PowerCap => "the power budget",
+    }
+}
+
+fn next_best_measurement(candidate: &Candidate) -> Option<String> {
+    match candidate.prediction.tier {
+        Tier::Prior => Some("calibrate this machine: rooflinectl calibrate".to_owned()),
+        Tier::BoardCalibrated => Some(format!(
+            "report one measured {} {} time: POST /v1/observations",
+            candidate.format,
+            candidate.op.kind()
+        )),
+        Tier::EngineCalibrated | Tier::Anchored => {
+            let spread = candidate.prediction.time.high / candidate.prediction.time.value - 1.0;
+            (spread > 0.1).then(|| format!("measure this shape: rooflinectl measure {}", candidate.op.kind()))
+        }
+        Tier::Observed => None,
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "batches are bounded by MAX_CANDIDATES")]
+const fn as_f64(value: u64) -> f64 {
+    value as f64
+}
