@@ -6,6 +6,8 @@
 pub mod api;
 pub mod board;
 pub mod calibration;
+#[cfg(test)]
+pub(crate) mod fixtures;
 pub mod governor;
 pub mod learning;
 pub mod optimize;
