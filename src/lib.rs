@@ -5,6 +5,7 @@
 
 pub mod board;
 pub mod calibration;
+pub mod config;
 pub mod hw;
 pub mod learning;
 pub mod precision;
