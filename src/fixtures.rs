@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::board::{Board, BoardState, Cache, Cpu, Load, Memory, Reading};
-use crate::calibration::{Clock, GemvCase, Kernel, OperatingPoint, Plan, Reference, Sample, Step, Stream};
+use crate::calibration::{Clock, GemvCase, Kernel, OperatingPoint, Plan, Reference, Sample, Step};
 use crate::governor::Policy;
 use crate::precision::WeightFormat;
 use crate::units::{Bytes, BytesPerSecond, Flops, Hertz, Seconds};
@@ -122,9 +122,9 @@ pub fn true_time(kernel: &Kernel, threads: u32, drift: f64) -> (f64, Flops, Byte
             let bytes = bytes as f64;
             (bytes / (truth::BANDWIDTH * drift), Flops(0.0), Bytes(bytes), 0.0)
         }
-        Kernel::Stream { bytes, pattern, .. } => {
+        Kernel::Stream { bytes, .. } => {
             let level = if bytes < 1 << 20 { 40.0 } else { 8.0 };
-            let bytes = if pattern == Stream::Read { bytes as f64 } else { bytes as f64 };
+            let bytes = bytes as f64;
             (bytes / (truth::BANDWIDTH * level), Flops(0.0), Bytes(bytes), 0.0)
         }
         Kernel::Peak { .. } => (1e9 / truth::FP32, Flops(1e9), Bytes(0.0), 0.0),

@@ -6,14 +6,17 @@
 pub mod api;
 pub mod board;
 pub mod calibration;
+pub mod config;
 #[cfg(test)]
 pub(crate) mod fixtures;
 pub mod governor;
+pub mod hw;
 pub mod learning;
 pub mod optimize;
 pub mod precision;
 pub mod predict;
 pub mod roofline;
 pub mod snapshot;
+pub mod store;
 pub mod units;
 pub mod workload;

@@ -100,7 +100,7 @@ impl Governor {
             match self.beside(op, format, sample) {
                 Some(row) => rows.push(row),
                 None => {
-                    skipped.push(format!("{}: measured, but it cannot be predicted here", kernel.describe()))
+                    skipped.push(format!("{}: measured, but it cannot be predicted here", kernel.describe()));
                 }
             }
         }
