@@ -75,7 +75,7 @@ impl Cpu {
         let mut scratch = vec![0; workers];
         let mut shared = 0;
         for step in &plan.steps {
-            let Ok(demand) = Demand::of(step, &caches) else { continue };
+            let Ok(demand) = Demand::of(step, caches) else { continue };
             if demand.threads > workers {
                 continue;
             }
@@ -173,7 +173,7 @@ impl Buffers {
 
 impl Probe for Cpu {
     fn measure(&mut self, step: &Step, stop: &dyn Fn() -> bool) -> Outcome {
-        let demand = match Demand::of(step, &self.caches) {
+        let demand = match Demand::of(step, self.caches) {
             Ok(demand) => demand,
             Err(reason) => return Outcome::Skipped(reason),
         };

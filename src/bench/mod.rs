@@ -15,6 +15,7 @@
 mod arena;
 mod clock;
 mod cpu;
+pub mod fake;
 mod gemm;
 mod gemv;
 mod isa;

@@ -42,7 +42,7 @@ pub struct Demand {
 
 impl Demand {
     /// What `step` needs, or why it cannot run on any amount of memory.
-    pub fn of(step: &Step, caches: &Caches) -> Result<Self, String> {
+    pub fn of(step: &Step, caches: Caches) -> Result<Self, String> {
         let threads = step.threads as usize;
         if threads == 0 {
             return Err("wants no threads".into());
@@ -106,7 +106,7 @@ impl Demand {
 }
 
 /// Copies of every worker's matrix so that four times the last-level caches lie between two uses of one.
-fn copies(copy: usize, threads: usize, caches: &Caches) -> usize {
+fn copies(copy: usize, threads: usize, caches: Caches) -> usize {
     (4 * caches.last_level).div_ceil(copy.saturating_mul(threads).max(1)).max(1)
 }
 
