@@ -5,6 +5,7 @@
 
 pub mod api;
 pub mod board;
+pub mod bench;
 pub mod calibration;
 pub mod config;
 #[cfg(test)]
