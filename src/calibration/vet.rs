@@ -95,6 +95,9 @@ fn stolen(sample: &Sample) -> Problem {
 }
 
 fn regime_moved(sample: &Sample) -> Problem {
+    if !depends_on_bandwidth(&sample.kernel) && !matches!(sample.kernel, Kernel::Wake | Kernel::PingPong) {
+        return None;
+    }
     let (before, after) = (regime_key(&sample.before.reference), regime_key(&sample.after.reference));
     if before != after {
         return Some(("regime_moved", format!("the cores moved from {before} to {after}")));
