@@ -9,6 +9,8 @@ mod scalar;
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
 #[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
 
 use half::bf16;
@@ -62,36 +64,34 @@ impl Task {
 /// The instruction set is supported, and the task's pointers are valid for the sizes it states.
 pub type Gemv = unsafe fn(&Task);
 
-/// A tile of `R` rows by `C` columns.
-trait Tile {
-    unsafe fn tile<const R: usize, const C: usize>(task: &Task, row: usize, column: usize);
+/// One row times `C` columns, with `U` independent sums for each.
+trait Row {
+    unsafe fn row<const C: usize, const U: usize>(task: &Task, row: usize, column: usize);
 }
 
-/// Covers a task with tiles. All columns of a few rows are done before the next rows, so that weights come from
-/// memory once.
+/// Row after row, so that the weights are one stream from memory; what a row of them meets is up to eight columns.
+/// Further columns find it in the first-level cache.
 #[inline(always)]
-unsafe fn drive<T: Tile>(task: &Task) {
-    let mut row = 0;
-    // SAFETY: tiles stay inside the task's rows and columns.
-    unsafe {
-        while row + 4 <= task.rows {
-            let mut column = 0;
-            while column + 4 <= task.columns {
-                T::tile::<2, 4>(task, row, column);
-                T::tile::<2, 4>(task, row + 2, column);
+unsafe fn drive<T: Row>(task: &Task) {
+    for row in 0..task.rows {
+        let mut column = 0;
+        // SAFETY: rows and columns stay inside the task.
+        unsafe {
+            while column + 8 <= task.columns {
+                T::row::<8, 1>(task, row, column);
+                column += 8;
+            }
+            if column + 4 <= task.columns {
+                T::row::<4, 1>(task, row, column);
                 column += 4;
             }
-            while column < task.columns {
-                T::tile::<4, 1>(task, row, column);
-                column += 1;
+            if column + 2 <= task.columns {
+                T::row::<2, 2>(task, row, column);
+                column += 2;
             }
-            row += 4;
-        }
-        while row < task.rows {
-            for column in 0..task.columns {
-                T::tile::<1, 1>(task, row, column);
+            if column < task.columns {
+                T::row::<1, 4>(task, row, column);
             }
-            row += 1;
         }
     }
 }
@@ -101,6 +101,8 @@ pub fn kernel(format: WeightFormat, isa: Isa) -> Option<Gemv> {
     match isa {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 => avx512::kernel(format, isa),
+        #[cfg(target_arch = "x86_64")]
+        Isa::AvxVnni | Isa::Avx2 => avx2::kernel(format, isa),
         #[cfg(target_arch = "aarch64")]
         Isa::Neon | Isa::NeonDotprod | Isa::NeonI8mm | Isa::NeonBf16 => aarch64::kernel(format, isa),
         Isa::Scalar => scalar::kernel(format),
@@ -210,7 +212,7 @@ mod tests {
                 let Some(gemv) = kernel(format, isa) else { continue };
                 for k in [1, 2, 31, 32, 33, 64, 65, 100, 127, 128, 129, 320, 1000] {
                     for n in [1, 3, 4, 17] {
-                        for columns in [1, 3, 4, 9] {
+                        for columns in [1, 2, 3, 7, 8, 17] {
                             let error = deviation(format, isa, gemv, n, k, columns);
                             assert!(error < 2e-6, "{format} {} {n}x{k} x{columns}: {error}", isa.key());
                         }

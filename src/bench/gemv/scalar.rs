@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 
 use super::activations::{Order, quantise, quantise_blocks};
-use super::{Gemv, Task, Tile, drive};
+use super::{Gemv, Task, Row, drive};
 use crate::precision::WeightFormat;
 
 pub(super) fn kernel(format: WeightFormat) -> Option<Gemv> {
@@ -23,30 +23,28 @@ pub(super) fn kernel(format: WeightFormat) -> Option<Gemv> {
     Some(kernel)
 }
 
-unsafe fn integer<T: Tile>(task: &Task, order: Order) {
+unsafe fn integer<T: Row>(task: &Task, order: Order) {
     // SAFETY: the caller's promise about the task.
     unsafe {
-        quantise(task, order, None);
+        quantise(task, order);
         drive::<T>(task);
     }
 }
 
-unsafe fn blocks<T: Tile>(task: &Task) {
+unsafe fn blocks<T: Row>(task: &Task) {
     // SAFETY: the caller's promise about the task.
     unsafe {
-        quantise_blocks(task, None);
+        quantise_blocks(task);
         drive::<T>(task);
     }
 }
 
-/// Calls `one` for each element of the tile.
+/// Calls `one` for each of the row's columns.
 macro_rules! each {
     ($task:ident, $row:ident, $column:ident, $one:expr) => {
-        for r in $row..$row + R {
-            for c in $column..$column + C {
-                let value = $one(r, c);
-                $task.store(r, c, value);
-            }
+        for c in $column..$column + C {
+            let value = $one($row, c);
+            $task.store($row, c, value);
         }
     };
 }
@@ -59,8 +57,8 @@ unsafe fn half(p: *const u8) -> f32 {
 /// 4: fp32, 2: bf16, 0x16: fp16.
 struct Float<const KIND: usize>;
 
-impl<const KIND: usize> Tile for Float<KIND> {
-    unsafe fn tile<const R: usize, const C: usize>(task: &Task, row: usize, column: usize) {
+impl<const KIND: usize> Row for Float<KIND> {
+    unsafe fn row<const C: usize, const U: usize>(task: &Task, row: usize, column: usize) {
         // SAFETY: inside the task.
         unsafe {
             each!(task, row, column, |r, c| {
@@ -83,8 +81,8 @@ impl<const KIND: usize> Tile for Float<KIND> {
 
 struct Bytes;
 
-impl Tile for Bytes {
-    unsafe fn tile<const R: usize, const C: usize>(task: &Task, row: usize, column: usize) {
+impl Row for Bytes {
+    unsafe fn row<const C: usize, const U: usize>(task: &Task, row: usize, column: usize) {
         // SAFETY: inside the task.
         unsafe {
             each!(task, row, column, |r: usize, c: usize| {
@@ -109,8 +107,8 @@ unsafe fn nibbles(w: *const u8, low: *const i8, high: *const i8, bytes: usize) -
 
 struct Nibbles;
 
-impl Tile for Nibbles {
-    unsafe fn tile<const R: usize, const C: usize>(task: &Task, row: usize, column: usize) {
+impl Row for Nibbles {
+    unsafe fn row<const C: usize, const U: usize>(task: &Task, row: usize, column: usize) {
         // SAFETY: inside the task.
         unsafe {
             each!(task, row, column, |r: usize, c: usize| {
@@ -124,8 +122,8 @@ impl Tile for Nibbles {
 
 struct Groups<const GROUP: usize>;
 
-impl<const GROUP: usize> Tile for Groups<GROUP> {
-    unsafe fn tile<const R: usize, const C: usize>(task: &Task, row: usize, column: usize) {
+impl<const GROUP: usize> Row for Groups<GROUP> {
+    unsafe fn row<const C: usize, const U: usize>(task: &Task, row: usize, column: usize) {
         // SAFETY: inside the task.
         unsafe {
             each!(task, row, column, |r: usize, c: usize| {
@@ -144,8 +142,8 @@ impl<const GROUP: usize> Tile for Groups<GROUP> {
 
 struct Q8;
 
-impl Tile for Q8 {
-    unsafe fn tile<const R: usize, const C: usize>(task: &Task, row: usize, column: usize) {
+impl Row for Q8 {
+    unsafe fn row<const C: usize, const U: usize>(task: &Task, row: usize, column: usize) {
         // SAFETY: inside the task.
         unsafe {
             each!(task, row, column, |r: usize, c: usize| {
@@ -155,7 +153,7 @@ impl Tile for Q8 {
                     let w = task.row(r).add(block * 34);
                     let (codes, values) = (w.add(2).cast::<i8>(), x.values.add(block * 32));
                     let sum: i32 = (0..32).map(|i| i32::from(*codes.add(i)) * i32::from(*values.add(i))).sum();
-                    total += half(w) * *x.block_scales.add(block * 8) * sum as f32;
+                    total += half(w) * *x.scales.add(block) * sum as f32;
                 }
                 total
             });
@@ -165,8 +163,8 @@ impl Tile for Q8 {
 
 struct Q4;
 
-impl Tile for Q4 {
-    unsafe fn tile<const R: usize, const C: usize>(task: &Task, row: usize, column: usize) {
+impl Row for Q4 {
+    unsafe fn row<const C: usize, const U: usize>(task: &Task, row: usize, column: usize) {
         // SAFETY: inside the task.
         unsafe {
             each!(task, row, column, |r: usize, c: usize| {
@@ -176,7 +174,7 @@ impl Tile for Q4 {
                     let w = task.row(r).add(block * 18);
                     let values = x.values.add(block * 32);
                     let sum = nibbles(w.add(2), values, values.add(16), 16);
-                    total += half(w) * *x.block_scales.add(block * 8) * sum as f32;
+                    total += half(w) * *x.scales.add(block) * sum as f32;
                 }
                 total
             });
