@@ -3,14 +3,10 @@
 //! Without VNNI, unsigned times signed bytes are summed in pairs to 16 bits, saturating: fine for nibbles, whose
 //! pairs stay below 2 x 15 x 127. Bytes are multiplied as |w| x (x with w's sign): 2 x 127 x 127 fits as well.
 
-#![expect(clippy::needless_range_loop, reason = "register arrays are indexed side by side and unrolled")]
-
 use std::arch::x86_64::*;
 
-use half::f16;
-
 use super::activations::{Order, quantise, quantise_blocks, sum_groups};
-use super::{Gemv, Row, Task, drive};
+use super::{Gemv, Stepped, Steps, Task, drive, padded_copy, rescale};
 use crate::bench::isa::Isa;
 use crate::precision::WeightFormat;
 
@@ -37,13 +33,13 @@ pub(super) fn kernel(format: WeightFormat, isa: Isa) -> Option<Gemv> {
 }
 
 macro_rules! entries {
-    ($features:literal, $($name:ident, $row:ty, |$task:ident| { $($prepare:expr;)* };)*) => {$(
+    ($features:literal, $($name:ident, $tile:ty, |$task:ident| { $($prepare:expr;)* };)*) => {$(
         #[target_feature(enable = $features)]
         pub(super) unsafe fn $name($task: &Task) {
             // SAFETY: the caller checked the features and vouches for the task.
             unsafe {
                 $($prepare;)*
-                drive::<$row>($task);
+                drive::<Stepped<$tile>>($task);
             }
         }
     )*};
@@ -56,16 +52,16 @@ macro_rules! integer_entries {
             entries! { $features,
                 int8, Bytes<$dot>, |task| { quantise(task, Order::Natural); };
                 int4, Nibbles<$dot>, |task| { quantise(task, Order::EvenOdd); };
-                int4_g32, NibbleBlocks<$dot, 32, false>, |task| {
+                int4_g32, NibbleBlocks<$dot, false>, |task| {
                     quantise(task, Order::Natural);
                     sum_groups::<32>(task);
                 };
-                int4_g128, NibbleBlocks<$dot, 128, false>, |task| {
+                int4_g128, Groups128<$dot>, |task| {
                     quantise(task, Order::Natural);
                     sum_groups::<128>(task);
                 };
                 q8_0, ByteBlocks<$dot>, |task| { quantise_blocks(task); };
-                q4_0, NibbleBlocks<$dot, 32, true>, |task| {
+                q4_0, NibbleBlocks<$dot, true>, |task| {
                     quantise_blocks(task);
                     sum_groups::<32>(task);
                 };
@@ -82,24 +78,53 @@ entries! { "avx2,fma,f16c",
 integer_entries!(plain, "avx2,fma,f16c", Plain);
 integer_entries!(vnni, "avx2,fma,f16c,avxvnni", Vnni);
 
-/// How far ahead of its use a line of weights is asked for.
-const AHEAD: usize = 4096;
-
-#[inline(always)]
-unsafe fn prefetch(p: *const u8) {
-    // SAFETY: a prefetch never faults.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(p.wrapping_add(AHEAD).cast()) };
+/// What all formats with floating-point sums have in common.
+macro_rules! float_sums {
+    () => {
+        type Sum = __m256;
+        #[inline(always)]
+        unsafe fn zero() -> __m256 {
+            // SAFETY: AVX.
+            unsafe { _mm256_setzero_ps() }
+        }
+        #[inline(always)]
+        unsafe fn add(a: __m256, b: __m256) -> __m256 {
+            // SAFETY: AVX.
+            unsafe { _mm256_add_ps(a, b) }
+        }
+        #[inline(always)]
+        unsafe fn prefetch(p: *const u8) {
+            // SAFETY: a prefetch never faults.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) };
+        }
+    };
 }
 
-/// Sums up the independent sums of a column.
-macro_rules! total {
-    ($sums:expr, $c:expr, $add:ident) => {{
-        let mut total = $sums[0][$c];
-        for u in 1..U {
-            total = $add(total, $sums[u][$c]);
+/// What both formats with one scale per row have in common.
+macro_rules! integer_sums {
+    ($offset:expr) => {
+        type Sum = __m256i;
+        #[inline(always)]
+        unsafe fn zero() -> __m256i {
+            // SAFETY: AVX.
+            unsafe { _mm256_setzero_si256() }
         }
-        total
-    }};
+        #[inline(always)]
+        unsafe fn add(a: __m256i, b: __m256i) -> __m256i {
+            // SAFETY: AVX2.
+            unsafe { _mm256_add_epi32(a, b) }
+        }
+        #[inline(always)]
+        unsafe fn finish(task: &Task, row: usize, column: usize, sum: __m256i) -> f32 {
+            // SAFETY: row and column lie inside the task.
+            unsafe { rescale(task, row, column, sum_integers(sum), $offset) }
+        }
+        #[inline(always)]
+        unsafe fn prefetch(p: *const u8) {
+            // SAFETY: a prefetch never faults.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) };
+        }
+    };
 }
 
 #[inline(always)]
@@ -126,7 +151,6 @@ unsafe fn sum_integers(v: __m256i) -> i32 {
 trait Load {
     const BYTES: usize;
     unsafe fn load(p: *const u8) -> __m256;
-    unsafe fn one(p: *const u8) -> f32;
 }
 
 struct Fp32;
@@ -140,11 +164,6 @@ impl Load for Fp32 {
         // SAFETY: eight weights are left in the row.
         unsafe { _mm256_loadu_ps(p.cast()) }
     }
-    #[inline(always)]
-    unsafe fn one(p: *const u8) -> f32 {
-        // SAFETY: a weight is left in the row.
-        unsafe { p.cast::<f32>().read_unaligned() }
-    }
 }
 
 impl Load for Fp16 {
@@ -153,11 +172,6 @@ impl Load for Fp16 {
     unsafe fn load(p: *const u8) -> __m256 {
         // SAFETY: eight weights are left in the row.
         unsafe { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) }
-    }
-    #[inline(always)]
-    unsafe fn one(p: *const u8) -> f32 {
-        // SAFETY: a weight is left in the row.
-        f16::from_bits(unsafe { p.cast::<u16>().read_unaligned() }).to_f32()
     }
 }
 
@@ -171,52 +185,43 @@ impl Load for Bf16 {
             _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
         }
     }
-    #[inline(always)]
-    unsafe fn one(p: *const u8) -> f32 {
-        // SAFETY: a weight is left in the row.
-        f32::from_bits(u32::from(unsafe { p.cast::<u16>().read_unaligned() }) << 16)
-    }
 }
 
 struct Float<L>(L);
 
-impl<L: Load> Row for Float<L> {
+impl<L: Load> Steps for Float<L> {
+    float_sums!();
+    type Weights = __m256;
+    const BYTES: usize = 8 * L::BYTES;
+
     #[inline(always)]
-    unsafe fn row<const C: usize, const U: usize>(task: &Task, row: usize, column: usize) {
-        // SAFETY: rows and columns lie inside the task.
+    unsafe fn load(p: *const u8) -> __m256 {
+        // SAFETY: a step is left in the row.
+        unsafe { L::load(p) }
+    }
+    #[inline(always)]
+    unsafe fn load_some(p: *const u8, left: usize) -> __m256 {
+        // SAFETY: a vector's worth of bytes in every format.
+        unsafe { L::load(padded_copy::<32>(p, left).as_ptr()) }
+    }
+    #[inline(always)]
+    unsafe fn dot(sum: __m256, w: __m256, task: &Task, column: usize, at: usize) -> __m256 {
+        // SAFETY: as many activations as weights are left.
+        unsafe { _mm256_fmadd_ps(w, _mm256_loadu_ps(task.x.add(column * task.k + at / L::BYTES)), sum) }
+    }
+    #[inline(always)]
+    unsafe fn dot_some(sum: __m256, w: __m256, task: &Task, column: usize, at: usize, left: usize) -> __m256 {
+        // SAFETY: only activations that are left are copied.
         unsafe {
-            let w = task.row(row);
-            let x = task.x.add(column * task.k);
-            let mut sums = [[_mm256_setzero_ps(); C]; U];
-            let mut i = 0;
-            while i + 8 * U <= task.k {
-                for u in 0..U {
-                    let at = i + 8 * u;
-                    if at * L::BYTES % 64 == 0 {
-                        prefetch(w.add(at * L::BYTES));
-                    }
-                    let w = L::load(w.add(at * L::BYTES));
-                    for c in 0..C {
-                        sums[u][c] = _mm256_fmadd_ps(w, _mm256_loadu_ps(x.add(c * task.k + at)), sums[u][c]);
-                    }
-                }
-                i += 8 * U;
-            }
-            while i + 8 <= task.k {
-                let w = L::load(w.add(i * L::BYTES));
-                for c in 0..C {
-                    sums[0][c] = _mm256_fmadd_ps(w, _mm256_loadu_ps(x.add(c * task.k + i)), sums[0][c]);
-                }
-                i += 8;
-            }
-            for c in 0..C {
-                let mut sum = sum_floats(total!(sums, c, _mm256_add_ps));
-                for i in i..task.k {
-                    sum += L::one(w.add(i * L::BYTES)) * *x.add(c * task.k + i);
-                }
-                task.store(row, column + c, sum);
-            }
+            let x = task.x.add(column * task.k + at / L::BYTES);
+            let x = padded_copy::<32>(x.cast(), left / L::BYTES * 4);
+            _mm256_fmadd_ps(w, _mm256_loadu_ps(x.as_ptr().cast()), sum)
         }
+    }
+    #[inline(always)]
+    unsafe fn finish(_: &Task, _: usize, _: usize, sum: __m256) -> f32 {
+        // SAFETY: AVX.
+        unsafe { sum_floats(sum) }
     }
 }
 
@@ -271,54 +276,27 @@ unsafe fn load(x: *const i8) -> __m256i {
     unsafe { _mm256_load_si256(x.cast()) }
 }
 
-/// Takes the offset's share back, which is exact modulo 2^32, and applies both scales.
-#[inline(always)]
-unsafe fn finish(task: &Task, row: usize, column: usize, sum: i32, offset: i32) {
-    // SAFETY: row and column lie inside the task.
-    unsafe {
-        let sum = sum.wrapping_sub(task.sum(column).wrapping_mul(offset));
-        task.store(row, column, sum as f32 * *task.row_scales.add(row) * task.scale(column));
-    }
-}
-
 struct Bytes<D>(D);
 
-impl<D: Dot> Row for Bytes<D> {
+impl<D: Dot> Steps for Bytes<D> {
+    integer_sums!(D::OFFSET);
+    type Weights = __m256i;
+    const BYTES: usize = 32;
+
     #[inline(always)]
-    unsafe fn row<const C: usize, const U: usize>(task: &Task, row: usize, column: usize) {
-        // SAFETY: rows and columns lie inside the task; x is padded.
-        unsafe {
-            let w = task.row(row);
-            let mut sums = [[_mm256_setzero_si256(); C]; U];
-            let mut i = 0;
-            while i + 32 * U <= task.k {
-                for u in 0..U {
-                    let at = i + 32 * u;
-                    if at % 64 == 0 {
-                        prefetch(w.add(at));
-                    }
-                    let w = _mm256_loadu_si256(w.add(at).cast());
-                    for c in 0..C {
-                        sums[u][c] = D::bytes(sums[u][c], w, load(task.column(column + c).values.add(at)));
-                    }
-                }
-                i += 32 * U;
-            }
-            while i < task.k {
-                // The last part of a row goes through a buffer: there are no masked byte loads.
-                let mut part = [0_u8; 32];
-                let len = (task.k - i).min(32);
-                std::ptr::copy_nonoverlapping(w.add(i), part.as_mut_ptr(), len);
-                let w = _mm256_loadu_si256(part.as_ptr().cast());
-                for c in 0..C {
-                    sums[0][c] = D::bytes(sums[0][c], w, load(task.column(column + c).values.add(i)));
-                }
-                i += 32;
-            }
-            for c in 0..C {
-                finish(task, row, column + c, sum_integers(total!(sums, c, _mm256_add_epi32)), D::OFFSET);
-            }
-        }
+    unsafe fn load(p: *const u8) -> __m256i {
+        // SAFETY: a step is left in the row.
+        unsafe { _mm256_loadu_si256(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn load_some(p: *const u8, left: usize) -> __m256i {
+        // SAFETY: a vector of bytes.
+        unsafe { _mm256_loadu_si256(padded_copy::<32>(p, left).as_ptr().cast()) }
+    }
+    #[inline(always)]
+    unsafe fn dot(sum: __m256i, w: __m256i, task: &Task, column: usize, at: usize) -> __m256i {
+        // SAFETY: the column is padded.
+        unsafe { D::bytes(sum, w, load(task.column(column).values.add(at))) }
     }
 }
 
@@ -334,43 +312,28 @@ unsafe fn nibbles(w: __m256i) -> (__m256i, __m256i) {
 
 struct Nibbles<D>(D);
 
-impl<D: Dot> Row for Nibbles<D> {
+impl<D: Dot> Steps for Nibbles<D> {
+    integer_sums!(8);
+    type Weights = (__m256i, __m256i);
+    const BYTES: usize = 32;
+
     #[inline(always)]
-    unsafe fn row<const C: usize, const U: usize>(task: &Task, row: usize, column: usize) {
-        // SAFETY: rows and columns lie inside the task; x is padded.
+    unsafe fn load(p: *const u8) -> Self::Weights {
+        // SAFETY: a step is left in the row.
+        unsafe { nibbles(_mm256_loadu_si256(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_some(p: *const u8, left: usize) -> Self::Weights {
+        // SAFETY: a vector of bytes.
+        unsafe { nibbles(_mm256_loadu_si256(padded_copy::<32>(p, left).as_ptr().cast())) }
+    }
+    #[inline(always)]
+    unsafe fn dot(sum: __m256i, (even, odd): Self::Weights, task: &Task, column: usize, at: usize) -> __m256i {
+        // SAFETY: both halves of the column are padded.
         unsafe {
-            let w = task.row(row);
-            let mut sums = [[_mm256_setzero_si256(); C]; U];
-            let mut i = 0;
-            while i < task.row_bytes {
-                let whole = i + 32 * U <= task.row_bytes;
-                for u in 0..U {
-                    let at = i + 32 * u;
-                    let mut part = [0_u8; 32];
-                    let w = if whole {
-                        if at % 64 == 0 {
-                            prefetch(w.add(at));
-                        }
-                        _mm256_loadu_si256(w.add(at).cast())
-                    } else {
-                        let len = task.row_bytes.saturating_sub(at).min(32);
-                        std::ptr::copy_nonoverlapping(w.wrapping_add(at), part.as_mut_ptr(), len);
-                        _mm256_loadu_si256(part.as_ptr().cast())
-                    };
-                    let (even, odd) = nibbles(w);
-                    for c in 0..C {
-                        let x = task.column(column + c);
-                        // Padding ends with the column's half; a part of zeros may lie beyond.
-                        let at = at.min(x.half - 32);
-                        sums[u][c] = D::nibbles(sums[u][c], even, load(x.values.add(at)));
-                        sums[u][c] = D::nibbles(sums[u][c], odd, load(x.values.add(x.half + at)));
-                    }
-                }
-                i += 32 * U;
-            }
-            for c in 0..C {
-                finish(task, row, column + c, sum_integers(total!(sums, c, _mm256_add_epi32)), 8);
-            }
+            let x = task.column(column);
+            let sum = D::nibbles(sum, even, load(x.values.add(at)));
+            D::nibbles(sum, odd, load(x.values.add(x.half + at)))
         }
     }
 }
@@ -383,91 +346,124 @@ unsafe fn half_scale(p: *const u8) -> __m256 {
 
 struct ByteBlocks<D>(D);
 
-impl<D: Dot> Row for ByteBlocks<D> {
+impl<D: Dot> Steps for ByteBlocks<D> {
+    float_sums!();
+    type Weights = (__m256i, __m256);
+    const BYTES: usize = 34;
+
     #[inline(always)]
-    unsafe fn row<const C: usize, const U: usize>(task: &Task, row: usize, column: usize) {
-        // SAFETY: rows are whole blocks, x is padded to whole blocks. Both ways of the dot product work on signed
-        // weights here: with one block a sum, taking an offset back would cost as much as it saves.
+    unsafe fn load(p: *const u8) -> Self::Weights {
+        // SAFETY: a block is left in the row.
+        unsafe { (_mm256_loadu_si256(p.add(2).cast()), half_scale(p)) }
+    }
+    #[inline(always)]
+    unsafe fn load_some(p: *const u8, _: usize) -> Self::Weights {
+        // SAFETY: rows are whole blocks.
+        unsafe { Self::load(p) }
+    }
+    #[inline(always)]
+    unsafe fn dot(sum: __m256, (w, scale): Self::Weights, task: &Task, column: usize, at: usize) -> __m256 {
+        // SAFETY: the column is padded to whole blocks. Signs move to the activations also where VNNI could take
+        // offset weights: with one sum a block, taking the offset back would cost as much.
         unsafe {
-            let blocks = task.row_bytes / 34;
-            let mut sums = [[_mm256_setzero_ps(); C]; U];
-            let mut block = 0;
-            while block < blocks {
-                for u in 0..U.min(blocks - block) {
-                    let at = block + u;
-                    let p = task.row(row).add(at * 34);
-                    prefetch(p);
-                    let scale = half_scale(p);
-                    let w = _mm256_loadu_si256(p.add(2).cast());
-                    let magnitude = _mm256_abs_epi8(w);
-                    for c in 0..C {
-                        let x = task.column(column + c);
-                        let signed = _mm256_sign_epi8(load(x.values.add(at * 32)), w);
-                        let sum = D::nibbles(_mm256_setzero_si256(), magnitude, signed);
-                        let scale = _mm256_mul_ps(scale, _mm256_broadcast_ss(&*x.scales.add(at)));
-                        sums[u][c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), scale, sums[u][c]);
-                    }
-                }
-                block += U;
-            }
-            for c in 0..C {
-                task.store(row, column + c, sum_floats(total!(sums, c, _mm256_add_ps)));
-            }
+            let (x, block) = (task.column(column), at / 34);
+            let signed = _mm256_sign_epi8(load(x.values.add(block * 32)), w);
+            let products = D::nibbles(_mm256_setzero_si256(), _mm256_abs_epi8(w), signed);
+            let scale = _mm256_mul_ps(scale, _mm256_broadcast_ss(&*x.scales.add(block)));
+            _mm256_fmadd_ps(_mm256_cvtepi32_ps(products), scale, sum)
         }
+    }
+    #[inline(always)]
+    unsafe fn finish(_: &Task, _: usize, _: usize, sum: __m256) -> f32 {
+        // SAFETY: AVX.
+        unsafe { sum_floats(sum) }
     }
 }
 
-/// Blocks of `GROUP` nibbles; `X_SCALES` says whether the activations have a scale per block as well.
-struct NibbleBlocks<D, const GROUP: usize, const X_SCALES: bool>(D);
+/// Blocks of 32 nibbles; `X_SCALES` says whether the activations have a scale per block as well.
+struct NibbleBlocks<D, const X_SCALES: bool>(D);
 
-impl<D: Dot, const GROUP: usize, const X_SCALES: bool> Row for NibbleBlocks<D, GROUP, X_SCALES> {
+impl<D: Dot, const X_SCALES: bool> Steps for NibbleBlocks<D, X_SCALES> {
+    float_sums!();
+    type Weights = (__m256i, __m256);
+    const BYTES: usize = 18;
+
     #[inline(always)]
-    unsafe fn row<const C: usize, const U: usize>(task: &Task, row: usize, column: usize) {
-        // SAFETY: rows are whole blocks, x is padded to whole blocks.
+    unsafe fn load(p: *const u8) -> Self::Weights {
+        // SAFETY: a block is left in the row.
         unsafe {
-            let bytes = 2 + GROUP / 2;
-            let blocks = task.row_bytes / bytes;
-            let mut sums = [[_mm256_setzero_ps(); C]; U];
-            let mut block = 0;
-            while block < blocks {
-                for u in 0..U.min(blocks - block) {
-                    let at = block + u;
-                    let p = task.row(row).add(at * bytes);
-                    prefetch(p);
-                    let scale = half_scale(p);
-                    for c in 0..C {
-                        let x = task.column(column + c);
-                        let values = x.values.add(at * GROUP);
-                        let mut sum = _mm256_setzero_si256();
-                        if GROUP == 32 {
-                            let w = _mm_loadu_si128(p.add(2).cast());
-                            let both = _mm256_set_m128i(_mm_srli_epi16::<4>(w), w);
-                            let both = _mm256_and_si256(both, _mm256_set1_epi8(15));
-                            sum = D::nibbles(sum, both, load(values));
-                        } else {
-                            for part in 0..GROUP / 64 {
-                                let w = _mm256_loadu_si256(p.add(2 + 32 * part).cast());
-                                let (first, second) = nibbles(w);
-                                sum = D::nibbles(sum, first, load(values.add(32 * part)));
-                                sum = D::nibbles(sum, second, load(values.add(GROUP / 2 + 32 * part)));
-                            }
-                        }
-                        // 8 x the block's sum, spread over the eight lanes.
-                        let sum = _mm256_sub_ps(_mm256_cvtepi32_ps(sum), _mm256_broadcast_ss(&*x.sums.add(at)));
-                        let scale = if X_SCALES {
-                            _mm256_mul_ps(scale, _mm256_broadcast_ss(&*x.scales.add(at)))
-                        } else {
-                            scale
-                        };
-                        sums[u][c] = _mm256_fmadd_ps(sum, scale, sums[u][c]);
-                    }
-                }
-                block += U;
-            }
-            for c in 0..C {
-                let scale = if X_SCALES { 1.0 } else { task.scale(column + c) };
-                task.store(row, column + c, sum_floats(total!(sums, c, _mm256_add_ps)) * scale);
-            }
+            let w = _mm_loadu_si128(p.add(2).cast());
+            let both = _mm256_set_m128i(_mm_srli_epi16::<4>(w), w);
+            (_mm256_and_si256(both, _mm256_set1_epi8(15)), half_scale(p))
         }
+    }
+    #[inline(always)]
+    unsafe fn load_some(p: *const u8, _: usize) -> Self::Weights {
+        // SAFETY: rows are whole blocks.
+        unsafe { Self::load(p) }
+    }
+    #[inline(always)]
+    unsafe fn dot(sum: __m256, (w, scale): Self::Weights, task: &Task, column: usize, at: usize) -> __m256 {
+        // SAFETY: the column, its sums and scales are padded to whole blocks.
+        unsafe {
+            let (x, block) = (task.column(column), at / 18);
+            let products = D::nibbles(_mm256_setzero_si256(), w, load(x.values.add(block * 32)));
+            // 8 x the block's sum, spread over the eight lanes.
+            let share = _mm256_broadcast_ss(&*x.sums.add(block));
+            let scale = if X_SCALES {
+                _mm256_mul_ps(scale, _mm256_broadcast_ss(&*x.scales.add(block)))
+            } else {
+                scale
+            };
+            _mm256_fmadd_ps(_mm256_sub_ps(_mm256_cvtepi32_ps(products), share), scale, sum)
+        }
+    }
+    #[inline(always)]
+    unsafe fn finish(task: &Task, _: usize, column: usize, sum: __m256) -> f32 {
+        // SAFETY: the column lies inside the task.
+        unsafe { sum_floats(sum) * if X_SCALES { 1.0 } else { task.scale(column) } }
+    }
+}
+
+/// Groups of 128 nibbles.
+struct Groups128<D>(D);
+
+impl<D: Dot> Steps for Groups128<D> {
+    float_sums!();
+    type Weights = ([(__m256i, __m256i); 2], __m256);
+    const BYTES: usize = 66;
+
+    #[inline(always)]
+    unsafe fn load(p: *const u8) -> Self::Weights {
+        // SAFETY: a block is left in the row.
+        unsafe {
+            let halves = [p.add(2), p.add(34)];
+            (halves.map(|p| nibbles(_mm256_loadu_si256(p.cast()))), half_scale(p))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_some(p: *const u8, _: usize) -> Self::Weights {
+        // SAFETY: rows are whole blocks.
+        unsafe { Self::load(p) }
+    }
+    #[inline(always)]
+    unsafe fn dot(sum: __m256, (w, scale): Self::Weights, task: &Task, column: usize, at: usize) -> __m256 {
+        // SAFETY: the column and its sums are padded to whole groups.
+        unsafe {
+            let (x, group) = (task.column(column), at / 66);
+            let values = x.values.add(group * 128);
+            let products = D::nibbles(_mm256_setzero_si256(), w[0].0, load(values));
+            let products = D::nibbles(products, w[1].0, load(values.add(32)));
+            let products = D::nibbles(products, w[0].1, load(values.add(64)));
+            let products = D::nibbles(products, w[1].1, load(values.add(96)));
+            // 8 x the group's sum, spread over the eight lanes.
+            let share = _mm256_broadcast_ss(&*x.sums.add(group));
+            _mm256_fmadd_ps(_mm256_sub_ps(_mm256_cvtepi32_ps(products), share), scale, sum)
+        }
+    }
+    #[inline(always)]
+    unsafe fn finish(task: &Task, _: usize, column: usize, sum: __m256) -> f32 {
+        // SAFETY: the column lies inside the task.
+        unsafe { sum_floats(sum) * task.scale(column) }
     }
 }

@@ -4,12 +4,10 @@
 //! exclusive or; 8 for nibbles, which are stored that way), and the offset's share, offset x sum of activations, is
 //! taken back: per row where there is one scale per row, else per block, sixteen blocks at a time.
 
-#![expect(clippy::needless_range_loop, reason = "register arrays are indexed side by side and unrolled")]
-
 use std::arch::x86_64::*;
 
 use super::activations::{Order, quantise, quantise_blocks, sum_groups, to_bf16};
-use super::{Gemv, Row, Task, drive};
+use super::{Gemv, Stepped, Steps, Task, Tile, ahead, drive, rescale};
 use crate::bench::isa::Isa;
 use crate::precision::WeightFormat;
 
@@ -31,30 +29,30 @@ pub(super) fn kernel(format: WeightFormat, isa: Isa) -> Option<Gemv> {
 }
 
 macro_rules! entries {
-    ($($name:ident, $features:literal, $row:ty, |$task:ident| { $($prepare:expr;)* };)*) => {$(
+    ($($name:ident, $features:literal, $tile:ty, |$task:ident| { $($prepare:expr;)* };)*) => {$(
         #[target_feature(enable = $features)]
         unsafe fn $name($task: &Task) {
             // SAFETY: the caller checked the features and vouches for the task.
             unsafe {
                 $($prepare;)*
-                drive::<$row>($task);
+                drive::<$tile>($task);
             }
         }
     )*};
 }
 
 entries! {
-    fp32, "avx512f,avx512bw,avx512vl,fma", Float<Fp32>, |task| {};
-    fp16, "avx512f,avx512bw,avx512vl,fma", Float<Fp16>, |task| {};
-    bf16, "avx512f,avx512bw,avx512vl,fma", Float<Bf16>, |task| {};
-    bf16_dot, "avx512f,avx512bw,avx512vl,avx512bf16", Bf16Dot, |task| { to_bf16(task); };
-    int8, "avx512f,avx512bw,avx512vl,avx512vnni", Bytes, |task| { quantise(task, Order::Natural); };
-    int4, "avx512f,avx512bw,avx512vl,avx512vnni", Nibbles, |task| { quantise(task, Order::EvenOdd); };
+    fp32, "avx512f,avx512bw,avx512vl,fma", Stepped<Float<Fp32>>, |task| {};
+    fp16, "avx512f,avx512bw,avx512vl,fma", Stepped<Float<Fp16>>, |task| {};
+    bf16, "avx512f,avx512bw,avx512vl,fma", Stepped<Float<Bf16>>, |task| {};
+    bf16_dot, "avx512f,avx512bw,avx512vl,avx512bf16", Stepped<Bf16Dot>, |task| { to_bf16(task); };
+    int8, "avx512f,avx512bw,avx512vl,avx512vnni", Stepped<Bytes>, |task| { quantise(task, Order::Natural); };
+    int4, "avx512f,avx512bw,avx512vl,avx512vnni", Stepped<Nibbles>, |task| { quantise(task, Order::EvenOdd); };
     int4_g32, "avx512f,avx512bw,avx512vl,avx512vnni,f16c", Blocks<Q4, false>, |task| {
         quantise(task, Order::Natural);
         sum_groups::<32>(task);
     };
-    int4_g128, "avx512f,avx512bw,avx512vl,avx512vnni,f16c", Groups128, |task| {
+    int4_g128, "avx512f,avx512bw,avx512vl,avx512vnni,f16c", Stepped<Groups128>, |task| {
         quantise(task, Order::Natural);
         sum_groups::<128>(task);
     };
@@ -68,24 +66,65 @@ entries! {
     };
 }
 
-/// How far ahead of its use a line of weights is asked for. Rows follow each other, so the next row is covered too.
-const AHEAD: usize = 4096;
-
 #[inline(always)]
 unsafe fn prefetch(p: *const u8) {
     // SAFETY: a prefetch never faults.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(p.wrapping_add(AHEAD).cast()) };
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) };
 }
 
-/// Sums up the independent sums of a column.
-macro_rules! total {
-    ($sums:expr, $c:expr, $add:ident) => {{
-        let mut total = $sums[0][$c];
-        for u in 1..U {
-            total = $add(total, $sums[u][$c]);
+/// What all formats with floating-point sums have in common.
+macro_rules! float_sums {
+    () => {
+        type Sum = __m512;
+        #[inline(always)]
+        unsafe fn zero() -> __m512 {
+            // SAFETY: AVX-512F.
+            unsafe { _mm512_setzero_ps() }
         }
-        total
-    }};
+        #[inline(always)]
+        unsafe fn add(a: __m512, b: __m512) -> __m512 {
+            // SAFETY: AVX-512F.
+            unsafe { _mm512_add_ps(a, b) }
+        }
+        #[inline(always)]
+        unsafe fn prefetch(p: *const u8) {
+            // SAFETY: a prefetch never faults.
+            unsafe { prefetch(p) };
+        }
+    };
+}
+
+/// What both formats with one scale per row have in common.
+macro_rules! integer_sums {
+    ($offset:literal) => {
+        type Sum = __m512i;
+        #[inline(always)]
+        unsafe fn zero() -> __m512i {
+            // SAFETY: AVX-512F.
+            unsafe { _mm512_setzero_si512() }
+        }
+        #[inline(always)]
+        unsafe fn add(a: __m512i, b: __m512i) -> __m512i {
+            // SAFETY: AVX-512F.
+            unsafe { _mm512_add_epi32(a, b) }
+        }
+        #[inline(always)]
+        unsafe fn finish(task: &Task, row: usize, column: usize, sum: __m512i) -> f32 {
+            // SAFETY: row and column lie inside the task.
+            unsafe { rescale(task, row, column, _mm512_reduce_add_epi32(sum), $offset) }
+        }
+        #[inline(always)]
+        unsafe fn prefetch(p: *const u8) {
+            // SAFETY: a prefetch never faults.
+            unsafe { prefetch(p) };
+        }
+    };
+}
+
+/// A mask of the lanes whose `size` bytes are among the `left` ones.
+#[inline(always)]
+fn lanes(left: usize, size: usize) -> u64 {
+    if left / size >= 64 { u64::MAX } else { (1 << (left / size)) - 1 }
 }
 
 /// Sixteen stored weights as floats.
@@ -149,90 +188,74 @@ unsafe fn widen(bits: __m256i) -> __m512 {
 
 struct Float<L>(L);
 
-impl<L: Load> Row for Float<L> {
+impl<L: Load> Steps for Float<L> {
+    float_sums!();
+    type Weights = __m512;
+    const BYTES: usize = 16 * L::BYTES;
+
     #[inline(always)]
-    unsafe fn row<const C: usize, const U: usize>(task: &Task, row: usize, column: usize) {
-        // SAFETY: rows and columns lie inside the task; the tail is masked.
+    unsafe fn load(p: *const u8) -> __m512 {
+        // SAFETY: a step is left in the row.
+        unsafe { L::load(p) }
+    }
+    #[inline(always)]
+    unsafe fn load_some(p: *const u8, left: usize) -> __m512 {
+        // SAFETY: masked lanes are not touched.
+        unsafe { L::load_some(lanes(left, L::BYTES) as u16, p) }
+    }
+    #[inline(always)]
+    unsafe fn dot(sum: __m512, w: __m512, task: &Task, column: usize, at: usize) -> __m512 {
+        // SAFETY: as many activations as weights are left.
+        unsafe { _mm512_fmadd_ps(w, _mm512_loadu_ps(task.x.add(column * task.k + at / L::BYTES)), sum) }
+    }
+    #[inline(always)]
+    unsafe fn dot_some(sum: __m512, w: __m512, task: &Task, column: usize, at: usize, left: usize) -> __m512 {
+        // SAFETY: masked lanes are not touched.
         unsafe {
-            let w = task.row(row);
-            let x = task.x.add(column * task.k);
-            let mut sums = [[_mm512_setzero_ps(); C]; U];
-            let mut i = 0;
-            while i + 16 * U <= task.k {
-                for u in 0..U {
-                    let at = i + 16 * u;
-                    prefetch(w.add(at * L::BYTES));
-                    let w = L::load(w.add(at * L::BYTES));
-                    for c in 0..C {
-                        sums[u][c] = _mm512_fmadd_ps(w, _mm512_loadu_ps(x.add(c * task.k + at)), sums[u][c]);
-                    }
-                }
-                i += 16 * U;
-            }
-            while i < task.k {
-                let left = task.k - i;
-                let mask = if left >= 16 { u16::MAX } else { (1 << left) - 1 };
-                let w = L::load_some(mask, w.add(i * L::BYTES));
-                for c in 0..C {
-                    let x = _mm512_maskz_loadu_ps(mask, x.add(c * task.k + i));
-                    sums[0][c] = _mm512_fmadd_ps(w, x, sums[0][c]);
-                }
-                i += 16;
-            }
-            for c in 0..C {
-                task.store(row, column + c, _mm512_reduce_add_ps(total!(sums, c, _mm512_add_ps)));
-            }
+            let x = task.x.add(column * task.k + at / L::BYTES);
+            _mm512_fmadd_ps(w, _mm512_maskz_loadu_ps(lanes(left, L::BYTES) as u16, x), sum)
         }
+    }
+    #[inline(always)]
+    unsafe fn finish(_: &Task, _: usize, _: usize, sum: __m512) -> f32 {
+        // SAFETY: AVX-512F.
+        unsafe { _mm512_reduce_add_ps(sum) }
     }
 }
 
 struct Bf16Dot;
 
-#[inline(always)]
-unsafe fn dot_bf16(sum: __m512, w: __m512i, x: *const i8) -> __m512 {
-    // SAFETY: AVX512-BF16; all types are 64 bytes of plain data; x is padded.
-    unsafe {
-        let x = _mm512_load_si512(x.cast());
-        _mm512_dpbf16_ps(
-            sum,
-            std::mem::transmute::<__m512i, __m512bh>(w),
-            std::mem::transmute::<__m512i, __m512bh>(x),
-        )
-    }
-}
+impl Steps for Bf16Dot {
+    float_sums!();
+    type Weights = __m512i;
+    const BYTES: usize = 64;
 
-impl Row for Bf16Dot {
     #[inline(always)]
-    unsafe fn row<const C: usize, const U: usize>(task: &Task, row: usize, column: usize) {
-        // SAFETY: rows and columns lie inside the task; the tail is masked, and x is padded.
+    unsafe fn load(p: *const u8) -> __m512i {
+        // SAFETY: a step is left in the row.
+        unsafe { _mm512_loadu_si512(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn load_some(p: *const u8, left: usize) -> __m512i {
+        // SAFETY: masked lanes are not touched.
+        unsafe { _mm512_maskz_loadu_epi8(lanes(left, 1), p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn dot(sum: __m512, w: __m512i, task: &Task, column: usize, at: usize) -> __m512 {
+        // SAFETY: all types are 64 bytes of plain data; the column is padded.
         unsafe {
-            let w = task.row(row);
-            let mut sums = [[_mm512_setzero_ps(); C]; U];
-            let mut i = 0;
-            while i + 32 * U <= task.k {
-                for u in 0..U {
-                    let at = 2 * (i + 32 * u);
-                    prefetch(w.add(at));
-                    let w = _mm512_loadu_si512(w.add(at).cast());
-                    for c in 0..C {
-                        sums[u][c] = dot_bf16(sums[u][c], w, task.column(column + c).values.add(at));
-                    }
-                }
-                i += 32 * U;
-            }
-            while i < task.k {
-                let left = task.k - i;
-                let mask = if left >= 32 { u32::MAX } else { (1 << left) - 1 };
-                let w = _mm512_maskz_loadu_epi16(mask, w.add(2 * i).cast());
-                for c in 0..C {
-                    sums[0][c] = dot_bf16(sums[0][c], w, task.column(column + c).values.add(2 * i));
-                }
-                i += 32;
-            }
-            for c in 0..C {
-                task.store(row, column + c, _mm512_reduce_add_ps(total!(sums, c, _mm512_add_ps)));
-            }
+            let x = _mm512_load_si512(task.column(column).values.add(at).cast());
+            _mm512_dpbf16_ps(
+                sum,
+                std::mem::transmute::<__m512i, __m512bh>(w),
+                std::mem::transmute::<__m512i, __m512bh>(x),
+            )
         }
+    }
+    #[inline(always)]
+    unsafe fn finish(_: &Task, _: usize, _: usize, sum: __m512) -> f32 {
+        // SAFETY: AVX-512F.
+        unsafe { _mm512_reduce_add_ps(sum) }
     }
 }
 
@@ -245,90 +268,51 @@ unsafe fn dot(sum: __m512i, w: __m512i, x: *const i8) -> __m512i {
 
 struct Bytes;
 
-impl Row for Bytes {
-    #[inline(always)]
-    unsafe fn row<const C: usize, const U: usize>(task: &Task, row: usize, column: usize) {
-        // SAFETY: rows and columns lie inside the task; the tail is masked, and x is padded.
-        unsafe {
-            let flip = _mm512_set1_epi8(-128);
-            let w = task.row(row);
-            let mut sums = [[_mm512_setzero_si512(); C]; U];
-            let mut i = 0;
-            while i + 64 * U <= task.k {
-                for u in 0..U {
-                    let at = i + 64 * u;
-                    prefetch(w.add(at));
-                    let w = _mm512_xor_si512(_mm512_loadu_si512(w.add(at).cast()), flip);
-                    for c in 0..C {
-                        sums[u][c] = dot(sums[u][c], w, task.column(column + c).values.add(at));
-                    }
-                }
-                i += 64 * U;
-            }
-            while i < task.k {
-                let left = task.k - i;
-                let mask = if left >= 64 { u64::MAX } else { (1 << left) - 1 };
-                let w = _mm512_xor_si512(_mm512_maskz_loadu_epi8(mask, w.add(i).cast()), flip);
-                for c in 0..C {
-                    sums[0][c] = dot(sums[0][c], w, task.column(column + c).values.add(i));
-                }
-                i += 64;
-            }
-            for c in 0..C {
-                finish(task, row, column + c, total!(sums, c, _mm512_add_epi32), 128);
-            }
-        }
-    }
-}
+impl Steps for Bytes {
+    integer_sums!(128);
+    type Weights = __m512i;
+    const BYTES: usize = 64;
 
-/// Takes the offset's share back, which is exact modulo 2^32, and applies both scales.
-#[inline(always)]
-unsafe fn finish(task: &Task, row: usize, column: usize, sum: __m512i, offset: i32) {
-    // SAFETY: row and column lie inside the task.
-    unsafe {
-        let share = task.sum(column).wrapping_mul(offset);
-        let sum = _mm512_reduce_add_epi32(sum).wrapping_sub(share);
-        task.store(row, column, sum as f32 * *task.row_scales.add(row) * task.scale(column));
+    #[inline(always)]
+    unsafe fn load(p: *const u8) -> __m512i {
+        // SAFETY: a step is left in the row.
+        unsafe { _mm512_xor_si512(_mm512_loadu_si512(p.cast()), _mm512_set1_epi8(-128)) }
+    }
+    #[inline(always)]
+    unsafe fn load_some(p: *const u8, left: usize) -> __m512i {
+        // SAFETY: masked lanes are not touched.
+        unsafe { _mm512_xor_si512(_mm512_maskz_loadu_epi8(lanes(left, 1), p.cast()), _mm512_set1_epi8(-128)) }
+    }
+    #[inline(always)]
+    unsafe fn dot(sum: __m512i, w: __m512i, task: &Task, column: usize, at: usize) -> __m512i {
+        // SAFETY: the column is padded.
+        unsafe { dot(sum, w, task.column(column).values.add(at)) }
     }
 }
 
 struct Nibbles;
 
-impl Row for Nibbles {
+impl Steps for Nibbles {
+    integer_sums!(8);
+    type Weights = (__m512i, __m512i);
+    const BYTES: usize = 64;
+
     #[inline(always)]
-    unsafe fn row<const C: usize, const U: usize>(task: &Task, row: usize, column: usize) {
-        // SAFETY: rows and columns lie inside the task; the tail is masked, and x is padded.
+    unsafe fn load(p: *const u8) -> Self::Weights {
+        // SAFETY: a step is left in the row.
+        unsafe { nibbles(_mm512_loadu_si512(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_some(p: *const u8, left: usize) -> Self::Weights {
+        // SAFETY: masked lanes are not touched.
+        unsafe { nibbles(_mm512_maskz_loadu_epi8(lanes(left, 1), p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn dot(sum: __m512i, (even, odd): Self::Weights, task: &Task, column: usize, at: usize) -> __m512i {
+        // SAFETY: both halves of the column are padded.
         unsafe {
-            let w = task.row(row);
-            let mut sums = [[_mm512_setzero_si512(); C]; U];
-            let mut i = 0;
-            while i + 64 * U <= task.row_bytes {
-                for u in 0..U {
-                    let at = i + 64 * u;
-                    prefetch(w.add(at));
-                    let (even, odd) = nibbles(_mm512_loadu_si512(w.add(at).cast()));
-                    for c in 0..C {
-                        let x = task.column(column + c);
-                        sums[u][c] = dot(sums[u][c], even, x.values.add(at));
-                        sums[u][c] = dot(sums[u][c], odd, x.values.add(x.half + at));
-                    }
-                }
-                i += 64 * U;
-            }
-            while i < task.row_bytes {
-                let left = task.row_bytes - i;
-                let mask = if left >= 64 { u64::MAX } else { (1 << left) - 1 };
-                let (even, odd) = nibbles(_mm512_maskz_loadu_epi8(mask, w.add(i).cast()));
-                for c in 0..C {
-                    let x = task.column(column + c);
-                    sums[0][c] = dot(sums[0][c], even, x.values.add(i));
-                    sums[0][c] = dot(sums[0][c], odd, x.values.add(x.half + i));
-                }
-                i += 64;
-            }
-            for c in 0..C {
-                finish(task, row, column + c, total!(sums, c, _mm512_add_epi32), 8);
-            }
+            let x = task.column(column);
+            dot(dot(sum, even, x.values.add(at)), odd, x.values.add(x.half + at))
         }
     }
 }
@@ -345,39 +329,47 @@ unsafe fn nibbles(w: __m512i) -> (__m512i, __m512i) {
 
 struct Groups128;
 
-impl Row for Groups128 {
+impl Steps for Groups128 {
+    float_sums!();
+    type Weights = (__m512i, __m512i, __m512);
+    const BYTES: usize = 66;
+
     #[inline(always)]
-    unsafe fn row<const C: usize, const U: usize>(task: &Task, row: usize, column: usize) {
-        // SAFETY: rows are whole blocks, x is padded to whole groups.
+    unsafe fn load(p: *const u8) -> Self::Weights {
+        // SAFETY: a block is left in the row.
         unsafe {
-            let w = task.row(row);
-            let groups = task.row_bytes / 66;
-            let mut sums = [[_mm512_setzero_ps(); C]; U];
-            let mut group = 0;
-            while group < groups {
-                // The last round may have fewer than U; the sums do not care which of them takes what.
-                for u in 0..U.min(groups - group) {
-                    let at = group + u;
-                    let p = w.add(at * 66);
-                    prefetch(p);
-                    let scale = _mm512_cvtph_ps(_mm256_set1_epi16(p.cast::<i16>().read_unaligned()));
-                    let (first, second) = nibbles(_mm512_loadu_si512(p.add(2).cast()));
-                    for c in 0..C {
-                        let x = task.column(column + c);
-                        let sum = dot(_mm512_setzero_si512(), first, x.values.add(at * 128));
-                        let sum = _mm512_cvtepi32_ps(dot(sum, second, x.values.add(at * 128 + 64)));
-                        // 8 x the group's sum, spread over the sixteen lanes.
-                        let share = _mm512_mul_ps(_mm512_set1_ps(*x.sums.add(at)), _mm512_set1_ps(0.5));
-                        sums[u][c] = _mm512_fmadd_ps(_mm512_sub_ps(sum, share), scale, sums[u][c]);
-                    }
-                }
-                group += U;
-            }
-            for c in 0..C {
-                let value = _mm512_reduce_add_ps(total!(sums, c, _mm512_add_ps)) * task.scale(column + c);
-                task.store(row, column + c, value);
-            }
+            let scale = _mm512_cvtph_ps(_mm256_set1_epi16(p.cast::<i16>().read_unaligned()));
+            let (first, second) = nibbles(_mm512_loadu_si512(p.add(2).cast()));
+            (first, second, scale)
         }
+    }
+    #[inline(always)]
+    unsafe fn load_some(p: *const u8, _: usize) -> Self::Weights {
+        // SAFETY: rows are whole blocks.
+        unsafe { Self::load(p) }
+    }
+    #[inline(always)]
+    unsafe fn dot(
+        sum: __m512,
+        (first, second, scale): Self::Weights,
+        task: &Task,
+        column: usize,
+        at: usize,
+    ) -> __m512 {
+        // SAFETY: the column and its sums are padded to whole groups.
+        unsafe {
+            let (x, group) = (task.column(column), at / 66);
+            let products = dot(_mm512_setzero_si512(), first, x.values.add(group * 128));
+            let products = _mm512_cvtepi32_ps(dot(products, second, x.values.add(group * 128 + 64)));
+            // 8 x the group's sum, spread over the sixteen lanes.
+            let share = _mm512_set1_ps(0.5 * *x.sums.add(group));
+            _mm512_fmadd_ps(_mm512_sub_ps(products, share), scale, sum)
+        }
+    }
+    #[inline(always)]
+    unsafe fn finish(task: &Task, _: usize, column: usize, sum: __m512) -> f32 {
+        // SAFETY: the column lies inside the task.
+        unsafe { _mm512_reduce_add_ps(sum) * task.scale(column) }
     }
 }
 
@@ -477,7 +469,8 @@ impl Block for Q8 {
     }
 }
 
-/// Blocks of 32; `X_SCALES` says whether the activations have a scale per block as well.
+/// Blocks of 32, sixteen at a time so that their scales are one vector; `X_SCALES` says whether the activations have a
+/// scale per block as well.
 struct Blocks<B, const X_SCALES: bool>(B);
 
 /// Spreads the scales of blocks 2j and 2j+1 over the lanes that their sums are in.
@@ -491,69 +484,89 @@ unsafe fn spread(scales: __m512, pair: usize) -> __m512 {
     }
 }
 
-impl<B: Block, const X_SCALES: bool> Row for Blocks<B, X_SCALES> {
+/// The scales of sixteen blocks times those of a column.
+#[inline(always)]
+unsafe fn joint<const X_SCALES: bool>(scales: __m512, task: &Task, column: usize, block: usize) -> __m512 {
+    // SAFETY: scales are padded to sixteen blocks.
+    unsafe {
+        if X_SCALES { _mm512_mul_ps(scales, _mm512_load_ps(task.column(column).scales.add(block))) } else { scales }
+    }
+}
+
+impl<B: Block, const X_SCALES: bool> Tile for Blocks<B, X_SCALES> {
     #[inline(always)]
-    unsafe fn row<const C: usize, const U: usize>(task: &Task, row: usize, column: usize) {
+    unsafe fn tile<const R: usize, const C: usize, const U: usize>(task: &Task, row: usize, column: usize) {
         // SAFETY: rows are whole blocks; x, its sums and scales are padded with zeros to whole sixteens of blocks.
         unsafe {
             let blocks = task.row_bytes / B::BYTES;
-            let mut sums = [[_mm512_setzero_ps(); C]; U];
-            let mut shares = [_mm512_setzero_ps(); C];
+            let ahead = ahead::<R>(task);
+            let mut sums = [[[_mm512_setzero_ps(); C]; R]; U];
+            let mut shares = [[_mm512_setzero_ps(); C]; R];
             let mut block = 0;
             while block + 16 <= blocks {
-                let p = task.row(row).add(block * B::BYTES);
-                let w_scales = _mm512_cvtph_ps(B::scales(p));
-                let mut scales = [w_scales; C];
-                for c in 0..C {
-                    let x = task.column(column + c);
-                    if X_SCALES {
-                        scales[c] = _mm512_mul_ps(w_scales, _mm512_load_ps(x.scales.add(block)));
+                for r in 0..R {
+                    let p = task.row(row + r).add(block * B::BYTES);
+                    let own = _mm512_cvtph_ps(B::scales(p));
+                    let mut scales = [own; C];
+                    for (c, scales) in scales.iter_mut().enumerate() {
+                        *scales = joint::<X_SCALES>(own, task, column + c, block);
+                        let x_sums = _mm512_load_ps(task.column(column + c).sums.add(block));
+                        shares[r][c] = _mm512_fmadd_ps(*scales, x_sums, shares[r][c]);
                     }
-                    shares[c] = _mm512_fmadd_ps(scales[c], _mm512_load_ps(x.sums.add(block)), shares[c]);
-                }
-                for pair in 0..8 {
-                    let p = p.add(2 * pair * B::BYTES);
-                    if B::BYTES > 32 || pair % 2 == 0 {
-                        prefetch(p);
+                    // Written out eight times: as a loop the sums would live in memory.
+                    macro_rules! pairs {
+                        ($($pair:literal)*) => {$(
+                            let start = p.add(2 * $pair * B::BYTES);
+                            if (B::BYTES > 32 || $pair % 2 == 0) && (R == 1 || column == 0) {
+                                prefetch(start.wrapping_add(ahead));
+                            }
+                            let w = B::pair(start);
+                            for c in 0..C {
+                                let x = task.column(column + c).values.add((block + 2 * $pair) * 32);
+                                let products = _mm512_cvtepi32_ps(dot(_mm512_setzero_si512(), w, x));
+                                let sum = &mut sums[$pair % U][r][c];
+                                *sum = _mm512_fmadd_ps(products, spread(scales[c], $pair), *sum);
+                            }
+                        )*};
                     }
-                    let w = B::pair(p);
-                    for c in 0..C {
-                        let x = task.column(column + c).values.add((block + 2 * pair) * 32);
-                        let sum = _mm512_cvtepi32_ps(dot(_mm512_setzero_si512(), w, x));
-                        sums[pair % U][c] = _mm512_fmadd_ps(sum, spread(scales[c], pair), sums[pair % U][c]);
-                    }
+                    pairs!(0 1 2 3 4 5 6 7);
                 }
                 block += 16;
             }
             if block < blocks {
-                let mut halves = [0_u16; 16];
-                for i in 0..blocks - block {
-                    halves[i] = task.row(row).add((block + i) * B::BYTES).cast::<u16>().read_unaligned();
-                }
-                let w_scales = _mm512_cvtph_ps(_mm256_loadu_si256(halves.as_ptr().cast()));
-                for c in 0..C {
-                    let x = task.column(column + c);
-                    let scales = if X_SCALES {
-                        _mm512_mul_ps(w_scales, _mm512_load_ps(x.scales.add(block)))
-                    } else {
-                        w_scales
-                    };
-                    shares[c] = _mm512_fmadd_ps(scales, _mm512_load_ps(x.sums.add(block)), shares[c]);
-                    for pair in 0..(blocks - block).div_ceil(2) {
-                        let first = block + 2 * pair;
-                        let p = task.row(row).add(first * B::BYTES);
-                        // Without a second block its scale is zero.
-                        let w = if first + 2 <= blocks { B::pair(p) } else { B::single(p) };
-                        let sum = _mm512_cvtepi32_ps(dot(_mm512_setzero_si512(), w, x.values.add(first * 32)));
-                        sums[0][c] = _mm512_fmadd_ps(sum, spread(scales, pair), sums[0][c]);
+                for r in 0..R {
+                    let p = task.row(row + r);
+                    let mut halves = [0_u16; 16];
+                    for (half, at) in halves.iter_mut().zip(block..blocks) {
+                        *half = p.add(at * B::BYTES).cast::<u16>().read_unaligned();
+                    }
+                    let own = _mm512_cvtph_ps(_mm256_loadu_si256(halves.as_ptr().cast()));
+                    for c in 0..C {
+                        let x = task.column(column + c);
+                        let scales = joint::<X_SCALES>(own, task, column + c, block);
+                        shares[r][c] = _mm512_fmadd_ps(scales, _mm512_load_ps(x.sums.add(block)), shares[r][c]);
+                        for (pair, at) in (block..blocks).step_by(2).enumerate() {
+                            let p = p.add(at * B::BYTES);
+                            // Without a second block its scale is zero.
+                            let w = if at + 2 <= blocks { B::pair(p) } else { B::single(p) };
+                            let products = dot(_mm512_setzero_si512(), w, x.values.add(at * 32));
+                            let sum = &mut sums[0][r][c];
+                            *sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(products), spread(scales, pair), *sum);
+                        }
                     }
                 }
             }
-            for c in 0..C {
-                let scale = if X_SCALES { 1.0 } else { task.scale(column + c) };
-                let share = _mm512_mul_ps(shares[c], _mm512_set1_ps(B::OFFSET));
-                let total = _mm512_sub_ps(total!(sums, c, _mm512_add_ps), share);
-                task.store(row, column + c, _mm512_reduce_add_ps(total) * scale);
+            for r in 0..R {
+                for c in 0..C {
+                    let mut sum = sums[0][r][c];
+                    for sums in &sums[1..] {
+                        sum = _mm512_add_ps(sum, sums[r][c]);
+                    }
+                    let share = _mm512_mul_ps(shares[r][c], _mm512_set1_ps(B::OFFSET));
+                    let scale = if X_SCALES { 1.0 } else { task.scale(column + c) };
+                    let value = _mm512_reduce_add_ps(_mm512_sub_ps(sum, share)) * scale;
+                    task.store(row + r, column + c, value);
+                }
             }
         }
     }

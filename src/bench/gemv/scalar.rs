@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 
 use super::activations::{Order, quantise, quantise_blocks};
-use super::{Gemv, Task, Row, drive};
+use super::{Gemv, Task, Tile, drive};
 use crate::precision::WeightFormat;
 
 pub(super) fn kernel(format: WeightFormat) -> Option<Gemv> {
@@ -23,7 +23,7 @@ pub(super) fn kernel(format: WeightFormat) -> Option<Gemv> {
     Some(kernel)
 }
 
-unsafe fn integer<T: Row>(task: &Task, order: Order) {
+unsafe fn integer<T: Tile>(task: &Task, order: Order) {
     // SAFETY: the caller's promise about the task.
     unsafe {
         quantise(task, order);
@@ -31,7 +31,7 @@ unsafe fn integer<T: Row>(task: &Task, order: Order) {
     }
 }
 
-unsafe fn blocks<T: Row>(task: &Task) {
+unsafe fn blocks<T: Tile>(task: &Task) {
     // SAFETY: the caller's promise about the task.
     unsafe {
         quantise_blocks(task);
@@ -39,12 +39,14 @@ unsafe fn blocks<T: Row>(task: &Task) {
     }
 }
 
-/// Calls `one` for each of the row's columns.
+/// Calls `one` for each element of the tile.
 macro_rules! each {
     ($task:ident, $row:ident, $column:ident, $one:expr) => {
-        for c in $column..$column + C {
-            let value = $one($row, c);
-            $task.store($row, c, value);
+        for r in $row..$row + R {
+            for c in $column..$column + C {
+                let value = $one(r, c);
+                $task.store(r, c, value);
+            }
         }
     };
 }
@@ -57,8 +59,8 @@ unsafe fn half(p: *const u8) -> f32 {
 /// 4: fp32, 2: bf16, 0x16: fp16.
 struct Float<const KIND: usize>;
 
-impl<const KIND: usize> Row for Float<KIND> {
-    unsafe fn row<const C: usize, const U: usize>(task: &Task, row: usize, column: usize) {
+impl<const KIND: usize> Tile for Float<KIND> {
+    unsafe fn tile<const R: usize, const C: usize, const U: usize>(task: &Task, row: usize, column: usize) {
         // SAFETY: inside the task.
         unsafe {
             each!(task, row, column, |r, c| {
@@ -81,8 +83,8 @@ impl<const KIND: usize> Row for Float<KIND> {
 
 struct Bytes;
 
-impl Row for Bytes {
-    unsafe fn row<const C: usize, const U: usize>(task: &Task, row: usize, column: usize) {
+impl Tile for Bytes {
+    unsafe fn tile<const R: usize, const C: usize, const U: usize>(task: &Task, row: usize, column: usize) {
         // SAFETY: inside the task.
         unsafe {
             each!(task, row, column, |r: usize, c: usize| {
@@ -107,8 +109,8 @@ unsafe fn nibbles(w: *const u8, low: *const i8, high: *const i8, bytes: usize) -
 
 struct Nibbles;
 
-impl Row for Nibbles {
-    unsafe fn row<const C: usize, const U: usize>(task: &Task, row: usize, column: usize) {
+impl Tile for Nibbles {
+    unsafe fn tile<const R: usize, const C: usize, const U: usize>(task: &Task, row: usize, column: usize) {
         // SAFETY: inside the task.
         unsafe {
             each!(task, row, column, |r: usize, c: usize| {
@@ -122,8 +124,8 @@ impl Row for Nibbles {
 
 struct Groups<const GROUP: usize>;
 
-impl<const GROUP: usize> Row for Groups<GROUP> {
-    unsafe fn row<const C: usize, const U: usize>(task: &Task, row: usize, column: usize) {
+impl<const GROUP: usize> Tile for Groups<GROUP> {
+    unsafe fn tile<const R: usize, const C: usize, const U: usize>(task: &Task, row: usize, column: usize) {
         // SAFETY: inside the task.
         unsafe {
             each!(task, row, column, |r: usize, c: usize| {
@@ -142,8 +144,8 @@ impl<const GROUP: usize> Row for Groups<GROUP> {
 
 struct Q8;
 
-impl Row for Q8 {
-    unsafe fn row<const C: usize, const U: usize>(task: &Task, row: usize, column: usize) {
+impl Tile for Q8 {
+    unsafe fn tile<const R: usize, const C: usize, const U: usize>(task: &Task, row: usize, column: usize) {
         // SAFETY: inside the task.
         unsafe {
             each!(task, row, column, |r: usize, c: usize| {
@@ -163,8 +165,8 @@ impl Row for Q8 {
 
 struct Q4;
 
-impl Row for Q4 {
-    unsafe fn row<const C: usize, const U: usize>(task: &Task, row: usize, column: usize) {
+impl Tile for Q4 {
+    unsafe fn tile<const R: usize, const C: usize, const U: usize>(task: &Task, row: usize, column: usize) {
         // SAFETY: inside the task.
         unsafe {
             each!(task, row, column, |r: usize, c: usize| {
