@@ -291,6 +291,8 @@ fn steal(stat: &str, cpus: &[u32]) -> Option<Ticks> {
 pub struct Caches {
     /// The last-level caches of the CPUs in use, together.
     pub last_level: usize,
+    /// Bytes that lie between two uses of a matrix "in main memory".
+    pub rotation: usize,
 }
 
 impl Caches {
@@ -312,7 +314,17 @@ impl Caches {
             }
         }
         let sum: usize = seen.iter().map(|(_, size)| size).sum();
-        Self { last_level: if sum == 0 { 32 << 20 } else { sum } }
+        let last_level = if sum == 0 { 32 << 20 } else { sum };
+        Self { last_level, rotation: 8 * last_level }
+    }
+
+    /// Keeps the rotation within `limit` bytes, but never below four times the last-level caches.
+    ///
+    /// Caches that do not replace strictly by age still hold a quarter of a buffer four times their size (measured
+    /// on Zen 5: 48 GB/s at 4x, 41 at 8x, 38 at 32x), so more is better where memory allows.
+    pub fn within(mut self, limit: usize) -> Self {
+        self.rotation = self.rotation.min(limit).max(4 * self.last_level);
+        self
     }
 }
 
