@@ -6,6 +6,8 @@
 pub mod api;
 pub mod board;
 pub mod calibration;
+pub mod cli;
+pub mod client;
 pub mod governor;
 pub mod learning;
 pub mod optimize;
