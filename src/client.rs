@@ -123,7 +123,7 @@ impl Client {
     /// See [`ClientError`].
     pub async fn events(&mut self) -> Result<Events, ClientError> {
         let mut sender = self.connect(Socket::Query).await?;
-        let request = request(Method::GET, "/v1/events", Bytes::new())?;
+        let request = request(&Method::GET, "/v1/events", Bytes::new())?;
         let response = within(self.timeout, "/v1/events", sender.send_request(request)).await??;
         if response.status() != StatusCode::OK {
             let status = response.status();
@@ -157,7 +157,7 @@ impl Client {
                 Some(sender) => sender,
                 None => self.connect(socket).await?,
             };
-            let request = request(method.clone(), route, body.clone())?;
+            let request = request(&method, route, body.clone())?;
             match sender.send_request(request).await {
                 Ok(response) => {
                     self.open[socket.index()] = Some(sender);
@@ -224,9 +224,9 @@ fn encode(body: &impl Serialize) -> Result<Bytes, ClientError> {
         .map_err(|source| ClientError::Unsendable { reason: source.to_string() })
 }
 
-fn request(method: Method, route: &str, body: Bytes) -> Result<Request<Full<Bytes>>, ClientError> {
-    let mut request = Request::builder().method(&method).uri(route).header("host", "rooflined");
-    if method == Method::POST {
+fn request(method: &Method, route: &str, body: Bytes) -> Result<Request<Full<Bytes>>, ClientError> {
+    let mut request = Request::builder().method(method).uri(route).header("host", "rooflined");
+    if *method == Method::POST {
         request = request.header("content-type", "application/json");
     }
     request

@@ -83,7 +83,7 @@ async fn change(events: &mut Option<Events>) {
             Ok(None) | Err(_) => *events = None,
         }
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 async fn status(client: &mut Client) -> Result<Value, ClientError> {

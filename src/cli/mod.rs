@@ -5,6 +5,9 @@ mod calibrate;
 mod chart;
 mod commands;
 mod compare;
+mod config;
+mod demo;
+mod doctor;
 mod failure;
 mod flatten;
 mod input;
@@ -24,7 +27,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use crate::client::Client;
-use args::{Cli, Command, Global};
+use args::{Cli, Command};
 use failure::{Exit, Failure};
 use output::Printer;
 
@@ -32,7 +35,6 @@ use output::Printer;
 struct Context {
     client: Client,
     printer: Printer,
-    global: Global,
 }
 
 /// Runs the command line of this process.
@@ -85,7 +87,6 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
     let mut context = Context {
         client: Client::new(global.socket.as_deref(), global.timeout),
         printer: Printer::from_environment(global.output, global.ascii),
-        global,
     };
     let context = &mut context;
     match cli.command {
@@ -105,6 +106,9 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Observe(args) => commands::observe(context, &args).await?,
         Command::Watch(_) => watch::run(context).await?,
         Command::Metrics => commands::metrics(context).await?,
+        Command::Doctor => return doctor::run(context).await,
+        Command::Config(command) => return config::run(&context.printer, &command),
+        Command::Demo(args) => return demo::run(&context.printer, &args).await,
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "rooflinectl", &mut text);
