@@ -113,7 +113,7 @@ pub struct RooflineArgs {
 pub struct PredictArgs {
     /// The operation.
     #[command(flatten)]
-    pub op: Option<OpArgs>,
+    pub op: OpArgs,
     /// How the weights are stored
     #[arg(long, value_parser = input::format, default_value = "fp16")]
     pub format: WeightFormat,
@@ -156,7 +156,7 @@ pub struct SweepArgs {
 pub struct CompareArgs {
     /// The shapes.
     #[command(flatten)]
-    pub shapes: Option<ShapeArgs>,
+    pub shapes: ShapeArgs,
     /// Formats [default: fp32,fp16,bf16,int8,int4]
     #[arg(long, value_delimiter = ',', value_parser = input::format)]
     pub formats: Vec<WeightFormat>,

@@ -48,12 +48,8 @@ pub async fn board(context: &mut Context) -> Result<(), Failure> {
 
 /// `predict` of one operation.
 pub async fn predict(context: &mut Context, args: &PredictArgs) -> Result<(), Failure> {
-    let Some(op_args) = &args.op else {
-        return Err(Failure::usage("there is nothing to predict")
-            .with_hint("for example: rooflinectl predict gemv 4096 4096 --format int8, or --requests FILE"));
-    };
-    let op = op_args.op(args.batch)?;
-    let columns = op_args.columns(args.batch);
+    let op = args.op.op(args.batch)?;
+    let columns = args.op.columns(args.batch);
     let mut workload = workload(op, args.format, columns);
     workload.kv_format = args.kv_format.map(|format| format.key().to_owned());
     let point =

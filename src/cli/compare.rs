@@ -8,6 +8,7 @@ use super::Context;
 use super::args::{CompareArgs, MeasureArgs};
 use super::commands::{keys, workload};
 use super::failure::Failure;
+use super::input::ShapeArgs;
 use super::output::Format;
 use super::table::Table;
 use super::words;
@@ -70,17 +71,7 @@ pub fn default_work() -> Vec<(Op, Vec<WeightFormat>)> {
 
 /// `compare`
 pub async fn run(context: &mut Context, args: &CompareArgs) -> Result<(), Failure> {
-    let mut work = match &args.shapes {
-        None => default_work(),
-        Some(shapes) => {
-            let formats =
-                |op: &Op| match default_work().into_iter().find(|(other, _)| other.kind() == op.kind()) {
-                    Some((_, formats)) => formats,
-                    None => vec![WeightFormat::Fp32],
-                };
-            shapes.ops()?.into_iter().map(|op| (op, formats(&op))).collect()
-        }
-    };
+    let mut work = if args.shapes.is_empty() { default_work() } else { named_work(&args.shapes)? };
     if !args.formats.is_empty() {
         work.iter_mut().for_each(|(_, formats)| formats.clone_from(&args.formats));
     }
@@ -89,6 +80,15 @@ pub async fn run(context: &mut Context, args: &CompareArgs) -> Result<(), Failur
         Format::Human => context.printer.text(&shown(&comparison)),
         _ => context.printer.value("compare", &serde_json::json!(comparison)),
     }
+}
+
+/// The shapes named, in the formats that are compared for their kind when none are named.
+fn named_work(shapes: &ShapeArgs) -> Result<Vec<(Op, Vec<WeightFormat>)>, Failure> {
+    let formats = |op: &Op| {
+        let like = default_work().into_iter().find(|(other, _)| other.kind() == op.kind());
+        like.map_or_else(|| vec![WeightFormat::Fp32], |(_, formats)| formats)
+    };
+    Ok(shapes.ops()?.into_iter().map(|op| (op, formats(&op))).collect())
 }
 
 /// Measures each operation in its formats; the formats of one operation within one request, so that they are

@@ -24,8 +24,8 @@ pub enum Kind {
 #[derive(Debug, Clone, Args)]
 pub struct OpArgs {
     /// The operation
-    #[arg(value_enum, value_name = "OP", required = true)]
-    pub kind: Kind,
+    #[arg(value_enum, value_name = "OP")]
+    pub kind: Option<Kind>,
     /// Its sizes: gemv N K, gemm M N K
     #[arg(value_name = "SIZE", allow_negative_numbers = true)]
     pub sizes: Vec<String>,
@@ -61,8 +61,8 @@ pub struct AttentionArgs {
 #[derive(Debug, Clone, Args)]
 pub struct ShapeArgs {
     /// gemv or gemm
-    #[arg(value_enum, value_name = "OP", required = true)]
-    pub kind: Kind,
+    #[arg(value_enum, value_name = "OP")]
+    pub kind: Option<Kind>,
     /// One shape: gemv N K, gemm M N K
     #[arg(value_name = "SIZE", allow_negative_numbers = true)]
     pub dims: Vec<String>,
@@ -80,15 +80,16 @@ impl OpArgs {
     /// # Errors
     /// A usage error that names the size which is missing, too many, or not a whole number in range.
     pub fn op(&self, batch: Option<u64>) -> Result<Op, Failure> {
-        let op = match self.kind {
+        let kind = self.kind.ok_or_else(|| nothing("no operation is named"))?;
+        let op = match kind {
             Kind::Gemv | Kind::Gemm => {
                 if let Some(name) = self.attention.first_given() {
                     return Err(Failure::usage(format!(
                         "--{name} belongs to attention, not to {}",
-                        key(self.kind)
+                        key(kind)
                     )));
                 }
-                matrix(self.kind, &self.sizes.iter().map(String::as_str).collect::<Vec<_>>())?
+                matrix(kind, &self.sizes.iter().map(String::as_str).collect::<Vec<_>>())?
             }
             Kind::Attention if self.sizes.is_empty() => self.attention.op(batch)?,
             Kind::Attention => match self.attention.first_given() {
@@ -106,7 +107,7 @@ impl OpArgs {
     /// What a request's `batch` is for this operation: an attention has its own.
     #[must_use]
     pub fn columns(&self, batch: Option<u64>) -> Option<u64> {
-        if self.kind == Kind::Attention { None } else { batch }
+        if self.kind == Some(Kind::Attention) { None } else { batch }
     }
 }
 
@@ -143,21 +144,32 @@ impl AttentionArgs {
 }
 
 impl ShapeArgs {
+    /// Whether nothing at all was named.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.kind.is_none() && self.sizes.is_empty() && self.dims.is_empty()
+    }
+
     /// The shapes.
     ///
     /// # Errors
     /// A usage error that names the size which is wrong.
     pub fn ops(&self) -> Result<Vec<Op>, Failure> {
-        if self.kind == Kind::Attention {
+        let kind = self.kind.ok_or_else(|| nothing("no shape is named"))?;
+        if kind == Kind::Attention {
             return Err(Failure::usage("attention has no stored weights to vary")
                 .with_hint("one attention at a time: rooflinectl predict attention …"));
         }
         if self.sizes.is_empty() {
             let dims: Vec<_> = self.dims.iter().map(String::as_str).collect();
-            return Ok(vec![valid(matrix(self.kind, &dims)?)?]);
+            return Ok(vec![valid(matrix(kind, &dims)?)?]);
         }
-        self.sizes.iter().map(|text| valid(shape(self.kind, text)?)).collect()
+        self.sizes.iter().map(|text| valid(shape(kind, text)?)).collect()
     }
+}
+
+fn nothing(message: &str) -> Failure {
+    Failure::usage(message).with_hint(format!("for example: {}", example(Kind::Gemv)))
 }
 
 const fn key(kind: Kind) -> &'static str {
