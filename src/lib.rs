@@ -10,6 +10,9 @@ pub mod calibration;
 pub mod config;
 #[cfg(test)]
 pub(crate) mod fixtures;
+pub mod cli;
+pub mod client;
+pub mod config;
 pub mod governor;
 pub mod hw;
 pub mod learning;
