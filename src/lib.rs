@@ -4,15 +4,14 @@
 //! kernels and speak sockets. `tests/architecture.rs` holds the import table that keeps them apart.
 
 pub mod api;
-pub mod board;
 pub mod bench;
+pub mod board;
 pub mod calibration;
-pub mod config;
-#[cfg(test)]
-pub(crate) mod fixtures;
 pub mod cli;
 pub mod client;
 pub mod config;
+#[cfg(test)]
+pub(crate) mod fixtures;
 pub mod governor;
 pub mod hw;
 pub mod learning;
