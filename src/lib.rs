@@ -6,7 +6,9 @@
 pub mod api;
 pub mod board;
 pub mod calibration;
+pub mod config;
 pub mod governor;
+pub mod hw;
 pub mod learning;
 pub mod optimize;
 pub mod precision;
