@@ -15,5 +15,6 @@ pub mod precision;
 pub mod predict;
 pub mod roofline;
 pub mod snapshot;
+pub mod store;
 pub mod units;
 pub mod workload;
