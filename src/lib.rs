@@ -12,6 +12,7 @@ pub mod optimize;
 pub mod precision;
 pub mod predict;
 pub mod roofline;
+pub mod server;
 pub mod snapshot;
 pub mod units;
 pub mod workload;
