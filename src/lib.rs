@@ -15,6 +15,7 @@ pub mod optimize;
 pub mod precision;
 pub mod predict;
 pub mod roofline;
+pub mod server;
 pub mod snapshot;
 pub mod store;
 pub mod units;
