@@ -8,6 +8,8 @@ pub mod bench;
 pub mod board;
 pub mod calibration;
 pub mod config;
+#[cfg(test)]
+pub(crate) mod fixtures;
 pub mod governor;
 pub mod hw;
 pub mod learning;
