@@ -10,6 +10,7 @@ pub mod calibration;
 pub mod config;
 #[cfg(test)]
 pub(crate) mod fixtures;
+pub mod daemon;
 pub mod governor;
 pub mod hw;
 pub mod learning;
