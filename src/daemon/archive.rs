@@ -73,7 +73,8 @@ fn save(dir: &Path, item: &Item) -> Result<(), StoreError> {
 
 /// Saves `item` while the loop's other tasks go on; says what the governor is to be told.
 pub async fn keep(dir: PathBuf, item: Item) -> Event {
-    let saved = tokio::task::spawn_blocking(move || save(&dir, &item).map_err(|error| error.to_string())).await;
+    let saved =
+        tokio::task::spawn_blocking(move || save(&dir, &item).map_err(|error| error.to_string())).await;
     let problem = match saved {
         Ok(Ok(())) => None,
         Ok(Err(problem)) => Some(problem),

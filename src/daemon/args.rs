@@ -71,7 +71,8 @@ mod tests {
         let bare = Cli::try_parse_from(["rooflined", "--socket", "/tmp/x", "--bus", "none"]).unwrap();
         assert!(bare.role.is_none());
         assert_eq!(bare.serve.socket.as_deref(), Some(Path::new("/tmp/x")));
-        let named = Cli::try_parse_from(["rooflined", "serve", "--socket", "/tmp/x", "--bus", "none"]).unwrap();
+        let named =
+            Cli::try_parse_from(["rooflined", "serve", "--socket", "/tmp/x", "--bus", "none"]).unwrap();
         let Some(Role::Serve(serve)) = named.role else { panic!("not the serve role") };
         assert_eq!(serve.socket, bare.serve.socket);
         assert_eq!(serve.bus, bare.serve.bus);

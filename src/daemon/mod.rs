@@ -4,6 +4,7 @@ mod archive;
 mod args;
 mod logging;
 mod notify;
+mod place;
 mod probe;
 mod runtime;
 mod sampler;
@@ -28,10 +29,11 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use args::{Cli, Role, Serve};
+use place::Place;
 use runtime::{Parts, Runtime, duration, now, reloaded};
 use sampler::Sampler;
 use settings::Settings;
-use sockets::{Place, SocketError, Sockets};
+use sockets::{SocketError, Sockets};
 
 use crate::board::BoardState;
 use crate::config::ConfigError;
@@ -55,6 +57,8 @@ enum DaemonError {
     Socket(#[from] SocketError),
     #[error("cannot start: {0}; check the limits on processes, memory and open files (ulimit -a)")]
     System(#[from] io::Error),
+    #[error("a server ended by itself: {0}; the log has the reason, please report it as a bug")]
+    Server(String),
 }
 
 /// Runs `rooflined` with the arguments of the process.
@@ -87,24 +91,23 @@ fn serve(args: &Serve) -> Result<(), DaemonError> {
     logging::start();
     // Nothing that this process makes is for others until its mode says so.
     umask(Mode::RWXG | Mode::RWXO);
-    let sockets = Sockets::open(&Place::find(settings.socket_dir.as_deref()))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(1)
         .thread_stack_size(512 * 1024)
         .build()?;
-    let ended = runtime.block_on(run(args.clone(), settings, sockets));
+    let ended = runtime.block_on(run(args.clone(), settings));
     // A file that a server still reads does not hold up the end.
     runtime.shutdown_timeout(Duration::from_millis(100));
     ended
 }
 
-/// From the first sample to the last save. Dropping `sockets.hold` at the end removes the sockets.
-async fn run(args: Serve, settings: Settings, sockets: Sockets) -> Result<(), DaemonError> {
-    // First, so that no signal finds the daemon without them.
+/// From the first sample to the last save.
+async fn run(args: Serve, settings: Settings) -> Result<(), DaemonError> {
+    // First, so that from here on no signal ends the daemon without its cleaning up.
     let mut signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
     let mut hangup = signal(SignalKind::hangup())?;
-    let Sockets { query, control, hold } = sockets;
+    let Sockets { query, control, hold } = Sockets::open(&Place::find(settings.socket_dir.as_deref()))?;
     let paths = [path_of(Some(&query)), path_of(control.as_ref())];
 
     let earlier = archive::load(&settings.state_dir);
@@ -130,8 +133,8 @@ async fn run(args: Serve, settings: Settings, sockets: Sockets) -> Result<(), Da
     let state_dir = settings.state_dir.clone();
     let mut daemon =
         Runtime::new(Parts { governor, published, events: events_in, sampler, program, state_dir, period });
-    for problem in earlier.problems {
-        daemon.take(archive::degraded(Some(problem))).await;
+    if !earlier.problems.is_empty() {
+        daemon.take(archive::degraded(Some(earlier.problems.join("; also ")))).await;
     }
     daemon.take(Event::Tick).await;
 
@@ -143,14 +146,14 @@ async fn run(args: Serve, settings: Settings, sockets: Sockets) -> Result<(), Da
         state_dir = %settings.state_dir.display(),
         "ready"
     );
-    notify::ready(&daemon.status());
+    notify::ready(daemon.status());
 
     let reload = async || {
         hangup.recv().await;
         reload(&args, &settings)
     };
-    let why = stop_reason(&mut signals, args.exit_on_stdin_close);
-    daemon.run(&mut events, &mut requests, reload, why).await;
+    let why = stop_reason(&mut signals, args.exit_on_stdin_close, &mut tasks);
+    let outcome = daemon.run(&mut events, &mut requests, reload, why).await;
 
     notify::stopping();
     stop.send_replace(true);
@@ -163,7 +166,7 @@ async fn run(args: Serve, settings: Settings, sockets: Sockets) -> Result<(), Da
     }
     drop(hold);
     tracing::info!("ended");
-    Ok(())
+    outcome
 }
 
 /// What the servers share.
@@ -229,7 +232,8 @@ fn reload(args: &Serve, started_with: &Settings) -> Vec<Event> {
     match Settings::load(args) {
         Ok(settings) => {
             let fixed = |settings: &Settings| {
-                let (place, limits) = ((settings.root.clone(), settings.socket_dir.clone()), settings.limits.clone());
+                let (place, limits) =
+                    ((settings.root.clone(), settings.socket_dir.clone()), settings.limits.clone());
                 (place, settings.state_dir.clone(), settings.bus.clone(), limits)
             };
             if fixed(&settings) == fixed(started_with) {
@@ -243,8 +247,13 @@ fn reload(args: &Serve, started_with: &Settings) -> Vec<Event> {
     }
 }
 
-/// Resolves when the daemon shall end, and says why in the log.
-async fn stop_reason(signals: &mut [Signal; 2], exit_on_stdin_close: bool) {
+/// Resolves when the daemon shall end, and says why in the log. A daemon that one of its servers has left is of no
+/// use: it ends in an error, and the service manager starts another.
+async fn stop_reason(
+    signals: &mut [Signal; 2],
+    exit_on_stdin_close: bool,
+    servers: &mut JoinSet<()>,
+) -> Result<(), DaemonError> {
     let [terminate, interrupt] = signals;
     let stdin = async {
         match exit_on_stdin_close.then(stdin_closed) {
@@ -257,8 +266,13 @@ async fn stop_reason(signals: &mut [Signal; 2], exit_on_stdin_close: bool) {
         _ = terminate.recv() => "SIGTERM",
         _ = interrupt.recv() => "SIGINT",
         () = stdin => "standard input was closed",
+        Some(ended) = servers.join_next() => {
+            let reason = ended.err().map_or_else(|| "without a reason".into(), |error| error.to_string());
+            return Err(DaemonError::Server(reason));
+        }
     };
     tracing::info!(reason, "ending");
+    Ok(())
 }
 
 /// Resolves at the end of standard input. A read cannot be cancelled, hence a thread that the process does not wait

@@ -66,7 +66,8 @@ async fn run(
     events: &mpsc::Sender<Event>,
     stopped: oneshot::Receiver<()>,
 ) -> Result<(), String> {
-    let mut child = spawn(program).map_err(|error| format!("{} does not start: {error}", program.display()))?;
+    let mut child =
+        spawn(program).map_err(|error| format!("{} does not start: {error}", program.display()))?;
     let limited = limit(&child, plan.memory_limit_bytes);
     let (Some(mut stdin), Some(stdout), Some(stderr)) =
         (child.stdin.take(), child.stdout.take(), child.stderr.take())

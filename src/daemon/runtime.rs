@@ -104,19 +104,20 @@ impl Runtime {
     }
 
     /// One line about the present state.
-    #[must_use]
-    pub fn status(&self) -> String {
-        status::line(&self.governor.snapshot())
+    pub fn status(&mut self) -> &str {
+        self.status = status::line(&self.governor.snapshot());
+        &self.status
     }
 
-    /// Serves until `stop` resolves; then ends what it started. `reload` yields a new policy or nothing.
-    pub async fn run(
+    /// Serves until `stop` resolves, and hands on what that says. `reload` resolves when the configuration was read
+    /// again, with what the governor is to be told of it.
+    pub async fn run<T>(
         &mut self,
         events: &mut mpsc::Receiver<Event>,
         requests: &mut mpsc::Receiver<Request>,
         mut reload: impl AsyncFnMut() -> Vec<Event>,
-        stop: impl Future<Output = ()>,
-    ) {
+        stop: impl Future<Output = T>,
+    ) -> T {
         let mut stop = std::pin::pin!(stop);
         let watchdog = notify::watchdog_period();
         let mut alive_at = Instant::now();
@@ -124,14 +125,14 @@ impl Runtime {
             let feed_at = alive_at + watchdog.unwrap_or(NEVER);
             let save_at = self.unsaved.as_ref().map_or_else(|| Instant::now() + NEVER, |(_, at)| *at);
             tokio::select! {
-                () = &mut stop => return,
+                ended = &mut stop => return ended,
                 Some(event) = events.recv() => self.take(event).await,
                 Some(request) = requests.recv() => self.ask(request).await,
                 changes = reload() => {
                     for event in changes {
                         self.take(event).await;
                     }
-                    notify::ready(&self.status);
+                    notify::ready(self.status());
                 }
                 () = sleep_until(self.sample_due()) => self.miss_sample().await,
                 () = sleep_until(save_at), if self.unsaved.is_some() => self.save_residuals().await,
@@ -171,8 +172,13 @@ impl Runtime {
                         queue.push_back(Event::Degraded { name: "sampler", problem: None });
                     }
                 }
-                Event::ProbeEnded { job, .. } if self.probe.as_ref().is_some_and(|probe| probe.job == *job) => {
+                Event::ProbeEnded { job, .. }
+                    if self.probe.as_ref().is_some_and(|probe| probe.job == *job) =>
+                {
                     self.probe = None;
+                }
+                Event::ClientGone { ticket } => {
+                    self.waiting.remove(ticket);
                 }
                 _ => {}
             }
@@ -187,15 +193,15 @@ impl Runtime {
         match effect {
             Effect::Publish(snapshot) => {
                 self.published.send_replace(snapshot);
-                let status = self.status();
-                if status != self.status {
-                    notify::status(&status);
-                    self.status = status;
+                let before = std::mem::take(&mut self.status);
+                if self.status() != before {
+                    notify::status(&self.status);
                 }
             }
             Effect::StartProbe { job, plan } => {
                 if let Some(running) = &self.probe {
-                    let problem = format!("the probe of job {} is still running; try again later", running.job);
+                    let problem =
+                        format!("the probe of job {} is still running; try again later", running.job);
                     return Some(Event::ProbeEnded { job, outcome: Err(problem) });
                 }
                 self.probe = Some(Probe::start(job, plan, self.program.clone(), self.events.clone()));
@@ -248,7 +254,9 @@ impl Runtime {
         let ticket = self.last_ticket;
         self.waiting.insert(ticket, forward(ticket, request.reply, self.events.clone()));
         let event = match request.command {
-            Command::Calibrate { plan, wait, force } => Event::CalibrateRequested { ticket, plan, wait, force },
+            Command::Calibrate { plan, wait, force } => {
+                Event::CalibrateRequested { ticket, plan, wait, force }
+            }
             Command::Cancel { job } => Event::CancelRequested { ticket, job },
             Command::Measure { work } => Event::MeasureRequested { ticket, work },
             Command::Observe { observations } => Event::Observed { ticket, observations },

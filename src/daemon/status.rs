@@ -29,6 +29,7 @@ pub fn line(snapshot: &Snapshot) -> String {
         [first, others @ ..] => parts.push(format!("degraded: {first} (and {} more)", others.len())),
     }
     // One line, and no longer than a terminal shows with its label.
-    let line: String = parts.join("; ").chars().map(|c| if c.is_control() { ' ' } else { c }).take(300).collect();
+    let line: String =
+        parts.join("; ").chars().map(|c| if c.is_control() { ' ' } else { c }).take(300).collect();
     line
 }
