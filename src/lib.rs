@@ -11,6 +11,9 @@ pub mod config;
 #[cfg(test)]
 pub(crate) mod fixtures;
 pub mod daemon;
+pub mod cli;
+pub mod client;
+pub mod config;
 pub mod governor;
 pub mod hw;
 pub mod learning;

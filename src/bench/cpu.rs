@@ -67,8 +67,8 @@ impl Cpu {
         let most = plan.steps.iter().map(|step| step.threads as usize).max().unwrap_or(1);
         let workers = most.clamp(1, cpus.len().max(1));
         let pool = Pool::new(cpus.get(..workers).unwrap_or_default())?;
-        let caches = Caches::discover(pool.cpus());
         let limit = usize::try_from(plan.memory_limit_bytes).unwrap_or(usize::MAX);
+        let caches = Caches::discover(pool.cpus()).within(limit / 2);
         let reference = clock::reference_len((4 * caches.last_level).min(limit / 3) / workers);
 
         let mut parts = vec![reference; workers];

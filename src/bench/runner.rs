@@ -10,13 +10,15 @@ use std::time::{Duration, Instant};
 use rustix::fs::FileType;
 
 use super::Cpu;
-use crate::calibration::{Plan, ProbeEvent, Sample, Step};
+use crate::calibration::{Plan, ProbeEvent, Sample, Step, vet};
 use crate::units::Seconds;
 
 /// Bytes of a plan that are read at most.
 const MAX_PLAN_BYTES: u64 = 1 << 20;
 /// Steps of a plan.
 const MAX_STEPS: usize = 10_000;
+/// Times that a step is measured again when the machine moved under it.
+const MAX_RETRIES: u32 = 2;
 /// How long a step that is already running may overrun a limit before the process ends without a farewell.
 const GRACE: Duration = Duration::from_millis(700);
 
@@ -69,6 +71,7 @@ pub fn drive(
         }
     };
     let stop = || reason().is_some();
+    let mut unsettled = Vec::new();
     let mut cut_short = None;
     for (index, step) in plan.steps.iter().enumerate() {
         cut_short = reason();
@@ -80,14 +83,53 @@ pub fn drive(
         let threads = if step.threads == 1 { "1 thread".into() } else { format!("{} threads", step.threads) };
         emit(out, &ProbeEvent::Progress { fraction, step: format!("{}, {threads}", step.kernel.describe()) })?;
         match probe.measure(step, &stop) {
-            Outcome::Measured(sample) => emit(out, &ProbeEvent::Sample(sample))?,
+            Outcome::Measured(sample) => {
+                if disturbed(&sample) {
+                    unsettled.push(step);
+                }
+                emit(out, &ProbeEvent::Sample(sample))?;
+            }
             Outcome::Skipped(reason) => emit(out, &ProbeEvent::Skipped { kernel: step.kernel, reason })?,
             Outcome::Stopped => {}
         }
     }
     // The last step may have been stopped half-way.
     let cut_short = cut_short.or_else(reason);
+    for _ in 0..MAX_RETRIES {
+        unsettled = again(probe, unsettled, out, &stop)?;
+    }
     emit(out, &ProbeEvent::Finished { wall: Seconds(started.elapsed().as_secs_f64()), cut_short })
+}
+
+/// Measures steps once more that the machine moved under; returns those that it moved under again. What the time
+/// that is left does not suffice for has been measured once, so nothing is cut short.
+fn again<'a>(
+    probe: &mut dyn Probe,
+    steps: Vec<&'a Step>,
+    out: &mut dyn Write,
+    stop: &dyn Fn() -> bool,
+) -> io::Result<Vec<&'a Step>> {
+    let mut unsettled = Vec::new();
+    for step in steps {
+        if stop() {
+            break;
+        }
+        emit(out, &ProbeEvent::Progress { fraction: 1.0, step: format!("{}, again", step.kernel.describe()) })?;
+        if let Outcome::Measured(sample) = probe.measure(step, stop) {
+            if disturbed(&sample) {
+                unsettled.push(step);
+            }
+            emit(out, &ProbeEvent::Sample(sample))?;
+        }
+    }
+    Ok(unsettled)
+}
+
+/// Whether the machine, rather than the kernel, spoilt a sample.
+fn disturbed(sample: &Sample) -> bool {
+    vet(sample).is_some_and(|rejection| {
+        matches!(rejection.code.as_str(), "clock_moved" | "steal" | "regime_moved" | "bandwidth_moved")
+    })
 }
 
 fn emit(out: &mut dyn Write, event: &ProbeEvent) -> io::Result<()> {

@@ -105,9 +105,9 @@ impl Demand {
     }
 }
 
-/// Copies of every worker's matrix so that four times the last-level caches lie between two uses of one.
+/// Copies of every worker's matrix so that the rotation's bytes lie between two uses of one.
 fn copies(copy: usize, threads: usize, caches: Caches) -> usize {
-    (4 * caches.last_level).div_ceil(copy.saturating_mul(threads).max(1)).max(1)
+    caches.rotation.div_ceil(copy.saturating_mul(threads).max(1)).max(1)
 }
 
 fn dimensions<const N: usize>(given: [u64; N]) -> Result<[usize; N], String> {
@@ -342,11 +342,11 @@ impl<'a> Job<'a> {
         let check = move || {
             once(0);
             let mut worst = 0.0_f64;
-            for worker in 0..threads {
+            for (worker, part) in parts[..threads].iter().enumerate() {
                 let (first, end) = rows(worker);
                 let step = ((end - first) / CHECKED_ROWS).max(1);
                 for row in (first..end).step_by(step).chain((end > first).then(|| end - 1)) {
-                    let start = parts[worker].start().wrapping_add(offset + (row - first) * row_bytes);
+                    let start = part.start().wrapping_add(offset + (row - first) * row_bytes);
                     for column in [0, columns - 1] {
                         // SAFETY: no worker is running; the row and the column lie inside the buffers.
                         let (stored, scale, x, y) = unsafe {
@@ -417,11 +417,11 @@ impl<'a> Job<'a> {
         let check = move || {
             once(0);
             let mut worst = 0.0_f64;
-            for worker in 0..threads {
+            for (worker, part) in parts[..threads].iter().enumerate() {
                 let (first, end) = columns(worker);
                 let step = ((end - first) / CHECKED_ROWS).max(1);
                 for column in (first..end).step_by(step).chain((end > first).then(|| end - 1)) {
-                    let b = parts[worker].start().wrapping_add(offset).cast::<f32>();
+                    let b = part.start().wrapping_add(offset).cast::<f32>();
                     let row = column * 7 % m;
                     // SAFETY: no worker is running; row and column lie inside the buffers.
                     let (a, b, c) = unsafe {

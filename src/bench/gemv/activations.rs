@@ -29,30 +29,32 @@ impl Activations {
     }
 }
 
-/// One column's scratch space, `k` rounded up to `padded`:
-/// `padded` bytes of quantised values (or twice that of bf16), then `padded` bytes of sums of four, then `padded`
-/// bytes of block scales, each written eight times.
+/// One column's scratch space.
 #[derive(Clone, Copy)]
 pub struct Column {
-    /// Quantised values; beyond `k` they are zero.
+    /// Quantised values, bytes or bf16; beyond `k` they are zero.
     pub values: *mut i8,
-    /// Minus the weights' offset times the sum of each four values.
-    pub bias: *mut i32,
-    /// The scale of every block of 32, eight times over.
-    pub block_scales: *mut f32,
-    /// Half of the padded length: where the odd values start if they are kept apart from the even ones.
+    /// Sum of the quantised values of every block of 32, or group of 128.
+    pub sums: *mut f32,
+    /// Scale of every block of 32.
+    pub scales: *mut f32,
+    /// Where the odd values start if they are kept apart from the even ones.
     pub half: usize,
 }
 
-/// What `k` is rounded up to: whole groups of 128, so that no kernel looks beyond.
-pub const fn padded(k: usize) -> usize {
-    k.next_multiple_of(128)
+/// What `k` is rounded up to: sixteen blocks of 32, so that no kernel looks beyond.
+const fn padded(k: usize) -> usize {
+    k.next_multiple_of(512)
+}
+
+/// Distance between columns: values of up to two bytes, sums, scales, and a line for the column's own scale and sum.
+const fn stride(k: usize) -> usize {
+    2 * padded(k) + padded(k) / 4 + 64
 }
 
 /// Scratch bytes that `columns` of length `k` need.
 pub const fn scratch_bytes(k: usize, columns: usize) -> usize {
-    // The last line holds each column's scale and sum.
-    columns * (3 * padded(k) + 64)
+    columns.saturating_mul(stride(k))
 }
 
 impl Task {
@@ -60,11 +62,11 @@ impl Task {
     #[inline(always)]
     pub fn column(&self, c: usize) -> Column {
         let padded = padded(self.k);
-        let base = self.scratch.wrapping_add(c * (3 * padded + 64));
+        let base = self.scratch.wrapping_add(c * stride(self.k));
         Column {
             values: base.cast(),
-            bias: base.wrapping_add(padded).cast(),
-            block_scales: base.wrapping_add(2 * padded).cast(),
+            sums: base.wrapping_add(2 * padded).cast(),
+            scales: base.wrapping_add(2 * padded + padded / 8).cast(),
             half: padded / 2,
         }
     }
@@ -72,7 +74,7 @@ impl Task {
     /// Scale and sum of column `c`, behind its arrays.
     #[inline(always)]
     fn totals(&self, c: usize) -> (*mut f32, *mut i32) {
-        let end = self.column(c).block_scales.cast::<u8>().wrapping_add(padded(self.k));
+        let end = self.scratch.wrapping_add((c + 1) * stride(self.k) - 64);
         (end.cast(), end.wrapping_add(4).cast())
     }
 
@@ -119,20 +121,24 @@ pub enum Order {
     EvenOdd,
 }
 
-/// Quantises every column with one scale. With an `offset`, the weights are stored with it added (to be unsigned);
-/// `bias` then takes its share back four values at a time.
+/// A column's values as given, and the space for the quantised ones.
 #[inline(always)]
-pub unsafe fn quantise(task: &Task, order: Order, offset: Option<i32>) {
-    let padded = padded(task.k);
+unsafe fn column_of<'a>(task: &Task, c: usize) -> (&'a [f32], &'a mut [i8]) {
+    // SAFETY: `x` holds `columns * k` floats, and the scratch space belongs to this worker.
+    unsafe {
+        (
+            std::slice::from_raw_parts(task.x.add(c * task.k), task.k),
+            std::slice::from_raw_parts_mut(task.column(c).values, padded(task.k)),
+        )
+    }
+}
+
+/// Quantises every column with one scale.
+#[inline(always)]
+pub unsafe fn quantise(task: &Task, order: Order) {
     for c in 0..task.columns {
-        let column = task.column(c);
-        // SAFETY: `x` holds `columns * k` floats and the scratch space belongs to this worker.
-        let (x, values) = unsafe {
-            (
-                std::slice::from_raw_parts(task.x.add(c * task.k), task.k),
-                std::slice::from_raw_parts_mut(column.values, padded),
-            )
-        };
+        // SAFETY: the caller's promise about the task.
+        let (x, values) = unsafe { column_of(task, c) };
         let scale = largest(x) / 127.0;
         let inverse = inverse(scale);
         match order {
@@ -143,7 +149,7 @@ pub unsafe fn quantise(task: &Task, order: Order, offset: Option<i32>) {
                 values[task.k..].fill(0);
             }
             Order::EvenOdd => {
-                let (even, odd) = values.split_at_mut(column.half);
+                let (even, odd) = values.split_at_mut(task.column(c).half);
                 let (pairs, rest) = x.as_chunks::<2>();
                 for ((even, odd), pair) in even.iter_mut().zip(odd.iter_mut()).zip(pairs) {
                     *even = quantised(pair[0], inverse);
@@ -157,11 +163,7 @@ pub unsafe fn quantise(task: &Task, order: Order, offset: Option<i32>) {
             }
         }
         let sum = values.iter().map(|value| i32::from(*value)).sum();
-        if let Some(offset) = offset {
-            // SAFETY: as above.
-            unsafe { biases(values, column.bias, offset) };
-        }
-        // SAFETY: as above.
+        // SAFETY: the line behind the column's arrays.
         unsafe {
             *task.totals(c).0 = scale;
             *task.totals(c).1 = sum;
@@ -171,52 +173,47 @@ pub unsafe fn quantise(task: &Task, order: Order, offset: Option<i32>) {
 
 /// Quantises every column in blocks of 32, the way q8_0 does.
 #[inline(always)]
-pub unsafe fn quantise_blocks(task: &Task, offset: Option<i32>) {
-    let padded = padded(task.k);
+pub unsafe fn quantise_blocks(task: &Task) {
     for c in 0..task.columns {
-        let column = task.column(c);
-        // SAFETY: `x` holds `columns * k` floats and the scratch space belongs to this worker.
+        // SAFETY: the caller's promise about the task; a scale for every 32 values.
         let (x, values, scales) = unsafe {
-            (
-                std::slice::from_raw_parts(task.x.add(c * task.k), task.k),
-                std::slice::from_raw_parts_mut(column.values, padded),
-                std::slice::from_raw_parts_mut(column.block_scales, padded / 4),
-            )
+            let (x, values) = column_of(task, c);
+            (x, values, std::slice::from_raw_parts_mut(task.column(c).scales, padded(task.k) / 32))
         };
         let (whole, rest) = x.as_chunks::<32>();
-        for ((block, values), scales) in
-            whole.iter().zip(values.as_chunks_mut::<32>().0).zip(scales.as_chunks_mut::<8>().0)
-        {
+        for ((block, values), to) in whole.iter().zip(values.as_chunks_mut::<32>().0).zip(scales.iter_mut()) {
             let scale = largest(block) / 127.0;
             let inverse = inverse(scale);
             for (value, x) in values.iter_mut().zip(block) {
                 *value = quantised(*x, inverse);
             }
-            scales.fill(scale);
+            *to = scale;
         }
-        let done = whole.len() * 32;
-        values[done..].fill(0);
-        scales[done / 4..].fill(0.0);
+        values[whole.len() * 32..].fill(0);
+        scales[whole.len()..].fill(0.0);
         if !rest.is_empty() {
             let scale = largest(rest) / 127.0;
-            for (value, x) in values[done..].iter_mut().zip(rest) {
+            for (value, x) in values[whole.len() * 32..].iter_mut().zip(rest) {
                 *value = quantised(*x, inverse(scale));
             }
-            scales[done / 4..done / 4 + 8].fill(scale);
-        }
-        if let Some(offset) = offset {
-            // SAFETY: as above.
-            unsafe { biases(values, column.bias, offset) };
+            scales[whole.len()] = scale;
         }
     }
 }
 
+/// Sums the quantised values of every `GROUP`: what kernels that multiply unsigned weights have to take back.
 #[inline(always)]
-unsafe fn biases(values: &[i8], bias: *mut i32, offset: i32) {
-    for (i, four) in values.as_chunks::<4>().0.iter().enumerate() {
-        let sum = i32::from(four[0]) + i32::from(four[1]) + i32::from(four[2]) + i32::from(four[3]);
-        // SAFETY: a quarter as many sums as values, in space as long as the values.
-        unsafe { *bias.add(i) = -offset * sum };
+pub unsafe fn sum_groups<const GROUP: usize>(task: &Task) {
+    for c in 0..task.columns {
+        // SAFETY: the caller's promise about the task; fewer sums than there is space for.
+        let (values, sums) = unsafe {
+            let sums = std::slice::from_raw_parts_mut(task.column(c).sums, padded(task.k) / 32);
+            (column_of(task, c).1, sums)
+        };
+        for (group, sum) in values.as_chunks::<GROUP>().0.iter().zip(sums) {
+            // At most 128 * 127: exact in a float.
+            *sum = group.iter().map(|value| i32::from(*value)).sum::<i32>() as f32;
+        }
     }
 }
 
@@ -225,7 +222,7 @@ unsafe fn biases(values: &[i8], bias: *mut i32, offset: i32) {
 pub unsafe fn to_bf16(task: &Task) {
     let padded = padded(task.k);
     for c in 0..task.columns {
-        // SAFETY: `x` holds `columns * k` floats; two bytes for each fit into the column's scratch space.
+        // SAFETY: `x` holds `columns * k` floats; the column's space has two bytes for each.
         let (x, values) = unsafe {
             (
                 std::slice::from_raw_parts(task.x.add(c * task.k), task.k),

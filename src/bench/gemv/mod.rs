@@ -9,6 +9,8 @@ mod scalar;
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
 #[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
 
 use half::bf16;
@@ -62,38 +64,158 @@ impl Task {
 /// The instruction set is supported, and the task's pointers are valid for the sizes it states.
 pub type Gemv = unsafe fn(&Task);
 
-/// A tile of `R` rows by `C` columns.
+/// A tile of `R` rows by `C` columns, with `U` independent sums for each element.
 trait Tile {
-    unsafe fn tile<const R: usize, const C: usize>(task: &Task, row: usize, column: usize);
+    unsafe fn tile<const R: usize, const C: usize, const U: usize>(task: &Task, row: usize, column: usize);
 }
 
-/// Covers a task with tiles. All columns of a few rows are done before the next rows, so that weights come from
-/// memory once.
+/// Covers a task with tiles.
+///
+/// A single column is done row after row, so that the weights are one stream from memory. Several columns no longer
+/// fit the first-level cache beside the weights: four rows at a time use what is loaded of them four times.
 #[inline(always)]
 unsafe fn drive<T: Tile>(task: &Task) {
+    let blocked = if task.columns > 1 { task.rows / 4 * 4 } else { 0 };
     let mut row = 0;
     // SAFETY: tiles stay inside the task's rows and columns.
     unsafe {
-        while row + 4 <= task.rows {
+        while row < blocked {
             let mut column = 0;
             while column + 4 <= task.columns {
-                T::tile::<2, 4>(task, row, column);
-                T::tile::<2, 4>(task, row + 2, column);
+                T::tile::<4, 4, 1>(task, row, column);
                 column += 4;
             }
-            while column < task.columns {
-                T::tile::<4, 1>(task, row, column);
-                column += 1;
+            if column + 2 <= task.columns {
+                T::tile::<4, 2, 1>(task, row, column);
+                column += 2;
+            }
+            if column < task.columns {
+                for row in row..row + 4 {
+                    T::tile::<1, 1, 4>(task, row, column);
+                }
             }
             row += 4;
         }
         while row < task.rows {
             for column in 0..task.columns {
-                T::tile::<1, 1>(task, row, column);
+                T::tile::<1, 1, 4>(task, row, column);
             }
             row += 1;
         }
     }
+}
+
+/// A stored format on an instruction set, where a row is a sequence of equal steps: vectors of weights, or blocks.
+trait Steps {
+    /// A vector of partial sums.
+    type Sum: Copy;
+    /// The weights of one step, unpacked.
+    type Weights: Copy;
+    /// Bytes of a row in one step.
+    const BYTES: usize;
+
+    unsafe fn zero() -> Self::Sum;
+    unsafe fn add(a: Self::Sum, b: Self::Sum) -> Self::Sum;
+    unsafe fn load(p: *const u8) -> Self::Weights;
+    /// The last, shorter step of a row: the weights in `left` bytes, and zeros.
+    unsafe fn load_some(p: *const u8, left: usize) -> Self::Weights;
+    /// Adds the products of a step at byte `at` of the row with a column.
+    unsafe fn dot(sum: Self::Sum, weights: Self::Weights, task: &Task, column: usize, at: usize) -> Self::Sum;
+    /// The same for the last step, whose weights are zero beyond `left` bytes.
+    #[inline(always)]
+    unsafe fn dot_some(
+        sum: Self::Sum,
+        weights: Self::Weights,
+        task: &Task,
+        column: usize,
+        at: usize,
+        _left: usize,
+    ) -> Self::Sum {
+        // SAFETY: prepared columns are padded with zeros; the others override this.
+        unsafe { Self::dot(sum, weights, task, column, at) }
+    }
+    /// The element from its sums.
+    unsafe fn finish(task: &Task, row: usize, column: usize, sum: Self::Sum) -> f32;
+    unsafe fn prefetch(p: *const u8);
+}
+
+struct Stepped<S>(S);
+
+impl<S: Steps> Tile for Stepped<S> {
+    #[inline(always)]
+    unsafe fn tile<const R: usize, const C: usize, const U: usize>(task: &Task, row: usize, column: usize) {
+        // SAFETY: steps stay inside the rows, and rows and columns inside the task.
+        unsafe {
+            let mut sums = [[[S::zero(); C]; R]; U];
+            let ahead = ahead::<R>(task);
+            let mut at = 0;
+            while at + U * S::BYTES <= task.row_bytes {
+                for (u, sums) in sums.iter_mut().enumerate() {
+                    let at = at + u * S::BYTES;
+                    for (r, sums) in sums.iter_mut().enumerate() {
+                        let p = task.row(row + r).add(at);
+                        // Once a line; further columns find the rows in a cache.
+                        if (S::BYTES >= 64 || u.is_multiple_of(64 / S::BYTES)) && (R == 1 || column == 0) {
+                            S::prefetch(p.wrapping_add(ahead));
+                        }
+                        let weights = S::load(p);
+                        for (c, sum) in sums.iter_mut().enumerate() {
+                            *sum = S::dot(*sum, weights, task, column + c, at);
+                        }
+                    }
+                }
+                at += U * S::BYTES;
+            }
+            while at < task.row_bytes {
+                let left = task.row_bytes - at;
+                for (r, sums) in sums[0].iter_mut().enumerate() {
+                    let p = task.row(row + r).add(at);
+                    let weights = if left >= S::BYTES { S::load(p) } else { S::load_some(p, left) };
+                    for (c, sum) in sums.iter_mut().enumerate() {
+                        *sum = S::dot_some(*sum, weights, task, column + c, at, left);
+                    }
+                }
+                at += S::BYTES;
+            }
+            for r in 0..R {
+                for c in 0..C {
+                    let mut sum = sums[0][r][c];
+                    for sums in &sums[1..] {
+                        sum = S::add(sum, sums[r][c]);
+                    }
+                    task.store(row + r, column + c, S::finish(task, row + r, column + c, sum));
+                }
+            }
+        }
+    }
+}
+
+/// How far ahead of its use a weight is asked for: along the row, which runs on into the next one, or at the same
+/// place in the next rows of a tile.
+#[inline(always)]
+fn ahead<const R: usize>(task: &Task) -> usize {
+    if R == 1 { 4096 } else { R * task.row_bytes }
+}
+
+/// The element of a format with one scale per row: takes back what unsigned weights have added, which is exact
+/// modulo 2^32, and applies both scales.
+#[inline(always)]
+unsafe fn rescale(task: &Task, row: usize, column: usize, sum: i32, offset: i32) -> f32 {
+    // SAFETY: row and column lie inside the task.
+    unsafe {
+        let sum = sum.wrapping_sub(task.sum(column).wrapping_mul(offset));
+        sum as f32 * *task.row_scales.add(row) * task.scale(column)
+    }
+}
+
+/// Copies the last bytes of a row into a vector's worth of zeros, where there are no masked loads.
+#[inline(always)]
+#[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), expect(dead_code, reason = "vector paths only"))]
+unsafe fn padded_copy<const N: usize>(p: *const u8, left: usize) -> [u8; N] {
+    let mut part = [0; N];
+    // SAFETY: the caller states how many bytes are left in the row.
+    unsafe { std::ptr::copy_nonoverlapping(p, part.as_mut_ptr(), left.min(N)) };
+    part
 }
 
 /// The kernel for `format` on `isa`; `None` where that level adds nothing for the format.
@@ -101,6 +223,8 @@ pub fn kernel(format: WeightFormat, isa: Isa) -> Option<Gemv> {
     match isa {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 => avx512::kernel(format, isa),
+        #[cfg(target_arch = "x86_64")]
+        Isa::AvxVnni | Isa::Avx2 => avx2::kernel(format, isa),
         #[cfg(target_arch = "aarch64")]
         Isa::Neon | Isa::NeonDotprod | Isa::NeonI8mm | Isa::NeonBf16 => aarch64::kernel(format, isa),
         Isa::Scalar => scalar::kernel(format),
@@ -210,7 +334,7 @@ mod tests {
                 let Some(gemv) = kernel(format, isa) else { continue };
                 for k in [1, 2, 31, 32, 33, 64, 65, 100, 127, 128, 129, 320, 1000] {
                     for n in [1, 3, 4, 17] {
-                        for columns in [1, 3, 4, 9] {
+                        for columns in [1, 2, 3, 7, 8, 17] {
                             let error = deviation(format, isa, gemv, n, k, columns);
                             assert!(error < 2e-6, "{format} {} {n}x{k} x{columns}: {error}", isa.key());
                         }

@@ -26,7 +26,7 @@ pub(super) fn kernel(format: WeightFormat) -> Option<Gemv> {
 unsafe fn integer<T: Tile>(task: &Task, order: Order) {
     // SAFETY: the caller's promise about the task.
     unsafe {
-        quantise(task, order, None);
+        quantise(task, order);
         drive::<T>(task);
     }
 }
@@ -34,7 +34,7 @@ unsafe fn integer<T: Tile>(task: &Task, order: Order) {
 unsafe fn blocks<T: Tile>(task: &Task) {
     // SAFETY: the caller's promise about the task.
     unsafe {
-        quantise_blocks(task, None);
+        quantise_blocks(task);
         drive::<T>(task);
     }
 }
@@ -60,7 +60,7 @@ unsafe fn half(p: *const u8) -> f32 {
 struct Float<const KIND: usize>;
 
 impl<const KIND: usize> Tile for Float<KIND> {
-    unsafe fn tile<const R: usize, const C: usize>(task: &Task, row: usize, column: usize) {
+    unsafe fn tile<const R: usize, const C: usize, const U: usize>(task: &Task, row: usize, column: usize) {
         // SAFETY: inside the task.
         unsafe {
             each!(task, row, column, |r, c| {
@@ -84,7 +84,7 @@ impl<const KIND: usize> Tile for Float<KIND> {
 struct Bytes;
 
 impl Tile for Bytes {
-    unsafe fn tile<const R: usize, const C: usize>(task: &Task, row: usize, column: usize) {
+    unsafe fn tile<const R: usize, const C: usize, const U: usize>(task: &Task, row: usize, column: usize) {
         // SAFETY: inside the task.
         unsafe {
             each!(task, row, column, |r: usize, c: usize| {
@@ -110,7 +110,7 @@ unsafe fn nibbles(w: *const u8, low: *const i8, high: *const i8, bytes: usize) -
 struct Nibbles;
 
 impl Tile for Nibbles {
-    unsafe fn tile<const R: usize, const C: usize>(task: &Task, row: usize, column: usize) {
+    unsafe fn tile<const R: usize, const C: usize, const U: usize>(task: &Task, row: usize, column: usize) {
         // SAFETY: inside the task.
         unsafe {
             each!(task, row, column, |r: usize, c: usize| {
@@ -125,7 +125,7 @@ impl Tile for Nibbles {
 struct Groups<const GROUP: usize>;
 
 impl<const GROUP: usize> Tile for Groups<GROUP> {
-    unsafe fn tile<const R: usize, const C: usize>(task: &Task, row: usize, column: usize) {
+    unsafe fn tile<const R: usize, const C: usize, const U: usize>(task: &Task, row: usize, column: usize) {
         // SAFETY: inside the task.
         unsafe {
             each!(task, row, column, |r: usize, c: usize| {
@@ -145,7 +145,7 @@ impl<const GROUP: usize> Tile for Groups<GROUP> {
 struct Q8;
 
 impl Tile for Q8 {
-    unsafe fn tile<const R: usize, const C: usize>(task: &Task, row: usize, column: usize) {
+    unsafe fn tile<const R: usize, const C: usize, const U: usize>(task: &Task, row: usize, column: usize) {
         // SAFETY: inside the task.
         unsafe {
             each!(task, row, column, |r: usize, c: usize| {
@@ -155,7 +155,7 @@ impl Tile for Q8 {
                     let w = task.row(r).add(block * 34);
                     let (codes, values) = (w.add(2).cast::<i8>(), x.values.add(block * 32));
                     let sum: i32 = (0..32).map(|i| i32::from(*codes.add(i)) * i32::from(*values.add(i))).sum();
-                    total += half(w) * *x.block_scales.add(block * 8) * sum as f32;
+                    total += half(w) * *x.scales.add(block) * sum as f32;
                 }
                 total
             });
@@ -166,7 +166,7 @@ impl Tile for Q8 {
 struct Q4;
 
 impl Tile for Q4 {
-    unsafe fn tile<const R: usize, const C: usize>(task: &Task, row: usize, column: usize) {
+    unsafe fn tile<const R: usize, const C: usize, const U: usize>(task: &Task, row: usize, column: usize) {
         // SAFETY: inside the task.
         unsafe {
             each!(task, row, column, |r: usize, c: usize| {
@@ -176,7 +176,7 @@ impl Tile for Q4 {
                     let w = task.row(r).add(block * 18);
                     let values = x.values.add(block * 32);
                     let sum = nibbles(w.add(2), values, values.add(16), 16);
-                    total += half(w) * *x.block_scales.add(block * 8) * sum as f32;
+                    total += half(w) * *x.scales.add(block) * sum as f32;
                 }
                 total
             });
