@@ -17,8 +17,19 @@ use crate::snapshot::Snapshot;
 use crate::units::Seconds;
 use crate::workload::Op;
 
+pub mod access;
+pub mod answer;
+pub mod clock;
+pub mod command;
 pub mod dbus;
+pub mod error;
+pub mod events;
 pub mod http;
+pub mod metrics;
+pub mod openapi;
+pub mod parse;
+pub mod routes;
+pub mod service;
 
 /// The picture of the moment, as the daemon publishes it.
 pub type Snapshots = watch::Receiver<Arc<Snapshot>>;
@@ -116,6 +127,8 @@ pub struct Limits {
     pub header_time: Duration,
     /// From the end of the header to the end of the body.
     pub body_time: Duration,
+    /// A client that reads nothing of its answer for this long is cut off.
+    pub write_stall: Duration,
     /// Event streams at once.
     pub streams: usize,
     /// Between two comments that keep an event stream alive.
@@ -131,6 +144,7 @@ impl Default for Limits {
             body_bytes: 64 * 1024,
             header_time: Duration::from_secs(5),
             body_time: Duration::from_secs(10),
+            write_stall: Duration::from_secs(30),
             streams: 32,
             heartbeat: Duration::from_secs(15),
             drain: Duration::from_secs(2),
