@@ -7,6 +7,10 @@ pub mod api;
 pub mod bench;
 pub mod board;
 pub mod calibration;
+pub mod config;
+#[cfg(test)]
+pub(crate) mod fixtures;
+pub mod daemon;
 pub mod cli;
 pub mod client;
 pub mod config;
@@ -19,6 +23,7 @@ pub mod optimize;
 pub mod precision;
 pub mod predict;
 pub mod roofline;
+pub mod server;
 pub mod snapshot;
 pub mod store;
 pub mod units;

@@ -3,8 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    if std::env::args().nth(1).as_deref() == Some("probe") {
-        return rooflined::bench::probe_main();
-    }
-    ExitCode::SUCCESS
+    rooflined::daemon::main()
 }
