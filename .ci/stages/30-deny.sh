@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# licences, banned crates and sources of the dependencies
+. .ci/lib.sh
+
+cargo deny --version 2>/dev/null || cargo install --locked --quiet cargo-deny
+# Everything in the lock file, other platforms' crates too, so that the check itself can stay offline.
+cargo fetch --locked --quiet
+cargo deny --offline --log-level error check --hide-inclusion-graph licenses bans sources
