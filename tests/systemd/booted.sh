@@ -109,21 +109,21 @@ client_finds_the_daemon() { inside rooflinectl status; }
 calibrates() {
     eventually 60 calibrated || { get /v1/calibration && journal --lines=20 && return 1; }
 }
-calibrated() { [ "$(records | jq length)" -gt 0 ]; }
+calibrated() { records | jq --exit-status 'length > 0' >/dev/null; }
 journal_has_fields() {
     journal --output=json >"$scratch/journal"
     jq --exit-status --slurp 'any(.[]; ._SYSTEMD_UNIT == "rooflined.service" and any(keys[]; startswith("F_")))' \
-        "$scratch/journal" >/dev/null || { tail -3 "$scratch/journal" && return 1; }
+        "$scratch/journal" >/dev/null || { jq '{_SYSTEMD_UNIT, MESSAGE}' "$scratch/journal" | tail -20 && return 1; }
     # A panic leaves a record too.
     refused grep -i 'panicked at' "$scratch/journal"
 }
 
 bus_answers() { on_bus get-property "$name" "/${name//.//}" "$name" Version; }
 bus_starts_the_unit() {
-    inside systemctl stop rooflined.service
+    inside systemctl stop rooflined.service 2>/dev/null
     is "$(show ActiveState)" inactive
     bus_answers
-    is "$(show ActiveState)" active
+    eventually 10 active
 }
 anyone_may_ask_the_bus() {
     nobody busctl --system --timeout=10 call "$name" "/${name//.//}" "$name" Query s '{"path":"/v1/state"}'
@@ -134,10 +134,10 @@ name_is_the_daemons_alone() {
     refused inside "${request[@]}"
 }
 request_starts_the_unit() {
-    inside systemctl stop rooflined.service
+    inside systemctl stop rooflined.service 2>/dev/null
     is "$(show ActiveState)" inactive
     is "$(status_of /-/healthy)" 200
-    is "$(show ActiveState)" active
+    eventually 10 active
 }
 
 # A crash at any moment: the client that asks meanwhile is answered, and nothing measured is lost.
@@ -207,6 +207,7 @@ stops_cleanly() {
 }
 
 check "the unit is ready after boot, at the first attempt" starts_with_boot
+checked
 check "it says its status" says_its_status
 check "no unit failed" nothing_failed
 check "it runs as rooflined, without capabilities, with a system call filter" is_confined
