@@ -440,9 +440,9 @@ impl<'ast> Visit<'ast> for Scan<'_> {
         if attribute.path().is_ident("doc") {
             return;
         }
-        if attribute.path().is_ident("path") {
-            let what = "`#[path]` puts a file below another module".to_owned();
-            self.report(attribute.span(), what, "a module's file stands where its name says");
+        if let Some(elsewhere) = file_elsewhere(attribute) {
+            let what = format!("`#[path]` takes `{elsewhere}` from another directory");
+            self.report(attribute.span(), what, "a module's file stands below the module it belongs to");
         }
         self.visit_path(attribute.path());
         match &attribute.meta {
@@ -595,6 +595,17 @@ fn requires_test(tokens: TokenStream) -> bool {
                 .any(|part| requires_test(part.iter().cloned().collect()))
         }
         _ => false,
+    }
+}
+
+/// The file a `#[path = "…"]` names, if that leaves the directory.
+fn file_elsewhere(attribute: &syn::Attribute) -> Option<String> {
+    let syn::Meta::NameValue(pair) = &attribute.meta else { return None };
+    match &pair.value {
+        syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(file), .. }) if pair.path.is_ident("path") => {
+            Some(file.value()).filter(|file| file.contains('/'))
+        }
+        _ => None,
     }
 }
 
@@ -813,6 +824,7 @@ fn what_the_rules_allow_is_not_blamed() {
         ("src/daemon/mod.rs", "use crate::{bench, governor::Governor, hw, server, store};"),
         ("src/bin/rooflined.rs", "fn main() { rooflined::daemon::main() }"),
         ("src/units.rs", "pub(crate) fn f() {} pub(super) fn g() {}"),
+        ("src/bench/peak.rs", "#[path = \"peak_aarch64.rs\"] mod aarch64;"),
     ];
     for (file, source) in cases {
         assert!(blamed(file, source).is_empty(), "{file}: {source}: {:?}", blamed(file, source));
