@@ -11,7 +11,7 @@ query=/run/rooflined/query.sock control=/run/rooflined-control/control.sock
 
 nspawn='' leader=''
 inside() {
-    nsenter --target "$leader" --mount --uts --ipc --net --pid -- \
+    nsenter --target "$leader" --mount --uts --ipc --net --pid --root --wd -- \
         env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 "$@"
 }
 nobody() { inside setpriv --reuid=nobody --regid=nogroup --clear-groups "$@"; }
