@@ -1,7 +1,10 @@
 //! The state directory: what is saved comes back, whatever happens in between.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed test panics")]
+
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -10,6 +13,7 @@ use rooflined::calibration::{CalibrationRecord, Sample};
 use rooflined::learning::Residuals;
 use rooflined::store::{Store, StoreError};
 use rooflined::units::{BytesPerSecond, Seconds};
+use rustix::thread::CapabilitySet;
 use serde_json::{Value, json};
 
 /// A record in which `number` is found again, as long as a real one.
@@ -227,6 +231,40 @@ fn a_state_directory_that_cannot_be_used_is_an_error_with_the_remedy() {
         assert!(error.contains(&format!("state directory {}: ", path.display())), "{error}");
         assert!(error.contains("; ") && error.contains("--state-dir"), "{error}");
     }
+}
+
+/// Root may do anything, so this thread gives that right up first.
+#[test]
+fn a_directory_of_somebody_else_is_an_error_and_nothing_in_it_is_touched() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    store.save_calibration(&record(1), &samples(1)).unwrap();
+    let before = listing(dir.path());
+    let permit =
+        |path: &Path, mode: u32| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    let mut sets = rustix::thread::capabilities(None).unwrap();
+    sets.effective &= !(CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH);
+    rustix::thread::set_capabilities(None, sets).unwrap();
+
+    permit(dir.path(), 0o500);
+    let error = Store::open(dir.path()).unwrap_err().to_string();
+    assert!(
+        error.contains("Permission denied") && error.contains("; give it to the daemon's user"),
+        "{error}"
+    );
+    assert!(store.save_calibration(&record(2), &samples(2)).is_err());
+    assert_holds(&store, 1);
+    fs::write(dir.path().join("calibration.json"), "damaged").unwrap();
+    let damaged = store.load_calibration().unwrap().damaged.unwrap();
+    assert!(
+        damaged.set_aside.is_none() && damaged.to_string().contains("could not be set aside"),
+        "{damaged}"
+    );
+    permit(dir.path(), 0o700);
+    permit(&dir.path().join("calibration.json"), 0o000);
+    let error = store.load_calibration().unwrap_err();
+    assert!(matches!(error, StoreError::File { .. }), "{error}");
+    assert_eq!(listing(dir.path()), before);
 }
 
 /// Files left by a writer that was killed are removed, but not while somebody may still be writing them.
