@@ -312,6 +312,12 @@ fn stuck_sources_never_cost_more_than_a_few_threads() {
     let status = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "counts_helper_threads", "--ignored", "--nocapture"])
         .status();
+    // ENOEXEC: this is another machine's program, run by an emulator that the kernel does not know.
+    if let Err(error) = &status
+        && error.raw_os_error() == Some(8)
+    {
+        return println!("skipped: {error}");
+    }
     assert!(status.unwrap().success());
 }
 
