@@ -4,6 +4,7 @@
 //! clients are told to expect new fields and new enumeration members in answers.
 
 mod answer;
+pub mod convert;
 mod request;
 
 pub use answer::{

@@ -1,6 +1,13 @@
 //! All mutable state of the daemon, and every decision about it. Time, readings and requests come in as values;
 //! what is to be done goes out as [`Effect`]s.
 
+mod calibrate;
+mod core;
+mod measure;
+mod prior;
+
+pub use self::core::Governor;
+
 use std::sync::Arc;
 
 use crate::board::BoardState;

@@ -4,11 +4,18 @@
 //! kernels and speak sockets. `tests/architecture.rs` holds the import table that keeps them apart.
 
 pub mod api;
+pub mod bench;
 pub mod board;
 pub mod calibration;
+pub mod config;
+#[cfg(test)]
+pub(crate) mod fixtures;
+pub mod daemon;
 pub mod cli;
 pub mod client;
 pub mod config;
+#[cfg(test)]
+pub(crate) mod fixtures;
 pub mod governor;
 pub mod hw;
 pub mod learning;
@@ -16,6 +23,7 @@ pub mod optimize;
 pub mod precision;
 pub mod predict;
 pub mod roofline;
+pub mod server;
 pub mod snapshot;
 pub mod store;
 pub mod units;

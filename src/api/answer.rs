@@ -415,6 +415,9 @@ pub struct ObservationsAnswer {
     /// Why the others were not, by position.
     #[schema(value_type = Vec<Object>)]
     pub refused: Vec<serde_json::Value>,
+    /// What was not learnt of those that were.
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }
 
 /// One measured operation beside its prediction.

@@ -522,3 +522,222 @@ fn compute_of(format: WeightFormat, compute: &BTreeMap<Precision, Ceiling<FlopsP
     };
     if compute.contains_key(&wanted) { wanted } else { Precision::Fp32 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::{PlanContext, calibration_plan};
+    use super::*;
+    use crate::fixtures::{point, sample, samples, true_time, truth};
+    use crate::predict::predict;
+
+    fn plan_context() -> PlanContext {
+        PlanContext {
+            threads: truth::THREADS,
+            core_cache_bytes: 1 << 20,
+            last_level_cache_bytes: 16 << 20,
+            memory_limit_bytes: 512 << 20,
+            time_limit_s: 10,
+        }
+    }
+
+    fn context() -> FitContext {
+        FitContext {
+            key: MachineKey {
+                machine: None,
+                board: "cpu".into(),
+                cpu: "fixture".into(),
+                logical_cpus: 4,
+                kernel: None,
+                version: "0".into(),
+            },
+            unix_s: 1.0,
+            wall: Seconds(1.0),
+            plan: PlanKind::Full,
+            simulated: false,
+            clock_cap: None,
+            skipped: Vec::new(),
+        }
+    }
+
+    fn full() -> Vec<Sample> {
+        samples(&calibration_plan(&plan_context(), PlanKind::Full))
+    }
+
+    fn close(found: f64, truth: f64, tolerance: f64) {
+        assert!((found / truth - 1.0).abs() <= tolerance, "found {found:e}, the truth is {truth:e}");
+    }
+
+    #[test]
+    fn the_fit_finds_the_hidden_ceilings() {
+        for kind in [PlanKind::Full, PlanKind::Quick] {
+            let record = fit(&samples(&calibration_plan(&plan_context(), kind)), &context()).unwrap();
+            assert_eq!(record.rejected, [], "{kind:?}");
+            let regime = record.current().unwrap();
+            assert_eq!(regime.key, "near");
+            close(regime.roofline.bandwidth.value.get(), truth::BANDWIDTH, 0.02);
+            close(regime.roofline.compute[&Precision::Fp32].value.get(), truth::FP32, 0.02);
+            close(regime.roofline.launch.value.get(), truth::WAKE, 0.02);
+            close(regime.roofline.clock.unwrap().get(), truth::CLOCK, 1e-9);
+            let int4 = regime.profile.formats[&WeightFormat::Int4];
+            close(int4.cycles_per_weight, truth::INT4_CYCLES, 0.02);
+            close(regime.profile.formats[&WeightFormat::Bf16].ramp.get(), truth::RAMP, 0.3);
+        }
+    }
+
+    /// Shapes that no plan measures, against the fixture's own arithmetic.
+    #[test]
+    fn predictions_of_other_shapes_meet_the_truth_within_their_interval() {
+        let record = fit(&full(), &context()).unwrap();
+        let regime = record.current().unwrap();
+        let gemv = |n, k| Kernel::Gemv { n, k, columns: 1, format: WeightFormat::Bf16, case: GemvCase::Dram };
+        let cases = [
+            (Op::Gemv { n: 1024, k: 1024 }, gemv(1024, 1024), WeightFormat::Bf16),
+            (Op::Gemv { n: 4096, k: 4096 }, gemv(4096, 4096), WeightFormat::Bf16),
+            (
+                Op::Gemm { m: 8, n: 4096, k: 4096 },
+                Kernel::Gemm { m: 8, n: 4096, k: 4096 },
+                WeightFormat::Fp32,
+            ),
+            (
+                Op::Gemm { m: 64, n: 4096, k: 4096 },
+                Kernel::Gemm { m: 64, n: 4096, k: 4096 },
+                WeightFormat::Fp32,
+            ),
+            (
+                Op::Gemm { m: 512, n: 4096, k: 4096 },
+                Kernel::Gemm { m: 512, n: 4096, k: 4096 },
+                WeightFormat::Fp32,
+            ),
+        ];
+        for (op, kernel, format) in cases {
+            let numeric = NumericFormat { activations: WeightFormat::Fp32, ..NumericFormat::stored(format) };
+            let prediction = predict(&regime.roofline, &regime.profile, &op, &numeric).unwrap();
+            let (time, ..) = true_time(&kernel, truth::THREADS, 1.0);
+            close(prediction.time.value.get(), time, 0.08);
+            assert!(prediction.time.low.get() <= time && time <= prediction.time.high.get(), "{op:?}");
+        }
+    }
+
+    /// A neighbour takes half of the bandwidth during every second main-memory sample.
+    #[test]
+    fn a_neighbour_does_not_become_a_property_of_a_format() {
+        let plan = calibration_plan(&plan_context(), PlanKind::Full);
+        let disturbed: Vec<Sample> = plan
+            .steps
+            .iter()
+            .enumerate()
+            .map(|(index, step)| sample(step, if index % 2 == 0 { 1.0 } else { 0.5 }, 50e-9))
+            .collect();
+        let record = fit(&disturbed, &context()).unwrap();
+        let disturbed = record.current().unwrap();
+        close(disturbed.roofline.bandwidth.value.get(), truth::BANDWIDTH, 0.02);
+        let quiet = fit(&full(), &context()).unwrap();
+        for (format, cost) in &quiet.current().unwrap().profile.formats {
+            // At the reference bandwidth of its own record, each format costs the same.
+            let per_byte =
+                |cost: &FormatCost, reference: BytesPerSecond| cost.bandwidth_ratio / reference.get();
+            let reference = |record: &CalibrationRecord| record.current().unwrap().reference.read;
+            close(
+                per_byte(&disturbed.profile.formats[format], reference(&record)),
+                per_byte(cost, reference(&quiet)),
+                0.05,
+            );
+        }
+    }
+
+    #[test]
+    fn a_sample_whose_clock_moved_is_named_and_not_used() {
+        let mut samples = full();
+        let index = samples
+            .iter()
+            .position(|s| matches!(s.kernel, Kernel::Peak { precision: Precision::Fp32 }))
+            .unwrap();
+        let mut slow = samples[index].clone();
+        slow.after.clock.effective = slow.before.clock.effective * 0.8;
+        slow.times = slow.times.iter().map(|time| *time * 0.5).collect();
+        samples.push(slow);
+        let record = fit(&samples, &context()).unwrap();
+        assert_eq!(record.rejected.len(), 1);
+        assert_eq!(record.rejected[0].code, "clock_moved");
+        close(record.current().unwrap().roofline.compute[&Precision::Fp32].value.get(), truth::FP32, 0.02);
+    }
+
+    #[test]
+    fn values_above_physics_are_refused() {
+        let mut samples = full();
+        for sample in &mut samples {
+            if matches!(sample.kernel, Kernel::Peak { precision: Precision::Bf16 }) {
+                // 1e9 operations in a tenth of a microsecond: hundreds of thousands a cycle.
+                sample.times = vec![Seconds(1e-7); 5];
+            }
+        }
+        let record = fit(&samples, &context()).unwrap();
+        assert_eq!(record.rejected.len(), 1);
+        assert_eq!(record.rejected[0].code, "above_physical_bound");
+        assert!(!record.current().unwrap().roofline.compute.contains_key(&Precision::Bf16));
+    }
+
+    #[test]
+    fn a_main_memory_run_that_beats_the_first_cache_is_a_cache_hit() {
+        let mut samples = full();
+        let hit = samples
+            .iter_mut()
+            .find(|s| {
+                matches!(s.kernel, Kernel::Gemv { format: WeightFormat::Q8_0, case: GemvCase::Dram, .. })
+            })
+            .unwrap();
+        hit.times = hit.times.iter().map(|_| hit.bytes / BytesPerSecond(truth::BANDWIDTH * 41.0)).collect();
+        let record = fit(&samples, &context()).unwrap();
+        assert_eq!(record.rejected.len(), 1);
+        assert!(record.rejected[0].reason.contains("cache hit"), "{:?}", record.rejected);
+    }
+
+    #[test]
+    fn a_wrong_result_is_not_a_fast_result() {
+        for error in [0.5, f64::NAN] {
+            let mut samples = full();
+            samples[20].max_error_ratio = Some(error);
+            assert_eq!(fit(&samples, &context()).unwrap().rejected[0].code, "wrong_result");
+        }
+    }
+
+    #[test]
+    fn each_regime_has_ceilings_of_its_own() {
+        let plan = calibration_plan(&plan_context(), PlanKind::Full);
+        let mut samples = samples(&plan);
+        samples.extend(plan.steps.iter().map(|step| sample(step, 0.5, 400e-9)));
+        let record = fit(&samples, &context()).unwrap();
+        let keys: Vec<_> = record.regimes.iter().map(|regime| regime.key.as_str()).collect();
+        assert_eq!(keys, ["far", "near"], "the regime of the last sample is in force");
+        close(record.regimes[0].roofline.bandwidth.value.get(), truth::BANDWIDTH / 2.0, 0.02);
+        close(record.regimes[1].roofline.bandwidth.value.get(), truth::BANDWIDTH, 0.02);
+    }
+
+    #[test]
+    fn moving_between_core_complexes_spoils_a_sample() {
+        let mut samples = full();
+        samples[3].after = point(1.0, 400e-9);
+        assert_eq!(fit(&samples, &context()).unwrap().rejected[0].code, "regime_moved");
+    }
+
+    #[test]
+    fn nothing_usable_says_what_is_missing() {
+        assert!(fit(&[], &context()).is_err());
+        let mut samples = full();
+        for sample in &mut samples {
+            sample.after.steal_ratio = Some(0.4);
+        }
+        let error = fit(&samples, &context()).unwrap_err().to_string();
+        assert!(error.contains("most for steal"), "{error}");
+    }
+
+    #[test]
+    fn a_newer_record_keeps_what_the_older_knew_of_other_regimes() {
+        let near = fit(&full(), &context()).unwrap();
+        let plan = calibration_plan(&plan_context(), PlanKind::Quick);
+        let far: Vec<Sample> = plan.steps.iter().map(|step| sample(step, 0.5, 400e-9)).collect();
+        let merged = fit(&far, &context()).unwrap().merged_with(Some(&near));
+        let keys: Vec<_> = merged.regimes.iter().map(|regime| regime.key.as_str()).collect();
+        assert_eq!(keys, ["far", "near"]);
+    }
+}

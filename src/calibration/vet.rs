@@ -20,13 +20,15 @@ pub fn regime_key(reference: &Reference) -> &'static str {
 }
 
 /// Part of the effective clock by which before and after may differ.
-const CLOCK_TOLERANCE: f64 = 0.04;
+const CLOCK_TOLERANCE: f64 = 0.05;
 /// Part of the CPU time that the hypervisor may take.
 const STEAL_TOLERANCE: f64 = 0.05;
 /// Factor between the reference bandwidths before and after, for samples that depend on bandwidth.
 const BANDWIDTH_TOLERANCE: f64 = 1.35;
 /// Deviation from the scalar reference, relative to the largest output.
 const RESULT_TOLERANCE: f64 = 0.02;
+/// The clock is read beside a sample, not during it: a peak may lie this factor above the bound at the clock read.
+const CLOCK_MARGIN: f64 = 1.1;
 /// Bytes that a core can load in one clock cycle: three 64-byte loads is more than any core built so far.
 const LOAD_BYTES_PER_CYCLE: f64 = 192.0;
 
@@ -95,6 +97,9 @@ fn stolen(sample: &Sample) -> Problem {
 }
 
 fn regime_moved(sample: &Sample) -> Problem {
+    if !depends_on_bandwidth(&sample.kernel) && !matches!(sample.kernel, Kernel::Wake | Kernel::PingPong) {
+        return None;
+    }
     let (before, after) = (regime_key(&sample.before.reference), regime_key(&sample.after.reference));
     if before != after {
         return Some(("regime_moved", format!("the cores moved from {before} to {after}")));
@@ -120,7 +125,7 @@ fn impossible(sample: &Sample) -> Problem {
         sample.before.clock.effective.max(sample.after.clock.effective) * fastest * f64::from(sample.threads);
     if let Kernel::Peak { precision } = sample.kernel {
         let per_cycle = sample.flops.get() / cycles;
-        if per_cycle > flops_per_cycle(precision) {
+        if per_cycle > flops_per_cycle(precision) * CLOCK_MARGIN {
             return Some(("above_physical_bound", format!("{per_cycle:.0} operations a cycle and core")));
         }
         if per_cycle < 0.01 {

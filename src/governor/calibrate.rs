@@ -65,8 +65,10 @@ impl Governor {
         }
         let memory = self.state.memory.known()?;
         if memory.available < self.policy.min_free_memory {
-            let reason =
-                format!("{} of memory is available, {} is wanted", memory.available, self.policy.min_free_memory);
+            let reason = format!(
+                "{} of memory is available, {} is wanted",
+                memory.available, self.policy.min_free_memory
+            );
             return Some((Gate::Memory, reason));
         }
         let busy = self.state.load.known()?.busy_ratio?;
@@ -92,11 +94,19 @@ impl Governor {
         })
     }
 
-    pub(super) fn calibrate_requested(&mut self, now: Now, asked: Asked, plan: PlanKind, effects: &mut Vec<Effect>) {
+    pub(super) fn calibrate_requested(
+        &mut self,
+        now: Now,
+        asked: Asked,
+        plan: PlanKind,
+        effects: &mut Vec<Effect>,
+    ) {
         let Asked { ticket, wait, force } = asked;
         match self.job.as_mut().map(|job| (job.id, &mut job.purpose)) {
             // What is asked for is already under way.
-            Some((job, Purpose::Calibrate(running))) if running.plan == plan || running.plan == PlanKind::Full => {
+            Some((job, Purpose::Calibrate(running)))
+                if running.plan == plan || running.plan == PlanKind::Full =>
+            {
                 if wait {
                     running.waiting.push(ticket);
                 } else {
@@ -174,7 +184,8 @@ impl Governor {
                 self.status.last_error = None;
                 self.failed_at = None;
                 log(effects, Severity::Info, summary(job, &merged));
-                effects.push(Effect::SaveCalibration { record: Box::new(merged.clone()), samples: run.samples });
+                effects
+                    .push(Effect::SaveCalibration { record: Box::new(merged.clone()), samples: run.samples });
                 self.record = Some(merged);
                 for ticket in run.waiting {
                     reply(effects, ticket, Reply::Finished { job });
@@ -185,7 +196,11 @@ impl Governor {
                 // Being told to stop is no reason to wait before the next attempt somebody asks for, but starting
                 // over at once by ourselves would not be stopping.
                 self.failed_at = Some(now.boottime);
-                log(effects, Severity::Warning, format!("calibration {job}: {message}; the old ceilings stay"));
+                log(
+                    effects,
+                    Severity::Warning,
+                    format!("calibration {job}: {message}; the old ceilings stay"),
+                );
                 for ticket in run.waiting {
                     reply(effects, ticket, Reply::Refused { code, message: message.clone() });
                 }
@@ -200,7 +215,10 @@ impl Governor {
         outcome: Result<(), String>,
     ) -> Result<CalibrationRecord, (&'static str, String)> {
         if run.cancelled {
-            return Err(("cancelled", "it was cancelled; start it again with rooflinectl calibrate".to_owned()));
+            return Err((
+                "cancelled",
+                "it was cancelled; start it again with rooflinectl calibrate".to_owned(),
+            ));
         }
         outcome.map_err(|reason| ("probe_failed", format!("the probe failed: {reason}")))?;
         let (wall, cut_short) =
@@ -222,8 +240,12 @@ impl Governor {
 
 fn summary(job: u64, record: &CalibrationRecord) -> String {
     let Some(regime) = record.current() else { return format!("calibration {job} found nothing") };
-    let peaks: Vec<_> =
-        regime.roofline.compute.iter().map(|(precision, ceiling)| format!("{precision} {}", ceiling.value)).collect();
+    let peaks: Vec<_> = regime
+        .roofline
+        .compute
+        .iter()
+        .map(|(precision, ceiling)| format!("{precision} {}", ceiling.value))
+        .collect();
     format!(
         "calibration {job} took {}: read {}, {} ({} samples, {} rejected, regime {})",
         record.wall,

@@ -69,7 +69,12 @@ impl Governor {
         self.publish(now, effects);
     }
 
-    pub(super) fn measured(&mut self, run: Measuring, outcome: Result<(), String>, effects: &mut Vec<Effect>) {
+    pub(super) fn measured(
+        &mut self,
+        run: Measuring,
+        outcome: Result<(), String>,
+        effects: &mut Vec<Effect>,
+    ) {
         let Measuring { ticket, work, samples, mut skipped, finished } = run;
         let failure = match (outcome, finished) {
             (Err(reason), _) => Some(reason),
@@ -85,14 +90,22 @@ impl Governor {
         }
         let mut rows = Vec::new();
         for (op, format, kernel) in work {
-            let Some(sample) = samples.iter().find(|sample| sample.kernel == kernel) else { continue };
-            if let Some(rejection) = vet(sample).filter(|rejection| rejection.code == "wrong_result" || rejection.code == "no_runs") {
+            // The probe measures again what the machine moved under: the first sample that it did not spoil, or the last.
+            let mut own = samples.iter().filter(|sample| sample.kernel == kernel);
+            let Some(sample) = own.clone().find(|sample| vet(sample).is_none()).or_else(|| own.next_back()) else {
+                continue;
+            };
+            if let Some(rejection) = vet(sample)
+                .filter(|rejection| rejection.code == "wrong_result" || rejection.code == "no_runs")
+            {
                 skipped.push(format!("{}: {}", kernel.describe(), rejection.reason));
                 continue;
             }
             match self.beside(op, format, sample) {
                 Some(row) => rows.push(row),
-                None => skipped.push(format!("{}: measured, but it cannot be predicted here", kernel.describe())),
+                None => {
+                    skipped.push(format!("{}: measured, but it cannot be predicted here", kernel.describe()));
+                }
             }
         }
         reply(effects, ticket, Reply::Measured(MeasuredSet { rows, skipped }));
@@ -107,10 +120,9 @@ impl Governor {
         let at = |roofline: &Roofline, profile: &EngineProfile| -> Option<Prediction> {
             predict(roofline, profile, &op, &numeric).ok()
         };
-        let regime = self
-            .record
-            .as_ref()
-            .and_then(|record| record.regimes.iter().find(|regime| regime.key == key).or_else(|| record.current()));
+        let regime = self.record.as_ref().and_then(|record| {
+            record.regimes.iter().find(|regime| regime.key == key).or_else(|| record.current())
+        });
         let (roofline, profile, drift_ratio) = match regime {
             Some(regime) => {
                 let read = (sample.before.reference.read + sample.after.reference.read) / 2.0;

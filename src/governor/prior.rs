@@ -8,7 +8,8 @@ use crate::roofline::{Ceiling, Provenance, Roofline};
 use crate::units::{BytesPerSecond, FlopsPerSecond, Hertz, Seconds};
 
 /// Between one DDR4 channel shared with others and a dozen DDR5 channels; most small machines have two.
-const BANDWIDTH: Ceiling<BytesPerSecond> = prior(BytesPerSecond(25e9), BytesPerSecond(5e9), BytesPerSecond(400e9));
+const BANDWIDTH: Ceiling<BytesPerSecond> =
+    prior(BytesPerSecond(25e9), BytesPerSecond(5e9), BytesPerSecond(400e9));
 /// A futex wake-up on an idle or a busy machine.
 const LAUNCH: Ceiling<Seconds> = prior(Seconds(5e-6), Seconds(0.5e-6), Seconds(100e-6));
 /// Where nothing tells the clock.

@@ -1,0 +1,93 @@
+//! A measured time beside the ceilings.
+
+use super::positive;
+use super::predict::shown;
+use super::task::{Task, unpredictable};
+use crate::api::{AnalyzeAnswer, AnalyzeRequest, ErrorBody};
+use crate::predict::Prediction;
+use crate::snapshot::Snapshot;
+use crate::units::{Bytes, Seconds};
+
+/// Ceilings have intervals: a time this much under the bound is still possible.
+const BOUND_TOLERANCE: f64 = 1.05;
+/// From this part of the ceiling on there is nothing left to gain.
+const AT_CEILING: f64 = 0.95;
+
+/// `POST /v1/analyze`.
+pub fn analyze(snapshot: &Snapshot, request: &AnalyzeRequest) -> Result<AnalyzeAnswer, ErrorBody> {
+    let time = Seconds(positive("time_s", request.time_s)?);
+    let task = Task::new(snapshot, &request.workload, request.engine, "workload")?;
+    let prediction =
+        task.predict(snapshot, &snapshot.roofline).map_err(|error| unpredictable(&error, "workload"))?;
+    let prediction = snapshot.residuals.correct(&task.residual_key(), prediction);
+    let (verdict, reason) = judge(snapshot, &prediction, time);
+    let cost = prediction.cost;
+    let (ceiling_ratio, predicted_ratio) = (prediction.roofline_time / time, prediction.time.value / time);
+    let prediction = shown(snapshot, &task, prediction);
+    Ok(AnalyzeAnswer {
+        achieved_flops_per_s: (cost.work / time).get(),
+        achieved_bytes_per_s: (cost.traffic / time).get(),
+        ceiling_ratio,
+        predicted_ratio,
+        bound: prediction.bound.clone(),
+        limit: prediction.limit.clone(),
+        verdict: verdict.to_owned(),
+        reason,
+        prediction,
+    })
+}
+
+fn judge(snapshot: &Snapshot, prediction: &Prediction, time: Seconds) -> (&'static str, String) {
+    let bound = prediction.roofline_time;
+    let predicted = prediction.time;
+    let share = 100.0 * (bound / time);
+    let cost = prediction.cost;
+    if time * BOUND_TOLERANCE < bound {
+        let mut reason = format!(
+            "{time} is {:.2} times faster than the physical bound of {bound}: it would take {} and {}, and the \
+             ceilings are {} and {}. Check unit, shape and format.",
+            bound / time,
+            cost.traffic / time,
+            cost.work / time,
+            snapshot.roofline.bandwidth.value,
+            snapshot
+                .roofline
+                .compute(prediction.compute)
+                .map_or_else(String::new, |peak| peak.value.to_string()),
+        );
+        if let Some(cache) = cached(snapshot, cost.traffic) {
+            reason.push_str(&format!(
+                " Or the data was still in the {cache} cache from the run before: the bound is for main memory."
+            ));
+        }
+        return ("impossible", reason);
+    }
+    if bound / time >= AT_CEILING {
+        return (
+            "at_ceiling",
+            format!("{time} is {share:.0} % of the ceiling: nothing is left to gain here."),
+        );
+    }
+    let shown = format!("predicted {} ({} to {})", predicted.value, predicted.low, predicted.high);
+    if time > predicted.high {
+        let factor = time / predicted.value;
+        let reason =
+            format!("{time} is {factor:.2} times the time {shown}; it reaches {share:.0} % of the ceiling.");
+        return ("slower_than_predicted", reason);
+    }
+    if time < predicted.low {
+        let factor = predicted.value / time;
+        let reason =
+            format!("{time} is {factor:.2} times faster than {shown}, and {share:.0} % of the ceiling.");
+        return ("faster_than_predicted", reason);
+    }
+    ("as_predicted", format!("{time} lies within what was {shown}; it reaches {share:.0} % of the ceiling."))
+}
+
+/// Size of the last-level cache if `traffic` fits into it.
+fn cached(snapshot: &Snapshot, traffic: Bytes) -> Option<Bytes> {
+    let size = snapshot.board.cpu.last_level_cache_bytes()?;
+    #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
+    let size = Bytes(size as f64);
+    (traffic <= size).then_some(size)
+}

@@ -1,0 +1,172 @@
+//! Ceilings, formats and the calibration that they come from.
+
+use serde_json::{Value, json};
+
+use super::{check_mode, shorten};
+use crate::api::{
+    BandwidthPointAnswer, CalibrationAnswer, CeilingAnswer, ErrorBody, FormatAnswer, FormatsAnswer,
+    RegimeAnswer, RooflineAnswer,
+};
+use crate::calibration::{CalibrationRecord, Regime};
+use crate::governor::Now;
+use crate::precision::{Precision, UnknownName, WeightFormat};
+use crate::server::error::Code;
+use crate::snapshot::Snapshot;
+use crate::units::{BytesPerSecond, FlopsPerSecond, Seconds};
+
+/// `GET /v1/roofline`.
+pub fn roofline(
+    snapshot: &Snapshot,
+    now: Now,
+    mode: Option<&str>,
+    precision: Option<&str>,
+) -> Result<RooflineAnswer, ErrorBody> {
+    if let Some(mode) = mode {
+        check_mode(snapshot, "mode", mode)?;
+    }
+    let only = precision.map(|name| precision_named(snapshot, name)).transpose()?;
+    let roofline = &snapshot.roofline;
+    let active = active_regime(snapshot);
+    let age = active.map(|regime| age_of(regime.measured_at_unix_s, now));
+    let wanted = |precision: &Precision| only.is_none_or(|only| only == *precision);
+    let bandwidth = |ceiling: crate::roofline::Ceiling<BytesPerSecond>| {
+        CeilingAnswer::new(ceiling.map(BytesPerSecond::get), age)
+    };
+    Ok(RooflineAnswer {
+        bandwidth_bytes_per_s: bandwidth(roofline.bandwidth),
+        copy_bytes_per_s: roofline.copy.map(bandwidth),
+        triad_bytes_per_s: roofline.triad.map(bandwidth),
+        compute_flops_per_s: roofline
+            .compute
+            .iter()
+            .filter(|(precision, _)| wanted(precision))
+            .map(|(precision, ceiling)| {
+                (precision.key().to_owned(), CeilingAnswer::new(ceiling.map(FlopsPerSecond::get), age))
+            })
+            .collect(),
+        launch_s: CeilingAnswer::new(roofline.launch.map(Seconds::get), age),
+        ridge_flops_per_byte: roofline
+            .compute
+            .keys()
+            .filter(|precision| wanted(precision))
+            .filter_map(|precision| Some((precision.key().to_owned(), roofline.ridge(*precision)?.get())))
+            .collect(),
+        bandwidth_curve: roofline
+            .curve
+            .iter()
+            .map(|point| BandwidthPointAnswer {
+                working_set_bytes: point.working_set.get(),
+                threads: point.threads,
+                read_bytes_per_s: point.read.get(),
+            })
+            .collect(),
+        workers: roofline.workers,
+        clock_hz: roofline.clock.map(crate::units::Hertz::get),
+        regimes: regimes(snapshot, active),
+        drift_ratio: drift(snapshot),
+        simulated: snapshot.board.simulated,
+        serial: snapshot.serial,
+    })
+}
+
+fn precision_named(snapshot: &Snapshot, name: &str) -> Result<Precision, ErrorBody> {
+    let precision: Precision = name.parse().map_err(|error: UnknownName| {
+        Code::UnknownPrecision.at(
+            "precision",
+            format!("there is no precision {:?}", shorten(name)),
+            format!("did you mean {:?}?", error.nearest),
+        )
+    })?;
+    if snapshot.roofline.compute.contains_key(&precision) {
+        return Ok(precision);
+    }
+    let known: Vec<_> = snapshot.precisions().map(Precision::key).collect();
+    Err(Code::NoUnit.at(
+        "precision",
+        format!("this accelerator has no unit for {precision}"),
+        format!("it has {}", known.join(", ")),
+    ))
+}
+
+/// The regime that the published ceilings come from: the one with the same launch cost and curve, which scaling to
+/// other clocks may have moved; then the one measured last.
+fn active_regime(snapshot: &Snapshot) -> Option<&Regime> {
+    let record = snapshot.calibration.as_ref()?;
+    let same = |regime: &&Regime| {
+        regime.roofline.bandwidth.value == snapshot.roofline.bandwidth.value
+            || (!regime.roofline.curve.is_empty() && regime.roofline.curve == snapshot.roofline.curve)
+    };
+    record.regimes.iter().find(same).or_else(|| record.current())
+}
+
+fn regimes(snapshot: &Snapshot, active: Option<&Regime>) -> Vec<RegimeAnswer> {
+    let all = snapshot.calibration.iter().flat_map(|record| &record.regimes);
+    all.map(|regime| RegimeAnswer {
+        key: regime.key.clone(),
+        active: active.is_some_and(|active| active.key == regime.key),
+        core_to_core_s: regime.reference.core_to_core.map(Seconds::get),
+        bandwidth_bytes_per_s: regime.roofline.bandwidth.value.get(),
+        measured_at_unix_s: regime.measured_at_unix_s,
+    })
+    .collect()
+}
+
+/// Newest reference read over that of the regime in force.
+#[must_use]
+pub fn drift(snapshot: &Snapshot) -> Option<f64> {
+    let calibrated = active_regime(snapshot)?.reference.read;
+    let (_, reference) = snapshot.reference.as_ref()?;
+    calibrated.is_positive().then(|| reference.read / calibrated)
+}
+
+fn age_of(measured_at_unix_s: f64, now: Now) -> f64 {
+    // Somebody may have set the clock back.
+    (now.unix_s - measured_at_unix_s).max(0.0)
+}
+
+/// `GET /v1/formats`.
+pub fn formats(snapshot: &Snapshot) -> FormatsAnswer {
+    let formats = WeightFormat::ALL.iter().map(|format| {
+        let measured = snapshot.profile.formats.get(format);
+        FormatAnswer {
+            key: format.key().to_owned(),
+            bits_per_weight: format.bits_per_weight(),
+            block_elements: format.layout().elements,
+            block_bytes: format.layout().block_bytes(),
+            native_precision: format.native_precision().key().to_owned(),
+            compute: measured.map(|cost| cost.compute.key().to_owned()),
+            cycles_per_weight: measured.map(|cost| cost.cycles_per_weight),
+            bandwidth_ratio: measured.map(|cost| cost.bandwidth_ratio),
+        }
+    });
+    FormatsAnswer { formats: formats.collect(), serial: snapshot.serial }
+}
+
+/// Age of the record in force.
+#[must_use]
+pub fn calibration_age(record: Option<&CalibrationRecord>, now: Now) -> Option<f64> {
+    record.map(|record| age_of(record.measured_at_unix_s, now))
+}
+
+/// `GET /v1/calibration`.
+pub fn calibration(snapshot: &Snapshot, now: Now) -> CalibrationAnswer {
+    let residuals = snapshot.residuals.iter().map(|(key, residual)| {
+        json!({
+            "engine": key.engine.key(), "op": key.op, "format": key.format, "count": residual.count,
+            "factor_ratio": residual.log_mean.exp(), "log_mean": residual.log_mean,
+            "log_variance": residual.log_variance,
+        })
+    });
+    CalibrationAnswer {
+        record: value(&snapshot.calibration),
+        age_s: calibration_age(snapshot.calibration.as_ref(), now),
+        status: value(&snapshot.calibration_status),
+        residuals: residuals.collect(),
+        serial: snapshot.serial,
+    }
+}
+
+/// Our own types have string keys and no failing implementation, so this is `null` only for `None`.
+fn value(of: &impl serde::Serialize) -> Value {
+    serde_json::to_value(of).unwrap_or(Value::Null)
+}

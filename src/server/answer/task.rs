@@ -1,0 +1,258 @@
+//! A workload of the wire → an operation that can be predicted.
+
+use super::{check_mode, positive, shorten};
+use crate::api::{ErrorBody, OperatingPointRequest, Workload};
+use crate::learning::ResidualKey;
+use crate::optimize::with_columns;
+use crate::precision::{NumericFormat, WeightFormat};
+use crate::predict::{Engine, EngineProfile, PredictError, Prediction, predict};
+use crate::roofline::{Roofline, scaling};
+use crate::server::error::Code;
+use crate::snapshot::Snapshot;
+use crate::units::Hertz;
+use crate::workload::{InvalidOp, Op};
+
+/// One operation as one engine would run it on this machine.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Task {
+    /// With its columns applied.
+    pub op: Op,
+    /// Storage of the weights.
+    pub format: WeightFormat,
+    /// Storage and arithmetic of everything.
+    pub numeric: NumericFormat,
+    /// Whose kernels.
+    pub engine: Engine,
+}
+
+/// Storage where the request names none.
+const DEFAULT_FORMAT: WeightFormat = WeightFormat::Fp16;
+
+impl Task {
+    /// Reads the workload at `path` of the request.
+    ///
+    /// # Errors
+    /// A model, a field that operations do not have, an unknown format or an impossible dimension.
+    pub fn new(
+        snapshot: &Snapshot,
+        workload: &Workload,
+        engine: Engine,
+        path: &str,
+    ) -> Result<Self, ErrorBody> {
+        let op = operation(workload, path)?;
+        let format = match &workload.format {
+            Some(name) => format_named(name, || format!("{path}.format"))?,
+            None => DEFAULT_FORMAT,
+        };
+        let mut numeric = snapshot.numeric_format(format);
+        if let Some(name) = &workload.kv_format {
+            let field = format!("{path}.kv_format");
+            if !matches!(op, Op::Attention { .. }) {
+                return Err(Code::InvalidField.at(
+                    &field,
+                    format!("{field} applies to attention; {} has no key/value cache", op.kind()),
+                    "leave it out",
+                ));
+            }
+            numeric.kv_cache = format_named(name, || field)?;
+        }
+        Ok(Self { op, format, numeric, engine })
+    }
+
+    /// Predicts it at `roofline`, without what was learnt from services.
+    ///
+    /// # Errors
+    /// An impossible operation, or a precision with no unit to run on.
+    pub fn predict(&self, snapshot: &Snapshot, roofline: &Roofline) -> Result<Prediction, PredictError> {
+        if self.engine == Engine::Bare {
+            predict(roofline, &snapshot.profile, &self.op, &self.numeric)
+        } else {
+            predict(roofline, &EngineProfile::unknown(self.engine), &self.op, &self.numeric)
+        }
+    }
+
+    /// What a residual for it is filed under.
+    #[must_use]
+    pub fn residual_key(&self) -> ResidualKey {
+        ResidualKey { engine: self.engine, op: self.op.kind().to_owned(), format: self.format }
+    }
+
+    /// Tokens (columns, new query tokens of all sequences) of one run.
+    #[must_use]
+    pub const fn tokens(&self) -> u64 {
+        match self.op {
+            Op::Gemv { .. } => 1,
+            Op::Gemm { m, .. } => m,
+            Op::Attention { batch, query_tokens, .. } => batch.saturating_mul(query_tokens),
+        }
+    }
+}
+
+/// The operation of a workload with its batch applied and its dimensions checked.
+///
+/// # Errors
+/// A model, no operation, a field that operations do not have, or an impossible dimension.
+pub fn operation(workload: &Workload, path: &str) -> Result<Op, ErrorBody> {
+    if workload.model.is_some() {
+        return Err(Code::UnsupportedWorkload.at(
+            format!("{path}.model"),
+            "models are not predicted by this version",
+            format!("ask for its operations one by one: {path}.op = {{\"kind\":\"gemv\",\"n\":…,\"k\":…}}"),
+        ));
+    }
+    let Some(op) = workload.op else {
+        return Err(Code::MissingField.at(
+            format!("{path}.op"),
+            format!("{path} has no op"),
+            "add \"op\":{\"kind\":\"gemv\",\"n\":4096,\"k\":4096}",
+        ));
+    };
+    let of_models = [
+        ("phase", workload.phase.is_some()),
+        ("context_tokens", workload.context_tokens.is_some()),
+        ("prompt_tokens", workload.prompt_tokens.is_some()),
+        ("output_tokens", workload.output_tokens.is_some()),
+    ];
+    if let Some((name, _)) = of_models.into_iter().find(|(_, present)| *present) {
+        return Err(Code::InvalidField.at(
+            format!("{path}.{name}"),
+            format!("{path}.{name} applies to models, and this is an operation"),
+            "leave it out; attention has its tokens inside op",
+        ));
+    }
+    op.validate().map_err(|error| invalid_op(&error, &format!("{path}.op")))?;
+    let op = match workload.batch {
+        None => op,
+        Some(batch) => batched(op, batch, path)?,
+    };
+    op.validate().map_err(|error| invalid_op(&error, &format!("{path}.op")))?;
+    Ok(op)
+}
+
+/// Applies `batch`: columns of a GEMV; at the others it would say twice what the operation says already.
+fn batched(op: Op, batch: u64, path: &str) -> Result<Op, ErrorBody> {
+    let field = format!("{path}.batch");
+    let (name, own) = match op {
+        Op::Gemv { .. } => {
+            if batch == 0 {
+                return Err(Code::InvalidDimension.at(field, "the batch is 0", "give 1 or more"));
+            }
+            return Ok(with_columns(op, batch));
+        }
+        Op::Gemm { m, .. } => ("m", m),
+        Op::Attention { batch, .. } => ("batch", batch),
+    };
+    if batch == own {
+        return Ok(op);
+    }
+    let kind = op.kind();
+    Err(Code::InvalidField.at(
+        field,
+        format!("the batch of {kind} is its {name}, which is {own}, and batch says {batch}"),
+        format!("leave batch out, or change {path}.op.{name}"),
+    ))
+}
+
+/// An impossible operation at `path` of the request.
+pub fn invalid_op(error: &InvalidOp, path: &str) -> ErrorBody {
+    let (field, hint) = match error {
+        InvalidOp::Dimension { field, .. } => (*field, "give a whole number within these limits"),
+        InvalidOp::HeadGroups { .. } => ("kv_heads", "kv_heads must divide heads: 1 is MQA, heads is MHA"),
+    };
+    Code::InvalidDimension.at(format!("{path}.{field}"), error.to_string(), hint)
+}
+
+/// Why a prediction failed, for a task at `path`.
+pub fn unpredictable(error: &PredictError, path: &str) -> ErrorBody {
+    match error {
+        PredictError::Op(error) => invalid_op(error, &format!("{path}.op")),
+        PredictError::NoUnit { .. } => Code::NoUnit.at(
+            format!("{path}.format"),
+            error.to_string(),
+            "choose a format that GET /v1/formats shows with a compute precision",
+        ),
+    }
+}
+
+/// A format by its key.
+pub fn format_named(name: &str, field: impl FnOnce() -> String) -> Result<WeightFormat, ErrorBody> {
+    name.parse().map_err(|error: crate::precision::UnknownName| {
+        Code::UnknownFormat.at(
+            field(),
+            format!("there is no format {:?}", shorten(name)),
+            format!("did you mean {:?}? GET /v1/formats lists all", error.nearest),
+        )
+    })
+}
+
+/// The roofline at the operating point asked for; `None` if that is the present one.
+pub fn roofline_at(
+    snapshot: &Snapshot,
+    point: Option<&OperatingPointRequest>,
+    path: &str,
+) -> Result<Option<Roofline>, ErrorBody> {
+    let Some(point) = point else { return Ok(None) };
+    if let Some(mode) = &point.power_mode {
+        check_mode(snapshot, &format!("{path}.power_mode"), mode)?;
+    }
+    let absent = [
+        ("gpu_hz", point.gpu_hz.is_some(), "no GPU"),
+        ("sm_online", point.sm_online.is_some(), "no GPU"),
+        ("emc_hz", point.emc_hz.is_some(), "no memory clock that it tells"),
+    ];
+    if let Some((name, _, lacks)) = absent.into_iter().find(|(_, present, _)| *present) {
+        return Err(Code::UnsupportedOperatingPoint.at(
+            format!("{path}.{name}"),
+            format!("this machine has {lacks}, so {name} means nothing here"),
+            "leave it out; cpu_hz and cores_online apply",
+        ));
+    }
+    let clock = point.cpu_hz.map(|clock| cpu_clock(snapshot, clock, path)).transpose()?;
+    let workers = match point.cores_online {
+        Some(cores) => workers(snapshot, cores, path)?,
+        None => snapshot.roofline.workers,
+    };
+    if clock.is_none() && point.cores_online.is_none() {
+        return Ok(None);
+    }
+    Ok(Some(scaling::to_clock(&snapshot.roofline, workers, clock)))
+}
+
+fn cpu_clock(snapshot: &Snapshot, clock: f64, path: &str) -> Result<Hertz, ErrorBody> {
+    let field = format!("{path}.cpu_hz");
+    let clock = positive(&field, clock)?;
+    let Some(calibrated) = snapshot.roofline.clock else {
+        return Err(Code::NotCalibrated.at(
+            field,
+            "the clock that the ceilings hold for is unknown, so they cannot be scaled to another",
+            "calibrate first: rooflinectl calibrate",
+        ));
+    };
+    // Far outside of what the ceilings were measured at, proportion says nothing; most likely the unit is wrong.
+    let ratio = clock / calibrated.get();
+    if !(0.02..=10.0).contains(&ratio) {
+        return Err(Code::InvalidField.at(
+            field,
+            format!("{clock} Hz is {ratio:.2e} times the {calibrated} that the ceilings hold for"),
+            "give cpu_hz in hertz: 2.0e9 is 2 GHz",
+        ));
+    }
+    Ok(Hertz(clock))
+}
+
+fn workers(snapshot: &Snapshot, cores: u32, path: &str) -> Result<u32, ErrorBody> {
+    let present = snapshot.board.cpu.logical;
+    if !(1..=present.max(1)).contains(&cores) {
+        return Err(Code::InvalidField.at(
+            format!("{path}.cores_online"),
+            format!("{cores} cores cannot be online: this machine has {present}"),
+            format!("give 1 to {present}"),
+        ));
+    }
+    // The ceilings count workers, of which there may be fewer than logical CPUs.
+    let online = snapshot.state.cores_online.known().copied().unwrap_or(present).max(1);
+    let scaled = f64::from(snapshot.roofline.workers) * f64::from(cores) / f64::from(online);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a product of small counts")]
+    let workers = scaled.round() as u32;
+    Ok(workers.max(1))
+}

@@ -1,0 +1,239 @@
+//! Requests that the daemon carries out: wire → [`Command`], [`Reply`] → wire.
+
+use serde_json::json;
+
+use super::Command;
+use super::answer::{format_named, invalid_op, observed, operation};
+use super::error::Code;
+use super::parse::{parse, parse_list};
+use crate::api::convert::{bound_key, limit_key};
+use crate::api::{
+    CalibrateAnswer, CalibrateRequest, ErrorBody, EstimateAnswer, MeasureAnswer, MeasureRequest, MeasuredRow,
+    ObservationRequest, ObservationsAnswer,
+};
+use crate::calibration::Sample;
+use crate::governor::{Measured, MeasuredSet, Reply};
+use crate::precision::WeightFormat;
+use crate::snapshot::Snapshot;
+use crate::workload::Op;
+
+/// Most operations of one `POST /v1/measure`; each takes up to some tenths of a second of every core.
+const MAX_MEASURED: usize = 64;
+/// Most observations of one request.
+const MAX_OBSERVATIONS: usize = 256;
+
+/// `POST /v1/calibrate`.
+///
+/// # Errors
+/// A body that is not this request.
+pub fn calibrate(body: &[u8]) -> Result<Command, ErrorBody> {
+    let CalibrateRequest { plan, wait, force } =
+        if body.is_empty() { Default::default() } else { parse(body)? };
+    Ok(Command::Calibrate { plan, wait, force })
+}
+
+/// `POST /v1/measure`.
+///
+/// # Errors
+/// A body that is not this request, or an operation that cannot exist.
+pub fn measure(body: &[u8]) -> Result<Command, ErrorBody> {
+    let request: MeasureRequest = parse(body)?;
+    let mut work = Vec::new();
+    if let Some(op) = request.op {
+        op.validate().map_err(|error| invalid_op(&error, "op"))?;
+        for (index, name) in request.formats.iter().enumerate() {
+            work.push((op, format_named(name, || format!("formats[{index}]"))?));
+        }
+        if request.formats.is_empty() {
+            work.push((op, WeightFormat::Fp32));
+        }
+    }
+    for (index, workload) in request.workloads.iter().enumerate() {
+        let path = format!("workloads[{index}]");
+        let op = operation(workload, &path)?;
+        let format = match &workload.format {
+            Some(name) => format_named(name, || format!("{path}.format"))?,
+            None => WeightFormat::Fp32,
+        };
+        work.push((op, format));
+    }
+    if let Some(index) = work.iter().position(|(op, _)| matches!(op, Op::Attention { .. })) {
+        return Err(Code::UnsupportedWorkload.at(
+            "op.kind",
+            format!("operation {index} is attention, for which this program has no kernel to measure"),
+            "measure gemv or gemm",
+        ));
+    }
+    match work.len() {
+        0 => Err(Code::MissingField.at(
+            "op",
+            "there is nothing to measure",
+            "give op with formats, or workloads",
+        )),
+        1..=MAX_MEASURED => Ok(Command::Measure { work }),
+        more => Err(Code::TooMany.at(
+            "workloads",
+            format!("{more} operations are more than {MAX_MEASURED}"),
+            "measure fewer at a time",
+        )),
+    }
+}
+
+/// One observation, a list of them, or `{"observations": […]}`.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ObservationList {
+    observations: Vec<ObservationRequest>,
+}
+
+/// `POST /v1/observations`; also whether any of them reports a power, which nothing learns yet.
+///
+/// # Errors
+/// A body that is not this request; then nothing is learnt from any of it.
+pub fn observe(snapshot: &Snapshot, body: &[u8]) -> Result<(Command, bool), ErrorBody> {
+    let first = body.iter().find(|byte| !byte.is_ascii_whitespace());
+    let (list, single) = if first == Some(&b'[') {
+        (parse_list(body)?, false)
+    } else if serde_json::from_slice::<serde_json::Value>(body)
+        .is_ok_and(|value| value.get("observations").is_some())
+    {
+        (parse::<ObservationList>(body)?.observations, false)
+    } else {
+        (vec![parse(body)?], true)
+    };
+    if list.is_empty() || list.len() > MAX_OBSERVATIONS {
+        return Err(Code::TooMany.at(
+            "observations",
+            format!("{} observations were sent", list.len()),
+            format!("send 1 to {MAX_OBSERVATIONS} at a time"),
+        ));
+    }
+    let mut observations = Vec::with_capacity(list.len());
+    for (index, observation) in list.iter().enumerate() {
+        let path = format!("observations[{index}]");
+        let about = learnable(observation, &path).and_then(|()| observed(snapshot, observation, &path));
+        let (task, time) = about.map_err(|mut error| {
+            if single {
+                // The client sent no list, so its field names have no list in front.
+                error.field = error.field.map(|field| field.replacen(&format!("{path}."), "", 1));
+            }
+            error
+        })?;
+        observations.push((task.engine, task.op, task.format, time));
+    }
+    let power = list.iter().any(|observation| observation.power_w.is_some());
+    Ok((Command::Observe { observations }, power))
+}
+
+/// What is learnt is filed by engine, operation and format, so nothing else may differ from the present.
+fn learnable(observation: &ObservationRequest, path: &str) -> Result<(), ErrorBody> {
+    if observation.operating_point.is_some() {
+        return Err(Code::UnsupportedOperatingPoint.at(
+            format!("{path}.operating_point"),
+            "observations are learnt at the operating point of the moment only",
+            "leave operating_point out and report while the machine is in it",
+        ));
+    }
+    if observation.workload.kv_format.is_some() {
+        return Err(Code::UnsupportedWorkload.at(
+            format!("{path}.workload.kv_format"),
+            "observations are not told apart by the format of the cache yet",
+            "leave kv_format out",
+        ));
+    }
+    Ok(())
+}
+
+/// A reply in the shape of its route's answer.
+///
+/// # Errors
+/// The daemon refused, or went away.
+pub fn answered(snapshot: &Snapshot, reply: Option<Reply>, power: bool) -> Result<Vec<u8>, ErrorBody> {
+    match reply {
+        Some(Reply::Started { job }) => encode(&CalibrateAnswer { job, finished: false }),
+        Some(Reply::Finished { job }) => encode(&CalibrateAnswer { job, finished: true }),
+        Some(Reply::Cancelled { job }) => encode(&json!({ "job": job, "cancelled": true })),
+        Some(Reply::Measured(set)) => encode(&measured(snapshot, set)),
+        Some(Reply::Learnt { accepted, refused }) => encode(&learnt(accepted, &refused, power)),
+        Some(Reply::Refused { code, message }) => Err(refused(code, message)),
+        None => Err(Code::ShuttingDown.error("the daemon is going away", "try again in a second")),
+    }
+}
+
+/// Serialises an answer.
+///
+/// # Errors
+/// None in practice: our types have string keys and no failing implementation.
+pub fn encode(answer: &impl serde::Serialize) -> Result<Vec<u8>, ErrorBody> {
+    serde_json::to_vec(answer).map_err(|error| {
+        Code::Internal.error(format!("the answer cannot be written: {error}"), "report this")
+    })
+}
+
+/// The governor's messages end with what to do, so the hint only points at where to look.
+fn refused(code: &str, message: String) -> ErrorBody {
+    let hint = match Code::from_key(code) {
+        Some(Code::Busy) => "wait for the running job: GET /v1/calibration shows it",
+        Some(Code::Gated) => "wait, or send \"force\": true; GET /v1/calibration shows what it waits for",
+        Some(Code::NotRunning) => "GET /v1/calibration shows the running job",
+        Some(Code::Cancelled) => "start it again with POST /v1/calibrate",
+        _ => "GET /v1/calibration has the last error; rooflinectl doctor looks further",
+    };
+    ErrorBody { code: code.to_owned(), message, field: None, hint: Some(hint.to_owned()) }
+}
+
+fn learnt(accepted: u64, refused: &[(usize, String)], power: bool) -> ObservationsAnswer {
+    let unlearnt = "power_w is checked but not learnt from yet";
+    ObservationsAnswer {
+        accepted,
+        refused: refused.iter().map(|(index, reason)| json!({ "index": index, "reason": reason })).collect(),
+        warnings: power.then(|| unlearnt.to_owned()).into_iter().collect(),
+    }
+}
+
+fn measured(snapshot: &Snapshot, set: MeasuredSet) -> MeasureAnswer {
+    MeasureAnswer {
+        rows: set.rows.into_iter().filter_map(row).collect(),
+        skipped: set.skipped,
+        simulated: snapshot.board.simulated,
+        serial: snapshot.serial,
+    }
+}
+
+/// `None` for a sample without a single run, which has no time to show.
+fn row(measured: Measured) -> Option<MeasuredRow> {
+    let time = quantiles(&measured.sample)?;
+    let calibrated = measured.predicted_at_calibration.time.value.get();
+    let error = |predicted: f64| (predicted - time.value) / time.value;
+    Some(MeasuredRow {
+        op: measured.op,
+        format: measured.format.key().to_owned(),
+        predicted_time_s: measured.predicted.time.into(),
+        predicted_at_calibration_s: calibrated,
+        measured_time_s: time,
+        error_ratio: error(measured.predicted.time.value.get()),
+        error_at_calibration_ratio: error(calibrated),
+        drift_ratio: measured.drift_ratio,
+        regime: measured.regime,
+        runs: measured.sample.times.len() as u64,
+        isa: measured.sample.isa,
+        bound: bound_key(measured.predicted.bound).to_owned(),
+        limit: limit_key(measured.predicted.limit).to_owned(),
+        roofline_time_s: measured.predicted.roofline_time.get(),
+    })
+}
+
+/// Median with the 5 % and 95 % quantiles.
+fn quantiles(sample: &Sample) -> Option<EstimateAnswer> {
+    let mut times: Vec<f64> = sample.times.iter().map(|time| time.get()).collect();
+    times.sort_unstable_by(f64::total_cmp);
+    let last = times.len().checked_sub(1)?;
+    let at = |percent: usize| {
+        // Between the two nearest ranks, in whole parts of a hundred.
+        let (rank, rest) = (last * percent / 100, last * percent % 100);
+        #[expect(clippy::cast_precision_loss, reason = "below 100")]
+        let part = rest as f64 / 100.0;
+        times[rank] + part * (times[(rank + 1).min(last)] - times[rank])
+    };
+    Some(EstimateAnswer { value: at(50), low: at(5), high: at(95) })
+}

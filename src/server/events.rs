@@ -1,0 +1,155 @@
+//! Server-sent events: what changed between the snapshot a reader saw last and the newest.
+//!
+//! Nothing is queued for a reader. One that reads slowly skips snapshots and is told the difference to the newest
+//! when it comes back; one that does not read at all is cut off by the connection's write limit.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::stream::{Stream, unfold};
+use hyper::body::{Bytes, Frame};
+use serde_json::{Value, json};
+use tokio::sync::{OwnedSemaphorePermit, watch};
+
+use super::answer::state;
+use super::metrics::Counters;
+use super::{Control, Snapshots, clock};
+use crate::snapshot::{Change, Snapshot, diff};
+
+/// The body of `GET /v1/events`.
+pub type EventStream = Pin<Box<dyn Stream<Item = Result<Frame<Bytes>, Infallible>> + Send>>;
+
+/// What a stream is made from.
+pub struct Source {
+    /// Where snapshots come from.
+    pub snapshots: Snapshots,
+    /// To say that somebody looks.
+    pub control: Control,
+    /// Between two comments.
+    pub heartbeat: Duration,
+    /// Ends the stream when it becomes true.
+    pub stop: watch::Receiver<bool>,
+    /// One of the streams admitted.
+    pub permit: OwnedSemaphorePermit,
+    /// Counts open streams.
+    pub counters: Arc<Counters>,
+}
+
+struct Reader {
+    source: Source,
+    /// `None` until the first event has been written.
+    last: Option<Arc<Snapshot>>,
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.source.counters.streams.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Events for one reader, beginning with the state.
+pub fn stream(source: Source) -> EventStream {
+    source.counters.streams.fetch_add(1, Ordering::Relaxed);
+    let reader = Reader { source, last: None };
+    Box::pin(unfold(reader, |mut reader| async move {
+        let text = reader.next().await?;
+        Some((Ok(Frame::data(Bytes::from(text))), reader))
+    }))
+}
+
+impl Reader {
+    /// The next events as text; `None` at the end.
+    async fn next(&mut self) -> Option<String> {
+        loop {
+            let source = &mut self.source;
+            let newest = Arc::clone(&source.snapshots.borrow_and_update());
+            let text = match &self.last {
+                None => event("state", newest.serial, &json!(state(&newest, clock::now()))),
+                Some(last) => changes(last, &newest),
+            };
+            self.last = Some(newest);
+            if !text.is_empty() {
+                return Some(text);
+            }
+            tokio::select! {
+                changed = source.snapshots.changed() => changed.ok()?,
+                () = tokio::time::sleep(source.heartbeat) => {
+                    source.control.watched();
+                    return Some(": still here\n\n".to_owned());
+                }
+                _ = source.stop.wait_for(|stop| *stop) => return None,
+            }
+        }
+    }
+}
+
+fn changes(old: &Snapshot, new: &Snapshot) -> String {
+    let mut text = String::new();
+    for change in diff(old, new) {
+        let (name, data) = described(&change, old, new);
+        text.push_str(&event(name, new.serial, &data));
+        if let Some(reason) = stale_advice(&change, old, new) {
+            text.push_str(&event(
+                "advice_stale",
+                new.serial,
+                &json!({ "reason": reason, "serial": new.serial }),
+            ));
+        }
+    }
+    text
+}
+
+fn described(change: &Change, old: &Snapshot, new: &Snapshot) -> (&'static str, Value) {
+    let serial = new.serial;
+    match change {
+        Change::State => ("state", json!(state(new, clock::now()))),
+        Change::Mode { from, to } => ("mode", json!({ "from": from, "to": to, "serial": serial })),
+        Change::Throttle { active } => {
+            let evidence = new.state.throttle.known().map(|throttle| &throttle.evidence);
+            ("throttle", json!({ "active": active, "evidence": evidence, "serial": serial }))
+        }
+        Change::Roofline { ratio } => (
+            "roofline",
+            json!({
+                "ratio": ratio, "bandwidth_bytes_per_s": new.roofline.bandwidth.value,
+                "was_bandwidth_bytes_per_s": old.roofline.bandwidth.value, "serial": serial,
+            }),
+        ),
+        Change::Calibration => {
+            let mut data = json!(new.calibration_status);
+            data["serial"] = serial.into();
+            data["measured_at_unix_s"] =
+                json!(new.calibration.as_ref().map(|record| record.measured_at_unix_s));
+            ("calibration", data)
+        }
+        Change::Degraded => ("degraded", json!({ "degraded": new.degraded, "serial": serial })),
+    }
+}
+
+/// Why advice given before this change may no longer hold; `None` where it still does.
+#[must_use]
+pub fn stale_advice(change: &Change, old: &Snapshot, new: &Snapshot) -> Option<String> {
+    match change {
+        Change::Mode { from, to } => {
+            let name = |mode: &Option<String>| mode.clone().unwrap_or_else(|| "unknown".to_owned());
+            Some(format!("the power mode went from {} to {}", name(from), name(to)))
+        }
+        Change::Throttle { active: true } => Some("the machine began to throttle".to_owned()),
+        Change::Throttle { active: false } => Some("the machine stopped throttling".to_owned()),
+        Change::Roofline { ratio } => Some(format!("a ceiling moved by {:+.1} %", 100.0 * (ratio - 1.0))),
+        Change::Calibration => {
+            let measured =
+                |snapshot: &Snapshot| snapshot.calibration.as_ref().map(|record| record.measured_at_unix_s);
+            (measured(old) != measured(new)).then(|| "there is a new calibration".to_owned())
+        }
+        Change::State | Change::Degraded => None,
+    }
+}
+
+/// JSON has no raw line feeds, so one data line holds it.
+fn event(name: &str, serial: u64, data: &Value) -> String {
+    format!("event: {name}\nid: {serial}\ndata: {data}\n\n")
+}

@@ -1,0 +1,153 @@
+//! What strangers talk to: HTTP over Unix sockets and D-Bus, both answered from one snapshot.
+//!
+//! The daemon owns everything that changes. It hands this module a `watch::Receiver<Arc<Snapshot>>` to answer from
+//! and takes [`Request`]s from the other end of a [`Control`].
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::calibration::PlanKind;
+use crate::governor::Reply;
+use crate::precision::WeightFormat;
+use crate::predict::Engine;
+use crate::snapshot::Snapshot;
+use crate::units::Seconds;
+use crate::workload::Op;
+
+pub mod access;
+pub mod answer;
+pub mod clock;
+pub mod command;
+pub mod dbus;
+pub mod error;
+pub mod events;
+pub mod http;
+pub mod metrics;
+pub mod openapi;
+pub mod parse;
+pub mod routes;
+pub mod service;
+
+/// The picture of the moment, as the daemon publishes it.
+pub type Snapshots = watch::Receiver<Arc<Snapshot>>;
+
+/// What a client wants of the daemon; becomes a [`crate::governor::Event`] with a ticket that the daemon chooses.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Command {
+    /// Calibrate.
+    Calibrate {
+        /// How thorough.
+        plan: PlanKind,
+        /// Answer at the end rather than at the start.
+        wait: bool,
+        /// Ignore the gate.
+        force: bool,
+    },
+    /// Stop the running calibration.
+    Cancel {
+        /// The job; `None` = whichever runs.
+        job: Option<u64>,
+    },
+    /// Run operations now.
+    Measure {
+        /// What to run.
+        work: Vec<(Op, WeightFormat)>,
+    },
+    /// Learn from what a service measured.
+    Observe {
+        /// What ran and how long it took.
+        observations: Vec<(Engine, Op, WeightFormat, Seconds)>,
+    },
+    /// Somebody looks. Never replied to.
+    Watched,
+}
+
+/// A command with the way back. If [`oneshot::Sender::closed`] resolves, the client has gone; that holds from the
+/// start for [`Command::Watched`].
+#[derive(Debug)]
+pub struct Request {
+    /// What is wanted.
+    pub command: Command,
+    /// Where the reply goes.
+    pub reply: oneshot::Sender<Reply>,
+}
+
+/// The servers' end of the channel to the daemon. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Control {
+    tx: mpsc::Sender<Request>,
+}
+
+impl Control {
+    /// A handle that sends into `tx`; the daemon keeps the receiver.
+    #[must_use]
+    pub const fn new(tx: mpsc::Sender<Request>) -> Self {
+        Self { tx }
+    }
+
+    /// Sends a command and waits for the reply; dropping the future tells the daemon that the client has gone.
+    /// `None` if the daemon is shutting down.
+    pub async fn ask(&self, command: Command) -> Option<Reply> {
+        let (reply, answer) = oneshot::channel();
+        self.tx.send(Request { command, reply }).await.ok()?;
+        answer.await.ok()
+    }
+
+    /// Says that somebody looks. Lost without harm when the daemon is busy.
+    pub fn watched(&self) {
+        let (reply, _) = oneshot::channel();
+        // A full queue means that the daemon is being asked things already.
+        let _ = self.tx.try_send(Request { command: Command::Watched, reply });
+    }
+}
+
+/// Which of the two sockets a listener is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Socket {
+    /// Anyone local; changes nothing on the machine.
+    Query {
+        /// Where the control socket is, for the hint of a refusal.
+        control: Option<PathBuf>,
+    },
+    /// Those who may change something.
+    Control,
+}
+
+/// What one HTTP listener admits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at once.
+    pub connections: usize,
+    /// Bytes of a request body.
+    pub body_bytes: usize,
+    /// From a connection's first byte, or the end of the answer before, to the end of the next header.
+    pub header_time: Duration,
+    /// From the end of the header to the end of the body.
+    pub body_time: Duration,
+    /// A client that reads nothing of its answer for this long is cut off.
+    pub write_stall: Duration,
+    /// Event streams at once.
+    pub streams: usize,
+    /// Between two comments that keep an event stream alive.
+    pub heartbeat: Duration,
+    /// After a request to stop, answers in progress may take this long.
+    pub drain: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 256,
+            body_bytes: 64 * 1024,
+            header_time: Duration::from_secs(5),
+            body_time: Duration::from_secs(10),
+            write_stall: Duration::from_secs(30),
+            streams: 32,
+            heartbeat: Duration::from_secs(15),
+            drain: Duration::from_secs(2),
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The one table of routes, from which HTTP dispatches, D-Bus `Query` dispatches and the OpenAPI document is made.
+
+use super::error::Code;
+use crate::api::ErrorBody;
+
+/// What a route does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Route {
+    /// `GET /v1/openapi.json`
+    OpenApi,
+    /// `GET /v1/board`
+    Board,
+    /// `GET /v1/state`
+    State,
+    /// `GET /v1/roofline`
+    Roofline,
+    /// `GET /v1/formats`
+    Formats,
+    /// `GET /v1/calibration`
+    Calibration,
+    /// `POST /v1/predict`
+    Predict,
+    /// `POST /v1/recommend`
+    Recommend,
+    /// `POST /v1/sweep`
+    Sweep,
+    /// `POST /v1/analyze`
+    Analyze,
+    /// `POST /v1/observations`
+    Observations,
+    /// `POST /v1/calibrate`
+    Calibrate,
+    /// `POST /v1/measure`
+    Measure,
+    /// `GET /v1/events`
+    Events,
+    /// `GET /metrics`
+    Metrics,
+    /// `GET /-/ready`
+    Ready,
+    /// `GET /-/healthy`
+    Healthy,
+}
+
+/// How a route is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// Without a body.
+    Get,
+    /// With a JSON body.
+    Post,
+}
+
+impl Method {
+    /// As HTTP writes it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+        }
+    }
+}
+
+/// One route.
+#[derive(Debug, Clone, Copy)]
+pub struct Spec {
+    /// What it does.
+    pub route: Route,
+    /// How it is called.
+    pub method: Method,
+    /// Where it is.
+    pub path: &'static str,
+    /// Only on the control socket.
+    pub control: bool,
+    /// Name of the request's schema.
+    pub request: Option<&'static str>,
+    /// Name of the answer's schema; `None` where the answer is no JSON object of ours.
+    pub answer: Option<&'static str>,
+    /// One line.
+    pub summary: &'static str,
+}
+
+const fn get(route: Route, path: &'static str, answer: Option<&'static str>, summary: &'static str) -> Spec {
+    Spec { route, method: Method::Get, path, control: false, request: None, answer, summary }
+}
+
+const fn post(
+    route: Route,
+    path: &'static str,
+    request: &'static str,
+    answer: &'static str,
+    summary: &'static str,
+) -> Spec {
+    Spec {
+        route,
+        method: Method::Post,
+        path,
+        control: false,
+        request: Some(request),
+        answer: Some(answer),
+        summary,
+    }
+}
+
+const fn on_control(spec: Spec) -> Spec {
+    Spec { control: true, ..spec }
+}
+
+/// Every route.
+#[rustfmt::skip]
+pub const ROUTES: [Spec; 17] = [
+    post(Route::Predict, "/v1/predict", "PredictRequest", "PredictAnswer", "Time of an operation, with its interval"),
+    post(Route::Recommend, "/v1/recommend", "RecommendRequest", "RecommendAnswer", "Format and batch that meet a target"),
+    post(Route::Sweep, "/v1/sweep", "SweepRequest", "SweepAnswer", "Predictions over shapes, formats and batches"),
+    post(Route::Analyze, "/v1/analyze", "AnalyzeRequest", "AnalyzeAnswer", "A measured time beside the ceilings"),
+    get(Route::State, "/v1/state", Some("StateAnswer"), "Clocks, temperatures, memory, rails, load, throttling"),
+    get(Route::Roofline, "/v1/roofline", Some("RooflineAnswer"), "Ceilings and ridge points"),
+    get(Route::Board, "/v1/board", Some("BoardAnswer"), "What this machine is"),
+    get(Route::Formats, "/v1/formats", Some("FormatsAnswer"), "Storage formats and their measured costs"),
+    get(Route::Calibration, "/v1/calibration", Some("CalibrationAnswer"), "The record in force and what runs or waits"),
+    post(Route::Observations, "/v1/observations", "ObservationRequest", "ObservationsAnswer", "Learn from what a service measured: one, a list, or {\"observations\": […]}"),
+    on_control(post(Route::Calibrate, "/v1/calibrate", "CalibrateRequest", "CalibrateAnswer", "Measure this machine's ceilings")),
+    on_control(post(Route::Measure, "/v1/measure", "MeasureRequest", "MeasureAnswer", "Run operations now, beside their predictions")),
+    get(Route::Events, "/v1/events", None, "Server-sent events: state, mode, throttle, roofline, calibration, degraded, advice_stale"),
+    get(Route::OpenApi, "/v1/openapi.json", None, "This document"),
+    get(Route::Metrics, "/metrics", None, "Prometheus text"),
+    get(Route::Ready, "/-/ready", None, "200 once the machine has been read, else 503"),
+    get(Route::Healthy, "/-/healthy", None, "200 while the server runs"),
+];
+
+/// The route for a method and a path.
+///
+/// # Errors
+/// `not_found` with the nearest path, or `method_not_allowed` with the right method.
+pub fn find(method: &str, path: &str) -> Result<&'static Spec, ErrorBody> {
+    let Some(spec) = ROUTES.iter().find(|spec| spec.path == path) else {
+        let short: String = path.chars().take(60).collect();
+        let nearest = crate::precision::nearest(&short, ROUTES.iter().map(|spec| spec.path));
+        return Err(Code::NotFound.error(
+            format!("there is nothing at {short:?}"),
+            format!("did you mean {nearest}? GET /v1/openapi.json lists all routes"),
+        ));
+    };
+    // hyper drops the body of an answer to HEAD by itself.
+    let same = method == spec.method.name() || (method == "HEAD" && spec.method == Method::Get);
+    if same {
+        return Ok(spec);
+    }
+    let wanted = spec.method.name();
+    Err(Code::MethodNotAllowed.error(format!("{path} takes {wanted}"), format!("send it as {wanted}")))
+}
+
+/// The pairs of a query string, decoded.
+///
+/// # Errors
+/// A key that is not in `known`, or bytes that are no text.
+pub fn query_pairs(query: &str, known: &[&str]) -> Result<Vec<(String, String)>, ErrorBody> {
+    let pairs = query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        Some((decode(key)?, decode(value)?))
+    });
+    let pairs: Option<Vec<_>> = pairs.collect();
+    let pairs = pairs.ok_or_else(|| {
+        Code::MalformedRequest.error("the query string is not UTF-8 in percent-encoding", "encode it as %XX")
+    })?;
+    match pairs.iter().find(|(key, _)| !known.contains(&key.as_str())) {
+        None => Ok(pairs),
+        Some((key, _)) => {
+            let key: String = key.chars().take(40).collect();
+            let hint = if known.is_empty() {
+                "this route takes none; leave it out".to_owned()
+            } else {
+                format!("known: {}", known.join(", "))
+            };
+            Err(Code::UnknownField.at(&key, format!("{key:?} is no parameter of this route"), hint))
+        }
+    }
+}
+
+fn decode(text: &str) -> Option<String> {
+    let mut bytes = text.bytes();
+    let mut decoded = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        decoded.push(match byte {
+            b'+' => b' ',
+            b'%' => {
+                let digit = |byte: u8| char::from(byte).to_digit(16);
+                let value = digit(bytes.next()?)? * 16 + digit(bytes.next()?)?;
+                u8::try_from(value).ok()?
+            }
+            plain => plain,
+        });
+    }
+    String::from_utf8(decoded).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_near_miss_is_told_the_route() {
+        let error = find("GET", "/v1/rooflin").unwrap_err();
+        assert_eq!(error.code, "not_found");
+        assert!(error.hint.unwrap().contains("/v1/roofline"));
+        assert_eq!(find("GET", "/v1/predict").unwrap_err().code, "method_not_allowed");
+        assert_eq!(find("HEAD", "/v1/state").unwrap().route, Route::State);
+    }
+
+    #[test]
+    fn query_strings_are_decoded_and_checked() {
+        let pairs = query_pairs("mode=15W%20max&precision=fp16", &["mode", "precision"]).unwrap();
+        assert_eq!(pairs[0], ("mode".into(), "15W max".into()));
+        assert_eq!(query_pairs("x=1", &["mode"]).unwrap_err().code, "unknown_field");
+        assert_eq!(query_pairs("mode=%f", &["mode"]).unwrap_err().code, "malformed_request");
+        assert_eq!(query_pairs("mode=%ff", &["mode"]).unwrap_err().code, "malformed_request");
+    }
+}

@@ -1,0 +1,202 @@
+//! From a route and a body to the bytes of an answer: what HTTP and D-Bus `Query` have in common.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::sync::Semaphore;
+
+use super::access::{Peer, may_run};
+use super::answer::{Answer, Request, answer};
+use super::error::Code;
+use super::metrics::{Counters, page};
+use super::parse::parse;
+use super::routes::{Route, Spec, query_pairs};
+use super::{Control, Snapshots, clock, command, openapi};
+use crate::api::ErrorBody;
+use crate::snapshot::Snapshot;
+
+/// Answers that take more predictions than this are computed beside the event loop.
+const LIGHT: u64 = 256;
+/// So many of them at once; each may hold megabytes.
+const HEAVY_AT_ONCE: usize = 2;
+/// Waiting for one of those places.
+const HEAVY_WAIT: Duration = Duration::from_secs(5);
+
+/// Everything an answer is given from.
+#[derive(Debug)]
+pub struct Service {
+    /// The picture of the moment.
+    pub snapshots: Snapshots,
+    /// The way to the daemon.
+    pub control: Control,
+    /// What the server counts about itself.
+    pub counters: Arc<Counters>,
+    /// Label of those counters.
+    pub label: &'static str,
+    heavy: Arc<Semaphore>,
+    /// Boot-time second in which the daemon was last told that somebody looks.
+    watched_at: AtomicU64,
+}
+
+/// A request as a transport sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct Call<'a> {
+    /// What is asked.
+    pub spec: &'a Spec,
+    /// The query string.
+    pub query: &'a str,
+    /// The body.
+    pub body: &'a [u8],
+    /// Who asks, where the transport knows.
+    pub peer: Option<&'a Peer>,
+}
+
+/// An answer, or a lasting part of one.
+#[derive(Debug)]
+pub enum Content {
+    /// Made for this request.
+    Json(Vec<u8>),
+    /// The same for every request.
+    Static(&'static [u8]),
+    /// Prometheus text.
+    Text(String),
+}
+
+impl Service {
+    /// A service for one transport.
+    #[must_use]
+    pub fn new(snapshots: Snapshots, control: Control, label: &'static str) -> Self {
+        Self {
+            snapshots,
+            control,
+            counters: Arc::default(),
+            label,
+            heavy: Arc::new(Semaphore::new(HEAVY_AT_ONCE)),
+            watched_at: AtomicU64::new(0),
+        }
+    }
+
+    /// The newest snapshot.
+    #[must_use]
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.snapshots.borrow())
+    }
+
+    /// Tells the daemon that somebody looks, at most once a second.
+    pub fn watched(&self, now: crate::units::Seconds) {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "seconds since boot")]
+        let second = now.get() as u64;
+        if self.watched_at.swap(second, Ordering::Relaxed) != second {
+            self.control.watched();
+        }
+    }
+
+    /// Answers every route but the event stream, from `snapshot`.
+    ///
+    /// # Errors
+    /// What the answer would have been refused with.
+    pub async fn respond(&self, snapshot: &Arc<Snapshot>, call: Call<'_>) -> Result<Content, ErrorBody> {
+        let now = clock::now();
+        let route = call.spec.route;
+        if !matches!(route, Route::Ready | Route::Healthy | Route::OpenApi | Route::Metrics) {
+            self.watched(now.boottime);
+        }
+        if route != Route::Roofline {
+            query_pairs(call.query, &[])?;
+        }
+        let request = match route {
+            Route::Predict => Request::Predict(parse(call.body)?),
+            Route::Recommend => Request::Recommend(parse(call.body)?),
+            Route::Sweep => Request::Sweep(parse(call.body)?),
+            Route::Analyze => Request::Analyze(parse(call.body)?),
+            Route::Board => Request::Board,
+            Route::State => Request::State,
+            Route::Roofline => roofline(call.query)?,
+            Route::Formats => Request::Formats,
+            Route::Calibration => Request::Calibration,
+            Route::OpenApi => return Ok(Content::Static(openapi::document())),
+            Route::Metrics => return Ok(Content::Text(page(snapshot, now, &self.counters, self.label))),
+            Route::Healthy => return command::encode(&json!({ "healthy": true })).map(Content::Json),
+            Route::Ready => return ready(snapshot).map(Content::Json),
+            Route::Observations | Route::Calibrate | Route::Measure => {
+                return self.command(snapshot, call).await.map(Content::Json);
+            }
+            Route::Events => {
+                return Err(Code::NotFound.error(
+                    "events are a stream",
+                    "read GET /v1/events over HTTP, or listen to D-Bus signals",
+                ));
+            }
+        };
+        if request.effort() > LIGHT {
+            return self.heavy(Arc::clone(snapshot), request).await.map(Content::Json);
+        }
+        let answer = answer(snapshot, now, &request)?;
+        command::encode(&answer).map(Content::Json)
+    }
+
+    /// Computes beside the event loop, which would stand still for tens of milliseconds otherwise.
+    async fn heavy(&self, snapshot: Arc<Snapshot>, request: Request) -> Result<Vec<u8>, ErrorBody> {
+        let waiting = tokio::time::timeout(HEAVY_WAIT, Arc::clone(&self.heavy).acquire_owned());
+        let Ok(Ok(permit)) = waiting.await else {
+            return Err(Code::Busy.error(
+                format!("{HEAVY_AT_ONCE} other large questions are being answered"),
+                "ask again in a second, or ask for less at a time",
+            ));
+        };
+        let worker = tokio::task::spawn_blocking(move || {
+            let answered: Result<Answer, ErrorBody> = answer(&snapshot, clock::now(), &request);
+            let encoded = answered.and_then(|answer| command::encode(&answer));
+            drop(permit);
+            encoded
+        });
+        worker
+            .await
+            .unwrap_or_else(|_| Err(Code::Internal.error("the answer was not finished", "report this")))
+    }
+
+    /// Hands a request to the daemon and waits for its reply.
+    async fn command(&self, snapshot: &Arc<Snapshot>, call: Call<'_>) -> Result<Vec<u8>, ErrorBody> {
+        let (command, power) = match call.spec.route {
+            Route::Observations => command::observe(snapshot, call.body)?,
+            route => {
+                may_run(call.peer, snapshot.control_enabled)?;
+                let command = if route == Route::Measure {
+                    command::measure(call.body)?
+                } else {
+                    command::calibrate(call.body)?
+                };
+                (command, false)
+            }
+        };
+        let reply = self.control.ask(command).await;
+        command::answered(&self.snapshot(), reply, power)
+    }
+}
+
+fn roofline(query: &str) -> Result<Request, ErrorBody> {
+    let (mut mode, mut precision) = (None, None);
+    for (key, value) in query_pairs(query, &["mode", "precision"])? {
+        match key.as_str() {
+            "mode" => mode = Some(value),
+            _ => precision = Some(value),
+        }
+    }
+    Ok(Request::Roofline { mode, precision })
+}
+
+/// Ready once the machine has been read.
+fn ready(snapshot: &Snapshot) -> Result<Vec<u8>, ErrorBody> {
+    if !snapshot.state.taken_at.is_positive() {
+        return Err(Code::NotReady.error(
+            "the machine has not been read yet",
+            "ask again in a second; rooflinectl doctor looks further",
+        ));
+    }
+    command::encode(&json!({
+        "ready": true, "calibrated": snapshot.calibration.is_some(), "degraded": snapshot.degraded,
+        "serial": snapshot.serial,
+    }))
+}

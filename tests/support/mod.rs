@@ -1,0 +1,402 @@
+//! A machine that does not exist, a daemon that answers by rote, and a client that can misbehave.
+//!
+//! Every number here is invented for tests.
+
+#![allow(dead_code, reason = "each test binary uses its own part")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test ends where its world does"
+)]
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc as sync_mpsc;
+use std::time::Duration;
+
+use rooflined::board::{Board, BoardState, Cache, Cpu, Load, Memory, Reading, ThermalZone, Throttle};
+use rooflined::calibration::{CalibrationRecord, MachineKey, RECORD_SCHEMA, Reference, Regime};
+use rooflined::governor::Reply;
+use rooflined::learning::Residuals;
+use rooflined::precision::{Precision, WeightFormat};
+use rooflined::predict::{Engine, EngineProfile, FormatCost};
+use rooflined::roofline::{BandwidthPoint, Ceiling, Provenance, Roofline};
+use rooflined::server::{Command, Control, Limits, Request, Socket, http};
+use rooflined::snapshot::{CalibrationStatus, Snapshot};
+use rooflined::units::{Bytes, BytesPerSecond, Celsius, FlopsPerSecond, Hertz, Seconds};
+use serde_json::Value;
+use tokio::sync::{mpsc, watch};
+
+/// 50 GB/s, 2 workers at 2 GHz, 100 GFLOP/s in fp32 and 400 in int8, 10 µs to start.
+pub fn roofline() -> Roofline {
+    fn measured<R: Copy + std::ops::Mul<f64, Output = R>>(value: R) -> Ceiling<R> {
+        Ceiling { value, low: value * 0.95, high: value * 1.05, provenance: Provenance::Measured }
+    }
+    Roofline {
+        bandwidth: measured(BytesPerSecond(50e9)),
+        curve: vec![BandwidthPoint { working_set: Bytes(1e6), threads: 2, read: BytesPerSecond(200e9) }],
+        copy: Some(measured(BytesPerSecond(60e9))),
+        triad: None,
+        compute: BTreeMap::from([
+            (Precision::Fp32, measured(FlopsPerSecond(100e9))),
+            (Precision::Int8, measured(FlopsPerSecond(400e9))),
+        ]),
+        launch: measured(Seconds(10e-6)),
+        ramp: Seconds::ZERO,
+        workers: 2,
+        clock: Some(Hertz(2e9)),
+    }
+}
+
+fn profile() -> EngineProfile {
+    let cost = |compute, cycles_per_weight| FormatCost {
+        compute,
+        cycles_per_weight,
+        column_ratio: 0.5,
+        bandwidth_ratio: 0.9,
+        half_width_ratio: 0.05,
+    };
+    EngineProfile {
+        engine: Engine::Bare,
+        formats: BTreeMap::from([
+            (WeightFormat::Fp32, cost(Precision::Fp32, 0.1)),
+            (WeightFormat::Int8, cost(Precision::Int8, 0.05)),
+            (WeightFormat::Int4G32, cost(Precision::Int8, 0.4)),
+        ]),
+        gemm: BTreeMap::new(),
+    }
+}
+
+fn board() -> Board {
+    Board {
+        key: "cpu".into(),
+        model: Reading::Known("Test bench \"7\"".into()),
+        kernel: Reading::Known("6.1.0".into()),
+        os: Reading::Known("Testix".into()),
+        machine: Reading::absent("no /etc/machine-id"),
+        cpu: Cpu {
+            model: Reading::Known("Imaginary 2000".into()),
+            architecture: "x86_64".into(),
+            logical: 2,
+            cores: Reading::Known(2),
+            max_clock: Reading::absent("no cpufreq"),
+            caches: vec![Cache {
+                level: 3,
+                kind: "unified".into(),
+                size_bytes: 8 << 20,
+                shared_by: 2,
+                instances: 1,
+            }],
+            features: vec!["avx2".into()],
+        },
+        memory_total: Reading::Known(Bytes(8e9)),
+        unified_memory: false,
+        simulated: false,
+        sources: BTreeMap::from([("kernel".into(), "/proc/sys/kernel/osrelease".into())]),
+    }
+}
+
+fn state(taken_at: Seconds) -> BoardState {
+    BoardState {
+        taken_at,
+        power_mode: Reading::absent("no nvpmodel"),
+        cores_online: Reading::Known(2),
+        cpu_clocks: Reading::absent("no cpufreq"),
+        cpu_clock_cap: Reading::absent("no cpufreq"),
+        gpu_clock: Reading::absent("no GPU"),
+        memory_clock: Reading::absent("no devfreq"),
+        temperatures: Reading::Known(vec![ThermalZone {
+            name: "cpu-thermal".into(),
+            temperature: Reading::Known(Celsius(45.5)),
+        }]),
+        rails: Reading::absent("no hwmon"),
+        memory: Reading::Known(Memory {
+            total: Bytes(8e9),
+            available: Bytes(6e9),
+            free: Bytes(4e9),
+            swap_used: Bytes(0.0),
+        }),
+        load: Reading::Known(Load { average_1m: 0.25, busy_ratio: Some(0.1), steal_ratio: None }),
+        pressure: Reading::failed("/proc/pressure/memory: permission denied"),
+        throttle: Reading::Known(Throttle { active: false, evidence: vec![] }),
+    }
+}
+
+fn record() -> CalibrationRecord {
+    CalibrationRecord {
+        schema: RECORD_SCHEMA,
+        key: MachineKey {
+            machine: None,
+            board: "cpu".into(),
+            cpu: "Imaginary 2000".into(),
+            cores_online: 2,
+            kernel: Some("6.1.0".into()),
+            version: "0".into(),
+        },
+        measured_at_unix_s: 1.7e9,
+        wall: Seconds(8.0),
+        plan: "full".into(),
+        simulated: false,
+        regimes: vec![Regime {
+            key: "near".into(),
+            reference: Reference { read: BytesPerSecond(50e9), core_to_core: Some(Seconds(50e-9)) },
+            measured_at_unix_s: 1.7e9,
+            samples: 40,
+            roofline: roofline(),
+            profile: profile(),
+        }],
+        rejected: vec![],
+        skipped: vec![],
+    }
+}
+
+/// A calibrated machine.
+pub fn snapshot() -> Snapshot {
+    Snapshot {
+        serial: 17,
+        taken_at: Seconds(100.0),
+        board: board(),
+        state: state(Seconds(100.0)),
+        roofline: roofline(),
+        profile: profile(),
+        residuals: Residuals::default(),
+        calibration: Some(record()),
+        calibration_status: CalibrationStatus::default(),
+        reference: Some((
+            Seconds(99.0),
+            Reference { read: BytesPerSecond(45e9), core_to_core: Some(Seconds(50e-9)) },
+        )),
+        degraded: vec![],
+        control_enabled: false,
+    }
+}
+
+/// Before the first calibration and the first reading.
+pub fn fresh_snapshot() -> Snapshot {
+    let guess = |mut roofline: Roofline| {
+        roofline.bandwidth.provenance = Provenance::Prior;
+        roofline.clock = None;
+        roofline
+    };
+    Snapshot {
+        state: state(Seconds(0.0)),
+        roofline: guess(roofline()),
+        profile: EngineProfile::unknown(Engine::Bare),
+        calibration: None,
+        reference: None,
+        ..snapshot()
+    }
+}
+
+/// Replies as a daemon would; remembers what it was asked.
+async fn answer_by_rote(mut requests: mpsc::Receiver<Request>, seen: sync_mpsc::Sender<String>) {
+    while let Some(Request { command, mut reply }) = requests.recv().await {
+        let _ = seen.send(format!("{command:?}"));
+        let answer = match command {
+            Command::Watched => continue,
+            Command::Calibrate { wait: true, .. } => {
+                // Never finishes: for clients that go away.
+                let seen = seen.clone();
+                tokio::spawn(async move {
+                    reply.closed().await;
+                    let _ = seen.send("ClientGone".into());
+                });
+                continue;
+            }
+            Command::Calibrate { force: true, .. } => {
+                Reply::Refused { code: "busy", message: "job 6 is running; wait for it".into() }
+            }
+            Command::Calibrate { .. } => Reply::Started { job: 7 },
+            Command::Cancel { job } => Reply::Cancelled { job: job.unwrap_or(7) },
+            Command::Measure { .. } => Reply::Refused {
+                code: "probe_failed",
+                message: "there is no probe in this test; expect none".into(),
+            },
+            Command::Observe { observations } => {
+                Reply::Learnt { accepted: observations.len() as u64, refused: vec![] }
+            }
+        };
+        let _ = reply.send(answer);
+    }
+}
+
+/// A server on temporary sockets, with its daemon.
+pub struct Server {
+    pub directory: tempfile::TempDir,
+    pub snapshots: watch::Sender<Arc<Snapshot>>,
+    pub control: Control,
+    /// What the daemon was asked, in words.
+    pub seen: sync_mpsc::Receiver<String>,
+    stop: watch::Sender<bool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+/// Limits that tests can wait for.
+pub fn short_limits() -> Limits {
+    Limits {
+        header_time: Duration::from_millis(400),
+        body_time: Duration::from_millis(400),
+        write_stall: Duration::from_millis(400),
+        heartbeat: Duration::from_millis(200),
+        streams: 3,
+        drain: Duration::from_millis(500),
+        ..Limits::default()
+    }
+}
+
+impl Server {
+    pub fn start(snapshot: Snapshot, limits: Limits) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let (snapshots, receiver) = watch::channel(Arc::new(snapshot));
+        let (tx, requests) = mpsc::channel(16);
+        let control = Control::new(tx);
+        let (seen_tx, seen) = sync_mpsc::channel();
+        let (stop, stopped) = watch::channel(false);
+        let (query, control_socket) =
+            (directory.path().join("query.sock"), directory.path().join("control.sock"));
+        let handle = control.clone();
+        let (ready, is_ready) = sync_mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async move {
+                tokio::spawn(answer_by_rote(requests, seen_tx));
+                let bind = |path: &Path| tokio::net::UnixListener::bind(path).unwrap();
+                let until_stopped = || {
+                    let mut stopped = stopped.clone();
+                    async move {
+                        let _ = stopped.wait_for(|stop| *stop).await;
+                    }
+                };
+                let on_query = http::serve(
+                    bind(&query),
+                    Socket::Query { control: Some(control_socket.clone()) },
+                    receiver.clone(),
+                    handle.clone(),
+                    limits.clone(),
+                    until_stopped(),
+                );
+                let on_control = http::serve(
+                    bind(&control_socket),
+                    Socket::Control,
+                    receiver,
+                    handle,
+                    limits,
+                    until_stopped(),
+                );
+                ready.send(()).unwrap();
+                tokio::join!(on_query, on_control);
+            });
+        });
+        is_ready.recv().unwrap();
+        Self { directory, snapshots, control, seen, stop, thread: Some(thread) }
+    }
+
+    pub fn query(&self) -> PathBuf {
+        self.directory.path().join("query.sock")
+    }
+
+    pub fn control_socket(&self) -> PathBuf {
+        self.directory.path().join("control.sock")
+    }
+
+    pub fn get(&self, target: &str) -> Response {
+        ask(&self.query(), "GET", target, "")
+    }
+
+    pub fn post(&self, target: &str, body: &str) -> Response {
+        ask(&self.query(), "POST", target, body)
+    }
+
+    /// Stops it and waits; panics if the server did.
+    pub fn stop(mut self) -> Duration {
+        let begun = std::time::Instant::now();
+        let _ = self.stop.send(true);
+        self.thread.take().unwrap().join().unwrap();
+        begun.elapsed()
+    }
+
+    pub fn publish(&self, change: impl FnOnce(&mut Snapshot)) {
+        self.snapshots.send_modify(|snapshot| {
+            let mut next = Snapshot::clone(snapshot);
+            next.serial += 1;
+            change(&mut next);
+            *snapshot = Arc::new(next);
+        });
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.stop.send(true);
+    }
+}
+
+/// An HTTP response.
+#[derive(Debug)]
+pub struct Response {
+    pub status: u16,
+    pub head: String,
+    pub body: String,
+}
+
+impl Response {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// Code and field of an error, after checking that it is a whole one.
+    pub fn error(&self) -> (String, String) {
+        let json = self.json();
+        let text = |field: &str| json["error"][field].as_str().unwrap_or_default().to_owned();
+        assert!(!text("message").is_empty() && !text("hint").is_empty(), "{self:?}");
+        (text("code"), text("field"))
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let mut lines = self.head.lines().filter_map(|line| line.split_once(": "));
+        lines.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+}
+
+pub fn connect(socket: &Path) -> UnixStream {
+    let stream = UnixStream::connect(socket).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.set_write_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream
+}
+
+/// One request on a connection of its own.
+pub fn ask(socket: &Path, method: &str, target: &str, body: &str) -> Response {
+    let request = format!(
+        "{method} {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    send(socket, request.as_bytes())
+}
+
+/// Raw bytes, and what comes back until the end.
+pub fn send(socket: &Path, bytes: &[u8]) -> Response {
+    let mut stream = connect(socket);
+    stream.write_all(bytes).unwrap();
+    read_response(&mut stream)
+}
+
+pub fn read_response(stream: &mut UnixStream) -> Response {
+    let mut bytes = Vec::new();
+    match stream.read_to_end(&mut bytes) {
+        Ok(_) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {}
+        Err(error) => panic!("{error} after {:?}", String::from_utf8_lossy(&bytes)),
+    }
+    parse(&String::from_utf8(bytes).unwrap())
+}
+
+pub fn parse(text: &str) -> Response {
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((text, ""));
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+    Response { status, head: head.to_owned(), body: body.to_owned() }
+}
