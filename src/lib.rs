@@ -7,13 +7,10 @@ pub mod api;
 pub mod bench;
 pub mod board;
 pub mod calibration;
-pub mod config;
-#[cfg(test)]
-pub(crate) mod fixtures;
-pub mod daemon;
 pub mod cli;
 pub mod client;
 pub mod config;
+pub mod daemon;
 #[cfg(test)]
 pub(crate) mod fixtures;
 pub mod governor;
