@@ -239,7 +239,8 @@ impl Instruments {
         match self.ticks {
             Some(before) if now.total > before.total => {
                 #[expect(clippy::cast_precision_loss, reason = "a few hundred ticks")]
-                let ratio = now.stolen.saturating_sub(before.stolen) as f64 / (now.total - before.total) as f64;
+                let ratio =
+                    now.stolen.saturating_sub(before.stolen) as f64 / (now.total - before.total) as f64;
                 self.steal_ratio = Some(ratio);
                 self.ticks = Some(now);
             }
@@ -289,7 +290,8 @@ impl Caches {
         let mut seen: Vec<(String, usize)> = Vec::new();
         for cpu in cpus {
             let base = format!("/sys/devices/system/cpu/cpu{cpu}/cache");
-            let read = |index: u32, file: &str| fs::read_to_string(format!("{base}/index{index}/{file}")).ok();
+            let read =
+                |index: u32, file: &str| fs::read_to_string(format!("{base}/index{index}/{file}")).ok();
             let last = (0..8).filter_map(|index| {
                 let level: u32 = read(index, "level")?.trim().parse().ok()?;
                 let size = size(&read(index, "size")?)?;

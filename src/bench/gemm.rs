@@ -81,7 +81,10 @@ mod tests {
                 for j in 0..n {
                     let expected: f64 =
                         (0..k).map(|l| f64::from(a[i * k + l]) * f64::from(b[j * k + l])).sum();
-                    assert!((f64::from(c[i * (n + 2) + j]) - expected).abs() < 1e-5, "{m}x{n}x{k} at {i},{j}");
+                    assert!(
+                        (f64::from(c[i * (n + 2) + j]) - expected).abs() < 1e-5,
+                        "{m}x{n}x{k} at {i},{j}"
+                    );
                 }
                 assert!(c[i * (n + 2) + n].is_nan(), "wrote beyond its columns");
             }
