@@ -88,7 +88,10 @@ impl GemmCost {
         let mut nearest = [(f64::INFINITY, 0.0); NEIGHBOURS];
         for point in &self.points {
             // Rows decide between GEMV-like and blocked behaviour, so they weigh most.
-            let distance = 4.0 * (m / point.m).ln().powi(2) + (n / point.n).ln().powi(2) + (k / point.k).ln().powi(2);
+            let distance = 4.0 * (m / point.m).ln().powi(2)
+                + (n / point.n).ln().powi(2)
+                + (k / point.k).ln().powi(2)
+                + 0.3 * (factors_of_two(k) - factors_of_two(point.k)).powi(2);
             if distance < nearest[NEIGHBOURS - 1].0 {
                 nearest[NEIGHBOURS - 1] = (distance, point.time_ratio.ln());
                 nearest.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
@@ -436,6 +439,15 @@ impl Parts {
             .max_by(|a, b| a.0.get().total_cmp(&b.0.get()))
             .map_or(Limit::Dram, |(_, limit)| limit)
     }
+}
+
+/// Factors of two in a row's length, up to where the rows of a page's worth of cache sets coincide: rows a high power
+/// of two apart compete for the same sets.
+fn factors_of_two(length: f64) -> f64 {
+    const MOST: u32 = 12;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a dimension, at most 2^32")]
+    let factors = (length as u64).trailing_zeros().min(MOST);
+    f64::from(factors)
 }
 
 /// What a precision runs on: its own unit, or the next wider one that exists, with a warning.

@@ -108,7 +108,8 @@ pub fn waited(pool: &Pool, workers: usize) -> Option<Vec<u64>> {
 
 /// The largest part of `elapsed` that one worker waited.
 pub fn waiting_ratio(before: &[u64], after: &[u64], elapsed: Duration) -> f64 {
-    let longest = before.iter().zip(after).map(|(before, after)| after.saturating_sub(*before)).max().unwrap_or(0);
+    let longest =
+        before.iter().zip(after).map(|(before, after)| after.saturating_sub(*before)).max().unwrap_or(0);
     (Duration::from_nanos(longest).as_secs_f64() / elapsed.as_secs_f64().max(1e-9)).min(1.0)
 }
 
@@ -244,7 +245,8 @@ impl Instruments {
         let last = pool.len() - 1;
         // The shortest of a few bursts: preemption only ever lengthens one.
         let burst = |_| ping_pong(pool, last, PING_PONG_ROUNDS);
-        let core_to_core = (last > 0).then(|| (0..PING_PONG_BURSTS).map(burst).fold(Seconds(f64::MAX), Seconds::min));
+        let core_to_core =
+            (last > 0).then(|| (0..PING_PONG_BURSTS).map(burst).fold(Seconds(f64::MAX), Seconds::min));
         let temperature = self
             .zones
             .iter()
@@ -270,7 +272,8 @@ impl Instruments {
         match self.ticks {
             Some(before) if now.total > before.total => {
                 #[expect(clippy::cast_precision_loss, reason = "a few hundred ticks")]
-                let ratio = now.stolen.saturating_sub(before.stolen) as f64 / (now.total - before.total) as f64;
+                let ratio =
+                    now.stolen.saturating_sub(before.stolen) as f64 / (now.total - before.total) as f64;
                 self.steal_ratio = Some(ratio);
                 self.ticks = Some(now);
             }
@@ -320,7 +323,8 @@ impl Caches {
         let mut seen: Vec<(String, usize)> = Vec::new();
         for cpu in cpus {
             let base = format!("/sys/devices/system/cpu/cpu{cpu}/cache");
-            let read = |index: u32, file: &str| fs::read_to_string(format!("{base}/index{index}/{file}")).ok();
+            let read =
+                |index: u32, file: &str| fs::read_to_string(format!("{base}/index{index}/{file}")).ok();
             let last = (0..8).filter_map(|index| {
                 let level: u32 = read(index, "level")?.trim().parse().ok()?;
                 let size = size(&read(index, "size")?)?;

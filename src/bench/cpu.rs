@@ -87,7 +87,11 @@ impl Cpu {
             let wider = widen(&parts, reference.saturating_add(demand.part));
             let deeper = widen(&scratch, demand.scratch);
             let longer = demand.shared.max(shared);
-            let total = wider.iter().chain(&deeper).chain([&longer]).fold(0_usize, |sum, size| sum.saturating_add(*size));
+            let total = wider
+                .iter()
+                .chain(&deeper)
+                .chain([&longer])
+                .fold(0_usize, |sum, size| sum.saturating_add(*size));
             if total <= limit {
                 (parts, scratch, shared) = (wider, deeper, longer);
             }
@@ -134,9 +138,10 @@ impl Cpu {
             return Some(format!("wants {} threads, and {workers} CPUs may be used", demand.threads));
         }
         let buffers = &self.buffers;
-        let fits = buffers.parts[..demand.threads].iter().all(|part| part.len() >= buffers.offset + demand.part)
-            && buffers.scratch[..demand.threads].iter().all(|scratch| scratch.len() >= demand.scratch)
-            && buffers.shared.len() >= demand.shared;
+        let fits =
+            buffers.parts[..demand.threads].iter().all(|part| part.len() >= buffers.offset + demand.part)
+                && buffers.scratch[..demand.threads].iter().all(|scratch| scratch.len() >= demand.scratch)
+                && buffers.shared.len() >= demand.shared;
         #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
         (!fits).then(|| {
             format!(
@@ -187,7 +192,8 @@ impl Probe for Cpu {
         let max_error_ratio = job.check();
         let estimate = warm_up(&mut job, &self.pool, demand.threads, self.warm_up, self.warm, stop);
         self.warm = true;
-        let read = |instruments: &mut Instruments| instruments.read(&self.pool, demand.threads, &self.reference);
+        let read =
+            |instruments: &mut Instruments| instruments.read(&self.pool, demand.threads, &self.reference);
         let before = read(&mut self.instruments);
         let (waited, begin) = (clock::waited(&self.pool, demand.threads), Instant::now());
         let timed = time(&mut job, estimate, step.budget_s, stop);
@@ -216,7 +222,14 @@ impl Probe for Cpu {
 }
 
 /// Runs the job until the clock of the slowest worker no longer moves; returns the time of one run.
-fn warm_up(job: &mut Job<'_>, pool: &Pool, threads: usize, limit: Duration, warm: bool, stop: &dyn Fn() -> bool) -> f64 {
+fn warm_up(
+    job: &mut Job<'_>,
+    pool: &Pool,
+    threads: usize,
+    limit: Duration,
+    warm: bool,
+    stop: &dyn Fn() -> bool,
+) -> f64 {
     let begin = Instant::now();
     let mut agreeing = 0;
     let mut last = 0.0;
@@ -258,7 +271,10 @@ fn time(job: &mut Job<'_>, estimate: f64, budget_s: f64, stop: &dyn Fn() -> bool
     let divisor = repeats as f64;
     let begin = Instant::now();
     let mut times = Vec::with_capacity(MAX_TIMES);
-    while (times.len() < MIN_TIMES || begin.elapsed().as_secs_f64() < budget_s) && times.len() < MAX_TIMES && !stop() {
+    while (times.len() < MIN_TIMES || begin.elapsed().as_secs_f64() < budget_s)
+        && times.len() < MAX_TIMES
+        && !stop()
+    {
         times.push(Seconds(((job.run(repeats) - overhead) / divisor).max(1e-12)));
     }
     Timed { times, overhead: Seconds(overhead / divisor) }

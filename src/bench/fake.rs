@@ -192,7 +192,10 @@ impl Fake {
         let read = regime.map_or(BytesPerSecond::ZERO, |regime| regime.read_all * wobble);
         let latency = regime.filter(|_| self.truth.cores > 1).map(|regime| regime.core_to_core);
         OperatingPoint {
-            clock: Clock { effective: self.truth.clock * clock * (1.0 + 0.001 * self.gaussian()), reported: None },
+            clock: Clock {
+                effective: self.truth.clock * clock * (1.0 + 0.001 * self.gaussian()),
+                reported: None,
+            },
             reference: Reference { read, core_to_core: latency },
             steal_ratio: Some(steal_ratio),
             temperature: Some(Celsius(55.0)),
@@ -265,7 +268,8 @@ impl Truth {
                 let cycles = self.cycles_per_weight.get(&format);
                 let cycles = *cycles.ok_or_else(|| format!("there is no CPU kernel for {format}"))?;
                 let weights = float(n) * float(k);
-                let row = usize::try_from(k).ok().and_then(|k| pack::row_bytes(format, k)).unwrap_or_default();
+                let row =
+                    usize::try_from(k).ok().and_then(|k| pack::row_bytes(format, k)).unwrap_or_default();
                 let scales = if pack::has_row_scales(format) { 4.0 } else { 0.0 };
                 let bytes = Bytes(float(n) * (float(row as u64) + scales));
                 let core = (cycles * weights * float(columns)) / (self.clock * clock * workers);
@@ -277,7 +281,8 @@ impl Truth {
                 Ok(Cost { time, flops: Flops(2.0 * weights * float(columns)), bytes, weights })
             }
             Kernel::Gemm { m, n, k } => {
-                let peak = self.peaks.get(&Precision::Fp32).ok_or_else(|| super::peak::absence(Precision::Fp32))?;
+                let peak =
+                    self.peaks.get(&Precision::Fp32).ok_or_else(|| super::peak::absence(Precision::Fp32))?;
                 let weights = float(n) * float(k);
                 let flops = Flops(2.0 * weights * float(m));
                 let bytes = Bytes(4.0 * (weights + float(m) * (float(n) + float(k))));
@@ -315,7 +320,9 @@ impl Fake {
             Conditions { clock: (1.0, 1.0), regime_after: None, factor: 1.0, steal: 0.0, error: 1e-7 };
         for disturbance in &self.disturbances {
             match *disturbance {
-                Disturbance::ClockMoves { step, before, after } if step == self.step => found.clock = (before, after),
+                Disturbance::ClockMoves { step, before, after } if step == self.step => {
+                    found.clock = (before, after)
+                }
                 Disturbance::EntersRegime { step, regime } if step == self.step => self.regime = regime,
                 Disturbance::RegimeFlipsDuring { step, regime } if step == self.step => {
                     found.regime_after = Some(regime);
@@ -339,7 +346,8 @@ impl Fake {
             let regime = self.truth.regimes.get(regime).ok_or("the fake has no such regime")?;
             cost = self.truth.cost(step, clock, regime)?;
             // Disturbances only ever slow a run down; the floor keeps the noise from beating physics by much.
-            let mut factor = (1.0 + self.noise * self.gaussian()).max(1.0 - 2.0 * self.noise) * conditions.factor;
+            let mut factor =
+                (1.0 + self.noise * self.gaussian()).max(1.0 - 2.0 * self.noise) * conditions.factor;
             if self.outlier_every > 0 && self.rng.u32(..self.outlier_every) == 0 {
                 factor *= 1.0 + 2.0 * self.rng.f64();
             }
@@ -360,7 +368,8 @@ impl Probe for Fake {
         let before = self.operating_point(conditions.clock.0, 0.0);
         self.regime = conditions.regime_after.unwrap_or(self.regime);
         let after = self.operating_point(conditions.clock.1, conditions.steal);
-        let has_result = matches!(step.kernel, Kernel::Gemv { .. } | Kernel::Gemm { .. } | Kernel::Peak { .. });
+        let has_result =
+            matches!(step.kernel, Kernel::Gemv { .. } | Kernel::Gemm { .. } | Kernel::Peak { .. });
         Outcome::Measured(Box::new(Sample {
             kernel: step.kernel,
             threads: step.threads,
@@ -441,7 +450,9 @@ mod tests {
     fn what_the_machine_lacks_is_skipped() {
         let mut fake = Fake::new(Truth::default(), 1);
         let step = |kernel, threads| Step { kernel, threads, budget_s: 0.01 };
-        for step in [step(Kernel::Peak { precision: Precision::Fp4 }, 1), step(READ, 3), step(Kernel::PingPong, 1)] {
+        for step in
+            [step(Kernel::Peak { precision: Precision::Fp4 }, 1), step(READ, 3), step(Kernel::PingPong, 1)]
+        {
             assert!(matches!(fake.measure(&step, &|| false), Outcome::Skipped(_)));
         }
     }

@@ -58,8 +58,10 @@ pub struct Pool {
 /// The CPUs that this process may run on, in the order of `wanted`; all of them where `wanted` is empty.
 pub fn allowed_cpus(wanted: &[u32]) -> io::Result<Vec<u32>> {
     let mask = sched_getaffinity(None)?;
-    let allowed: Vec<u32> =
-        (0..CpuSet::MAX_CPU).filter(|&cpu| mask.is_set(cpu)).filter_map(|cpu| u32::try_from(cpu).ok()).collect();
+    let allowed: Vec<u32> = (0..CpuSet::MAX_CPU)
+        .filter(|&cpu| mask.is_set(cpu))
+        .filter_map(|cpu| u32::try_from(cpu).ok())
+        .collect();
     if wanted.is_empty() {
         return Ok(allowed);
     }
@@ -96,7 +98,8 @@ impl Pool {
             quit: AtomicBool::new(false),
             slots: cpus.iter().map(|_| slot()).collect(),
         });
-        let mut pool = Self { shared, handles: Vec::new(), threads: Vec::new(), cpus: cpus.to_vec(), callers_mask };
+        let mut pool =
+            Self { shared, handles: Vec::new(), threads: Vec::new(), cpus: cpus.to_vec(), callers_mask };
         for (index, &cpu) in cpus.iter().enumerate().skip(1) {
             let shared = Arc::clone(&pool.shared);
             let handle = thread::Builder::new().name(format!("probe-{index}")).spawn(move || {
@@ -234,8 +237,9 @@ mod tests {
         let cpus = allowed_cpus(&[]).unwrap();
         let pool = Pool::new(&cpus).unwrap();
         let last = pool.len() - 1;
-        let outcome =
-            catch_unwind(AssertUnwindSafe(|| pool.run(pool.len(), &|worker| assert!(worker != last, "planted"))));
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            pool.run(pool.len(), &|worker| assert!(worker != last, "planted"))
+        }));
         assert!(outcome.is_err());
         let count = AtomicUsize::new(0);
         pool.run(pool.len(), &|_| {

@@ -81,7 +81,10 @@ pub fn drive(
         #[expect(clippy::cast_precision_loss, reason = "at most ten thousand steps")]
         let fraction = index as f64 / plan.steps.len() as f64;
         let threads = if step.threads == 1 { "1 thread".into() } else { format!("{} threads", step.threads) };
-        emit(out, &ProbeEvent::Progress { fraction, step: format!("{}, {threads}", step.kernel.describe()) })?;
+        emit(
+            out,
+            &ProbeEvent::Progress { fraction, step: format!("{}, {threads}", step.kernel.describe()) },
+        )?;
         match probe.measure(step, &stop) {
             Outcome::Measured(sample) => {
                 if disturbed(&sample) {
@@ -114,7 +117,10 @@ fn again<'a>(
         if stop() {
             break;
         }
-        emit(out, &ProbeEvent::Progress { fraction: 1.0, step: format!("{}, again", step.kernel.describe()) })?;
+        emit(
+            out,
+            &ProbeEvent::Progress { fraction: 1.0, step: format!("{}, again", step.kernel.describe()) },
+        )?;
         if let Outcome::Measured(sample) = probe.measure(step, stop) {
             if disturbed(&sample) {
                 unsettled.push(step);
@@ -135,7 +141,11 @@ fn emit(out: &mut dyn Write, event: &ProbeEvent) -> io::Result<()> {
 /// Says what is wrong with a plan as a whole. What is wrong with one step only skips that step.
 fn check(plan: &Plan) -> Result<(), String> {
     let positive = |value: f64, name: &str| {
-        if value.is_finite() && value > 0.0 { Ok(()) } else { Err(format!("{name} is {value}, expected a positive time")) }
+        if value.is_finite() && value > 0.0 {
+            Ok(())
+        } else {
+            Err(format!("{name} is {value}, expected a positive time"))
+        }
     };
     positive(plan.time_limit_s, "time_limit_s")?;
     if !plan.warm_up_s.is_finite() || plan.warm_up_s < 0.0 {

@@ -278,8 +278,9 @@ mod scalar {
 
     unsafe fn triad(a: *mut u8, b: *const u8, c: *const u8, bytes: usize) {
         // SAFETY: three arrays, by the caller's promise.
-        let (a, b, c) =
-            unsafe { (std::slice::from_raw_parts_mut(a.cast::<f32>(), bytes / 4), floats(b, bytes), floats(c, bytes)) };
+        let (a, b, c) = unsafe {
+            (std::slice::from_raw_parts_mut(a.cast::<f32>(), bytes / 4), floats(b, bytes), floats(c, bytes))
+        };
         for ((a, b), c) in a.iter_mut().zip(b).zip(c) {
             *a = b + SCALE * c;
         }

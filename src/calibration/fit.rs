@@ -12,9 +12,7 @@ use super::record::{CalibrationRecord, MachineKey, RECORD_SCHEMA, Regime, Reject
 use super::sample::{GemvCase, Kernel, PlanKind, Reference, Sample, Stream};
 use super::vet::{centre, least_disturbed, median, quantile, regime_key, vet};
 use crate::precision::{NumericFormat, Precision, WeightFormat};
-use crate::predict::{
-    Engine, EngineProfile, FormatCost, GemmCost, GemmPoint, OVERLAP_EXPONENT,
-};
+use crate::predict::{Engine, EngineProfile, FormatCost, GemmCost, GemmPoint, OVERLAP_EXPONENT};
 use crate::roofline::{BandwidthPoint, Ceiling, Provenance, Roofline};
 use crate::units::{Bytes, BytesPerSecond, Flops, FlopsPerSecond, Hertz, Seconds};
 use crate::workload::Op;
@@ -349,7 +347,8 @@ impl<'a> RegimeFit<'a> {
 
     fn gemm(&self, fp32: &FormatCost) -> Option<GemmCost> {
         let peak = self.compute.get(&Precision::Fp32)?.value;
-        let runs: Vec<GemmRun> = self.all.iter().filter_map(|sample| self.gemm_run(sample, fp32, peak)).collect();
+        let runs: Vec<GemmRun> =
+            self.all.iter().filter_map(|sample| self.gemm_run(sample, fp32, peak)).collect();
         gemm_cost(&runs)
     }
 
@@ -509,7 +508,11 @@ fn gemm_constants(runs: &[GemmRun]) -> (f64, f64) {
     (cycles, 1.0 / slowdown.max(1.0))
 }
 
-fn with_points(runs: &[GemmRun], (cycles_per_weight, utilisation): (f64, f64), half_width_ratio: f64) -> GemmCost {
+fn with_points(
+    runs: &[GemmRun],
+    (cycles_per_weight, utilisation): (f64, f64),
+    half_width_ratio: f64,
+) -> GemmCost {
     let modelled = |run: &GemmRun| run.cycle_per_weight * cycles_per_weight + run.at_peak / utilisation;
     let point = |run: &GemmRun| {
         let [m, n, k] = run.shape;

@@ -50,20 +50,21 @@ const PEAKS: [Precision; 4] = [Precision::Fp32, Precision::Bf16, Precision::Fp16
 /// between.
 const DRAM_SHAPES: [(u64, u64); 3] = [(896, 1280), (2816, 3072), (6144, 5120)];
 
-/// `m, n, k` of the blocked products.
+/// `m, n, k` of the blocked products: rows from 2 to 768 in steps of about 1.5, and row lengths with few and with
+/// many factors of two, because rows a power of two apart compete for the same cache sets.
 const GEMM_SHAPES: [(u64, u64, u64); 14] = [
     (2, 2304, 2304),
-    (4, 3072, 5120),
+    (4, 3072, 4096),
     (6, 5120, 3072),
-    (12, 3072, 3072),
+    (12, 2048, 2048),
     (16, 1280, 1280),
-    (24, 5120, 2560),
+    (24, 3072, 4096),
     (40, 3072, 3072),
     (48, 2560, 5120),
-    (96, 3072, 3072),
+    (96, 3072, 4096),
     (128, 1280, 1280),
     (192, 2560, 5120),
-    (384, 3072, 3072),
+    (320, 3072, 4096),
     (640, 2560, 2560),
     (768, 1280, 1280),
 ];

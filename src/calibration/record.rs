@@ -3,9 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::sample::{Kernel, Reference};
+use super::vet::regime_key;
 use crate::predict::EngineProfile;
-use crate::roofline::Roofline;
-use crate::units::{Hertz, Seconds};
+use crate::roofline::{Ceiling, Provenance, Roofline};
+use crate::units::{BytesPerSecond, Hertz, Seconds};
 
 /// Version of the stored shape; a record of another version is not read.
 pub const RECORD_SCHEMA: u32 = 1;
@@ -90,6 +91,34 @@ impl CalibrationRecord {
     #[must_use]
     pub fn current(&self) -> Option<&Regime> {
         self.regimes.first()
+    }
+
+    /// Ceilings and kernel costs under a reference measurement, and the reference over that of the regime they were
+    /// measured in. A regime that was never calibrated takes the ceilings of the one in force, its bandwidth carried
+    /// by the reference reads and marked as scaled. `None` for a record without regimes.
+    #[must_use]
+    pub fn under(&self, reference: &Reference) -> Option<(Regime, f64)> {
+        let key = regime_key(reference);
+        if let Some(regime) = self.regimes.iter().find(|regime| regime.key == key) {
+            return Some((regime.clone(), reference.read / regime.reference.read));
+        }
+        let mut regime = self.current()?.clone();
+        let ratio = reference.read / regime.reference.read;
+        if !(ratio.is_finite() && ratio > 0.0) {
+            return Some((regime, 1.0));
+        }
+        let carry = |ceiling: Ceiling<BytesPerSecond>| Ceiling {
+            provenance: ceiling.provenance.max(Provenance::Scaled),
+            low: ceiling.low * (ratio * 0.8),
+            high: ceiling.high * (ratio * 1.2),
+            value: ceiling.value * ratio,
+        };
+        regime.roofline.bandwidth = carry(regime.roofline.bandwidth);
+        regime.roofline.copy = regime.roofline.copy.map(carry);
+        regime.roofline.triad = regime.roofline.triad.map(carry);
+        regime.reference = *reference;
+        key.clone_into(&mut regime.key);
+        Some((regime, 1.0))
     }
 
     /// This record with what an older one knew of regimes that this one did not see.

@@ -330,15 +330,17 @@ impl Governor {
 
     /// Ceilings and kernel costs as they are now.
     fn current_model(&self) -> (Roofline, EngineProfile) {
-        match self.record.as_ref().and_then(CalibrationRecord::current) {
+        let record = self.record.as_ref();
+        let regime = match (record, &self.reference) {
+            (Some(record), Some((_, reference))) => record.under(reference).map(|(regime, _)| regime),
+            (record, _) => record.and_then(CalibrationRecord::current).cloned(),
+        };
+        match regime {
             Some(regime) => {
                 let cores = self.state.cores_online.known().copied().unwrap_or(regime.roofline.workers);
-                let clock = clock_now(
-                    regime.roofline.clock,
-                    regime.clock_cap,
-                    self.state.cpu_clock_cap.known().copied(),
-                );
-                (scaling::to_clock(&regime.roofline, cores, clock), regime.profile.clone())
+                let cap = self.state.cpu_clock_cap.known().copied();
+                let clock = clock_now(regime.roofline.clock, regime.clock_cap, cap);
+                (scaling::to_clock(&regime.roofline, cores, clock), regime.profile)
             }
             None => (prior::roofline(&self.board, &self.state), EngineProfile::unknown(Engine::Bare)),
         }

@@ -2,7 +2,9 @@
 
 use super::core::{Purpose, reply};
 use super::{Effect, Governor, Measured, MeasuredSet, Now, Reply, Ticket};
-use crate::calibration::{Kernel, Sample, least_disturbed, measurable, measurement_plan, regime_key, vet};
+use crate::calibration::{
+    Kernel, Reference, Sample, least_disturbed, measurable, measurement_plan, regime_key, vet,
+};
 use crate::precision::WeightFormat;
 use crate::predict::{EngineProfile, Prediction, predict};
 use crate::roofline::Roofline;
@@ -91,7 +93,8 @@ impl Governor {
         let mut rows = Vec::new();
         for (op, format, kernel) in work {
             // The probe measures again what the machine moved under.
-            let Some(sample) = least_disturbed(samples.iter().filter(|sample| sample.kernel == kernel)) else {
+            let Some(sample) = least_disturbed(samples.iter().filter(|sample| sample.kernel == kernel))
+            else {
                 continue;
             };
             if let Some(rejection) = vet(sample)
@@ -113,35 +116,30 @@ impl Governor {
     /// Puts a sample beside its predictions: from the calibration alone, and for the memory system as the reference
     /// reads beside the sample saw it.
     fn beside(&self, op: Op, format: WeightFormat, sample: &Sample) -> Option<Measured> {
-        let key = regime_key(&sample.before.reference);
         let snapshot = self.snapshot();
         let numeric = snapshot.numeric_format(format);
         let at = |roofline: &Roofline, profile: &EngineProfile| -> Option<Prediction> {
             predict(roofline, profile, &op, &numeric).ok()
         };
-        let regime = self.record.as_ref().and_then(|record| {
-            record.regimes.iter().find(|regime| regime.key == key).or_else(|| record.current())
-        });
-        let (roofline, profile, drift_ratio) = match regime {
-            Some(regime) => {
-                let read = (sample.before.reference.read + sample.after.reference.read) / 2.0;
-                (&regime.roofline, &regime.profile, Some(read / regime.reference.read))
-            }
-            None => (&snapshot.roofline, &snapshot.profile, None),
-        };
-        let predicted_at_calibration = at(roofline, profile)?;
-        let predicted = match drift_ratio {
-            Some(ratio) => at(roofline, &profile.clone().with_bandwidth_drift(ratio))?,
-            None => predicted_at_calibration.clone(),
-        };
-        Some(Measured {
+        let read = (sample.before.reference.read + sample.after.reference.read) / 2.0;
+        let reference = Reference { read, ..sample.before.reference };
+        let row = |regime: String, predicted, predicted_at_calibration, drift_ratio| Measured {
             op,
             format,
             sample: sample.clone(),
-            regime: key.to_owned(),
+            regime,
             predicted,
             predicted_at_calibration,
             drift_ratio,
-        })
+        };
+        let calibrated =
+            self.record.as_ref().and_then(|record| Some((record.current()?, record.under(&reference)?)));
+        let Some((current, (regime, drift))) = calibrated else {
+            let predicted = at(&snapshot.roofline, &snapshot.profile)?;
+            return Some(row(regime_key(&reference).to_owned(), predicted.clone(), predicted, None));
+        };
+        let at_calibration = at(&current.roofline, &current.profile)?;
+        let now = at(&regime.roofline, &regime.profile.with_bandwidth_drift(drift))?;
+        Some(row(regime.key, now, at_calibration, Some(read / current.reference.read)))
     }
 }

@@ -64,7 +64,9 @@ impl Demand {
                 if gemv::activations::Activations::of(format) != gemv::activations::Activations::Fp32
                     && k > LONGEST_INTEGER_ROW
                 {
-                    return Err(format!("rows of {k} may overflow 32-bit sums; at most {LONGEST_INTEGER_ROW}"));
+                    return Err(format!(
+                        "rows of {k} may overflow 32-bit sums; at most {LONGEST_INTEGER_ROW}"
+                    ));
                 }
                 let row = gemv::pack::row_bytes(format, k)
                     .ok_or_else(|| format!("there is no CPU kernel for {format}"))?;
@@ -90,7 +92,8 @@ impl Demand {
                 let product = |a: usize, b: usize| a.checked_mul(b)?.checked_mul(4);
                 let copy = product(n.div_ceil(threads), k).ok_or_else(too_large)?.next_multiple_of(64);
                 let copies = copies(copy, threads, caches);
-                let shared = product(m, k).zip(product(m, n)).and_then(|(a, c)| a.checked_add(c)?.checked_add(128));
+                let shared =
+                    product(m, k).zip(product(m, n)).and_then(|(a, c)| a.checked_add(c)?.checked_add(128));
                 Ok(Self {
                     part: copy.checked_mul(copies).ok_or_else(too_large)?,
                     shared: shared.ok_or_else(too_large)?,
@@ -114,9 +117,10 @@ fn dimensions<const N: usize>(given: [u64; N]) -> Result<[usize; N], String> {
     let mut checked = [0; N];
     for (to, from) in checked.iter_mut().zip(given) {
         // A matrix of 2^40 rows is no matrix of this machine, and products below stay inside 128 bits.
-        *to = usize::try_from(from).ok().filter(|size| (1..1 << 40).contains(size)).ok_or_else(|| {
-            format!("a dimension of {from} is outside 1..=2^40")
-        })?;
+        *to = usize::try_from(from)
+            .ok()
+            .filter(|size| (1..1 << 40).contains(size))
+            .ok_or_else(|| format!("a dimension of {from} is outside 1..=2^40"))?;
     }
     Ok(checked)
 }
@@ -181,7 +185,12 @@ fn float(count: usize) -> f64 {
 
 impl<'a> Job<'a> {
     /// Binds `step`'s kernel to the buffers, which hold what it needs afterwards.
-    pub fn new(step: &Step, demand: &Demand, pool: &'a Pool, buffers: &'a mut Buffers) -> Result<Self, String> {
+    pub fn new(
+        step: &Step,
+        demand: &Demand,
+        pool: &'a Pool,
+        buffers: &'a mut Buffers,
+    ) -> Result<Self, String> {
         match step.kernel {
             Kernel::Stream { pattern, stores, .. } => Self::stream(pattern, stores, demand, pool, buffers),
             Kernel::Peak { precision } => {
@@ -204,7 +213,8 @@ impl<'a> Job<'a> {
                 Ok(Self::plain(move |times| match u32::try_from(times) {
                     Ok(0) => 0.0,
                     Ok(times) => {
-                        clock::ping_pong(pool, last, ROUND_TRIPS.saturating_mul(times)).get() * f64::from(times)
+                        clock::ping_pong(pool, last, ROUND_TRIPS.saturating_mul(times)).get()
+                            * f64::from(times)
                     }
                     Err(_) => times as f64,
                 }))
@@ -290,7 +300,8 @@ impl<'a> Job<'a> {
         pool: &'a Pool,
         buffers: &'a mut Buffers,
     ) -> Result<Self, String> {
-        let (isa, kernel) = gemv::best(format).ok_or_else(|| format!("there is no CPU kernel for {format}"))?;
+        let (isa, kernel) =
+            gemv::best(format).ok_or_else(|| format!("there is no CPU kernel for {format}"))?;
         let row_bytes = gemv::pack::row_bytes(format, k).unwrap_or_default();
         let (threads, copy, copies) = (demand.threads, demand.copy, demand.copies);
         buffers.fill(pool, format, threads, demand.part);
@@ -392,14 +403,7 @@ impl<'a> Job<'a> {
             pool.run(threads, &|worker| {
                 let (first, end) = columns(worker);
                 let b = parts[worker].start().wrapping_add(offset + turn * copy);
-                let share = gemm::Task {
-                    m,
-                    n: end - first,
-                    k,
-                    a: a.at(0),
-                    b: b.cast(),
-                    c: c.at(first * m),
-                };
+                let share = gemm::Task { m, n: end - first, k, a: a.at(0), b: b.cast(), c: c.at(first * m) };
                 // SAFETY: `Demand` counted all buffers, and each worker writes its own columns of C.
                 unsafe { gemm::gemm(&share) };
             });

@@ -22,7 +22,9 @@ impl Activations {
     /// The form that integer kernels of `format` use; fp32 for floating-point formats.
     pub const fn of(format: WeightFormat) -> Self {
         match format {
-            WeightFormat::Int8 | WeightFormat::Int4 | WeightFormat::Int4G32 | WeightFormat::Int4G128 => Self::Int8,
+            WeightFormat::Int8 | WeightFormat::Int4 | WeightFormat::Int4G32 | WeightFormat::Int4G128 => {
+                Self::Int8
+            }
             WeightFormat::Q8_0 | WeightFormat::Q4_0 => Self::Int8Blocks,
             _ => Self::Fp32,
         }
@@ -35,6 +37,7 @@ pub struct Column {
     /// Quantised values, bytes or bf16; beyond `k` they are zero.
     pub values: *mut i8,
     /// Sum of the quantised values of every block of 32, or group of 128.
+    #[cfg(target_arch = "x86_64")]
     pub sums: *mut f32,
     /// Scale of every block of 32.
     pub scales: *mut f32,
@@ -65,6 +68,7 @@ impl Task {
         let base = self.scratch.wrapping_add(c * stride(self.k));
         Column {
             values: base.cast(),
+            #[cfg(target_arch = "x86_64")]
             sums: base.wrapping_add(2 * padded).cast(),
             scales: base.wrapping_add(2 * padded + padded / 8).cast(),
             half: padded / 2,
@@ -202,6 +206,7 @@ pub unsafe fn quantise_blocks(task: &Task) {
 }
 
 /// Sums the quantised values of every `GROUP`: what kernels that multiply unsigned weights have to take back.
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub unsafe fn sum_groups<const GROUP: usize>(task: &Task) {
     for c in 0..task.columns {

@@ -328,7 +328,13 @@ impl<D: Dot> Steps for Nibbles<D> {
         unsafe { nibbles(_mm256_loadu_si256(padded_copy::<32>(p, left).as_ptr().cast())) }
     }
     #[inline(always)]
-    unsafe fn dot(sum: __m256i, (even, odd): Self::Weights, task: &Task, column: usize, at: usize) -> __m256i {
+    unsafe fn dot(
+        sum: __m256i,
+        (even, odd): Self::Weights,
+        task: &Task,
+        column: usize,
+        at: usize,
+    ) -> __m256i {
         // SAFETY: both halves of the column are padded.
         unsafe {
             let x = task.column(column);

@@ -308,7 +308,13 @@ impl Steps for Nibbles {
         unsafe { nibbles(_mm512_maskz_loadu_epi8(lanes(left, 1), p.cast())) }
     }
     #[inline(always)]
-    unsafe fn dot(sum: __m512i, (even, odd): Self::Weights, task: &Task, column: usize, at: usize) -> __m512i {
+    unsafe fn dot(
+        sum: __m512i,
+        (even, odd): Self::Weights,
+        task: &Task,
+        column: usize,
+        at: usize,
+    ) -> __m512i {
         // SAFETY: both halves of the column are padded.
         unsafe {
             let x = task.column(column);
@@ -388,6 +394,15 @@ trait Block {
 
 struct Q4;
 struct Q8;
+
+/// The same address, by a way the compiler cannot follow. It would otherwise notice that the scales are loaded from
+/// the same bytes as the weights, and put both together with three times the instructions.
+#[inline(always)]
+fn unrelated(mut p: *const u8) -> *const u8 {
+    // SAFETY: no instruction at all.
+    unsafe { std::arch::asm!("/* {p} */", p = inout(reg) p, options(pure, nomem, nostack, preserves_flags)) };
+    p
+}
 
 impl Block for Q4 {
     const BYTES: usize = 18;
@@ -489,7 +504,11 @@ unsafe fn spread(scales: __m512, pair: usize) -> __m512 {
 unsafe fn joint<const X_SCALES: bool>(scales: __m512, task: &Task, column: usize, block: usize) -> __m512 {
     // SAFETY: scales are padded to sixteen blocks.
     unsafe {
-        if X_SCALES { _mm512_mul_ps(scales, _mm512_load_ps(task.column(column).scales.add(block))) } else { scales }
+        if X_SCALES {
+            _mm512_mul_ps(scales, _mm512_load_ps(task.column(column).scales.add(block)))
+        } else {
+            scales
+        }
     }
 }
 
@@ -506,7 +525,7 @@ impl<B: Block, const X_SCALES: bool> Tile for Blocks<B, X_SCALES> {
             while block + 16 <= blocks {
                 for r in 0..R {
                     let p = task.row(row + r).add(block * B::BYTES);
-                    let own = _mm512_cvtph_ps(B::scales(p));
+                    let own = _mm512_cvtph_ps(B::scales(unrelated(p)));
                     let mut scales = [own; C];
                     for (c, scales) in scales.iter_mut().enumerate() {
                         *scales = joint::<X_SCALES>(own, task, column + c, block);
@@ -544,7 +563,8 @@ impl<B: Block, const X_SCALES: bool> Tile for Blocks<B, X_SCALES> {
                     for c in 0..C {
                         let x = task.column(column + c);
                         let scales = joint::<X_SCALES>(own, task, column + c, block);
-                        shares[r][c] = _mm512_fmadd_ps(scales, _mm512_load_ps(x.sums.add(block)), shares[r][c]);
+                        shares[r][c] =
+                            _mm512_fmadd_ps(scales, _mm512_load_ps(x.sums.add(block)), shares[r][c]);
                         for (pair, at) in (block..blocks).step_by(2).enumerate() {
                             let p = p.add(at * B::BYTES);
                             // Without a second block its scale is zero.

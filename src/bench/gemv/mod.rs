@@ -3,15 +3,15 @@
 //! x and y are fp32. Integer formats quantise x once per call, as llama.cpp and others do; its cost is part of the
 //! run. Rows are handed to workers evenly, and each worker's rows lie in memory it touched first.
 
-pub mod activations;
-pub mod pack;
-mod scalar;
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
+pub mod activations;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+pub mod pack;
+mod scalar;
 
 use half::bf16;
 
@@ -120,7 +120,8 @@ trait Steps {
     /// The last, shorter step of a row: the weights in `left` bytes, and zeros.
     unsafe fn load_some(p: *const u8, left: usize) -> Self::Weights;
     /// Adds the products of a step at byte `at` of the row with a column.
-    unsafe fn dot(sum: Self::Sum, weights: Self::Weights, task: &Task, column: usize, at: usize) -> Self::Sum;
+    unsafe fn dot(sum: Self::Sum, weights: Self::Weights, task: &Task, column: usize, at: usize)
+    -> Self::Sum;
     /// The same for the last step, whose weights are zero beyond `left` bytes.
     #[inline(always)]
     unsafe fn dot_some(
@@ -210,7 +211,10 @@ unsafe fn rescale(task: &Task, row: usize, column: usize, sum: i32, offset: i32)
 
 /// Copies the last bytes of a row into a vector's worth of zeros, where there are no masked loads.
 #[inline(always)]
-#[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), expect(dead_code, reason = "vector paths only"))]
+#[cfg_attr(
+    not(any(target_arch = "x86_64", target_arch = "aarch64")),
+    expect(dead_code, reason = "vector paths only")
+)]
 unsafe fn padded_copy<const N: usize>(p: *const u8, left: usize) -> [u8; N] {
     let mut part = [0; N];
     // SAFETY: the caller states how many bytes are left in the row.
@@ -247,10 +251,20 @@ pub const fn activations(format: WeightFormat, isa: Isa) -> Activations {
 
 /// Result of one row and the sum of its terms' magnitudes, in fp64 from the definitions of `pack` and
 /// [`Activations`]: shares no code with any kernel.
-pub fn reference(format: WeightFormat, form: Activations, row: &[u8], row_scale: f32, x: &[f32]) -> (f64, f64) {
+pub fn reference(
+    format: WeightFormat,
+    form: Activations,
+    row: &[u8],
+    row_scale: f32,
+    x: &[f32],
+) -> (f64, f64) {
     let quantise = |block: &[f32], value: f32| {
         let scale = block.iter().fold(0.0_f32, |most, x| x.abs().max(most)) / 127.0;
-        if scale == 0.0 { 0.0 } else { f64::from((value * (1.0 / scale)).round_ties_even()) * f64::from(scale) }
+        if scale == 0.0 {
+            0.0
+        } else {
+            f64::from((value * (1.0 / scale)).round_ties_even()) * f64::from(scale)
+        }
     };
     let block = if form == Activations::Int8Blocks { 32 } else { x.len().max(1) };
     let mut sum = 0.0;

@@ -102,7 +102,8 @@ unsafe fn nibbles(w: *const u8, low: *const i8, high: *const i8, bytes: usize) -
     (0..bytes)
         .map(|i| unsafe {
             let byte = *w.add(i);
-            (i32::from(byte & 15) - 8) * i32::from(*low.add(i)) + (i32::from(byte >> 4) - 8) * i32::from(*high.add(i))
+            (i32::from(byte & 15) - 8) * i32::from(*low.add(i))
+                + (i32::from(byte >> 4) - 8) * i32::from(*high.add(i))
         })
         .sum()
 }
@@ -154,7 +155,8 @@ impl Tile for Q8 {
                 for block in 0..task.k.div_ceil(32) {
                     let w = task.row(r).add(block * 34);
                     let (codes, values) = (w.add(2).cast::<i8>(), x.values.add(block * 32));
-                    let sum: i32 = (0..32).map(|i| i32::from(*codes.add(i)) * i32::from(*values.add(i))).sum();
+                    let sum: i32 =
+                        (0..32).map(|i| i32::from(*codes.add(i)) * i32::from(*values.add(i))).sum();
                     total += half(w) * *x.scales.add(block) * sum as f32;
                 }
                 total
