@@ -321,7 +321,7 @@ impl Fake {
         for disturbance in &self.disturbances {
             match *disturbance {
                 Disturbance::ClockMoves { step, before, after } if step == self.step => {
-                    found.clock = (before, after)
+                    found.clock = (before, after);
                 }
                 Disturbance::EntersRegime { step, regime } if step == self.step => self.regime = regime,
                 Disturbance::RegimeFlipsDuring { step, regime } if step == self.step => {

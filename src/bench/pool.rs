@@ -238,7 +238,7 @@ mod tests {
         let pool = Pool::new(&cpus).unwrap();
         let last = pool.len() - 1;
         let outcome = catch_unwind(AssertUnwindSafe(|| {
-            pool.run(pool.len(), &|worker| assert!(worker != last, "planted"))
+            pool.run(pool.len(), &|worker| assert!(worker != last, "planted"));
         }));
         assert!(outcome.is_err());
         let count = AtomicUsize::new(0);

@@ -400,7 +400,9 @@ struct Q8;
 #[inline(always)]
 fn unrelated(mut p: *const u8) -> *const u8 {
     // SAFETY: no instruction at all.
-    unsafe { std::arch::asm!("/* {p} */", p = inout(reg) p, options(pure, nomem, nostack, preserves_flags)) };
+    unsafe {
+        std::arch::asm!("/* {p} */", p = inout(reg) p, options(pure, readonly, nostack, preserves_flags));
+    }
     p
 }
 
