@@ -185,20 +185,25 @@ fn bottom(x: Decades, width: u16, ascii: bool) -> String {
     let (dash, tick_mark, corner) = if ascii { ('-', '+', '+') } else { ('─', '┴', '└') };
     let mut axis = vec![dash; usize::from(width)];
     let mut labels = vec![' '; usize::from(width)];
-    for tick in x.ticks() {
-        let (column, _) = cell(Rect::new(0, 0, width, 2), x.place(10_f64.powi(tick)), 0.0);
-        axis[usize::from(column)] = tick_mark;
-        let text = intensity_tick(tick);
-        let start =
-            usize::from(column).saturating_sub(text.len() / 2).min(labels.len().saturating_sub(text.len()));
+    let mut write = |middle: usize, text: &str| {
+        let start = middle.saturating_sub(text.len() / 2).min(labels.len().saturating_sub(text.len()));
         for (symbol, place) in text.chars().zip(&mut labels[start..]) {
             *place = symbol;
         }
+    };
+    let column =
+        |exponent: f64| usize::from(cell(Rect::new(0, 0, width, 2), x.place(10_f64.powf(exponent)), 0.0).0);
+    // Between the last two ticks there is room for the unit.
+    write(column(f64::from(x.to) - 0.5), "FLOP/byte");
+    for tick in x.ticks() {
+        let column = column(f64::from(tick));
+        axis[column] = tick_mark;
+        write(column, &intensity_tick(tick));
     }
     let margin = " ".repeat(usize::from(GUTTER - 1));
     let axis: String = axis.into_iter().collect();
     let labels: String = labels.into_iter().collect();
-    format!("{margin}{corner}{axis}\n{margin} {}  FLOP/byte\n", labels.trim_end())
+    format!("{margin}{corner}{axis}\n{margin} {}\n", labels.trim_end())
 }
 
 fn legend(chart: &Chart, ascii: bool) -> String {
