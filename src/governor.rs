@@ -1,6 +1,13 @@
 //! All mutable state of the daemon, and every decision about it. Time, readings and requests come in as values;
 //! what is to be done goes out as [`Effect`]s.
 
+mod calibrate;
+mod core;
+mod measure;
+mod prior;
+
+pub use self::core::Governor;
+
 use std::sync::Arc;
 
 use crate::board::BoardState;
@@ -9,7 +16,7 @@ use crate::learning::Residuals;
 use crate::precision::WeightFormat;
 use crate::predict::{Engine, Prediction};
 use crate::snapshot::Snapshot;
-use crate::units::Seconds;
+use crate::units::{Bytes, Seconds};
 use crate::workload::Op;
 
 /// The two clocks that the governor is told with every event.
@@ -225,50 +232,18 @@ pub struct Policy {
     pub automatic: bool,
     /// A record older than this is stale.
     pub max_age: Seconds,
-    /// Time limit of a probe.
-    pub time_limit: Seconds,
+    /// Time limit of a calibration in seconds.
+    pub time_limit_s: u32,
     /// Memory limit of a probe.
     pub memory_limit_bytes: u64,
     /// No unasked calibration above this busy ratio of the CPUs.
     pub max_load_ratio: f64,
     /// No unasked calibration above this temperature.
     pub max_temperature_c: f64,
+    /// No unasked calibration with less memory available than this.
+    pub min_free_memory: Bytes,
     /// Wait this long after a failure.
     pub back_off: Seconds,
     /// Requests that change something are allowed.
     pub control_enabled: bool,
-}
-
-/// Owns everything that changes.
-#[derive(Debug)]
-pub struct Governor {
-    snapshot: Arc<Snapshot>,
-}
-
-impl Governor {
-    /// A governor for one machine, with what an earlier run of the daemon stored.
-    #[must_use]
-    pub fn new(
-        now: Now,
-        board: crate::board::Board,
-        state: BoardState,
-        record: Option<CalibrationRecord>,
-        residuals: Residuals,
-        policy: &Policy,
-    ) -> Self {
-        let _ = (now, board, state, record, residuals, policy);
-        todo!()
-    }
-
-    /// The picture that was published last.
-    #[must_use]
-    pub fn snapshot(&self) -> Arc<Snapshot> {
-        Arc::clone(&self.snapshot)
-    }
-
-    /// Takes in what happened and says what is to be done.
-    pub fn handle(&mut self, now: Now, event: Event) -> Vec<Effect> {
-        let _ = (now, event);
-        Vec::new()
-    }
 }

@@ -4,9 +4,17 @@
 //! kernels and speak sockets. `tests/architecture.rs` holds the import table that keeps them apart.
 
 pub mod api;
+pub mod bench;
 pub mod board;
 pub mod calibration;
+pub mod cli;
+pub mod client;
+pub mod config;
+pub mod daemon;
+#[cfg(test)]
+pub(crate) mod fixtures;
 pub mod governor;
+pub mod hw;
 pub mod learning;
 pub mod optimize;
 pub mod precision;
@@ -14,5 +22,6 @@ pub mod predict;
 pub mod roofline;
 pub mod server;
 pub mod snapshot;
+pub mod store;
 pub mod units;
 pub mod workload;

@@ -472,3 +472,187 @@ fn next_best_measurement(candidate: &Candidate) -> Option<String> {
 const fn as_f64(value: u64) -> f64 {
     value as f64
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::board::Reading;
+    use crate::calibration::{FitContext, MachineKey, PlanContext, PlanKind, calibration_plan, fit};
+    use crate::fixtures::{board, samples, state, truth};
+    use crate::learning::Residuals;
+    use crate::snapshot::CalibrationStatus;
+
+    /// The fixture machine, calibrated.
+    fn snapshot() -> Snapshot {
+        let plan = calibration_plan(
+            &PlanContext {
+                threads: truth::THREADS,
+                core_cache_bytes: 1 << 20,
+                last_level_cache_bytes: 16 << 20,
+                memory_limit_bytes: 512 << 20,
+                time_limit_s: 10,
+            },
+            PlanKind::Full,
+        );
+        let context = FitContext {
+            key: MachineKey {
+                machine: None,
+                board: "cpu".into(),
+                cpu: "fixture".into(),
+                logical_cpus: 4,
+                kernel: None,
+                version: "0".into(),
+            },
+            unix_s: 1.0,
+            wall: Seconds(1.0),
+            plan: PlanKind::Full,
+            simulated: false,
+            clock_cap: None,
+            skipped: Vec::new(),
+        };
+        let record = fit(&samples(&plan), &context).unwrap();
+        let regime = record.regimes[0].clone();
+        Snapshot {
+            serial: 1,
+            taken_at: Seconds(1.0),
+            board: board(),
+            state: state(),
+            roofline: regime.roofline,
+            profile: regime.profile,
+            residuals: Residuals::default(),
+            calibration: Some(record),
+            calibration_status: CalibrationStatus::default(),
+            reference: None,
+            degraded: Vec::new(),
+            control_enabled: false,
+        }
+    }
+
+    fn query() -> Query {
+        Query {
+            op: Op::Gemv { n: 4096, k: 4096 },
+            engine: Engine::Bare,
+            objective: Objective::Latency,
+            constraints: Constraints::default(),
+            formats: vec![WeightFormat::Fp32, WeightFormat::Bf16, WeightFormat::Int8, WeightFormat::Int4],
+            batch: 1..=1,
+            optimism: Optimism::Pessimistic,
+        }
+    }
+
+    fn chosen(query: &Query) -> Candidate {
+        decide(&snapshot(), query).unwrap().chosen.unwrap()
+    }
+
+    /// On the fixture int4 costs half a cycle a weight: the smallest format is not the fastest.
+    #[test]
+    fn the_smallest_format_is_not_chosen_where_it_is_slow_to_unpack() {
+        let int4_core = 4096.0 * 4096.0 * truth::INT4_CYCLES / f64::from(truth::THREADS) / truth::CLOCK;
+        let int8_memory = 4096.0 * 4096.0 / truth::BANDWIDTH;
+        assert!(int4_core > int8_memory);
+        assert_eq!(chosen(&query()).format, WeightFormat::Int8);
+    }
+
+    /// Brute force, written anew, agrees with `decide` for many targets.
+    #[test]
+    fn the_choice_is_the_best_of_all_candidates_that_meet_the_target() {
+        let snapshot = snapshot();
+        for objective in [Objective::Latency, Objective::Throughput] {
+            for target in [1e-4, 3e-4, 5e-4, 1e-3, 2e-3, 1e-2] {
+                let query = Query {
+                    objective,
+                    constraints: Constraints { max_time: Some(Seconds(target)), ..Constraints::default() },
+                    batch: 1..=24,
+                    ..query()
+                };
+                let mut best: Option<f64> = None;
+                for &format in &query.formats {
+                    for batch in 1..=24 {
+                        let candidate = candidate(&snapshot, &query, format, batch).unwrap();
+                        if candidate.prediction.time.high.get() > target {
+                            continue;
+                        }
+                        let score = match objective {
+                            Objective::Latency => -candidate.prediction.time.value.get(),
+                            _ => batch as f64 / candidate.prediction.time.value.get(),
+                        };
+                        best = Some(best.map_or(score, |best: f64| best.max(score)));
+                    }
+                }
+                let decision = decide(&snapshot, &query).unwrap();
+                let found = decision.chosen.map(|chosen| match objective {
+                    Objective::Latency => -chosen.prediction.time.value.get(),
+                    _ => chosen.tokens_per_s(),
+                });
+                assert_eq!(found, best, "{objective:?} {target}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_target_nothing_meets_names_the_closest_and_the_constraint() {
+        let constraints = Constraints { max_time: Some(Seconds(1e-6)), ..Constraints::default() };
+        let decision = decide(&snapshot(), &Query { constraints, ..query() }).unwrap();
+        assert_eq!(decision.chosen, None);
+        let (closest, violated) = decision.closest.unwrap();
+        assert_eq!(closest.format, WeightFormat::Int8);
+        assert_eq!(violated, [Constraint::Time]);
+        assert_eq!(decision.rejected[0].count, 4);
+        assert_eq!(decision.rejected[0].closest, closest.prediction.time.high.get());
+        assert!(decision.reason.contains("max_time_s"), "{}", decision.reason);
+    }
+
+    #[test]
+    fn more_freedom_and_a_looser_target_are_never_worse() {
+        let time = |formats: &[WeightFormat], target: f64| {
+            let constraints = Constraints { max_time: Some(Seconds(target)), ..Constraints::default() };
+            let query = Query {
+                formats: formats.to_vec(),
+                constraints,
+                objective: Objective::Throughput,
+                batch: 1..=16,
+                ..query()
+            };
+            decide(&snapshot(), &query).unwrap().chosen.map_or(0.0, |chosen| chosen.tokens_per_s())
+        };
+        let all = [WeightFormat::Fp32, WeightFormat::Bf16, WeightFormat::Int8, WeightFormat::Int4];
+        for count in 1..all.len() {
+            assert!(time(&all[..=count], 3e-3) >= time(&all[..count], 3e-3));
+        }
+        for target in [1e-4, 5e-4, 1e-3, 5e-3] {
+            assert!(time(&all, target * 2.0) >= time(&all, target));
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_into_free_memory_is_not_chosen() {
+        let mut small = snapshot();
+        let Reading::Known(memory) = &mut small.state.memory else { panic!("the fixture has memory") };
+        memory.available = Bytes(20e6);
+        let decision = decide(&small, &query()).unwrap();
+        assert_eq!(decision.chosen.unwrap().format, WeightFormat::Int8, "17 MB fit, 34 MB do not");
+        assert!(
+            decision
+                .rejected
+                .iter()
+                .any(|rejected| rejected.by == Constraint::Available && rejected.count == 2)
+        );
+    }
+
+    #[test]
+    fn impossible_questions_say_what_is_wrong() {
+        let ask = |change: fn(&mut Query)| {
+            let mut query = query();
+            change(&mut query);
+            decide(&snapshot(), &query).unwrap_err().to_string()
+        };
+        assert!(ask(|query| query.formats.clear()).contains("no format"));
+        #[expect(clippy::reversed_empty_ranges, reason = "that is the mistake")]
+        let reversed = ask(|query| query.batch = 9..=3);
+        assert!(reversed.contains("9 to 3 is empty"));
+        assert!(ask(|query| query.batch = 0..=3).contains("empty"));
+        assert!(ask(|query| query.batch = 1..=u64::MAX).contains("more than"));
+        assert!(ask(|query| query.objective = Objective::Power).contains("power is unknown"));
+        assert!(ask(|query| query.op = Op::Gemv { n: 0, k: 1 }).contains("n is 0"));
+    }
+}

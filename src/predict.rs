@@ -46,6 +46,8 @@ pub struct FormatCost {
     pub column_ratio: f64,
     /// Part of the bandwidth ceiling that the kernel reaches while it streams, above 0 and at most 1.
     pub bandwidth_ratio: f64,
+    /// Time from the start of the kernel to full bandwidth.
+    pub ramp: Seconds,
     /// Half-width of the 90 % interval of the kernel's time, relative.
     pub half_width_ratio: f64,
 }
@@ -169,6 +171,16 @@ pub struct EngineProfile {
 }
 
 impl EngineProfile {
+    /// The same profile while others take bandwidth (`ratio` below 1) or leave more than they did when it was
+    /// measured. The ceilings are the machine's own and stay; what a kernel reaches of them moves.
+    #[must_use]
+    pub fn with_bandwidth_drift(mut self, ratio: f64) -> Self {
+        for cost in self.formats.values_mut() {
+            cost.bandwidth_ratio = (cost.bandwidth_ratio * ratio).clamp(f64::MIN_POSITIVE, 1.0);
+        }
+        self
+    }
+
     /// A profile that knows nothing: predictions rest on the ceilings alone.
     #[must_use]
     pub const fn unknown(engine: Engine) -> Self {
@@ -343,7 +355,8 @@ impl Parts {
         known: Option<&FormatCost>,
         peak: FlopsPerSecond,
     ) -> Self {
-        let memory = |ratio: f64| roofline.ramp + cost.traffic / (roofline.bandwidth.value * ratio);
+        let ramp = known.map_or(roofline.ramp, |known| known.ramp);
+        let memory = |ratio: f64| ramp + cost.traffic / (roofline.bandwidth.value * ratio);
         let compute = |ratio: f64| cost.work / (peak * ratio);
         let blocked = match *op {
             Op::Gemm { m, n, k } => profile
@@ -356,7 +369,7 @@ impl Parts {
         };
         if let Some((table, utilisation)) = blocked {
             return Self {
-                memory: memory(1.0),
+                memory: memory(known.map_or(1.0, |known| known.bandwidth_ratio)),
                 compute: compute(utilisation),
                 core: Seconds::ZERO,
                 half_width: table.half_width_ratio,
@@ -531,6 +544,7 @@ mod tests {
                 cycles_per_weight: 0.5,
                 column_ratio: 0.1,
                 bandwidth_ratio: 1.0,
+                ramp: Seconds::ZERO,
                 half_width_ratio: 0.1,
             },
         );

@@ -1,2 +1,7 @@
 //! The client.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    rooflined::cli::main()
+}

@@ -1,2 +1,7 @@
 //! The daemon.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    rooflined::daemon::main()
+}

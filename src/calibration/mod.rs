@@ -1,10 +1,17 @@
-//! Calibration: what to measure ([`Plan`]), what was measured ([`Sample`]), and what it says about the machine.
+//! Calibration: what to measure ([`Plan`]), what was measured ([`Sample`]), and what it says about the machine
+//! ([`fit`]).
 
+mod fit;
+mod plan;
 mod record;
 mod sample;
+mod vet;
 
+pub use fit::{FitContext, FitError, fit};
+pub use plan::{MEASURED_FORMATS, PlanContext, calibration_plan, measurable, measurement_plan};
 pub use record::{CalibrationRecord, MachineKey, RECORD_SCHEMA, Regime, Rejection};
 pub use sample::{
     Clock, Gate, GemvCase, Kernel, OperatingPoint, Plan, PlanKind, ProbeEvent, Reference, Sample, Step,
     Stores, Stream,
 };
+pub use vet::{depends_on_bandwidth, median, quantile, regime_key, vet};

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::sample::{Kernel, Reference};
 use crate::predict::EngineProfile;
 use crate::roofline::Roofline;
-use crate::units::Seconds;
+use crate::units::{Hertz, Seconds};
 
 /// Version of the stored shape; a record of another version is not read.
 pub const RECORD_SCHEMA: u32 = 1;
@@ -19,8 +19,8 @@ pub struct MachineKey {
     pub board: String,
     /// Processor model.
     pub cpu: String,
-    /// Logical CPUs online when it was measured.
-    pub cores_online: u32,
+    /// Logical CPUs present.
+    pub logical_cpus: u32,
     /// Kernel release.
     pub kernel: Option<String>,
     /// Version of this program; its kernels are part of what was measured.
@@ -52,6 +52,8 @@ pub struct Regime {
     pub reference: Reference,
     /// When it was last measured, seconds since 1970.
     pub measured_at_unix_s: f64,
+    /// Cap on the clock when it was measured; `None` without cpufreq.
+    pub clock_cap: Option<Hertz>,
     /// Samples used.
     pub samples: u32,
     /// Ceilings.
@@ -75,7 +77,7 @@ pub struct CalibrationRecord {
     pub plan: String,
     /// Measured on a simulated accelerator.
     pub simulated: bool,
-    /// Regimes, the newest first; never empty.
+    /// Regimes, the one in force first; never empty.
     pub regimes: Vec<Regime>,
     /// Samples of the newest run that were not used.
     pub rejected: Vec<Rejection>,
@@ -84,7 +86,7 @@ pub struct CalibrationRecord {
 }
 
 impl CalibrationRecord {
-    /// The regime measured last.
+    /// The regime in force.
     #[must_use]
     pub fn current(&self) -> Option<&Regime> {
         self.regimes.first()

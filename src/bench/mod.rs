@@ -1,0 +1,28 @@
+//! Micro-benchmarks: what the machine under us can do, measured.
+//!
+//! `rooflined probe` is [`probe_main`]: one [`Plan`](crate::calibration::Plan) in, one
+//! [`ProbeEvent`](crate::calibration::ProbeEvent) a line out. It is a process of its own because it occupies every
+//! core, holds large buffers and may be killed at any time.
+//!
+//! Times of bandwidth and peak kernels exclude the start of the parallel region, times of GEMV, GEMM and the wake
+//! benchmark include it: starting the workers is part of such an operation. [`Sample::overhead`] is what was
+//! subtracted.
+//!
+//! [`Sample::overhead`]: crate::calibration::Sample::overhead
+
+#![expect(unsafe_code, reason = "SIMD intrinsics, raw buffers shared by pinned workers, and memory maps")]
+
+mod arena;
+mod clock;
+mod cpu;
+pub mod fake;
+mod gemm;
+mod gemv;
+mod isa;
+mod peak;
+mod pool;
+mod runner;
+mod stream;
+
+pub use cpu::Cpu;
+pub use runner::{Outcome, Probe, drive, probe_main, run};

@@ -1,0 +1,277 @@
+//! From a plan to events: the probe's protocol, its limits and its end.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::FileType;
+
+use super::Cpu;
+use crate::calibration::{Plan, ProbeEvent, Sample, Step, vet};
+use crate::units::Seconds;
+
+/// Bytes of a plan that are read at most.
+const MAX_PLAN_BYTES: u64 = 1 << 20;
+/// Steps of a plan.
+const MAX_STEPS: usize = 10_000;
+/// Times that a step is measured again when the machine moved under it.
+const MAX_RETRIES: u32 = 2;
+/// How long a step that is already running may overrun a limit before the process ends without a farewell.
+const GRACE: Duration = Duration::from_millis(700);
+
+/// What became of a step.
+#[derive(Debug)]
+pub enum Outcome {
+    /// It was measured.
+    Measured(Box<Sample>),
+    /// It cannot run here; the reason, for people.
+    Skipped(String),
+    /// It was stopped before three runs were timed.
+    Stopped,
+}
+
+/// Something that can measure the steps of a plan.
+pub trait Probe {
+    /// Measures one step; looks at `stop` between runs.
+    fn measure(&mut self, step: &Step, stop: &dyn Fn() -> bool) -> Outcome;
+}
+
+/// Measures `plan` on this machine's CPU and writes one event a line to `out`.
+///
+/// # Errors
+/// If the plan makes no sense, no worker can be started, buffers cannot be mapped, or `out` is closed.
+pub fn run(plan: &Plan, out: &mut dyn Write, cancelled: &dyn Fn() -> bool) -> io::Result<()> {
+    check(plan).map_err(|problem| io::Error::new(io::ErrorKind::InvalidInput, problem))?;
+    let started = Instant::now();
+    let mut cpu = Cpu::new(plan)?;
+    drive(&mut cpu, plan, started, out, cancelled)
+}
+
+/// Hands the steps of `plan` to `probe`, in order, until they are done, `cancelled`, or out of time since `started`.
+///
+/// # Errors
+/// If `out` cannot be written.
+pub fn drive(
+    probe: &mut dyn Probe,
+    plan: &Plan,
+    started: Instant,
+    out: &mut dyn Write,
+    cancelled: &dyn Fn() -> bool,
+) -> io::Result<()> {
+    let reason = || {
+        if cancelled() {
+            Some("cancelled".to_owned())
+        } else if started.elapsed().as_secs_f64() >= plan.time_limit_s {
+            Some(format!("the time limit of {} s has passed", plan.time_limit_s))
+        } else {
+            None
+        }
+    };
+    let stop = || reason().is_some();
+    let mut unsettled = Vec::new();
+    let mut cut_short = None;
+    for (index, step) in plan.steps.iter().enumerate() {
+        cut_short = reason();
+        if cut_short.is_some() {
+            break;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "at most ten thousand steps")]
+        let fraction = index as f64 / plan.steps.len() as f64;
+        let threads = if step.threads == 1 { "1 thread".into() } else { format!("{} threads", step.threads) };
+        emit(out, &ProbeEvent::Progress { fraction, step: format!("{}, {threads}", step.kernel.describe()) })?;
+        match probe.measure(step, &stop) {
+            Outcome::Measured(sample) => {
+                if disturbed(&sample) {
+                    unsettled.push(step);
+                }
+                emit(out, &ProbeEvent::Sample(sample))?;
+            }
+            Outcome::Skipped(reason) => emit(out, &ProbeEvent::Skipped { kernel: step.kernel, reason })?,
+            Outcome::Stopped => {}
+        }
+    }
+    // The last step may have been stopped half-way.
+    let cut_short = cut_short.or_else(reason);
+    for _ in 0..MAX_RETRIES {
+        unsettled = again(probe, unsettled, out, &stop)?;
+    }
+    emit(out, &ProbeEvent::Finished { wall: Seconds(started.elapsed().as_secs_f64()), cut_short })
+}
+
+/// Measures steps once more that the machine moved under; returns those that it moved under again. What the time
+/// that is left does not suffice for has been measured once, so nothing is cut short.
+fn again<'a>(
+    probe: &mut dyn Probe,
+    steps: Vec<&'a Step>,
+    out: &mut dyn Write,
+    stop: &dyn Fn() -> bool,
+) -> io::Result<Vec<&'a Step>> {
+    let mut unsettled = Vec::new();
+    for step in steps {
+        if stop() {
+            break;
+        }
+        emit(out, &ProbeEvent::Progress { fraction: 1.0, step: format!("{}, again", step.kernel.describe()) })?;
+        if let Outcome::Measured(sample) = probe.measure(step, stop) {
+            if disturbed(&sample) {
+                unsettled.push(step);
+            }
+            emit(out, &ProbeEvent::Sample(sample))?;
+        }
+    }
+    Ok(unsettled)
+}
+
+/// Whether the machine, rather than the kernel, spoilt a sample.
+fn disturbed(sample: &Sample) -> bool {
+    vet(sample).is_some_and(|rejection| {
+        matches!(rejection.code.as_str(), "clock_moved" | "steal" | "regime_moved" | "bandwidth_moved")
+    })
+}
+
+fn emit(out: &mut dyn Write, event: &ProbeEvent) -> io::Result<()> {
+    let mut line = serde_json::to_vec(event)?;
+    line.push(b'\n');
+    out.write_all(&line)?;
+    out.flush()
+}
+
+/// Says what is wrong with a plan as a whole. What is wrong with one step only skips that step.
+fn check(plan: &Plan) -> Result<(), String> {
+    let positive = |value: f64, name: &str| {
+        if value.is_finite() && value > 0.0 { Ok(()) } else { Err(format!("{name} is {value}, expected a positive time")) }
+    };
+    positive(plan.time_limit_s, "time_limit_s")?;
+    if !plan.warm_up_s.is_finite() || plan.warm_up_s < 0.0 {
+        return Err(format!("warm_up_s is {}, expected zero or a positive time", plan.warm_up_s));
+    }
+    if plan.steps.len() > MAX_STEPS {
+        return Err(format!("{} steps, expected at most {MAX_STEPS}", plan.steps.len()));
+    }
+    for (index, step) in plan.steps.iter().enumerate() {
+        positive(step.budget_s, &format!("budget_s of step {index} ({})", step.kernel.describe()))?;
+    }
+    Ok(())
+}
+
+/// The `probe` role of `rooflined`: a plan on standard input, events on standard output.
+///
+/// It ends when the plan is done, its time limit has passed, its standard input or output is closed, or by SIGTERM,
+/// whose default action is right for a process with nothing to clean up.
+#[must_use]
+pub fn probe_main() -> ExitCode {
+    let mut stdin = BufReader::new(io::stdin());
+    let plan = match read_plan(&mut stdin) {
+        Ok(plan) => plan,
+        Err(problem) => {
+            eprintln!("rooflined probe: {problem}");
+            return ExitCode::from(2);
+        }
+    };
+    let cancelled = Arc::new(AtomicBool::new(false));
+    // A plan from a regular file ends right behind its last byte, which says nothing about the one who asked.
+    let is_file = rustix::fs::fstat(io::stdin())
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
+    if !is_file {
+        let cancelled = Arc::clone(&cancelled);
+        thread::spawn(move || {
+            // Whatever else arrives is ignored; only the end counts.
+            let _ = io::copy(&mut stdin, &mut io::sink());
+            cancelled.store(true, Ordering::Relaxed);
+            thread::sleep(GRACE);
+            std::process::exit(0);
+        });
+    }
+    if let Ok(limit) = Duration::try_from_secs_f64(plan.time_limit_s) {
+        thread::spawn(move || {
+            thread::sleep(limit.saturating_add(GRACE));
+            std::process::exit(0);
+        });
+    }
+    match run(&plan, &mut io::stdout().lock(), &|| cancelled.load(Ordering::Relaxed)) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read our events has gone: nobody is left to be told.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("rooflined probe: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn read_plan(input: &mut impl BufRead) -> Result<Plan, String> {
+    let mut line = Vec::new();
+    let read = input
+        .take(MAX_PLAN_BYTES + 1)
+        .read_until(b'\n', &mut line)
+        .map_err(|error| format!("cannot read the plan from standard input: {error}"))?;
+    if read == 0 {
+        return Err("standard input is empty, expected a plan as one line of JSON".into());
+    }
+    if line.len() as u64 > MAX_PLAN_BYTES {
+        return Err(format!("the plan is longer than {MAX_PLAN_BYTES} bytes"));
+    }
+    serde_json::from_slice(&line).map_err(|error| format!("standard input holds no valid plan: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calibration::Kernel;
+    use std::cell::Cell;
+
+    struct Scripted;
+
+    impl Probe for Scripted {
+        fn measure(&mut self, _: &Step, _: &dyn Fn() -> bool) -> Outcome {
+            Outcome::Skipped("scripted".into())
+        }
+    }
+
+    fn plan(steps: usize) -> Plan {
+        Plan {
+            steps: vec![Step { kernel: Kernel::Wake, threads: 1, budget_s: 0.001 }; steps],
+            cpus: vec![],
+            warm_up_s: 0.0,
+            time_limit_s: 10.0,
+            memory_limit_bytes: 1 << 20,
+            seed: 1,
+        }
+    }
+
+    fn events(out: &[u8]) -> Vec<ProbeEvent> {
+        out.split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty())
+            .map(|line| serde_json::from_slice(line).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn a_cancelled_plan_says_so_and_still_finishes() {
+        let asked = Cell::new(0);
+        let mut out = Vec::new();
+        let cancelled = || {
+            asked.set(asked.get() + 1);
+            asked.get() > 2
+        };
+        drive(&mut Scripted, &plan(5), Instant::now(), &mut out, &cancelled).unwrap();
+        let events = events(&out);
+        assert!(events.len() < 11);
+        assert!(
+            matches!(events.last(), Some(ProbeEvent::Finished { cut_short: Some(why), .. }) if why == "cancelled")
+        );
+    }
+
+    #[test]
+    fn a_bad_plan_is_named_and_an_endless_one_is_cut() {
+        assert!(read_plan(&mut &b""[..]).unwrap_err().contains("empty"));
+        assert!(read_plan(&mut &b"{\"steps\":["[..]).unwrap_err().contains("no valid plan"));
+        assert!(read_plan(&mut &vec![b' '; 2 << 20][..]).unwrap_err().contains("longer than"));
+        let mut bad = plan(1);
+        bad.steps[0].budget_s = f64::NAN;
+        assert!(check(&bad).unwrap_err().contains("budget_s of step 0"));
+    }
+}

@@ -1,0 +1,205 @@
+//! What to measure on a given machine.
+//!
+//! Shapes are chosen to lie between and beyond those that people ask about, never on the round powers of two that
+//! comparisons use.
+
+use super::sample::{GemvCase, Kernel, Plan, PlanKind, Step, Stores, Stream};
+use crate::precision::{Precision, WeightFormat};
+use crate::workload::Op;
+
+/// What a plan depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlanContext {
+    /// Logical CPUs online.
+    pub threads: u32,
+    /// Bytes of one core's own cache (the level before the last, or the first).
+    pub core_cache_bytes: u64,
+    /// Bytes of all instances of the last-level cache.
+    pub last_level_cache_bytes: u64,
+    /// Bytes that the probe may allocate.
+    pub memory_limit_bytes: u64,
+    /// Seconds that the probe may take.
+    pub time_limit_s: u32,
+}
+
+/// Formats that this crate has kernels for.
+pub const MEASURED_FORMATS: [WeightFormat; 9] = [
+    WeightFormat::Fp32,
+    WeightFormat::Bf16,
+    WeightFormat::Fp16,
+    WeightFormat::Int8,
+    WeightFormat::Int4,
+    WeightFormat::Int4G32,
+    WeightFormat::Int4G128,
+    WeightFormat::Q8_0,
+    WeightFormat::Q4_0,
+];
+
+const QUICK_FORMATS: [WeightFormat; 6] = [
+    WeightFormat::Fp32,
+    WeightFormat::Bf16,
+    WeightFormat::Fp16,
+    WeightFormat::Int8,
+    WeightFormat::Int4,
+    WeightFormat::Q4_0,
+];
+
+const PEAKS: [Precision; 4] = [Precision::Fp32, Precision::Bf16, Precision::Fp16, Precision::Int8];
+
+/// `n x k` of the matrices read from main memory: small enough for the ramp to show, large enough to hide it, and
+/// between.
+const DRAM_SHAPES: [(u64, u64); 3] = [(896, 1280), (2816, 3072), (6144, 5120)];
+
+/// `m, n, k` of the blocked products.
+const GEMM_SHAPES: [(u64, u64, u64); 14] = [
+    (2, 2304, 2304),
+    (4, 3072, 5120),
+    (6, 5120, 3072),
+    (12, 3072, 3072),
+    (16, 1280, 1280),
+    (24, 5120, 2560),
+    (40, 3072, 3072),
+    (48, 2560, 5120),
+    (96, 3072, 3072),
+    (128, 1280, 1280),
+    (192, 2560, 5120),
+    (384, 3072, 3072),
+    (640, 2560, 2560),
+    (768, 1280, 1280),
+];
+
+/// Columns of the second cached run of each format: what further columns cost.
+const COLUMNS: u64 = 4;
+
+impl PlanContext {
+    /// The working set that surely lies in main memory.
+    fn dram_bytes(&self) -> u64 {
+        (4 * self.last_level_cache_bytes).clamp(64 << 20, (self.memory_limit_bytes / 2).max(8 << 20))
+    }
+
+    /// Rows of a matrix of `k` columns of which every worker's part fills half of its own cache at 32 bits.
+    fn cached_rows(&self, k: u64) -> u64 {
+        let rows = (self.core_cache_bytes / 2 / (4 * k)).clamp(4, 1024);
+        rows * u64::from(self.threads)
+    }
+}
+
+/// The plan of a calibration.
+#[must_use]
+pub fn calibration_plan(context: &PlanContext, kind: PlanKind) -> Plan {
+    let quick = kind == PlanKind::Quick;
+    let mut steps = Vec::new();
+    let all = context.threads;
+    let mut add = |kernel, threads, budget_s| steps.push(Step { kernel, threads, budget_s });
+
+    add(Kernel::Wake, all, 0.02);
+    if all > 1 {
+        add(Kernel::PingPong, all, 0.02);
+    }
+    streams(context, quick, &mut add);
+    for precision in PEAKS {
+        add(Kernel::Peak { precision }, all, if quick { 0.03 } else { 0.06 });
+    }
+    let formats: &[WeightFormat] = if quick { &QUICK_FORMATS } else { &MEASURED_FORMATS };
+    for &format in formats {
+        let k = 1024;
+        let n = context.cached_rows(k);
+        let cached = |columns| Kernel::Gemv { n, k, columns, format, case: GemvCase::Cache };
+        add(cached(1), all, 0.015);
+        if !quick {
+            add(cached(COLUMNS), all, 0.015);
+        }
+    }
+    let shapes = if quick { &DRAM_SHAPES[..2] } else { &DRAM_SHAPES[..] };
+    for &(n, k) in shapes {
+        for &format in formats {
+            let kernel = Kernel::Gemv { n, k, columns: 1, format, case: GemvCase::Dram };
+            add(kernel, all, if quick { 0.02 } else { 0.05 });
+        }
+    }
+    for &(m, n, k) in GEMM_SHAPES.iter().step_by(if quick { 4 } else { 1 }) {
+        add(Kernel::Gemm { m, n, k }, all, if quick { 0.03 } else { 0.06 });
+    }
+    let limit = f64::from(context.time_limit_s);
+    Plan {
+        steps,
+        cpus: Vec::new(),
+        warm_up_s: if quick { 0.2 } else { 1.0 },
+        time_limit_s: if quick { limit.min(2.0) } else { limit },
+        memory_limit_bytes: context.memory_limit_bytes,
+        seed: 0x726f_6f66,
+    }
+}
+
+/// Bandwidth: the caches' plateaus, main memory with 1 to all threads, and stores of both kinds.
+fn streams(context: &PlanContext, quick: bool, add: &mut impl FnMut(Kernel, u32, f64)) {
+    let all = context.threads;
+    let read = |bytes| Kernel::Stream { pattern: Stream::Read, bytes, stores: Stores::Temporal };
+    let dram = context.dram_bytes();
+    add(read(dram), all, if quick { 0.08 } else { 0.2 });
+    if quick {
+        add(Kernel::Stream { pattern: Stream::Triad, bytes: dram, stores: Stores::NonTemporal }, all, 0.06);
+        return;
+    }
+    let threads = u64::from(all);
+    for bytes in [
+        16 * 1024 * threads,
+        context.core_cache_bytes / 2 * threads,
+        context.last_level_cache_bytes / 2,
+        context.last_level_cache_bytes * 2,
+    ] {
+        add(read(bytes), all, 0.03);
+    }
+    // Powers of two below all threads, so that a 64-core machine is not measured 64 times.
+    let mut fewer = 1;
+    while fewer < all {
+        add(read(dram), fewer, 0.06);
+        fewer *= 2;
+    }
+    for pattern in [Stream::Copy, Stream::Triad] {
+        for stores in [Stores::Temporal, Stores::NonTemporal] {
+            add(Kernel::Stream { pattern, bytes: dram, stores }, all, 0.08);
+        }
+    }
+}
+
+/// Why an operation cannot be measured by this crate's kernels.
+pub fn measurable(op: &Op, format: WeightFormat) -> Result<Kernel, String> {
+    /// Columns beyond which a pass over the weights per column block is no GEMV any more.
+    const MAX_COLUMNS: u64 = 64;
+    if !MEASURED_FORMATS.contains(&format) {
+        let known: Vec<_> = MEASURED_FORMATS.iter().map(|format| format.key()).collect();
+        return Err(format!("no CPU kernel for {format}; measurable: {}", known.join(", ")));
+    }
+    match *op {
+        Op::Gemv { n, k } => Ok(Kernel::Gemv { n, k, columns: 1, format, case: GemvCase::Dram }),
+        Op::Gemm { m: 1, n, k } => Ok(Kernel::Gemv { n, k, columns: 1, format, case: GemvCase::Dram }),
+        Op::Gemm { m, n, k } if format == WeightFormat::Fp32 => Ok(Kernel::Gemm { m, n, k }),
+        Op::Gemm { m, n, k } if m <= MAX_COLUMNS => {
+            Ok(Kernel::Gemv { n, k, columns: m, format, case: GemvCase::Dram })
+        }
+        Op::Gemm { m, .. } => Err(format!(
+            "gemm with {m} rows has a CPU kernel for fp32 only; {format} goes up to {MAX_COLUMNS} rows"
+        )),
+        Op::Attention { .. } => Err("attention has no CPU kernel here; it can be predicted".to_owned()),
+    }
+}
+
+/// The plan that measures some operations once.
+#[must_use]
+pub fn measurement_plan(kernels: &[Kernel], context: &PlanContext) -> Plan {
+    const BUDGET_S: f64 = 0.12;
+    #[expect(clippy::cast_precision_loss, reason = "a few dozen steps")]
+    let count = kernels.len() as f64;
+    Plan {
+        steps: kernels
+            .iter()
+            .map(|&kernel| Step { kernel, threads: context.threads, budget_s: BUDGET_S })
+            .collect(),
+        cpus: Vec::new(),
+        warm_up_s: 0.3,
+        time_limit_s: 5.0 + 1.5 * count,
+        memory_limit_bytes: context.memory_limit_bytes,
+        seed: 0x726f_6f66,
+    }
+}

@@ -1,0 +1,173 @@
+//! Which samples can be believed.
+
+use super::record::Rejection;
+use super::sample::{GemvCase, Kernel, Reference, Sample};
+use crate::precision::Precision;
+use crate::units::Seconds;
+
+/// Core-to-core latency from which two cores are said not to share a cache. Same-complex latencies are some tens of
+/// nanoseconds, crossing complexes or sockets takes a hundred or several hundred.
+const FAR: Seconds = Seconds(120e-9);
+
+/// The regime that a reference measurement belongs to: `single`, `near` or `far`.
+#[must_use]
+pub fn regime_key(reference: &Reference) -> &'static str {
+    match reference.core_to_core {
+        None => "single",
+        Some(latency) if latency < FAR => "near",
+        Some(_) => "far",
+    }
+}
+
+/// Part of the effective clock by which before and after may differ.
+const CLOCK_TOLERANCE: f64 = 0.05;
+/// Part of the CPU time that the hypervisor may take.
+const STEAL_TOLERANCE: f64 = 0.05;
+/// Factor between the reference bandwidths before and after, for samples that depend on bandwidth.
+const BANDWIDTH_TOLERANCE: f64 = 1.35;
+/// Deviation from the scalar reference, relative to the largest output.
+const RESULT_TOLERANCE: f64 = 0.02;
+/// The clock is read beside a sample, not during it: a peak may lie this factor above the bound at the clock read.
+const CLOCK_MARGIN: f64 = 1.1;
+/// Bytes that a core can load in one clock cycle: three 64-byte loads is more than any core built so far.
+const LOAD_BYTES_PER_CYCLE: f64 = 192.0;
+
+/// Operations that one core can do in one clock cycle: the widest units built so far (two 512-bit multiply-add
+/// pipes; four times the operands at 8 bits, matrix extensions doubled again).
+const fn flops_per_cycle(precision: Precision) -> f64 {
+    match precision {
+        Precision::Fp64 => 32.0,
+        Precision::Fp32 | Precision::Tf32 => 64.0,
+        Precision::Fp16 | Precision::Bf16 => 256.0,
+        _ => 512.0,
+    }
+}
+
+/// `None` if the sample can be used.
+#[must_use]
+pub fn vet(sample: &Sample) -> Option<Rejection> {
+    let problem = no_runs(sample)
+        .or_else(|| wrong_result(sample))
+        .or_else(|| clock_moved(sample))
+        .or_else(|| stolen(sample))
+        .or_else(|| regime_moved(sample))
+        .or_else(|| impossible(sample))?;
+    Some(Rejection {
+        kernel: sample.kernel,
+        threads: sample.threads,
+        code: problem.0.to_owned(),
+        reason: problem.1,
+    })
+}
+
+type Problem = Option<(&'static str, String)>;
+
+fn no_runs(sample: &Sample) -> Problem {
+    let usable = !sample.times.is_empty() && sample.times.iter().all(|time| time.is_positive());
+    (!usable).then(|| {
+        (
+            "no_runs",
+            "there is no timed run, or one took no time once the harness' own cost is subtracted".to_owned(),
+        )
+    })
+}
+
+fn wrong_result(sample: &Sample) -> Problem {
+    let error = sample.max_error_ratio?;
+    // A NaN is wrong too.
+    let right = error <= RESULT_TOLERANCE;
+    (!right)
+        .then(|| ("wrong_result", format!("the result deviates by {error:.2e} from the scalar reference")))
+}
+
+fn clock_moved(sample: &Sample) -> Problem {
+    let (before, after) = (sample.before.clock.effective, sample.after.clock.effective);
+    if !before.is_positive() || !after.is_positive() {
+        return Some(("clock_moved", "the clock could not be told".to_owned()));
+    }
+    let moved = after / before - 1.0;
+    (moved.abs() > CLOCK_TOLERANCE)
+        .then(|| ("clock_moved", format!("the clock went from {before} to {after} during the sample")))
+}
+
+fn stolen(sample: &Sample) -> Problem {
+    let steal = sample.after.steal_ratio?;
+    (steal > STEAL_TOLERANCE)
+        .then(|| ("steal", format!("the hypervisor took {:.0} % of the CPU time", steal * 100.0)))
+}
+
+fn regime_moved(sample: &Sample) -> Problem {
+    if !depends_on_bandwidth(&sample.kernel) && !matches!(sample.kernel, Kernel::Wake | Kernel::PingPong) {
+        return None;
+    }
+    let (before, after) = (regime_key(&sample.before.reference), regime_key(&sample.after.reference));
+    if before != after {
+        return Some(("regime_moved", format!("the cores moved from {before} to {after}")));
+    }
+    if !depends_on_bandwidth(&sample.kernel) {
+        return None;
+    }
+    let (before, after) = (sample.before.reference.read, sample.after.reference.read);
+    let ratio = (before / after).max(after / before);
+    (ratio > BANDWIDTH_TOLERANCE)
+        .then(|| ("bandwidth_moved", format!("the reference bandwidth went from {before} to {after}")))
+}
+
+/// Whether a kernel's time is set by main memory.
+#[must_use]
+pub const fn depends_on_bandwidth(kernel: &Kernel) -> bool {
+    matches!(kernel, Kernel::Stream { .. } | Kernel::Gemv { case: GemvCase::Dram, .. })
+}
+
+fn impossible(sample: &Sample) -> Problem {
+    let fastest = quantile(&sample.times, 0.05);
+    let cycles =
+        sample.before.clock.effective.max(sample.after.clock.effective) * fastest * f64::from(sample.threads);
+    if let Kernel::Peak { precision } = sample.kernel {
+        let per_cycle = sample.flops.get() / cycles;
+        if per_cycle > flops_per_cycle(precision) * CLOCK_MARGIN {
+            return Some(("above_physical_bound", format!("{per_cycle:.0} operations a cycle and core")));
+        }
+        if per_cycle < 0.01 {
+            return Some(("implausibly_low", format!("{per_cycle:.4} operations a cycle and core")));
+        }
+    }
+    let per_cycle = sample.bytes.get() / cycles;
+    if sample.bytes.is_positive() && per_cycle > LOAD_BYTES_PER_CYCLE {
+        return Some(("above_physical_bound", format!("{per_cycle:.0} bytes a cycle and core")));
+    }
+    if depends_on_bandwidth(&sample.kernel) && per_cycle < 1e-3 {
+        return Some(("implausibly_low", format!("{per_cycle:.5} bytes a cycle and core")));
+    }
+    None
+}
+
+/// Quantile by nearest rank of a list that need not be sorted; zero for an empty list.
+#[must_use]
+pub fn quantile(times: &[Seconds], q: f64) -> Seconds {
+    let mut sorted: Vec<f64> = times.iter().map(|time| time.get()).collect();
+    sorted.sort_unstable_by(f64::total_cmp);
+    quantile_of_sorted(&sorted, q).map_or(Seconds::ZERO, Seconds)
+}
+
+/// Quantile by nearest rank; `None` for an empty list.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "an index"
+)]
+fn quantile_of_sorted(sorted: &[f64], q: f64) -> Option<f64> {
+    let last = sorted.len().checked_sub(1)?;
+    sorted.get((q * last as f64).round() as usize).copied()
+}
+
+/// Median of plain numbers; `None` for an empty list.
+#[must_use]
+pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let mut sorted: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    let upper = *sorted.get(middle)?;
+    if sorted.len() % 2 == 1 { Some(upper) } else { Some((sorted[middle - 1] + upper) / 2.0) }
+}

@@ -1,0 +1,353 @@
+//! The command line: names and shapes. Values are checked here, so that a wrong one is a usage error that names it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use super::input::{self, OpArgs, ShapeArgs};
+use super::output::Format;
+use crate::calibration::PlanKind;
+use crate::optimize::{Objective, Optimism};
+use crate::precision::WeightFormat;
+use crate::predict::Engine;
+
+/// Performance advice from rooflined: what this machine can do, and what would run best on it.
+#[derive(Debug, Parser)]
+#[command(name = "rooflinectl", version, max_term_width = 110, after_help = EXIT_CODES)]
+pub struct Cli {
+    /// Options that every command takes.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 ok, 1 failed, 2 usage, 3 infeasible, 4 denied, 5 reboot required, \
+                          69 daemon unreachable, 75 try again.";
+
+/// Options that every command takes.
+#[derive(Debug, Clone, Args)]
+pub struct Global {
+    /// The daemon's directory, or one of its .sock files [default: $XDG_RUNTIME_DIR/rooflined, /tmp/rooflined-UID,
+    /// /run/rooflined]
+    #[arg(long, global = true, value_name = "PATH", env = "ROOFLINED_SOCKET", hide_env_values = true)]
+    pub socket: Option<PathBuf>,
+    /// Run rooflinectl on HOST through ssh; paths then name files there
+    #[arg(long, global = true, value_name = "HOST")]
+    pub ssh: Option<String>,
+    /// How to print the answer; json is the daemon's own
+    #[arg(short, long, global = true, value_enum, value_name = "FORMAT", default_value_t = Format::Human)]
+    pub output: Format,
+    /// Print plain ASCII
+    #[arg(long, global = true)]
+    pub ascii: bool,
+    /// How long to wait for an answer
+    #[arg(long, global = true, value_name = "TIME", value_parser = input::timeout, default_value = "30s")]
+    pub timeout: Duration,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// The machine as it is right now
+    Status,
+    /// The machine as it is built, and where each value comes from
+    Board,
+    /// Ceilings and ridge points, drawn
+    Roofline(RooflineArgs),
+    /// How long an operation takes
+    Predict(PredictArgs),
+    /// Predictions for every combination of shapes, formats and batches
+    Sweep(SweepArgs),
+    /// Theory beside measurement: runs operations now
+    Compare(CompareArgs),
+    /// Run one operation now
+    Measure(MeasureArgs),
+    /// What a measured time says: part of the ceiling reached, what limits it
+    Analyze(AnalyzeArgs),
+    /// Measure this machine's ceilings
+    Calibrate(CalibrateArgs),
+    /// The format and batch that meet a target
+    Recommend(RecommendArgs),
+    /// Report a measured time, to learn from
+    Observe(ObserveArgs),
+    /// Follow what happens
+    Watch(WatchArgs),
+    /// Prometheus text
+    Metrics,
+    /// Find out why something does not work
+    Doctor,
+    /// The configuration that the daemon would use
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// A complete tour with a private daemon: calibrate, draw, compare, ask; under a minute
+    Demo(DemoArgs),
+    /// Completions for a shell
+    Completions {
+        /// Whose
+        shell: clap_complete::Shell,
+    },
+}
+
+/// `roofline`
+#[derive(Debug, Args)]
+pub struct RooflineArgs {
+    /// At this power mode instead of now
+    #[arg(long, value_name = "MODE")]
+    pub mode: Option<String>,
+    /// Only this precision's ceiling
+    #[arg(long, value_name = "PRECISION", value_parser = input::precision)]
+    pub precision: Option<crate::precision::Precision>,
+    /// Measure a few operations and put them into the plot (takes seconds; needs the control socket)
+    #[arg(long)]
+    pub measure: bool,
+    /// Write the plot to FILE as SVG as well
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+}
+
+/// `predict`
+#[derive(Debug, Args)]
+pub struct PredictArgs {
+    /// The operation.
+    #[command(flatten)]
+    pub op: OpArgs,
+    /// How the weights are stored
+    #[arg(long, value_parser = input::format, default_value = "fp16")]
+    pub format: WeightFormat,
+    /// How the key/value cache is stored (attention)
+    #[arg(long, value_name = "FORMAT", value_parser = input::format)]
+    pub kv_format: Option<WeightFormat>,
+    /// Columns at once (sequences for attention)
+    #[arg(long, value_parser = input::count, allow_negative_numbers = true)]
+    pub batch: Option<u64>,
+    /// Whose kernels
+    #[arg(long, value_parser = input::engine, default_value = "none")]
+    pub engine: Engine,
+    /// At this power mode instead of now
+    #[arg(long, value_name = "MODE")]
+    pub mode: Option<String>,
+    /// Read one request a line from FILE (- for standard input), print one answer a line
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kind", "batch", "kv_format", "mode"])]
+    pub requests: Option<PathBuf>,
+}
+
+/// `sweep`
+#[derive(Debug, Args)]
+pub struct SweepArgs {
+    /// The shapes.
+    #[command(flatten)]
+    pub shapes: ShapeArgs,
+    /// Formats [default: every one measured on this machine]
+    #[arg(long, value_delimiter = ',', value_parser = input::format)]
+    pub formats: Vec<WeightFormat>,
+    /// Columns at once; they replace the M of a GEMM [default: the shapes as they are]
+    #[arg(long, value_delimiter = ',', value_parser = input::count, allow_negative_numbers = true)]
+    pub batches: Vec<u64>,
+    /// Whose kernels
+    #[arg(long, value_parser = input::engine, default_value = "none")]
+    pub engine: Engine,
+}
+
+/// `compare`
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// The shapes.
+    #[command(flatten)]
+    pub shapes: ShapeArgs,
+    /// Formats [default: fp32,fp16,bf16,int8,int4]
+    #[arg(long, value_delimiter = ',', value_parser = input::format)]
+    pub formats: Vec<WeightFormat>,
+}
+
+/// `measure`
+#[derive(Debug, Args)]
+pub struct MeasureArgs {
+    /// The shapes.
+    #[command(flatten)]
+    pub shapes: ShapeArgs,
+    /// Formats
+    #[arg(long, visible_alias = "format", value_delimiter = ',', value_parser = input::format, default_value = "fp32")]
+    pub formats: Vec<WeightFormat>,
+}
+
+/// `analyze`
+#[derive(Debug, Args)]
+pub struct AnalyzeArgs {
+    /// The operation.
+    #[command(flatten)]
+    pub op: OpArgs,
+    /// How the weights are stored
+    #[arg(long, value_parser = input::format, default_value = "fp16")]
+    pub format: WeightFormat,
+    /// Columns at once (sequences for attention)
+    #[arg(long, value_parser = input::count, allow_negative_numbers = true)]
+    pub batch: Option<u64>,
+    /// Whose kernels
+    #[arg(long, value_parser = input::engine, default_value = "none")]
+    pub engine: Engine,
+    /// Measured time of one run: 280us, 1.5ms
+    #[arg(long, value_parser = input::seconds, allow_negative_numbers = true)]
+    pub time: f64,
+}
+
+/// `calibrate`
+#[derive(Debug, Args)]
+pub struct CalibrateArgs {
+    /// The ceilings and the main formats only, about two seconds
+    #[arg(long)]
+    pub quick: bool,
+    /// Stay until it has finished
+    #[arg(long)]
+    pub wait: bool,
+    /// Run even though the machine is busy or hot
+    #[arg(long)]
+    pub force: bool,
+}
+
+impl CalibrateArgs {
+    /// How thorough.
+    #[must_use]
+    pub const fn plan(&self) -> PlanKind {
+        if self.quick { PlanKind::Quick } else { PlanKind::Full }
+    }
+}
+
+/// `recommend`
+#[derive(Debug, Args)]
+pub struct RecommendArgs {
+    /// The operation.
+    #[command(flatten)]
+    pub op: OpArgs,
+    /// What to make as good as possible
+    #[arg(long, value_enum, default_value = "latency")]
+    pub objective: ObjectiveArg,
+    /// Longest time of one run: 1ms
+    #[arg(long, value_name = "TIME", value_parser = input::seconds, allow_negative_numbers = true)]
+    pub max_time: Option<f64>,
+    /// Fewest columns per second over the batch
+    #[arg(long, value_name = "RATE", value_parser = input::positive, allow_negative_numbers = true)]
+    pub min_tokens_per_s: Option<f64>,
+    /// Most memory for weights and activations
+    #[arg(long, value_name = "BYTES", value_parser = input::positive, allow_negative_numbers = true)]
+    pub max_memory_bytes: Option<f64>,
+    /// Most power: 15W
+    #[arg(long, value_name = "POWER", value_parser = input::watts, allow_negative_numbers = true)]
+    pub max_power: Option<f64>,
+    /// Formats to choose from [default: every one measured on this machine]
+    #[arg(long, value_delimiter = ',', value_parser = input::format)]
+    pub formats: Vec<WeightFormat>,
+    /// Columns to choose from: 8, or 1..32
+    #[arg(long, value_name = "RANGE", value_parser = input::batch_range, allow_negative_numbers = true)]
+    pub batch: Option<(u64, u64)>,
+    /// Which end of the interval must meet the limits
+    #[arg(long, value_enum, default_value = "pessimistic")]
+    pub optimism: OptimismArg,
+    /// Whose kernels
+    #[arg(long, value_parser = input::engine, default_value = "none")]
+    pub engine: Engine,
+}
+
+/// `observe`
+#[derive(Debug, Args)]
+pub struct ObserveArgs {
+    /// The operation.
+    #[command(flatten)]
+    pub op: OpArgs,
+    /// How the weights are stored
+    #[arg(long, value_parser = input::format, default_value = "fp16")]
+    pub format: WeightFormat,
+    /// Columns at once (sequences for attention)
+    #[arg(long, value_parser = input::count, allow_negative_numbers = true)]
+    pub batch: Option<u64>,
+    /// Whose kernels
+    #[arg(long, value_parser = input::engine, default_value = "none")]
+    pub engine: Engine,
+    /// Measured time of one run: 280us, 1.5ms
+    #[arg(long, value_parser = input::seconds, required_unless_present = "tokens_per_s", allow_negative_numbers = true)]
+    pub time: Option<f64>,
+    /// Measured columns per second over the batch
+    #[arg(long, value_name = "RATE", value_parser = input::positive, conflicts_with = "time", allow_negative_numbers = true)]
+    pub tokens_per_s: Option<f64>,
+    /// Measured power: 15W
+    #[arg(long, value_name = "POWER", value_parser = input::watts, allow_negative_numbers = true)]
+    pub power: Option<f64>,
+}
+
+/// `watch`
+#[derive(Debug, Args)]
+pub struct WatchArgs {
+    /// One line for each event
+    #[arg(long, required = true)]
+    pub events: bool,
+}
+
+/// `config`
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Check a configuration file, or the one that is installed
+    Check {
+        /// The file [default: /etc/rooflined/rooflined.toml with conf.d]
+        file: Option<PathBuf>,
+    },
+    /// Print every key with its value
+    Show {
+        /// The file [default: /etc/rooflined/rooflined.toml with conf.d]
+        file: Option<PathBuf>,
+    },
+}
+
+/// `demo`
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// Calibrate in two seconds rather than ten
+    #[arg(long)]
+    pub quick: bool,
+    /// Write the roofline to FILE as SVG as well
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+}
+
+/// What to make as good as possible.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ObjectiveArg {
+    /// Shortest time.
+    Latency,
+    /// Most columns per second.
+    Throughput,
+    /// Least energy.
+    Energy,
+    /// Least power.
+    Power,
+}
+
+impl From<ObjectiveArg> for Objective {
+    fn from(objective: ObjectiveArg) -> Self {
+        match objective {
+            ObjectiveArg::Latency => Self::Latency,
+            ObjectiveArg::Throughput => Self::Throughput,
+            ObjectiveArg::Energy => Self::Energy,
+            ObjectiveArg::Power => Self::Power,
+        }
+    }
+}
+
+/// Which end of the interval must meet the limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OptimismArg {
+    /// The worse end.
+    Pessimistic,
+    /// The best estimate.
+    Expected,
+}
+
+impl From<OptimismArg> for Optimism {
+    fn from(optimism: OptimismArg) -> Self {
+        match optimism {
+            OptimismArg::Pessimistic => Self::Pessimistic,
+            OptimismArg::Expected => Self::Expected,
+        }
+    }
+}

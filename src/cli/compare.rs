@@ -1,0 +1,356 @@
+//! `compare`: theory beside measurement; `measure`: measurement alone. Both run operations on this machine now.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::Context;
+use super::args::{CompareArgs, MeasureArgs};
+use super::commands::{keys, workload};
+use super::failure::Failure;
+use super::input::ShapeArgs;
+use super::output::Format;
+use super::table::Table;
+use super::words;
+use crate::api::{MeasureAnswer, MeasureRequest, MeasuredRow};
+use crate::client::Client;
+use crate::precision::WeightFormat;
+use crate::workload::Op;
+
+/// Longest time that one request may measure.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// Median and 90th percentile of the error under which theory and measurement agree.
+const GOOD: (f64, f64) = (0.08, 0.20);
+/// Ceilings have intervals: a time this much under the physical bound is still possible.
+const BOUND_TOLERANCE: f64 = 1.05;
+
+/// What `compare -o json` prints.
+#[derive(Debug, Clone, Serialize)]
+pub struct Comparison {
+    /// One row for each operation and format.
+    pub rows: Vec<Row>,
+    /// Median of |predicted - measured| / measured; `null` without rows.
+    pub median_error_ratio: Option<f64>,
+    /// Its 90th percentile.
+    pub p90_error_ratio: Option<f64>,
+    /// Median of the same for the predictions from the calibration alone.
+    pub median_error_at_calibration_ratio: Option<f64>,
+    /// The outcome in a sentence.
+    pub verdict: String,
+    /// What could not be measured, and why.
+    pub skipped: Vec<String>,
+    /// Measured on a simulated accelerator.
+    pub simulated: bool,
+    /// Of the last snapshot used.
+    pub serial: u64,
+}
+
+/// One operation in one format.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// As the daemon measured it.
+    #[serde(flatten)]
+    pub measured: MeasuredRow,
+    /// Predicted time of fp16 over that of this format; `null` if fp16 was not measured beside it.
+    pub speedup_vs_fp16_predicted: Option<f64>,
+    /// The same of the measured times.
+    pub speedup_vs_fp16_measured: Option<f64>,
+    /// `impossible`, `as_predicted`, `slower_than_predicted` or `faster_than_predicted`.
+    pub verdict: &'static str,
+}
+
+/// Shapes and formats compared when none are named. None of the shapes is one that calibration measures.
+#[must_use]
+pub fn default_work() -> Vec<(Op, Vec<WeightFormat>)> {
+    use WeightFormat::{Bf16, Fp16, Fp32, Int4, Int8};
+    let gemv =
+        [1024, 4096, 8192].map(|side| (Op::Gemv { n: side, k: side }, vec![Fp32, Fp16, Bf16, Int8, Int4]));
+    let gemm = [8, 64, 512].map(|m| (Op::Gemm { m, n: 4096, k: 4096 }, vec![Fp32]));
+    gemv.into_iter().chain(gemm).collect()
+}
+
+/// `compare`
+pub async fn run(context: &mut Context, args: &CompareArgs) -> Result<(), Failure> {
+    let mut work = if args.shapes.is_empty() { default_work() } else { named_work(&args.shapes)? };
+    if !args.formats.is_empty() {
+        work.iter_mut().for_each(|(_, formats)| formats.clone_from(&args.formats));
+    }
+    let comparison = compare(&context.client, &work).await?;
+    match context.printer.format {
+        Format::Human => context.printer.text(&shown(&comparison)),
+        _ => context.printer.value("compare", &serde_json::json!(comparison)),
+    }
+}
+
+/// The shapes named, in the formats that are compared for their kind when none are named.
+fn named_work(shapes: &ShapeArgs) -> Result<Vec<(Op, Vec<WeightFormat>)>, Failure> {
+    let formats = |op: &Op| {
+        let like = default_work().into_iter().find(|(other, _)| other.kind() == op.kind());
+        like.map_or_else(|| vec![WeightFormat::Fp32], |(_, formats)| formats)
+    };
+    Ok(shapes.ops()?.into_iter().map(|op| (op, formats(&op))).collect())
+}
+
+/// Measures each operation in its formats; the formats of one operation within one request, so that they are
+/// measured under the same conditions.
+pub async fn compare(client: &Client, work: &[(Op, Vec<WeightFormat>)]) -> Result<Comparison, Failure> {
+    let mut client = client.another(PATIENCE);
+    let mut whole = MeasureAnswer { rows: Vec::new(), skipped: Vec::new(), simulated: false, serial: 0 };
+    for (op, formats) in work {
+        let request = MeasureRequest {
+            op: Some(*op),
+            formats: keys(formats).unwrap_or_default(),
+            ..MeasureRequest::default()
+        };
+        let part: MeasureAnswer = client.command("/v1/measure", &request).await?.parse()?;
+        whole.rows.extend(part.rows);
+        whole.skipped.extend(part.skipped);
+        whole.simulated |= part.simulated;
+        whole.serial = part.serial;
+    }
+    Ok(judged(whole))
+}
+
+fn judged(answer: MeasureAnswer) -> Comparison {
+    let errors = |error: fn(&MeasuredRow) -> f64| -> Vec<f64> {
+        let mut errors: Vec<f64> = answer.rows.iter().map(|row| error(row).abs()).collect();
+        errors.sort_by(f64::total_cmp);
+        errors
+    };
+    let own = errors(|row| row.error_ratio);
+    let (median, p90) = (quantile(&own, 0.5), quantile(&own, 0.9));
+    let at_calibration = quantile(&errors(|row| row.error_at_calibration_ratio), 0.5);
+    let rows: Vec<Row> = answer.rows.iter().map(|row| judged_row(row, &answer.rows)).collect();
+    Comparison {
+        median_error_ratio: median,
+        p90_error_ratio: p90,
+        median_error_at_calibration_ratio: at_calibration,
+        verdict: verdict(median, p90, &rows),
+        rows,
+        skipped: answer.skipped,
+        simulated: answer.simulated,
+        serial: answer.serial,
+    }
+}
+
+fn judged_row(row: &MeasuredRow, all: &[MeasuredRow]) -> Row {
+    let fp16 = all.iter().find(|other| other.op == row.op && other.format == WeightFormat::Fp16.key());
+    let measured = row.measured_time_s.value;
+    let verdict = if measured * BOUND_TOLERANCE < row.roofline_time_s {
+        "impossible"
+    } else if measured > row.predicted_time_s.high {
+        "slower_than_predicted"
+    } else if measured < row.predicted_time_s.low {
+        "faster_than_predicted"
+    } else {
+        "as_predicted"
+    };
+    Row {
+        speedup_vs_fp16_predicted: fp16.map(|fp16| fp16.predicted_time_s.value / row.predicted_time_s.value),
+        speedup_vs_fp16_measured: fp16.map(|fp16| fp16.measured_time_s.value / measured),
+        verdict,
+        measured: row.clone(),
+    }
+}
+
+/// Quantile of sorted values, interpolated between neighbours; `None` of nothing.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a few rows"
+)]
+fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
+    let place = share * (sorted.len().checked_sub(1)? as f64);
+    let (below, above) = (sorted.get(place.floor() as usize)?, sorted.get(place.ceil() as usize)?);
+    Some(below + (above - below) * place.fract())
+}
+
+fn verdict(median: Option<f64>, p90: Option<f64>, rows: &[Row]) -> String {
+    let (Some(median), Some(p90)) = (median, p90) else { return "nothing could be measured".to_owned() };
+    let impossible = rows.iter().filter(|row| row.verdict == "impossible").count();
+    let agree = if median <= GOOD.0 && p90 <= GOOD.1 {
+        "theory and measurement agree"
+    } else {
+        "theory and measurement differ"
+    };
+    let beyond = match impossible {
+        0 => String::new(),
+        count => {
+            format!("; {count} faster than the physical bound, which means cached data or a wrong ceiling")
+        }
+    };
+    format!(
+        "{agree}: median error {}, 90th percentile {} over {} rows{beyond}",
+        words::percent(median),
+        words::percent(p90),
+        rows.len()
+    )
+}
+
+/// The comparison as a table.
+#[must_use]
+pub fn shown(comparison: &Comparison) -> String {
+    let mut table = Table::new(&[
+        "operation",
+        "format",
+        ">predicted",
+        ">measured",
+        ">error",
+        ">drift",
+        ">x fp16",
+        ">measured",
+        "bound",
+        "limit",
+        "verdict",
+    ]);
+    let speedup = |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
+    for row in &comparison.rows {
+        let measured = &row.measured;
+        table.row([
+            words::operation(&measured.op),
+            measured.format.clone(),
+            words::time(measured.predicted_time_s.value),
+            words::time(measured.measured_time_s.value),
+            words::signed_percent(measured.error_ratio),
+            measured.drift_ratio.map_or_else(|| "-".to_owned(), |drift| words::signed_percent(drift - 1.0)),
+            speedup(row.speedup_vs_fp16_predicted),
+            speedup(row.speedup_vs_fp16_measured),
+            measured.bound.clone(),
+            measured.limit.clone(),
+            row.verdict.replace('_', " "),
+        ]);
+    }
+    let mut text =
+        if comparison.simulated { "SIMULATED: no hardware ran this\n".to_owned() } else { String::new() };
+    text.push_str(&table.render());
+    for skipped in &comparison.skipped {
+        text.push_str(&format!("  skipped: {skipped}\n"));
+    }
+    text.push_str(&format!("\n{}\n", comparison.verdict));
+    if let Some(median) = comparison.median_error_at_calibration_ratio {
+        text.push_str(&format!(
+            "from the calibration alone, without the reference read beside each row: median {}\n",
+            words::percent(median)
+        ));
+    }
+    text
+}
+
+/// `measure`
+pub async fn measure(context: &mut Context, args: &MeasureArgs) -> Result<(), Failure> {
+    let mut workloads = Vec::new();
+    for op in args.shapes.ops()? {
+        workloads.extend(args.formats.iter().map(|format| workload(op, *format, None)));
+    }
+    let request = MeasureRequest { workloads, ..MeasureRequest::default() };
+    let answer = context.client.another(PATIENCE).command("/v1/measure", &request).await?;
+    context.printer.answer("measure", &answer, || Ok(measured(&answer.parse()?)))
+}
+
+fn measured(answer: &MeasureAnswer) -> String {
+    let mut table = Table::new(&[
+        "operation",
+        "format",
+        ">median",
+        ">5 %",
+        ">95 %",
+        ">runs",
+        "isa",
+        "regime",
+        ">predicted",
+        ">bound",
+    ]);
+    for row in &answer.rows {
+        table.row([
+            words::operation(&row.op),
+            row.format.clone(),
+            words::time(row.measured_time_s.value),
+            words::time(row.measured_time_s.low),
+            words::time(row.measured_time_s.high),
+            row.runs.to_string(),
+            row.isa.clone(),
+            row.regime.clone(),
+            words::time(row.predicted_time_s.value),
+            words::time(row.roofline_time_s),
+        ]);
+    }
+    let mut text =
+        if answer.simulated { "SIMULATED: no hardware ran this\n".to_owned() } else { String::new() };
+    text.push_str(&table.render());
+    for skipped in &answer.skipped {
+        text.push_str(&format!("  skipped: {skipped}\n"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::EstimateAnswer;
+
+    fn row(format: &str, predicted: f64, measured: f64) -> MeasuredRow {
+        let around = |value: f64| EstimateAnswer { value, low: value * 0.9, high: value * 1.1 };
+        MeasuredRow {
+            op: Op::Gemv { n: 4096, k: 4096 },
+            format: format.to_owned(),
+            predicted_time_s: around(predicted),
+            predicted_at_calibration_s: predicted,
+            measured_time_s: around(measured),
+            error_ratio: (predicted - measured) / measured,
+            error_at_calibration_ratio: (predicted - measured) / measured,
+            drift_ratio: None,
+            regime: "near".to_owned(),
+            runs: 10,
+            isa: "scalar".to_owned(),
+            bound: "memory".to_owned(),
+            limit: "dram".to_owned(),
+            roofline_time_s: predicted * 0.8,
+        }
+    }
+
+    fn comparison(rows: Vec<MeasuredRow>) -> Comparison {
+        judged(MeasureAnswer { rows, skipped: Vec::new(), simulated: false, serial: 1 })
+    }
+
+    #[test]
+    fn speed_ups_are_over_the_fp16_row_of_the_same_operation() {
+        let comparison = comparison(vec![row("fp16", 100e-6, 110e-6), row("int8", 50e-6, 52e-6)]);
+        let int8 = &comparison.rows[1];
+        assert_eq!(int8.speedup_vs_fp16_predicted, Some(2.0));
+        assert!((int8.speedup_vs_fp16_measured.unwrap() - 110.0 / 52.0).abs() < 1e-12);
+        let json = serde_json::json!(comparison);
+        for key in ["op", "format", "predicted_time_s", "measured_time_s", "error_ratio", "bound", "limit"] {
+            assert!(!json["rows"][0][key].is_null(), "{key}");
+        }
+    }
+
+    #[test]
+    fn without_fp16_there_is_no_speed_up() {
+        let comparison = comparison(vec![row("int8", 50e-6, 52e-6)]);
+        assert_eq!(comparison.rows[0].speedup_vs_fp16_predicted, None);
+        assert!(serde_json::json!(comparison)["rows"][0]["speedup_vs_fp16_measured"].is_null());
+    }
+
+    #[test]
+    fn the_median_takes_the_size_of_the_error_and_not_its_sign() {
+        let rows = vec![row("a", 90e-6, 100e-6), row("b", 110e-6, 100e-6), row("c", 120e-6, 100e-6)];
+        let comparison = comparison(rows);
+        assert!((comparison.median_error_ratio.unwrap() - 0.1).abs() < 1e-9);
+        assert!((comparison.p90_error_ratio.unwrap() - 0.18).abs() < 1e-9);
+        assert!(comparison.verdict.starts_with("theory and measurement differ"));
+    }
+
+    #[test]
+    fn verdicts_follow_the_interval_and_the_bound() {
+        let verdicts = [100e-6, 112e-6, 89e-6, 70e-6].map(|measured| {
+            let row = row("fp32", 100e-6, measured);
+            judged_row(&row, &[]).verdict
+        });
+        assert_eq!(
+            verdicts,
+            ["as_predicted", "slower_than_predicted", "faster_than_predicted", "impossible"]
+        );
+        assert_eq!(comparison(Vec::new()).verdict, "nothing could be measured");
+    }
+}

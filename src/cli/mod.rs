@@ -1,0 +1,119 @@
+//! The command line: arguments in, tables, plots and JSON out, exit codes.
+
+mod args;
+mod calibrate;
+mod chart;
+mod commands;
+mod compare;
+mod config;
+mod demo;
+mod doctor;
+mod failure;
+mod flatten;
+mod input;
+mod output;
+mod plot;
+mod requests;
+mod roofline;
+mod show;
+mod ssh;
+mod svg;
+mod table;
+mod watch;
+mod words;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use crate::client::Client;
+use args::{Cli, Command};
+use failure::{Exit, Failure};
+use output::Printer;
+
+/// What a command works with.
+struct Context {
+    client: Client,
+    printer: Printer,
+}
+
+/// Runs the command line of this process.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help goes to standard output and a mistake to standard error; neither may fail on a closed pipe.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Usage as u8));
+        }
+    };
+    let exit = match run(cli) {
+        Ok(exit) => exit,
+        Err(failure) => {
+            report(&failure);
+            failure.exit()
+        }
+    };
+    ExitCode::from(exit as u8)
+}
+
+/// Says on standard error what went wrong and what to do next.
+fn report(failure: &Failure) {
+    use std::io::Write;
+    if failure.is_silent() {
+        return;
+    }
+    let mut errors = std::io::stderr().lock();
+    // Nobody is left to tell if standard error is closed.
+    let _ = writeln!(errors, "error: {failure}");
+    if let Some(hint) = failure.hint() {
+        let _ = writeln!(errors, "hint: {hint}");
+    }
+}
+
+fn run(cli: Cli) -> Result<Exit, Failure> {
+    if let Some(host) = &cli.global.ssh {
+        return ssh::run(host, std::env::args_os().skip(1));
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
+        Failure::failed(format!("cannot start: {error}"), "raise the limit on open files: ulimit -n")
+    })?;
+    runtime.block_on(dispatch(cli))
+}
+
+async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
+    let global = cli.global;
+    let mut context = Context {
+        client: Client::new(global.socket.as_deref(), global.timeout),
+        printer: Printer::from_environment(global.output, global.ascii),
+    };
+    let context = &mut context;
+    match cli.command {
+        Command::Status => commands::status(context).await?,
+        Command::Board => commands::board(context).await?,
+        Command::Roofline(args) => roofline::run(context, &args).await?,
+        Command::Predict(args) => match &args.requests {
+            Some(file) => requests::run(context, file).await?,
+            None => commands::predict(context, &args).await?,
+        },
+        Command::Sweep(args) => commands::sweep(context, &args).await?,
+        Command::Compare(args) => compare::run(context, &args).await?,
+        Command::Measure(args) => compare::measure(context, &args).await?,
+        Command::Analyze(args) => commands::analyze(context, &args).await?,
+        Command::Calibrate(args) => calibrate::run(context, &args).await?,
+        Command::Recommend(args) => return commands::recommend(context, &args).await,
+        Command::Observe(args) => commands::observe(context, &args).await?,
+        Command::Watch(_) => watch::run(context).await?,
+        Command::Metrics => commands::metrics(context).await?,
+        Command::Doctor => return doctor::run(context).await,
+        Command::Config(command) => return config::run(&context.printer, &command),
+        Command::Demo(args) => return demo::run(&context.printer, &args).await,
+        Command::Completions { shell } => {
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "rooflinectl", &mut text);
+            context.printer.bytes(&text)?;
+        }
+    }
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,86 @@
+//! The command line of `rooflined`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::Bus;
+
+/// Performance advice on the device itself: which precision, power mode and batch size meets my target?
+#[derive(Debug, Parser)]
+#[command(name = "rooflined", version, args_conflicts_with_subcommands = true)]
+pub struct Cli {
+    /// The role.
+    #[command(subcommand)]
+    pub role: Option<Role>,
+    /// Options of the default role.
+    #[command(flatten)]
+    pub serve: Serve,
+}
+
+/// In which role the program runs.
+#[derive(Debug, Subcommand)]
+pub enum Role {
+    /// Read the machine, answer questions, publish (the default)
+    Serve(Serve),
+    /// Measure what a plan on standard input asks for, print samples, exit
+    Probe,
+}
+
+/// Options of `rooflined serve`. Each overrides its key in the configuration.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Serve {
+    /// Configuration file; conf.d/*.toml beside it is read too [default: /etc/rooflined/rooflined.toml, if any]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Read /sys, /proc and /etc of the board below this directory
+    #[arg(long, value_name = "DIR", env = "ROOFLINED_ROOT")]
+    pub root: Option<PathBuf>,
+    /// Put query.sock and control.sock into this directory
+    #[arg(long, value_name = "DIR")]
+    pub socket: Option<PathBuf>,
+    /// D-Bus to appear on: system, session, none or an address
+    #[arg(long, value_name = "BUS")]
+    pub bus: Option<Bus>,
+    /// Keep calibrations and what was learnt in this directory
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
+    /// Say whether the configuration is right, and exit
+    #[arg(long)]
+    pub check_config: bool,
+    /// End when standard input is closed
+    #[arg(long)]
+    pub exit_on_stdin_close: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn serve_is_the_default_role_with_the_same_options() {
+        let bare = Cli::try_parse_from(["rooflined", "--socket", "/tmp/x", "--bus", "none"]).unwrap();
+        assert!(bare.role.is_none());
+        assert_eq!(bare.serve.socket.as_deref(), Some(Path::new("/tmp/x")));
+        let named =
+            Cli::try_parse_from(["rooflined", "serve", "--socket", "/tmp/x", "--bus", "none"]).unwrap();
+        let Some(Role::Serve(serve)) = named.role else { panic!("not the serve role") };
+        assert_eq!(serve.socket, bare.serve.socket);
+        assert_eq!(serve.bus, bare.serve.bus);
+    }
+
+    #[test]
+    fn a_bus_that_is_neither_a_name_nor_an_address_is_refused() {
+        let error = Cli::try_parse_from(["rooflined", "--bus", "sytem"]).unwrap_err().to_string();
+        assert!(error.contains("\"system\""), "says what is expected: {error}");
+    }
+}

@@ -1,0 +1,323 @@
+//! The loop: receive, let the governor decide, carry out. It owns the governor and with it everything that changes.
+
+use std::collections::{HashMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep_until};
+
+use super::archive::{self, Item};
+use super::probe::Probe;
+use super::sampler::Sampler;
+use super::{notify, status};
+use crate::governor::{Effect, Event, Governor, Now, Policy, Reply, Severity, Ticket};
+use crate::hw::boot_time;
+use crate::learning::Residuals;
+use crate::server::{Command, Request};
+use crate::snapshot::Snapshot;
+use crate::units::Seconds;
+
+/// What was learnt is saved this long after it was, so that a stream of observations costs one write and not many.
+const RESIDUALS_DELAY: Duration = Duration::from_secs(5);
+/// Looks that follow each other more closely than this tell the governor nothing new.
+const LOOKS_APART: Duration = Duration::from_millis(500);
+/// A sample is overdue after three periods and this long.
+const SAMPLE_GRACE: Duration = Duration::from_secs(10);
+/// Far enough not to come, near enough to be added to any instant.
+const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// The two clocks.
+#[must_use]
+pub fn now() -> Now {
+    let unix = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH);
+    Now { boottime: boot_time(), unix_s: unix.unwrap_or_default().as_secs_f64() }
+}
+
+/// A period as the timers take it.
+#[must_use]
+pub fn duration(seconds: Seconds) -> Duration {
+    Duration::try_from_secs_f64(seconds.get()).unwrap_or(NEVER).clamp(Duration::from_millis(10), NEVER)
+}
+
+/// The loop's state.
+#[derive(Debug)]
+pub struct Runtime {
+    governor: Governor,
+    published: watch::Sender<Arc<Snapshot>>,
+    events: mpsc::Sender<Event>,
+    sampler: Sampler,
+    /// This program, for the probe.
+    program: PathBuf,
+    state_dir: PathBuf,
+    probe: Option<Probe>,
+    waiting: HashMap<Ticket, oneshot::Sender<Reply>>,
+    last_ticket: Ticket,
+    looked_at: Option<Instant>,
+    period: Duration,
+    sampled_at: Instant,
+    overdue: bool,
+    unsaved: Option<(Residuals, Instant)>,
+    status: String,
+}
+
+/// What the loop is built from.
+pub struct Parts {
+    /// Decides.
+    pub governor: Governor,
+    /// Shows the picture to the servers.
+    pub published: watch::Sender<Arc<Snapshot>>,
+    /// The way back into the loop for what runs beside it.
+    pub events: mpsc::Sender<Event>,
+    /// Reads the machine.
+    pub sampler: Sampler,
+    /// This program.
+    pub program: PathBuf,
+    /// Where to keep things.
+    pub state_dir: PathBuf,
+    /// The sampler's period.
+    pub period: Duration,
+}
+
+impl Runtime {
+    /// The loop before its first turn.
+    #[must_use]
+    pub fn new(parts: Parts) -> Self {
+        Self {
+            governor: parts.governor,
+            published: parts.published,
+            events: parts.events,
+            sampler: parts.sampler,
+            program: parts.program,
+            state_dir: parts.state_dir,
+            probe: None,
+            waiting: HashMap::new(),
+            last_ticket: 0,
+            looked_at: None,
+            period: parts.period,
+            sampled_at: Instant::now(),
+            overdue: false,
+            unsaved: None,
+            status: String::new(),
+        }
+    }
+
+    /// One line about the present state.
+    pub fn status(&mut self) -> &str {
+        self.status = status::line(&self.governor.snapshot());
+        &self.status
+    }
+
+    /// Serves until `stop` resolves, and hands on what that says. `reload` resolves when the configuration was read
+    /// again, with what the governor is to be told of it.
+    pub async fn run<T>(
+        &mut self,
+        events: &mut mpsc::Receiver<Event>,
+        requests: &mut mpsc::Receiver<Request>,
+        mut reload: impl AsyncFnMut() -> Vec<Event>,
+        stop: impl Future<Output = T>,
+    ) -> T {
+        let mut stop = std::pin::pin!(stop);
+        let watchdog = notify::watchdog_period();
+        let mut alive_at = Instant::now();
+        loop {
+            let feed_at = alive_at + watchdog.unwrap_or(NEVER);
+            let save_at = self.unsaved.as_ref().map_or_else(|| Instant::now() + NEVER, |(_, at)| *at);
+            tokio::select! {
+                ended = &mut stop => return ended,
+                Some(event) = events.recv() => self.take(event).await,
+                Some(request) = requests.recv() => self.ask(request).await,
+                changes = reload() => {
+                    for event in changes {
+                        self.take(event).await;
+                    }
+                    notify::ready(self.status());
+                }
+                () = sleep_until(self.sample_due()) => self.miss_sample().await,
+                () = sleep_until(save_at), if self.unsaved.is_some() => self.save_residuals().await,
+                () = sleep_until(feed_at), if watchdog.is_some() => {
+                    notify::alive();
+                    alive_at = Instant::now();
+                }
+            }
+        }
+    }
+
+    /// Ends the probe and saves what is not saved, within `limit`.
+    pub async fn end(&mut self, events: &mut mpsc::Receiver<Event>, limit: Duration) {
+        let deadline = Instant::now() + limit;
+        if let Some(probe) = &mut self.probe {
+            probe.stop();
+        }
+        while self.probe.is_some() {
+            tokio::select! {
+                Some(event) = events.recv() => self.take(event).await,
+                () = sleep_until(deadline) => break,
+            }
+        }
+        if self.unsaved.is_some() {
+            self.save_residuals().await;
+        }
+    }
+
+    /// Tells the governor what happened and does what it wants, what follows from that included.
+    pub async fn take(&mut self, event: Event) {
+        let mut queue = VecDeque::from([event]);
+        while let Some(event) = queue.pop_front() {
+            match &event {
+                Event::Sampled(_) => {
+                    self.sampled_at = Instant::now();
+                    if std::mem::take(&mut self.overdue) {
+                        queue.push_back(Event::Degraded { name: "sampler", problem: None });
+                    }
+                }
+                Event::ProbeEnded { job, .. }
+                    if self.probe.as_ref().is_some_and(|probe| probe.job == *job) =>
+                {
+                    self.probe = None;
+                }
+                Event::ClientGone { ticket } => {
+                    self.waiting.remove(ticket);
+                }
+                _ => {}
+            }
+            for effect in self.governor.handle(now(), event) {
+                queue.extend(self.carry_out(effect).await);
+            }
+        }
+    }
+
+    /// Does one thing; what comes of it at once is returned.
+    async fn carry_out(&mut self, effect: Effect) -> Option<Event> {
+        match effect {
+            Effect::Publish(snapshot) => {
+                self.published.send_replace(snapshot);
+                let before = std::mem::take(&mut self.status);
+                if self.status() != before {
+                    notify::status(&self.status);
+                }
+            }
+            Effect::StartProbe { job, plan } => {
+                if let Some(running) = &self.probe {
+                    let problem =
+                        format!("the probe of job {} is still running; try again later", running.job);
+                    return Some(Event::ProbeEnded { job, outcome: Err(problem) });
+                }
+                self.probe = Some(Probe::start(job, plan, self.program.clone(), self.events.clone()));
+            }
+            Effect::StopProbe { job } => match &mut self.probe {
+                Some(probe) if probe.job == job => probe.stop(),
+                _ => tracing::debug!(job, "there is no such probe to stop"),
+            },
+            // A reply that follows may say that it is done, so it must be on the disk by then.
+            Effect::SaveCalibration { record, samples } => {
+                return Some(archive::keep(self.state_dir.clone(), Item::Calibration(record, samples)).await);
+            }
+            Effect::SaveResiduals(residuals) => {
+                let at = self.unsaved.take().map_or_else(|| Instant::now() + RESIDUALS_DELAY, |(_, at)| at);
+                self.unsaved = Some((residuals, at));
+            }
+            Effect::Reply { ticket, reply } => {
+                if let Some(waiting) = self.waiting.remove(&ticket) {
+                    // The client may have gone this instant.
+                    let _ = waiting.send(reply);
+                }
+            }
+            Effect::SampleEvery(period) => {
+                self.period = duration(period);
+                self.sampler.every(self.period);
+            }
+            Effect::Log { severity, message } => {
+                let serial = self.governor.snapshot().serial;
+                match severity {
+                    Severity::Info => tracing::info!(serial, "{message}"),
+                    Severity::Warning => tracing::warn!(serial, "{message}"),
+                    Severity::Error => tracing::error!(serial, "{message}"),
+                }
+            }
+        }
+        None
+    }
+
+    /// Turns a request into an event with a ticket of its own.
+    async fn ask(&mut self, request: Request) {
+        if request.command == Command::Watched {
+            let seen = self.looked_at.is_some_and(|at| at.elapsed() < LOOKS_APART);
+            if !seen {
+                self.looked_at = Some(Instant::now());
+                self.take(Event::Watched).await;
+            }
+            return;
+        }
+        self.last_ticket += 1;
+        let ticket = self.last_ticket;
+        self.waiting.insert(ticket, forward(ticket, request.reply, self.events.clone()));
+        let event = match request.command {
+            Command::Calibrate { plan, wait, force } => {
+                Event::CalibrateRequested { ticket, plan, wait, force }
+            }
+            Command::Cancel { job } => Event::CancelRequested { ticket, job },
+            Command::Measure { work } => Event::MeasureRequested { ticket, work },
+            Command::Observe { observations } => Event::Observed { ticket, observations },
+            Command::Watched => Event::Watched,
+        };
+        self.take(event).await;
+    }
+
+    fn sample_due(&self) -> Instant {
+        if self.overdue { Instant::now() + NEVER } else { self.sampled_at + self.period * 3 + SAMPLE_GRACE }
+    }
+
+    async fn miss_sample(&mut self) {
+        self.overdue = true;
+        let problem = format!(
+            "the machine has not been read for {} s, so clocks and temperatures are old; a sensor driver does not \
+             answer: look for it in the kernel's log (dmesg)",
+            self.sampled_at.elapsed().as_secs()
+        );
+        self.take(Event::Degraded { name: "sampler", problem: Some(problem) }).await;
+    }
+
+    async fn save_residuals(&mut self) {
+        if let Some((residuals, _)) = self.unsaved.take() {
+            let event = archive::keep(self.state_dir.clone(), Item::Residuals(residuals)).await;
+            self.take(event).await;
+        }
+    }
+}
+
+/// The way of a reply to its client; a client that goes before it comes is reported.
+fn forward(
+    ticket: Ticket,
+    mut client: oneshot::Sender<Reply>,
+    events: mpsc::Sender<Event>,
+) -> oneshot::Sender<Reply> {
+    let (reply, replied) = oneshot::channel();
+    tokio::spawn(async move {
+        tokio::select! {
+            reply = replied => {
+                if let Ok(reply) = reply {
+                    let _ = client.send(reply);
+                }
+            }
+            () = client.closed() => {
+                // Only the end of the daemon closes its queue.
+                let _ = events.send(Event::ClientGone { ticket }).await;
+            }
+        }
+    });
+    reply
+}
+
+/// What a reload has to tell.
+#[must_use]
+pub fn reloaded(policy: Result<Policy, String>) -> Vec<Event> {
+    match policy {
+        Ok(policy) => vec![Event::Reconfigured(policy), Event::Degraded { name: "config", problem: None }],
+        Err(problem) => {
+            let problem = format!("{problem}; the configuration of before is kept: correct it and reload");
+            vec![Event::Degraded { name: "config", problem: Some(problem) }]
+        }
+    }
+}

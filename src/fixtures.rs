@@ -1,0 +1,181 @@
+//! Values invented for unit tests.
+
+use std::collections::BTreeMap;
+
+use crate::board::{Board, BoardState, Cache, Cpu, Load, Memory, Reading};
+use crate::calibration::{Clock, GemvCase, Kernel, OperatingPoint, Plan, Reference, Sample, Step};
+use crate::governor::Policy;
+use crate::precision::WeightFormat;
+use crate::units::{Bytes, BytesPerSecond, Flops, Hertz, Seconds};
+
+fn none<T>() -> Reading<T> {
+    Reading::absent("not on this fixture")
+}
+
+/// Four cores, 1 MB of own cache each and 16 MB shared.
+pub fn board() -> Board {
+    Board {
+        key: "cpu".into(),
+        model: Reading::Known("Fixture".into()),
+        kernel: Reading::Known("6.1.0".into()),
+        os: none(),
+        machine: Reading::Known("cafe".into()),
+        cpu: Cpu {
+            model: Reading::Known("Fixture CPU".into()),
+            architecture: "x86_64".into(),
+            logical: 4,
+            cores: Reading::Known(4),
+            max_clock: none(),
+            caches: vec![
+                Cache { level: 2, kind: "unified".into(), size_bytes: 1 << 20, shared_by: 1, instances: 4 },
+                Cache { level: 3, kind: "unified".into(), size_bytes: 16 << 20, shared_by: 4, instances: 1 },
+            ],
+            features: vec!["avx2".into(), "fma".into()],
+        },
+        memory_total: Reading::Known(Bytes(16e9)),
+        unified_memory: true,
+        simulated: false,
+        sources: BTreeMap::new(),
+    }
+}
+
+/// Idle, with 8 GB available.
+pub fn state() -> BoardState {
+    BoardState {
+        taken_at: Seconds(1.0),
+        power_mode: none(),
+        cores_online: Reading::Known(4),
+        cpu_clocks: none(),
+        cpu_clock_cap: Reading::Known(Hertz(3e9)),
+        gpu_clock: none(),
+        memory_clock: none(),
+        temperatures: none(),
+        rails: none(),
+        memory: Reading::Known(Memory {
+            total: Bytes(16e9),
+            available: Bytes(8e9),
+            free: Bytes(4e9),
+            swap_used: Bytes(0.0),
+        }),
+        load: Reading::Known(Load { average_1m: 0.1, busy_ratio: Some(0.02), steal_ratio: Some(0.0) }),
+        pressure: none(),
+        throttle: none(),
+    }
+}
+
+/// The shipped defaults, shortened where a test would wait.
+pub fn policy() -> Policy {
+    Policy {
+        sampling_period: Seconds(1.0),
+        idle_period: Seconds(30.0),
+        automatic: true,
+        max_age: Seconds(30.0 * 86_400.0),
+        time_limit_s: 10,
+        memory_limit_bytes: 512 << 20,
+        max_load_ratio: 0.5,
+        max_temperature_c: 85.0,
+        min_free_memory: Bytes(1e9),
+        back_off: Seconds(600.0),
+        control_enabled: false,
+    }
+}
+
+/// The hidden truth of the machine that [`samples`] pretends to have measured.
+pub mod truth {
+    /// Bytes per second from main memory, near regime.
+    pub const BANDWIDTH: f64 = 50e9;
+    /// FP32 operations per second, all cores.
+    pub const FP32: f64 = 400e9;
+    /// Clock.
+    pub const CLOCK: f64 = 3e9;
+    /// Workers.
+    pub const THREADS: u32 = 4;
+    /// Time to wake them.
+    pub const WAKE: f64 = 3e-6;
+    /// Time until a kernel streams at full bandwidth.
+    pub const RAMP: f64 = 4e-6;
+    /// Cycles of one worker for one int4 weight: more than memory needs.
+    pub const INT4_CYCLES: f64 = 0.5;
+    /// The same for every other format.
+    pub const CYCLES: f64 = 0.05;
+}
+
+/// What the fixture's memory system looks like: `drift` = part of the bandwidth that neighbours leave.
+pub fn point(drift: f64, core_to_core: f64) -> OperatingPoint {
+    OperatingPoint {
+        clock: Clock { effective: Hertz(truth::CLOCK), reported: None },
+        reference: Reference {
+            read: BytesPerSecond(0.97 * truth::BANDWIDTH * drift),
+            core_to_core: Some(Seconds(core_to_core)),
+        },
+        steal_ratio: Some(0.0),
+        temperature: None,
+    }
+}
+
+/// The exact time of a kernel on the fixture machine.
+pub fn true_time(kernel: &Kernel, threads: u32, drift: f64) -> (f64, Flops, Bytes, f64) {
+    let norm = |parts: &[f64]| parts.iter().map(|part| part.powi(4)).sum::<f64>().powf(0.25);
+    let memory = |bytes: f64| truth::RAMP + bytes / (truth::BANDWIDTH * drift);
+    match *kernel {
+        Kernel::Stream { bytes, .. } if bytes > 32 << 20 => {
+            let bytes = bytes as f64;
+            (bytes / (truth::BANDWIDTH * drift), Flops(0.0), Bytes(bytes), 0.0)
+        }
+        Kernel::Stream { bytes, .. } => {
+            let level = if bytes < 1 << 20 { 40.0 } else { 8.0 };
+            let bytes = bytes as f64;
+            (bytes / (truth::BANDWIDTH * level), Flops(0.0), Bytes(bytes), 0.0)
+        }
+        Kernel::Peak { .. } => (1e9 / truth::FP32, Flops(1e9), Bytes(0.0), 0.0),
+        Kernel::Gemv { n, k, columns, format, case } => {
+            let weights = (n * k) as f64;
+            let cycles = if format == WeightFormat::Int4 { truth::INT4_CYCLES } else { truth::CYCLES };
+            let core =
+                weights * cycles * (1.0 + 0.5 * (columns as f64 - 1.0)) / f64::from(threads) / truth::CLOCK;
+            let bytes = format.bytes(weights).get() + 4.0 * (n + k) as f64;
+            let time = match case {
+                GemvCase::Cache => core,
+                GemvCase::Dram => norm(&[core, memory(bytes)]),
+            };
+            (truth::WAKE + time, Flops(2.0 * weights * columns as f64), Bytes(bytes), weights)
+        }
+        Kernel::Gemm { m, n, k } => {
+            let (m, n, k) = (m as f64, n as f64, k as f64);
+            let utilisation = m / (m + 16.0);
+            let bytes = 4.0 * (n * k + m * k + m * n);
+            let work = 2.0 * m * n * k;
+            (
+                truth::WAKE + norm(&[memory(bytes), work / (truth::FP32 * utilisation)]),
+                Flops(work),
+                Bytes(bytes),
+                n * k,
+            )
+        }
+        Kernel::Wake => (truth::WAKE, Flops(0.0), Bytes(0.0), 0.0),
+        Kernel::PingPong => (50e-9, Flops(0.0), Bytes(128.0), 0.0),
+    }
+}
+
+/// One sample of the fixture machine, exact but for a part in a hundred of spread.
+pub fn sample(step: &Step, drift: f64, core_to_core: f64) -> Sample {
+    let (time, flops, bytes, weights) = true_time(&step.kernel, step.threads, drift);
+    Sample {
+        kernel: step.kernel,
+        threads: step.threads,
+        isa: "fixture".into(),
+        flops,
+        bytes,
+        weights,
+        times: [1.0, 1.004, 0.998, 1.01, 1.0].iter().map(|spread| Seconds(time * spread)).collect(),
+        overhead: Seconds(0.0),
+        max_error_ratio: Some(1e-6),
+        before: point(drift, core_to_core),
+        after: point(drift, core_to_core),
+    }
+}
+
+/// Everything a plan asks for.
+pub fn samples(plan: &Plan) -> Vec<Sample> {
+    plan.steps.iter().map(|step| sample(step, 1.0, 50e-9)).collect()
+}

@@ -1,0 +1,258 @@
+//! When to calibrate, and what becomes of it.
+
+use super::core::{Purpose, log, machine_key, reply};
+use super::{Effect, Governor, Now, Reply, Severity, Ticket};
+use crate::calibration::{CalibrationRecord, FitContext, Gate, PlanKind, Sample, calibration_plan, fit};
+use crate::units::Seconds;
+
+/// A running calibration.
+#[derive(Debug)]
+pub(super) struct Calibrating {
+    plan: PlanKind,
+    /// Who is answered when it ends.
+    pub(super) waiting: Vec<Ticket>,
+    pub(super) samples: Vec<Sample>,
+    pub(super) skipped: Vec<String>,
+    /// Length of the run, and why it was cut short if it was.
+    pub(super) finished: Option<(Seconds, Option<String>)>,
+    cancelled: bool,
+}
+
+/// Who asks for a calibration, and how.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) ticket: Ticket,
+    pub(super) wait: bool,
+    pub(super) force: bool,
+}
+
+impl Governor {
+    /// Starts a calibration that nobody asked for where there is no record or only a stale one.
+    pub(super) fn consider_calibrating(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        let stale = self.record.as_ref().is_none_or(|record| {
+            let age = now.unix_s - record.measured_at_unix_s;
+            // A date in the future is as wrong as one too far back.
+            age > self.policy.max_age.get() || age < -86_400.0
+        });
+        if !self.policy.automatic || !stale || self.job.is_some() {
+            self.wait_for(None);
+            return;
+        }
+        match self.gate(now) {
+            Some(gate) => self.wait_for(Some(gate)),
+            None => {
+                self.start_calibration(PlanKind::Full, Vec::new(), effects);
+            }
+        }
+    }
+
+    fn wait_for(&mut self, gate: Option<(Gate, String)>) {
+        let (gate, reason) = gate.unzip();
+        self.status.waiting_for = gate;
+        self.status.waiting_reason = reason;
+    }
+
+    /// Why now is a bad time.
+    fn gate(&self, now: Now) -> Option<(Gate, String)> {
+        if let Some(failed_at) = self.failed_at {
+            let left = self.policy.back_off - (now.boottime - failed_at);
+            if left.is_positive() {
+                return Some((Gate::BackOff, format!("the last attempt failed; the next is in {left}")));
+            }
+        }
+        if let Some(reason) = self.too_hot() {
+            return Some((Gate::Thermal, reason));
+        }
+        let memory = self.state.memory.known()?;
+        if memory.available < self.policy.min_free_memory {
+            let reason = format!(
+                "{} of memory is available, {} is wanted",
+                memory.available, self.policy.min_free_memory
+            );
+            return Some((Gate::Memory, reason));
+        }
+        let busy = self.state.load.known()?.busy_ratio?;
+        (busy > self.policy.max_load_ratio).then(|| {
+            let reason = format!(
+                "the CPUs are {:.0} % busy, at most {:.0} % is wanted",
+                busy * 100.0,
+                self.policy.max_load_ratio * 100.0
+            );
+            (Gate::Load, reason)
+        })
+    }
+
+    fn too_hot(&self) -> Option<String> {
+        if let Some(throttle) = self.state.throttle.known().filter(|throttle| throttle.active) {
+            return Some(format!("throttled: {}", throttle.evidence.join(", ")));
+        }
+        let zones = self.state.temperatures.known()?;
+        let hottest = zones.iter().filter_map(|zone| Some((zone.temperature.known()?, &zone.name)));
+        let (temperature, name) = hottest.max_by(|a, b| a.0.get().total_cmp(&b.0.get()))?;
+        (temperature.get() > self.policy.max_temperature_c).then(|| {
+            format!("{name} is at {temperature}, at most {} °C is wanted", self.policy.max_temperature_c)
+        })
+    }
+
+    pub(super) fn calibrate_requested(
+        &mut self,
+        now: Now,
+        asked: Asked,
+        plan: PlanKind,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Asked { ticket, wait, force } = asked;
+        match self.job.as_mut().map(|job| (job.id, &mut job.purpose)) {
+            // What is asked for is already under way.
+            Some((job, Purpose::Calibrate(running)))
+                if running.plan == plan || running.plan == PlanKind::Full =>
+            {
+                if wait {
+                    running.waiting.push(ticket);
+                } else {
+                    reply(effects, ticket, Reply::Started { job });
+                }
+                return;
+            }
+            Some(_) => return super::core::busy(effects, ticket, "a measurement"),
+            None => {}
+        }
+        if let Some(reason) = self.too_hot().filter(|_| !force) {
+            let message = format!("{reason}; let it cool, or ask again with force");
+            return reply(effects, ticket, Reply::Refused { code: "gated", message });
+        }
+        let job = self.start_calibration(plan, if wait { vec![ticket] } else { Vec::new() }, effects);
+        if !wait {
+            reply(effects, ticket, Reply::Started { job });
+        }
+        self.publish(now, effects);
+    }
+
+    fn start_calibration(&mut self, plan: PlanKind, waiting: Vec<Ticket>, effects: &mut Vec<Effect>) -> u64 {
+        let steps = calibration_plan(&self.plan_context(), plan);
+        let job = self.start_job(Purpose::Calibrate(Calibrating {
+            plan,
+            waiting,
+            samples: Vec::new(),
+            skipped: Vec::new(),
+            finished: None,
+            cancelled: false,
+        }));
+        self.wait_for(None);
+        self.status.running = Some(job);
+        self.status.fraction = Some(0.0);
+        self.status.step = None;
+        log(effects, Severity::Info, format!("calibration {job} started: {} steps", steps.steps.len()));
+        effects.push(Effect::StartProbe { job, plan: steps });
+        job
+    }
+
+    pub(super) fn cancel(&mut self, ticket: Ticket, wanted: Option<u64>, effects: &mut Vec<Effect>) {
+        match &mut self.job {
+            Some(job) if wanted.is_none_or(|wanted| wanted == job.id) => {
+                if let Purpose::Calibrate(calibrating) = &mut job.purpose {
+                    calibrating.cancelled = true;
+                }
+                effects.push(Effect::StopProbe { job: job.id });
+                let id = job.id;
+                reply(effects, ticket, Reply::Cancelled { job: id });
+            }
+            _ => {
+                let message = "no such job is running; GET /v1/calibration shows what does".to_owned();
+                reply(effects, ticket, Reply::Refused { code: "not_running", message });
+            }
+        }
+    }
+
+    /// The probe of a calibration has ended: a better record, or the old one and the reason why.
+    pub(super) fn calibrated(
+        &mut self,
+        now: Now,
+        job: u64,
+        run: Calibrating,
+        outcome: Result<(), String>,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.status.running = None;
+        self.status.fraction = None;
+        self.status.step = None;
+        self.status.last_job = Some(job);
+        let result = self.judge(now, &run, outcome);
+        match result {
+            Ok(record) => {
+                let merged = record.merged_with(self.record.as_ref());
+                self.status.last_error = None;
+                self.failed_at = None;
+                log(effects, Severity::Info, summary(job, &merged));
+                effects
+                    .push(Effect::SaveCalibration { record: Box::new(merged.clone()), samples: run.samples });
+                self.record = Some(merged);
+                for ticket in run.waiting {
+                    reply(effects, ticket, Reply::Finished { job });
+                }
+            }
+            Err((code, message)) => {
+                self.status.last_error = Some(message.clone());
+                // Being told to stop is no reason to wait before the next attempt somebody asks for, but starting
+                // over at once by ourselves would not be stopping.
+                self.failed_at = Some(now.boottime);
+                log(
+                    effects,
+                    Severity::Warning,
+                    format!("calibration {job}: {message}; the old ceilings stay"),
+                );
+                for ticket in run.waiting {
+                    reply(effects, ticket, Reply::Refused { code, message: message.clone() });
+                }
+            }
+        }
+    }
+
+    fn judge(
+        &self,
+        now: Now,
+        run: &Calibrating,
+        outcome: Result<(), String>,
+    ) -> Result<CalibrationRecord, (&'static str, String)> {
+        if run.cancelled {
+            return Err((
+                "cancelled",
+                "it was cancelled; start it again with rooflinectl calibrate".to_owned(),
+            ));
+        }
+        outcome.map_err(|reason| ("probe_failed", format!("the probe failed: {reason}")))?;
+        let (wall, cut_short) =
+            run.finished.clone().ok_or(("probe_failed", "the probe ended before it was done".to_owned()))?;
+        let mut skipped = run.skipped.clone();
+        skipped.extend(cut_short.map(|reason| format!("the rest of the plan: {reason}")));
+        let context = FitContext {
+            key: machine_key(&self.board),
+            unix_s: now.unix_s,
+            wall,
+            plan: run.plan,
+            simulated: self.board.simulated,
+            clock_cap: self.state.cpu_clock_cap.known().copied(),
+            skipped,
+        };
+        fit(&run.samples, &context).map_err(|error| ("fit_failed", error.to_string()))
+    }
+}
+
+fn summary(job: u64, record: &CalibrationRecord) -> String {
+    let Some(regime) = record.current() else { return format!("calibration {job} found nothing") };
+    let peaks: Vec<_> = regime
+        .roofline
+        .compute
+        .iter()
+        .map(|(precision, ceiling)| format!("{precision} {}", ceiling.value))
+        .collect();
+    format!(
+        "calibration {job} took {}: read {}, {} ({} samples, {} rejected, regime {})",
+        record.wall,
+        regime.roofline.bandwidth.value,
+        peaks.join(", "),
+        regime.samples,
+        record.rejected.len(),
+        regime.key
+    )
+}

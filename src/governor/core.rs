@@ -1,0 +1,689 @@
+//! State, sampling and publication.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::measure::Measuring;
+use super::{Effect, Event, Now, Policy, Reply, Severity, Ticket, calibrate, measure, prior};
+use crate::board::{Board, BoardState};
+use crate::calibration::{CalibrationRecord, MachineKey, PlanContext, ProbeEvent, Reference, regime_key};
+use crate::learning::{ResidualKey, Residuals};
+use crate::precision::WeightFormat;
+use crate::predict::{Engine, EngineProfile, predict};
+use crate::roofline::{Roofline, scaling};
+use crate::snapshot::{CalibrationStatus, Snapshot};
+use crate::units::{Hertz, Seconds};
+use crate::workload::Op;
+
+/// Sampling stays fast for this long after somebody last looked.
+const WATCHED_FOR: Seconds = Seconds(30.0);
+
+/// Owns everything that changes.
+#[derive(Debug)]
+pub struct Governor {
+    pub(super) board: Board,
+    pub(super) state: BoardState,
+    pub(super) record: Option<CalibrationRecord>,
+    pub(super) residuals: Residuals,
+    pub(super) policy: Policy,
+    pub(super) status: CalibrationStatus,
+    pub(super) job: Option<Job>,
+    pub(super) next_job: u64,
+    /// When the last job failed, CLOCK_BOOTTIME.
+    pub(super) failed_at: Option<Seconds>,
+    pub(super) reference: Option<(Seconds, Reference)>,
+    degraded: BTreeMap<&'static str, String>,
+    watched_until: Seconds,
+    sampling_fast: bool,
+    snapshot: Arc<Snapshot>,
+}
+
+/// The running probe child and what it is for.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) id: u64,
+    pub(super) purpose: Purpose,
+}
+
+#[derive(Debug)]
+pub(super) enum Purpose {
+    Calibrate(calibrate::Calibrating),
+    Measure(Measuring),
+}
+
+impl Governor {
+    /// A governor for one machine, with what an earlier run of the daemon stored. A record of another machine, or of
+    /// another version's kernels, is not used.
+    #[must_use]
+    pub fn new(
+        now: Now,
+        board: Board,
+        state: BoardState,
+        record: Option<CalibrationRecord>,
+        residuals: Residuals,
+        policy: &Policy,
+    ) -> Self {
+        let record = record.filter(|record| record.key == machine_key(&board) && !record.regimes.is_empty());
+        let roofline = prior::roofline(&board, &state);
+        let snapshot = Arc::new(Snapshot {
+            serial: 0,
+            taken_at: now.boottime,
+            board: board.clone(),
+            state: state.clone(),
+            roofline,
+            profile: EngineProfile::unknown(Engine::Bare),
+            residuals: residuals.clone(),
+            calibration: None,
+            calibration_status: CalibrationStatus::default(),
+            reference: None,
+            degraded: Vec::new(),
+            control_enabled: policy.control_enabled,
+        });
+        let mut governor = Self {
+            board,
+            state,
+            record,
+            residuals,
+            policy: policy.clone(),
+            status: CalibrationStatus::default(),
+            job: None,
+            next_job: 1,
+            failed_at: None,
+            reference: None,
+            degraded: BTreeMap::new(),
+            watched_until: Seconds::ZERO,
+            sampling_fast: false,
+            snapshot,
+        };
+        governor.rebuild(now);
+        governor
+    }
+
+    /// The picture that was published last.
+    #[must_use]
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.snapshot)
+    }
+
+    /// Takes in what happened and says what is to be done.
+    pub fn handle(&mut self, now: Now, event: Event) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        match event {
+            Event::Tick => self.consider_calibrating(now, &mut effects),
+            Event::Sampled(state) => {
+                self.sampled(*state, &mut effects);
+                self.pace(now, &mut effects);
+                self.consider_calibrating(now, &mut effects);
+                self.publish(now, &mut effects);
+            }
+            Event::Watched => {
+                self.watched_until = now.boottime + WATCHED_FOR;
+                self.pace(now, &mut effects);
+            }
+            Event::CalibrateRequested { ticket, plan, wait, force } => {
+                self.calibrate_requested(now, calibrate::Asked { ticket, wait, force }, plan, &mut effects);
+            }
+            Event::CancelRequested { ticket, job } => self.cancel(ticket, job, &mut effects),
+            Event::MeasureRequested { ticket, work } => {
+                self.measure_requested(now, ticket, &work, &mut effects);
+            }
+            Event::Observed { ticket, observations } => {
+                self.observed(ticket, &observations, &mut effects);
+                self.publish(now, &mut effects);
+            }
+            Event::ClientGone { ticket } => self.client_gone(ticket, &mut effects),
+            Event::Probe { job, event } => self.probe(now, job, *event, &mut effects),
+            Event::ProbeEnded { job, outcome } => self.probe_ended(now, job, outcome, &mut effects),
+            Event::Degraded { name, problem } => {
+                if self.note_degraded(name, problem, &mut effects) {
+                    self.publish(now, &mut effects);
+                }
+            }
+            Event::Reconfigured(policy) => {
+                self.policy = policy;
+                self.sampling_fast = !self.sampling_fast;
+                self.pace(now, &mut effects);
+                self.publish(now, &mut effects);
+            }
+        }
+        effects
+    }
+
+    fn sampled(&mut self, state: BoardState, effects: &mut Vec<Effect>) {
+        let active = |state: &BoardState| state.throttle.known().is_some_and(|throttle| throttle.active);
+        if active(&state) != active(&self.state) {
+            let message = match state.throttle.known() {
+                Some(throttle) if throttle.active => format!("throttled: {}", throttle.evidence.join(", ")),
+                _ => "no longer throttled".to_owned(),
+            };
+            log(effects, Severity::Warning, message);
+        }
+        self.state = state;
+    }
+
+    /// Samples fast while somebody looks or a probe runs, and rarely otherwise.
+    fn pace(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        let fast = now.boottime < self.watched_until || self.job.is_some();
+        if fast != self.sampling_fast {
+            self.sampling_fast = fast;
+            effects.push(Effect::SampleEvery(if fast {
+                self.policy.sampling_period
+            } else {
+                self.policy.idle_period
+            }));
+        }
+    }
+
+    /// True if anything changed. Says a lasting fault once when it starts and once when it ends.
+    fn note_degraded(
+        &mut self,
+        name: &'static str,
+        problem: Option<String>,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
+        match problem {
+            Some(problem) => {
+                let known = self.degraded.insert(name, problem.clone());
+                if known.is_none() {
+                    log(effects, Severity::Warning, format!("{name}: {problem}"));
+                }
+                known.as_ref() != Some(&problem)
+            }
+            None => {
+                let known = self.degraded.remove(name).is_some();
+                if known {
+                    log(effects, Severity::Info, format!("{name}: works again"));
+                }
+                known
+            }
+        }
+    }
+
+    fn observed(
+        &mut self,
+        ticket: Ticket,
+        observations: &[(Engine, Op, WeightFormat, Seconds)],
+        effects: &mut Vec<Effect>,
+    ) {
+        let mut accepted = 0;
+        let mut refused = Vec::new();
+        for (position, &(engine, op, format, time)) in observations.iter().enumerate() {
+            let numeric = self.snapshot.numeric_format(format);
+            let profile = self.snapshot.profile_of(engine);
+            let outcome = predict(&self.snapshot.roofline, &profile, &op, &numeric)
+                .map_err(|error| error.to_string())
+                .and_then(|predicted| {
+                    let key = ResidualKey { engine, op: op.kind().to_owned(), format };
+                    self.residuals.observe(key, &predicted, time).map_err(|error| error.to_string())
+                });
+            match outcome {
+                Ok(()) => accepted += 1,
+                Err(reason) => refused.push((position, reason)),
+            }
+        }
+        if accepted > 0 {
+            effects.push(Effect::SaveResiduals(self.residuals.clone()));
+        }
+        reply(effects, ticket, Reply::Learnt { accepted, refused });
+    }
+
+    fn probe(&mut self, now: Now, job: u64, event: ProbeEvent, effects: &mut Vec<Effect>) {
+        let Some(running) = self.job.as_mut().filter(|running| running.id == job) else { return };
+        match event {
+            ProbeEvent::Progress { fraction, step } => {
+                if matches!(running.purpose, Purpose::Calibrate(_)) {
+                    self.status.fraction = Some(fraction.clamp(0.0, 1.0));
+                    self.status.step = Some(step);
+                    self.publish(now, effects);
+                }
+            }
+            ProbeEvent::Sample(sample) => {
+                self.reference = Some((now.boottime, sample.after.reference));
+                match &mut running.purpose {
+                    Purpose::Calibrate(calibrating) => calibrating.samples.push(*sample),
+                    Purpose::Measure(measuring) => measuring.samples.push(*sample),
+                }
+            }
+            ProbeEvent::Skipped { kernel, reason } => {
+                let line = format!("{}: {reason}", kernel.describe());
+                match &mut running.purpose {
+                    Purpose::Calibrate(calibrating) => calibrating.skipped.push(line),
+                    Purpose::Measure(measuring) => measuring.skipped.push(line),
+                }
+            }
+            ProbeEvent::Finished { wall, cut_short } => match &mut running.purpose {
+                Purpose::Calibrate(calibrating) => calibrating.finished = Some((wall, cut_short)),
+                Purpose::Measure(measuring) => measuring.finished = Some(cut_short),
+            },
+        }
+    }
+
+    fn probe_ended(&mut self, now: Now, job: u64, outcome: Result<(), String>, effects: &mut Vec<Effect>) {
+        if self.job.as_ref().is_none_or(|running| running.id != job) {
+            return;
+        }
+        let Some(ended) = self.job.take() else { return };
+        match ended.purpose {
+            Purpose::Calibrate(calibrating) => self.calibrated(now, job, calibrating, outcome, effects),
+            Purpose::Measure(measuring) => self.measured(measuring, outcome, effects),
+        }
+        self.choose_regime();
+        self.pace(now, effects);
+        self.publish(now, effects);
+    }
+
+    /// Puts the regime of the newest reference measurement first.
+    pub(super) fn choose_regime(&mut self) {
+        let (Some((_, reference)), Some(record)) = (self.reference, self.record.as_mut()) else { return };
+        let key = regime_key(&reference);
+        if let Some(index) = record.regimes.iter().position(|regime| regime.key == key) {
+            record.regimes[..=index].rotate_right(1);
+        }
+    }
+
+    fn client_gone(&mut self, ticket: Ticket, effects: &mut Vec<Effect>) {
+        let Some(job) = self.job.as_mut() else { return };
+        let abandoned = match &mut job.purpose {
+            // A calibration is worth having even if nobody waits for it any more.
+            Purpose::Calibrate(calibrating) => {
+                calibrating.waiting.retain(|waiting| *waiting != ticket);
+                false
+            }
+            Purpose::Measure(measuring) => measuring.ticket == ticket,
+        };
+        if abandoned {
+            effects.push(Effect::StopProbe { job: job.id });
+        }
+    }
+
+    /// What probes are told of this machine.
+    pub(super) fn plan_context(&self) -> PlanContext {
+        const DEFAULT_CORE_CACHE: u64 = 512 << 10;
+        const DEFAULT_LAST_LEVEL: u64 = 16 << 20;
+        let last = self.board.cpu.last_level_cache_bytes();
+        let own = self
+            .board
+            .cpu
+            .caches
+            .iter()
+            .filter(|cache| cache.kind != "instruction" && cache.shared_by <= 1)
+            .map(|cache| cache.size_bytes)
+            .max();
+        // Leave the rest of the machine half of what is free.
+        let available =
+            self.state.memory.known().map_or(f64::INFINITY, |memory| memory.available.get() / 2.0);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "bytes"
+        )]
+        let memory_limit_bytes = (self.policy.memory_limit_bytes as f64).min(available).max(0.0) as u64;
+        PlanContext {
+            threads: self.state.cores_online.known().copied().unwrap_or(self.board.cpu.logical).max(1),
+            core_cache_bytes: own.unwrap_or(DEFAULT_CORE_CACHE),
+            last_level_cache_bytes: last.unwrap_or(DEFAULT_LAST_LEVEL).max(1 << 20),
+            memory_limit_bytes,
+            time_limit_s: self.policy.time_limit_s,
+        }
+    }
+
+    /// Ceilings and kernel costs as they are now.
+    fn current_model(&self) -> (Roofline, EngineProfile) {
+        match self.record.as_ref().and_then(CalibrationRecord::current) {
+            Some(regime) => {
+                let cores = self.state.cores_online.known().copied().unwrap_or(regime.roofline.workers);
+                let clock = clock_now(
+                    regime.roofline.clock,
+                    regime.clock_cap,
+                    self.state.cpu_clock_cap.known().copied(),
+                );
+                (scaling::to_clock(&regime.roofline, cores, clock), regime.profile.clone())
+            }
+            None => (prior::roofline(&self.board, &self.state), EngineProfile::unknown(Engine::Bare)),
+        }
+    }
+
+    fn rebuild(&mut self, now: Now) {
+        let (roofline, profile) = self.current_model();
+        self.snapshot = Arc::new(Snapshot {
+            serial: self.snapshot.serial + 1,
+            taken_at: now.boottime,
+            board: self.board.clone(),
+            state: self.state.clone(),
+            roofline,
+            profile,
+            residuals: self.residuals.clone(),
+            calibration: self.record.clone(),
+            calibration_status: self.status.clone(),
+            reference: self.reference,
+            degraded: self.degraded.values().cloned().collect(),
+            control_enabled: self.policy.control_enabled,
+        });
+    }
+
+    pub(super) fn publish(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        self.rebuild(now);
+        effects.push(Effect::Publish(Arc::clone(&self.snapshot)));
+    }
+
+    pub(super) fn start_job(&mut self, purpose: Purpose) -> u64 {
+        let id = self.next_job;
+        self.next_job += 1;
+        self.job = Some(Job { id, purpose });
+        id
+    }
+}
+
+/// The clock under load: the calibrated one, moved by the cap as it was and as it is. Never an idle clock.
+fn clock_now(calibrated: Option<Hertz>, cap_then: Option<Hertz>, cap_now: Option<Hertz>) -> Option<Hertz> {
+    match (calibrated, cap_then, cap_now) {
+        (Some(clock), Some(then), Some(now)) if then.is_positive() && now.is_positive() => {
+            Some(clock * (now / then))
+        }
+        _ => calibrated,
+    }
+}
+
+/// What records of this machine are kept under.
+pub(super) fn machine_key(board: &Board) -> MachineKey {
+    MachineKey {
+        machine: board.machine.known().cloned(),
+        board: board.key.clone(),
+        cpu: board.cpu.model.known().cloned().unwrap_or_else(|| board.cpu.architecture.clone()),
+        logical_cpus: board.cpu.logical,
+        kernel: board.kernel.known().cloned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    }
+}
+
+pub(super) fn reply(effects: &mut Vec<Effect>, ticket: Ticket, reply: Reply) {
+    effects.push(Effect::Reply { ticket, reply });
+}
+
+pub(super) fn log(effects: &mut Vec<Effect>, severity: Severity, message: String) {
+    effects.push(Effect::Log { severity, message });
+}
+
+/// One probe at a time: two would measure each other.
+pub(super) fn busy(effects: &mut Vec<Effect>, ticket: Ticket, what: &str) {
+    reply(effects, ticket, measure::busy_reply(what));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::board::{Load, Reading, Throttle};
+    use crate::calibration::{Gate, Kernel, Plan, PlanKind};
+    use crate::fixtures::{board, policy, sample, state, truth};
+
+    fn at(seconds: f64) -> Now {
+        Now { boottime: Seconds(seconds), unix_s: 1e9 + seconds }
+    }
+
+    fn manual() -> Policy {
+        Policy { automatic: false, ..policy() }
+    }
+
+    fn governor(policy: &Policy) -> Governor {
+        Governor::new(at(0.0), board(), state(), None, Residuals::default(), policy)
+    }
+
+    fn started(effects: &[Effect]) -> Option<(u64, Plan)> {
+        effects.iter().find_map(|effect| match effect {
+            Effect::StartProbe { job, plan } => Some((*job, plan.clone())),
+            _ => None,
+        })
+    }
+
+    fn replies(effects: &[Effect]) -> Vec<(Ticket, Reply)> {
+        effects
+            .iter()
+            .filter_map(|effect| match effect {
+                Effect::Reply { ticket, reply } => Some((*ticket, reply.clone())),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Feeds the governor what a probe that did the whole plan would say.
+    fn run(governor: &mut Governor, now: Now, job: u64, plan: &Plan, core_to_core: f64) -> Vec<Effect> {
+        for step in &plan.steps {
+            let event = Box::new(ProbeEvent::Sample(Box::new(sample(step, 1.0, core_to_core))));
+            governor.handle(now, Event::Probe { job, event });
+        }
+        let finished = ProbeEvent::Finished { wall: Seconds(3.0), cut_short: None };
+        governor.handle(now, Event::Probe { job, event: Box::new(finished) });
+        governor.handle(now, Event::ProbeEnded { job, outcome: Ok(()) })
+    }
+
+    fn calibrate(governor: &mut Governor, now: Now) -> Vec<Effect> {
+        let asked = Event::CalibrateRequested { ticket: 9, plan: PlanKind::Full, wait: true, force: false };
+        let (job, plan) = started(&governor.handle(now, asked)).unwrap();
+        run(governor, now, job, &plan, 50e-9)
+    }
+
+    #[test]
+    fn a_machine_without_a_record_calibrates_once_and_then_when_it_is_stale() {
+        let mut governor = governor(&policy());
+        let (job, plan) = started(&governor.handle(at(1.0), Event::Tick)).unwrap();
+        assert!(started(&governor.handle(at(2.0), Event::Tick)).is_none(), "one at a time");
+        let effects = run(&mut governor, at(5.0), job, &plan, 50e-9);
+        assert!(effects.iter().any(|effect| matches!(effect, Effect::SaveCalibration { .. })));
+        assert!(started(&governor.handle(at(6.0), Event::Tick)).is_none(), "fresh");
+        let stale = 7.0 + policy().max_age.get();
+        assert!(started(&governor.handle(at(stale), Event::Tick)).is_some());
+    }
+
+    #[test]
+    fn a_busy_machine_is_not_calibrated_unasked_and_says_why() {
+        let mut governor = governor(&policy());
+        let mut busy = state();
+        busy.load = Reading::Known(Load { average_1m: 4.0, busy_ratio: Some(0.9), steal_ratio: None });
+        let effects = governor.handle(at(1.0), Event::Sampled(Box::new(busy)));
+        assert!(started(&effects).is_none());
+        let status = &governor.snapshot().calibration_status;
+        assert_eq!(status.waiting_for, Some(Gate::Load));
+        assert!(status.waiting_reason.as_ref().unwrap().contains("90 %"));
+        assert!(started(&governor.handle(at(2.0), Event::Sampled(Box::new(state())))).is_some());
+        assert_eq!(governor.snapshot().calibration_status.waiting_for, None);
+    }
+
+    #[test]
+    fn a_failed_calibration_keeps_the_old_ceilings_and_backs_off() {
+        let mut governor = governor(&policy());
+        calibrate(&mut governor, at(1.0));
+        let before = governor.snapshot().roofline.clone();
+        let asked = Event::CalibrateRequested { ticket: 1, plan: PlanKind::Full, wait: true, force: false };
+        let (job, _) = started(&governor.handle(at(10.0), asked)).unwrap();
+        let effects =
+            governor.handle(at(11.0), Event::ProbeEnded { job, outcome: Err("killed by signal 9".into()) });
+        assert!(matches!(&replies(&effects)[..], [(1, Reply::Refused { code: "probe_failed", .. })]));
+        let snapshot = governor.snapshot();
+        assert_eq!(snapshot.roofline, before);
+        assert!(snapshot.calibration_status.last_error.as_ref().unwrap().contains("killed by signal 9"));
+        // Stale now, but inside the back-off.
+        let late = at(11.0 + policy().max_age.get());
+        governor.failed_at = Some(late.boottime);
+        governor.handle(late, Event::Sampled(Box::new(state())));
+        assert_eq!(governor.snapshot().calibration_status.waiting_for, Some(Gate::BackOff));
+    }
+
+    #[test]
+    fn everyone_who_waits_for_a_calibration_is_answered_when_it_ends() {
+        let mut governor = governor(&manual());
+        let ask =
+            |ticket, wait| Event::CalibrateRequested { ticket, plan: PlanKind::Full, wait, force: false };
+        let (job, plan) = started(&governor.handle(at(1.0), ask(1, true))).unwrap();
+        assert_eq!(replies(&governor.handle(at(1.0), ask(2, true))), []);
+        assert_eq!(replies(&governor.handle(at(1.0), ask(3, false))), [(3, Reply::Started { job })]);
+        governor.handle(at(1.0), Event::ClientGone { ticket: 2 });
+        let effects = run(&mut governor, at(2.0), job, &plan, 50e-9);
+        assert_eq!(replies(&effects), [(1, Reply::Finished { job })]);
+    }
+
+    #[test]
+    fn measuring_and_calibrating_do_not_measure_each_other() {
+        let mut governor = governor(&manual());
+        let asked = Event::CalibrateRequested { ticket: 1, plan: PlanKind::Full, wait: false, force: false };
+        governor.handle(at(1.0), asked);
+        let work = vec![(Op::Gemv { n: 64, k: 64 }, WeightFormat::Fp32)];
+        let effects = governor.handle(at(1.0), Event::MeasureRequested { ticket: 2, work });
+        assert!(matches!(&replies(&effects)[..], [(2, Reply::Refused { code: "busy", .. })]));
+    }
+
+    #[test]
+    fn a_cancelled_calibration_is_stopped_and_changes_nothing() {
+        let mut governor = governor(&manual());
+        let asked = Event::CalibrateRequested { ticket: 1, plan: PlanKind::Full, wait: true, force: false };
+        let (job, plan) = started(&governor.handle(at(1.0), asked)).unwrap();
+        let effects = governor.handle(at(1.0), Event::CancelRequested { ticket: 2, job: Some(job) });
+        assert!(
+            effects
+                .iter()
+                .any(|effect| matches!(effect, Effect::StopProbe { job: stopped } if *stopped == job))
+        );
+        let effects = run(&mut governor, at(2.0), job, &plan, 50e-9);
+        assert!(matches!(&replies(&effects)[..], [(1, Reply::Refused { code: "cancelled", .. })]));
+        assert_eq!(governor.snapshot().calibration, None);
+        let effects = governor.handle(at(3.0), Event::CancelRequested { ticket: 3, job: None });
+        assert!(matches!(&replies(&effects)[..], [(3, Reply::Refused { code: "not_running", .. })]));
+    }
+
+    #[test]
+    fn a_measurement_is_put_beside_its_prediction_and_the_drift_is_shown() {
+        let mut governor = governor(&manual());
+        calibrate(&mut governor, at(1.0));
+        let op = Op::Gemv { n: 4096, k: 4096 };
+        let work = vec![(op, WeightFormat::Bf16), (op, WeightFormat::Nf4)];
+        let (job, plan) =
+            started(&governor.handle(at(5.0), Event::MeasureRequested { ticket: 7, work })).unwrap();
+        // Neighbours take half of the bandwidth while it is measured.
+        for step in &plan.steps {
+            let event = Box::new(ProbeEvent::Sample(Box::new(sample(step, 0.5, 50e-9))));
+            governor.handle(at(5.0), Event::Probe { job, event });
+        }
+        let finished = ProbeEvent::Finished { wall: Seconds(1.0), cut_short: None };
+        governor.handle(at(5.0), Event::Probe { job, event: Box::new(finished) });
+        let effects = governor.handle(at(5.0), Event::ProbeEnded { job, outcome: Ok(()) });
+        let [(7, Reply::Measured(set))] = &replies(&effects)[..] else { panic!("{effects:?}") };
+        assert_eq!(set.rows.len(), 1);
+        assert!(set.skipped[0].contains("no CPU kernel for nf4"), "{:?}", set.skipped);
+        let row = &set.rows[0];
+        assert!((row.drift_ratio.unwrap() - 0.5).abs() < 1e-9);
+        let measured = crate::calibration::quantile(&row.sample.times, 0.5);
+        assert!((row.predicted.time.value / measured - 1.0).abs() < 0.05, "{row:?}");
+        assert!(
+            row.predicted_at_calibration.time.value / measured < 0.6,
+            "half the bandwidth was not foreseen"
+        );
+    }
+
+    #[test]
+    fn the_regime_of_the_newest_reference_is_in_force() {
+        let mut governor = governor(&manual());
+        calibrate(&mut governor, at(1.0));
+        let asked = Event::CalibrateRequested { ticket: 2, plan: PlanKind::Full, wait: false, force: false };
+        let (job, plan) = started(&governor.handle(at(2.0), asked)).unwrap();
+        run(&mut governor, at(3.0), job, &plan, 400e-9);
+        let first =
+            |governor: &Governor| governor.snapshot().calibration.as_ref().unwrap().regimes[0].key.clone();
+        assert_eq!(first(&governor), "far");
+        assert_eq!(governor.snapshot().calibration.as_ref().unwrap().regimes.len(), 2);
+        let work = vec![(Op::Gemv { n: 64, k: 64 }, WeightFormat::Fp32)];
+        let (job, plan) =
+            started(&governor.handle(at(4.0), Event::MeasureRequested { ticket: 3, work })).unwrap();
+        run(&mut governor, at(4.0), job, &plan, 50e-9);
+        assert_eq!(first(&governor), "near");
+    }
+
+    #[test]
+    fn a_lower_clock_cap_lowers_the_peaks_but_not_the_bandwidth() {
+        let mut governor = governor(&manual());
+        calibrate(&mut governor, at(1.0));
+        let peak = |governor: &Governor| {
+            governor.snapshot().roofline.compute[&crate::precision::Precision::Fp32].value
+        };
+        let (before, bandwidth) = (peak(&governor), governor.snapshot().roofline.bandwidth.value);
+        let mut slow = state();
+        slow.cpu_clock_cap = Reading::Known(Hertz(1.5e9));
+        governor.handle(at(2.0), Event::Sampled(Box::new(slow)));
+        assert!((peak(&governor) / before - 0.5).abs() < 1e-9);
+        assert_eq!(governor.snapshot().roofline.bandwidth.value, bandwidth);
+    }
+
+    #[test]
+    fn a_record_of_another_machine_is_not_used() {
+        let mut first = governor(&manual());
+        calibrate(&mut first, at(1.0));
+        let record = first.record.clone();
+        let mut other = board();
+        other.machine = Reading::Known("beef".into());
+        let with =
+            |board| Governor::new(at(0.0), board, state(), record.clone(), Residuals::default(), &manual());
+        assert_eq!(with(other).snapshot().calibration, None);
+        assert!(with(board()).snapshot().calibration.is_some());
+    }
+
+    #[test]
+    fn sampling_is_fast_while_somebody_looks() {
+        let mut governor = governor(&manual());
+        let pace = |effects: &[Effect]| {
+            effects.iter().find_map(|effect| {
+                if let Effect::SampleEvery(period) = effect { Some(period.get()) } else { None }
+            })
+        };
+        assert_eq!(pace(&governor.handle(at(1.0), Event::Watched)), Some(1.0));
+        assert_eq!(pace(&governor.handle(at(2.0), Event::Watched)), None, "no effect without a change");
+        assert_eq!(pace(&governor.handle(at(10.0), Event::Sampled(Box::new(state())))), None);
+        assert_eq!(pace(&governor.handle(at(40.0), Event::Sampled(Box::new(state())))), Some(30.0));
+    }
+
+    #[test]
+    fn a_lasting_fault_is_said_once_when_it_starts_and_once_when_it_ends() {
+        let mut governor = governor(&manual());
+        let lines =
+            |effects: &[Effect]| effects.iter().filter(|effect| matches!(effect, Effect::Log { .. })).count();
+        let lost = || Event::Degraded { name: "bus", problem: Some("the bus is gone".into()) };
+        assert_eq!(lines(&governor.handle(at(1.0), lost())), 1);
+        assert_eq!(governor.snapshot().degraded, ["the bus is gone"]);
+        assert_eq!(lines(&governor.handle(at(2.0), lost())), 0);
+        assert_eq!(lines(&governor.handle(at(3.0), Event::Degraded { name: "bus", problem: None })), 1);
+        assert!(governor.snapshot().degraded.is_empty());
+        let mut hot = state();
+        hot.throttle = Reading::Known(Throttle { active: true, evidence: vec!["oc3".into()] });
+        assert_eq!(lines(&governor.handle(at(4.0), Event::Sampled(Box::new(hot.clone())))), 1);
+        assert_eq!(lines(&governor.handle(at(5.0), Event::Sampled(Box::new(hot)))), 0);
+    }
+
+    #[test]
+    fn observations_correct_their_engine_and_impossible_ones_are_refused() {
+        let mut governor = governor(&manual());
+        calibrate(&mut governor, at(1.0));
+        let op = Op::Gemv { n: 4096, k: 4096 };
+        let bound = 4.0 * 4096.0 * 4096.0 / truth::BANDWIDTH;
+        let observations = vec![
+            (Engine::Numpy, op, WeightFormat::Fp32, Seconds(2.0 * bound)),
+            (Engine::Numpy, op, WeightFormat::Fp32, Seconds(bound / 1000.0)),
+            (Engine::Numpy, op, WeightFormat::Fp32, Seconds(bound * 1000.0)),
+        ];
+        let effects = governor.handle(at(2.0), Event::Observed { ticket: 4, observations });
+        let [(4, Reply::Learnt { accepted: 1, refused })] = &replies(&effects)[..] else {
+            panic!("{effects:?}")
+        };
+        assert!(refused[0].1.contains("faster than the physical bound"), "{refused:?}");
+        assert!(refused[1].1.contains("expected seconds"), "{refused:?}");
+        assert!(effects.iter().any(|effect| matches!(effect, Effect::SaveResiduals(_))));
+    }
+
+    #[test]
+    fn a_client_that_leaves_takes_its_measurement_with_it() {
+        let mut governor = governor(&manual());
+        let work = vec![(Op::Gemv { n: 64, k: 64 }, WeightFormat::Fp32)];
+        let (job, plan) =
+            started(&governor.handle(at(1.0), Event::MeasureRequested { ticket: 5, work })).unwrap();
+        assert!(matches!(plan.steps[0].kernel, Kernel::Gemv { n: 64, k: 64, .. }));
+        let effects = governor.handle(at(1.0), Event::ClientGone { ticket: 5 });
+        assert!(matches!(effects[..], [Effect::StopProbe { job: stopped }] if stopped == job));
+    }
+}

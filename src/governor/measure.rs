@@ -1,0 +1,148 @@
+//! Single operations measured beside their predictions.
+
+use super::core::{Purpose, reply};
+use super::{Effect, Governor, Measured, MeasuredSet, Now, Reply, Ticket};
+use crate::calibration::{Kernel, Sample, measurable, measurement_plan, regime_key, vet};
+use crate::precision::WeightFormat;
+use crate::predict::{EngineProfile, Prediction, predict};
+use crate::roofline::Roofline;
+use crate::workload::Op;
+
+/// Most operations that one request may ask for.
+const MAX_OPERATIONS: usize = 64;
+
+/// A running measurement.
+#[derive(Debug)]
+pub(super) struct Measuring {
+    pub(super) ticket: Ticket,
+    work: Vec<(Op, WeightFormat, Kernel)>,
+    pub(super) samples: Vec<Sample>,
+    pub(super) skipped: Vec<String>,
+    /// `Some` once the probe said it was done, with why it was cut short if it was.
+    pub(super) finished: Option<Option<String>>,
+}
+
+pub(super) fn busy_reply(what: &str) -> Reply {
+    Reply::Refused { code: "busy", message: format!("{what} is running; try again when it has ended") }
+}
+
+impl Governor {
+    pub(super) fn measure_requested(
+        &mut self,
+        now: Now,
+        ticket: Ticket,
+        work: &[(Op, WeightFormat)],
+        effects: &mut Vec<Effect>,
+    ) {
+        if let Some(job) = &self.job {
+            let what = match job.purpose {
+                Purpose::Calibrate(_) => "a calibration",
+                Purpose::Measure(_) => "a measurement",
+            };
+            return super::core::busy(effects, ticket, what);
+        }
+        if work.len() > MAX_OPERATIONS {
+            let message = format!("{} operations are more than {MAX_OPERATIONS}; ask in parts", work.len());
+            return reply(effects, ticket, Reply::Refused { code: "too_many", message });
+        }
+        let mut skipped = Vec::new();
+        let mut runnable = Vec::new();
+        for &(op, format) in work {
+            match measurable(&op, format) {
+                Ok(kernel) => runnable.push((op, format, kernel)),
+                Err(reason) => skipped.push(reason),
+            }
+        }
+        if runnable.is_empty() {
+            return reply(effects, ticket, Reply::Measured(MeasuredSet { rows: Vec::new(), skipped }));
+        }
+        let kernels: Vec<Kernel> = runnable.iter().map(|(_, _, kernel)| *kernel).collect();
+        let plan = measurement_plan(&kernels, &self.plan_context());
+        let job = self.start_job(Purpose::Measure(Measuring {
+            ticket,
+            work: runnable,
+            samples: Vec::new(),
+            skipped,
+            finished: None,
+        }));
+        effects.push(Effect::StartProbe { job, plan });
+        self.publish(now, effects);
+    }
+
+    pub(super) fn measured(
+        &mut self,
+        run: Measuring,
+        outcome: Result<(), String>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Measuring { ticket, work, samples, mut skipped, finished } = run;
+        let failure = match (outcome, finished) {
+            (Err(reason), _) => Some(reason),
+            (Ok(()), None) => Some("the probe ended before it was done".to_owned()),
+            (Ok(()), Some(cut_short)) => {
+                skipped.extend(cut_short.map(|reason| format!("the rest: {reason}")));
+                None
+            }
+        };
+        if let Some(reason) = failure {
+            let message = format!("the probe failed: {reason}");
+            return reply(effects, ticket, Reply::Refused { code: "probe_failed", message });
+        }
+        let mut rows = Vec::new();
+        for (op, format, kernel) in work {
+            // The probe measures again what the machine moved under: the first sample that it did not spoil, or the last.
+            let mut own = samples.iter().filter(|sample| sample.kernel == kernel);
+            let Some(sample) = own.clone().find(|sample| vet(sample).is_none()).or_else(|| own.next_back()) else {
+                continue;
+            };
+            if let Some(rejection) = vet(sample)
+                .filter(|rejection| rejection.code == "wrong_result" || rejection.code == "no_runs")
+            {
+                skipped.push(format!("{}: {}", kernel.describe(), rejection.reason));
+                continue;
+            }
+            match self.beside(op, format, sample) {
+                Some(row) => rows.push(row),
+                None => {
+                    skipped.push(format!("{}: measured, but it cannot be predicted here", kernel.describe()));
+                }
+            }
+        }
+        reply(effects, ticket, Reply::Measured(MeasuredSet { rows, skipped }));
+    }
+
+    /// Puts a sample beside its predictions: from the calibration alone, and for the memory system as the reference
+    /// reads beside the sample saw it.
+    fn beside(&self, op: Op, format: WeightFormat, sample: &Sample) -> Option<Measured> {
+        let key = regime_key(&sample.before.reference);
+        let snapshot = self.snapshot();
+        let numeric = snapshot.numeric_format(format);
+        let at = |roofline: &Roofline, profile: &EngineProfile| -> Option<Prediction> {
+            predict(roofline, profile, &op, &numeric).ok()
+        };
+        let regime = self.record.as_ref().and_then(|record| {
+            record.regimes.iter().find(|regime| regime.key == key).or_else(|| record.current())
+        });
+        let (roofline, profile, drift_ratio) = match regime {
+            Some(regime) => {
+                let read = (sample.before.reference.read + sample.after.reference.read) / 2.0;
+                (&regime.roofline, &regime.profile, Some(read / regime.reference.read))
+            }
+            None => (&snapshot.roofline, &snapshot.profile, None),
+        };
+        let predicted_at_calibration = at(roofline, profile)?;
+        let predicted = match drift_ratio {
+            Some(ratio) => at(roofline, &profile.clone().with_bandwidth_drift(ratio))?,
+            None => predicted_at_calibration.clone(),
+        };
+        Some(Measured {
+            op,
+            format,
+            sample: sample.clone(),
+            regime: key.to_owned(),
+            predicted,
+            predicted_at_calibration,
+            drift_ratio,
+        })
+    }
+}

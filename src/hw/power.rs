@@ -1,0 +1,171 @@
+//! Power rails: hwmon power sensors and energy counters, and RAPL behind powercap.
+
+use super::discover::{Counter, RailSource, ask};
+use super::file::ReadError;
+use super::{SysRoot, patience::Answer};
+use crate::board::{Rail, Reading, parse};
+use crate::units::{Joules, Seconds, Watts};
+
+pub(super) const HWMON: &str = "/sys/class/hwmon";
+pub(super) const POWERCAP: &str = "/sys/class/powercap";
+
+/// A mean power beyond this is a counter that was reset, not power.
+const IMPLAUSIBLE: Watts = Watts(20_000.0);
+
+/// Every file that tells power, hwmon first.
+pub(super) fn rails(root: &SysRoot) -> Vec<RailSource> {
+    let mut rails = hwmon(root);
+    rails.extend(powercap(root));
+    rails
+}
+
+fn hwmon(root: &SysRoot) -> Vec<RailSource> {
+    let mut found = Vec::new();
+    for (_, device) in root.numbered(HWMON, "hwmon") {
+        let dir = format!("{HWMON}/{device}");
+        let files = root.names(&dir);
+        for (prefix, counter) in
+            [("power", Counter::Power), ("energy", Counter::Energy { wraps_after: None })]
+        {
+            for sensor in sensors(&files, prefix) {
+                // Some power meters only tell an average.
+                let file = ["input", "average"].map(|kind| format!("{sensor}_{kind}"));
+                let Some(file) = file.into_iter().find(|file| files.contains(file)) else { continue };
+                found.push((dir.clone(), sensor, file, counter));
+            }
+        }
+    }
+    let labels =
+        found.iter().flat_map(|(dir, sensor, ..)| [format!("{dir}/{sensor}_label"), format!("{dir}/name")]);
+    let mut labels = ask(root, labels).into_iter().map(|text| parse::label(&text?));
+    let rails = found.into_iter().map(|(dir, sensor, file, counter)| {
+        let (label, device) = (labels.next().flatten(), labels.next().flatten());
+        let name = label.unwrap_or_else(|| match device {
+            Some(device) => format!("{device} {sensor}"),
+            None => sensor.clone(),
+        });
+        RailSource { name, path: format!("{dir}/{file}"), counter }
+    });
+    rails.collect()
+}
+
+/// `power1`, `power2`, … among the files of a device, in numerical order.
+fn sensors(files: &[String], prefix: &str) -> Vec<String> {
+    let mut numbers: Vec<u32> = files
+        .iter()
+        .filter_map(|file| {
+            let sensor = file.strip_prefix(prefix)?;
+            sensor.strip_suffix("_input").or_else(|| sensor.strip_suffix("_average"))?.parse().ok()
+        })
+        .collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers.into_iter().map(|number| format!("{prefix}{number}")).collect()
+}
+
+fn powercap(root: &SysRoot) -> Vec<RailSource> {
+    // The class directory is flat: `intel-rapl:0` is a package and `intel-rapl:0:1` a part of it.
+    let zones: Vec<String> = root
+        .names(POWERCAP)
+        .into_iter()
+        .filter(|zone| zone.contains(':') && root.path(&format!("{POWERCAP}/{zone}/energy_uj")).exists())
+        .collect();
+    let files = zones
+        .iter()
+        .flat_map(|zone| ["name", "max_energy_range_uj"].map(|file| format!("{POWERCAP}/{zone}/{file}")));
+    let mut texts = ask(root, files).into_iter();
+    let mut known: Vec<(String, Option<String>, Option<u64>)> = Vec::new();
+    for zone in zones {
+        let name = texts.next().flatten().and_then(|text| parse::label(&text));
+        let range = texts.next().flatten().and_then(|text| parse::unsigned(&text)).filter(|range| *range > 0);
+        known.push((zone, name, range));
+    }
+    let name_of =
+        |wanted: &str| known.iter().find(|(zone, ..)| zone == wanted).and_then(|(_, name, _)| name.clone());
+    let rails = known.iter().map(|(zone, name, range)| {
+        let own = name.clone().unwrap_or_else(|| zone.clone());
+        let parent = zone.rsplit_once(':').and_then(|(parent, _)| name_of(parent));
+        RailSource {
+            name: parent.map_or_else(|| own.clone(), |parent| format!("{parent}/{own}")),
+            path: format!("{POWERCAP}/{zone}/energy_uj"),
+            counter: Counter::Energy { wraps_after: *range },
+        }
+    });
+    rails.collect()
+}
+
+/// The last value of an energy counter.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Count {
+    microjoules: u64,
+    at: Seconds,
+}
+
+/// Turns an answer into a rail. `at` is when it was read, `last` the counter's last value, which is replaced.
+pub(super) fn rail(
+    source: &RailSource,
+    answer: Answer,
+    at: impl Fn(std::time::Instant) -> Seconds,
+    last: &mut Option<Count>,
+) -> Rail {
+    let name = source.name.clone();
+    let (text, read_at) = match answer {
+        Ok(answer) => answer,
+        Err(error) => return Rail { name, power: refused(error), energy: None },
+    };
+    match source.counter {
+        Counter::Power => {
+            let power = super::parsed(&source.path, Ok(text), "a power in µW", parse::microwatts);
+            Rail { name, power, energy: None }
+        }
+        Counter::Energy { wraps_after } => {
+            match super::parsed(&source.path, Ok(text), "an energy in µJ", parse::unsigned) {
+                Reading::Known(microjoules) => {
+                    let now = Count { microjoules, at: at(read_at) };
+                    let power = mean_power(&source.path, last.replace(now), now, wraps_after);
+                    Rail { name, power, energy: Some(Joules(microjoules as f64 / 1e6)) }
+                }
+                other => Rail { name, power: other.map(|_| Watts::ZERO), energy: None },
+            }
+        }
+    }
+}
+
+/// Energy counters are for root only since they were found to leak what a neighbour computes.
+fn refused<T>(error: ReadError) -> Reading<T> {
+    match error {
+        ReadError::Denied { path } => Reading::absent(format!(
+            "{path}: only root may read it; allow the daemon's group with a udev rule or `chgrp rooflined` and `chmod g+r` on it"
+        )),
+        other => other.into(),
+    }
+}
+
+fn mean_power(path: &str, last: Option<Count>, now: Count, wraps_after: Option<u64>) -> Reading<Watts> {
+    let Some(last) = last else {
+        return Reading::failed(format!("{path} is a counter: its power needs a second sample"));
+    };
+    let elapsed = now.at - last.at;
+    if !elapsed.is_positive() {
+        return Reading::failed(format!("{path} was read twice at the same time"));
+    }
+    let grown = match (now.microjoules.checked_sub(last.microjoules), wraps_after) {
+        (Some(grown), _) => grown,
+        // It counts up to and including the last value, then starts at zero.
+        (None, Some(range)) if last.microjoules <= range => {
+            (range - last.microjoules).saturating_add(now.microjoules).saturating_add(1)
+        }
+        (None, _) => {
+            return Reading::failed(format!(
+                "{path} went back from {} to {} µJ",
+                last.microjoules, now.microjoules
+            ));
+        }
+    };
+    // The tick may be late, so divide by the time that passed, not by the period asked for.
+    let power = Joules(grown as f64 / 1e6) / elapsed;
+    if power > IMPLAUSIBLE {
+        return Reading::failed(format!("{path} jumped by {grown} µJ in {elapsed}: the counter was reset"));
+    }
+    Reading::Known(power)
+}

@@ -1,0 +1,13 @@
+//! The real daemon as a process: how it starts, what it refuses, what it survives and how it ends.
+//!
+//! Nothing here asserts a time: deadlines are for hangs alone.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod activation;
+mod configuration;
+mod harness;
+mod lifecycle;
+mod place;
+mod probe;
+mod state;
