@@ -1,9 +1,12 @@
 //! The configuration: defaults, merging, and what a mistake is told.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed test panics")]
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use proptest::prelude::*;
 use rooflined::config::{Bus, Config, Location};
 
 const SHIPPED: &str = include_str!("../config/rooflined.toml");
@@ -198,4 +201,22 @@ fn files_that_are_no_text_or_endless_are_refused() {
     assert!(message.ends_with("c.toml:2: no TOML: not UTF-8 text"), "{message}");
     let message = Config::load(&["/dev/zero".into()]).unwrap_err().to_string();
     assert_eq!(message, "/dev/zero: cannot be read: longer than 1 MiB");
+}
+
+proptest! {
+    /// The shipped file with a piece cut out and another put in: a configuration or a list of mistakes with lines.
+    #[test]
+    fn no_text_makes_the_parser_panic(at in 0..2500_usize, cut in 0..60_usize, put in "\\PC{0,30}|[\\[\\]{}=\"'\n#0-9a-z_.-]{0,30}") {
+        let text = uncommented();
+        let end = (at + cut).min(text.len());
+        let (Some(before), Some(after)) = (text.get(..at), text.get(end..)) else { return Ok(()) };
+        let text = format!("{before}{put}{after}");
+        if let Err(error) = Config::parse(Path::new("t"), &text) {
+            let lines = text.bytes().filter(|byte| *byte == b'\n').count() + 1;
+            prop_assert!(!error.problems.is_empty());
+            for problem in &error.problems {
+                prop_assert!(problem.line.is_some_and(|line| (1..=lines).contains(&line)), "{problem}");
+            }
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Blocked fp32 `C = A B` over the `gemm` crates' micro-kernels, split over our own pinned workers by columns of B.
 //!
-//! B is kept as a model keeps it: `n` rows of `k` weights, so that column j of B is row j of the weights.
+//! B is kept as a model keeps it: `n` rows of `k` weights, so that column j of B is row j of the weights. C is
+//! column-major: the micro-kernels store whole vectors down a column, and into rows they are four times slower.
 
 use gemm_common::Parallelism;
 
@@ -19,10 +20,8 @@ pub struct Task {
     pub a: *const f32,
     /// The worker's `n` rows of `k` weights.
     pub b: *const f32,
-    /// The worker's first column of row-major C.
+    /// The worker's `n` columns of C, `m` long each.
     pub c: *mut f32,
-    /// Distance between rows of C.
-    pub c_stride: usize,
 }
 
 /// Computes a share.
@@ -30,7 +29,7 @@ pub struct Task {
 /// # Safety
 /// The task's pointers are valid for the sizes it states.
 pub unsafe fn gemm(task: &Task) {
-    let (k, stride) = (task.k.cast_signed(), task.c_stride.cast_signed());
+    let (k, m) = (task.k.cast_signed(), task.m.cast_signed());
     let kernel = gemm_f32::gemm::f32::get_gemm_fn();
     // SAFETY: the caller's promise; strides are in elements.
     unsafe {
@@ -39,8 +38,8 @@ pub unsafe fn gemm(task: &Task) {
             task.n,
             task.k,
             task.c,
+            m,
             1,
-            stride,
             false,
             task.a,
             1,
@@ -73,18 +72,18 @@ mod tests {
         for (m, n, k) in [(1, 1, 1), (3, 5, 7), (8, 64, 100), (33, 17, 129)] {
             let a: Vec<f32> = (0..m * k).map(|_| rng.f32() - 0.5).collect();
             let b: Vec<f32> = (0..n * k).map(|_| rng.f32() - 0.5).collect();
-            let mut c = vec![f32::NAN; m * (n + 2)];
-            let task = Task { m, n, k, a: a.as_ptr(), b: b.as_ptr(), c: c.as_mut_ptr(), c_stride: n + 2 };
+            let mut c = vec![f32::NAN; m * n + 1];
+            let task = Task { m, n, k, a: a.as_ptr(), b: b.as_ptr(), c: c.as_mut_ptr() };
             // SAFETY: the vectors above have the sizes the task states.
             unsafe { gemm(&task) };
             for i in 0..m {
                 for j in 0..n {
                     let expected: f64 =
                         (0..k).map(|l| f64::from(a[i * k + l]) * f64::from(b[j * k + l])).sum();
-                    assert!((f64::from(c[i * (n + 2) + j]) - expected).abs() < 1e-5, "{m}x{n}x{k} at {i},{j}");
+                    assert!((f64::from(c[j * m + i]) - expected).abs() < 1e-5, "{m}x{n}x{k} at {i},{j}");
                 }
-                assert!(c[i * (n + 2) + n].is_nan(), "wrote beyond its columns");
             }
+            assert!(c[m * n].is_nan(), "wrote beyond its columns");
         }
     }
 }

@@ -144,9 +144,15 @@ pub fn cpu_times(text: &str) -> Option<CpuTimes> {
 /// The CPUs that have a line of their own in /proc/stat: those online.
 #[must_use]
 pub fn stat_cpus(text: &str) -> Vec<u32> {
-    text.lines()
-        .filter_map(|line| line.strip_prefix("cpu")?.split_ascii_whitespace().next()?.parse().ok())
-        .collect()
+    let number = |line: &str| {
+        // The line of all CPUs together has a space here.
+        let digits = line.strip_prefix("cpu")?.split(' ').next()?;
+        digits.parse().ok().filter(|number| *number < cpu::MOST_CPUS)
+    };
+    let mut cpus: Vec<u32> = text.lines().filter_map(number).collect();
+    cpus.sort_unstable();
+    cpus.dedup();
+    cpus
 }
 
 /// The one-minute load average of /proc/loadavg.

@@ -35,8 +35,14 @@ pub(super) fn discover(root: &SysRoot, sources: &mut BTreeMap<String, String>) -
         None => "unknown",
     };
     let numbers: Vec<u32> = root.numbered(CPUS, "cpu").into_iter().map(|(number, _)| number).collect();
-    let (logical, file) = logical(root, info.processors, &numbers);
-    from("cpu.logical", file);
+    let logical = match logical(root, info.processors, &numbers) {
+        Some((count, file)) => {
+            from("cpu.logical", file);
+            count
+        }
+        // The one that asks.
+        None => 1,
+    };
     let cores = cores(root, &numbers);
     if cores.known().is_some() {
         from("cpu.cores", &format!("{CPUS}/cpu*/topology/core_cpus_list"));
@@ -56,21 +62,21 @@ pub(super) fn discover(root: &SysRoot, sources: &mut BTreeMap<String, String>) -
     }
 }
 
-/// CPUs present, from the best file that tells; at least the one that asks.
-fn logical(root: &SysRoot, processors: u32, numbers: &[u32]) -> (u32, &'static str) {
+/// CPUs present, from the best file that tells.
+fn logical(root: &SysRoot, processors: u32, numbers: &[u32]) -> Option<(u32, &'static str)> {
     let count = |cpus: Vec<u32>| u32::try_from(cpus.len()).unwrap_or(u32::MAX);
     let present = root.read("/sys/devices/system/cpu/present").ok().and_then(|text| parse::cpu_list(&text));
     if let Some(cpus) = present.filter(|cpus| !cpus.is_empty()) {
-        return (count(cpus), "/sys/devices/system/cpu/present");
+        return Some((count(cpus), "/sys/devices/system/cpu/present"));
     }
     if !numbers.is_empty() {
-        return (count(numbers.to_vec()), CPUS);
+        return Some((count(numbers.to_vec()), CPUS));
     }
     if processors > 0 {
-        return (processors, CPUINFO);
+        return Some((processors, CPUINFO));
     }
     let online = root.read(STAT).map(|text| parse::stat_cpus(&text)).unwrap_or_default();
-    (count(online).max(1), STAT)
+    (!online.is_empty()).then(|| (count(online), STAT))
 }
 
 /// Distinct sets of sibling threads. CPUs that are offline have no topology and are not counted.

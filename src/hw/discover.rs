@@ -112,7 +112,7 @@ pub fn discover(root: &SysRoot) -> (Board, Discovered) {
         throttle_counters: throttle_counters(root),
         policies,
     };
-    discovered.note_sources(&mut sources);
+    discovered.note_sources(root, &mut sources);
     let board = Board {
         // Reading a Tegra's GPU, memory clock and modes needs more than plain Linux tells, so its key is not claimed.
         key: "cpu".into(),
@@ -130,7 +130,7 @@ pub fn discover(root: &SysRoot) -> (Board, Discovered) {
 }
 
 impl Discovered {
-    fn note_sources(&self, sources: &mut BTreeMap<String, String>) {
+    fn note_sources(&self, root: &SysRoot, sources: &mut BTreeMap<String, String>) {
         let mut from = |field: &str, files: &str, found: bool| {
             if found {
                 sources.insert(field.into(), files.into());
@@ -151,10 +151,12 @@ impl Discovered {
             _ => power::POWERCAP.into(),
         };
         from("state.rails", &rails, hwmon || powercap);
-        from("state.cores_online", super::ONLINE, true);
-        from("state.memory", "/proc/meminfo", true);
-        from("state.load", "/proc/loadavg, /proc/stat", true);
-        from("state.pressure", "/proc/pressure/memory, /proc/pressure/cpu", true);
+        let exists = |file: &str| root.path(file).is_file();
+        from("state.cores_online", super::ONLINE, exists(super::ONLINE));
+        from("state.memory", "/proc/meminfo", exists("/proc/meminfo"));
+        from("state.load", "/proc/loadavg, /proc/stat", exists("/proc/loadavg"));
+        let pressure = "/proc/pressure/memory, /proc/pressure/cpu";
+        from("state.pressure", pressure, exists("/proc/pressure/memory"));
         let counters = format!("{CPUS}/cpu*/thermal_throttle");
         let devices = format!("{THERMAL}/cooling_device*/cur_state");
         let evidence: Vec<&str> =

@@ -55,20 +55,16 @@ pub enum ReadError {
         source: io::Error,
     },
     /// No answer within the time allowed, or still none from an earlier sample.
-    #[error("{path} has not answered for {waited_s:.1} s; it is left alone until it does")]
+    #[error("{path} does not answer; it is left alone until it does")]
     Late {
         /// The file.
         path: String,
-        /// How long it has been waited for.
-        waited_s: f64,
     },
     /// It was not asked, because others kept every helper waiting.
-    #[error("{path} was not read: {stuck} other files do not answer")]
+    #[error("{path} was not read: too many other files do not answer")]
     Crowded {
         /// The file.
         path: String,
-        /// How many do not answer.
-        stuck: usize,
     },
 }
 
@@ -187,5 +183,26 @@ impl Kept {
         let file = File::options().read(true).custom_flags(flags.bits() as i32).open(&self.path)?;
         let kind = file.metadata()?.file_type();
         if kind.is_file() || (self.may_wait && !kind.is_dir()) { Ok(file) } else { Err(Errno::SPIPE.into()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_will_be_the_same_next_time_is_absent_and_the_rest_has_failed() {
+        let told = |errno: Errno| Reading::<()>::from(ReadError::new("/sys/x", errno.into()));
+        for errno in [Errno::NOENT, Errno::ACCESS, Errno::PERM, Errno::ISDIR, Errno::OPNOTSUPP] {
+            assert!(matches!(told(errno), Reading::Absent { .. }), "{errno}");
+        }
+        // A thermal sensor that is busy, an INA3221 without a conversion, an I2C device that does not acknowledge.
+        for errno in [Errno::AGAIN, Errno::NODATA, Errno::REMOTEIO, Errno::NODEV, Errno::IO, Errno::MFILE] {
+            assert!(matches!(told(errno), Reading::Failed { .. }), "{errno}");
+        }
+        assert_eq!(
+            told(Errno::AGAIN).reason(),
+            Some("/sys/x: Resource temporarily unavailable (os error 11)")
+        );
     }
 }

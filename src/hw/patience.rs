@@ -2,8 +2,8 @@
 //!
 //! One helper reads the sources in turn. When nothing has been heard for a while it is taken for stuck and another
 //! helper goes on with the rest of the queue, so a stuck source delays nobody but itself. It is not asked again
-//! before it has answered. There are never more than [`MOST_STUCK`] stuck helpers and one at work; a helper that
-//! comes back and finds another idle ends.
+//! before it has answered. There are never more than [`MOST_HELPERS`]; one that comes back and finds another idle
+//! ends.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -15,10 +15,12 @@ use super::file::{Kept, ReadError};
 
 /// How long all sources together are waited for.
 pub(super) const TIME_LIMIT: Duration = Duration::from_millis(200);
-/// A helper silent for this long is taken for stuck; slow I2C sensors take a few milliseconds.
-const SILENCE: Duration = Duration::from_millis(20);
-/// Stuck helpers at which no more are started.
-pub(super) const MOST_STUCK: usize = 8;
+/// When nothing is heard for this long another helper joins; slow I2C sensors take a few milliseconds. The wait is
+/// halved each time, because a firmware that hangs takes all its sensors with it.
+const SILENCE: Duration = Duration::from_millis(10);
+const SHORTEST_SILENCE: Duration = Duration::from_millis(1);
+/// Helpers at which no more are started: a board's worth of sensors.
+const MOST_HELPERS: usize = 32;
 
 /// The text of a source and when it was read.
 pub(super) type Answer = Result<(String, Instant), ReadError>;
@@ -81,10 +83,13 @@ impl Patience {
             self.slots[done.index] = Slot::Ready(done.source);
         }
         let mut answers: Vec<Option<Answer>> = self.slots.iter().map(|_| None).collect();
+        let stuck_before = self.stuck();
         let mut awaited = self.hand_out(start);
-        while awaited > 0 {
+        let mut silence = SILENCE;
+        // With every helper stuck there is nothing to wait for.
+        while awaited > 0 && stuck_before < MOST_HELPERS {
             let elapsed = start.elapsed();
-            let wait = SILENCE.min(self.time_limit.saturating_sub(elapsed));
+            let wait = silence.min(self.time_limit.saturating_sub(elapsed));
             match self.done.1.recv_timeout(wait) {
                 Ok(done) => {
                     // A source that was stuck before this sample may come back at any time; its text is old.
@@ -96,7 +101,10 @@ impl Patience {
                         awaited -= 1;
                     }
                 }
-                Err(RecvTimeoutError::Timeout) if elapsed + wait < self.time_limit => self.reinforce(),
+                Err(RecvTimeoutError::Timeout) if elapsed + wait < self.time_limit => {
+                    silence = (silence / 2).max(SHORTEST_SILENCE);
+                    self.reinforce();
+                }
                 Err(_) => break,
             }
         }
@@ -138,7 +146,7 @@ impl Patience {
     /// Starts another helper if there is work left that nobody takes.
     fn reinforce(&self) {
         let mut work = self.shared.work();
-        if work.queue.is_empty() || work.helpers > MOST_STUCK {
+        if work.queue.is_empty() || work.helpers >= MOST_HELPERS {
             return;
         }
         let (shared, done) = (Arc::clone(&self.shared), self.done.0.clone());
@@ -152,21 +160,19 @@ impl Patience {
     /// Takes back what no helper came to.
     fn recall(&mut self, answers: &mut [Option<Answer>]) {
         let left = std::mem::take(&mut self.shared.work().queue);
-        let stuck = self.stuck() - left.len();
         for (index, source) in left {
-            answers[index] = Some(Err(ReadError::Crowded { path: source.logical().to_owned(), stuck }));
+            answers[index] = Some(Err(ReadError::Crowded { path: source.logical().to_owned() }));
             self.slots[index] = Slot::Ready(source);
         }
     }
 
     fn late(&self, index: usize) -> ReadError {
-        match &self.slots[index] {
-            Slot::Away { path, since } => {
-                ReadError::Late { path: path.clone(), waited_s: since.elapsed().as_secs_f64() }
-            }
+        let path = match &self.slots[index] {
+            Slot::Away { path, .. } => path.clone(),
             // It came back between two looks at the clock; the next sample reads it.
-            Slot::Ready(source) => ReadError::Late { path: source.logical().to_owned(), waited_s: 0.0 },
-        }
+            Slot::Ready(source) => source.logical().to_owned(),
+        };
+        ReadError::Late { path }
     }
 }
 

@@ -85,21 +85,18 @@ pub(super) fn unique() -> String {
 
 /// Moves a file out of the way; `None` if that failed.
 pub(super) fn set_aside(dir: &Path, path: &Path) -> Option<PathBuf> {
-    let name = path.file_name()?.to_str()?;
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-    let target = (0..60)
-        .map(|later| dir.join(format!("{name}.damaged-{}", now + later)))
-        .find(|path| !path.exists())?;
-    fs::rename(path, &target).ok()?;
-    let prefix = format!("{name}.damaged-");
-    let mut others: Vec<(u64, PathBuf)> = names(dir)
-        .into_iter()
-        .filter_map(|name| Some((name.strip_prefix(&prefix)?.parse().ok()?, dir.join(&name))))
-        .collect();
+    let prefix = format!("{}.damaged-", path.file_name()?.to_str()?);
+    let mut others: Vec<u64> =
+        names(dir).iter().filter_map(|name| name.strip_prefix(&prefix)?.parse().ok()).collect();
     others.sort_unstable();
-    let surplus = others.len().saturating_sub(DAMAGED_KEPT);
-    for (_, path) in others.into_iter().take(surplus) {
-        remove(&path);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    // Two in one second, or a clock set back, must not make the newest look like the oldest.
+    let time = others.last().map_or(now, |newest| now.max(newest.saturating_add(1)));
+    let target = dir.join(format!("{prefix}{time}"));
+    fs::rename(path, &target).ok()?;
+    let surplus = (others.len() + 1).saturating_sub(DAMAGED_KEPT);
+    for time in others.into_iter().take(surplus) {
+        remove(&dir.join(format!("{prefix}{time}")));
     }
     Some(target)
 }

@@ -58,6 +58,7 @@ fn profile() -> EngineProfile {
         cycles_per_weight,
         column_ratio: 0.5,
         bandwidth_ratio: 0.9,
+        ramp: Seconds::ZERO,
         half_width_ratio: 0.05,
     };
     EngineProfile {
@@ -133,7 +134,7 @@ fn record() -> CalibrationRecord {
             machine: None,
             board: "cpu".into(),
             cpu: "Imaginary 2000".into(),
-            cores_online: 2,
+            logical_cpus: 2,
             kernel: Some("6.1.0".into()),
             version: "0".into(),
         },
@@ -145,6 +146,7 @@ fn record() -> CalibrationRecord {
             key: "near".into(),
             reference: Reference { read: BytesPerSecond(50e9), core_to_core: Some(Seconds(50e-9)) },
             measured_at_unix_s: 1.7e9,
+            clock_cap: None,
             samples: 40,
             roofline: roofline(),
             profile: profile(),

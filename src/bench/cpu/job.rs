@@ -398,8 +398,7 @@ impl<'a> Job<'a> {
                     k,
                     a: a.at(0),
                     b: b.cast(),
-                    c: c.at(first),
-                    c_stride: n,
+                    c: c.at(first * m),
                 };
                 // SAFETY: `Demand` counted all buffers, and each worker writes its own columns of C.
                 unsafe { gemm::gemm(&share) };
@@ -428,7 +427,7 @@ impl<'a> Job<'a> {
                         (
                             std::slice::from_raw_parts(a.at(row * k), k),
                             std::slice::from_raw_parts(b.wrapping_add((column - first) * k), k),
-                            f64::from(*c.at(row * n + column)),
+                            f64::from(*c.at(column * m + row)),
                         )
                     };
                     let terms = || a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b));

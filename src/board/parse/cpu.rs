@@ -3,7 +3,7 @@
 use super::{label, pairs};
 
 /// More CPUs than any kernel is built for.
-const MOST_CPUS: u32 = 8192;
+pub(super) const MOST_CPUS: u32 = 8192;
 
 /// A CPU list as the kernel writes it (`0-3,5`), in ascending order without repetition. An empty text is the empty
 /// list; `None` for anything else that is no list, and for CPU numbers no kernel has.

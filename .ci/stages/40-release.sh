@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# the release build, and its size
+. .ci/lib.sh
+
+cargo build --locked --release
+for binary in rooflined rooflinectl; do
+    printf '%-12s %8d bytes\n' "$binary" "$(stat -c %s "target/release/$binary")"
+done

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# the whole test suite for aarch64 under emulation, and SIMD dispatch on several CPU models
+. .ci/lib.sh
+
+if ! dpkg --print-foreign-architectures | grep -qx arm64; then
+    [ "$(id -u)" -eq 0 ] || fail "arm64 is no foreign architecture here; run this as root"
+    dpkg --add-architecture arm64
+    rm -f "$CI_OUT/apt-updated"
+fi
+# Debian's own compiler: the only one with a standard library for arm64 in the archive.
+need rustc-web cargo-web libstd-rust-web-dev:arm64 libc6-dev:arm64 gcc-aarch64-linux-gnu libc6-dev-arm64-cross \
+    qemu-user-static binfmt-support dbus
+
+# The tests start the daemon and the client, so the kernel must know how to run arm64 programs.
+[ -e /proc/sys/fs/binfmt_misc/status ] || mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc
+[ -e /proc/sys/fs/binfmt_misc/qemu-aarch64 ] || update-binfmts --enable qemu-aarch64
+
+target=aarch64-unknown-linux-gnu
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=qemu-aarch64-static
+export RUSTC=/usr/bin/rustc RUSTDOC=/usr/bin/rustdoc CARGO_TARGET_DIR=target/arm64
+rustc=$($RUSTC --version)
+echo "$rustc, $(qemu-aarch64-static --version | head -1)"
+
+QEMU_CPU=max cargo test --locked --target "$target"
+
+# One more for each set of instructions that the kernels are dispatched over: NEON alone; fp16 and dotprod; all of it,
+# i8mm and bf16 included, has just run.
+for cpu in cortex-a57 cortex-a76; do
+    echo "-- the kernels on $cpu"
+    QEMU_CPU=$cpu cargo test --locked --target "$target" --lib bench:: | tee "$CI_OUT/dispatch.txt"
+    ran=$(sed -n 's/^test result: ok\. \([0-9]*\) passed.*/\1/p' "$CI_OUT/dispatch.txt")
+    [ "${ran:-0}" -gt 0 ] || fail "no test of the kernels ran on $cpu"
+done

@@ -1,0 +1,233 @@
+#!/usr/bin/env bash
+# Boots a system in a container and watches the unit live: booted.sh ROOT, as tests/systemd/install.sh left it.
+cd "$(dirname "$0")/../.."
+. .ci/lib.sh
+root=$(realpath "$1")
+log=$(mktemp) scratch=$(mktemp -d)
+name=io.github.rooflined.Rooflined1
+query=/run/rooflined/query.sock control=/run/rooflined-control/control.sock
+
+# ---- the machine
+
+nspawn='' leader=''
+inside() {
+    nsenter --target "$leader" --mount --uts --ipc --net --pid --root --wd -- \
+        env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 "$@"
+}
+nobody() { inside setpriv --reuid=nobody --regid=nogroup --clear-groups "$@"; }
+
+eventually() {
+    local until=$((SECONDS + $1))
+    shift
+    while ! "$@"; do
+        [ "$SECONDS" -lt "$until" ] || return 1
+        sleep 0.1
+    done
+}
+# shellcheck disable=SC2317  # called through eventually
+boots() {
+    leader=$(pgrep --parent "$nspawn" | head -1) && [ -n "$leader" ] || return 1
+    system=$(inside systemctl is-system-running 2>/dev/null) || true
+    [ "$system" = running ] || [ "$system" = degraded ]
+}
+# shellcheck disable=SC2317
+gone() { ! kill -0 "$nspawn" 2>/dev/null; }
+
+finish() {
+    local status=$?
+    trap - EXIT
+    if [ -n "$nspawn" ] && ! gone; then
+        inside systemctl poweroff >/dev/null 2>&1 || true
+        if ! eventually 15 gone; then
+            kill -KILL "$leader" "$nspawn" 2>/dev/null || true
+        fi
+    fi
+    wait 2>/dev/null || true
+    if [ "$status" -ne 0 ]; then
+        echo "-- the boot log's end" && tail -20 "$log"
+    fi
+    rm -rf "$log" "$scratch"
+    exit "$status"
+}
+trap finish EXIT
+
+systemctl --root="$root" --quiet enable rooflined.service
+mkdir -p "$root/var/log/journal"
+setsid systemd-nspawn --directory="$root" --boot --register=no --keep-unit --machine=rooflined-ci --link-journal=no \
+    --console=pipe >"$log" 2>&1 </dev/null &
+nspawn=$!
+eventually 60 boots || fail "the container did not boot"
+
+# ---- what is asked of it
+
+show() { inside systemctl show --value --property="$1" "${2:-rooflined.service}"; }
+active() { [ "$(show ActiveState)" = active ]; }
+is() { [ "$1" = "$2" ] || { echo "found '$1', expected '$2'" && return 1; }; }
+refused() { if "$@"; then echo "not refused: $*" && return 1; fi; }
+get() { inside curl --silent --show-error --max-time 10 --unix-socket "$query" "http://localhost$1"; }
+status_of() { inside curl --silent --output /dev/null --write-out '%{http_code}' --max-time 10 --unix-socket "$query" "http://localhost$1" || true; }
+on_bus() { inside busctl --system --timeout=10 "$@"; }
+records() { get /v1/calibration | jq --sort-keys '[.records[]? | del(.. | .age_s?)]'; }
+journal() { inside journalctl --no-pager --unit=rooflined.service "$@"; }
+# How often the unit was started, whoever started it.
+invocation() { show InvocationID; }
+restarted_since() { [ "$(invocation)" != "$1" ] && active; }
+
+starts_with_boot() {
+    eventually 20 active || { inside systemctl status --no-pager --lines=30 rooflined.service && return 1; }
+    is "$(show NRestarts)" 0
+}
+says_its_status() { [ -n "$(show StatusText)" ]; }
+nothing_failed() { is "$(inside systemctl list-units --failed --plain --no-legend)" ''; }
+
+is_confined() {
+    local pid
+    pid=$(show MainPID)
+    is "$(inside stat -c %U "/proc/$pid")" rooflined
+    inside cat "/proc/$pid/status" >"$scratch/status"
+    is "$(sed -nE 's/^Cap(Eff|Bnd|Prm|Amb):\s*//p' "$scratch/status" | sort -u)" 0000000000000000
+    is "$(sed -nE 's/^Seccomp:\s*//p' "$scratch/status")" 2
+    is "$(sed -nE 's/^NoNewPrivs:\s*//p' "$scratch/status")" 1
+}
+sockets_have_owners_and_modes() {
+    is "$(inside stat -c '%a' "$query")" 666
+    is "$(inside stat -c '%a %U:%G' "$control")" '660 root:rooflined'
+}
+ready() { is "$(status_of /-/ready)" 200; }
+anyone_may_ask() {
+    nobody curl --silent --fail --dump-header - --output /dev/null --max-time 10 --unix-socket "$query" http://localhost/v1/state |
+        grep -i '^x-rooflined-serial: [0-9]'
+}
+strangers_stay_off_control() {
+    refused nobody curl --silent --max-time 10 --unix-socket "$control" http://localhost/v1/state
+}
+control_answers_root() {
+    inside curl --silent --fail --max-time 10 --unix-socket "$control" http://localhost/v1/state | jq --exit-status . >/dev/null
+}
+client_finds_the_daemon() { inside rooflinectl status; }
+
+calibrates() {
+    eventually 60 calibrated || { get /v1/calibration && journal --lines=20 && return 1; }
+}
+calibrated() { records | jq --exit-status 'length > 0' >/dev/null; }
+journal_has_fields() {
+    journal --output=json >"$scratch/journal"
+    jq --exit-status --slurp 'any(.[]; ._SYSTEMD_UNIT == "rooflined.service" and any(keys[]; startswith("F_")))' \
+        "$scratch/journal" >/dev/null || { jq '{_SYSTEMD_UNIT, MESSAGE}' "$scratch/journal" | tail -20 && return 1; }
+    # A panic leaves a record too.
+    refused grep -i 'panicked at' "$scratch/journal"
+}
+
+bus_answers() { on_bus get-property "$name" "/${name//.//}" "$name" Version; }
+bus_starts_the_unit() {
+    inside systemctl stop rooflined.service 2>/dev/null
+    is "$(show ActiveState)" inactive
+    bus_answers
+    eventually 10 active
+}
+anyone_may_ask_the_bus() {
+    nobody busctl --system --timeout=10 call "$name" "/${name//.//}" "$name" Query s '{"path":"/v1/state"}'
+}
+name_is_the_daemons_alone() {
+    local request=(busctl --system call org.freedesktop.DBus /org/freedesktop/DBus org.freedesktop.DBus RequestName su "$name" 0)
+    refused nobody "${request[@]}"
+    refused inside "${request[@]}"
+}
+request_starts_the_unit() {
+    inside systemctl stop rooflined.service 2>/dev/null
+    is "$(show ActiveState)" inactive
+    is "$(status_of /-/healthy)" 200
+    eventually 10 active
+}
+
+# A crash at any moment: the client that asks meanwhile is answered, and nothing measured is lost.
+survives_kill() {
+    local before files_before invocation
+    before=$(records)
+    files_before=$(state_files)
+    invocation=$(invocation)
+    inside systemctl kill --signal=KILL rooflined.service
+    is "$(status_of /-/healthy)" 200
+    eventually 10 restarted_since "$invocation"
+    is "$(state_files)" "$files_before"
+    is "$(records)" "$before"
+}
+# Name and content of everything kept, so that a file rewritten by the restart shows.
+state_files() { inside sh -c 'cd /var/lib/rooflined && find . -type f ! -name "*.lock" -exec sha256sum {} + | sort'; }
+
+reloads() {
+    local pid
+    pid=$(show MainPID)
+    inside systemctl reload rooflined.service
+    sleep 0.5
+    is "$(show MainPID)" "$pid"
+    # A broken file is refused and the old configuration kept.
+    inside cp /etc/rooflined/rooflined.toml /root/rooflined.toml
+    inside sh -c 'echo "[nonsense]" >>/etc/rooflined/rooflined.toml'
+    inside systemctl reload rooflined.service
+    sleep 0.5
+    inside cp /root/rooflined.toml /etc/rooflined/rooflined.toml
+    is "$(show MainPID)" "$pid"
+    ready
+    journal --grep nonsense --lines=5
+}
+
+survives_the_bus() {
+    inside systemctl kill --signal=KILL dbus.service
+    is "$(status_of /-/healthy)" 200
+    inside systemctl start dbus.service
+    eventually 30 bus_owner
+}
+# The daemon itself, not a second one that the call would start.
+bus_owner() { on_bus call org.freedesktop.DBus /org/freedesktop/DBus org.freedesktop.DBus GetNameOwner s "$name" >/dev/null 2>&1; }
+
+watchdog_is_fed() {
+    inside mkdir -p /run/systemd/system/rooflined.service.d
+    inside sh -c 'printf "[Service]\nWatchdogSec=2s\nTimeoutAbortSec=1s\n" >/run/systemd/system/rooflined.service.d/watchdog.conf'
+    inside systemctl daemon-reload
+    inside systemctl restart rooflined.service
+    local invocation
+    invocation=$(invocation)
+    sleep 5
+    is "$(invocation)" "$invocation"
+}
+watchdog_bites() {
+    local invocation
+    invocation=$(invocation)
+    inside systemctl kill --kill-whom=main --signal=STOP rooflined.service
+    eventually 15 restarted_since "$invocation"
+    journal --grep 'watchdog' --lines=3
+}
+stops_cleanly() {
+    local began=$SECONDS
+    inside systemctl stop rooflined.service
+    is "$(show Result)" success
+    is "$(show ExecMainStatus)" 0
+    [ $((SECONDS - began)) -le 5 ] || { echo "it took $((SECONDS - began)) s" && return 1; }
+}
+
+check "the unit is ready after boot, at the first attempt" starts_with_boot
+checked
+check "it says its status" says_its_status
+check "no unit failed" nothing_failed
+check "it runs as rooflined, without capabilities, with a system call filter" is_confined
+check "the sockets have their owners and modes" sockets_have_owners_and_modes
+check "/-/ready answers 200" eventually 60 ready
+check "anyone may ask the query socket" anyone_may_ask
+check "strangers stay off the control socket" strangers_stay_off_control
+check "the control socket answers root" control_answers_root
+check "rooflinectl finds the daemon" client_finds_the_daemon
+check "it calibrates inside the unit's limits" calibrates
+check "journald has its records with fields" journal_has_fields
+check "the bus answers" bus_answers
+check "anyone may ask over the bus" anyone_may_ask_the_bus
+check "the bus name is the daemon's alone" name_is_the_daemons_alone
+check "a call on the bus starts the unit" bus_starts_the_unit
+check "a request on the socket starts the unit" request_starts_the_unit
+check "after SIGKILL it is back, asked meanwhile, with its calibration" survives_kill
+check "it reloads, and keeps the old configuration when the new one is broken" reloads
+check "it outlives the bus and finds the next one" survives_the_bus
+check "the watchdog is fed" watchdog_is_fed
+check "the watchdog ends a daemon that hangs" watchdog_bites
+check "it stops cleanly" stops_cleanly
+checked

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# What can be said of the units without booting them: offline.sh ROOT, as tests/systemd/install.sh left it.
+cd "$(dirname "$0")/../.."
+. .ci/lib.sh
+root=$1
+# Exposure in tenths, as systemd-analyze counts; the unit stands at 6.
+threshold=10
+
+# Unknown keys and bad values are warnings with status 0, so any output at all is a failure.
+says_nothing() {
+    local output status=0
+    output=$("$@" 2>&1) || status=$?
+    if [ -n "$output" ] || [ "$status" -ne 0 ]; then
+        printf '%s\nstatus %s\n' "$output" "$status"
+        return 1
+    fi
+}
+for unit in rooflined.service rooflined.socket rooflined-control.socket; do
+    check "systemd-analyze verify $unit prints nothing" \
+        says_nothing chroot "$root" systemd-analyze verify --man=no "/usr/lib/systemd/system/$unit"
+done
+check "the unit's exposure is at most $threshold tenths" \
+    chroot "$root" systemd-analyze security --offline=yes --no-pager --threshold="$threshold" /usr/lib/systemd/system/rooflined.service
+checked
