@@ -170,6 +170,7 @@ pub fn sample(step: &Step, drift: f64, core_to_core: f64) -> Sample {
         times: [1.0, 1.004, 0.998, 1.01, 1.0].iter().map(|spread| Seconds(time * spread)).collect(),
         overhead: Seconds(0.0),
         max_error_ratio: Some(1e-6),
+        waiting_ratio: Some(0.0),
         before: point(drift, core_to_core),
         after: point(drift, core_to_core),
     }

@@ -3,7 +3,7 @@
 //! ```text
 //! t = launch + ( t_mem^p + t_compute^p + t_core^p )^(1/p)        p = 4
 //! t_mem     = ramp + bytes / (bandwidth x efficiency)
-//! t_compute = work / (peak x utilisation(m, n, k))
+//! t_compute = work / peak; blocked GEMM: (weights x repacking + work / (peak x utilisation)) x ratio(m, n, k)
 //! t_core    = weights x cycles_per_weight x (1 + beta (columns - 1)) / (workers x clock)
 //! ```
 //!
@@ -52,41 +52,45 @@ pub struct FormatCost {
     pub half_width_ratio: f64,
 }
 
-/// Measured utilisation of the peak at one GEMM shape.
+/// How a measured GEMM compares with the two-constant model of [`GemmCost`].
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct UtilisationPoint {
+pub struct GemmPoint {
     /// Rows of A.
     pub m: f64,
     /// Columns of C.
     pub n: f64,
     /// Common dimension.
     pub k: f64,
-    /// Measured rate over peak, above 0 and at most 1.
-    pub utilisation: f64,
+    /// Measured over modelled time in the cores.
+    pub time_ratio: f64,
 }
 
-/// Utilisation over (m, n, k), interpolated in the logarithms.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct UtilisationTable {
+/// Time of a blocked GEMM in the cores: repacking each weight once, arithmetic at a part of the peak, and what
+/// measured shapes nearby say beyond these two.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GemmCost {
+    /// Clock cycles of one worker to repack one weight.
+    pub cycles_per_weight: f64,
+    /// Part of the peak that large products reach, above 0 and at most 1.
+    pub utilisation: f64,
     /// The measured shapes.
-    pub points: Vec<UtilisationPoint>,
+    pub points: Vec<GemmPoint>,
     /// Half-width of the 90 % interval, relative, from leaving each point out in turn.
     pub half_width_ratio: f64,
 }
 
-impl UtilisationTable {
-    /// Inverse-distance interpolation of log utilisation over the four nearest shapes; a measured shape is
-    /// returned as measured. `None` for an empty table.
+impl GemmCost {
+    /// Measured over modelled time at a shape: inverse-distance interpolation of the logarithm over the four nearest
+    /// measured shapes. A measured shape is returned as measured; 1 where nothing was measured.
     #[must_use]
-    pub fn at(&self, m: f64, n: f64, k: f64) -> Option<f64> {
+    pub fn time_ratio(&self, m: f64, n: f64, k: f64) -> f64 {
         const NEIGHBOURS: usize = 4;
         let mut nearest = [(f64::INFINITY, 0.0); NEIGHBOURS];
         for point in &self.points {
             // Rows decide between GEMV-like and blocked behaviour, so they weigh most.
-            let distance =
-                4.0 * (m / point.m).ln().powi(2) + (n / point.n).ln().powi(2) + (k / point.k).ln().powi(2);
+            let distance = 4.0 * (m / point.m).ln().powi(2) + (n / point.n).ln().powi(2) + (k / point.k).ln().powi(2);
             if distance < nearest[NEIGHBOURS - 1].0 {
-                nearest[NEIGHBOURS - 1] = (distance, point.utilisation.ln());
+                nearest[NEIGHBOURS - 1] = (distance, point.time_ratio.ln());
                 nearest.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
             }
         }
@@ -96,7 +100,15 @@ impl UtilisationTable {
             weight += w;
             sum += w * log;
         }
-        (weight > 0.0).then(|| (sum / weight).exp().min(1.0))
+        if weight > 0.0 { (sum / weight).exp() } else { 1.0 }
+    }
+
+    /// Time in the cores, given the time of the arithmetic at the peak and that of one cycle for every weight.
+    #[must_use]
+    pub fn core_time(&self, op: [f64; 3], at_peak: Seconds, cycle_per_weight: Seconds) -> Seconds {
+        let [m, n, k] = op;
+        let modelled = cycle_per_weight * self.cycles_per_weight + at_peak / self.utilisation;
+        (modelled * self.time_ratio(m, n, k)).max(at_peak)
     }
 }
 
@@ -167,7 +179,7 @@ pub struct EngineProfile {
     /// By stored format.
     pub formats: BTreeMap<WeightFormat, FormatCost>,
     /// Blocked GEMM by compute precision.
-    pub gemm: BTreeMap<Precision, UtilisationTable>,
+    pub gemm: BTreeMap<Precision, GemmCost>,
 }
 
 impl EngineProfile {
@@ -358,21 +370,19 @@ impl Parts {
         let ramp = known.map_or(roofline.ramp, |known| known.ramp);
         let memory = |ratio: f64| ramp + cost.traffic / (roofline.bandwidth.value * ratio);
         let compute = |ratio: f64| cost.work / (peak * ratio);
-        let blocked = match *op {
-            Op::Gemm { m, n, k } => profile
-                .formats
-                .get(&WeightFormat::Fp32)
-                .filter(|fp32| known == Some(fp32))
-                .and_then(|_| profile.gemm.get(&Precision::Fp32))
-                .and_then(|table| Some((table, table.at(as_f64(m), as_f64(n), as_f64(k))?))),
-            Op::Gemv { .. } | Op::Attention { .. } => None,
+        let blocked = match (op, roofline.clock) {
+            (&Op::Gemm { m, n, k }, Some(clock)) if known == profile.formats.get(&WeightFormat::Fp32) => {
+                profile.gemm.get(&Precision::Fp32).map(|gemm| (gemm, [m, n, k].map(as_f64), clock))
+            }
+            _ => None,
         };
-        if let Some((table, utilisation)) = blocked {
+        if let Some((gemm, shape, clock)) = blocked {
+            let cycle_per_weight = cost.weights / f64::from(roofline.workers.max(1)) / clock;
             return Self {
                 memory: memory(known.map_or(1.0, |known| known.bandwidth_ratio)),
-                compute: compute(utilisation),
+                compute: gemm.core_time(shape, cost.work / peak, cycle_per_weight),
                 core: Seconds::ZERO,
-                half_width: table.half_width_ratio,
+                half_width: gemm.half_width_ratio,
                 calibrated: true,
             };
         }
@@ -578,11 +588,17 @@ mod tests {
 
     #[test]
     fn a_measured_shape_is_returned_as_measured() {
-        let point = |m: f64, utilisation| UtilisationPoint { m, n: 1024.0, k: 1024.0, utilisation };
-        let table =
-            UtilisationTable { points: vec![point(8.0, 0.2), point(64.0, 0.6)], half_width_ratio: 0.1 };
-        assert!((table.at(8.0, 1024.0, 1024.0).unwrap() - 0.2).abs() < 1e-6);
-        let between = table.at(22.0, 1024.0, 1024.0).unwrap();
-        assert!((0.2..0.6).contains(&between));
+        let point = |m: f64, time_ratio| GemmPoint { m, n: 1024.0, k: 1024.0, time_ratio };
+        let gemm = GemmCost {
+            cycles_per_weight: 0.0,
+            utilisation: 0.5,
+            points: vec![point(8.0, 1.2), point(64.0, 0.8)],
+            half_width_ratio: 0.1,
+        };
+        assert!((gemm.time_ratio(8.0, 1024.0, 1024.0) - 1.2).abs() < 1e-6);
+        assert!((0.8..1.2).contains(&gemm.time_ratio(22.0, 1024.0, 1024.0)));
+        // No ratio makes arithmetic faster than its peak.
+        let time = gemm.core_time([64.0, 1024.0, 1024.0], Seconds(1.0), Seconds(0.0));
+        assert!((time.get() - 2.0 * 0.8).abs() < 1e-6);
     }
 }

@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use rooflined::precision::{NumericFormat, Precision, WeightFormat};
-use rooflined::predict::{
-    Engine, EngineProfile, FormatCost, Prediction, UtilisationPoint, UtilisationTable, predict,
-};
+use rooflined::predict::{Engine, EngineProfile, FormatCost, GemmCost, GemmPoint, Prediction, predict};
 use rooflined::roofline::{Bound, Ceiling, Provenance, Roofline, scaling};
 use rooflined::units::{Bytes, BytesPerSecond, Flops, FlopsPerSecond, Hertz, Seconds};
 use rooflined::workload::Op;
@@ -48,7 +46,8 @@ prop_compose! {
         column_ratio in 0.0..1.5_f64,
         bandwidth_ratio in 0.01..1.0_f64,
         ramp in 0.0..1e-3_f64,
-        utilisation in prop::collection::vec((1.0..4096.0_f64, 1e-3..1.0_f64), 0..6),
+        points in prop::collection::vec((1.0..4096.0_f64, 1e-3..100.0_f64), 0..6),
+        repacking in 0.0..10.0_f64,
         half_width_ratio in 0.0..1.0_f64,
     ) -> EngineProfile {
         let cost = FormatCost {
@@ -59,14 +58,15 @@ prop_compose! {
             ramp: Seconds(ramp),
             half_width_ratio,
         };
-        let points = utilisation
+        let points = points
             .into_iter()
-            .map(|(m, utilisation)| UtilisationPoint { m, n: 1024.0, k: 1024.0, utilisation })
+            .map(|(m, time_ratio)| GemmPoint { m, n: 1024.0, k: 1024.0, time_ratio })
             .collect();
+        let gemm = GemmCost { cycles_per_weight: repacking, utilisation: bandwidth_ratio, points, half_width_ratio };
         EngineProfile {
             engine: Engine::Bare,
             formats: WeightFormat::ALL.iter().map(|format| (*format, cost)).collect(),
-            gemm: BTreeMap::from([(Precision::Fp32, UtilisationTable { points, half_width_ratio })]),
+            gemm: BTreeMap::from([(Precision::Fp32, gemm)]),
         }
     }
 }

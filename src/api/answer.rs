@@ -432,7 +432,7 @@ pub struct MeasuredRow {
     pub predicted_time_s: EstimateAnswer,
     /// Predicted from the calibration alone.
     pub predicted_at_calibration_s: f64,
-    /// Median of the runs, with the 5 % and 95 % quantiles.
+    /// Where the runs lie most densely (half-sample mode), with the 5 % and 95 % quantiles.
     pub measured_time_s: EstimateAnswer,
     /// (predicted - measured) / measured.
     pub error_ratio: f64,

@@ -93,6 +93,25 @@ pub fn slowest_clock(pool: &Pool, workers: usize) -> Hertz {
     Hertz(f64::from_bits(slowest.into_inner()))
 }
 
+/// For how many nanoseconds each of the first `workers` has so far been ready to run while another process had its
+/// CPU: the second number of schedstat. `None` where the kernel does not count.
+pub fn waited(pool: &Pool, workers: usize) -> Option<Vec<u64>> {
+    let waits: Vec<AtomicU64> = (0..workers).map(|_| AtomicU64::new(u64::MAX)).collect();
+    pool.run(workers, &|worker| {
+        let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+        if let Some(wait) = text.split_ascii_whitespace().nth(1).and_then(|field| field.parse().ok()) {
+            waits[worker].store(wait, Ordering::Relaxed);
+        }
+    });
+    waits.into_iter().map(|wait| Some(wait.into_inner()).filter(|wait| *wait != u64::MAX)).collect()
+}
+
+/// The largest part of `elapsed` that one worker waited.
+pub fn waiting_ratio(before: &[u64], after: &[u64], elapsed: Duration) -> f64 {
+    let longest = before.iter().zip(after).map(|(before, after)| after.saturating_sub(*before)).max().unwrap_or(0);
+    (Duration::from_nanos(longest).as_secs_f64() / elapsed.as_secs_f64().max(1e-9)).min(1.0)
+}
+
 #[repr(align(128))]
 struct Line(AtomicU32);
 

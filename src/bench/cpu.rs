@@ -189,7 +189,11 @@ impl Probe for Cpu {
         self.warm = true;
         let read = |instruments: &mut Instruments| instruments.read(&self.pool, demand.threads, &self.reference);
         let before = read(&mut self.instruments);
+        let (waited, begin) = (clock::waited(&self.pool, demand.threads), Instant::now());
         let timed = time(&mut job, estimate, step.budget_s, stop);
+        let waiting_ratio = waited
+            .zip(clock::waited(&self.pool, demand.threads))
+            .map(|(before, after)| clock::waiting_ratio(&before, &after, begin.elapsed()));
         if timed.times.len() < MIN_TIMES {
             return Outcome::Stopped;
         }
@@ -204,6 +208,7 @@ impl Probe for Cpu {
             times: timed.times,
             overhead: timed.overhead,
             max_error_ratio: max_error_ratio.or(job.error()),
+            waiting_ratio,
             before,
             after,
         }))

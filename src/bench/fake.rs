@@ -371,6 +371,7 @@ impl Probe for Fake {
             times,
             overhead: Seconds(30e-9),
             max_error_ratio: has_result.then_some(conditions.error),
+            waiting_ratio: Some(0.0),
             before,
             after,
         }))

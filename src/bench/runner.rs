@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::FileType;
 
 use super::Cpu;
-use crate::calibration::{Plan, ProbeEvent, Sample, Step, vet};
+use crate::calibration::{Plan, ProbeEvent, Sample, Step, disturbed};
 use crate::units::Seconds;
 
 /// Bytes of a plan that are read at most.
@@ -123,13 +123,6 @@ fn again<'a>(
         }
     }
     Ok(unsettled)
-}
-
-/// Whether the machine, rather than the kernel, spoilt a sample.
-fn disturbed(sample: &Sample) -> bool {
-    vet(sample).is_some_and(|rejection| {
-        matches!(rejection.code.as_str(), "clock_moved" | "steal" | "regime_moved" | "bandwidth_moved")
-    })
 }
 
 fn emit(out: &mut dyn Write, event: &ProbeEvent) -> io::Result<()> {

@@ -10,10 +10,10 @@ use thiserror::Error;
 
 use super::record::{CalibrationRecord, MachineKey, RECORD_SCHEMA, Regime, Rejection};
 use super::sample::{GemvCase, Kernel, PlanKind, Reference, Sample, Stream};
-use super::vet::{median, quantile, regime_key, vet};
+use super::vet::{centre, least_disturbed, median, quantile, regime_key, vet};
 use crate::precision::{NumericFormat, Precision, WeightFormat};
 use crate::predict::{
-    Engine, EngineProfile, FormatCost, OVERLAP_EXPONENT, UtilisationPoint, UtilisationTable,
+    Engine, EngineProfile, FormatCost, GemmCost, GemmPoint, OVERLAP_EXPONENT,
 };
 use crate::roofline::{BandwidthPoint, Ceiling, Provenance, Roofline};
 use crate::units::{Bytes, BytesPerSecond, Flops, FlopsPerSecond, Hertz, Seconds};
@@ -71,6 +71,7 @@ pub fn fit(samples: &[Sample], context: &FitContext) -> Result<CalibrationRecord
         }
     }
     reject_cache_hits(&mut used, &mut rejected);
+    let used = one_of_each(&used);
 
     let keys: BTreeSet<&'static str> =
         used.iter().map(|sample| regime_key(&sample.before.reference)).collect();
@@ -108,6 +109,23 @@ pub fn fit(samples: &[Sample], context: &FitContext) -> Result<CalibrationRecord
         rejected,
         skipped: context.skipped.clone(),
     })
+}
+
+/// The least disturbed of the samples that ran the same thing in the same regime.
+fn one_of_each<'a>(samples: &[&'a Sample]) -> Vec<&'a Sample> {
+    let same = |a: &Sample, b: &Sample| {
+        a.kernel == b.kernel
+            && a.threads == b.threads
+            && regime_key(&a.before.reference) == regime_key(&b.before.reference)
+    };
+    let mut kept: Vec<&Sample> = Vec::new();
+    for &sample in samples {
+        if !kept.iter().any(|known| same(known, sample)) {
+            let alike = samples.iter().copied().filter(|other| same(other, sample));
+            kept.extend(least_disturbed(alike));
+        }
+    }
+    kept
 }
 
 fn commonest(rejected: &[Rejection]) -> Option<&str> {
@@ -158,7 +176,7 @@ fn rate(sample: &Sample, q: f64) -> BytesPerSecond {
 /// Half the spread between the 5 % and 95 % quantiles, relative to the median: what one run may be off.
 fn dispersion(sample: &Sample) -> f64 {
     let (low, middle, high) =
-        (quantile(&sample.times, 0.05), quantile(&sample.times, 0.5), quantile(&sample.times, 0.95));
+        (quantile(&sample.times, 0.05), centre(&sample.times), quantile(&sample.times, 0.95));
     ((high - low) / middle / 2.0).min(1.0)
 }
 
@@ -216,8 +234,8 @@ impl<'a> RegimeFit<'a> {
             .into_iter()
             .filter_map(|format| Some((format, self.format_cost(format)?)))
             .collect();
-        let table = formats.get(&WeightFormat::Fp32).and_then(|fp32| self.gemm(fp32));
-        let gemm = table.map(|table| (Precision::Fp32, table)).into_iter().collect();
+        let gemm = formats.get(&WeightFormat::Fp32).and_then(|fp32| self.gemm(fp32));
+        let gemm = gemm.map(|gemm| (Precision::Fp32, gemm)).into_iter().collect();
         let ramp = median(formats.values().map(|cost| cost.ramp.get())).map_or(Seconds::ZERO, Seconds);
         Regime {
             key: self.key.to_owned(),
@@ -305,7 +323,7 @@ impl<'a> RegimeFit<'a> {
 
     /// Clock cycles of one worker for one weight in a cached run.
     fn cycles_per_weight(&self, sample: &Sample) -> f64 {
-        let time = (quantile(&sample.times, 0.5) - self.launch.value).max(Seconds(0.0));
+        let time = (centre(&sample.times) - self.launch.value).max(Seconds(0.0));
         clock_of(sample) * time * f64::from(sample.threads) / sample.weights
     }
 
@@ -316,7 +334,7 @@ impl<'a> RegimeFit<'a> {
         cycles_per_weight: f64,
         peak: FlopsPerSecond,
     ) -> Option<MemoryPoint> {
-        let total = quantile(&sample.times, 0.5) - self.launch.value;
+        let total = centre(&sample.times) - self.launch.value;
         let core = sample.weights * cycles_per_weight / f64::from(sample.threads) / clock_of(sample);
         let compute = sample.flops / peak;
         let ideal = sample.bytes / (self.bandwidth.value * self.drift(sample));
@@ -329,32 +347,32 @@ impl<'a> RegimeFit<'a> {
         Some(MemoryPoint { ideal: ideal.get(), measured: memory })
     }
 
-    fn gemm(&self, fp32: &FormatCost) -> Option<UtilisationTable> {
+    fn gemm(&self, fp32: &FormatCost) -> Option<GemmCost> {
         let peak = self.compute.get(&Precision::Fp32)?.value;
-        let mut points: Vec<UtilisationPoint> = Vec::new();
-        for sample in self.all {
-            let Kernel::Gemm { m, n, k } = sample.kernel else { continue };
-            let total = quantile(&sample.times, 0.5) - self.launch.value;
-            let ceiling = self.bandwidth.value * (fp32.bandwidth_ratio * self.drift(sample)).min(1.0);
-            let cost = Op::Gemm { m, n, k }.cost(&NumericFormat {
-                activations: WeightFormat::Fp32,
-                ..NumericFormat::stored(WeightFormat::Fp32)
-            });
-            let memory = fp32.ramp + cost.traffic / ceiling;
-            let left = fourth(total) - fourth(memory);
-            // Entirely explained by memory: arithmetic hid behind it at no less than the rate it had to keep up.
-            let compute = if left > 0.0 { Seconds(left.sqrt().sqrt()) } else { total };
-            if compute.is_positive() {
-                let utilisation = (cost.work / compute / (peak * (clock_of(sample) / self.clock))).min(1.0);
-                #[expect(clippy::cast_precision_loss, reason = "dimensions below 2^32")]
-                points.push(UtilisationPoint { m: m as f64, n: n as f64, k: k as f64, utilisation });
-            }
-        }
-        if points.is_empty() {
-            return None;
-        }
-        let half_width_ratio = left_out_error(&points).max(MODEL_HALF_WIDTH);
-        Some(UtilisationTable { points, half_width_ratio })
+        let runs: Vec<GemmRun> = self.all.iter().filter_map(|sample| self.gemm_run(sample, fp32, peak)).collect();
+        gemm_cost(&runs)
+    }
+
+    /// What remains of a blocked GEMM for the cores once launch and memory are taken out of the norm.
+    fn gemm_run(&self, sample: &Sample, fp32: &FormatCost, peak: FlopsPerSecond) -> Option<GemmRun> {
+        let Kernel::Gemm { m, n, k } = sample.kernel else { return None };
+        let total = centre(&sample.times) - self.launch.value;
+        let ceiling = self.bandwidth.value * (fp32.bandwidth_ratio * self.drift(sample)).min(1.0);
+        let cost = Op::Gemm { m, n, k }.cost(&NumericFormat {
+            activations: WeightFormat::Fp32,
+            ..NumericFormat::stored(WeightFormat::Fp32)
+        });
+        let memory = fp32.ramp + cost.traffic / ceiling;
+        // Below a tenth of the whole the difference of two fourth powers is noise: the cores hid behind memory.
+        let left = (fourth(total) - fourth(memory)).max(0.1 * fourth(total));
+        #[expect(clippy::cast_precision_loss, reason = "dimensions below 2^32")]
+        let shape = [m as f64, n as f64, k as f64];
+        total.is_positive().then(|| GemmRun {
+            shape,
+            core: left.sqrt().sqrt(),
+            at_peak: (cost.work / (peak * (clock_of(sample) / self.clock))).get(),
+            cycle_per_weight: (cost.weights / f64::from(sample.threads) / clock_of(sample)).get(),
+        })
     }
 
     fn curve(&self) -> Vec<BandwidthPoint> {
@@ -432,22 +450,72 @@ fn memory_line(points: &[MemoryPoint]) -> (Seconds, f64, f64) {
     (Seconds(ramp), 1.0 / slope, 1.645 * (squares / freedom).sqrt())
 }
 
-/// Relative 90 % half-width of predicting each shape from the others.
-fn left_out_error(points: &[UtilisationPoint]) -> f64 {
-    if points.len() < 3 {
-        return 0.3;
+/// One blocked GEMM: its time in the cores beside what its arithmetic needs at the peak, and the time of one cycle
+/// for every weight.
+#[derive(Debug, Clone, Copy)]
+struct GemmRun {
+    shape: [f64; 3],
+    core: f64,
+    at_peak: f64,
+    cycle_per_weight: f64,
+}
+
+/// The two constants by least squares of relative errors, and each run's ratio to them.
+fn gemm_cost(runs: &[GemmRun]) -> Option<GemmCost> {
+    if runs.is_empty() {
+        return None;
     }
-    let squares: f64 = (0..points.len())
-        .filter_map(|index| {
-            let mut others = points.to_vec();
-            let point = others.remove(index);
-            let table = UtilisationTable { points: others, half_width_ratio: 0.0 };
-            Some((table.at(point.m, point.n, point.k)? / point.utilisation).ln().powi(2))
-        })
-        .sum();
-    #[expect(clippy::cast_precision_loss, reason = "a handful of points")]
-    let count = points.len() as f64;
-    1.645 * (squares / count).sqrt()
+    let constants = gemm_constants(runs);
+    let half_width_ratio = if runs.len() < 3 {
+        0.3
+    } else {
+        let squares = (0..runs.len()).map(|index| {
+            let mut others = runs.to_vec();
+            let left_out = others.remove(index);
+            let predicted = with_points(&others, constants, 0.0).core_time(
+                left_out.shape,
+                Seconds(left_out.at_peak),
+                Seconds(left_out.cycle_per_weight),
+            );
+            (predicted.get() / left_out.core).ln().powi(2)
+        });
+        #[expect(clippy::cast_precision_loss, reason = "a handful of runs")]
+        let mean = squares.sum::<f64>() / runs.len() as f64;
+        (1.645 * mean.sqrt()).max(MODEL_HALF_WIDTH)
+    };
+    Some(with_points(runs, constants, half_width_ratio))
+}
+
+/// Cycles to repack a weight, at least zero, and utilisation, at most one.
+fn gemm_constants(runs: &[GemmRun]) -> (f64, f64) {
+    let (mut sxx, mut sxz, mut szz, mut sx, mut sz) = (0.0, 0.0, 0.0, 0.0, 0.0);
+    for run in runs {
+        let (x, z) = (run.cycle_per_weight / run.core, run.at_peak / run.core);
+        sxx += x * x;
+        sxz += x * z;
+        szz += z * z;
+        sx += x;
+        sz += z;
+    }
+    let determinant = sxx * szz - sxz * sxz;
+    let (mut cycles, mut slowdown) = if determinant > 1e-9 * sxx * szz {
+        ((sx * szz - sz * sxz) / determinant, (sz * sxx - sx * sxz) / determinant)
+    } else {
+        (0.0, sz / szz)
+    };
+    if cycles < 0.0 {
+        (cycles, slowdown) = (0.0, sz / szz);
+    }
+    (cycles, 1.0 / slowdown.max(1.0))
+}
+
+fn with_points(runs: &[GemmRun], (cycles_per_weight, utilisation): (f64, f64), half_width_ratio: f64) -> GemmCost {
+    let modelled = |run: &GemmRun| run.cycle_per_weight * cycles_per_weight + run.at_peak / utilisation;
+    let point = |run: &GemmRun| {
+        let [m, n, k] = run.shape;
+        GemmPoint { m, n, k, time_ratio: run.core / modelled(run) }
+    };
+    GemmCost { cycles_per_weight, utilisation, points: runs.iter().map(point).collect(), half_width_ratio }
 }
 
 fn fourth(time: Seconds) -> f64 {

@@ -14,4 +14,4 @@ pub use sample::{
     Clock, Gate, GemvCase, Kernel, OperatingPoint, Plan, PlanKind, ProbeEvent, Reference, Sample, Step,
     Stores, Stream,
 };
-pub use vet::{depends_on_bandwidth, median, quantile, regime_key, vet};
+pub use vet::{centre, depends_on_bandwidth, disturbed, least_disturbed, median, quantile, regime_key, vet};

@@ -180,6 +180,10 @@ pub struct Sample {
     /// Largest relative deviation of the kernel's result from a scalar reference; `None` where the kernel has no
     /// result to check.
     pub max_error_ratio: Option<f64>,
+    /// Part of the timed span in which the worker worst off was ready to run but another process had its CPU;
+    /// `None` where the kernel keeps no such count.
+    #[serde(default)]
+    pub waiting_ratio: Option<f64>,
     /// Before the timed runs.
     pub before: OperatingPoint,
     /// After the timed runs.

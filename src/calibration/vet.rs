@@ -23,6 +23,10 @@ pub fn regime_key(reference: &Reference) -> &'static str {
 const CLOCK_TOLERANCE: f64 = 0.05;
 /// Part of the CPU time that the hypervisor may take.
 const STEAL_TOLERANCE: f64 = 0.05;
+/// Part of the time for which other processes may have a worker's CPU: the robust centre bears that much.
+const WAITING_TOLERANCE: f64 = 0.25;
+/// From here on the sample is used, but a better one is sought.
+const WAITING_WORTH_A_RETRY: f64 = 0.03;
 /// Factor between the reference bandwidths before and after, for samples that depend on bandwidth.
 const BANDWIDTH_TOLERANCE: f64 = 1.35;
 /// Deviation from the scalar reference, relative to the largest output.
@@ -50,6 +54,7 @@ pub fn vet(sample: &Sample) -> Option<Rejection> {
         .or_else(|| wrong_result(sample))
         .or_else(|| clock_moved(sample))
         .or_else(|| stolen(sample))
+        .or_else(|| preempted(sample))
         .or_else(|| regime_moved(sample))
         .or_else(|| impossible(sample))?;
     Some(Rejection {
@@ -94,6 +99,35 @@ fn stolen(sample: &Sample) -> Problem {
     let steal = sample.after.steal_ratio?;
     (steal > STEAL_TOLERANCE)
         .then(|| ("steal", format!("the hypervisor took {:.0} % of the CPU time", steal * 100.0)))
+}
+
+fn preempted(sample: &Sample) -> Problem {
+    let waiting = sample.waiting_ratio?;
+    (waiting > WAITING_TOLERANCE).then(|| {
+        ("preempted", format!("other processes had a worker's CPU for {:.0} % of the time", waiting * 100.0))
+    })
+}
+
+/// Whether the machine, rather than the kernel, spoilt a sample or may have coloured it: worth measuring again.
+#[must_use]
+pub fn disturbed(sample: &Sample) -> bool {
+    sample.waiting_ratio.is_some_and(|waiting| waiting > WAITING_WORTH_A_RETRY)
+        || vet(sample).is_some_and(|rejection| {
+            matches!(
+                rejection.code.as_str(),
+                "clock_moved" | "steal" | "preempted" | "regime_moved" | "bandwidth_moved"
+            )
+        })
+}
+
+/// The sample that can be believed most: one that passes [`vet`] before one that does not, then the one whose
+/// workers waited least.
+pub fn least_disturbed<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<&'a Sample> {
+    let rank = |sample: &Sample| (vet(sample).is_some(), sample.waiting_ratio.unwrap_or(0.0));
+    samples.min_by(|a, b| {
+        let ((a_bad, a_waited), (b_bad, b_waited)) = (rank(a), rank(b));
+        a_bad.cmp(&b_bad).then(a_waited.total_cmp(&b_waited))
+    })
 }
 
 fn regime_moved(sample: &Sample) -> Problem {
@@ -150,6 +184,30 @@ pub fn quantile(times: &[Seconds], q: f64) -> Seconds {
     quantile_of_sorted(&sorted, q).map_or(Seconds::ZERO, Seconds)
 }
 
+/// Where the times lie most densely: the half-sample mode (Bickel and Frühwirth, 2006). It halves the list to its
+/// densest half until two or three are left. Unlike the median it stays with the undisturbed runs when other
+/// processes slow down many of them. Zero for an empty list.
+#[must_use]
+pub fn centre(times: &[Seconds]) -> Seconds {
+    let mut sorted: Vec<f64> = times.iter().map(|time| time.get()).collect();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let mut rest = &sorted[..];
+    while rest.len() > 3 {
+        let half = rest.len().div_ceil(2);
+        let width = |start: usize| rest[start + half - 1] - rest[start];
+        let densest = (0..=rest.len() - half).min_by(|&a, &b| width(a).total_cmp(&width(b))).unwrap_or(0);
+        rest = &rest[densest..densest + half];
+    }
+    match *rest {
+        [] => Seconds::ZERO,
+        [one] => Seconds(one),
+        [a, b] => Seconds((a + b) / 2.0),
+        // Of three, the two that are closer.
+        [a, b, c, ..] if b - a < c - b => Seconds((a + b) / 2.0),
+        [_, b, c, ..] => Seconds((b + c) / 2.0),
+    }
+}
+
 /// Quantile by nearest rank; `None` for an empty list.
 #[expect(
     clippy::cast_possible_truncation,
@@ -170,4 +228,31 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let middle = sorted.len() / 2;
     let upper = *sorted.get(middle)?;
     if sorted.len() % 2 == 1 { Some(upper) } else { Some((sorted[middle - 1] + upper) / 2.0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(times: &[f64]) -> Vec<Seconds> {
+        times.iter().copied().map(Seconds).collect()
+    }
+
+    #[test]
+    fn the_centre_stays_with_the_undisturbed_runs() {
+        // 40 quiet runs around 1.0 and 60 that shared their core, spread from 1.5 to 3: the median is 1.7.
+        let mut times: Vec<f64> = (0..40).map(|i| 1.0 + f64::from(i % 7) * 0.002).collect();
+        times.extend((0..60).map(|i| 1.5 + f64::from(i) * 0.025));
+        assert!((centre(&seconds(&times)).get() - 1.006).abs() < 0.01);
+        assert!(quantile(&seconds(&times), 0.5).get() > 1.6);
+    }
+
+    #[test]
+    fn the_centre_of_few_runs() {
+        assert_eq!(centre(&[]), Seconds(0.0));
+        assert_eq!(centre(&seconds(&[2.0])), Seconds(2.0));
+        assert_eq!(centre(&seconds(&[2.0, 4.0])), Seconds(3.0));
+        assert_eq!(centre(&seconds(&[9.0, 2.0, 4.0])), Seconds(3.0));
+        assert_eq!(centre(&seconds(&[1.0; 100])), Seconds(1.0));
+    }
 }

@@ -571,7 +571,7 @@ mod tests {
         assert!(set.skipped[0].contains("no CPU kernel for nf4"), "{:?}", set.skipped);
         let row = &set.rows[0];
         assert!((row.drift_ratio.unwrap() - 0.5).abs() < 1e-9);
-        let measured = crate::calibration::quantile(&row.sample.times, 0.5);
+        let measured = crate::calibration::centre(&row.sample.times);
         assert!((row.predicted.time.value / measured - 1.0).abs() < 0.05, "{row:?}");
         assert!(
             row.predicted_at_calibration.time.value / measured < 0.6,

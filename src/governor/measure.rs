@@ -2,7 +2,7 @@
 
 use super::core::{Purpose, reply};
 use super::{Effect, Governor, Measured, MeasuredSet, Now, Reply, Ticket};
-use crate::calibration::{Kernel, Sample, measurable, measurement_plan, regime_key, vet};
+use crate::calibration::{Kernel, Sample, least_disturbed, measurable, measurement_plan, regime_key, vet};
 use crate::precision::WeightFormat;
 use crate::predict::{EngineProfile, Prediction, predict};
 use crate::roofline::Roofline;
@@ -90,9 +90,8 @@ impl Governor {
         }
         let mut rows = Vec::new();
         for (op, format, kernel) in work {
-            // The probe measures again what the machine moved under: the first sample that it did not spoil, or the last.
-            let mut own = samples.iter().filter(|sample| sample.kernel == kernel);
-            let Some(sample) = own.clone().find(|sample| vet(sample).is_none()).or_else(|| own.next_back()) else {
+            // The probe measures again what the machine moved under.
+            let Some(sample) = least_disturbed(samples.iter().filter(|sample| sample.kernel == kernel)) else {
                 continue;
             };
             if let Some(rejection) = vet(sample)

@@ -11,7 +11,7 @@ use crate::api::{
     CalibrateAnswer, CalibrateRequest, ErrorBody, EstimateAnswer, MeasureAnswer, MeasureRequest, MeasuredRow,
     ObservationRequest, ObservationsAnswer,
 };
-use crate::calibration::Sample;
+use crate::calibration::{Sample, centre, quantile};
 use crate::governor::{Measured, MeasuredSet, Reply};
 use crate::precision::WeightFormat;
 use crate::snapshot::Snapshot;
@@ -223,17 +223,11 @@ fn row(measured: Measured) -> Option<MeasuredRow> {
     })
 }
 
-/// Median with the 5 % and 95 % quantiles.
+/// Centre with the 5 % and 95 % quantiles.
 fn quantiles(sample: &Sample) -> Option<EstimateAnswer> {
-    let mut times: Vec<f64> = sample.times.iter().map(|time| time.get()).collect();
-    times.sort_unstable_by(f64::total_cmp);
-    let last = times.len().checked_sub(1)?;
-    let at = |percent: usize| {
-        // Between the two nearest ranks, in whole parts of a hundred.
-        let (rank, rest) = (last * percent / 100, last * percent % 100);
-        #[expect(clippy::cast_precision_loss, reason = "below 100")]
-        let part = rest as f64 / 100.0;
-        times[rank] + part * (times[(rank + 1).min(last)] - times[rank])
-    };
-    Some(EstimateAnswer { value: at(50), low: at(5), high: at(95) })
+    if sample.times.is_empty() {
+        return None;
+    }
+    let at = |q| quantile(&sample.times, q).get();
+    Some(EstimateAnswer { value: centre(&sample.times).get(), low: at(0.05), high: at(0.95) })
 }
