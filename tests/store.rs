@@ -36,7 +36,7 @@ fn record(number: u32) -> CalibrationRecord {
     };
     serde_json::from_value(json!({
         "schema": 1,
-        "key": {"machine": "00", "board": "cpu", "cpu": "x", "cores_online": 2, "kernel": null, "version": "0"},
+        "key": {"machine": "00", "board": "cpu", "cpu": "x", "logical_cpus": 2, "kernel": null, "version": "0"},
         "measured_at_unix_s": number,
         "wall": 9.0,
         "plan": "full",

@@ -191,35 +191,30 @@ fn verdict(median: Option<f64>, p90: Option<f64>, rows: &[Row]) -> String {
 /// The comparison as a table.
 #[must_use]
 pub fn shown(comparison: &Comparison) -> String {
-    let mut table = Table::new(&[
-        "operation",
-        "format",
-        ">predicted",
-        ">measured",
-        ">error",
-        ">drift",
-        ">x fp16",
-        ">measured",
-        "bound",
-        "limit",
-        "verdict",
-    ]);
+    // Two columns that would only hold dashes would make lines too long for nothing.
+    let speedups = comparison.rows.iter().any(|row| row.speedup_vs_fp16_measured.is_some());
+    let mut columns = vec!["operation", "format", ">predicted", ">measured", ">error", ">drift"];
+    if speedups {
+        columns.extend([">x fp16", ">measured"]);
+    }
+    columns.extend(["bound, limit", "verdict"]);
+    let mut table = Table::new(&columns);
     let speedup = |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
     for row in &comparison.rows {
         let measured = &row.measured;
-        table.row([
+        let mut cells = vec![
             words::operation(&measured.op),
             measured.format.clone(),
             words::time(measured.predicted_time_s.value),
             words::time(measured.measured_time_s.value),
             words::signed_percent(measured.error_ratio),
             measured.drift_ratio.map_or_else(|| "-".to_owned(), |drift| words::signed_percent(drift - 1.0)),
-            speedup(row.speedup_vs_fp16_predicted),
-            speedup(row.speedup_vs_fp16_measured),
-            measured.bound.clone(),
-            measured.limit.clone(),
-            row.verdict.replace('_', " "),
-        ]);
+        ];
+        if speedups {
+            cells.extend([speedup(row.speedup_vs_fp16_predicted), speedup(row.speedup_vs_fp16_measured)]);
+        }
+        cells.extend([format!("{}, {}", measured.bound, measured.limit), row.verdict.replace('_', " ")]);
+        table.row(cells);
     }
     let mut text =
         if comparison.simulated { "SIMULATED: no hardware ran this\n".to_owned() } else { String::new() };

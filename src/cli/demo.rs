@@ -173,7 +173,12 @@ async fn measure_ceilings(
 /// The main ceilings in words.
 fn ceilings(answer: &RooflineAnswer) -> Vec<String> {
     let bandwidth = &answer.bandwidth_bytes_per_s;
-    let mut found = vec![format!("memory {} ({})", BytesPerSecond(bandwidth.value), bandwidth.provenance)];
+    let from = if bandwidth.provenance == "measured" {
+        String::new()
+    } else {
+        format!(" ({})", bandwidth.provenance)
+    };
+    let mut found = vec![format!("memory {}{from}", BytesPerSecond(bandwidth.value))];
     let compute = &answer.compute_flops_per_s;
     found.extend(compute.iter().map(|(name, peak)| format!("{name} {}", FlopsPerSecond(peak.value))));
     found
@@ -225,6 +230,7 @@ fn summary(findings: &Findings, with_bus: bool, wall: Duration) -> String {
     let real = if simulated { "SOMETHING WAS SIMULATED" } else { "nothing was simulated" };
     let failed = match findings.failed {
         0 => String::new(),
+        1 => "; 1 STEP FAILED".to_owned(),
         count => format!("; {count} STEPS FAILED"),
     };
     let skipped = if with_bus { "" } else { "; D-Bus skipped" };

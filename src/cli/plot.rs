@@ -9,7 +9,7 @@ use ratatui::symbols::Marker;
 use ratatui::widgets::Widget;
 use ratatui::widgets::canvas::{Canvas, Line};
 
-use super::chart::{Chart, Decades, Origin};
+use super::chart::{Chart, Decades, Origin, Roof};
 use super::output::Printer;
 
 /// Columns for the labels of the vertical axis, the axis itself included.
@@ -100,13 +100,18 @@ const fn mark(origin: Origin, ascii: bool) -> (&'static str, Color) {
     }
 }
 
-/// Each ceiling's name above its right end; ceilings of one height share a line. The slope's name beside it.
+/// Each ceiling's name at its right end: above its line, or on it where another ceiling lies above; ceilings of one
+/// height share a name. The slope's name beside it.
 fn put_labels(buffer: &mut Buffer, chart: &Chart, x: Decades, y: Decades) {
     let area = buffer.area;
+    let row_of = |roof: &Roof| cell(area, 1.0, y.place(roof.peak)).1;
+    let lines: Vec<u16> = chart.roofs.iter().map(row_of).collect();
     let mut taken: Vec<(u16, String)> = Vec::new();
     for roof in &chart.roofs {
-        let (_, row) = cell(area, 1.0, y.place(roof.peak));
-        let row = row.saturating_sub(1);
+        let line = row_of(roof);
+        let above = line.saturating_sub(1);
+        let free = |row: u16, taken: &[(u16, String)]| taken.iter().all(|(other, _)| *other != row);
+        let row = if !lines.contains(&above) && free(above, &taken) { above } else { line };
         match taken.iter_mut().find(|(other, _)| *other == row) {
             Some((_, label)) => {
                 let joined = format!("{label}, {}", roof.label);

@@ -164,11 +164,12 @@ fn quantity(name: &str, value: f64) -> String {
     }
 }
 
-/// `cores_online` as `cores online`, without the unit that the value shows anyway.
+/// `cores_online` as `cores online`, without the unit that the value shows anyway; `cpu_hz` is a clock.
 #[must_use]
 pub fn spaced(name: &str) -> String {
-    let bare = unit_of(name).and_then(|unit| name.strip_suffix(unit)).filter(|bare| !bare.is_empty());
-    bare.unwrap_or(name).replace('_', " ")
+    let unit = unit_of(name).filter(|unit| name.len() > unit.len()).unwrap_or_default();
+    let bare = name.strip_suffix(unit).unwrap_or(name).replace('_', " ");
+    if unit == "_hz" { bare + " clock" } else { bare }
 }
 
 #[cfg(test)]
@@ -185,7 +186,8 @@ mod tests {
         );
         assert_eq!(field("cores_online", &json!(2)), "2");
         assert_eq!(field("x", &Value::Null), "unknown");
-        assert_eq!(spaced("cpu_hz"), "cpu");
+        assert_eq!(spaced("cpu_hz"), "cpu clock");
+        assert_eq!(spaced("memory_bytes"), "memory");
     }
 
     #[test]

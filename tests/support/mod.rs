@@ -10,6 +10,8 @@
     reason = "a test ends where its world does"
 )]
 
+pub mod bus;
+
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -25,6 +27,7 @@ use rooflined::learning::Residuals;
 use rooflined::precision::{Precision, WeightFormat};
 use rooflined::predict::{Engine, EngineProfile, FormatCost};
 use rooflined::roofline::{BandwidthPoint, Ceiling, Provenance, Roofline};
+use rooflined::server::dbus::{self, Bus, Pace};
 use rooflined::server::{Command, Control, Limits, Request, Socket, http};
 use rooflined::snapshot::{CalibrationStatus, Snapshot};
 use rooflined::units::{Bytes, BytesPerSecond, Celsius, FlopsPerSecond, Hertz, Seconds};
@@ -233,6 +236,8 @@ pub struct Server {
     pub control: Control,
     /// What the daemon was asked, in words.
     pub seen: sync_mpsc::Receiver<String>,
+    /// What the bus adapter reported.
+    pub bus_states: sync_mpsc::Receiver<Option<String>>,
     stop: watch::Sender<bool>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -250,8 +255,22 @@ pub fn short_limits() -> Limits {
     }
 }
 
+/// A pace that tests can wait for.
+fn pace() -> Pace {
+    Pace {
+        patience: Duration::from_secs(2),
+        ping: Duration::from_millis(300),
+        longest_pause: Duration::from_millis(500),
+        ..Pace::default()
+    }
+}
+
 impl Server {
     pub fn start(snapshot: Snapshot, limits: Limits) -> Self {
+        Self::start_on(snapshot, limits, Bus::None)
+    }
+
+    pub fn start_on(snapshot: Snapshot, limits: Limits, bus: Bus) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (snapshots, receiver) = watch::channel(Arc::new(snapshot));
         let (tx, requests) = mpsc::channel(16);
@@ -262,6 +281,7 @@ impl Server {
             (directory.path().join("query.sock"), directory.path().join("control.sock"));
         let handle = control.clone();
         let (ready, is_ready) = sync_mpsc::channel();
+        let (bus_state, bus_states) = sync_mpsc::channel();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async move {
@@ -284,17 +304,21 @@ impl Server {
                 let on_control = http::serve(
                     bind(&control_socket),
                     Socket::Control,
-                    receiver,
-                    handle,
+                    receiver.clone(),
+                    handle.clone(),
                     limits,
                     until_stopped(),
                 );
+                let tell = move |problem| {
+                    let _ = bus_state.send(problem);
+                };
+                let on_bus = dbus::run_at(pace(), bus, receiver, handle, tell, until_stopped());
                 ready.send(()).unwrap();
-                tokio::join!(on_query, on_control);
+                tokio::join!(on_query, on_control, on_bus);
             });
         });
         is_ready.recv().unwrap();
-        Self { directory, snapshots, control, seen, stop, thread: Some(thread) }
+        Self { directory, snapshots, control, seen, bus_states, stop, thread: Some(thread) }
     }
 
     pub fn query(&self) -> PathBuf {

@@ -4,7 +4,7 @@ use crate::api::{
     BatchRange, Constraints, Freedom, PredictAnswer, PredictRequest, RecommendAnswer, RecommendRequest,
     Workload,
 };
-use crate::cli::commands::workload;
+use crate::cli::commands::{keys, workload};
 use crate::cli::failure::Failure;
 use crate::cli::output::Printer;
 use crate::cli::words;
@@ -33,8 +33,12 @@ pub async fn ask_three(printer: &Printer, client: &mut Client) -> Result<(), Fai
     let question = RecommendRequest {
         objective: Objective::Throughput,
         constraints: Constraints { max_time_s: Some(target), ..Constraints::default() },
-        freedom: Freedom { batch: Some(BatchRange { min: 1, max: 64 }), ..Freedom::default() },
-        ..about(&[WeightFormat::Int8, WeightFormat::Int4])
+        freedom: Freedom {
+            batch: Some(BatchRange { min: 1, max: 64 }),
+            formats: keys(&[WeightFormat::Int8, WeightFormat::Int4]),
+            ..Freedom::default()
+        },
+        ..about(&[])
     };
     let words = format!(
         "How many requests can be batched through it, in int8 or int4, if each step may take {}?",
@@ -54,7 +58,7 @@ pub async fn ask_three(printer: &Printer, client: &mut Client) -> Result<(), Fai
 fn about(formats: &[WeightFormat]) -> RecommendRequest {
     RecommendRequest {
         workload: Workload { op: Some(LAYER), ..Workload::default() },
-        freedom: Freedom { formats: crate::cli::commands::keys(formats), ..Freedom::default() },
+        freedom: Freedom { formats: keys(formats), ..Freedom::default() },
         ..RecommendRequest::default()
     }
 }

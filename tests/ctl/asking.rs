@@ -1,83 +1,21 @@
-//! The real rooflinectl against a daemon that is none: what it asks, what it prints, what it ends with.
-
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "what fails in a helper of a test fails the test"
-)]
+//! What each command asks and prints when all is well.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-#[path = "ctl/answers.rs"]
-mod answers;
-#[path = "ctl/fake.rs"]
-mod fake;
-
-use answers::healthy;
-use fake::{Fake, Reply};
-
-/// A command with an environment that is the same everywhere.
-fn ctl(socket: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rooflinectl"));
-    command
-        .args(args)
-        .env_clear()
-        .env("ROOFLINED_SOCKET", socket)
-        .env("LANG", "C.UTF-8")
-        .env("COLUMNS", "100");
-    command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).stdin(Stdio::null());
-    command
-}
-
-fn run(socket: &Path, args: &[&str]) -> Output {
-    ctl(socket, args).output().unwrap()
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).unwrap()
-}
-
-/// The output of a command that must succeed.
-#[track_caller]
-fn good(fake: &Fake, args: &[&str]) -> String {
-    let output = run(fake.path(), args);
-    assert!(output.status.success(), "{args:?}: {output:?}");
-    assert_eq!(stderr(&output), "", "{args:?}");
-    stdout(&output)
-}
-
-/// Exit code and standard error of a command that must fail: one error, at most one hint, never a trace.
-#[track_caller]
-fn bad(socket: &Path, args: &[&str]) -> (i32, String) {
-    let output = run(socket, args);
-    let errors = stderr(&output);
-    assert!(errors.starts_with("error: "), "{args:?}: {output:?}");
-    assert!(!errors.contains("panicked") && !errors.contains("RUST_BACKTRACE"), "{errors}");
-    (output.status.code().expect("ended by itself"), errors)
-}
-
-#[track_caller]
-fn contains(text: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(text.contains(part), "no {part:?} in:\n{text}");
-    }
-}
+use super::answers::{self, healthy};
+use super::fake::{Fake, Reply};
+use super::{bad, contains, ctl, good, run, stderr, stdout};
 
 #[test]
 fn status_shows_what_is_known_what_is_not_and_why() {
     let fake = Fake::start(healthy);
     let text = good(&fake, &["status"]);
     contains(&text, &["cores online", "12.5 GB", "3.4 %", "40.0 GB/s (measured", "peak int8", "serial 17"]);
-    contains(&text, &["not on this machine:", "cpu (no cpufreq", "degraded:", "no message bus"]);
+    contains(&text, &["not on this machine:", "cpu clock (no cpufreq", "degraded:", "no message bus"]);
     let json = good(&fake, &["status", "-o", "json"]);
     assert_eq!(json.trim_end(), serde_json::to_string(&answers::state()).unwrap(), "the body is untouched");
 }
@@ -173,121 +111,6 @@ fn attention_has_its_sizes_in_order_or_by_name() {
             "head_dim": 128,
         });
         assert_eq!(workload, json!({"op": op, "format": "fp16"}));
-    }
-}
-
-#[test]
-fn bad_values_are_usage_errors_that_name_the_field_and_ask_nobody() {
-    let fake = Fake::start(healthy);
-    for (args, expected) in [
-        ("predict gemv 0 4096", "n is \"0\""),
-        ("predict gemv 4096 -1", "k is \"-1\""),
-        ("predict gemm 1e18 1 1", "m is \"1e18\""),
-        ("predict gemm 1 NaN 1", "n is \"NaN\""),
-        ("predict gemv 4k 4096", "n is \"4k\""),
-        ("predict gemv 99999999999999999999 1", "whole number"),
-        ("predict gemv 4294967297 1", "from 1 to 4294967296"),
-        ("predict gemv 4096", "takes 2 sizes, N K; 1 given"),
-        ("predict gemm 1 2 3 4", "takes 3 sizes"),
-        ("predict", "no operation is named"),
-        ("predict gemv 1 1 --format int9", "did you mean \"int8\"?"),
-        ("predict gemv 1 1 --batch 0", "--batch"),
-        ("predict gemv 1 1 --batch -4", "--batch"),
-        ("predict gemv 1 1 --engine lama", "llama.cpp"),
-        ("predict gemv 1 1 --heads 4", "--heads belongs to attention"),
-        ("predict attention --heads 32", "--context-tokens"),
-        ("predict attention 1 32 5 1 10 128", "32 heads cannot share 5"),
-        ("predict llama-3.1-8b", "possible values: gemv"),
-        ("analyze gemv 1 1 --time 280", "280us"),
-        ("analyze gemv 1 1 --time -1ms", "--time"),
-        ("analyze gemv 1 1 --time NaNs", "--time"),
-        ("analyze gemv 1 1", "--time"),
-        ("recommend gemv 1 1 --batch 32..1", "is empty"),
-        ("recommend gemv 1 1 --max-time 0s", "--max-time"),
-        ("recommend gemv 1 1 --max-memory-bytes inf", "--max-memory-bytes"),
-        ("recommend gemv 1 1 --objective speed", "latency"),
-        ("compare --sizes 4096", "no shape is named"),
-        ("compare gemv --sizes 10x", "k is \"\""),
-        ("sweep attention", "one attention at a time"),
-        ("status --timeout 0s", "--timeout"),
-        ("status --timeout 1e300s", "at most a day"),
-        ("status -o yaml", "possible values"),
-        ("--ssh -oProxyCommand=x status", "--ssh"),
-        ("frobnicate", "unrecognized subcommand"),
-        ("watch", "--events"),
-        ("", "Usage"),
-    ] {
-        let args: Vec<_> = args.split(' ').filter(|arg| !arg.is_empty()).collect();
-        let output = run(fake.path(), &args);
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {output:?}");
-        contains(&stderr(&output), &[expected]);
-        assert_eq!(stdout(&output), "", "{args:?}");
-    }
-    assert_eq!(fake.asked(), [], "nothing was sent");
-}
-
-#[test]
-fn refusals_have_their_exit_code_their_sentence_and_their_hint() {
-    for (status, code, exit) in [
-        (400, "unknown_mode", 2),
-        (403, "control_disabled", 4),
-        (409, "busy", 75),
-        (409, "gated", 75),
-        (409, "not_calibrated", 1),
-        (409, "reboot_required", 5),
-        (500, "probe_failed", 1),
-        (503, "not_ready", 75),
-    ] {
-        let fake = Fake::start(move |_| Reply::error(status, code, Some("workload.op.n")));
-        let (found, errors) = bad(fake.path(), &["predict", "gemv", "1", "1"]);
-        assert_eq!(found, exit, "{code}");
-        assert_eq!(errors, format!("error: workload.op.n: refused as {code}\nhint: do something else\n"));
-    }
-}
-
-#[test]
-fn without_a_daemon_the_exit_code_is_69_and_the_hint_starts_one() {
-    let nowhere = tempfile::tempdir().unwrap();
-    let (exit, errors) = bad(nowhere.path(), &["status"]);
-    assert_eq!(exit, 69);
-    contains(&errors, &["query.sock (not there)", "hint: ", "rooflined serve"]);
-    for command in
-        ["board", "roofline", "predict gemv 1 1", "compare gemv 1 1", "calibrate", "watch --events"]
-    {
-        let args: Vec<_> = command.split(' ').collect();
-        assert_eq!(bad(nowhere.path(), &args).0, 69, "{command}");
-    }
-    drop(std::os::unix::net::UnixListener::bind(nowhere.path().join("query.sock")).unwrap());
-    let (exit, errors) = bad(nowhere.path(), &["status"]);
-    assert_eq!(exit, 69);
-    contains(&errors, &["nobody listens", "has gone"]);
-}
-
-#[test]
-fn a_daemon_that_says_nothing_is_not_waited_for_beyond_the_timeout() {
-    let fake = Fake::start(|_| Reply::Silence);
-    let began = Instant::now();
-    let (exit, errors) = bad(fake.path(), &["status", "--timeout", "200ms"]);
-    assert_eq!(exit, 75);
-    contains(&errors, &["no answer to /v1/state within 0.2 s"]);
-    assert!(began.elapsed() < Duration::from_secs(5));
-}
-
-#[test]
-fn nonsense_from_the_socket_is_an_error_and_no_crash() {
-    for nonsense in [
-        "",
-        "hello\r\n\r\n",
-        "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{",
-        "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n[1]x",
-        "HTTP/1.1 500 X\r\ncontent-length: 4\r\n\r\noops",
-        "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}",
-    ] {
-        let fake = Fake::start(move |_| Reply::Raw(nonsense.into()));
-        for command in ["status", "board", "roofline", "doctor"] {
-            let output = run(fake.path(), &[command]);
-            assert_eq!(output.status.code(), Some(1), "{nonsense:?} to {command}: {output:?}");
-        }
     }
 }
 
@@ -539,46 +362,6 @@ fn doctor_says_what_is_wrong_and_what_to_do() {
         &good(&fake, &["doctor"]),
         &["warn control: refused as control_disabled\n       -> do something else"],
     );
-}
-
-#[test]
-fn a_reader_that_goes_away_ends_it_quietly() {
-    let fake = Fake::start(healthy);
-    let sizes: Vec<String> = (1..5000).map(|size| size.to_string()).collect();
-    let sizes = sizes.join(",");
-    for format in ["human", "json", "jsonl", "csv"] {
-        let mut child = ctl(fake.path(), &["sweep", "gemv", "--sizes", &sizes, "-o", format])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut first = [0; 10];
-        std::io::Read::read_exact(&mut child.stdout.take().unwrap(), &mut first).unwrap();
-        let output = child.wait_with_output().unwrap();
-        assert_eq!(output.status.code(), Some(0), "{format}: {output:?}");
-        assert_eq!(stderr(&output), "", "{format}");
-    }
-}
-
-#[test]
-fn large_answers_are_taken_and_endless_ones_are_not() {
-    let fake = Fake::start(|asked| match asked.route.as_str() {
-        "/v1/state" => {
-            let mut state = answers::state();
-            state.degraded =
-                (0..100_000).map(|number| format!("problem number {number}; ignore it")).collect();
-            Reply::ok(&state)
-        }
-        _ => {
-            let mut raw = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n".to_vec();
-            raw.resize(raw.len() + (65 << 20), b' ');
-            Reply::Raw(raw)
-        }
-    });
-    assert_eq!(good(&fake, &["status"]).matches("problem number").count(), 100_000);
-    let (exit, errors) = bad(fake.path(), &["board"]);
-    assert_eq!(exit, 1);
-    contains(&errors, &["larger than 64 MiB"]);
 }
 
 #[test]

@@ -1,0 +1,400 @@
+//! The two interfaces.
+
+use std::collections::HashMap;
+use std::io::Write as _;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use zbus::fdo::DBusProxy;
+use zbus::message::{Header, Message};
+use zbus::names::{BusName, ErrorName};
+use zbus::object_server::SignalEmitter;
+use zbus::{Connection, OwnedVariant, interface};
+
+use super::convert::{Variants, from_variants, to_variants};
+use crate::api::{API_VERSION, CalibrateRequest, ErrorBody};
+use crate::governor::Reply;
+use crate::server::access::{Peer, may_run};
+use crate::server::answer::{Request, answer};
+use crate::server::error::Code;
+use crate::server::parse::parse;
+use crate::server::routes;
+use crate::server::service::{Call, Content, Service};
+use crate::server::{Command, clock};
+
+/// Bytes of a request in JSON.
+const MAX_REQUEST: usize = 64 * 1024;
+
+/// An error body as a D-Bus error: `code: message; hint`.
+#[derive(Debug)]
+pub struct Refusal {
+    name: &'static str,
+    text: String,
+}
+
+impl From<ErrorBody> for Refusal {
+    fn from(error: ErrorBody) -> Self {
+        let name = match Code::from_key(&error.code) {
+            Some(Code::NotCalibrated) => "io.github.rooflined.Rooflined1.Error.NotCalibrated",
+            Some(Code::Busy | Code::Gated | Code::TooManyConnections) => {
+                "io.github.rooflined.Rooflined1.Error.Busy"
+            }
+            Some(Code::ControlDisabled) => "io.github.rooflined.Rooflined1.Error.ControlDisabled",
+            Some(Code::NotAuthorized | Code::WrongSocket) => {
+                "io.github.rooflined.Rooflined1.Error.NotAuthorized"
+            }
+            Some(Code::UnknownMode) => "io.github.rooflined.Rooflined1.Error.UnknownMode",
+            Some(code) if matches!(code.status(), 400 | 404 | 405 | 413) => {
+                "io.github.rooflined.Rooflined1.Error.InvalidArgs"
+            }
+            _ => "io.github.rooflined.Rooflined1.Error.Failed",
+        };
+        let field = error.field.map_or_else(String::new, |field| format!(" ({field})"));
+        let hint = error.hint.map_or_else(String::new, |hint| format!("; {hint}"));
+        Self { name, text: format!("{}{field}: {}{hint}", error.code, error.message) }
+    }
+}
+
+impl zbus::DBusError for Refusal {
+    fn create_reply(&self, call: &Header<'_>) -> zbus::Result<Message> {
+        Message::error(call, self.name()).build(&(self.text.as_str(),))
+    }
+
+    fn name(&self) -> ErrorName<'_> {
+        ErrorName::from_static_str_unchecked(self.name)
+    }
+
+    fn description(&self) -> Option<&str> {
+        Some(&self.text)
+    }
+}
+
+/// `io.github.rooflined.Rooflined1`.
+pub struct Rooflined {
+    service: Arc<Service>,
+}
+
+impl Rooflined {
+    pub const fn new(service: Arc<Service>) -> Self {
+        Self { service }
+    }
+
+    /// Answers a route from a body in variants.
+    async fn ask(&self, path: &str, body: &HashMap<String, OwnedVariant>) -> Result<Variants, Refusal> {
+        let body = encode(&from_variants(body)?)?;
+        let json = self.respond("POST", path, "", &body).await?;
+        Ok(to_variants(decode(&json)?))
+    }
+
+    /// Answers a route as the query socket would.
+    async fn respond(
+        &self,
+        method: &str,
+        path: &str,
+        query: &str,
+        body: &[u8],
+    ) -> Result<Vec<u8>, ErrorBody> {
+        let spec = routes::find(method, path)?;
+        if spec.control {
+            return Err(Code::WrongSocket.error(
+                format!("{path} is not a query"),
+                "call Run of io.github.rooflined.Rooflined1.Calibration, or use the control socket",
+            ));
+        }
+        let snapshot = self.service.snapshot();
+        match self.service.respond(&snapshot, Call { spec, query, body, peer: None }).await? {
+            Content::Json(json) => Ok(json),
+            Content::Static(json) => Ok(json.to_vec()),
+            Content::Text(text) => encode(&text),
+        }
+    }
+
+    /// A reading route's answer as variants; empty where it fails, which these do not.
+    fn property(&self, request: &Request) -> Variants {
+        let now = clock::now();
+        self.service.watched(now.boottime);
+        let answered = answer(&self.service.snapshot(), now, request);
+        let value = answered.ok().and_then(|answer| serde_json::to_value(answer).ok());
+        value.map(to_variants).unwrap_or_default()
+    }
+}
+
+fn encode(value: &impl serde::Serialize) -> Result<Vec<u8>, ErrorBody> {
+    let bytes = crate::server::command::encode(value)?;
+    if bytes.len() > MAX_REQUEST {
+        return Err(too_large());
+    }
+    Ok(bytes)
+}
+
+fn too_large() -> ErrorBody {
+    Code::BodyTooLarge
+        .error(format!("the request is larger than {MAX_REQUEST} bytes"), "ask for less at a time")
+}
+
+fn decode(json: &[u8]) -> Result<Value, ErrorBody> {
+    serde_json::from_slice(json)
+        .map_err(|error| Code::Internal.error(format!("the answer is no JSON: {error}"), "report this"))
+}
+
+/// The argument of `Query`.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Query {
+    path: String,
+    #[serde(default)]
+    method: Option<String>,
+    #[serde(default)]
+    body: Option<Value>,
+}
+
+#[expect(clippy::unused_self, reason = "a property is a method, and some are constant")]
+#[interface(name = "io.github.rooflined.Rooflined1")]
+impl Rooflined {
+    /// Any route of the query socket: `{"path": "/v1/recommend", "body": {…}}` → its answer, both as JSON.
+    async fn query(&self, json: &str) -> Result<String, Refusal> {
+        if json.len() > MAX_REQUEST {
+            return Err(too_large().into());
+        }
+        let Query { path, method, body } = parse(json.as_bytes())?;
+        let method = method.as_deref().unwrap_or(if body.is_some() { "POST" } else { "GET" });
+        let body = body.map_or_else(|| Ok(Vec::new()), |body| encode(&body))?;
+        let (path, query) = path.split_once('?').unwrap_or((&path, ""));
+        let answer = self.respond(method, path, query, &body).await?;
+        String::from_utf8(answer)
+            .map_err(|_| Code::Internal.error("the answer is no text", "report this").into())
+    }
+
+    /// The body of `POST /v1/predict` and its answer.
+    async fn predict(&self, request: HashMap<String, OwnedVariant>) -> Result<Variants, Refusal> {
+        self.ask("/v1/predict", &request).await
+    }
+
+    /// The body of `POST /v1/recommend` and its answer.
+    async fn recommend(&self, request: HashMap<String, OwnedVariant>) -> Result<Variants, Refusal> {
+        self.ask("/v1/recommend", &request).await
+    }
+
+    /// Everything that is known, as JSON in a sealed memory file.
+    async fn diagnose(&self) -> Result<zbus::OwnedFd, Refusal> {
+        let (snapshot, now) = (self.service.snapshot(), clock::now());
+        let mut facts = serde_json::Map::new();
+        for (name, request) in [
+            ("board", Request::Board),
+            ("state", Request::State),
+            ("roofline", Request::Roofline { mode: None, precision: None }),
+            ("formats", Request::Formats),
+            ("calibration", Request::Calibration),
+        ] {
+            let fact = answer(&snapshot, now, &request)?;
+            facts.insert(name.to_owned(), serde_json::to_value(fact).unwrap_or_default());
+        }
+        facts.insert("version".to_owned(), env!("CARGO_PKG_VERSION").into());
+        facts.insert("control_enabled".to_owned(), snapshot.control_enabled.into());
+        facts.insert("taken_at_unix_s".to_owned(), json!(now.unix_s));
+        memory_file(Value::Object(facts).to_string().as_bytes()).map_err(|error| {
+            Code::Internal.error(format!("no memory file: {error}"), "use Query instead").into()
+        })
+    }
+
+    /// Advice given before may no longer hold.
+    #[zbus(signal)]
+    pub async fn advice_stale(emitter: &SignalEmitter<'_>, reason: &str, serial: u64) -> zbus::Result<()>;
+
+    /// Version of the program.
+    #[zbus(property(emits_changed_signal = "const"))]
+    fn version(&self) -> String {
+        env!("CARGO_PKG_VERSION").to_owned()
+    }
+
+    /// Version of the interface.
+    #[zbus(property(emits_changed_signal = "const"))]
+    fn api_version(&self) -> u32 {
+        API_VERSION
+    }
+
+    /// `GET /v1/board`.
+    #[zbus(property)]
+    fn board(&self) -> Variants {
+        self.property(&Request::Board)
+    }
+
+    /// `GET /v1/state`.
+    #[zbus(property)]
+    fn state(&self) -> Variants {
+        self.property(&Request::State)
+    }
+
+    /// Of the snapshot.
+    #[zbus(property)]
+    fn serial(&self) -> u64 {
+        self.service.snapshot().serial
+    }
+
+    /// Names of what does not work.
+    #[zbus(property)]
+    fn degraded(&self) -> Vec<String> {
+        evidence(&self.service.snapshot().degraded).into_iter().map(|(name, _)| name).collect()
+    }
+
+    /// Why, by those names, each ending with the remedy.
+    #[zbus(property)]
+    fn degraded_evidence(&self) -> Variants {
+        let degraded = evidence(&self.service.snapshot().degraded);
+        degraded.into_iter().map(|(name, reason)| (name, reason.into())).collect()
+    }
+}
+
+/// `name: reason` where the words begin with a name; a number stands in otherwise.
+fn evidence(degraded: &[String]) -> Vec<(String, String)> {
+    let is_name = |name: &str| {
+        !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+    };
+    let split = |(index, words): (usize, &String)| match words.split_once(": ") {
+        Some((name, reason)) if is_name(name) => (name.to_owned(), reason.to_owned()),
+        _ => (format!("problem_{}", index + 1), words.clone()),
+    };
+    degraded.iter().enumerate().map(split).collect()
+}
+
+fn memory_file(bytes: &[u8]) -> std::io::Result<zbus::OwnedFd> {
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let mut file = std::fs::File::from(memfd_create("rooflined-diagnosis", flags)?);
+    file.write_all(bytes)?;
+    std::io::Seek::rewind(&mut file)?;
+    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL)?;
+    Ok(std::os::fd::OwnedFd::from(file).into())
+}
+
+/// `io.github.rooflined.Rooflined1.Calibration`.
+pub struct Calibration {
+    service: Arc<Service>,
+}
+
+impl Calibration {
+    pub const fn new(service: Arc<Service>) -> Self {
+        Self { service }
+    }
+
+    async fn command(&self, caller: Peer, command: Command) -> Result<u64, Refusal> {
+        may_run(Some(&caller), self.service.snapshot().control_enabled)?;
+        match self.service.control.ask(command).await {
+            Some(Reply::Started { job } | Reply::Finished { job } | Reply::Cancelled { job }) => Ok(job),
+            Some(Reply::Refused { code, message }) => {
+                let hint = "see GET /v1/calibration for what runs or waits".to_owned();
+                Err(ErrorBody { code: code.to_owned(), message, field: None, hint: Some(hint) }.into())
+            }
+            Some(Reply::Measured(_) | Reply::Learnt { .. }) => {
+                Err(Code::Internal.error("the daemon answered something else", "report this").into())
+            }
+            None => Err(Code::ShuttingDown.error("the daemon is going away", "try again in a second").into()),
+        }
+    }
+}
+
+/// Who the bus says the sender of a call is.
+async fn caller(connection: &Connection, header: &Header<'_>) -> Result<Peer, ErrorBody> {
+    let unknown = || {
+        Code::NotAuthorized
+            .error("the bus does not tell who is calling", "ask as root over the control socket")
+    };
+    let sender = header.sender().ok_or_else(unknown)?.to_owned();
+    let proxy = DBusProxy::new(connection).await.map_err(|_| unknown())?;
+    let credentials =
+        proxy.get_connection_credentials(BusName::Unique(sender)).await.map_err(|_| unknown())?;
+    let uid = credentials.unix_user_id().ok_or_else(unknown)?;
+    Ok(Peer { uid, gids: credentials.unix_group_ids().cloned().unwrap_or_default() })
+}
+
+#[interface(name = "io.github.rooflined.Rooflined1.Calibration")]
+impl Calibration {
+    /// Starts a calibration: `plan` s (`full`, `quick`), `force` b. Gives the number of the job.
+    async fn run(
+        &self,
+        options: HashMap<String, OwnedVariant>,
+        #[zbus(header)] header: Header<'_>,
+        #[zbus(connection)] connection: &Connection,
+    ) -> Result<u64, Refusal> {
+        let CalibrateRequest { plan, wait, force } = parse(&encode(&from_variants(&options)?)?)?;
+        if wait {
+            let hint = "leave it out and wait for the signal Finished";
+            return Err(Code::InvalidField.at("wait", "a D-Bus call does not wait that long", hint).into());
+        }
+        let caller = caller(connection, &header).await?;
+        self.command(caller, Command::Calibrate { plan, wait: false, force }).await
+    }
+
+    /// Stops a job.
+    async fn cancel(
+        &self,
+        job: u64,
+        #[zbus(header)] header: Header<'_>,
+        #[zbus(connection)] connection: &Connection,
+    ) -> Result<(), Refusal> {
+        let caller = caller(connection, &header).await?;
+        self.command(caller, Command::Cancel { job: Some(job) }).await.map(drop)
+    }
+
+    /// A job moved on.
+    #[zbus(signal)]
+    pub async fn progress(
+        emitter: &SignalEmitter<'_>,
+        job: u64,
+        fraction: f64,
+        step: &str,
+    ) -> zbus::Result<()>;
+
+    /// A job ended.
+    #[zbus(signal)]
+    pub async fn finished(
+        emitter: &SignalEmitter<'_>,
+        job: u64,
+        ok: bool,
+        facts: Variants,
+    ) -> zbus::Result<()>;
+
+    /// The regimes of the record in force, the newest first.
+    #[zbus(property)]
+    fn records(&self) -> Vec<Variants> {
+        let snapshot = self.service.snapshot();
+        let record = snapshot.calibration.as_ref();
+        let regimes = record.into_iter().flat_map(|record| {
+            record.regimes.iter().map(move |regime| {
+                json!({
+                    "regime": regime.key, "measured_at_unix_s": regime.measured_at_unix_s,
+                    "samples": regime.samples, "plan": record.plan, "simulated": record.simulated,
+                    "bandwidth_bytes_per_s": regime.roofline.bandwidth.value,
+                    "compute_flops_per_s": regime.roofline.compute.iter()
+                        .map(|(precision, ceiling)| (precision.key().to_owned(), json!(ceiling.value)))
+                        .collect::<serde_json::Map<_, _>>(),
+                    "launch_s": regime.roofline.launch.value,
+                })
+            })
+        });
+        regimes.map(to_variants).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_error_ends_with_its_remedy() {
+        for code in Code::ALL {
+            let refusal = Refusal::from(code.at("field", "it went wrong", "do this"));
+            assert!(refusal.name.starts_with("io.github.rooflined.Rooflined1.Error."));
+            assert_eq!(refusal.text, format!("{} (field): it went wrong; do this", code.key()));
+        }
+    }
+
+    #[test]
+    fn what_is_degraded_goes_by_name() {
+        let degraded = ["bus: gone; start it".to_owned(), "The disk: full".to_owned()];
+        let expected = [("bus", "gone; start it"), ("problem_2", "The disk: full")];
+        let found = evidence(&degraded);
+        let found: Vec<_> = found.iter().map(|(name, reason)| (name.as_str(), reason.as_str())).collect();
+        assert_eq!(found, expected);
+    }
+}
