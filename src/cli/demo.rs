@@ -18,13 +18,15 @@ use super::output::Printer;
 use super::{plot, roofline, words};
 use crate::api::{BoardAnswer, CalibrateRequest, RooflineAnswer, SweepRow};
 use crate::calibration::PlanKind;
-use crate::client::Client;
+use crate::client::{Client, ClientError};
 use crate::units::{BytesPerSecond, FlopsPerSecond};
 use bus::PrivateBus;
 use house::House;
 
 /// The tour ends by itself before a minute has passed.
 const LIMIT: Duration = Duration::from_secs(58);
+/// Neighbours may spoil a calibration; so many are tried.
+const ATTEMPTS: u32 = 3;
 /// Time limit of a single question.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -160,11 +162,25 @@ async fn measure_ceilings(
 ) -> Result<RooflineAnswer, Failure> {
     let plan = if args.quick { PlanKind::Quick } else { PlanKind::Full };
     let began = Instant::now();
-    let mut progress = Progress::start(printer.ascii);
     // The machine may be busy: that is for the intervals to say, not a reason to show nothing.
     let request = CalibrateRequest { plan, wait: true, force: true };
-    calibrate::follow(client, &request, &mut |fraction, step| progress.show(fraction, step)).await?;
-    progress.end();
+    for attempt in 1..=ATTEMPTS {
+        let mut progress = Progress::start(printer.ascii);
+        let outcome =
+            calibrate::follow(client, &request, &mut |fraction, step| progress.show(fraction, step)).await;
+        progress.end();
+        match outcome {
+            Err(Failure::Client(ClientError::Refused { body, .. }))
+                if body.code == "fit_failed" && attempt < ATTEMPTS =>
+            {
+                printer.line(&format!("  {}; measuring again", body.message))?;
+            }
+            outcome => {
+                outcome?;
+                break;
+            }
+        }
+    }
     let answer: RooflineAnswer = client.get("/v1/roofline").await?.parse()?;
     printer.line(&format!("  {} in {:.1} s", ceilings(&answer).join(", "), began.elapsed().as_secs_f64()))?;
     Ok(answer)

@@ -13,7 +13,6 @@ mod answers;
 mod asking;
 mod failing;
 mod fake;
-mod real;
 
 use fake::Fake;
 
