@@ -1,5 +1,12 @@
 //! The D-Bus interface on a private bus.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test ends where its world does"
+)]
+
 use std::collections::HashMap;
 use std::io::Read;
 use std::time::{Duration, Instant};
@@ -237,7 +244,7 @@ fn properties_change_at_a_bounded_rate() {
         let mut changed = properties.receive_signal("PropertiesChanged").await.unwrap();
         for _ in 0..100 {
             server.publish(|snapshot| {
-                snapshot.state.taken_at = snapshot.state.taken_at + rooflined::units::Seconds(1.0)
+                snapshot.state.taken_at += rooflined::units::Seconds(1.0);
             });
             tokio::time::sleep(Duration::from_millis(15)).await;
         }

@@ -1,5 +1,12 @@
 //! The HTTP interface, against a server in this process on temporary sockets.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test ends where its world does"
+)]
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::time::{Duration, Instant};
 

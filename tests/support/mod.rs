@@ -271,6 +271,16 @@ impl Server {
     }
 
     pub fn start_on(snapshot: Snapshot, limits: Limits, bus: Bus) -> Self {
+        Self::start_beside(snapshot, limits, bus, async {})
+    }
+
+    /// With `other` on the same thread.
+    pub fn start_beside(
+        snapshot: Snapshot,
+        limits: Limits,
+        bus: Bus,
+        other: impl Future<Output = ()> + Send + 'static,
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (snapshots, receiver) = watch::channel(Arc::new(snapshot));
         let (tx, requests) = mpsc::channel(16);
@@ -286,6 +296,7 @@ impl Server {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async move {
                 tokio::spawn(answer_by_rote(requests, seen_tx));
+                tokio::spawn(other);
                 let bind = |path: &Path| tokio::net::UnixListener::bind(path).unwrap();
                 let until_stopped = || {
                     let mut stopped = stopped.clone();

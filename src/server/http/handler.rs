@@ -46,7 +46,7 @@ impl Handler {
         limits: Limits,
         stopped: watch::Receiver<bool>,
     ) -> Self {
-        let streams = Arc::new(Semaphore::new(limits.streams));
+        let streams = Arc::new(Semaphore::new(limits.streams.min(Semaphore::MAX_PERMITS)));
         Self { service, socket, limits, streams, stopped }
     }
 

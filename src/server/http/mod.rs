@@ -57,7 +57,7 @@ pub async fn serve(
     let label = if socket == Socket::Control { "control" } else { "query" };
     let service = Arc::new(Service::new(snapshots, control, label));
     let (stopping, stopped) = watch::channel(false);
-    let places = Arc::new(Semaphore::new(limits.connections));
+    let places = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));
     let handler = Arc::new(Handler::new(service, socket, limits.clone(), stopped.clone()));
     let mut connections = JoinSet::new();
     let mut stop = pin!(stop);

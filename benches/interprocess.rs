@@ -1,0 +1,249 @@
+//! What asking costs: our answers beside empty ones over the same kind of transport, in the same run.
+//!
+//! ```text
+//! cargo bench --bench interprocess
+//! ```
+//!
+//! HTTP predict is compared with an axum handler that takes and gives an empty body on a Unix socket, D-Bus `Predict`
+//! with a zbus method without arguments on the same private bus. Both servers of a pair share one thread and are
+//! asked call by call in turn by one client, so that the scheduler's choices and the machine's drift hit both. A ratio
+//! is the median over rounds of the ratio of the rounds' medians. The D-Bus part is skipped aloud where there is no
+//! dbus-daemon.
+
+#![expect(clippy::unwrap_used, reason = "a benchmark ends where its world does")]
+
+use std::collections::HashMap;
+use std::hint::black_box;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use axum::Router;
+use axum::routing::post;
+use rooflined::precision::WeightFormat;
+use rooflined::predict::predict;
+use rooflined::server::answer::{Request, answer};
+use rooflined::server::dbus::{Bus, NAME, PATH, to_variants};
+use rooflined::server::{Limits, clock};
+use rooflined::workload::Op;
+use zbus::connection::Builder;
+use zbus::{Connection, OwnedVariant, interface};
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use support::bus::PrivateBus;
+use support::{Server, snapshot};
+
+const BODY: &str = r#"{"workload":{"op":{"kind":"gemv","n":4096,"k":4096},"format":"int8"}}"#;
+const EMPTY_NAME: &str = "io.github.rooflined.Empty1";
+const EMPTY_PATH: &str = "/io/github/rooflined/Empty1";
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Rounds of `calls` each, call by call in turn; p50 of both over all rounds in seconds, and the median ratio.
+fn pairs(rounds: usize, calls: usize, mut ours: impl FnMut(), mut empty: impl FnMut()) -> (f64, f64, f64) {
+    let time = |call: &mut dyn FnMut()| {
+        let begun = Instant::now();
+        call();
+        begun.elapsed().as_secs_f64()
+    };
+    let mut round = || {
+        let times = (0..calls).map(|_| (time(&mut ours), time(&mut empty)));
+        let (ours, empty): (Vec<f64>, Vec<f64>) = times.unzip();
+        (median(ours), median(empty))
+    };
+    round();
+    let (mut times, mut base, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let (ours, empty) = round();
+        times.push(ours);
+        base.push(empty);
+        ratios.push(ours / empty);
+    }
+    (median(times), median(base), median(ratios))
+}
+
+fn report(name: &str, (ours, empty, ratio): (f64, f64, f64), target: f64) {
+    let verdict = if ratio <= target { "ok" } else { "MISSED" };
+    println!(
+        "{name:<28} {:8.1} us   empty {:8.1} us   ratio {ratio:.2}   target {target:.2}   {verdict}",
+        ours * 1e6,
+        empty * 1e6
+    );
+}
+
+/// A keep-alive client that reads one response of a known shape.
+struct Client {
+    stream: UnixStream,
+    request: Vec<u8>,
+    buffer: Vec<u8>,
+}
+
+impl Client {
+    fn new(socket: &Path, body: &str) -> Self {
+        let request = format!(
+            "POST /v1/predict HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let stream = UnixStream::connect(socket).unwrap();
+        Self { stream, request: request.into_bytes(), buffer: vec![0; 64 * 1024] }
+    }
+
+    fn call(&mut self) {
+        self.stream.write_all(&self.request).unwrap();
+        let mut length = 0;
+        loop {
+            length += self.stream.read(&mut self.buffer[length..]).unwrap();
+            if is_whole(&self.buffer[..length]) {
+                assert!(self.buffer.starts_with(b"HTTP/1.1 200"));
+                return;
+            }
+        }
+    }
+}
+
+fn is_whole(bytes: &[u8]) -> bool {
+    let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else { return false };
+    let head = std::str::from_utf8(&bytes[..end]).unwrap().to_ascii_lowercase();
+    let length = head.split("content-length: ").nth(1).unwrap();
+    let length: usize = length.split("\r\n").next().unwrap().parse().unwrap();
+    bytes.len() == end + 4 + length
+}
+
+async fn empty_axum(socket: PathBuf) {
+    let listener = tokio::net::UnixListener::bind(socket).unwrap();
+    let router = Router::new().route("/v1/predict", post(async || {}));
+    axum::serve(listener, router).await.unwrap();
+}
+
+fn http() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("empty.sock");
+    let server = Server::start_beside(snapshot(), Limits::default(), Bus::None, empty_axum(socket.clone()));
+    let mut ours = Client::new(&server.query(), BODY);
+    let mut empty = Client::new(&socket, "");
+    report("HTTP predict", pairs(21, 2000, || ours.call(), || empty.call()), 1.4);
+    // The same empty handler, sent the body that ours has to read.
+    let mut same_body = Client::new(&socket, BODY);
+    report("HTTP predict, same request", pairs(21, 2000, || ours.call(), || same_body.call()), 1.4);
+}
+
+struct Empty;
+
+#[expect(clippy::unused_self, reason = "a method of the bus has a receiver")]
+#[interface(name = "io.github.rooflined.Empty1")]
+impl Empty {
+    fn nothing(&self) {}
+}
+
+fn variants() -> HashMap<String, OwnedVariant> {
+    let members = to_variants(serde_json::from_str(BODY).unwrap());
+    members.into_iter().map(|(key, value)| (key, OwnedVariant::try_from(value).unwrap())).collect()
+}
+
+fn dbus() {
+    let Some(bus) = PrivateBus::start() else { return };
+    let address = bus.address();
+    let empty = async move {
+        let builder = Builder::address(address.as_str()).serve_at(EMPTY_PATH, Empty).name(EMPTY_NAME);
+        let _connection = builder.build().await.unwrap();
+        std::future::pending::<()>().await;
+    };
+    let _server = Server::start_beside(snapshot(), Limits::default(), Bus::Address(bus.address()), empty);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let client: Connection = runtime
+        .block_on(async {
+            let client = Builder::address(bus.address().as_str()).build().await?;
+            let names = zbus::fdo::DBusProxy::new(&client).await?;
+            for name in [NAME, EMPTY_NAME] {
+                while !names.name_has_owner(name.try_into()?).await? {
+                    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                }
+            }
+            Ok::<_, zbus::Error>(client)
+        })
+        .unwrap();
+    let body = variants();
+    let ours = || {
+        let call = client.call_method(Some(NAME), PATH, Some(NAME), "Predict", &body);
+        black_box(runtime.block_on(call).unwrap());
+    };
+    let empty = || {
+        let call = client.call_method(Some(EMPTY_NAME), EMPTY_PATH, Some(EMPTY_NAME), "Nothing", &());
+        black_box(runtime.block_on(call).unwrap());
+    };
+    report("D-Bus Predict", pairs(21, 500, ours, empty), 1.4);
+    let query = serde_json::json!({
+        "path": "/v1/predict", "body": serde_json::from_str::<serde_json::Value>(BODY).unwrap(),
+    })
+    .to_string();
+    let ours = || {
+        let call = client.call_method(Some(NAME), PATH, Some(NAME), "Query", &query);
+        black_box(runtime.block_on(call).unwrap());
+    };
+    report("D-Bus Query predict", pairs(21, 500, ours, empty), 1.4);
+}
+
+/// Time of one call in nanoseconds: the median of many batches.
+fn nanoseconds(mut call: impl FnMut()) -> f64 {
+    const BATCH: u32 = 1000;
+    let batch = |call: &mut dyn FnMut()| {
+        let begun = Instant::now();
+        (0..BATCH).for_each(|_| call());
+        begun.elapsed().as_secs_f64() * 1e9 / f64::from(BATCH)
+    };
+    batch(&mut call);
+    median((0..101).map(|_| batch(&mut call)).collect())
+}
+
+fn in_process() {
+    let snapshot = snapshot();
+    let op = Op::Gemv { n: 4096, k: 4096 };
+    let format = snapshot.numeric_format(WeightFormat::Int8);
+    let show = |name: &str, time: f64, target: f64| {
+        let verdict = if time <= target { "ok" } else { "MISSED" };
+        println!("{name:<28} {time:8.0} ns   target {target:.0} ns   {verdict}");
+    };
+    let bare = nanoseconds(|| {
+        black_box(predict(&snapshot.roofline, &snapshot.profile, black_box(&op), &format)).unwrap();
+    });
+    show("predict of one op", bare, 1000.0);
+    let request = Request::Predict(serde_json::from_str(BODY).unwrap());
+    let now = clock::now();
+    let whole = nanoseconds(|| {
+        black_box(answer(&snapshot, now, black_box(&request))).unwrap();
+    });
+    show("answer to a request", whole, 1000.0);
+    let bytes = nanoseconds(|| {
+        let request = Request::Predict(serde_json::from_str(black_box(BODY)).unwrap());
+        black_box(serde_json::to_vec(&answer(&snapshot, now, &request).unwrap()).unwrap());
+    });
+    println!("{:<28} {bytes:8.0} ns", "bytes in, bytes out");
+    let owned: HashMap<String, OwnedVariant> = variants();
+    let taken = nanoseconds(|| {
+        black_box(rooflined::server::dbus::from_variants(black_box(&owned))).unwrap();
+    });
+    println!("{:<28} {taken:8.0} ns", "a{sv} to JSON");
+    let json = serde_json::to_value(answer(&snapshot, now, &request).unwrap()).unwrap();
+    let given = nanoseconds(|| {
+        black_box(to_variants(black_box(json.clone())));
+    });
+    println!("{:<28} {given:8.0} ns", "JSON to a{sv}");
+    let given = to_variants(json);
+    let written = nanoseconds(|| {
+        let message = zbus::message::Message::signal(PATH, NAME, "Test").build(black_box(&given));
+        black_box(message).unwrap();
+    });
+    println!("{:<28} {written:8.0} ns", "a{sv} to a message");
+}
+
+fn main() {
+    in_process();
+    http();
+    dbus();
+}
