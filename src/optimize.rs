@@ -346,9 +346,15 @@ impl<'a> Judge<'a> {
             .min_by(|&a, &b| compare(objective, &self.feasible[a], &self.feasible[b]));
         let mut feasible = self.feasible;
         let chosen = best.map(|index| feasible.swap_remove(index));
+        // Another batch of the same format is no second opinion.
+        let runner_up = feasible
+            .iter()
+            .filter(|candidate| chosen.as_ref().is_some_and(|chosen| chosen.format != candidate.format))
+            .min_by(|a, b| compare(objective, a, b))
+            .cloned();
         let alternatives = pareto(feasible, chosen.as_ref());
         let reason = match (&chosen, &self.closest) {
-            (Some(chosen), _) => reason_for(objective, chosen, &alternatives),
+            (Some(chosen), _) => reason_for(objective, chosen, runner_up.as_ref()),
             (None, Some((_, closest, violated))) => reason_against(closest, violated),
             (None, None) => "there was no candidate".to_owned(),
         };
@@ -405,36 +411,45 @@ fn pareto(mut candidates: Vec<Candidate>, chosen: Option<&Candidate>) -> Vec<Can
     front
 }
 
-fn reason_for(objective: Objective, chosen: &Candidate, alternatives: &[Candidate]) -> String {
+fn reason_for(objective: Objective, chosen: &Candidate, runner_up: Option<&Candidate>) -> String {
     let goal = match objective {
         Objective::Latency => "the shortest time",
         Objective::Throughput => "the most columns per second",
         Objective::Energy => "the least energy",
         Objective::Power => "the least power",
     };
-    let columns = if chosen.batch == 1 { String::new() } else { format!(" with {} columns", chosen.batch) };
     let mut reason = format!(
-        "{}{columns} has {goal}: {} ({:.0} columns/s), limited by {}.",
-        chosen.format,
+        "{} has {goal}: {} ({:.0} columns/s), limited by {}.",
+        in_words(chosen),
         chosen.prediction.time.value,
         chosen.tokens_per_s(),
         limit_in_words(chosen)
     );
-    let runner_up = alternatives.iter().min_by(|a, b| compare(objective, a, b));
     if let Some(other) = runner_up {
-        let batch = if other.batch == chosen.batch { String::new() } else { format!(" x{}", other.batch) };
-        reason.push_str(&format!(" Next is {}{batch} at {}.", other.format, other.prediction.time.value));
+        reason.push_str(&format!(
+            " Next is {} at {} ({:.0} columns/s).",
+            in_words(other),
+            other.prediction.time.value,
+            other.tokens_per_s()
+        ));
     }
     reason
+}
+
+/// `int8`, or `int8 with 16 columns`.
+fn in_words(candidate: &Candidate) -> String {
+    match candidate.batch {
+        1 => candidate.format.to_string(),
+        columns => format!("{} with {columns} columns", candidate.format),
+    }
 }
 
 fn reason_against(closest: &Candidate, violated: &[Constraint]) -> String {
     let names: Vec<_> = violated.iter().map(|by| by.key()).collect();
     format!(
-        "nothing meets {}; the closest is {} with {} columns at {} (up to {}).",
+        "nothing meets {}; the closest is {} at {} (up to {}).",
         names.join(" and "),
-        closest.format,
-        closest.batch,
+        in_words(closest),
         closest.prediction.time.value,
         closest.prediction.time.high
     )
