@@ -9,11 +9,9 @@ use std::time::{Duration, Instant};
 use self::job::{Demand, Job};
 use super::arena::{Region, replicate};
 use super::clock::{self, Caches, Instruments, ReferencePart};
-use super::gemv::pack;
 use super::pool::{Pool, allowed_cpus};
 use super::runner::{Outcome, Probe};
 use crate::calibration::{Plan, Sample, Step};
-use crate::precision::WeightFormat;
 use crate::units::{Bytes, Seconds};
 
 /// Times kept of a step.
@@ -26,8 +24,8 @@ const MIN_TIMES: usize = 3;
 const STABLE_READINGS: u32 = 3;
 /// How closely they must.
 const STABLE_RATIO: f64 = 0.01;
-/// Weights in the pattern that fills the buffers: whole blocks of every format, and no power of two.
-const PATTERN: usize = 128 * 97;
+/// Length of the pattern that fills the buffers; prime, so that no row or block repeats its neighbour.
+const PATTERN: usize = 65_537;
 
 /// Workers, buffers and instruments for one plan.
 pub struct Cpu {
@@ -48,8 +46,11 @@ struct Buffers {
     parts: Vec<Region>,
     /// Where the matrices begin in each part.
     offset: usize,
-    /// What a part holds from `offset` on, and how far.
-    filled: Vec<(WeightFormat, usize)>,
+    /// How far each part holds the pattern from `offset` on.
+    filled: Vec<usize>,
+    /// How far each part holds floats, at least.
+    floats: Vec<usize>,
+    pattern: Vec<u8>,
     /// Per worker: quantised activations.
     scratch: Vec<Region>,
     /// Vectors that all workers use.
@@ -97,13 +98,16 @@ impl Cpu {
             }
         }
         let map = |sizes: Vec<usize>| sizes.into_iter().map(Region::new).collect::<io::Result<Vec<_>>>();
+        let mut rng = fastrand::Rng::with_seed(plan.seed);
         let buffers = Buffers {
             parts: map(parts)?,
             offset: reference,
-            filled: vec![(WeightFormat::Fp32, 0); workers],
+            filled: vec![0; workers],
+            floats: vec![0; workers],
+            pattern: pattern(&mut rng),
             scratch: map(scratch)?,
             shared: Region::new(shared)?,
-            rng: fastrand::Rng::with_seed(plan.seed),
+            rng,
         };
         let mut cpu = Self {
             reference: Vec::new(),
@@ -120,11 +124,10 @@ impl Cpu {
     }
 
     fn fill_reference(&mut self, len: usize) {
-        let pattern = pattern(WeightFormat::Fp32, &mut self.buffers.rng);
-        let parts = &self.buffers.parts;
+        let Buffers { parts, pattern, .. } = &self.buffers;
         self.pool.run(parts.len(), &|worker| {
             // SAFETY: each part is at least `len` long and belongs to one worker.
-            unsafe { replicate(&pattern, parts[worker].start(), len) };
+            unsafe { replicate(pattern, parts[worker].start(), len) };
         });
         self.reference = parts
             .iter()
@@ -146,7 +149,7 @@ impl Cpu {
         (!fits).then(|| {
             format!(
                 "needs {} of buffers beside {} for the reference, and the plan allows {} in all",
-                Bytes((demand.threads * (demand.part + demand.scratch) + demand.shared) as f64),
+                Bytes(demand.threads as f64 * (demand.part + demand.scratch) as f64 + demand.shared as f64),
                 Bytes((buffers.offset * workers) as f64),
                 Bytes(self.memory_limit as f64)
             )
@@ -154,25 +157,45 @@ impl Cpu {
     }
 }
 
-/// Stored weights that can be repeated to fill any matrix of `format`.
-fn pattern(format: WeightFormat, rng: &mut fastrand::Rng) -> Vec<u8> {
-    let weights: Vec<f32> = (0..PATTERN).map(|_| pack::random_weight(rng)).collect();
-    pack::pack(format, 1, PATTERN, &weights).map(|packed| packed.bytes).unwrap_or_default()
+/// Bytes that are decent weights in every format, wherever a block starts, so that the buffers are filled once.
+///
+/// Every byte is 0x38..=0x3b with or without the sign bit. As the upper half of an fp16 value (or block scale) that is a
+/// magnitude of 0.5 to 1, as the top of a bf16 or fp32 value one of 3e-5 to 6e-3: nothing denormal, infinite or NaN.
+fn pattern(rng: &mut fastrand::Rng) -> Vec<u8> {
+    (0..PATTERN).map(|_| 0x38 | rng.u8(0..4) | if rng.bool() { 0x80 } else { 0 }).collect()
 }
 
 impl Buffers {
-    /// Makes the parts of the first `threads` workers hold weights of `format`, `len` bytes each.
-    fn fill(&mut self, pool: &Pool, format: WeightFormat, threads: usize, len: usize) {
-        if self.filled[..threads].iter().all(|filled| filled.0 == format && filled.1 >= len) {
+    /// Makes the parts of the first `threads` workers hold the pattern, `len` bytes each.
+    fn fill(&mut self, pool: &Pool, threads: usize, len: usize) {
+        if self.filled[..threads].iter().all(|filled| *filled >= len) {
             return;
         }
-        let pattern = pattern(format, &mut self.rng);
-        let (parts, offset) = (&self.parts, self.offset);
+        let Self { parts, offset, filled, pattern, .. } = self;
         pool.run(threads, &|worker| {
+            // Whole patterns, so that it goes on where it ended.
+            let start = filled[worker] / PATTERN * PATTERN;
             // SAFETY: `Cpu::refuse` has checked the length; the part belongs to this worker.
-            unsafe { replicate(&pattern, parts[worker].start().add(offset), len) };
+            unsafe {
+                replicate(pattern, parts[worker].start().add(*offset + start), len.saturating_sub(start));
+            };
         });
-        self.filled[..threads].fill((format, len));
+        for (filled, floats) in filled.iter_mut().zip(&mut self.floats).take(threads) {
+            *filled = len.max(*filled);
+            *floats = len.max(*floats);
+        }
+    }
+
+    /// Makes them hold decent floats, which may be what is left of an earlier kernel.
+    fn fill_floats(&mut self, pool: &Pool, threads: usize, len: usize) {
+        if self.floats[..threads].iter().any(|floats| *floats < len) {
+            self.fill(pool, threads, len);
+        }
+    }
+
+    /// Notes that a kernel writes to the parts of the first `threads` workers.
+    fn spoil(&mut self, threads: usize) {
+        self.filled[..threads].fill(0);
     }
 }
 
@@ -278,4 +301,101 @@ fn time(job: &mut Job<'_>, estimate: f64, budget_s: f64, stop: &dyn Fn() -> bool
         times.push(Seconds(((job.run(repeats) - overhead) / divisor).max(1e-12)));
     }
     Timed { times, overhead: Seconds(overhead / divisor) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calibration::{GemvCase, Kernel, Stores, Stream};
+    use crate::precision::{Precision, WeightFormat};
+
+    fn gemv(n: u64, format: WeightFormat, columns: u64, case: GemvCase) -> Kernel {
+        Kernel::Gemv { n, k: 320, columns, format, case }
+    }
+
+    /// A plan that a small emulated machine gets through as well.
+    fn plan(kernels: &[Kernel], threads: u32) -> Plan {
+        Plan {
+            steps: kernels.iter().map(|kernel| Step { kernel: *kernel, threads, budget_s: 1e-4 }).collect(),
+            cpus: vec![],
+            warm_up_s: 0.01,
+            time_limit_s: 60.0,
+            memory_limit_bytes: 600 << 20,
+            seed: 5,
+        }
+    }
+
+    fn measured(plan: &Plan) -> Vec<Result<Box<Sample>, String>> {
+        let mut cpu = Cpu::new(plan).unwrap();
+        let outcomes = plan.steps.iter().map(|step| match cpu.measure(step, &|| false) {
+            Outcome::Measured(sample) => Ok(sample),
+            Outcome::Skipped(reason) => Err(reason),
+            Outcome::Stopped => Err("stopped".into()),
+        });
+        outcomes.collect()
+    }
+
+    #[test]
+    fn results_are_right_on_every_number_of_workers_and_after_other_kernels_wrote_to_the_buffers() {
+        let triad = Kernel::Stream { pattern: Stream::Triad, bytes: 3 << 20, stores: Stores::Temporal };
+        let mut kernels = vec![Kernel::Peak { precision: Precision::Fp32 }, triad];
+        for format in [WeightFormat::Fp32, WeightFormat::Int8, WeightFormat::Q4_0, WeightFormat::Int4G128] {
+            kernels.push(gemv(1001, format, 1, GemvCase::Dram));
+            kernels.push(gemv(33, format, 3, GemvCase::Cache));
+            kernels.push(triad);
+        }
+        kernels.push(Kernel::Gemm { m: 5, n: 67, k: 129 });
+        let cpus = u32::try_from(allowed_cpus(&[]).unwrap().len()).unwrap();
+        for threads in 1..=cpus.min(2) {
+            for sample in measured(&plan(&kernels, threads)) {
+                let sample = sample.unwrap();
+                assert!(sample.times.len() >= MIN_TIMES);
+                assert!(sample.times.iter().all(|time| time.is_positive()));
+                assert_eq!(sample.max_error_ratio.is_some(), sample.kernel != triad);
+                assert!(sample.max_error_ratio.unwrap_or(0.0) < 1e-5, "{sample:?}");
+                assert!(
+                    sample.before.clock.effective.is_positive() && sample.after.reference.read.is_positive()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_step_that_cannot_run_says_why_and_the_others_go_on() {
+        let wake = Kernel::Wake;
+        let huge = Kernel::Stream { pattern: Stream::Copy, bytes: u64::MAX, stores: Stores::Temporal };
+        let large = Kernel::Stream { pattern: Stream::Read, bytes: 8 << 30, stores: Stores::Temporal };
+        let cases = [
+            (huge, "memory"),
+            (large, "the plan allows"),
+            (gemv(0, WeightFormat::Int8, 1, GemvCase::Cache), "dimension"),
+            (gemv(1 << 50, WeightFormat::Int8, 1, GemvCase::Cache), "dimension"),
+            (gemv(1 << 39, WeightFormat::Int8, 1 << 39, GemvCase::Dram), "space"),
+            (gemv(8, WeightFormat::Q4KM, 1, GemvCase::Cache), "no CPU kernel"),
+            (Kernel::Peak { precision: Precision::Fp4 }, "no unit"),
+            (Kernel::PingPong, "two threads"),
+            (Kernel::Stream { pattern: Stream::Read, bytes: 3, stores: Stores::Temporal }, "less than"),
+            (wake, ""),
+        ];
+        let kernels: Vec<Kernel> = cases.iter().map(|case| case.0).collect();
+        for (outcome, (kernel, reason)) in measured(&plan(&kernels, 1)).into_iter().zip(cases) {
+            match outcome {
+                Ok(sample) => assert_eq!(sample.kernel, wake),
+                Err(said) => assert!(!reason.is_empty() && said.contains(reason), "{kernel:?}: {said}"),
+            }
+        }
+        let threads = u32::MAX;
+        assert!(measured(&plan(&[wake], threads))[0].as_ref().unwrap_err().contains("CPUs may be used"));
+    }
+
+    #[test]
+    fn the_pattern_is_a_decent_weight_of_every_format_at_every_offset() {
+        let bytes = pattern(&mut fastrand::Rng::with_seed(1));
+        for window in bytes.windows(4) {
+            let half = half::f16::from_le_bytes([window[0], window[1]]).to_f32().abs();
+            assert!((0.5..1.0).contains(&half));
+            let float = f32::from_le_bytes([window[0], window[1], window[2], window[3]]).abs();
+            assert!((3e-5..6e-3).contains(&float), "{float}");
+        }
+    }
 }

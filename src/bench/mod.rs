@@ -25,4 +25,5 @@ mod runner;
 mod stream;
 
 pub use cpu::Cpu;
+pub use gemv::pack;
 pub use runner::{Outcome, Probe, drive, probe_main, run};

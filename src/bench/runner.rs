@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::FileType;
 
 use super::Cpu;
@@ -178,14 +179,26 @@ pub fn probe_main() -> ExitCode {
     // A plan from a regular file ends right behind its last byte, which says nothing about the one who asked.
     let is_file = rustix::fs::fstat(io::stdin())
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
+    let end = |cancelled: &AtomicBool| {
+        cancelled.store(true, Ordering::Relaxed);
+        thread::sleep(GRACE);
+        std::process::exit(0);
+    };
     if !is_file {
         let cancelled = Arc::clone(&cancelled);
         thread::spawn(move || {
             // Whatever else arrives is ignored; only the end counts.
             let _ = io::copy(&mut stdin, &mut io::sink());
-            cancelled.store(true, Ordering::Relaxed);
-            thread::sleep(GRACE);
-            std::process::exit(0);
+            end(&cancelled);
+        });
+    }
+    {
+        let cancelled = Arc::clone(&cancelled);
+        thread::spawn(move || {
+            // With nothing asked for, only a reader that is gone ends the wait.
+            let stdout = io::stdout();
+            while poll(&mut [PollFd::new(&stdout, PollFlags::empty())], None).is_err() {}
+            end(&cancelled);
         });
     }
     if let Ok(limit) = Duration::try_from_secs_f64(plan.time_limit_s) {

@@ -43,6 +43,13 @@ pub struct Demand {
 impl Demand {
     /// What `step` needs, or why it cannot run on any amount of memory.
     pub fn of(step: &Step, caches: Caches) -> Result<Self, String> {
+        let demand = Self::unbounded(step, caches)?;
+        // Far beyond any machine, and sums of these cannot overflow.
+        let largest = demand.part.max(demand.scratch).max(demand.shared);
+        if largest > 1 << 46 { Err("needs more memory than any machine has".into()) } else { Ok(demand) }
+    }
+
+    fn unbounded(step: &Step, caches: Caches) -> Result<Self, String> {
         let threads = step.threads as usize;
         if threads == 0 {
             return Err("wants no threads".into());
@@ -56,7 +63,7 @@ impl Demand {
                 if array == 0 {
                     return Err(format!("gives each thread less than {} bytes of each array", stream::CHUNK));
                 }
-                let part = (array + STAGGER) * Kernels::arrays(pattern);
+                let part = (array + STAGGER).saturating_mul(Kernels::arrays(pattern));
                 Ok(Self { part, copy: array, ..none })
             }
             Kernel::Gemv { n, k, columns, format, case } => {
@@ -246,7 +253,11 @@ impl<'a> Job<'a> {
             return Err("this CPU has no non-temporal stores that we know of".into());
         }
         let (threads, array, arrays) = (demand.threads, demand.copy, Kernels::arrays(pattern));
-        buffers.fill(pool, WeightFormat::Fp32, threads, demand.part);
+        buffers.fill_floats(pool, threads, demand.part);
+        if pattern == Stream::Triad {
+            // Its results are floats, but not weights of any other format.
+            buffers.spoil(threads);
+        }
         let (parts, offset) = (&buffers.parts, buffers.offset);
         let run = move |times| {
             seconds(|| {
@@ -304,7 +315,7 @@ impl<'a> Job<'a> {
             gemv::best(format).ok_or_else(|| format!("there is no CPU kernel for {format}"))?;
         let row_bytes = gemv::pack::row_bytes(format, k).unwrap_or_default();
         let (threads, copy, copies) = (demand.threads, demand.copy, demand.copies);
-        buffers.fill(pool, format, threads, demand.part);
+        buffers.fill(pool, threads, demand.part);
         // Scales, x and y follow each other, each from its own cache line.
         let shared: *mut f32 = buffers.shared.start().cast();
         let scales = Shared(shared);
@@ -390,7 +401,7 @@ impl<'a> Job<'a> {
 
     fn gemm([m, n, k]: [usize; 3], demand: &Demand, pool: &'a Pool, buffers: &'a mut Buffers) -> Self {
         let (threads, copy, copies) = (demand.threads, demand.copy, demand.copies);
-        buffers.fill(pool, WeightFormat::Fp32, threads, demand.part);
+        buffers.fill(pool, threads, demand.part);
         let a = Shared(buffers.shared.start().cast::<f32>());
         let c = Shared(a.at((m * k).next_multiple_of(16)));
         for i in 0..m * k {

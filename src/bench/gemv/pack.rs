@@ -20,7 +20,6 @@ pub struct Packed {
     /// The rows, one after another.
     pub bytes: Vec<u8>,
     /// One scale per row; empty for formats that keep theirs inside the blocks or have none.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the probe gives its rows scales of its own"))]
     pub row_scales: Vec<f32>,
 }
 
