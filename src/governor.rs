@@ -219,6 +219,8 @@ pub struct Measured {
     pub predicted_at_calibration: Prediction,
     /// Reference bandwidth beside the sample over that of the calibration.
     pub drift_ratio: Option<f64>,
+    /// What disturbed the sample; `None` if nothing did.
+    pub disturbed: Option<String>,
 }
 
 /// The part of the configuration that the governor decides by.

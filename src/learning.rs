@@ -71,6 +71,11 @@ pub enum Refused {
         /// Bound over measured.
         ratio: f64,
     },
+    /// There is nothing yet that it could correct.
+    #[error(
+        "this machine is not calibrated yet, so there is nothing to correct: run rooflinectl calibrate first"
+    )]
+    NotCalibrated,
     /// Beyond belief, most likely a unit mistake.
     #[error("{measured} is {ratio:.0} times the predicted {predicted}: expected seconds for one run")]
     Outlier {
@@ -113,7 +118,10 @@ impl Residuals {
         predicted: &Prediction,
         measured: Seconds,
     ) -> Result<(), Refused> {
-        let bound = predicted.roofline_time;
+        if predicted.tier == Tier::Prior {
+            return Err(Refused::NotCalibrated);
+        }
+        let bound = predicted.floor;
         if measured * BOUND_TOLERANCE < bound {
             return Err(Refused::Impossible { measured, bound, ratio: bound / measured });
         }

@@ -523,6 +523,7 @@ mod tests {
             plan: PlanKind::Full,
             simulated: false,
             clock_cap: None,
+            dram_bytes: 64 << 20,
             skipped: Vec::new(),
         };
         let record = fit(&samples(&plan), &context).unwrap();

@@ -260,6 +260,8 @@ pub struct Prediction {
     pub time: Estimate<Seconds>,
     /// The plain physical bound; never above `time`.
     pub roofline_time: Seconds,
+    /// The same at the upper ends of the ceilings: what is faster than this is impossible.
+    pub floor: Seconds,
     /// What the operation costs.
     pub cost: Cost,
     /// Precision the arithmetic runs in.
@@ -316,6 +318,9 @@ pub enum PredictError {
     },
 }
 
+/// Columns of the cached runs that tell what further columns cost.
+pub const CALIBRATED_COLUMNS: f64 = 4.0;
+
 /// Relative half-width of the interval where nothing but ceilings is known. A kernel reaches 0.5-1.0 of the plain
 /// roofline on most published GPU and CPU rows.
 const UNKNOWN_KERNEL_HALF_WIDTH: f64 = 0.5;
@@ -331,6 +336,7 @@ pub fn predict(
     format: &NumericFormat,
 ) -> Result<Prediction, PredictError> {
     op.validate()?;
+    let op = &op.canonical();
     let cost = op.cost(format);
     let mut warnings = Vec::new();
     let known = profile.formats.get(&format.weights);
@@ -339,7 +345,7 @@ pub fn predict(
         compute_path(roofline, wanted, &mut warnings).ok_or(PredictError::NoUnit { precision: wanted })?;
     let peak = roofline.compute(precision).ok_or(PredictError::NoUnit { precision: wanted })?;
     let bandwidth = roofline.bandwidth;
-    let parts = Parts::of(roofline, profile, op, &cost, known, peak.value);
+    let parts = Parts::of(roofline, profile, op, format, &cost, peak.value);
 
     let roofline_time = (cost.traffic / bandwidth.value).max(cost.work / peak.value);
     let value = (roofline.launch.value + parts.overlapped()).max(roofline_time);
@@ -347,9 +353,13 @@ pub fn predict(
         + relative_half_width(&peak.map(FlopsPerSecond::get)) * parts.share_of(parts.compute);
     let half_width = parts.half_width.hypot(ceilings);
     let provenance = bandwidth.provenance.max(peak.provenance).max(roofline.launch.provenance);
+    let floor = (cost.traffic / bandwidth.high).max(cost.work / peak.high);
+    // A measured ceiling is the bound. A guessed one is not: the truth may be as fast as its upper end.
+    let lowest = if provenance >= Provenance::Datasheet { floor } else { roofline_time };
     Ok(Prediction {
-        time: interval(value, half_width, roofline_time),
+        time: interval(value, half_width, lowest),
         roofline_time,
+        floor,
         cost,
         compute: precision,
         ridge: peak.value / bandwidth.value,
@@ -382,15 +392,16 @@ impl Parts {
         roofline: &Roofline,
         profile: &EngineProfile,
         op: &Op,
+        format: &NumericFormat,
         cost: &Cost,
-        known: Option<&FormatCost>,
         peak: FlopsPerSecond,
     ) -> Self {
+        let known = profile.formats.get(&format.weights);
         let ramp = known.map_or(roofline.ramp, |known| known.ramp);
         let memory = |ratio: f64| ramp + cost.traffic / (roofline.bandwidth.value * ratio);
         let compute = |ratio: f64| cost.work / (peak * ratio);
         let blocked = match (op, roofline.clock) {
-            (&Op::Gemm { m, n, k }, Some(clock)) if known == profile.formats.get(&WeightFormat::Fp32) => {
+            (&Op::Gemm { m, n, k }, Some(clock)) if format.weights == WeightFormat::Fp32 => {
                 profile.gemm.get(&Precision::Fp32).map(|gemm| (gemm, [m, n, k].map(as_f64), clock))
             }
             _ => None,
@@ -416,7 +427,7 @@ impl Parts {
                 core: cost.weights * known.cycles_per_weight * (1.0 + known.column_ratio * (columns - 1.0))
                     / f64::from(roofline.workers.max(1))
                     / clock,
-                half_width: known.half_width_ratio,
+                half_width: known.half_width_ratio * beyond_calibrated_columns(columns),
                 calibrated: profile.measured(),
             },
             _ => Self {
@@ -472,9 +483,8 @@ fn compute_path(roofline: &Roofline, wanted: Precision, warnings: &mut Vec<Strin
         return Some(wanted);
     }
     let wider: &[Precision] = match wanted {
-        Precision::Fp16 | Precision::Bf16 | Precision::Tf32 => {
-            &[Precision::Bf16, Precision::Fp16, Precision::Fp32]
-        }
+        // The other 16-bit format is not wider: each loses what the other keeps.
+        Precision::Fp16 | Precision::Bf16 | Precision::Tf32 => &[Precision::Fp32],
         Precision::Fp8 | Precision::Fp6 | Precision::Fp4 | Precision::Int8 | Precision::Int4 => {
             &[Precision::Fp16, Precision::Bf16, Precision::Fp32]
         }
@@ -484,6 +494,11 @@ fn compute_path(roofline: &Roofline, wanted: Precision, warnings: &mut Vec<Strin
     let path = wider.iter().copied().find(|precision| roofline.compute.contains_key(precision))?;
     warnings.push(format!("no {wanted} unit here: weights are expanded and computed in {path}"));
     Some(path)
+}
+
+/// What further columns cost is measured at [`CALIBRATED_COLUMNS`]; the doubt grows by half with every doubling beyond.
+fn beyond_calibrated_columns(columns: f64) -> f64 {
+    1.0 + 0.5 * (columns / CALIBRATED_COLUMNS).log2().max(0.0)
 }
 
 fn tier(provenance: Provenance, kernel_calibrated: bool) -> Tier {

@@ -107,6 +107,15 @@ impl Op {
         }
     }
 
+    /// A product with one row is a GEMV, whatever it is called.
+    #[must_use]
+    pub const fn canonical(self) -> Self {
+        match self {
+            Self::Gemm { m: 1, n, k } => Self::Gemv { n, k },
+            other => other,
+        }
+    }
+
     /// Checks every dimension.
     ///
     /// # Errors

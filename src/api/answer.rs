@@ -440,6 +440,8 @@ pub struct MeasuredRow {
     pub error_at_calibration_ratio: f64,
     /// Reference read bandwidth beside the measurement over that of the calibration.
     pub drift_ratio: Option<f64>,
+    /// What disturbed the measurement; `null` if nothing did.
+    pub disturbed: Option<String>,
     /// Regime it was measured in.
     pub regime: String,
     /// Timed runs.

@@ -51,6 +51,8 @@ pub struct FitContext {
     pub simulated: bool,
     /// Clock cap in force; `None` without cpufreq.
     pub clock_cap: Option<Hertz>,
+    /// Working set from which a read surely comes from main memory.
+    pub dram_bytes: u64,
     /// Steps that the machine cannot do.
     pub skipped: Vec<String>,
 }
@@ -68,7 +70,8 @@ pub fn fit(samples: &[Sample], context: &FitContext) -> Result<CalibrationRecord
             None => used.push(sample),
         }
     }
-    reject_cache_hits(&mut used, &mut rejected);
+    #[expect(clippy::cast_precision_loss, reason = "compared, not counted")]
+    reject_cache_hits(&mut used, &mut rejected, context.dram_bytes as f64);
     let used = one_of_each(&used);
 
     let keys: BTreeSet<&'static str> =
@@ -132,7 +135,7 @@ fn commonest(rejected: &[Rejection]) -> Option<&str> {
 }
 
 /// A read that is said to come from main memory but beats the innermost cache never left it.
-fn reject_cache_hits(used: &mut Vec<&Sample>, rejected: &mut Vec<Rejection>) {
+fn reject_cache_hits(used: &mut Vec<&Sample>, rejected: &mut Vec<Rejection>, dram_bytes: f64) {
     let all = used.iter().map(|sample| sample.threads).max().unwrap_or(1);
     let reads = |sample: &&&Sample| {
         matches!(sample.kernel, Kernel::Stream { pattern: Stream::Read, .. }) && sample.threads == all
@@ -141,7 +144,8 @@ fn reject_cache_hits(used: &mut Vec<&Sample>, rejected: &mut Vec<Rejection>) {
     let Some(innermost) = innermost.filter(|sample| working_set(sample) < 4e6) else { return };
     let limit = rate(innermost, 0.05);
     used.retain(|sample| {
-        let dram = matches!(sample.kernel, Kernel::Gemv { case: GemvCase::Dram, .. });
+        let dram = matches!(sample.kernel, Kernel::Gemv { case: GemvCase::Dram, .. })
+            || (working_set(sample).is_finite() && working_set(sample) >= dram_bytes);
         let beats = dram && rate(sample, 0.5) > limit;
         if beats {
             rejected.push(Rejection {
@@ -212,7 +216,7 @@ impl<'a> RegimeFit<'a> {
         let reference = median(own.iter().map(|sample| reference_read(sample).get()))
             .map(BytesPerSecond)
             .ok_or("bandwidth")?;
-        let bandwidth = bandwidth_ceiling(&own, threads, reference).ok_or("bandwidth")?;
+        let bandwidth = bandwidth_ceiling(&own, threads, reference, context.dram_bytes).ok_or("bandwidth")?;
         let compute = peaks(all, threads);
         if !compute.contains_key(&Precision::Fp32) {
             return Err("fp32 peak");
@@ -530,27 +534,21 @@ fn measured<R: Copy + std::ops::Mul<f64, Output = R>>(fast: R, slow: R) -> Ceili
     Ceiling { value: fast, low: slow, high: fast * 1.02, provenance: Provenance::Measured }
 }
 
-/// The most that any kernel got from main memory in this regime; the low end is the regime's typical reference.
+/// The most that any kernel got from main memory in this regime; the low end is the regime's typical reference. `None`
+/// where nothing but the references beside other samples saw main memory: a regime is more than a glimpse.
 fn bandwidth_ceiling(
     own: &[&Sample],
     threads: u32,
     reference: BytesPerSecond,
+    dram_bytes: u64,
 ) -> Option<Ceiling<BytesPerSecond>> {
-    let largest = own
-        .iter()
-        .filter(|sample| is_read(sample, threads))
-        .map(|sample| working_set(sample))
-        .fold(0.0, f64::max);
-    let reads = own
-        .iter()
-        .filter(|sample| is_read(sample, threads) && working_set(sample) >= largest && largest > 0.0)
-        .map(|sample| rate(sample, 0.05));
-    let gemvs = own
-        .iter()
-        .filter(|sample| matches!(sample.kernel, Kernel::Gemv { case: GemvCase::Dram, .. }))
-        .map(|sample| rate(sample, 0.05));
-    // Half of the samples saw a reference above the median; a tenth of them is no outlier.
-    let best = reads.chain(gemvs).chain([reference]).max_by(|a, b| a.get().total_cmp(&b.get()))?;
+    let from_memory = |sample: &&&Sample| match sample.kernel {
+        Kernel::Stream { bytes, .. } => is_read(sample, threads) && bytes >= dram_bytes,
+        Kernel::Gemv { case: GemvCase::Dram, .. } => true,
+        _ => false,
+    };
+    let best = own.iter().filter(from_memory).map(|sample| rate(sample, 0.05)).reduce(BytesPerSecond::max)?;
+    let best = best.max(reference);
     best.is_positive().then(|| Ceiling {
         value: best,
         low: reference.min(best),
@@ -626,6 +624,7 @@ mod tests {
             plan: PlanKind::Full,
             simulated: false,
             clock_cap: None,
+            dram_bytes: plan_context().dram_bytes(),
             skipped: Vec::new(),
         }
     }
@@ -801,6 +800,43 @@ mod tests {
         let error = fit(&samples, &context()).unwrap_err().to_string();
         assert!(error.contains("most for steal"), "{error}");
     }
+
+    /// Reads from main memory are lost; what is left of the streams lies in a cache.
+    #[test]
+    fn a_cache_is_never_taken_for_main_memory() {
+        let mut samples = full();
+        samples
+            .retain(|sample| working_set(sample) < 64e6 || !matches!(sample.kernel, Kernel::Stream { .. }));
+        let record = fit(&samples, &context()).unwrap();
+        close(record.current().unwrap().roofline.bandwidth.value.get(), truth::BANDWIDTH, 0.05);
+    }
+
+    #[test]
+    fn a_glimpse_of_a_regime_is_no_regime() {
+        let plan = calibration_plan(&plan_context(), PlanKind::Full);
+        let mut samples = samples(&plan);
+        // Two steps that say nothing about main memory fell into another regime.
+        samples.extend(plan.steps[..2].iter().map(|step| sample(step, 0.5, 400e-9)));
+        let record = fit(&samples, &context()).unwrap();
+        assert_eq!(record.regimes.iter().map(|regime| regime.key.as_str()).collect::<Vec<_>>(), ["near"]);
+    }
+
+    #[test]
+    fn a_quick_run_does_not_lose_what_a_full_one_measured() {
+        let full = fit(&full(), &context()).unwrap();
+        let quick = calibration_plan(&plan_context(), PlanKind::Quick);
+        let merged = fit(&samples(&quick), &context()).unwrap().merged_with(Some(&full));
+        let (merged, full) = (merged.current().unwrap(), full.current().unwrap());
+        assert_eq!(merged.profile.formats.len(), full.profile.formats.len());
+        assert_eq!(merged.profile.gemm[&Precision::Fp32].points.len(), GEMMS);
+        assert_eq!(merged.roofline.curve.len(), full.roofline.curve.len());
+        for (format, cost) in &full.profile.formats {
+            close(merged.profile.formats[format].bandwidth_ratio, cost.bandwidth_ratio, 0.05);
+        }
+    }
+
+    /// Blocked products of a full plan.
+    const GEMMS: usize = 14;
 
     #[test]
     fn a_newer_record_keeps_what_the_older_knew_of_other_regimes() {

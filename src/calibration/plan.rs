@@ -73,15 +73,19 @@ const GEMM_SHAPES: [(u64, u64, u64); 14] = [
 const COLUMNS: u64 = 4;
 
 impl PlanContext {
-    /// The working set that surely lies in main memory.
-    fn dram_bytes(&self) -> u64 {
-        (4 * self.last_level_cache_bytes).clamp(64 << 20, (self.memory_limit_bytes / 2).max(8 << 20))
+    /// The working set that surely lies in main memory, or the largest that the limit leaves room for.
+    #[must_use]
+    pub fn dram_bytes(&self) -> u64 {
+        self.last_level_cache_bytes
+            .saturating_mul(4)
+            .max(64 << 20)
+            .min((self.memory_limit_bytes / 2).max(8 << 20))
     }
 
     /// Rows of a matrix of `k` columns of which every worker's part fills half of its own cache at 32 bits.
     fn cached_rows(&self, k: u64) -> u64 {
         let rows = (self.core_cache_bytes / 2 / (4 * k)).clamp(4, 1024);
-        rows * u64::from(self.threads)
+        rows.saturating_mul(u64::from(self.threads))
     }
 }
 
@@ -144,18 +148,21 @@ fn streams(context: &PlanContext, quick: bool, add: &mut impl FnMut(Kernel, u32,
     }
     let threads = u64::from(all);
     for bytes in [
-        16 * 1024 * threads,
-        context.core_cache_bytes / 2 * threads,
+        threads.saturating_mul(16 * 1024),
+        (context.core_cache_bytes / 2).saturating_mul(threads),
         context.last_level_cache_bytes / 2,
-        context.last_level_cache_bytes * 2,
+        context.last_level_cache_bytes.saturating_mul(2),
     ] {
-        add(read(bytes), all, 0.03);
+        // Larger ones would be main memory by another name.
+        if bytes < dram {
+            add(read(bytes), all, 0.03);
+        }
     }
     // Powers of two below all threads, so that a 64-core machine is not measured 64 times.
     let mut fewer = 1;
     while fewer < all {
         add(read(dram), fewer, 0.06);
-        fewer *= 2;
+        fewer = fewer.saturating_mul(2);
     }
     for pattern in [Stream::Copy, Stream::Triad] {
         for stores in [Stores::Temporal, Stores::NonTemporal] {
@@ -202,5 +209,33 @@ pub fn measurement_plan(kernels: &[Kernel], context: &PlanContext) -> Plan {
         time_limit_s: 5.0 + 1.5 * count,
         memory_limit_bytes: context.memory_limit_bytes,
         seed: 0x726f_6f66,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Whatever a machine says of itself: 200 MB of memory, a cache of exabytes, thousands of cores.
+        #[test]
+        fn every_machine_gets_a_plan(
+            threads in 1..10_000_u32,
+            core_cache_bytes in any::<u64>(),
+            last_level_cache_bytes in any::<u64>(),
+            memory_limit_bytes in any::<u64>(),
+            time_limit_s in 1..100_u32,
+        ) {
+            let context =
+                PlanContext { threads, core_cache_bytes, last_level_cache_bytes, memory_limit_bytes, time_limit_s };
+            for kind in [PlanKind::Full, PlanKind::Quick] {
+                let plan = calibration_plan(&context, kind);
+                prop_assert!(plan.steps.len() < 200);
+                prop_assert!(plan.time_limit_s <= f64::from(time_limit_s));
+                prop_assert!(plan.steps.iter().all(|step| step.threads <= threads && step.budget_s > 0.0));
+            }
+        }
     }
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::sample::{Kernel, Reference};
 use super::vet::regime_key;
-use crate::predict::EngineProfile;
+use crate::predict::{EngineProfile, FormatCost};
 use crate::roofline::{Ceiling, Provenance, Roofline};
 use crate::units::{BytesPerSecond, Hertz, Seconds};
 
@@ -35,7 +35,8 @@ pub struct Rejection {
     pub kernel: Kernel,
     /// On how many workers.
     pub threads: u32,
-    /// `clock_moved`, `steal`, `regime_moved`, `above_physical_bound`, `wrong_result`, `implausibly_low`.
+    /// `no_runs`, `wrong_result`, `clock_moved`, `steal`, `preempted`, `regime_moved`, `bandwidth_moved`,
+    /// `above_physical_bound` or `implausibly_low`.
     pub code: String,
     /// The same with its numbers, for people.
     pub reason: String,
@@ -129,10 +130,41 @@ impl CalibrationRecord {
             return self;
         };
         for regime in &older.regimes {
-            if self.regimes.iter().all(|own| own.key != regime.key) {
-                self.regimes.push(regime.clone());
+            match self.regimes.iter_mut().find(|own| own.key == regime.key) {
+                Some(own) => own.keep_from(regime),
+                None => self.regimes.push(regime.clone()),
             }
         }
         self
+    }
+}
+
+impl Regime {
+    /// Takes over from an older run of the same regime what this one did not measure: a quick plan leaves formats,
+    /// shapes and sizes out, and a disturbed run loses some.
+    fn keep_from(&mut self, older: &Self) {
+        // A kernel reaches a part of the reference that does not change; its part of the ceiling follows.
+        let carried = (older.roofline.bandwidth.value / older.reference.read)
+            / (self.roofline.bandwidth.value / self.reference.read);
+        for (format, cost) in &older.profile.formats {
+            self.profile.formats.entry(*format).or_insert_with(|| FormatCost {
+                bandwidth_ratio: (cost.bandwidth_ratio * carried).clamp(f64::MIN_POSITIVE, 1.0),
+                ..*cost
+            });
+        }
+        for (precision, gemm) in &older.profile.gemm {
+            let own = self.profile.gemm.entry(*precision).or_insert_with(|| gemm.clone());
+            if own.points.len() < gemm.points.len() {
+                own.clone_from(gemm);
+            }
+        }
+        for (precision, ceiling) in &older.roofline.compute {
+            self.roofline.compute.entry(*precision).or_insert(*ceiling);
+        }
+        if self.roofline.curve.len() < older.roofline.curve.len() {
+            self.roofline.curve.clone_from(&older.roofline.curve);
+        }
+        self.roofline.copy = self.roofline.copy.or(older.roofline.copy);
+        self.roofline.triad = self.roofline.triad.or(older.roofline.triad);
     }
 }

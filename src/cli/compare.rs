@@ -294,6 +294,7 @@ mod tests {
             measured_time_s: around(measured),
             error_ratio: (predicted - measured) / measured,
             error_at_calibration_ratio: (predicted - measured) / measured,
+            disturbed: None,
             drift_ratio: None,
             regime: "near".to_owned(),
             runs: 10,

@@ -226,6 +226,8 @@ impl Runtime {
             }
             Effect::SampleEvery(period) => {
                 self.period = duration(period);
+                // The next sample is due a period from now, however long the last one is past.
+                self.sampled_at = Instant::now();
                 self.sampler.every(self.period);
             }
             Effect::Log { severity, message } => {

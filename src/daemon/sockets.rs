@@ -175,7 +175,7 @@ fn lock(dir: &Path, query: &Path) -> Result<File, SocketError> {
     let path = dir.join("rooflined.lock");
     let failed = |error: Errno| SocketError::Make { path: path.clone(), source: error.into() };
     let flags = OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let mode = Mode::from_raw_mode(0o644);
+    let mode = Mode::from_raw_mode(0o600);
     let (file, writable) = match rustix::fs::open(&path, flags | OFlags::RDWR | OFlags::CREATE, mode) {
         Ok(file) => (file, true),
         // Left behind by another user's daemon; a lock needs no right to write.
@@ -191,7 +191,7 @@ fn lock(dir: &Path, query: &Path) -> Result<File, SocketError> {
     if writable {
         // Only a name for the message of a second daemon: nothing depends on it.
         let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-        let _ = file.set_permissions(Permissions::from_mode(0o644));
+        let _ = file.set_permissions(Permissions::from_mode(0o600));
     }
     Ok(file)
 }

@@ -55,7 +55,9 @@ impl Governor {
     /// Why now is a bad time.
     fn gate(&self, now: Now) -> Option<(Gate, String)> {
         if let Some(failed_at) = self.failed_at {
-            let left = self.policy.back_off - (now.boottime - failed_at);
+            // Doubled with every further failure, up to some eleven hours for the default of ten minutes.
+            let back_off = self.policy.back_off * f64::from(1_u32 << self.failures.saturating_sub(1).min(6));
+            let left = back_off - (now.boottime - failed_at);
             if left.is_positive() {
                 return Some((Gate::BackOff, format!("the last attempt failed; the next is in {left}")));
             }
@@ -63,15 +65,16 @@ impl Governor {
         if let Some(reason) = self.too_hot() {
             return Some((Gate::Thermal, reason));
         }
-        let memory = self.state.memory.known()?;
-        if memory.available < self.policy.min_free_memory {
-            let reason = format!(
-                "{} of memory is available, {} is wanted",
-                memory.available, self.policy.min_free_memory
-            );
+        let available = self.state.memory.known().map(|memory| memory.available);
+        if let Some(available) = available.filter(|available| *available < self.policy.min_free_memory) {
+            let reason =
+                format!("{available} of memory is available, {} is wanted", self.policy.min_free_memory);
             return Some((Gate::Memory, reason));
         }
-        let busy = self.state.load.known()?.busy_ratio?;
+        let load = self.state.load.known()?;
+        let cores = self.state.cores_online.known().copied().unwrap_or(self.board.cpu.logical).max(1);
+        // The first sample has nothing to compare its counters with; the load average is slower, but it is there.
+        let busy = load.busy_ratio.unwrap_or((load.average_1m / f64::from(cores)).min(1.0));
         (busy > self.policy.max_load_ratio).then(|| {
             let reason = format!(
                 "the CPUs are {:.0} % busy, at most {:.0} % is wanted",
@@ -114,7 +117,10 @@ impl Governor {
                 }
                 return;
             }
-            Some(_) => return super::core::busy(effects, ticket, "a measurement"),
+            Some((_, Purpose::Calibrate(_))) => {
+                return super::core::busy(effects, ticket, "a quick calibration");
+            }
+            Some((_, Purpose::Measure(_))) => return super::core::busy(effects, ticket, "a measurement"),
             None => {}
         }
         if let Some(reason) = self.too_hot().filter(|_| !force) {
@@ -183,6 +189,7 @@ impl Governor {
                 let merged = record.merged_with(self.record.as_ref());
                 self.status.last_error = None;
                 self.failed_at = None;
+                self.failures = 0;
                 log(effects, Severity::Info, summary(job, &merged));
                 effects
                     .push(Effect::SaveCalibration { record: Box::new(merged.clone()), samples: run.samples });
@@ -196,6 +203,7 @@ impl Governor {
                 // Being told to stop is no reason to wait before the next attempt somebody asks for, but starting
                 // over at once by ourselves would not be stopping.
                 self.failed_at = Some(now.boottime);
+                self.failures = self.failures.saturating_add(1);
                 log(
                     effects,
                     Severity::Warning,
@@ -232,6 +240,7 @@ impl Governor {
             plan: run.plan,
             simulated: self.board.simulated,
             clock_cap: self.state.cpu_clock_cap.known().copied(),
+            dram_bytes: self.plan_context().dram_bytes(),
             skipped,
         };
         fit(&run.samples, &context).map_err(|error| ("fit_failed", error.to_string()))

@@ -31,10 +31,13 @@ pub struct Governor {
     pub(super) next_job: u64,
     /// When the last job failed, CLOCK_BOOTTIME.
     pub(super) failed_at: Option<Seconds>,
+    /// Failures since the last success.
+    pub(super) failures: u32,
     pub(super) reference: Option<(Seconds, Reference)>,
     degraded: BTreeMap<&'static str, String>,
     watched_until: Seconds,
-    sampling_fast: bool,
+    /// Period that the sampler was told last.
+    sampling_period: Seconds,
     snapshot: Arc<Snapshot>,
 }
 
@@ -89,10 +92,11 @@ impl Governor {
             job: None,
             next_job: 1,
             failed_at: None,
+            failures: 0,
             reference: None,
             degraded: BTreeMap::new(),
             watched_until: Seconds::ZERO,
-            sampling_fast: false,
+            sampling_period: policy.idle_period,
             snapshot,
         };
         governor.rebuild(now);
@@ -141,7 +145,6 @@ impl Governor {
             }
             Event::Reconfigured(policy) => {
                 self.policy = policy;
-                self.sampling_fast = !self.sampling_fast;
                 self.pace(now, &mut effects);
                 self.publish(now, &mut effects);
             }
@@ -164,13 +167,10 @@ impl Governor {
     /// Samples fast while somebody looks or a probe runs, and rarely otherwise.
     fn pace(&mut self, now: Now, effects: &mut Vec<Effect>) {
         let fast = now.boottime < self.watched_until || self.job.is_some();
-        if fast != self.sampling_fast {
-            self.sampling_fast = fast;
-            effects.push(Effect::SampleEvery(if fast {
-                self.policy.sampling_period
-            } else {
-                self.policy.idle_period
-            }));
+        let period = if fast { self.policy.sampling_period } else { self.policy.idle_period };
+        if period != self.sampling_period {
+            self.sampling_period = period;
+            effects.push(Effect::SampleEvery(period));
         }
     }
 
@@ -359,7 +359,7 @@ impl Governor {
             calibration: self.record.clone(),
             calibration_status: self.status.clone(),
             reference: self.reference,
-            degraded: self.degraded.values().cloned().collect(),
+            degraded: self.degraded.iter().map(|(name, problem)| format!("{name}: {problem}")).collect(),
             control_enabled: self.policy.control_enabled,
         });
     }
@@ -648,7 +648,7 @@ mod tests {
             |effects: &[Effect]| effects.iter().filter(|effect| matches!(effect, Effect::Log { .. })).count();
         let lost = || Event::Degraded { name: "bus", problem: Some("the bus is gone".into()) };
         assert_eq!(lines(&governor.handle(at(1.0), lost())), 1);
-        assert_eq!(governor.snapshot().degraded, ["the bus is gone"]);
+        assert_eq!(governor.snapshot().degraded, ["bus: the bus is gone"]);
         assert_eq!(lines(&governor.handle(at(2.0), lost())), 0);
         assert_eq!(lines(&governor.handle(at(3.0), Event::Degraded { name: "bus", problem: None })), 1);
         assert!(governor.snapshot().degraded.is_empty());

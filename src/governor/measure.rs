@@ -131,6 +131,7 @@ impl Governor {
             predicted,
             predicted_at_calibration,
             drift_ratio,
+            disturbed: vet(sample).map(|rejection| format!("{}: {}", rejection.code, rejection.reason)),
         };
         let calibrated =
             self.record.as_ref().and_then(|record| Some((record.current()?, record.under(&reference)?)));

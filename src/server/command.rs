@@ -214,6 +214,7 @@ fn row(measured: Measured) -> Option<MeasuredRow> {
         error_ratio: error(measured.predicted.time.value.get()),
         error_at_calibration_ratio: error(calibrated),
         drift_ratio: measured.drift_ratio,
+        disturbed: measured.disturbed,
         regime: measured.regime,
         runs: measured.sample.times.len() as u64,
         isa: measured.sample.isa,

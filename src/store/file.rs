@@ -116,9 +116,11 @@ pub(super) fn remove_orphans(dir: &Path, in_use: Option<&str>) {
         if orphan || unfinished {
             let path = dir.join(&name);
             // Another daemon may be writing: its samples are named by a record a moment later.
-            let age = fs::metadata(&path).and_then(|data| data.modified()).map(|time| time.elapsed());
-            if matches!(age, Ok(Ok(age)) if age > ABANDONED) {
-                remove(&path);
+            // What is no plain file is nobody's draft of ours.
+            let Ok(data) = fs::symlink_metadata(&path) else { continue };
+            let age = data.modified().map(|time| time.elapsed());
+            if data.is_file() && matches!(age, Ok(Ok(age)) if age > ABANDONED) {
+                let _ = fs::remove_file(&path);
             }
         }
     }

@@ -162,6 +162,7 @@ fn measure(request: &MeasureRequest) -> MeasureAnswer {
             measured_time_s: estimate(predicted.time_s.value / 1.03),
             error_ratio: 0.03,
             error_at_calibration_ratio: 0.03,
+            disturbed: None,
             drift_ratio: Some(0.98),
             regime: "near".into(),
             runs: 31,

@@ -186,6 +186,11 @@ fn seconds(work: impl FnOnce()) -> f64 {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "sizes and counts are far below 2^53")]
+/// The larger deviation. A NaN is the largest of all, and finite so that it survives the way through JSON.
+fn worse(worst: f64, deviation: f64) -> f64 {
+    if deviation.is_nan() { f64::MAX } else { worst.max(deviation) }
+}
+
 fn float(count: usize) -> f64 {
     count as f64
 }
@@ -380,7 +385,7 @@ impl<'a> Job<'a> {
                             )
                         };
                         let (expected, magnitude) = gemv::reference(format, form, stored, scale, x);
-                        worst = worst.max((f64::from(y) - expected).abs() / magnitude);
+                        worst = worse(worst, (f64::from(y) - expected).abs() / magnitude);
                     }
                 }
             }
@@ -447,7 +452,7 @@ impl<'a> Job<'a> {
                     };
                     let terms = || a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b));
                     let magnitude: f64 = terms().map(f64::abs).sum();
-                    worst = worst.max((c - terms().sum::<f64>()).abs() / magnitude);
+                    worst = worse(worst, (c - terms().sum::<f64>()).abs() / magnitude);
                 }
             }
             worst
@@ -461,5 +466,18 @@ impl<'a> Job<'a> {
             check: Some(Box::new(check)),
             ..Self::plain(run)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::worse;
+
+    #[test]
+    fn a_result_that_is_no_number_is_the_worst_of_all() {
+        let worst = [0.1, f64::NAN, 0.2].into_iter().fold(0.0, worse);
+        assert_eq!(worst, f64::MAX);
+        let back: f64 = serde_json::from_str(&serde_json::to_string(&worst).unwrap()).unwrap();
+        assert!(back > 1e300);
     }
 }

@@ -39,14 +39,15 @@ pub fn analyze(snapshot: &Snapshot, request: &AnalyzeRequest) -> Result<AnalyzeA
 
 fn judge(snapshot: &Snapshot, prediction: &Prediction, time: Seconds) -> (&'static str, String) {
     let bound = prediction.roofline_time;
+    let floor = prediction.floor;
     let predicted = prediction.time;
     let share = 100.0 * (bound / time);
     let cost = prediction.cost;
-    if time * BOUND_TOLERANCE < bound {
+    if time * BOUND_TOLERANCE < floor {
         let mut reason = format!(
-            "{time} is {:.2} times faster than the physical bound of {bound}: it would take {} and {}, and the \
+            "{time} is {:.2} times faster than the physical bound of {floor}: it would take {} and {}, and the \
              ceilings are {} and {}. Check unit, shape and format.",
-            bound / time,
+            floor / time,
             cost.traffic / time,
             cost.work / time,
             snapshot.roofline.bandwidth.value,
