@@ -19,19 +19,31 @@ use proc_macro2::{Delimiter, Span, TokenStream, TokenTree};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
-/// One row of the table: a module, whether it is pure, and what it may import.
+/// One row of the table: a module, where it stands, and what it may import.
 struct Row {
     module: &'static str,
-    pure: bool,
+    layer: Layer,
     imports: &'static [&'static str],
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Layer {
+    Pure,
+    Adapter,
+    /// Compiled for tests alone, and used by any of them.
+    Tests,
+}
+
 const fn pure(module: &'static str, imports: &'static [&'static str]) -> Row {
-    Row { module, pure: true, imports }
+    Row { module, layer: Layer::Pure, imports }
 }
 
 const fn adapter(module: &'static str, imports: &'static [&'static str]) -> Row {
-    Row { module, pure: false, imports }
+    Row { module, layer: Layer::Adapter, imports }
+}
+
+const fn for_tests(module: &'static str, imports: &'static [&'static str]) -> Row {
+    Row { module, layer: Layer::Tests, imports }
 }
 
 /// Stands for every module marked pure.
@@ -69,6 +81,7 @@ const TABLE: &[Row] = &[
     adapter("cli", &["api", "client", "config", PURE]),
     adapter("daemon", &[EVERYTHING]),
     adapter("bin", &["daemon", "cli"]),
+    for_tests("fixtures", &[PURE]),
 ];
 
 /// The only module that may contain `unsafe`.
@@ -117,8 +130,8 @@ fn row(module: &str) -> Option<&'static Row> {
 fn allows(row: &Row, target: &str) -> bool {
     row.module == target
         || row.imports.iter().any(|import| match *import {
-            PURE => self::row(target).is_some_and(|row| row.pure),
-            EVERYTHING => target != "bin",
+            PURE => self::row(target).is_some_and(|row| row.layer == Layer::Pure),
+            EVERYTHING => self::row(target).is_some_and(|row| row.layer != Layer::Tests) && target != "bin",
             name => name == target,
         })
 }
@@ -222,7 +235,7 @@ impl Scan<'_> {
     }
 
     fn is_pure(&self) -> bool {
-        self.row.is_some_and(|row| row.pure) && self.testing == 0
+        self.row.is_some_and(|row| row.layer == Layer::Pure) && self.testing == 0
     }
 
     /// The full path behind `segments` as written here: `crate::…`, or a dependency's or the standard library's.
@@ -281,9 +294,15 @@ impl Scan<'_> {
             }
             return;
         };
-        if self::row(target).is_none() {
+        let Some(found) = self::row(target) else {
             let what = format!("`{}` is no module of the import table", full.join("::"));
-            self.report(span, what, "an import names the module that holds the thing");
+            return self.report(span, what, "an import names the module that holds the thing");
+        };
+        if found.layer == Layer::Tests {
+            if self.testing == 0 && row.layer != Layer::Tests {
+                let what = format!("`{}` uses `{}` outside its tests", row.module, full.join("::"));
+                self.report(span, what, "what is made for tests is used by tests");
+            }
         } else if !allows(row, target) {
             let what = format!("`{}` uses `{}`", row.module, full.join("::"));
             let list = if row.imports.is_empty() { "nothing".to_owned() } else { row.imports.join(", ") };
@@ -718,6 +737,9 @@ fn an_import_outside_the_row_is_found_however_it_is_written() {
         ("src/server/http.rs", "use crate::daemon::Loop;"),
         ("src/hw/mod.rs", "use crate::predict::Prediction;"),
         ("src/bin/rooflinectl.rs", "fn main() { rooflined::server::main() }"),
+        ("src/predict.rs", "use crate::fixtures::board;"),
+        ("src/daemon/mod.rs", "fn f() { crate::fixtures::board(); }"),
+        ("src/fixtures.rs", "use crate::hw::SysRoot;"),
         ("src/units.rs", "use crate::*;"),
         ("src/units.rs", "use crate as everything;"),
         ("src/units.rs", "use crate::Answer;"),
@@ -820,6 +842,7 @@ fn what_the_rules_allow_is_not_blamed() {
         ("src/governor/mod.rs", "#[cfg(all(test, unix))] mod tests { use std::fs; }"),
         ("src/governor/mod.rs", "//! Not `std::fs`.\nfn f(fs: u8) -> u8 { fs }"),
         ("src/governor/mod.rs", "mod clock { pub fn now() {} } fn f() { clock::now() }"),
+        ("src/governor/mod.rs", "#[cfg(test)] mod tests { use crate::fixtures::board; }"),
         ("src/calibration/fit.rs", "use crate::predict::Prediction; use super::sample::Sample;"),
         ("src/daemon/mod.rs", "use crate::{bench, governor::Governor, hw, server, store};"),
         ("src/bin/rooflined.rs", "fn main() { rooflined::daemon::main() }"),
