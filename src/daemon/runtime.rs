@@ -167,6 +167,7 @@ impl Runtime {
         while let Some(event) = queue.pop_front() {
             match &event {
                 Event::Sampled(_) => {
+                    tracing::trace!("sampled");
                     self.sampled_at = Instant::now();
                     if std::mem::take(&mut self.overdue) {
                         queue.push_back(Event::Degraded { name: "sampler", problem: None });
@@ -225,6 +226,7 @@ impl Runtime {
                 }
             }
             Effect::SampleEvery(period) => {
+                tracing::debug!(period_s = period.get(), "sampling");
                 self.period = duration(period);
                 // The next sample is due a period from now, however long the last one is past.
                 self.sampled_at = Instant::now();
@@ -247,6 +249,7 @@ impl Runtime {
         if request.command == Command::Watched {
             let seen = self.looked_at.is_some_and(|at| at.elapsed() < LOOKS_APART);
             if !seen {
+                tracing::trace!("somebody looks");
                 self.looked_at = Some(Instant::now());
                 self.take(Event::Watched).await;
             }

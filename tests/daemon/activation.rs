@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::harness::{Home, get};
+use crate::harness::{Home, get, missing};
 
 /// Binds both sockets, names them and becomes the daemon, as systemd would.
 const MANAGER: &str = r#"
@@ -26,7 +26,7 @@ fn manager(home: &Home, names: &str) -> Option<Command> {
     let exists =
         Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success());
     if !exists {
-        eprintln!("skipped: there is no python3 to play the service manager");
+        missing("python3", "play the service manager");
         return None;
     }
     std::fs::create_dir(home.path("run")).unwrap();

@@ -36,11 +36,25 @@ pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// Says aloud that a test does not apply to this machine.
+pub fn skip(why: &str) {
+    println!("SKIPPED: {why}");
+}
+
+/// Says aloud that a test lacks a program, which CI forbids.
+pub fn missing(program: &str, purpose: &str) {
+    let strict = std::env::var("ROOFLINED_STRICT").is_ok_and(|value| value == "1");
+    assert!(!strict, "there is no {program} to {purpose}, and ROOFLINED_STRICT=1 forbids to skip");
+    skip(&format!("there is no {program} to {purpose}"));
+}
+
 /// Directories that outlive a daemon.
 pub struct Home {
     dir: TempDir,
     /// Where calibrations are kept.
     pub state: PathBuf,
+    /// Which bus.
+    pub bus: String,
 }
 
 impl Home {
@@ -49,7 +63,7 @@ impl Home {
         // A socket's path is short, whatever TMPDIR is.
         let dir = tempfile::Builder::new().prefix("rl").tempdir_in("/tmp").unwrap();
         let state = dir.path().join("state");
-        let home = Self { dir, state };
+        let home = Self { dir, state, bus: "none".into() };
         home.configure("[calibration]\nautomatic = false\n");
         home
     }
@@ -81,7 +95,7 @@ impl Home {
         command.arg("--config").arg(self.path("rooflined.toml"));
         command.arg("--socket").arg(self.path("run"));
         command.arg("--state-dir").arg(&self.state);
-        command.args(["--bus", "none"]);
+        command.arg("--bus").arg(&self.bus);
         let log = File::options().create(true).append(true).open(self.path("log")).unwrap();
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
         command

@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use rustix::process::Signal;
 
-use crate::harness::{Home, get, is_emulated};
+use crate::harness::{Home, get, is_emulated, skip};
 
 #[test]
 fn it_says_where_it_listens_and_that_it_is_ready() {
@@ -94,7 +94,7 @@ fn an_idle_daemon_is_small() {
     let home = Home::new();
     let daemon = home.start();
     if is_emulated(daemon.pid()) {
-        eprintln!("skipped: the memory of an emulator is not the daemon's");
+        skip("the memory of an emulator is not the daemon's");
         return;
     }
     let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();

@@ -4,9 +4,14 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "../support/bus.rs"]
+#[allow(dead_code, reason = "other tests also freeze it")]
+mod bus;
+
 mod activation;
 mod configuration;
 mod harness;
+mod idle;
 mod lifecycle;
 mod place;
 mod probe;

@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use rustix::process::{Signal, geteuid};
 
-use crate::harness::{Home, as_nobody, bare, eventually, get};
+use crate::harness::{Home, as_nobody, bare, eventually, get, skip};
 
 #[test]
 fn a_second_daemon_says_who_holds_the_socket() {
@@ -60,12 +60,12 @@ fn a_file_in_the_place_of_the_socket_is_not_removed() {
 #[test]
 fn an_ordinary_user_gets_a_private_directory_and_no_trap() {
     if !geteuid().is_root() {
-        eprintln!("skipped: only root may become another user");
+        skip("only root may become another user");
         return;
     }
     let dir = std::path::Path::new("/tmp/rooflined-65534");
     if dir.symlink_metadata().is_ok() {
-        eprintln!("skipped: {} is in use", dir.display());
+        skip(&format!("{} is in use", dir.display()));
         return;
     }
     // The program may lie where that user may not go.

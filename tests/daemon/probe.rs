@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 
 use rustix::process::Signal;
 
-use crate::harness::{Daemon, Home, eventually, get, http, is_emulated, is_gone, kill};
+use crate::harness::{Daemon, Home, eventually, get, http, is_emulated, is_gone, kill, skip};
 
 /// A daemon whose probe runs, and the probe.
 fn calibrating(home: &Home) -> (Daemon, u32) {
@@ -99,7 +99,7 @@ fn the_probe_has_a_memory_limit_and_none_of_the_managers_variables() {
     let home = Home::new();
     let (daemon, probe) = calibrating(&home);
     if is_emulated(daemon.pid()) {
-        eprintln!("skipped: an emulator keeps the limits of its guest to itself");
+        skip("an emulator keeps the limits of its guest to itself");
         return;
     }
     let limits = fs::read_to_string(format!("/proc/{probe}/limits")).unwrap();
@@ -121,7 +121,7 @@ fn what_a_client_was_told_is_finished_survives_a_kill() {
     daemon.signal(Signal::KILL);
     daemon.wait();
     if status >= 400 {
-        eprintln!("skipped: this machine was too restless to be measured: {answer}");
+        skip(&format!("this machine was too restless to be measured: {answer}"));
         return;
     }
     let _next = home.start();

@@ -110,9 +110,14 @@ impl Rooflined {
     }
 
     /// A reading route's answer as variants; empty where it fails, which these do not.
-    fn property(&self, request: &Request) -> Variants {
+    ///
+    /// Only a call from outside has a header. The same getter is run to announce a change: if that counted as
+    /// somebody looking, every sample would ask for the next one at once.
+    fn property(&self, request: &Request, header: Option<&Header<'_>>) -> Variants {
         let now = clock::now();
-        self.service.watched(now.boottime);
+        if header.is_some() {
+            self.service.watched(now.boottime);
+        }
         let answered = answer(&self.service.snapshot(), now, request);
         let value = answered.ok().and_then(|answer| serde_json::to_value(answer).ok());
         value.map(to_variants).unwrap_or_default()
@@ -215,14 +220,14 @@ impl Rooflined {
 
     /// `GET /v1/board`.
     #[zbus(property)]
-    fn board(&self) -> Variants {
-        self.property(&Request::Board)
+    fn board(&self, #[zbus(header)] header: Option<Header<'_>>) -> Variants {
+        self.property(&Request::Board, header.as_ref())
     }
 
     /// `GET /v1/state`.
     #[zbus(property)]
-    fn state(&self) -> Variants {
-        self.property(&Request::State)
+    fn state(&self, #[zbus(header)] header: Option<Header<'_>>) -> Variants {
+        self.property(&Request::State, header.as_ref())
     }
 
     /// Of the snapshot.
