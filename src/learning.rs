@@ -1,4 +1,4 @@
-//! Learning from what services measured: one multiplicative residual per (engine, operation, format).
+//! Learning from what services measured: one multiplicative residual per (engine, operation, rows, format).
 //!
 //! The residual is the mean of log(measured / predicted) with a weight that forgets older observations, so a factor
 //! learnt at one shape corrects the others of the same kind.
@@ -11,6 +11,7 @@ use thiserror::Error;
 use crate::precision::WeightFormat;
 use crate::predict::{Engine, Prediction, Tier};
 use crate::units::Seconds;
+use crate::workload::Op;
 
 /// What a residual belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -19,8 +20,29 @@ pub struct ResidualKey {
     pub engine: Engine,
     /// `gemv`, `gemm` or `attention`.
     pub op: String,
+    /// Power of four nearest to the rows of a GEMM, as its exponent: kernels for a handful of rows and for hundreds
+    /// have little in common. 0 for everything else.
+    #[serde(default)]
+    pub rows: u32,
     /// Storage of the weights.
     pub format: WeightFormat,
+}
+
+impl ResidualKey {
+    /// The key of an operation.
+    #[must_use]
+    pub fn new(engine: Engine, op: &Op, format: WeightFormat) -> Self {
+        let rows = match *op {
+            // Half a step up before the logarithm rounds to the nearest power.
+            Op::Gemm { m, .. } => m.saturating_mul(2).max(1).ilog(4),
+            Op::Gemv { .. } | Op::Attention { .. } => 0,
+        };
+        Self { engine, op: op.kind().to_owned(), rows, format }
+    }
+
+    fn like(&self, other: &Self) -> bool {
+        self.engine == other.engine && self.op == other.op && self.format == other.format
+    }
 }
 
 /// Running mean and spread of log(measured / predicted).
@@ -122,11 +144,18 @@ impl Residuals {
     /// The prediction with what was learnt for its key; unchanged where nothing was.
     #[must_use]
     pub fn correct(&self, key: &ResidualKey, prediction: Prediction) -> Prediction {
-        match self.get(key) {
-            Some(residual) => {
-                // 1.645 standard deviations hold 90 % of a normal distribution.
+        let nearest = self
+            .entries
+            .iter()
+            .filter(|(known, _)| known.like(key))
+            .min_by_key(|(known, _)| known.rows.abs_diff(key.rows));
+        match nearest {
+            Some((known, residual)) => {
+                // 1.645 standard deviations hold 90 % of a normal distribution. Each step away in rows is worth as
+                // much doubt as knowing nothing but the kind of kernel.
                 let prior = PRIOR_LOG_SD * PRIOR_LOG_SD / f64::from(residual.count);
-                let half_width = (1.645 * (residual.log_variance + prior).sqrt()).exp_m1();
+                let away = f64::from(known.rows.abs_diff(key.rows)) * PRIOR_LOG_SD;
+                let half_width = (1.645 * (residual.log_variance + prior + away * away).sqrt()).exp_m1();
                 prediction.corrected(residual.log_mean.exp(), half_width, Tier::Anchored)
             }
             None => prediction,
@@ -152,5 +181,94 @@ impl Residuals {
             *counts.entry(key.engine.key()).or_insert(0) += residual.count;
         }
         counts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::precision::{NumericFormat, Precision};
+    use crate::predict::{EngineProfile, predict};
+    use crate::roofline::{Ceiling, Provenance, Roofline};
+    use crate::units::{BytesPerSecond, FlopsPerSecond};
+
+    fn predicted(op: &Op) -> Prediction {
+        let roofline = Roofline {
+            bandwidth: exact(BytesPerSecond(50e9)),
+            curve: Vec::new(),
+            copy: None,
+            triad: None,
+            compute: BTreeMap::from([(Precision::Fp32, exact(FlopsPerSecond(500e9)))]),
+            launch: exact(Seconds(1e-6)),
+            ramp: Seconds::ZERO,
+            workers: 2,
+            clock: None,
+        };
+        let format = NumericFormat::stored(WeightFormat::Fp32);
+        predict(&roofline, &EngineProfile::unknown(Engine::Numpy), op, &format).unwrap()
+    }
+
+    fn exact<R: Copy>(value: R) -> Ceiling<R> {
+        Ceiling { value, low: value, high: value, provenance: Provenance::Measured }
+    }
+
+    fn key(op: &Op) -> ResidualKey {
+        ResidualKey::new(Engine::Numpy, op, WeightFormat::Fp32)
+    }
+
+    #[test]
+    fn a_factor_learnt_at_one_shape_corrects_others_of_its_kind() {
+        let (small, large) = (Op::Gemv { n: 2048, k: 2048 }, Op::Gemv { n: 4096, k: 4096 });
+        let mut residuals = Residuals::default();
+        for _ in 0..10 {
+            residuals.observe(key(&small), &predicted(&small), predicted(&small).time.value * 1.5).unwrap();
+        }
+        let plain = predicted(&large);
+        let corrected = residuals.correct(&key(&large), plain.clone());
+        assert!((corrected.time.value / plain.time.value - 1.5).abs() < 1e-9);
+        assert_eq!(corrected.tier, Tier::Anchored);
+        assert!(corrected.time.high / corrected.time.low < plain.time.high / plain.time.low);
+        let other =
+            residuals.correct(&ResidualKey::new(Engine::Torch, &large, WeightFormat::Fp32), plain.clone());
+        assert_eq!(other, plain, "another engine has learnt nothing");
+    }
+
+    #[test]
+    fn rows_of_the_same_order_share_a_factor_and_the_nearest_stands_in() {
+        let gemm = |m| Op::Gemm { m, n: 4096, k: 4096 };
+        assert_eq!(key(&gemm(8)).rows, key(&gemm(12)).rows);
+        assert_ne!(key(&gemm(8)).rows, key(&gemm(64)).rows);
+        let mut residuals = Residuals::default();
+        for (m, factor) in [(8, 2.0), (512, 3.0)] {
+            residuals
+                .observe(key(&gemm(m)), &predicted(&gemm(m)), predicted(&gemm(m)).time.value * factor)
+                .unwrap();
+        }
+        let factor = |m| {
+            residuals.correct(&key(&gemm(m)), predicted(&gemm(m))).time.value / predicted(&gemm(m)).time.value
+        };
+        assert!((factor(9) - 2.0).abs() < 1e-9);
+        assert!((factor(2000) - 3.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_corrected_prediction_is_never_under_the_bound() {
+        let op = Op::Gemv { n: 4096, k: 4096 };
+        let mut residuals = Residuals::default();
+        let bound = predicted(&op).roofline_time;
+        residuals.observe(key(&op), &predicted(&op), bound * 0.97).unwrap();
+        assert!(residuals.correct(&key(&op), predicted(&op)).time.low >= bound);
+    }
+
+    #[test]
+    fn memory_of_the_keys_is_bounded() {
+        let mut residuals = Residuals::default();
+        let op = Op::Gemv { n: 64, k: 64 };
+        for rows in 0..2000 {
+            residuals
+                .observe(ResidualKey { rows, ..key(&op) }, &predicted(&op), predicted(&op).time.value)
+                .unwrap();
+        }
+        assert_eq!(residuals.iter().count(), Residuals::MAX_ENTRIES);
     }
 }

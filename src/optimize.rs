@@ -251,7 +251,7 @@ fn candidate(
     } else {
         predict(&snapshot.roofline, &snapshot.profile_of(query.engine), &op, &numeric)?
     };
-    let key = ResidualKey { engine: query.engine, op: op.kind().to_owned(), format };
+    let key = ResidualKey::new(query.engine, &op, format);
     let prediction = snapshot.residuals.correct(&key, predicted);
     let memory = prediction.cost.traffic;
     Ok(Candidate { format, batch, op, prediction, memory })

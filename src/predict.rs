@@ -196,6 +196,22 @@ impl EngineProfile {
         self
     }
 
+    /// The same costs as a guess for another engine's kernels. Unchanged for its own engine.
+    #[must_use]
+    pub fn lent_to(mut self, engine: Engine) -> Self {
+        if engine != self.engine {
+            self.engine = engine;
+            self.formats.values_mut().for_each(|cost| cost.half_width_ratio = UNKNOWN_KERNEL_HALF_WIDTH);
+            self.gemm.values_mut().for_each(|cost| cost.half_width_ratio = UNKNOWN_KERNEL_HALF_WIDTH);
+        }
+        self
+    }
+
+    /// Whether the costs were measured with the engine's own kernels: only this crate's are so far.
+    const fn measured(&self) -> bool {
+        matches!(self.engine, Engine::Bare)
+    }
+
     /// A profile that knows nothing: predictions rest on the ceilings alone.
     #[must_use]
     pub const fn unknown(engine: Engine) -> Self {
@@ -386,7 +402,7 @@ impl Parts {
                 compute: gemm.core_time(shape, cost.work / peak, cycle_per_weight),
                 core: Seconds::ZERO,
                 half_width: gemm.half_width_ratio,
-                calibrated: true,
+                calibrated: profile.measured(),
             };
         }
         let columns = match *op {
@@ -401,7 +417,7 @@ impl Parts {
                     / f64::from(roofline.workers.max(1))
                     / clock,
                 half_width: known.half_width_ratio,
-                calibrated: true,
+                calibrated: profile.measured(),
             },
             _ => Self {
                 memory: memory(1.0),

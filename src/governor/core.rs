@@ -213,7 +213,7 @@ impl Governor {
             let outcome = predict(&self.snapshot.roofline, &profile, &op, &numeric)
                 .map_err(|error| error.to_string())
                 .and_then(|predicted| {
-                    let key = ResidualKey { engine, op: op.kind().to_owned(), format };
+                    let key = ResidualKey::new(engine, &op, format);
                     self.residuals.observe(key, &predicted, time).map_err(|error| error.to_string())
                 });
             match outcome {

@@ -5,7 +5,7 @@ use crate::api::{ErrorBody, OperatingPointRequest, Workload};
 use crate::learning::ResidualKey;
 use crate::optimize::with_columns;
 use crate::precision::{NumericFormat, WeightFormat};
-use crate::predict::{Engine, EngineProfile, PredictError, Prediction, predict};
+use crate::predict::{Engine, PredictError, Prediction, predict};
 use crate::roofline::{Roofline, scaling};
 use crate::server::error::Code;
 use crate::snapshot::Snapshot;
@@ -67,14 +67,14 @@ impl Task {
         if self.engine == Engine::Bare {
             predict(roofline, &snapshot.profile, &self.op, &self.numeric)
         } else {
-            predict(roofline, &EngineProfile::unknown(self.engine), &self.op, &self.numeric)
+            predict(roofline, &snapshot.profile_of(self.engine), &self.op, &self.numeric)
         }
     }
 
     /// What a residual for it is filed under.
     #[must_use]
     pub fn residual_key(&self) -> ResidualKey {
-        ResidualKey { engine: self.engine, op: self.op.kind().to_owned(), format: self.format }
+        ResidualKey::new(self.engine, &self.op, self.format)
     }
 
     /// Tokens (columns, new query tokens of all sequences) of one run.
