@@ -12,7 +12,7 @@ use super::input::ShapeArgs;
 use super::output::Format;
 use super::table::Table;
 use super::words;
-use crate::api::{MeasureAnswer, MeasureRequest, MeasuredRow};
+use crate::api::{MeasureAnswer, MeasureRequest, MeasuredRow, RooflineAnswer};
 use crate::client::Client;
 use crate::precision::WeightFormat;
 use crate::workload::Op;
@@ -23,6 +23,10 @@ const PATIENCE: Duration = Duration::from_secs(180);
 const GOOD: (f64, f64) = (0.08, 0.20);
 /// Ceilings have intervals: a time this much under the physical bound is still possible.
 const BOUND_TOLERANCE: f64 = 1.05;
+
+/// Said where predictions rest on guesses.
+const UNCALIBRATED: &str =
+    "the ceilings are no measurements yet, so the predictions are guesses: rooflinectl calibrate";
 
 /// What `compare -o json` prints.
 #[derive(Debug, Clone, Serialize)]
@@ -39,6 +43,8 @@ pub struct Comparison {
     pub verdict: String,
     /// What could not be measured, and why.
     pub skipped: Vec<String>,
+    /// What the reader should know.
+    pub warnings: Vec<String>,
     /// Measured on a simulated accelerator.
     pub simulated: bool,
     /// Of the last snapshot used.
@@ -95,6 +101,7 @@ fn named_work(shapes: &ShapeArgs) -> Result<Vec<(Op, Vec<WeightFormat>)>, Failur
 /// measured under the same conditions.
 pub async fn compare(client: &Client, work: &[(Op, Vec<WeightFormat>)]) -> Result<Comparison, Failure> {
     let mut client = client.another(PATIENCE);
+    let ceilings: RooflineAnswer = client.get("/v1/roofline").await?.parse()?;
     let mut whole = MeasureAnswer { rows: Vec::new(), skipped: Vec::new(), simulated: false, serial: 0 };
     for (op, formats) in work {
         let request = MeasureRequest {
@@ -108,10 +115,15 @@ pub async fn compare(client: &Client, work: &[(Op, Vec<WeightFormat>)]) -> Resul
         whole.simulated |= part.simulated;
         whole.serial = part.serial;
     }
-    Ok(judged(whole))
+    Ok(judged(whole, is_known(&ceilings.bandwidth_bytes_per_s.provenance)))
 }
 
-fn judged(answer: MeasureAnswer) -> Comparison {
+/// Whether somebody has measured or specified the ceiling. Nothing is impossible under a guess.
+fn is_known(provenance: &str) -> bool {
+    provenance != "prior"
+}
+
+fn judged(answer: MeasureAnswer, calibrated: bool) -> Comparison {
     let errors = |error: fn(&MeasuredRow) -> f64| -> Vec<f64> {
         let mut errors: Vec<f64> = answer.rows.iter().map(|row| error(row).abs()).collect();
         errors.sort_by(f64::total_cmp);
@@ -120,7 +132,7 @@ fn judged(answer: MeasureAnswer) -> Comparison {
     let own = errors(|row| row.error_ratio);
     let (median, p90) = (quantile(&own, 0.5), quantile(&own, 0.9));
     let at_calibration = quantile(&errors(|row| row.error_at_calibration_ratio), 0.5);
-    let rows: Vec<Row> = answer.rows.iter().map(|row| judged_row(row, &answer.rows)).collect();
+    let rows: Vec<Row> = answer.rows.iter().map(|row| judged_row(row, &answer.rows, calibrated)).collect();
     Comparison {
         median_error_ratio: median,
         p90_error_ratio: p90,
@@ -128,15 +140,16 @@ fn judged(answer: MeasureAnswer) -> Comparison {
         verdict: verdict(median, p90, &rows),
         rows,
         skipped: answer.skipped,
+        warnings: if calibrated { Vec::new() } else { vec![UNCALIBRATED.to_owned()] },
         simulated: answer.simulated,
         serial: answer.serial,
     }
 }
 
-fn judged_row(row: &MeasuredRow, all: &[MeasuredRow]) -> Row {
+fn judged_row(row: &MeasuredRow, all: &[MeasuredRow], calibrated: bool) -> Row {
     let fp16 = all.iter().find(|other| other.op == row.op && other.format == WeightFormat::Fp16.key());
     let measured = row.measured_time_s.value;
-    let verdict = if measured * BOUND_TOLERANCE < row.roofline_time_s {
+    let verdict = if calibrated && measured * BOUND_TOLERANCE < row.roofline_time_s {
         "impossible"
     } else if measured > row.predicted_time_s.high {
         "slower_than_predicted"
@@ -223,6 +236,9 @@ pub fn shown(comparison: &Comparison) -> String {
         text.push_str(&format!("  skipped: {skipped}\n"));
     }
     text.push_str(&format!("\n{}\n", comparison.verdict));
+    for warning in &comparison.warnings {
+        text.push_str(&format!("warning: {warning}\n"));
+    }
     if let Some(median) = comparison.median_error_at_calibration_ratio {
         text.push_str(&format!(
             "from the calibration alone, without the reference read beside each row: median {}\n",
@@ -306,7 +322,7 @@ mod tests {
     }
 
     fn comparison(rows: Vec<MeasuredRow>) -> Comparison {
-        judged(MeasureAnswer { rows, skipped: Vec::new(), simulated: false, serial: 1 })
+        judged(MeasureAnswer { rows, skipped: Vec::new(), simulated: false, serial: 1 }, true)
     }
 
     #[test]
@@ -341,12 +357,14 @@ mod tests {
     fn verdicts_follow_the_interval_and_the_bound() {
         let verdicts = [100e-6, 112e-6, 89e-6, 70e-6].map(|measured| {
             let row = row("fp32", 100e-6, measured);
-            judged_row(&row, &[]).verdict
+            judged_row(&row, &[], true).verdict
         });
         assert_eq!(
             verdicts,
             ["as_predicted", "slower_than_predicted", "faster_than_predicted", "impossible"]
         );
         assert_eq!(comparison(Vec::new()).verdict, "nothing could be measured");
+        let guessed = judged_row(&row("fp32", 100e-6, 70e-6), &[], false);
+        assert_eq!(guessed.verdict, "faster_than_predicted", "a guess makes nothing impossible");
     }
 }

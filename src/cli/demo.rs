@@ -25,8 +25,6 @@ use house::House;
 
 /// The tour ends by itself before a minute has passed.
 const LIMIT: Duration = Duration::from_secs(58);
-/// Neighbours may spoil a calibration; so many are tried.
-const ATTEMPTS: u32 = 3;
 /// Time limit of a single question.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -160,20 +158,22 @@ async fn measure_ceilings(
     client: &mut Client,
     args: &DemoArgs,
 ) -> Result<RooflineAnswer, Failure> {
-    let plan = if args.quick { PlanKind::Quick } else { PlanKind::Full };
+    let full = if args.quick { PlanKind::Quick } else { PlanKind::Full };
+    // A short run finds a quiet moment more easily than a long one.
+    let mut plans = [full, PlanKind::Quick, PlanKind::Quick].into_iter().peekable();
     let began = Instant::now();
-    // The machine may be busy: that is for the intervals to say, not a reason to show nothing.
-    let request = CalibrateRequest { plan, wait: true, force: true };
-    for attempt in 1..=ATTEMPTS {
+    while let Some(plan) = plans.next() {
+        // The machine may be busy: that is for the intervals to say, not a reason to show nothing.
+        let request = CalibrateRequest { plan, wait: true, force: true };
         let mut progress = Progress::start(printer.ascii);
         let outcome =
             calibrate::follow(client, &request, &mut |fraction, step| progress.show(fraction, step)).await;
         progress.end();
         match outcome {
             Err(Failure::Client(ClientError::Refused { body, .. }))
-                if body.code == "fit_failed" && attempt < ATTEMPTS =>
+                if body.code == "fit_failed" && plans.peek().is_some() =>
             {
-                printer.line(&format!("  {}; measuring again", body.message))?;
+                printer.line(&format!("  {}; measuring again, briefly", body.message))?;
             }
             outcome => {
                 outcome?;
