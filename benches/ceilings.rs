@@ -23,7 +23,7 @@ fn main() -> Outcome<()> {
     let pairs = env::args().skip(1).find_map(|arg| arg.parse::<usize>().ok()).unwrap_or(10).max(1);
     let threads = u32::try_from(std::thread::available_parallelism()?.get())?;
     let built = build()?;
-    println!("{pairs} pairs, medians of the ratios of best times; all {threads} cores and one");
+    println!("{pairs} pairs, medians of the ratios of median rates; all {threads} cores and one");
     println!("{:<44} {:>10} {:>10} {:>7}", "", "ours", "theirs", "ratio");
     let mut failed = false;
     for threads in if threads > 1 { vec![1, threads] } else { vec![1] } {
@@ -74,7 +74,7 @@ fn duels(built: &Path, threads: u32) -> Vec<Duel> {
     let own = |name: &str, arguments: &[String], line| Yardstick {
         command: [program(name)].into_iter().chain(arguments.iter().cloned()).collect(),
         line,
-        field: 1,
+        field: 2,
         scale: 1.0,
     };
     let likwid = |test: &str| Yardstick {
@@ -170,7 +170,7 @@ impl Yardstick {
     }
 }
 
-/// Our best rate for a step, in 10^9/s, from a probe of its own.
+/// Our median rate for a step, in 10^9/s, from a probe of its own.
 fn measure(step: Step) -> Outcome<Option<f64>> {
     let plan = Plan {
         steps: vec![step],
@@ -198,9 +198,9 @@ fn measure(step: Step) -> Outcome<Option<f64>> {
 }
 
 fn rate(sample: &Sample) -> f64 {
-    let best = sample.times.iter().map(|time| time.get()).fold(f64::INFINITY, f64::min);
+    let time = median(sample.times.iter().map(|time| time.get()).collect());
     let amount = if sample.bytes.get() > 0.0 { sample.bytes.get() } else { sample.flops.get() };
-    amount / best / 1e9
+    amount / time / 1e9
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

@@ -1,9 +1,11 @@
 // Bandwidth of main memory: sum of one array, and triad with non-temporal stores, all cores pinned.
 // Usage: stream [threads [bytes of all arrays together [seconds]]]; prints best and median rates in GB/s.
-// Traffic: read 1x, triad 3x the array (non-temporal stores read nothing for ownership).
+// Traffic: read 1x, triad 3x the array (non-temporal stores read nothing for ownership). A pass is timed in pieces of
+// 16 MB, so that a core taken away for some milliseconds spoils a few times and not all.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,14 +16,26 @@
 #include <immintrin.h>
 #endif
 
-enum { RUNS = 400 };
+enum { RUNS = 20000, PIECE = 16 << 20 };
 static int threads = 2, cpus[1024], patterns = 2;
 static size_t bytes = 256u << 20;
 static double seconds = 0.5;
-static pthread_barrier_t barrier;
+static atomic_int arrived, round_number;
 static double times[RUNS];
 static int runs, stop;
 static volatile float sink;
+
+// Waking a sleeping thread would cost as much as a piece takes.
+static void meet(void) {
+    int round = atomic_load(&round_number);
+    if (atomic_fetch_add(&arrived, 1) + 1 == threads) {
+        atomic_store(&arrived, 0);
+        atomic_fetch_add(&round_number, 1);
+        return;
+    }
+    for (int polls = 0; atomic_load(&round_number) == round; polls++)
+        if (polls > 10000) sched_yield();
+}
 
 static double now(void) {
     struct timespec t;
@@ -63,44 +77,47 @@ static void triad(float *a, const float *b, const float *c, size_t n) {
 #endif
 }
 
+static int ascending(const void *a, const void *b) {
+    return (*(double *)a > *(double *)b) - (*(double *)a < *(double *)b);
+}
+
 static void *work(void *arg) {
     int me = (int)(intptr_t)arg;
     cpu_set_t set;
     CPU_ZERO(&set);
     CPU_SET(cpus[me], &set);
     sched_setaffinity(0, sizeof set, &set);
-    size_t part = bytes / threads / 3072 * 3072;
+    size_t part = bytes / threads / 12288 * 12288;
     char *raw = mmap(NULL, part + (4 << 20), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     float *a = (float *)(((uintptr_t)raw + (2 << 20) - 1) & ~(uintptr_t)((2 << 20) - 1));
     madvise(a, part, MADV_HUGEPAGE);
     size_t n = part / 4;
     for (size_t i = 0; i < n; i++) a[i] = (float)(i % 251);
+    size_t pieces = part * threads / PIECE;
+    if (pieces == 0) pieces = 1;
     for (int pattern = 0; pattern < patterns; pattern++) {
         double begin = now();
         for (int run = 0;; run++) {
-            pthread_barrier_wait(&barrier);
+            meet();
             double start = now();
-            if (pattern == 0) sink = read_array(a, n);
-            else triad(a, a + n / 3, a + 2 * (n / 3), n / 3);
-            pthread_barrier_wait(&barrier);
+            size_t each = (pattern ? n / 3 : n) / pieces / 256 * 256, at = run % pieces * each;
+            if (pattern == 0) sink = read_array(a + at, each);
+            else triad(a + at, a + n / 3 + at, a + 2 * (n / 3) + at, each);
+            meet();
             if (me == 0) {
                 times[run] = now() - start;
                 runs = run + 1;
                 stop = runs == RUNS || (runs >= 5 && now() - begin > seconds);
             }
-            pthread_barrier_wait(&barrier);
+            meet();
             if (stop) break;
         }
         if (me == 0) {
-            for (int i = 1; i < runs; i++)
-                for (int j = i; j > 0 && times[j] < times[j - 1]; j--) {
-                    double t = times[j];
-                    times[j] = times[j - 1], times[j - 1] = t;
-                }
-            double moved = (double)part * threads / 1e9;
+            qsort(times, runs, sizeof *times, ascending);
+            double moved = (double)((pattern ? n / 3 : n) / pieces / 256 * 256) * (pattern ? 12 : 4) * threads / 1e9;
             printf("%s %.3f %.3f\n", pattern ? "triad" : "read", moved / times[0], moved / times[runs / 2]);
         }
-        pthread_barrier_wait(&barrier);
+        meet();
     }
     return NULL;
 }
@@ -115,7 +132,6 @@ int main(int argc, char **argv) {
     for (int cpu = 0; cpu < CPU_SETSIZE && found < 1024; cpu++)
         if (CPU_ISSET(cpu, &allowed)) cpus[found++] = cpu;
     if (threads < 1 || threads > found) return fprintf(stderr, "threads: 1 to %d\n", found), 2;
-    pthread_barrier_init(&barrier, NULL, threads);
     pthread_t ids[1024];
     for (int i = 1; i < threads; i++) pthread_create(&ids[i], NULL, work, (void *)(intptr_t)i);
     work(NULL);

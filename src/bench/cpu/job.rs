@@ -20,6 +20,9 @@ const PEAK_ITERATIONS: u64 = 20_000;
 const ROUND_TRIPS: u32 = 100;
 /// Rows of every worker that are checked against the reference.
 const CHECKED_ROWS: usize = 4;
+/// A pass over a large working set is timed in pieces of this size: a neighbour who takes a core for some milliseconds
+/// then spoils a few entries and not every one.
+const PIECE: usize = 16 << 20;
 /// Keeps the arrays of a stream from lying on top of each other modulo 4096, where stores delay loads.
 const STAGGER: usize = 320;
 /// 32-bit sums of products of two bytes are exact up to this row length.
@@ -264,25 +267,33 @@ impl<'a> Job<'a> {
             buffers.spoil(threads);
         }
         let (parts, offset) = (&buffers.parts, buffers.offset);
-        let run = move |times| {
-            seconds(|| {
+        let pieces = (array * arrays * threads / PIECE).max(1);
+        let piece = (array / pieces / stream::CHUNK * stream::CHUNK).max(stream::CHUNK);
+        let mut turn = 0;
+        let run = move |times: u64| {
+            let time = seconds(|| {
                 pool.run(threads, &|worker| {
                     let start = parts[worker].start().wrapping_add(offset);
+                    let mut turn = turn;
                     for _ in 0..times {
+                        let start = start.wrapping_add(turn * piece);
                         // SAFETY: the part was filled with floats over its whole length, belongs to this worker, and
-                        // starts at a huge page plus whole reference pieces.
-                        unsafe { kernels.run(pattern, stores, start, array + STAGGER, array) };
+                        // starts at a huge page plus whole reference pieces; all pieces lie inside the array.
+                        unsafe { kernels.run(pattern, stores, start, array + STAGGER, piece) };
+                        turn = if turn + 1 == pieces { 0 } else { turn + 1 };
                     }
                 });
-            })
+            });
+            turn = (turn + (times % pieces as u64) as usize) % pieces;
+            time
         };
-        let elements = float(threads * array / 4);
+        let elements = float(threads * piece / 4);
         let flops = match pattern {
             Stream::Read => elements,
             Stream::Copy => 0.0,
             Stream::Triad => 2.0 * elements,
         };
-        let bytes = Bytes(float(threads * array * arrays));
+        let bytes = Bytes(float(threads * piece * arrays));
         Ok(Self { isa: kernels.isa, flops: Flops(flops), bytes, ..Self::plain(run) })
     }
 
