@@ -345,7 +345,7 @@ pub fn predict(
         compute_path(roofline, wanted, &mut warnings).ok_or(PredictError::NoUnit { precision: wanted })?;
     let peak = roofline.compute(precision).ok_or(PredictError::NoUnit { precision: wanted })?;
     let bandwidth = roofline.bandwidth;
-    let parts = Parts::of(roofline, profile, op, format, &cost, peak.value);
+    let parts = Parts::of(roofline, profile, op, *format, &cost, peak.value);
 
     let roofline_time = (cost.traffic / bandwidth.value).max(cost.work / peak.value);
     let value = (roofline.launch.value + parts.overlapped()).max(roofline_time);
@@ -392,7 +392,7 @@ impl Parts {
         roofline: &Roofline,
         profile: &EngineProfile,
         op: &Op,
-        format: &NumericFormat,
+        format: NumericFormat,
         cost: &Cost,
         peak: FlopsPerSecond,
     ) -> Self {

@@ -114,7 +114,8 @@ impl CalibrationRecord {
             high: ceiling.high * (ratio * 1.2),
             value: ceiling.value * ratio,
         };
-        regime.roofline.bandwidth = carry(regime.roofline.bandwidth);
+        let bandwidth = carry(regime.roofline.bandwidth);
+        regime.roofline.bandwidth = bandwidth;
         regime.roofline.copy = regime.roofline.copy.map(carry);
         regime.roofline.triad = regime.roofline.triad.map(carry);
         regime.reference = *reference;

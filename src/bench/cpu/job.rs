@@ -188,12 +188,12 @@ fn seconds(work: impl FnOnce()) -> f64 {
     begin.elapsed().as_secs_f64()
 }
 
-#[expect(clippy::cast_precision_loss, reason = "sizes and counts are far below 2^53")]
 /// The larger deviation. A NaN is the largest of all, and finite so that it survives the way through JSON.
 fn worse(worst: f64, deviation: f64) -> f64 {
     if deviation.is_nan() { f64::MAX } else { worst.max(deviation) }
 }
 
+#[expect(clippy::cast_precision_loss, reason = "sizes and counts are far below 2^53")]
 fn float(count: usize) -> f64 {
     count as f64
 }

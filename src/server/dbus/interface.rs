@@ -220,12 +220,14 @@ impl Rooflined {
 
     /// `GET /v1/board`.
     #[zbus(property)]
+    #[expect(clippy::needless_pass_by_value, reason = "the interface macro hands headers over by value")]
     fn board(&self, #[zbus(header)] header: Option<Header<'_>>) -> Variants {
         self.property(&Request::Board, header.as_ref())
     }
 
     /// `GET /v1/state`.
     #[zbus(property)]
+    #[expect(clippy::needless_pass_by_value, reason = "the interface macro hands headers over by value")]
     fn state(&self, #[zbus(header)] header: Option<Header<'_>>) -> Variants {
         self.property(&Request::State, header.as_ref())
     }
