@@ -23,11 +23,11 @@ printf '[calibration]\nautomatic = false\n' >"$home/rooflined.toml"
 # start BUS: the process number in $daemon, the milliseconds until it listens in $took.
 start() {
     mkfifo "$home/out"
-    local before=${EPOCHREALTIME/./} line
+    local before=${EPOCHREALTIME/./}
     "$bin/rooflined" --config "$home/rooflined.toml" --socket "$home/run" --state-dir "$home/state" --bus "$1" \
         >"$home/out" 2>>"$home/log" </dev/null &
     daemon=$!
-    read -r line <"$home/out" || { cat "$home/log" >&2; exit 1; }
+    read -r _ <"$home/out" || { cat "$home/log" >&2; exit 1; }
     took=$(((${EPOCHREALTIME/./} - before + 50) / 100))
     rm "$home/out"
 }
