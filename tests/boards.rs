@@ -237,7 +237,9 @@ fn a_source_that_hangs_delays_nothing_but_itself() {
         state = sampler.sample(Seconds(20.0));
     }
     // On a busy machine the sample that saw it come back may still have been too early for its value.
-    while !matches!(state.temperatures.known().unwrap()[0].temperature, Reading::Known(_)) && Instant::now() < until {
+    while !matches!(state.temperatures.known().unwrap()[0].temperature, Reading::Known(_))
+        && Instant::now() < until
+    {
         std::thread::sleep(Duration::from_millis(5));
         state = sampler.sample(Seconds(20.0));
     }

@@ -87,6 +87,16 @@ pub struct CalibrationRecord {
     pub skipped: Vec<String>,
 }
 
+/// A bandwidth in a regime whose reference read is `ratio` of the one it was measured in.
+fn carried(ceiling: Ceiling<BytesPerSecond>, ratio: f64) -> Ceiling<BytesPerSecond> {
+    Ceiling {
+        provenance: ceiling.provenance.max(Provenance::Scaled),
+        low: ceiling.low * (ratio * 0.8),
+        high: ceiling.high * (ratio * 1.2),
+        value: ceiling.value * ratio,
+    }
+}
+
 impl CalibrationRecord {
     /// The regime in force.
     #[must_use]
@@ -108,16 +118,9 @@ impl CalibrationRecord {
         if !(ratio.is_finite() && ratio > 0.0) {
             return Some((regime, 1.0));
         }
-        let carry = |ceiling: Ceiling<BytesPerSecond>| Ceiling {
-            provenance: ceiling.provenance.max(Provenance::Scaled),
-            low: ceiling.low * (ratio * 0.8),
-            high: ceiling.high * (ratio * 1.2),
-            value: ceiling.value * ratio,
-        };
-        let bandwidth = carry(regime.roofline.bandwidth);
-        regime.roofline.bandwidth = bandwidth;
-        regime.roofline.copy = regime.roofline.copy.map(carry);
-        regime.roofline.triad = regime.roofline.triad.map(carry);
+        regime.roofline.bandwidth = carried(regime.roofline.bandwidth, ratio);
+        regime.roofline.copy = regime.roofline.copy.map(|copy| carried(copy, ratio));
+        regime.roofline.triad = regime.roofline.triad.map(|triad| carried(triad, ratio));
         regime.reference = *reference;
         key.clone_into(&mut regime.key);
         Some((regime, 1.0))

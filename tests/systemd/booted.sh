@@ -67,7 +67,7 @@ refused() { if "$@"; then echo "not refused: $*" && return 1; fi; }
 get() { inside curl --silent --show-error --max-time 10 --unix-socket "$query" "http://localhost$1"; }
 status_of() { inside curl --silent --output /dev/null --write-out '%{http_code}' --max-time 10 --unix-socket "$query" "http://localhost$1" || true; }
 on_bus() { inside busctl --system --timeout=10 "$@"; }
-records() { get /v1/calibration | jq --sort-keys '[.records[]? | del(.. | .age_s?)]'; }
+records() { get /v1/calibration | jq --sort-keys '[.record // empty]'; }
 journal() { inside journalctl --no-pager --unit=rooflined.service "$@"; }
 # How often the unit was started, whoever started it.
 invocation() { show InvocationID; }
