@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -113,7 +113,7 @@ impl Drop for Real {
 fn emulated(test: &str) -> bool {
     let emulated = std::env::var_os("QEMU_CPU").is_some();
     if emulated {
-        eprintln!("SKIPPED {test}: measuring makes no sense under emulation");
+        let _ = writeln!(std::io::stderr(), "SKIPPED {test}: measuring makes no sense under emulation");
     }
     emulated
 }
@@ -128,9 +128,10 @@ fn a_newcomer_calibrates_compares_predicts_and_asks() {
     assert_eq!(real.json("roofline")["bandwidth_bytes_per_s"]["provenance"], "prior");
     let watching = ctl(real.path(), &["watch", "--events"]).stdout(Stdio::piped()).spawn().unwrap();
 
-    let calibrate = || run(real.path(), &["calibrate", "--quick", "--force", "--wait"]);
-    // Whatever else runs on this machine may spoil one run; it should not spoil five.
-    let output = std::iter::repeat_with(calibrate).take(5).find(|output| output.status.success()).unwrap();
+    let Some(output) = when_quiet(|| run(real.path(), &["calibrate", "--quick", "--force", "--wait"])) else {
+        return;
+    };
+    assert!(output.status.success(), "{output:?}");
     contains(&stdout(&output), &["calibrated in ", "regimes known: "]);
     contains(&stderr(&output), &["calibrating 100 %"]);
     let roofline = real.json("roofline");
@@ -168,6 +169,22 @@ fn a_newcomer_calibrates_compares_predicts_and_asks() {
     contains(&stdout(&drawn), &["● measured"]);
     contains(&fs::read_to_string(&file).unwrap(), &["</svg>", "class=\"measured\""]);
     assert!(run(real.path(), &["doctor"]).status.success());
+}
+
+/// The outcome of a command that measures, tried again while other work spoils every sample. `None`, and said aloud,
+/// if the machine is never quiet: nothing can be measured then, and that is not the program's fault.
+fn when_quiet(mut command: impl FnMut() -> Output) -> Option<Output> {
+    let began = Instant::now();
+    while began.elapsed() < PATIENCE {
+        let output = command();
+        if !stderr(&output).contains("when the machine is quiet") || output.status.success() {
+            return Some(output);
+        }
+        sleep(Duration::from_secs(1));
+    }
+    // Straight to the descriptor: the harness captures what a test that passes prints.
+    let _ = writeln!(std::io::stderr(), "SKIPPED: other work on this machine spoils every measurement");
+    None
 }
 
 /// The first line of a command's output with this in it; the command is ended then.
@@ -231,18 +248,23 @@ fn the_demo_runs_by_itself_and_leaves_nothing_behind() {
     let home = tempfile::Builder::new().prefix("rl").tempdir_in("/tmp").unwrap();
     let svg = tempfile::tempdir().unwrap();
     let file = svg.path().join("demo.svg");
-    let began = Instant::now();
-    let output = demo(home.path(), &["demo", "--quick", "--svg", file.to_str().unwrap()]).output().unwrap();
+    let tour = || {
+        let began = Instant::now();
+        let output =
+            demo(home.path(), &["demo", "--quick", "--svg", file.to_str().unwrap()]).output().unwrap();
+        assert!(began.elapsed() < PATIENCE, "it ends by itself");
+        assert_eq!(entries(home.path()), Vec::<PathBuf>::new(), "nothing is left");
+        output
+    };
+    let Some(output) = when_quiet(tour) else { return };
     let text = stdout(&output);
     assert!(output.status.success(), "{text}\n{}", stderr(&output));
-    assert!(began.elapsed() < PATIENCE);
     contains(
         &text,
         &["[1/6]", "[6/6]", "FLOP/byte", "● measured", "theory and measurement", "nothing was simulated"],
     );
     assert_eq!(text.matches("POST /v1/recommend").count(), 3);
     assert!(file.exists());
-    assert_eq!(entries(home.path()), Vec::<PathBuf>::new());
 }
 
 #[test]
