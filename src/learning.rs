@@ -100,6 +100,9 @@ const PRIOR_LOG_SD: f64 = 0.1;
 /// All residuals of one machine.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Residuals {
+    /// The machine they were learnt on, as the governor names it.
+    #[serde(default)]
+    machine: Option<String>,
     /// As a list, because the key is a structure.
     entries: Vec<(ResidualKey, Residual)>,
 }
@@ -107,6 +110,15 @@ pub struct Residuals {
 impl Residuals {
     /// Most keys kept; engines x operations x formats stay far below it.
     const MAX_ENTRIES: usize = 512;
+
+    /// These residuals if they were learnt on `machine`, none otherwise.
+    #[must_use]
+    pub fn of(self, machine: String) -> Self {
+        if self.machine.as_ref() == Some(&machine) {
+            return self;
+        }
+        Self { machine: Some(machine), entries: Vec::new() }
+    }
 
     /// Learns from one measured time.
     ///

@@ -41,6 +41,8 @@ pub enum Optimism {
     Expected,
 }
 
+/// Alternatives shown; more would not be read by anyone.
+const SHOWN: usize = 16;
 /// Most candidates that one query may span.
 pub const MAX_CANDIDATES: u64 = 65_536;
 
@@ -188,6 +190,15 @@ impl Candidate {
     pub fn tokens_per_s(&self) -> f64 {
         as_f64(self.batch) / self.prediction.time.value.get()
     }
+
+    /// At least as good in time, rate and memory at once. More bits are worth having, so a smaller format does not
+    /// beat a larger one outright.
+    fn beats(&self, other: &Self) -> bool {
+        self.prediction.time.value <= other.prediction.time.value
+            && self.tokens_per_s() >= other.tokens_per_s()
+            && self.memory <= other.memory
+            && self.format.bits_per_weight() >= other.format.bits_per_weight()
+    }
 }
 
 /// Answers a query from one snapshot.
@@ -267,11 +278,14 @@ pub const fn with_columns(op: Op, columns: u64) -> Op {
     }
 }
 
-/// Collects candidates and sorts out those that break a constraint.
+/// Sorts candidates as they come. Kept are the best, the best of each format, the Pareto front and the closest miss:
+/// sixty thousand candidates take no more memory than a few dozen.
 struct Judge<'a> {
     query: &'a Query,
     available: Option<Bytes>,
-    feasible: Vec<Candidate>,
+    /// The best of each format, in the order in which formats came.
+    best: Vec<Candidate>,
+    front: Vec<Candidate>,
     rejected: Vec<Rejected>,
     closest: Option<(f64, Candidate, Vec<Constraint>)>,
 }
@@ -279,17 +293,17 @@ struct Judge<'a> {
 impl<'a> Judge<'a> {
     fn new(snapshot: &Snapshot, query: &'a Query) -> Self {
         let available = snapshot.state.memory.known().map(|memory| memory.available);
-        Self { query, available, feasible: Vec::new(), rejected: Vec::new(), closest: None }
+        Self { query, available, best: Vec::new(), front: Vec::new(), rejected: Vec::new(), closest: None }
     }
 
     fn is_empty(&self) -> bool {
-        self.feasible.is_empty() && self.closest.is_none()
+        self.best.is_empty() && self.closest.is_none()
     }
 
     fn consider(&mut self, candidate: Candidate) {
         let misses = self.misses(&candidate);
         if misses.is_empty() {
-            self.feasible.push(candidate);
+            self.admit(candidate);
             return;
         }
         for &(by, value, _) in &misses {
@@ -300,6 +314,20 @@ impl<'a> Judge<'a> {
         if self.closest.as_ref().is_none_or(|(least, ..)| distance < *least) {
             let violated = misses.into_iter().map(|(by, ..)| by).collect();
             self.closest = Some((distance, candidate, violated));
+        }
+    }
+
+    fn admit(&mut self, candidate: Candidate) {
+        match self.best.iter_mut().find(|known| known.format == candidate.format) {
+            Some(known) if compare(self.query.objective, &candidate, known).is_lt() => {
+                *known = candidate.clone();
+            }
+            Some(_) => {}
+            None => self.best.push(candidate.clone()),
+        }
+        if !self.front.iter().any(|known| known.beats(&candidate)) {
+            self.front.retain(|known| !candidate.beats(known));
+            self.front.push(candidate);
         }
     }
 
@@ -342,17 +370,15 @@ impl<'a> Judge<'a> {
 
     fn decide(self, candidates: u64) -> Decision {
         let objective = self.query.objective;
-        let best = (0..self.feasible.len())
-            .min_by(|&a, &b| compare(objective, &self.feasible[a], &self.feasible[b]));
-        let mut feasible = self.feasible;
-        let chosen = best.map(|index| feasible.swap_remove(index));
-        // Another batch of the same format is no second opinion.
-        let runner_up = feasible
-            .iter()
-            .filter(|candidate| chosen.as_ref().is_some_and(|chosen| chosen.format != candidate.format))
-            .min_by(|a, b| compare(objective, a, b))
-            .cloned();
-        let alternatives = pareto(feasible, chosen.as_ref());
+        let mut best = self.best;
+        best.sort_by(|a, b| compare(objective, a, b));
+        let mut best = best.into_iter();
+        // The best of another format: another batch of the same one is no second opinion.
+        let (chosen, runner_up) = (best.next(), best.next());
+        let mut alternatives = self.front;
+        alternatives.retain(|candidate| Some(candidate) != chosen.as_ref());
+        alternatives.sort_by(|a, b| compare(objective, a, b));
+        alternatives.truncate(SHOWN);
         let reason = match (&chosen, &self.closest) {
             (Some(chosen), _) => reason_for(objective, chosen, runner_up.as_ref()),
             (None, Some((_, closest, violated))) => reason_against(closest, violated),
@@ -385,30 +411,6 @@ fn compare(objective: Objective, a: &Candidate, b: &Candidate) -> std::cmp::Orde
         Objective::Latency | Objective::Energy | Objective::Power => by_time.then(by_rate),
     };
     first.then(by_memory)
-}
-
-/// Candidates that no other candidate beats or equals in time, rate and memory at once.
-fn pareto(mut candidates: Vec<Candidate>, chosen: Option<&Candidate>) -> Vec<Candidate> {
-    /// More would not be read by anyone.
-    const SHOWN: usize = 16;
-    candidates.sort_by(|a, b| compare(Objective::Latency, a, b));
-    let mut front: Vec<Candidate> = Vec::new();
-    for candidate in candidates {
-        let beaten = |other: &Candidate| {
-            other.prediction.time.value <= candidate.prediction.time.value
-                && other.tokens_per_s() >= candidate.tokens_per_s()
-                && other.memory <= candidate.memory
-                // More bits are worth having: a smaller format does not beat a larger one outright.
-                && other.format.bits_per_weight() >= candidate.format.bits_per_weight()
-        };
-        if !front.iter().any(beaten) && !chosen.is_some_and(beaten) {
-            front.push(candidate);
-            if front.len() == SHOWN {
-                break;
-            }
-        }
-    }
-    front
 }
 
 fn reason_for(objective: Objective, chosen: &Candidate, runner_up: Option<&Candidate>) -> String {

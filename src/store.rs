@@ -134,6 +134,12 @@ impl Store {
         Ok(store)
     }
 
+    /// Reads `dir` as it is. What cannot be written to may still hold a calibration.
+    #[must_use]
+    pub fn existing(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into() }
+    }
+
     /// The directory.
     #[must_use]
     pub fn dir(&self) -> &Path {

@@ -37,13 +37,19 @@ pub struct Earlier {
 pub fn load(dir: &Path) -> Earlier {
     let mut earlier = Earlier::default();
     let store = match Store::open(dir) {
-        Ok(store) => store,
+        Ok(store) => {
+            earlier.writable = true;
+            store
+        }
         Err(error) => {
             earlier.problems.push(error.to_string());
-            return earlier;
+            if std::fs::read_dir(dir).is_err() {
+                return earlier;
+            }
+            // A full or read-only disk: nothing can be kept, but what is there holds.
+            Store::existing(dir)
         }
     };
-    earlier.writable = true;
     earlier.record = value(store.load_calibration(), &mut earlier.problems);
     earlier.residuals = value(store.load_residuals(), &mut earlier.problems).unwrap_or_default();
     earlier

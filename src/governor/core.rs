@@ -67,6 +67,9 @@ impl Governor {
         policy: &Policy,
     ) -> Self {
         let record = record.filter(|record| record.key == machine_key(&board) && !record.regimes.is_empty());
+        let key = machine_key(&board);
+        let residuals =
+            residuals.of(format!("{}/{}/{}", key.machine.unwrap_or_default(), key.cpu, key.version));
         let roofline = prior::roofline(&board, &state);
         let snapshot = Arc::new(Snapshot {
             serial: 0,

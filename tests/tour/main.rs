@@ -126,9 +126,11 @@ fn a_newcomer_calibrates_compares_predicts_and_asks() {
     }
     let real = Real::start();
     assert_eq!(real.json("roofline")["bandwidth_bytes_per_s"]["provenance"], "prior");
-    let watching = ctl(real.path(), &["watch", "--events"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut watching = ctl(real.path(), &["watch", "--events"]).stdout(Stdio::piped()).spawn().unwrap();
 
     let Some(output) = when_quiet(|| run(real.path(), &["calibrate", "--quick", "--force", "--wait"])) else {
+        watching.kill().unwrap();
+        watching.wait().unwrap();
         return;
     };
     assert!(output.status.success(), "{output:?}");
