@@ -190,6 +190,16 @@ pub struct Sample {
     pub after: OperatingPoint,
 }
 
+impl Sample {
+    /// The reference beside the sample: the faster of the reads before and after, because a process that happened to
+    /// run beside one of them only ever slows it down, while a neighbour on the memory bus is there for both.
+    #[must_use]
+    pub const fn reference(&self) -> Reference {
+        let (before, after) = (self.before.reference, self.after.reference);
+        Reference { read: before.read.max(after.read), ..before }
+    }
+}
+
 /// A line of the probe's output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]

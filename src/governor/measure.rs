@@ -2,14 +2,14 @@
 
 use super::core::{Purpose, reply};
 use super::{Effect, Governor, Measured, MeasuredSet, Now, Reply, Ticket};
-use crate::calibration::{
-    Kernel, Reference, Sample, least_disturbed, measurable, measurement_plan, regime_key, vet,
-};
+use crate::calibration::{Kernel, Sample, least_disturbed, measurable, measurement_plan, regime_key, vet};
 use crate::precision::WeightFormat;
 use crate::predict::{EngineProfile, Prediction, predict};
 use crate::roofline::Roofline;
 use crate::workload::Op;
 
+/// Two references of the same memory system differ by about this much; a smaller drift says nothing.
+const REFERENCE_REPEATABILITY: f64 = 0.1;
 /// Most operations that one request may ask for.
 const MAX_OPERATIONS: usize = 64;
 
@@ -121,8 +121,7 @@ impl Governor {
         let at = |roofline: &Roofline, profile: &EngineProfile| -> Option<Prediction> {
             predict(roofline, profile, &op, &numeric).ok()
         };
-        let read = (sample.before.reference.read + sample.after.reference.read) / 2.0;
-        let reference = Reference { read, ..sample.before.reference };
+        let reference = sample.reference();
         let row = |regime: String, predicted, predicted_at_calibration, drift_ratio| Measured {
             op,
             format,
@@ -140,7 +139,8 @@ impl Governor {
             return Some(row(regime_key(&reference).to_owned(), predicted.clone(), predicted, None));
         };
         let at_calibration = at(&current.roofline, &current.profile)?;
+        let drift = if (drift - 1.0).abs() < REFERENCE_REPEATABILITY { 1.0 } else { drift };
         let now = at(&regime.roofline, &regime.profile.with_bandwidth_drift(drift))?;
-        Some(row(regime.key, now, at_calibration, Some(read / current.reference.read)))
+        Some(row(regime.key, now, at_calibration, Some(reference.read / current.reference.read)))
     }
 }
