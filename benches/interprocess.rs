@@ -90,7 +90,16 @@ impl Client {
             "POST /v1/predict HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
         );
-        let stream = UnixStream::connect(socket).unwrap();
+        // The server's thread may not have bound its socket yet.
+        let mut tries = 0;
+        let stream = loop {
+            match UnixStream::connect(socket) {
+                Ok(stream) => break stream,
+                Err(error) => assert!(tries < 200, "{}: {error}", socket.display()),
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            tries += 1;
+        };
         Self { stream, request: request.into_bytes(), buffer: vec![0; 64 * 1024] }
     }
 

@@ -1,5 +1,5 @@
 //! Calibration: what to measure ([`Plan`]), what was measured ([`Sample`]), and what it says about the machine
-//! ([`fit`]).
+//! ([`fit()`]).
 
 mod fit;
 mod plan;

@@ -16,7 +16,7 @@ pub enum Kind {
     Gemv,
     /// M N K
     Gemm,
-    /// BATCH HEADS KV_HEADS QUERY_TOKENS CONTEXT_TOKENS HEAD_DIM [WINDOW], or the options below
+    /// BATCH HEADS KV_HEADS QUERY_TOKENS CONTEXT_TOKENS HEAD_DIM, then WINDOW if it slides; or the options below
     Attention,
 }
 

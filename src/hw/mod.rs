@@ -1,4 +1,4 @@
-//! The machine under a root: what it is ([`discover`]) and how it is now ([`read_state`]).
+//! The machine under a root: what it is ([`discover()`]) and how it is now ([`read_state`]).
 //!
 //! [`SysRoot`] is the prefix of /sys, /proc and /etc: `/` in production, a directory in tests and simulations. What
 //! a machine lacks becomes [`Reading::Absent`] with the path that is not there. Nothing here forks.
