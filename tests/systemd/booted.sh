@@ -67,7 +67,7 @@ refused() { if "$@"; then echo "not refused: $*" && return 1; fi; }
 get() { inside curl --silent --show-error --max-time 10 --unix-socket "$query" "http://localhost$1"; }
 status_of() { inside curl --silent --output /dev/null --write-out '%{http_code}' --max-time 10 --unix-socket "$query" "http://localhost$1" || true; }
 on_bus() { inside busctl --system --timeout=10 "$@"; }
-records() { get /v1/calibration | jq --sort-keys '[.record // empty]'; }
+record() { get /v1/calibration | jq --sort-keys '.record | del(.. | .age_s?)'; }
 journal() { inside journalctl --no-pager --unit=rooflined.service "$@"; }
 # How often the unit was started, whoever started it.
 invocation() { show InvocationID; }
@@ -106,10 +106,22 @@ control_answers_root() {
 }
 client_finds_the_daemon() { inside rooflinectl status; }
 
+# On a machine whose neighbours take its processors every sample may be refused, and rightly; starting again asks again.
 calibrates() {
-    eventually 60 calibrated || { get /v1/calibration && journal --lines=20 && return 1; }
+    local attempt
+    for attempt in 1 2 3 4 5 6; do
+        eventually 30 attempted || true
+        if calibrated; then
+            echo "calibrated at attempt $attempt"
+            return
+        fi
+        get /v1/calibration | jq .status
+        inside systemctl restart rooflined.service
+    done
+    return 1
 }
-calibrated() { records | jq --exit-status 'length > 0' >/dev/null; }
+calibrated() { get /v1/calibration | jq --exit-status '.record != null' >/dev/null; }
+attempted() { get /v1/calibration | jq --exit-status '.record != null or .status.last_error != null' >/dev/null; }
 journal_has_fields() {
     journal --output=json >"$scratch/journal"
     jq --exit-status --slurp 'any(.[]; ._SYSTEMD_UNIT == "rooflined.service" and any(keys[]; startswith("F_")))' \
@@ -143,14 +155,15 @@ request_starts_the_unit() {
 # A crash at any moment: the client that asks meanwhile is answered, and nothing measured is lost.
 survives_kill() {
     local before files_before invocation
-    before=$(records)
+    before=$(record)
+    refused is "$before" null
     files_before=$(state_files)
     invocation=$(invocation)
     inside systemctl kill --signal=KILL rooflined.service
     is "$(status_of /-/healthy)" 200
     eventually 10 restarted_since "$invocation"
     is "$(state_files)" "$files_before"
-    is "$(records)" "$before"
+    is "$(record)" "$before"
 }
 # Name and content of everything kept, so that a file rewritten by the restart shows.
 state_files() { inside sh -c 'cd /var/lib/rooflined && find . -type f ! -name "*.lock" -exec sha256sum {} + | sort'; }
