@@ -45,7 +45,7 @@ done
 start none
 for attempt in 1 2 3 4 5; do
     "$bin/rooflinectl" --socket "$home/run/control.sock" calibrate --wait >/dev/null 2>"$home/calibrate" && break
-    [ "$attempt" -lt 5 ] || { echo "no calibration: $(tail -1 "$home/calibrate")"; }
+    [ "$attempt" -lt 5 ] || { echo "no calibration: $(grep -m1 error "$home/calibrate")"; }
 done
 [ -e "$home/state/calibration.json" ] && printf '%-34s %d bytes\n' "stored calibration" "$(stat -c %s "$home/state/calibration.json")"
 stop

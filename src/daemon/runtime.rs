@@ -25,6 +25,8 @@ const RESIDUALS_DELAY: Duration = Duration::from_secs(5);
 const LOOKS_APART: Duration = Duration::from_millis(500);
 /// A sample is overdue after three periods and this long.
 const SAMPLE_GRACE: Duration = Duration::from_secs(10);
+/// No client has it: those of clients are counted from one.
+const OWN_TICKET: Ticket = 0;
 /// Far enough not to come, near enough to be added to any instant.
 const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -93,7 +95,7 @@ impl Runtime {
             state_dir: parts.state_dir,
             probe: None,
             waiting: HashMap::new(),
-            last_ticket: 0,
+            last_ticket: OWN_TICKET,
             looked_at: None,
             period: parts.period,
             sampled_at: Instant::now(),
@@ -147,9 +149,7 @@ impl Runtime {
     /// Ends the probe and saves what is not saved, within `limit`.
     pub async fn end(&mut self, events: &mut mpsc::Receiver<Event>, limit: Duration) {
         let deadline = Instant::now() + limit;
-        if let Some(probe) = &mut self.probe {
-            probe.stop();
-        }
+        self.take(Event::CancelRequested { ticket: OWN_TICKET, job: None }).await;
         while self.probe.is_some() {
             tokio::select! {
                 Some(event) = events.recv() => self.take(event).await,
