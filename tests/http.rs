@@ -273,7 +273,11 @@ fn an_analysis_judges_the_measured_time() {
     assert_eq!(analyze(bound * 1.01)["verdict"], "at_ceiling");
     let impossible = analyze(bound / 3.0);
     assert_eq!(impossible["verdict"], "impossible");
-    assert!(impossible["reason"].as_str().unwrap().contains("3.00 times faster"), "{impossible}");
+    // The fixture's ceilings may be 5 % higher than their best estimate, and only beyond that is a time impossible.
+    assert!(
+        impossible["reason"].as_str().unwrap().contains(&format!("{:.2} times faster", 3.0 / 1.05)),
+        "{impossible}"
+    );
     let achieved = analyze(1.0)["achieved_flops_per_s"].as_f64().unwrap();
     assert_eq!(achieved, 2.0 * 4096.0 * 4096.0);
 }
