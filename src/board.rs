@@ -3,9 +3,16 @@
 //! Every value that a machine may lack is a [`Reading`]: "this board has none" is not "it did not answer", and
 //! neither is zero.
 
+mod mode;
 pub mod parse;
+mod switch;
 
 use std::collections::BTreeMap;
+
+pub use mode::{Knob, ModeWarning, OperatingPoint, PowerMode, PowerModes, Setting};
+pub use switch::{
+    Difference, JournalEntry, Order, OrderAnswer, ReadBack, SwitchOutcome, SwitchPhase, SwitchReport,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -110,6 +117,33 @@ impl Cpu {
     }
 }
 
+/// Who tells about a GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GpuDriver {
+    /// The kernel's devfreq and platform files (Jetson).
+    Devfreq,
+    /// NVIDIA's management library (discrete cards, GB10).
+    Nvml,
+}
+
+/// The NVIDIA GPU that is the machine's accelerator, as it is built.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Gpu {
+    /// What its driver calls it.
+    pub name: Reading<String>,
+    /// Who tells about it.
+    pub driver: GpuDriver,
+    /// Streaming multiprocessors with nothing gated.
+    pub sm_total: Reading<u32>,
+    /// Highest clock that the driver's table or the registry admits.
+    pub max_clock: Reading<Hertz>,
+    /// The clocks that the driver admits, ascending; empty where it does not tell.
+    pub clocks: Vec<Hertz>,
+    /// Driver version.
+    pub driver_version: Reading<String>,
+}
+
 /// The machine as it is built.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Board {
@@ -123,8 +157,16 @@ pub struct Board {
     pub os: Reading<String>,
     /// Stable identity of this installation: a hash of /etc/machine-id, never the id itself.
     pub machine: Reading<String>,
+    /// Module part number from the device tree, such as `p3767-0005-super`.
+    pub module: Reading<String>,
+    /// Release of NVIDIA's board support, such as `36.4.3`.
+    pub l4t: Reading<String>,
     /// The processor.
     pub cpu: Cpu,
+    /// The GPU that answers are about; absent where the CPU is the accelerator.
+    pub gpu: Reading<Gpu>,
+    /// The power modes of this machine.
+    pub modes: Reading<PowerModes>,
     /// Usable memory.
     pub memory_total: Reading<Bytes>,
     /// CPU and GPU share one memory.
@@ -188,6 +230,17 @@ pub struct Pressure {
     pub cpu_some_ratio: Option<f64>,
 }
 
+/// Power drawn by the whole module, and what it was summed from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TotalPower {
+    /// Power.
+    pub power: Watts,
+    /// Rails that were added; one where the board measures its input.
+    pub rails: Vec<String>,
+    /// What the figure covers: `module`, `system`, `gpu` or `package`.
+    pub scope: String,
+}
+
 /// Evidence of throttling.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Throttle {
@@ -219,14 +272,26 @@ pub struct BoardState {
     pub cpu_clocks: Reading<Vec<Hertz>>,
     /// Cap on the CPU clock in force now (`scaling_max_freq`), the highest of the policies.
     pub cpu_clock_cap: Reading<Hertz>,
-    /// Current GPU clock.
+    /// Current GPU clock. At idle it is low or, with the GPU gated, absent: never a clock to predict from.
     pub gpu_clock: Reading<Hertz>,
-    /// Current memory clock.
+    /// Cap on the GPU clock in force now (devfreq `max_freq`, or locked clocks).
+    pub gpu_clock_cap: Reading<Hertz>,
+    /// Busy part of the GPU, 0 to 1.
+    pub gpu_load: Reading<f64>,
+    /// Mask of gated texture-processing clusters as sysfs shows it.
+    pub tpc_mask: Reading<u32>,
+    /// Streaming multiprocessors that are not gated.
+    pub sm_online: Reading<u32>,
+    /// Current memory clock. Below its cap at idle.
     pub memory_clock: Reading<Hertz>,
+    /// Cap on the memory clock in force now; an uncapped one is the board's highest.
+    pub memory_clock_cap: Reading<Hertz>,
     /// Thermal zones.
     pub temperatures: Reading<Vec<ThermalZone>>,
     /// Power rails and energy counters.
     pub rails: Reading<Vec<Rail>>,
+    /// Power of the module or system by this board's rule.
+    pub total_power: Reading<TotalPower>,
     /// Memory.
     pub memory: Reading<Memory>,
     /// Load.
@@ -235,4 +300,45 @@ pub struct BoardState {
     pub pressure: Reading<Pressure>,
     /// Throttling.
     pub throttle: Reading<Throttle>,
+}
+
+impl BoardState {
+    /// A state in which nothing is known, for `reason`.
+    #[must_use]
+    pub fn unknown(taken_at: Seconds, reason: &str) -> Self {
+        Self {
+            taken_at,
+            power_mode: Reading::absent(reason),
+            cores_online: Reading::absent(reason),
+            cpu_clocks: Reading::absent(reason),
+            cpu_clock_cap: Reading::absent(reason),
+            gpu_clock: Reading::absent(reason),
+            gpu_clock_cap: Reading::absent(reason),
+            gpu_load: Reading::absent(reason),
+            tpc_mask: Reading::absent(reason),
+            sm_online: Reading::absent(reason),
+            memory_clock: Reading::absent(reason),
+            memory_clock_cap: Reading::absent(reason),
+            temperatures: Reading::absent(reason),
+            rails: Reading::absent(reason),
+            total_power: Reading::absent(reason),
+            memory: Reading::absent(reason),
+            load: Reading::absent(reason),
+            pressure: Reading::absent(reason),
+            throttle: Reading::absent(reason),
+        }
+    }
+
+    /// The point that ceilings of this moment hold for: the caps, never an idle clock.
+    #[must_use]
+    pub fn operating_point(&self) -> OperatingPoint {
+        OperatingPoint {
+            power_mode: self.power_mode.known().map(|mode| mode.name.clone()),
+            sm_online: self.sm_online.known().copied(),
+            gpu_clock: self.gpu_clock_cap.known().copied(),
+            memory_clock: self.memory_clock_cap.known().copied(),
+            cpu_clock: self.cpu_clock_cap.known().copied(),
+            cores_online: self.cores_online.known().copied(),
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::board::{Board, BoardState, Cache, Cpu, Load, Memory, Reading};
-use crate::calibration::{Clock, GemvCase, Kernel, OperatingPoint, Plan, Reference, Sample, Step};
+use crate::calibration::{Clock, Conditions, GemvCase, Kernel, Plan, Reference, Sample, Step};
 use crate::governor::Policy;
 use crate::precision::WeightFormat;
 use crate::units::{Bytes, BytesPerSecond, Flops, Hertz, Seconds};
@@ -20,6 +20,8 @@ pub fn board() -> Board {
         kernel: Reading::Known("6.1.0".into()),
         os: none(),
         machine: Reading::Known("cafe".into()),
+        module: none(),
+        l4t: none(),
         cpu: Cpu {
             model: Reading::Known("Fixture CPU".into()),
             architecture: "x86_64".into(),
@@ -32,6 +34,8 @@ pub fn board() -> Board {
             ],
             features: vec!["avx2".into(), "fma".into()],
         },
+        gpu: none(),
+        modes: none(),
         memory_total: Reading::Known(Bytes(16e9)),
         unified_memory: true,
         simulated: false,
@@ -42,15 +46,8 @@ pub fn board() -> Board {
 /// Idle, with 8 GB available.
 pub fn state() -> BoardState {
     BoardState {
-        taken_at: Seconds(1.0),
-        power_mode: none(),
         cores_online: Reading::Known(4),
-        cpu_clocks: none(),
         cpu_clock_cap: Reading::Known(Hertz(3e9)),
-        gpu_clock: none(),
-        memory_clock: none(),
-        temperatures: none(),
-        rails: none(),
         memory: Reading::Known(Memory {
             total: Bytes(16e9),
             available: Bytes(8e9),
@@ -58,8 +55,7 @@ pub fn state() -> BoardState {
             swap_used: Bytes(0.0),
         }),
         load: Reading::Known(Load { average_1m: 0.1, busy_ratio: Some(0.02), steal_ratio: Some(0.0) }),
-        pressure: none(),
-        throttle: none(),
+        ..BoardState::unknown(Seconds(1.0), "not on this fixture")
     }
 }
 
@@ -77,6 +73,8 @@ pub fn policy() -> Policy {
         min_free_memory: Bytes(1e9),
         back_off: Seconds(600.0),
         control_enabled: false,
+        allowed_modes: None,
+        dwell: Seconds(10.0),
     }
 }
 
@@ -101,8 +99,8 @@ pub mod truth {
 }
 
 /// What the fixture's memory system looks like: `drift` = part of the bandwidth that neighbours leave.
-pub fn point(drift: f64, core_to_core: f64) -> OperatingPoint {
-    OperatingPoint {
+pub fn point(drift: f64, core_to_core: f64) -> Conditions {
+    Conditions {
         clock: Clock { effective: Hertz(truth::CLOCK), reported: None },
         reference: Reference {
             read: BytesPerSecond(0.97 * truth::BANDWIDTH * drift),

@@ -2,15 +2,17 @@
 //! what is to be done goes out as [`Effect`]s.
 
 mod calibrate;
+mod control;
 mod core;
 mod measure;
 mod prior;
 
+pub use self::control::{Client, ControlRequest};
 pub use self::core::Governor;
 
 use std::sync::Arc;
 
-use crate::board::BoardState;
+use crate::board::{BoardState, Order, OrderAnswer, SwitchReport};
 use crate::calibration::{CalibrationRecord, Plan, PlanKind, ProbeEvent, Sample};
 use crate::learning::Residuals;
 use crate::precision::WeightFormat;
@@ -72,6 +74,32 @@ pub enum Event {
         /// What ran and how long it took.
         observations: Vec<(Engine, Op, WeightFormat, Seconds)>,
     },
+    /// A mode or a hold is asked for.
+    ControlRequested {
+        /// Who is answered.
+        ticket: Ticket,
+        /// Who asks.
+        client: Client,
+        /// For what.
+        request: ControlRequest,
+    },
+    /// A connection that may have holds attached to it has closed.
+    ConnectionClosed {
+        /// Which.
+        connection: u64,
+    },
+    /// The root role has answered an order.
+    Ordered {
+        /// Number of the order.
+        order: u64,
+        /// What it said; a lost connection is a [`OrderAnswer::Failed`].
+        answer: Box<OrderAnswer>,
+    },
+    /// The root role can be reached (`None`), or cannot and why.
+    Actuator {
+        /// Why not, ending with the remedy.
+        problem: Option<String>,
+    },
     /// The client of a ticket has gone; no reply is needed any more.
     ClientGone {
         /// Whose.
@@ -125,6 +153,13 @@ pub enum Effect {
         record: Box<CalibrationRecord>,
         /// Its samples, raw times included.
         samples: Vec<Sample>,
+    },
+    /// Have the root role do something; its answer comes as [`Event::Ordered`].
+    Actuate {
+        /// Number of the order.
+        order: u64,
+        /// What to do.
+        what: Order,
     },
     /// Store what was learnt.
     SaveResiduals(Residuals),
@@ -184,9 +219,29 @@ pub enum Reply {
         /// Position and reason of the others.
         refused: Vec<(usize, String)>,
     },
+    /// A switch was made, or came to nothing.
+    Switched {
+        /// What came of it.
+        report: Box<SwitchReport>,
+        /// What confirms it, and CLOCK_BOOTTIME of the way back.
+        confirm: Option<(u64, Seconds)>,
+    },
+    /// A hold is in force.
+    Held {
+        /// What releases it.
+        cookie: u64,
+        /// The mode that it is held in.
+        mode: String,
+        /// CLOCK_BOOTTIME when it ends by itself.
+        expires_at: Option<Seconds>,
+    },
+    /// It was done.
+    Done,
     /// It was not done.
     Refused {
-        /// Stable code: `busy`, `gated`, `probe_failed`, `fit_failed`, `not_running`, `cancelled`.
+        /// Stable code: `busy`, `gated`, `probe_failed`, `fit_failed`, `not_running`, `cancelled`, `control_disabled`,
+        /// `unknown_mode`, `mode_not_allowed`, `reboot_required`, `not_reached`, `refused`, `unsatisfiable`,
+        /// `unknown_hold`, `not_authorized`.
         code: &'static str,
         /// Why, ending with what to do.
         message: String,
@@ -248,4 +303,8 @@ pub struct Policy {
     pub back_off: Seconds,
     /// Requests that change something are allowed.
     pub control_enabled: bool,
+    /// Names of the modes that may be entered; `None` = every one.
+    pub allowed_modes: Option<Vec<String>>,
+    /// A mode entered for a hold stays for at least this long.
+    pub dwell: Seconds,
 }

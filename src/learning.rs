@@ -215,6 +215,8 @@ mod tests {
     fn predicted(op: &Op) -> Prediction {
         let roofline = Roofline {
             bandwidth: exact(BytesPerSecond(50e9)),
+            memory_limit: None,
+            pull_limit: None,
             curve: Vec::new(),
             copy: None,
             triad: None,

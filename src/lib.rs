@@ -14,6 +14,7 @@ pub mod daemon;
 #[cfg(test)]
 pub(crate) mod fixtures;
 pub mod governor;
+pub mod hardware;
 pub mod hw;
 pub mod learning;
 pub mod optimize;

@@ -535,6 +535,7 @@ mod tests {
             taken_at: Seconds(1.0),
             board: board(),
             state: state(),
+            hardware: None,
             roofline: regime.roofline,
             profile: regime.profile,
             residuals: Residuals::default(),
@@ -542,6 +543,8 @@ mod tests {
             calibration_status: CalibrationStatus::default(),
             reference: None,
             degraded: Vec::new(),
+            modes: std::sync::Arc::default(),
+            power: crate::snapshot::PowerControl::default(),
             control_enabled: false,
         }
     }

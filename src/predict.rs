@@ -562,6 +562,8 @@ mod tests {
     fn orin() -> Roofline {
         Roofline {
             bandwidth: exact(BytesPerSecond(60e9)),
+            memory_limit: None,
+            pull_limit: None,
             curve: Vec::new(),
             copy: None,
             triad: None,

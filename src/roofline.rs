@@ -77,6 +77,13 @@ pub struct BandwidthPoint {
 pub struct Roofline {
     /// Main-memory read bandwidth of the whole accelerator.
     pub bandwidth: Ceiling<BytesPerSecond>,
+    /// What the memory alone would give: bus width x memory clock; `None` where that is not known. The bandwidth above
+    /// is the smaller of this and the next.
+    #[serde(default)]
+    pub memory_limit: Option<Ceiling<BytesPerSecond>>,
+    /// What the streaming multiprocessors together can pull at their number and clock; `None` where nobody knows.
+    #[serde(default)]
+    pub pull_limit: Option<Ceiling<BytesPerSecond>>,
     /// Read bandwidth against working set: the caches' plateaus and main memory.
     pub curve: Vec<BandwidthPoint>,
     /// Copy and triad from main memory, the better of ordinary and non-temporal stores, write-allocate not counted.
@@ -191,6 +198,8 @@ mod tests {
         let exact = |value| Ceiling { value, low: value, high: value, provenance: Provenance::Measured };
         Roofline {
             bandwidth: exact(bandwidth).map(BytesPerSecond),
+            memory_limit: None,
+            pull_limit: None,
             curve: Vec::new(),
             copy: None,
             triad: None,

@@ -1,9 +1,16 @@
 //! The immutable picture that every answer is given from.
 
+mod power;
+
 use serde::Serialize;
+
+pub use power::{Hold, HoldConstraints, ModeCause, ModeView, PendingConfirmation, PowerControl};
+
+use std::sync::Arc;
 
 use crate::board::{Board, BoardState};
 use crate::calibration::{CalibrationRecord, Gate, Reference};
+use crate::hardware::Hardware;
 use crate::learning::Residuals;
 use crate::precision::{NumericFormat, Precision, WeightFormat};
 use crate::predict::{Engine, EngineProfile};
@@ -21,6 +28,8 @@ pub struct Snapshot {
     pub board: Board,
     /// The machine as it was last read.
     pub state: BoardState,
+    /// What the registry knows of this board; `None` where it does not know it.
+    pub hardware: Option<Arc<Hardware>>,
     /// Ceilings at the operating point of the moment.
     pub roofline: Roofline,
     /// Costs of this crate's own kernels; unknown before the first calibration.
@@ -35,6 +44,10 @@ pub struct Snapshot {
     pub reference: Option<(Seconds, Reference)>,
     /// What does not work, in words that end with the remedy.
     pub degraded: Vec<String>,
+    /// Every power mode with what it would give.
+    pub modes: Arc<Vec<ModeView>>,
+    /// Switches and holds.
+    pub power: PowerControl,
     /// Changing things is allowed on the control socket.
     pub control_enabled: bool,
 }
@@ -114,6 +127,8 @@ pub enum Change {
         /// The largest ratio of new over old among the ceilings.
         ratio: f64,
     },
+    /// A hold began or ended, a switch is pending, or control was lost or regained.
+    Hold,
     /// A calibration began, moved on, ended or was refused.
     Calibration,
     /// Something stopped working or works again.
@@ -146,6 +161,9 @@ pub fn diff(old: &Snapshot, new: &Snapshot) -> Vec<Change> {
             != new.calibration.as_ref().map(|record| record.measured_at_unix_s)
     {
         changes.push(Change::Calibration);
+    }
+    if old.power != new.power {
+        changes.push(Change::Hold);
     }
     if old.degraded != new.degraded {
         changes.push(Change::Degraded);

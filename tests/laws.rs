@@ -25,6 +25,8 @@ prop_compose! {
     ) -> Roofline {
         Roofline {
             bandwidth: ceiling(BytesPerSecond(bandwidth)),
+            memory_limit: None,
+            pull_limit: None,
             curve: Vec::new(),
             copy: None,
             triad: None,
@@ -225,6 +227,8 @@ proptest! {
 fn known_gemv_times_come_out_of_the_predictor() {
     let machine = |bandwidth: f64, peak: f64| Roofline {
         bandwidth: ceiling(BytesPerSecond(bandwidth)),
+        memory_limit: None,
+        pull_limit: None,
         curve: Vec::new(),
         copy: None,
         triad: None,

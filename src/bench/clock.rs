@@ -9,7 +9,7 @@ use rustix::thread::sched_yield;
 
 use super::pool::Pool;
 use super::stream;
-use crate::calibration::{Clock, OperatingPoint, Reference};
+use crate::calibration::{Clock, Conditions, Reference};
 use crate::units::{BytesPerSecond, Celsius, Hertz, Seconds};
 
 /// Length of the memory reference run.
@@ -238,7 +238,7 @@ impl Instruments {
     }
 
     /// The condition of the machine, right now; some two milliseconds.
-    pub fn read(&mut self, pool: &Pool, workers: usize, reference: &[ReferencePart]) -> OperatingPoint {
+    pub fn read(&mut self, pool: &Pool, workers: usize, reference: &[ReferencePart]) -> Conditions {
         let effective = slowest_clock(pool, workers);
         let reported = self.clocks.iter().filter_map(number).map(|khz| Hertz(khz * 1e3)).reduce(Hertz::min);
         let read = reference_read(pool, reference);
@@ -256,7 +256,7 @@ impl Instruments {
             .filter(|zone| zone.get() > 0.0)
             .reduce(Celsius::max);
         self.read_steal(pool.cpus());
-        OperatingPoint {
+        Conditions {
             clock: Clock { effective, reported },
             reference: Reference { read, core_to_core },
             steal_ratio: self.steal_ratio,

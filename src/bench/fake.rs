@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::gemv::pack;
 use super::runner::{Outcome, Probe};
 use crate::calibration::{
-    Clock, GemvCase, Kernel, OperatingPoint, Plan, Reference, Sample, Step, Stores, Stream,
+    Clock, Conditions, GemvCase, Kernel, Plan, Reference, Sample, Step, Stores, Stream,
 };
 use crate::precision::{Precision, WeightFormat};
 use crate::units::{Bytes, BytesPerSecond, Celsius, Flops, FlopsPerSecond, Hertz, Seconds};
@@ -186,12 +186,12 @@ impl Fake {
         (0..12).map(|_| self.rng.f64()).sum::<f64>() - 6.0
     }
 
-    fn operating_point(&mut self, clock: f64, steal_ratio: f64) -> OperatingPoint {
+    fn operating_point(&mut self, clock: f64, steal_ratio: f64) -> Conditions {
         let regime = self.truth.regimes.get(self.regime).copied();
         let wobble = 1.0 + self.noise * self.gaussian();
         let read = regime.map_or(BytesPerSecond::ZERO, |regime| regime.read_all * wobble);
         let latency = regime.filter(|_| self.truth.cores > 1).map(|regime| regime.core_to_core);
-        OperatingPoint {
+        Conditions {
             clock: Clock {
                 effective: self.truth.clock * clock * (1.0 + 0.001 * self.gaussian()),
                 reported: None,
@@ -306,7 +306,7 @@ struct Cost {
 }
 
 /// What the disturbances make of one step.
-struct Conditions {
+struct Disturbed {
     clock: (f64, f64),
     regime_after: Option<usize>,
     factor: f64,
@@ -315,9 +315,9 @@ struct Conditions {
 }
 
 impl Fake {
-    fn conditions(&mut self) -> Conditions {
+    fn conditions(&mut self) -> Disturbed {
         let mut found =
-            Conditions { clock: (1.0, 1.0), regime_after: None, factor: 1.0, steal: 0.0, error: 1e-7 };
+            Disturbed { clock: (1.0, 1.0), regime_after: None, factor: 1.0, steal: 0.0, error: 1e-7 };
         for disturbance in &self.disturbances {
             match *disturbance {
                 Disturbance::ClockMoves { step, before, after } if step == self.step => {
@@ -336,7 +336,7 @@ impl Fake {
         found
     }
 
-    fn times(&mut self, step: &Step, conditions: &Conditions) -> Result<(Cost, Vec<Seconds>), String> {
+    fn times(&mut self, step: &Step, conditions: &Disturbed) -> Result<(Cost, Vec<Seconds>), String> {
         let clock = f64::midpoint(conditions.clock.0, conditions.clock.1);
         let regimes = [self.regime, conditions.regime_after.unwrap_or(self.regime)];
         let mut times = Vec::with_capacity(self.runs);

@@ -252,6 +252,8 @@ impl<'a> RegimeFit<'a> {
             samples: u32::try_from(self.own.len()).unwrap_or(u32::MAX),
             roofline: Roofline {
                 bandwidth: self.bandwidth,
+                memory_limit: None,
+                pull_limit: None,
                 curve: self.curve(),
                 copy: self.stores(Stream::Copy),
                 triad: self.stores(Stream::Triad),

@@ -11,7 +11,7 @@ pub use fit::{FitContext, FitError, fit};
 pub use plan::{MEASURED_FORMATS, PlanContext, calibration_plan, measurable, measurement_plan};
 pub use record::{CalibrationRecord, MachineKey, RECORD_SCHEMA, Regime, Rejection};
 pub use sample::{
-    Clock, Gate, GemvCase, Kernel, OperatingPoint, Plan, PlanKind, ProbeEvent, Reference, Sample, Step,
-    Stores, Stream,
+    Clock, Conditions, Gate, GemvCase, Kernel, Plan, PlanKind, ProbeEvent, Reference, Sample, Step, Stores,
+    Stream,
 };
 pub use vet::{centre, depends_on_bandwidth, disturbed, least_disturbed, median, quantile, regime_key, vet};

@@ -147,7 +147,7 @@ pub struct Clock {
 
 /// The machine's condition right before or right after a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct OperatingPoint {
+pub struct Conditions {
     /// The clock under load.
     pub clock: Clock,
     /// The memory system.
@@ -185,9 +185,9 @@ pub struct Sample {
     #[serde(default)]
     pub waiting_ratio: Option<f64>,
     /// Before the timed runs.
-    pub before: OperatingPoint,
+    pub before: Conditions,
     /// After the timed runs.
-    pub after: OperatingPoint,
+    pub after: Conditions,
 }
 
 impl Sample {

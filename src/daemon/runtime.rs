@@ -12,6 +12,7 @@ use super::archive::{self, Item};
 use super::probe::Probe;
 use super::sampler::Sampler;
 use super::{notify, status};
+use crate::board::OrderAnswer;
 use crate::governor::{Effect, Event, Governor, Now, Policy, Reply, Severity, Ticket};
 use crate::hw::boot_time;
 use crate::learning::Residuals;
@@ -215,6 +216,10 @@ impl Runtime {
             Effect::SaveCalibration { record, samples } => {
                 return Some(archive::keep(self.state_dir.clone(), Item::Calibration(record, samples)).await);
             }
+            Effect::Actuate { order, .. } => {
+                let message = "the root role cannot be reached from here".to_owned();
+                return Some(Event::Ordered { order, answer: Box::new(OrderAnswer::Failed { message }) });
+            }
             Effect::SaveResiduals(residuals) => {
                 let at = self.unsaved.take().map_or_else(|| Instant::now() + RESIDUALS_DELAY, |(_, at)| at);
                 self.unsaved = Some((residuals, at));
@@ -265,6 +270,8 @@ impl Runtime {
             Command::Cancel { job } => Event::CancelRequested { ticket, job },
             Command::Measure { work } => Event::MeasureRequested { ticket, work },
             Command::Observe { observations } => Event::Observed { ticket, observations },
+            Command::Control { client, request } => Event::ControlRequested { ticket, client, request },
+            Command::Closed { connection } => Event::ConnectionClosed { connection },
             Command::Watched => Event::Watched,
         };
         self.take(event).await;

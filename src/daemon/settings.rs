@@ -91,6 +91,8 @@ fn policy(config: &Config) -> Policy {
         min_free_memory: Bytes(calibration.min_free_memory_bytes as f64),
         back_off: Seconds(calibration.back_off_s),
         control_enabled: config.control.enabled,
+        allowed_modes: Some(config.control.allowed_modes.clone()),
+        dwell: Seconds(10.0),
     }
 }
 

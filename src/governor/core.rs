@@ -11,7 +11,7 @@ use crate::learning::{ResidualKey, Residuals};
 use crate::precision::WeightFormat;
 use crate::predict::{Engine, EngineProfile, predict};
 use crate::roofline::{Roofline, scaling};
-use crate::snapshot::{CalibrationStatus, Snapshot};
+use crate::snapshot::{CalibrationStatus, PowerControl, Snapshot};
 use crate::units::{Hertz, Seconds};
 use crate::workload::Op;
 
@@ -76,6 +76,7 @@ impl Governor {
             taken_at: now.boottime,
             board: board.clone(),
             state: state.clone(),
+            hardware: None,
             roofline,
             profile: EngineProfile::unknown(Engine::Bare),
             residuals: residuals.clone(),
@@ -83,6 +84,8 @@ impl Governor {
             calibration_status: CalibrationStatus::default(),
             reference: None,
             degraded: Vec::new(),
+            modes: Arc::default(),
+            power: PowerControl::default(),
             control_enabled: policy.control_enabled,
         });
         let mut governor = Self {
@@ -138,6 +141,12 @@ impl Governor {
                 self.observed(ticket, &observations, &mut effects);
                 self.publish(now, &mut effects);
             }
+            Event::ControlRequested { ticket, client, request } => {
+                self.control_requested(now, ticket, client, &request, &mut effects);
+            }
+            Event::ConnectionClosed { connection } => self.connection_closed(now, connection, &mut effects),
+            Event::Ordered { order, answer } => self.ordered(now, order, &answer, &mut effects),
+            Event::Actuator { problem } => self.actuator_changed(now, problem, &mut effects),
             Event::ClientGone { ticket } => self.client_gone(ticket, &mut effects),
             Event::Probe { job, event } => self.probe(now, job, *event, &mut effects),
             Event::ProbeEnded { job, outcome } => self.probe_ended(now, job, outcome, &mut effects),
@@ -356,6 +365,7 @@ impl Governor {
             taken_at: now.boottime,
             board: self.board.clone(),
             state: self.state.clone(),
+            hardware: None,
             roofline,
             profile,
             residuals: self.residuals.clone(),
@@ -363,6 +373,8 @@ impl Governor {
             calibration_status: self.status.clone(),
             reference: self.reference,
             degraded: self.degraded.iter().map(|(name, problem)| format!("{name}: {problem}")).collect(),
+            modes: Arc::default(),
+            power: PowerControl::default(),
             control_enabled: self.policy.control_enabled,
         });
     }

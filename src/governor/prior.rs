@@ -64,6 +64,8 @@ pub(super) fn roofline(board: &Board, state: &BoardState) -> Roofline {
         .collect();
     Roofline {
         bandwidth: BANDWIDTH,
+        memory_limit: None,
+        pull_limit: None,
         curve: Vec::new(),
         copy: None,
         triad: None,

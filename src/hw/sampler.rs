@@ -88,8 +88,14 @@ impl Sampler {
             cpu_clocks: self.clocks(&online, current),
             cpu_clock_cap: self.cap(caps),
             cores_online: online.map(|cpus| u32::try_from(cpus.len()).unwrap_or(u32::MAX)),
-            gpu_clock: Reading::absent("no GPU that this version can read"),
+            gpu_clock: Reading::absent(NO_GPU),
+            gpu_clock_cap: Reading::absent(NO_GPU),
+            gpu_load: Reading::absent(NO_GPU),
+            tpc_mask: Reading::absent(NO_GPU),
+            sm_online: Reading::absent(NO_GPU),
             memory_clock: Reading::absent("no file tells the memory clock of this machine"),
+            memory_clock_cap: Reading::absent("no file tells the memory clock of this machine"),
+            total_power: Reading::absent("no rule says which rails make up this machine"),
             temperatures: self.temperatures(temperatures),
             rails: self.rails(rails, |read_at| now + Seconds((read_at - start).as_secs_f64())),
             memory: self.memory(),
@@ -253,6 +259,7 @@ impl Sampler {
     }
 }
 
+const NO_GPU: &str = "no GPU that this version can read";
 const NO_CPUFREQ: &str = "no /sys/devices/system/cpu/cpufreq/policy*: this kernel has no cpufreq driver";
 
 fn clock(path: &str, answer: Answer) -> Reading<Hertz> {

@@ -118,6 +118,12 @@ fn described(change: &Change, old: &Snapshot, new: &Snapshot) -> (&'static str, 
                 "was_bandwidth_bytes_per_s": old.roofline.bandwidth.value, "serial": serial,
             }),
         ),
+        Change::Hold => {
+            let holds: Vec<Value> = (new.power.holds.iter())
+                .map(|hold| json!({ "app_id": hold.app_id, "reason": hold.reason }))
+                .collect();
+            ("hold", json!({ "holds": holds, "switching": new.power.switching, "serial": serial }))
+        }
         Change::Calibration => {
             let mut data = json!(new.calibration_status);
             data["serial"] = serial.into();
@@ -145,7 +151,7 @@ pub fn stale_advice(change: &Change, old: &Snapshot, new: &Snapshot) -> Option<S
                 |snapshot: &Snapshot| snapshot.calibration.as_ref().map(|record| record.measured_at_unix_s);
             (measured(old) != measured(new)).then(|| "there is a new calibration".to_owned())
         }
-        Change::State | Change::Degraded => None,
+        Change::State | Change::Degraded | Change::Hold => None,
     }
 }
 

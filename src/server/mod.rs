@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::calibration::PlanKind;
-use crate::governor::Reply;
+use crate::governor::{Client, ControlRequest, Reply};
 use crate::precision::WeightFormat;
 use crate::predict::Engine;
 use crate::snapshot::Snapshot;
@@ -60,6 +60,18 @@ pub enum Command {
     Observe {
         /// What ran and how long it took.
         observations: Vec<(Engine, Op, WeightFormat, Seconds)>,
+    },
+    /// Something about power modes or holds.
+    Control {
+        /// Who asks.
+        client: Client,
+        /// For what.
+        request: ControlRequest,
+    },
+    /// A connection that may have holds attached to it has closed. Never replied to.
+    Closed {
+        /// Which.
+        connection: u64,
     },
     /// Somebody looks. Never replied to.
     Watched,

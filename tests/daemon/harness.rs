@@ -272,6 +272,8 @@ fn record() -> CalibrationRecord {
     let read = BytesPerSecond(30e9);
     let roofline = Roofline {
         bandwidth: exact(30e9).map(BytesPerSecond),
+        memory_limit: None,
+        pull_limit: None,
         curve: Vec::new(),
         copy: None,
         triad: None,

@@ -41,6 +41,8 @@ pub fn roofline() -> Roofline {
     }
     Roofline {
         bandwidth: measured(BytesPerSecond(50e9)),
+        memory_limit: None,
+        pull_limit: None,
         curve: vec![BandwidthPoint { working_set: Bytes(1e6), threads: 2, read: BytesPerSecond(200e9) }],
         copy: Some(measured(BytesPerSecond(60e9))),
         triad: None,
@@ -82,6 +84,10 @@ fn board() -> Board {
         kernel: Reading::Known("6.1.0".into()),
         os: Reading::Known("Testix".into()),
         machine: Reading::absent("no /etc/machine-id"),
+        module: Reading::absent("no device tree"),
+        l4t: Reading::absent("no /etc/nv_tegra_release"),
+        gpu: Reading::absent("no GPU"),
+        modes: Reading::absent("no nvpmodel"),
         cpu: Cpu {
             model: Reading::Known("Imaginary 2000".into()),
             architecture: "x86_64".into(),
@@ -106,13 +112,10 @@ fn board() -> Board {
 
 fn state(taken_at: Seconds) -> BoardState {
     BoardState {
-        taken_at,
         power_mode: Reading::absent("no nvpmodel"),
         cores_online: Reading::Known(2),
         cpu_clocks: Reading::absent("no cpufreq"),
         cpu_clock_cap: Reading::absent("no cpufreq"),
-        gpu_clock: Reading::absent("no GPU"),
-        memory_clock: Reading::absent("no devfreq"),
         temperatures: Reading::Known(vec![ThermalZone {
             name: "cpu-thermal".into(),
             temperature: Reading::Known(Celsius(45.5)),
@@ -127,6 +130,7 @@ fn state(taken_at: Seconds) -> BoardState {
         load: Reading::Known(Load { average_1m: 0.25, busy_ratio: Some(0.1), steal_ratio: None }),
         pressure: Reading::failed("/proc/pressure/memory: permission denied"),
         throttle: Reading::Known(Throttle { active: false, evidence: vec![] }),
+        ..BoardState::unknown(taken_at, "no GPU")
     }
 }
 
@@ -166,6 +170,7 @@ pub fn snapshot() -> Snapshot {
         taken_at: Seconds(100.0),
         board: board(),
         state: state(Seconds(100.0)),
+        hardware: None,
         roofline: roofline(),
         profile: profile(),
         residuals: Residuals::default(),
@@ -176,6 +181,8 @@ pub fn snapshot() -> Snapshot {
             Reference { read: BytesPerSecond(45e9), core_to_core: Some(Seconds(50e-9)) },
         )),
         degraded: vec![],
+        modes: Arc::default(),
+        power: rooflined::snapshot::PowerControl::default(),
         control_enabled: false,
     }
 }
@@ -202,7 +209,7 @@ async fn answer_by_rote(mut requests: mpsc::Receiver<Request>, seen: sync_mpsc::
     while let Some(Request { command, mut reply }) = requests.recv().await {
         let _ = seen.send(format!("{command:?}"));
         let answer = match command {
-            Command::Watched => continue,
+            Command::Watched | Command::Closed { .. } | Command::Control { .. } => continue,
             Command::Calibrate { wait: true, .. } => {
                 // Never finishes: for clients that go away.
                 let seen = seen.clone();

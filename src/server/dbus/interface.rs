@@ -292,9 +292,13 @@ impl Calibration {
                 let hint = "see GET /v1/calibration for what runs or waits".to_owned();
                 Err(ErrorBody { code: code.to_owned(), message, field: None, hint: Some(hint) }.into())
             }
-            Some(Reply::Measured(_) | Reply::Learnt { .. }) => {
-                Err(Code::Internal.error("the daemon answered something else", "report this").into())
-            }
+            Some(
+                Reply::Measured(_)
+                | Reply::Learnt { .. }
+                | Reply::Switched { .. }
+                | Reply::Held { .. }
+                | Reply::Done,
+            ) => Err(Code::Internal.error("the daemon answered something else", "report this").into()),
             None => Err(Code::ShuttingDown.error("the daemon is going away", "try again in a second").into()),
         }
     }

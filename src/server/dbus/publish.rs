@@ -115,7 +115,7 @@ async fn properties(
                 let records = calibration.get().await;
                 records.records_changed(calibration.signal_emitter()).await?;
             }
-            Change::Mode { .. } | Change::Throttle { .. } | Change::Roofline { .. } => {}
+            Change::Mode { .. } | Change::Throttle { .. } | Change::Roofline { .. } | Change::Hold => {}
         }
     }
     Ok(())

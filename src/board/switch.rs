@@ -1,0 +1,139 @@
+//! Switching power modes: what the root role is asked for, and what it says came of it.
+//!
+//! Success is what the live files read back, never an exit code and never what `nvpmodel -q` says.
+
+use serde::{Deserialize, Serialize};
+
+use super::{ActiveMode, Knob, OperatingPoint};
+use crate::units::Seconds;
+
+/// What came of a switch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SwitchOutcome {
+    /// The live files show the mode that was asked for.
+    Applied,
+    /// It takes effect only after a reboot, which nobody here will answer yes to. Nothing was changed.
+    RebootRequired,
+    /// The tool, the configuration or a precondition said no. Nothing was changed.
+    Refused,
+    /// It was tried, and the live files do not show the mode; the original one was restored where that was possible.
+    NotApplied,
+}
+
+/// A file that does not hold what the mode says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Difference {
+    /// The file.
+    pub path: String,
+    /// What the mode would have there.
+    pub expected: String,
+    /// What it holds; the reason where it could not be read.
+    pub found: String,
+}
+
+/// What the live files say.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ReadBack {
+    /// The mode that they match; `None` where they match none.
+    pub mode: Option<ActiveMode>,
+    /// The caps in force.
+    pub point: OperatingPoint,
+    /// Where they differ from the mode that was asked for.
+    pub differences: Vec<Difference>,
+}
+
+/// What came of a switch, with the evidence.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SwitchReport {
+    /// What came of it.
+    pub outcome: SwitchOutcome,
+    /// What was asked for.
+    pub asked: ActiveMode,
+    /// What was active before.
+    pub before: Option<ActiveMode>,
+    /// What is in force now.
+    pub reached: ReadBack,
+    /// In words, ending with what to do next where it is not `applied`.
+    pub message: String,
+    /// What would be written, in order; filled for a dry run.
+    #[serde(default)]
+    pub writes: Vec<(String, String)>,
+    /// How long it took.
+    pub took: Seconds,
+}
+
+/// A switch that is not settled: what the journal holds, synced to the disk before the first write.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JournalEntry {
+    /// The boot it was written in; another boot's switch is undone, not adopted.
+    pub boot_id: String,
+    /// The mode to go back to.
+    pub original: ActiveMode,
+    /// The mode asked for last.
+    pub target: ActiveMode,
+    /// How far it came.
+    pub phase: SwitchPhase,
+}
+
+/// How far a journalled switch came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SwitchPhase {
+    /// The tool was or is about to be run.
+    Started,
+    /// The live files showed the target; it is kept while the daemon stays connected, and undone when it goes.
+    Applied,
+    /// The original is being restored.
+    Restoring,
+}
+
+/// One order to the root role.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "verb", rename_all = "snake_case")]
+pub enum Order {
+    /// Enter a mode. It is provisional until settled: it is undone when the connection closes.
+    SetMode {
+        /// Which, by its number in the root role's own reading of the modes.
+        id: u32,
+        /// Its name; both must agree, so that a stale number harms nobody.
+        name: String,
+        /// How it is entered.
+        knob: Knob,
+        /// Say what would be done, and do nothing.
+        dry_run: bool,
+    },
+    /// What was entered last is meant to stay.
+    Settle,
+    /// Go back to the journalled original.
+    Restore,
+    /// Tell the journal and what the live files say.
+    Status,
+}
+
+/// The answer to one [`Order`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "snake_case")]
+pub enum OrderAnswer {
+    /// To [`Order::SetMode`] and [`Order::Restore`].
+    Switched {
+        /// What came of it.
+        report: SwitchReport,
+    },
+    /// To [`Order::Settle`].
+    Settled,
+    /// To [`Order::Status`].
+    Status {
+        /// A switch that is not settled.
+        journal: Option<JournalEntry>,
+        /// What was done about a journal found at start: `adopted`, `restored`, or why not; `None` if there was none.
+        recovered: Option<String>,
+        /// What the live files say.
+        now: ReadBack,
+    },
+    /// It was not done.
+    Failed {
+        /// Why, ending with what to do.
+        message: String,
+    },
+}
