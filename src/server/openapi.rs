@@ -21,6 +21,7 @@ use crate::api;
     api::FormatsAnswer,
     api::MeasureAnswer,
     api::MeasureRequest,
+    api::ModesAnswer,
     api::ObservationRequest,
     api::ObservationsAnswer,
     api::PredictAnswer,
@@ -84,7 +85,7 @@ fn operation(spec: &Spec) -> Value {
     }
     if spec.route == Route::Roofline {
         operation["parameters"] = json!([
-            parameter("mode", "Only at this power mode; it must be the active one"),
+            parameter("mode", "At this power mode instead of now, by name or number; nothing is switched"),
             parameter("precision", "Only this precision, such as fp16"),
         ]);
     }
