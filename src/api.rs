@@ -9,9 +9,10 @@ mod request;
 
 pub use answer::{
     AnalyzeAnswer, BandwidthPointAnswer, BoardAnswer, BreakdownEntry, CalibrateAnswer, CalibrationAnswer,
-    CandidateAnswer, CeilingAnswer, CeilingsAnswer, ErrorAnswer, ErrorBody, EstimateAnswer, FormatAnswer, FormatsAnswer,
-    MeasureAnswer, MeasuredRow, MemoryAnswer, ModeAnswer, ModeDetail, ModesAnswer, ObservationsAnswer, PredictAnswer, RecommendAnswer,
-    RegimeAnswer, RejectedAnswer, RooflineAnswer, StateAnswer, StateField, SweepAnswer, SweepRow,
+    CandidateAnswer, CeilingAnswer, CeilingsAnswer, ErrorAnswer, ErrorBody, EstimateAnswer, FormatAnswer,
+    FormatsAnswer, MeasureAnswer, MeasuredRow, MemoryAnswer, ModeAnswer, ModeDetail, ModesAnswer,
+    ObservationsAnswer, PredictAnswer, RecommendAnswer, RegimeAnswer, RejectedAnswer, RooflineAnswer,
+    StateAnswer, StateField, SweepAnswer, SweepRow,
 };
 pub use request::{
     AnalyzeRequest, BatchRange, CalibrateRequest, Constraints, Freedom, MeasureRequest, ObservationRequest,

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::board::{
-    ActiveMode, Board, BoardState, Cache, Cpu, Gpu, GpuDriver, Knob, Load, Memory, PowerMode, PowerModes, Reading,
+    ActiveMode, Board, BoardState, Cache, Cpu, Gpu, GpuDriver, Knob, Load, Memory, PowerMode, PowerModes,
+    Reading,
 };
 use crate::calibration::{Clock, Conditions, GemvCase, Kernel, Plan, Reference, Sample, Step};
 use crate::governor::Policy;

@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use thiserror::Error;
 
 use super::record::{CalibrationRecord, MachineKey, PowerUnderLoad, RECORD_SCHEMA, Regime, Rejection};
-use crate::board::OperatingPoint;
 use super::sample::{GemvCase, Kernel, PlanKind, Reference, Sample, Stream};
 use super::vet::{centre, least_disturbed, median, quantile, regime_key, vet};
+use crate::board::OperatingPoint;
 use crate::precision::{NumericFormat, Precision, WeightFormat};
 use crate::predict::{Engine, EngineProfile, FormatCost, GemmCost, GemmPoint, OVERLAP_EXPONENT};
 use crate::roofline::{BandwidthPoint, Ceiling, Provenance, Roofline};

@@ -9,7 +9,7 @@ mod vet;
 
 pub use fit::{FitContext, FitError, GpuContext, fit};
 pub use plan::{Accelerator, MEASURED_FORMATS, PlanContext, calibration_plan, measurable, measurement_plan};
-pub use record::{PowerUnderLoad, CalibrationRecord, MachineKey, RECORD_SCHEMA, Regime, Rejection};
+pub use record::{CalibrationRecord, MachineKey, PowerUnderLoad, RECORD_SCHEMA, Regime, Rejection};
 pub use sample::{
     Clock, Conditions, Gate, GemvCase, Kernel, Plan, PlanKind, ProbeEvent, Reference, Sample, Step, Stores,
     Stream,

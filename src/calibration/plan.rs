@@ -242,7 +242,9 @@ pub fn measurable(op: &Op, format: WeightFormat, accelerator: Accelerator) -> Re
     match *op {
         Op::Gemv { n, k } => Ok(Kernel::Gemv { n, k, columns: 1, format, case: GemvCase::Dram }),
         Op::Gemm { m: 1, n, k } => Ok(Kernel::Gemv { n, k, columns: 1, format, case: GemvCase::Dram }),
-        Op::Gemm { m, n, k } if format == WeightFormat::Fp32 && accelerator == Accelerator::Cpu => Ok(Kernel::Gemm { m, n, k }),
+        Op::Gemm { m, n, k } if format == WeightFormat::Fp32 && accelerator == Accelerator::Cpu => {
+            Ok(Kernel::Gemm { m, n, k })
+        }
         Op::Gemm { m, n, k } if m <= MAX_COLUMNS => {
             Ok(Kernel::Gemv { n, k, columns: m, format, case: GemvCase::Dram })
         }

@@ -181,7 +181,9 @@ fn impossible(sample: &Sample) -> Problem {
         }
     }
     let per_cycle = sample.bytes.get() / cycles;
-    if sample.bytes.is_positive() && per_cycle > if gpu { GPU_LOAD_BYTES_PER_CYCLE } else { LOAD_BYTES_PER_CYCLE } {
+    if sample.bytes.is_positive()
+        && per_cycle > if gpu { GPU_LOAD_BYTES_PER_CYCLE } else { LOAD_BYTES_PER_CYCLE }
+    {
         return Some(("above_physical_bound", format!("{per_cycle:.0} bytes a cycle and core")));
     }
     if depends_on_bandwidth(&sample.kernel) && per_cycle < 1e-3 {

@@ -6,7 +6,7 @@ use serde::Serialize;
 use toml::de::DeValue;
 
 use super::Refused;
-use super::value::{Automatic, Bus, Location, Ranged, Value};
+use super::value::{Accelerator, Automatic, Bus, Location, Ranged, Value};
 
 macro_rules! schema {
     ($(

@@ -3,7 +3,10 @@
 use super::core::{Purpose, log, machine_key, reply};
 use super::{Effect, Governor, Now, Reply, Severity, Ticket};
 use crate::board::{OperatingPoint, TotalPower};
-use crate::calibration::{Accelerator, CalibrationRecord, FitContext, GpuContext, PowerUnderLoad, Gate, PlanKind, Sample, calibration_plan, fit};
+use crate::calibration::{
+    Accelerator, CalibrationRecord, FitContext, Gate, GpuContext, PlanKind, PowerUnderLoad, Sample,
+    calibration_plan, fit,
+};
 use crate::roofline::datasheet;
 use crate::snapshot::distance;
 use crate::units::{Seconds, Watts};
@@ -48,9 +51,10 @@ impl PowerTrace {
         if !span.is_positive() {
             return None;
         }
-        let energy = self.readings.windows(2).fold(0.0, |sum, pair| {
-            sum + pair[1].1.get() * (pair[1].0 - pair[0].0).get()
-        });
+        let energy = self
+            .readings
+            .windows(2)
+            .fold(0.0, |sum, pair| sum + pair[1].1.get() * (pair[1].0 - pair[0].0).get());
         let peak = self.readings.iter().skip(1).map(|(_, power)| *power).reduce(Watts::max)?;
         Some(PowerUnderLoad {
             mean: Watts(energy / span.get()),

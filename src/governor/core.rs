@@ -6,7 +6,9 @@ use std::sync::Arc;
 use super::measure::Measuring;
 use super::{Effect, Event, Now, Policy, Reply, Severity, Ticket, calibrate, measure, prior};
 use crate::board::{Board, BoardState};
-use crate::calibration::{Accelerator, CalibrationRecord, MachineKey, PlanContext, ProbeEvent, Reference, regime_key};
+use crate::calibration::{
+    Accelerator, CalibrationRecord, MachineKey, PlanContext, ProbeEvent, Reference, regime_key,
+};
 use crate::hardware::{self, Hardware};
 use crate::learning::{ResidualKey, Residuals};
 use crate::precision::WeightFormat;

@@ -2,7 +2,9 @@
 
 use super::core::{Purpose, reply};
 use super::{Effect, Governor, Measured, MeasuredSet, Now, Reply, Ticket};
-use crate::calibration::{Accelerator, Kernel, Sample, least_disturbed, measurable, measurement_plan, regime_key, vet};
+use crate::calibration::{
+    Accelerator, Kernel, Sample, least_disturbed, measurable, measurement_plan, regime_key, vet,
+};
 use crate::precision::WeightFormat;
 use crate::predict::{EngineProfile, Prediction, predict};
 use crate::roofline::Roofline;
@@ -137,7 +139,8 @@ impl Governor {
         };
         if self.accelerator == Accelerator::Gpu {
             let predicted = at(&snapshot.roofline, &snapshot.profile)?;
-            let mode = self.state.power_mode.known().map_or_else(|| "gpu".to_owned(), |mode| mode.name.clone());
+            let mode =
+                self.state.power_mode.known().map_or_else(|| "gpu".to_owned(), |mode| mode.name.clone());
             return Some(row(mode, predicted.clone(), predicted, None));
         }
         let calibrated =

@@ -161,11 +161,12 @@ mod tests {
         let effects = governor.handle(at(2.0), Event::Sampled(Box::new(jetson_in(3))));
         let after = governor.snapshot();
         assert_eq!(after.roofline.bandwidth.provenance, Provenance::Scaled);
-        let ratio = |precision| {
-            after.roofline.compute[&precision].value / before.roofline.compute[&precision].value
-        };
+        let ratio =
+            |precision| after.roofline.compute[&precision].value / before.roofline.compute[&precision].value;
         assert!(near(ratio(Precision::Fp32), 816.0 / 1300.5));
-        assert!(after.roofline.compute[&Precision::Fp32].low < after.roofline.compute[&Precision::Fp32].value);
+        assert!(
+            after.roofline.compute[&Precision::Fp32].low < after.roofline.compute[&Precision::Fp32].value
+        );
         let changes = diff(&before, &after);
         assert!(changes.iter().any(|change| matches!(change, Change::Mode { .. })), "{changes:?}");
         assert!(changes.iter().any(|change| matches!(change, Change::Roofline { .. })), "{changes:?}");
@@ -185,7 +186,10 @@ mod tests {
         keys.sort();
         assert_eq!(keys, ["MAXN", "MODE_50W"]);
         let provenance = |index: usize| governor.snapshot().modes[index].roofline.bandwidth.provenance;
-        assert_eq!([0, 1, 2].map(provenance), [Provenance::Measured, Provenance::Scaled, Provenance::Measured]);
+        assert_eq!(
+            [0, 1, 2].map(provenance),
+            [Provenance::Measured, Provenance::Scaled, Provenance::Measured]
+        );
     }
 
     #[test]
@@ -238,7 +242,8 @@ mod tests {
 
     #[test]
     fn a_machine_without_modes_has_none_to_show() {
-        let none = Governor::new(at(0.0), board(), crate::fixtures::state(), None, Residuals::default(), &manual());
+        let none =
+            Governor::new(at(0.0), board(), crate::fixtures::state(), None, Residuals::default(), &manual());
         assert!(none.snapshot().modes.is_empty());
     }
 }

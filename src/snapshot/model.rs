@@ -28,7 +28,10 @@ pub fn point_now(state: &BoardState) -> OperatingPoint {
     let mut point = state.operating_point();
     let throttled = state.throttle.known().is_some_and(|throttle| throttle.active);
     let busy = state.gpu_load.known().is_some_and(|load| *load >= UNDER_LOAD);
-    if throttled && busy && let Some(clock) = state.gpu_clock.known().filter(|clock| clock.is_positive()) {
+    if throttled
+        && busy
+        && let Some(clock) = state.gpu_clock.known().filter(|clock| clock.is_positive())
+    {
         point.gpu_clock = Some(point.gpu_clock.map_or(*clock, |cap| cap.min(*clock)));
     }
     point
@@ -94,8 +97,7 @@ impl Snapshot {
     #[must_use]
     pub fn gpu_at(&self, point: &OperatingPoint) -> Option<(Roofline, EngineProfile)> {
         let hardware = self.hardware.as_deref()?;
-        (self.accelerator == Accelerator::Gpu)
-            .then(|| gpu_model(hardware, self.calibration.as_ref(), point))
+        (self.accelerator == Accelerator::Gpu).then(|| gpu_model(hardware, self.calibration.as_ref(), point))
     }
 
     /// The mode of that name or number with what it would give.

@@ -12,9 +12,9 @@ use serde::Serialize;
 
 use super::error::Code;
 use crate::api::{
-    AnalyzeAnswer, AnalyzeRequest, BoardAnswer, CalibrationAnswer, ErrorBody, FormatsAnswer, ModesAnswer, PredictAnswer,
-    PredictRequest, RecommendAnswer, RecommendRequest, RooflineAnswer, StateAnswer, SweepAnswer,
-    SweepRequest,
+    AnalyzeAnswer, AnalyzeRequest, BoardAnswer, CalibrationAnswer, ErrorBody, FormatsAnswer, ModesAnswer,
+    PredictAnswer, PredictRequest, RecommendAnswer, RecommendRequest, RooflineAnswer, StateAnswer,
+    SweepAnswer, SweepRequest,
 };
 use crate::governor::Now;
 use crate::snapshot::Snapshot;

@@ -103,7 +103,9 @@ pub fn gpu_model_at<'a>(
     let base = match &request.power_mode {
         Some(name) => {
             let view = mode_named(snapshot, &format!("{path}.power_mode"), name)?;
-            if *request == (OperatingPointRequest { power_mode: request.power_mode.clone(), ..Default::default() }) {
+            if *request
+                == (OperatingPointRequest { power_mode: request.power_mode.clone(), ..Default::default() })
+            {
                 return Ok(Model {
                     roofline: Cow::Borrowed(&view.roofline),
                     profile: Cow::Borrowed(&view.profile),
@@ -142,7 +144,12 @@ pub fn gpu_model_at<'a>(
     let point = OperatingPoint {
         power_mode: None,
         sm_online: request.sm_online.or(base.sm_online),
-        gpu_clock: clock("gpu_hz", request.gpu_hz, base.gpu_clock, hardware.map(|hardware| hardware.gpu_clock))?,
+        gpu_clock: clock(
+            "gpu_hz",
+            request.gpu_hz,
+            base.gpu_clock,
+            hardware.map(|hardware| hardware.gpu_clock),
+        )?,
         memory_clock: clock(
             "emc_hz",
             request.emc_hz,

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use super::task::{Task, format_named, invalid_op, model_at, unpredictable};
 use super::modes::Model;
+use super::task::{Task, format_named, invalid_op, model_at, unpredictable};
 use super::{check_hardware, positive};
 use crate::api::convert::{bound_key, limit_key, provenance_key, tier_key};
 use crate::api::{
@@ -56,8 +56,7 @@ fn supposing<'a>(
         let model =
             model_at(snapshot, observation.operating_point.as_ref(), &format!("{path}.operating_point"))?;
         let workload = format!("{path}.workload");
-        let prediction =
-            task.predict(&model).map_err(|error| unpredictable(&error, &workload))?;
+        let prediction = task.predict(&model).map_err(|error| unpredictable(&error, &workload))?;
         residuals.observe(task.residual_key(), &prediction, time).map_err(|refused| {
             Code::ImpossibleObservation.at(
                 format!("{path}.{}", if observation.time_s.is_some() { "time_s" } else { "tokens_per_s" }),

@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
+use super::modes::mode_named;
 use super::predict::{formats_or_measured, shown};
 use super::task::{Task, format_named, invalid_op, operation, unpredictable};
-use super::modes::mode_named;
 use super::{check_hardware, positive};
 use crate::api::{
     self, CandidateAnswer, ErrorBody, ModeAnswer, RecommendAnswer, RecommendRequest, RejectedAnswer,

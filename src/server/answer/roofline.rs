@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::modes::mode_named;
 use super::shorten;
 use crate::api::{
-    BandwidthPointAnswer, CalibrationAnswer, CeilingAnswer, CeilingsAnswer, ErrorBody, FormatAnswer, FormatsAnswer,
-    RegimeAnswer, RooflineAnswer,
+    BandwidthPointAnswer, CalibrationAnswer, CeilingAnswer, CeilingsAnswer, ErrorBody, FormatAnswer,
+    FormatsAnswer, RegimeAnswer, RooflineAnswer,
 };
 use crate::calibration::{CalibrationRecord, Regime};
 use crate::governor::Now;

@@ -5,13 +5,13 @@ use super::{positive, shorten};
 use std::borrow::Cow;
 
 use crate::api::{ErrorBody, OperatingPointRequest, Workload};
+use crate::calibration::Accelerator;
 use crate::learning::ResidualKey;
 use crate::optimize::with_columns;
 use crate::precision::{NumericFormat, WeightFormat};
 use crate::predict::{Engine, PredictError, Prediction, predict};
 use crate::roofline::scaling;
 use crate::server::error::Code;
-use crate::calibration::Accelerator;
 use crate::snapshot::Snapshot;
 use crate::units::Hertz;
 use crate::workload::{InvalidOp, Op};
