@@ -32,6 +32,8 @@ pub struct Settings {
     pub limits: Limits,
     /// What the governor decides by.
     pub policy: Policy,
+    /// The configuration that was asked for by name.
+    pub config: Option<PathBuf>,
     /// The files that were read.
     pub files: Vec<PathBuf>,
 }
@@ -64,6 +66,7 @@ impl Settings {
                 ..Limits::default()
             },
             policy: policy(&config),
+            config: args.config.clone(),
             files,
         })
     }
