@@ -25,6 +25,8 @@ pub enum Role {
     Serve(Serve),
     /// Measure what a plan on standard input asks for, print samples, exit
     Probe,
+    /// Change power modes, as root, for the daemon
+    Actuate(crate::actuator::Options),
 }
 
 /// Options of `rooflined serve`. Each overrides its key in the configuration.

@@ -5,6 +5,7 @@ mod args;
 mod logging;
 mod notify;
 mod place;
+mod power;
 mod probe;
 mod runtime;
 mod sampler;
@@ -30,6 +31,7 @@ use tokio::task::JoinSet;
 
 use args::{Cli, Role, Serve};
 use place::Place;
+use power::{Power, Way};
 use runtime::{Parts, Runtime, duration, now, reloaded};
 use sampler::Sampler;
 use settings::Settings;
@@ -67,6 +69,7 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match cli.role {
         Some(Role::Probe) => return crate::bench::probe_main(),
+        Some(Role::Actuate(options)) => return crate::actuator::main(&options),
         Some(Role::Serve(args)) => serve(&args),
         None => serve(&cli.serve),
     };
@@ -131,8 +134,9 @@ async fn run(args: Serve, settings: Settings) -> Result<(), DaemonError> {
 
     let program = std::env::current_exe()?;
     let state_dir = settings.state_dir.clone();
-    let mut daemon =
-        Runtime::new(Parts { governor, published, events: events_in, sampler, program, state_dir, period });
+    let power = power(&settings, &program, events_in.clone());
+    let parts = Parts { governor, published, events: events_in, sampler, power, program, state_dir, period };
+    let mut daemon = Runtime::new(parts);
     if !earlier.problems.is_empty() {
         daemon.take(archive::degraded(Some(earlier.problems.join("; also ")))).await;
     }
@@ -216,6 +220,17 @@ impl Servers {
             let _ = stopping.wait_for(|stopping| *stopping).await;
         }
     }
+}
+
+/// The way to the root role. With control enabled it is looked for at once.
+fn power(settings: &Settings, program: &std::path::Path, events: mpsc::Sender<Event>) -> Power {
+    let way = Way {
+        program: program.to_owned(),
+        root: settings.root.clone(),
+        state_dir: settings.state_dir.clone(),
+        config: settings.config.clone(),
+    };
+    Power::start(way, events, settings.policy.control_enabled)
 }
 
 /// What the machine is, and a function that reads how it is.
