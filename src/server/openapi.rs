@@ -17,10 +17,16 @@ use crate::api;
     api::CalibrateAnswer,
     api::CalibrateRequest,
     api::CalibrationAnswer,
+    api::ConfirmRequest,
+    api::DoneAnswer,
     api::ErrorAnswer,
     api::FormatsAnswer,
+    api::HeldAnswer,
+    api::HoldRequest,
+    api::HoldsAnswer,
     api::MeasureAnswer,
     api::MeasureRequest,
+    api::ModeRequest,
     api::ModesAnswer,
     api::ObservationRequest,
     api::ObservationsAnswer,
@@ -28,10 +34,13 @@ use crate::api;
     api::PredictRequest,
     api::RecommendAnswer,
     api::RecommendRequest,
+    api::RenewRequest,
+    api::RevertRequest,
     api::RooflineAnswer,
     api::StateAnswer,
     api::SweepAnswer,
     api::SweepRequest,
+    api::SwitchAnswer,
 )))]
 struct Schemas;
 
@@ -44,7 +53,7 @@ pub fn document() -> &'static [u8] {
 fn build() -> Value {
     let schemas = serde_json::to_value(Schemas::openapi()).unwrap_or_default();
     let mut paths: Map<String, Value> = Map::new();
-    for spec in &ROUTES {
+    for spec in ROUTES {
         let method = spec.method.name().to_ascii_lowercase();
         let methods = paths.entry(spec.path).or_insert_with(|| json!({}));
         methods[method] = operation(spec);
@@ -90,7 +99,7 @@ fn operation(spec: &Spec) -> Value {
     });
     if let Some(request) = spec.request {
         operation["requestBody"] = json!({
-            "required": spec.route != Route::Calibrate,
+            "required": !matches!(spec.route, Route::Calibrate | Route::Revert),
             "content": { "application/json": { "schema": request_schema(spec.route, request) } },
         });
     }
@@ -136,6 +145,9 @@ fn responses(spec: &Spec) -> Value {
         },
     });
     let content = match (spec.route, spec.answer) {
+        (Route::HoldAttached, Some(answer)) => {
+            json!({ "application/x-ndjson": { "schema": reference(answer) } })
+        }
         (_, Some(answer)) => json!({ "application/json": { "schema": reference(answer) } }),
         (Route::Events, None) => json!({ "text/event-stream": { "schema": { "type": "string" } } }),
         (Route::Metrics, None) => json!({ "text/plain; version=0.0.4": { "schema": { "type": "string" } } }),
@@ -164,7 +176,8 @@ fn responses(spec: &Spec) -> Value {
 
 fn statuses(spec: &Spec) -> Vec<u16> {
     match (spec.control, spec.method, spec.route) {
-        (true, ..) => vec![400, 403, 408, 409, 413, 500, 503],
+        (true, _, Route::Calibrate | Route::Measure) => vec![400, 403, 408, 409, 413, 500, 503],
+        (true, ..) => vec![400, 403, 404, 408, 409, 413, 503],
         (_, Method::Post | Method::Put, _) => vec![400, 408, 409, 413, 503],
         (_, _, Route::Roofline) => vec![400, 503],
         (_, Method::Get | Method::Delete, _) => vec![503],
@@ -202,7 +215,7 @@ mod tests {
     fn every_route_is_described() {
         let document: Value = serde_json::from_slice(document()).unwrap();
         assert_eq!(document["openapi"], "3.1.0");
-        for spec in &ROUTES {
+        for spec in ROUTES {
             let operation = &document["paths"][spec.path][spec.method.name().to_ascii_lowercase()];
             assert!(operation["responses"]["200"].is_object(), "{}", spec.path);
         }
