@@ -15,6 +15,7 @@ mod patience;
 mod power;
 mod processes;
 mod sampler;
+pub mod simulate;
 
 use std::path::{Path, PathBuf};
 
