@@ -4,6 +4,7 @@
 //! neither is zero.
 
 mod mode;
+pub mod nvpmodel;
 pub mod parse;
 mod switch;
 

@@ -55,7 +55,8 @@ const EVERYTHING: &str = "(everything)";
 ///
 /// `calibration` sees the predictor because it fits utilisation tables: a sample becomes a ratio of what was predicted
 /// to what was measured, and the prediction must be the predictor's own. `hw` sees `calibration` for the operating
-/// point that it reads before and after a run.
+/// point that it reads before and after a run. `actuator` sees `config` because the role of root takes nobody's word for
+/// what the configuration allows, and `units` for the clocks that it locks.
 #[rustfmt::skip]
 const TABLE: &[Row] = &[
     pure("units", &[]),
@@ -76,7 +77,7 @@ const TABLE: &[Row] = &[
     adapter("config", &[PURE]),
     adapter("api", &[PURE]),
     adapter("server", &["api", PURE]),
-    adapter("actuator", &["board", "hw"]),
+    adapter("actuator", &["units", "board", "hw", "config"]),
     adapter("client", &["api"]),
     adapter("cli", &["api", "client", "config", PURE]),
     adapter("daemon", &[EVERYTHING]),

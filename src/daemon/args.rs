@@ -25,6 +25,8 @@ pub enum Role {
     Serve(Serve),
     /// Measure what a plan on standard input asks for, print samples, exit
     Probe(Probe),
+    /// Change power modes, as root, for the daemon
+    Actuate(crate::actuator::Options),
     /// The program nvpmodel of a simulated board
     #[command(hide = true, disable_help_flag = true)]
     StandInNvpmodel(StandIn),

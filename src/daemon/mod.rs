@@ -5,6 +5,7 @@ mod args;
 mod logging;
 mod notify;
 mod place;
+mod power;
 mod probe;
 mod runtime;
 mod sampler;
@@ -31,6 +32,7 @@ use tokio::task::JoinSet;
 
 use args::{Cli, Role, Serve};
 use place::Place;
+use power::{Power, Way};
 use runtime::{Parts, Runtime, duration, now, reloaded};
 use sampler::Sampler;
 use settings::Settings;
@@ -71,6 +73,7 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match cli.role {
         Some(Role::Probe(args)) => return crate::bench::probe_main(args.simulate.as_deref()),
+        Some(Role::Actuate(options)) => return crate::actuator::main(&options),
         Some(Role::StandInNvpmodel(args)) => return simulated::nvpmodel(&args),
         Some(Role::Serve(args)) => serve(args),
         None => serve(cli.serve),
@@ -144,12 +147,14 @@ async fn run(args: Serve, settings: Settings) -> Result<(), DaemonError> {
 
     let program = std::env::current_exe()?;
     let state_dir = settings.state_dir.clone();
+    let power = power(&settings, &program, events_in.clone());
     let simulated = simulated::accelerator(&settings.root);
     let mut daemon = Runtime::new(Parts {
         governor,
         published,
         events: events_in,
         sampler,
+        power,
         program,
         simulated,
         state_dir,
@@ -238,6 +243,17 @@ impl Servers {
             let _ = stopping.wait_for(|stopping| *stopping).await;
         }
     }
+}
+
+/// The way to the root role. With control enabled it is looked for at once.
+fn power(settings: &Settings, program: &std::path::Path, events: mpsc::Sender<Event>) -> Power {
+    let way = Way {
+        program: program.to_owned(),
+        root: settings.root.clone(),
+        state_dir: settings.state_dir.clone(),
+        config: settings.config.clone(),
+    };
+    Power::start(way, events, settings.policy.control_enabled)
 }
 
 /// What the machine is, and a function that reads how it is.

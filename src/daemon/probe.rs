@@ -28,7 +28,7 @@ const LINGER: Duration = Duration::from_millis(500);
 /// Code, stacks and allocator on top of the plan's buffers.
 const MEMORY_SLACK_BYTES: u64 = 512 << 20;
 /// Variables that belong to the daemon's relation with the service manager.
-const NOT_FOR_THE_CHILD: [&str; 6] =
+pub(super) const NOT_FOR_THE_CHILD: [&str; 6] =
     ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PID"];
 
 /// What is started as a probe.

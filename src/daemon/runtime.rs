@@ -9,10 +9,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::archive::{self, Item};
+use super::power::Power;
 use super::probe::{Probe, Program};
 use super::sampler::Sampler;
 use super::{notify, status};
-use crate::board::OrderAnswer;
 use crate::governor::{Effect, Event, Governor, Now, Policy, Reply, Severity, Ticket};
 use crate::hw::boot_time;
 use crate::learning::Residuals;
@@ -57,6 +57,7 @@ pub struct Runtime {
     simulated: Option<PathBuf>,
     state_dir: PathBuf,
     probe: Option<Probe>,
+    power: Option<Power>,
     waiting: HashMap<Ticket, oneshot::Sender<Reply>>,
     last_ticket: Ticket,
     looked_at: Option<Instant>,
@@ -77,6 +78,8 @@ pub struct Parts {
     pub events: mpsc::Sender<Event>,
     /// Reads the machine.
     pub sampler: Sampler,
+    /// The way to the root role.
+    pub power: Power,
     /// This program.
     pub program: PathBuf,
     /// The simulated board that the probe measures; `None` on a real machine.
@@ -100,6 +103,7 @@ impl Runtime {
             simulated: parts.simulated,
             state_dir: parts.state_dir,
             probe: None,
+            power: Some(parts.power),
             waiting: HashMap::new(),
             last_ticket: OWN_TICKET,
             looked_at: None,
@@ -152,7 +156,7 @@ impl Runtime {
         }
     }
 
-    /// Ends the probe and saves what is not saved, within `limit`.
+    /// Ends the probe, lets go of the root role and saves what is not saved, within `limit`.
     pub async fn end(&mut self, events: &mut mpsc::Receiver<Event>, limit: Duration) {
         let deadline = Instant::now() + limit;
         self.take(Event::CancelRequested { ticket: OWN_TICKET, job: None }).await;
@@ -164,6 +168,11 @@ impl Runtime {
         }
         if self.unsaved.is_some() {
             self.save_residuals().await;
+        }
+        if let Some(power) = self.power.take()
+            && tokio::time::timeout_at(deadline, power.end()).await.is_err()
+        {
+            tracing::warn!("the root role still goes back to the mode of before");
         }
     }
 
@@ -222,10 +231,7 @@ impl Runtime {
             Effect::SaveCalibration { record, samples } => {
                 return Some(archive::keep(self.state_dir.clone(), Item::Calibration(record, samples)).await);
             }
-            Effect::Actuate { order, .. } => {
-                let message = "the root role cannot be reached from here".to_owned();
-                return Some(Event::Ordered { order, answer: Box::new(OrderAnswer::Failed { message }) });
-            }
+            Effect::Actuate { order, what } => return self.power.as_ref()?.order(order, what),
             Effect::SaveResiduals(residuals) => {
                 let at = self.unsaved.take().map_or_else(|| Instant::now() + RESIDUALS_DELAY, |(_, at)| at);
                 self.unsaved = Some((residuals, at));

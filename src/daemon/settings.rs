@@ -31,6 +31,8 @@ pub struct Settings {
     pub limits: Limits,
     /// What the governor decides by.
     pub policy: Policy,
+    /// The configuration that was asked for by name.
+    pub config: Option<PathBuf>,
     /// The files that were read.
     pub files: Vec<PathBuf>,
 }
@@ -63,6 +65,7 @@ impl Settings {
                 ..Limits::default()
             },
             policy: policy(&config),
+            config: args.config.clone(),
             files,
         })
     }
