@@ -170,6 +170,8 @@ pub enum Effect {
         /// With what.
         reply: Reply,
     },
+    /// Send [`Event::Tick`] at this CLOCK_BOOTTIME, in place of what was asked for before; `None`: not at all.
+    WakeAt(Option<Seconds>),
     /// Take samples this often from now on.
     SampleEvery(Seconds),
     /// Tell the log.
@@ -240,8 +242,8 @@ pub enum Reply {
     /// It was not done.
     Refused {
         /// Stable code: `busy`, `gated`, `probe_failed`, `fit_failed`, `not_running`, `cancelled`, `control_disabled`,
-        /// `unknown_mode`, `mode_not_allowed`, `reboot_required`, `not_reached`, `refused`, `unsatisfiable`,
-        /// `unknown_hold`, `not_authorized`.
+        /// `unknown_mode`, `mode_not_allowed`, `reboot_required`, `not_reached`, `not_settled`, `refused`,
+        /// `unsatisfiable`, `unknown_hold`, `not_pending`, `missing_field`, `control_unavailable`, `not_authorized`.
         code: &'static str,
         /// Why, ending with what to do.
         message: String,

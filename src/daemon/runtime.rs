@@ -65,6 +65,8 @@ pub struct Runtime {
     sampled_at: Instant,
     overdue: bool,
     unsaved: Option<(Residuals, Instant)>,
+    /// When the governor wants to be told that time has passed.
+    wake_at: Option<Instant>,
     status: String,
 }
 
@@ -111,6 +113,7 @@ impl Runtime {
             sampled_at: Instant::now(),
             overdue: false,
             unsaved: None,
+            wake_at: None,
             status: String::new(),
         }
     }
@@ -135,6 +138,7 @@ impl Runtime {
         let mut alive_at = Instant::now();
         loop {
             let feed_at = alive_at + watchdog.unwrap_or(NEVER);
+            let wake_at = self.wake_at.unwrap_or_else(|| Instant::now() + NEVER);
             let save_at = self.unsaved.as_ref().map_or_else(|| Instant::now() + NEVER, |(_, at)| *at);
             tokio::select! {
                 ended = &mut stop => return ended,
@@ -147,6 +151,10 @@ impl Runtime {
                     notify::ready(self.status());
                 }
                 () = sleep_until(self.sample_due()) => self.miss_sample().await,
+                () = sleep_until(wake_at), if self.wake_at.is_some() => {
+                    self.wake_at = None;
+                    self.take(Event::Tick).await;
+                }
                 () = sleep_until(save_at), if self.unsaved.is_some() => self.save_residuals().await,
                 () = sleep_until(feed_at), if watchdog.is_some() => {
                     notify::alive();
@@ -241,6 +249,9 @@ impl Runtime {
                     // The client may have gone this instant.
                     let _ = waiting.send(reply);
                 }
+            }
+            Effect::WakeAt(at) => {
+                self.wake_at = at.map(|at| Instant::now() + duration((at - boot_time()).max(Seconds::ZERO)));
             }
             Effect::SampleEvery(period) => {
                 tracing::debug!(period_s = period.get(), "sampling");

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::control::PowerState;
 use super::measure::Measuring;
 use super::{Effect, Event, Now, Policy, Reply, Severity, Ticket, calibrate, measure, prior};
 use crate::board::{Board, BoardState};
@@ -16,7 +17,7 @@ use crate::units::{Hertz, Seconds};
 use crate::workload::Op;
 
 /// Sampling stays fast for this long after somebody last looked.
-const WATCHED_FOR: Seconds = Seconds(30.0);
+pub(super) const WATCHED_FOR: Seconds = Seconds(30.0);
 
 /// Owns everything that changes.
 #[derive(Debug)]
@@ -35,10 +36,11 @@ pub struct Governor {
     pub(super) failures: u32,
     pub(super) reference: Option<(Seconds, Reference)>,
     degraded: BTreeMap<&'static str, String>,
-    watched_until: Seconds,
+    pub(super) watched_until: Seconds,
+    pub(super) power: PowerState,
     /// Period that the sampler was told last.
     sampling_period: Seconds,
-    snapshot: Arc<Snapshot>,
+    pub(super) snapshot: Arc<Snapshot>,
 }
 
 /// The running probe child and what it is for.
@@ -88,6 +90,7 @@ impl Governor {
             power: PowerControl::default(),
             control_enabled: policy.control_enabled,
         });
+        let power = PowerState::new(&state);
         let mut governor = Self {
             board,
             state,
@@ -102,6 +105,7 @@ impl Governor {
             reference: None,
             degraded: BTreeMap::new(),
             watched_until: Seconds::ZERO,
+            power,
             sampling_period: policy.idle_period,
             snapshot,
         };
@@ -119,9 +123,12 @@ impl Governor {
     pub fn handle(&mut self, now: Now, event: Event) -> Vec<Effect> {
         let mut effects = Vec::new();
         match event {
-            Event::Tick => self.consider_calibrating(now, &mut effects),
+            Event::Tick => {
+                self.woken();
+                self.consider_calibrating(now, &mut effects);
+            }
             Event::Sampled(state) => {
-                self.sampled(*state, &mut effects);
+                self.sampled(now, *state, &mut effects);
                 self.pace(now, &mut effects);
                 self.consider_calibrating(now, &mut effects);
                 self.publish(now, &mut effects);
@@ -142,10 +149,10 @@ impl Governor {
                 self.publish(now, &mut effects);
             }
             Event::ControlRequested { ticket, client, request } => {
-                self.control_requested(now, ticket, client, &request, &mut effects);
+                self.control_requested(now, ticket, client, request, &mut effects);
             }
-            Event::ConnectionClosed { connection } => self.connection_closed(now, connection, &mut effects),
-            Event::Ordered { order, answer } => self.ordered(now, order, &answer, &mut effects),
+            Event::ConnectionClosed { connection } => self.connection_closed(connection),
+            Event::Ordered { order, answer } => self.ordered(now, order, *answer, &mut effects),
             Event::Actuator { problem } => self.actuator_changed(now, problem, &mut effects),
             Event::ClientGone { ticket } => self.client_gone(ticket, &mut effects),
             Event::Probe { job, event } => self.probe(now, job, *event, &mut effects),
@@ -161,10 +168,15 @@ impl Governor {
                 self.publish(now, &mut effects);
             }
         }
+        self.mind_power(now, &mut effects);
         effects
     }
 
-    fn sampled(&mut self, state: BoardState, effects: &mut Vec<Effect>) {
+    fn sampled(&mut self, now: Now, mut state: BoardState, effects: &mut Vec<Effect>) {
+        if self.outdated(&state) {
+            return;
+        }
+        self.complete(&mut state);
         let active = |state: &BoardState| state.throttle.known().is_some_and(|throttle| throttle.active);
         if active(&state) != active(&self.state) {
             let message = match state.throttle.known() {
@@ -174,11 +186,12 @@ impl Governor {
             log(effects, Severity::Warning, message);
         }
         self.state = state;
+        self.watch_mode(now, effects);
     }
 
     /// Samples fast while somebody looks or a probe runs, and rarely otherwise.
-    fn pace(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        let fast = now.boottime < self.watched_until || self.job.is_some();
+    pub(super) fn pace(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        let fast = now.boottime < self.watched_until || self.job.is_some() || self.lively();
         let period = if fast { self.policy.sampling_period } else { self.policy.idle_period };
         if period != self.sampling_period {
             self.sampling_period = period;
@@ -294,6 +307,7 @@ impl Governor {
     }
 
     fn client_gone(&mut self, ticket: Ticket, effects: &mut Vec<Effect>) {
+        self.control_client_gone(ticket);
         let Some(job) = self.job.as_mut() else { return };
         let abandoned = match &mut job.purpose {
             // A calibration is worth having even if nobody waits for it any more.
@@ -374,7 +388,7 @@ impl Governor {
             reference: self.reference,
             degraded: self.degraded.iter().map(|(name, problem)| format!("{name}: {problem}")).collect(),
             modes: Arc::default(),
-            power: PowerControl::default(),
+            power: self.power_control(),
             control_enabled: self.policy.control_enabled,
         });
     }
