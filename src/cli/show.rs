@@ -164,7 +164,7 @@ pub fn roofline(answer: &RooflineAnswer) -> String {
         row(format!("peak {precision}"), ceiling, &|value| FlopsPerSecond(value).to_string(), ridge);
     }
     row("launch".to_owned(), &answer.launch_s, &words::time, None);
-    let mut text = table.render();
+    let mut text = marked(answer.simulated, table.render());
     let clock = answer
         .clock_hz
         .map_or_else(String::new, |hz| format!(" at {}", words::field("clock_hz", &hz.into())));
