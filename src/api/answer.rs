@@ -391,6 +391,9 @@ pub struct SweepRow {
 pub struct SweepAnswer {
     /// One row for each combination.
     pub rows: Vec<SweepRow>,
+    /// Values are simulated.
+    #[serde(default)]
+    pub simulated: bool,
     /// Of the snapshot.
     pub serial: u64,
 }
@@ -414,6 +417,9 @@ pub struct AnalyzeAnswer {
     pub verdict: String,
     /// The verdict in a sentence with its numbers.
     pub reason: String,
+    /// Values are simulated.
+    #[serde(default)]
+    pub simulated: bool,
     /// What was predicted.
     pub prediction: PredictAnswer,
 }
@@ -466,6 +472,9 @@ pub struct RecommendAnswer {
     pub next_best_measurement: Option<String>,
     /// Candidates looked at.
     pub candidates: u64,
+    /// Values are simulated.
+    #[serde(default)]
+    pub simulated: bool,
     /// Of the snapshot.
     pub serial: u64,
 }
@@ -484,6 +493,9 @@ pub struct CalibrationAnswer {
     /// What was learnt from observations.
     #[schema(value_type = Vec<Object>)]
     pub residuals: Vec<serde_json::Value>,
+    /// Values are simulated.
+    #[serde(default)]
+    pub simulated: bool,
     /// Of the snapshot.
     pub serial: u64,
 }

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::archive::{self, Item};
 use super::power::Power;
-use super::probe::Probe;
+use super::probe::{Probe, Program};
 use super::sampler::Sampler;
 use super::{notify, status};
 use crate::governor::{Effect, Event, Governor, Now, Policy, Reply, Severity, Ticket};
@@ -53,6 +53,8 @@ pub struct Runtime {
     sampler: Sampler,
     /// This program, for the probe.
     program: PathBuf,
+    /// The simulated board that the probe measures; `None` on a real machine.
+    simulated: Option<PathBuf>,
     state_dir: PathBuf,
     probe: Option<Probe>,
     power: Option<Power>,
@@ -82,6 +84,8 @@ pub struct Parts {
     pub power: Power,
     /// This program.
     pub program: PathBuf,
+    /// The simulated board that the probe measures; `None` on a real machine.
+    pub simulated: Option<PathBuf>,
     /// Where to keep things.
     pub state_dir: PathBuf,
     /// The sampler's period.
@@ -98,6 +102,7 @@ impl Runtime {
             events: parts.events,
             sampler: parts.sampler,
             program: parts.program,
+            simulated: parts.simulated,
             state_dir: parts.state_dir,
             probe: None,
             power: Some(parts.power),
@@ -223,7 +228,8 @@ impl Runtime {
                         format!("the probe of job {} is still running; try again later", running.job);
                     return Some(Event::ProbeEnded { job, outcome: Err(problem) });
                 }
-                self.probe = Some(Probe::start(job, plan, self.program.clone(), self.events.clone()));
+                let program = Program { path: self.program.clone(), simulated: self.simulated.clone() };
+                self.probe = Some(Probe::start(job, plan, program, self.events.clone()));
             }
             Effect::StopProbe { job } => match &mut self.probe {
                 Some(probe) if probe.job == job => probe.stop(),

@@ -19,6 +19,7 @@ mod patience;
 mod power;
 mod processes;
 mod sampler;
+pub mod simulate;
 mod tegra;
 mod throttle;
 mod total;

@@ -143,6 +143,10 @@ fn responses(spec: &Spec) -> Value {
             "description": "Serial of the snapshot that the answer was given from",
             "schema": { "type": "integer", "format": "int64", "minimum": 0 },
         },
+        "X-Rooflined-Simulated": {
+            "description": "Present, as `true`, where the board is simulated and no value describes hardware",
+            "schema": { "type": "string", "enum": ["true"] },
+        },
     });
     let content = match (spec.route, spec.answer) {
         (Route::HoldAttached, Some(answer)) => {

@@ -148,7 +148,7 @@ fn sweep(request: &SweepRequest) -> SweepAnswer {
         SweepRow { op: *op, format: format.clone(), batch: 1, prediction: prediction(flops, bytes) }
     };
     let rows = request.ops.iter().flat_map(|op| formats.iter().map(move |format| row(op, format))).collect();
-    SweepAnswer { rows, serial: 17 }
+    SweepAnswer { rows, simulated: false, serial: 17 }
 }
 
 fn measure(request: &MeasureRequest) -> MeasureAnswer {
@@ -201,6 +201,7 @@ pub fn recommendation(feasible: bool) -> RecommendAnswer {
         apply: json!({"reboot_required": false}),
         next_best_measurement: Some("rooflinectl measure gemv".into()),
         candidates: 64,
+        simulated: false,
         serial: 17,
     }
 }
@@ -215,6 +216,7 @@ fn analysis() -> AnalyzeAnswer {
         limit: "dram".into(),
         verdict: "as_predicted".into(),
         reason: "280 µs lies within what was predicted.".into(),
+        simulated: false,
         prediction: prediction(2e7, 1e7),
     }
 }
@@ -225,6 +227,7 @@ fn calibration() -> CalibrationAnswer {
         age_s: Some(12.0),
         status: json!({"running": 3, "fraction": 0.5, "step": "read 128 MB", "waiting_reason": null}),
         residuals: Vec::new(),
+        simulated: false,
         serial: 18,
     }
 }

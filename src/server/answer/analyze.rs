@@ -34,6 +34,7 @@ pub fn analyze(snapshot: &Snapshot, request: &AnalyzeRequest) -> Result<AnalyzeA
         limit: prediction.limit.clone(),
         verdict: verdict.to_owned(),
         reason,
+        simulated: snapshot.board.simulated,
         prediction,
     })
 }

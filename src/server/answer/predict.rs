@@ -199,7 +199,8 @@ pub fn sweep(snapshot: &Snapshot, request: &SweepRequest) -> Result<SweepAnswer,
             "sweep fewer operations, formats or batches at a time",
         ));
     }
-    let mut answer = SweepAnswer { rows: Vec::new(), serial: snapshot.serial };
+    let mut answer =
+        SweepAnswer { rows: Vec::new(), simulated: snapshot.board.simulated, serial: snapshot.serial };
     for (index, &op) in request.ops.iter().enumerate() {
         let ops = columns_of(op, index, batches)?;
         for (place, &format) in formats.iter().enumerate() {

@@ -160,6 +160,7 @@ fn answered(snapshot: &Snapshot, query: &Query, decision: Decision) -> Recommend
         apply: json!({ "reboot_required": false, "settings": settings }),
         next_best_measurement: decision.next_best_measurement,
         candidates: decision.candidates,
+        simulated: snapshot.board.simulated,
         serial: snapshot.serial,
     }
 }

@@ -202,6 +202,7 @@ pub fn calibration(snapshot: &Snapshot, now: Now) -> CalibrationAnswer {
         age_s: calibration_age(snapshot.calibration.as_ref(), now),
         status: value(&snapshot.calibration_status),
         residuals: residuals.collect(),
+        simulated: snapshot.board.simulated,
         serial: snapshot.serial,
     }
 }

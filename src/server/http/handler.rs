@@ -27,6 +27,8 @@ pub type Body = Either<Full<Bytes>, StreamBody<EventStream>>;
 const MAX_DISCARDED: u64 = 4 * 1024 * 1024;
 
 const SERIAL: HeaderName = HeaderName::from_static("x-rooflined-serial");
+/// Present on every answer about a simulated board, refusals included.
+const SIMULATED: HeaderName = HeaderName::from_static("x-rooflined-simulated");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const PROMETHEUS: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 const LINES: HeaderValue = HeaderValue::from_static("application/x-ndjson");
@@ -67,6 +69,9 @@ impl Handler {
         let mut response = found.unwrap_or_else(|error| refusal(&error));
         self.service.counters.answered(response.status().as_u16());
         response.headers_mut().insert(SERIAL, HeaderValue::from(snapshot.serial));
+        if snapshot.board.simulated {
+            response.headers_mut().insert(SIMULATED, HeaderValue::from_static("true"));
+        }
         response
     }
 
