@@ -10,12 +10,16 @@
 //! == /sys/path fifo ==
 //! == /sys/path unreadable == content that only root's special rights can read
 //! == /sys/path gone ==
+//! == /sys/path link == ../target or /target
+//! == /sys/path failing == os error 11
 //! ```
+//!
+//! A file whose read fails is replayed as an empty one: nothing can be read of either, and both are there.
 //!
 //! `{0-3}` in a path stands for each number in turn, and `{n}` in the content for the same number.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, mkfifoat};
@@ -29,6 +33,7 @@ pub enum Node {
     Dir,
     Fifo,
     Gone,
+    Link(String),
 }
 
 /// Reads the text of a tree.
@@ -63,6 +68,8 @@ pub fn parse(text: &str) -> Vec<(String, Node)> {
                 "dir" => Node::Dir,
                 "fifo" => Node::Fifo,
                 "gone" => Node::Gone,
+                "link" => Node::Link(content),
+                "failing" => Node::File(Vec::new()),
                 other => panic!("line {}: {other}", number + 1),
             };
             nodes.push((path, node));
@@ -111,7 +118,7 @@ pub fn place(root: &Path, path: &str) -> PathBuf {
 pub fn put(root: &Path, path: &str, node: &Node) {
     let place = place(root, path);
     fs::create_dir_all(place.parent().unwrap()).unwrap();
-    if place.is_dir() && *node != Node::Dir {
+    if place.is_dir() && !place.is_symlink() && *node != Node::Dir {
         fs::remove_dir_all(&place).unwrap();
     } else if !matches!(node, Node::File(_) | Node::Dir) || !place.is_file() {
         // A plain file is rewritten in place, as the kernel does: descriptors stay good.
@@ -125,6 +132,7 @@ pub fn put(root: &Path, path: &str, node: &Node) {
         }
         Node::Dir => fs::create_dir_all(&place).unwrap(),
         Node::Fifo => mkfifoat(CWD, &place, Mode::from(0o600)).unwrap(),
+        Node::Link(target) => symlink(target, &place).unwrap(),
         Node::Gone => {}
     }
 }
