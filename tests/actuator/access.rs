@@ -112,7 +112,7 @@ fn control_that_is_disabled_or_not_allowed_names_its_remedy() {
     for (control, remedy) in [
         ("", "enabled = true"),
         ("enabled = false\nallowed_modes = [\"25W\"]", "enabled = true"),
-        ("enabled = true", "add it to `allowed_modes`"),
+        ("enabled = true\nallowed_modes = []", "add it to `allowed_modes`"),
         ("enabled = true\nallowed_modes = [\"15W\"]", "add it to `allowed_modes`"),
         ("enabled = \"perhaps\"", "correct it"),
     ] {
