@@ -4,14 +4,20 @@
 //! clients are told to expect new fields and new enumeration members in answers.
 
 mod answer;
+mod control;
 pub mod convert;
 mod request;
 
 pub use answer::{
     AnalyzeAnswer, BandwidthPointAnswer, BoardAnswer, BreakdownEntry, CalibrateAnswer, CalibrationAnswer,
-    CandidateAnswer, CeilingAnswer, ErrorAnswer, ErrorBody, EstimateAnswer, FormatAnswer, FormatsAnswer,
-    MeasureAnswer, MeasuredRow, MemoryAnswer, ModeAnswer, ObservationsAnswer, PredictAnswer, RecommendAnswer,
-    RegimeAnswer, RejectedAnswer, RooflineAnswer, StateAnswer, StateField, SweepAnswer, SweepRow,
+    CandidateAnswer, CeilingAnswer, CeilingsAnswer, ErrorAnswer, ErrorBody, EstimateAnswer, FormatAnswer,
+    FormatsAnswer, MeasureAnswer, MeasuredRow, MemoryAnswer, ModeAnswer, ModeDetail, ModesAnswer,
+    ObservationsAnswer, PredictAnswer, RecommendAnswer, RegimeAnswer, RejectedAnswer, RooflineAnswer,
+    StateAnswer, StateField, SweepAnswer, SweepRow,
+};
+pub use control::{
+    ConfirmAnswer, ConfirmRequest, ConstraintsOfHold, DoneAnswer, HeldAnswer, HoldAnswer, HoldRequest,
+    HoldsAnswer, ModeRequest, PendingAnswer, RenewRequest, RevertRequest, SwitchAnswer,
 };
 pub use request::{
     AnalyzeRequest, BatchRange, CalibrateRequest, Constraints, Freedom, MeasureRequest, ObservationRequest,

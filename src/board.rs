@@ -3,6 +3,8 @@
 //! Every value that a machine may lack is a [`Reading`]: "this board has none" is not "it did not answer", and
 //! neither is zero.
 
+pub mod active;
+pub mod identity;
 mod mode;
 pub mod nvpmodel;
 pub mod parse;
@@ -265,8 +267,10 @@ pub struct ActiveMode {
 pub struct BoardState {
     /// CLOCK_BOOTTIME of the sample.
     pub taken_at: Seconds,
-    /// Active power mode.
+    /// Active power mode: the one whose caps are in force, whatever nvpmodel's status file says.
     pub power_mode: Reading<ActiveMode>,
+    /// What speaks against `power_mode`, or for it alone: a status file that says otherwise, caps that are lower.
+    pub mode_note: Option<String>,
     /// Logical CPUs online.
     pub cores_online: Reading<u32>,
     /// Current clock of each online CPU as cpufreq reports it.
@@ -310,6 +314,7 @@ impl BoardState {
         Self {
             taken_at,
             power_mode: Reading::absent(reason),
+            mode_note: None,
             cores_online: Reading::absent(reason),
             cpu_clocks: Reading::absent(reason),
             cpu_clock_cap: Reading::absent(reason),

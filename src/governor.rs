@@ -5,6 +5,7 @@ mod calibrate;
 mod control;
 mod core;
 mod measure;
+mod modes;
 mod prior;
 
 pub use self::control::{Client, ControlRequest};
@@ -13,7 +14,7 @@ pub use self::core::Governor;
 use std::sync::Arc;
 
 use crate::board::{BoardState, Order, OrderAnswer, SwitchReport};
-use crate::calibration::{CalibrationRecord, Plan, PlanKind, ProbeEvent, Sample};
+use crate::calibration::{Accelerator, CalibrationRecord, Plan, PlanKind, ProbeEvent, Sample};
 use crate::learning::Residuals;
 use crate::precision::WeightFormat;
 use crate::predict::{Engine, Prediction};
@@ -170,6 +171,8 @@ pub enum Effect {
         /// With what.
         reply: Reply,
     },
+    /// Send [`Event::Tick`] at this CLOCK_BOOTTIME, in place of what was asked for before; `None`: not at all.
+    WakeAt(Option<Seconds>),
     /// Take samples this often from now on.
     SampleEvery(Seconds),
     /// Tell the log.
@@ -240,8 +243,8 @@ pub enum Reply {
     /// It was not done.
     Refused {
         /// Stable code: `busy`, `gated`, `probe_failed`, `fit_failed`, `not_running`, `cancelled`, `control_disabled`,
-        /// `unknown_mode`, `mode_not_allowed`, `reboot_required`, `not_reached`, `refused`, `unsatisfiable`,
-        /// `unknown_hold`, `not_authorized`.
+        /// `unknown_mode`, `mode_not_allowed`, `reboot_required`, `not_reached`, `not_settled`, `refused`,
+        /// `unsatisfiable`, `unknown_hold`, `not_pending`, `missing_field`, `control_unavailable`, `not_authorized`.
         code: &'static str,
         /// Why, ending with what to do.
         message: String,
@@ -301,6 +304,8 @@ pub struct Policy {
     pub min_free_memory: Bytes,
     /// Wait this long after a failure.
     pub back_off: Seconds,
+    /// What predictions are for; `None` = the GPU of a board that shares its memory with it, else the CPU.
+    pub accelerator: Option<Accelerator>,
     /// Requests that change something are allowed.
     pub control_enabled: bool,
     /// Names of the modes that may be entered; `None` = every one.

@@ -17,11 +17,29 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tree::{Node, place, put, unpack};
 
-const BOARDS: [&str; 6] = ["laptop-x86", "vm-x86", "server-arm64", "damaged", "tegra-unclaimed", "empty"];
+const BOARDS: [&str; 9] = [
+    "laptop-x86",
+    "vm-x86",
+    "server-arm64",
+    "damaged",
+    "tegra-unclaimed",
+    "empty",
+    "orin-nano-8gb-super",
+    "orin-nano-8gb-super-odd",
+    "orin-nano-8gb-super-damaged",
+];
 
 fn nodes(board: &str, file: &str) -> Vec<(String, Node)> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/boards").join(board).join(file);
-    tree::parse(&fs::read_to_string(path).unwrap_or_default())
+    let text = fs::read_to_string(path).unwrap_or_default();
+    // Comments may stand before the line that names the tree this one changes.
+    let include = text.lines().find(|line| !line.starts_with('#'));
+    let Some((include, base)) = include.and_then(|line| Some((line, line.strip_prefix("include ")?))) else {
+        return tree::parse(&text);
+    };
+    let mut tree = nodes(base, file);
+    tree.extend(tree::parse(&text.replacen(include, "", 1)));
+    tree
 }
 
 /// An unpacked board, ready to be sampled.
@@ -103,7 +121,7 @@ fn no_content_of_any_file_breaks_a_reading() {
         b"nan\n",
         b"0-8191,0-8191:,\x1b[31m some avg10= cpu cpu0 MemTotal: 1",
     ];
-    for name in ["laptop-x86", "server-arm64", "tegra-unclaimed"] {
+    for name in ["laptop-x86", "server-arm64", "tegra-unclaimed", "orin-nano-8gb-super"] {
         let tree = nodes(name, "tree.txt");
         let dir = unpack(&tree);
         let root = SysRoot::new(dir.path());
@@ -111,14 +129,19 @@ fn no_content_of_any_file_breaks_a_reading() {
         let mut sampler = Sampler::new(&root, whole.1.clone());
         let mut now = 0.0;
         for (path, node) in tree.iter().filter(|(_, node)| matches!(node, Node::File(_))) {
-            for bytes in garbage {
+            for (index, bytes) in garbage.into_iter().enumerate() {
                 put(dir.path(), path, &Node::File(bytes.to_vec()));
                 // Found while it was whole, and found in this state.
                 now += 1.0;
                 let state = sampler.sample(Seconds(now));
+                assert!(only_numbers(&json!(state)), "{name}: {path} as {bytes:?}: {state:#?}");
+                // Each kind of garbage meets each kind of file; a discovery asks for many.
+                if name.starts_with("orin") && (index + now as usize) % 4 != 0 {
+                    continue;
+                }
                 let (board, discovered) = hw::discover(&root);
                 let fresh = Sampler::new(&root, discovered).sample(Seconds(now));
-                for value in [json!(board), json!(state), json!(fresh)] {
+                for value in [json!(board), json!(fresh)] {
                     assert!(only_numbers(&value), "{name}: {path} as {bytes:?}: {value:#}");
                 }
             }
@@ -131,14 +154,28 @@ fn no_content_of_any_file_breaks_a_reading() {
     }
 }
 
+/// Fields that may be null: what a mode sets no cap on, what a counter has no value of yet.
+const OPTIONAL: [&str; 12] = [
+    "energy",
+    "busy_ratio",
+    "steal_ratio",
+    "cpu_some_ratio",
+    "mode_note",
+    "default",
+    "cores_online",
+    "cpu_max",
+    "gpu_max",
+    "memory_max",
+    "tpc_mask",
+    "sm_online",
+];
+
 /// serde_json writes a number that is none as null, and null stands for no option but these.
 fn only_numbers(value: &Value) -> bool {
     match value {
-        Value::Object(fields) => fields.iter().all(|(key, value)| {
-            only_numbers(value)
-                || (value.is_null()
-                    && matches!(key.as_str(), "energy" | "busy_ratio" | "steal_ratio" | "cpu_some_ratio"))
-        }),
+        Value::Object(fields) => fields
+            .iter()
+            .all(|(key, value)| only_numbers(value) || (value.is_null() && OPTIONAL.contains(&key.as_str()))),
         Value::Array(values) => values.iter().all(only_numbers),
         other => !other.is_null(),
     }
@@ -341,7 +378,12 @@ fn this_machine_tells_what_it_is_and_why_it_does_not_tell_more() {
     assert!(*first.cores_online.known().unwrap() as usize >= threads);
     assert_eq!(hw::online_cpus(&root).known().unwrap().len(), *first.cores_online.known().unwrap() as usize);
     let state = json!(first);
-    for (field, reading) in state.as_object().unwrap().iter().filter(|(field, _)| *field != "taken_at") {
+    for (field, reading) in state
+        .as_object()
+        .unwrap()
+        .iter()
+        .filter(|(field, _)| !["taken_at", "mode_note"].contains(&field.as_str()))
+    {
         let reason = reading["absent"]["reason"].as_str().or(reading["failed"]["reason"].as_str());
         assert!(reading.get("known").is_some() || reason.is_some_and(|reason| !reason.is_empty()), "{field}");
     }

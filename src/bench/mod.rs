@@ -22,8 +22,10 @@ mod isa;
 mod peak;
 mod pool;
 mod runner;
+mod simulated;
 mod stream;
 
 pub use cpu::Cpu;
 pub use gemv::pack;
 pub use runner::{Outcome, Probe, drive, probe_main, run};
+pub use simulated::Simulated;

@@ -1,6 +1,7 @@
 //! From a plan to events: the probe's protocol, its limits and its end.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::FileType;
 
-use super::Cpu;
+use super::{Cpu, Simulated};
 use crate::calibration::{Plan, ProbeEvent, Sample, Step, disturbed};
 use crate::units::Seconds;
 
@@ -40,15 +41,24 @@ pub trait Probe {
     fn measure(&mut self, step: &Step, stop: &dyn Fn() -> bool) -> Outcome;
 }
 
-/// Measures `plan` on this machine's CPU and writes one event a line to `out`.
+/// Measures `plan` on this machine's CPU, or on the accelerator of the simulated board in `board`, and writes one
+/// event a line to `out`.
 ///
 /// # Errors
-/// If the plan makes no sense, no worker can be started, buffers cannot be mapped, or `out` is closed.
-pub fn run(plan: &Plan, out: &mut dyn Write, cancelled: &dyn Fn() -> bool) -> io::Result<()> {
+/// If the plan makes no sense, no worker can be started, buffers cannot be mapped, there is no such board, or `out`
+/// is closed.
+pub fn run(
+    plan: &Plan,
+    board: Option<&Path>,
+    out: &mut dyn Write,
+    cancelled: &dyn Fn() -> bool,
+) -> io::Result<()> {
     check(plan).map_err(|problem| io::Error::new(io::ErrorKind::InvalidInput, problem))?;
     let started = Instant::now();
-    let mut cpu = Cpu::new(plan)?;
-    drive(&mut cpu, plan, started, out, cancelled)
+    match board {
+        Some(root) => drive(&mut Simulated::new(root, plan)?, plan, started, out, cancelled),
+        None => drive(&mut Cpu::new(plan)?, plan, started, out, cancelled),
+    }
 }
 
 /// Hands the steps of `plan` to `probe`, in order, until they are done, `cancelled`, or out of time since `started`.
@@ -161,12 +171,13 @@ fn check(plan: &Plan) -> Result<(), String> {
     Ok(())
 }
 
-/// The `probe` role of `rooflined`: a plan on standard input, events on standard output.
+/// The `probe` role of `rooflined`: a plan on standard input, events on standard output. With a `board`, the
+/// accelerator of the simulated board in that directory is measured.
 ///
 /// It ends when the plan is done, its time limit has passed, its standard input or output is closed, or by SIGTERM,
 /// whose default action is right for a process with nothing to clean up.
 #[must_use]
-pub fn probe_main() -> ExitCode {
+pub fn probe_main(board: Option<&Path>) -> ExitCode {
     let mut stdin = BufReader::new(io::stdin());
     let plan = match read_plan(&mut stdin) {
         Ok(plan) => plan,
@@ -207,7 +218,7 @@ pub fn probe_main() -> ExitCode {
             std::process::exit(0);
         });
     }
-    match run(&plan, &mut io::stdout().lock(), &|| cancelled.load(Ordering::Relaxed)) {
+    match run(&plan, board, &mut io::stdout().lock(), &|| cancelled.load(Ordering::Relaxed)) {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever read our events has gone: nobody is left to be told.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,

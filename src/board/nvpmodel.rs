@@ -130,22 +130,22 @@ impl Parser {
             Line::TooLong => {
                 self.warn(format!("a line of {} bytes is left out", text.len()));
             }
-            Line::Header(header) => self.header(header),
+            Line::Header(header) => self.header(&header),
             Line::Words(words) => self.words(&words),
             Line::Damaged(why) => self.warn(why),
         }
     }
 
-    fn header(&mut self, header: Header<'_>) {
+    fn header(&mut self, header: &Header<'_>) {
         // Whatever is wrong with a header, the lines below it are not the section's above it.
         self.section = Section::Skipped;
         if !header.closed {
             self.warn("a header without >; it is taken as if it had one".into());
         }
         match header.keyword {
-            "PARAM" => self.param(&header),
-            "POWER_MODEL" => self.power_model(&header),
-            "PM_CONFIG" => self.pm_config(&header),
+            "PARAM" => self.param(header),
+            "POWER_MODEL" => self.power_model(header),
+            "PM_CONFIG" => self.pm_config(header),
             "FAN_CONFIG" => {}
             other => {
                 self.warn(format!("no section that is known: {}; its lines are left out", shown(other)));

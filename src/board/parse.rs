@@ -4,8 +4,10 @@
 //! none takes memory out of proportion to its input.
 
 mod cpu;
+mod tegra;
 
 pub use cpu::{CpuInfo, cpu_list, cpuinfo};
+pub use tegra::{Cap, bits, clock_cap, frequencies, gating_mask, hertz, megahertz, percent, permille};
 
 use crate::board::{Memory, Pressure};
 use crate::units::{Bytes, Celsius, Hertz, Watts};

@@ -73,6 +73,9 @@ pub enum Command {
     Recommend(RecommendArgs),
     /// Report a measured time, to learn from
     Observe(ObserveArgs),
+    /// Power modes
+    #[command(subcommand)]
+    Mode(ModeCommand),
     /// Follow what happens
     Watch(WatchArgs),
     /// Prometheus text
@@ -282,6 +285,17 @@ pub struct WatchArgs {
     /// One line for each event
     #[arg(long, required = true)]
     pub events: bool,
+}
+
+/// `mode`
+#[derive(Debug, Subcommand)]
+pub enum ModeCommand {
+    /// Every mode with its caps
+    List {
+        /// Of this nvpmodel file (- for standard input), on any machine
+        #[arg(long, value_name = "FILE", required = true)]
+        conf: PathBuf,
+    },
 }
 
 /// `config`

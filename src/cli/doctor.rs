@@ -267,6 +267,7 @@ mod tests {
             age_s: None,
             status: serde_json::json!({"waiting_reason": "load is 80 %", "last_error": null}),
             residuals: Vec::new(),
+            simulated: false,
             serial: 1,
         };
         let findings = calibration(&answer);

@@ -11,6 +11,7 @@ mod doctor;
 mod failure;
 mod flatten;
 mod input;
+mod mode;
 mod output;
 mod plot;
 mod requests;
@@ -107,6 +108,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Watch(_) => watch::run(context).await?,
         Command::Metrics => commands::metrics(context).await?,
         Command::Doctor => return doctor::run(context).await,
+        Command::Mode(command) => mode::run(&context.printer, &command)?,
         Command::Config(command) => return config::run(&context.printer, &command),
         Command::Demo(args) => return demo::run(&context.printer, &args).await,
         Command::Completions { shell } => {

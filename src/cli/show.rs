@@ -13,7 +13,7 @@ use crate::api::{
 use crate::units::{Bytes, BytesPerSecond, Flops, FlopsPerSecond};
 
 /// Said of every value that describes no hardware.
-const SIMULATED: &str = "SIMULATED: these values describe no real hardware\n";
+const SIMULATED: &str = "SIMULATED: no value describes hardware\n";
 
 /// `GET /v1/board`.
 #[must_use]
@@ -164,7 +164,7 @@ pub fn roofline(answer: &RooflineAnswer) -> String {
         row(format!("peak {precision}"), ceiling, &|value| FlopsPerSecond(value).to_string(), ridge);
     }
     row("launch".to_owned(), &answer.launch_s, &words::time, None);
-    let mut text = table.render();
+    let mut text = marked(answer.simulated, table.render());
     let clock = answer
         .clock_hz
         .map_or_else(String::new, |hz| format!(" at {}", words::field("clock_hz", &hz.into())));
@@ -254,13 +254,19 @@ pub fn sweep(answer: &SweepAnswer) -> String {
             prediction.tier.clone(),
         ]);
     }
-    table.render()
+    marked(answer.simulated, table.render())
+}
+
+/// `text`, below a line that says so where it describes no hardware.
+fn marked(simulated: bool, text: String) -> String {
+    if simulated { format!("{SIMULATED}{text}") } else { text }
 }
 
 /// `POST /v1/analyze`.
 #[must_use]
 pub fn analysis(what: &str, answer: &AnalyzeAnswer) -> String {
-    let mut text = format!("{what}: {}\n  {}\n", answer.verdict.replace('_', " "), answer.reason);
+    let verdict = format!("{what}: {}\n  {}\n", answer.verdict.replace('_', " "), answer.reason);
+    let mut text = marked(answer.simulated, verdict);
     let mut table = Table::new(&["", ""]);
     let mut row = |name: &str, value: String| table.row([name.to_owned(), value]);
     row(
@@ -283,7 +289,7 @@ pub fn analysis(what: &str, answer: &AnalyzeAnswer) -> String {
 /// `POST /v1/recommend`.
 #[must_use]
 pub fn recommendation(answer: &RecommendAnswer) -> String {
-    let mut text = format!("{}\n", answer.reason);
+    let mut text = marked(answer.simulated, format!("{}\n", answer.reason));
     let mut table = Table::new(&[
         "",
         "format",

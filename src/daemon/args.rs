@@ -24,9 +24,31 @@ pub enum Role {
     /// Read the machine, answer questions, publish (the default)
     Serve(Serve),
     /// Measure what a plan on standard input asks for, print samples, exit
-    Probe,
+    Probe(Probe),
     /// Change power modes, as root, for the daemon
     Actuate(crate::actuator::Options),
+    /// The program nvpmodel of a simulated board
+    #[command(hide = true, disable_help_flag = true)]
+    StandInNvpmodel(StandIn),
+}
+
+/// Options of `rooflined probe`.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Probe {
+    /// Measure the accelerator of the simulated board in this directory instead of this machine
+    #[arg(long, value_name = "DIR")]
+    pub simulate: Option<PathBuf>,
+}
+
+/// Options of `rooflined stand-in-nvpmodel`.
+#[derive(Debug, Clone, Args)]
+pub struct StandIn {
+    /// The simulated board
+    #[arg(long, value_name = "DIR")]
+    pub root: PathBuf,
+    /// What nvpmodel was given
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub args: Vec<String>,
 }
 
 /// Options of `rooflined serve`. Each overrides its key in the configuration.
@@ -38,6 +60,9 @@ pub struct Serve {
     /// Read /sys, /proc and /etc of the board below this directory
     #[arg(long, value_name = "DIR", env = "ROOFLINED_ROOT")]
     pub root: Option<PathBuf>,
+    /// Simulate a board, in the directory named with --root or in one that is removed in the end
+    #[arg(long, value_name = "BOARD")]
+    pub simulate: Option<String>,
     /// Put query.sock and control.sock into this directory
     #[arg(long, value_name = "DIR")]
     pub socket: Option<PathBuf>,
@@ -78,6 +103,15 @@ mod tests {
         let Some(Role::Serve(serve)) = named.role else { panic!("not the serve role") };
         assert_eq!(serve.socket, bare.serve.socket);
         assert_eq!(serve.bus, bare.serve.bus);
+    }
+
+    #[test]
+    fn the_stand_in_gets_its_arguments_as_they_are() {
+        let line = ["rooflined", "stand-in-nvpmodel", "--root", "/tmp/x", "-q", "--verbose", "-m", "1"];
+        let Some(Role::StandInNvpmodel(stand_in)) = Cli::try_parse_from(line).unwrap().role else {
+            panic!("another role")
+        };
+        assert_eq!(stand_in.args, ["-q", "--verbose", "-m", "1"]);
     }
 
     #[test]

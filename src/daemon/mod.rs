@@ -10,6 +10,7 @@ mod probe;
 mod runtime;
 mod sampler;
 mod settings;
+mod simulated;
 mod sockets;
 mod status;
 
@@ -40,6 +41,7 @@ use sockets::{SocketError, Sockets};
 use crate::board::BoardState;
 use crate::config::ConfigError;
 use crate::governor::{Event, Governor};
+use crate::hw::simulate::SimulationError;
 use crate::hw::{self, SysRoot};
 use crate::server::{Control, Request, Snapshots, Socket, dbus, http};
 
@@ -57,6 +59,8 @@ enum DaemonError {
     Config(#[from] ConfigError),
     #[error(transparent)]
     Socket(#[from] SocketError),
+    #[error(transparent)]
+    Simulation(#[from] SimulationError),
     #[error("cannot start: {0}; check the limits on processes, memory and open files (ulimit -a)")]
     System(#[from] io::Error),
     #[error("a server ended by itself: {0}; the log has the reason, please report it as a bug")]
@@ -68,10 +72,11 @@ enum DaemonError {
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match cli.role {
-        Some(Role::Probe) => return crate::bench::probe_main(),
+        Some(Role::Probe(args)) => return crate::bench::probe_main(args.simulate.as_deref()),
         Some(Role::Actuate(options)) => return crate::actuator::main(&options),
-        Some(Role::Serve(args)) => serve(&args),
-        None => serve(&cli.serve),
+        Some(Role::StandInNvpmodel(args)) => return simulated::nvpmodel(&args),
+        Some(Role::Serve(args)) => serve(args),
+        None => serve(cli.serve),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -82,8 +87,10 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn serve(args: &Serve) -> Result<(), DaemonError> {
-    let settings = Settings::load(args)?;
+fn serve(mut args: Serve) -> Result<(), DaemonError> {
+    // The configuration is checked without a board.
+    let simulation = if args.check_config { None } else { simulated::start(&mut args)? };
+    let settings = Settings::load(&args)?;
     if args.check_config {
         say(&match settings.files.as_slice() {
             [] => "no configuration file, all defaults: right".to_owned(),
@@ -92,6 +99,10 @@ fn serve(args: &Serve) -> Result<(), DaemonError> {
         return Ok(());
     }
     logging::start();
+    if let Some(board) = &simulation {
+        let (key, root) = (board.key(), board.dir().display());
+        tracing::warn!(board = key, %root, simulated = true, "SIMULATED: no value describes hardware");
+    }
     // Nothing that this process makes is for others until its mode says so.
     umask(Mode::RWXG | Mode::RWXO);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -99,9 +110,11 @@ fn serve(args: &Serve) -> Result<(), DaemonError> {
         .max_blocking_threads(1)
         .thread_stack_size(512 * 1024)
         .build()?;
-    let ended = runtime.block_on(run(args.clone(), settings));
+    let ended = runtime.block_on(run(args, settings));
     // A file that a server still reads does not hold up the end.
     runtime.shutdown_timeout(Duration::from_millis(100));
+    // Whoever reads the board is gone.
+    drop(simulation);
     ended
 }
 
@@ -135,8 +148,18 @@ async fn run(args: Serve, settings: Settings) -> Result<(), DaemonError> {
     let program = std::env::current_exe()?;
     let state_dir = settings.state_dir.clone();
     let power = power(&settings, &program, events_in.clone());
-    let parts = Parts { governor, published, events: events_in, sampler, power, program, state_dir, period };
-    let mut daemon = Runtime::new(parts);
+    let simulated = simulated::accelerator(&settings.root);
+    let mut daemon = Runtime::new(Parts {
+        governor,
+        published,
+        events: events_in,
+        sampler,
+        power,
+        program,
+        simulated,
+        state_dir,
+        period,
+    });
     if !earlier.problems.is_empty() {
         daemon.take(archive::degraded(Some(earlier.problems.join("; also ")))).await;
     }

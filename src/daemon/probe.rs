@@ -4,7 +4,7 @@
 //! the daemon. One JSON event a line comes back on standard output.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -31,6 +31,15 @@ const MEMORY_SLACK_BYTES: u64 = 512 << 20;
 pub(super) const NOT_FOR_THE_CHILD: [&str; 6] =
     ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PID"];
 
+/// What is started as a probe.
+#[derive(Debug, Clone)]
+pub struct Program {
+    /// This program.
+    pub path: PathBuf,
+    /// The simulated board that it measures; `None` = this machine.
+    pub simulated: Option<PathBuf>,
+}
+
 /// A probe that runs. Dropping it cancels the run.
 #[derive(Debug)]
 pub struct Probe {
@@ -41,9 +50,9 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Starts `program probe` with `plan`; everything that follows comes as events, [`Event::ProbeEnded`] last.
+    /// Starts the program with `plan`; everything that follows comes as events, [`Event::ProbeEnded`] last.
     #[must_use]
-    pub fn start(job: u64, plan: Plan, program: PathBuf, events: mpsc::Sender<Event>) -> Self {
+    pub fn start(job: u64, plan: Plan, program: Program, events: mpsc::Sender<Event>) -> Self {
         let (stop, stopped) = oneshot::channel();
         tokio::spawn(async move {
             let outcome = run(job, &plan, &program, &events, stopped).await;
@@ -62,12 +71,12 @@ impl Probe {
 async fn run(
     job: u64,
     plan: &Plan,
-    program: &Path,
+    program: &Program,
     events: &mpsc::Sender<Event>,
     stopped: oneshot::Receiver<()>,
 ) -> Result<(), String> {
     let mut child =
-        spawn(program).map_err(|error| format!("{} does not start: {error}", program.display()))?;
+        spawn(program).map_err(|error| format!("{} does not start: {error}", program.path.display()))?;
     let limited = limit(&child, plan.memory_limit_bytes);
     let (Some(mut stdin), Some(stdout), Some(stderr)) =
         (child.stdin.take(), child.stdout.take(), child.stderr.take())
@@ -103,9 +112,13 @@ async fn run(
     judge(heard, status, finished, &complaint)
 }
 
-fn spawn(program: &Path) -> std::io::Result<Child> {
-    let mut command = Command::new(program);
-    command.arg("probe").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+fn spawn(program: &Program) -> std::io::Result<Child> {
+    let mut command = Command::new(&program.path);
+    command.arg("probe");
+    if let Some(board) = &program.simulated {
+        command.arg("--simulate").arg(board);
+    }
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // Its own group: Ctrl-C at a terminal is for the daemon, which then stops the probe.
     command.kill_on_drop(true).process_group(0);
     for name in NOT_FOR_THE_CHILD {

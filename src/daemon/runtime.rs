@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::archive::{self, Item};
 use super::power::Power;
-use super::probe::Probe;
+use super::probe::{Probe, Program};
 use super::sampler::Sampler;
 use super::{notify, status};
 use crate::governor::{Effect, Event, Governor, Now, Policy, Reply, Severity, Ticket};
@@ -53,6 +53,8 @@ pub struct Runtime {
     sampler: Sampler,
     /// This program, for the probe.
     program: PathBuf,
+    /// The simulated board that the probe measures; `None` on a real machine.
+    simulated: Option<PathBuf>,
     state_dir: PathBuf,
     probe: Option<Probe>,
     power: Option<Power>,
@@ -63,6 +65,8 @@ pub struct Runtime {
     sampled_at: Instant,
     overdue: bool,
     unsaved: Option<(Residuals, Instant)>,
+    /// When the governor wants to be told that time has passed.
+    wake_at: Option<Instant>,
     status: String,
 }
 
@@ -80,6 +84,8 @@ pub struct Parts {
     pub power: Power,
     /// This program.
     pub program: PathBuf,
+    /// The simulated board that the probe measures; `None` on a real machine.
+    pub simulated: Option<PathBuf>,
     /// Where to keep things.
     pub state_dir: PathBuf,
     /// The sampler's period.
@@ -96,6 +102,7 @@ impl Runtime {
             events: parts.events,
             sampler: parts.sampler,
             program: parts.program,
+            simulated: parts.simulated,
             state_dir: parts.state_dir,
             probe: None,
             power: Some(parts.power),
@@ -106,6 +113,7 @@ impl Runtime {
             sampled_at: Instant::now(),
             overdue: false,
             unsaved: None,
+            wake_at: None,
             status: String::new(),
         }
     }
@@ -130,6 +138,7 @@ impl Runtime {
         let mut alive_at = Instant::now();
         loop {
             let feed_at = alive_at + watchdog.unwrap_or(NEVER);
+            let wake_at = self.wake_at.unwrap_or_else(|| Instant::now() + NEVER);
             let save_at = self.unsaved.as_ref().map_or_else(|| Instant::now() + NEVER, |(_, at)| *at);
             tokio::select! {
                 ended = &mut stop => return ended,
@@ -142,6 +151,10 @@ impl Runtime {
                     notify::ready(self.status());
                 }
                 () = sleep_until(self.sample_due()) => self.miss_sample().await,
+                () = sleep_until(wake_at), if self.wake_at.is_some() => {
+                    self.wake_at = None;
+                    self.take(Event::Tick).await;
+                }
                 () = sleep_until(save_at), if self.unsaved.is_some() => self.save_residuals().await,
                 () = sleep_until(feed_at), if watchdog.is_some() => {
                     notify::alive();
@@ -215,7 +228,8 @@ impl Runtime {
                         format!("the probe of job {} is still running; try again later", running.job);
                     return Some(Event::ProbeEnded { job, outcome: Err(problem) });
                 }
-                self.probe = Some(Probe::start(job, plan, self.program.clone(), self.events.clone()));
+                let program = Program { path: self.program.clone(), simulated: self.simulated.clone() };
+                self.probe = Some(Probe::start(job, plan, program, self.events.clone()));
             }
             Effect::StopProbe { job } => match &mut self.probe {
                 Some(probe) if probe.job == job => probe.stop(),
@@ -235,6 +249,9 @@ impl Runtime {
                     // The client may have gone this instant.
                     let _ = waiting.send(reply);
                 }
+            }
+            Effect::WakeAt(at) => {
+                self.wake_at = at.map(|at| Instant::now() + duration((at - boot_time()).max(Seconds::ZERO)));
             }
             Effect::SampleEvery(period) => {
                 tracing::debug!(period_s = period.get(), "sampling");

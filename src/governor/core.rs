@@ -3,25 +3,32 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::control::PowerState;
 use super::measure::Measuring;
 use super::{Effect, Event, Now, Policy, Reply, Severity, Ticket, calibrate, measure, prior};
 use crate::board::{Board, BoardState};
-use crate::calibration::{CalibrationRecord, MachineKey, PlanContext, ProbeEvent, Reference, regime_key};
+use crate::calibration::{
+    Accelerator, CalibrationRecord, MachineKey, PlanContext, ProbeEvent, Reference, regime_key,
+};
+use crate::hardware::{self, Hardware};
 use crate::learning::{ResidualKey, Residuals};
 use crate::precision::WeightFormat;
 use crate::predict::{Engine, EngineProfile, predict};
 use crate::roofline::{Roofline, scaling};
-use crate::snapshot::{CalibrationStatus, PowerControl, Snapshot};
+use crate::snapshot::{CalibrationStatus, PowerControl, Snapshot, accelerator, gpu_model, point_now};
 use crate::units::{Hertz, Seconds};
 use crate::workload::Op;
 
 /// Sampling stays fast for this long after somebody last looked.
-const WATCHED_FOR: Seconds = Seconds(30.0);
+pub(super) const WATCHED_FOR: Seconds = Seconds(30.0);
 
 /// Owns everything that changes.
 #[derive(Debug)]
 pub struct Governor {
     pub(super) board: Board,
+    /// What the registry knows of the board.
+    pub(super) hardware: Option<Arc<Hardware>>,
+    pub(super) accelerator: Accelerator,
     pub(super) state: BoardState,
     pub(super) record: Option<CalibrationRecord>,
     pub(super) residuals: Residuals,
@@ -35,10 +42,11 @@ pub struct Governor {
     pub(super) failures: u32,
     pub(super) reference: Option<(Seconds, Reference)>,
     degraded: BTreeMap<&'static str, String>,
-    watched_until: Seconds,
+    pub(super) watched_until: Seconds,
+    pub(super) power: PowerState,
     /// Period that the sampler was told last.
     sampling_period: Seconds,
-    snapshot: Arc<Snapshot>,
+    pub(super) snapshot: Arc<Snapshot>,
 }
 
 /// The running probe child and what it is for.
@@ -70,13 +78,16 @@ impl Governor {
         let key = machine_key(&board);
         let residuals =
             residuals.of(format!("{}/{}/{}", key.machine.unwrap_or_default(), key.cpu, key.version));
+        let hardware = hardware::registry().get(&board.key).cloned().map(Arc::new);
+        let accelerator = accelerator(&board, hardware.as_deref(), policy.accelerator);
         let roofline = prior::roofline(&board, &state);
         let snapshot = Arc::new(Snapshot {
             serial: 0,
             taken_at: now.boottime,
             board: board.clone(),
             state: state.clone(),
-            hardware: None,
+            accelerator,
+            hardware: hardware.clone(),
             roofline,
             profile: EngineProfile::unknown(Engine::Bare),
             residuals: residuals.clone(),
@@ -88,8 +99,11 @@ impl Governor {
             power: PowerControl::default(),
             control_enabled: policy.control_enabled,
         });
+        let power = PowerState::new(&state);
         let mut governor = Self {
             board,
+            hardware,
+            accelerator,
             state,
             record,
             residuals,
@@ -102,6 +116,7 @@ impl Governor {
             reference: None,
             degraded: BTreeMap::new(),
             watched_until: Seconds::ZERO,
+            power,
             sampling_period: policy.idle_period,
             snapshot,
         };
@@ -119,9 +134,12 @@ impl Governor {
     pub fn handle(&mut self, now: Now, event: Event) -> Vec<Effect> {
         let mut effects = Vec::new();
         match event {
-            Event::Tick => self.consider_calibrating(now, &mut effects),
+            Event::Tick => {
+                self.woken();
+                self.consider_calibrating(now, &mut effects);
+            }
             Event::Sampled(state) => {
-                self.sampled(*state, &mut effects);
+                self.sampled(now, *state, &mut effects);
                 self.pace(now, &mut effects);
                 self.consider_calibrating(now, &mut effects);
                 self.publish(now, &mut effects);
@@ -142,10 +160,10 @@ impl Governor {
                 self.publish(now, &mut effects);
             }
             Event::ControlRequested { ticket, client, request } => {
-                self.control_requested(now, ticket, client, &request, &mut effects);
+                self.control_requested(now, ticket, client, request, &mut effects);
             }
-            Event::ConnectionClosed { connection } => self.connection_closed(now, connection, &mut effects),
-            Event::Ordered { order, answer } => self.ordered(now, order, &answer, &mut effects),
+            Event::ConnectionClosed { connection } => self.connection_closed(connection),
+            Event::Ordered { order, answer } => self.ordered(now, order, *answer, &mut effects),
             Event::Actuator { problem } => self.actuator_changed(now, problem, &mut effects),
             Event::ClientGone { ticket } => self.client_gone(ticket, &mut effects),
             Event::Probe { job, event } => self.probe(now, job, *event, &mut effects),
@@ -161,10 +179,15 @@ impl Governor {
                 self.publish(now, &mut effects);
             }
         }
+        self.mind_power(now, &mut effects);
         effects
     }
 
-    fn sampled(&mut self, state: BoardState, effects: &mut Vec<Effect>) {
+    fn sampled(&mut self, now: Now, mut state: BoardState, effects: &mut Vec<Effect>) {
+        if self.outdated(&state) {
+            return;
+        }
+        self.complete(&mut state);
         let active = |state: &BoardState| state.throttle.known().is_some_and(|throttle| throttle.active);
         if active(&state) != active(&self.state) {
             let message = match state.throttle.known() {
@@ -173,12 +196,18 @@ impl Governor {
             };
             log(effects, Severity::Warning, message);
         }
+        if let (Some(total), Some(Job { purpose: Purpose::Calibrate(running), .. })) =
+            (state.total_power.known(), self.job.as_mut())
+        {
+            running.power.push(state.taken_at, total);
+        }
         self.state = state;
+        self.watch_mode(now, effects);
     }
 
     /// Samples fast while somebody looks or a probe runs, and rarely otherwise.
-    fn pace(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        let fast = now.boottime < self.watched_until || self.job.is_some();
+    pub(super) fn pace(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        let fast = now.boottime < self.watched_until || self.job.is_some() || self.lively();
         let period = if fast { self.policy.sampling_period } else { self.policy.idle_period };
         if period != self.sampling_period {
             self.sampling_period = period;
@@ -286,6 +315,10 @@ impl Governor {
 
     /// Puts the regime of the newest reference measurement first.
     pub(super) fn choose_regime(&mut self) {
+        // The regimes of a GPU are its operating points, which are not told apart by a reference.
+        if self.accelerator == Accelerator::Gpu {
+            return;
+        }
         let (Some((_, reference)), Some(record)) = (self.reference, self.record.as_mut()) else { return };
         let key = regime_key(&reference);
         if let Some(index) = record.regimes.iter().position(|regime| regime.key == key) {
@@ -294,6 +327,7 @@ impl Governor {
     }
 
     fn client_gone(&mut self, ticket: Ticket, effects: &mut Vec<Effect>) {
+        self.control_client_gone(ticket);
         let Some(job) = self.job.as_mut() else { return };
         let abandoned = match &mut job.purpose {
             // A calibration is worth having even if nobody waits for it any more.
@@ -312,6 +346,8 @@ impl Governor {
     pub(super) fn plan_context(&self) -> PlanContext {
         const DEFAULT_CORE_CACHE: u64 = 512 << 10;
         const DEFAULT_LAST_LEVEL: u64 = 16 << 20;
+        /// First-level cache and shared memory of a streaming multiprocessor since compute capability 7.
+        const SM_CACHE: u64 = 128 << 10;
         let last = self.board.cpu.last_level_cache_bytes();
         let own = self
             .board
@@ -331,18 +367,34 @@ impl Governor {
             reason = "bytes"
         )]
         let memory_limit_bytes = (self.policy.memory_limit_bytes as f64).min(available).max(0.0) as u64;
+        if let Some(hardware) = self.hardware.as_deref().filter(|_| self.accelerator == Accelerator::Gpu) {
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes of a cache")]
+            let l2 = hardware.l2.map_or(DEFAULT_LAST_LEVEL, |l2| l2.get() as u64);
+            return PlanContext {
+                threads: self.state.sm_online.known().copied().unwrap_or(hardware.sm).max(1),
+                core_cache_bytes: SM_CACHE,
+                last_level_cache_bytes: l2.max(1 << 20),
+                memory_limit_bytes,
+                time_limit_s: self.policy.time_limit_s,
+                accelerator: self.accelerator,
+            };
+        }
         PlanContext {
             threads: self.state.cores_online.known().copied().unwrap_or(self.board.cpu.logical).max(1),
             core_cache_bytes: own.unwrap_or(DEFAULT_CORE_CACHE),
             last_level_cache_bytes: last.unwrap_or(DEFAULT_LAST_LEVEL).max(1 << 20),
             memory_limit_bytes,
             time_limit_s: self.policy.time_limit_s,
+            accelerator: Accelerator::Cpu,
         }
     }
 
     /// Ceilings and kernel costs as they are now.
     fn current_model(&self) -> (Roofline, EngineProfile) {
         let record = self.record.as_ref();
+        if let Some(hardware) = self.hardware.as_deref().filter(|_| self.accelerator == Accelerator::Gpu) {
+            return gpu_model(hardware, record, &point_now(&self.state));
+        }
         let regime = match (record, &self.reference) {
             (Some(record), Some((_, reference))) => record.under(reference).map(|(regime, _)| regime),
             (record, _) => record.and_then(CalibrationRecord::current).cloned(),
@@ -365,7 +417,8 @@ impl Governor {
             taken_at: now.boottime,
             board: self.board.clone(),
             state: self.state.clone(),
-            hardware: None,
+            accelerator: self.accelerator,
+            hardware: self.hardware.clone(),
             roofline,
             profile,
             residuals: self.residuals.clone(),
@@ -373,8 +426,8 @@ impl Governor {
             calibration_status: self.status.clone(),
             reference: self.reference,
             degraded: self.degraded.iter().map(|(name, problem)| format!("{name}: {problem}")).collect(),
-            modes: Arc::default(),
-            power: PowerControl::default(),
+            modes: self.mode_views(),
+            power: self.power_control(),
             control_enabled: self.policy.control_enabled,
         });
     }

@@ -3,9 +3,15 @@
 use std::collections::BTreeMap;
 
 use super::file::Kept;
+use super::identity::{gpu, identify};
+use super::nvml::{Facts, Nvml};
 use super::patience::Patience;
-use super::{SysRoot, cpu, power};
-use crate::board::{Board, Reading, parse};
+use super::tegra::TegraFiles;
+use super::throttle::OverCurrent;
+use super::total::TotalRule;
+use super::{SIMULATED, SysRoot, cpu, ina3221, modes, power, tegra, total};
+use crate::board::{Board, PowerModes, Reading, parse};
+use crate::hardware::Hardware;
 use crate::units::Hertz;
 
 /// Where the changing values of one machine are. Found once, at start; read at every sample.
@@ -17,10 +23,28 @@ pub struct Discovered {
     pub zones: Vec<Zone>,
     /// Power sensors and energy counters.
     pub rails: Vec<RailSource>,
-    /// Cooling devices that slow a processor down: in use, they are evidence of throttling.
-    pub cooling: Vec<CoolingDevice>,
-    /// Counters of throttling events.
+    /// Which rails make up the power of the whole machine; `None` where no rule is known.
+    pub total: Option<TotalRule>,
+    /// What is not at rest while something slows a processor down.
+    pub alarms: Vec<Alarm>,
+    /// Counters of over-current events.
+    pub over_current: Vec<OverCurrent>,
+    /// Intel's counters of throttling events.
     pub throttle_counters: Vec<String>,
+    /// A Tegra's GPU and memory clock.
+    pub tegra: Option<TegraFiles>,
+    /// Where NVML answers.
+    pub nvml: Option<Nvml>,
+    /// What data sheets say of this hardware.
+    pub nominal: Option<Hardware>,
+    /// The power modes, or why there are none.
+    pub modes: Option<Reading<PowerModes>>,
+    /// Why there is no GPU, where there is none.
+    pub no_gpu: String,
+    /// A GPU clock below this, under load and without a reason named, is a fault of the supply (GB10).
+    pub starved_below: Option<Hertz>,
+    /// Highest CPU clock.
+    pub cpu_max: Option<Hertz>,
 }
 
 /// A directory of cpufreq, and the CPUs that share its clock.
@@ -46,8 +70,12 @@ pub struct Zone {
 pub struct RailSource {
     /// What it measures.
     pub name: String,
+    /// Name of the sensor's driver; empty where there is none.
+    pub device: String,
     /// The file.
     pub path: String,
+    /// The file of the current, where the first is that of a voltage.
+    pub current: Option<String>,
     /// What the file counts.
     pub counter: Counter,
 }
@@ -57,6 +85,10 @@ pub struct RailSource {
 pub enum Counter {
     /// Power in µW.
     Power,
+    /// Power in mW.
+    Milliwatts,
+    /// Voltage in mV; a second file has the current in mA.
+    MilliwattsByProduct,
     /// Energy in µJ since some time ago.
     Energy {
         /// Value after which it starts again at zero; `None` where the driver does not tell.
@@ -64,12 +96,12 @@ pub enum Counter {
     },
 }
 
-/// A cooling device.
+/// A file that holds 0 unless something slows a processor down.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CoolingDevice {
-    /// Its `type`.
+pub struct Alarm {
+    /// What it is, as evidence names it.
     pub name: String,
-    /// Its `cur_state` file.
+    /// The file.
     pub path: String,
 }
 
@@ -103,34 +135,58 @@ pub fn discover(root: &SysRoot) -> (Board, Discovered) {
     if memory.known().is_some() {
         sources.insert("memory_total".into(), "/proc/meminfo".into());
     }
-    let compatible = root.read("/proc/device-tree/compatible").unwrap_or_default();
-    let compatible = parse::device_tree_strings(&compatible);
+    let rails = power::rails(root);
+    let (over_current, mut alarms) = hwmon_evidence(root);
+    alarms.splice(0..0, cooling(root));
+    let who = identify(root, model.known().map(String::as_str), memory.known().map(|memory| memory.total));
+    let modes = modes::discover(root);
+    if let Reading::Known(modes) = &modes {
+        sources.insert("modes".into(), modes.source.clone());
+    }
     let discovered = Discovered {
         zones: zones(root),
-        rails: power::rails(root),
-        cooling: cooling(root),
+        total: total::rule(&rails),
+        rails,
+        alarms,
+        over_current,
         throttle_counters: throttle_counters(root),
         policies,
+        tegra: who.chip.map(|chip| tegra::discover(root, chip)),
+        nvml: who.nvml,
+        nominal: who.nominal,
+        modes: Some(modes.clone()),
+        no_gpu: who.gpu.as_ref().err().cloned().unwrap_or_default(),
+        starved_below: who.facts.as_ref().filter(|_| who.unified_memory).and_then(starved_below),
+        cpu_max: cpu.max_clock.known().copied(),
     };
     discovered.note_sources(root, &mut sources);
+    sources.extend(who.sources);
+    let gpu = match who.gpu {
+        Ok(facts) => Reading::Known(gpu(&discovered, who.facts, facts)),
+        Err(reason) => Reading::absent(reason),
+    };
     let board = Board {
-        // Reading a Tegra's GPU, memory clock and modes needs more than plain Linux tells, so its key is not claimed.
-        key: "cpu".into(),
+        key: who.key,
         model,
         kernel,
         os,
         machine,
-        module: Reading::absent("not read yet"),
-        l4t: Reading::absent("not read yet"),
+        module: who.module,
+        l4t: who.l4t,
         cpu,
-        gpu: Reading::absent("no GPU that this version can read"),
-        modes: Reading::absent("no power modes on this machine: no nvpmodel"),
+        gpu,
+        modes,
         memory_total: memory.map(|memory| memory.total),
-        unified_memory: compatible.iter().any(|name| name.starts_with("nvidia,tegra")),
-        simulated: false,
+        unified_memory: who.unified_memory,
+        simulated: root.path(SIMULATED).exists(),
         sources,
     };
     (board, discovered)
+}
+
+/// The lowest clocks seen under load are seven tenths of the highest; a starved GPU has less than two.
+fn starved_below(facts: &Facts) -> Option<Hertz> {
+    facts.max_clock.known().map(|clock| *clock * 0.3)
 }
 
 impl Discovered {
@@ -147,28 +203,35 @@ impl Discovered {
             !self.policies.is_empty(),
         );
         from("state.temperatures", &format!("{THERMAL}/thermal_zone*/temp"), !self.zones.is_empty());
-        let hwmon = self.rails.iter().any(|rail| rail.path.starts_with(power::HWMON));
-        let powercap = self.rails.iter().any(|rail| rail.path.starts_with(power::POWERCAP));
-        let rails = match (hwmon, powercap) {
-            (true, true) => format!("{}, {}", power::HWMON, power::POWERCAP),
-            (true, false) => power::HWMON.into(),
-            _ => power::POWERCAP.into(),
-        };
-        from("state.rails", &rails, hwmon || powercap);
+        let of = |dir: &&str| self.rails.iter().any(|rail| rail.path.starts_with(dir));
+        let rails: Vec<&str> = [ina3221::I2C, power::HWMON, power::POWERCAP].into_iter().filter(of).collect();
+        from("state.rails", &rails.join(", "), !rails.is_empty());
         let exists = |file: &str| root.path(file).is_file();
         from("state.cores_online", super::ONLINE, exists(super::ONLINE));
         from("state.memory", "/proc/meminfo", exists("/proc/meminfo"));
         from("state.load", "/proc/loadavg, /proc/stat", exists("/proc/loadavg"));
         let pressure = "/proc/pressure/memory, /proc/pressure/cpu";
         from("state.pressure", pressure, exists("/proc/pressure/memory"));
+        let cooling = self.alarms.iter().any(|alarm| alarm.path.starts_with(THERMAL));
+        let hwmon = self.alarms.iter().any(|alarm| alarm.path.starts_with(power::HWMON));
         let counters = format!("{CPUS}/cpu*/thermal_throttle");
         let devices = format!("{THERMAL}/cooling_device*/cur_state");
-        let evidence: Vec<&str> =
-            [(&counters, self.throttle_counters.is_empty()), (&devices, self.cooling.is_empty())]
-                .into_iter()
-                .filter_map(|(files, none)| (!none).then_some(files.as_str()))
-                .collect();
+        let events = format!("{}/hwmon*/oc*_event_cnt", power::HWMON);
+        let prochot = format!("{}/hwmon*/prochot", power::HWMON);
+        let evidence: Vec<&str> = [
+            (&counters, !self.throttle_counters.is_empty()),
+            (&devices, cooling),
+            (&events, !self.over_current.is_empty()),
+            (&prochot, hwmon),
+        ]
+        .into_iter()
+        .filter_map(|(files, found)| found.then_some(files.as_str()))
+        .collect();
         from("state.throttle", &evidence.join(", "), !evidence.is_empty());
+        from("state.power_mode", modes::STATUS, matches!(self.modes, Some(Reading::Known(_))));
+        if let Some(tegra) = &self.tegra {
+            tegra.note_sources(sources);
+        }
     }
 }
 
@@ -177,7 +240,11 @@ const CPUFREQ: &str = "/sys/devices/system/cpu/cpufreq";
 pub(super) const THERMAL: &str = "/sys/class/thermal";
 
 /// The first of several files that holds something, with its path; otherwise why the first holds nothing.
-fn first_of<T>(root: &SysRoot, files: &[&str], parse: impl Fn(&str) -> Option<T>) -> Reading<(T, String)> {
+pub(super) fn first_of<T>(
+    root: &SysRoot,
+    files: &[&str],
+    parse: impl Fn(&str) -> Option<T>,
+) -> Reading<(T, String)> {
     let mut reason = None;
     for file in files {
         match root.read(file) {
@@ -280,16 +347,41 @@ fn zones(root: &SysRoot) -> Vec<Zone> {
 }
 
 /// Cooling devices that lower a clock. Fans and the like cool without slowing anything down.
-fn cooling(root: &SysRoot) -> Vec<CoolingDevice> {
+fn cooling(root: &SysRoot) -> Vec<Alarm> {
     named(root, THERMAL, "cooling_device", "type")
         .into_iter()
         .filter(|(name, _)| {
             name == "Processor"
                 || ["cpufreq-", "devfreq-"].iter().any(|prefix| name.starts_with(prefix))
                 || name.ends_with("throttle-alert")
+                // The GPU's devfreq device, by its name in the device tree.
+                || [".gpu", ".ga10b", ".gv11b"].iter().any(|suffix| name.ends_with(suffix))
         })
-        .map(|(name, dir)| CoolingDevice { name, path: format!("{dir}/cur_state") })
+        .map(|(name, dir)| Alarm { name: format!("cooling device {name}"), path: format!("{dir}/cur_state") })
         .collect()
+}
+
+/// What hwmon tells of throttling: Jetson's counters of over-current events, and GB10's alarm.
+fn hwmon_evidence(root: &SysRoot) -> (Vec<OverCurrent>, Vec<Alarm>) {
+    let (mut counters, mut alarms) = (Vec::new(), Vec::new());
+    let is_there = |path: &str| root.path(path).symlink_metadata().is_ok();
+    for (name, dir) in named(root, power::HWMON, "hwmon", "name") {
+        match name.as_str() {
+            "soctherm_oc" => {
+                let files = (1..=3).map(|number| (number, format!("{dir}/oc{number}_event_cnt")));
+                let files = files.filter(|(_, path)| is_there(path));
+                counters.extend(files.map(|(number, path)| OverCurrent { path, number }));
+            }
+            "spbm" => {
+                let path = format!("{dir}/prochot");
+                if is_there(&path) {
+                    alarms.push(Alarm { name: "prochot".into(), path });
+                }
+            }
+            _ => {}
+        }
+    }
+    (counters, alarms)
 }
 
 /// Intel's counters of thermal throttling. One core counter per policy would miss cores, so all are kept.

@@ -11,19 +11,31 @@
 mod cpu;
 mod discover;
 mod file;
+mod identity;
+mod ina3221;
+mod modes;
+mod nvml;
 mod patience;
 mod power;
 mod processes;
 mod sampler;
+pub mod simulate;
+mod tegra;
+mod throttle;
+mod total;
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use rustix::time::{ClockId, clock_gettime};
 
-pub use discover::{CoolingDevice, Counter, Discovered, Policy, RailSource, Zone, discover};
+pub use discover::{Alarm, Counter, Discovered, Policy, RailSource, Zone, discover};
 pub use file::ReadError;
+pub use nvml::Nvml;
 pub use processes::{BusyProcess, busy_processes};
 pub use sampler::{Sampler, read_state};
+pub use tegra::TegraFiles;
+pub use throttle::OverCurrent;
+pub use total::TotalRule;
 
 use crate::board::{Reading, parse};
 use crate::units::Seconds;
@@ -59,6 +71,42 @@ impl SysRoot {
     #[must_use]
     pub fn path(&self, logical: &str) -> PathBuf {
         self.root.join(logical.trim_start_matches('/'))
+    }
+
+    /// What the symbolic links of `logical` lead to on the board. Links are followed inside the root: an absolute one
+    /// starts there, and none leads out. A path that does not exist stands for itself.
+    #[must_use]
+    pub fn resolve(&self, logical: &str) -> String {
+        const MOST_LINKS: u32 = 40;
+        let mut links = 0;
+        let mut resolved: Vec<String> = Vec::new();
+        let names = |path: &Path| -> Vec<String> {
+            let parts = path.components().filter_map(|part| match part {
+                Component::Normal(name) => Some(name.to_string_lossy().into_owned()),
+                Component::ParentDir => Some("..".to_owned()),
+                _ => None,
+            });
+            parts.collect()
+        };
+        let mut rest: Vec<String> = names(Path::new(logical)).into_iter().rev().collect();
+        while let Some(name) = rest.pop() {
+            if name == ".." {
+                resolved.pop();
+                continue;
+            }
+            resolved.push(name);
+            let Ok(target) = std::fs::read_link(self.path(&resolved.join("/"))) else { continue };
+            links += 1;
+            if links > MOST_LINKS {
+                break;
+            }
+            resolved.pop();
+            if target.is_absolute() {
+                resolved.clear();
+            }
+            rest.extend(names(&target).into_iter().rev());
+        }
+        format!("/{}", resolved.join("/"))
     }
 
     /// The text of a file that the kernel answers without asking a driver: at most 64 KiB of it, bytes that are no
@@ -117,6 +165,8 @@ pub fn online_cpus(root: &SysRoot) -> Reading<Vec<u32>> {
 
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 const STAT: &str = "/proc/stat";
+/// Marks a tree whose board is simulated.
+const SIMULATED: &str = "/rooflined/simulated";
 
 /// Reads `parse`d text, or says that the text is not what was expected.
 fn parsed<T>(

@@ -1,8 +1,8 @@
-//! Power rails: hwmon power sensors and energy counters, and RAPL behind powercap.
+//! Power rails: the INA3221 of Jetsons, hwmon power sensors and energy counters, and RAPL behind powercap.
 
 use super::discover::{Counter, RailSource, ask};
 use super::file::ReadError;
-use super::{SysRoot, patience::Answer};
+use super::{SysRoot, ina3221, patience::Answer};
 use crate::board::{Rail, Reading, parse};
 use crate::units::{Joules, Seconds, Watts};
 
@@ -12,9 +12,10 @@ pub(super) const POWERCAP: &str = "/sys/class/powercap";
 /// A mean power beyond this is a counter that was reset, not power.
 const IMPLAUSIBLE: Watts = Watts(20_000.0);
 
-/// Every file that tells power, hwmon first.
+/// Every file that tells power, Jetson's rails first, then hwmon.
 pub(super) fn rails(root: &SysRoot) -> Vec<RailSource> {
-    let mut rails = hwmon(root);
+    let mut rails = ina3221::rails(root);
+    rails.extend(hwmon(root));
     rails.extend(powercap(root));
     rails
 }
@@ -35,18 +36,28 @@ fn hwmon(root: &SysRoot) -> Vec<RailSource> {
             }
         }
     }
-    let labels =
-        found.iter().flat_map(|(dir, sensor, ..)| [format!("{dir}/{sensor}_label"), format!("{dir}/name")]);
+    // A label of the sensor, else of the device, which is all that an INA238 has.
+    let labels = found.iter().flat_map(|(dir, sensor, ..)| {
+        [format!("{dir}/{sensor}_label"), format!("{dir}/label"), format!("{dir}/name")]
+    });
     let mut labels = ask(root, labels).into_iter().map(|text| parse::label(&text?));
     let rails = found.into_iter().map(|(dir, sensor, file, counter)| {
-        let (label, device) = (labels.next().flatten(), labels.next().flatten());
-        let name = label.unwrap_or_else(|| match device {
+        let label = labels.next().flatten();
+        let (of_device, device) = (labels.next().flatten(), labels.next().flatten());
+        let name = label.or(of_device).unwrap_or_else(|| match &device {
             Some(device) => format!("{device} {sensor}"),
             None => sensor.clone(),
         });
-        RailSource { name, path: format!("{dir}/{file}"), counter }
+        let device = device.unwrap_or_default();
+        RailSource { name, device, path: format!("{dir}/{file}"), current: None, counter }
     });
-    rails.collect()
+    rails.filter(is_rail).collect()
+}
+
+/// GB10's power controller tells each channel as power and as energy, and beside the channels its limiters' own view.
+fn is_rail(source: &RailSource) -> bool {
+    let limiter = ["pl1", "pl2", "syspl1", "syspl2"].contains(&source.name.as_str());
+    source.device != "spbm" || (source.counter == Counter::Power && !limiter)
 }
 
 /// `power1`, `power2`, … among the files of a device, in numerical order.
@@ -87,7 +98,9 @@ fn powercap(root: &SysRoot) -> Vec<RailSource> {
         let parent = zone.rsplit_once(':').and_then(|(parent, _)| name_of(parent));
         RailSource {
             name: parent.map_or_else(|| own.clone(), |parent| format!("{parent}/{own}")),
+            device: String::new(),
             path: format!("{POWERCAP}/{zone}/energy_uj"),
+            current: None,
             counter: Counter::Energy { wraps_after: *range },
         }
     });
@@ -101,10 +114,12 @@ pub(super) struct Count {
     at: Seconds,
 }
 
-/// Turns an answer into a rail. `at` is when it was read, `last` the counter's last value, which is replaced.
+/// Turns an answer into a rail. `current` is the answer of its other file, where it has one; `at` is when it was
+/// read, `last` the counter's last value, which is replaced.
 pub(super) fn rail(
     source: &RailSource,
     answer: Answer,
+    current: Option<Answer>,
     at: impl Fn(std::time::Instant) -> Seconds,
     last: &mut Option<Count>,
 ) -> Rail {
@@ -118,6 +133,11 @@ pub(super) fn rail(
             let power = super::parsed(&source.path, Ok(text), "a power in µW", parse::microwatts);
             Rail { name, power, energy: None }
         }
+        Counter::Milliwatts => {
+            let power = super::parsed(&source.path, Ok(text), "a power in mW", milliwatts);
+            Rail { name, power, energy: None }
+        }
+        Counter::MilliwattsByProduct => Rail { name, power: product(source, text, current), energy: None },
         Counter::Energy { wraps_after } => {
             match super::parsed(&source.path, Ok(text), "an energy in µJ", parse::unsigned) {
                 Reading::Known(microjoules) => {
@@ -129,6 +149,30 @@ pub(super) fn rail(
             }
         }
     }
+}
+
+/// More than any rail of a board carries, in mV, mA and mW alike.
+const LARGEST_MILLI: u64 = 1_000_000;
+
+fn milli(text: &str) -> Option<f64> {
+    parse::unsigned(text).filter(|value| *value <= LARGEST_MILLI).map(|value| value as f64 / 1e3)
+}
+
+fn milliwatts(text: &str) -> Option<Watts> {
+    milli(text).map(Watts)
+}
+
+/// Voltage times current. Assumes nothing of either: a rail may be measured at the input of its converter.
+fn product(source: &RailSource, volts: String, current: Option<Answer>) -> Reading<Watts> {
+    let volts = match super::parsed(&source.path, Ok(volts), "a voltage in mV", milli) {
+        Reading::Known(volts) => volts,
+        other => return other.map(Watts),
+    };
+    let (Some(path), Some(answer)) = (&source.current, current) else {
+        return Reading::failed(format!("{} is a voltage without a current", source.path));
+    };
+    super::parsed(path, answer.map(|(text, _)| text), "a current in mA", milli)
+        .map(|amperes| Watts(volts * amperes))
 }
 
 /// Energy counters are for root only since they were found to leak what a neighbour computes.

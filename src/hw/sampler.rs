@@ -4,11 +4,15 @@ use std::time::Instant;
 
 use super::discover::{Discovered, THERMAL};
 use super::file::{Kept, ReadError};
+use super::nvml::{self, Nvml};
 use super::patience::{Answer, Patience};
 use super::power::{self, Count};
-use super::{ONLINE, STAT, SysRoot, parsed};
+use super::tegra::{MemoryLimits, TegraFiles};
+use super::throttle::Watch;
+use super::{ONLINE, STAT, SysRoot, modes, parsed, total};
+use crate::board::active::{Live, active_mode};
 use crate::board::parse::{self, CpuTimes, Temperature};
-use crate::board::{BoardState, Load, Memory, Pressure, Reading, ThermalZone, Throttle};
+use crate::board::{BoardState, Load, Memory, Pressure, Rail, Reading, ThermalZone, TotalPower, nvpmodel};
 use crate::units::{Hertz, Seconds};
 
 /// Reads one machine again and again: keeps the descriptors, and the counters of the sample before.
@@ -20,7 +24,7 @@ pub struct Sampler {
     loadavg: Kept,
     memory_pressure: Kept,
     cpu_pressure: Kept,
-    throttle_counters: Vec<(Kept, Option<u64>)>,
+    throttle: Watch,
     slow: Patience,
     cpu_times: Option<CpuTimes>,
     energies: Vec<Option<Count>>,
@@ -41,8 +45,18 @@ impl Sampler {
         let slow = (discovered.policies.iter().map(|policy| format!("{}/scaling_cur_freq", policy.dir)))
             .chain(discovered.policies.iter().map(|policy| format!("{}/scaling_max_freq", policy.dir)))
             .chain(discovered.zones.iter().map(|zone| zone.path.clone()))
-            .chain(discovered.rails.iter().map(|rail| rail.path.clone()))
-            .chain(discovered.cooling.iter().map(|device| device.path.clone()))
+            .chain(
+                discovered
+                    .rails
+                    .iter()
+                    .flat_map(|rail| [Some(rail.path.clone()), rail.current.clone()])
+                    .flatten(),
+            )
+            .chain(discovered.alarms.iter().map(|alarm| alarm.path.clone()))
+            .chain(discovered.over_current.iter().map(|counter| counter.path.clone()))
+            .chain(discovered.tegra.iter().flat_map(TegraFiles::paths))
+            .chain(discovered.nvml.iter().flat_map(Nvml::paths))
+            .chain(has_modes(&discovered).then(|| modes::STATUS.to_owned()))
             .map(|path| Kept::patient(root, path).limited(4096))
             .collect();
         Self {
@@ -53,7 +67,10 @@ impl Sampler {
             loadavg: direct("/proc/loadavg"),
             memory_pressure: direct("/proc/pressure/memory"),
             cpu_pressure: direct("/proc/pressure/cpu"),
-            throttle_counters: discovered.throttle_counters.iter().map(|path| (direct(path), None)).collect(),
+            throttle: Watch::new(
+                discovered.throttle_counters.iter().map(|path| direct(path)).collect(),
+                discovered.over_current.len(),
+            ),
             slow: Patience::new(slow),
             cpu_times: None,
             energies: vec![None; discovered.rails.len()],
@@ -70,38 +87,123 @@ impl Sampler {
     /// Reads everything once. Takes as long as the sensors need, at most a fifth of a second.
     pub fn sample(&mut self, now: Seconds) -> BoardState {
         let start = Instant::now();
+        let found = &self.discovered;
+        if let Some(nvml) = &found.nvml {
+            nvml.begin();
+        }
         let mut slow = self.slow.read_all().into_iter();
         let mut take = |count: usize| -> Vec<Answer> { slow.by_ref().take(count).collect() };
-        let (policies, zones) = (self.discovered.policies.len(), self.discovered.zones.len());
+        let (policies, zones) = (found.policies.len(), found.zones.len());
         let (current, caps) = (take(policies), take(policies));
-        let (temperatures, rails) = (take(zones), take(self.discovered.rails.len()));
-        let cooling = take(self.discovered.cooling.len());
+        let temperatures = take(zones);
+        let rails = found.rails.iter().map(|rail| take(1 + usize::from(rail.current.is_some()))).collect();
+        let (alarms, over_current) = (take(found.alarms.len()), take(found.over_current.len()));
+        let tegra = found.tegra.as_ref().map(|tegra| tegra.state(&mut slow, found.nominal.as_ref()));
+        let nvml =
+            found.nvml.as_ref().map(|nvml| nvml.finish(slow.by_ref().take(nvml.paths().count()).collect()));
+        let status = slow.next();
 
         let stat = self.stat.read();
         let online = online(self.online.read(), || match &stat {
             Ok(text) => Ok(text.clone()),
             Err(_) => Err(ReadError::Missing { path: STAT.into() }),
         });
-        BoardState {
-            taken_at: now,
-            power_mode: Reading::absent("no power modes on this machine: no nvpmodel"),
+        let throttle = self.throttle.judge(&self.discovered, alarms, over_current, nvml.as_ref(), now);
+        let mut state = BoardState {
             cpu_clocks: self.clocks(&online, current),
             cpu_clock_cap: self.cap(caps),
             cores_online: online.map(|cpus| u32::try_from(cpus.len()).unwrap_or(u32::MAX)),
-            gpu_clock: Reading::absent(NO_GPU),
-            gpu_clock_cap: Reading::absent(NO_GPU),
-            gpu_load: Reading::absent(NO_GPU),
-            tpc_mask: Reading::absent(NO_GPU),
-            sm_online: Reading::absent(NO_GPU),
-            memory_clock: Reading::absent("no file tells the memory clock of this machine"),
-            memory_clock_cap: Reading::absent("no file tells the memory clock of this machine"),
-            total_power: Reading::absent("no rule says which rails make up this machine"),
             temperatures: self.temperatures(temperatures),
             rails: self.rails(rails, |read_at| now + Seconds((read_at - start).as_secs_f64())),
             memory: self.memory(),
             load: self.load(stat),
             pressure: self.pressure(),
-            throttle: self.throttle(cooling),
+            throttle,
+            ..BoardState::unknown(now, &self.discovered.no_gpu)
+        };
+        state.memory_clock = Reading::absent(NO_MEMORY_CLOCK);
+        state.memory_clock_cap = Reading::absent(NO_MEMORY_CLOCK);
+        state.total_power = total::total(self.discovered.total.as_ref(), &state.rails);
+        let limits = tegra.map(|tegra| tegra.put_into(&mut state));
+        if let Some(sample) = nvml {
+            self.add_nvml(&mut state, sample);
+        }
+        self.judge_mode(&mut state, limits, status);
+        state
+    }
+
+    /// The mode whose caps are in force.
+    fn judge_mode(&self, state: &mut BoardState, limits: Option<MemoryLimits>, status: Option<Answer>) {
+        let modes = match &self.discovered.modes {
+            Some(Reading::Known(modes)) => modes,
+            other => {
+                let reason = other.as_ref().and_then(Reading::reason);
+                state.power_mode = Reading::absent(reason.unwrap_or("no power modes on this machine"));
+                return;
+            }
+        };
+        let status = status.and_then(Result::ok).and_then(|(text, _)| nvpmodel::parse_status(&text));
+        let live = Live {
+            cores_online: state.cores_online.known().copied(),
+            cpu_cap: state.cpu_clock_cap.known().copied(),
+            cpu_max: self.discovered.cpu_max,
+            gpu_cap: state.gpu_clock_cap.known().copied(),
+            gpu_clocks: self
+                .discovered
+                .tegra
+                .as_ref()
+                .map(|tegra| tegra.gpu_clocks.clone())
+                .unwrap_or_default(),
+            memory_cap: limits.and_then(|limits| limits.cap),
+            memory_max: limits.and_then(|limits| limits.max),
+            tpc_mask: state.tpc_mask.known().copied(),
+            throttled: state.throttle.known().is_some_and(|throttle| throttle.active),
+        };
+        let judgement = active_mode(modes, status, &live);
+        state.mode_note = judgement.note;
+        state.power_mode = judgement.mode.map_or_else(Reading::absent, Reading::Known);
+    }
+
+    /// What NVML tells. On a Tegra devfreq and the rails know better, so only the load is taken, where no file has it.
+    fn add_nvml(&self, state: &mut BoardState, sample: nvml::Sample) {
+        if self.discovered.tegra.is_some() {
+            if state.gpu_load.known().is_none() {
+                state.gpu_load = sample.load;
+            }
+            return;
+        }
+        let nominal = self.discovered.nominal.as_ref();
+        state.gpu_clock = sample.clock;
+        state.gpu_clock_cap = sample.locked;
+        state.gpu_load = sample.load;
+        state.tpc_mask = Reading::absent("no mask of gated clusters on this GPU");
+        state.sm_online = nominal.map_or_else(
+            || Reading::absent("the hardware registry has no entry of this machine"),
+            |nominal| Reading::Known(nominal.sm),
+        );
+        state.memory_clock = sample.memory_clock;
+        state.memory_clock_cap = nominal.and_then(|nominal| nominal.memory_clock).map_or_else(
+            || Reading::absent("NVML tells no cap on the memory clock, and the data sheet no highest one"),
+            Reading::Known,
+        );
+        if let Reading::Known(temperature) = sample.temperature {
+            let zone = ThermalZone { name: NVML_SENSOR.into(), temperature: Reading::Known(temperature) };
+            state.temperatures = match std::mem::replace(&mut state.temperatures, Reading::absent("")) {
+                Reading::Known(zones) => Reading::Known(zones.into_iter().chain([zone]).collect()),
+                _ => Reading::Known(vec![zone]),
+            };
+        }
+        if let Reading::Known(power) = sample.power {
+            let rail = Rail { name: NVML_SENSOR.into(), power: Reading::Known(power), energy: None };
+            state.rails = match std::mem::replace(&mut state.rails, Reading::absent("")) {
+                Reading::Known(rails) => Reading::Known(rails.into_iter().chain([rail]).collect()),
+                _ => Reading::Known(vec![rail]),
+            };
+            // A processor's package is not the machine that does the work here.
+            if self.discovered.total.as_ref().is_none_or(|rule| rule.scope == "package") {
+                let (rails, scope) = (vec![NVML_SENSOR.into()], "gpu".into());
+                state.total_power = Reading::Known(TotalPower { power, rails, scope });
+            }
         }
     }
 
@@ -169,11 +271,7 @@ impl Sampler {
         Reading::Known(zones.collect())
     }
 
-    fn rails(
-        &mut self,
-        answers: Vec<Answer>,
-        at: impl Fn(Instant) -> Seconds,
-    ) -> Reading<Vec<crate::board::Rail>> {
+    fn rails(&mut self, answers: Vec<Vec<Answer>>, at: impl Fn(Instant) -> Seconds) -> Reading<Vec<Rail>> {
         if self.discovered.rails.is_empty() {
             return Reading::absent(format!(
                 "no power sensor: no power*_input or energy*_input in {}/hwmon*, no energy_uj in {}",
@@ -182,8 +280,10 @@ impl Sampler {
             ));
         }
         let sources = self.discovered.rails.iter().zip(&mut self.energies);
-        let rails =
-            sources.zip(answers).map(|((source, last), answer)| power::rail(source, answer, &at, last));
+        let rails = sources.zip(answers).filter_map(|((source, last), answers)| {
+            let mut answers = answers.into_iter();
+            Some(power::rail(source, answers.next()?, answers.next(), &at, last))
+        });
         Reading::Known(rails.collect())
     }
 
@@ -216,51 +316,16 @@ impl Sampler {
             parse::pressure(text, cpu.as_deref())
         })
     }
-
-    /// Active if a cooling device is in use or a counter has grown since the sample before.
-    fn throttle(&mut self, cooling: Vec<Answer>) -> Reading<Throttle> {
-        let mut evidence = Vec::new();
-        let mut heard = false;
-        let mut reason = format!(
-            "no source of evidence: no cooling device of a processor in {THERMAL}, no cpu*/thermal_throttle"
-        );
-        for (device, answer) in self.discovered.cooling.iter().zip(cooling) {
-            let text = answer.map(|(text, _)| text);
-            match parsed(&device.path, text, "a cooling state", parse::unsigned) {
-                Reading::Known(state) => {
-                    heard = true;
-                    if state > 0 {
-                        evidence
-                            .push(format!("cooling device {} is at {state} ({})", device.name, device.path));
-                    }
-                }
-                Reading::Absent { reason: why } | Reading::Failed { reason: why } => reason = why,
-            }
-        }
-        for (counter, last) in &mut self.throttle_counters {
-            let text = counter.read();
-            match parsed(counter.logical(), text, "a count", parse::unsigned) {
-                Reading::Known(count) => {
-                    heard = true;
-                    let grown = last.replace(count).and_then(|last| count.checked_sub(last)).unwrap_or(0);
-                    if grown > 0 {
-                        evidence.push(format!("{grown} more events in {}", counter.logical()));
-                    }
-                }
-                Reading::Absent { reason: why } | Reading::Failed { reason: why } => reason = why,
-            }
-        }
-        let exists = !self.discovered.cooling.is_empty() || !self.throttle_counters.is_empty();
-        match (heard, exists) {
-            (true, _) => Reading::Known(Throttle { active: !evidence.is_empty(), evidence }),
-            (false, true) => Reading::failed(reason),
-            (false, false) => Reading::absent(reason),
-        }
-    }
 }
 
-const NO_GPU: &str = "no GPU that this version can read";
+const NO_MEMORY_CLOCK: &str = "no file tells the memory clock of this machine";
+/// What NVML's temperature and power are called among zones and rails.
+const NVML_SENSOR: &str = "gpu (nvml)";
 const NO_CPUFREQ: &str = "no /sys/devices/system/cpu/cpufreq/policy*: this kernel has no cpufreq driver";
+
+fn has_modes(found: &Discovered) -> bool {
+    matches!(found.modes, Some(Reading::Known(_)))
+}
 
 fn clock(path: &str, answer: Answer) -> Reading<Hertz> {
     parsed(path, answer.map(|(text, _)| text), "a clock in kHz", parse::kilohertz)

@@ -17,20 +17,30 @@ use crate::api;
     api::CalibrateAnswer,
     api::CalibrateRequest,
     api::CalibrationAnswer,
+    api::ConfirmRequest,
+    api::DoneAnswer,
     api::ErrorAnswer,
     api::FormatsAnswer,
+    api::HeldAnswer,
+    api::HoldRequest,
+    api::HoldsAnswer,
     api::MeasureAnswer,
     api::MeasureRequest,
+    api::ModeRequest,
+    api::ModesAnswer,
     api::ObservationRequest,
     api::ObservationsAnswer,
     api::PredictAnswer,
     api::PredictRequest,
     api::RecommendAnswer,
     api::RecommendRequest,
+    api::RenewRequest,
+    api::RevertRequest,
     api::RooflineAnswer,
     api::StateAnswer,
     api::SweepAnswer,
     api::SweepRequest,
+    api::SwitchAnswer,
 )))]
 struct Schemas;
 
@@ -43,9 +53,10 @@ pub fn document() -> &'static [u8] {
 fn build() -> Value {
     let schemas = serde_json::to_value(Schemas::openapi()).unwrap_or_default();
     let mut paths: Map<String, Value> = Map::new();
-    for spec in &ROUTES {
+    for spec in ROUTES {
         let method = spec.method.name().to_ascii_lowercase();
-        paths.insert(spec.path.to_owned(), json!({ method: operation(spec) }));
+        let methods = paths.entry(spec.path).or_insert_with(|| json!({}));
+        methods[method] = operation(spec);
     }
     json!({
         "openapi": "3.1.0",
@@ -69,24 +80,38 @@ fn build() -> Value {
     })
 }
 
+/// The path in words; the method comes first where the path has several.
+fn operation_id(spec: &Spec) -> String {
+    let path = spec.path.trim_start_matches("/v1/").trim_matches(['/', '-']);
+    let path = path.replace(['/', '.'], "_").replace(['{', '}'], "");
+    if ROUTES.iter().filter(|other| other.path == spec.path).count() == 1 {
+        return path;
+    }
+    format!("{}_{path}", spec.method.name().to_ascii_lowercase())
+}
+
 fn operation(spec: &Spec) -> Value {
     let mut operation = json!({
-        "operationId": spec.path.trim_start_matches("/v1/").trim_matches(['/', '-']).replace(['/', '.'], "_"),
+        "operationId": operation_id(spec),
         "summary": spec.summary,
         "tags": [if spec.control { "control" } else { "query" }],
         "responses": responses(spec),
     });
     if let Some(request) = spec.request {
         operation["requestBody"] = json!({
-            "required": spec.route != Route::Calibrate,
+            "required": !matches!(spec.route, Route::Calibrate | Route::Revert),
             "content": { "application/json": { "schema": request_schema(spec.route, request) } },
         });
     }
     if spec.route == Route::Roofline {
         operation["parameters"] = json!([
-            parameter("mode", "Only at this power mode; it must be the active one"),
+            parameter("mode", "At this power mode instead of now, by name or number; nothing is switched"),
             parameter("precision", "Only this precision, such as fp16"),
         ]);
+    }
+    if let Some(name) = spec.parameter() {
+        operation["parameters"] =
+            json!([{ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }]);
     }
     operation
 }
@@ -118,8 +143,15 @@ fn responses(spec: &Spec) -> Value {
             "description": "Serial of the snapshot that the answer was given from",
             "schema": { "type": "integer", "format": "int64", "minimum": 0 },
         },
+        "X-Rooflined-Simulated": {
+            "description": "Present, as `true`, where the board is simulated and no value describes hardware",
+            "schema": { "type": "string", "enum": ["true"] },
+        },
     });
     let content = match (spec.route, spec.answer) {
+        (Route::HoldAttached, Some(answer)) => {
+            json!({ "application/x-ndjson": { "schema": reference(answer) } })
+        }
         (_, Some(answer)) => json!({ "application/json": { "schema": reference(answer) } }),
         (Route::Events, None) => json!({ "text/event-stream": { "schema": { "type": "string" } } }),
         (Route::Metrics, None) => json!({ "text/plain; version=0.0.4": { "schema": { "type": "string" } } }),
@@ -148,10 +180,11 @@ fn responses(spec: &Spec) -> Value {
 
 fn statuses(spec: &Spec) -> Vec<u16> {
     match (spec.control, spec.method, spec.route) {
-        (true, ..) => vec![400, 403, 408, 409, 413, 500, 503],
-        (_, Method::Post, _) => vec![400, 408, 409, 413, 503],
+        (true, _, Route::Calibrate | Route::Measure) => vec![400, 403, 408, 409, 413, 500, 503],
+        (true, ..) => vec![400, 403, 404, 408, 409, 413, 503],
+        (_, Method::Post | Method::Put, _) => vec![400, 408, 409, 413, 503],
         (_, _, Route::Roofline) => vec![400, 503],
-        (_, Method::Get, _) => vec![503],
+        (_, Method::Get | Method::Delete, _) => vec![503],
     }
 }
 
@@ -186,9 +219,15 @@ mod tests {
     fn every_route_is_described() {
         let document: Value = serde_json::from_slice(document()).unwrap();
         assert_eq!(document["openapi"], "3.1.0");
-        for spec in &ROUTES {
+        for spec in ROUTES {
             let operation = &document["paths"][spec.path][spec.method.name().to_ascii_lowercase()];
             assert!(operation["responses"]["200"].is_object(), "{}", spec.path);
         }
+    }
+
+    #[test]
+    fn operations_have_names_of_their_own() {
+        let names: std::collections::BTreeSet<_> = ROUTES.iter().map(operation_id).collect();
+        assert_eq!(names.len(), ROUTES.len());
     }
 }

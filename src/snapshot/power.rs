@@ -74,6 +74,8 @@ pub struct Hold {
     pub attached: bool,
     /// CLOCK_BOOTTIME when it began.
     pub since: Seconds,
+    /// The mode in force meets it; false after somebody else switched.
+    pub satisfied: bool,
 }
 
 /// A change that waits to be confirmed.

@@ -10,12 +10,16 @@
 //! == /sys/path fifo ==
 //! == /sys/path unreadable == content that only root's special rights can read
 //! == /sys/path gone ==
+//! == /sys/path link == ../target or /target
+//! == /etc/path from == name of a file in tests/nvpmodel
 //! ```
+//!
+//! A first line `include NAME` stands for the tree of the board NAME; what follows changes it.
 //!
 //! `{0-3}` in a path stands for each number in turn, and `{n}` in the content for the same number.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, mkfifoat};
@@ -29,6 +33,7 @@ pub enum Node {
     Dir,
     Fifo,
     Gone,
+    Link(String),
 }
 
 /// Reads the text of a tree.
@@ -63,12 +68,20 @@ pub fn parse(text: &str) -> Vec<(String, Node)> {
                 "dir" => Node::Dir,
                 "fifo" => Node::Fifo,
                 "gone" => Node::Gone,
+                "link" => Node::Link(content),
+                "from" => Node::File(corpus(&content)),
                 other => panic!("line {}: {other}", number + 1),
             };
             nodes.push((path, node));
         }
     }
     nodes
+}
+
+/// A file of the corpus of power modes.
+fn corpus(name: &str) -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/nvpmodel").join(name);
+    fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 fn expand(path: &str) -> Vec<(String, String)> {
@@ -111,7 +124,7 @@ pub fn place(root: &Path, path: &str) -> PathBuf {
 pub fn put(root: &Path, path: &str, node: &Node) {
     let place = place(root, path);
     fs::create_dir_all(place.parent().unwrap()).unwrap();
-    if place.is_dir() && *node != Node::Dir {
+    if place.is_dir() && !place.is_symlink() && *node != Node::Dir {
         fs::remove_dir_all(&place).unwrap();
     } else if !matches!(node, Node::File(_) | Node::Dir) || !place.is_file() {
         // A plain file is rewritten in place, as the kernel does: descriptors stay good.
@@ -125,6 +138,7 @@ pub fn put(root: &Path, path: &str, node: &Node) {
         }
         Node::Dir => fs::create_dir_all(&place).unwrap(),
         Node::Fifo => mkfifoat(CWD, &place, Mode::from(0o600)).unwrap(),
+        Node::Link(target) => symlink(target, &place).unwrap(),
         Node::Gone => {}
     }
 }

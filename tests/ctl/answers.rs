@@ -73,6 +73,9 @@ pub fn roofline() -> RooflineAnswer {
             ("fp32".to_owned(), ceiling(500e9)),
             ("int8".to_owned(), ceiling(2e12)),
         ]),
+        memory_limit_bytes_per_s: None,
+        pull_limit_bytes_per_s: None,
+        power_mode: None,
         launch_s: ceiling(2e-6),
         ridge_flops_per_byte: BTreeMap::from([("fp32".to_owned(), 12.5), ("int8".to_owned(), 50.0)]),
         bandwidth_curve: Vec::new(),
@@ -145,7 +148,7 @@ fn sweep(request: &SweepRequest) -> SweepAnswer {
         SweepRow { op: *op, format: format.clone(), batch: 1, prediction: prediction(flops, bytes) }
     };
     let rows = request.ops.iter().flat_map(|op| formats.iter().map(move |format| row(op, format))).collect();
-    SweepAnswer { rows, serial: 17 }
+    SweepAnswer { rows, simulated: false, serial: 17 }
 }
 
 fn measure(request: &MeasureRequest) -> MeasureAnswer {
@@ -198,6 +201,7 @@ pub fn recommendation(feasible: bool) -> RecommendAnswer {
         apply: json!({"reboot_required": false}),
         next_best_measurement: Some("rooflinectl measure gemv".into()),
         candidates: 64,
+        simulated: false,
         serial: 17,
     }
 }
@@ -212,6 +216,7 @@ fn analysis() -> AnalyzeAnswer {
         limit: "dram".into(),
         verdict: "as_predicted".into(),
         reason: "280 µs lies within what was predicted.".into(),
+        simulated: false,
         prediction: prediction(2e7, 1e7),
     }
 }
@@ -222,6 +227,7 @@ fn calibration() -> CalibrationAnswer {
         age_s: Some(12.0),
         status: json!({"running": 3, "fraction": 0.5, "step": "read 128 MB", "waiting_reason": null}),
         residuals: Vec::new(),
+        simulated: false,
         serial: 18,
     }
 }

@@ -10,14 +10,15 @@ use hyper::{Request, Response, StatusCode};
 use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, watch};
 
-use super::write_now;
+use super::{attached, write_now};
 use crate::api::{ErrorAnswer, ErrorBody};
 use crate::server::access::Peer;
 use crate::server::error::{Code, status};
 use crate::server::events::{self, EventStream, Source};
-use crate::server::routes::{self, Method, Route};
+use crate::server::power::{self, Said};
+use crate::server::routes::{self, Found, Route};
 use crate::server::service::{Call, Content, Service};
-use crate::server::{Limits, Socket};
+use crate::server::{Attachment, Limits, Socket, clock};
 
 /// A whole answer, or a stream of events.
 pub type Body = Either<Full<Bytes>, StreamBody<EventStream>>;
@@ -26,8 +27,11 @@ pub type Body = Either<Full<Bytes>, StreamBody<EventStream>>;
 const MAX_DISCARDED: u64 = 4 * 1024 * 1024;
 
 const SERIAL: HeaderName = HeaderName::from_static("x-rooflined-serial");
+/// Present on every answer about a simulated board, refusals included.
+const SIMULATED: HeaderName = HeaderName::from_static("x-rooflined-simulated");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const PROMETHEUS: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+const LINES: HeaderValue = HeaderValue::from_static("application/x-ndjson");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 
 /// Answers the requests of all connections of one socket.
@@ -65,6 +69,9 @@ impl Handler {
         let mut response = found.unwrap_or_else(|error| refusal(&error));
         self.service.counters.answered(response.status().as_u16());
         response.headers_mut().insert(SERIAL, HeaderValue::from(snapshot.serial));
+        if snapshot.board.simulated {
+            response.headers_mut().insert(SIMULATED, HeaderValue::from_static("true"));
+        }
         response
     }
 
@@ -75,7 +82,7 @@ impl Handler {
         peer: Option<&Peer>,
     ) -> Result<Response<Body>, ErrorBody> {
         let (head, body) = request.into_parts();
-        let spec = routes::find(head.method.as_str(), head.uri.path())?;
+        let Found { spec, argument } = routes::find(head.method.as_str(), head.uri.path())?;
         if let (true, Socket::Query { control }) = (spec.control, &self.socket) {
             return Err(wrong_socket(spec.path, control.as_deref()));
         }
@@ -83,12 +90,16 @@ impl Handler {
             self.service.watched(crate::server::clock::now().boottime);
             return self.stream();
         }
-        let body = match spec.method {
-            Method::Get => Bytes::new(),
-            Method::Post => self.read(body, head.headers.contains_key(EXPECT)).await?,
+        let body = if spec.method.has_body() {
+            self.read(body, head.headers.contains_key(EXPECT)).await?
+        } else {
+            Bytes::new()
         };
+        if spec.route == Route::HoldAttached {
+            return self.hold(snapshot, &body, peer).await;
+        }
         let query = head.uri.query().unwrap_or_default();
-        let call = Call { spec, query, body: &body, peer };
+        let call = Call { spec, argument: argument.as_deref(), query, body: &body, peer };
         let (content_type, bytes) = match self.service.respond(snapshot, call).await? {
             Content::Json(json) => (JSON, Bytes::from(json)),
             Content::Static(json) => (JSON, Bytes::from_static(json)),
@@ -123,6 +134,34 @@ impl Handler {
                 "send the body right behind the header",
             )),
         }
+    }
+
+    /// Holds for as long as the answer is read.
+    async fn hold(
+        &self,
+        snapshot: &crate::snapshot::Snapshot,
+        body: &[u8],
+        peer: Option<&Peer>,
+    ) -> Result<Response<Body>, ErrorBody> {
+        let control = &self.service.control;
+        // Made before the question, so that a client that goes while it is answered holds nothing.
+        let attachment = Attachment::new(control.clone());
+        let client = power::client(peer, attachment.connection, snapshot.control_enabled)?;
+        let request = power::hold(body, true)?;
+        let Said::Held(held) = power::ask(control, clock::now, client, request).await? else {
+            return Err(Code::Internal.error("the daemon answered something else", "report this"));
+        };
+        let source = attached::Source {
+            snapshots: self.service.snapshots.clone(),
+            heartbeat: self.limits.heartbeat,
+            stop: self.stopped.clone(),
+            held,
+        };
+        let mut response =
+            Response::new(Either::Right(StreamBody::new(attached::stream(source, attachment))));
+        response.headers_mut().insert(CONTENT_TYPE, LINES);
+        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        Ok(response)
     }
 
     fn stream(&self) -> Result<Response<Body>, ErrorBody> {
@@ -205,8 +244,11 @@ fn refusal(error: &ErrorBody) -> Response<Body> {
     headers.insert(CONTENT_TYPE, JSON);
     match status {
         StatusCode::METHOD_NOT_ALLOWED => {
-            let post = error.message.ends_with("POST");
-            headers.insert(ALLOW, HeaderValue::from_static(if post { "POST" } else { "GET, HEAD" }));
+            let methods = error.message.rsplit_once(" takes ").map_or("", |(_, methods)| methods);
+            let methods = methods.replace(" or ", ", ").replace("GET", "GET, HEAD");
+            if let Ok(methods) = HeaderValue::from_str(&methods) {
+                headers.insert(ALLOW, methods);
+            }
         }
         // The rest of what was being sent is not a next request.
         StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_TIMEOUT => {

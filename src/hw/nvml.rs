@@ -1,0 +1,357 @@
+//! NVIDIA's management library: the GPU of GB10 machines and cards, and the load of Thor's.
+//!
+//! Of this machine it is the library itself, loaded when first asked. Its calls may hang in a sick driver, so they
+//! are made by a thread of their own and waited for with a limit. Under any other root it is a directory of files,
+//! one for each getter: `/rooflined/nvml/0/power_mw` and so on; a getter that is not there is not supported.
+//!
+//! `NOT_SUPPORTED` is an answer: Orin's library answers so to nearly everything, Thor's to all but the load, GB10's to
+//! memory and power limits. The value is then absent, never zero.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use nvml_wrapper::Device;
+use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
+use nvml_wrapper::error::NvmlError;
+
+use super::SysRoot;
+use super::discover::ask;
+use super::patience::Answer;
+use crate::board::parse::{self, Temperature};
+use crate::board::{Reading, parse::hertz};
+use crate::units::{Celsius, Hertz, Watts};
+
+/// The files that stand for the first GPU's getters under a root that is not this machine.
+pub(super) const FILES: &str = "/rooflined/nvml/0";
+/// Loading the library wakes the driver, which takes a second where nothing else keeps it awake.
+const START_LIMIT: Duration = Duration::from_secs(5);
+/// A sample of a dozen getters takes a few milliseconds.
+const SAMPLE_LIMIT: Duration = Duration::from_millis(100);
+
+/// Where NVML's answers come from.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Nvml {
+    /// The library.
+    Library(Library),
+    /// Files below a directory of the tree.
+    Files {
+        /// The directory of one GPU.
+        dir: String,
+    },
+}
+
+/// What does not change.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Facts {
+    /// Name of the GPU.
+    pub name: Reading<String>,
+    /// Version of the driver.
+    pub driver_version: Reading<String>,
+    /// Highest clock of the multiprocessors that the driver admits; not one that it reaches.
+    pub max_clock: Reading<Hertz>,
+}
+
+/// What the GPU does now.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sample {
+    /// Temperature of the GPU.
+    pub temperature: Reading<Celsius>,
+    /// Power of the GPU alone.
+    pub power: Reading<Watts>,
+    /// Busy part, 0 to 1.
+    pub load: Reading<f64>,
+    /// Clock of the multiprocessors.
+    pub clock: Reading<Hertz>,
+    /// Clock of the memory.
+    pub memory_clock: Reading<Hertz>,
+    /// Upper bound of the locked clocks.
+    pub locked: Reading<Hertz>,
+    /// Reasons for a clock below the highest, by bit.
+    pub reasons: Reading<u64>,
+}
+
+/// The getters behind a [`Sample`], in its order.
+const GETTERS: [&str; 7] = [
+    "temperature_c",
+    "power_mw",
+    "utilization_gpu_percent",
+    "sm_clock_mhz",
+    "memory_clock_mhz",
+    "locked_clocks_mhz",
+    "throttle_reasons",
+];
+
+impl Nvml {
+    /// The source for `root`, with what does not change; otherwise why there is none.
+    pub(super) fn discover(root: &SysRoot) -> Result<(Self, Facts), String> {
+        if root.is_host() {
+            return Library::load(None).map(|(library, facts)| (Self::Library(library), facts));
+        }
+        if !root.path(FILES).is_dir() {
+            return Err(format!("no {FILES}: this tree has no answers of NVML"));
+        }
+        let facts = ["name", "driver_version", "max_sm_clock_mhz"];
+        let mut texts = ask(root, facts.iter().map(|getter| format!("{FILES}/{getter}"))).into_iter();
+        let mut next =
+            |getter: &str| texts.next().flatten().ok_or_else(|| not_supported(&format!("{FILES}/{getter}")));
+        let label = |text: Result<String, String>| {
+            text.map_or_else(Reading::absent, |text| {
+                parse::label(&text).map_or_else(|| Reading::failed("an empty name"), Reading::Known)
+            })
+        };
+        let (name, driver_version) = (label(next("name")), label(next("driver_version")));
+        let max_clock = next("max_sm_clock_mhz").map_or_else(Reading::absent, |text| {
+            parse::megahertz(&text).map_or_else(
+                || Reading::failed(format!("{FILES}/max_sm_clock_mhz holds {}", super::excerpt(&text))),
+                Reading::Known,
+            )
+        });
+        Ok((Self::Files { dir: FILES.into() }, Facts { name, driver_version, max_clock }))
+    }
+
+    /// The files to read for a sample; none where the library is asked.
+    pub(super) fn paths(&self) -> impl Iterator<Item = String> + '_ {
+        let dir = match self {
+            Self::Files { dir } => Some(dir),
+            Self::Library(_) => None,
+        };
+        dir.into_iter().flat_map(|dir| GETTERS.map(|getter| format!("{dir}/{getter}")))
+    }
+
+    /// Has the library begin a sample, so that it works while files are read.
+    pub(super) fn begin(&self) {
+        if let Self::Library(library) = self {
+            library.begin();
+        }
+    }
+
+    /// The sample: from the answers for [`Nvml::paths`], or what the library has answered by now.
+    pub(super) fn finish(&self, answers: Vec<Answer>) -> Sample {
+        match self {
+            Self::Files { dir } => from_files(dir, answers),
+            Self::Library(library) => library.finish(SAMPLE_LIMIT),
+        }
+    }
+}
+
+fn not_supported(getter: &str) -> String {
+    format!("{getter}: not supported by this GPU")
+}
+
+fn from_files(dir: &str, answers: Vec<Answer>) -> Sample {
+    let mut answers = GETTERS.iter().zip(answers);
+    let mut next = || {
+        let (getter, answer) = answers.next()?;
+        Some((format!("{dir}/{getter}"), answer.map(|(text, _)| text)))
+    };
+    fn value<T>(
+        file: Option<(String, Result<String, super::ReadError>)>,
+        expected: &str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Reading<T> {
+        match file {
+            None => Reading::failed("NVML was not read"),
+            Some((path, Err(super::ReadError::Missing { .. }))) => Reading::absent(not_supported(&path)),
+            Some((path, text)) => super::parsed(&path, text, expected, parse),
+        }
+    }
+    Sample {
+        temperature: value(next(), "degrees", |text| degrees(parse::signed(text)?)),
+        power: value(next(), "a power in mW", |text| milliwatts(parse::unsigned(text)?)),
+        load: value(next(), "a load in percent", parse::percent),
+        clock: value(next(), "a clock in MHz", parse::megahertz),
+        memory_clock: value(next(), "a clock in MHz", parse::megahertz),
+        locked: match value(next(), "two clocks in MHz", locked) {
+            Reading::Known(Some(clock)) => Reading::Known(clock),
+            Reading::Known(None) => Reading::absent("the GPU's clocks are not locked"),
+            Reading::Absent { reason } => Reading::Absent { reason },
+            Reading::Failed { reason } => Reading::Failed { reason },
+        },
+        reasons: value(next(), "a mask of reasons", parse::bits),
+    }
+}
+
+/// `0,2200`; an empty text where nothing is locked.
+fn locked(text: &str) -> Option<Option<Hertz>> {
+    if text.trim().is_empty() {
+        return Some(None);
+    }
+    parse::megahertz(text.split_once(',')?.1).map(Some)
+}
+
+fn degrees(value: i64) -> Option<Celsius> {
+    match parse::millidegrees(&value.checked_mul(1000)?.to_string())? {
+        Temperature::Known(temperature) => Some(temperature),
+        Temperature::Off | Temperature::Implausible(_) => None,
+    }
+}
+
+/// More than any GPU draws is no reading.
+fn milliwatts(value: u64) -> Option<Watts> {
+    (value <= 10_000_000).then_some(Watts(value as f64 / 1e3))
+}
+
+/// The library, held by a thread of its own.
+#[derive(Clone)]
+pub struct Library(Arc<Mutex<Worker>>);
+
+struct Worker {
+    requests: Sender<()>,
+    samples: Receiver<Sample>,
+    /// A sample was asked for and has not come.
+    awaited: bool,
+}
+
+impl PartialEq for Library {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl fmt::Debug for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Library")
+    }
+}
+
+impl Library {
+    /// Loads the library, the driver's own or the one at `path`, and asks it what does not change.
+    ///
+    /// # Errors
+    /// There is none, it finds no GPU, or it does not answer.
+    pub(super) fn load(path: Option<&Path>) -> Result<(Self, Facts), String> {
+        let (requests, orders) = channel();
+        let (answer, samples) = channel();
+        let (first, facts) = channel();
+        let path = path.map(PathBuf::from);
+        let helper = thread::Builder::new().name("nvml".into()).stack_size(512 << 10);
+        helper
+            .spawn(move || serve(path.as_deref(), &first, &orders, &answer))
+            .map_err(|error| format!("no thread for NVML: {error}"))?;
+        let facts = facts.recv_timeout(START_LIMIT).map_err(|error| match error {
+            RecvTimeoutError::Timeout => format!("NVML did not answer within {START_LIMIT:?}"),
+            RecvTimeoutError::Disconnected => "NVML's thread ended without an answer".to_owned(),
+        })??;
+        Ok((Self(Arc::new(Mutex::new(Worker { requests, samples, awaited: false }))), facts))
+    }
+
+    fn begin(&self) {
+        let mut worker = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // An answer to an earlier sample is old by now.
+        while worker.samples.try_recv().is_ok() {
+            worker.awaited = false;
+        }
+        if !worker.awaited {
+            worker.awaited = worker.requests.send(()).is_ok();
+        }
+    }
+
+    fn finish(&self, limit: Duration) -> Sample {
+        let mut worker = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match worker.samples.recv_timeout(limit) {
+            Ok(sample) => {
+                worker.awaited = false;
+                sample
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                Sample::failed("NVML does not answer; it is left alone until it does")
+            }
+            Err(RecvTimeoutError::Disconnected) => Sample::failed("NVML's thread has ended"),
+        }
+    }
+}
+
+impl Sample {
+    fn failed(reason: &str) -> Self {
+        Self {
+            temperature: Reading::failed(reason),
+            power: Reading::failed(reason),
+            load: Reading::failed(reason),
+            clock: Reading::failed(reason),
+            memory_clock: Reading::failed(reason),
+            locked: Reading::failed(reason),
+            reasons: Reading::failed(reason),
+        }
+    }
+}
+
+/// The life of the library's thread. Everything that may hang happens here.
+fn serve(
+    path: Option<&Path>,
+    first: &Sender<Result<Facts, String>>,
+    orders: &Receiver<()>,
+    samples: &Sender<Sample>,
+) {
+    let mut builder = nvml_wrapper::Nvml::builder();
+    if let Some(path) = path {
+        builder.lib_path(path.as_os_str());
+    }
+    let nvml = match builder.init() {
+        Ok(nvml) => nvml,
+        Err(error) => return drop(first.send(Err(format!("no NVML: {error}")))),
+    };
+    let device = match nvml.device_by_index(0) {
+        Ok(device) => device,
+        Err(error) => return drop(first.send(Err(format!("NVML finds no GPU: {error}")))),
+    };
+    let facts = Facts {
+        name: told("name", device.name()),
+        driver_version: told("driver version", nvml.sys_driver_version()),
+        max_clock: clock("highest clock", device.max_clock_info(Clock::SM)),
+    };
+    if first.send(Ok(facts)).is_err() {
+        return;
+    }
+    while orders.recv().is_ok() {
+        if samples.send(sample(&device)).is_err() {
+            return;
+        }
+    }
+}
+
+fn sample(device: &Device<'_>) -> Sample {
+    Sample {
+        temperature: within("temperature", device.temperature(TemperatureSensor::Gpu), |value| {
+            degrees(i64::from(value))
+        }),
+        power: within("power", device.power_usage(), |value| milliwatts(u64::from(value))),
+        load: within("utilisation", device.utilization_rates(), |rates| {
+            parse::percent(&rates.gpu.to_string())
+        }),
+        clock: clock("clock", device.clock_info(Clock::SM)),
+        memory_clock: clock("memory clock", device.clock_info(Clock::Memory)),
+        locked: Reading::absent("NVML does not tell whether the GPU's clocks are locked"),
+        reasons: told("reasons for a lower clock", device.current_throttle_reasons())
+            .map(|reasons| reasons.bits()),
+    }
+}
+
+fn clock(what: &str, answer: Result<u32, NvmlError>) -> Reading<Hertz> {
+    within(what, answer, |megahertz| hertz(&(u64::from(megahertz) * 1_000_000).to_string()))
+}
+
+fn within<T, U>(what: &str, answer: Result<T, NvmlError>, check: impl FnOnce(T) -> Option<U>) -> Reading<U> {
+    match told(what, answer).map(check) {
+        Reading::Known(Some(value)) => Reading::Known(value),
+        Reading::Known(None) => Reading::failed(format!("NVML's {what} is not plausible")),
+        Reading::Absent { reason } => Reading::Absent { reason },
+        Reading::Failed { reason } => Reading::Failed { reason },
+    }
+}
+
+/// What will be the same next time is absent, the rest has failed.
+fn told<T>(what: &str, answer: Result<T, NvmlError>) -> Reading<T> {
+    match answer {
+        Ok(value) => Reading::Known(value),
+        Err(NvmlError::NotSupported) => Reading::absent(not_supported(&format!("NVML's {what}"))),
+        Err(
+            error
+            @ (NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound | NvmlError::NoPermission),
+        ) => Reading::absent(format!("NVML's {what}: {error}")),
+        Err(error) => Reading::failed(format!("NVML's {what}: {error}")),
+    }
+}
