@@ -4,6 +4,7 @@
 //! clients are told to expect new fields and new enumeration members in answers.
 
 mod answer;
+mod control;
 pub mod convert;
 mod request;
 
@@ -12,6 +13,10 @@ pub use answer::{
     CandidateAnswer, CeilingAnswer, ErrorAnswer, ErrorBody, EstimateAnswer, FormatAnswer, FormatsAnswer,
     MeasureAnswer, MeasuredRow, MemoryAnswer, ModeAnswer, ObservationsAnswer, PredictAnswer, RecommendAnswer,
     RegimeAnswer, RejectedAnswer, RooflineAnswer, StateAnswer, StateField, SweepAnswer, SweepRow,
+};
+pub use control::{
+    ConfirmAnswer, ConfirmRequest, ConstraintsOfHold, DoneAnswer, HeldAnswer, HoldAnswer, HoldRequest,
+    HoldsAnswer, ModeRequest, PendingAnswer, RenewRequest, RevertRequest, SwitchAnswer,
 };
 pub use request::{
     AnalyzeRequest, BatchRange, CalibrateRequest, Constraints, Freedom, MeasureRequest, ObservationRequest,

@@ -10,6 +10,9 @@
 //! | group `rooflined` | once `[control] enabled = true` |
 //! | anyone else | no |
 //!
+//! Power modes and holds change the machine for everybody: the same callers may, but nobody, root included, before
+//! `[control] enabled = true`.
+//!
 //! The caller is who the kernel says it was when it connected (`SO_PEERCRED` on the socket, and what the bus daemon
 //! learnt the same way on D-Bus). Membership of the group is the primary group of the connection, or a line of
 //! /etc/group; groups that only a directory service knows are admitted by their primary group alone.
@@ -41,26 +44,42 @@ pub fn may_run(peer: Option<&Peer>, control_enabled: bool) -> Result<(), ErrorBo
     decide(peer, own, control_enabled, |peer| is_member(peer, Path::new("/etc")))
 }
 
+/// May this peer switch power modes and hold them? Gives its user.
+///
+/// # Errors
+/// `control_disabled`, for everyone, or `not_authorized`, each with the remedy.
+pub fn may_control(peer: Option<&Peer>, control_enabled: bool) -> Result<u32, ErrorBody> {
+    if !control_enabled {
+        return Err(disabled());
+    }
+    may_run(peer, control_enabled)?;
+    peer.map(|peer| peer.uid).ok_or_else(unknown)
+}
+
+fn unknown() -> ErrorBody {
+    Code::NotAuthorized
+        .error("the kernel does not tell who is calling", "connect through a Unix socket of this machine")
+}
+
+fn disabled() -> ErrorBody {
+    Code::ControlDisabled.error(
+        "control is not enabled on this machine",
+        "set enabled = true under [control] in /etc/rooflined/rooflined.toml and reload",
+    )
+}
+
 fn decide(
     peer: Option<&Peer>,
     own: u32,
     control_enabled: bool,
     is_member: impl FnOnce(&Peer) -> bool,
 ) -> Result<(), ErrorBody> {
-    let Some(peer) = peer else {
-        return Err(Code::NotAuthorized.error(
-            "the kernel does not tell who is calling",
-            "connect through a Unix socket of this machine",
-        ));
-    };
+    let Some(peer) = peer else { return Err(unknown()) };
     if peer.uid == 0 || peer.uid == own {
         return Ok(());
     }
     if !control_enabled {
-        return Err(Code::ControlDisabled.error(
-            "control is not enabled on this machine",
-            "set enabled = true under [control] in /etc/rooflined/rooflined.toml and reload, or ask as root",
-        ));
+        return Err(disabled());
     }
     if is_member(peer) {
         return Ok(());
@@ -120,6 +139,14 @@ mod tests {
         assert_eq!(code(Some(&other), true, false).as_deref(), Some("not_authorized"));
         assert_eq!(code(Some(&other), true, true), None);
         assert_eq!(code(None, true, true).as_deref(), Some("not_authorized"));
+    }
+
+    #[test]
+    fn power_modes_are_nobodys_before_control_is_enabled() {
+        let root = peer(0, 0);
+        assert_eq!(may_control(Some(&root), false).unwrap_err().code, "control_disabled");
+        assert_eq!(may_control(Some(&root), true), Ok(0));
+        assert_eq!(may_control(None, true).unwrap_err().code, "not_authorized");
     }
 
     #[test]

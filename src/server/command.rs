@@ -155,11 +155,9 @@ pub fn answered(snapshot: &Snapshot, reply: Option<Reply>, power: bool) -> Resul
         Some(Reply::Cancelled { job }) => encode(&json!({ "job": job, "cancelled": true })),
         Some(Reply::Measured(set)) => encode(&measured(snapshot, set)),
         Some(Reply::Learnt { accepted, refused }) => encode(&learnt(accepted, &refused, power)),
-        Some(Reply::Switched { report, confirm }) => encode(&json!({ "report": report, "confirm": confirm })),
-        Some(Reply::Held { cookie, mode, expires_at }) => {
-            encode(&json!({ "id": cookie, "mode": mode, "expires_at_s": expires_at }))
+        Some(Reply::Switched { .. } | Reply::Held { .. } | Reply::Done) => {
+            Err(Code::Internal.error("the daemon answered something else", "report this"))
         }
-        Some(Reply::Done) => encode(&json!({ "done": true })),
         Some(Reply::Refused { code, message }) => Err(refused(code, message)),
         None => Err(Code::ShuttingDown.error("the daemon is going away", "try again in a second")),
     }

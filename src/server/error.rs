@@ -22,20 +22,29 @@
 //! | `wrong_socket` | 403 | it is answered on the control socket |
 //! | `control_disabled` | 403 | `[control] enabled = true` is missing |
 //! | `not_authorized` | 403 | neither root, nor the daemon's user, nor group `rooflined` |
+//! | `mode_not_allowed` | 403 | the configuration does not list the mode |
 //! | `not_found` | 404 | no such route |
 //! | `not_running` | 404 | no such calibration to cancel |
+//! | `unknown_hold` | 404 | no such hold: it has ended, or never was |
+//! | `not_pending` | 404 | no such switch waits to be confirmed |
 //! | `method_not_allowed` | 405 | the route has another method |
 //! | `request_timeout` | 408 | header or body did not arrive in time |
-//! | `busy` | 409 | another probe is running |
+//! | `busy` | 409 | another probe, switch or hold is in the way |
 //! | `gated` | 409 | load, heat or memory forbid it now |
 //! | `cancelled` | 409 | it was stopped |
 //! | `not_calibrated` | 409 | a calibration has to come first |
+//! | `reboot_required` | 409 | the mode needs a reboot, which nobody here will do; nothing was changed |
+//! | `refused` | 409 | the board or its tool said no; nothing was changed |
+//! | `not_reached` | 409 | the live files do not show the mode that was asked for |
+//! | `not_settled` | 409 | the mode is in force, but only until the daemon ends |
+//! | `unsatisfiable` | 409 | no mode meets the constraints together with the holds in force |
 //! | `body_too_large` | 413 | beyond 64 KiB |
 //! | `probe_failed` | 500 | the probe ended badly |
 //! | `fit_failed` | 500 | the samples contradict each other or physics |
 //! | `internal` | 500 | a defect of this program |
 //! | `too_many_connections` | 503 | all connections, or all event streams, are taken |
 //! | `not_ready` | 503 | the machine has not been read yet |
+//! | `control_unavailable` | 503 | this machine has no power modes, or nobody who may switch them |
 //! | `shutting_down` | 503 | the daemon is going away |
 
 use crate::api::ErrorBody;
@@ -106,15 +115,21 @@ codes! {
     ControlDisabled = "control_disabled", 403;
     /// The caller may not.
     NotAuthorized = "not_authorized", 403;
+    /// The configuration does not list the mode.
+    ModeNotAllowed = "mode_not_allowed", 403;
     /// No such route.
     NotFound = "not_found", 404;
     /// No such calibration to cancel.
     NotRunning = "not_running", 404;
+    /// No such hold.
+    UnknownHold = "unknown_hold", 404;
+    /// No such switch waits to be confirmed.
+    NotPending = "not_pending", 404;
     /// The route has another method.
     MethodNotAllowed = "method_not_allowed", 405;
     /// Header or body did not arrive in time.
     RequestTimeout = "request_timeout", 408;
-    /// Another probe is running.
+    /// Another probe, switch or hold is in the way.
     Busy = "busy", 409;
     /// Load, heat or memory forbid it now.
     Gated = "gated", 409;
@@ -122,6 +137,16 @@ codes! {
     Cancelled = "cancelled", 409;
     /// A calibration has to come first.
     NotCalibrated = "not_calibrated", 409;
+    /// The mode needs a reboot.
+    RebootRequired = "reboot_required", 409;
+    /// The board or its tool said no.
+    Refused = "refused", 409;
+    /// The live files do not show the mode.
+    NotReached = "not_reached", 409;
+    /// The mode is in force only until the daemon ends.
+    NotSettled = "not_settled", 409;
+    /// No mode meets the constraints.
+    Unsatisfiable = "unsatisfiable", 409;
     /// The body is too large.
     BodyTooLarge = "body_too_large", 413;
     /// The probe ended badly.
@@ -134,6 +159,8 @@ codes! {
     TooManyConnections = "too_many_connections", 503;
     /// The machine has not been read yet.
     NotReady = "not_ready", 503;
+    /// Nobody can switch power modes here.
+    ControlUnavailable = "control_unavailable", 503;
     /// The daemon is going away.
     ShuttingDown = "shutting_down", 503;
 }

@@ -17,7 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use super::answer::state;
 use super::metrics::Counters;
 use super::{Control, Snapshots, clock};
-use crate::snapshot::{Change, Snapshot, diff};
+use crate::snapshot::{Change, Hold, Snapshot, diff};
 
 /// The body of `GET /v1/events`.
 pub type EventStream = Pin<Box<dyn Stream<Item = Result<Frame<Bytes>, Infallible>> + Send>>;
@@ -106,7 +106,10 @@ fn described(change: &Change, old: &Snapshot, new: &Snapshot) -> (&'static str, 
     let serial = new.serial;
     match change {
         Change::State => ("state", json!(state(new, clock::now()))),
-        Change::Mode { from, to } => ("mode", json!({ "from": from, "to": to, "serial": serial })),
+        Change::Mode { from, to } => {
+            let cause = new.power.cause.key();
+            ("mode", json!({ "from": from, "to": to, "cause": cause, "serial": serial }))
+        }
         Change::Throttle { active } => {
             let evidence = new.state.throttle.known().map(|throttle| &throttle.evidence);
             ("throttle", json!({ "active": active, "evidence": evidence, "serial": serial }))
@@ -119,10 +122,21 @@ fn described(change: &Change, old: &Snapshot, new: &Snapshot) -> (&'static str, 
             }),
         ),
         Change::Hold => {
-            let holds: Vec<Value> = (new.power.holds.iter())
-                .map(|hold| json!({ "app_id": hold.app_id, "reason": hold.reason }))
+            let shown = |hold: &Hold| json!({ "app_id": hold.app_id, "reason": hold.reason, "satisfied": hold.satisfied });
+            let holds: Vec<Value> = new.power.holds.iter().map(shown).collect();
+            let started: Vec<Value> = missing(&new.power.holds, &old.power.holds).map(shown).collect();
+            let ended: Vec<Value> = missing(&old.power.holds, &new.power.holds)
+                .map(|hold| json!({ "app_id": hold.app_id, "cause": end_of(hold, new) }))
                 .collect();
-            ("hold", json!({ "holds": holds, "switching": new.power.switching, "serial": serial }))
+            let pending = new.power.pending.as_ref().map(
+                |pending| json!({ "id": pending.id, "mode": pending.mode, "original": pending.original }),
+            );
+            let data = json!({
+                "started": started, "ended": ended, "holds": holds, "pending": pending,
+                "switching": new.power.switching, "cause": new.power.cause.key(),
+                "unavailable": new.power.unavailable, "serial": serial,
+            });
+            ("hold", data)
         }
         Change::Calibration => {
             let mut data = json!(new.calibration_status);
@@ -132,6 +146,20 @@ fn described(change: &Change, old: &Snapshot, new: &Snapshot) -> (&'static str, 
             ("calibration", data)
         }
         Change::Degraded => ("degraded", json!({ "degraded": new.degraded, "serial": serial })),
+    }
+}
+
+/// The holds of `these` that `those` does not have.
+pub(super) fn missing<'a>(these: &'a [Hold], those: &'a [Hold]) -> impl Iterator<Item = &'a Hold> {
+    these.iter().filter(|hold| those.iter().all(|other| other.cookie != hold.cookie))
+}
+
+/// How a hold ended that is no longer in force.
+pub(super) fn end_of(hold: &Hold, now: &Snapshot) -> &'static str {
+    match hold.expires_at {
+        Some(end) if end <= now.taken_at => "expired",
+        _ if !now.control_enabled => "control_disabled",
+        _ => "released",
     }
 }
 

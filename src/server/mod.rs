@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -28,6 +29,7 @@ pub mod http;
 pub mod metrics;
 pub mod openapi;
 pub mod parse;
+pub mod power;
 pub mod routes;
 pub mod service;
 
@@ -108,11 +110,53 @@ impl Control {
         answer.await.ok()
     }
 
+    /// Says that a connection has closed, to which holds may be attached. Never lost, though it may come a little later
+    /// when the daemon is busy.
+    pub fn closed(&self, connection: u64) {
+        let (reply, _) = oneshot::channel();
+        let full = match self.tx.try_send(Request { command: Command::Closed { connection }, reply }) {
+            Err(mpsc::error::TrySendError::Full(request)) => request,
+            // Without a daemon there are no holds.
+            Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => return,
+        };
+        let tx = self.tx.clone();
+        tokio::spawn(async move { tx.send(full).await });
+    }
+
     /// Says that somebody looks. Lost without harm when the daemon is busy.
     pub fn watched(&self) {
         let (reply, _) = oneshot::channel();
         // A full queue means that the daemon is being asked things already.
         let _ = self.tx.try_send(Request { command: Command::Watched, reply });
+    }
+}
+
+/// A number for a connection that no other one has.
+#[must_use]
+pub fn next_connection() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+/// Holds attached to a connection end when this is dropped.
+#[derive(Debug)]
+pub struct Attachment {
+    control: Control,
+    /// The connection.
+    pub connection: u64,
+}
+
+impl Attachment {
+    /// For a connection of its own.
+    #[must_use]
+    pub fn new(control: Control) -> Self {
+        Self { control, connection: next_connection() }
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        self.control.closed(self.connection);
     }
 }
 

@@ -17,20 +17,29 @@ use crate::api;
     api::CalibrateAnswer,
     api::CalibrateRequest,
     api::CalibrationAnswer,
+    api::ConfirmRequest,
+    api::DoneAnswer,
     api::ErrorAnswer,
     api::FormatsAnswer,
+    api::HeldAnswer,
+    api::HoldRequest,
+    api::HoldsAnswer,
     api::MeasureAnswer,
     api::MeasureRequest,
+    api::ModeRequest,
     api::ObservationRequest,
     api::ObservationsAnswer,
     api::PredictAnswer,
     api::PredictRequest,
     api::RecommendAnswer,
     api::RecommendRequest,
+    api::RenewRequest,
+    api::RevertRequest,
     api::RooflineAnswer,
     api::StateAnswer,
     api::SweepAnswer,
     api::SweepRequest,
+    api::SwitchAnswer,
 )))]
 struct Schemas;
 
@@ -89,7 +98,7 @@ fn operation(spec: &Spec) -> Value {
     });
     if let Some(request) = spec.request {
         operation["requestBody"] = json!({
-            "required": spec.route != Route::Calibrate,
+            "required": !matches!(spec.route, Route::Calibrate | Route::Revert),
             "content": { "application/json": { "schema": request_schema(spec.route, request) } },
         });
     }
@@ -139,6 +148,9 @@ fn responses(spec: &Spec) -> Value {
         },
     });
     let content = match (spec.route, spec.answer) {
+        (Route::HoldAttached, Some(answer)) => {
+            json!({ "application/x-ndjson": { "schema": reference(answer) } })
+        }
         (_, Some(answer)) => json!({ "application/json": { "schema": reference(answer) } }),
         (Route::Events, None) => json!({ "text/event-stream": { "schema": { "type": "string" } } }),
         (Route::Metrics, None) => json!({ "text/plain; version=0.0.4": { "schema": { "type": "string" } } }),
@@ -167,7 +179,8 @@ fn responses(spec: &Spec) -> Value {
 
 fn statuses(spec: &Spec) -> Vec<u16> {
     match (spec.control, spec.method, spec.route) {
-        (true, ..) => vec![400, 403, 408, 409, 413, 500, 503],
+        (true, _, Route::Calibrate | Route::Measure) => vec![400, 403, 408, 409, 413, 500, 503],
+        (true, ..) => vec![400, 403, 404, 408, 409, 413, 503],
         (_, Method::Post | Method::Put, _) => vec![400, 408, 409, 413, 503],
         (_, _, Route::Roofline) => vec![400, 503],
         (_, Method::Get | Method::Delete, _) => vec![503],

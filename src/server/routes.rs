@@ -32,6 +32,22 @@ pub enum Route {
     Calibrate,
     /// `POST /v1/measure`
     Measure,
+    /// `POST /v1/mode`
+    SetMode,
+    /// `POST /v1/mode/confirm`
+    Confirm,
+    /// `POST /v1/mode/revert`
+    Revert,
+    /// `GET /v1/holds`
+    Holds,
+    /// `POST /v1/holds`
+    Hold,
+    /// `POST /v1/holds/attached`
+    HoldAttached,
+    /// `PUT /v1/holds/{id}`
+    Renew,
+    /// `DELETE /v1/holds/{id}`
+    Release,
     /// `GET /v1/events`
     Events,
     /// `GET /metrics`
@@ -120,13 +136,27 @@ const fn post(
     }
 }
 
+const fn put(
+    route: Route,
+    path: &'static str,
+    request: &'static str,
+    answer: &'static str,
+    summary: &'static str,
+) -> Spec {
+    Spec { method: Method::Put, ..post(route, path, request, answer, summary) }
+}
+
+const fn delete(route: Route, path: &'static str, answer: &'static str, summary: &'static str) -> Spec {
+    Spec { method: Method::Delete, ..get(route, path, Some(answer), summary) }
+}
+
 const fn on_control(spec: Spec) -> Spec {
     Spec { control: true, ..spec }
 }
 
 /// Every route.
 #[rustfmt::skip]
-pub const ROUTES: [Spec; 17] = [
+pub const ROUTES: [Spec; 25] = [
     post(Route::Predict, "/v1/predict", "PredictRequest", "PredictAnswer", "Time of an operation, with its interval"),
     post(Route::Recommend, "/v1/recommend", "RecommendRequest", "RecommendAnswer", "Format and batch that meet a target"),
     post(Route::Sweep, "/v1/sweep", "SweepRequest", "SweepAnswer", "Predictions over shapes, formats and batches"),
@@ -139,7 +169,15 @@ pub const ROUTES: [Spec; 17] = [
     post(Route::Observations, "/v1/observations", "ObservationRequest", "ObservationsAnswer", "Learn from what a service measured: one, a list, or {\"observations\": […]}"),
     on_control(post(Route::Calibrate, "/v1/calibrate", "CalibrateRequest", "CalibrateAnswer", "Measure this machine's ceilings")),
     on_control(post(Route::Measure, "/v1/measure", "MeasureRequest", "MeasureAnswer", "Run operations now, beside their predictions")),
-    get(Route::Events, "/v1/events", None, "Server-sent events: state, mode, throttle, roofline, calibration, degraded, advice_stale"),
+    on_control(post(Route::SetMode, "/v1/mode", "ModeRequest", "SwitchAnswer", "Enter a power mode")),
+    on_control(post(Route::Confirm, "/v1/mode/confirm", "ConfirmRequest", "DoneAnswer", "Keep a mode that was entered with confirm_within_s")),
+    on_control(post(Route::Revert, "/v1/mode/revert", "RevertRequest", "SwitchAnswer", "Go back from a mode that waits to be confirmed")),
+    get(Route::Holds, "/v1/holds", Some("HoldsAnswer"), "Who holds the power mode to what, and why it is active"),
+    on_control(post(Route::Hold, "/v1/holds", "HoldRequest", "HeldAnswer", "Hold the machine to constraints for a time")),
+    on_control(post(Route::HoldAttached, "/v1/holds/attached", "HoldRequest", "HeldAnswer", "Hold for as long as this answer is being read; it is a stream of JSON lines")),
+    on_control(put(Route::Renew, "/v1/holds/{id}", "RenewRequest", "HeldAnswer", "Hold on for longer")),
+    on_control(delete(Route::Release, "/v1/holds/{id}", "DoneAnswer", "Let go")),
+    get(Route::Events, "/v1/events", None, "Server-sent events: state, mode, throttle, roofline, calibration, hold, degraded, advice_stale"),
     get(Route::OpenApi, "/v1/openapi.json", None, "This document"),
     get(Route::Metrics, "/metrics", None, "Prometheus text"),
     get(Route::Ready, "/-/ready", None, "200 once the machine has been read, else 503"),

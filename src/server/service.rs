@@ -13,7 +13,7 @@ use super::error::Code;
 use super::metrics::{Counters, page};
 use super::parse::parse;
 use super::routes::{Route, Spec, query_pairs};
-use super::{Control, Snapshots, clock, command, openapi};
+use super::{Control, Snapshots, clock, command, openapi, power};
 use crate::api::ErrorBody;
 use crate::snapshot::Snapshot;
 
@@ -122,6 +122,18 @@ impl Service {
             Route::Metrics => return Ok(Content::Text(page(snapshot, now, &self.counters, self.label))),
             Route::Healthy => return command::encode(&json!({ "healthy": true })).map(Content::Json),
             Route::Ready => return ready(snapshot).map(Content::Json),
+            Route::Holds => {
+                return command::encode(&power::holds(snapshot, now)).map(Content::Json);
+            }
+            Route::SetMode | Route::Confirm | Route::Revert | Route::Hold | Route::Renew | Route::Release => {
+                return self.power(snapshot, call).await.map(Content::Json);
+            }
+            Route::HoldAttached => {
+                return Err(Code::NotFound.error(
+                    "an attached hold is a stream",
+                    "hold with POST /v1/holds/attached over HTTP, or call Hold on D-Bus",
+                ));
+            }
             Route::Observations | Route::Calibrate | Route::Measure => {
                 return self.command(snapshot, call).await.map(Content::Json);
             }
@@ -157,6 +169,21 @@ impl Service {
         worker
             .await
             .unwrap_or_else(|_| Err(Code::Internal.error("the answer was not finished", "report this")))
+    }
+
+    /// Switches or holds for somebody who may.
+    async fn power(&self, snapshot: &Snapshot, call: Call<'_>) -> Result<Vec<u8>, ErrorBody> {
+        // No hold of these routes is attached to its connection.
+        let client = power::client(call.peer, 0, snapshot.control_enabled)?;
+        let request = match call.spec.route {
+            Route::SetMode => power::set_mode(call.body)?,
+            Route::Confirm => power::confirm(call.body)?,
+            Route::Revert => power::revert(call.body)?,
+            Route::Renew => power::renew(call.argument, call.body)?,
+            Route::Release => power::release(call.argument)?,
+            _ => power::hold(call.body, false)?,
+        };
+        power::ask(&self.control, clock::now, client, request).await?.encode()
     }
 
     /// Hands a request to the daemon and waits for its reply.

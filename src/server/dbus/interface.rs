@@ -36,11 +36,16 @@ impl From<ErrorBody> for Refusal {
     fn from(error: ErrorBody) -> Self {
         let name = match Code::from_key(&error.code) {
             Some(Code::NotCalibrated) => "io.github.rooflined.Rooflined1.Error.NotCalibrated",
+            Some(Code::RebootRequired) => "io.github.rooflined.Rooflined1.Error.RebootRequired",
+            Some(Code::Unsatisfiable) => "io.github.rooflined.Rooflined1.Error.Unsatisfiable",
+            Some(Code::NotReached | Code::NotSettled | Code::Refused | Code::ControlUnavailable) => {
+                "io.github.rooflined.Rooflined1.Error.NotReached"
+            }
             Some(Code::Busy | Code::Gated | Code::TooManyConnections) => {
                 "io.github.rooflined.Rooflined1.Error.Busy"
             }
             Some(Code::ControlDisabled) => "io.github.rooflined.Rooflined1.Error.ControlDisabled",
-            Some(Code::NotAuthorized | Code::WrongSocket) => {
+            Some(Code::NotAuthorized | Code::WrongSocket | Code::ModeNotAllowed) => {
                 "io.github.rooflined.Rooflined1.Error.NotAuthorized"
             }
             Some(Code::UnknownMode) => "io.github.rooflined.Rooflined1.Error.UnknownMode",

@@ -10,14 +10,15 @@ use hyper::{Request, Response, StatusCode};
 use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, watch};
 
-use super::write_now;
+use super::{attached, write_now};
 use crate::api::{ErrorAnswer, ErrorBody};
 use crate::server::access::Peer;
 use crate::server::error::{Code, status};
 use crate::server::events::{self, EventStream, Source};
+use crate::server::power::{self, Said};
 use crate::server::routes::{self, Found, Route};
 use crate::server::service::{Call, Content, Service};
-use crate::server::{Limits, Socket};
+use crate::server::{Attachment, Limits, Socket, clock};
 
 /// A whole answer, or a stream of events.
 pub type Body = Either<Full<Bytes>, StreamBody<EventStream>>;
@@ -30,6 +31,7 @@ const SERIAL: HeaderName = HeaderName::from_static("x-rooflined-serial");
 const SIMULATED: HeaderName = HeaderName::from_static("x-rooflined-simulated");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const PROMETHEUS: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+const LINES: HeaderValue = HeaderValue::from_static("application/x-ndjson");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 
 /// Answers the requests of all connections of one socket.
@@ -93,6 +95,9 @@ impl Handler {
         } else {
             Bytes::new()
         };
+        if spec.route == Route::HoldAttached {
+            return self.hold(snapshot, &body, peer).await;
+        }
         let query = head.uri.query().unwrap_or_default();
         let call = Call { spec, argument: argument.as_deref(), query, body: &body, peer };
         let (content_type, bytes) = match self.service.respond(snapshot, call).await? {
@@ -129,6 +134,34 @@ impl Handler {
                 "send the body right behind the header",
             )),
         }
+    }
+
+    /// Holds for as long as the answer is read.
+    async fn hold(
+        &self,
+        snapshot: &crate::snapshot::Snapshot,
+        body: &[u8],
+        peer: Option<&Peer>,
+    ) -> Result<Response<Body>, ErrorBody> {
+        let control = &self.service.control;
+        // Made before the question, so that a client that goes while it is answered holds nothing.
+        let attachment = Attachment::new(control.clone());
+        let client = power::client(peer, attachment.connection, snapshot.control_enabled)?;
+        let request = power::hold(body, true)?;
+        let Said::Held(held) = power::ask(control, clock::now, client, request).await? else {
+            return Err(Code::Internal.error("the daemon answered something else", "report this"));
+        };
+        let source = attached::Source {
+            snapshots: self.service.snapshots.clone(),
+            heartbeat: self.limits.heartbeat,
+            stop: self.stopped.clone(),
+            held,
+        };
+        let mut response =
+            Response::new(Either::Right(StreamBody::new(attached::stream(source, attachment))));
+        response.headers_mut().insert(CONTENT_TYPE, LINES);
+        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        Ok(response)
     }
 
     fn stream(&self) -> Result<Response<Body>, ErrorBody> {

@@ -10,11 +10,13 @@
 //! | sends over 64 header lines or 16 KiB of header | 431 |
 //! | is the 257th connection | 503 and is closed at once, without being read |
 //! | does not read its answer | is cut off after 30 s without progress |
+//! | holds a mode and dies | its hold ends with its connection |
 //! | opens more than 32 event streams | 503 |
 //! | goes away while a calibration runs for it | the daemon is told |
 //!
 //! Running out of descriptors pauses accepting and says so once; connections wait in the kernel's queue meanwhile.
 
+mod attached;
 mod guard;
 mod handler;
 

@@ -1,0 +1,197 @@
+//! Power modes and holds.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// `POST /v1/mode` (control socket).
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ModeRequest {
+    /// Name of the mode, or its number in digits.
+    pub mode: String,
+    /// Go back unless it is confirmed within this time, 1 to 3600.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirm_within_s: Option<f64>,
+    /// Only say what would be done.
+    #[serde(default)]
+    pub dry_run: bool,
+    /// In your own words, at most 128 characters.
+    #[serde(default)]
+    pub reason: String,
+}
+
+/// `POST /v1/mode/confirm` (control socket).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ConfirmRequest {
+    /// `confirm.id` of the switch.
+    pub id: u64,
+}
+
+/// `POST /v1/mode/revert` (control socket).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RevertRequest {
+    /// `confirm.id` of the switch; absent = whichever waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<u64>,
+}
+
+/// What a holder needs. At least one field; every one given is met or nothing is held.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ConstraintsOfHold {
+    /// Exactly this mode.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// A mode with no less compute and no less memory bandwidth than this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_mode: Option<String>,
+    /// Most power: as measured in the mode, else the watts in its name, which are a label.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_power_w: Option<f64>,
+    /// Least cap on the GPU clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_gpu_hz: Option<f64>,
+    /// Least memory bandwidth.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_bandwidth_bytes_per_s: Option<f64>,
+    /// Least fp16 peak (fp32 without an fp16 unit).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_compute_flops_per_s: Option<f64>,
+}
+
+/// `POST /v1/holds` and `POST /v1/holds/attached` (control socket).
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HoldRequest {
+    /// What is needed.
+    pub constraints: ConstraintsOfHold,
+    /// Who holds, 1 to 128 characters; shown to everybody.
+    pub app_id: String,
+    /// Why, at most 128 characters; shown to everybody.
+    #[serde(default)]
+    pub reason: String,
+    /// Ends by itself after this long, 1 to 604800. Required unless the hold is attached to its connection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_s: Option<f64>,
+}
+
+/// `PUT /v1/holds/{id}` (control socket).
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RenewRequest {
+    /// From now, 1 to 604800.
+    pub ttl_s: f64,
+}
+
+/// What confirms a switch.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ConfirmAnswer {
+    /// For `POST /v1/mode/confirm`.
+    pub id: u64,
+    /// Time left.
+    pub within_s: f64,
+}
+
+/// What came of a switch.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct SwitchAnswer {
+    /// `applied`; in a dry run also `reboot_required`, `refused` or `not_applied`.
+    pub outcome: String,
+    /// Name of the mode asked for.
+    pub asked: String,
+    /// Name of the mode before; `null` where nothing told.
+    pub before: Option<String>,
+    /// Name of the mode that the live files show; `null` where they match none.
+    pub reached: Option<String>,
+    /// In words.
+    pub message: String,
+    /// Nothing was done.
+    pub dry_run: bool,
+    /// What would be written, in order; filled for a dry run.
+    #[schema(value_type = Vec<Object>)]
+    pub writes: Vec<serde_json::Value>,
+    /// Where the live files differ from the mode.
+    #[schema(value_type = Vec<Object>)]
+    pub differences: Vec<serde_json::Value>,
+    /// How long it took.
+    pub took_s: f64,
+    /// What confirms it; `null` where nothing needs to.
+    pub confirm: Option<ConfirmAnswer>,
+}
+
+/// A hold that has been taken or renewed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct HeldAnswer {
+    /// What releases it; shown to nobody else.
+    pub id: u64,
+    /// Name of the mode that it is held in.
+    pub mode: String,
+    /// Time left; `null` where only its connection ends it.
+    pub expires_in_s: Option<f64>,
+}
+
+/// It was done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DoneAnswer {
+    /// Always true.
+    pub done: bool,
+}
+
+/// A hold as everybody may see it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct HoldAnswer {
+    /// Who holds.
+    pub app_id: String,
+    /// Why.
+    pub reason: String,
+    /// User that asked.
+    pub uid: u32,
+    /// What is needed.
+    pub constraints: ConstraintsOfHold,
+    /// Ends with its connection.
+    pub attached: bool,
+    /// The mode in force meets it; false after somebody else switched.
+    pub satisfied: bool,
+    /// How long it has been in force.
+    pub age_s: f64,
+    /// Time left; `null` where only its connection ends it.
+    pub expires_in_s: Option<f64>,
+}
+
+/// A change that waits to be confirmed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct PendingAnswer {
+    /// For `POST /v1/mode/confirm` and `POST /v1/mode/revert`.
+    pub id: u64,
+    /// The mode entered.
+    pub mode: String,
+    /// The mode gone back to otherwise.
+    pub original: String,
+    /// Time left.
+    pub within_s: f64,
+}
+
+/// `GET /v1/holds`: who holds what, and why the active mode is active.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct HoldsAnswer {
+    /// Name of the active mode; `null` where nothing tells it.
+    pub active_mode: Option<String>,
+    /// `boot`, `user`, `hold`, `revert` or `external`.
+    pub cause: String,
+    /// Target of a switch under way.
+    pub switching: Option<String>,
+    /// A change that waits to be confirmed.
+    pub pending: Option<PendingAnswer>,
+    /// Oldest first.
+    pub holds: Vec<HoldAnswer>,
+    /// `[control] enabled`.
+    pub control_enabled: bool,
+    /// Why modes cannot be switched at all; `null` where they can.
+    pub unavailable: Option<String>,
+    /// No value describes hardware.
+    pub simulated: bool,
+    /// Of the snapshot.
+    pub serial: u64,
+}

@@ -1,0 +1,377 @@
+//! Power modes and holds: wire → [`ControlRequest`], [`Reply`] and [`Snapshot`] → wire.
+
+use serde_json::json;
+
+use super::access::{Peer, may_control};
+use super::error::Code;
+use super::parse::parse;
+use super::{Command, Control, command};
+use crate::api::{
+    ConfirmAnswer, ConfirmRequest, ConstraintsOfHold, DoneAnswer, ErrorBody, HeldAnswer, HoldAnswer,
+    HoldRequest, HoldsAnswer, ModeRequest, PendingAnswer, RenewRequest, RevertRequest, SwitchAnswer,
+};
+use crate::board::{SwitchOutcome, SwitchReport};
+use crate::governor::{Client, ControlRequest, Now, Reply};
+use crate::snapshot::{Hold, HoldConstraints, Snapshot};
+use crate::units::{BytesPerSecond, FlopsPerSecond, Hertz, Seconds, Watts};
+
+/// Longest name or reason that a client may give.
+const MAX_WORDS: usize = 128;
+/// Longest time to live of a hold: a week.
+const MAX_TTL_S: f64 = 604_800.0;
+/// Longest time to confirm a switch.
+const MAX_CONFIRM_S: f64 = 3600.0;
+
+/// A reply as its route's answer.
+#[derive(Debug)]
+pub enum Said {
+    /// What came of a switch.
+    Switched(SwitchAnswer),
+    /// A hold.
+    Held(HeldAnswer),
+    /// Done.
+    Done(DoneAnswer),
+}
+
+impl Said {
+    /// As JSON.
+    ///
+    /// # Errors
+    /// See [`command::encode`].
+    pub fn encode(&self) -> Result<Vec<u8>, ErrorBody> {
+        match self {
+            Self::Switched(answer) => command::encode(answer),
+            Self::Held(answer) => command::encode(answer),
+            Self::Done(answer) => command::encode(answer),
+        }
+    }
+}
+
+/// Who asks: somebody who may.
+///
+/// # Errors
+/// `control_disabled` or `not_authorized`.
+pub fn client(peer: Option<&Peer>, connection: u64, enabled: bool) -> Result<Client, ErrorBody> {
+    may_control(peer, enabled).map(|uid| Client { connection, uid })
+}
+
+/// Hands a request to the daemon and waits for what comes of it.
+///
+/// # Errors
+/// Whatever it was refused with; a switch that was not applied is an error unless it was a question.
+pub async fn ask(
+    control: &Control,
+    now: impl Fn() -> Now,
+    client: Client,
+    request: ControlRequest,
+) -> Result<Said, ErrorBody> {
+    let dry_run = matches!(request, ControlRequest::SetMode { dry_run: true, .. });
+    let reply = control.ask(Command::Control { client, request }).await;
+    match reply {
+        Some(Reply::Switched { report, confirm }) => {
+            switched(now(), *report, confirm, dry_run).map(Said::Switched)
+        }
+        Some(Reply::Held { cookie, mode, expires_at }) => {
+            let expires_in_s = expires_at.map(|at| left(at, now()));
+            Ok(Said::Held(HeldAnswer { id: cookie, mode, expires_in_s }))
+        }
+        Some(Reply::Done) => Ok(Said::Done(DoneAnswer { done: true })),
+        Some(Reply::Refused { code, message }) => Err(refused(code, &message)),
+        Some(_) => Err(Code::Internal.error("the daemon answered something else", "report this")),
+        None => Err(Code::ShuttingDown.error("the daemon is going away", "try again in a second")),
+    }
+}
+
+/// The governor's messages end with what to do.
+fn refused(code: &str, message: &str) -> ErrorBody {
+    let (message, hint) = message.rsplit_once("; ").unwrap_or((message, "rooflinectl doctor looks further"));
+    ErrorBody { code: code.to_owned(), message: message.to_owned(), field: None, hint: Some(hint.to_owned()) }
+}
+
+fn switched(
+    now: Now,
+    report: SwitchReport,
+    confirm: Option<(u64, Seconds)>,
+    dry_run: bool,
+) -> Result<SwitchAnswer, ErrorBody> {
+    let (outcome, code) = match report.outcome {
+        SwitchOutcome::Applied => ("applied", None),
+        SwitchOutcome::RebootRequired => ("reboot_required", Some(Code::RebootRequired)),
+        SwitchOutcome::Refused => ("refused", Some(Code::Refused)),
+        SwitchOutcome::NotApplied => ("not_applied", Some(Code::NotReached)),
+    };
+    if let Some(code) = code.filter(|_| !dry_run) {
+        return Err(refused(code.key(), &report.message));
+    }
+    let name = |mode: crate::board::ActiveMode| mode.name;
+    Ok(SwitchAnswer {
+        outcome: outcome.to_owned(),
+        asked: report.asked.name,
+        before: report.before.map(name),
+        reached: report.reached.mode.map(name),
+        message: report.message,
+        dry_run,
+        writes: report
+            .writes
+            .into_iter()
+            .map(|(path, value)| json!({ "path": path, "value": value }))
+            .collect(),
+        differences: report.reached.differences.iter().map(|difference| json!(difference)).collect(),
+        took_s: report.took.get(),
+        confirm: confirm.map(|(id, deadline)| ConfirmAnswer { id, within_s: left(deadline, now) }),
+    })
+}
+
+fn left(deadline: Seconds, now: Now) -> f64 {
+    (deadline - now.boottime).max(Seconds::ZERO).get()
+}
+
+/// `GET /v1/holds`. Nobody is shown what releases another's hold.
+#[must_use]
+pub fn holds(snapshot: &Snapshot, now: Now) -> HoldsAnswer {
+    let power = &snapshot.power;
+    HoldsAnswer {
+        active_mode: snapshot.state.power_mode.known().map(|mode| mode.name.clone()),
+        cause: power.cause.key().to_owned(),
+        switching: power.switching.clone(),
+        pending: power.pending.as_ref().map(|pending| PendingAnswer {
+            id: pending.id,
+            mode: pending.mode.clone(),
+            original: pending.original.clone(),
+            within_s: left(pending.deadline, now),
+        }),
+        holds: power.holds.iter().map(|hold| hold_answer(hold, now)).collect(),
+        control_enabled: snapshot.control_enabled,
+        unavailable: power.unavailable.clone(),
+        simulated: snapshot.board.simulated,
+        serial: snapshot.serial,
+    }
+}
+
+fn hold_answer(hold: &Hold, now: Now) -> HoldAnswer {
+    let constraints = &hold.constraints;
+    HoldAnswer {
+        app_id: hold.app_id.clone(),
+        reason: hold.reason.clone(),
+        uid: hold.uid,
+        constraints: ConstraintsOfHold {
+            mode: constraints.mode.clone(),
+            min_mode: constraints.min_mode.clone(),
+            max_power_w: constraints.max_power.map(Watts::get),
+            min_gpu_hz: constraints.min_gpu_clock.map(Hertz::get),
+            min_bandwidth_bytes_per_s: constraints.min_bandwidth.map(BytesPerSecond::get),
+            min_compute_flops_per_s: constraints.min_compute.map(FlopsPerSecond::get),
+        },
+        attached: hold.attached,
+        satisfied: hold.satisfied,
+        age_s: (now.boottime - hold.since).max(Seconds::ZERO).get(),
+        expires_in_s: hold.expires_at.map(|at| left(at, now)),
+    }
+}
+
+/// `POST /v1/mode`.
+///
+/// # Errors
+/// A body that is not this request.
+pub fn set_mode(body: &[u8]) -> Result<ControlRequest, ErrorBody> {
+    let ModeRequest { mode, confirm_within_s, dry_run, reason } = parse(body)?;
+    words("mode", &mode, 1)?;
+    words("reason", &reason, 0)?;
+    let confirm_within =
+        confirm_within_s.map(|s| seconds("confirm_within_s", s, MAX_CONFIRM_S)).transpose()?;
+    Ok(ControlRequest::SetMode { mode, confirm_within, dry_run, reason })
+}
+
+/// `POST /v1/mode/confirm`.
+///
+/// # Errors
+/// A body that is not this request.
+pub fn confirm(body: &[u8]) -> Result<ControlRequest, ErrorBody> {
+    let ConfirmRequest { id } = parse(body)?;
+    Ok(ControlRequest::Confirm { id })
+}
+
+/// `POST /v1/mode/revert`; the body may be left out.
+///
+/// # Errors
+/// A body that is not this request.
+pub fn revert(body: &[u8]) -> Result<ControlRequest, ErrorBody> {
+    let RevertRequest { id } = if body.is_empty() { RevertRequest::default() } else { parse(body)? };
+    Ok(ControlRequest::Revert { id })
+}
+
+/// `POST /v1/holds` and `POST /v1/holds/attached`.
+///
+/// # Errors
+/// A body that is not this request, or a machine without random numbers.
+pub fn hold(body: &[u8], attached: bool) -> Result<ControlRequest, ErrorBody> {
+    let HoldRequest { constraints, app_id, reason, ttl_s } = parse(body)?;
+    words("app_id", &app_id, 1)?;
+    words("reason", &reason, 0)?;
+    let ttl = ttl_s.map(|s| seconds("ttl_s", s, MAX_TTL_S)).transpose()?;
+    if ttl.is_none() && !attached {
+        return Err(Code::MissingField.at(
+            "ttl_s",
+            "a hold that is not attached to its connection needs an end of its own",
+            "add ttl_s and renew it with PUT, or hold with POST /v1/holds/attached",
+        ));
+    }
+    let ConstraintsOfHold {
+        mode,
+        min_mode,
+        max_power_w,
+        min_gpu_hz,
+        min_bandwidth_bytes_per_s,
+        min_compute_flops_per_s,
+    } = constraints;
+    for (field, name) in [("constraints.mode", &mode), ("constraints.min_mode", &min_mode)] {
+        name.as_ref().map_or(Ok(()), |name| words(field, name, 1))?;
+    }
+    let positive = |field: &str, value: Option<f64>| match value {
+        Some(value) if !(value.is_finite() && value > 0.0) => Err(Code::InvalidField.at(
+            format!("constraints.{field}"),
+            format!("constraints.{field} is {value}"),
+            "give a number above zero",
+        )),
+        value => Ok(value),
+    };
+    let constraints = HoldConstraints {
+        max_power: positive("max_power_w", max_power_w)?.map(Watts),
+        min_gpu_clock: positive("min_gpu_hz", min_gpu_hz)?.map(Hertz),
+        min_bandwidth: positive("min_bandwidth_bytes_per_s", min_bandwidth_bytes_per_s)?.map(BytesPerSecond),
+        min_compute: positive("min_compute_flops_per_s", min_compute_flops_per_s)?.map(FlopsPerSecond),
+        mode,
+        min_mode,
+    };
+    Ok(ControlRequest::Hold { constraints, app_id, reason, ttl, attached, cookie: cookie()? })
+}
+
+/// `PUT /v1/holds/{id}`.
+///
+/// # Errors
+/// A path or body that is not this request.
+pub fn renew(argument: Option<&str>, body: &[u8]) -> Result<ControlRequest, ErrorBody> {
+    let cookie = cookie_of(argument)?;
+    let RenewRequest { ttl_s } = parse(body)?;
+    Ok(ControlRequest::Renew { cookie, ttl: seconds("ttl_s", ttl_s, MAX_TTL_S)? })
+}
+
+/// `DELETE /v1/holds/{id}`.
+///
+/// # Errors
+/// A path that names no hold.
+pub fn release(argument: Option<&str>) -> Result<ControlRequest, ErrorBody> {
+    cookie_of(argument).map(|cookie| ControlRequest::Release { cookie })
+}
+
+fn cookie_of(argument: Option<&str>) -> Result<u64, ErrorBody> {
+    argument.and_then(|argument| argument.parse().ok()).ok_or_else(|| {
+        Code::UnknownHold.error("the path names no hold", "use the id that POST /v1/holds answered")
+    })
+}
+
+/// 53 random bits: every program that reads JSON reads them whole, and nobody guesses them.
+fn cookie() -> Result<u64, ErrorBody> {
+    let mut bytes = [0; 8];
+    let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    match filled {
+        Ok(8) => Ok((u64::from_ne_bytes(bytes) >> 11).max(1)),
+        _ => Err(Code::Internal.error("the kernel gives no random numbers", "try again in a second")),
+    }
+}
+
+fn words(field: &str, text: &str, least: usize) -> Result<(), ErrorBody> {
+    let length = text.chars().count();
+    if length < least || length > MAX_WORDS || text.chars().any(char::is_control) {
+        let found = if length > MAX_WORDS {
+            format!("{length} characters long")
+        } else {
+            "empty or not printable".into()
+        };
+        return Err(Code::InvalidField.at(
+            field,
+            format!("{field} is {found}"),
+            format!("give {least} to {MAX_WORDS} printable characters"),
+        ));
+    }
+    Ok(())
+}
+
+fn seconds(field: &str, value: f64, most: f64) -> Result<Seconds, ErrorBody> {
+    if (1.0..=most).contains(&value) {
+        return Ok(Seconds(value));
+    }
+    Err(Code::InvalidField.at(
+        field,
+        format!("{field} is {value}"),
+        format!("give a number of seconds from 1 to {most}"),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cookies_fit_into_a_json_number_and_do_not_repeat() {
+        let cookies: std::collections::BTreeSet<u64> = (0..100).map(|_| cookie().unwrap()).collect();
+        assert_eq!(cookies.len(), 100);
+        assert!(cookies.iter().all(|cookie| *cookie < 1 << 53), "{cookies:?}");
+        assert!(cookies.iter().any(|cookie| *cookie > 1 << 48), "all bits are used");
+    }
+
+    #[test]
+    fn requests_that_make_no_sense_are_refused_by_field() {
+        let long = "x".repeat(129);
+        let hold_with = |body: String| hold(body.as_bytes(), false).unwrap_err();
+        let cases = [
+            (set_mode(br#"{"mode":""}"#).unwrap_err(), "invalid_field", "mode"),
+            (set_mode(br#"{}"#).unwrap_err(), "missing_field", "mode"),
+            (
+                set_mode(br#"{"mode":"15W","confirm_within_s":0}"#).unwrap_err(),
+                "invalid_field",
+                "confirm_within_s",
+            ),
+            (
+                set_mode(br#"{"mode":"15W","confirm_within_s":1e300}"#).unwrap_err(),
+                "invalid_field",
+                "confirm_within_s",
+            ),
+            (set_mode(br#"{"mode":"15W","reason":"a\nb"}"#).unwrap_err(), "invalid_field", "reason"),
+            (set_mode(br#"{"mode":"15W","force":true}"#).unwrap_err(), "unknown_field", "force"),
+            (confirm(br#"{"id":-1}"#).unwrap_err(), "invalid_field", "id"),
+            (hold_with(r#"{"constraints":{},"app_id":"a"}"#.into()), "missing_field", "ttl_s"),
+            (
+                hold_with(format!(r#"{{"constraints":{{}},"app_id":"{long}","ttl_s":5}}"#)),
+                "invalid_field",
+                "app_id",
+            ),
+            (hold_with(r#"{"constraints":{},"app_id":"","ttl_s":5}"#.into()), "invalid_field", "app_id"),
+            (
+                hold_with(r#"{"constraints":{"max_power_w":-5},"app_id":"a","ttl_s":5}"#.into()),
+                "invalid_field",
+                "constraints.max_power_w",
+            ),
+            (
+                hold_with(r#"{"constraints":{"watts":5},"app_id":"a","ttl_s":5}"#.into()),
+                "unknown_field",
+                "constraints.watts",
+            ),
+            (hold_with(r#"{"constraints":{},"app_id":"a","ttl_s":1e9}"#.into()), "invalid_field", "ttl_s"),
+        ];
+        for (error, code, field) in cases {
+            assert_eq!((error.code.as_str(), error.field.as_deref()), (code, Some(field)), "{error:?}");
+            assert!(error.hint.is_some());
+        }
+        for path in [None, Some(""), Some("x"), Some("-1"), Some("99999999999999999999999")] {
+            assert_eq!(release(path).unwrap_err().code, "unknown_hold");
+        }
+    }
+
+    #[test]
+    fn what_the_governor_says_is_split_into_what_happened_and_what_to_do() {
+        let error = refused("busy", "a switch to 15W is under way; try again in a second");
+        assert_eq!(error.message, "a switch to 15W is under way");
+        assert_eq!(error.hint.as_deref(), Some("try again in a second"));
+    }
+}
