@@ -108,7 +108,8 @@ impl Tour<'_> {
     fn settle(&mut self, outcome: Result<(), Failure>) -> Result<(), Failure> {
         match outcome {
             Err(Failure::Client(ClientError::Refused { body, .. }))
-                if ["not_found", "method_not_allowed", "unsupported_operating_point"].contains(&body.code.as_str()) =>
+                if ["not_found", "method_not_allowed", "unsupported_operating_point"]
+                    .contains(&body.code.as_str()) =>
             {
                 self.skipped += 1;
                 self.say(&format!("SKIPPED: {}", body.message))
@@ -148,20 +149,28 @@ impl Tour<'_> {
         let mut table = Table::new(&["mode", ">SMs", ">GPU", ">memory", ">bandwidth", ">fp16", "reboot", ""]);
         for mode in &self.modes {
             let number = |path: &str| mode.pointer(path).and_then(Value::as_f64);
-            let megahertz =
-                |path: &str| number(path).map_or_else(|| "no cap".to_owned(), |hz| format!("{:.0} MHz", hz / 1e6));
-            let shown = |value: Option<f64>, unit: &dyn Fn(f64) -> String| value.map_or_else(|| "?".to_owned(), unit);
+            let megahertz = |path: &str| {
+                number(path).map_or_else(|| "no cap".to_owned(), |hz| format!("{:.0} MHz", hz / 1e6))
+            };
+            let shown =
+                |value: Option<f64>, unit: &dyn Fn(f64) -> String| value.map_or_else(|| "?".to_owned(), unit);
             table.row([
                 name_of(mode),
                 shown(number("/sm_online"), &|sm| format!("{sm:.0}")),
                 megahertz("/gpu_max_hz"),
                 megahertz("/emc_max_hz"),
-                shown(number("/ceilings/bandwidth_bytes_per_s/value"), &|rate| BytesPerSecond(rate).to_string()),
+                shown(number("/ceilings/bandwidth_bytes_per_s/value"), &|rate| {
+                    BytesPerSecond(rate).to_string()
+                }),
                 shown(number("/ceilings/compute_flops_per_s/fp16/value"), &|rate| {
                     FlopsPerSecond(rate).to_string()
                 }),
                 mode.get("reboot_required").map_or_else(String::new, ToString::to_string),
-                if mode.get("active") == Some(&Value::Bool(true)) { "<- now".to_owned() } else { String::new() },
+                if mode.get("active") == Some(&Value::Bool(true)) {
+                    "<- now".to_owned()
+                } else {
+                    String::new()
+                },
             ]);
         }
         self.printer.text(&table.render())
@@ -171,7 +180,8 @@ impl Tour<'_> {
     fn other_mode(&self) -> Option<String> {
         let number = |mode: &Value| mode.get("gpu_max_hz").and_then(Value::as_f64);
         let live = self.modes.iter().filter(|mode| {
-            mode.get("active") != Some(&Value::Bool(true)) && mode.get("reboot_required") == Some(&Value::Bool(false))
+            mode.get("active") != Some(&Value::Bool(true))
+                && mode.get("reboot_required") == Some(&Value::Bool(false))
         });
         live.filter(|mode| number(mode).is_some())
             .min_by(|a, b| number(a).unwrap_or(0.0).total_cmp(&number(b).unwrap_or(0.0)))
@@ -182,7 +192,10 @@ impl Tour<'_> {
         let began = Instant::now();
         let mut progress = Progress::start(self.printer.ascii);
         let request = CalibrateRequest { plan, wait: true, force: true };
-        let outcome = calibrate::follow(&mut self.client, &request, &mut |fraction, step| progress.show(fraction, step)).await;
+        let outcome = calibrate::follow(&mut self.client, &request, &mut |fraction, step| {
+            progress.show(fraction, step)
+        })
+        .await;
         progress.end();
         outcome?;
         let answer: RooflineAnswer = self.client.get("/v1/roofline").await?.parse()?;
@@ -218,15 +231,24 @@ impl Tour<'_> {
         let before = self.value("/v1/roofline").await?;
         let carried = self.value(&format!("/v1/roofline?mode={target}")).await?;
         let from = self.active().await?;
-        let answer = self.command("/v1/mode", &json!({ "mode": target, "confirm_within_s": 20, "reason": "demo" })).await?;
+        let answer = self
+            .command("/v1/mode", &json!({ "mode": target, "confirm_within_s": 20, "reason": "demo" }))
+            .await?;
         let id = answer.pointer("/confirm/id").or_else(|| answer.pointer("/confirm/0"));
         let id = id.cloned().unwrap_or(Value::Null);
-        self.say(&format!("{from} -> {}, to be confirmed within 20 s", self.active().await?))?;
+        let entered = self.active().await?;
+        self.say(&format!("{from} -> {entered}, to be confirmed within 20 s"))?;
         self.command("/v1/mode/confirm", &json!({ "id": id })).await?;
         self.say("confirmed; now measured there")?;
         self.calibrate(PlanKind::Quick).await?;
         let after = self.value("/v1/roofline").await?;
-        let mut table = Table::new(&["ceiling", &format!(">{from}"), &format!(">{target}, carried"), ">measured", ">off"]);
+        let mut table = Table::new(&[
+            "ceiling",
+            &format!(">{from}"),
+            &format!(">{target}, carried"),
+            ">measured",
+            ">off",
+        ]);
         let bandwidth = |rate: f64| BytesPerSecond(rate).to_string();
         let compute = |rate: f64| FlopsPerSecond(rate).to_string();
         for (name, path, unit) in [
@@ -251,20 +273,22 @@ impl Tour<'_> {
     }
 
     async fn hold(&mut self) -> Result<(), Failure> {
-        // A connection of its own: the hold ends with it.
-        let mut holder = self.client.another(PATIENCE);
-        let watts = 20;
+        let (watts, ttl) = (20, 2.0);
         let request = json!({
-            "constraints": { "max_power_w": watts }, "app_id": "demo", "reason": "on battery",
+            "constraints": { "max_power_w": watts }, "app_id": "demo", "reason": "on battery", "ttl_s": ttl,
         });
-        let answer: Value = holder.command("/v1/holds/attached", &request).await?.parse()?;
-        let mode = answer.get("mode").and_then(Value::as_str).unwrap_or("the mode that is active");
-        self.say(&format!("at most {watts} W: held in {mode}; the connection is the hold"))?;
-        drop(holder);
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        let holds = self.value("/v1/holds").await?;
-        let left = holds.get("holds").and_then(Value::as_array).map_or(0, Vec::len);
-        self.say(&format!("the holder has gone: {left} holds are left, the mode is {}", self.active().await?))
+        let answer = self.command("/v1/holds", &request).await?;
+        let mode = answer.get("mode").and_then(Value::as_str).unwrap_or("the mode that is active").to_owned();
+        let held = self.holds().await?;
+        self.say(&format!("at most {watts} W for {ttl:.0} s: held in {mode}; holds in force: {held}"))?;
+        tokio::time::sleep(Duration::from_secs_f64(ttl + 0.8)).await;
+        let (held, mode) = (self.holds().await?, self.active().await?);
+        self.say(&format!("it has run out; holds in force: {held}, the mode is {mode}"))
+    }
+
+    async fn holds(&mut self) -> Result<usize, Failure> {
+        let answer = self.value("/v1/holds").await?;
+        Ok(answer.get("holds").and_then(Value::as_array).map_or(0, Vec::len))
     }
 
     fn room(&self, degrees: &str) -> Result<(), Failure> {
@@ -288,23 +312,31 @@ impl Tour<'_> {
                 let evidence = state.pointer("/throttle/value/evidence").cloned().unwrap_or(Value::Null);
                 let clock = state.pointer("/gpu_hz/value").and_then(Value::as_f64);
                 let clock = clock.map_or_else(String::new, |hz| format!(", GPU at {:.0} MHz", hz / 1e6));
-                let what = if active { format!("throttling{clock}: {evidence}") } else { "it stayed cool".to_owned() };
-                return self.say(&format!("{HOT} °C around it for {:.0} s: {what}", began.elapsed().as_secs_f64()));
+                let what = if active {
+                    format!("throttling{clock}: {evidence}")
+                } else {
+                    "it stayed cool".to_owned()
+                };
+                return self
+                    .say(&format!("{HOT} °C around it for {:.0} s: {what}", began.elapsed().as_secs_f64()));
             }
         }
     }
 
     async fn revert(&mut self, target: Option<&str>) -> Result<(), Failure> {
         let active = self.active().await?;
-        let other = self.modes.iter().map(name_of).find(|name| *name != active && target == Some(active.as_str()));
-        let live = self.modes.iter().find(|mode| {
-            name_of(mode) != active && mode.get("reboot_required") == Some(&Value::Bool(false))
-        });
+        let other =
+            self.modes.iter().map(name_of).find(|name| *name != active && target == Some(active.as_str()));
+        let live = self
+            .modes
+            .iter()
+            .find(|mode| name_of(mode) != active && mode.get("reboot_required") == Some(&Value::Bool(false)));
         let Some(other) = live.map(name_of).or(other) else { return self.nowhere() };
         self.command("/v1/mode", &json!({ "mode": other, "confirm_within_s": 20, "reason": "demo" })).await?;
         let entered = self.active().await?;
         self.command("/v1/mode/revert", &json!({})).await?;
-        self.say(&format!("{active} -> {entered} -> {} again, taken back before it was confirmed", self.active().await?))
+        let again = self.active().await?;
+        self.say(&format!("{active} -> {entered} -> {again} again, taken back before it was confirmed"))
     }
 
     /// A mode that gates units: the answer is no, and why.
