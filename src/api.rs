@@ -10,9 +10,10 @@ mod request;
 
 pub use answer::{
     AnalyzeAnswer, BandwidthPointAnswer, BoardAnswer, BreakdownEntry, CalibrateAnswer, CalibrationAnswer,
-    CandidateAnswer, CeilingAnswer, ErrorAnswer, ErrorBody, EstimateAnswer, FormatAnswer, FormatsAnswer,
-    MeasureAnswer, MeasuredRow, MemoryAnswer, ModeAnswer, ObservationsAnswer, PredictAnswer, RecommendAnswer,
-    RegimeAnswer, RejectedAnswer, RooflineAnswer, StateAnswer, StateField, SweepAnswer, SweepRow,
+    CandidateAnswer, CeilingAnswer, CeilingsAnswer, ErrorAnswer, ErrorBody, EstimateAnswer, FormatAnswer,
+    FormatsAnswer, MeasureAnswer, MeasuredRow, MemoryAnswer, ModeAnswer, ModeDetail, ModesAnswer,
+    ObservationsAnswer, PredictAnswer, RecommendAnswer, RegimeAnswer, RejectedAnswer, RooflineAnswer,
+    StateAnswer, StateField, SweepAnswer, SweepRow,
 };
 pub use control::{
     ConfirmAnswer, ConfirmRequest, ConstraintsOfHold, DoneAnswer, HeldAnswer, HoldAnswer, HoldRequest,

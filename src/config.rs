@@ -19,7 +19,7 @@ use toml::de::{DeTable, DeValue};
 pub use schema::{
     Calibration, Config, Control, Daemon, Engines, Hardware, Metrics, Models, Policy, Sampling,
 };
-pub use value::{Automatic, Bus, Location};
+pub use value::{Accelerator, Automatic, Bus, Location};
 
 use crate::precision::nearest;
 

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::board::{Board, BoardState, Cache, Cpu, Load, Memory, Reading};
+use crate::board::{
+    ActiveMode, Board, BoardState, Cache, Cpu, Gpu, GpuDriver, Knob, Load, Memory, PowerMode, PowerModes,
+    Reading,
+};
 use crate::calibration::{Clock, Conditions, GemvCase, Kernel, Plan, Reference, Sample, Step};
 use crate::governor::Policy;
 use crate::precision::WeightFormat;
@@ -72,6 +75,7 @@ pub fn policy() -> Policy {
         max_temperature_c: 85.0,
         min_free_memory: Bytes(1e9),
         back_off: Seconds(600.0),
+        accelerator: None,
         control_enabled: false,
         allowed_modes: None,
         dwell: Seconds(10.0),
@@ -177,4 +181,61 @@ pub fn sample(step: &Step, drift: f64, core_to_core: f64) -> Sample {
 /// Everything a plan asks for.
 pub fn samples(plan: &Plan) -> Vec<Sample> {
     plan.steps.iter().map(|step| sample(step, 1.0, 50e-9)).collect()
+}
+
+/// A Jetson AGX Orin 64GB with two of its modes, the GPU its accelerator. Simulated, so that it may be measured.
+pub fn jetson() -> Board {
+    let mode = |id, name: &str, cores, sm, mask, gpu: Option<f64>| PowerMode {
+        id,
+        name: name.into(),
+        cores_online: Some(cores),
+        cpu_max: None,
+        gpu_max: gpu.map(Hertz),
+        memory_max: None,
+        tpc_mask: Some(mask),
+        sm_online: Some(sm),
+        knob: Knob::Nvpmodel,
+        settings: Vec::new(),
+    };
+    Board {
+        key: "jetson-agx-orin-64gb".into(),
+        gpu: Reading::Known(Gpu {
+            name: Reading::Known("ga10b".into()),
+            driver: GpuDriver::Devfreq,
+            sm_total: Reading::Known(16),
+            max_clock: Reading::Known(Hertz(1300.5e6)),
+            clocks: Vec::new(),
+            driver_version: none(),
+        }),
+        modes: Reading::Known(PowerModes {
+            default: Some(2),
+            modes: vec![
+                mode(0, "MAXN", 12, 16, 0, None),
+                mode(2, "MODE_30W", 8, 8, 240, Some(612e6)),
+                mode(3, "MODE_50W", 12, 16, 0, Some(816e6)),
+            ],
+            warnings: Vec::new(),
+            source: "/etc/nvpmodel.conf".into(),
+        }),
+        simulated: true,
+        ..board()
+    }
+}
+
+/// It, idle, in the mode of that number of [`jetson`]: the clock is an idle one, the caps are the mode's.
+pub fn jetson_in(id: u32) -> BoardState {
+    let board = jetson();
+    let mode = board.modes.known().and_then(|modes| modes.by_id(id)).cloned();
+    let mode = mode.unwrap_or_else(|| panic!("mode {id} is not on the fixture"));
+    BoardState {
+        power_mode: Reading::Known(ActiveMode { id, name: mode.name }),
+        gpu_clock: Reading::Known(Hertz(306e6)),
+        gpu_clock_cap: Reading::Known(mode.gpu_max.unwrap_or(Hertz(1300.5e6))),
+        gpu_load: Reading::Known(0.0),
+        tpc_mask: mode.tpc_mask.map_or_else(none, Reading::Known),
+        sm_online: mode.sm_online.map_or_else(none, Reading::Known),
+        memory_clock: Reading::Known(Hertz(665.6e6)),
+        memory_clock_cap: Reading::Known(Hertz(3199e6)),
+        ..state()
+    }
 }

@@ -5,6 +5,7 @@ mod calibrate;
 mod control;
 mod core;
 mod measure;
+mod modes;
 mod prior;
 
 pub use self::control::{Client, ControlRequest};
@@ -13,7 +14,7 @@ pub use self::core::Governor;
 use std::sync::Arc;
 
 use crate::board::{BoardState, Order, OrderAnswer, SwitchReport};
-use crate::calibration::{CalibrationRecord, Plan, PlanKind, ProbeEvent, Sample};
+use crate::calibration::{Accelerator, CalibrationRecord, Plan, PlanKind, ProbeEvent, Sample};
 use crate::learning::Residuals;
 use crate::precision::WeightFormat;
 use crate::predict::{Engine, Prediction};
@@ -303,6 +304,8 @@ pub struct Policy {
     pub min_free_memory: Bytes,
     /// Wait this long after a failure.
     pub back_off: Seconds,
+    /// What predictions are for; `None` = the GPU of a board that shares its memory with it, else the CPU.
+    pub accelerator: Option<Accelerator>,
     /// Requests that change something are allowed.
     pub control_enabled: bool,
     /// Names of the modes that may be entered; `None` = every one.

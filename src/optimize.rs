@@ -508,6 +508,7 @@ mod tests {
                 last_level_cache_bytes: 16 << 20,
                 memory_limit_bytes: 512 << 20,
                 time_limit_s: 10,
+                accelerator: Default::default(),
             },
             PlanKind::Full,
         );
@@ -527,6 +528,8 @@ mod tests {
             clock_cap: None,
             dram_bytes: 64 << 20,
             skipped: Vec::new(),
+            gpu: None,
+            power: None,
         };
         let record = fit(&samples(&plan), &context).unwrap();
         let regime = record.regimes[0].clone();
@@ -535,6 +538,7 @@ mod tests {
             taken_at: Seconds(1.0),
             board: board(),
             state: state(),
+            accelerator: crate::calibration::Accelerator::Cpu,
             hardware: None,
             roofline: regime.roofline,
             profile: regime.profile,

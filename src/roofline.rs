@@ -3,6 +3,11 @@
 //! After S. Williams, A. Waterman, D. Patterson, "Roofline: an insightful visual performance model", CACM 52(4), 2009:
 //! attainable = min(peak compute, arithmetic intensity x peak bandwidth).
 
+mod datasheet;
+pub mod scaling;
+
+pub use datasheet::datasheet;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -127,65 +132,6 @@ impl Roofline {
         let memory_time = traffic / self.bandwidth.value;
         let compute_time = work / self.compute(precision)?.value;
         Some(if memory_time > compute_time { Bound::Memory } else { Bound::Compute })
-    }
-}
-
-/// Calibrated ceilings → other clocks.
-pub mod scaling {
-    use super::{Ceiling, Provenance, Roofline};
-    use crate::units::Hertz;
-
-    /// Additional relative half-width of the interval per unit of |ln(clock ratio)|: voltage, thermal and
-    /// uncore effects that a pure proportionality leaves out. A documented guess until boards are measured.
-    const WIDENING: f64 = 0.15;
-
-    fn scale<R: Copy + std::ops::Mul<f64, Output = R>>(
-        ceiling: Ceiling<R>,
-        factor: f64,
-        distance: f64,
-    ) -> Ceiling<R> {
-        let widening = WIDENING * distance;
-        Ceiling {
-            value: ceiling.value * factor,
-            low: ceiling.low * (factor * (1.0 - widening).max(0.0)),
-            high: ceiling.high * (factor * (1.0 + widening)),
-            provenance: ceiling.provenance.max(Provenance::Scaled),
-        }
-    }
-
-    /// The roofline with its workers at another clock or in another number. Compute follows workers x clock.
-    /// Bandwidth never rises above what was measured; with fewer workers it falls no faster than their number,
-    /// because each worker has a limit of its own on bytes in flight. Launch cost follows the clock.
-    ///
-    /// Returns the roofline unchanged where its own clock is unknown or a new value is not positive.
-    #[must_use]
-    pub fn to_clock(roofline: &Roofline, workers: u32, clock: Option<Hertz>) -> Roofline {
-        let clock_ratio = match (clock, roofline.clock) {
-            (Some(to), Some(from)) if to.is_positive() && from.is_positive() => to / from,
-            _ => 1.0,
-        };
-        let worker_ratio = if workers == 0 || roofline.workers == 0 {
-            1.0
-        } else {
-            f64::from(workers) / f64::from(roofline.workers)
-        };
-        if (clock_ratio - 1.0).abs() < 0.005 && workers == roofline.workers {
-            return roofline.clone();
-        }
-        let rate = clock_ratio * worker_ratio;
-        let distance = clock_ratio.ln().abs() + worker_ratio.ln().abs();
-        let mut scaled = roofline.clone();
-        for ceiling in scaled.compute.values_mut() {
-            *ceiling = scale(*ceiling, rate, distance);
-        }
-        let bandwidth_factor = worker_ratio.min(1.0);
-        scaled.bandwidth = scale(scaled.bandwidth, bandwidth_factor, distance);
-        scaled.copy = scaled.copy.map(|ceiling| scale(ceiling, bandwidth_factor, distance));
-        scaled.triad = scaled.triad.map(|ceiling| scale(ceiling, bandwidth_factor, distance));
-        scaled.launch = scale(scaled.launch, 1.0 / clock_ratio, distance);
-        scaled.workers = if workers == 0 { roofline.workers } else { workers };
-        scaled.clock = scaled.clock.map(|from| from * clock_ratio);
-        scaled
     }
 }
 

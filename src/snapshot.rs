@@ -1,15 +1,17 @@
 //! The immutable picture that every answer is given from.
 
+mod model;
 mod power;
 
 use serde::Serialize;
 
+pub use model::{accelerator, distance, gpu_model, point_now};
 pub use power::{Hold, HoldConstraints, ModeCause, ModeView, PendingConfirmation, PowerControl};
 
 use std::sync::Arc;
 
 use crate::board::{Board, BoardState};
-use crate::calibration::{CalibrationRecord, Gate, Reference};
+use crate::calibration::{Accelerator, CalibrationRecord, Gate, Reference};
 use crate::hardware::Hardware;
 use crate::learning::Residuals;
 use crate::precision::{NumericFormat, Precision, WeightFormat};
@@ -28,6 +30,8 @@ pub struct Snapshot {
     pub board: Board,
     /// The machine as it was last read.
     pub state: BoardState,
+    /// What predictions are for.
+    pub accelerator: Accelerator,
     /// What the registry knows of this board; `None` where it does not know it.
     pub hardware: Option<Arc<Hardware>>,
     /// Ceilings at the operating point of the moment.
@@ -77,7 +81,7 @@ impl Snapshot {
     #[must_use]
     pub fn numeric_format(&self, format: WeightFormat) -> NumericFormat {
         let mut numeric = NumericFormat::stored(format);
-        if self.board.key == "cpu" {
+        if self.accelerator == Accelerator::Cpu {
             numeric.activations = WeightFormat::Fp32;
         }
         if let Some(cost) = self.profile.formats.get(&format) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::board::ModeWarning;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -160,6 +161,12 @@ pub struct RooflineAnswer {
     pub triad_bytes_per_s: Option<CeilingAnswer>,
     /// Peak by precision.
     pub compute_flops_per_s: BTreeMap<String, CeilingAnswer>,
+    /// What the memory alone gives, bus width x memory clock; `null` where that is not known.
+    #[serde(default)]
+    pub memory_limit_bytes_per_s: Option<CeilingAnswer>,
+    /// What the multiprocessors can pull from it at their number and clock; `null` where that is not known.
+    #[serde(default)]
+    pub pull_limit_bytes_per_s: Option<CeilingAnswer>,
     /// Cost of starting one operation.
     pub launch_s: CeilingAnswer,
     /// Ridge point by precision.
@@ -170,10 +177,93 @@ pub struct RooflineAnswer {
     pub workers: u32,
     /// Clock the ceilings hold for.
     pub clock_hz: Option<f64>,
+    /// Power mode the ceilings hold for; `null` on a machine without.
+    #[serde(default)]
+    pub power_mode: Option<String>,
     /// Regimes seen.
     pub regimes: Vec<RegimeAnswer>,
     /// Newest reference read over the calibrated one: below 1 when neighbours take bandwidth; `null` if not measured.
     pub drift_ratio: Option<f64>,
+    /// Values are simulated.
+    pub simulated: bool,
+    /// Of the snapshot.
+    pub serial: u64,
+}
+
+/// Ceilings at one operating point.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct CeilingsAnswer {
+    /// Main-memory read bandwidth: the smaller of the next two where it was not measured.
+    pub bandwidth_bytes_per_s: CeilingAnswer,
+    /// What the memory alone gives, bus width x memory clock; `null` where that is not known.
+    pub memory_limit_bytes_per_s: Option<CeilingAnswer>,
+    /// What the multiprocessors can pull from it at their number and clock; `null` where that is not known.
+    pub pull_limit_bytes_per_s: Option<CeilingAnswer>,
+    /// Peak by precision.
+    pub compute_flops_per_s: BTreeMap<String, CeilingAnswer>,
+    /// Cost of starting one operation.
+    pub launch_s: CeilingAnswer,
+    /// Ridge point by precision.
+    pub ridge_flops_per_byte: BTreeMap<String, f64>,
+    /// Workers the ceilings hold for.
+    pub workers: u32,
+    /// Clock the ceilings hold for.
+    pub clock_hz: Option<f64>,
+}
+
+/// A power mode with what it would give.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ModeDetail {
+    /// Its number: not an index, and another mode on every module.
+    pub id: u32,
+    /// Its name: free text.
+    pub name: String,
+    /// The mode at boot where none was chosen.
+    pub default: bool,
+    /// The live files show this mode.
+    pub active: bool,
+    /// CPUs that stay online; `null` = the mode sets none.
+    pub cores_online: Option<u32>,
+    /// Highest CPU clock; `null` = no cap.
+    pub cpu_max_hz: Option<f64>,
+    /// Cap on the GPU clock; `null` = no cap.
+    pub gpu_max_hz: Option<f64>,
+    /// Cap on the memory clock; `null` = no cap.
+    pub emc_max_hz: Option<f64>,
+    /// Gating mask of the texture-processing clusters; `null` = the mode sets none.
+    pub tpc_mask: Option<u32>,
+    /// Multiprocessors that the mask leaves.
+    pub sm_online: Option<u32>,
+    /// Entering it from here needs a reboot; `null` where that cannot be told.
+    pub reboot_required: Option<bool>,
+    /// It can be entered now, by those who may.
+    pub reachable: bool,
+    /// Why it cannot.
+    pub unreachable_reason: Option<String>,
+    /// What it would give; nothing was switched to find out.
+    pub ceilings: CeilingsAnswer,
+    /// Mean power while it was calibrated; `null` where that was not measured.
+    pub measured_power_w: Option<f64>,
+}
+
+/// `GET /v1/modes`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ModesAnswer {
+    /// Number of the default mode.
+    pub default: Option<u32>,
+    /// Name of the active mode by the live files; `null` where they match none.
+    pub active: Option<String>,
+    /// `boot`, `user`, `hold`, `revert` or `external`.
+    pub active_cause: Option<String>,
+    /// In the order of the file; empty on a machine without.
+    pub modes: Vec<ModeDetail>,
+    /// What was not understood of the file.
+    #[schema(value_type = Vec<Object>)]
+    pub warnings: Vec<ModeWarning>,
+    /// Where the modes come from.
+    pub source: Option<String>,
+    /// Why there are none; `null` where there are.
+    pub reason: Option<String>,
     /// Values are simulated.
     pub simulated: bool,
     /// Of the snapshot.

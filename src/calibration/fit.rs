@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use thiserror::Error;
 
-use super::record::{CalibrationRecord, MachineKey, RECORD_SCHEMA, Regime, Rejection};
+use super::record::{CalibrationRecord, MachineKey, PowerUnderLoad, RECORD_SCHEMA, Regime, Rejection};
 use super::sample::{GemvCase, Kernel, PlanKind, Reference, Sample, Stream};
 use super::vet::{centre, least_disturbed, median, quantile, regime_key, vet};
+use crate::board::OperatingPoint;
 use crate::precision::{NumericFormat, Precision, WeightFormat};
 use crate::predict::{Engine, EngineProfile, FormatCost, GemmCost, GemmPoint, OVERLAP_EXPONENT};
 use crate::roofline::{BandwidthPoint, Ceiling, Provenance, Roofline};
@@ -55,7 +56,23 @@ pub struct FitContext {
     pub dram_bytes: u64,
     /// Steps that the machine cannot do.
     pub skipped: Vec<String>,
+    /// The board, where its GPU was measured; `None` for the CPU.
+    pub gpu: Option<GpuContext>,
+    /// Power while it ran.
+    pub power: Option<PowerUnderLoad>,
 }
+
+/// What is known of a board whose GPU was measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GpuContext {
+    /// Clocks and units under load.
+    pub point: OperatingPoint,
+    /// What the data sheet gives there: nothing that was measured can be more.
+    pub physical: Roofline,
+}
+
+/// A measured rate may lie this factor above a data-sheet ceiling: clocks are rounded in names and tables.
+const PHYSICAL_MARGIN: f64 = 1.02;
 
 /// Fits a record.
 ///
@@ -72,6 +89,10 @@ pub fn fit(samples: &[Sample], context: &FitContext) -> Result<CalibrationRecord
     }
     #[expect(clippy::cast_precision_loss, reason = "compared, not counted")]
     reject_cache_hits(&mut used, &mut rejected, context.dram_bytes as f64);
+    if let Some(gpu) = &context.gpu {
+        #[expect(clippy::cast_precision_loss, reason = "compared, not counted")]
+        reject_impossible(&mut used, &mut rejected, &gpu.physical, context.dram_bytes as f64);
+    }
     let used = one_of_each(&used);
 
     let keys: BTreeSet<&'static str> =
@@ -162,6 +183,45 @@ fn reject_cache_hits(used: &mut Vec<&Sample>, rejected: &mut Vec<Rejection>, dra
     });
 }
 
+/// What beats the data sheet at the clocks of the run is a cache hit or a mistake: a result on a board that nobody has
+/// seen is believed only below it.
+fn reject_impossible(
+    used: &mut Vec<&Sample>,
+    rejected: &mut Vec<Rejection>,
+    physical: &Roofline,
+    dram_bytes: f64,
+) {
+    used.retain(|sample| {
+        let fastest = quantile(&sample.times, 0.05);
+        let problem = match sample.kernel {
+            Kernel::Peak { precision } => {
+                let found = sample.flops / fastest;
+                physical.compute(precision).filter(|ceiling| found / ceiling.value > PHYSICAL_MARGIN).map(
+                    |ceiling| format!("{found} is more than the {} that units and clock give", ceiling.value),
+                )
+            }
+            Kernel::Stream { .. } | Kernel::Gemv { case: GemvCase::Dram, .. } => {
+                let limit = physical.memory_limit.map_or(physical.bandwidth.value, |limit| limit.value);
+                // Anything else is meant to hit a cache.
+                let from_memory = working_set(sample) >= dram_bytes;
+                let found = sample.bytes / quantile(&sample.times, 0.5);
+                (from_memory && found / limit > PHYSICAL_MARGIN)
+                    .then(|| format!("{found} is more than the {limit} of the memory: a cache hit"))
+            }
+            _ => None,
+        };
+        if let Some(reason) = &problem {
+            rejected.push(Rejection {
+                kernel: sample.kernel,
+                threads: sample.threads,
+                code: "above_physical_bound".to_owned(),
+                reason: reason.clone(),
+            });
+        }
+        problem.is_none()
+    });
+}
+
 fn working_set(sample: &Sample) -> f64 {
     match sample.kernel {
         #[expect(clippy::cast_precision_loss, reason = "compared, not counted")]
@@ -238,8 +298,10 @@ impl<'a> RegimeFit<'a> {
         let gemm = formats.get(&WeightFormat::Fp32).and_then(|fp32| self.gemm(fp32));
         let gemm = gemm.map(|gemm| (Precision::Fp32, gemm)).into_iter().collect();
         let ramp = median(formats.values().map(|cost| cost.ramp.get())).map_or(Seconds::ZERO, Seconds);
+        let gpu = self.context.gpu.as_ref();
+        let mode = gpu.map(|gpu| gpu.point.power_mode.as_deref().unwrap_or("gpu"));
         Regime {
-            key: self.key.to_owned(),
+            key: mode.unwrap_or(self.key).to_owned(),
             reference: Reference {
                 read: self.reference,
                 core_to_core: median(
@@ -249,11 +311,13 @@ impl<'a> RegimeFit<'a> {
             },
             measured_at_unix_s: self.context.unix_s,
             clock_cap: self.context.clock_cap,
+            point: gpu.map(|gpu| gpu.point.clone()),
+            power: self.context.power.clone(),
             samples: u32::try_from(self.own.len()).unwrap_or(u32::MAX),
             roofline: Roofline {
                 bandwidth: self.bandwidth,
-                memory_limit: None,
-                pull_limit: None,
+                memory_limit: gpu.and_then(|gpu| gpu.physical.memory_limit),
+                pull_limit: gpu.and_then(|gpu| gpu.physical.pull_limit),
                 curve: self.curve(),
                 copy: self.stores(Stream::Copy),
                 triad: self.stores(Stream::Triad),
@@ -608,6 +672,7 @@ mod tests {
             last_level_cache_bytes: 16 << 20,
             memory_limit_bytes: 512 << 20,
             time_limit_s: 10,
+            accelerator: Default::default(),
         }
     }
 
@@ -628,6 +693,8 @@ mod tests {
             clock_cap: None,
             dram_bytes: plan_context().dram_bytes(),
             skipped: Vec::new(),
+            gpu: None,
+            power: None,
         }
     }
 

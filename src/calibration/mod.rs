@@ -7,9 +7,9 @@ mod record;
 mod sample;
 mod vet;
 
-pub use fit::{FitContext, FitError, fit};
-pub use plan::{MEASURED_FORMATS, PlanContext, calibration_plan, measurable, measurement_plan};
-pub use record::{CalibrationRecord, MachineKey, RECORD_SCHEMA, Regime, Rejection};
+pub use fit::{FitContext, FitError, GpuContext, fit};
+pub use plan::{Accelerator, MEASURED_FORMATS, PlanContext, calibration_plan, measurable, measurement_plan};
+pub use record::{CalibrationRecord, MachineKey, PowerUnderLoad, RECORD_SCHEMA, Regime, Rejection};
 pub use sample::{
     Clock, Conditions, Gate, GemvCase, Kernel, Plan, PlanKind, ProbeEvent, Reference, Sample, Step, Stores,
     Stream,

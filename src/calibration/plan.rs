@@ -20,6 +20,46 @@ pub struct PlanContext {
     pub memory_limit_bytes: u64,
     /// Seconds that the probe may take.
     pub time_limit_s: u32,
+    /// What is measured.
+    pub accelerator: Accelerator,
+}
+
+/// What a plan measures.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Accelerator {
+    /// The CPU's cores.
+    #[default]
+    Cpu,
+    /// An NVIDIA GPU: its workers are streaming multiprocessors, its last-level cache is the second level.
+    Gpu,
+}
+
+impl Accelerator {
+    /// Precisions whose peak is looked for; the probe skips those that the unit lacks.
+    const fn peaks(self) -> &'static [Precision] {
+        match self {
+            Self::Cpu => &[Precision::Fp32, Precision::Bf16, Precision::Fp16, Precision::Int8],
+            Self::Gpu => &[
+                Precision::Fp32,
+                Precision::Tf32,
+                Precision::Fp16,
+                Precision::Bf16,
+                Precision::Int8,
+                Precision::Fp8,
+                Precision::Fp4,
+                Precision::Int4,
+            ],
+        }
+    }
+
+    /// Formats that there are kernels for.
+    #[must_use]
+    pub const fn formats(self) -> &'static [WeightFormat] {
+        match self {
+            Self::Cpu => &MEASURED_FORMATS,
+            Self::Gpu => &GPU_FORMATS,
+        }
+    }
 }
 
 /// Formats that this crate has kernels for.
@@ -44,7 +84,20 @@ const QUICK_FORMATS: [WeightFormat; 6] = [
     WeightFormat::Q4_0,
 ];
 
-const PEAKS: [Precision; 4] = [Precision::Fp32, Precision::Bf16, Precision::Fp16, Precision::Int8];
+/// Formats measured on a GPU.
+const GPU_FORMATS: [WeightFormat; 11] = [
+    WeightFormat::Fp32,
+    WeightFormat::Fp16,
+    WeightFormat::Bf16,
+    WeightFormat::Int8,
+    WeightFormat::Int4G128,
+    WeightFormat::Q4_0,
+    WeightFormat::Q4KM,
+    WeightFormat::Q8_0,
+    WeightFormat::Fp8E4m3,
+    WeightFormat::Nvfp4,
+    WeightFormat::Mxfp4,
+];
 
 /// `n x k` of the matrices read from main memory: small enough for the ramp to show, large enough to hide it, and
 /// between.
@@ -98,14 +151,18 @@ pub fn calibration_plan(context: &PlanContext, kind: PlanKind) -> Plan {
     let mut add = |kernel, threads, budget_s| steps.push(Step { kernel, threads, budget_s });
 
     add(Kernel::Wake, all, 0.02);
-    if all > 1 {
+    // Which cores share a cache is a question about CPUs.
+    if all > 1 && context.accelerator == Accelerator::Cpu {
         add(Kernel::PingPong, all, 0.02);
     }
     streams(context, quick, &mut add);
-    for precision in PEAKS {
+    for &precision in context.accelerator.peaks() {
         add(Kernel::Peak { precision }, all, if quick { 0.03 } else { 0.06 });
     }
-    let formats: &[WeightFormat] = if quick { &QUICK_FORMATS } else { &MEASURED_FORMATS };
+    let formats: &[WeightFormat] = match (quick, context.accelerator) {
+        (true, Accelerator::Cpu) => &QUICK_FORMATS,
+        (_, accelerator) => accelerator.formats(),
+    };
     for &format in formats {
         let k = 1024;
         let n = context.cached_rows(k);
@@ -122,7 +179,8 @@ pub fn calibration_plan(context: &PlanContext, kind: PlanKind) -> Plan {
             add(kernel, all, if quick { 0.02 } else { 0.05 });
         }
     }
-    for &(m, n, k) in GEMM_SHAPES.iter().step_by(if quick { 4 } else { 1 }) {
+    let products: &[_] = if context.accelerator == Accelerator::Cpu { &GEMM_SHAPES } else { &[] };
+    for &(m, n, k) in products.iter().step_by(if quick { 4 } else { 1 }) {
         add(Kernel::Gemm { m, n, k }, all, if quick { 0.03 } else { 0.06 });
     }
     let limit = f64::from(context.time_limit_s);
@@ -172,24 +230,28 @@ fn streams(context: &PlanContext, quick: bool, add: &mut impl FnMut(Kernel, u32,
 }
 
 /// Why an operation cannot be measured by this crate's kernels.
-pub fn measurable(op: &Op, format: WeightFormat) -> Result<Kernel, String> {
+pub fn measurable(op: &Op, format: WeightFormat, accelerator: Accelerator) -> Result<Kernel, String> {
     /// Columns beyond which a pass over the weights per column block is no GEMV any more.
     const MAX_COLUMNS: u64 = 64;
-    if !MEASURED_FORMATS.contains(&format) {
-        let known: Vec<_> = MEASURED_FORMATS.iter().map(|format| format.key()).collect();
-        return Err(format!("no CPU kernel for {format}; measurable: {}", known.join(", ")));
+    let formats = accelerator.formats();
+    let unit = if accelerator == Accelerator::Cpu { "CPU" } else { "GPU" };
+    if !formats.contains(&format) {
+        let known: Vec<_> = formats.iter().map(|format| format.key()).collect();
+        return Err(format!("no {unit} kernel for {format}; measurable: {}", known.join(", ")));
     }
     match *op {
         Op::Gemv { n, k } => Ok(Kernel::Gemv { n, k, columns: 1, format, case: GemvCase::Dram }),
         Op::Gemm { m: 1, n, k } => Ok(Kernel::Gemv { n, k, columns: 1, format, case: GemvCase::Dram }),
-        Op::Gemm { m, n, k } if format == WeightFormat::Fp32 => Ok(Kernel::Gemm { m, n, k }),
+        Op::Gemm { m, n, k } if format == WeightFormat::Fp32 && accelerator == Accelerator::Cpu => {
+            Ok(Kernel::Gemm { m, n, k })
+        }
         Op::Gemm { m, n, k } if m <= MAX_COLUMNS => {
             Ok(Kernel::Gemv { n, k, columns: m, format, case: GemvCase::Dram })
         }
         Op::Gemm { m, .. } => Err(format!(
-            "gemm with {m} rows has a CPU kernel for fp32 only; {format} goes up to {MAX_COLUMNS} rows"
+            "gemm with {m} rows has no {unit} kernel for {format}, which goes up to {MAX_COLUMNS} rows"
         )),
-        Op::Attention { .. } => Err("attention has no CPU kernel here; it can be predicted".to_owned()),
+        Op::Attention { .. } => Err(format!("attention has no {unit} kernel here; it can be predicted")),
     }
 }
 
@@ -229,7 +291,7 @@ mod tests {
             time_limit_s in 1..100_u32,
         ) {
             let context =
-                PlanContext { threads, core_cache_bytes, last_level_cache_bytes, memory_limit_bytes, time_limit_s };
+                PlanContext { threads, core_cache_bytes, last_level_cache_bytes, memory_limit_bytes, time_limit_s, accelerator: Accelerator::Cpu };
             for kind in [PlanKind::Full, PlanKind::Quick] {
                 let plan = calibration_plan(&context, kind);
                 prop_assert!(plan.steps.len() < 200);

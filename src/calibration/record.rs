@@ -4,9 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use super::sample::{Kernel, Reference};
 use super::vet::regime_key;
+use crate::board::OperatingPoint;
 use crate::predict::{EngineProfile, FormatCost};
 use crate::roofline::{Ceiling, Provenance, Roofline};
-use crate::units::{BytesPerSecond, Hertz, Seconds};
+use crate::units::{BytesPerSecond, Hertz, Seconds, Watts};
 
 /// Version of the stored shape; a record of another version is not read.
 pub const RECORD_SCHEMA: u32 = 1;
@@ -48,7 +49,7 @@ pub struct Rejection {
 /// regime is told apart by the core-to-core latency and kept with everything measured in it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Regime {
-    /// `near` (cores share a cache), `far`, or `single` with one worker.
+    /// `near` (cores share a cache), `far`, or `single` with one worker; on a GPU the name of the power mode.
     pub key: String,
     /// Centre of the reference measurements of the samples used.
     pub reference: Reference,
@@ -56,12 +57,31 @@ pub struct Regime {
     pub measured_at_unix_s: f64,
     /// Cap on the clock when it was measured; `None` without cpufreq.
     pub clock_cap: Option<Hertz>,
+    /// Clocks and units of the board when it was measured; `None` where the CPU is the accelerator.
+    #[serde(default)]
+    pub point: Option<OperatingPoint>,
+    /// Power drawn while it was measured; `None` without a meter.
+    #[serde(default)]
+    pub power: Option<PowerUnderLoad>,
     /// Samples used.
     pub samples: u32,
     /// Ceilings.
     pub roofline: Roofline,
     /// Costs of this crate's own kernels.
     pub profile: EngineProfile,
+}
+
+/// Power of the whole module, or of what its meter covers, over a calibration.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PowerUnderLoad {
+    /// Mean of the readings, each weighted by the time to the next.
+    pub mean: Watts,
+    /// Largest reading.
+    pub peak: Watts,
+    /// Readings taken.
+    pub readings: u32,
+    /// What the meter covers: `module`, `system`, `gpu` or `package`.
+    pub scope: String,
 }
 
 /// A stored calibration.

@@ -38,10 +38,21 @@ const CLOCK_MARGIN: f64 = 1.1;
 /// Bytes that a core can load in one clock cycle: three 64-byte loads is more than any core built so far.
 const LOAD_BYTES_PER_CYCLE: f64 = 192.0;
 
-/// Operations that one core can do in one clock cycle: the widest units built so far (two 512-bit multiply-add
-/// pipes; four times the operands at 8 bits, matrix extensions doubled again).
-const fn flops_per_cycle(precision: Precision) -> f64 {
+/// The same for a streaming multiprocessor: 128 bytes a cycle from the first level, half as much again for margin.
+const GPU_LOAD_BYTES_PER_CYCLE: f64 = 192.0;
+/// What the names of instruction sets of GPUs begin with: `sm_87`.
+const GPU_ISA: &str = "sm_";
+
+/// Operations that one worker can do in one clock cycle: the widest units built so far. Of a core two 512-bit
+/// multiply-add pipes, four times the operands at 8 bits, matrix extensions doubled again; of a streaming
+/// multiprocessor the tensor cores of compute capability 10 and 11.
+fn flops_per_cycle(precision: Precision, gpu: bool) -> f64 {
     match precision {
+        Precision::Fp64 | Precision::Fp32 if gpu => 256.0,
+        Precision::Tf32 if gpu => 4096.0,
+        Precision::Fp16 | Precision::Bf16 if gpu => 8192.0,
+        Precision::Fp8 | Precision::Int8 | Precision::Fp6 if gpu => 16_384.0,
+        _ if gpu => 32_768.0,
         Precision::Fp64 => 32.0,
         Precision::Fp32 | Precision::Tf32 => 64.0,
         Precision::Fp16 | Precision::Bf16 => 256.0,
@@ -156,12 +167,13 @@ pub const fn depends_on_bandwidth(kernel: &Kernel) -> bool {
 }
 
 fn impossible(sample: &Sample) -> Problem {
+    let gpu = sample.isa.starts_with(GPU_ISA);
     let fastest = quantile(&sample.times, 0.05);
     let cycles =
         sample.before.clock.effective.max(sample.after.clock.effective) * fastest * f64::from(sample.threads);
     if let Kernel::Peak { precision } = sample.kernel {
         let per_cycle = sample.flops.get() / cycles;
-        if per_cycle > flops_per_cycle(precision) * CLOCK_MARGIN {
+        if per_cycle > flops_per_cycle(precision, gpu) * CLOCK_MARGIN {
             return Some(("above_physical_bound", format!("{per_cycle:.0} operations a cycle and core")));
         }
         if per_cycle < 0.01 {
@@ -169,7 +181,9 @@ fn impossible(sample: &Sample) -> Problem {
         }
     }
     let per_cycle = sample.bytes.get() / cycles;
-    if sample.bytes.is_positive() && per_cycle > LOAD_BYTES_PER_CYCLE {
+    if sample.bytes.is_positive()
+        && per_cycle > if gpu { GPU_LOAD_BYTES_PER_CYCLE } else { LOAD_BYTES_PER_CYCLE }
+    {
         return Some(("above_physical_bound", format!("{per_cycle:.0} bytes a cycle and core")));
     }
     if depends_on_bandwidth(&sample.kernel) && per_cycle < 1e-3 {

@@ -6,7 +6,7 @@ use serde::Serialize;
 use toml::de::DeValue;
 
 use super::Refused;
-use super::value::{Automatic, Bus, Location, Ranged, Value};
+use super::value::{Accelerator, Automatic, Bus, Location, Ranged, Value};
 
 macro_rules! schema {
     ($(
@@ -87,6 +87,8 @@ schema! {
         bus: Bus = Bus::System;
         /// Where /sys, /proc and /etc of the board are found.
         root: PathBuf = PathBuf::from("/");
+        /// What predictions are for.
+        accelerator: Accelerator = Accelerator::Auto;
         /// Connections at one time, per socket.
         max_connections: u32 = 256, 1..=4096;
         /// A request's header must be complete within this time.

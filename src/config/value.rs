@@ -173,6 +173,32 @@ impl Serialize for Bus {
     }
 }
 
+/// What predictions are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Accelerator {
+    /// The GPU of a board that shares its memory with the CPU, else the CPU.
+    #[default]
+    Auto,
+    /// The CPU.
+    Cpu,
+    /// The GPU, on a card as well.
+    Gpu,
+}
+
+impl Value for Accelerator {
+    const EXPECTED: &'static str = "\"auto\", \"cpu\" or \"gpu\"";
+
+    fn from_toml(value: &DeValue<'_>) -> Option<Self> {
+        Some(match value.as_str()? {
+            "auto" => Self::Auto,
+            "cpu" => Self::Cpu,
+            "gpu" => Self::Gpu,
+            _ => return None,
+        })
+    }
+}
+
 /// What the daemon changes without being asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "snake_case")]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rustix::process::geteuid;
 
 use super::args::Serve;
+use crate::calibration::Accelerator;
 use crate::config::{self, Config, ConfigError, DEFAULT_FILE};
 use crate::governor::Policy;
 use crate::server::Limits;
@@ -93,6 +94,11 @@ fn policy(config: &Config) -> Policy {
         max_temperature_c: calibration.max_temperature_c,
         min_free_memory: Bytes(calibration.min_free_memory_bytes as f64),
         back_off: Seconds(calibration.back_off_s),
+        accelerator: match config.daemon.accelerator {
+            config::Accelerator::Auto => None,
+            config::Accelerator::Cpu => Some(Accelerator::Cpu),
+            config::Accelerator::Gpu => Some(Accelerator::Gpu),
+        },
         control_enabled: config.control.enabled,
         allowed_modes: Some(config.control.allowed_modes.clone()),
         dwell: Seconds(10.0),

@@ -2,8 +2,17 @@
 
 use super::core::{Purpose, log, machine_key, reply};
 use super::{Effect, Governor, Now, Reply, Severity, Ticket};
-use crate::calibration::{CalibrationRecord, FitContext, Gate, PlanKind, Sample, calibration_plan, fit};
-use crate::units::Seconds;
+use crate::board::{OperatingPoint, TotalPower};
+use crate::calibration::{
+    Accelerator, CalibrationRecord, FitContext, Gate, GpuContext, PlanKind, PowerUnderLoad, Sample,
+    calibration_plan, fit,
+};
+use crate::roofline::datasheet;
+use crate::snapshot::distance;
+use crate::units::{Seconds, Watts};
+
+/// A point that moved by more than this was left: clocks are rounded to the steps of a table.
+const MOVED: f64 = 0.01;
 
 /// A running calibration.
 #[derive(Debug)]
@@ -16,6 +25,44 @@ pub(super) struct Calibrating {
     /// Length of the run, and why it was cut short if it was.
     pub(super) finished: Option<(Seconds, Option<String>)>,
     cancelled: bool,
+    /// Where the GPU was when it began; `None` for the CPU.
+    point: Option<OperatingPoint>,
+    /// What the meter said meanwhile.
+    pub(super) power: PowerTrace,
+}
+
+/// Readings of a power meter over a run.
+#[derive(Debug, Clone, Default)]
+pub(super) struct PowerTrace {
+    readings: Vec<(Seconds, Watts)>,
+    scope: String,
+}
+
+impl PowerTrace {
+    pub(super) fn push(&mut self, at: Seconds, total: &TotalPower) {
+        self.readings.push((at, total.power));
+        self.scope.clone_from(&total.scope);
+    }
+
+    /// `None` without two readings. The first was taken before the load had set in and only opens the first interval.
+    fn summary(&self) -> Option<PowerUnderLoad> {
+        let (first, last) = (self.readings.first()?.0, self.readings.last()?.0);
+        let span = last - first;
+        if !span.is_positive() {
+            return None;
+        }
+        let energy = self
+            .readings
+            .windows(2)
+            .fold(0.0, |sum, pair| sum + pair[1].1.get() * (pair[1].0 - pair[0].0).get());
+        let peak = self.readings.iter().skip(1).map(|(_, power)| *power).reduce(Watts::max)?;
+        Some(PowerUnderLoad {
+            mean: Watts(energy / span.get()),
+            peak,
+            readings: u32::try_from(self.readings.len() - 1).unwrap_or(u32::MAX),
+            scope: self.scope.clone(),
+        })
+    }
 }
 
 /// Who asks for a calibration, and how.
@@ -34,7 +81,8 @@ impl Governor {
             // A date in the future is as wrong as one too far back.
             age > self.policy.max_age.get() || age < -86_400.0
         });
-        if !self.policy.automatic || !stale || self.job.is_some() {
+        let stale = stale || self.is_new_point();
+        if !self.policy.automatic || !stale || self.job.is_some() || self.no_probe().is_some() {
             self.wait_for(None);
             return;
         }
@@ -44,6 +92,25 @@ impl Governor {
                 self.start_calibration(PlanKind::Full, Vec::new(), effects);
             }
         }
+    }
+
+    /// Why the accelerator cannot be measured; `None` where it can.
+    pub(super) fn no_probe(&self) -> Option<String> {
+        let missing = self.accelerator == Accelerator::Gpu && !self.board.simulated;
+        missing.then(|| {
+            "this version has no kernels that measure a GPU; its ceilings come from the data sheet and the clocks"
+                .to_owned()
+        })
+    }
+
+    /// True at a mode or at caps that no calibration was run at.
+    fn is_new_point(&self) -> bool {
+        let now = self.state.operating_point();
+        let known = |record: &CalibrationRecord| {
+            let points = record.regimes.iter().filter_map(|regime| regime.point.as_ref());
+            points.into_iter().any(|point| distance(point, &now) <= MOVED)
+        };
+        self.accelerator == Accelerator::Gpu && !self.record.as_ref().is_some_and(known)
     }
 
     fn wait_for(&mut self, gate: Option<(Gate, String)>) {
@@ -70,6 +137,15 @@ impl Governor {
             let reason =
                 format!("{available} of memory is available, {} is wanted", self.policy.min_free_memory);
             return Some((Gate::Memory, reason));
+        }
+        let gpu_busy = self.state.gpu_load.known().filter(|load| **load > self.policy.max_load_ratio);
+        if let Some(busy) = gpu_busy {
+            let reason = format!(
+                "the GPU is {:.0} % busy, at most {:.0} % is wanted",
+                busy * 100.0,
+                self.policy.max_load_ratio * 100.0
+            );
+            return Some((Gate::Load, reason));
         }
         let load = self.state.load.known()?;
         let cores = self.state.cores_online.known().copied().unwrap_or(self.board.cpu.logical).max(1);
@@ -123,6 +199,9 @@ impl Governor {
             Some((_, Purpose::Measure(_))) => return super::core::busy(effects, ticket, "a measurement"),
             None => {}
         }
+        if let Some(message) = self.no_probe() {
+            return reply(effects, ticket, Reply::Refused { code: "no_probe", message });
+        }
         if let Some(reason) = self.too_hot().filter(|_| !force) {
             let message = format!("{reason}; let it cool, or ask again with force");
             return reply(effects, ticket, Reply::Refused { code: "gated", message });
@@ -143,6 +222,8 @@ impl Governor {
             skipped: Vec::new(),
             finished: None,
             cancelled: false,
+            point: (self.accelerator == Accelerator::Gpu).then(|| self.state.operating_point()),
+            power: PowerTrace::default(),
         }));
         self.wait_for(None);
         self.status.running = Some(job);
@@ -216,6 +297,24 @@ impl Governor {
         }
     }
 
+    /// Where the GPU was measured, if it stayed there.
+    fn gpu_context(&self, run: &Calibrating) -> Result<Option<GpuContext>, (&'static str, String)> {
+        let (Some(point), Some(hardware)) = (&run.point, self.hardware.as_deref()) else { return Ok(None) };
+        let now = self.state.operating_point();
+        if now.power_mode != point.power_mode || distance(&now, point) > MOVED {
+            let name = |point: &OperatingPoint| point.power_mode.clone().unwrap_or_else(|| "unknown".into());
+            return Err((
+                "fit_failed",
+                format!(
+                    "the power mode or its caps changed while it ran ({} before, {} now); try again",
+                    name(point),
+                    name(&now)
+                ),
+            ));
+        }
+        Ok(Some(GpuContext { physical: datasheet(hardware, point), point: point.clone() }))
+    }
+
     fn judge(
         &self,
         now: Now,
@@ -233,6 +332,7 @@ impl Governor {
             run.finished.clone().ok_or(("probe_failed", "the probe ended before it was done".to_owned()))?;
         let mut skipped = run.skipped.clone();
         skipped.extend(cut_short.map(|reason| format!("the rest of the plan: {reason}")));
+        let gpu = self.gpu_context(run)?;
         let context = FitContext {
             key: machine_key(&self.board),
             unix_s: now.unix_s,
@@ -242,6 +342,8 @@ impl Governor {
             clock_cap: self.state.cpu_clock_cap.known().copied(),
             dram_bytes: self.plan_context().dram_bytes(),
             skipped,
+            gpu,
+            power: run.power.summary(),
         };
         fit(&run.samples, &context).map_err(|error| ("fit_failed", error.to_string()))
     }

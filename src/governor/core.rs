@@ -7,12 +7,15 @@ use super::control::PowerState;
 use super::measure::Measuring;
 use super::{Effect, Event, Now, Policy, Reply, Severity, Ticket, calibrate, measure, prior};
 use crate::board::{Board, BoardState};
-use crate::calibration::{CalibrationRecord, MachineKey, PlanContext, ProbeEvent, Reference, regime_key};
+use crate::calibration::{
+    Accelerator, CalibrationRecord, MachineKey, PlanContext, ProbeEvent, Reference, regime_key,
+};
+use crate::hardware::{self, Hardware};
 use crate::learning::{ResidualKey, Residuals};
 use crate::precision::WeightFormat;
 use crate::predict::{Engine, EngineProfile, predict};
 use crate::roofline::{Roofline, scaling};
-use crate::snapshot::{CalibrationStatus, PowerControl, Snapshot};
+use crate::snapshot::{CalibrationStatus, PowerControl, Snapshot, accelerator, gpu_model, point_now};
 use crate::units::{Hertz, Seconds};
 use crate::workload::Op;
 
@@ -23,6 +26,9 @@ pub(super) const WATCHED_FOR: Seconds = Seconds(30.0);
 #[derive(Debug)]
 pub struct Governor {
     pub(super) board: Board,
+    /// What the registry knows of the board.
+    pub(super) hardware: Option<Arc<Hardware>>,
+    pub(super) accelerator: Accelerator,
     pub(super) state: BoardState,
     pub(super) record: Option<CalibrationRecord>,
     pub(super) residuals: Residuals,
@@ -72,13 +78,16 @@ impl Governor {
         let key = machine_key(&board);
         let residuals =
             residuals.of(format!("{}/{}/{}", key.machine.unwrap_or_default(), key.cpu, key.version));
+        let hardware = hardware::registry().get(&board.key).cloned().map(Arc::new);
+        let accelerator = accelerator(&board, hardware.as_deref(), policy.accelerator);
         let roofline = prior::roofline(&board, &state);
         let snapshot = Arc::new(Snapshot {
             serial: 0,
             taken_at: now.boottime,
             board: board.clone(),
             state: state.clone(),
-            hardware: None,
+            accelerator,
+            hardware: hardware.clone(),
             roofline,
             profile: EngineProfile::unknown(Engine::Bare),
             residuals: residuals.clone(),
@@ -93,6 +102,8 @@ impl Governor {
         let power = PowerState::new(&state);
         let mut governor = Self {
             board,
+            hardware,
+            accelerator,
             state,
             record,
             residuals,
@@ -184,6 +195,11 @@ impl Governor {
                 _ => "no longer throttled".to_owned(),
             };
             log(effects, Severity::Warning, message);
+        }
+        if let (Some(total), Some(Job { purpose: Purpose::Calibrate(running), .. })) =
+            (state.total_power.known(), self.job.as_mut())
+        {
+            running.power.push(state.taken_at, total);
         }
         self.state = state;
         self.watch_mode(now, effects);
@@ -299,6 +315,10 @@ impl Governor {
 
     /// Puts the regime of the newest reference measurement first.
     pub(super) fn choose_regime(&mut self) {
+        // The regimes of a GPU are its operating points, which are not told apart by a reference.
+        if self.accelerator == Accelerator::Gpu {
+            return;
+        }
         let (Some((_, reference)), Some(record)) = (self.reference, self.record.as_mut()) else { return };
         let key = regime_key(&reference);
         if let Some(index) = record.regimes.iter().position(|regime| regime.key == key) {
@@ -326,6 +346,8 @@ impl Governor {
     pub(super) fn plan_context(&self) -> PlanContext {
         const DEFAULT_CORE_CACHE: u64 = 512 << 10;
         const DEFAULT_LAST_LEVEL: u64 = 16 << 20;
+        /// First-level cache and shared memory of a streaming multiprocessor since compute capability 7.
+        const SM_CACHE: u64 = 128 << 10;
         let last = self.board.cpu.last_level_cache_bytes();
         let own = self
             .board
@@ -345,18 +367,34 @@ impl Governor {
             reason = "bytes"
         )]
         let memory_limit_bytes = (self.policy.memory_limit_bytes as f64).min(available).max(0.0) as u64;
+        if let Some(hardware) = self.hardware.as_deref().filter(|_| self.accelerator == Accelerator::Gpu) {
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes of a cache")]
+            let l2 = hardware.l2.map_or(DEFAULT_LAST_LEVEL, |l2| l2.get() as u64);
+            return PlanContext {
+                threads: self.state.sm_online.known().copied().unwrap_or(hardware.sm).max(1),
+                core_cache_bytes: SM_CACHE,
+                last_level_cache_bytes: l2.max(1 << 20),
+                memory_limit_bytes,
+                time_limit_s: self.policy.time_limit_s,
+                accelerator: self.accelerator,
+            };
+        }
         PlanContext {
             threads: self.state.cores_online.known().copied().unwrap_or(self.board.cpu.logical).max(1),
             core_cache_bytes: own.unwrap_or(DEFAULT_CORE_CACHE),
             last_level_cache_bytes: last.unwrap_or(DEFAULT_LAST_LEVEL).max(1 << 20),
             memory_limit_bytes,
             time_limit_s: self.policy.time_limit_s,
+            accelerator: Accelerator::Cpu,
         }
     }
 
     /// Ceilings and kernel costs as they are now.
     fn current_model(&self) -> (Roofline, EngineProfile) {
         let record = self.record.as_ref();
+        if let Some(hardware) = self.hardware.as_deref().filter(|_| self.accelerator == Accelerator::Gpu) {
+            return gpu_model(hardware, record, &point_now(&self.state));
+        }
         let regime = match (record, &self.reference) {
             (Some(record), Some((_, reference))) => record.under(reference).map(|(regime, _)| regime),
             (record, _) => record.and_then(CalibrationRecord::current).cloned(),
@@ -379,7 +417,8 @@ impl Governor {
             taken_at: now.boottime,
             board: self.board.clone(),
             state: self.state.clone(),
-            hardware: None,
+            accelerator: self.accelerator,
+            hardware: self.hardware.clone(),
             roofline,
             profile,
             residuals: self.residuals.clone(),
@@ -387,7 +426,7 @@ impl Governor {
             calibration_status: self.status.clone(),
             reference: self.reference,
             degraded: self.degraded.iter().map(|(name, problem)| format!("{name}: {problem}")).collect(),
-            modes: Arc::default(),
+            modes: self.mode_views(),
             power: self.power_control(),
             control_enabled: self.policy.control_enabled,
         });

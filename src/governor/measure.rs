@@ -2,7 +2,9 @@
 
 use super::core::{Purpose, reply};
 use super::{Effect, Governor, Measured, MeasuredSet, Now, Reply, Ticket};
-use crate::calibration::{Kernel, Sample, least_disturbed, measurable, measurement_plan, regime_key, vet};
+use crate::calibration::{
+    Accelerator, Kernel, Sample, least_disturbed, measurable, measurement_plan, regime_key, vet,
+};
 use crate::precision::WeightFormat;
 use crate::predict::{EngineProfile, Prediction, predict};
 use crate::roofline::Roofline;
@@ -47,10 +49,13 @@ impl Governor {
             let message = format!("{} operations are more than {MAX_OPERATIONS}; ask in parts", work.len());
             return reply(effects, ticket, Reply::Refused { code: "too_many", message });
         }
+        if let Some(message) = self.no_probe() {
+            return reply(effects, ticket, Reply::Refused { code: "no_probe", message });
+        }
         let mut skipped = Vec::new();
         let mut runnable = Vec::new();
         for &(op, format) in work {
-            match measurable(&op, format) {
+            match measurable(&op, format, self.accelerator) {
                 Ok(kernel) => runnable.push((op, format, kernel)),
                 Err(reason) => skipped.push(reason),
             }
@@ -132,6 +137,12 @@ impl Governor {
             drift_ratio,
             disturbed: vet(sample).map(|rejection| format!("{}: {}", rejection.code, rejection.reason)),
         };
+        if self.accelerator == Accelerator::Gpu {
+            let predicted = at(&snapshot.roofline, &snapshot.profile)?;
+            let mode =
+                self.state.power_mode.known().map_or_else(|| "gpu".to_owned(), |mode| mode.name.clone());
+            return Some(row(mode, predicted.clone(), predicted, None));
+        }
         let calibrated =
             self.record.as_ref().and_then(|record| Some((record.current()?, record.under(&reference)?)));
         let Some((current, (regime, drift))) = calibrated else {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::file::Kept;
 use super::identity::{gpu, identify};
-use super::nvml::Nvml;
+use super::nvml::{Facts, Nvml};
 use super::patience::Patience;
 use super::tegra::TegraFiles;
 use super::throttle::OverCurrent;
@@ -41,6 +41,8 @@ pub struct Discovered {
     pub modes: Option<Reading<PowerModes>>,
     /// Why there is no GPU, where there is none.
     pub no_gpu: String,
+    /// A GPU clock below this, under load and without a reason named, is a fault of the supply (GB10).
+    pub starved_below: Option<Hertz>,
     /// Highest CPU clock.
     pub cpu_max: Option<Hertz>,
 }
@@ -154,6 +156,7 @@ pub fn discover(root: &SysRoot) -> (Board, Discovered) {
         nominal: who.nominal,
         modes: Some(modes.clone()),
         no_gpu: who.gpu.as_ref().err().cloned().unwrap_or_default(),
+        starved_below: who.facts.as_ref().filter(|_| who.unified_memory).and_then(starved_below),
         cpu_max: cpu.max_clock.known().copied(),
     };
     discovered.note_sources(root, &mut sources);
@@ -179,6 +182,11 @@ pub fn discover(root: &SysRoot) -> (Board, Discovered) {
         sources,
     };
     (board, discovered)
+}
+
+/// The lowest clocks seen under load are seven tenths of the highest; a starved GPU has less than two.
+fn starved_below(facts: &Facts) -> Option<Hertz> {
+    facts.max_clock.known().map(|clock| *clock * 0.3)
 }
 
 impl Discovered {

@@ -108,8 +108,7 @@ impl Sampler {
             Ok(text) => Ok(text.clone()),
             Err(_) => Err(ReadError::Missing { path: STAT.into() }),
         });
-        let reasons = nvml.as_ref().map(|sample| &sample.reasons);
-        let throttle = self.throttle.judge(&self.discovered, alarms, over_current, reasons, now);
+        let throttle = self.throttle.judge(&self.discovered, alarms, over_current, nvml.as_ref(), now);
         let mut state = BoardState {
             cpu_clocks: self.clocks(&online, current),
             cpu_clock_cap: self.cap(caps),

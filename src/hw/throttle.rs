@@ -7,13 +7,15 @@
 //! | `soctherm_oc`, `oc1` (under-voltage) and `oc2` (average over-current) | growth |
 //! | `soctherm_oc`, `oc3` (instantaneous over-current) | more than [`NORMAL_OC3_PER_S`]; fewer are told |
 //! | NVML's reasons for a lower clock | a thermal or hardware slowdown; a power cap alone is told |
+//! | GB10's clock under load | below three tenths of the highest with no reason named |
 
 use super::discover::Discovered;
 use super::file::Kept;
+use super::nvml::Sample;
 use super::parsed;
 use super::patience::Answer;
 use crate::board::{Reading, Throttle, parse};
-use crate::units::Seconds;
+use crate::units::{Hertz, Seconds};
 
 /// Events of one millisecond each. Boards without a power cap have up to thirty in a second while all is well.
 const NORMAL_OC3_PER_S: f64 = 30.0;
@@ -87,7 +89,7 @@ impl Watch {
         found: &Discovered,
         alarms: Vec<Answer>,
         over_current: Vec<Answer>,
-        nvml: Option<&Reading<u64>>,
+        nvml: Option<&Sample>,
         now: Seconds,
     ) -> Reading<Throttle> {
         let mut verdict = Verdict::default();
@@ -123,9 +125,12 @@ impl Watch {
                 verdict.say(active, evidence);
             }
         }
-        if let Some(reasons) = nvml.cloned().and_then(|reasons| verdict.hear(reasons)) {
-            for (_, name, active) in REASONS.iter().filter(|(bit, ..)| reasons & bit != 0) {
-                verdict.say(*active, format!("NVML names as reason for a lower clock: {name}"));
+        if let Some(sample) = nvml {
+            for (_, name, active) in reasons_of(&mut verdict, sample) {
+                verdict.say(active, format!("NVML names as reason for a lower clock: {name}"));
+            }
+            if let Some(evidence) = starved(found.starved_below, sample) {
+                verdict.say(true, evidence);
             }
         }
         let exists = !found.alarms.is_empty()
@@ -141,6 +146,24 @@ impl Watch {
             ),
         }
     }
+}
+
+fn reasons_of(verdict: &mut Verdict, sample: &Sample) -> Vec<(u64, &'static str, bool)> {
+    let reasons = verdict.hear(sample.reasons.clone()).unwrap_or(0);
+    REASONS.into_iter().filter(|(bit, ..)| reasons & bit != 0).collect()
+}
+
+/// A supply that negotiated too little power holds the clock at about 510 MHz, and no reason is named for it.
+fn starved(below: Option<Hertz>, sample: &Sample) -> Option<String> {
+    let (below, clock) = (below?, *sample.clock.known()?);
+    let busy = *sample.load.known()? >= 0.5;
+    let unnamed = sample.reasons.known().is_some_and(|reasons| REASONS.iter().all(|(bit, ..)| reasons & bit == 0));
+    (busy && unnamed && clock.0 < below.0).then(|| {
+        format!(
+            "the GPU runs at {clock} under load and NVML names no reason: \
+             the supply may have negotiated too little power; unplug it from the wall for a minute"
+        )
+    })
 }
 
 fn over_current_events(counter: &OverCurrent, grown: u64, time: Seconds) -> (bool, String) {

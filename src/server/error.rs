@@ -29,6 +29,7 @@
 //! | `not_pending` | 404 | no such switch waits to be confirmed |
 //! | `method_not_allowed` | 405 | the route has another method |
 //! | `request_timeout` | 408 | header or body did not arrive in time |
+//! | `no_probe` | 409 | this version has no kernels that measure the accelerator |
 //! | `busy` | 409 | another probe, switch or hold is in the way |
 //! | `gated` | 409 | load, heat or memory forbid it now |
 //! | `cancelled` | 409 | it was stopped |
@@ -75,6 +76,8 @@ macro_rules! codes {
 }
 
 codes! {
+    /// The accelerator has no kernels here that measure it.
+    NoProbe = "no_probe", 409;
     /// The body is no JSON.
     InvalidJson = "invalid_json", 400;
     /// A field that this version does not know.

@@ -27,6 +27,7 @@ use crate::api;
     api::MeasureAnswer,
     api::MeasureRequest,
     api::ModeRequest,
+    api::ModesAnswer,
     api::ObservationRequest,
     api::ObservationsAnswer,
     api::PredictAnswer,
@@ -52,7 +53,7 @@ pub fn document() -> &'static [u8] {
 fn build() -> Value {
     let schemas = serde_json::to_value(Schemas::openapi()).unwrap_or_default();
     let mut paths: Map<String, Value> = Map::new();
-    for spec in &ROUTES {
+    for spec in ROUTES {
         let method = spec.method.name().to_ascii_lowercase();
         let methods = paths.entry(spec.path).or_insert_with(|| json!({}));
         methods[method] = operation(spec);
@@ -104,7 +105,7 @@ fn operation(spec: &Spec) -> Value {
     }
     if spec.route == Route::Roofline {
         operation["parameters"] = json!([
-            parameter("mode", "Only at this power mode; it must be the active one"),
+            parameter("mode", "At this power mode instead of now, by name or number; nothing is switched"),
             parameter("precision", "Only this precision, such as fp16"),
         ]);
     }
@@ -218,7 +219,7 @@ mod tests {
     fn every_route_is_described() {
         let document: Value = serde_json::from_slice(document()).unwrap();
         assert_eq!(document["openapi"], "3.1.0");
-        for spec in &ROUTES {
+        for spec in ROUTES {
             let operation = &document["paths"][spec.path][spec.method.name().to_ascii_lowercase()];
             assert!(operation["responses"]["200"].is_object(), "{}", spec.path);
         }

@@ -14,6 +14,8 @@ pub enum Route {
     State,
     /// `GET /v1/roofline`
     Roofline,
+    /// `GET /v1/modes`
+    Modes,
     /// `GET /v1/formats`
     Formats,
     /// `GET /v1/calibration`
@@ -156,7 +158,7 @@ const fn on_control(spec: Spec) -> Spec {
 
 /// Every route.
 #[rustfmt::skip]
-pub const ROUTES: [Spec; 25] = [
+pub const ROUTES: &[Spec] = &[
     post(Route::Predict, "/v1/predict", "PredictRequest", "PredictAnswer", "Time of an operation, with its interval"),
     post(Route::Recommend, "/v1/recommend", "RecommendRequest", "RecommendAnswer", "Format and batch that meet a target"),
     post(Route::Sweep, "/v1/sweep", "SweepRequest", "SweepAnswer", "Predictions over shapes, formats and batches"),
@@ -164,6 +166,7 @@ pub const ROUTES: [Spec; 25] = [
     get(Route::State, "/v1/state", Some("StateAnswer"), "Clocks, temperatures, memory, rails, load, throttling"),
     get(Route::Roofline, "/v1/roofline", Some("RooflineAnswer"), "Ceilings and ridge points"),
     get(Route::Board, "/v1/board", Some("BoardAnswer"), "What this machine is"),
+    get(Route::Modes, "/v1/modes", Some("ModesAnswer"), "Power modes, each with the ceilings it would give"),
     get(Route::Formats, "/v1/formats", Some("FormatsAnswer"), "Storage formats and their measured costs"),
     get(Route::Calibration, "/v1/calibration", Some("CalibrationAnswer"), "The record in force and what runs or waits"),
     post(Route::Observations, "/v1/observations", "ObservationRequest", "ObservationsAnswer", "Learn from what a service measured: one, a list, or {\"observations\": […]}"),
@@ -228,7 +231,7 @@ pub struct Found {
 /// `not_found` with the nearest path, `method_not_allowed` with the right methods, or `malformed_request` for a
 /// parameter that is no text.
 pub fn find(method: &str, path: &str) -> Result<Found, ErrorBody> {
-    find_in(&ROUTES, method, path)
+    find_in(ROUTES, method, path)
 }
 
 /// A path without a parameter wins over one that could take it as an argument.

@@ -116,6 +116,7 @@ impl Service {
             Route::Board => Request::Board,
             Route::State => Request::State,
             Route::Roofline => roofline(call.query)?,
+            Route::Modes => Request::Modes,
             Route::Formats => Request::Formats,
             Route::Calibration => Request::Calibration,
             Route::OpenApi => return Ok(Content::Static(openapi::document())),

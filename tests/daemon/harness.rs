@@ -288,6 +288,8 @@ fn record() -> CalibrationRecord {
         reference: Reference { read, core_to_core: None },
         measured_at_unix_s: 1.0,
         clock_cap: None,
+        point: None,
+        power: None,
         samples: 1,
         roofline,
         profile: EngineProfile::unknown(Engine::Bare),

@@ -1,5 +1,6 @@
 //! A measured time beside the ceilings.
 
+use super::modes::Model;
 use super::positive;
 use super::predict::shown;
 use super::task::{Task, unpredictable};
@@ -18,7 +19,7 @@ pub fn analyze(snapshot: &Snapshot, request: &AnalyzeRequest) -> Result<AnalyzeA
     let time = Seconds(positive("time_s", request.time_s)?);
     let task = Task::new(snapshot, &request.workload, request.engine, "workload")?;
     let prediction =
-        task.predict(snapshot, &snapshot.roofline).map_err(|error| unpredictable(&error, "workload"))?;
+        task.predict(&Model::now(snapshot)).map_err(|error| unpredictable(&error, "workload"))?;
     let prediction = snapshot.residuals.correct(&task.residual_key(), prediction);
     let (verdict, reason) = judge(snapshot, &prediction, time);
     let cost = prediction.cost;

@@ -2,6 +2,7 @@
 
 mod analyze;
 mod board;
+mod modes;
 mod predict;
 mod recommend;
 mod roofline;
@@ -11,9 +12,9 @@ use serde::Serialize;
 
 use super::error::Code;
 use crate::api::{
-    AnalyzeAnswer, AnalyzeRequest, BoardAnswer, CalibrationAnswer, ErrorBody, FormatsAnswer, PredictAnswer,
-    PredictRequest, RecommendAnswer, RecommendRequest, RooflineAnswer, StateAnswer, SweepAnswer,
-    SweepRequest,
+    AnalyzeAnswer, AnalyzeRequest, BoardAnswer, CalibrationAnswer, ErrorBody, FormatsAnswer, ModesAnswer,
+    PredictAnswer, PredictRequest, RecommendAnswer, RecommendRequest, RooflineAnswer, StateAnswer,
+    SweepAnswer, SweepRequest,
 };
 use crate::governor::Now;
 use crate::snapshot::Snapshot;
@@ -37,6 +38,8 @@ pub enum Request {
         /// Only this precision.
         precision: Option<String>,
     },
+    /// `GET /v1/modes`
+    Modes,
     /// `GET /v1/formats`
     Formats,
     /// `GET /v1/calibration`
@@ -61,6 +64,8 @@ pub enum Answer {
     State(Box<StateAnswer>),
     /// To [`Request::Roofline`].
     Roofline(Box<RooflineAnswer>),
+    /// To [`Request::Modes`].
+    Modes(ModesAnswer),
     /// To [`Request::Formats`].
     Formats(FormatsAnswer),
     /// To [`Request::Calibration`].
@@ -89,6 +94,7 @@ pub fn answer(snapshot: &Snapshot, now: Now, request: &Request) -> Result<Answer
             mode.as_deref(),
             precision.as_deref(),
         )?)),
+        Request::Modes => Answer::Modes(modes::modes(snapshot, now)),
         Request::Formats => Answer::Formats(roofline::formats(snapshot)),
         Request::Calibration => Answer::Calibration(Box::new(roofline::calibration(snapshot, now))),
         Request::Predict(request) => Answer::Predict(Box::new(predict::predict(snapshot, request)?)),
@@ -127,23 +133,6 @@ fn check_hardware(snapshot: &Snapshot, hardware: Option<&str>) -> Result<(), Err
             "leave hardware out to ask about this machine",
         )),
         _ => Ok(()),
-    }
-}
-
-/// The power mode must be the active one: no other has been seen.
-fn check_mode(snapshot: &Snapshot, field: &str, mode: &str) -> Result<(), ErrorBody> {
-    match snapshot.state.power_mode.known() {
-        Some(active) if active.name == mode => Ok(()),
-        Some(active) => Err(Code::UnknownMode.at(
-            field,
-            format!("{:?} is not the active power mode, which is {:?}", shorten(mode), active.name),
-            "leave it out to ask about the machine as it is now",
-        )),
-        None => Err(Code::UnknownMode.at(
-            field,
-            format!("this machine has no power mode {:?}, nor any other", shorten(mode)),
-            format!("leave {field} out; CPU clocks are set by cpu_hz and cores_online"),
-        )),
     }
 }
 

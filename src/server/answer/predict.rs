@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use super::task::{Task, format_named, invalid_op, roofline_at, unpredictable};
+use super::modes::Model;
+use super::task::{Task, format_named, invalid_op, model_at, unpredictable};
 use super::{check_hardware, positive};
 use crate::api::convert::{bound_key, limit_key, provenance_key, tier_key};
 use crate::api::{
@@ -13,7 +14,7 @@ use crate::learning::Residuals;
 use crate::optimize::with_columns;
 use crate::precision::WeightFormat;
 use crate::predict::Prediction;
-use crate::roofline::{Provenance, Roofline};
+use crate::roofline::Provenance;
 use crate::server::error::Code;
 use crate::snapshot::Snapshot;
 use crate::units::Seconds;
@@ -27,11 +28,10 @@ const MAX_OBSERVATIONS: usize = 256;
 /// `POST /v1/predict`.
 pub fn predict(snapshot: &Snapshot, request: &PredictRequest) -> Result<PredictAnswer, ErrorBody> {
     check_hardware(snapshot, request.hardware.as_deref())?;
-    let other = roofline_at(snapshot, request.operating_point.as_ref(), "operating_point")?;
-    let roofline = other.as_ref().unwrap_or(&snapshot.roofline);
+    let model = model_at(snapshot, request.operating_point.as_ref(), "operating_point")?;
     let task = Task::new(snapshot, &request.workload, request.engine, "workload")?;
     let residuals = supposing(snapshot, &request.observations)?;
-    predicted(snapshot, roofline, &residuals, &task).map_err(|error| unpredictable(&error, "workload"))
+    predicted(snapshot, &model, &residuals, &task).map_err(|error| unpredictable(&error, "workload"))
 }
 
 /// What was learnt, as if `observations` had been made as well.
@@ -53,12 +53,10 @@ fn supposing<'a>(
     for (index, observation) in observations.iter().enumerate() {
         let path = format!("observations[{index}]");
         let (task, time) = observed(snapshot, observation, &path)?;
-        let point =
-            roofline_at(snapshot, observation.operating_point.as_ref(), &format!("{path}.operating_point"))?;
-        let roofline = point.as_ref().unwrap_or(&snapshot.roofline);
+        let model =
+            model_at(snapshot, observation.operating_point.as_ref(), &format!("{path}.operating_point"))?;
         let workload = format!("{path}.workload");
-        let prediction =
-            task.predict(snapshot, roofline).map_err(|error| unpredictable(&error, &workload))?;
+        let prediction = task.predict(&model).map_err(|error| unpredictable(&error, &workload))?;
         residuals.observe(task.residual_key(), &prediction, time).map_err(|refused| {
             Code::ImpossibleObservation.at(
                 format!("{path}.{}", if observation.time_s.is_some() { "time_s" } else { "tokens_per_s" }),
@@ -105,11 +103,11 @@ pub fn observed(
 /// Predicts a task and puts it into the shape of the wire.
 pub fn predicted(
     snapshot: &Snapshot,
-    roofline: &Roofline,
+    model: &Model<'_>,
     residuals: &Residuals,
     task: &Task,
 ) -> Result<PredictAnswer, crate::predict::PredictError> {
-    let prediction = residuals.correct(&task.residual_key(), task.predict(snapshot, roofline)?);
+    let prediction = residuals.correct(&task.residual_key(), task.predict(model)?);
     Ok(shown(snapshot, task, prediction))
 }
 
@@ -209,7 +207,7 @@ pub fn sweep(snapshot: &Snapshot, request: &SweepRequest) -> Result<SweepAnswer,
             for &op in &ops {
                 let numeric = snapshot.numeric_format(format);
                 let task = Task { op, format, numeric, engine: request.engine };
-                let prediction = predicted(snapshot, &snapshot.roofline, &snapshot.residuals, &task)
+                let prediction = predicted(snapshot, &Model::now(snapshot), &snapshot.residuals, &task)
                     .map_err(|error| match error {
                         crate::predict::PredictError::Op(error) => {
                             invalid_op(&error, &format!("ops[{index}]"))

@@ -2,9 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
+use super::modes::mode_named;
 use super::predict::{formats_or_measured, shown};
 use super::task::{Task, format_named, invalid_op, operation, unpredictable};
-use super::{check_hardware, check_mode, positive};
+use super::{check_hardware, positive};
 use crate::api::{
     self, CandidateAnswer, ErrorBody, ModeAnswer, RecommendAnswer, RecommendRequest, RejectedAnswer,
 };
@@ -27,7 +28,7 @@ fn query(snapshot: &Snapshot, request: &RecommendRequest) -> Result<Query, Error
     check_hardware(snapshot, request.hardware.as_deref())?;
     let op = operation(&request.workload, "workload")?;
     for (index, mode) in request.freedom.power_modes.iter().flatten().enumerate() {
-        check_mode(snapshot, &format!("freedom.power_modes[{index}]"), mode)?;
+        mode_named(snapshot, &format!("freedom.power_modes[{index}]"), mode)?;
     }
     Ok(Query {
         op,

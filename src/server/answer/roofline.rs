@@ -2,14 +2,16 @@
 
 use serde_json::{Value, json};
 
-use super::{check_mode, shorten};
+use super::modes::mode_named;
+use super::shorten;
 use crate::api::{
-    BandwidthPointAnswer, CalibrationAnswer, CeilingAnswer, ErrorBody, FormatAnswer, FormatsAnswer,
-    RegimeAnswer, RooflineAnswer,
+    BandwidthPointAnswer, CalibrationAnswer, CeilingAnswer, CeilingsAnswer, ErrorBody, FormatAnswer,
+    FormatsAnswer, RegimeAnswer, RooflineAnswer,
 };
 use crate::calibration::{CalibrationRecord, Regime};
 use crate::governor::Now;
 use crate::precision::{Precision, UnknownName, WeightFormat};
+use crate::roofline::{Ceiling, Roofline};
 use crate::server::error::Code;
 use crate::snapshot::Snapshot;
 use crate::units::{BytesPerSecond, FlopsPerSecond, Seconds};
@@ -21,36 +23,28 @@ pub fn roofline(
     mode: Option<&str>,
     precision: Option<&str>,
 ) -> Result<RooflineAnswer, ErrorBody> {
-    if let Some(mode) = mode {
-        check_mode(snapshot, "mode", mode)?;
-    }
+    let view = mode.map(|mode| mode_named(snapshot, "mode", mode)).transpose()?;
     let only = precision.map(|name| precision_named(snapshot, name)).transpose()?;
-    let roofline = &snapshot.roofline;
+    let roofline = view.map_or(&snapshot.roofline, |view| &view.roofline);
+    let now_in = snapshot.state.power_mode.known();
+    let power_mode = view.map(|view| &view.mode.name).or_else(|| now_in.map(|mode| &mode.name));
     let active = active_regime(snapshot);
-    let age = active.map(|regime| age_of(regime.measured_at_unix_s, now));
-    let wanted = |precision: &Precision| only.is_none_or(|only| only == *precision);
-    let bandwidth = |ceiling: crate::roofline::Ceiling<BytesPerSecond>| {
-        CeilingAnswer::new(ceiling.map(BytesPerSecond::get), age)
+    let age = match (power_mode, Ages::of_regime(active, now)) {
+        (Some(mode), newest) => Ages::of(snapshot, mode, now).0.or(newest.0),
+        (None, newest) => newest.0,
     };
+    let wanted = |precision: &Precision| only.is_none_or(|only| only == *precision);
+    let stores = |ceiling: Ceiling<BytesPerSecond>| CeilingAnswer::new(ceiling.map(BytesPerSecond::get), age);
+    let ceilings = ceilings(roofline, Ages(age), wanted);
     Ok(RooflineAnswer {
-        bandwidth_bytes_per_s: bandwidth(roofline.bandwidth),
-        copy_bytes_per_s: roofline.copy.map(bandwidth),
-        triad_bytes_per_s: roofline.triad.map(bandwidth),
-        compute_flops_per_s: roofline
-            .compute
-            .iter()
-            .filter(|(precision, _)| wanted(precision))
-            .map(|(precision, ceiling)| {
-                (precision.key().to_owned(), CeilingAnswer::new(ceiling.map(FlopsPerSecond::get), age))
-            })
-            .collect(),
-        launch_s: CeilingAnswer::new(roofline.launch.map(Seconds::get), age),
-        ridge_flops_per_byte: roofline
-            .compute
-            .keys()
-            .filter(|precision| wanted(precision))
-            .filter_map(|precision| Some((precision.key().to_owned(), roofline.ridge(*precision)?.get())))
-            .collect(),
+        bandwidth_bytes_per_s: ceilings.bandwidth_bytes_per_s,
+        copy_bytes_per_s: roofline.copy.map(stores),
+        triad_bytes_per_s: roofline.triad.map(stores),
+        memory_limit_bytes_per_s: ceilings.memory_limit_bytes_per_s,
+        pull_limit_bytes_per_s: ceilings.pull_limit_bytes_per_s,
+        compute_flops_per_s: ceilings.compute_flops_per_s,
+        launch_s: ceilings.launch_s,
+        ridge_flops_per_byte: ceilings.ridge_flops_per_byte,
         bandwidth_curve: roofline
             .curve
             .iter()
@@ -60,13 +54,59 @@ pub fn roofline(
                 read_bytes_per_s: point.read.get(),
             })
             .collect(),
-        workers: roofline.workers,
-        clock_hz: roofline.clock.map(crate::units::Hertz::get),
+        workers: ceilings.workers,
+        clock_hz: ceilings.clock_hz,
+        power_mode: power_mode.cloned(),
         regimes: regimes(snapshot, active),
         drift_ratio: drift(snapshot),
         simulated: snapshot.board.simulated,
         serial: snapshot.serial,
     })
+}
+
+/// A limit that was calculated and not measured, so it has no age.
+fn datasheet(limit: Ceiling<BytesPerSecond>) -> CeilingAnswer {
+    CeilingAnswer::new(limit.map(BytesPerSecond::get), None)
+}
+
+/// Age of the measurement that ceilings rest on; `None` where they rest on none.
+#[derive(Debug, Clone, Copy)]
+pub struct Ages(pub Option<f64>);
+
+impl Ages {
+    /// Of the regime measured in the mode of that name.
+    #[must_use]
+    pub fn of(snapshot: &Snapshot, mode: &str, now: Now) -> Self {
+        let regimes = snapshot.calibration.iter().flat_map(|record| &record.regimes);
+        Self::of_regime(regimes.into_iter().find(|regime| regime.key == mode), now)
+    }
+
+    fn of_regime(regime: Option<&Regime>, now: Now) -> Self {
+        Self(regime.map(|regime| age_of(regime.measured_at_unix_s, now)))
+    }
+}
+
+/// Ceilings in the shape of the wire, of the precisions that `wanted` admits.
+pub fn ceilings(roofline: &Roofline, age: Ages, wanted: impl Fn(&Precision) -> bool) -> CeilingsAnswer {
+    let Ages(age) = age;
+    let compute = roofline.compute.iter().filter(|(precision, _)| wanted(precision));
+    let ridges = roofline.compute.keys().filter(|precision| wanted(precision));
+    CeilingsAnswer {
+        bandwidth_bytes_per_s: CeilingAnswer::new(roofline.bandwidth.map(BytesPerSecond::get), age),
+        memory_limit_bytes_per_s: roofline.memory_limit.map(datasheet),
+        pull_limit_bytes_per_s: roofline.pull_limit.map(datasheet),
+        compute_flops_per_s: compute
+            .map(|(precision, ceiling)| {
+                (precision.key().to_owned(), CeilingAnswer::new(ceiling.map(FlopsPerSecond::get), age))
+            })
+            .collect(),
+        launch_s: CeilingAnswer::new(roofline.launch.map(Seconds::get), age),
+        ridge_flops_per_byte: ridges
+            .filter_map(|precision| Some((precision.key().to_owned(), roofline.ridge(*precision)?.get())))
+            .collect(),
+        workers: roofline.workers,
+        clock_hz: roofline.clock.map(crate::units::Hertz::get),
+    }
 }
 
 fn precision_named(snapshot: &Snapshot, name: &str) -> Result<Precision, ErrorBody> {

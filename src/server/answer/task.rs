@@ -1,12 +1,16 @@
 //! A workload of the wire → an operation that can be predicted.
 
-use super::{check_mode, positive, shorten};
+use super::modes::{Model, gpu_model_at, mode_named};
+use super::{positive, shorten};
+use std::borrow::Cow;
+
 use crate::api::{ErrorBody, OperatingPointRequest, Workload};
+use crate::calibration::Accelerator;
 use crate::learning::ResidualKey;
 use crate::optimize::with_columns;
 use crate::precision::{NumericFormat, WeightFormat};
 use crate::predict::{Engine, PredictError, Prediction, predict};
-use crate::roofline::{Roofline, scaling};
+use crate::roofline::scaling;
 use crate::server::error::Code;
 use crate::snapshot::Snapshot;
 use crate::units::Hertz;
@@ -59,15 +63,16 @@ impl Task {
         Ok(Self { op, format, numeric, engine })
     }
 
-    /// Predicts it at `roofline`, without what was learnt from services.
+    /// Predicts it with `model`, without what was learnt from services.
     ///
     /// # Errors
     /// An impossible operation, or a precision with no unit to run on.
-    pub fn predict(&self, snapshot: &Snapshot, roofline: &Roofline) -> Result<Prediction, PredictError> {
+    pub fn predict(&self, model: &Model<'_>) -> Result<Prediction, PredictError> {
+        let (roofline, profile) = (model.roofline.as_ref(), model.profile.as_ref());
         if self.engine == Engine::Bare {
-            predict(roofline, &snapshot.profile, &self.op, &self.numeric)
+            predict(roofline, profile, &self.op, &self.numeric)
         } else {
-            predict(roofline, &snapshot.profile_of(self.engine), &self.op, &self.numeric)
+            predict(roofline, &profile.clone().lent_to(self.engine), &self.op, &self.numeric)
         }
     }
 
@@ -185,15 +190,18 @@ pub fn format_named(name: &str, field: impl FnOnce() -> String) -> Result<Weight
     })
 }
 
-/// The roofline at the operating point asked for; `None` if that is the present one.
-pub fn roofline_at(
-    snapshot: &Snapshot,
+/// Ceilings and kernel costs at the operating point asked for.
+pub fn model_at<'a>(
+    snapshot: &'a Snapshot,
     point: Option<&OperatingPointRequest>,
     path: &str,
-) -> Result<Option<Roofline>, ErrorBody> {
-    let Some(point) = point else { return Ok(None) };
+) -> Result<Model<'a>, ErrorBody> {
+    let Some(point) = point else { return Ok(Model::now(snapshot)) };
+    if snapshot.accelerator == Accelerator::Gpu {
+        return gpu_model_at(snapshot, point, path);
+    }
     if let Some(mode) = &point.power_mode {
-        check_mode(snapshot, &format!("{path}.power_mode"), mode)?;
+        mode_named(snapshot, &format!("{path}.power_mode"), mode)?;
     }
     let absent = [
         ("gpu_hz", point.gpu_hz.is_some(), "no GPU"),
@@ -213,9 +221,10 @@ pub fn roofline_at(
         None => snapshot.roofline.workers,
     };
     if clock.is_none() && point.cores_online.is_none() {
-        return Ok(None);
+        return Ok(Model::now(snapshot));
     }
-    Ok(Some(scaling::to_clock(&snapshot.roofline, workers, clock)))
+    let roofline = scaling::to_clock(&snapshot.roofline, workers, clock);
+    Ok(Model { roofline: Cow::Owned(roofline), profile: Cow::Borrowed(&snapshot.profile) })
 }
 
 fn cpu_clock(snapshot: &Snapshot, clock: f64, path: &str) -> Result<Hertz, ErrorBody> {
