@@ -524,3 +524,53 @@ fn the_probe_child_speaks_the_protocol_of_every_probe() {
         Command::new(PROGRAM).args(["probe", "--simulate", "/proc"]).stdin(Stdio::null()).output().unwrap();
     assert!(!no_board.status.success());
 }
+
+/// What the daemon reads from each tree: the same code, the same paths as on the board.
+#[test]
+fn the_tree_is_read_like_a_boards_with_nothing_amiss() {
+    use rooflined::hw::{self, Sampler, SysRoot};
+    for (key, mode, sm, gpu, memory, watts) in [
+        (NANO, Some("25W"), 8, 918e6, 3.199e9, 4.65),
+        (AGX, Some("MODE_30W"), 8, 612e6, 3.199e9, 8.7),
+        (THOR, Some("120W"), 20, 1386e6, 4.266e9, 19.8),
+        ("gb10", None, 48, 3003e6, 4.266e9, 4.0),
+    ] {
+        let alive = Board::new(key);
+        let root = SysRoot::new(alive.root());
+        let (board, discovered) = hw::discover(&root);
+        let state = hw::read_state(&mut Sampler::new(&root, discovered), hw::boot_time());
+        assert_eq!(board.key, key);
+        assert!(board.simulated);
+        assert!(board.gpu.known().is_some(), "{key}: {:?}", board.gpu);
+        if let Some(modes) = board.modes.known() {
+            assert_eq!(modes.warnings, [], "{key}");
+        }
+        assert_eq!(
+            state.power_mode.known().map(|mode| mode.name.as_str()),
+            mode,
+            "{key}: {:?}",
+            state.power_mode
+        );
+        let known = |name: &str, reading: Option<f64>, expected: f64| {
+            let value = reading.unwrap_or_else(|| panic!("{key}: {name} is unknown: {state:#?}"));
+            assert!((value / expected - 1.0).abs() < 0.03, "{key}: {name} is {value}");
+        };
+        known("multiprocessors", state.sm_online.known().map(|sm| f64::from(*sm)), f64::from(sm));
+        known("memory cap", state.memory_clock_cap.known().map(|hz| hz.get()), memory);
+        if key != "gb10" {
+            known("GPU cap", state.gpu_clock_cap.known().map(|hz| hz.get()), gpu);
+        }
+        known("power", state.total_power.known().map(|total| total.power.get()), watts);
+        for (name, absent) in [
+            ("cores", state.cores_online.reason()),
+            ("temperatures", state.temperatures.reason()),
+            ("memory", state.memory.reason()),
+            ("load", state.load.reason()),
+            ("pressure", state.pressure.reason()),
+            ("throttling", state.throttle.reason()),
+        ] {
+            assert_eq!(absent, None, "{key}: {name}");
+        }
+        assert!(!state.throttle.known().unwrap().active, "{key}: {:?}", state.throttle);
+    }
+}

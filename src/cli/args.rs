@@ -335,6 +335,9 @@ pub struct DemoArgs {
     /// Write the roofline to FILE as SVG as well
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
+    /// Show it on a simulated board instead, power modes included: jetson-orin-nano-8gb-super, …
+    #[arg(long, value_name = "BOARD", conflicts_with_all = ["quick", "svg"])]
+    pub simulate: Option<String>,
 }
 
 /// What to make as good as possible.

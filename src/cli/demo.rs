@@ -4,6 +4,7 @@
 mod bus;
 mod house;
 mod questions;
+mod simulated;
 
 use std::time::{Duration, Instant};
 
@@ -35,8 +36,14 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// `demo`
 pub async fn run(printer: &Printer, args: &DemoArgs) -> Result<Exit, Failure> {
     // Dropping the tour ends its processes and removes its directory.
+    let outcome = async {
+        match &args.simulate {
+            Some(board) => simulated::run(printer, board).await,
+            None => tour(printer, args).await,
+        }
+    };
     tokio::select! {
-        outcome = tour(printer, args) => outcome,
+        outcome = outcome => outcome,
         () = tokio::time::sleep(LIMIT) => Err(Failure::failed(
             format!("the demo did not end within {} s", LIMIT.as_secs()),
             "try it on a machine that is less busy, or with --quick",
@@ -81,7 +88,7 @@ async fn tour(printer: &Printer, args: &DemoArgs) -> Result<Exit, Failure> {
     let address = bus.as_ref().map_or("none", PrivateBus::address);
     printer.line("rooflined demo: everything below happens on this machine, now.\n")?;
     heading(printer, 1, "a private daemon")?;
-    let mut daemon = house.start_daemon(address).await?;
+    let mut daemon = house.start_daemon(address, None).await?;
     let mut client = Client::new(Some(house.path()), PATIENCE);
     daemon.wait_until_ready(&mut client).await?;
     printer.line(&format!(

@@ -1,6 +1,7 @@
 //! The private directory of a demo and the processes that live in it. All of them end with the demo: they hold the
 //! other end of a pipe to it, so that even a killed demo leaves no process behind.
 
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::DirBuilderExt;
@@ -58,8 +59,8 @@ impl House {
         &self.path
     }
 
-    /// Starts the daemon that belongs to this rooflinectl.
-    pub async fn start_daemon(&self, bus: &str) -> Result<Daemon, Failure> {
+    /// Starts the daemon that belongs to this rooflinectl; with `board`, on one that is simulated in a directory.
+    pub async fn start_daemon(&self, bus: &str, board: Option<(&str, &Path)>) -> Result<Daemon, Failure> {
         let program = program_beside_us("rooflined");
         let log = self.path.join("daemon.log");
         let cannot = |error: std::io::Error| {
@@ -79,6 +80,8 @@ impl House {
             .arg("--state-dir")
             .arg(self.path.join("state"))
             .args(["--bus", bus, "--exit-on-stdin-close"])
+            .args(board.into_iter().flat_map(|(key, _)| ["--simulate", key]))
+            .args(board.into_iter().flat_map(|(_, root)| [OsStr::new("--root"), root.as_os_str()]))
             .stdout(Stdio::null())
             .stderr(errors);
         // These would make it take over what a service manager gave to us.

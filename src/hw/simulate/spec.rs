@@ -68,7 +68,7 @@ pub(super) struct Rail {
     pub label: &'static str,
     /// mV.
     pub voltage: f64,
-    /// Watts at idle.
+    /// Watts at idle, without what clocks and units that are up add to it.
     pub idle: f64,
     /// Parts of the power that the GPU, the memory and the CPU draw beyond idle.
     pub gpu: f64,
@@ -217,12 +217,12 @@ const ORIN_NANO: Spec = Spec {
     emc_idle: 2_133_000_000,
     emc: &[204_000_000, 665_600_000, 2_133_000_000, 3_199_000_000],
     rails: &[
-        Rail { gpu: 1.0, memory: 1.0, cpu: 1.0, ..rail("1-0040", 1, "VDD_IN", 5056.0, 4.65) },
-        Rail { gpu: 1.0, cpu: 1.0, ..rail("1-0040", 2, "VDD_CPU_GPU_CV", 5056.0, 0.56) },
+        Rail { gpu: 1.0, memory: 1.0, cpu: 1.0, ..rail("1-0040", 1, "VDD_IN", 5056.0, 4.47) },
+        Rail { gpu: 1.0, cpu: 1.0, ..rail("1-0040", 2, "VDD_CPU_GPU_CV", 5056.0, 0.38) },
         Rail { memory: 0.4, ..rail("1-0040", 3, "VDD_SOC", 5056.0, 1.48) },
     ],
     power: Power {
-        idle: 4.5,
+        idle: 4.47,
         idle_uncapped: 0.2,
         gpu: 7.0,
         memory: 4.0,
@@ -275,7 +275,7 @@ const AGX_ORIN: Spec = Spec {
     emc_idle: 2_133_000_000,
     emc: &[204_000_000, 665_600_000, 2_133_000_000, 3_199_000_000],
     rails: &[
-        Rail { gpu: 1.0, memory: 0.3, ..rail("1-0040", 1, "VDD_GPU_SOC", 12_008.0, 3.36) },
+        Rail { gpu: 1.0, memory: 0.3, ..rail("1-0040", 1, "VDD_GPU_SOC", 12_008.0, 2.75) },
         Rail { cpu: 1.0, ..rail("1-0040", 2, "VDD_CPU_CV", 12_008.0, 0.48) },
         Rail { memory: 0.7, ..rail("1-0040", 3, "VIN_SYS_5V0", 4968.0, 4.87) },
         rail("1-0041", 1, "NC", 0.0, 0.0),
@@ -283,8 +283,8 @@ const AGX_ORIN: Spec = Spec {
         rail("1-0041", 3, "NC", 0.0, 0.0),
     ],
     power: Power {
-        idle: 8.3,
-        idle_uncapped: 2.9,
+        idle: 8.1,
+        idle_uncapped: 3.0,
         gpu: 24.0,
         memory: 9.0,
         cpu: 12.0,
@@ -345,12 +345,12 @@ const THOR: Spec = Spec {
     emc_idle: 2_750_000_000,
     emc: &[665_600_000, 2_133_000_000, 2_750_000_000, 3_200_000_000, 4_266_000_000],
     rails: &[
-        Rail { gpu: 1.0, ..rail("2-0040", 1, "VDD_GPU", 5000.0, 1.96) },
+        Rail { gpu: 1.0, ..rail("2-0040", 1, "VDD_GPU", 5000.0, 1.43) },
         Rail { cpu: 1.0, memory: 0.4, ..rail("2-0040", 2, "VDD_CPU_SOC_MSS", 5000.0, 5.89) },
         Rail { memory: 0.6, ..rail("2-0040", 3, "VIN_SYS_5V0", 5000.0, 5.63) },
-        Rail { gpu: 1.0, memory: 1.0, cpu: 1.0, ..rail("ina238", 1, "VIN", 19_950.0, 19.78) },
+        Rail { gpu: 1.0, memory: 1.0, cpu: 1.0, ..rail("ina238", 1, "VIN", 19_950.0, 19.25) },
     ],
-    power: Power { idle: 19.4, idle_uncapped: 0.6, gpu: 75.0, memory: 18.0, cpu: 25.0, over_current: 112.0 },
+    power: Power { idle: 19.25, idle_uncapped: 0.6, gpu: 75.0, memory: 18.0, cpu: 25.0, over_current: 112.0 },
     thermal: Thermal {
         idle: 38.9,
         resistance: 0.5,
