@@ -18,7 +18,7 @@ use crate::precision::WeightFormat;
 use crate::workload::Op;
 
 /// Longest time that one request may measure.
-const PATIENCE: Duration = Duration::from_secs(180);
+pub(super) const PATIENCE: Duration = Duration::from_secs(180);
 /// Median and 90th percentile of the error under which theory and measurement agree.
 const GOOD: (f64, f64) = (0.08, 0.20);
 /// Ceilings have intervals: a time this much under the physical bound is still possible.
@@ -173,7 +173,7 @@ fn judged_row(row: &MeasuredRow, all: &[MeasuredRow], calibrated: bool) -> Row {
     clippy::cast_sign_loss,
     reason = "a few rows"
 )]
-fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
+pub(super) fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     let place = share * (sorted.len().checked_sub(1)? as f64);
     let (below, above) = (sorted.get(place.floor() as usize)?, sorted.get(place.ceil() as usize)?);
     Some(below + (above - below) * place.fract())

@@ -561,9 +561,12 @@ fn constraints_are_met_or_nothing_is_held() {
         (HoldConstraints { min_gpu_clock: Some(Hertz(918e6)), ..none.clone() }, Ok("25W")),
         // No cap and no known limit of the chip: no clock is promised.
         (HoldConstraints { min_gpu_clock: Some(Hertz(919e6)), ..none.clone() }, Err("unsatisfiable")),
-        // Nothing has worked out the ceilings here.
         (
             HoldConstraints { min_bandwidth: Some(crate::units::BytesPerSecond(1.0)), ..none.clone() },
+            Ok("25W"),
+        ),
+        (
+            HoldConstraints { min_bandwidth: Some(crate::units::BytesPerSecond(1e15)), ..none.clone() },
             Err("unsatisfiable"),
         ),
         (
