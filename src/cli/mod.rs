@@ -10,6 +10,7 @@ mod demo;
 mod doctor;
 mod failure;
 mod flatten;
+mod hardware;
 mod input;
 mod output;
 mod plot;
@@ -108,6 +109,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Metrics => commands::metrics(context).await?,
         Command::Doctor => return doctor::run(context).await,
         Command::Config(command) => return config::run(&context.printer, &command),
+        Command::Hardware(command) => return hardware::run(&context.printer, &command),
         Command::Demo(args) => return demo::run(&context.printer, &args).await,
         Command::Completions { shell } => {
             let mut text = Vec::new();

@@ -19,6 +19,8 @@ use crate::api;
     api::CalibrationAnswer,
     api::ErrorAnswer,
     api::FormatsAnswer,
+    api::HardwareAnswer,
+    api::HardwareListAnswer,
     api::MeasureAnswer,
     api::MeasureRequest,
     api::ObservationRequest,
@@ -165,7 +167,7 @@ fn statuses(spec: &Spec) -> Vec<u16> {
     match (spec.control, spec.method, spec.route) {
         (true, ..) => vec![400, 403, 408, 409, 413, 500, 503],
         (_, Method::Post | Method::Put, _) => vec![400, 408, 409, 413, 503],
-        (_, _, Route::Roofline) => vec![400, 503],
+        (_, _, Route::Roofline | Route::Hardware) => vec![400, 503],
         (_, Method::Get | Method::Delete, _) => vec![503],
     }
 }

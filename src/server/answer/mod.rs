@@ -2,6 +2,7 @@
 
 mod analyze;
 mod board;
+mod hardware;
 mod predict;
 mod recommend;
 mod roofline;
@@ -11,11 +12,12 @@ use serde::Serialize;
 
 use super::error::Code;
 use crate::api::{
-    AnalyzeAnswer, AnalyzeRequest, BoardAnswer, CalibrationAnswer, ErrorBody, FormatsAnswer, PredictAnswer,
-    PredictRequest, RecommendAnswer, RecommendRequest, RooflineAnswer, StateAnswer, SweepAnswer,
-    SweepRequest,
+    AnalyzeAnswer, AnalyzeRequest, BoardAnswer, CalibrationAnswer, ErrorBody, FormatsAnswer, HardwareAnswer,
+    HardwareListAnswer, PredictAnswer, PredictRequest, RecommendAnswer, RecommendRequest, RooflineAnswer,
+    StateAnswer, SweepAnswer, SweepRequest,
 };
 use crate::governor::Now;
+use crate::hardware::registry;
 use crate::snapshot::Snapshot;
 
 pub use board::state;
@@ -36,6 +38,11 @@ pub enum Request {
         mode: Option<String>,
         /// Only this precision.
         precision: Option<String>,
+    },
+    /// `GET /v1/hardware`, or one entry of it.
+    Hardware {
+        /// Which; `None` for the list.
+        key: Option<String>,
     },
     /// `GET /v1/formats`
     Formats,
@@ -61,6 +68,10 @@ pub enum Answer {
     State(Box<StateAnswer>),
     /// To [`Request::Roofline`].
     Roofline(Box<RooflineAnswer>),
+    /// To [`Request::Hardware`] without a key.
+    HardwareList(HardwareListAnswer),
+    /// To [`Request::Hardware`] with one.
+    Hardware(Box<HardwareAnswer>),
     /// To [`Request::Formats`].
     Formats(FormatsAnswer),
     /// To [`Request::Calibration`].
@@ -89,6 +100,8 @@ pub fn answer(snapshot: &Snapshot, now: Now, request: &Request) -> Result<Answer
             mode.as_deref(),
             precision.as_deref(),
         )?)),
+        Request::Hardware { key: None } => Answer::HardwareList(hardware::list(registry())),
+        Request::Hardware { key: Some(key) } => Answer::Hardware(Box::new(hardware::show(registry(), key)?)),
         Request::Formats => Answer::Formats(roofline::formats(snapshot)),
         Request::Calibration => Answer::Calibration(Box::new(roofline::calibration(snapshot, now))),
         Request::Predict(request) => Answer::Predict(Box::new(predict::predict(snapshot, request)?)),
