@@ -6,6 +6,7 @@
 mod answer;
 mod control;
 pub mod convert;
+mod hardware;
 mod request;
 
 pub use answer::{
@@ -19,6 +20,7 @@ pub use control::{
     ConfirmAnswer, ConfirmRequest, ConstraintsOfHold, DoneAnswer, HeldAnswer, HoldAnswer, HoldRequest,
     HoldsAnswer, ModeRequest, PendingAnswer, RenewRequest, RevertRequest, SwitchAnswer,
 };
+pub use hardware::{HardwareAnswer, HardwareListAnswer, HardwareSummary, NominalCeilings, NominalModeAnswer};
 pub use request::{
     AnalyzeRequest, BatchRange, CalibrateRequest, Constraints, Freedom, MeasureRequest, ObservationRequest,
     OperatingPointRequest, PredictRequest, RecommendRequest, SweepRequest, Workload,

@@ -87,6 +87,9 @@ pub enum Command {
     /// The configuration that the daemon would use
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Known accelerators, their power modes and where each figure comes from; needs no daemon
+    #[command(subcommand)]
+    Hardware(HardwareCommand),
     /// A complete tour with a private daemon: calibrate, draw, compare, ask; under a minute
     Demo(DemoArgs),
     /// Completions for a shell
@@ -323,6 +326,23 @@ pub enum ConfigCommand {
     Show {
         /// The file [default: /etc/rooflined/rooflined.toml with conf.d]
         file: Option<PathBuf>,
+    },
+}
+
+/// `hardware`
+#[derive(Debug, Subcommand)]
+pub enum HardwareCommand {
+    /// Every entry in a line
+    List,
+    /// One entry with its sources, notes and the ceilings of its modes
+    Show {
+        /// Its key, such as jetson-agx-orin-64gb; the prefix jetson- may be left out
+        key: String,
+    },
+    /// Check the description of an accelerator of your own
+    Check {
+        /// The file, in the shape of config/hardware
+        file: PathBuf,
     },
 }
 

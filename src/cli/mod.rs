@@ -11,6 +11,7 @@ mod demo;
 mod doctor;
 mod failure;
 mod flatten;
+mod hardware;
 mod input;
 mod mode;
 mod output;
@@ -112,6 +113,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Mode(command) => mode::run(&context.printer, &command)?,
         Command::Bundle(args) => bundle::run(&context.printer, &args)?,
         Command::Config(command) => return config::run(&context.printer, &command),
+        Command::Hardware(command) => return hardware::run(&context.printer, &command),
         Command::Demo(args) => return demo::run(&context.printer, &args).await,
         Command::Completions { shell } => {
             let mut text = Vec::new();

@@ -134,8 +134,11 @@ schema! {
         /// What it changes without being asked.
         auto: Automatic = Automatic::Off;
     }
-    /// `[hardware]`: no keys in this version.
-    hardware: Hardware {}
+    /// `[hardware]`: accelerators beside those that are built in.
+    hardware: Hardware {
+        /// Directory of a user's own entries.
+        dir: PathBuf = PathBuf::from("/etc/rooflined/hardware");
+    }
     /// `[models]`: no keys in this version.
     models: Models {}
     /// `[engines]`: no keys in this version.

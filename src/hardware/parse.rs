@@ -69,6 +69,7 @@ const KEYS: &[&str] = &[
 ];
 /// Those that are no figures, and so need no source.
 const WORDS: &[&str] = &["key", "name", "aliases", "kind", "notes", "sources"];
+const RATE_TABLE: &str = "flops_per_sm_clock";
 const PULL: &[&str] = &["bytes_per_clock", "low", "high"];
 const MODE: &[&str] =
     &["id", "name", "cores_online", "cpu_clock_hz", "gpu_clock_hz", "memory_clock_hz", "sm_online"];
@@ -353,10 +354,9 @@ impl Reader<'_> {
     }
 
     fn rates(&mut self, root: &Table<'_>) -> BTreeMap<Precision, f64> {
-        const TABLE: &str = "flops_per_sm_clock";
-        let path = format!("{TABLE}.");
+        let path = format!("{RATE_TABLE}.");
         let mut rates = BTreeMap::new();
-        let Some(table) = self.table(root, TABLE) else { return rates };
+        let Some(table) = self.table(root, RATE_TABLE) else { return rates };
         for name in table.keys() {
             match name.get_ref().parse::<Precision>() {
                 Ok(precision) if precision.key() == name.get_ref() => {
@@ -514,7 +514,13 @@ impl Reader<'_> {
                 continue;
             }
             let own: Vec<String> = match value.get_ref().as_table() {
-                Some(table) => table.keys().map(|name| format!("{field}.{}", name.get_ref())).collect(),
+                // A precision that does not exist has been refused already.
+                Some(table) => table
+                    .keys()
+                    .map(|name| name.get_ref().as_ref())
+                    .filter(|name| field != RATE_TABLE || name.parse::<Precision>().is_ok())
+                    .map(|name| format!("{field}.{name}"))
+                    .collect(),
                 None => vec![field.to_owned()],
             };
             for figure in own.into_iter().filter(|figure| !hardware.sources.contains_key(figure)) {

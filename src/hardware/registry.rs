@@ -123,6 +123,12 @@ impl Registry {
         self.entries.get(&key).or_else(jetson).or_else(alias)
     }
 
+    /// The same without one entry.
+    #[must_use]
+    pub fn without(&self, key: &str) -> Self {
+        Self::of(self.entries().filter(|entry| entry.key != key).cloned())
+    }
+
     /// Every key in order, aliases not counted.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.entries.keys().map(String::as_str)

@@ -24,6 +24,8 @@ use crate::api;
     api::HeldAnswer,
     api::HoldRequest,
     api::HoldsAnswer,
+    api::HardwareAnswer,
+    api::HardwareListAnswer,
     api::MeasureAnswer,
     api::MeasureRequest,
     api::ModeRequest,
@@ -183,7 +185,7 @@ fn statuses(spec: &Spec) -> Vec<u16> {
         (true, _, Route::Calibrate | Route::Measure) => vec![400, 403, 408, 409, 413, 500, 503],
         (true, ..) => vec![400, 403, 404, 408, 409, 413, 503],
         (_, Method::Post | Method::Put, _) => vec![400, 408, 409, 413, 503],
-        (_, _, Route::Roofline) => vec![400, 503],
+        (_, _, Route::Roofline | Route::Hardware) => vec![400, 503],
         (_, Method::Get | Method::Delete, _) => vec![503],
     }
 }

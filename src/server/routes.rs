@@ -18,6 +18,10 @@ pub enum Route {
     Modes,
     /// `GET /v1/formats`
     Formats,
+    /// `GET /v1/hardware`
+    HardwareList,
+    /// `GET /v1/hardware/{key}`
+    Hardware,
     /// `GET /v1/calibration`
     Calibration,
     /// `POST /v1/predict`
@@ -168,6 +172,8 @@ pub const ROUTES: &[Spec] = &[
     get(Route::Board, "/v1/board", Some("BoardAnswer"), "What this machine is"),
     get(Route::Modes, "/v1/modes", Some("ModesAnswer"), "Power modes, each with the ceilings it would give"),
     get(Route::Formats, "/v1/formats", Some("FormatsAnswer"), "Storage formats and their measured costs"),
+    get(Route::HardwareList, "/v1/hardware", Some("HardwareListAnswer"), "Every known accelerator in short"),
+    get(Route::Hardware, "/v1/hardware/{key}", Some("HardwareAnswer"), "One accelerator: figures with their sources, power modes and their ceilings"),
     get(Route::Calibration, "/v1/calibration", Some("CalibrationAnswer"), "The record in force and what runs or waits"),
     post(Route::Observations, "/v1/observations", "ObservationRequest", "ObservationsAnswer", "Learn from what a service measured: one, a list, or {\"observations\": […]}"),
     on_control(post(Route::Calibrate, "/v1/calibrate", "CalibrateRequest", "CalibrateAnswer", "Measure this machine's ceilings")),

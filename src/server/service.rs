@@ -118,6 +118,8 @@ impl Service {
             Route::Roofline => roofline(call.query)?,
             Route::Modes => Request::Modes,
             Route::Formats => Request::Formats,
+            Route::HardwareList => Request::Hardware { key: None },
+            Route::Hardware => Request::Hardware { key: Some(call.argument.unwrap_or_default().to_owned()) },
             Route::Calibration => Request::Calibration,
             Route::OpenApi => return Ok(Content::Static(openapi::document())),
             Route::Metrics => return Ok(Content::Text(page(snapshot, now, &self.counters, self.label))),

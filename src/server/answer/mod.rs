@@ -3,6 +3,7 @@
 mod analyze;
 mod board;
 mod modes;
+mod hardware;
 mod predict;
 mod recommend;
 mod roofline;
@@ -12,11 +13,10 @@ use serde::Serialize;
 
 use super::error::Code;
 use crate::api::{
-    AnalyzeAnswer, AnalyzeRequest, BoardAnswer, CalibrationAnswer, ErrorBody, FormatsAnswer, ModesAnswer,
-    PredictAnswer, PredictRequest, RecommendAnswer, RecommendRequest, RooflineAnswer, StateAnswer,
-    SweepAnswer, SweepRequest,
+    AnalyzeAnswer, AnalyzeRequest, BoardAnswer, CalibrationAnswer, ErrorBody, FormatsAnswer, HardwareAnswer, HardwareListAnswer, ModesAnswer, PredictAnswer, PredictRequest, RecommendAnswer, RecommendRequest, RooflineAnswer, StateAnswer, SweepAnswer, SweepRequest,
 };
 use crate::governor::Now;
+use crate::hardware::registry;
 use crate::snapshot::Snapshot;
 
 pub use board::state;
@@ -40,6 +40,11 @@ pub enum Request {
     },
     /// `GET /v1/modes`
     Modes,
+    /// `GET /v1/hardware`, or one entry of it.
+    Hardware {
+        /// Which; `None` for the list.
+        key: Option<String>,
+    },
     /// `GET /v1/formats`
     Formats,
     /// `GET /v1/calibration`
@@ -66,6 +71,10 @@ pub enum Answer {
     Roofline(Box<RooflineAnswer>),
     /// To [`Request::Modes`].
     Modes(ModesAnswer),
+    /// To [`Request::Hardware`] without a key.
+    HardwareList(HardwareListAnswer),
+    /// To [`Request::Hardware`] with one.
+    Hardware(Box<HardwareAnswer>),
     /// To [`Request::Formats`].
     Formats(FormatsAnswer),
     /// To [`Request::Calibration`].
@@ -95,6 +104,8 @@ pub fn answer(snapshot: &Snapshot, now: Now, request: &Request) -> Result<Answer
             precision.as_deref(),
         )?)),
         Request::Modes => Answer::Modes(modes::modes(snapshot, now)),
+        Request::Hardware { key: None } => Answer::HardwareList(hardware::list(registry())),
+        Request::Hardware { key: Some(key) } => Answer::Hardware(Box::new(hardware::show(registry(), key)?)),
         Request::Formats => Answer::Formats(roofline::formats(snapshot)),
         Request::Calibration => Answer::Calibration(Box::new(roofline::calibration(snapshot, now))),
         Request::Predict(request) => Answer::Predict(Box::new(predict::predict(snapshot, request)?)),
