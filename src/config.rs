@@ -5,6 +5,7 @@
 //! [`schema`](self); `config/rooflined.toml` shows them all and a test keeps the two alike. Nothing unknown is let
 //! pass: an error names the file, the line, and the nearest key or what was expected.
 
+mod modes;
 mod schema;
 mod value;
 
@@ -16,6 +17,7 @@ use thiserror::Error;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+pub use modes::ClockMode;
 pub use schema::{
     Calibration, Config, Control, Daemon, Engines, Hardware, Metrics, Models, Policy, Sampling,
 };

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rustix::process::geteuid;
 
 use super::args::Serve;
+use crate::board::PowerModes;
 use crate::config::{self, Config, ConfigError, DEFAULT_FILE};
 use crate::governor::Policy;
 use crate::server::Limits;
@@ -31,6 +32,10 @@ pub struct Settings {
     pub limits: Limits,
     /// What the governor decides by.
     pub policy: Policy,
+    /// Power modes that are declared rather than found.
+    pub declared_modes: Option<PowerModes>,
+    /// Socket of the root role; `None` = that of the system service.
+    pub actuator: Option<PathBuf>,
     /// The configuration that was asked for by name.
     pub config: Option<PathBuf>,
     /// The files that were read.
@@ -65,6 +70,8 @@ impl Settings {
                 ..Limits::default()
             },
             policy: policy(&config),
+            declared_modes: config.control.declared_modes(),
+            actuator: config.control.actuator.path().map(Path::to_owned),
             config: args.config.clone(),
             files,
         })
@@ -94,8 +101,8 @@ fn policy(config: &Config) -> Policy {
         min_free_memory: Bytes(calibration.min_free_memory_bytes as f64),
         back_off: Seconds(calibration.back_off_s),
         control_enabled: config.control.enabled,
-        allowed_modes: Some(config.control.allowed_modes.clone()),
-        dwell: Seconds(10.0),
+        allowed_modes: config.control.allowed(),
+        dwell: Seconds(config.control.dwell_s),
     }
 }
 
