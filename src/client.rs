@@ -6,6 +6,7 @@
 pub mod address;
 mod error;
 mod events;
+mod lines;
 
 use std::path::Path;
 use std::time::Duration;
@@ -24,6 +25,7 @@ use crate::api::{ErrorAnswer, ErrorBody};
 use address::{Address, Socket};
 pub use error::ClientError;
 pub use events::{Event, Events};
+pub use lines::Lines;
 
 /// Largest answer taken; a sweep of every candidate stays below it.
 pub const MAX_ANSWER_BYTES: usize = 64 << 20;
@@ -130,6 +132,22 @@ impl Client {
             return Err(refusal(status, &collect(response).await?));
         }
         Ok(Events::new(sender, response.into_body()))
+    }
+
+    /// Holds for as long as the lines are kept, over a connection of its own.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn hold(&mut self, body: &impl Serialize) -> Result<Lines, ClientError> {
+        let route = "/v1/holds/attached";
+        let mut sender = self.connect(Socket::Control).await?;
+        let request = request(&Method::POST, route, encode(body)?)?;
+        let response = within(self.timeout, route, sender.send_request(request)).await??;
+        if response.status() != StatusCode::OK {
+            let status = response.status();
+            return Err(refusal(status, &collect(response).await?));
+        }
+        Ok(Lines::new(sender, response.into_body()))
     }
 
     async fn call(

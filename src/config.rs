@@ -6,6 +6,7 @@
 //! pass: an error names the file, the line, and the nearest key or what was expected.
 
 mod hardware;
+mod modes;
 mod schema;
 mod value;
 
@@ -18,6 +19,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 pub use hardware::{hardware_dir, hardware_file};
+pub use modes::ClockMode;
 pub use schema::{
     Calibration, Config, Control, Daemon, Engines, Hardware, Metrics, Models, Policy, Sampling,
 };

@@ -220,3 +220,47 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn every_mode_may_be_set_unless_the_list_says_which() {
+    let control = |text: &str| parse(&format!("[control]\n{text}\n")).unwrap().control;
+    let every = control("");
+    assert_eq!((every.allowed(), every.allows("MAXN")), (None, true));
+    let none = control("allowed_modes = []");
+    assert_eq!((none.allowed(), none.allows("MAXN")), (Some(Vec::new()), false));
+    let some = control("allowed_modes = ['15W']");
+    assert!(some.allows("15w") && !some.allows("25W"));
+    assert!(control("allowed_modes = ['15W', '*']").allows("25W"));
+}
+
+#[test]
+fn declared_clocks_are_read_strictly() {
+    let text = "[control]\nclock_modes = ['quiet=0..1500MHz', 'full speed=600..2400MHz']";
+    let control = parse(text).unwrap().control;
+    let modes = control.declared_modes().unwrap().modes;
+    let shown: Vec<_> =
+        modes.iter().map(|mode| (mode.id, mode.name.as_str(), mode.gpu_max.map(|hz| hz.get()))).collect();
+    assert_eq!(shown, [(0, "default", None), (1, "quiet", Some(1.5e9)), (2, "full speed", Some(2.4e9))]);
+    assert_eq!(parse("").unwrap().control.declared_modes(), None);
+    for wrong in [
+        "'quiet'",
+        "'quiet=1500MHz'",
+        "'quiet=0..1500'",
+        "'quiet=0..1500 MHz'",
+        "'=0..1500MHz'",
+        "'quiet=1500..0MHz'",
+        "'quiet=-1..1500MHz'",
+        "'quiet=0..0MHz'",
+        "'quiet=0..1e3MHz'",
+        "'quiet=0..99999MHz'",
+        "'3=0..1500MHz'",
+        "' quiet=0..1500MHz'",
+        "'default=0..1500MHz'",
+        "'a=0..1MHz', 'A=0..2MHz'",
+        "'quiet=0..99999999999MHz'",
+        "7",
+    ] {
+        let message = mistake(&format!("[control]\nclock_modes = [{wrong}]"));
+        assert!(message.contains("NAME=MIN..MAXMHz"), "{wrong}: {message}");
+    }
+}

@@ -368,7 +368,12 @@ impl Role {
         self.modes_with(&self.load_config().unwrap_or_default())
     }
 
-    fn modes_with(&self, _config: &Config) -> Result<PowerModes, String> {
+    fn modes_with(&self, config: &Config) -> Result<PowerModes, String> {
+        if !self.root.path(CONF).exists()
+            && let Some(declared) = config.control.declared_modes()
+        {
+            return Ok(declared);
+        }
         let failed =
             |error: String| format!("{CONF} cannot be read ({error}), so there are no modes to enter");
         let bytes = files::read(&self.root, CONF).map_err(|error| failed(error.to_string()))?;
@@ -393,7 +398,7 @@ impl Role {
                 "control is disabled; set `enabled = true` below [control] in {file}"
             )));
         }
-        if !config.control.allowed_modes.iter().any(|allowed| allowed.eq_ignore_ascii_case(name)) {
+        if !config.control.allows(name) {
             return Err(Refused(format!(
                 "mode {name} is not allowed; add it to `allowed_modes` below [control] in {file}"
             )));
@@ -404,7 +409,11 @@ impl Role {
     /// What enters the mode; `None` where no program is run.
     fn tool_for(&self, mode: &PowerMode) -> Result<Option<Tool>, Refused> {
         match mode.knob {
-            Knob::Nvpmodel => Tool::find(&self.root, self.time_limit).map(Some).map_err(Refused),
+            Knob::Nvpmodel => {
+                let config = self.load_config().unwrap_or_default();
+                let given = config.control.nvpmodel.path().and_then(|path| path.to_str());
+                Tool::find(&self.root, given, self.time_limit).map(Some).map_err(Refused)
+            }
             Knob::LockedClocks { .. } | Knob::UnlockedClocks => Ok(None),
         }
     }

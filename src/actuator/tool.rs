@@ -44,11 +44,14 @@ pub(super) struct Run {
 }
 
 impl Tool {
-    /// Finds the program.
-    pub fn find(root: &SysRoot, time_limit: Duration) -> Result<Self, String> {
-        let found = PLACES.iter().find_map(|place| resolve(root, place).ok().filter(|path| path.exists()));
+    /// Finds the program: `given`, or in one of its usual places.
+    pub fn find(root: &SysRoot, given: Option<&str>, time_limit: Duration) -> Result<Self, String> {
+        let usual = given.is_none().then_some(PLACES).into_iter().flatten();
+        let mut places = given.into_iter().chain(usual);
+        let found = places.find_map(|place| resolve(root, place).ok().filter(|path| path.exists()));
         let Some(program) = found else {
-            return Err(format!("there is no {} on this machine; install it, or leave the mode", PLACES[0]));
+            let place = given.unwrap_or(PLACES[0]);
+            return Err(format!("there is no {place} on this machine; install it, or leave the mode"));
         };
         let usable =
             fs::metadata(&program).map(|data| data.is_file() && data.permissions().mode() & 0o111 != 0);

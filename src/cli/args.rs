@@ -76,6 +76,10 @@ pub enum Command {
     /// Power modes
     #[command(subcommand)]
     Mode(ModeCommand),
+    /// Run a command in a power mode that meets what it needs
+    Hold(HoldArgs),
+    /// Who holds the power mode to what
+    Holds,
     /// Follow what happens
     Watch(WatchArgs),
     /// Prometheus text
@@ -312,6 +316,69 @@ pub enum ModeCommand {
         #[arg(long, value_name = "FILE", required = true)]
         conf: PathBuf,
     },
+    /// The active mode, and why it is active
+    Get,
+    /// Enter a mode
+    Set(ModeSetArgs),
+    /// Keep a mode that was entered with --confirm
+    Confirm {
+        /// The number that `mode set` printed
+        id: u64,
+    },
+    /// Go back from a mode that was entered with --confirm
+    Revert {
+        /// The number that `mode set` printed [default: whichever waits]
+        id: Option<u64>,
+    },
+}
+
+/// `mode set`
+#[derive(Debug, Args)]
+pub struct ModeSetArgs {
+    /// Name of the mode, or its number
+    #[arg(value_name = "MODE")]
+    pub mode: String,
+    /// Go back unless it is confirmed within this time: 30s
+    #[arg(long, value_name = "TIME", value_parser = input::seconds)]
+    pub confirm: Option<f64>,
+    /// Only say what would be done
+    #[arg(long, conflicts_with = "confirm")]
+    pub dry_run: bool,
+    /// Why, for the log
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub reason: String,
+}
+
+/// `hold`
+#[derive(Debug, Args)]
+pub struct HoldArgs {
+    /// What the command needs.
+    #[command(flatten)]
+    pub needs: HoldNeeds,
+    /// Why, for others to see
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub reason: String,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<std::ffi::OsString>,
+}
+
+/// What a command needs of the power mode.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+pub struct HoldNeeds {
+    /// Exactly this mode
+    #[arg(long, value_name = "MODE")]
+    pub mode: Option<String>,
+    /// No less compute and no less memory bandwidth than in this mode
+    #[arg(long, value_name = "MODE")]
+    pub min_mode: Option<String>,
+    /// Most power: 15W (as measured in the mode, else by its name)
+    #[arg(long, value_name = "POWER", value_parser = input::watts)]
+    pub max_power: Option<f64>,
+    /// Least GPU clock
+    #[arg(long, value_name = "MHZ", value_parser = input::positive)]
+    pub min_gpu_mhz: Option<f64>,
 }
 
 /// `config`

@@ -42,6 +42,9 @@ pub enum Failure {
     /// The answer has been printed, and it is not a good one.
     #[error("see above")]
     Reported(Exit),
+    /// The command that was run ended like this.
+    #[error("the command ended with {0}")]
+    Ended(u8),
     /// Anything else, in words.
     #[error("{message}")]
     Told {
@@ -80,8 +83,18 @@ impl Failure {
         match self {
             Self::Client(error) => exit_of(error),
             Self::Output(_) => Exit::Failed,
-            Self::ReaderGone => Exit::Ok,
+            Self::ReaderGone | Self::Ended(0) => Exit::Ok,
+            Self::Ended(_) => Exit::Failed,
             Self::Reported(exit) | Self::Told { exit, .. } => *exit,
+        }
+    }
+
+    /// The exit code as a number; that of a command that was run is its own.
+    #[must_use]
+    pub fn code(&self) -> u8 {
+        match self {
+            Self::Ended(code) => *code,
+            other => other.exit() as u8,
         }
     }
 
@@ -91,14 +104,14 @@ impl Failure {
         match self {
             Self::Client(error) => error.hint(),
             Self::Told { hint, .. } => hint.clone(),
-            Self::Output(_) | Self::ReaderGone | Self::Reported(_) => None,
+            Self::Output(_) | Self::ReaderGone | Self::Reported(_) | Self::Ended(_) => None,
         }
     }
 
     /// Whether there is anything to say on standard error.
     #[must_use]
     pub const fn is_silent(&self) -> bool {
-        matches!(self, Self::ReaderGone | Self::Reported(_))
+        matches!(self, Self::ReaderGone | Self::Reported(_) | Self::Ended(_))
     }
 }
 
@@ -116,6 +129,8 @@ fn exit_of(error: &ClientError) -> Exit {
         ClientError::TimedOut { .. } => Exit::TryAgain,
         ClientError::Refused { status, body } => match (body.code.as_str(), status) {
             ("reboot_required", _) => Exit::RebootRequired,
+            ("unsatisfiable", _) => Exit::Infeasible,
+            ("control_unavailable", _) => Exit::Failed,
             ("busy" | "gated", _) | (_, 408 | 429 | 503) => Exit::TryAgain,
             (_, 401 | 403) => Exit::Denied,
             (_, 400 | 413 | 422) => Exit::Usage,
@@ -140,6 +155,10 @@ mod tests {
             (403, "control_disabled", Exit::Denied),
             (409, "reboot_required", Exit::RebootRequired),
             (409, "busy", Exit::TryAgain),
+            (409, "unsatisfiable", Exit::Infeasible),
+            (409, "not_reached", Exit::Failed),
+            (403, "mode_not_allowed", Exit::Denied),
+            (503, "control_unavailable", Exit::Failed),
             (409, "not_calibrated", Exit::Failed),
             (503, "not_ready", Exit::TryAgain),
             (500, "probe_failed", Exit::Failed),

@@ -12,10 +12,12 @@ mod doctor;
 mod failure;
 mod flatten;
 mod hardware;
+mod hold;
 mod input;
 mod mode;
 mod output;
 mod plot;
+mod power;
 mod requests;
 mod roofline;
 mod show;
@@ -30,7 +32,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use crate::client::Client;
-use args::{Cli, Command};
+use args::{Cli, Command, ModeCommand};
 use failure::{Exit, Failure};
 use output::Printer;
 
@@ -51,14 +53,14 @@ pub fn main() -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Usage as u8));
         }
     };
-    let exit = match run(cli) {
-        Ok(exit) => exit,
+    let code = match run(cli) {
+        Ok(exit) => exit as u8,
         Err(failure) => {
             report(&failure);
-            failure.exit()
+            failure.code()
         }
     };
-    ExitCode::from(exit as u8)
+    ExitCode::from(code)
 }
 
 /// Says on standard error what went wrong and what to do next.
@@ -110,8 +112,14 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Watch(_) => watch::run(context).await?,
         Command::Metrics => commands::metrics(context).await?,
         Command::Doctor => return doctor::run(context).await,
-        Command::Mode(command) => mode::run(&context.printer, &command)?,
         Command::Bundle(args) => bundle::run(&context.printer, &args)?,
+        Command::Mode(ModeCommand::List { conf }) => mode::list(&context.printer, &conf)?,
+        Command::Mode(ModeCommand::Get) => power::get(context).await?,
+        Command::Mode(ModeCommand::Set(args)) => return power::set(context, &args).await,
+        Command::Mode(ModeCommand::Confirm { id }) => power::confirm(context, id).await?,
+        Command::Mode(ModeCommand::Revert { id }) => power::revert(context, id).await?,
+        Command::Hold(args) => return hold::run(context, &args).await,
+        Command::Holds => power::holds(context).await?,
         Command::Config(command) => return config::run(&context.printer, &command),
         Command::Hardware(command) => return hardware::run(&context.printer, &command),
         Command::Demo(args) => return demo::run(&context.printer, &args).await,

@@ -1,4 +1,4 @@
-//! `mode`: the power modes of a board, or of a file of them.
+//! `mode list --conf`: the power modes of a file.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -8,7 +8,6 @@ use std::path::Path;
 use rustix::fs::OFlags;
 use serde::Serialize;
 
-use super::args::ModeCommand;
 use super::failure::Failure;
 use super::output::{Format, Printer};
 use super::table::Table;
@@ -18,15 +17,8 @@ use crate::units::Hertz;
 /// Largest file read; those that are shipped have about 20 kB.
 const LARGEST_FILE: u64 = 4 << 20;
 
-/// `mode`
-pub fn run(printer: &Printer, command: &ModeCommand) -> Result<(), Failure> {
-    match command {
-        ModeCommand::List { conf } => list(printer, conf),
-    }
-}
-
 /// `mode list --conf FILE`: what the file says, on any machine.
-fn list(printer: &Printer, conf: &Path) -> Result<(), Failure> {
+pub fn list(printer: &Printer, conf: &Path) -> Result<(), Failure> {
     let modes = read(conf)?;
     let answer = ListAnswer::of(&modes);
     match printer.format {

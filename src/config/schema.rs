@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use serde::Serialize;
 use toml::de::DeValue;
 
-use super::Refused;
 use super::value::{Accelerator, Automatic, Bus, Location, Ranged, Value};
+use super::{ClockMode, Refused};
 
 macro_rules! schema {
     ($(
@@ -126,8 +126,16 @@ schema! {
     control: Control {
         /// Whether they may change anything.
         enabled: bool = false;
-        /// Names of the power modes that may be set; empty: none.
-        allowed_modes: Vec<String> = Vec::new();
+        /// Names of the power modes that may be set; `*` stands for every one, empty: none.
+        allowed_modes: Vec<String> = vec!["*".to_owned()];
+        /// A mode that was entered for a hold stays for at least this long after the last hold.
+        dwell_s: f64 = 10.0, 0.0..=3600.0;
+        /// Modes that lock the GPU's clock, on machines without nvpmodel.
+        clock_modes: Vec<ClockMode> = Vec::new();
+        /// The program nvpmodel.
+        nvpmodel: Location = Location::Auto;
+        /// Socket of the root role.
+        actuator: Location = Location::Auto;
     }
     /// `[policy]`: what the daemon does by itself.
     policy: Policy {

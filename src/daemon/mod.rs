@@ -38,7 +38,7 @@ use sampler::Sampler;
 use settings::Settings;
 use sockets::{SocketError, Sockets};
 
-use crate::board::BoardState;
+use crate::board::{BoardState, Reading};
 use crate::config::ConfigError;
 use crate::governor::{Event, Governor};
 use crate::hw::simulate::SimulationError;
@@ -127,7 +127,10 @@ async fn run(args: Serve, settings: Settings) -> Result<(), DaemonError> {
     let paths = [path_of(Some(&query)), path_of(control.as_ref())];
 
     let earlier = archive::load(&settings.state_dir);
-    let (board, mut machine) = discover(&settings.root);
+    let (mut board, mut machine) = discover(&settings.root);
+    if let (Reading::Absent { .. }, Some(declared)) = (&board.modes, &settings.declared_modes) {
+        board.modes = Reading::Known(declared.clone());
+    }
     let state = machine();
     let policy = &settings.policy;
     let governor = Governor::new(now(), board, state, earlier.record, earlier.residuals, policy);
@@ -251,6 +254,7 @@ fn power(settings: &Settings, program: &std::path::Path, events: mpsc::Sender<Ev
         program: program.to_owned(),
         root: settings.root.clone(),
         state_dir: settings.state_dir.clone(),
+        socket: settings.actuator.clone(),
         config: settings.config.clone(),
     };
     Power::start(way, events, settings.policy.control_enabled)

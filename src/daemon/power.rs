@@ -44,6 +44,8 @@ pub struct Way {
     pub root: PathBuf,
     /// Where the daemon keeps things.
     pub state_dir: PathBuf,
+    /// Where the role listens, if not at the usual place.
+    pub socket: Option<PathBuf>,
     /// The configuration that was asked for.
     pub config: Option<PathBuf>,
 }
@@ -193,6 +195,9 @@ impl Worker {
         if let Some(entry) = depended {
             let (target, original) = (&entry.target.name, &entry.original.name);
             tracing::warn!(target, original, "the root role was lost with a mode that is not settled: {why}");
+            // Else nobody would ask what became of the mode.
+            self.is_reached(Some(format!("the root role was lost: {why}; it is started again by itself")))
+                .await;
             // What is wrong with it has been told.
             let _ = self.connect().await;
         }
@@ -243,14 +248,16 @@ struct Line {
 
 impl Line {
     async fn open(way: &Way) -> Result<Self, String> {
-        let socket = Path::new(SOCKET);
-        let (stream, child) = if way.root != Path::new("/") || (geteuid().is_root() && !socket.exists()) {
+        let socket = way.socket.as_deref().unwrap_or(Path::new(SOCKET));
+        let by_hand = way.root != Path::new("/") || (geteuid().is_root() && !socket.exists());
+        let (stream, child) = if way.socket.is_none() && by_hand {
             spawn(way)
                 .map_err(|error| format!("the root role does not start: {error}; see that it can be run"))?
         } else {
             let stream = UnixStream::connect(socket).await.map_err(|error| {
                 format!(
-                    "the root role cannot be reached at {SOCKET} ({error}); start rooflined-actuate.socket"
+                    "the root role cannot be reached at {} ({error}); start rooflined-actuate.socket",
+                    socket.display()
                 )
             })?;
             (stream, None)

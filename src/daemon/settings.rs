@@ -8,6 +8,7 @@ use rustix::process::geteuid;
 
 use super::args::Serve;
 use crate::calibration::Accelerator;
+use crate::board::PowerModes;
 use crate::config::{self, Config, ConfigError, DEFAULT_FILE};
 use crate::governor::Policy;
 use crate::server::Limits;
@@ -32,6 +33,10 @@ pub struct Settings {
     pub limits: Limits,
     /// What the governor decides by.
     pub policy: Policy,
+    /// Power modes that are declared rather than found.
+    pub declared_modes: Option<PowerModes>,
+    /// Socket of the root role; `None` = that of the system service.
+    pub actuator: Option<PathBuf>,
     /// The configuration that was asked for by name.
     pub config: Option<PathBuf>,
     /// The files that were read.
@@ -66,6 +71,8 @@ impl Settings {
                 ..Limits::default()
             },
             policy: policy(&config),
+            declared_modes: config.control.declared_modes(),
+            actuator: config.control.actuator.path().map(Path::to_owned),
             config: args.config.clone(),
             files,
         })
@@ -100,8 +107,8 @@ fn policy(config: &Config) -> Policy {
             config::Accelerator::Gpu => Some(Accelerator::Gpu),
         },
         control_enabled: config.control.enabled,
-        allowed_modes: Some(config.control.allowed_modes.clone()),
-        dwell: Seconds(10.0),
+        allowed_modes: config.control.allowed(),
+        dwell: Seconds(config.control.dwell_s),
     }
 }
 

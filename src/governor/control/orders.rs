@@ -108,6 +108,10 @@ impl Governor {
         effects: &mut Vec<Effect>,
     ) {
         let Some(flight) = self.power.flight.take_if(|flight| flight.order == order) else {
+            if matches!(answer, OrderAnswer::Failed { .. }) {
+                // It was given up already, with the connection that it was sent over.
+                return;
+            }
             log(effects, Severity::Warning, format!("an answer to order {order} came too late: {answer:?}"));
             // Whatever it did, the journal knows.
             self.power.acquainted = false;
