@@ -6,8 +6,6 @@ pub struct Board {
     pub conf: String,
     /// Files and what they hold in the mode that the board is in at first.
     pub files: Vec<(String, String)>,
-    /// That mode.
-    pub first: u32,
 }
 
 fn file(path: &str, text: &str) -> (String, String) {
@@ -98,7 +96,7 @@ pub fn nano() -> Board {
         file("/sys/kernel/debug/bpmp/debug/clk/emc/max_rate", "3199000000"),
         file("/var/lib/nvpmodel/status", "pmode:0000"),
     ];
-    Board { conf, files, first: 0 }
+    Board { conf, files }
 }
 
 /// AGX Orin 64GB, JetPack 5, with the clock table of its first release, which rounds 612 MHz to 522.75. It is in MAXN.
@@ -139,7 +137,7 @@ pub fn agx() -> Board {
         file("/sys/kernel/nvpmodel_emc_cap/emc_iso_cap", "0"),
         file("/var/lib/nvpmodel/status", "pmode:0000"),
     ];
-    Board { conf, files, first: 0 }
+    Board { conf, files }
 }
 
 /// The same with JetPack 7.2, where 20W lowers the memory clock; no mode gates. It is in MAXN.
@@ -170,7 +168,7 @@ pub fn agx_jp7() -> Board {
         file("/sys/devices/platform/gpu.0/tpc_pg_mask", "0"),
         file("/var/lib/nvpmodel/status", "pmode:0000"),
     ];
-    Board { conf, files, first: 0 }
+    Board { conf, files }
 }
 
 /// AGX Thor: another memory file, and masks in a file of module options. It is in 120W.
@@ -204,5 +202,5 @@ pub fn thor() -> Board {
         file("/sys/class/devfreq/bwmgr/max_freq", "4266000000"),
         file("/var/lib/nvpmodel/status", "pmode:0001"),
     ];
-    Board { conf, files, first: 1 }
+    Board { conf, files }
 }

@@ -10,8 +10,11 @@ use crate::harness::{Tree, set_mode};
 
 const GPU: &str = "/sys/devices/platform/17000000.gpu/devfreq_dev/max_freq";
 
-/// What nvpmodel must write, in order, to take each board into the mode.
-fn golden() -> Vec<(&'static str, Board, u32, &'static str, Vec<(&'static str, &'static str)>)> {
+/// Files and what nvpmodel must write into them, in order.
+type Writes = Vec<(&'static str, &'static str)>;
+
+/// Boards, each with a mode and what takes it there.
+fn golden() -> Vec<(&'static str, Board, u32, &'static str, Writes)> {
     let nano_writes = |cpu, gpu, emc| {
         vec![
             ("/sys/devices/system/cpu/cpu0/online", "1"),
