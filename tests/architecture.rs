@@ -56,7 +56,8 @@ const EVERYTHING: &str = "(everything)";
 /// `calibration` sees the predictor because it fits utilisation tables: a sample becomes a ratio of what was predicted
 /// to what was measured, and the prediction must be the predictor's own. `hw` sees `calibration` for the operating
 /// point that it reads before and after a run. `actuator` sees `config` because the role of root takes nobody's word for
-/// what the configuration allows, and `units` for the clocks that it locks.
+/// what the configuration allows, and `units` for the clocks that it locks. `cli` sees `hw` for `bundle`, which captures
+/// the machine it runs on: a board that the daemon does not start on is the one whose files are wanted.
 #[rustfmt::skip]
 const TABLE: &[Row] = &[
     pure("units", &[]),
@@ -79,7 +80,7 @@ const TABLE: &[Row] = &[
     adapter("server", &["api", PURE]),
     adapter("actuator", &["units", "board", "hw", "config"]),
     adapter("client", &["api"]),
-    adapter("cli", &["api", "client", "config", PURE]),
+    adapter("cli", &["api", "client", "config", "hw", PURE]),
     adapter("daemon", &[EVERYTHING]),
     adapter("bin", &["daemon", "cli"]),
     for_tests("fixtures", &[PURE]),

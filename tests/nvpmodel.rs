@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use rooflined::board::nvpmodel::{expected_writes, gating_settings, parse};
 use rooflined::board::{Knob, PowerModes};
+use rooflined::units::Hertz;
 use serde_json::Value;
 
 fn path(name: &str) -> PathBuf {
@@ -240,7 +241,7 @@ fn what_is_cut_off_undeclared_or_invented_is_said() {
     let modes = parse(&text("damaged-no-params"));
     let mode = modes.by_id(0).unwrap();
     // What the file says stays visible, but nothing of it can be written.
-    assert_eq!((mode.cores_online, mode.gpu_max.map(|c| c.get())), (Some(2), Some(612e6)));
+    assert_eq!((mode.cores_online, mode.gpu_max), (Some(2), Some(Hertz(612e6))));
     assert_eq!((mode.sm_online, expected_writes(mode, |_| true).len()), (None, 0));
     assert!(warned(&modes)[0].1.contains("before any section"), "{modes:?}");
 

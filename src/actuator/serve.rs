@@ -40,9 +40,17 @@ enum Then {
 /// Serves the one client at the other end of `stream`, until that goes. Then what is unsettled is undone.
 pub(super) fn serve_one(role: &mut Role, stream: UnixStream) -> io::Result<()> {
     let mut connection = Connection::new(stream)?;
-    while connection.wait_and_hear(role, None)? == Then::Stay {}
+    let ended = loop {
+        match connection.wait_and_hear(role, None) {
+            Ok(Then::Stay) => {}
+            Ok(Then::Close) => break Ok(()),
+            // It may have gone while its order was carried out, and does not hear the answer.
+            Err(error) => break Err(error),
+        }
+    };
+    drop(connection);
     undo(role);
-    Ok(())
+    ended
 }
 
 /// Serves clients one after another until there has been none for `idle` and nothing is unsettled.

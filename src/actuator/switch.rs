@@ -477,11 +477,10 @@ fn write_directly(machine: &Machine<'_>, mode: &PowerMode) {
         let path = machine.root.path(&path);
         if (differs || keeps_awake) && path.is_file() {
             // What does not take shows when it is read back.
-            let _ = fs::OpenOptions::new()
-                .write(true)
-                .truncate(true)
-                .open(path)
-                .and_then(|mut file| std::io::Write::write_all(&mut file, value.as_bytes()));
+            let _ =
+                fs::OpenOptions::new().write(true).truncate(true).open(path).and_then(|mut file| {
+                    std::io::Write::write_all(&mut file, format!("{value}\n").as_bytes())
+                });
         }
     }
 }

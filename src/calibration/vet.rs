@@ -40,8 +40,10 @@ const LOAD_BYTES_PER_CYCLE: f64 = 192.0;
 
 /// The same for a streaming multiprocessor: 128 bytes a cycle from the first level, half as much again for margin.
 const GPU_LOAD_BYTES_PER_CYCLE: f64 = 192.0;
-/// What the names of instruction sets of GPUs begin with: `sm_87`.
-const GPU_ISA: &str = "sm_";
+/// Whether the instruction set is one of a GPU: `sm_87`, or `simulated`, as only GPUs are.
+fn is_gpu(isa: &str) -> bool {
+    isa.starts_with("sm_") || isa == "simulated"
+}
 
 /// Operations that one worker can do in one clock cycle: the widest units built so far. Of a core two 512-bit
 /// multiply-add pipes, four times the operands at 8 bits, matrix extensions doubled again; of a streaming
@@ -167,7 +169,7 @@ pub const fn depends_on_bandwidth(kernel: &Kernel) -> bool {
 }
 
 fn impossible(sample: &Sample) -> Problem {
-    let gpu = sample.isa.starts_with(GPU_ISA);
+    let gpu = is_gpu(&sample.isa);
     let fastest = quantile(&sample.times, 0.05);
     let cycles =
         sample.before.clock.effective.max(sample.after.clock.effective) * fastest * f64::from(sample.threads);

@@ -82,6 +82,8 @@ pub enum Command {
     Metrics,
     /// Find out why something does not work
     Doctor,
+    /// Capture this board's files as one text, for a bug report
+    Bundle(BundleArgs),
     /// The configuration that the daemon would use
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -285,6 +287,17 @@ pub struct WatchArgs {
     /// One line for each event
     #[arg(long, required = true)]
     pub events: bool,
+}
+
+/// `bundle`
+#[derive(Debug, Args)]
+pub struct BundleArgs {
+    /// Of the board below DIR
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub root: PathBuf,
+    /// Write it to FILE instead of standard output
+    #[arg(long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
 }
 
 /// `mode`

@@ -1,6 +1,7 @@
 //! The command line: arguments in, tables, plots and JSON out, exit codes.
 
 mod args;
+mod bundle;
 mod calibrate;
 mod chart;
 mod commands;
@@ -109,6 +110,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Metrics => commands::metrics(context).await?,
         Command::Doctor => return doctor::run(context).await,
         Command::Mode(command) => mode::run(&context.printer, &command)?,
+        Command::Bundle(args) => bundle::run(&context.printer, &args)?,
         Command::Config(command) => return config::run(&context.printer, &command),
         Command::Demo(args) => return demo::run(&context.printer, &args).await,
         Command::Completions { shell } => {

@@ -8,6 +8,7 @@
 //! [`patience`](self), in helper threads and with a time limit for the whole sample: a source that does not answer
 //! is `Failed`, delays nothing else, and is left alone until it has answered.
 
+pub mod bundle;
 mod cpu;
 mod discover;
 mod file;

@@ -76,6 +76,12 @@ impl Patience {
         }
     }
 
+    /// The same with another time limit.
+    pub fn waiting(mut self, time_limit: Duration) -> Self {
+        self.time_limit = time_limit;
+        self
+    }
+
     /// Reads every source that is not stuck. Takes no longer than the time limit.
     pub fn read_all(&mut self) -> Vec<Answer> {
         let start = Instant::now();

@@ -12,7 +12,10 @@
 //! == /sys/path gone ==
 //! == /sys/path link == ../target or /target
 //! == /etc/path from == name of a file in tests/nvpmodel
+//! == /sys/path failing == os error 11
 //! ```
+//!
+//! A file whose read fails is replayed as an empty one: nothing can be read of either, and both are there.
 //!
 //! A first line `include NAME` stands for the tree of the board NAME; what follows changes it.
 //!
@@ -70,6 +73,7 @@ pub fn parse(text: &str) -> Vec<(String, Node)> {
                 "gone" => Node::Gone,
                 "link" => Node::Link(content),
                 "from" => Node::File(corpus(&content)),
+                "failing" => Node::File(Vec::new()),
                 other => panic!("line {}: {other}", number + 1),
             };
             nodes.push((path, node));

@@ -312,8 +312,9 @@ impl Truth {
                     GemvCase::Dram => bytes / self.dram(point, sm).get(),
                     GemvCase::Cache => 0.0,
                 };
-                let time = self.launch + join(memory, core);
                 let flops = Flops(2.0 * weights * float(columns));
+                let unit = self.rate(format.native_precision()).or_else(|_| self.rate(P::Fp16))?;
+                let time = self.launch + join(join(memory, core), flops.get() / (unit * cycles));
                 Cost {
                     time: Seconds(time),
                     flops,

@@ -60,7 +60,10 @@ impl Candidate<'_> {
             return true;
         }
         let ceilings = |it: &Self| Some((it.compute()?, it.bandwidth()?));
-        if let (Some(own), Some(others)) = (ceilings(self), ceilings(other)) {
+        // Where the CPU is the accelerator its ceilings may be the same in every mode; then the caps tell.
+        if let (Some(own), Some(others)) = (ceilings(self), ceilings(other))
+            && own != others
+        {
             return own.0 >= others.0 && own.1 >= others.1;
         }
         // What is not capped is at its highest.
