@@ -124,7 +124,7 @@ const BLACKWELL_CYCLES: &[(WeightFormat, f64)] = &[
     (F::Q8_0, 0.071),
     (F::Q4_0, 0.076),
     (F::Q4KM, 0.087),
-    (F::Fp8E4M3, 0.019),
+    (F::Fp8E4m3, 0.019),
     (F::Nvfp4, 0.015),
     (F::Mxfp4, 0.018),
 ];
