@@ -83,7 +83,7 @@ struct Findings {
 
 async fn tour(printer: &Printer, args: &DemoArgs) -> Result<Exit, Failure> {
     let began = Instant::now();
-    let house = House::build()?;
+    let house = House::build(&[])?;
     let bus = PrivateBus::start(house.path())?;
     let address = bus.as_ref().map_or("none", PrivateBus::address);
     printer.line("rooflined demo: everything below happens on this machine, now.\n")?;

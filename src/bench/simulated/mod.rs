@@ -199,7 +199,7 @@ impl Probe for Simulated {
         Outcome::Measured(Box::new(Sample {
             kernel: step.kernel,
             threads: step.threads,
-            isa: "simulated".into(),
+            isa: self.truth.isa.into(),
             flops: cost.flops,
             bytes: cost.bytes,
             weights: cost.weights,

@@ -36,6 +36,8 @@ pub enum Units {
 pub struct Truth {
     /// Key of the board.
     pub key: &'static str,
+    /// What samples name as the instruction set.
+    pub isa: &'static str,
     /// File of the GPU clock, and the Hz that one of it stands for.
     pub clock: (&'static str, f64),
     /// File of the memory clock in Hz; `None` where it stands still.
@@ -108,6 +110,8 @@ const ORIN_CYCLES: &[(WeightFormat, f64)] = &[
     (F::Int4G128, 0.052),
     (F::Q8_0, 0.088),
     (F::Q4_0, 0.094),
+    (F::Q4KM, 0.108),
+    (F::Mxfp4, 0.061),
 ];
 const BLACKWELL_CYCLES: &[(WeightFormat, f64)] = &[
     (F::Fp32, 0.026),
@@ -119,12 +123,17 @@ const BLACKWELL_CYCLES: &[(WeightFormat, f64)] = &[
     (F::Int4G128, 0.041),
     (F::Q8_0, 0.071),
     (F::Q4_0, 0.076),
+    (F::Q4KM, 0.087),
+    (F::Fp8E4m3, 0.019),
+    (F::Nvfp4, 0.015),
+    (F::Mxfp4, 0.018),
 ];
 
 /// Every accelerator that can be simulated.
 pub const TRUTHS: [Truth; 4] = [
     Truth {
         key: "jetson-orin-nano-8gb-super",
+        isa: "sm_87 simulated",
         clock: ("/sys/devices/platform/17000000.gpu/devfreq_dev/cur_freq", 1.0),
         memory_clock: Some("/sys/kernel/debug/bpmp/debug/clk/emc/rate"),
         memory_max: 3.199e9,
@@ -144,6 +153,7 @@ pub const TRUTHS: [Truth; 4] = [
     },
     Truth {
         key: "jetson-agx-orin-64gb",
+        isa: "sm_87 simulated",
         clock: ("/sys/devices/17000000.ga10b/devfreq/17000000.ga10b/cur_freq", 1.0),
         memory_clock: Some("/sys/kernel/debug/bpmp/debug/clk/emc/rate"),
         memory_max: 3.199e9,
@@ -163,6 +173,7 @@ pub const TRUTHS: [Truth; 4] = [
     },
     Truth {
         key: "jetson-agx-thor-t5000",
+        isa: "sm_110 simulated",
         clock: ("/sys/class/devfreq/gpu-gpc-0/cur_freq", 1.0),
         memory_clock: Some("/sys/class/devfreq/bwmgr/cur_freq"),
         memory_max: 4.266e9,
@@ -182,6 +193,7 @@ pub const TRUTHS: [Truth; 4] = [
     },
     Truth {
         key: "gb10",
+        isa: "sm_121 simulated",
         clock: ("/rooflined/nvml/0/sm_clock_mhz", 1e6),
         memory_clock: None,
         memory_max: 4.2665e9,

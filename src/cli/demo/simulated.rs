@@ -26,11 +26,14 @@ use crate::workload::Op;
 /// Said first, and of every table.
 const SIMULATED: &str = "SIMULATED: no value describes hardware";
 /// The room that the board gets hot in, and the ordinary one, in °C.
-const HOT: &str = "62";
+const HOT: &str = "72";
 const ORDINARY: &str = "27";
 /// The board is heated for no longer than this.
 const HEATING: Duration = Duration::from_secs(14);
 const STEPS: u32 = 9;
+/// Modes that the private daemon may enter: those of every board that can be simulated.
+const MODES: [&str; 11] =
+    ["7W", "15W", "25W", "MAXN_SUPER", "MAXN", "MODE_15W", "MODE_30W", "MODE_50W", "70W", "90W", "120W"];
 
 /// What the steps share.
 struct Tour<'a> {
@@ -45,7 +48,7 @@ struct Tour<'a> {
 /// `demo --simulate BOARD`
 pub async fn run(printer: &Printer, board: &str) -> Result<Exit, Failure> {
     let began = Instant::now();
-    let house = House::build()?;
+    let house = House::build(&MODES)?;
     let root = house.path().join("board");
     printer.line(&format!("rooflined demo: a board in a directory. {SIMULATED}.\n"))?;
     let mut daemon = house.start_daemon("none", Some((board, &root))).await?;
@@ -193,7 +196,7 @@ impl Tour<'_> {
         let mut progress = Progress::start(self.printer.ascii);
         let request = CalibrateRequest { plan, wait: true, force: true };
         let outcome = calibrate::follow(&mut self.client, &request, &mut |fraction, step| {
-            progress.show(fraction, step)
+            progress.show(fraction, step);
         })
         .await;
         progress.end();
