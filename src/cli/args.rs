@@ -172,6 +172,10 @@ pub struct CompareArgs {
     /// Formats [default: fp32,fp16,bf16,int8,int4]
     #[arg(long, value_delimiter = ',', value_parser = input::format)]
     pub formats: Vec<WeightFormat>,
+    /// Go through these power modes, or all of them, and back; beside each measurement stands the prediction carried from
+    /// the mode that is active now (needs control)
+    #[arg(long, value_name = "MODES", value_delimiter = ',')]
+    pub modes: Vec<String>,
 }
 
 /// `measure`

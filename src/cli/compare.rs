@@ -9,6 +9,7 @@ use super::args::{CompareArgs, MeasureArgs};
 use super::commands::{keys, workload};
 use super::failure::Failure;
 use super::input::ShapeArgs;
+use super::modes_compared;
 use super::output::Format;
 use super::table::Table;
 use super::words;
@@ -80,6 +81,9 @@ pub async fn run(context: &mut Context, args: &CompareArgs) -> Result<(), Failur
     let mut work = if args.shapes.is_empty() { default_work() } else { named_work(&args.shapes)? };
     if !args.formats.is_empty() {
         work.iter_mut().for_each(|(_, formats)| formats.clone_from(&args.formats));
+    }
+    if !args.modes.is_empty() {
+        return modes_compared::run(context, &args.modes, &work).await;
     }
     let comparison = compare(&context.client, &work).await?;
     match context.printer.format {

@@ -15,6 +15,7 @@ mod hardware;
 mod hold;
 mod input;
 mod mode;
+mod modes_compared;
 mod output;
 mod plot;
 mod power;

@@ -18,8 +18,8 @@ use super::output::Format;
 use super::table::Table;
 use super::words;
 use crate::api::{
-    ConstraintsOfHold, HoldRequest, MeasureAnswer, MeasureRequest, ModesAnswer, OperatingPointRequest, PredictAnswer,
-    PredictRequest, StateAnswer,
+    ConstraintsOfHold, HoldRequest, MeasureAnswer, MeasureRequest, ModesAnswer, OperatingPointRequest,
+    PredictAnswer, PredictRequest, StateAnswer,
 };
 use crate::client::{Client, ClientError, Lines};
 use crate::precision::WeightFormat;
@@ -130,10 +130,14 @@ impl Sweep {
         let named = |name: &String, of: &crate::api::ModeDetail| {
             of.name.eq_ignore_ascii_case(name) || name.parse() == Ok(of.id)
         };
-        let unknown = wanted.iter().find(|name| !all && !self.modes.modes.iter().any(|mode| named(name, mode)));
+        let unknown =
+            wanted.iter().find(|name| !all && !self.modes.modes.iter().any(|mode| named(name, mode)));
         if let Some(name) = unknown {
             let names: Vec<_> = self.modes.modes.iter().map(|mode| mode.name.as_str()).collect();
-            return Err(Failure::usage(format!("there is no power mode {name:?}; there are {}", names.join(", "))));
+            return Err(Failure::usage(format!(
+                "there is no power mode {name:?}; there are {}",
+                names.join(", ")
+            )));
         }
         let mut chosen = vec![self.base.clone()];
         for mode in &self.modes.modes {
@@ -197,7 +201,10 @@ impl Sweep {
         lines.next().await?;
         if !self.shows(mode, SHOWN_WITHIN).await? {
             return Err(Failure::failed(
-                format!("{mode} was entered, but the live files do not show it after {} s", SHOWN_WITHIN.as_secs()),
+                format!(
+                    "{mode} was entered, but the live files do not show it after {} s",
+                    SHOWN_WITHIN.as_secs()
+                ),
                 "rooflinectl mode get shows what is active",
             ));
         }
@@ -251,8 +258,11 @@ impl Sweep {
         op: Op,
         format: WeightFormat,
     ) -> Result<(MeasureAnswer, Option<f64>), Failure> {
-        let request =
-            MeasureRequest { op: Some(op), formats: vec![format.key().to_owned()], ..MeasureRequest::default() };
+        let request = MeasureRequest {
+            op: Some(op),
+            formats: vec![format.key().to_owned()],
+            ..MeasureRequest::default()
+        };
         let mut meter = Meter::default();
         let (began, mut first): (Instant, Option<MeasureAnswer>) = (Instant::now(), None);
         loop {
@@ -275,7 +285,9 @@ impl Sweep {
                         break;
                     }
                 }
-                Err(ClientError::Refused { body, .. }) if body.code == "busy" && began.elapsed() < BUSY_FOR => {
+                Err(ClientError::Refused { body, .. })
+                    if body.code == "busy" && began.elapsed() < BUSY_FOR =>
+                {
                     sleep(METER).await;
                 }
                 Err(other) => return Err(other.into()),
@@ -361,8 +373,16 @@ impl Meter {
 }
 
 fn shown(compared: &ModesCompared) -> String {
-    let mut table =
-        Table::new(&["mode", "operation", "format", ">predicted", ">measured", ">error", ">power", ">energy"]);
+    let mut table = Table::new(&[
+        "mode",
+        "operation",
+        "format",
+        ">predicted",
+        ">measured",
+        ">error",
+        ">power",
+        ">energy",
+    ]);
     for row in &compared.rows {
         table.row([
             row.mode.clone(),
@@ -383,7 +403,9 @@ fn shown(compared: &ModesCompared) -> String {
     }
     text.push_str(&format!("\n{}\n", compared.verdict));
     match &compared.ended_in {
-        Some(mode) if *mode == compared.base_mode => text.push_str(&format!("the machine is in {mode} again\n")),
+        Some(mode) if *mode == compared.base_mode => {
+            text.push_str(&format!("the machine is in {mode} again\n"))
+        }
         Some(mode) => text.push_str(&format!(
             "warning: the machine is in {mode} and not in {}: rooflinectl mode get says why\n",
             compared.base_mode

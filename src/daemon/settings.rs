@@ -7,8 +7,8 @@ use std::time::Duration;
 use rustix::process::geteuid;
 
 use super::args::Serve;
-use crate::calibration::Accelerator;
 use crate::board::PowerModes;
+use crate::calibration::Accelerator;
 use crate::config::{self, Config, ConfigError, DEFAULT_FILE};
 use crate::governor::Policy;
 use crate::server::Limits;

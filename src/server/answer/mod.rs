@@ -2,8 +2,8 @@
 
 mod analyze;
 mod board;
-mod modes;
 mod hardware;
+mod modes;
 mod predict;
 mod recommend;
 mod roofline;
@@ -13,7 +13,9 @@ use serde::Serialize;
 
 use super::error::Code;
 use crate::api::{
-    AnalyzeAnswer, AnalyzeRequest, BoardAnswer, CalibrationAnswer, ErrorBody, FormatsAnswer, HardwareAnswer, HardwareListAnswer, ModesAnswer, PredictAnswer, PredictRequest, RecommendAnswer, RecommendRequest, RooflineAnswer, StateAnswer, SweepAnswer, SweepRequest,
+    AnalyzeAnswer, AnalyzeRequest, BoardAnswer, CalibrationAnswer, ErrorBody, FormatsAnswer, HardwareAnswer,
+    HardwareListAnswer, ModesAnswer, PredictAnswer, PredictRequest, RecommendAnswer, RecommendRequest,
+    RooflineAnswer, StateAnswer, SweepAnswer, SweepRequest,
 };
 use crate::governor::Now;
 use crate::hardware::registry;
