@@ -366,7 +366,11 @@ impl<'a> RegimeFit<'a> {
                 let further = (columns - 1) as f64;
                 Some(((cached(columns)? / cycles_per_weight - 1.0) / further).clamp(0.0, 1.5))
             });
-        let compute = compute_of(format, &self.compute);
+        let compute = if self.context.gpu.is_some() {
+            gpu_compute_of(format, &self.compute)
+        } else {
+            compute_of(format, &self.compute)
+        };
         // Normalised by the reference beside it, a run in another regime says as much about the kernel as one in this.
         let dram: Vec<&Sample> = self.all.iter().copied().filter(gemv(GemvCase::Dram, 1)).collect();
         let peak = self.compute.get(&compute)?.value;
@@ -656,6 +660,12 @@ fn compute_of(format: WeightFormat, compute: &BTreeMap<Precision, Ceiling<FlopsP
         _ => Precision::Fp32,
     };
     if compute.contains_key(&wanted) { wanted } else { Precision::Fp32 }
+}
+
+/// What a GPU's kernels compute in: the format's own precision where there is a unit for it, else what it is widened to.
+fn gpu_compute_of(format: WeightFormat, compute: &BTreeMap<Precision, Ceiling<FlopsPerSecond>>) -> Precision {
+    let choices = [format.native_precision(), Precision::Fp16];
+    choices.into_iter().find(|precision| compute.contains_key(precision)).unwrap_or(Precision::Fp32)
 }
 
 #[cfg(test)]

@@ -314,11 +314,11 @@ pub struct BundleArgs {
 /// `mode`
 #[derive(Debug, Subcommand)]
 pub enum ModeCommand {
-    /// Every mode with its caps
+    /// Every mode with its caps and the ceilings it would give
     List {
-        /// Of this nvpmodel file (- for standard input), on any machine
-        #[arg(long, value_name = "FILE", required = true)]
-        conf: PathBuf,
+        /// Only what this nvpmodel file (- for standard input) says, on any machine and without a daemon
+        #[arg(long, value_name = "FILE")]
+        conf: Option<PathBuf>,
     },
     /// The active mode, and why it is active
     Get,

@@ -9,7 +9,10 @@ use super::failure::{Exit, Failure};
 use super::output::Format;
 use super::table::Table;
 use super::words;
-use crate::api::{ConfirmRequest, ConstraintsOfHold, HoldsAnswer, ModeRequest, RevertRequest, SwitchAnswer};
+use crate::api::{
+    ConfirmRequest, ConstraintsOfHold, HoldsAnswer, ModeRequest, ModesAnswer, RevertRequest, SwitchAnswer,
+};
+use crate::units::{BytesPerSecond, FlopsPerSecond, Hertz, Watts};
 
 /// `mode get`
 pub async fn get(context: &mut Context) -> Result<(), Failure> {
@@ -103,6 +106,60 @@ pub async fn holds(context: &mut Context) -> Result<(), Failure> {
         }
         Ok(table.render())
     })
+}
+
+/// `mode list`
+pub async fn list(context: &mut Context) -> Result<(), Failure> {
+    let answer = context.client.get("/v1/modes").await?;
+    context.printer.answer("mode", &answer, || Ok(listed(&answer.parse()?)))
+}
+
+fn listed(answer: &ModesAnswer) -> String {
+    let mut text =
+        if answer.simulated { "SIMULATED: no value describes hardware\n".to_owned() } else { String::new() };
+    if let Some(reason) = &answer.reason {
+        return text + &format!("no power modes: {reason}\n");
+    }
+    let mut table = Table::new(&[
+        "", ">id", "mode", ">cores", ">CPU", ">GPU", ">memory", ">SM", ">read", ">peak", "from", ">power",
+        "enter",
+    ]);
+    for mode in &answer.modes {
+        let clock = |hz: Option<f64>| hz.map_or_else(|| "-".to_owned(), |hz| Hertz(hz).to_string());
+        let count = |count: Option<u32>| count.map_or_else(|| "-".to_owned(), |count| count.to_string());
+        let ceilings = &mode.ceilings;
+        let peak = ["fp16", "fp32"].into_iter().find_map(|key| {
+            Some(format!("{} {key}", FlopsPerSecond(ceilings.compute_flops_per_s.get(key)?.value)))
+        });
+        table.row([
+            if mode.active { "*" } else { "" }.to_owned(),
+            mode.id.to_string(),
+            mode.name.clone(),
+            count(mode.cores_online),
+            clock(mode.cpu_max_hz),
+            clock(mode.gpu_max_hz),
+            clock(mode.emc_max_hz),
+            count(mode.sm_online),
+            BytesPerSecond(ceilings.bandwidth_bytes_per_s.value).to_string(),
+            peak.unwrap_or_else(|| "-".to_owned()),
+            ceilings.bandwidth_bytes_per_s.provenance.clone(),
+            mode.measured_power_w.map_or_else(|| "-".to_owned(), |watts| Watts(watts).to_string()),
+            match (&mode.unreachable_reason, mode.active) {
+                (_, true) => "active".to_owned(),
+                (Some(reason), false) => reason.clone(),
+                (None, false) => "now".to_owned(),
+            },
+        ]);
+    }
+    text.push_str(&table.render());
+    for warning in &answer.warnings {
+        let place = warning.line.map_or_else(String::new, |line| format!(" line {line}"));
+        text.push_str(&format!("warning:{place} {}\n", warning.message));
+    }
+    text.push_str(
+        "- is no cap; ceilings of modes that are not active were worked out, nothing was switched\n",
+    );
+    text
 }
 
 /// `mode set`
