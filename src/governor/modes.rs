@@ -68,7 +68,8 @@ impl Governor {
     /// Why `mode` cannot be entered now.
     fn unreachable(&self, mode: &PowerMode, reboot_required: Option<bool>) -> Option<String> {
         let allowed = self.policy.allowed_modes.as_ref();
-        let listed = |allowed: &Vec<String>| allowed.iter().any(|name| name.trim().eq_ignore_ascii_case(&mode.name));
+        let listed =
+            |allowed: &Vec<String>| allowed.iter().any(|name| name.trim().eq_ignore_ascii_case(&mode.name));
         if allowed.is_some_and(|allowed| !listed(allowed)) {
             return Some("it is not among allowed_modes of [control]".into());
         }
