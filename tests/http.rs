@@ -387,6 +387,29 @@ fn bad_input_is_answered_with_code_field_and_hint() {
 }
 
 #[test]
+fn the_registry_of_hardware_is_listed_and_shown_by_key() {
+    let server = server();
+    let list = server.get("/v1/hardware").json();
+    let keys: Vec<_> =
+        list["hardware"].as_array().unwrap().iter().map(|entry| entry["key"].clone()).collect();
+    assert!(keys.contains(&"gb10".into()) && keys.contains(&"jetson-agx-thor-t5000".into()), "{keys:?}");
+    let orin = server.get("/v1/hardware/jetson%2Dagx-orin-64gb");
+    assert_eq!((orin.status, orin.header("x-rooflined-serial")), (200, Some("17")));
+    // 256 bit / 8 x 2 x 3199 MHz
+    let limit = &orin.json()["ceilings"]["memory_limit_bytes_per_s"];
+    assert_eq!((&limit["value"], &limit["provenance"]), (&204_736e6.into(), &"datasheet".into()));
+    assert_eq!(server.get("/v1/hardware/agx-thor").json()["key"], "jetson-agx-thor-t5000");
+    let unknown = server.get("/v1/hardware/gb11");
+    assert_eq!((unknown.status, unknown.error()), (400, ("unknown_hardware".into(), "key".into())));
+    assert!(unknown.body.contains("gb10"), "{unknown:?}");
+    for path in ["/v1/hardware/", "/v1/hardware/gb10/x"] {
+        assert_eq!(server.get(path).status, 404, "{path}");
+    }
+    assert_eq!(server.get("/v1/hardware/%ff").error().0, "malformed_request");
+    assert_eq!(ask(&server.query(), "POST", "/v1/hardware/gb10", "{}").header("allow"), Some("GET, HEAD"));
+}
+
+#[test]
 fn unknown_routes_and_wrong_methods_are_json_too() {
     let server = server();
     let answer = server.get("/v1/predikt");

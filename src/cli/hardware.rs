@@ -1,7 +1,7 @@
 //! `hardware list`, `show` and `check`: the registry, without a daemon.
 
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::json;
 
@@ -73,11 +73,11 @@ fn list(printer: &Printer, registry: &Registry) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// At most four digits; a dash for what does not exist.
+/// One decimal where there is one; a dash for what does not exist.
 fn cell(value: Option<f64>, unit: f64) -> String {
     match value.map(|value| value / unit) {
         None => "-".to_owned(),
-        Some(value) if value >= 100.0 || value.fract() == 0.0 => format!("{value:.0}"),
+        Some(value) if value >= 2000.0 || value.fract() == 0.0 => format!("{value:.0}"),
         Some(value) => format!("{value:.1}"),
     }
 }
@@ -169,7 +169,7 @@ fn ceilings(answer: &HardwareAnswer) -> String {
     format!("\n{}", table.render())
 }
 
-fn check(printer: &Printer, file: &PathBuf) -> Result<Exit, Failure> {
+fn check(printer: &Printer, file: &Path) -> Result<Exit, Failure> {
     let checked = hardware_file(file);
     let doubts = checked.as_ref().map(|entry| entry.implausible(&others(entry))).unwrap_or_default();
     let problems: &[Problem] = checked.as_ref().err().map_or(&[], Vec::as_slice);
