@@ -157,7 +157,8 @@ fn reasons_of(verdict: &mut Verdict, sample: &Sample) -> Vec<(u64, &'static str,
 fn starved(below: Option<Hertz>, sample: &Sample) -> Option<String> {
     let (below, clock) = (below?, *sample.clock.known()?);
     let busy = *sample.load.known()? >= 0.5;
-    let unnamed = sample.reasons.known().is_some_and(|reasons| REASONS.iter().all(|(bit, ..)| reasons & bit == 0));
+    let unnamed =
+        sample.reasons.known().is_some_and(|reasons| REASONS.iter().all(|(bit, ..)| reasons & bit == 0));
     (busy && unnamed && clock.0 < below.0).then(|| {
         format!(
             "the GPU runs at {clock} under load and NVML names no reason: \
