@@ -50,7 +50,17 @@ pub struct BoardAnswer {
     pub kernel: Option<String>,
     /// Operating system.
     pub os: Option<String>,
-    /// Accelerators, the one that predictions are for first.
+    /// Part number of the module, such as `p3767-0005-super`; of Jetsons only.
+    #[serde(default)]
+    pub module: Option<String>,
+    /// Release of NVIDIA's board support, such as `36.4.3`; of Jetsons only.
+    #[serde(default)]
+    pub l4t: Option<String>,
+    /// The GPU: `name`, `driver` (`devfreq` or `nvml`), `driver_version`, `sm_total`, `max_hz`, `clocks_hz`.
+    #[serde(default)]
+    #[schema(value_type = Object, nullable)]
+    pub gpu: Option<serde_json::Value>,
+    /// Accelerators, the GPU first where there is one.
     #[schema(value_type = Vec<Object>)]
     pub accelerators: Vec<serde_json::Value>,
     /// The processor.
@@ -94,8 +104,10 @@ pub struct StateField {
     pub reason: Option<String>,
 }
 
-/// `GET /v1/state`: fields by name (`power_mode`, `cores_online`, `cpu_hz`, `cpu_cap_hz`, `gpu_hz`, `memory_hz`,
-/// `temperatures_c`, `rails_w`, `memory_bytes`, `load`, `pressure`, `throttle`).
+/// `GET /v1/state`: fields by name (`power_mode`, `cores_online`, `cpu_hz`, `cpu_cap_hz`, `gpu_hz`, `gpu_cap_hz`,
+/// `gpu_load_ratio`, `sm_online`, `tpc_mask`, `memory_hz`, `memory_cap_hz`, `temperatures_c`, `rails_w`,
+/// `total_power_w`, `total_power_of`, `memory_bytes`, `load`, `pressure`, `throttle`). The load of a GPU is that of a short window:
+/// average ten of them and more.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct StateAnswer {
     /// The fields.

@@ -31,6 +31,8 @@ pub struct Live {
     pub gpu_cap: Option<Hertz>,
     /// Clocks that the GPU can have, ascending; empty where it does not tell.
     pub gpu_clocks: Vec<Hertz>,
+    /// Highest clock of the GPU by its data sheet, for a GPU that tells no table.
+    pub gpu_max: Option<Hertz>,
     /// Cap on the memory clock.
     pub memory_cap: Option<LiveCap>,
     /// Highest memory clock.
@@ -159,7 +161,7 @@ fn compare(mode: &PowerMode, live: &Live, highest_memory: Option<Hertz>) -> Comp
         };
     let at = |clock: Option<Hertz>| clock.map(LiveCap::At);
     clock("the CPU", mode.cpu_max, at(live.cpu_cap), live.cpu_max, &[]);
-    let gpu_max = live.gpu_clocks.last().copied();
+    let gpu_max = live.gpu_clocks.last().copied().or(live.gpu_max);
     clock("the GPU", mode.gpu_max, at(live.gpu_cap), gpu_max, &live.gpu_clocks);
     clock("the memory clock", mode.memory_max, live.memory_cap, highest_memory, &[]);
     comparison

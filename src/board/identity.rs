@@ -142,11 +142,10 @@ fn at_least(memory: Option<Bytes>, gibibytes: f64) -> Option<bool> {
 
 fn by_number(number: &str, is_super: bool, memory: Option<Bytes>) -> Option<&'static str> {
     Some(match number {
-        "3767-0000" | "3767-0002" => "jetson-orin-nx-16gb",
-        "3767-0001" => "jetson-orin-nx-8gb",
-        "3767-0003" | "3767-0005" if is_super => "jetson-orin-nano-8gb-super",
-        "3767-0003" | "3767-0005" => "jetson-orin-nano-8gb",
-        "3767-0004" => "jetson-orin-nano-4gb",
+        "3767-0000" | "3767-0002" => orin_nx_16(is_super),
+        "3767-0001" => orin_nx_8(is_super),
+        "3767-0003" | "3767-0005" => orin_nano_8(is_super),
+        "3767-0004" => orin_nano_4(is_super),
         "3701-0005" => "jetson-agx-orin-64gb",
         "3701-0004" => "jetson-agx-orin-32gb",
         // The module of the first developer kits came with either.
@@ -161,6 +160,22 @@ fn by_number(number: &str, is_super: bool, memory: Option<Bytes>) -> Option<&'st
     })
 }
 
+const fn orin_nx_16(is_super: bool) -> &'static str {
+    if is_super { "jetson-orin-nx-16gb-super" } else { "jetson-orin-nx-16gb" }
+}
+
+const fn orin_nx_8(is_super: bool) -> &'static str {
+    if is_super { "jetson-orin-nx-8gb-super" } else { "jetson-orin-nx-8gb" }
+}
+
+const fn orin_nano_8(is_super: bool) -> &'static str {
+    if is_super { "jetson-orin-nano-8gb-super" } else { "jetson-orin-nano-8gb" }
+}
+
+const fn orin_nano_4(is_super: bool) -> &'static str {
+    if is_super { "jetson-orin-nano-4gb-super" } else { "jetson-orin-nano-4gb" }
+}
+
 fn agx_orin(memory: Option<Bytes>) -> Option<&'static str> {
     Some(if at_least(memory, 45.0)? { "jetson-agx-orin-64gb" } else { "jetson-agx-orin-32gb" })
 }
@@ -171,6 +186,7 @@ fn thor(memory: Option<Bytes>) -> Option<&'static str> {
 
 fn by_name(model: &str, memory: Option<Bytes>) -> Option<&'static str> {
     let says = |words: &str| model.contains(words);
+    let is_super = says("Super");
     if says("Industrial") {
         return None;
     }
@@ -179,13 +195,9 @@ fn by_name(model: &str, memory: Option<Bytes>) -> Option<&'static str> {
     } else if says("AGX Xavier") {
         "jetson-agx-xavier"
     } else if says("Orin Nano") {
-        match at_least(memory, 5.5)? {
-            false => "jetson-orin-nano-4gb",
-            true if says("Super") => "jetson-orin-nano-8gb-super",
-            true => "jetson-orin-nano-8gb",
-        }
+        if at_least(memory, 5.5)? { orin_nano_8(is_super) } else { orin_nano_4(is_super) }
     } else if says("Orin NX") {
-        if at_least(memory, 11.0)? { "jetson-orin-nx-16gb" } else { "jetson-orin-nx-8gb" }
+        if at_least(memory, 11.0)? { orin_nx_16(is_super) } else { orin_nx_8(is_super) }
     } else if says("AGX Orin") {
         agx_orin(memory)?
     } else if says("AGX Thor") {
@@ -199,21 +211,20 @@ fn by_name(model: &str, memory: Option<Bytes>) -> Option<&'static str> {
     })
 }
 
-/// The registry key of a GPU by the name that NVML gives it; `None` for one that the registry does not have.
-/// Mobile and cut-down parts that share a name with a desktop card are none of them.
+/// The registry key of a GPU by the name that NVML gives it; `None` for a name that says another part than one of the
+/// registry. The registry need not have the key. Mobile and cut-down parts that share a name with a desktop card are
+/// none of them.
 #[must_use]
-pub fn gpu_key(name: &str) -> Option<&'static str> {
+pub fn gpu_key(name: &str) -> Option<String> {
     let bare = name.trim().trim_start_matches("NVIDIA ").trim_start_matches("Tesla ");
     let bare = bare.trim_start_matches("GeForce ");
-    Some(match bare {
+    let known = match bare {
         "GB10" => "gb10",
         "T4" => "t4",
         "L4" => "l4",
         "L40S" => "l40s",
         "A40" => "a40",
         "RTX A6000" => "rtx-a6000",
-        "RTX 4090" => "rtx-4090",
-        "RTX 5090" => "rtx-5090",
         "B200" => "b200",
         "H200" | "H200 NVL" => "h200",
         "H100 PCIe" => "h100-pcie",
@@ -221,8 +232,26 @@ pub fn gpu_key(name: &str) -> Option<&'static str> {
         _ if bare.starts_with("A100") && bare.contains("40GB") => "a100-40gb",
         _ if bare.starts_with("A100") && bare.contains("80GB") => "a100-80gb",
         _ if bare.starts_with("V100-SXM") => "v100",
+        _ => return desktop_key(bare),
+    };
+    Some(known.to_owned())
+}
+
+/// `rtx-3080ti` of `RTX 3080 Ti`, `rtx-5000-ada` of `RTX 5000 Ada Generation`.
+fn desktop_key(bare: &str) -> Option<String> {
+    let mut words = bare.split(' ');
+    let (family, number) = (words.next()?, words.next()?);
+    let numbered = number.len() == 4 && number.bytes().all(|byte| byte.is_ascii_digit());
+    if !matches!(family, "RTX" | "GTX") || !numbered {
+        return None;
+    }
+    let variant = match (words.next(), words.next(), words.next()) {
+        (None, ..) => "",
+        (Some("Ti"), None, _) => "ti",
+        (Some("Ada"), Some("Generation"), None) => "-ada",
         _ => return None,
-    })
+    };
+    Some(format!("{}-{number}{variant}", family.to_ascii_lowercase()))
 }
 
 /// The release of NVIDIA's board support in the first line of nv_tegra_release: `36.4.3` of
@@ -258,10 +287,10 @@ mod tests {
     fn a_module_is_known_by_its_part_number_not_by_its_carrier() {
         let cases = [
             ("nvidia,p3768-0000+p3767-0000 nvidia,p3767-0000 nvidia,tegra234", "jetson-orin-nx-16gb"),
-            ("nvidia,p3768-0000+p3767-0000-super nvidia,tegra234", "jetson-orin-nx-16gb"),
+            ("nvidia,p3768-0000+p3767-0000-super nvidia,tegra234", "jetson-orin-nx-16gb-super"),
             ("nvidia,p3768-0000+p3767-0001 nvidia,tegra234", "jetson-orin-nx-8gb"),
             ("nvidia,p3768-0000+p3767-0003 nvidia,tegra234", "jetson-orin-nano-8gb"),
-            ("nvidia,p3768-0000+p3767-0004-super nvidia,tegra234", "jetson-orin-nano-4gb"),
+            ("nvidia,p3768-0000+p3767-0004-super nvidia,tegra234", "jetson-orin-nano-4gb-super"),
             ("nvidia,p3768-0000+p3767-0005 nvidia,tegra234", "jetson-orin-nano-8gb"),
             (
                 "nvidia,p3768-0000+p3767-0005-super nvidia,p3767-0005 nvidia,tegra234",
@@ -360,6 +389,8 @@ mod tests {
             ("NVIDIA A100-SXM4-40GB", Some("a100-40gb")),
             ("NVIDIA A100 80GB PCIe", Some("a100-80gb")),
             ("NVIDIA GeForce RTX 4090", Some("rtx-4090")),
+            ("NVIDIA GeForce RTX 3080 Ti", Some("rtx-3080ti")),
+            ("NVIDIA RTX 5000 Ada Generation", Some("rtx-5000-ada")),
             ("NVIDIA GeForce RTX 4090 Laptop GPU", None),
             ("NVIDIA GeForce RTX 4090 D", None),
             ("NVIDIA H100 NVL", None),
@@ -368,7 +399,7 @@ mod tests {
             ("", None),
         ];
         for (name, expected) in cases {
-            assert_eq!(gpu_key(name), expected, "{name}");
+            assert_eq!(gpu_key(name).as_deref(), expected, "{name}");
         }
     }
 

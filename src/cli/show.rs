@@ -31,13 +31,28 @@ pub fn board(board: &BoardAnswer) -> String {
     for (name, value) in [("model", &board.model), ("kernel", &board.kernel), ("os", &board.os)] {
         table.row([name.to_owned(), known(name, value.as_deref()), source(name)]);
     }
-    for (name, value) in [("cpu", &board.cpu), ("memory", &board.memory)] {
+    // Of a Jetson alone: elsewhere its absence says nothing.
+    for (name, value) in [("module", &board.module), ("l4t", &board.l4t)] {
+        if let Some(value) = value {
+            table.row([name.to_owned(), value.clone(), source(name)]);
+        }
+    }
+    let gpu = board.gpu.as_ref().unwrap_or(&Value::Null);
+    if gpu.is_null() {
+        table.row(["gpu".to_owned(), known("gpu", None), String::new()]);
+    }
+    for (name, value) in [("gpu", gpu), ("cpu", &board.cpu), ("memory", &board.memory)] {
         for (key, value) in value.as_object().into_iter().flatten() {
             let path = format!("{name}.{key}");
             let shown = match value {
                 Value::Null => missing(board.reasons.get(&path).map(String::as_str)),
                 // A modern CPU has a hundred flags; `-o json` has them all.
                 Value::Array(flags) if key == "features" => format!("{} flags", flags.len()),
+                Value::Array(clocks) if key == "clocks_hz" && clocks.len() > 2 => {
+                    let ends = [clocks.first(), clocks.last()].into_iter().flatten();
+                    let ends: Vec<String> = ends.map(|clock| words::field(key, clock)).collect();
+                    format!("{} from {}", clocks.len(), ends.join(" to "))
+                }
                 Value::Array(caches) if key == "caches" => {
                     caches.iter().map(cache).collect::<Vec<_>>().join(", ")
                 }
@@ -47,8 +62,8 @@ pub fn board(board: &BoardAnswer) -> String {
         }
     }
     let modes: Vec<_> = board.modes.iter().map(|mode| format!("{} ({})", mode.name, mode.id)).collect();
-    table
-        .row(["power modes".to_owned(), if modes.is_empty() { "none".to_owned() } else { modes.join(", ") }]);
+    let modes = if modes.is_empty() { "none".to_owned() } else { modes.join(", ") };
+    table.row(["power modes".to_owned(), modes, source("modes")]);
     text + &table.render()
 }
 

@@ -352,7 +352,7 @@ fn cooling(root: &SysRoot) -> Vec<Alarm> {
         .into_iter()
         .filter(|(name, _)| {
             name == "Processor"
-                || ["cpufreq-", "devfreq-"].iter().any(|prefix| name.starts_with(prefix))
+                || ["cpufreq-", "devfreq-", "thermal-cpufreq-", "thermal-devfreq-"].iter().any(|prefix| name.starts_with(prefix))
                 || name.ends_with("throttle-alert")
                 // The GPU's devfreq device, by its name in the device tree.
                 || [".gpu", ".ga10b", ".gv11b"].iter().any(|suffix| name.ends_with(suffix))

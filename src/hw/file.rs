@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -25,10 +25,12 @@ pub enum ReadError {
         path: String,
     },
     /// It exists, but this process may not read it.
-    #[error("{path}: permission denied")]
+    #[error("{path}: permission denied: only {readers} may read it")]
     Denied {
         /// The file.
         path: String,
+        /// Who may.
+        readers: String,
     },
     /// A directory, FIFO, socket or device.
     #[error("{path} is no plain file")]
@@ -69,12 +71,13 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    fn new(path: &str, source: io::Error) -> Self {
+    /// `place` is where the file lies here.
+    fn new(path: &str, place: &Path, source: io::Error) -> Self {
         let path = path.to_owned();
         match Errno::from_io_error(&source) {
             // ENOTDIR: a file where a directory was expected.
             Some(Errno::NOENT | Errno::NOTDIR) => Self::Missing { path },
-            Some(Errno::ACCESS | Errno::PERM) => Self::Denied { path },
+            Some(Errno::ACCESS | Errno::PERM) => Self::Denied { path, readers: readers(place) },
             // ENXIO: a socket, or a device node without its driver. ESPIPE: what cannot be read by position.
             Some(Errno::ISDIR | Errno::NXIO | Errno::SPIPE) => Self::NotAFile { path },
             Some(Errno::OPNOTSUPP | Errno::NOSYS) => Self::Unsupported { path, source },
@@ -96,6 +99,21 @@ impl<T> From<ReadError> for Reading<T> {
     fn from(error: ReadError) -> Self {
         if error.is_lasting() { Self::absent(error.to_string()) } else { Self::failed(error.to_string()) }
     }
+}
+
+/// Who may read the file at `place`, as far as its permissions tell. A directory that is closed hides them: of sysfs
+/// and procfs those are open to root alone.
+fn readers(place: &Path) -> String {
+    let data = place.metadata().ok().map(|data| (data.mode(), data.uid(), data.gid()));
+    let (mode, user, group) = data.unwrap_or_default();
+    let mut readers = "root".to_owned();
+    if mode & 0o400 != 0 && user != 0 {
+        readers += &format!(" and user {user}");
+    }
+    if mode & 0o040 != 0 {
+        readers += &format!(" and group {group}");
+    }
+    readers
 }
 
 /// A file read again and again. The descriptor is kept between reads, which saves the path look-up; sysfs and procfs
@@ -139,7 +157,7 @@ impl Kept {
         if result.is_err() {
             self.file = None;
         }
-        let length = result.map_err(|source| ReadError::new(&self.logical, source))?;
+        let length = result.map_err(|source| ReadError::new(&self.logical, &self.path, source))?;
         Ok(String::from_utf8_lossy(&self.buffer[..length]).into_owned())
     }
 
@@ -153,7 +171,7 @@ impl Kept {
             None => self.open()?,
         };
         let by_position = file.metadata()?.is_file();
-        let mut length = 0;
+        let (mut length, mut again) = (0, self.may_wait);
         while length < self.limit {
             if self.buffer.len() == length {
                 self.buffer.resize((length + 4096).min(self.limit), 0);
@@ -164,6 +182,8 @@ impl Kept {
                 Ok(0) => break,
                 Ok(read) => length += read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // A thermal sensor that is busy answers the next time; one whose domain is off does not.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && again => again = false,
                 Err(error) => return Err(error),
             }
             // What can be waited for is read once: a sensor's value is shorter than a pipe's buffer.
@@ -192,7 +212,8 @@ mod tests {
 
     #[test]
     fn what_will_be_the_same_next_time_is_absent_and_the_rest_has_failed() {
-        let told = |errno: Errno| Reading::<()>::from(ReadError::new("/sys/x", errno.into()));
+        let told =
+            |errno: Errno| Reading::<()>::from(ReadError::new("/sys/x", Path::new("/nowhere"), errno.into()));
         for errno in [Errno::NOENT, Errno::ACCESS, Errno::PERM, Errno::ISDIR, Errno::OPNOTSUPP] {
             assert!(matches!(told(errno), Reading::Absent { .. }), "{errno}");
         }

@@ -7,7 +7,7 @@ use super::discover::{Discovered, first_of};
 use super::nvml::{Facts, Nvml};
 use crate::board::identity::{self, Chip, Evidence};
 use crate::board::{Gpu, GpuDriver, Reading, parse};
-use crate::hardware::Hardware;
+use crate::hardware::{Hardware, Kind, registry};
 use crate::units::Bytes;
 
 const COMPATIBLE: &str = "/proc/device-tree/compatible";
@@ -110,7 +110,8 @@ fn by_nvml(root: &SysRoot) -> Who {
         Err(reason) => return plain(Err(format!("no NVIDIA GPU: {reason}"))),
     };
     let name = facts.name.known().cloned();
-    let Some(key) = name.as_deref().and_then(identity::gpu_key) else {
+    let key = name.as_deref().and_then(identity::gpu_key);
+    let Some((key, nominal)) = key.and_then(|key| nominal(&key).map(|nominal| (key, nominal))) else {
         let name = name.map_or_else(|| "it has no name".into(), |name| format!("its name is {name:?}"));
         return plain(Err(format!("NVML's GPU is none that the hardware registry has: {name}")));
     };
@@ -119,9 +120,9 @@ fn by_nvml(root: &SysRoot) -> Who {
         Nvml::Files { dir } => dir.as_str(),
     };
     Who {
-        key: key.into(),
-        nominal: nominal(key),
-        unified_memory: key == "gb10",
+        unified_memory: nominal.kind == Kind::Integrated,
+        nominal: Some(nominal),
+        key,
         sources: ["key", "gpu"].map(|field| (field.to_owned(), source.to_owned())).into(),
         facts: Some(facts),
         nvml: Some(nvml),
@@ -130,8 +131,8 @@ fn by_nvml(root: &SysRoot) -> Who {
 }
 
 /// What data sheets say of the hardware with this key.
-fn nominal(_key: &str) -> Option<Hardware> {
-    None
+fn nominal(key: &str) -> Option<Hardware> {
+    registry().get(key).cloned()
 }
 
 /// The GPU as it is built.

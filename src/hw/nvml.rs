@@ -355,3 +355,116 @@ fn told<T>(what: &str, answer: Result<T, NvmlError>) -> Reading<T> {
         Err(error) => Reading::failed(format!("NVML's {what}: {error}")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::time::Instant;
+
+    use super::*;
+
+    /// The stub library, compiled to answer as `define` says. `None` without a C compiler.
+    fn stub(dir: &Path, define: &str) -> Option<PathBuf> {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/boards/nvml_stub.c");
+        let library = dir.join(format!("{define}.so"));
+        let compiled = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O0", "-D", define, "-o"])
+            .arg(&library)
+            .arg(source)
+            .status();
+        match compiled {
+            Ok(status) => {
+                assert!(status.success(), "the stub library does not compile");
+                Some(library)
+            }
+            Err(error) => {
+                println!("skipped: no C compiler: {error}");
+                None
+            }
+        }
+    }
+
+    fn loaded(define: &str) -> Option<(Library, Facts)> {
+        let dir = tempfile::tempdir().unwrap();
+        let library = stub(dir.path(), define)?;
+        Some(Library::load(Some(&library)).unwrap())
+    }
+
+    fn sample(library: &Library, limit: Duration) -> Sample {
+        library.begin();
+        library.finish(limit)
+    }
+
+    #[test]
+    fn the_library_tells_what_it_supports() {
+        let Some((library, facts)) = loaded("OK") else { return };
+        assert_eq!(facts.name, Reading::Known("NVIDIA GB10".into()));
+        assert_eq!(facts.driver_version, Reading::Known("580.173.02".into()));
+        assert_eq!(facts.max_clock, Reading::Known(Hertz(3.003e9)));
+        for _ in 0..3 {
+            let sample = sample(&library, Duration::from_secs(5));
+            assert_eq!(sample.temperature, Reading::Known(Celsius(41.0)));
+            assert_eq!(sample.power, Reading::Known(Watts(4.25)));
+            assert_eq!(sample.load, Reading::Known(0.37));
+            assert_eq!(sample.clock, Reading::Known(Hertz(2.411e9)));
+            assert_eq!(sample.reasons, Reading::Known(0x21));
+            assert!(matches!(sample.memory_clock, Reading::Absent { .. }), "{:?}", sample.memory_clock);
+            assert!(matches!(sample.locked, Reading::Absent { .. }));
+        }
+    }
+
+    #[test]
+    fn what_is_not_supported_is_absent_and_never_zero() {
+        let Some((library, facts)) = loaded("NOT_SUPPORTED_ALL") else { return };
+        assert_eq!(facts.name, Reading::Known("Orin (nvgpu)".into()));
+        assert!(matches!(facts.max_clock, Reading::Absent { .. }));
+        let sample = sample(&library, Duration::from_secs(5));
+        let absent = "NVML's power: not supported by this GPU";
+        assert_eq!(sample.power, Reading::absent(absent));
+        assert!(matches!(sample.temperature, Reading::Absent { .. }));
+        assert!(matches!(sample.load, Reading::Absent { .. }));
+        assert!(matches!(sample.clock, Reading::Absent { .. }));
+        assert!(matches!(sample.reasons, Reading::Absent { .. }));
+    }
+
+    #[test]
+    fn a_gpu_that_is_lost_fails_for_now() {
+        let Some((library, _)) = loaded("LOST_ALL") else { return };
+        let sample = sample(&library, Duration::from_secs(5));
+        assert!(matches!(&sample.power, Reading::Failed { reason } if reason.contains("fell off the bus")));
+        assert!(matches!(sample.load, Reading::Failed { .. }));
+    }
+
+    #[test]
+    fn a_library_without_a_symbol_lacks_that_value_alone() {
+        let Some((library, facts)) = loaded("BARE") else { return };
+        assert!(matches!(facts.name, Reading::Absent { .. }), "{facts:?}");
+        let sample = sample(&library, Duration::from_secs(5));
+        assert!(matches!(sample.power, Reading::Absent { .. }), "{sample:?}");
+        assert!(matches!(sample.reasons, Reading::Absent { .. }));
+    }
+
+    #[test]
+    fn a_call_that_hangs_is_left_alone_until_it_answers() {
+        let Some((library, _)) = loaded("SLOW") else { return };
+        let start = Instant::now();
+        let late = sample(&library, Duration::from_millis(20));
+        assert!(matches!(&late.power, Reading::Failed { reason } if reason.contains("does not answer")));
+        for _ in 0..3 {
+            assert!(sample(&library, Duration::from_millis(20)).power.known().is_none());
+        }
+        assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+        assert_eq!(sample(&library, Duration::from_secs(10)).power, Reading::Known(Watts(4.25)));
+    }
+
+    #[test]
+    fn no_library_is_a_reason_and_no_panic() {
+        let dir = tempfile::tempdir().unwrap();
+        for content in ["", "no library"] {
+            let path = dir.path().join("libnvidia-ml.so.1");
+            std::fs::write(&path, content).unwrap();
+            assert!(Library::load(Some(&path)).unwrap_err().starts_with("no NVML: "));
+        }
+        assert!(Library::load(Some(&dir.path().join("missing"))).unwrap_err().starts_with("no NVML: "));
+    }
+}

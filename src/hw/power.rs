@@ -178,7 +178,7 @@ fn product(source: &RailSource, volts: String, current: Option<Answer>) -> Readi
 /// Energy counters are for root only since they were found to leak what a neighbour computes.
 fn refused<T>(error: ReadError) -> Reading<T> {
     match error {
-        ReadError::Denied { path } => Reading::absent(format!(
+        ReadError::Denied { path, .. } => Reading::absent(format!(
             "{path}: only root may read it; allow the daemon's group with a udev rule or `chgrp rooflined` and `chmod g+r` on it"
         )),
         other => other.into(),

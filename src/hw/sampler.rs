@@ -154,6 +154,7 @@ impl Sampler {
                 .as_ref()
                 .map(|tegra| tegra.gpu_clocks.clone())
                 .unwrap_or_default(),
+            gpu_max: self.discovered.nominal.as_ref().map(|nominal| nominal.gpu_clock),
             memory_cap: limits.and_then(|limits| limits.cap),
             memory_max: limits.and_then(|limits| limits.max),
             tpc_mask: state.tpc_mask.known().copied(),
@@ -193,17 +194,18 @@ impl Sampler {
                 _ => Reading::Known(vec![zone]),
             };
         }
+        // A processor's package is not the machine that does the work here.
+        let no_better = self.discovered.total.as_ref().is_none_or(|rule| rule.scope == "package");
+        if no_better {
+            let gpu = |power| TotalPower { power, rails: vec![NVML_SENSOR.into()], scope: "gpu".into() };
+            state.total_power = sample.power.clone().map(gpu);
+        }
         if let Reading::Known(power) = sample.power {
             let rail = Rail { name: NVML_SENSOR.into(), power: Reading::Known(power), energy: None };
             state.rails = match std::mem::replace(&mut state.rails, Reading::absent("")) {
                 Reading::Known(rails) => Reading::Known(rails.into_iter().chain([rail]).collect()),
                 _ => Reading::Known(vec![rail]),
             };
-            // A processor's package is not the machine that does the work here.
-            if self.discovered.total.as_ref().is_none_or(|rule| rule.scope == "package") {
-                let (rails, scope) = (vec![NVML_SENSOR.into()], "gpu".into());
-                state.total_power = Reading::Known(TotalPower { power, rails, scope });
-            }
         }
     }
 

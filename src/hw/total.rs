@@ -45,13 +45,13 @@ fn is_package(name: &str) -> bool {
 
 /// The total by `rule` from what the rails read now; a rail that does not answer spoils it.
 pub(super) fn total(rule: Option<&TotalRule>, rails: &Reading<Vec<Rail>>) -> Reading<TotalPower> {
-    let Some(rule) = rule else {
-        return Reading::absent("no rule says which rails make up this machine");
-    };
     let read = match rails {
         Reading::Known(rails) => rails,
         Reading::Absent { reason } => return Reading::absent(reason),
         Reading::Failed { reason } => return Reading::failed(reason),
+    };
+    let Some(rule) = rule else {
+        return Reading::absent("no rule says which rails make up this machine");
     };
     let mut power = Watts::ZERO;
     let mut names = Vec::with_capacity(rule.rails.len());

@@ -155,6 +155,18 @@ fn machine(page: &mut Page, snapshot: &Snapshot, now: Now) {
     page.maybe(gauge("rooflined_gpu_clock_hertz", "GPU clock."), &[], gpu);
     let memory = state.memory_clock.known().map(|clock| clock.get());
     page.maybe(gauge("rooflined_memory_clock_hertz", "Memory clock."), &[], memory);
+    let cap = state.gpu_clock_cap.known().map(|clock| clock.get());
+    page.maybe(gauge("rooflined_gpu_clock_cap_hertz", "Highest GPU clock allowed now."), &[], cap);
+    let cap = state.memory_clock_cap.known().map(|clock| clock.get());
+    page.maybe(gauge("rooflined_memory_clock_cap_hertz", "Highest memory clock allowed now."), &[], cap);
+    let load = state.gpu_load.known().copied();
+    page.maybe(gauge("rooflined_gpu_busy_ratio", "Busy part of the GPU in a short window."), &[], load);
+    let online = state.sm_online.known().copied().map(f64::from);
+    page.maybe(gauge("rooflined_gpu_sm_online", "Streaming multiprocessors not gated."), &[], online);
+    if let Some(total) = state.total_power.known() {
+        let family = gauge("rooflined_total_power_watts", "Power of what the scope names.");
+        page.sample(family, &[("scope", &total.scope)], total.power.get());
+    }
     for zone in state.temperatures.known().into_iter().flatten() {
         let family = gauge("rooflined_temperature_celsius", "Temperature of each thermal zone.");
         page.maybe(family, &[("zone", &zone.name)], zone.temperature.known().map(|t| t.get()));

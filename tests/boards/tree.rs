@@ -130,7 +130,7 @@ pub fn put(root: &Path, path: &str, node: &Node) {
     fs::create_dir_all(place.parent().unwrap()).unwrap();
     if place.is_dir() && !place.is_symlink() && *node != Node::Dir {
         fs::remove_dir_all(&place).unwrap();
-    } else if !matches!(node, Node::File(_) | Node::Dir) || !place.is_file() {
+    } else if !matches!(node, Node::File(_)) || !place.is_file() {
         // A plain file is rewritten in place, as the kernel does: descriptors stay good.
         let _ = fs::remove_file(&place);
     }

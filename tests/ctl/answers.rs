@@ -50,6 +50,9 @@ pub fn board() -> BoardAnswer {
         model: None,
         kernel: Some("6.1.0".into()),
         os: Some("Debian GNU/Linux 12".into()),
+        module: None,
+        l4t: None,
+        gpu: None,
         accelerators: vec![json!({"kind": "cpu"})],
         cpu: json!({
             "model": "AMD EPYC 9654", "logical": 2, "max_hz": null, "features": ["avx2", "fma"],

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::api::{BoardAnswer, StateAnswer, StateField};
+use crate::api::{BoardAnswer, ModeAnswer, StateAnswer, StateField};
 use crate::board::{Reading, ThermalZone};
 use crate::governor::Now;
 use crate::snapshot::Snapshot;
@@ -25,6 +25,15 @@ pub fn board(snapshot: &Snapshot) -> BoardAnswer {
         })
         .collect();
     let precisions: Vec<&str> = snapshot.precisions().map(crate::precision::Precision::key).collect();
+    let gpu = board.gpu.known();
+    let mut accelerators = vec![json!({
+        "kind": "cpu", "name": cpu.model.known(), "workers": snapshot.roofline.workers,
+        "precisions": precisions,
+    })];
+    if let Some(gpu) = gpu {
+        accelerators
+            .insert(0, json!({ "kind": "gpu", "name": gpu.name.known(), "sm_total": gpu.sm_total.known() }));
+    }
     let reasons = [
         ("model", board.model.reason()),
         ("kernel", board.kernel.reason()),
@@ -33,24 +42,40 @@ pub fn board(snapshot: &Snapshot) -> BoardAnswer {
         ("cpu.cores", cpu.cores.reason()),
         ("cpu.max_hz", cpu.max_clock.reason()),
         ("memory.total_bytes", board.memory_total.reason()),
-        ("modes", snapshot.state.power_mode.reason()),
+        ("modes", board.modes.reason()),
+        ("module", board.module.reason()),
+        ("l4t", board.l4t.reason()),
+        ("gpu", board.gpu.reason()),
+        ("gpu.name", gpu.and_then(|gpu| gpu.name.reason())),
+        ("gpu.sm_total", gpu.and_then(|gpu| gpu.sm_total.reason())),
+        ("gpu.max_hz", gpu.and_then(|gpu| gpu.max_clock.reason())),
+        ("gpu.driver_version", gpu.and_then(|gpu| gpu.driver_version.reason())),
     ];
     BoardAnswer {
         key: board.key.clone(),
         model: board.model.known().cloned(),
         kernel: board.kernel.known().cloned(),
         os: board.os.known().cloned(),
-        accelerators: vec![json!({
-            "kind": "cpu", "name": cpu.model.known(), "workers": snapshot.roofline.workers,
-            "precisions": precisions,
-        })],
+        module: board.module.known().cloned(),
+        l4t: board.l4t.known().cloned(),
+        gpu: gpu.map(|gpu| {
+            json!({
+                "name": gpu.name.known(), "driver": gpu.driver, "driver_version": gpu.driver_version.known(),
+                "sm_total": gpu.sm_total.known(), "max_hz": gpu.max_clock.known(), "clocks_hz": gpu.clocks,
+            })
+        }),
+        accelerators,
         cpu: json!({
             "model": cpu.model.known(), "architecture": cpu.architecture, "logical": cpu.logical,
             "cores": cpu.cores.known(), "max_hz": cpu.max_clock.known(), "caches": caches,
             "last_level_cache_bytes": cpu.last_level_cache_bytes(), "features": cpu.features,
         }),
         memory: json!({ "total_bytes": board.memory_total.known(), "unified": board.unified_memory }),
-        modes: Vec::new(),
+        modes: board
+            .power_modes()
+            .iter()
+            .map(|mode| ModeAnswer { id: mode.id, name: mode.name.clone() })
+            .collect(),
         simulated: board.simulated,
         sources: board.sources.clone(),
         reasons: reasons
@@ -71,12 +96,31 @@ pub fn state(snapshot: &Snapshot, now: Now) -> StateAnswer {
         zones.iter().map(|zone| (zone.name.clone(), json!(zone.temperature.known()))).collect()
     };
     let fields = [
-        ("power_mode", field(&state.power_mode, age, |mode| json!({ "id": mode.id, "name": mode.name }))),
+        (
+            "power_mode",
+            field(&state.power_mode, age, |mode| {
+                let mut mode = json!({ "id": mode.id, "name": mode.name });
+                if let Some(note) = &state.mode_note {
+                    mode["note"] = json!(note);
+                }
+                mode
+            }),
+        ),
         ("cores_online", field(&state.cores_online, age, |cores| json!(cores))),
         ("cpu_hz", field(&state.cpu_clocks, age, |clocks| json!(clocks))),
         ("cpu_cap_hz", number(&state.cpu_clock_cap)),
         ("gpu_hz", number(&state.gpu_clock)),
+        ("gpu_cap_hz", number(&state.gpu_clock_cap)),
+        ("gpu_load_ratio", field(&state.gpu_load, age, |load| json!(load))),
+        ("sm_online", field(&state.sm_online, age, |count| json!(count))),
+        ("tpc_mask", field(&state.tpc_mask, age, |mask| json!(mask))),
         ("memory_hz", number(&state.memory_clock)),
+        ("memory_cap_hz", number(&state.memory_clock_cap)),
+        ("total_power_w", field(&state.total_power, age, |total| json!(total.power))),
+        (
+            "total_power_of",
+            field(&state.total_power, age, |total| json!({ "scope": total.scope, "rails": total.rails })),
+        ),
         ("temperatures_c", field(&state.temperatures, age, zones)),
         (
             "rails_w",
