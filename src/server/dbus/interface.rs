@@ -133,7 +133,7 @@ impl Rooflined {
     }
 }
 
-fn encode(value: &impl serde::Serialize) -> Result<Vec<u8>, ErrorBody> {
+pub(super) fn encode(value: &impl serde::Serialize) -> Result<Vec<u8>, ErrorBody> {
     let bytes = crate::server::command::encode(value)?;
     if bytes.len() > MAX_REQUEST {
         return Err(too_large());
@@ -314,7 +314,7 @@ impl Calibration {
 }
 
 /// Who the bus says the sender of a call is.
-async fn caller(connection: &Connection, header: &Header<'_>) -> Result<Peer, ErrorBody> {
+pub(super) async fn caller(connection: &Connection, header: &Header<'_>) -> Result<Peer, ErrorBody> {
     let unknown = || {
         Code::NotAuthorized
             .error("the bus does not tell who is calling", "ask as root over the control socket")

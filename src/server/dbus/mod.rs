@@ -3,8 +3,8 @@
 //! | name | `io.github.rooflined.Rooflined1` |
 //! |---|---|
 //! | path | `/io/github/rooflined/Rooflined1` |
-//! | interfaces | `io.github.rooflined.Rooflined1`, `….Calibration` |
-//! | errors | `….Error.{InvalidArgs,NotCalibrated,Busy,ControlDisabled,NotAuthorized,UnknownMode,Failed}` |
+//! | interfaces | `io.github.rooflined.Rooflined1`, `….Calibration`, `….Power` |
+//! | errors | `….Error.{InvalidArgs,NotCalibrated,Busy,ControlDisabled,NotAuthorized,UnknownMode,RebootRequired,NotReached,Unsatisfiable,Failed}` |
 //!
 //! An `a{sv}` is the JSON object of the same name: strings are `s`, truths `b`, whole numbers `t` (negative `x`), others
 //! `d`, lists `av`, objects `a{sv}`; `null` is left out. Requests may use any number type. Whole requests are limited to
@@ -15,6 +15,7 @@
 
 mod convert;
 mod interface;
+mod power;
 mod publish;
 
 use std::future::Future;
@@ -174,6 +175,7 @@ async fn connect(pace: Pace, bus: &Bus, service: &Arc<Service>) -> Result<Connec
     let connection = builder
         .serve_at(PATH, interface::Rooflined::new(Arc::clone(service)))
         .serve_at(PATH, interface::Calibration::new(Arc::clone(service)))
+        .serve_at(PATH, power::Power::new(Arc::clone(service)))
         .method_timeout(pace.patience)
         .build()
         .await
@@ -210,11 +212,15 @@ async fn owner(connection: &Connection) -> zbus::Result<String> {
 /// Publishes signals until the bus is gone; says how that showed.
 async fn serve(pace: Pace, connection: &Connection, service: &Arc<Service>) -> String {
     let mut publishing = pin!(publish::run(connection, service));
+    let senders = power::watch_senders(connection);
     tokio::select! {
         () = connection.closed() => {
             "the bus closed the connection; it is tried again by itself, so start the bus again".to_owned()
         }
         problem = unanswered_ping(pace, connection) => problem,
+        error = senders => format!(
+            "senders cannot be watched ({error}); the connection is tried again by itself, so check the bus"
+        ),
         error = &mut publishing => format!(
             "signals cannot be sent ({error}); the connection is tried again by itself, so check the bus"
         ),

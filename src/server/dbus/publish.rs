@@ -11,6 +11,7 @@ use zbus::object_server::{InterfaceRef, SignalEmitter};
 use super::PATH;
 use super::convert::to_variants;
 use super::interface::{Calibration, Rooflined};
+use super::power::{Power, tell_owners};
 use crate::server::events::stale_advice;
 use crate::server::service::Service;
 use crate::snapshot::{Change, Snapshot, diff};
@@ -29,6 +30,7 @@ pub async fn run(connection: &Connection, service: &Arc<Service>) -> zbus::Error
 async fn tell(connection: &Connection, service: &Arc<Service>) -> zbus::Result<std::convert::Infallible> {
     let rooflined: InterfaceRef<Rooflined> = connection.object_server().interface(PATH).await?;
     let calibration: InterfaceRef<Calibration> = connection.object_server().interface(PATH).await?;
+    let power: InterfaceRef<Power> = connection.object_server().interface(PATH).await?;
     let mut snapshots = service.snapshots.clone();
     let mut last = Arc::clone(&snapshots.borrow_and_update());
     let mut properties_at = Instant::now();
@@ -49,10 +51,12 @@ async fn tell(connection: &Connection, service: &Arc<Service>) -> zbus::Result<s
                 }
                 let newest = Arc::clone(&snapshots.borrow_and_update());
                 signals(&rooflined, &calibration, &last, &newest).await?;
+                power_signals(&power, &last, &newest).await?;
                 last = newest;
             }
             () = due => {
                 properties(&rooflined, &calibration, &shown, &last).await?;
+                power_properties(&power, &shown, &last).await?;
                 shown = Arc::clone(&last);
                 properties_at = Instant::now() + PERIOD;
             }
@@ -73,6 +77,42 @@ async fn signals(
         if change == Change::Calibration {
             job(calibration.signal_emitter(), old, new).await?;
         }
+    }
+    Ok(())
+}
+
+async fn power_signals(power: &InterfaceRef<Power>, old: &Snapshot, new: &Snapshot) -> zbus::Result<()> {
+    for change in diff(old, new) {
+        match change {
+            Change::Mode { from, to } => {
+                let (from, to) = (from.unwrap_or_default(), to.unwrap_or_default());
+                let details = to_variants(json!({ "serial": new.serial, "simulated": new.board.simulated }));
+                let cause = new.power.cause.key();
+                Power::mode_changed(power.signal_emitter(), &from, &to, cause, details).await?;
+            }
+            Change::Hold => tell_owners(&*power.get().await, power.signal_emitter(), old, new).await?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+async fn power_properties(power: &InterfaceRef<Power>, old: &Snapshot, new: &Snapshot) -> zbus::Result<()> {
+    let (emitter, object) = (power.signal_emitter(), power.get().await);
+    if old.state.power_mode != new.state.power_mode {
+        object.active_mode_changed(emitter).await?;
+    }
+    if old.power.cause != new.power.cause {
+        object.active_mode_cause_changed(emitter).await?;
+    }
+    if old.power.holds != new.power.holds {
+        object.holds_changed(emitter).await?;
+    }
+    if old.control_enabled != new.control_enabled {
+        object.control_enabled_changed(emitter).await?;
+    }
+    if old.modes != new.modes || old.board.modes != new.board.modes {
+        object.modes_changed(emitter).await?;
     }
     Ok(())
 }

@@ -1,0 +1,363 @@
+//! `….Power`: modes and holds. A hold lasts until it is released, its time is over, or its sender leaves the bus.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::StreamExt;
+use serde_json::{Value, json};
+use zbus::fdo::DBusProxy;
+use zbus::message::Header;
+use zbus::object_server::{InterfaceRef, SignalEmitter};
+use zbus::{Connection, OwnedVariant, Variant, interface};
+
+use super::PATH;
+use super::convert::{Variants, from_variants, to_variants};
+use super::interface::{Refusal, caller, encode};
+use crate::api::ErrorBody;
+use crate::governor::{Client, ControlRequest};
+use crate::server::error::Code;
+use crate::server::power::{self, Said};
+use crate::server::service::Service;
+use crate::server::{Attachment, access, clock};
+use crate::snapshot::{Hold, Snapshot};
+
+const SET_MODE: &str = "io.github.rooflined.set-mode";
+const HOLD: &str = "io.github.rooflined.hold";
+
+/// `io.github.rooflined.Rooflined1.Power`.
+pub struct Power {
+    service: Arc<Service>,
+    /// Every sender that has held, by its unique name.
+    holders: Mutex<HashMap<String, Holder>>,
+}
+
+struct Holder {
+    /// Ends its holds when it goes.
+    attachment: Attachment,
+    cookies: Vec<u64>,
+}
+
+impl Power {
+    pub fn new(service: Arc<Service>) -> Self {
+        Self { service, holders: Mutex::default() }
+    }
+
+    fn holders(&self) -> MutexGuard<'_, HashMap<String, Holder>> {
+        self.holders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The sender has left the bus.
+    pub fn left(&self, sender: &str) {
+        drop(self.holders().remove(sender));
+    }
+
+    /// Who was given this cookie.
+    pub fn owner(&self, cookie: u64) -> Option<String> {
+        let holders = self.holders();
+        holders.iter().find(|(_, holder)| holder.cookies.contains(&cookie)).map(|(sender, _)| sender.clone())
+    }
+
+    /// A hold that is no longer in force is nobody's.
+    pub fn forget(&self, cookie: u64) {
+        for holder in self.holders().values_mut() {
+            holder.cookies.retain(|other| *other != cookie);
+        }
+    }
+
+    /// The user of a caller that may do `action`: as on the control socket, else if polkit says so.
+    async fn client(
+        &self,
+        connection: &Connection,
+        header: &Header<'_>,
+        action: &str,
+    ) -> Result<Client, ErrorBody> {
+        let enabled = self.service.snapshot().control_enabled;
+        let peer = caller(connection, header).await?;
+        match access::may_control(Some(&peer), enabled) {
+            Ok(uid) => Ok(Client { connection: 0, uid }),
+            Err(error) if error.code == Code::NotAuthorized.key() => {
+                let sender = header.sender().map(ToString::to_string).unwrap_or_default();
+                if polkit_allows(connection, &sender, action).await {
+                    Ok(Client { connection: 0, uid: peer.uid })
+                } else {
+                    Err(error)
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn ask(&self, client: Client, request: ControlRequest) -> Result<Variants, Refusal> {
+        let said = power::ask(&self.service.control, clock::now, client, request).await?;
+        Ok(to_variants(said_value(&said)))
+    }
+}
+
+fn said_value(said: &Said) -> Value {
+    match said {
+        Said::Switched(answer) => json!(answer),
+        Said::Held(answer) => json!(answer),
+        Said::Done(answer) => json!(answer),
+    }
+}
+
+/// Asks without a dialogue; a bus without polkit, or one that is slow to answer, means no.
+async fn polkit_allows(connection: &Connection, sender: &str, action: &str) -> bool {
+    let subject = ("system-bus-name", HashMap::from([("name", Variant::from(sender))]));
+    let details: HashMap<&str, &str> = HashMap::new();
+    let asked = connection
+        .call_method(
+            Some("org.freedesktop.PolicyKit1"),
+            "/org/freedesktop/PolicyKit1/Authority",
+            Some("org.freedesktop.PolicyKit1.Authority"),
+            "CheckAuthorization",
+            &(subject, action, details, 0_u32, ""),
+        )
+        .await;
+    match asked {
+        Ok(message) => {
+            let body = message.body();
+            let answer: Result<((bool, bool, HashMap<String, String>),), _> = body.deserialize();
+            answer.is_ok_and(|((allowed, ..),)| allowed)
+        }
+        Err(error) => {
+            tracing::debug!(%error, "polkit does not answer");
+            false
+        }
+    }
+}
+
+/// Ends the holds of senders that leave the bus; returns when the bus fails.
+pub async fn watch_senders(connection: &Connection) -> zbus::Error {
+    match end_holds_of_leavers(connection).await {
+        // The stream ends with the connection.
+        Ok(()) => zbus::Error::InputOutput(Arc::new(std::io::ErrorKind::ConnectionAborted.into())),
+        Err(error) => error,
+    }
+}
+
+async fn end_holds_of_leavers(connection: &Connection) -> zbus::Result<()> {
+    let power: InterfaceRef<Power> = connection.object_server().interface(PATH).await?;
+    let proxy = DBusProxy::new(connection).await?;
+    let mut changes = proxy.receive_name_owner_changed().await?;
+    while let Some(change) = changes.next().await {
+        if let Ok(args) = change.args()
+            && args.new_owner().is_none()
+        {
+            power.get().await.left(args.name().as_str());
+        }
+    }
+    Ok(())
+}
+
+/// `GET /v1/holds`, the holds alone.
+fn shown_holds(snapshot: &Snapshot) -> Vec<Variants> {
+    let answer = power::holds(snapshot, clock::now());
+    answer.holds.into_iter().map(|hold| to_variants(json!(hold))).collect()
+}
+
+#[interface(name = "io.github.rooflined.Rooflined1.Power")]
+impl Power {
+    /// Enters a mode by name: `confirm_within_s` d, `dry_run` b, `reason` s.
+    async fn set_mode(
+        &self,
+        mode: &str,
+        options: HashMap<String, OwnedVariant>,
+        #[zbus(header)] header: Header<'_>,
+        #[zbus(connection)] connection: &Connection,
+    ) -> Result<Variants, Refusal> {
+        let client = self.client(connection, &header, SET_MODE).await?;
+        let mut body = from_variants(&options)?;
+        body["mode"] = mode.into();
+        self.ask(client, power::set_mode(&encode(&body)?)?).await
+    }
+
+    /// Keeps a mode that waits to be confirmed.
+    async fn confirm(
+        &self,
+        id: u64,
+        #[zbus(header)] header: Header<'_>,
+        #[zbus(connection)] connection: &Connection,
+    ) -> Result<(), Refusal> {
+        let client = self.client(connection, &header, SET_MODE).await?;
+        self.ask(client, ControlRequest::Confirm { id }).await.map(drop)
+    }
+
+    /// Goes back from a mode that waits to be confirmed.
+    async fn revert(
+        &self,
+        id: u64,
+        #[zbus(header)] header: Header<'_>,
+        #[zbus(connection)] connection: &Connection,
+    ) -> Result<(), Refusal> {
+        let client = self.client(connection, &header, SET_MODE).await?;
+        self.ask(client, ControlRequest::Revert { id: Some(id) }).await.map(drop)
+    }
+
+    /// Holds the machine to constraints until Release, the end of `ttl_s`, or the sender's leaving.
+    async fn hold(
+        &self,
+        constraints: HashMap<String, OwnedVariant>,
+        app_id: &str,
+        reason: &str,
+        options: HashMap<String, OwnedVariant>,
+        #[zbus(header)] header: Header<'_>,
+        #[zbus(connection)] connection: &Connection,
+    ) -> Result<(u64, Variants), Refusal> {
+        let client = self.client(connection, &header, HOLD).await?;
+        let mut body = from_variants(&options)?;
+        body["constraints"] = from_variants(&constraints)?;
+        body["app_id"] = app_id.into();
+        body["reason"] = reason.into();
+        let request = power::hold(&encode(&body)?, true)?;
+        let sender = header.sender().map(ToString::to_string).unwrap_or_default();
+        let number = {
+            let mut holders = self.holders();
+            let control = &self.service.control;
+            let new = || Holder { attachment: Attachment::new(control.clone()), cookies: Vec::new() };
+            holders.entry(sender.clone()).or_insert_with(new).attachment.connection
+        };
+        let client = Client { connection: number, ..client };
+        let said = power::ask(&self.service.control, clock::now, client, request).await?;
+        let Said::Held(held) = said else {
+            return Err(Code::Internal.error("the daemon answered something else", "report this").into());
+        };
+        // A sender that left meanwhile is no longer among the holders, and its number was reported closed; what was
+        // granted after that ends here.
+        let still_there = self.holders().get_mut(&sender).is_some_and(|holder| {
+            let same = holder.attachment.connection == number;
+            if same {
+                holder.cookies.push(held.id);
+            }
+            same
+        });
+        if !still_there {
+            self.service.control.closed(number);
+        }
+        Ok((held.id, to_variants(json!(held))))
+    }
+
+    /// Holds on for another `ttl_s` from now.
+    async fn renew_hold(
+        &self,
+        id: u64,
+        ttl_s: u32,
+        #[zbus(header)] header: Header<'_>,
+        #[zbus(connection)] connection: &Connection,
+    ) -> Result<(), Refusal> {
+        let client = self.client(connection, &header, HOLD).await?;
+        let request = power::renew(Some(&id.to_string()), &encode(&json!({ "ttl_s": ttl_s }))?)?;
+        self.ask(client, request).await.map(drop)
+    }
+
+    /// Lets go.
+    async fn release(
+        &self,
+        id: u64,
+        #[zbus(header)] header: Header<'_>,
+        #[zbus(connection)] connection: &Connection,
+    ) -> Result<(), Refusal> {
+        let client = self.client(connection, &header, HOLD).await?;
+        self.ask(client, ControlRequest::Release { cookie: id }).await?;
+        self.forget(id);
+        Ok(())
+    }
+
+    /// Another mode is active: from, to, cause, details.
+    #[zbus(signal)]
+    pub async fn mode_changed(
+        emitter: &SignalEmitter<'_>,
+        from: &str,
+        to: &str,
+        cause: &str,
+        details: Variants,
+    ) -> zbus::Result<()>;
+
+    /// To its owner: whether the mode in force meets a hold, and which mode that is.
+    #[zbus(signal)]
+    pub async fn hold_changed(
+        emitter: &SignalEmitter<'_>,
+        id: u64,
+        satisfied: bool,
+        mode: &str,
+    ) -> zbus::Result<()>;
+
+    /// To its owner: a hold has ended, and how.
+    #[zbus(signal)]
+    pub async fn hold_released(emitter: &SignalEmitter<'_>, id: u64, cause: &str) -> zbus::Result<()>;
+
+    /// Every power mode of the machine.
+    #[zbus(property)]
+    fn modes(&self) -> Vec<Variants> {
+        let snapshot = self.service.snapshot();
+        let views = &snapshot.modes;
+        (snapshot.board.power_modes().iter())
+            .map(|mode| {
+                let view = views.iter().find(|view| view.mode.id == mode.id);
+                to_variants(json!({
+                    "id": mode.id, "name": mode.name, "cores_online": mode.cores_online,
+                    "cpu_max_hz": mode.cpu_max, "gpu_max_hz": mode.gpu_max, "emc_max_hz": mode.memory_max,
+                    "sm_online": mode.sm_online, "tpc_mask": mode.tpc_mask,
+                    "reboot_required": view.and_then(|view| view.reboot_required),
+                    "unreachable": view.and_then(|view| view.unreachable.as_ref()),
+                    "measured_power_w": view.and_then(|view| view.measured_power),
+                }))
+            })
+            .collect()
+    }
+
+    /// Its name; empty where nothing tells it.
+    #[zbus(property)]
+    fn active_mode(&self) -> String {
+        let snapshot = self.service.snapshot();
+        snapshot.state.power_mode.known().map(|mode| mode.name.clone()).unwrap_or_default()
+    }
+
+    /// `boot`, `user`, `hold`, `revert` or `external`.
+    #[zbus(property)]
+    fn active_mode_cause(&self) -> String {
+        self.service.snapshot().power.cause.key().to_owned()
+    }
+
+    /// Who holds the machine to what; nobody is shown what releases another's hold.
+    #[zbus(property)]
+    fn holds(&self) -> Vec<Variants> {
+        shown_holds(&self.service.snapshot())
+    }
+
+    /// `[control] enabled`.
+    #[zbus(property)]
+    fn control_enabled(&self) -> bool {
+        self.service.snapshot().control_enabled
+    }
+}
+
+/// Tells each owner what became of its holds.
+pub async fn tell_owners(
+    power: &Power,
+    emitter: &SignalEmitter<'_>,
+    old: &Snapshot,
+    new: &Snapshot,
+) -> zbus::Result<()> {
+    let to = |owner: String| -> zbus::Result<SignalEmitter<'_>> {
+        let destination = zbus::names::BusName::try_from(owner)?;
+        Ok(emitter.to_owned().set_destination(destination))
+    };
+    let mode = new.state.power_mode.known().map(|mode| mode.name.as_str()).unwrap_or_default();
+    for hold in &old.power.holds {
+        let Some(owner) = power.owner(hold.cookie) else { continue };
+        let now: Option<&Hold> = new.power.holds.iter().find(|other| other.cookie == hold.cookie);
+        match now {
+            None => {
+                power.forget(hold.cookie);
+                let cause = crate::server::events::end_of(hold, new);
+                Power::hold_released(&to(owner)?, hold.cookie, cause).await?;
+            }
+            Some(now) if now.satisfied != hold.satisfied => {
+                Power::hold_changed(&to(owner)?, hold.cookie, now.satisfied, mode).await?;
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}
