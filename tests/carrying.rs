@@ -190,15 +190,15 @@ fn orin_measured_in_maxn_is_carried_to_30_w_by_what_eight_multiprocessors_pull()
     let mut found = calibrated(orin, &at("MAXN"), 1.0);
     found.bandwidth = measured(BytesPerSecond(177e9));
     let slow = carry(&found, &at("MAXN"), &at("30W"), orin);
-    // 177 of 204.736 GB/s, of 8 x 612 MHz x 13.7 B
-    let expected = 177.0 / 204.736 * (8.0 * 0.612 * 13.7);
+    // 177 of 204.736 GB/s, of 8 x 612 MHz x 15.8 B
+    let expected = 177.0 / 204.736 * (8.0 * 0.612 * 15.8);
     assert!((slow.bandwidth.value.get() / 1e9 - expected).abs() < 1e-6, "{:?}", slow.bandwidth);
     let range = slow.bandwidth.low.get()..=slow.bandwidth.high.get();
     assert!(range.contains(&67e9), "67 GB/s were measured there: {:?}", slow.bandwidth);
     assert!((slow.memory_limit.unwrap().value.get() / 1e9 - 204.736).abs() < 1e-6);
     // Four fifths of the clock and the same memory: nothing changes but compute.
     let fifty = carry(&found, &at("MAXN"), &at("50W"), orin);
-    let pulled: f64 = 16.0 * 0.816 * 13.7;
+    let pulled: f64 = 16.0 * 0.816 * 15.8;
     assert!((fifty.bandwidth.value.get() / 1e9 - 177.0 / 204.736 * pulled.min(204.736)).abs() < 1e-6);
 }
 

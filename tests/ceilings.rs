@@ -154,8 +154,9 @@ fn every_mode_has_the_ceilings_that_its_clocks_give() {
 fn eight_multiprocessors_at_612_mhz_pull_less_than_the_memory_gives() {
     let orin = registry().get("jetson-agx-orin-64gb").unwrap();
     let slow = datasheet(orin, &orin.mode("30W").unwrap().operating_point());
-    // 8 SM x 612 MHz x 13.7 B; bandwidthTest reached 67 GB/s
-    assert!((slow.bandwidth.value.get() / 1e9 - 67.0).abs() < 0.5, "{:?}", slow.bandwidth);
+    // 8 SM x 612 MHz x 15.8 B; bandwidthTest reached 67 GB/s, as large a part of it as a read reaches of the memory
+    assert!((slow.bandwidth.value.get() / 1e9 - 8.0 * 0.612 * 15.8).abs() < 1e-9, "{:?}", slow.bandwidth);
+    assert!((67.0 / (slow.bandwidth.value.get() / 1e9) / (177.0 / 204.736) - 1.0).abs() < 0.005);
     assert_eq!(slow.pull_limit.unwrap().value, slow.bandwidth.value);
     // 256 bit / 8 x 2 x 3199 MHz
     assert!((slow.memory_limit.unwrap().value.get() / 1e9 - 204.736).abs() < 1e-9);

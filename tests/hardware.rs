@@ -281,7 +281,7 @@ fn the_command_lists_and_shows_without_a_daemon() {
     let show = rooflinectl(&["hardware", "show", "agx-orin-64gb", "-o", "json"]);
     let show: Value = serde_json::from_slice(&show.stdout).unwrap();
     let mode = show["modes"].as_array().unwrap().iter().find(|mode| mode["name"] == "MODE_30W").unwrap();
-    assert_eq!(mode["ceilings"]["bandwidth_bytes_per_s"]["value"], 8.0 * 612e6 * 13.7);
+    assert_eq!(mode["ceilings"]["bandwidth_bytes_per_s"]["value"], 8.0 * 612e6 * 15.8);
     assert!(show["sources"]["sm_pull"].as_str().unwrap().contains("67 GB/s"));
     let human = text(&rooflinectl(&["hardware", "show", "jetson-agx-orin-64gb"]));
     for words in ["MODE_30W", "204.7", "67.1", "bandwidthTest", "Advertised, never used"] {
