@@ -6,6 +6,7 @@ use super::roofline::Ages;
 use super::{positive, shorten};
 use crate::api::{ErrorBody, ModeDetail, ModesAnswer, OperatingPointRequest};
 use crate::board::OperatingPoint;
+use crate::calibration::Accelerator;
 use crate::governor::Now;
 use crate::predict::EngineProfile;
 use crate::roofline::Roofline;
@@ -44,7 +45,7 @@ fn detail(snapshot: &Snapshot, view: &ModeView, now: Now) -> ModeDetail {
         gpu_max_hz: mode.gpu_max.map(Hertz::get),
         emc_max_hz: mode.memory_max.map(Hertz::get),
         tpc_mask: mode.tpc_mask,
-        sm_online: mode.sm_online,
+        sm_online: mode.sm_online.or((snapshot.accelerator == Accelerator::Gpu).then_some(view.roofline.workers)),
         reboot_required: view.reboot_required,
         reachable: active || view.unreachable.is_none(),
         unreachable_reason: view.unreachable.clone().filter(|_| !active),
