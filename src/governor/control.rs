@@ -176,6 +176,7 @@ impl Governor {
         // What has expired is gone, also if its timer is late.
         self.expire(now, effects);
         self.look_closely(now);
+        self.get_acquainted(now, effects);
         if let Err(refusal) = self.dispatch(now, Queued { ticket, client, request }, effects) {
             refuse(effects, ticket, refusal);
         }

@@ -502,11 +502,8 @@ impl Governor {
             self.order_failed(now, flight.purpose, &message, effects);
             self.power.acquainted = false;
         }
+        self.get_acquainted(now, effects);
         let can_switch = self.unavailable().is_none();
-        if self.power.flight.is_none() && can_switch && !self.power.acquainted && self.may_matter() {
-            self.power.acquainted = true;
-            self.order(now, Purpose::Status, Order::Status, effects);
-        }
         let overdue = self.power.pending.as_ref().is_some_and(|pending| {
             pending.deadline <= now.boottime || !self.policy.control_enabled && self.power.attempts == 0
         });
@@ -519,6 +516,15 @@ impl Governor {
             self.order(now, Purpose::Return, Order::Restore, effects);
         }
         self.show(now, effects);
+    }
+
+    /// The first order asks what an earlier run left behind: a later one would take its own switch for that.
+    pub(super) fn get_acquainted(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        let free = self.power.flight.is_none() && self.unavailable().is_none();
+        if free && !self.power.acquainted && self.may_matter() {
+            self.power.acquainted = true;
+            self.order(now, Purpose::Status, Order::Status, effects);
+        }
     }
 
     /// The root role is not woken on machines where nobody may switch.

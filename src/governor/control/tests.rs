@@ -880,6 +880,19 @@ fn a_switch_that_an_earlier_run_left_unsettled_is_undone() {
 }
 
 #[test]
+fn the_first_order_asks_what_an_earlier_run_left_behind() {
+    let mut state = state();
+    state.power_mode = Reading::Known(active("25W"));
+    let mut governor = Governor::new(at(1.0), orin(), state, None, Residuals::default(), &enabled());
+    let request = set("15W");
+    let effects = governor.handle(at(1.0), Event::ControlRequested { ticket: 1, client: USER, request });
+    let orders: Vec<&Order> = (effects.iter())
+        .filter_map(|effect| if let Effect::Actuate { what, .. } = effect { Some(what) } else { None })
+        .collect();
+    assert_eq!(orders, [&Order::Status]);
+}
+
+#[test]
 fn a_switch_that_the_root_role_adopted_for_this_run_goes_on() {
     let mut rig = Rig::new();
     rig.ask(set_for("15W", 60.0));
