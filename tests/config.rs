@@ -238,8 +238,10 @@ fn declared_clocks_are_read_strictly() {
     let text = "[control]\nclock_modes = ['quiet=0..1500MHz', 'full speed=600..2400MHz']";
     let control = parse(text).unwrap().control;
     let modes = control.declared_modes().unwrap().modes;
-    let shown: Vec<_> =
-        modes.iter().map(|mode| (mode.id, mode.name.as_str(), mode.gpu_max.map(|hz| hz.get()))).collect();
+    let shown: Vec<_> = modes
+        .iter()
+        .map(|mode| (mode.id, mode.name.as_str(), mode.gpu_max.map(rooflined::units::Hertz::get)))
+        .collect();
     assert_eq!(shown, [(0, "default", None), (1, "quiet", Some(1.5e9)), (2, "full speed", Some(2.4e9))]);
     assert_eq!(parse("").unwrap().control.declared_modes(), None);
     for wrong in [

@@ -404,7 +404,7 @@ fn shown(compared: &ModesCompared) -> String {
     text.push_str(&format!("\n{}\n", compared.verdict));
     match &compared.ended_in {
         Some(mode) if *mode == compared.base_mode => {
-            text.push_str(&format!("the machine is in {mode} again\n"))
+            text.push_str(&format!("the machine is in {mode} again\n"));
         }
         Some(mode) => text.push_str(&format!(
             "warning: the machine is in {mode} and not in {}: rooflinectl mode get says why\n",

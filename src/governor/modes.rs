@@ -39,8 +39,7 @@ impl Governor {
             Some(hardware) => {
                 let mut point = mode.operating_point();
                 // Thor's file gates units by a number that means nothing by itself; the vendor's table tells how many.
-                point.sm_online =
-                    point.sm_online.or_else(|| Some(hardware.mode(&mode.name)?.sm_online));
+                point.sm_online = point.sm_online.or_else(|| Some(hardware.mode(&mode.name)?.sm_online));
                 gpu_model(hardware, self.record.as_ref(), &point)
             }
             None => (self.snapshot.roofline.clone(), self.snapshot.profile.clone()),

@@ -30,6 +30,7 @@ pub(super) struct Flight {
 
 /// What an order is for.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one at a time")]
 pub(super) enum Purpose {
     /// To learn what an earlier run left behind.
     Status,
@@ -134,7 +135,7 @@ impl Governor {
                 self.reverted(now, ticket, report, effects);
             }
             (Purpose::Return | Purpose::Undo, OrderAnswer::Switched { report }) => {
-                self.returned(now, report, effects);
+                self.returned(now, &report, effects);
             }
             (Purpose::Keep { then }, OrderAnswer::Settled) => {
                 self.power.provisional = None;
@@ -274,8 +275,8 @@ impl Governor {
         }
     }
 
-    fn returned(&mut self, now: Now, report: SwitchReport, effects: &mut Vec<Effect>) {
-        self.note_reached(now, &report, ModeCause::Revert, effects);
+    fn returned(&mut self, now: Now, report: &SwitchReport, effects: &mut Vec<Effect>) {
+        self.note_reached(now, report, ModeCause::Revert, effects);
         if report.outcome == SwitchOutcome::Applied {
             self.power.provisional = None;
             self.gone_back();

@@ -45,7 +45,9 @@ fn detail(snapshot: &Snapshot, view: &ModeView, now: Now) -> ModeDetail {
         gpu_max_hz: mode.gpu_max.map(Hertz::get),
         emc_max_hz: mode.memory_max.map(Hertz::get),
         tpc_mask: mode.tpc_mask,
-        sm_online: mode.sm_online.or((snapshot.accelerator == Accelerator::Gpu).then_some(view.roofline.workers)),
+        sm_online: mode
+            .sm_online
+            .or((snapshot.accelerator == Accelerator::Gpu).then_some(view.roofline.workers)),
         reboot_required: view.reboot_required,
         reachable: active || view.unreachable.is_none(),
         unreachable_reason: view.unreachable.clone().filter(|_| !active),

@@ -117,8 +117,7 @@ async fn polkit_allows(connection: &Connection, sender: &str, action: &str) -> b
     match asked {
         Ok(message) => {
             let body = message.body();
-            let answer: Result<((bool, bool, HashMap<String, String>),), _> = body.deserialize();
-            answer.is_ok_and(|((allowed, ..),)| allowed)
+            body.deserialize::<Verdict>().is_ok_and(|((allowed, ..),)| allowed)
         }
         Err(error) => {
             tracing::debug!(%error, "polkit does not answer");
@@ -126,6 +125,9 @@ async fn polkit_allows(connection: &Connection, sender: &str, action: &str) -> b
         }
     }
 }
+
+/// What polkit answers: allowed, allowed after a challenge, details.
+type Verdict = ((bool, bool, HashMap<String, String>),);
 
 /// Ends the holds of senders that leave the bus; returns when the bus fails.
 pub async fn watch_senders(connection: &Connection) -> zbus::Error {
