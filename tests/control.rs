@@ -53,6 +53,7 @@ fn policy() -> Policy {
         max_temperature_c: 100.0,
         min_free_memory: Bytes(0.0),
         back_off: Seconds(1.0),
+        accelerator: None,
         control_enabled: true,
         allowed_modes: None,
         dwell: Seconds(0.2),
