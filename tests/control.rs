@@ -110,7 +110,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    fn start(policy: Policy) -> Self {
+    fn start(policy: &Policy) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("control.sock");
         let fake = support::snapshot();
@@ -119,7 +119,7 @@ impl Daemon {
         let mut state = fake.state.clone();
         let live = ActiveMode { id: 0, name: "25W".into() };
         state.power_mode = Reading::Known(live.clone());
-        let mut governor = Governor::new(clock::now(), board, state, None, Residuals::default(), &policy);
+        let mut governor = Governor::new(clock::now(), board, state, None, Residuals::default(), policy);
         let (published, snapshots) = watch::channel(governor.snapshot());
         let (tx, mut requests) = mpsc::channel::<rooflined::server::Request>(64);
         let (stop, stopped) = oneshot::channel::<()>();
@@ -249,7 +249,7 @@ fn attach(socket: &Path, watts: f64) -> (BufReader<UnixStream>, Value) {
 
 #[test]
 fn a_switch_is_confirmed_or_taken_back_over_http() {
-    let daemon = Daemon::start(policy());
+    let daemon = Daemon::start(&policy());
     let ask = |method: &str, path: &str, body: Value| ask(&daemon.socket, method, path, &body);
     let (status, answer) = ask("POST", "/v1/mode", json!({ "mode": "15w", "confirm_within_s": 1 }));
     assert_eq!((status, &answer["outcome"], &answer["reached"]), (200, &json!("applied"), &json!("15W")));
@@ -271,7 +271,7 @@ fn a_switch_is_confirmed_or_taken_back_over_http() {
 
 #[test]
 fn a_hold_is_renewed_released_and_shown_without_what_releases_it() {
-    let daemon = Daemon::start(policy());
+    let daemon = Daemon::start(&policy());
     let ask = |method: &str, path: &str, body: Value| ask(&daemon.socket, method, path, &body);
     let body = json!({ "constraints": { "max_power_w": 15 }, "app_id": "llm", "ttl_s": 60 });
     let (status, held) = ask("POST", "/v1/holds", body);
@@ -289,7 +289,7 @@ fn a_hold_is_renewed_released_and_shown_without_what_releases_it() {
 
 #[test]
 fn a_hold_ends_with_its_time_within_half_a_second() {
-    let daemon = Daemon::start(policy());
+    let daemon = Daemon::start(&policy());
     let body = json!({ "constraints": { "max_power_w": 15 }, "app_id": "llm", "ttl_s": 1 });
     let begun = Instant::now();
     assert_eq!(ask(&daemon.socket, "POST", "/v1/holds", &body).0, 200);
@@ -299,7 +299,7 @@ fn a_hold_ends_with_its_time_within_half_a_second() {
 
 #[test]
 fn nobody_switches_before_control_is_enabled() {
-    let daemon = Daemon::start(Policy { control_enabled: false, ..policy() });
+    let daemon = Daemon::start(&Policy { control_enabled: false, ..policy() });
     let (status, error) = ask(&daemon.socket, "POST", "/v1/mode", &json!({ "mode": "15W" }));
     assert_eq!((status, &error["error"]["code"]), (403, &json!("control_disabled")));
     assert_eq!(*daemon.switches.lock().unwrap(), 0);
@@ -307,7 +307,7 @@ fn nobody_switches_before_control_is_enabled() {
 
 #[test]
 fn a_thousand_holds_of_dying_clients_leave_none() {
-    let daemon = Daemon::start(policy());
+    let daemon = Daemon::start(&policy());
     let mut held = 0;
     for number in 0..1000 {
         let watts = if number % 2 == 0 { 15.0 } else { 25.0 };
@@ -333,7 +333,7 @@ fn a_thousand_holds_of_dying_clients_leave_none() {
 
 #[test]
 fn an_attached_hold_beats_and_tells_its_end() {
-    let daemon = Daemon::start(policy());
+    let daemon = Daemon::start(&policy());
     let (mut reader, line) = attach(&daemon.socket, 15.0);
     let mut text = String::new();
     while !text.contains("heartbeat") {
