@@ -119,7 +119,7 @@ impl Watch {
                 continue;
             };
             let Some((before, at)) = last.replace((count, now)) else { continue };
-            let grown = count.checked_sub(before).unwrap_or(0);
+            let grown = count.saturating_sub(before);
             if grown > 0 {
                 let (active, evidence) = over_current_events(counter, grown, now - at);
                 verdict.say(active, evidence);
