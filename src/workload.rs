@@ -5,6 +5,13 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+pub mod architecture;
+pub mod block;
+pub mod class;
+pub mod model;
+pub mod recipe;
+pub mod registry;
+
 use crate::precision::NumericFormat;
 use crate::units::{ArithmeticIntensity, Bytes, Flops};
 
