@@ -45,7 +45,8 @@ fn build() -> Value {
     let mut paths: Map<String, Value> = Map::new();
     for spec in &ROUTES {
         let method = spec.method.name().to_ascii_lowercase();
-        paths.insert(spec.path.to_owned(), json!({ method: operation(spec) }));
+        let methods = paths.entry(spec.path).or_insert_with(|| json!({}));
+        methods[method] = operation(spec);
     }
     json!({
         "openapi": "3.1.0",
@@ -69,9 +70,19 @@ fn build() -> Value {
     })
 }
 
+/// The path in words; the method comes first where the path has several.
+fn operation_id(spec: &Spec) -> String {
+    let path = spec.path.trim_start_matches("/v1/").trim_matches(['/', '-']);
+    let path = path.replace(['/', '.'], "_").replace(['{', '}'], "");
+    if ROUTES.iter().filter(|other| other.path == spec.path).count() == 1 {
+        return path;
+    }
+    format!("{}_{path}", spec.method.name().to_ascii_lowercase())
+}
+
 fn operation(spec: &Spec) -> Value {
     let mut operation = json!({
-        "operationId": spec.path.trim_start_matches("/v1/").trim_matches(['/', '-']).replace(['/', '.'], "_"),
+        "operationId": operation_id(spec),
         "summary": spec.summary,
         "tags": [if spec.control { "control" } else { "query" }],
         "responses": responses(spec),
@@ -87,6 +98,10 @@ fn operation(spec: &Spec) -> Value {
             parameter("mode", "Only at this power mode; it must be the active one"),
             parameter("precision", "Only this precision, such as fp16"),
         ]);
+    }
+    if let Some(name) = spec.parameter() {
+        operation["parameters"] =
+            json!([{ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }]);
     }
     operation
 }
@@ -149,9 +164,9 @@ fn responses(spec: &Spec) -> Value {
 fn statuses(spec: &Spec) -> Vec<u16> {
     match (spec.control, spec.method, spec.route) {
         (true, ..) => vec![400, 403, 408, 409, 413, 500, 503],
-        (_, Method::Post, _) => vec![400, 408, 409, 413, 503],
+        (_, Method::Post | Method::Put, _) => vec![400, 408, 409, 413, 503],
         (_, _, Route::Roofline) => vec![400, 503],
-        (_, Method::Get, _) => vec![503],
+        (_, Method::Get | Method::Delete, _) => vec![503],
     }
 }
 
@@ -190,5 +205,11 @@ mod tests {
             let operation = &document["paths"][spec.path][spec.method.name().to_ascii_lowercase()];
             assert!(operation["responses"]["200"].is_object(), "{}", spec.path);
         }
+    }
+
+    #[test]
+    fn operations_have_names_of_their_own() {
+        let names: std::collections::BTreeSet<_> = ROUTES.iter().map(operation_id).collect();
+        assert_eq!(names.len(), ROUTES.len());
     }
 }

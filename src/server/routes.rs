@@ -49,6 +49,10 @@ pub enum Method {
     Get,
     /// With a JSON body.
     Post,
+    /// With a JSON body; what it changes is named by the path.
+    Put,
+    /// Without a body; what it removes is named by the path.
+    Delete,
 }
 
 impl Method {
@@ -58,7 +62,20 @@ impl Method {
         match self {
             Self::Get => "GET",
             Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Delete => "DELETE",
         }
+    }
+
+    /// Whether the request carries a body.
+    #[must_use]
+    pub const fn has_body(self) -> bool {
+        matches!(self, Self::Post | Self::Put)
+    }
+
+    /// hyper drops the body of an answer to HEAD by itself.
+    fn is(self, name: &str) -> bool {
+        name == self.name() || (name == "HEAD" && self == Self::Get)
     }
 }
 
@@ -69,7 +86,7 @@ pub struct Spec {
     pub route: Route,
     /// How it is called.
     pub method: Method,
-    /// Where it is.
+    /// Where it is; one segment may be a parameter in braces, such as `/v1/hardware/{key}`.
     pub path: &'static str,
     /// Only on the control socket.
     pub control: bool,
@@ -129,26 +146,79 @@ pub const ROUTES: [Spec; 17] = [
     get(Route::Healthy, "/-/healthy", None, "200 while the server runs"),
 ];
 
+impl Spec {
+    /// Name of the parameter in its path.
+    #[must_use]
+    pub fn parameter(&self) -> Option<&'static str> {
+        self.path.split('/').find_map(parameter)
+    }
+
+    /// What stands in `path` for the parameter, as it was sent; `None` where `path` is another one.
+    fn argument<'p>(&self, path: &'p str) -> Option<&'p str> {
+        let (mut template, mut segments) = (self.path.split('/'), path.split('/'));
+        let mut argument = None;
+        loop {
+            match (template.next(), segments.next()) {
+                (None, None) => return argument,
+                (Some(name), Some(segment)) if parameter(name).is_some() && !segment.is_empty() => {
+                    argument = Some(segment);
+                }
+                (Some(literal), Some(segment)) if literal == segment => {}
+                _ => return None,
+            }
+        }
+    }
+}
+
+/// `key` for `{key}`.
+fn parameter(segment: &'static str) -> Option<&'static str> {
+    segment.strip_prefix('{')?.strip_suffix('}')
+}
+
+/// A route and what its path says.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// The route.
+    pub spec: &'static Spec,
+    /// What stands in the path for the parameter, decoded; `None` for a path without.
+    pub argument: Option<String>,
+}
+
 /// The route for a method and a path.
 ///
 /// # Errors
-/// `not_found` with the nearest path, or `method_not_allowed` with the right method.
-pub fn find(method: &str, path: &str) -> Result<&'static Spec, ErrorBody> {
-    let Some(spec) = ROUTES.iter().find(|spec| spec.path == path) else {
-        let short: String = path.chars().take(60).collect();
-        let nearest = crate::precision::nearest(&short, ROUTES.iter().map(|spec| spec.path));
+/// `not_found` with the nearest path, `method_not_allowed` with the right methods, or `malformed_request` for a
+/// parameter that is no text.
+pub fn find(method: &str, path: &str) -> Result<Found, ErrorBody> {
+    find_in(&ROUTES, method, path)
+}
+
+/// A path without a parameter wins over one that could take it as an argument.
+fn find_in(routes: &'static [Spec], method: &str, path: &str) -> Result<Found, ErrorBody> {
+    let mut candidates: Vec<(&'static Spec, Option<&str>)> =
+        routes.iter().filter(|spec| spec.path == path).map(|spec| (spec, None)).collect();
+    if candidates.is_empty() {
+        candidates = routes.iter().filter_map(|spec| Some((spec, Some(spec.argument(path)?)))).collect();
+    }
+    if let Some((spec, argument)) = candidates.iter().find(|(spec, _)| spec.method.is(method)) {
+        let decoded = argument.map(|argument| {
+            percent_decoded(argument, false).ok_or_else(|| {
+                Code::MalformedRequest.error("the path is not UTF-8 in percent-encoding", "encode it as %XX")
+            })
+        });
+        return Ok(Found { spec, argument: decoded.transpose()? });
+    }
+    let short: String = path.chars().take(60).collect();
+    if candidates.is_empty() {
+        let nearest = crate::precision::nearest(&short, routes.iter().map(|spec| spec.path));
         return Err(Code::NotFound.error(
             format!("there is nothing at {short:?}"),
             format!("did you mean {nearest}? GET /v1/openapi.json lists all routes"),
         ));
-    };
-    // hyper drops the body of an answer to HEAD by itself.
-    let same = method == spec.method.name() || (method == "HEAD" && spec.method == Method::Get);
-    if same {
-        return Ok(spec);
     }
-    let wanted = spec.method.name();
-    Err(Code::MethodNotAllowed.error(format!("{path} takes {wanted}"), format!("send it as {wanted}")))
+    let wanted: Vec<_> = candidates.iter().map(|(spec, _)| spec.method.name()).collect();
+    let wanted = wanted.join(" or ");
+    Err(Code::MethodNotAllowed.error(format!("{short} takes {wanted}"), format!("send it as {wanted}")))
 }
 
 /// The pairs of a query string, decoded.
@@ -158,7 +228,7 @@ pub fn find(method: &str, path: &str) -> Result<&'static Spec, ErrorBody> {
 pub fn query_pairs(query: &str, known: &[&str]) -> Result<Vec<(String, String)>, ErrorBody> {
     let pairs = query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        Some((decode(key)?, decode(value)?))
+        Some((percent_decoded(key, true)?, percent_decoded(value, true)?))
     });
     let pairs: Option<Vec<_>> = pairs.collect();
     let pairs = pairs.ok_or_else(|| {
@@ -178,12 +248,13 @@ pub fn query_pairs(query: &str, known: &[&str]) -> Result<Vec<(String, String)>,
     }
 }
 
-fn decode(text: &str) -> Option<String> {
+/// `None` for what is no text. In a query string a plus sign stands for a space, in a path for itself.
+fn percent_decoded(text: &str, plus_is_space: bool) -> Option<String> {
     let mut bytes = text.bytes();
     let mut decoded = Vec::with_capacity(text.len());
     while let Some(byte) = bytes.next() {
         decoded.push(match byte {
-            b'+' => b' ',
+            b'+' if plus_is_space => b' ',
             b'%' => {
                 let digit = |byte: u8| char::from(byte).to_digit(16);
                 let value = digit(bytes.next()?)? * 16 + digit(bytes.next()?)?;
@@ -205,7 +276,48 @@ mod tests {
         assert_eq!(error.code, "not_found");
         assert!(error.hint.unwrap().contains("/v1/roofline"));
         assert_eq!(find("GET", "/v1/predict").unwrap_err().code, "method_not_allowed");
-        assert_eq!(find("HEAD", "/v1/state").unwrap().route, Route::State);
+        assert_eq!(find("HEAD", "/v1/state").unwrap().spec.route, Route::State);
+    }
+
+    /// Two methods on one path, a parameter, and a plain path that the parameter could swallow.
+    static HOLDS: [Spec; 5] = [
+        get(Route::State, "/things", None, ""),
+        post(Route::Predict, "/things", "A", "A", ""),
+        Spec { method: Method::Put, ..post(Route::Sweep, "/things/{id}", "A", "A", "") },
+        Spec { method: Method::Delete, ..get(Route::Analyze, "/things/{id}", None, "") },
+        post(Route::Measure, "/things/attached", "A", "A", ""),
+    ];
+
+    #[test]
+    fn a_parameter_takes_one_segment_of_the_path() {
+        let found = |method, path| find_in(&HOLDS, method, path).unwrap();
+        let put = found("PUT", "/things/a%20b+c");
+        assert_eq!((put.spec.route, put.argument.as_deref()), (Route::Sweep, Some("a b+c")));
+        assert_eq!(put.spec.parameter(), Some("id"));
+        assert_eq!(found("DELETE", "/things/7").spec.route, Route::Analyze);
+        let attached = found("POST", "/things/attached");
+        assert_eq!((attached.spec.route, attached.argument), (Route::Measure, None));
+        assert_eq!(found("POST", "/things").spec.route, Route::Predict);
+        assert_eq!(attached.spec.parameter(), None);
+    }
+
+    #[test]
+    fn a_parameter_is_neither_empty_nor_two_segments_nor_bytes_that_are_no_text() {
+        let code = |method, path| find_in(&HOLDS, method, path).unwrap_err().code;
+        for path in ["/things/", "/things/1/2", "/things/1/", "//things/1", "/thing/1", "", "/"] {
+            assert_eq!(code("DELETE", path), "not_found", "{path}");
+        }
+        for path in ["/things/%ff", "/things/%", "/things/%4"] {
+            assert_eq!(code("DELETE", path), "malformed_request", "{path}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_method_is_told_every_right_one() {
+        let error = find_in(&HOLDS, "GET", "/things/7").unwrap_err();
+        assert_eq!(error.message, "/things/7 takes PUT or DELETE");
+        assert_eq!(find_in(&HOLDS, "PUT", "/things").unwrap_err().message, "/things takes GET or POST");
+        assert_eq!(find_in(&HOLDS, "DELETE", "/things/attached").unwrap_err().code, "method_not_allowed");
     }
 
     #[test]

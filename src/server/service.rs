@@ -45,6 +45,8 @@ pub struct Service {
 pub struct Call<'a> {
     /// What is asked.
     pub spec: &'a Spec,
+    /// What stands in the path for its parameter.
+    pub argument: Option<&'a str>,
     /// The query string.
     pub query: &'a str,
     /// The body.

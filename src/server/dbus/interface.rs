@@ -18,7 +18,7 @@ use crate::server::access::{Peer, may_run};
 use crate::server::answer::{Request, answer};
 use crate::server::error::Code;
 use crate::server::parse::parse;
-use crate::server::routes;
+use crate::server::routes::{self, Found};
 use crate::server::service::{Call, Content, Service};
 use crate::server::{Command, clock};
 
@@ -94,7 +94,7 @@ impl Rooflined {
         query: &str,
         body: &[u8],
     ) -> Result<Vec<u8>, ErrorBody> {
-        let spec = routes::find(method, path)?;
+        let Found { spec, argument } = routes::find(method, path)?;
         if spec.control {
             return Err(Code::WrongSocket.error(
                 format!("{path} is not a query"),
@@ -102,7 +102,11 @@ impl Rooflined {
             ));
         }
         let snapshot = self.service.snapshot();
-        match self.service.respond(&snapshot, Call { spec, query, body, peer: None }).await? {
+        match self
+            .service
+            .respond(&snapshot, Call { spec, argument: argument.as_deref(), query, body, peer: None })
+            .await?
+        {
             Content::Json(json) => Ok(json),
             Content::Static(json) => Ok(json.to_vec()),
             Content::Text(text) => encode(&text),

@@ -15,7 +15,7 @@ use crate::api::{ErrorAnswer, ErrorBody};
 use crate::server::access::Peer;
 use crate::server::error::{Code, status};
 use crate::server::events::{self, EventStream, Source};
-use crate::server::routes::{self, Method, Route};
+use crate::server::routes::{self, Found, Route};
 use crate::server::service::{Call, Content, Service};
 use crate::server::{Limits, Socket};
 
@@ -75,7 +75,7 @@ impl Handler {
         peer: Option<&Peer>,
     ) -> Result<Response<Body>, ErrorBody> {
         let (head, body) = request.into_parts();
-        let spec = routes::find(head.method.as_str(), head.uri.path())?;
+        let Found { spec, argument } = routes::find(head.method.as_str(), head.uri.path())?;
         if let (true, Socket::Query { control }) = (spec.control, &self.socket) {
             return Err(wrong_socket(spec.path, control.as_deref()));
         }
@@ -83,12 +83,13 @@ impl Handler {
             self.service.watched(crate::server::clock::now().boottime);
             return self.stream();
         }
-        let body = match spec.method {
-            Method::Get => Bytes::new(),
-            Method::Post => self.read(body, head.headers.contains_key(EXPECT)).await?,
+        let body = if spec.method.has_body() {
+            self.read(body, head.headers.contains_key(EXPECT)).await?
+        } else {
+            Bytes::new()
         };
         let query = head.uri.query().unwrap_or_default();
-        let call = Call { spec, query, body: &body, peer };
+        let call = Call { spec, argument: argument.as_deref(), query, body: &body, peer };
         let (content_type, bytes) = match self.service.respond(snapshot, call).await? {
             Content::Json(json) => (JSON, Bytes::from(json)),
             Content::Static(json) => (JSON, Bytes::from_static(json)),
@@ -205,8 +206,11 @@ fn refusal(error: &ErrorBody) -> Response<Body> {
     headers.insert(CONTENT_TYPE, JSON);
     match status {
         StatusCode::METHOD_NOT_ALLOWED => {
-            let post = error.message.ends_with("POST");
-            headers.insert(ALLOW, HeaderValue::from_static(if post { "POST" } else { "GET, HEAD" }));
+            let methods = error.message.rsplit_once(" takes ").map_or("", |(_, methods)| methods);
+            let methods = methods.replace(" or ", ", ").replace("GET", "GET, HEAD");
+            if let Ok(methods) = HeaderValue::from_str(&methods) {
+                headers.insert(ALLOW, methods);
+            }
         }
         // The rest of what was being sent is not a next request.
         StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_TIMEOUT => {
