@@ -405,7 +405,9 @@ impl Description {
     fn attention(&self, index: usize, window: Option<u64>) -> Result<Attention, InvalidModel> {
         let heads = dimension("heads", self.heads)?;
         let (kv_heads, head_dim) = match (window, self.global) {
-            (None, Some((kv_heads, head_dim))) => (kv_heads, Some(head_dim)),
+            (None, Some((kv_heads, head_dim))) => {
+                (self.kv_heads_by_layer.get(index).copied().unwrap_or(kv_heads), Some(head_dim))
+            }
             _ => (self.kv_heads_by_layer.get(index).copied().unwrap_or(self.kv_heads), self.head_dim),
         };
         dimension("kv_heads", kv_heads)?;

@@ -44,7 +44,6 @@ impl Routing {
     /// Share of a layer's experts that `tokens` tokens read together, `1 - (1 - k/E)^T`: each misses an expert with
     /// probability `1 - k/E`, independently where routing is uniform. Skewed routing reads fewer.
     #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "counts of experts are small")]
     pub fn share_read(&self, tokens: f64) -> f64 {
         // Exact for one token, where the closed form would lose a digit.
         if tokens <= 1.0 {
@@ -228,8 +227,13 @@ impl Mixer {
 /// Collects weights into groups.
 #[derive(Debug, Default)]
 pub struct Grouping {
-    groups: BTreeMap<(Class, Block, u64, u64), (u64, u64, u64)>,
+    groups: BTreeMap<Key, Totals>,
 }
+
+/// Class, storage, rows and columns.
+type Key = (Class, Block, u64, u64);
+/// Matrices, weights and bytes.
+type Totals = (u64, u64, u64);
 
 impl Grouping {
     /// Adds `matrices` of `rows x columns`; `None` where a sum does not fit 64 bits.

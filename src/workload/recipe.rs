@@ -387,8 +387,7 @@ const fn feed_forward_block(mix: Mix, part: Part, index: usize, traits: &Traits)
         Mix::Iq3M if first || (traits.experts == 8 && more_bits(index, layers)) => Block::Q4K,
         Mix::Q3KL => Block::Q5K,
         Mix::Q4KM | Mix::Q5KM if more_bits(index, layers) => Block::Q6K,
-        // Without an importance matrix; with one these stay as they are.
-        Mix::Iq4Nl | Mix::Iq4Xs if first => Block::Q5K,
+        // IQ4 mixes give the first eighth Q5_K where there is no importance matrix; published files are made with one.
         Mix::Q4KS if first => Block::Q5K,
         _ => mix.base(),
     }
