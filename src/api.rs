@@ -5,6 +5,7 @@
 
 mod answer;
 pub mod convert;
+mod models;
 mod request;
 
 pub use answer::{
@@ -13,6 +14,7 @@ pub use answer::{
     MeasureAnswer, MeasuredRow, MemoryAnswer, ModeAnswer, ObservationsAnswer, PredictAnswer, RecommendAnswer,
     RegimeAnswer, RejectedAnswer, RooflineAnswer, StateAnswer, StateField, SweepAnswer, SweepRow,
 };
+pub use models::{BlockAnswer, ClassAnswer, LayersAnswer, ModelAnswer, ModelEntry, ModelsAnswer};
 pub use request::{
     AnalyzeRequest, BatchRange, CalibrateRequest, Constraints, Freedom, MeasureRequest, ObservationRequest,
     OperatingPointRequest, PredictRequest, RecommendRequest, SweepRequest, Workload,

@@ -55,7 +55,8 @@ const EVERYTHING: &str = "(everything)";
 ///
 /// `calibration` sees the predictor because it fits utilisation tables: a sample becomes a ratio of what was predicted
 /// to what was measured, and the prediction must be the predictor's own. `hw` sees `calibration` for the operating
-/// point that it reads before and after a run.
+/// point that it reads before and after a run. `modelfile` opens the files whose bytes `workload::import` reads, for
+/// whoever has a path: the command line here.
 #[rustfmt::skip]
 const TABLE: &[Row] = &[
     pure("units", &[]),
@@ -74,11 +75,12 @@ const TABLE: &[Row] = &[
     adapter("bench", &["units", "precision", "calibration"]),
     adapter("store", &[PURE]),
     adapter("config", &[PURE]),
+    adapter("modelfile", &["units", "precision", "workload"]),
     adapter("api", &[PURE]),
     adapter("server", &["api", PURE]),
     adapter("actuator", &["board", "hw"]),
     adapter("client", &["api"]),
-    adapter("cli", &["api", "client", "config", PURE]),
+    adapter("cli", &["api", "client", "config", "modelfile", PURE]),
     adapter("daemon", &[EVERYTHING]),
     adapter("bin", &["daemon", "cli"]),
     for_tests("fixtures", &[PURE]),

@@ -11,6 +11,7 @@ mod doctor;
 mod failure;
 mod flatten;
 mod input;
+mod models;
 mod output;
 mod plot;
 mod requests;
@@ -108,6 +109,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Metrics => commands::metrics(context).await?,
         Command::Doctor => return doctor::run(context).await,
         Command::Config(command) => return config::run(&context.printer, &command),
+        Command::Models(command) => return models::run(&context.printer, &command),
         Command::Demo(args) => return demo::run(&context.printer, &args).await,
         Command::Completions { shell } => {
             let mut text = Vec::new();

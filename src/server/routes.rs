@@ -16,6 +16,10 @@ pub enum Route {
     Roofline,
     /// `GET /v1/formats`
     Formats,
+    /// `GET /v1/models`
+    Models,
+    /// `GET /v1/models/{key}`
+    Model,
     /// `GET /v1/calibration`
     Calibration,
     /// `POST /v1/predict`
@@ -126,7 +130,7 @@ const fn on_control(spec: Spec) -> Spec {
 
 /// Every route.
 #[rustfmt::skip]
-pub const ROUTES: [Spec; 17] = [
+pub const ROUTES: [Spec; 19] = [
     post(Route::Predict, "/v1/predict", "PredictRequest", "PredictAnswer", "Time of an operation, with its interval"),
     post(Route::Recommend, "/v1/recommend", "RecommendRequest", "RecommendAnswer", "Format and batch that meet a target"),
     post(Route::Sweep, "/v1/sweep", "SweepRequest", "SweepAnswer", "Predictions over shapes, formats and batches"),
@@ -135,6 +139,8 @@ pub const ROUTES: [Spec; 17] = [
     get(Route::Roofline, "/v1/roofline", Some("RooflineAnswer"), "Ceilings and ridge points"),
     get(Route::Board, "/v1/board", Some("BoardAnswer"), "What this machine is"),
     get(Route::Formats, "/v1/formats", Some("FormatsAnswer"), "Storage formats and their measured costs"),
+    get(Route::Models, "/v1/models", Some("ModelsAnswer"), "Models that are known by a key"),
+    get(Route::Model, "/v1/models/{key}", Some("ModelAnswer"), "One of them in ?format=, with its cache in ?kv_format="),
     get(Route::Calibration, "/v1/calibration", Some("CalibrationAnswer"), "The record in force and what runs or waits"),
     post(Route::Observations, "/v1/observations", "ObservationRequest", "ObservationsAnswer", "Learn from what a service measured: one, a list, or {\"observations\": […]}"),
     on_control(post(Route::Calibrate, "/v1/calibrate", "CalibrateRequest", "CalibrateAnswer", "Measure this machine's ceilings")),
