@@ -7,6 +7,7 @@ mod answer;
 mod control;
 pub mod convert;
 mod hardware;
+mod models;
 mod request;
 
 pub use answer::{
@@ -21,6 +22,7 @@ pub use control::{
     HoldsAnswer, ModeRequest, PendingAnswer, RenewRequest, RevertRequest, SwitchAnswer,
 };
 pub use hardware::{HardwareAnswer, HardwareListAnswer, HardwareSummary, NominalCeilings, NominalModeAnswer};
+pub use models::{BlockAnswer, ClassAnswer, LayersAnswer, ModelAnswer, ModelEntry, ModelsAnswer};
 pub use request::{
     AnalyzeRequest, BatchRange, CalibrateRequest, Constraints, Freedom, MeasureRequest, ObservationRequest,
     OperatingPointRequest, PredictRequest, RecommendRequest, SweepRequest, Workload,

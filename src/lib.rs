@@ -18,6 +18,7 @@ pub mod governor;
 pub mod hardware;
 pub mod hw;
 pub mod learning;
+pub mod modelfile;
 pub mod optimize;
 pub mod precision;
 pub mod predict;

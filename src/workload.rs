@@ -5,6 +5,15 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+pub mod architecture;
+pub mod block;
+pub mod class;
+pub mod import;
+pub mod model;
+pub mod recipe;
+pub mod registry;
+pub mod transformer;
+
 use crate::precision::NumericFormat;
 use crate::units::{ArithmeticIntensity, Bytes, Flops};
 

@@ -57,7 +57,8 @@ const EVERYTHING: &str = "(everything)";
 /// to what was measured, and the prediction must be the predictor's own. `hw` sees `calibration` for the operating
 /// point that it reads before and after a run. `actuator` sees `config` because the role of root takes nobody's word for
 /// what the configuration allows, and `units` for the clocks that it locks. `cli` sees `hw` for `bundle`, which captures
-/// the machine it runs on: a board that the daemon does not start on is the one whose files are wanted.
+/// the machine it runs on: a board that the daemon does not start on is the one whose files are wanted. `modelfile` opens the files
+/// whose bytes `workload::import` reads, for whoever has a path: the command line here.
 #[rustfmt::skip]
 const TABLE: &[Row] = &[
     pure("units", &[]),
@@ -76,11 +77,12 @@ const TABLE: &[Row] = &[
     adapter("bench", &["units", "precision", "calibration"]),
     adapter("store", &[PURE]),
     adapter("config", &[PURE]),
+    adapter("modelfile", &["units", "precision", "workload"]),
     adapter("api", &[PURE]),
     adapter("server", &["api", PURE]),
     adapter("actuator", &["units", "board", "hw", "config"]),
     adapter("client", &["api"]),
-    adapter("cli", &["api", "client", "config", "hw", PURE]),
+    adapter("cli", &["api", "client", "config", "hw", "modelfile", PURE]),
     adapter("daemon", &[EVERYTHING]),
     adapter("bin", &["daemon", "cli"]),
     for_tests("fixtures", &[PURE]),

@@ -32,6 +32,8 @@ fn every_reading_route_answers_with_the_serial() {
         "/v1/state",
         "/v1/roofline",
         "/v1/formats",
+        "/v1/models",
+        "/v1/models/llama-3.1-8b",
         "/v1/calibration",
         "/v1/openapi.json",
         "/-/ready",
@@ -44,6 +46,26 @@ fn every_reading_route_answers_with_the_serial() {
             assert_eq!(answer.header("content-type"), Some("application/json"), "{path}");
             assert!(answer.json().is_object(), "{path}");
         }
+    }
+}
+
+#[test]
+fn a_model_is_described_in_the_format_asked_for() {
+    let server = server();
+    let listed = server.get("/v1/models").json();
+    assert!(listed["models"].as_array().unwrap().iter().any(|model| model["key"] == "llama-3-8b"));
+    let model = server.get("/v1/models/Llama-3-8B?format=q8_0&kv_format=q8_0").json();
+    assert_eq!((model["key"].as_str(), model["format"].as_str()), (Some("llama-3-8b"), Some("q8_0")));
+    // 32 layers, keys and values of 8 heads of 128, 34 bytes for every 32
+    assert_eq!(model["kv_bytes_per_token"], 32.0 * 2.0 * 8.0 * 128.0 * 34.0 / 32.0);
+    for (path, status, code, field) in [
+        ("/v1/models/llama-9", 404, "not_found", ""),
+        ("/v1/models/llama-3-8b?format=q9", 400, "unknown_format", "format"),
+        ("/v1/models/llama-3-8b?kv_format=q9", 400, "unknown_format", "kv_format"),
+        ("/v1/models/llama-3-8b?mode=x", 400, "unknown_field", "mode"),
+    ] {
+        let answer = server.get(path);
+        assert_eq!((answer.status, answer.error()), (status, (code.into(), field.into())), "{path}");
     }
 }
 

@@ -11,6 +11,7 @@ use crate::calibration::PlanKind;
 use crate::optimize::{Objective, Optimism};
 use crate::precision::WeightFormat;
 use crate::predict::Engine;
+use crate::workload::recipe::Recipe;
 
 /// Performance advice from rooflined: what this machine can do, and what would run best on it.
 #[derive(Debug, Parser)]
@@ -94,6 +95,9 @@ pub enum Command {
     /// Known accelerators, their power modes and where each figure comes from; needs no daemon
     #[command(subcommand)]
     Hardware(HardwareCommand),
+    /// Models: what they read for a token, in memory and in the cache
+    #[command(subcommand)]
+    Models(ModelsCommand),
     /// A complete tour with a private daemon: calibrate, draw, compare, ask; under a minute
     Demo(DemoArgs),
     /// Completions for a shell
@@ -414,6 +418,32 @@ pub enum HardwareCommand {
     Check {
         /// The file, in the shape of config/hardware
         file: PathBuf,
+    },
+}
+
+/// `models`
+#[derive(Debug, Subcommand)]
+pub enum ModelsCommand {
+    /// Models that are known by a key
+    List,
+    /// One of them
+    Show {
+        /// Its key, such as llama-3.1-8b
+        key: String,
+        /// How its weights are stored: q4_k_m, awq_int4, nvfp4, …
+        #[arg(long, value_parser = input::recipe, default_value = "bf16")]
+        format: Recipe,
+        /// How its cache is stored
+        #[arg(long, value_name = "FORMAT", value_parser = input::format, default_value = "fp16")]
+        kv_format: WeightFormat,
+    },
+    /// What a file holds: GGUF, safetensors, config.json, or a directory of them; only headers are read
+    Inspect {
+        /// The file or directory
+        path: PathBuf,
+        /// How its cache is stored
+        #[arg(long, value_name = "FORMAT", value_parser = input::format, default_value = "fp16")]
+        kv_format: WeightFormat,
     },
 }
 

@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use super::failure::Failure;
 use crate::precision::{Precision, WeightFormat};
 use crate::predict::Engine;
+use crate::workload::recipe::Recipe;
 use crate::workload::{MAX_DIMENSION, Op};
 
 /// Kinds of operation.
@@ -330,6 +331,11 @@ pub fn batch_range(text: &str) -> Result<(u64, u64), String> {
 /// # Errors
 /// The nearest known key.
 pub fn format(text: &str) -> Result<WeightFormat, String> {
+    text.parse().map_err(|error: crate::precision::UnknownName| error.to_string())
+}
+
+/// A format, or a mix that is none.
+pub fn recipe(text: &str) -> Result<Recipe, String> {
     text.parse().map_err(|error: crate::precision::UnknownName| error.to_string())
 }
 

@@ -16,6 +16,7 @@ mod hold;
 mod input;
 mod mode;
 mod modes_compared;
+mod models;
 mod output;
 mod plot;
 mod power;
@@ -124,6 +125,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Holds => power::holds(context).await?,
         Command::Config(command) => return config::run(&context.printer, &command),
         Command::Hardware(command) => return hardware::run(&context.printer, &command),
+        Command::Models(command) => return models::run(&context.printer, &command),
         Command::Demo(args) => return demo::run(&context.printer, &args).await,
         Command::Completions { shell } => {
             let mut text = Vec::new();

@@ -28,6 +28,8 @@ use crate::api;
     api::HardwareListAnswer,
     api::MeasureAnswer,
     api::MeasureRequest,
+    api::ModelAnswer,
+    api::ModelsAnswer,
     api::ModeRequest,
     api::ModesAnswer,
     api::ObservationRequest,
@@ -112,8 +114,13 @@ fn operation(spec: &Spec) -> Value {
         ]);
     }
     if let Some(name) = spec.parameter() {
-        operation["parameters"] =
-            json!([{ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }]);
+        let mut parameters =
+            vec![json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } })];
+        if spec.route == Route::Model {
+            parameters.push(parameter("format", "How its weights are stored [default: bf16]"));
+            parameters.push(parameter("kv_format", "How its cache is stored [default: fp16]"));
+        }
+        operation["parameters"] = Value::Array(parameters);
     }
     operation
 }

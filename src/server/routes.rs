@@ -22,6 +22,10 @@ pub enum Route {
     HardwareList,
     /// `GET /v1/hardware/{key}`
     Hardware,
+    /// `GET /v1/models`
+    Models,
+    /// `GET /v1/models/{key}`
+    Model,
     /// `GET /v1/calibration`
     Calibration,
     /// `POST /v1/predict`
@@ -174,6 +178,8 @@ pub const ROUTES: &[Spec] = &[
     get(Route::Formats, "/v1/formats", Some("FormatsAnswer"), "Storage formats and their measured costs"),
     get(Route::HardwareList, "/v1/hardware", Some("HardwareListAnswer"), "Every known accelerator in short"),
     get(Route::Hardware, "/v1/hardware/{key}", Some("HardwareAnswer"), "One accelerator: figures with their sources, power modes and their ceilings"),
+    get(Route::Models, "/v1/models", Some("ModelsAnswer"), "Models that are known by a key"),
+    get(Route::Model, "/v1/models/{key}", Some("ModelAnswer"), "One of them in ?format=, with its cache in ?kv_format="),
     get(Route::Calibration, "/v1/calibration", Some("CalibrationAnswer"), "The record in force and what runs or waits"),
     post(Route::Observations, "/v1/observations", "ObservationRequest", "ObservationsAnswer", "Learn from what a service measured: one, a list, or {\"observations\": […]}"),
     on_control(post(Route::Calibrate, "/v1/calibrate", "CalibrateRequest", "CalibrateAnswer", "Measure this machine's ceilings")),

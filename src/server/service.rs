@@ -14,8 +14,11 @@ use super::metrics::{Counters, page};
 use super::parse::parse;
 use super::routes::{Route, Spec, query_pairs};
 use super::{Control, Snapshots, clock, command, openapi, power};
-use crate::api::ErrorBody;
+use crate::api::{ErrorBody, ModelAnswer, ModelsAnswer};
+use crate::precision::{UnknownName, WeightFormat};
 use crate::snapshot::Snapshot;
+use crate::workload::recipe::Recipe;
+use crate::workload::registry;
 
 /// Answers that take more predictions than this are computed beside the event loop.
 const LIGHT: u64 = 256;
@@ -105,7 +108,7 @@ impl Service {
         if !matches!(route, Route::Ready | Route::Healthy | Route::OpenApi | Route::Metrics) {
             self.watched(now.boottime);
         }
-        if route != Route::Roofline {
+        if !matches!(route, Route::Roofline | Route::Model) {
             query_pairs(call.query, &[])?;
         }
         let request = match route {
@@ -120,6 +123,11 @@ impl Service {
             Route::Formats => Request::Formats,
             Route::HardwareList => Request::Hardware { key: None },
             Route::Hardware => Request::Hardware { key: Some(call.argument.unwrap_or_default().to_owned()) },
+            Route::Models => {
+                let answer = ModelsAnswer::from(registry::models());
+                return command::encode(&answer).map(Content::Json);
+            }
+            Route::Model => return model(call).map(Content::Json),
             Route::Calibration => Request::Calibration,
             Route::OpenApi => return Ok(Content::Static(openapi::document())),
             Route::Metrics => return Ok(Content::Text(page(snapshot, now, &self.counters, self.label))),
@@ -220,6 +228,27 @@ fn roofline(query: &str) -> Result<Request, ErrorBody> {
 }
 
 /// Ready once the machine has been read.
+/// A model of the registry in a format (bf16 where none is named).
+fn model(call: Call<'_>) -> Result<Vec<u8>, ErrorBody> {
+    let key = call.argument.unwrap_or_default();
+    let known = registry::models().get(key).map_err(|error| {
+        let hint = format!("did you mean {}? GET /v1/models lists all", error.nearest);
+        Code::NotFound.error(format!("there is no model {:?}", error.key), hint)
+    })?;
+    let (mut recipe, mut cache) = (Recipe::of(WeightFormat::Bf16), WeightFormat::Fp16);
+    for (key, value) in query_pairs(call.query, &["format", "kv_format"])? {
+        let unknown = |error: UnknownName| {
+            let hint = format!("did you mean {}?", error.nearest);
+            Code::UnknownFormat.at(&key, format!("there is no format {:?}", error.name), hint)
+        };
+        match key.as_str() {
+            "format" => recipe = value.parse().map_err(unknown)?,
+            _ => cache = value.parse().map_err(unknown)?,
+        }
+    }
+    command::encode(&ModelAnswer::of_known(known, &known.model(recipe), cache))
+}
+
 fn ready(snapshot: &Snapshot) -> Result<Vec<u8>, ErrorBody> {
     if !snapshot.state.taken_at.is_positive() {
         return Err(Code::NotReady.error(

@@ -1,0 +1,271 @@
+//! safetensors: the file format of checkpoints on Hugging Face.
+//!
+//! ```text
+//! length u64 (little-endian)   JSON of that length: { name: { dtype, shape, data_offsets: [begin, end] }, … }   data
+//! ```
+//! Offsets count from the first byte after the JSON. A checkpoint of several files has `model.safetensors.index.json`
+//! beside them, whose `weight_map` gives each tensor's file.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fmt;
+use std::io::{self, Read};
+
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use super::{ImportError, MAX_NAME, MAX_TENSORS, Tensor, check_extents, config::Config, short};
+use crate::workload::block::Block;
+use crate::workload::model::Model;
+
+/// Longest JSON: what the format's own reader allows.
+pub const MAX_HEADER: u64 = 100_000_000;
+/// Most files of one checkpoint.
+pub const MAX_FILES: usize = 4096;
+/// Most dimensions of a tensor.
+const MAX_DIMENSIONS: usize = 8;
+
+/// One entry of the header.
+#[derive(Deserialize)]
+struct Entry {
+    dtype: String,
+    shape: Shape,
+    data_offsets: (u64, u64),
+}
+
+/// Few numbers: a list of millions is refused while it is read.
+struct Shape(Vec<u64>);
+
+impl<'de> Deserialize<'de> for Shape {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Lengths;
+        impl<'de> Visitor<'de> for Lengths {
+            type Value = Shape;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "at most {MAX_DIMENSIONS} dimensions")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Shape, A::Error> {
+                let mut lengths = Vec::new();
+                while let Some(length) = list.next_element()? {
+                    if lengths.len() == MAX_DIMENSIONS {
+                        return Err(serde::de::Error::invalid_length(lengths.len() + 1, &self));
+                    }
+                    lengths.push(length);
+                }
+                Ok(Shape(lengths))
+            }
+        }
+        deserializer.deserialize_seq(Lengths)
+    }
+}
+
+/// Every entry in the order of the file. A JSON object may repeat a name; a map would keep the last silently.
+struct Entries(Vec<(String, Entry)>);
+
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct All;
+        impl<'de> Visitor<'de> for All {
+            type Value = Entries;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of tensors")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(name) = map.next_key::<String>()? {
+                    if name == "__metadata__" {
+                        map.next_value::<IgnoredAny>()?;
+                        continue;
+                    }
+                    if entries.len() as u64 == MAX_TENSORS {
+                        return Err(serde::de::Error::custom(format!("more than {MAX_TENSORS} tensors")));
+                    }
+                    entries.push((name, map.next_value()?));
+                }
+                Ok(Entries(entries))
+            }
+        }
+        deserializer.deserialize_map(All)
+    }
+}
+
+/// How a dtype stores its elements; types of eight bits without a name of their own count as integers.
+fn block(dtype: &str) -> Option<Block> {
+    Some(match dtype {
+        "F64" => Block::F64,
+        "F32" => Block::F32,
+        "F16" => Block::F16,
+        "BF16" => Block::Bf16,
+        "F8_E4M3" | "F8_E4M3FN" => Block::Fp8E4m3,
+        "F8_E5M2" => Block::Fp8E5m2,
+        "F8_E8M0" => Block::E8m0,
+        "I64" | "U64" => Block::I64,
+        "I32" | "U32" => Block::I32,
+        "I16" | "U16" => Block::I16,
+        "I8" | "U8" | "BOOL" => Block::I8,
+        // Two in a byte, scales apart.
+        "F4" | "F4_E2M1" => Block::Int4,
+        _ => return None,
+    })
+}
+
+/// Reads the header of a file that is `file_bytes` long.
+///
+/// # Errors
+/// Says what is wrong with the file, or that reading failed.
+pub fn read(mut source: impl Read, file_bytes: u64) -> Result<Vec<Tensor>, ImportError> {
+    let cut = |what: &str, needed| ImportError::Cut { what: what.to_owned(), needed, available: file_bytes };
+    let ended = |what: &str, needed: u64, error: io::Error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => cut(what, needed),
+        _ => ImportError::Io(error),
+    };
+    if file_bytes < 8 {
+        return Err(cut("the length of the header", 8));
+    }
+    let mut length = [0; 8];
+    source.read_exact(&mut length).map_err(|error| ended("the length of the header", 8, error))?;
+    let length = u64::from_le_bytes(length);
+    if length > MAX_HEADER {
+        return Err(ImportError::TooMany { what: "bytes of header", count: length, limit: MAX_HEADER });
+    }
+    let data = 8 + length;
+    if data > file_bytes {
+        return Err(cut("the header", data));
+    }
+    let mut json = vec![0; usize::try_from(length).unwrap_or(0)];
+    source.read_exact(&mut json).map_err(|error| ended("the header", data, error))?;
+    if !json.starts_with(b"{") {
+        let found = json[..json.len().min(4)].escape_ascii().to_string();
+        return Err(ImportError::Magic { expected: "safetensors", found });
+    }
+    let entries: Entries = serde_json::from_slice(&json)
+        .map_err(|error| ImportError::Json { what: "the header", error: error.to_string() })?;
+    drop(json);
+    tensors(entries.0, file_bytes - data)
+}
+
+fn tensors(entries: Vec<(String, Entry)>, available: u64) -> Result<Vec<Tensor>, ImportError> {
+    let mut tensors = Vec::new();
+    let mut extents = Vec::new();
+    let mut names = HashSet::new();
+    for (name, Entry { dtype, shape: Shape(shape), data_offsets: (begin, end) }) in entries {
+        if name.len() as u64 > MAX_NAME {
+            let count = name.len() as u64;
+            return Err(ImportError::TooMany { what: "bytes in a name", count, limit: MAX_NAME });
+        }
+        let wrong = |reason: String| ImportError::Tensor { name: short(&name), reason };
+        let block = block(&dtype).ok_or_else(|| ImportError::UnknownType {
+            what: format!("tensor {:?}", short(&name)),
+            number: short(&dtype),
+        })?;
+        let tensor = Tensor { name: name.clone(), block, shape, bytes: end.saturating_sub(begin) };
+        let expected = tensor.elements().and_then(|elements| block.size(1, elements));
+        let Some(expected) = expected else {
+            return Err(wrong(format!("has the impossible shape {:?}", tensor.shape)));
+        };
+        if begin > end || expected != end - begin {
+            return Err(wrong(format!(
+                "of {dtype} {:?} takes {expected} bytes and claims those from {begin} to {end}",
+                tensor.shape
+            )));
+        }
+        extents.push((begin, end, tensors.len()));
+        tensors.push(tensor);
+        if !names.insert(name.clone()) {
+            return Err(ImportError::Duplicate { what: "tensor", name: short(&name) });
+        }
+    }
+    check_extents(extents, available, |index| {
+        tensors.get(index).map(|tensor| short(&tensor.name)).unwrap_or_default()
+    })?;
+    Ok(tensors)
+}
+
+/// `model.safetensors.index.json`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Index {
+    map: BTreeMap<String, String>,
+}
+
+impl Index {
+    /// Reads the index.
+    ///
+    /// # Errors
+    /// It is no index, or names a file outside its directory.
+    pub fn parse(json: &[u8]) -> Result<Self, ImportError> {
+        #[derive(Deserialize)]
+        struct Raw {
+            weight_map: BTreeMap<String, String>,
+        }
+        let raw: Raw = serde_json::from_slice(json)
+            .map_err(|error| ImportError::Json { what: "the index", error: error.to_string() })?;
+        let count = raw.weight_map.len() as u64;
+        if count > MAX_TENSORS {
+            return Err(ImportError::TooMany { what: "tensors", count, limit: MAX_TENSORS });
+        }
+        let index = Self { map: raw.weight_map };
+        let files = index.files();
+        if files.len() > MAX_FILES {
+            let (count, limit) = (files.len() as u64, MAX_FILES as u64);
+            return Err(ImportError::TooMany { what: "files", count, limit });
+        }
+        if let Some(file) = files.iter().find(|file| {
+            file.is_empty() || file.starts_with('.') || file.contains(['/', '\\', '\0']) || file.len() > 255
+        }) {
+            return Err(ImportError::Field {
+                field: "weight_map".to_owned(),
+                reason: format!("names {:?}, which is no file beside the index", short(file)),
+            });
+        }
+        Ok(index)
+    }
+
+    /// The files that hold the tensors, in order.
+    #[must_use]
+    pub fn files(&self) -> BTreeSet<&str> {
+        self.map.values().map(String::as_str).collect()
+    }
+
+    /// Puts the headers of the files together.
+    ///
+    /// # Errors
+    /// A tensor is missing from the file that should hold it, or stands in two.
+    pub fn join(&self, files: Vec<(String, Vec<Tensor>)>) -> Result<Vec<Tensor>, ImportError> {
+        let total: u64 = files.iter().map(|(_, tensors)| tensors.len() as u64).sum();
+        if total > MAX_TENSORS {
+            return Err(ImportError::TooMany { what: "tensors", count: total, limit: MAX_TENSORS });
+        }
+        let mut all = Vec::new();
+        let mut found = HashSet::new();
+        for (file, tensors) in files {
+            for tensor in tensors {
+                if !found.insert(tensor.name.clone()) {
+                    return Err(ImportError::Duplicate { what: "tensor", name: short(&tensor.name) });
+                }
+                match self.map.get(&tensor.name) {
+                    Some(expected) if *expected != file => {
+                        return Err(ImportError::Shards(format!(
+                            "{:?} is in {file}, and the index says {expected}",
+                            short(&tensor.name)
+                        )));
+                    }
+                    _ => all.push(tensor),
+                }
+            }
+        }
+        match self.map.iter().find(|(name, _)| !found.contains(*name)) {
+            Some((name, file)) => Err(ImportError::Shards(format!(
+                "{:?} is not in {file}, where the index puts it",
+                short(name)
+            ))),
+            None => Ok(all),
+        }
+    }
+}
+
+/// The model of a checkpoint; without its `config.json` heads and experts are read from shapes, with a warning.
+///
+/// # Errors
+/// The configuration contradicts itself, or there are no weights.
+pub fn model(tensors: &[Tensor], config: Option<&Config>, name: &str) -> Result<Model, ImportError> {
+    super::assemble::from_checkpoint(tensors, config, name)
+}

@@ -1,0 +1,10 @@
+//! Models from files: what headers say, what hostile ones are told, and what the command line makes of them.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed test panics")]
+
+mod checkpoint;
+mod commands;
+mod config;
+mod gguf;
+mod hostile;
+mod write;
