@@ -86,12 +86,12 @@ pub enum Refusal {
         column: usize,
     },
     /// A weight, or the scale that it needs, does not fit the format's numbers.
-    #[error("weight {weight} is beyond what {format} can store")]
+    #[error("weights up to {largest} are beyond what {format} can store")]
     OutOfRange {
         /// The format.
         format: WeightFormat,
-        /// The first such weight, as text.
-        weight: String,
+        /// The largest magnitude, as text.
+        largest: String,
     },
     /// The sizes do not belong together.
     #[error("{what}: expected {expected}, found {found}")]
@@ -225,8 +225,8 @@ pub fn quant_error(
     weights: &[f32],
 ) -> Result<QuantError, Refusal> {
     let restored = decode(&encode(format, rows, columns, weights)?)?;
-    if let Some(at) = restored.iter().position(|weight| !weight.is_finite()) {
-        return Err(Refusal::OutOfRange { format, weight: weights[at].to_string() });
+    if restored.iter().any(|weight| !weight.is_finite()) {
+        return Err(Refusal::OutOfRange { format, largest: format!("{:e}", largest(weights)) });
     }
     Ok(QuantError::between(weights, &restored))
 }
@@ -242,9 +242,9 @@ pub fn block_bytes(format: WeightFormat) -> usize {
 pub const fn without_encoder(format: WeightFormat) -> Option<&'static str> {
     use WeightFormat as F;
     match format {
-        F::Iq1S | F::Iq1M | F::Iq2Xxs | F::Iq2Xs | F::Iq2S | F::Iq3Xxs | F::Iq3S => {
-            Some("its encoder weighs errors by an importance matrix of activations, which weights alone do not give")
-        }
+        F::Iq1S | F::Iq1M | F::Iq2Xxs | F::Iq2Xs | F::Iq2S | F::Iq3Xxs | F::Iq3S => Some(
+            "its encoder weighs errors by an importance matrix of activations, which weights alone do not give",
+        ),
         _ => None,
     }
 }
@@ -320,7 +320,9 @@ fn stored_bytes(format: WeightFormat, rows: usize, columns: usize, packing: &Pac
     match packing {
         Packing::Flat { .. } => rows.checked_mul(columns).map(|count| {
             // A short last block keeps its scale and the nibbles it needs.
-            count / block * block_bytes(format) + (count % block).div_ceil(2) + 2 * usize::from(count % block != 0)
+            count / block * block_bytes(format)
+                + (count % block).div_ceil(2)
+                + 2 * usize::from(count % block != 0)
         }),
         Packing::Rows { .. } | Packing::Blocks { .. } => {
             columns.div_ceil(block).checked_mul(block_bytes(format)).and_then(|row| row.checked_mul(rows))
@@ -351,4 +353,3 @@ fn check_finite(columns: usize, weights: &[f32]) -> Result<(), Refusal> {
     let count = weights[first..].iter().filter(|weight| !weight.is_finite()).count();
     Err(Refusal::NotFinite { count, row: first / columns, column: first % columns })
 }
-

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the known answers that tests/quantise.rs compares with. CI reads the files and needs no Python.
+"""Writes the known answers that tests/quantise compares with. CI reads the files and needs no Python.
 
     python3 -m venv venv && venv/bin/pip install gguf==0.19.0 ml_dtypes==0.6.0 numpy==2.4.6
     venv/bin/python tests/vectors/make.py            # rewrites the files beside this script
@@ -7,7 +7,8 @@
 
 Where the answers come from:
   scalars.txt     ml_dtypes (fp8, fp4, e8m0, bf16) and numpy (fp16); saturation is a clip before the conversion. tf32 by its
-                  definition, in integer arithmetic.
+                  definition, in integer arithmetic. cuda_fp8.h of CUDA 13.0.96, compiled for the host with saturation to
+                  finite, gives the same codes for every fp8 line.
   gguf.txt        gguf.quants.quantize and dequantize. Blocks to decode are random bytes with tame fp16 scales.
   definitions.txt formats whose packing the product defines: their definition written again in numpy, with ml_dtypes for
                   the small floats and the normal distribution's quantiles for nf4.

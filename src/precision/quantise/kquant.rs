@@ -112,7 +112,9 @@ fn best_signed(block: &[f32], low: f32, lowest: f32) -> Signed {
 /// Two bits of each code, from `shift` up: weights 32 apart share a byte.
 fn put_pairs(codes: &[u8; SUPER], shift: u32, bytes: &mut Vec<u8>) {
     for half in codes.chunks_exact(128) {
-        bytes.extend((0..32).map(|i| (0..4).fold(0, |byte, n| byte | (half[i + 32 * n] >> shift & 3) << (2 * n))));
+        bytes.extend(
+            (0..32).map(|i| (0..4).fold(0, |byte, n| byte | (half[i + 32 * n] >> shift & 3) << (2 * n))),
+        );
     }
 }
 

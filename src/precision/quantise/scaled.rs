@@ -23,7 +23,6 @@ pub(super) fn half_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
 
-
 pub(super) fn encode_fp32(values: &[f32], _: f32, bytes: &mut Vec<u8>) {
     bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
 }
@@ -145,7 +144,8 @@ pub(super) fn encode_asymmetric(group: &[f32], _: f32, bytes: &mut Vec<u8>) {
         if scale == 0.0 { (0.0, 0.0) } else { (round_even((-low / scale).clamp(0.0, 15.0)), 1.0 / scale) };
     bytes.extend(stored.to_le_bytes());
     bytes.push(zero as u8);
-    let nibble = |value: f32| (round_even((value * inverse).clamp(-16.0, 16.0)) + zero).clamp(0.0, 15.0) as u8;
+    let nibble =
+        |value: f32| (round_even((value * inverse).clamp(-16.0, 16.0)) + zero).clamp(0.0, 15.0) as u8;
     pack_halves(|i| nibble(group[i]), group.len(), bytes);
 }
 

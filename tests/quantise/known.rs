@@ -1,7 +1,5 @@
 //! Packing against known answers: scalar conversions, GGUF blocks, and the product's own layouts.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "what fails in a helper of a test fails the test")]
-
 use rooflined::precision::WeightFormat;
 use rooflined::precision::quantise::{
     Encoded, decode, decode_e2m1, decode_e4m3, decode_e5m2, decode_e8m0, encode, encode_bf16, encode_e2m1,
@@ -42,7 +40,7 @@ fn packed(line: &[&str]) -> Encoded {
 #[test]
 fn scalar_conversions_round_and_saturate_as_the_reference_does() {
     let mut seen = 0;
-    for line in lines(include_str!("vectors/scalars.txt")) {
+    for line in lines(include_str!("../vectors/scalars.txt")) {
         let code = u32::from_str_radix(line[3], 16).unwrap();
         if line[0] == "value" {
             let decode: fn(u8) -> f32 = match line[1] {
@@ -90,14 +88,15 @@ fn what_is_no_number_keeps_being_none_and_infinities_saturate() {
 #[test]
 fn blocks_are_packed_and_restored_to_the_bit() {
     let mut formats: Vec<WeightFormat> = Vec::new();
-    let text = [include_str!("vectors/gguf.txt"), include_str!("vectors/definitions.txt")];
+    let text = [include_str!("../vectors/gguf.txt"), include_str!("../vectors/definitions.txt")];
     for line in text.into_iter().flat_map(lines) {
         let known = packed(&line);
         let (format, weights) = (known.format, floats(line[4]));
         if line[0] != "decode" {
             let found = encode(format, known.rows, known.columns, &weights).unwrap();
             let block = known.bytes.len() / known.rows;
-            for (row, (found, known)) in found.bytes.chunks(block).zip(known.bytes.chunks(block)).enumerate() {
+            for (row, (found, known)) in found.bytes.chunks(block).zip(known.bytes.chunks(block)).enumerate()
+            {
                 assert_eq!(found, known, "{format} row {row}");
             }
             assert_eq!(found, known, "{format}");
