@@ -207,7 +207,7 @@ fn bytes_of(shape: &[u64], (elements, bytes): (u64, u64)) -> Option<u64> {
     let columns = shape.last().copied().unwrap_or(1);
     let rows = shape.iter().rev().skip(1).try_fold(1_u64, |product, size| product.checked_mul(*size))?;
     rows.checked_mul(columns)?;
-    if columns % elements != 0 {
+    if !columns.is_multiple_of(elements) {
         return None;
     }
     rows.checked_mul(columns / elements)?.checked_mul(bytes)

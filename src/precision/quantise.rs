@@ -175,7 +175,7 @@ pub fn decode(encoded: &Encoded) -> Result<Vec<f32>, Refusal> {
     let &Encoded { format, rows, columns, ref bytes, ref row_scales, tensor_scale } = encoded;
     let packing = packing(format);
     let block = check_blocks(format, columns, &packing)?;
-    let count = rows.checked_mul(columns).unwrap_or(usize::MAX);
+    let count = rows.saturating_mul(columns);
     let expected = stored_bytes(format, rows, columns, &packing);
     check_size("bytes", Some(expected), bytes.len())?;
     if count == 0 {
@@ -322,7 +322,7 @@ fn stored_bytes(format: WeightFormat, rows: usize, columns: usize, packing: &Pac
             // A short last block keeps its scale and the nibbles it needs.
             count / block * block_bytes(format)
                 + (count % block).div_ceil(2)
-                + 2 * usize::from(count % block != 0)
+                + 2 * usize::from(!count.is_multiple_of(block))
         }),
         Packing::Rows { .. } | Packing::Blocks { .. } => {
             columns.div_ceil(block).checked_mul(block_bytes(format)).and_then(|row| row.checked_mul(rows))
@@ -334,7 +334,7 @@ fn stored_bytes(format: WeightFormat, rows: usize, columns: usize, packing: &Pac
 fn check_blocks(format: WeightFormat, columns: usize, packing: &Packing) -> Result<usize, Refusal> {
     let block = format.layout().elements as usize;
     match packing {
-        Packing::Blocks { padded: false, .. } if columns % block != 0 => {
+        Packing::Blocks { padded: false, .. } if !columns.is_multiple_of(block) => {
             Err(Refusal::Ragged { format, columns, block })
         }
         _ => Ok(block),

@@ -60,7 +60,7 @@ fn a_table_names_what_was_used_what_was_refused_and_what_stood_apart() {
             "exact",
             "q4_k_m: 1 refused: 48 columns are no multiple of the 256 weights of a q4_k_m block",
             "iq2_xxs: 2 refused: iq2_xxs is not implemented",
-            "layers.0.down.weight",
+            "layers.0.q.weight",
         ],
     );
 }

@@ -56,7 +56,7 @@ pub(super) fn affine(values: &[f32], high: f32) -> Affine {
     for step in -STEPS..=STEPS {
         let inverse = (high + 0.1 * step as f32) / (plain.scale * high);
         let fit = refit(values, |value| rounded((value + plain.minimum) * inverse, 0.0, high));
-        if !(fit.scale > 0.0) {
+        if fit.scale <= 0.0 {
             continue;
         }
         let found = error(fit);

@@ -43,7 +43,7 @@ pub(super) fn decode_tq1_0(bytes: &[u8], _: f32, block: &mut [f32]) {
     for (start, stride, first, count) in PARTS {
         for (i, byte) in bytes[start..start + stride].iter().enumerate() {
             for n in 0..count {
-                let digit = u16::from(byte.wrapping_mul(POWERS[n])) * 3 >> 8;
+                let digit = (u16::from(byte.wrapping_mul(POWERS[n])) * 3) >> 8;
                 block[first + n * stride + i] = scale * (f32::from(digit) - 1.0);
             }
         }
