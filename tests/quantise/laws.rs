@@ -150,7 +150,7 @@ fn sub_blocks(
     let mut weights = Vec::new();
     let (low, high) = (*codes.start(), *codes.end());
     for part in 0..512 / size {
-        let is_first = part * size % 256 == 0;
+        let is_first = (part * size).is_multiple_of(256);
         let scale = if is_first { most } else { rng.i32(1..most.abs()) * most.signum() };
         let minimum = match (with_minima, is_first) {
             (true, true) => most,
