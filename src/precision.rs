@@ -3,6 +3,8 @@
 //! Storage is described by its block [`Layout`]: elements, bits of an element, and the bits of scales, minima and
 //! zero points that every block carries along. Bits per weight follow from the layout and are never typed in.
 
+pub mod quantise;
+
 use std::fmt;
 use std::str::FromStr;
 

@@ -81,6 +81,8 @@ pub enum Command {
     Hold(HoldArgs),
     /// Who holds the power mode to what
     Holds,
+    /// What each format would lose on a file's own weights; needs no daemon
+    QuantError(QuantErrorArgs),
     /// Follow what happens
     Watch(WatchArgs),
     /// Prometheus text
@@ -294,6 +296,19 @@ pub struct ObserveArgs {
     /// Measured power: 15W
     #[arg(long, value_name = "POWER", value_parser = input::watts, allow_negative_numbers = true)]
     pub power: Option<f64>,
+}
+
+/// `quant-error`
+#[derive(Debug, Args)]
+pub struct QuantErrorArgs {
+    /// safetensors, GGUF or .npy
+    pub file: PathBuf,
+    /// Formats [default: the usual ones]
+    #[arg(long, value_delimiter = ',', value_parser = input::format)]
+    pub formats: Vec<WeightFormat>,
+    /// Most weights read; larger files give whole rows at even strides
+    #[arg(long, value_name = "N", value_parser = input::count, default_value = "4194304", allow_negative_numbers = true)]
+    pub max_elements: u64,
 }
 
 /// `watch`

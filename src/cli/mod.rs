@@ -20,12 +20,14 @@ mod models;
 mod output;
 mod plot;
 mod power;
+mod quant_error;
 mod requests;
 mod roofline;
 mod show;
 mod ssh;
 mod svg;
 mod table;
+mod tensors;
 mod watch;
 mod words;
 
@@ -111,6 +113,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Calibrate(args) => calibrate::run(context, &args).await?,
         Command::Recommend(args) => return commands::recommend(context, &args).await,
         Command::Observe(args) => commands::observe(context, &args).await?,
+        Command::QuantError(args) => quant_error::run(&context.printer, &args)?,
         Command::Watch(_) => watch::run(context).await?,
         Command::Metrics => commands::metrics(context).await?,
         Command::Doctor => return doctor::run(context).await,

@@ -13,6 +13,7 @@ mod answers;
 mod asking;
 mod failing;
 mod fake;
+mod quant_error;
 
 use fake::Fake;
 

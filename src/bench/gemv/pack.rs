@@ -203,6 +203,30 @@ mod tests {
     }
 
     #[test]
+    fn packed_bytes_mean_what_the_storage_formats_definition_says() {
+        use crate::precision::quantise::{Encoded, decode};
+        let mut rng = fastrand::Rng::with_seed(9);
+        let weights: Vec<f32> = (0..2 * 256).map(|_| random_weight(&mut rng)).collect();
+        for format in WeightFormat::ALL {
+            let Some(packed) = pack(*format, 2, 256, &weights) else { continue };
+            let stride = row_bytes(*format, 256).unwrap();
+            let encoded = Encoded {
+                format: *format,
+                rows: 2,
+                columns: 256,
+                bytes: packed.bytes,
+                row_scales: packed.row_scales,
+                tensor_scale: 1.0,
+            };
+            for (i, restored) in decode(&encoded).unwrap().iter().enumerate() {
+                let scale = encoded.row_scales.get(i / 256).copied().unwrap_or(1.0);
+                let row = &encoded.bytes[i / 256 * stride..][..stride];
+                assert_eq!(*restored, weight(*format, row, scale, i % 256) as f32, "{format} {i}");
+            }
+        }
+    }
+
+    #[test]
     fn formats_without_kernels_and_wrong_sizes_are_refused() {
         assert!(row_bytes(WeightFormat::Q4KM, 256).is_none());
         assert!(pack(WeightFormat::Int8, 2, 3, &[0.0; 5]).is_none());
