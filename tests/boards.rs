@@ -15,7 +15,7 @@ use rooflined::hw::{self, Sampler, SysRoot};
 use rooflined::units::{Celsius, Hertz, Seconds, Watts};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tree::{Node, place, put, unpack};
+use tree::{Node, nodes, place, put, unpack};
 
 const BOARDS: [&str; 30] = [
     "laptop-x86",
@@ -49,19 +49,6 @@ const BOARDS: [&str; 30] = [
     "h100-damaged",
     "gpu-unknown",
 ];
-
-fn nodes(board: &str, file: &str) -> Vec<(String, Node)> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/boards").join(board).join(file);
-    let text = fs::read_to_string(path).unwrap_or_default();
-    // Comments may stand before the line that names the tree this one changes.
-    let include = text.lines().find(|line| !line.starts_with('#'));
-    let Some((include, base)) = include.and_then(|line| Some((line, line.strip_prefix("include ")?))) else {
-        return tree::parse(&text);
-    };
-    let mut tree = nodes(base, file);
-    tree.extend(tree::parse(&text.replacen(include, "", 1)));
-    tree
-}
 
 /// An unpacked board, ready to be sampled.
 fn board(name: &str) -> (TempDir, Sampler) {

@@ -50,16 +50,19 @@ fn a_replayed_capture_is_the_board() {
     let mut compared = 0;
     for board in fs::read_dir(boards).unwrap() {
         let board = board.unwrap();
-        let Ok(text) = fs::read_to_string(board.path().join("tree.txt")) else { continue };
-        // A tree that only changes another one.
-        if text.starts_with("include ") {
+        let name = board.file_name().to_string_lossy().into_owned();
+        if !board.path().join("tree.txt").exists() {
             continue;
         }
-        let original = unpack(&tree::parse(&text));
-        same(&board.file_name().to_string_lossy(), original.path(), &captured(original.path()));
+        // Files that hang or hold other bytes than text are noted in a capture, not reproduced.
+        if name.ends_with("-damaged") {
+            continue;
+        }
+        let original = unpack(&tree::nodes(&name, "tree.txt"));
+        same(&name, original.path(), &captured(original.path()));
         compared += 1;
     }
-    assert!(compared >= 5, "{compared} boards");
+    assert!(compared >= 25, "{compared} boards");
 }
 
 #[test]

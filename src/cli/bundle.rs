@@ -9,7 +9,7 @@ use super::args::BundleArgs;
 use super::failure::Failure;
 use super::output::{Format, Printer};
 use super::words;
-use crate::hw::{SysRoot, bundle};
+use crate::hw::{SysRoot, bundle, nvml};
 
 /// `bundle`
 pub fn run(printer: &Printer, args: &BundleArgs) -> Result<(), Failure> {
@@ -20,7 +20,9 @@ pub fn run(printer: &Printer, args: &BundleArgs) -> Result<(), Failure> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64());
     let heading =
         format!("board tree, captured by rooflined {} on {}", env!("CARGO_PKG_VERSION"), words::date(now));
-    let captured = bundle::capture(&SysRoot::new(&args.root), &BTreeMap::new(), &heading);
+    let root = SysRoot::new(&args.root);
+    let nvml = if root.is_host() { nvml::captured() } else { BTreeMap::new() };
+    let captured = bundle::capture(&root, &nvml, &heading);
     let mut answer = serde_json::json!({ "files": captured.files, "notes": captured.notes });
     match &args.file {
         Some(file) => {

@@ -15,7 +15,7 @@ mod file;
 mod identity;
 mod ina3221;
 mod modes;
-mod nvml;
+pub mod nvml;
 mod patience;
 mod power;
 mod processes;

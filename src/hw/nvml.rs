@@ -7,6 +7,7 @@
 //! `NOT_SUPPORTED` is an answer: Orin's library answers so to nearly everything, Thor's to all but the load, GB10's to
 //! memory and power limits. The value is then absent, never zero.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -136,6 +137,32 @@ impl Nvml {
             Self::Library(library) => library.finish(SAMPLE_LIMIT),
         }
     }
+}
+
+/// The library's answers as the files that stand for them in a captured tree; empty where there is no library.
+#[must_use]
+pub fn captured() -> BTreeMap<String, String> {
+    let Ok((library, facts)) = Library::load(None) else { return BTreeMap::new() };
+    library.begin();
+    as_files(&facts, &library.finish(START_LIMIT))
+}
+
+/// What is not known has no file.
+fn as_files(facts: &Facts, sample: &Sample) -> BTreeMap<String, String> {
+    let megahertz = |clock: &Reading<Hertz>| clock.known().map(|clock| format!("{:.0}", clock.get() / 1e6));
+    let files = [
+        ("name", facts.name.known().cloned()),
+        ("driver_version", facts.driver_version.known().cloned()),
+        ("max_sm_clock_mhz", megahertz(&facts.max_clock)),
+        ("temperature_c", sample.temperature.known().map(|celsius| format!("{:.0}", celsius.get()))),
+        ("power_mw", sample.power.known().map(|power| format!("{:.0}", power.get() * 1e3))),
+        ("utilization_gpu_percent", sample.load.known().map(|load| format!("{:.0}", load * 100.0))),
+        ("sm_clock_mhz", megahertz(&sample.clock)),
+        ("memory_clock_mhz", megahertz(&sample.memory_clock)),
+        ("throttle_reasons", sample.reasons.known().map(|reasons| format!("{reasons:#x}"))),
+    ];
+    let known = files.into_iter().filter_map(|(getter, text)| Some((format!("{FILES}/{getter}"), text?)));
+    known.collect()
 }
 
 fn not_supported(getter: &str) -> String {
@@ -466,5 +493,40 @@ mod tests {
             assert!(Library::load(Some(&path)).unwrap_err().starts_with("no NVML: "));
         }
         assert!(Library::load(Some(&dir.path().join("missing"))).unwrap_err().starts_with("no NVML: "));
+    }
+
+    #[test]
+    fn what_the_library_said_is_read_back_from_its_files() {
+        let facts = Facts {
+            name: Reading::Known("NVIDIA GB10".into()),
+            driver_version: Reading::Known("580.173.02".into()),
+            max_clock: Reading::Known(Hertz(3003e6)),
+        };
+        let sample = Sample {
+            temperature: Reading::Known(Celsius(57.0)),
+            power: Reading::Known(Watts(39.08)),
+            load: Reading::Known(0.96),
+            clock: Reading::Known(Hertz(2509e6)),
+            reasons: Reading::Known(0x20),
+            ..Sample::failed("not supported")
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let root = SysRoot::new(dir.path());
+        for (file, text) in as_files(&facts, &sample) {
+            let place = root.path(&file);
+            std::fs::create_dir_all(place.parent().unwrap()).unwrap();
+            std::fs::write(place, text).unwrap();
+        }
+        let (files, read) = Nvml::discover(&root).unwrap();
+        assert_eq!(read, facts);
+        let now = std::time::Instant::now();
+        let answers = files.paths().map(|path| root.read(&path).map(|text| (text, now))).collect();
+        let back = files.finish(answers);
+        assert_eq!(
+            (back.temperature, back.power, back.load),
+            (sample.temperature, sample.power, sample.load)
+        );
+        assert_eq!((back.clock, back.reasons), (sample.clock, sample.reasons));
+        assert!(matches!(back.memory_clock, Reading::Absent { .. }), "not supported stays absent");
     }
 }

@@ -119,6 +119,20 @@ fn unescape(text: &str) -> Vec<u8> {
     bytes
 }
 
+/// The tree of a board in tests/boards, with what it includes.
+pub fn nodes(board: &str, file: &str) -> Vec<(String, Node)> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/boards").join(board).join(file);
+    let text = fs::read_to_string(path).unwrap_or_default();
+    // Comments may stand before the line that names the tree this one changes.
+    let include = text.lines().find(|line| !line.starts_with('#'));
+    let Some((include, base)) = include.and_then(|line| Some((line, line.strip_prefix("include ")?))) else {
+        return parse(&text);
+    };
+    let mut tree = nodes(base, file);
+    tree.extend(parse(&text.replacen(include, "", 1)));
+    tree
+}
+
 /// The place of a board's path in an unpacked tree.
 pub fn place(root: &Path, path: &str) -> PathBuf {
     root.join(path.trim_start_matches('/'))

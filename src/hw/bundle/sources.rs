@@ -71,7 +71,7 @@ const FILES: &[&str] = &[
     "/sys/class/thermal/cooling_device*/type", "/sys/class/thermal/cooling_device*/cur_state",
     "/sys/class/thermal/cooling_device*/max_state",
     // Power: once by class and once by driver, because programs read either.
-    "/sys/class/hwmon/hwmon*/name", "/sys/class/hwmon/hwmon*/*_label", "/sys/class/hwmon/hwmon*/*_input",
+    "/sys/class/hwmon/hwmon*/name", "/sys/class/hwmon/hwmon*/label", "/sys/class/hwmon/hwmon*/*_label", "/sys/class/hwmon/hwmon*/*_input",
     "/sys/class/hwmon/hwmon*/*_average", "/sys/class/hwmon/hwmon*/*_cap", "/sys/class/hwmon/hwmon*/*_max",
     "/sys/class/hwmon/hwmon*/*_crit", "/sys/class/hwmon/hwmon*/*_event_cnt", "/sys/class/hwmon/hwmon*/*_throt_en",
     "/sys/class/hwmon/hwmon*/prochot", "/sys/class/hwmon/hwmon*/pl_level", "/sys/class/hwmon/hwmon*/pwm1",
