@@ -43,7 +43,12 @@ const REASONS: [(u64, &str, bool); 5] = [
 pub(super) struct Watch {
     intel: Vec<(Kept, Option<u64>)>,
     over_current: Vec<Option<(u64, Seconds)>>,
+    /// Since when the GPU is busy and slow without a reason.
+    starved_since: Option<Seconds>,
 }
+
+/// A governor takes some tenths of a second to raise the clock under a new load.
+const RAMP: Seconds = Seconds(1.0);
 
 /// What was found so far.
 #[derive(Default)]
@@ -80,6 +85,7 @@ impl Watch {
         Self {
             intel: intel.into_iter().map(|counter| (counter, None)).collect(),
             over_current: vec![None; over_current],
+            starved_since: None,
         }
     }
 
@@ -129,7 +135,10 @@ impl Watch {
             for (_, name, active) in reasons_of(&mut verdict, sample) {
                 verdict.say(active, format!("NVML names as reason for a lower clock: {name}"));
             }
-            if let Some(evidence) = starved(found.starved_below, sample) {
+            let starved = starved(found.starved_below, sample);
+            self.starved_since = starved.as_ref().and(self.starved_since.or(Some(now)));
+            let lasting = self.starved_since.is_some_and(|since| now - since >= RAMP);
+            if let Some(evidence) = starved.filter(|_| lasting) {
                 verdict.say(true, evidence);
             }
         }
