@@ -18,6 +18,8 @@ use serde_json::{Value, json};
 use zbus::connection::Builder;
 use zbus::{Connection, OwnedVariant, Proxy};
 
+#[path = "dbus/power.rs"]
+mod power;
 mod support;
 
 use support::bus::PrivateBus;

@@ -1,6 +1,7 @@
 //! A private message bus.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
@@ -20,6 +21,7 @@ const CONFIGURATION: &str = r#"<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D
     <allow send_destination="*" eavesdrop="true"/>
     <allow eavesdrop="true"/>
     <allow own="*"/>
+    <allow user="*"/>
   </policy>
 </busconfig>
 "#;
@@ -31,6 +33,9 @@ impl PrivateBus {
         let mut bus = Self { child: None, directory };
         let configuration = CONFIGURATION.replace("@SOCKET@", bus.socket().to_str().unwrap());
         std::fs::write(bus.directory.path().join("bus.conf"), configuration).unwrap();
+        // Other users may come as well.
+        let everybody = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(bus.directory.path(), everybody).unwrap();
         if bus.spawn() {
             return Some(bus);
         }

@@ -11,6 +11,7 @@
 )]
 
 pub mod bus;
+pub mod governed;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

@@ -145,6 +145,12 @@ name_is_the_daemons_alone() {
     refused nobody "${request[@]}"
     refused inside "${request[@]}"
 }
+polkit_knows_the_actions() {
+    inside test -s /usr/share/polkit-1/actions/io.github.rooflined.policy
+    inside sh -c 'command -v pkaction >/dev/null' || return 0
+    inside pkaction --verbose --action-id io.github.rooflined.set-mode | grep -F unix-user:rooflined
+    inside pkaction --action-id io.github.rooflined.hold
+}
 request_starts_the_unit() {
     inside systemctl stop rooflined.service 2>/dev/null
     is "$(show ActiveState)" inactive
@@ -235,6 +241,7 @@ check "journald has its records with fields" journal_has_fields
 check "the bus answers" bus_answers
 check "anyone may ask over the bus" anyone_may_ask_the_bus
 check "the bus name is the daemon's alone" name_is_the_daemons_alone
+check "polkit knows the actions" polkit_knows_the_actions
 check "a call on the bus starts the unit" bus_starts_the_unit
 check "a request on the socket starts the unit" request_starts_the_unit
 check "after SIGKILL it is back, asked meanwhile, with its calibration" survives_kill

@@ -17,3 +17,4 @@ name=io.github.rooflined.Rooflined1
 put 644 "config/dbus/$name.conf" "usr/share/dbus-1/system.d/$name.conf"
 put 644 "config/dbus/$name.service" "usr/share/dbus-1/system-services/$name.service"
 put 644 config/rooflined.toml etc/rooflined/rooflined.toml
+put 644 config/polkit/io.github.rooflined.policy usr/share/polkit-1/actions/io.github.rooflined.policy

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use zbus::Connection;
 use zbus::connection::Builder;
-use zbus::fdo::{DBusProxy, RequestNameFlags};
+use zbus::fdo::{DBusProxy, NameOwnerChangedStream, RequestNameFlags};
 use zbus::names::{BusName, WellKnownName};
 
 use super::service::Service;
@@ -138,13 +138,13 @@ async fn keep_serving(pace: Pace, bus: &Bus, service: &Arc<Service>, on_state: i
     let mut said: Option<String> = None;
     loop {
         let problem = match tokio::time::timeout(pace.patience, connect(pace, bus, service)).await {
-            Ok(Ok(connection)) => {
+            Ok(Ok((connection, senders))) => {
                 pause = pace.shortest_pause;
                 if said.take().is_some() {
                     on_state(None);
                 }
                 tracing::info!(%bus, name = NAME, "serving on the bus");
-                serve(pace, &connection, service).await
+                serve(pace, &connection, senders, service).await
             }
             Ok(Err(problem)) => problem,
             Err(_) => format!(
@@ -162,8 +162,12 @@ async fn keep_serving(pace: Pace, bus: &Bus, service: &Arc<Service>, on_state: i
     }
 }
 
-/// A connection that owns the name and has the object on it.
-async fn connect(pace: Pace, bus: &Bus, service: &Arc<Service>) -> Result<Connection, String> {
+/// A connection that owns the name and has the object on it, and who comes and goes on its bus.
+async fn connect(
+    pace: Pace,
+    bus: &Bus,
+    service: &Arc<Service>,
+) -> Result<(Connection, NameOwnerChangedStream), String> {
     let builder = match bus {
         Bus::Session => Builder::session(),
         Bus::Address(address) => Builder::address(address.as_str()),
@@ -180,8 +184,9 @@ async fn connect(pace: Pace, bus: &Bus, service: &Arc<Service>) -> Result<Connec
         .build()
         .await
         .map_err(failed)?;
+    let senders = power::senders(&connection).await.map_err(failed)?;
     match connection.request_name_with_flags(NAME, RequestNameFlags::DO_NOT_QUEUE).await {
-        Ok(_) => Ok(connection),
+        Ok(_) => Ok((connection, senders)),
         Err(zbus::Error::NameTaken) => Err(taken(bus, &connection).await),
         Err(error) => Err(format!(
             "the {bus} bus does not give out {NAME} ({error}); install the policy file \
@@ -210,9 +215,14 @@ async fn owner(connection: &Connection) -> zbus::Result<String> {
 }
 
 /// Publishes signals until the bus is gone; says how that showed.
-async fn serve(pace: Pace, connection: &Connection, service: &Arc<Service>) -> String {
+async fn serve(
+    pace: Pace,
+    connection: &Connection,
+    senders: NameOwnerChangedStream,
+    service: &Arc<Service>,
+) -> String {
     let mut publishing = pin!(publish::run(connection, service));
-    let senders = power::watch_senders(connection);
+    let senders = power::watch_senders(connection, senders);
     tokio::select! {
         () = connection.closed() => {
             "the bus closed the connection; it is tried again by itself, so start the bus again".to_owned()

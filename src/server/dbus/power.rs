@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::StreamExt;
 use serde_json::{Value, json};
-use zbus::fdo::DBusProxy;
+use zbus::fdo::{DBusProxy, NameOwnerChangedStream};
 use zbus::message::Header;
+use zbus::names::BusName;
 use zbus::object_server::{InterfaceRef, SignalEmitter};
 use zbus::{Connection, OwnedVariant, Variant, interface};
 
@@ -16,6 +17,7 @@ use super::interface::{Refusal, caller, encode};
 use crate::api::ErrorBody;
 use crate::governor::{Client, ControlRequest};
 use crate::server::error::Code;
+use crate::server::events::end_of;
 use crate::server::power::{self, Said};
 use crate::server::service::Service;
 use crate::server::{Attachment, access, clock};
@@ -52,16 +54,18 @@ impl Power {
     }
 
     /// Who was given this cookie.
-    pub fn owner(&self, cookie: u64) -> Option<String> {
+    fn owner(&self, cookie: u64) -> Option<String> {
         let holders = self.holders();
         holders.iter().find(|(_, holder)| holder.cookies.contains(&cookie)).map(|(sender, _)| sender.clone())
     }
 
-    /// A hold that is no longer in force is nobody's.
-    pub fn forget(&self, cookie: u64) {
-        for holder in self.holders().values_mut() {
-            holder.cookies.retain(|other| *other != cookie);
-        }
+    /// A hold that is no longer in force is nobody's. True for the first who says so: who has to tell the owner.
+    fn forget(&self, cookie: u64) -> bool {
+        let mut holders = self.holders();
+        let mut of_owner = holders.values_mut().map(|holder| &mut holder.cookies);
+        let Some(cookies) = of_owner.find(|cookies| cookies.contains(&cookie)) else { return false };
+        cookies.retain(|other| *other != cookie);
+        true
     }
 
     /// The user of a caller that may do `action`: as on the control socket, else if polkit says so.
@@ -101,6 +105,13 @@ fn said_value(said: &Said) -> Value {
     }
 }
 
+/// The sender of a call has not left since.
+async fn on_the_bus(connection: &Connection, header: &Header<'_>) -> bool {
+    let Some(sender) = header.sender() else { return false };
+    let Ok(bus) = DBusProxy::new(connection).await else { return false };
+    bus.name_has_owner(BusName::Unique(sender.to_owned())).await.unwrap_or(false)
+}
+
 /// Asks without a dialogue; a bus without polkit, or one that is slow to answer, means no.
 async fn polkit_allows(connection: &Connection, sender: &str, action: &str) -> bool {
     let subject = ("system-bus-name", HashMap::from([("name", Variant::from(sender))]));
@@ -129,19 +140,25 @@ async fn polkit_allows(connection: &Connection, sender: &str, action: &str) -> b
 /// What polkit answers: allowed, allowed after a challenge, details.
 type Verdict = ((bool, bool, HashMap<String, String>),);
 
+/// Who comes and goes. To be asked for before anybody can hold, so that nobody's leaving is missed.
+pub async fn senders(connection: &Connection) -> zbus::Result<NameOwnerChangedStream> {
+    DBusProxy::new(connection).await?.receive_name_owner_changed().await
+}
+
 /// Ends the holds of senders that leave the bus; returns when the bus fails.
-pub async fn watch_senders(connection: &Connection) -> zbus::Error {
-    match end_holds_of_leavers(connection).await {
+pub async fn watch_senders(connection: &Connection, changes: NameOwnerChangedStream) -> zbus::Error {
+    match end_holds_of_leavers(connection, changes).await {
         // The stream ends with the connection.
         Ok(()) => zbus::Error::InputOutput(Arc::new(std::io::ErrorKind::ConnectionAborted.into())),
         Err(error) => error,
     }
 }
 
-async fn end_holds_of_leavers(connection: &Connection) -> zbus::Result<()> {
+async fn end_holds_of_leavers(
+    connection: &Connection,
+    mut changes: NameOwnerChangedStream,
+) -> zbus::Result<()> {
     let power: InterfaceRef<Power> = connection.object_server().interface(PATH).await?;
-    let proxy = DBusProxy::new(connection).await?;
-    let mut changes = proxy.receive_name_owner_changed().await?;
     while let Some(change) = changes.next().await {
         if let Ok(args) = change.args()
             && args.new_owner().is_none()
@@ -219,6 +236,13 @@ impl Power {
             let new = || Holder { attachment: Attachment::new(control.clone()), cookies: Vec::new() };
             holders.entry(sender.clone()).or_insert_with(new).attachment.connection
         };
+        // From here on its leaving is noticed; if it left before, nobody will say so again.
+        if !on_the_bus(connection, &header).await {
+            self.left(&sender);
+            return Err(Code::NotAuthorized
+                .error("the caller has left the bus", "stay on it for as long as you hold")
+                .into());
+        }
         let client = Client { connection: number, ..client };
         let said = power::ask(&self.service.control, clock::now, client, request).await?;
         let Said::Held(held) = said else {
@@ -258,10 +282,13 @@ impl Power {
         id: u64,
         #[zbus(header)] header: Header<'_>,
         #[zbus(connection)] connection: &Connection,
+        #[zbus(signal_emitter)] emitter: SignalEmitter<'_>,
     ) -> Result<(), Refusal> {
         let client = self.client(connection, &header, HOLD).await?;
         self.ask(client, ControlRequest::Release { cookie: id }).await?;
-        self.forget(id);
+        if let Err(error) = tell_end(self, &emitter, id, "released").await {
+            tracing::debug!(%error, "the end of a hold could not be told");
+        }
         Ok(())
     }
 
@@ -334,6 +361,20 @@ impl Power {
     }
 }
 
+fn addressed<'a>(emitter: &SignalEmitter<'a>, owner: String) -> zbus::Result<SignalEmitter<'a>> {
+    Ok(emitter.to_owned().set_destination(BusName::try_from(owner)?))
+}
+
+/// Tells the owner of a hold that it has ended, unless somebody else has.
+async fn tell_end(power: &Power, emitter: &SignalEmitter<'_>, cookie: u64, cause: &str) -> zbus::Result<()> {
+    match power.owner(cookie) {
+        Some(owner) if power.forget(cookie) => {
+            Power::hold_released(&addressed(emitter, owner)?, cookie, cause).await
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Tells each owner what became of its holds.
 pub async fn tell_owners(
     power: &Power,
@@ -341,22 +382,16 @@ pub async fn tell_owners(
     old: &Snapshot,
     new: &Snapshot,
 ) -> zbus::Result<()> {
-    let to = |owner: String| -> zbus::Result<SignalEmitter<'_>> {
-        let destination = zbus::names::BusName::try_from(owner)?;
-        Ok(emitter.to_owned().set_destination(destination))
-    };
     let mode = new.state.power_mode.known().map(|mode| mode.name.as_str()).unwrap_or_default();
     for hold in &old.power.holds {
-        let Some(owner) = power.owner(hold.cookie) else { continue };
         let now: Option<&Hold> = new.power.holds.iter().find(|other| other.cookie == hold.cookie);
         match now {
-            None => {
-                power.forget(hold.cookie);
-                let cause = crate::server::events::end_of(hold, new);
-                Power::hold_released(&to(owner)?, hold.cookie, cause).await?;
-            }
+            None => tell_end(power, emitter, hold.cookie, end_of(hold, new)).await?,
             Some(now) if now.satisfied != hold.satisfied => {
-                Power::hold_changed(&to(owner)?, hold.cookie, now.satisfied, mode).await?;
+                if let Some(owner) = power.owner(hold.cookie) {
+                    let owner = addressed(emitter, owner)?;
+                    Power::hold_changed(&owner, hold.cookie, now.satisfied, mode).await?;
+                }
             }
             Some(_) => {}
         }
