@@ -4,7 +4,7 @@
 root=${ROOFLINED_ROOT:?}
 behaviour=$(cat "$root/behaviour" 2>/dev/null)
 echo "$*" >>"$root/calls"
-[ "$1" = -m ] && [ $# -eq 2 ] || { echo "NVPM ERROR: bad usage"; exit 2; }
+if [ "$1" != -m ] || [ $# -ne 2 ]; then echo "NVPM ERROR: bad usage"; exit 2; fi
 id=$2
 
 question() {
