@@ -347,15 +347,18 @@ pub fn predict(
     let bandwidth = roofline.bandwidth;
     let parts = Parts::of(roofline, profile, op, *format, &cost, peak.value);
 
-    let roofline_time = (cost.traffic / bandwidth.value).max(cost.work / peak.value);
+    let roofline_time = (cost.traffic / roofline.physical_bandwidth()).max(cost.work / peak.value);
     let value = (roofline.launch.value + parts.overlapped()).max(roofline_time);
     let ceilings = relative_half_width(&bandwidth.map(BytesPerSecond::get)) * parts.share_of(parts.memory)
         + relative_half_width(&peak.map(FlopsPerSecond::get)) * parts.share_of(parts.compute);
     let half_width = parts.half_width.hypot(ceilings);
     let provenance = bandwidth.provenance.max(peak.provenance).max(roofline.launch.provenance);
-    let floor = (cost.traffic / bandwidth.high).max(cost.work / peak.high);
-    // A measured ceiling is the bound. A guessed one is not: the truth may be as fast as its upper end.
-    let lowest = if provenance >= Provenance::Datasheet { floor } else { roofline_time };
+    let highest = bandwidth.high.max(roofline.physical_bandwidth());
+    let floor = (cost.traffic / highest).max(cost.work / peak.high);
+    // A measured ceiling is the bound, and so is what a data sheet says of memory. A guessed one is not: the truth may be
+    // as fast as its upper end.
+    let guessed = provenance >= Provenance::Datasheet && roofline.memory_limit.is_none();
+    let lowest = if guessed { floor } else { roofline_time };
     Ok(Prediction {
         time: interval(value, half_width, lowest),
         roofline_time,

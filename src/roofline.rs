@@ -108,6 +108,16 @@ pub struct Roofline {
 }
 
 impl Roofline {
+    /// The bandwidth that nothing beats: what was measured, or carried from what was; else what the memory alone gives, because
+    /// what the multiprocessors pull from it is only known roughly.
+    #[must_use]
+    pub fn physical_bandwidth(&self) -> BytesPerSecond {
+        match self.memory_limit {
+            Some(limit) if self.bandwidth.provenance >= Provenance::Datasheet => limit.value,
+            _ => self.bandwidth.value,
+        }
+    }
+
     /// Peak of `precision`; `None` where the accelerator has no unit for it.
     #[must_use]
     pub fn compute(&self, precision: Precision) -> Option<Ceiling<FlopsPerSecond>> {
@@ -123,7 +133,7 @@ impl Roofline {
     /// Time under which no operation with this work and traffic can be done: max(bytes/bandwidth, flops/peak).
     #[must_use]
     pub fn bound_time(&self, work: Flops, traffic: Bytes, precision: Precision) -> Option<Seconds> {
-        Some((traffic / self.bandwidth.value).max(work / self.compute(precision)?.value))
+        Some((traffic / self.physical_bandwidth()).max(work / self.compute(precision)?.value))
     }
 
     /// Which of the two the plain roofline names; at the ridge point itself, compute.

@@ -60,8 +60,8 @@ impl<'a> Machine<'a> {
                 Ok(text) => {
                     Found::Text(text.trim_matches(|c: char| c.is_whitespace() || c == '\0').to_owned())
                 }
-                Err(error @ ReadError::Io { .. }) => Found::Failed(error.to_string()),
-                Err(_) => Found::Missing,
+                Err(ReadError::Missing { .. }) => Found::Missing,
+                Err(error) => Found::Failed(error.to_string()),
             };
             (file, found)
         });

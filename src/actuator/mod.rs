@@ -1,9 +1,9 @@
 //! The role of root: enter a power mode, find the way back, hand over a few files. Everything else is the daemon's.
 //!
 //! It trusts nobody. It reads the configuration and the modes itself, does only what both allow, and leaves everything
-//! that it is told to a handful of verbs ([`serve`]). A switch is journalled before it is begun ([`journal`]), made by
-//! the program `nvpmodel` ([`tool`]) or by a lock on the GPU's clock ([`clocks`]), judged by what the files read back
-//! ([`live`]), and undone unless its client settles it ([`switch`]).
+//! that it is told to a handful of verbs (`serve`). A switch is journalled before it is begun (`journal`), made by
+//! the program `nvpmodel` (`tool`) or by a lock on the GPU's clock (`clocks`), judged by what the files read back
+//! (`live`), and undone unless its client settles it (`switch`).
 
 mod clocks;
 mod files;

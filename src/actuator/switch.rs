@@ -128,7 +128,8 @@ impl Role {
         }
         let earlier = self.unsettled.clone();
         let journalled = earlier.as_ref().map(|record| record.entry.original.clone());
-        let believed = || machine.believed().map(named);
+        // Clocks that somebody else has locked are no mode to go back to.
+        let believed = || machine.believed().filter(|_| target.knob == Knob::Nvpmodel).map(named);
         let Some(original) = journalled.or_else(|| before.clone()).or_else(believed) else {
             return Err(Refused(format!(
                 "the present mode cannot be told, so there would be no way back; enter one with `nvpmodel -m ID`, then \
@@ -200,6 +201,9 @@ impl Role {
         let mut told =
             report(SwitchOutcome::NotApplied, &asked, before.clone(), self.now(None), String::new());
         told.reached.differences = reached.differences;
+        if attempt.wants_reboot && back.is_ok() {
+            told.outcome = SwitchOutcome::RebootRequired;
+        }
         told.message = format!(
             "{} was entered in part only: {}; {}",
             asked.name,

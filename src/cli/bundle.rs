@@ -41,7 +41,8 @@ pub fn run(printer: &Printer, args: &BundleArgs) -> Result<(), Failure> {
     // On standard error: what is on standard output may be on its way into a file.
     let mut errors = std::io::stderr().lock();
     let place = args.file.as_ref().map_or_else(String::new, |file| format!(" in {}", file.display()));
-    let _ = writeln!(errors, "{} files{place}. {ADVICE}", captured.files);
+    let of = if root.is_host() { "this machine".to_owned() } else { args.root.display().to_string() };
+    let _ = writeln!(errors, "{} files of {of}{place}. {ADVICE}", captured.files);
     for note in &captured.notes {
         let _ = writeln!(errors, "note: {note}");
     }

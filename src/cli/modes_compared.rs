@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use super::Context;
 use super::commands::workload;
 use super::compare::PATIENCE;
-use super::failure::Failure;
+use super::failure::{Exit, Failure};
 use super::output::Format;
 use super::table::Table;
 use super::words;
@@ -32,7 +32,9 @@ const BACK_WITHIN: Duration = Duration::from_secs(90);
 /// Between two readings of the power.
 const METER: Duration = Duration::from_millis(200);
 /// The rails are read while the load lasts; a measurement of an operation is repeated until it has lasted this long.
-const LOADED_FOR: Duration = Duration::from_millis(2500);
+const LOADED_FOR: Duration = Duration::from_millis(3000);
+/// Governors and regulators follow a load within this time; a reading of before has idle power in it.
+const SETTLED: Duration = Duration::from_millis(800);
 /// Another probe may be running: a calibration that the daemon began by itself.
 const BUSY_FOR: Duration = Duration::from_secs(30);
 
@@ -146,6 +148,16 @@ impl Sweep {
             }
             if mode.reachable {
                 chosen.push(mode.name.clone());
+            } else if !all {
+                let why = mode.unreachable_reason.clone().unwrap_or_default();
+                let exit =
+                    if mode.reboot_required == Some(true) { Exit::RebootRequired } else { Exit::Denied };
+                let hint = Some("rooflinectl mode list shows which modes can be entered now".to_owned());
+                return Err(Failure::Told {
+                    exit,
+                    message: format!("{} cannot be entered: {why}", mode.name),
+                    hint,
+                });
             } else {
                 let why = mode.unreachable_reason.clone().unwrap_or_default();
                 self.skipped.push(format!("{}: {why}", mode.name));
@@ -354,7 +366,7 @@ impl Meter {
         let watts = field.value.as_f64().or_else(|| field.value.get("power")?.as_f64());
         let (Some(watts), Some(age)) = (watts, field.age_s) else { return Ok(()) };
         // A reading of before the load, or the one that was counted already.
-        if age > began.elapsed().as_secs_f64() || self.last == Some(watts) {
+        if age + SETTLED.as_secs_f64() > began.elapsed().as_secs_f64() || self.last == Some(watts) {
             return Ok(());
         }
         self.last = Some(watts);
@@ -364,11 +376,9 @@ impl Meter {
 
     /// `None` where no rail told in time.
     fn mean(&self) -> Option<f64> {
-        // The first reading has part of the time before the load in it, if there are more.
-        let counted = if self.readings.len() > 1 { &self.readings[1..] } else { &self.readings[..] };
         #[expect(clippy::cast_precision_loss, reason = "a handful")]
-        let mean = counted.iter().sum::<f64>() / counted.len() as f64;
-        (!counted.is_empty()).then_some(mean)
+        let mean = self.readings.iter().sum::<f64>() / self.readings.len() as f64;
+        (!self.readings.is_empty()).then_some(mean)
     }
 }
 

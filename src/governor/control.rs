@@ -131,6 +131,8 @@ pub(super) struct PowerState {
     problem: Option<String>,
     /// Its journal has been asked for since it was reached last.
     acquainted: bool,
+    /// It has been asked for at least once.
+    greeted: bool,
     /// Entered for holds, and not settled.
     provisional: Option<ActiveMode>,
     /// The mode that is active as far as this program knows; another one in two readings is somebody else's doing.
@@ -258,12 +260,10 @@ impl Governor {
         }
         self.keeps_holds(&target, &all)?;
         let active = active_mode(&target);
-        if !dry_run && self.is_active(now, &active) {
+        // The root role compares every file of the mode; a reading only those that tell modes apart.
+        if !dry_run && self.power.provisional.is_some() && self.is_active(now, &active) {
             let report = self.already(&active);
             let done = Reply::Switched { report: Box::new(report), confirm: None };
-            if self.power.provisional.is_none() {
-                return Ok(Some(done));
-            }
             // It is active for a hold's sake only; now it is meant to stay.
             self.power.cause = ModeCause::User;
             self.settle(now, Some((ticket, done)), effects);
@@ -308,6 +308,7 @@ impl Governor {
         self.idle()?;
         self.pending_change(Some(id))?;
         self.reachable()?;
+        self.still_in_force()?;
         self.power.pending = None;
         self.settle(now, Some((ticket, Reply::Done)), effects);
         Ok(None)
@@ -325,6 +326,23 @@ impl Governor {
         self.reachable()?;
         self.revert(now, Some(ticket), effects);
         Ok(None)
+    }
+
+    /// What waits to be confirmed is what the last reading shows, as far as it shows any.
+    fn still_in_force(&self) -> Result<(), Refusal> {
+        let (Some(pending), Some(seen)) = (&self.power.pending, self.state.power_mode.known()) else {
+            return Ok(());
+        };
+        if pending.mode == seen.name {
+            return Ok(());
+        }
+        Err((
+            "not_reached",
+            format!(
+                "{} is in force and not {}, so there is nothing to keep; switch again",
+                seen.name, pending.mode
+            ),
+        ))
     }
 
     fn pending_change(&self, id: Option<u64>) -> Result<(), Refusal> {

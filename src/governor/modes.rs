@@ -142,7 +142,12 @@ mod tests {
         assert!(near(snapshot.roofline.compute[&Precision::Fp16].value.get(), 8.0 * 612e6 * 2048.0));
         assert!(near(snapshot.roofline.memory_limit.unwrap().value.get(), 32.0 * 2.0 * 3199e6));
         assert!(snapshot.roofline.bandwidth.value < snapshot.roofline.memory_limit.unwrap().value);
-        assert_eq!(snapshot.roofline.bandwidth.provenance, Provenance::Datasheet);
+        assert_eq!(
+            snapshot.roofline.bandwidth.provenance,
+            Provenance::Prior,
+            "what is pulled is no data sheet's"
+        );
+        assert_eq!(snapshot.roofline.memory_limit.unwrap().provenance, Provenance::Datasheet);
     }
 
     #[test]

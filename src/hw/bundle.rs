@@ -13,9 +13,9 @@
 //! == /sys/path failing == os error 11      a read that the kernel refused
 //! ```
 //!
-//! What is captured is listed in [`sources`]: what tells of clocks, power, temperatures and modes, and nothing that
+//! What is captured is listed in `sources`: what tells of clocks, power, temperatures and modes, and nothing that
 //! tells of persons. Serial numbers, MAC addresses, UUIDs, the host's name and its machine id are replaced
-//! ([`scrub`]). Files, bytes and time are bounded, and a file that hangs costs its batch two seconds.
+//! (`scrub`). Files, bytes and time are bounded, and a file that hangs costs its batch two seconds.
 
 mod scrub;
 mod sources;

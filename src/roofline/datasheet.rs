@@ -106,7 +106,8 @@ pub(super) fn memory_limit(hardware: &Hardware, at: &Point) -> Ceiling<BytesPerS
 pub(super) fn pull_limit(hardware: &Hardware, at: &Point) -> Option<Ceiling<BytesPerSecond>> {
     let pull = hardware.sm_pull?;
     let of = |bytes: f64| BytesPerSecond(bytes * at.sm_clocks());
-    Some(between(of(pull.low), of(pull.bytes_per_clock), of(pull.high)))
+    let pulled = between(of(pull.low), of(pull.bytes_per_clock), of(pull.high));
+    Some(Ceiling { provenance: Provenance::Prior, ..pulled })
 }
 
 fn bandwidth(
@@ -117,7 +118,11 @@ fn bandwidth(
 ) -> Ceiling<BytesPerSecond> {
     match pull {
         Some(pull) => {
-            between(memory.low.min(pull.low), memory.value.min(pull.value), memory.high.min(pull.high))
+            let least =
+                between(memory.low.min(pull.low), memory.value.min(pull.value), memory.high.min(pull.high));
+            // No data sheet says what multiprocessors pull.
+            let provenance = if pull.value < memory.value { pull.provenance } else { memory.provenance };
+            Ceiling { provenance, ..least }
         }
         // Nobody knows what so many multiprocessors pull at this clock: at worst in proportion to both.
         None => {

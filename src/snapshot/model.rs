@@ -24,8 +24,15 @@ pub fn accelerator(board: &Board, hardware: Option<&Hardware>, chosen: Option<Ac
 
 /// The point that answers hold for now: the caps in force; while the board throttles under load, the clock it shows.
 #[must_use]
-pub fn point_now(state: &BoardState) -> OperatingPoint {
+pub fn point_now(board: &Board, state: &BoardState) -> OperatingPoint {
     let mut point = state.operating_point();
+    // A cap that cannot be read is the one that the active mode set, not the board's highest.
+    let active = state.power_mode.known().and_then(|active| board.modes.known()?.by_id(active.id));
+    if let Some(mode) = active {
+        point.sm_online = point.sm_online.or(mode.sm_online);
+        point.gpu_clock = point.gpu_clock.or(mode.gpu_max);
+        point.memory_clock = point.memory_clock.or(mode.memory_max);
+    }
     let throttled = state.throttle.known().is_some_and(|throttle| throttle.active);
     let busy = state.gpu_load.known().is_some_and(|load| *load >= UNDER_LOAD);
     if throttled

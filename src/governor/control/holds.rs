@@ -393,7 +393,9 @@ impl Governor {
         if !idle || power.provisional.is_none() || power.problem.is_some() {
             return None;
         }
-        let after_dwell = power.held_at.map_or(Seconds::ZERO, |at| at + self.policy.dwell);
+        // Where nobody may switch any more, nothing is waited for.
+        let dwell = if self.policy.control_enabled { self.policy.dwell } else { Seconds::ZERO };
+        let after_dwell = power.held_at.map_or(Seconds::ZERO, |at| at + dwell);
         Some(power.retry_at.map_or(after_dwell, |retry| retry.max(after_dwell)))
     }
 

@@ -370,6 +370,7 @@ impl Governor {
         found: &ReadBack,
         effects: &mut Vec<Effect>,
     ) {
+        let undone = recovered.is_some();
         if let Some(recovered) = recovered {
             log(
                 effects,
@@ -401,6 +402,10 @@ impl Governor {
                     log(effects, Severity::Warning, message.to_owned());
                     self.power.pending = None;
                     self.power.provisional = None;
+                    self.power.cause = ModeCause::Revert;
+                    self.take_reading(now, found.mode.clone(), found);
+                } else if undone {
+                    // What was read before the root role went back is nobody else's doing.
                     self.power.cause = ModeCause::Revert;
                     self.take_reading(now, found.mode.clone(), found);
                 }
@@ -449,8 +454,28 @@ impl Governor {
 
     /// Notices that somebody else has switched. That is reported and not fought.
     pub(in crate::governor) fn watch_mode(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        let (Some(seen), None) = (self.state.power_mode.known(), &self.power.flight) else { return };
+        if self.power.flight.is_some() {
+            return;
+        }
         let power = &mut self.power;
+        let Some(seen) = self.state.power_mode.known() else {
+            // Caps that are no mode's: changed by hand, since this program knew of a mode.
+            let Some(expected) =
+                power.expected.as_ref().filter(|_| self.state.gpu_clock_cap.known().is_some())
+            else {
+                return;
+            };
+            power.deviations += 1;
+            if power.deviations == DEVIATIONS {
+                let why = self.state.power_mode.reason().unwrap_or_default();
+                let message =
+                    format!("somebody else changed the caps of power mode {}: {why}", expected.name);
+                log(effects, Severity::Warning, message);
+                power.cause = ModeCause::External;
+                power.enforce = false;
+            }
+            return;
+        };
         let Some(expected) = &power.expected else {
             power.expected = Some(seen.clone());
             return;
@@ -522,13 +547,14 @@ impl Governor {
     /// The first order asks what an earlier run left behind: a later one would take its own switch for that.
     pub(super) fn get_acquainted(&mut self, now: Now, effects: &mut Vec<Effect>) {
         let free = self.power.flight.is_none() && self.unavailable().is_none();
-        if free && !self.power.acquainted && self.may_matter() {
+        if free && !self.power.acquainted && (!self.power.greeted || self.may_matter()) {
+            self.power.greeted = true;
             self.power.acquainted = true;
             self.order(now, Purpose::Status, Order::Status, effects);
         }
     }
 
-    /// The root role is not woken on machines where nobody may switch.
+    /// Where nobody may switch the root role is woken once, for what an earlier run may have left behind.
     fn may_matter(&self) -> bool {
         self.policy.control_enabled || self.power.pending.is_some() || self.power.provisional.is_some()
     }

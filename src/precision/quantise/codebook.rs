@@ -8,7 +8,7 @@
 //!
 //! The nf4 values are the quantiles of the normal distribution that QLoRA (Dettmers et al. 2023, appendix E) defines,
 //! as bitsandbytes rounds them; codes are taken at the midpoints. The scales of the IQ types are found as
-//! [`search`](super::search) says.
+//! [`super::search`] says.
 
 use super::float::{decode_fp16, encode_fp16};
 use super::largest;

@@ -8,7 +8,7 @@
 //! | Q5_K | fp16 d, fp16 dmin, 12 bytes as Q4_K, 32 bytes of fifth bits, 128 bytes of codes | 8 of 32 | d s code - dmin m |
 //! | Q6_K | 128 bytes of low nibbles, 64 bytes of upper bits, 16 signed 8-bit scales, fp16 d | 16 of 16 | d s (code - 32) |
 //!
-//! Scales are found as [`search`](super::search) says. Their packing: byte n of the 12 in Q4_K and Q5_K holds scale n
+//! Scales are found as [`super::search`] says. Their packing: byte n of the 12 in Q4_K and Q5_K holds scale n
 //! (n < 4) or minimum n - 4 (n < 8) in its low six bits; scales and minima 4..8 have their low nibbles in bytes 8..12
 //! (minima in the high halves) and their upper two bits on top of bytes 0..8. In Q3_K scales 0..8 and 8..16 share bytes
 //! 0..8 as low and high nibbles, and bytes 8..12 hold the upper two bits, four scales apart.

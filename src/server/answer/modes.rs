@@ -116,7 +116,7 @@ pub fn gpu_model_at<'a>(
             }
             view.mode.operating_point()
         }
-        None => crate::snapshot::point_now(&snapshot.state),
+        None => crate::snapshot::point_now(&snapshot.board, &snapshot.state),
     };
     let hardware = snapshot.hardware.as_deref();
     let clock = |name: &str, value: Option<f64>, own: Option<Hertz>, highest: Option<Hertz>| {
