@@ -164,7 +164,7 @@ fn the_reboot_question_is_never_answered() {
     // Asked in the middle of its writes, what was written is taken back.
     tree.behave("late_question");
     let report = actuator.line.set(1, "25W");
-    assert_eq!(report["outcome"], "not_applied", "{report}");
+    assert_eq!(report["outcome"], "reboot_required", "{report}");
     assert_eq!((tree.settings(), tree.journal()), (before, None), "{report}");
 }
 
