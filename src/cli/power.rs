@@ -23,6 +23,9 @@ pub async fn get(context: &mut Context) -> Result<(), Failure> {
 fn active(answer: &HoldsAnswer) -> String {
     let mut text = match &answer.active_mode {
         Some(mode) => format!("{mode} ({})\n", why(&answer.cause)),
+        None if answer.cause == "external" => {
+            "the caps in force are those of no power mode: somebody else changed them\n".to_owned()
+        }
         None => "nothing tells the power mode of this machine\n".to_owned(),
     };
     if answer.simulated {
