@@ -14,7 +14,15 @@ use serde_json::{Value, json};
 use support::governed::{Daemon, policy};
 
 fn send(socket: &Path, method: &str, path: &str, body: &str) -> UnixStream {
-    let mut stream = UnixStream::connect(socket).unwrap();
+    // The daemon's thread may not listen yet.
+    let begun = Instant::now();
+    let mut stream = loop {
+        match UnixStream::connect(socket) {
+            Ok(stream) => break stream,
+            Err(error) => assert!(begun.elapsed() < Duration::from_secs(10), "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let length = body.len();
     write!(stream, "{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{body}").unwrap();

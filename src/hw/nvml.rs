@@ -394,12 +394,13 @@ mod tests {
     fn stub(dir: &Path, define: &str) -> Option<PathBuf> {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/boards/nvml_stub.c");
         let library = dir.join(format!("{define}.so"));
-        let compiled = Command::new("cc")
-            .args(["-shared", "-fPIC", "-O0", "-D", define, "-o"])
-            .arg(&library)
-            .arg(source)
-            .status();
-        match compiled {
+        // Under an emulator `cc` compiles for another machine than this test's.
+        let own = format!("{}-linux-gnu-gcc", std::env::consts::ARCH);
+        let compile = |compiler: &str| {
+            let arguments = ["-shared", "-fPIC", "-O0", "-D", define, "-o"];
+            Command::new(compiler).args(arguments).arg(&library).arg(&source).status()
+        };
+        match compile(&own).or_else(|_| compile("cc")) {
             Ok(status) => {
                 assert!(status.success(), "the stub library does not compile");
                 Some(library)
