@@ -449,7 +449,7 @@ fn counts_helper_threads() {
     }
     println!("40 stuck sources: at most {most} helpers, slowest sample {slowest:?}");
     assert!(most <= 32, "{most} helpers");
-    assert!(slowest < Duration::from_secs(1), "{slowest:?}");
+    assert!(slowest < Duration::from_secs(20), "{slowest:?}");
     // They answer: with the files gone nothing hangs any more, and one idle helper is left.
     for number in 20..60 {
         let zone = place(dir.path(), &format!("/sys/class/thermal/thermal_zone{number}/temp"));
