@@ -188,9 +188,10 @@ fn the_tool_killed_while_it_writes() {
         hold(&tree, point);
         let mut actuator = tree.actuator();
         actuator.line.order(&set_mode(1, "25W", false));
+        // Its loop of writes is a process of its own, held until the report is there: ending it is the role's duty.
         kill(held(&tree));
-        let_go(&tree);
         let report = actuator.line.hear().unwrap()["report"].clone();
+        let_go(&tree);
         assert_eq!(report["outcome"], "not_applied", "{point}: {report}");
         assert_eq!(report["reached"]["mode"]["name"], "15W", "{point}: {report}");
         assert_eq!((tree.settings(), tree.journal()), (ends.0.clone(), None), "{point}: {report}");
