@@ -3,6 +3,10 @@
 //! The residual is the mean of log(measured / predicted) with a weight that forgets older observations, so a factor
 //! learnt at one shape corrects the others of the same kind.
 
+pub mod engines;
+pub mod fit;
+pub mod published;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};

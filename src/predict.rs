@@ -11,6 +11,10 @@
 //! p in 1..8 on public decode measurements. `roofline_time` is the plain bound max(bytes/bandwidth, work/peak):
 //! every term above is at least its counterpart there, so no prediction lies below it.
 
+pub mod costs;
+pub mod model;
+pub mod step;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};

@@ -83,6 +83,8 @@ pub enum Command {
     Holds,
     /// What each format would lose on a file's own weights; needs no daemon
     QuantError(QuantErrorArgs),
+    /// Engine costs from a table of published rates; needs no daemon
+    FitEngines(FitEnginesArgs),
     /// Follow what happens
     Watch(WatchArgs),
     /// Prometheus text
@@ -309,6 +311,19 @@ pub struct QuantErrorArgs {
     /// Most weights read; larger files give whole rows at even strides
     #[arg(long, value_name = "N", value_parser = input::count, default_value = "4194304", allow_negative_numbers = true)]
     pub max_elements: u64,
+}
+
+/// `fit-engines`
+#[derive(Debug, Args)]
+pub struct FitEnginesArgs {
+    /// CSV, one measured run a line
+    pub data: PathBuf,
+    /// Directory to write the files to [default: nowhere]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Fail where the rows give other costs than those built in
+    #[arg(long)]
+    pub check: bool,
 }
 
 /// `watch`

@@ -10,6 +10,7 @@ mod config;
 mod demo;
 mod doctor;
 mod failure;
+mod fit_engines;
 mod flatten;
 mod hardware;
 mod hold;
@@ -20,6 +21,7 @@ mod modes_compared;
 mod output;
 mod plot;
 mod power;
+mod published;
 mod quant_error;
 mod requests;
 mod roofline;
@@ -113,6 +115,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Calibrate(args) => calibrate::run(context, &args).await?,
         Command::Recommend(args) => return commands::recommend(context, &args).await,
         Command::Observe(args) => commands::observe(context, &args).await?,
+        Command::FitEngines(args) => fit_engines::run(&context.printer, &args)?,
         Command::QuantError(args) => quant_error::run(&context.printer, &args)?,
         Command::Watch(_) => watch::run(context).await?,
         Command::Metrics => commands::metrics(context).await?,

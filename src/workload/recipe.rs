@@ -104,6 +104,13 @@ pub enum Recipe {
     /// As tools for safetensors checkpoints do: projections in the format, embedding, head, router and norms at 16
     /// bits. `mxfp4` of a mixture of experts covers the experts alone.
     Checkpoint(WeightFormat),
+    /// The same with the embedding and the head in a format of their own.
+    WithHead {
+        /// Of the projections.
+        weights: WeightFormat,
+        /// Of embedding and head.
+        head: WeightFormat,
+    },
 }
 
 impl Recipe {
@@ -121,7 +128,7 @@ impl Recipe {
     pub const fn key(self) -> &'static str {
         match self {
             Self::Gguf(mix) => mix.key(),
-            Self::Checkpoint(format) => format.key(),
+            Self::Checkpoint(format) | Self::WithHead { weights: format, .. } => format.key(),
         }
     }
 
@@ -134,7 +141,12 @@ impl Recipe {
         let mut values = 0;
         for matrix in architecture.matrices() {
             let block = match self {
-                Self::Checkpoint(format) => checkpoint_block(format, &matrix, &traits),
+                Self::WithHead { head, .. } if matches!(matrix.class, Class::Head | Class::Embedding) => {
+                    Block::of(head)
+                }
+                Self::Checkpoint(format) | Self::WithHead { weights: format, .. } => {
+                    checkpoint_block(format, &matrix, &traits)
+                }
                 Self::Gguf(mix) => gguf_block(mix, &matrix, &traits, values),
             };
             values += usize::from(is_value(&matrix));

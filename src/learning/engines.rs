@@ -1,0 +1,165 @@
+//! Engine costs as files, from published rows.
+
+use std::collections::BTreeMap;
+
+use super::fit::Fitted;
+use super::published::{EngineRows, Judged, leave_one_machine_out, leave_one_model_out, quantile};
+use crate::predict::Engine;
+use crate::predict::costs::{
+    COEFFICIENTS, Coefficient, Coefficients, EngineFile, Entry, GUESSED_INTERVAL, Interval, IntervalSource,
+    Intervals, MachineFile,
+};
+use crate::workload::transformer::Phase;
+
+/// Errors that a group needs before its own quantile is believed; with fewer the wider group is asked.
+pub const LEAST_ERRORS: usize = 10;
+/// What intervals are made to hold.
+pub const COVERAGE: f64 = 0.9;
+/// Engines that a file is written for.
+pub const ENGINES: [Engine; 7] = [
+    Engine::LlamaCpp,
+    Engine::Mlc,
+    Engine::Bare,
+    Engine::TensorRtEdgeLlm,
+    Engine::TensorRtLlm,
+    Engine::Torch,
+    Engine::Vllm,
+];
+
+/// The half-width that holds [`COVERAGE`] of errors given as ln(predicted / measured): the split-conformal quantile, at
+/// rank ceil((n + 1) coverage) of their sizes, as a ratio; `None` for too few.
+#[must_use]
+pub fn conformal(errors: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let mut sizes: Vec<f64> = errors.into_iter().map(f64::abs).collect();
+    if sizes.len() < LEAST_ERRORS {
+        return None;
+    }
+    sizes.sort_by(f64::total_cmp);
+    #[expect(clippy::cast_precision_loss, reason = "a count of rows")]
+    let count = sizes.len() as f64;
+    let share = (((count + 1.0) * COVERAGE).ceil() - 1.0) / (count - 1.0);
+    Some(quantile(&sizes, share.min(1.0)).exp_m1())
+}
+
+/// The files of all engines. The same rows give the same files: figures are rounded to four digits, which hides what the
+/// mathematics of one processor differs by from another's.
+#[must_use]
+pub fn engine_files(engines: &[EngineRows]) -> Vec<EngineFile> {
+    let known = leave_one_model_out(engines);
+    let unknown = leave_one_machine_out(engines);
+    let mut files: Vec<EngineFile> = engines.iter().map(|rows| file(rows, &known, &unknown)).collect();
+    for engine in ENGINES {
+        if !files.iter().any(|file| file.engine == engine) {
+            files.push(unmeasured(engine, &files, &unknown));
+        }
+    }
+    files
+}
+
+fn intervals(judged: &[Judged<'_>], engine: Engine, hardware: Option<&str>) -> Intervals {
+    Intervals {
+        decode: interval(judged, engine, hardware, Phase::Decode),
+        prefill: interval(judged, engine, hardware, Phase::Prefill),
+    }
+}
+
+fn interval(judged: &[Judged<'_>], engine: Engine, hardware: Option<&str>, phase: Phase) -> Interval {
+    let errors = |test: &dyn Fn(&Judged<'_>) -> bool| -> Vec<f64> {
+        let judged = judged.iter().filter(|judged| judged.row.phase == phase && test(judged));
+        judged.map(|judged| judged.error).collect()
+    };
+    let groups: [(IntervalSource, Vec<f64>); 3] = [
+        (
+            IntervalSource::EngineAndMachine,
+            hardware.map_or_else(Vec::new, |key| {
+                errors(&|judged| judged.row.engine == engine && judged.row.hardware == key)
+            }),
+        ),
+        (IntervalSource::Engine, errors(&|judged| judged.row.engine == engine)),
+        (IntervalSource::All, errors(&|_| true)),
+    ];
+    groups
+        .into_iter()
+        .find_map(|(from, errors)| {
+            let count = u32::try_from(errors.len()).unwrap_or(u32::MAX);
+            conformal(errors).map(|half| Interval { half_width_ratio: rounded(half), errors: count, from })
+        })
+        .unwrap_or(GUESSED_INTERVAL)
+}
+
+fn file(rows: &EngineRows, known: &[Judged<'_>], unknown: &[Judged<'_>]) -> EngineFile {
+    let fitted = rows.fit(|_| true, None);
+    let between = super::fit::Prior::between_machines();
+    let mut spread = fitted.typical_sd;
+    spread.iter_mut().zip(between).for_each(|(sd, between)| *sd = sd.hypot(between));
+    let typical = entries(&fitted.typical, &spread);
+    let hardware = rows.machines.iter().enumerate().map(|(index, key)| {
+        let count = rows.rows.iter().filter(|row| row.hardware == *key).count();
+        let machine = MachineFile {
+            rows: u32::try_from(count).unwrap_or(u32::MAX),
+            interval: intervals(known, rows.engine, Some(key)),
+            coefficients: own(entries(&fitted.on(index), &machine_sd(&fitted, index)), &typical),
+        };
+        (key.clone(), machine)
+    });
+    EngineFile {
+        engine: rows.engine,
+        rows: u32::try_from(rows.rows.len()).unwrap_or(u32::MAX),
+        interval: intervals(unknown, rows.engine, None),
+        hardware: hardware.collect(),
+        typical: typical.clone(),
+    }
+}
+
+/// The entries that say something else than those of a typical machine.
+fn own(mut entries: BTreeMap<String, Entry>, typical: &BTreeMap<String, Entry>) -> BTreeMap<String, Entry> {
+    entries.retain(|key, entry| typical.get(key) != Some(entry));
+    entries
+}
+
+fn machine_sd(fitted: &Fitted, machine: usize) -> Coefficients {
+    let mut sd = fitted.typical_sd;
+    if let Some(of_machine) = fitted.difference_sd.get(machine) {
+        sd.iter_mut().zip(of_machine).for_each(|(sd, own)| *sd = sd.hypot(*own));
+    }
+    sd
+}
+
+/// An engine without rows: the mean of the others, each by its rows, and their spread.
+fn unmeasured(engine: Engine, others: &[EngineFile], unknown: &[Judged<'_>]) -> EngineFile {
+    let (mut log, mut sd) = ([0.0; COEFFICIENTS], [0.0; COEFFICIENTS]);
+    for coefficient in Coefficient::all() {
+        let place = coefficient.index();
+        let values: Vec<(f64, f64)> = others
+            .iter()
+            .filter(|other| other.rows > 0)
+            .filter_map(|other| {
+                Some((f64::from(other.rows).sqrt(), other.typical.get(&coefficient.key())?.value.ln()))
+            })
+            .collect();
+        let weight: f64 = values.iter().map(|(weight, _)| weight).sum();
+        let (prior, spread) = coefficient.prior();
+        log[place] = prior.ln();
+        if weight > 0.0 {
+            log[place] = values.iter().map(|(weight, log)| weight * log).sum::<f64>() / weight;
+        }
+        sd[place] = spread;
+    }
+    let interval = intervals(unknown, engine, None);
+    EngineFile { engine, rows: 0, interval, typical: entries(&log, &sd), hardware: BTreeMap::new() }
+}
+
+fn entries(log: &Coefficients, sd: &Coefficients) -> BTreeMap<String, Entry> {
+    Coefficient::all()
+        .map(|coefficient| {
+            let place = coefficient.index();
+            let value = log[place].exp().min(coefficient.most()).max(coefficient.least());
+            (coefficient.key(), Entry { value: rounded(value), log_sd: rounded(sd[place]) })
+        })
+        .collect()
+}
+
+/// Four significant digits.
+fn rounded(value: f64) -> f64 {
+    format!("{value:.3e}").parse().unwrap_or(value)
+}
