@@ -3,6 +3,7 @@
 //! The residual is the mean of log(measured / predicted) with a weight that forgets older observations, so a factor
 //! learnt at one shape corrects the others of the same kind.
 
+pub mod anchor;
 pub mod engines;
 pub mod fit;
 pub mod published;

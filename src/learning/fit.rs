@@ -5,6 +5,8 @@
 //! disagrees with all others pulls with a constant force. Levenberg-Marquardt with numeric derivatives; everything is
 //! computed in a fixed order, so the same rows give the same figures.
 
+use serde::{Deserialize, Serialize};
+
 use crate::predict::costs::{COEFFICIENTS, Coefficient, Coefficients};
 use crate::predict::step::{Machine, Step};
 use crate::roofline::Roofline;
@@ -20,7 +22,7 @@ const STEPS: usize = 40;
 const GAIN: f64 = 1e-5;
 
 /// One pass that repeats, of a measured run.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Repeated {
     /// The pass.
     pub step: Step,
@@ -239,13 +241,13 @@ pub fn fit(
 
 /// A symmetric matrix in full.
 #[derive(Debug, Clone)]
-struct Matrix {
+pub(super) struct Matrix {
     size: usize,
     cells: Vec<f64>,
 }
 
 impl Matrix {
-    fn zero(size: usize) -> Self {
+    pub(super) fn zero(size: usize) -> Self {
         Self { size, cells: vec![0.0; size * size] }
     }
 
@@ -253,12 +255,12 @@ impl Matrix {
         self.cells[row * self.size + column]
     }
 
-    fn set(&mut self, row: usize, column: usize, value: f64) {
+    pub(super) fn set(&mut self, row: usize, column: usize, value: f64) {
         self.cells[row * self.size + column] = value;
     }
 
     /// The lower triangle L of `L L^T`; `None` where the matrix is not positive definite.
-    fn cholesky(&self) -> Option<Self> {
+    pub(super) fn cholesky(&self) -> Option<Self> {
         let mut lower = Self::zero(self.size);
         for row in 0..self.size {
             for column in 0..=row {
@@ -278,7 +280,7 @@ impl Matrix {
     }
 
     /// Solves `L L^T x = b`.
-    fn solve(&self, b: &[f64]) -> Vec<f64> {
+    pub(super) fn solve(&self, b: &[f64]) -> Vec<f64> {
         let mut x = b.to_vec();
         for row in 0..self.size {
             let sum: f64 = (0..row).map(|k| self.at(row, k) * x[k]).sum();

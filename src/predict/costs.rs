@@ -18,7 +18,8 @@ use crate::workload::recipe::{Mix, Recipe};
 macro_rules! families {
     ($($(#[$doc:meta])* $variant:ident = $key:literal: $($block:ident)|+;)*) => {
         /// Storage that one kind of kernel unpacks, at one cost for every weight.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
         pub enum Family { $($(#[$doc])* $variant,)* }
 
         impl Family {

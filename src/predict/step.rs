@@ -12,6 +12,8 @@
 //! An engine has a kernel for few rows and another for many, and takes the faster. The coefficients are
 //! [`EngineCosts`](super::costs::EngineCosts).
 
+use serde::{Deserialize, Serialize};
+
 use super::costs::{Coefficient, Coefficients, Family, Scalar, precisions, value};
 use super::{Engine, Limit, OVERLAP_EXPONENT};
 use crate::precision::Precision;
@@ -30,7 +32,7 @@ const FEED_FORWARD_KERNELS: f64 = 5.0;
 const EXPERT_KERNELS: f64 = 8.0;
 
 /// Products with weights of one family and as many rows.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Product {
     /// What unpacks them.
     pub family: Family,
@@ -43,7 +45,7 @@ pub struct Product {
 }
 
 /// What a pass asks of a machine, summed over its operations.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Step {
     /// Whose kernels.
     pub engine: Engine,
@@ -61,7 +63,7 @@ pub struct Step {
 }
 
 /// A machine at one operating point, as far as [`Step`] needs it.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// Nominal bandwidth of the memory.
     pub memory: BytesPerSecond,
