@@ -5,6 +5,7 @@
 
 pub mod anchor;
 pub mod engines;
+pub mod evaluation;
 pub mod fit;
 pub mod published;
 

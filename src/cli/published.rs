@@ -114,6 +114,7 @@ fn row(fields: &BTreeMap<&str, &str>) -> Result<Row, String> {
         prompt_tokens: count("prompt_len")?.filter(|tokens| *tokens > 0).unwrap_or(512),
         tokens_per_s,
         power_w: number("power_w")?,
+        source: text("source").to_owned(),
     })
 }
 

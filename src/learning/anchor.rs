@@ -220,6 +220,8 @@ const BATCH: Scale = Scale { log_sd: 0.20, length: 2.0 };
 const CONTEXT: Scale = Scale { log_sd: 0.08, length: 3.0 };
 const OPERATING_POINT: Scale = Scale { log_sd: 0.06, length: 1.0 };
 const NOISE_LOG_SD: f64 = 0.02;
+/// Standard deviations that hold 90 % of a normal distribution on both sides.
+pub const NORMAL_90: f64 = 1.645;
 
 /// What the model's own runs add to a prediction.
 #[derive(Debug, Clone, Copy, PartialEq)]

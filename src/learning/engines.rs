@@ -6,8 +6,8 @@ use super::fit::Fitted;
 use super::published::{EngineRows, Judged, leave_one_machine_out, leave_one_model_out, quantile};
 use crate::predict::Engine;
 use crate::predict::costs::{
-    COEFFICIENTS, Coefficient, Coefficients, EngineFile, Entry, GUESSED_INTERVAL, Interval, IntervalSource,
-    Intervals, MachineFile,
+    COEFFICIENTS, Coefficient, Coefficients, EngineCosts, EngineFile, Entry, GUESSED_INTERVAL, Interval,
+    IntervalSource, Intervals, MachineFile,
 };
 use crate::workload::transformer::Phase;
 
@@ -115,6 +115,17 @@ fn file(rows: &EngineRows, known: &[Judged<'_>], unknown: &[Judged<'_>]) -> Engi
 fn own(mut entries: BTreeMap<String, Entry>, typical: &BTreeMap<String, Entry>) -> BTreeMap<String, Entry> {
     entries.retain(|key, entry| typical.get(key) != Some(entry));
     entries
+}
+
+/// The costs of one machine of a fit, with the intervals of an engine that nobody measured.
+#[must_use]
+pub fn machine_costs(engine: Engine, fitted: &Fitted, machine: usize) -> EngineCosts {
+    EngineCosts {
+        log: fitted.on(machine),
+        spread: machine_sd(fitted, machine),
+        machine_known: true,
+        ..EngineCosts::assumed(engine)
+    }
 }
 
 fn machine_sd(fitted: &Fitted, machine: usize) -> Coefficients {

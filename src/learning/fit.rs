@@ -48,6 +48,12 @@ pub struct Sample {
 }
 
 impl Sample {
+    /// The least time that physics allows.
+    #[must_use]
+    pub fn floor(&self) -> Seconds {
+        self.steps.iter().map(|part| part.step.floor(&self.roofline) * part.times).sum()
+    }
+
     /// Predicted time, no less than what physics allows.
     #[must_use]
     pub fn predicted(&self, log: &Coefficients) -> Seconds {

@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::fit::{Fitted, Prior, Repeated, Sample, fit};
+use super::anchor::{Observation, repeated};
+use super::fit::{Fitted, Prior, Sample, fit};
 use crate::board::OperatingPoint;
 use crate::hardware::Registry;
 use crate::precision::WeightFormat;
 use crate::predict::Engine;
 use crate::predict::costs::{Coefficients, chunk_tokens, recipe};
-use crate::predict::step::{Machine, Step};
+use crate::predict::step::Machine;
 use crate::roofline::datasheet;
+use crate::units::Seconds;
 use crate::workload::registry::Models;
 use crate::workload::transformer::{Phase, Request, Run};
 
@@ -45,6 +47,8 @@ pub struct Row {
     pub tokens_per_s: f64,
     /// Power while it ran.
     pub power_w: Option<f64>,
+    /// Who published it.
+    pub source: String,
 }
 
 impl Row {
@@ -128,13 +132,7 @@ fn sample(row: &Row, hardware: &Registry, models: &Models) -> Result<Sample, Str
     let model = models.get(&row.model).map_err(|error| error.to_string())?;
     let model = model.model(recipe(row.engine, row.format));
     let run = Run::new(&model, &row.request()).map_err(|error| error.to_string())?;
-    #[expect(clippy::cast_precision_loss, reason = "counts of passes are small")]
-    let steps = run
-        .prefill
-        .iter()
-        .chain(&run.decode)
-        .map(|pass| Repeated { step: Step::new(row.engine, &model, pass), times: pass.repeats as f64 })
-        .collect();
+    let steps = repeated(row.engine, &model, &run);
     let log_time = (row.tokens() / row.tokens_per_s).ln();
     if !log_time.is_finite() {
         return Err("its rate is no positive number".to_owned());
@@ -180,6 +178,27 @@ impl EngineRows {
     pub fn error(&self, index: usize, log: &Coefficients) -> f64 {
         let sample = &self.samples[index];
         sample.predicted(log).get().ln() - sample.log_time
+    }
+
+    /// A row as if it had been observed.
+    #[must_use]
+    pub fn observation(&self, index: usize) -> Observation {
+        let (row, sample) = (&self.rows[index], &self.samples[index]);
+        Observation {
+            engine: row.engine,
+            model: row.model.clone(),
+            format: row.format.key().to_owned(),
+            hardware: Some(row.hardware.clone()),
+            mode: Some(row.mode.clone()),
+            phase: row.phase,
+            batch: row.batch,
+            context_tokens: row.context_tokens,
+            prompt_tokens: if row.phase == Phase::Prefill { row.prompt_tokens } else { 0 },
+            steps: sample.steps.clone(),
+            machine: sample.machine,
+            roofline: Arc::clone(&sample.roofline),
+            time: Seconds(sample.log_time.exp()),
+        }
     }
 
     /// Keys of the models, each once, in order.
