@@ -1,7 +1,8 @@
-//! Model files on disk: which files belong to a model, and their headers.
+//! Model files on disk: which files belong to a model, their headers, and the weights in them.
 //!
 //! A path is a GGUF file or one of its shards, a safetensors file, its index, a `config.json`, or a directory that
-//! holds one model in any of these forms. Nothing but plain files is opened, and of those only the headers are read.
+//! holds one model in any of these forms. Nothing but plain files is opened, and of those only the headers are read;
+//! weights only where they are asked for.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Read};
@@ -12,8 +13,9 @@ use rustix::fs::OFlags;
 use thiserror::Error;
 
 use crate::workload::import::config::{self, Config};
+use crate::workload::import::gguf::{self, Header};
 use crate::workload::import::safetensors::{self, Index};
-use crate::workload::import::{ImportError, Tensor, gguf};
+use crate::workload::import::{ImportError, MAX_TENSORS, Tensor};
 use crate::workload::model::Model;
 
 /// Most files of a directory that are looked at.
@@ -58,6 +60,9 @@ pub enum ModelFileError {
         /// Some of them.
         names: Vec<String>,
     },
+    /// A configuration where weights are wanted.
+    #[error("{} describes a model and holds no weights", .0.display())]
+    NoWeights(PathBuf),
     /// A shard whose name does not say which it is, or that is too many.
     #[error("{}: the model is split into {count} files, and the name of this one does not end in -00001-of-{count:05}.gguf", path.display())]
     ShardName {
@@ -77,10 +82,10 @@ impl ModelFileError {
             Self::NotAFile(_) | Self::Nothing(_) => {
                 "give a .gguf or .safetensors file, a config.json, or a directory that holds them"
             }
-            Self::Import { source: ImportError::Cut { .. }, .. } => {
-                "the download may be incomplete: fetch it again"
+            Self::Import { source, .. } => source.hint(),
+            Self::NoWeights(_) => {
+                "give the weights themselves: a .gguf or .safetensors file, or their directory"
             }
-            Self::Import { .. } => "check that the file is a model and complete",
             Self::Several { .. } => "name one of the files",
             Self::ShardName { .. } => "give the shards the names that they were published under",
         }
@@ -96,11 +101,66 @@ pub struct ModelFile {
     pub files: Vec<PathBuf>,
 }
 
+/// The tensor table of a model over all its files.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Table {
+    /// `gguf` or `safetensors`.
+    pub kind: &'static str,
+    /// The tensors; each names its file by its place in `files`.
+    pub tensors: Vec<Tensor>,
+    /// The files.
+    pub files: Vec<PathBuf>,
+}
+
+/// What lies at a path.
+enum Found {
+    /// A GGUF file or all its shards.
+    Gguf { header: Header, files: Vec<PathBuf> },
+    /// Files of a checkpoint in a directory, and the path that errors name.
+    Checkpoint { tensors: Vec<Tensor>, files: Vec<PathBuf>, folder: PathBuf, named: PathBuf },
+    /// A configuration without weights.
+    Configuration(PathBuf),
+}
+
 /// Reads the model at `path`.
 ///
 /// # Errors
 /// Names the file and what is wrong with it.
 pub fn load(path: &Path) -> Result<ModelFile, ModelFileError> {
+    match find(path)? {
+        Found::Gguf { header, files } => {
+            let first = files.first().map_or(path, PathBuf::as_path);
+            let model = gguf::model(&header, &file_name(first)).map_err(at(first))?;
+            Ok(ModelFile { model, files })
+        }
+        Found::Checkpoint { tensors, files, folder, named } => {
+            let config = beside(&folder)?;
+            let model =
+                safetensors::model(&tensors, config.as_ref(), &folder_name(&folder)).map_err(at(&named))?;
+            Ok(ModelFile { model, files })
+        }
+        Found::Configuration(path) => {
+            let model =
+                read_configuration(&path)?.model(None, &folder_name(parent(&path))).map_err(at(&path))?;
+            Ok(ModelFile { model, files: vec![path] })
+        }
+    }
+}
+
+/// Reads the tensor table of the model at `path`, whatever the model is.
+///
+/// # Errors
+/// Names the file and what is wrong with it; a configuration has no tensors, and big-endian ones are not read.
+pub fn table(path: &Path) -> Result<Table, ModelFileError> {
+    match find(path)? {
+        Found::Gguf { header, .. } if header.big_endian => Err(at(path)(ImportError::BigEndian)),
+        Found::Gguf { header, files } => Ok(Table { kind: "gguf", tensors: header.tensors, files }),
+        Found::Checkpoint { tensors, files, .. } => Ok(Table { kind: "safetensors", tensors, files }),
+        Found::Configuration(path) => Err(ModelFileError::NoWeights(path)),
+    }
+}
+
+fn find(path: &Path) -> Result<Found, ModelFileError> {
     let metadata = std::fs::metadata(path).map_err(|source| open_error(path, source))?;
     if metadata.is_dir() {
         return directory(path);
@@ -110,19 +170,22 @@ pub fn load(path: &Path) -> Result<ModelFile, ModelFileError> {
         return checkpoint(parent(path), Some(path), &[]);
     }
     if name.ends_with(".json") {
-        return configuration(path);
+        return Ok(Found::Configuration(path.to_owned()));
     }
-    let (mut file, length) = open(path)?;
-    let mut magic = [0; 4];
-    let read = file.read(&mut magic).map_err(|source| open_error(path, source))?;
-    drop(file);
-    if &magic[..read] == b"GGUF" || name.ends_with(".gguf") {
-        return ggufs(path);
+    let mut start = Vec::new();
+    let (file, _) = open(path)?;
+    file.take(9).read_to_end(&mut start).map_err(|source| open_error(path, source))?;
+    // A file of safetensors starts with a length, and an object follows.
+    match start.get(8) {
+        _ if start.starts_with(b"GGUF") || name.ends_with(".gguf") => ggufs(path),
+        Some(b'{') => checkpoint(parent(path), None, &[path.to_owned()]),
+        _ if name.ends_with(".safetensors") => checkpoint(parent(path), None, &[path.to_owned()]),
+        _ if start.first() == Some(&b'{') => Ok(Found::Configuration(path.to_owned())),
+        _ => {
+            let found = start.get(..4).unwrap_or(&start).escape_ascii().to_string();
+            Err(at(path)(ImportError::Magic { expected: "GGUF or safetensors", found }))
+        }
     }
-    if length >= 8 && !name.ends_with(".safetensors") && magic[..read].first() == Some(&b'{') {
-        return configuration(path);
-    }
-    checkpoint(parent(path), None, &[path.to_owned()])
 }
 
 fn open_error(path: &Path, source: io::Error) -> ModelFileError {
@@ -137,8 +200,16 @@ fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Opens a plain file without waiting for whoever would write to a FIFO.
-fn open(path: &Path) -> Result<(File, u64), ModelFileError> {
+/// The name of a directory, also where it is given as `.`.
+fn folder_name(folder: &Path) -> String {
+    std::fs::canonicalize(folder).map(|folder| file_name(&folder)).unwrap_or_default()
+}
+
+/// Opens a plain file without waiting for whoever would write to a FIFO, and says how long it is.
+///
+/// # Errors
+/// There is none, it may not be read, or it is something else.
+pub fn open(path: &Path) -> Result<(File, u64), ModelFileError> {
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = OpenOptions::new()
         .read(true)
@@ -171,7 +242,7 @@ fn at(path: &Path) -> impl Fn(ImportError) -> ModelFileError + '_ {
     move |source| ModelFileError::Import { path: path.to_owned(), source }
 }
 
-fn directory(path: &Path) -> Result<ModelFile, ModelFileError> {
+fn directory(path: &Path) -> Result<Found, ModelFileError> {
     let entries = std::fs::read_dir(path).map_err(|source| open_error(path, source))?;
     let mut names: Vec<String> =
         entries.take(MAX_ENTRIES).filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
@@ -200,7 +271,9 @@ fn directory(path: &Path) -> Result<ModelFile, ModelFileError> {
         .collect();
     match models.as_slice() {
         [one] => ggufs(&path.join(one)),
-        [] if names.iter().any(|name| name == "config.json") => configuration(&path.join("config.json")),
+        [] if names.iter().any(|name| name == "config.json") => {
+            Ok(Found::Configuration(path.join("config.json")))
+        }
         [] => Err(ModelFileError::Nothing(path.to_owned())),
         several => {
             let names = several.iter().take(5).cloned().collect();
@@ -218,7 +291,7 @@ fn shard(name: &str) -> Option<(&str, u64, u64)> {
     Some((stem, digits(number)??, digits(count)??))
 }
 
-fn ggufs(path: &Path) -> Result<ModelFile, ModelFileError> {
+fn ggufs(path: &Path) -> Result<Found, ModelFileError> {
     let header = |path: &Path| {
         let (file, length) = open(path)?;
         gguf::read(BufReader::with_capacity(1 << 16, file), length).map_err(at(path))
@@ -227,8 +300,7 @@ fn ggufs(path: &Path) -> Result<ModelFile, ModelFileError> {
     let first = header(path)?;
     let (_, count) = first.split();
     if count == 1 {
-        let model = gguf::model(&first, &name).map_err(at(path))?;
-        return Ok(ModelFile { model, files: vec![path.to_owned()] });
+        return Ok(Found::Gguf { header: first, files: vec![path.to_owned()] });
     }
     let stem = match shard(&name) {
         Some((stem, _, of)) if of == count && count <= MAX_SHARDS => stem,
@@ -238,13 +310,12 @@ fn ggufs(path: &Path) -> Result<ModelFile, ModelFileError> {
         .map(|number| parent(path).join(format!("{stem}-{number:05}-of-{count:05}.gguf")))
         .collect();
     let headers = files.iter().map(|file| header(file)).collect::<Result<Vec<_>, _>>()?;
-    let whole = gguf::join(headers).map_err(at(path))?;
-    let model = gguf::model(&whole, &name).map_err(at(path))?;
-    Ok(ModelFile { model, files })
+    let header = gguf::join(headers).map_err(at(path))?;
+    Ok(Found::Gguf { header, files })
 }
 
 /// A checkpoint in a directory: by its index, or the files given.
-fn checkpoint(folder: &Path, index: Option<&Path>, files: &[PathBuf]) -> Result<ModelFile, ModelFileError> {
+fn checkpoint(folder: &Path, index: Option<&Path>, files: &[PathBuf]) -> Result<Found, ModelFileError> {
     let header = |path: &Path| {
         let (file, length) = open(path)?;
         safetensors::read(BufReader::with_capacity(1 << 16, file), length).map_err(at(path))
@@ -261,17 +332,19 @@ fn checkpoint(folder: &Path, index: Option<&Path>, files: &[PathBuf]) -> Result<
         }
         None => {
             let mut tensors = Vec::new();
-            for file in files {
-                tensors.extend(header(file)?);
+            for (number, file) in files.iter().enumerate() {
+                tensors.extend(header(file)?.into_iter().map(|tensor| Tensor { file: number, ..tensor }));
+                if tensors.len() as u64 > MAX_TENSORS {
+                    let count = tensors.len() as u64;
+                    let source = ImportError::TooMany { what: "tensors", count, limit: MAX_TENSORS };
+                    return Err(at(file)(source));
+                }
             }
             (tensors, files.to_vec())
         }
     };
-    let path = index.or(files.first().map(PathBuf::as_path)).unwrap_or(folder);
-    let config = beside(folder)?;
-    let name = std::fs::canonicalize(folder).map(|folder| file_name(&folder)).unwrap_or_default();
-    let model = safetensors::model(&tensors, config.as_ref(), &name).map_err(at(path))?;
-    Ok(ModelFile { model, files })
+    let named = index.or(files.first().map(PathBuf::as_path)).unwrap_or(folder).to_owned();
+    Ok(Found::Checkpoint { tensors, files, folder: folder.to_owned(), named })
 }
 
 /// The configuration in a directory, where there is one.
@@ -291,10 +364,4 @@ fn read_configuration(path: &Path) -> Result<Config, ModelFileError> {
     }
     let json = whole(&extra, config::MAX_BYTES)?;
     config.with_modelopt(&json).map_err(at(&extra))
-}
-
-fn configuration(path: &Path) -> Result<ModelFile, ModelFileError> {
-    let name = std::fs::canonicalize(parent(path)).map(|folder| file_name(&folder)).unwrap_or_default();
-    let model = read_configuration(path)?.model(None, &name).map_err(at(path))?;
-    Ok(ModelFile { model, files: vec![path.to_owned()] })
 }

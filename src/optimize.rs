@@ -55,6 +55,8 @@ pub struct Constraints {
     pub min_tokens_per_s: Option<f64>,
     /// Most memory.
     pub max_memory: Option<Bytes>,
+    /// Largest quality loss ratio: the relative increase of perplexity over 16-bit weights.
+    pub max_quality_loss: Option<f64>,
 }
 
 /// A question.
@@ -126,6 +128,8 @@ pub struct Candidate {
     pub prediction: Prediction,
     /// Memory for weights, inputs and outputs.
     pub memory: Bytes,
+    /// Quality loss ratio that a model stored in this format is expected to have; a prior of the format.
+    pub quality_loss: f64,
 }
 
 /// A constraint's name on the wire.
@@ -139,6 +143,8 @@ pub enum Constraint {
     Memory,
     /// `memory_available`: it would not fit into what is free now.
     Available,
+    /// `max_quality_loss_ratio`
+    QualityLoss,
 }
 
 impl Constraint {
@@ -150,6 +156,7 @@ impl Constraint {
             Self::Rate => "min_tokens_per_s",
             Self::Memory => "max_memory_bytes",
             Self::Available => "memory_available",
+            Self::QualityLoss => "max_quality_loss_ratio",
         }
     }
 }
@@ -265,7 +272,7 @@ fn candidate(
     let key = ResidualKey::new(query.engine, &op, format);
     let prediction = snapshot.residuals.correct(&key, predicted);
     let memory = prediction.cost.traffic;
-    Ok(Candidate { format, batch, op, prediction, memory })
+    Ok(Candidate { format, batch, op, prediction, memory, quality_loss: format.expected_loss() })
 }
 
 /// The operation for `columns` right-hand sides at once.
@@ -348,6 +355,9 @@ impl<'a> Judge<'a> {
                 .and_then(|limit| (rate < limit).then(|| (Constraint::Rate, rate, limit / rate))),
             limits.max_memory.and_then(|limit| above(Constraint::Memory, memory.get(), limit.get())),
             self.available.and_then(|limit| above(Constraint::Available, memory.get(), limit.get())),
+            limits
+                .max_quality_loss
+                .and_then(|limit| above(Constraint::QualityLoss, candidate.quality_loss, limit)),
         ]
         .into_iter()
         .flatten()
@@ -448,8 +458,13 @@ fn in_words(candidate: &Candidate) -> String {
 
 fn reason_against(closest: &Candidate, violated: &[Constraint]) -> String {
     let names: Vec<_> = violated.iter().map(|by| by.key()).collect();
+    let loss = if violated.contains(&Constraint::QualityLoss) {
+        format!(", with an expected quality loss of {:.2} %", closest.quality_loss * 100.0)
+    } else {
+        String::new()
+    };
     format!(
-        "nothing meets {}; the closest is {} at {} (up to {}).",
+        "nothing meets {}; the closest is {} at {} (up to {}){loss}.",
         names.join(" and "),
         in_words(closest),
         closest.prediction.time.value,
@@ -662,6 +677,28 @@ mod tests {
                 .iter()
                 .any(|rejected| rejected.by == Constraint::Available && rejected.count == 2)
         );
+    }
+
+    #[test]
+    fn a_format_that_loses_too_much_is_not_chosen_and_the_closest_is_named() {
+        let ask = |limit: f64| {
+            let constraints = Constraints { max_quality_loss: Some(limit), ..Constraints::default() };
+            decide(&snapshot(), &Query { constraints, ..query() }).unwrap()
+        };
+        let int8 = WeightFormat::Int8.expected_loss();
+        assert_eq!(ask(int8).chosen.unwrap().format, WeightFormat::Int8);
+        let strict = ask(int8 * 0.99);
+        assert_eq!(strict.chosen.unwrap().format, WeightFormat::Bf16, "16 bits lose nothing");
+        let [rejected] = strict.rejected[..] else { panic!("{:?}", strict.rejected) };
+        assert_eq!((rejected.by, rejected.count, rejected.closest), (Constraint::QualityLoss, 2, int8));
+        let only = Query {
+            formats: vec![WeightFormat::Int4],
+            constraints: Constraints { max_quality_loss: Some(0.0), ..Constraints::default() },
+            ..query()
+        };
+        let none = decide(&snapshot(), &only).unwrap();
+        assert_eq!(none.closest.unwrap().1, [Constraint::QualityLoss]);
+        assert!(none.reason.contains("max_quality_loss_ratio"), "{}", none.reason);
     }
 
     #[test]

@@ -238,7 +238,19 @@ fn a_recommendation_meets_its_target_or_says_what_is_closest() {
     assert_eq!(infeasible["decision"], Value::Null);
     assert_eq!(infeasible["violated"], json!(["max_time_s"]));
     assert!(infeasible["closest"]["format"].is_string());
-    for constraint in ["max_power_w", "max_time_to_first_token_s", "max_quality_loss_ratio"] {
+    let lossless = ask(r#"{"max_quality_loss_ratio":0}"#).json();
+    assert_eq!(
+        (&lossless["feasible"], &lossless["decision"]["quality_loss_ratio"]),
+        (&json!(true), &json!(0.0))
+    );
+    assert!(lossless["rejected"].as_array().unwrap().iter().any(|row| {
+        row["by"] == "max_quality_loss_ratio"
+            && row["closest"].as_f64().unwrap() > 0.0
+            && row["count"].as_u64().unwrap() >= 16
+    }));
+    let negative = ask(r#"{"max_quality_loss_ratio":-0.1}"#);
+    assert_eq!(negative.error(), ("invalid_field".into(), "constraints.max_quality_loss_ratio".into()));
+    for constraint in ["max_power_w", "max_time_to_first_token_s"] {
         let answer = ask(&format!(r#"{{"{constraint}":1}}"#));
         assert_eq!(answer.error(), ("unsupported_constraint".into(), format!("constraints.{constraint}")));
     }

@@ -445,6 +445,9 @@ pub struct CandidateAnswer {
     pub power_mode: Option<ModeAnswer>,
     /// Columns at once.
     pub batch: u64,
+    /// Expected relative increase of a model's perplexity over 16-bit weights; a prior of the format.
+    #[serde(default)]
+    pub quality_loss_ratio: f64,
     /// What is predicted of it.
     pub prediction: PredictAnswer,
 }

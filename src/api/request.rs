@@ -133,7 +133,7 @@ pub struct Constraints {
     /// Most memory for weights and activations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_memory_bytes: Option<f64>,
-    /// Most loss of quality (models only).
+    /// Largest expected increase of a model's perplexity over 16-bit weights, as a ratio: 0.03 is three per cent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_quality_loss_ratio: Option<f64>,
 }

@@ -467,6 +467,8 @@ pub enum ModelsCommand {
         #[arg(long, value_name = "FORMAT", value_parser = input::format, default_value = "fp16")]
         kv_format: WeightFormat,
     },
+    /// Sizes of published files beside what the mixes make of the architectures
+    Sizes,
     /// What a file holds: GGUF, safetensors, config.json, or a directory of them; only headers are read
     Inspect {
         /// The file or directory

@@ -1,4 +1,4 @@
-//! `models list`, `models show` and `models inspect`: no daemon is asked.
+//! `models list`, `show`, `sizes` and `inspect`: no daemon is asked.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -12,13 +12,14 @@ use crate::modelfile;
 use crate::precision::WeightFormat;
 use crate::units::Bytes;
 use crate::workload::recipe::Recipe;
-use crate::workload::registry::models;
+use crate::workload::registry::{self, SizeRow, models};
 
 /// `models`
 pub fn run(printer: &Printer, command: &ModelsCommand) -> Result<Exit, Failure> {
     match command {
         ModelsCommand::List => list(printer)?,
         ModelsCommand::Show { key, format, kv_format } => show(printer, key, *format, *kv_format)?,
+        ModelsCommand::Sizes => sizes(printer)?,
         ModelsCommand::Inspect { path, kv_format } => inspect(printer, path, *kv_format)?,
     }
     Ok(Exit::Ok)
@@ -54,6 +55,48 @@ fn list(printer: &Printer) -> Result<(), Failure> {
         ]);
     }
     printer.text(&table.render())
+}
+
+/// Published sizes beside computed ones. Rows with a cause are no work of a rule and count apart.
+fn sizes(printer: &Printer) -> Result<(), Failure> {
+    let rows = registry::sizes();
+    let by_rule = || rows.iter().filter(|row| row.file.cause.is_none());
+    let mut errors: Vec<f64> = by_rule().map(|row| row.error_ratio.abs()).collect();
+    errors.sort_by(f64::total_cmp);
+    let median = errors.get(errors.len() / 2).copied();
+    let worst = by_rule().map(SizeRow::beyond_rounding).fold(0.0, f64::max);
+    if printer.format != Format::Human {
+        let answer = serde_json::json!({
+            "rows": rows,
+            "by_rule": errors.len(),
+            "median_error_ratio": median,
+            "worst_error_beyond_rounding_ratio": worst,
+        });
+        return printer.value("sizes", &answer);
+    }
+    let mut table =
+        Table::new(&["model", "mix", ">published GiB", ">computed GiB", ">error", "published by"]);
+    for row in &rows {
+        table.row([
+            row.file.model.to_owned(),
+            row.file.recipe.to_owned(),
+            row.file.published_gib.to_owned(),
+            format!("{:.3}", row.computed_gib),
+            format!("{:+.2} %", row.error_ratio * 100.0),
+            row.file
+                .cause
+                .map_or_else(|| row.file.source.to_owned(), |cause| format!("{}: {cause}", row.file.source)),
+        ]);
+    }
+    printer.text(&format!(
+        "{}\n{} files by the rules: median error {:.2} %, worst {:.2} % beyond the rounding of the published digits; {} \
+         more with a cause of their own\n",
+        table.render(),
+        errors.len(),
+        median.unwrap_or(0.0) * 100.0,
+        worst * 100.0,
+        rows.len() - errors.len()
+    ))
 }
 
 fn show(printer: &Printer, key: &str, format: Recipe, kv_format: WeightFormat) -> Result<(), Failure> {

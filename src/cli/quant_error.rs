@@ -9,9 +9,10 @@ use super::args::QuantErrorArgs;
 use super::failure::Failure;
 use super::output::{Format, Printer};
 use super::table::Table;
-use super::tensors::{Stored, Tensor, TensorError, TensorFile};
+use super::tensors::{self, TensorError, TensorFile, is_readable};
 use crate::precision::WeightFormat;
 use crate::precision::quantise::{self, ModelError, Refusal, without_encoder};
+use crate::workload::import::Tensor;
 
 /// Most weights of one tensor that are held at a time.
 const MAX_HELD: u64 = 1 << 24;
@@ -67,10 +68,10 @@ pub fn run(printer: &Printer, args: &QuantErrorArgs) -> Result<(), Failure> {
 }
 
 fn unreadable(path: &Path, error: &TensorError) -> Failure {
-    Failure::failed(
-        format!("{} {error}", path.display()),
-        "give a safetensors, GGUF or .npy file of fp32, fp16 or bf16 weights",
-    )
+    match error {
+        TensorError::Model(error) => Failure::failed(error.to_string(), error.hint()),
+        error => Failure::failed(format!("{} {error}", path.display()), error.hint()),
+    }
 }
 
 /// One format over all tensors.
@@ -120,13 +121,13 @@ impl Survey {
         for tensor in rest {
             survey.set_apart(tensor, set_apart(tensor).unwrap_or_default());
         }
-        let total: u64 = weights.iter().fold(0, |sum, tensor| sum.saturating_add(tensor.elements()));
+        let total: u64 = weights.iter().fold(0, |sum, tensor| sum.saturating_add(elements(tensor)));
         for tensor in weights {
-            let columns = tensor.columns();
+            let (all_rows, columns) = tensors::sizes(tensor);
             // A tensor's share of the budget, and always a row.
-            let share = u128::from(budget) * u128::from(tensor.elements()) / u128::from(total.max(1));
+            let share = u128::from(budget) * u128::from(elements(tensor)) / u128::from(total.max(1));
             let share = u64::try_from(share).unwrap_or(u64::MAX).min(MAX_HELD);
-            let rows = (share / columns).max(1).min(tensor.rows());
+            let rows = (share / columns).max(1).min(all_rows);
             if columns > MAX_HELD || survey.used.saturating_add(columns) > budget.max(columns) {
                 survey.set_apart(tensor, "beyond --max-elements".to_owned());
                 continue;
@@ -154,11 +155,11 @@ impl Survey {
             );
         }
         self.tensors += 1;
-        self.elements = self.elements.saturating_add(tensor.elements());
+        self.elements = self.elements.saturating_add(elements(tensor));
         self.used += sample.len() as u64;
-        *self.stored.entry(tensor.stored.name().to_owned()).or_default() += 1;
+        *self.stored.entry(tensor.block.key().to_owned()).or_default() += 1;
         // A sample fits into memory, and so do its sizes.
-        let (rows, columns) = (rows as usize, tensor.columns() as usize);
+        let (rows, columns) = (rows as usize, tensors::sizes(tensor).1 as usize);
         for row in &mut self.rows {
             row.add(tensor, quantise::quant_error(row.format, rows, columns, sample));
         }
@@ -172,7 +173,7 @@ impl Survey {
         let words: Vec<_> = counts
             .iter()
             .take(8)
-            .map(|(reason, count)| format!("{count} {}, {reason}", tensors(*count)))
+            .map(|(reason, count)| format!("{count} {}, {reason}", plural(*count)))
             .collect();
         if words.is_empty() { "it has no tensors".to_owned() } else { words.join("; ") }
     }
@@ -188,7 +189,7 @@ impl Survey {
             "{name} ({}): {} {} ({}), {} of {} weights used\n",
             self.kind,
             self.tensors,
-            tensors(self.tensors),
+            plural(self.tensors),
             stored.join(", "),
             self.used,
             self.elements
@@ -200,8 +201,15 @@ impl Survey {
             text.push_str(&format!("  apart: {}\n", self.apart_in_words()));
         }
         text.push('\n');
-        let mut table =
-            Table::new(&["format", ">bits/weight", ">SNR dB", ">relative RMS", ">largest", "worst tensor"]);
+        let mut table = Table::new(&[
+            "format",
+            ">bits/weight",
+            ">SNR dB",
+            ">relative RMS",
+            ">perplexity",
+            ">largest",
+            "worst tensor",
+        ]);
         for row in &self.rows {
             table.row(row.cells());
         }
@@ -243,7 +251,7 @@ impl Row {
         match error {
             Ok(error) => {
                 self.tensors += 1;
-                self.error.add(tensor.elements(), &error);
+                self.error.add(elements(tensor), &error);
                 if let Some(rms) = error.relative_rms()
                     && self.worst.as_ref().is_none_or(|(_, worst)| rms > *worst)
                 {
@@ -275,6 +283,7 @@ impl Row {
             format!("{:.3}", self.format.bits_per_weight()),
             snr,
             percent(rms),
+            rms.map_or("-".to_owned(), |rms| format!("{:+.2} %", quantise::quality_loss(rms) * 100.0)),
             percent(self.error.max_relative()),
             worst.unwrap_or_default(),
         ]
@@ -290,6 +299,7 @@ impl Row {
             "bits_per_weight": self.format.bits_per_weight(),
             "snr_db": self.error.snr_db(),
             "relative_rms_ratio": self.error.relative_rms(),
+            "quality_loss_ratio": self.error.relative_rms().map(quantise::quality_loss),
             "max_relative_ratio": self.error.max_relative(),
             "tensors": self.tensors,
             "worst": worst,
@@ -315,16 +325,19 @@ fn note(format: WeightFormat) -> Option<&'static str> {
     }
 }
 
+/// Weights of a tensor whose product has been checked with its header.
+fn elements(tensor: &Tensor) -> u64 {
+    tensor.elements().unwrap_or(0)
+}
+
 /// Why a tensor is not tried; `None` where it is.
 fn set_apart(tensor: &Tensor) -> Option<String> {
     let name = tensor.name.to_ascii_lowercase();
     let is_experts = name.contains("exps") || name.contains("experts");
     let is_embedding = ["embd", "embed", "wte", "wpe"].iter().any(|part| name.contains(part));
     match tensor.shape.len() {
-        _ if tensor.elements() == 0 => Some("empty".to_owned()),
-        _ if matches!(tensor.stored, Stored::Other(_)) => {
-            Some(format!("stored as {}, which is not read", tensor.stored.name()))
-        }
+        _ if elements(tensor) == 0 => Some("empty".to_owned()),
+        _ if !is_readable(tensor.block) => Some(format!("stored as {}, which is not read", tensor.block)),
         2 if is_embedding => Some("an embedding".to_owned()),
         2 => None,
         3 if is_experts => None,
@@ -334,6 +347,6 @@ fn set_apart(tensor: &Tensor) -> Option<String> {
     }
 }
 
-fn tensors(count: u64) -> &'static str {
+fn plural(count: u64) -> &'static str {
     if count == 1 { "tensor" } else { "tensors" }
 }

@@ -32,6 +32,7 @@ pub use float::{
     decode_bf16, decode_e2m1, decode_e4m3, decode_e5m2, decode_e8m0, decode_fp16, encode_bf16, encode_e2m1,
     encode_e4m3, encode_e5m2, encode_fp16, encode_tf32, shared_exponent,
 };
+pub use prior::quality_loss;
 
 use thiserror::Error;
 

@@ -144,8 +144,10 @@ blocks! {
     Tq2_0 = "tq2_0", 256 in 66, Some(35), Some(F::Tq2_0);
     /// One-bit blocks of 128 with an fp16 scale.
     Q1_0 = "q1_0", 128 in 18, Some(41), Some(F::Q1_0);
-    /// Two-bit blocks of 128 with an fp16 scale; experimental, without a settled number.
+    /// Two-bit blocks of 128 with an fp16 scale, of the fork that came before type 42 was settled.
     Q2_0 = "q2_0", 128 in 34, None, Some(F::Q2_0);
+    /// GGUF Q2_0: two-bit blocks of 64 with an fp16 scale.
+    Q2_0G64 = "q2_0_g64", 64 in 18, Some(42), Some(F::Q2_0);
 }
 
 impl Block {
@@ -179,6 +181,17 @@ impl Block {
     #[must_use]
     pub fn size(self, rows: u64, columns: u64) -> Option<u64> {
         columns.div_ceil(self.elements()).checked_mul(self.bytes())?.checked_mul(rows)
+    }
+
+    /// The format whose bytes these are, block for block; `None` where scales stand elsewhere or blocks differ.
+    #[must_use]
+    pub fn packed_as(self) -> Option<WeightFormat> {
+        let format =
+            self.format().filter(|_| self.is_plain() || self.ggml().is_some() || self == Self::Q2_0)?;
+        let layout = format.layout();
+        let same =
+            u64::from(layout.elements) == self.elements() && u64::from(layout.block_bytes()) == self.bytes();
+        (same && self != Self::I8).then_some(format)
     }
 
     /// Whether a weight is stored without blocks: a float of 16 bits or more.

@@ -15,9 +15,14 @@ mod assemble;
 pub mod config;
 pub mod gguf;
 mod label;
+mod metadata;
+mod names;
+mod packing;
+pub mod quantisation;
 pub mod safetensors;
 
-pub use assemble::Packing;
+pub use names::Names;
+pub use packing::Packing;
 
 /// Most tensors of a model, over all its files.
 pub const MAX_TENSORS: u64 = 1 << 18;
@@ -74,6 +79,9 @@ pub enum ImportError {
     /// Arrays in arrays in arrays.
     #[error("nests arrays more than {0} deep in {1}")]
     Nested(usize, String),
+    /// Big-endian or otherwise not read as data.
+    #[error("is big-endian: its header is read, its weights are not")]
+    BigEndian,
     /// Two of the same name.
     #[error("holds {what} {name:?} twice")]
     Duplicate {
@@ -131,7 +139,11 @@ pub struct Tensor {
     pub block: Block,
     /// Its shape as PyTorch writes it: the contiguous dimension last. At most eight dimensions.
     pub shape: Vec<u64>,
-    /// Bytes in the file.
+    /// Which of the files that the table was joined from holds it, from 0.
+    pub file: usize,
+    /// First byte in that file.
+    pub offset: u64,
+    /// Bytes in that file.
     pub bytes: u64,
 }
 
@@ -150,6 +162,37 @@ impl Tensor {
             [columns] => (1, 1, *columns),
             [stack @ .., rows, columns] => {
                 (stack.iter().fold(1u64, |product, &length| product.saturating_mul(length)), *rows, *columns)
+            }
+        }
+    }
+}
+
+impl ImportError {
+    /// What to do about it.
+    #[must_use]
+    pub const fn hint(&self) -> &'static str {
+        match self {
+            Self::Io(_) => "check the disk and the permissions",
+            Self::Magic { .. } => {
+                "give a GGUF or safetensors file; convert a PyTorch file (.bin, .pt) to safetensors first"
+            }
+            Self::Version(_) | Self::UnknownType { .. } => {
+                "the file may be newer than this program, or damaged: update rooflined, or fetch the file again"
+            }
+            Self::Cut { .. } => "the download may be incomplete: fetch it again",
+            Self::TooMany { .. } | Self::Nested(..) => {
+                "no model has that: the file is damaged or not what it says"
+            }
+            Self::BigEndian => "convert it to little-endian: gguf_convert_endian.py of llama.cpp",
+            Self::Duplicate { .. } | Self::Tensor { .. } | Self::Overlap { .. } => {
+                "the file is damaged or was written wrongly: fetch or convert it again"
+            }
+            Self::Field { .. } | Self::Model(_) => {
+                "correct the field, or give the file that the model came with"
+            }
+            Self::Json { .. } => "check the file with a JSON reader, or fetch it again",
+            Self::Shards(_) => {
+                "fetch every file of the model into one directory, under the names it was published with"
             }
         }
     }

@@ -325,7 +325,6 @@ fn value_block(mix: Mix, traits: &Traits, index: usize) -> Block {
         Mix::Q2K if grouped => Block::Q4K,
         Mix::Q2K => Block::Q3K,
         Mix::Q2KS | Mix::Iq3Xxs | Mix::Iq3Xs | Mix::Iq3S if grouped => Block::Q4K,
-        Mix::Iq3Xxs => Block::Iq3S,
         Mix::Iq3M => Block::Q4K,
         Mix::Q3KM if index < 2 => Block::Q5K,
         Mix::Q3KM => Block::Q4K,
@@ -392,14 +391,13 @@ const fn feed_forward_block(mix: Mix, part: Part, index: usize, traits: &Traits)
         Mix::Iq1S | Mix::Iq1M | Mix::Iq2Xxs | Mix::Iq2Xs if first => Block::Q2K,
         Mix::Q2K => Block::Q3K,
         Mix::Q2KS if first => Block::Q4K,
-        Mix::Iq3Xxs if first => Block::Q4K,
-        Mix::Iq3Xxs => Block::Q3K,
         Mix::Q3KM if index < layers / 16 => Block::Q5K,
         Mix::Q3KM => Block::Q4K,
         Mix::Iq3M if first || (traits.experts == 8 && more_bits(index, layers)) => Block::Q4K,
         Mix::Q3KL => Block::Q5K,
         Mix::Q4KM | Mix::Q5KM if more_bits(index, layers) => Block::Q6K,
-        // IQ4 mixes give the first eighth Q5_K where there is no importance matrix; published files are made with one.
+        // Without an importance matrix IQ4 mixes would give the first eighth Q5_K, and IQ3_XXS every down projection Q4_K or
+        // Q3_K: published files are made with one.
         Mix::Q4KS if first => Block::Q5K,
         _ => mix.base(),
     }

@@ -191,6 +191,7 @@ pub fn recommendation(feasible: bool) -> RecommendAnswer {
         format: format.into(),
         power_mode: None,
         batch: 4,
+        quality_loss_ratio: 0.03,
         prediction: prediction(2e7, 1e7),
     };
     RecommendAnswer {

@@ -104,6 +104,8 @@ fn methods_of_quantisation_have_their_bits() {
         (r#"{"quant_method": "mxfp4"}"#, 4.25),
         (r#"{"quant_method": "modelopt", "quant_algo": "NVFP4"}"#, 4.5),
         (r#"{"quant_method": "modelopt", "quant_algo": "FP8"}"#, 8.0),
+        (r#"{"quant_method": "modelopt", "quant_algo": "W4A16_AWQ", "group_size": 128}"#, 4.125),
+        (r#"{"quant_method": "modelopt", "quant_algo": "MXFP8"}"#, 8.25),
         (r#"{"quant_method": "bitsandbytes", "load_in_4bit": true, "bnb_4bit_quant_type": "nf4"}"#, 4.5),
         (r#"{"quant_method": "bitsandbytes", "load_in_8bit": true}"#, 8.0),
         (
@@ -142,11 +144,6 @@ fn exempt_modules_stay_at_16_bits() {
             r#"{{"quant_algo": "NVFP4", "quant_method": "modelopt", "exclude_modules": ["{pattern}"]}}"#
         );
         let model = parse(&format!("{{{LLAMA}, \"quantization_config\": {said}}}")).unwrap();
-        if pattern.contains("\\d") {
-            // Not understood, so nothing is exempt: the wildcard is the only expression.
-            assert_eq!(bits(&model, Class::AttentionQ), 4.5, "{pattern}");
-            continue;
-        }
         assert_eq!(bits(&model, Class::AttentionQ), 16.0, "{pattern}");
         assert_eq!(bits(&model, Class::Mlp), 4.5, "{pattern}");
     }
@@ -155,6 +152,68 @@ fn exempt_modules_stay_at_16_bits() {
     // One layer of 32; layers 10 to 19 are others.
     let expected = 8.0 + 8.0 / 32.0;
     assert!((bits(&model, Class::Mlp) - expected).abs() < 1e-9, "{}", bits(&model, Class::Mlp));
+}
+
+/// Schemes that differ by module: groups of compressed-tensors, modelopt's list of layers, GPTQModel's rules.
+#[test]
+fn groups_of_modules_have_schemes_of_their_own() {
+    let model = |said: &str| parse(&format!("{{{LLAMA}, \"quantization_config\": {said}}}")).unwrap();
+    let mixed = model(
+        r#"{"quant_method": "compressed-tensors", "format": "mixed-precision", "ignore": ["lm_head"], "config_groups": {
+            "group_0": {"targets": ["re:.*self_attn.(q|k|v|o)_proj$"], "format": "float-quantized",
+                "weights": {"num_bits": 8, "type": "float", "strategy": "channel"}},
+            "group_1": {"targets": ["re:.*mlp.*"], "format": "nvfp4-pack-quantized",
+                "weights": {"num_bits": 4, "type": "float", "group_size": 16}}}}"#,
+    );
+    assert_eq!((bits(&mixed, Class::AttentionQ), bits(&mixed, Class::AttentionOut)), (8.0, 8.0));
+    assert_eq!((bits(&mixed, Class::Mlp), bits(&mixed, Class::Head)), (4.5, 16.0));
+    let some = model(
+        r#"{"quant_method": "compressed-tensors", "config_groups": {
+            "group_0": {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int", "group_size": 64}},
+            "group_1": {"targets": ["re:.*down_proj"], "weights": {"num_bits": 8, "type": "int"}}}}"#,
+    );
+    assert_eq!(bits(&some, Class::AttentionV), 4.25);
+    assert!((bits(&some, Class::Mlp) - (4.25 * 2.0 + 8.0) / 3.0).abs() < 1e-9);
+
+    let layers = |algorithm: &str, module: &str| {
+        (0..32)
+            .map(|layer| format!(r#""model.layers.{layer}.{module}": {{"quant_algo": "{algorithm}"}}"#))
+            .collect::<Vec<_>>()
+            .join(",")
+    };
+    let named = model(&format!(
+        r#"{{"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": {{{}, {}}}}}"#,
+        layers("FP8", "self_attn.q_proj"),
+        layers("NVFP4", "mlp.up_proj")
+    ));
+    assert_eq!((bits(&named, Class::AttentionQ), bits(&named, Class::AttentionK)), (8.0, 16.0));
+    assert!((bits(&named, Class::Mlp) - (4.5 + 16.0 + 16.0) / 3.0).abs() < 1e-9);
+
+    let ruled = model(
+        r#"{"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": {
+            "-:.*k_proj.*": {}, "+:.*down_proj.*": {"bits": 8}, ".*q_proj": {"bits": 4, "group_size": 32}}}"#,
+    );
+    assert_eq!((bits(&ruled, Class::AttentionK), bits(&ruled, Class::AttentionV)), (16.0, 4.15625));
+    assert!((bits(&ruled, Class::Mlp) - (4.15625 * 2.0 + 8.0) / 3.0).abs() < 1e-9);
+
+    let strange = model(r#"{"quant_method": "fp8", "ignored_layers": ["re:.*(a{2}|b).*"]}"#);
+    assert!(
+        strange.warnings.iter().any(|warning| warning.contains("not understood")),
+        "{:?}",
+        strange.warnings
+    );
+    assert_eq!(bits(&strange, Class::Mlp), 8.0);
+}
+
+#[test]
+fn lists_that_would_take_long_are_refused() {
+    let patterns: Vec<String> = (0..4000).map(|index| format!("\"*a{index}*b\"")).collect();
+    let text = format!(
+        r#"{{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 1000, "num_attention_heads": 1, "vocab_size": 9,
+        "intermediate_size": 64, "quantization_config": {{"quant_method": "fp8", "ignore": [{}]}}}}"#,
+        patterns.join(",")
+    );
+    assert!(parse(&text).err().unwrap().to_string().contains("comparisons"));
 }
 
 /// Gemma-4-31B as NVFP4 with attention left alone: 32 GB a token where the label promises 17.

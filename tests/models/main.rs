@@ -7,4 +7,6 @@ mod commands;
 mod config;
 mod gguf;
 mod hostile;
+mod mutants;
+mod paths;
 mod write;

@@ -81,23 +81,27 @@ fn constraints(wire: &api::Constraints, op: Op) -> Result<Constraints, ErrorBody
             wire.max_time_to_first_token_s.is_some(),
             "it applies to models, and this is an operation",
         ),
-        (
-            "max_quality_loss_ratio",
-            wire.max_quality_loss_ratio.is_some(),
-            "it applies to models, and this is an operation",
-        ),
     ];
     if let Some((name, _, why)) = unsupported.into_iter().find(|(_, present, _)| *present) {
         return Err(Code::UnsupportedConstraint.at(
             format!("constraints.{name}"),
             format!("{name} cannot be kept: {why}"),
-            format!("leave it out; {} takes max_time_s, min_tokens_per_s and max_memory_bytes", op.kind()),
+            format!("leave it out; {} takes max_time_s, min_tokens_per_s, max_memory_bytes and max_quality_loss_ratio", op.kind()),
         ));
     }
     let checked = |name: &str, value: Option<f64>| {
         value.map(|value| positive(&format!("constraints.{name}"), value)).transpose()
     };
     let time = checked("max_time_s", wire.max_time_s)?;
+    let max_quality_loss = wire.max_quality_loss_ratio;
+    if let Some(ratio) = max_quality_loss.filter(|ratio| !ratio.is_finite() || *ratio < 0.0) {
+        let field = "constraints.max_quality_loss_ratio";
+        return Err(Code::InvalidField.at(
+            field,
+            format!("{field} is {ratio}; it must be 0 or more"),
+            "give the relative increase of perplexity that is acceptable: 0.03 for three per cent",
+        ));
+    }
     // For an operation the two are one limit; the tighter one binds.
     let per_token = checked("max_time_per_token_s", wire.max_time_per_token_s)?;
     let tightest = time.into_iter().chain(per_token).reduce(f64::min);
@@ -105,6 +109,7 @@ fn constraints(wire: &api::Constraints, op: Op) -> Result<Constraints, ErrorBody
         max_time: tightest.map(Seconds),
         min_tokens_per_s: checked("min_tokens_per_s", wire.min_tokens_per_s)?,
         max_memory: checked("max_memory_bytes", wire.max_memory_bytes)?.map(Bytes),
+        max_quality_loss,
     })
 }
 
@@ -177,6 +182,7 @@ fn shown_candidate(snapshot: &Snapshot, engine: Engine, candidate: Candidate) ->
             .known()
             .map(|mode| ModeAnswer { id: mode.id, name: mode.name.clone() }),
         batch: candidate.batch,
+        quality_loss_ratio: candidate.quality_loss,
         prediction,
     }
 }

@@ -4,11 +4,12 @@
 //! layers attend, how wide keys and values are. Metadata add what shapes do not show: how many heads share a width,
 //! windows, experts per token. Where they are missing the table still gives a model, and a warning.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
-use super::config::{Config, every};
-use super::gguf::{Header, Value};
-use super::{ImportError, MAX_GROUPS, Tensor, label, short};
+use super::config::Config;
+use super::gguf::Header;
+use super::packing::{Modules, Packing};
+use super::{ImportError, MAX_GROUPS, Tensor, label, metadata, short};
 use crate::workload::architecture::{
     Description, Experts, InvalidModel, Latent, LayerKind, Linear, MAX_LAYERS, MAX_WIDTH,
 };
@@ -205,21 +206,6 @@ struct Seen {
     experts: u64,
 }
 
-/// A tensor as the weights it stands for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Packing {
-    /// How the weights are stored.
-    pub block: Block,
-    /// Length of the output.
-    pub rows: u64,
-    /// Length of the input.
-    pub columns: u64,
-    /// Matrices stacked in it.
-    pub matrices: u64,
-    /// Weights; 0 for scales and other helpers.
-    pub parameters: u64,
-}
-
 /// A tensor with its use.
 struct Weight<'a> {
     tensor: &'a Tensor,
@@ -230,7 +216,7 @@ struct Weight<'a> {
 
 /// The model of a GGUF header.
 pub(super) fn from_gguf(header: &Header, file: &str) -> Result<Model, ImportError> {
-    let mut facts = gguf_facts(header)?;
+    let mut facts = metadata::facts(header)?;
     let weights = header
         .tensors
         .iter()
@@ -257,6 +243,9 @@ pub(super) fn from_checkpoint(
     name: &str,
 ) -> Result<Model, ImportError> {
     let modules = Modules::of(tensors);
+    if let Some(found) = config.and_then(|config| config.quantisation.as_ref()) {
+        found.check(tensors.iter().filter(|tensor| tensor.block == Block::I32).count())?;
+    }
     let facts = config.map_or_else(|| Facts::new("unknown".to_owned()), |config| config.facts.clone());
     let weights = tensors
         .iter()
@@ -535,322 +524,4 @@ fn with_remarks(mut model: Model) -> Model {
     }
     model.warnings.extend(remarks);
     model
-}
-
-fn gguf_facts(header: &Header) -> Result<Facts, ImportError> {
-    let family = header.text("general.architecture").map_or_else(|| "unknown".to_owned(), short);
-    let number = |key: &str| header.number(&format!("{family}.{key}"));
-    let by_layer = |key: &str| match header.metadata.get(&format!("{family}.{key}")) {
-        Some(Value::Numbers(numbers)) => numbers.clone(),
-        _ => Vec::new(),
-    };
-    let drafts = number("nextn_predict_layers").unwrap_or(0);
-    let layers = number("block_count").map(|blocks| blocks.saturating_sub(drafts));
-    if let Some(layers) = layers.filter(|layers| !(1..=MAX_LAYERS as u64).contains(layers)) {
-        return Err(InvalidModel::Layers(layers).into());
-    }
-    let heads = by_layer("attention.head_count").into_iter().max().or_else(|| number("attention.head_count"));
-    let kv_by_layer = by_layer("attention.head_count_kv");
-    let kv_heads = number("attention.head_count_kv").or_else(|| kv_by_layer.iter().copied().max()).or(heads);
-    let latent = gguf_latent(&number, heads);
-    let full = number("attention.key_length");
-    let sliding = number("attention.key_length_swa");
-    let mut facts = Facts {
-        hidden: number("embedding_length"),
-        vocab: number("vocab_size").or(match header.metadata.get("tokenizer.ggml.tokens") {
-            Some(Value::Array(count)) => Some(*count),
-            _ => None,
-        }),
-        layers,
-        drafts,
-        heads: heads.filter(|heads| *heads > 0),
-        kv_heads,
-        kv_heads_by_layer: kv_by_layer,
-        head_dim: if latent.is_some() { None } else { sliding.or(full) },
-        value_dim: number("attention.value_length_swa").or_else(|| number("attention.value_length")),
-        global: sliding.and(full).zip(kv_heads).map(|(width, heads)| (heads, width)),
-        window: number("attention.sliding_window").filter(|window| *window > 0),
-        intermediate: number("feed_forward_length"),
-        gated: Some(has_gate(header)),
-        experts: number("expert_count").filter(|count| *count > 0).map(|count| Experts {
-            count,
-            active: number("expert_used_count").unwrap_or(0),
-            intermediate: number("expert_feed_forward_length")
-                .or_else(|| number("feed_forward_length"))
-                .unwrap_or(0),
-            shared_intermediate: shared_width(header),
-            shared_gate: header.tensors.iter().any(|tensor| tensor.name.contains("ffn_gate_inp_shexp")),
-            dense_layers: number("leading_dense_block_count").unwrap_or(0),
-        }),
-        linear: gguf_linear(header, &family, &number),
-        context: number("context_length"),
-        reused: number("attention.shared_kv_layers").unwrap_or(0),
-        latent,
-        ..Facts::new(family.clone())
-    };
-    facts.output_gate = has_output_gate(header, &facts);
-    facts.kinds = gguf_kinds(header, &facts);
-    Ok(facts)
-}
-
-/// Whether the query projection is twice as wide as the input of the output projection.
-fn has_output_gate(header: &Header, facts: &Facts) -> bool {
-    let width = facts.global.map(|(_, width)| width).or(facts.head_dim);
-    let expected = width.zip(facts.heads).and_then(|(width, heads)| width.checked_mul(heads));
-    let query = header.tensors.iter().find(|tensor| tensor.name.ends_with(".attn_q.weight"));
-    match (expected.and_then(|expected| expected.checked_mul(2)), query) {
-        (Some(doubled), Some(query)) => query.matrix().1 == doubled && facts.linear.is_some(),
-        _ => false,
-    }
-}
-
-fn has_gate(header: &Header) -> bool {
-    let mut plain = false;
-    for tensor in &header.tensors {
-        if tensor.name.contains(".ffn_gate.")
-            || tensor.name.contains(".ffn_gate_exps.")
-            || tensor.name.contains("ffn_gate_up_exps")
-        {
-            return true;
-        }
-        plain |= tensor.name.contains(".ffn_up.");
-    }
-    // phi3 and its kin keep gate and up in one matrix, twice as wide as the down projection's input.
-    let rows =
-        |part: &str| header.tensors.iter().find(|tensor| tensor.name.contains(part)).map(Tensor::matrix);
-    match (rows(".ffn_up."), rows(".ffn_down.")) {
-        (Some((_, up, _)), Some((_, _, down))) => up == down.saturating_mul(2),
-        _ => !plain,
-    }
-}
-
-fn shared_width(header: &Header) -> u64 {
-    let up = header.tensors.iter().find(|tensor| tensor.name.contains("ffn_up_shexp"));
-    up.map_or(0, |tensor| tensor.matrix().1)
-}
-
-fn gguf_latent(number: &dyn Fn(&str) -> Option<u64>, heads: Option<u64>) -> Option<Latent> {
-    let kv_rank = number("attention.kv_lora_rank").filter(|rank| *rank > 0)?;
-    let rope_dim = number("rope.dimension_count")?;
-    // Since the absorbed form was added, key_length is that of the latent and the head's own stands apart.
-    let key = number("attention.key_length_mla").or_else(|| number("attention.key_length"))?;
-    Some(Latent {
-        heads: heads?,
-        q_rank: number("attention.q_lora_rank").filter(|rank| *rank > 0),
-        kv_rank,
-        nope_dim: key.checked_sub(rope_dim)?,
-        rope_dim,
-        value_dim: number("attention.value_length_mla").or_else(|| number("attention.value_length"))?,
-    })
-}
-
-fn gguf_linear(header: &Header, family: &str, number: &dyn Fn(&str) -> Option<u64>) -> Option<Linear> {
-    if let Some(kernel) = number("shortconv.l_cache") {
-        return Some(Linear::ShortConvolution { kernel });
-    }
-    let (inner, state) = (number("ssm.inner_size")?, number("ssm.state_size")?);
-    let rank = number("ssm.time_step_rank").filter(|rank| *rank > 0)?;
-    let kernel = number("ssm.conv_kernel").unwrap_or(4);
-    let groups = number("ssm.group_count").unwrap_or(1);
-    let has = |part: &str| header.tensors.iter().any(|tensor| tensor.name.contains(part));
-    if has("ssm_x") || family == "mamba" || !inner.is_multiple_of(rank) {
-        // Mamba-1: a vector of `state` for every channel.
-        return Some(Linear::Other { state_bytes: inner.saturating_mul(state).saturating_mul(4) });
-    }
-    let width = inner / rank;
-    Some(if has("ssm_ba") || has("ssm_beta") {
-        Linear::DeltaNet { key_heads: groups, value_heads: rank, key_dim: state, value_dim: width, kernel }
-    } else {
-        Linear::Mamba2 { heads: rank, head_dim: width, state, groups, kernel }
-    })
-}
-
-/// Which layers see a window. Which attend at all is read from the tensors.
-fn gguf_kinds(header: &Header, facts: &Facts) -> Vec<LayerKind> {
-    let layers = facts.layers.and_then(|layers| usize::try_from(layers).ok()).unwrap_or(0);
-    if facts.window.is_none() {
-        return Vec::new();
-    }
-    let key = format!("{}.attention.sliding_window_pattern", facts.family);
-    match header.metadata.get(&key) {
-        Some(Value::Numbers(pattern)) => (0..layers)
-            .map(|index| if pattern.get(index) == Some(&1) { LayerKind::Sliding } else { LayerKind::Full })
-            .collect(),
-        Some(Value::Unsigned(period)) => every(layers, *period, LayerKind::Sliding),
-        _ => match facts.family.as_str() {
-            "gemma2" | "gpt-oss" => every(layers, 2, LayerKind::Sliding),
-            "gemma3" => every(layers, 6, LayerKind::Sliding),
-            "gemma3n" => every(layers, 5, LayerKind::Sliding),
-            "cohere2" | "olmo2" | "exaone4" | "llama4" => every(layers, 4, LayerKind::Sliding),
-            // llama.cpp keeps the whole context of the others although they name a window.
-            _ => Vec::new(),
-        },
-    }
-}
-
-/// Modules of a checkpoint: a matrix and what belongs to it.
-struct Modules<'a> {
-    parts: HashMap<&'a str, &'a Tensor>,
-}
-
-/// Names of what stands beside a packed matrix and holds no weights of its own.
-const HELPERS: &[&str] = &[
-    "scales",
-    "qzeros",
-    "g_idx",
-    "weight_scale",
-    "weight_scale_inv",
-    "weight_scale_2",
-    "weight_global_scale",
-    "weight_zero_point",
-    "weight_shape",
-    "weight_g_idx",
-    "input_scale",
-    "input_global_scale",
-    "k_scale",
-    "v_scale",
-    "activation_scale",
-    "SCB",
-    "absmax",
-    "quant_map",
-    "nested_absmax",
-    "nested_quant_map",
-];
-
-impl<'a> Modules<'a> {
-    fn of(tensors: &'a [Tensor]) -> Self {
-        Self { parts: tensors.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect() }
-    }
-
-    fn beside(&self, module: &str, part: &str) -> Option<&'a Tensor> {
-        self.parts.get(format!("{module}.{part}").as_str()).copied()
-    }
-
-    fn packing(&self, tensor: &Tensor, config: Option<&Config>) -> Result<Packing, ImportError> {
-        let (matrices, rows, columns) = tensor.matrix();
-        let plain = tensor.elements().unwrap_or(0);
-        let (module, part) = tensor.name.rsplit_once('.').unwrap_or(("", &tensor.name));
-        if HELPERS.contains(&part) || part.starts_with("bitsandbytes__") || part.ends_with("_scales") {
-            return Ok(Packing {
-                block: self.host(module, part, tensor),
-                rows: 1,
-                columns: 0,
-                matrices: 0,
-                parameters: 0,
-            });
-        }
-        let packed = |block, rows: u64, columns: u64, matrices: u64| {
-            let parameters = rows.checked_mul(columns).and_then(|area| area.checked_mul(matrices));
-            parameters.map(|parameters| Packing { block, rows, columns, matrices, parameters }).ok_or_else(
-                || ImportError::Tensor {
-                    name: short(&tensor.name),
-                    reason: format!("has the impossible shape {:?}", tensor.shape),
-                },
-            )
-        };
-        let bits = config.and_then(|config| config.quantisation.as_ref()).and_then(|found| found.bits);
-        match (part, tensor.block) {
-            ("qweight", Block::I32) => {
-                let (rows, columns, block) = self.integers(module, rows, columns, bits.unwrap_or(4))?;
-                packed(block, rows, columns, 1)
-            }
-            ("weight_packed", Block::I32) => {
-                let bits = bits.filter(|bits| matches!(bits, 2 | 3 | 4 | 8)).unwrap_or(4);
-                let columns = columns.saturating_mul(32) / bits;
-                let block = if bits == 8 { Block::I8 } else { self.grouped(module, "weight_scale", columns) };
-                packed(block, rows, columns, matrices)
-            }
-            ("weight_packed", Block::I8) => packed(Block::Nvfp4, rows, columns.saturating_mul(2), matrices),
-            ("weight", Block::I8) if self.beside(module, "weight.absmax").is_some() => {
-                // bitsandbytes flattens the matrix: its shape is in a tensor, which is not read.
-                packed(Block::Nf4, 1, plain.saturating_mul(2), 1)
-            }
-            ("weight", Block::I8 | Block::Int4) => {
-                match self.beside(module, "weight_scale").map(|scale| scale.block) {
-                    Some(Block::Fp8E4m3) => {
-                        let per_byte = if tensor.block == Block::I8 { 2 } else { 1 };
-                        packed(Block::Nvfp4, rows, columns.saturating_mul(per_byte), matrices)
-                    }
-                    Some(Block::E8m0 | Block::I8) => {
-                        let per_byte = if tensor.block == Block::I8 { 2 } else { 1 };
-                        packed(Block::Mxfp4, rows, columns.saturating_mul(per_byte), matrices)
-                    }
-                    _ => packed(tensor.block, rows, columns, matrices),
-                }
-            }
-            (part, Block::I8) if part.ends_with("_blocks") => {
-                // experts x rows x groups x 16 bytes of two weights
-                let [experts, rows, groups, bytes] = tensor.shape[..] else {
-                    return packed(Block::Mxfp4, rows, columns.saturating_mul(2), matrices);
-                };
-                packed(Block::Mxfp4, rows, groups.saturating_mul(bytes).saturating_mul(2), experts)
-            }
-            _ => Ok(Packing { block: tensor.block, rows, columns, matrices, parameters: plain }),
-        }
-    }
-
-    /// Rows, columns and storage of an AWQ or GPTQ matrix: the scales beside it tell which of its sides is packed.
-    fn integers(
-        &self,
-        module: &str,
-        first: u64,
-        second: u64,
-        bits: u64,
-    ) -> Result<(u64, u64, Block), ImportError> {
-        let bits = if matches!(bits, 2 | 3 | 4 | 8) { bits } else { 4 };
-        let scales = self.beside(module, "scales").map(Tensor::matrix);
-        let (rows, columns, gptq) = match scales {
-            Some((_, _, outputs)) if outputs == second => (second, first.saturating_mul(32) / bits, true),
-            None => (second, first.saturating_mul(32) / bits, true),
-            Some(_) => (second.saturating_mul(32) / bits, first, false),
-        };
-        let group = scales.map_or(128, |(_, groups, _)| columns / groups.max(1));
-        let block = match (bits, group, gptq) {
-            (8, ..) => Block::I8,
-            (4, 128, true) => Block::GptqInt4,
-            (4, 128, false) => Block::AwqInt4,
-            (4, 32, _) => Block::Int4G32,
-            (4, 64, _) => Block::Int4G64,
-            (4, ..) => Block::Int4G128,
-            _ => Block::I32,
-        };
-        Ok((rows, columns, block))
-    }
-
-    fn grouped(&self, module: &str, scale: &str, columns: u64) -> Block {
-        match self.beside(module, scale).map(Tensor::matrix) {
-            Some((_, _, groups)) if groups > 1 => match columns / groups {
-                32 => Block::Int4G32,
-                64 => Block::Int4G64,
-                _ => Block::Int4G128,
-            },
-            _ => Block::Int4,
-        }
-    }
-
-    /// The storage of the matrix that a helper belongs to, so that their bytes are counted together.
-    fn host(&self, module: &str, part: &str, tensor: &Tensor) -> Block {
-        let (stem, packed) = match part.strip_suffix("_scales") {
-            Some(stem) => (format!("{module}.{stem}_blocks"), Block::Mxfp4),
-            None if part == "scales" || part == "qzeros" || part == "g_idx" => {
-                let Some(host) = self.beside(module, "qweight") else { return tensor.block };
-                let (_, rows, columns) = host.matrix();
-                return self.integers(module, rows, columns, 4).map_or(tensor.block, |(_, _, block)| block);
-            }
-            None => return self.beside_host(module, part).unwrap_or(tensor.block),
-        };
-        if self.parts.contains_key(stem.as_str()) { packed } else { tensor.block }
-    }
-
-    fn beside_host(&self, module: &str, part: &str) -> Option<Block> {
-        // bitsandbytes: x.weight.absmax belongs to x.weight
-        let inner = module.strip_suffix(".quant_state").unwrap_or(module);
-        if part.starts_with("bitsandbytes__")
-            || matches!(part, "absmax" | "quant_map" | "nested_absmax" | "nested_quant_map")
-        {
-            return self.parts.contains_key(inner).then_some(Block::Nf4);
-        }
-        let host = ["weight", "weight_packed"].iter().find_map(|host| self.beside(module, host))?;
-        self.packing(host, None).ok().map(|packing| packing.block)
-    }
 }

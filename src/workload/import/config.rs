@@ -6,8 +6,8 @@
 use serde_json::{Map, Value};
 
 use super::assemble::Facts;
+use super::quantisation::{Quantisation, quantisation};
 use super::{ImportError, label, short};
-use crate::precision::WeightFormat;
 use crate::workload::architecture::{Experts, Latent, LayerKind, Linear, MAX_LAYERS, Matrix, Part};
 use crate::workload::block::Block;
 use crate::workload::class::Class;
@@ -16,24 +16,6 @@ use crate::workload::recipe::Recipe;
 
 /// Longest file.
 pub const MAX_BYTES: u64 = 16 << 20;
-
-/// Most comparisons of exempt modules with matrices.
-const MAX_COMPARISONS: u64 = 10_000_000;
-
-/// What `quantization_config` says.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Quantisation {
-    /// The method by its own name: `awq`, `gptq`, `fp8`, `compressed-tensors`, …
-    pub method: String,
-    /// What projections are stored as; `None` for a method that we do not know.
-    pub format: Option<WeightFormat>,
-    /// Bits of a weight where the method leaves a choice.
-    pub bits: Option<u64>,
-    /// The head is quantised like the projections; most methods leave it.
-    pub head: bool,
-    /// Modules left as they were, as the tools write them: names, prefixes, `re:` patterns.
-    pub exempt: Vec<String>,
-}
 
 /// A parsed `config.json`.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,17 +28,17 @@ pub struct Config {
 }
 
 /// Reads fields under any of several names.
-struct Fields<'a> {
-    map: &'a Map<String, Value>,
+pub(super) struct Fields<'a> {
+    pub map: &'a Map<String, Value>,
 }
 
 impl<'a> Fields<'a> {
-    fn any(&self, names: &[&str]) -> Option<&'a Value> {
+    pub fn any(&self, names: &[&str]) -> Option<&'a Value> {
         names.iter().find_map(|name| self.map.get(*name)).filter(|value| !value.is_null())
     }
 
     /// A whole number that is not negative.
-    fn number(&self, names: &[&str]) -> Result<Option<u64>, ImportError> {
+    pub fn number(&self, names: &[&str]) -> Result<Option<u64>, ImportError> {
         let Some(value) = self.any(names) else { return Ok(None) };
         let whole = value.as_f64().filter(|number| number.fract() == 0.0 && (0.0..9e15).contains(number));
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole and in range")]
@@ -67,19 +49,19 @@ impl<'a> Fields<'a> {
         })
     }
 
-    fn flag(&self, names: &[&str]) -> Option<bool> {
+    pub fn flag(&self, names: &[&str]) -> Option<bool> {
         self.any(names)?.as_bool()
     }
 
-    fn text(&self, names: &[&str]) -> Option<&'a str> {
+    pub fn text(&self, names: &[&str]) -> Option<&'a str> {
         self.any(names)?.as_str()
     }
 
-    fn list(&self, names: &[&str]) -> Option<&'a [Value]> {
+    pub fn list(&self, names: &[&str]) -> Option<&'a [Value]> {
         self.any(names)?.as_array().map(Vec::as_slice)
     }
 
-    fn inner(&self, names: &[&str]) -> Option<Fields<'a>> {
+    pub fn inner(&self, names: &[&str]) -> Option<Fields<'a>> {
         self.any(names)?.as_object().map(|map| Fields { map })
     }
 }
@@ -158,31 +140,22 @@ impl Config {
                         quantisation.method, self.dtype
                     ));
                 }
-                let exempt: Vec<String> = quantisation
-                    .iter()
-                    .flat_map(|found| &found.exempt)
-                    .map(|pattern| bare(&unescaped(pattern)))
-                    .collect();
+                if let Some(found) = quantisation {
+                    warnings.extend(found.remarks());
+                }
                 let matrices = architecture.matrices();
-                let count = (exempt.len() as u64).saturating_mul(matrices.len() as u64);
-                if count > MAX_COMPARISONS {
-                    return Err(ImportError::TooMany {
-                        what: "exempt modules",
-                        count,
-                        limit: MAX_COMPARISONS,
-                    });
+                if let Some(found) = quantisation {
+                    found.check(matrices.len())?;
                 }
                 let mut groups = Grouping::default();
                 for matrix in matrices {
                     let plain = matrix.part == Part::Small
                         || matches!(matrix.class, Class::Embedding | Class::Norm | Class::Router)
                         || (matrix.class == Class::Head
-                            && !quantisation.as_ref().is_some_and(|found| found.head))
-                        || (format.is_some() && is_exempt(&exempt, &matrix));
-                    let block = match format {
-                        Some(format) if !plain => Block::of(format),
-                        _ => self.dtype,
-                    };
+                            && !quantisation.as_ref().is_some_and(|found| found.head));
+                    let found = quantisation.as_ref().filter(|_| !plain);
+                    let format = found.and_then(|found| found.of(&module_names(&matrix))?.0);
+                    let block = format.map_or(self.dtype, Block::of);
                     let bytes = block
                         .size(matrix.rows, matrix.columns)
                         .and_then(|bytes| bytes.checked_mul(matrix.matrices));
@@ -488,112 +461,6 @@ fn sparse(text: &Fields<'_>, facts: &mut Facts) -> Result<(), ImportError> {
     Ok(())
 }
 
-fn quantisation(fields: &Fields<'_>) -> Result<Quantisation, ImportError> {
-    // modelopt's own file nests once more.
-    let nested = fields.inner(&["quantization"]);
-    let fields = nested.as_ref().unwrap_or(fields);
-    let method =
-        fields.text(&["quant_method", "quant_algo", "producer"]).unwrap_or("unknown").to_ascii_lowercase();
-    let algorithm = fields.text(&["quant_algo"]).unwrap_or_default().to_ascii_lowercase();
-    let scheme = first_scheme(fields);
-    let bits = match fields.number(&["bits", "num_bits", "w_bit"])? {
-        Some(bits) => Some(bits),
-        None => scheme.as_ref().map(|scheme| scheme.number(&["num_bits"])).transpose()?.flatten(),
-    };
-    let group = match fields.number(&["group_size", "q_group_size"]).unwrap_or(None) {
-        Some(group) => Some(group),
-        None => scheme.as_ref().and_then(|scheme| scheme.number(&["group_size"]).ok().flatten()),
-    };
-    let is_float = scheme.as_ref().and_then(|scheme| scheme.text(&["type"])) == Some("float");
-    let format =
-        if algorithm.contains("nvfp4") || fields.text(&["format"]).is_some_and(|f| f.contains("nvfp4")) {
-            Some(WeightFormat::Nvfp4)
-        } else if algorithm.contains("fp8") {
-            Some(WeightFormat::Fp8E4m3)
-        } else {
-            format_of(&method, bits, group, is_float, fields)
-        };
-    let mut exempt = Vec::new();
-    for key in
-        ["modules_to_not_convert", "ignore", "exclude_modules", "ignored_layers", "llm_int8_skip_modules"]
-    {
-        let list = fields.list(&[key]).unwrap_or_default();
-        exempt.extend(list.iter().filter_map(Value::as_str).take(65_536).map(ToOwned::to_owned));
-    }
-    let head = fields.flag(&["lm_head"]) == Some(true);
-    Ok(Quantisation { method: short(&method), format, bits, head, exempt })
-}
-
-/// compressed-tensors describes its weights in the first of its groups.
-fn first_scheme<'a>(fields: &Fields<'a>) -> Option<Fields<'a>> {
-    let groups = fields.any(&["config_groups"])?.as_object()?;
-    let group = groups.values().next()?.as_object()?;
-    Fields { map: group }.inner(&["weights"])
-}
-
-fn format_of(
-    method: &str,
-    bits: Option<u64>,
-    group: Option<u64>,
-    is_float: bool,
-    fields: &Fields<'_>,
-) -> Option<WeightFormat> {
-    let int4 = match group {
-        Some(32) => WeightFormat::Int4G32,
-        Some(64) => WeightFormat::Int4G64,
-        None => WeightFormat::Int4,
-        Some(_) => WeightFormat::Int4G128,
-    };
-    let wide = matches!(group, Some(128) | None);
-    match (method, bits.unwrap_or(4)) {
-        ("awq", 4) if wide => Some(WeightFormat::AwqInt4),
-        ("gptq", 4) if wide => Some(WeightFormat::GptqInt4),
-        ("awq" | "gptq", 4) => Some(int4),
-        ("awq" | "gptq", 8) => Some(WeightFormat::Int8),
-        ("fp8" | "fbgemm_fp8", _) => Some(WeightFormat::Fp8E4m3),
-        ("mxfp4", _) => Some(WeightFormat::Mxfp4),
-        ("bitsandbytes", _) if fields.flag(&["load_in_8bit", "_load_in_8bit"]) == Some(true) => {
-            Some(WeightFormat::Int8)
-        }
-        ("bitsandbytes", _) => Some(WeightFormat::Nf4),
-        ("compressed-tensors", 8) if is_float => Some(WeightFormat::Fp8E4m3),
-        ("compressed-tensors", 4) if is_float => Some(WeightFormat::Nvfp4),
-        ("compressed-tensors", 8) => Some(WeightFormat::Int8),
-        ("compressed-tensors", 4) => Some(int4),
-        _ => None,
-    }
-}
-
-/// A tool's pattern with `*` as its only wildcard. Tools write names, prefixes, pieces of names with `*`, or regular
-/// expressions after `re:`, of which `.*`, `\\.` and anchors are understood.
-fn unescaped(pattern: &str) -> String {
-    match pattern.strip_prefix("re:") {
-        Some(regex) => {
-            regex.trim_start_matches('^').trim_end_matches('$').replace(".*", "*").replace("\\.", ".")
-        }
-        None => pattern.to_owned(),
-    }
-}
-
-/// A name without the wrappers that put the same layers under different first names.
-fn bare(name: &str) -> String {
-    name.replace("language_model.", "").replace("model.", "")
-}
-
-/// Whether one of the patterns leaves this matrix alone. A bare name stands for every module that has it as a part.
-fn is_exempt(patterns: &[String], matrix: &Matrix) -> bool {
-    if patterns.is_empty() {
-        return false;
-    }
-    // Whole parts only: "layers.1" must not mean layer 10.
-    let names: Vec<String> = module_names(matrix).iter().map(|name| format!(".{}.", bare(name))).collect();
-    patterns.iter().any(|pattern| {
-        let pattern = format!("*.{pattern}.*");
-        let open = pattern.replace("*.*", "*").replace("*.*", "*");
-        names.iter().any(|name| matches(&pattern, name) || matches(&open, name))
-    })
-}
-
 /// Names that a checkpoint would give the module.
 fn module_names(matrix: &Matrix) -> Vec<String> {
     let Some(layer) = matrix.layer else {
@@ -621,27 +488,4 @@ fn module_names(matrix: &Matrix) -> Vec<String> {
         _ => vec![format!("mlp.{projection}")],
     };
     names.into_iter().map(|name| format!("model.layers.{layer}.{name}")).collect()
-}
-
-/// Whether a pattern with `*` matches a whole name, in time proportional to the product of their lengths at worst.
-fn matches(pattern: &str, name: &str) -> bool {
-    let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
-    let (mut p, mut n) = (0, 0);
-    let mut retry: Option<(usize, usize)> = None;
-    while n < name.len() {
-        if pattern.get(p) == Some(&b'*') {
-            retry = Some((p + 1, n));
-            p += 1;
-        } else if pattern.get(p) == name.get(n) {
-            p += 1;
-            n += 1;
-        } else if let Some((after, from)) = retry {
-            retry = Some((after, from + 1));
-            p = after;
-            n = from + 1;
-        } else {
-            return false;
-        }
-    }
-    pattern[p..].iter().all(|&letter| letter == b'*')
 }

@@ -53,6 +53,8 @@ pub enum Value {
 pub struct Header {
     /// 1, 2 or 3.
     pub version: u32,
+    /// Numbers have their most significant byte first.
+    pub big_endian: bool,
     /// What was kept of the metadata.
     pub metadata: BTreeMap<String, Value>,
     /// The tensor table.
@@ -292,7 +294,7 @@ pub fn read(source: impl Read, file_bytes: u64) -> Result<Header, ImportError> {
     }
     let metadata = read_metadata(&mut cursor, pairs)?;
     let tensors = read_tensors(&mut cursor, tensors, &metadata)?;
-    Ok(Header { version: cursor.version, metadata, tensors })
+    Ok(Header { version: cursor.version, big_endian: cursor.big_endian, metadata, tensors })
 }
 
 fn read_metadata<R: Read>(
@@ -330,30 +332,28 @@ fn read_tensors<R: Read>(
             });
         }
     };
-    let mut tensors = Vec::new();
-    let mut offsets = Vec::new();
+    let mut tensors: Vec<Tensor> = Vec::new();
     let mut names = HashSet::new();
     for _ in 0..count {
-        let (tensor, offset) = read_tensor(cursor)?;
-        if offset % alignment != 0 {
-            let reason = format!("starts at {offset}, which is not aligned to {alignment}");
+        let tensor = read_tensor(cursor)?;
+        if tensor.offset % alignment != 0 {
+            let reason = format!("starts at {}, which is not aligned to {alignment}", tensor.offset);
             return Err(ImportError::Tensor { name: short(&tensor.name), reason });
         }
         if !names.insert(tensor.name.clone()) {
             return Err(ImportError::Duplicate { what: "tensor", name: short(&tensor.name) });
         }
         tensors.push(tensor);
-        offsets.push(offset);
     }
     let data = cursor.at.next_multiple_of(alignment);
-    let extents = offsets
+    for tensor in &mut tensors {
+        tensor.offset = tensor.offset.saturating_add(data);
+    }
+    settle_two_bits(&mut tensors);
+    let extents = tensors
         .iter()
-        .zip(&tensors)
         .enumerate()
-        .map(|(index, (&offset, tensor))| {
-            let start = data.saturating_add(offset);
-            (start, start.saturating_add(tensor.bytes), index)
-        })
+        .map(|(index, tensor)| (tensor.offset, tensor.offset.saturating_add(tensor.bytes), index))
         .collect();
     check_extents(extents, cursor.file_bytes, |index| {
         tensors.get(index).map(|tensor| short(&tensor.name)).unwrap_or_default()
@@ -361,7 +361,29 @@ fn read_tensors<R: Read>(
     Ok(tensors)
 }
 
-fn read_tensor<R: Read>(cursor: &mut Cursor<R>) -> Result<(Tensor, u64), ImportError> {
+/// Type 42 has blocks of 64 in 18 bytes; a fork that came first wrote blocks of 128 in 34 under the same number. Where
+/// the larger layout would run into the next tensor, the file is the fork's.
+fn settle_two_bits(tensors: &mut [Tensor]) {
+    let mut starts: Vec<u64> = tensors.iter().map(|tensor| tensor.offset).collect();
+    starts.sort_unstable();
+    let runs_over = |tensor: &Tensor| {
+        let next = starts.get(starts.partition_point(|start| *start <= tensor.offset));
+        next.is_some_and(|next| tensor.offset.saturating_add(tensor.bytes) > *next)
+    };
+    let is_two_bits = |tensor: &&mut Tensor| tensor.block == Block::Q2_0G64;
+    if !tensors.iter().any(|tensor| tensor.block == Block::Q2_0G64 && runs_over(tensor)) {
+        return;
+    }
+    for tensor in tensors.iter_mut().filter(is_two_bits) {
+        let (matrices, rows, columns) = tensor.matrix();
+        let whole = columns.is_multiple_of(Block::Q2_0.elements());
+        if let Some(bytes) = Block::Q2_0.size(matrices.saturating_mul(rows), columns).filter(|_| whole) {
+            (tensor.block, tensor.bytes) = (Block::Q2_0, bytes);
+        }
+    }
+}
+
+fn read_tensor<R: Read>(cursor: &mut Cursor<R>) -> Result<Tensor, ImportError> {
     let name = cursor.name("the name of a tensor")?;
     let what = || format!("the entry of tensor {name:?}");
     let wrong = |reason: String| ImportError::Tensor { name: short(&name), reason };
@@ -393,7 +415,7 @@ fn read_tensor<R: Read>(cursor: &mut Cursor<R>) -> Result<(Tensor, u64), ImportE
         return Err(wrong(format!("has the impossible shape {shape:?}")));
     };
     shape.reverse();
-    Ok((Tensor { name, block, shape, bytes }, offset))
+    Ok(Tensor { name, block, shape, file: 0, offset, bytes })
 }
 
 impl Header {
@@ -441,7 +463,8 @@ pub fn join(shards: Vec<Header>) -> Result<Header, ImportError> {
         )));
     }
     let expected = whole.number("split.tensors.count");
-    for (index, shard) in (1..).zip(shards) {
+    for (number, shard) in shards.enumerate().map(|(index, shard)| (index + 1, shard)) {
+        let index = number as u64;
         if shard.split() != (index, count) {
             let (no, of) = shard.split();
             return Err(ImportError::Shards(format!(
@@ -454,7 +477,7 @@ pub fn join(shards: Vec<Header>) -> Result<Header, ImportError> {
         if total > MAX_TENSORS {
             return Err(ImportError::TooMany { what: "tensors", count: total, limit: MAX_TENSORS });
         }
-        whole.tensors.extend(shard.tensors);
+        whole.tensors.extend(shard.tensors.into_iter().map(|tensor| Tensor { file: number, ..tensor }));
     }
     let found = whole.tensors.len() as u64;
     if expected.is_some_and(|expected| expected != found) {

@@ -88,6 +88,32 @@ impl<'de> Deserialize<'de> for Entries {
     }
 }
 
+/// The files of an index, in its order and with what it repeats.
+struct WeightMap(Vec<(String, String)>);
+
+impl<'de> Deserialize<'de> for WeightMap {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct All;
+        impl<'de> Visitor<'de> for All {
+            type Value = WeightMap;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of tensors and their files")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<WeightMap, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    if entries.len() as u64 == MAX_TENSORS {
+                        return Err(serde::de::Error::custom(format!("more than {MAX_TENSORS} tensors")));
+                    }
+                    entries.push(entry);
+                }
+                Ok(WeightMap(entries))
+            }
+        }
+        deserializer.deserialize_map(All)
+    }
+}
+
 /// How a dtype stores its elements; types of eight bits without a name of their own count as integers.
 fn block(dtype: &str) -> Option<Block> {
     Some(match dtype {
@@ -140,10 +166,10 @@ pub fn read(mut source: impl Read, file_bytes: u64) -> Result<Vec<Tensor>, Impor
     let entries: Entries = serde_json::from_slice(&json)
         .map_err(|error| ImportError::Json { what: "the header", error: error.to_string() })?;
     drop(json);
-    tensors(entries.0, file_bytes - data)
+    tensors(entries.0, data, file_bytes)
 }
 
-fn tensors(entries: Vec<(String, Entry)>, available: u64) -> Result<Vec<Tensor>, ImportError> {
+fn tensors(entries: Vec<(String, Entry)>, data: u64, available: u64) -> Result<Vec<Tensor>, ImportError> {
     let mut tensors = Vec::new();
     let mut extents = Vec::new();
     let mut names = HashSet::new();
@@ -157,7 +183,9 @@ fn tensors(entries: Vec<(String, Entry)>, available: u64) -> Result<Vec<Tensor>,
             what: format!("tensor {:?}", short(&name)),
             number: short(&dtype),
         })?;
-        let tensor = Tensor { name: name.clone(), block, shape, bytes: end.saturating_sub(begin) };
+        let offset = data.saturating_add(begin);
+        let bytes = end.saturating_sub(begin);
+        let tensor = Tensor { name: name.clone(), block, shape, file: 0, offset, bytes };
         let expected = tensor.elements().and_then(|elements| block.size(1, elements));
         let Some(expected) = expected else {
             return Err(wrong(format!("has the impossible shape {:?}", tensor.shape)));
@@ -168,7 +196,7 @@ fn tensors(entries: Vec<(String, Entry)>, available: u64) -> Result<Vec<Tensor>,
                 tensor.shape
             )));
         }
-        extents.push((begin, end, tensors.len()));
+        extents.push((offset, data.saturating_add(end), tensors.len()));
         tensors.push(tensor);
         if !names.insert(name.clone()) {
             return Err(ImportError::Duplicate { what: "tensor", name: short(&name) });
@@ -194,15 +222,18 @@ impl Index {
     pub fn parse(json: &[u8]) -> Result<Self, ImportError> {
         #[derive(Deserialize)]
         struct Raw {
-            weight_map: BTreeMap<String, String>,
+            weight_map: WeightMap,
         }
         let raw: Raw = serde_json::from_slice(json)
             .map_err(|error| ImportError::Json { what: "the index", error: error.to_string() })?;
-        let count = raw.weight_map.len() as u64;
-        if count > MAX_TENSORS {
-            return Err(ImportError::TooMany { what: "tensors", count, limit: MAX_TENSORS });
+        let mut map = BTreeMap::new();
+        for (name, file) in raw.weight_map.0 {
+            let doubled = ImportError::Duplicate { what: "tensor", name: short(&name) };
+            if map.insert(name, file).is_some() {
+                return Err(doubled);
+            }
         }
-        let index = Self { map: raw.weight_map };
+        let index = Self { map };
         let files = index.files();
         if files.len() > MAX_FILES {
             let (count, limit) = (files.len() as u64, MAX_FILES as u64);
@@ -236,7 +267,7 @@ impl Index {
         }
         let mut all = Vec::new();
         let mut found = HashSet::new();
-        for (file, tensors) in files {
+        for (number, (file, tensors)) in files.into_iter().enumerate() {
             for tensor in tensors {
                 if !found.insert(tensor.name.clone()) {
                     return Err(ImportError::Duplicate { what: "tensor", name: short(&tensor.name) });
@@ -248,7 +279,7 @@ impl Index {
                             short(&tensor.name)
                         )));
                     }
-                    _ => all.push(tensor),
+                    _ => all.push(Tensor { file: number, ..tensor }),
                 }
             }
         }

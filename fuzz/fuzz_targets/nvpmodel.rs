@@ -1,0 +1,8 @@
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use rooflined::board::nvpmodel;
+
+fuzz_target!(|text: &str| {
+    let _ = nvpmodel::parse(text);
+});
