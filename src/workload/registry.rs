@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::architecture::{Architecture, Description, Experts, InvalidModel, Latent, LayerKind, Linear};
-use super::model::Model;
+use super::block::Block;
+use super::model::{Model, WeightGroup};
 use super::recipe::Recipe;
-use crate::precision::nearest;
+use crate::precision::{WeightFormat, nearest};
 
 mod sizes;
 
@@ -89,6 +90,8 @@ struct Entry {
     experts: Option<Experts>,
     context_tokens: Option<u64>,
     published_parameters: Option<u64>,
+    #[serde(default)]
+    sixteen_bit: BTreeMap<WeightFormat, Vec<String>>,
     source: String,
     confidence: Confidence,
 }
@@ -106,6 +109,8 @@ pub struct KnownModel {
     pub architecture: Architecture,
     /// Weights by its model card; `None` where nobody published them.
     pub published_parameters: Option<u64>,
+    /// Classes that the published checkpoint of a format keeps at 16 bits, by their keys.
+    pub sixteen_bit: BTreeMap<WeightFormat, Vec<String>>,
     /// Where the figures come from.
     pub source: String,
     /// How sure they are.
@@ -120,11 +125,27 @@ impl KnownModel {
         Model {
             name: self.name.clone(),
             family: self.family.clone(),
-            weights: recipe.weights(&self.architecture),
+            weights: self.weights(recipe),
             architecture: self.architecture.clone(),
             label: Some(recipe.key().to_owned()),
             warnings: guess.into_iter().collect(),
         }
+    }
+
+    fn weights(&self, recipe: Recipe) -> Vec<WeightGroup> {
+        let mut groups = recipe.weights(&self.architecture);
+        let (Recipe::Checkpoint(format) | Recipe::WithHead { weights: format, .. }) = recipe else {
+            return groups;
+        };
+        let Some(kept) = self.sixteen_bit.get(&format) else { return groups };
+        for group in groups.iter_mut().filter(|group| kept.iter().any(|key| key == group.class.key())) {
+            let each = Block::Bf16.size(group.rows, group.columns);
+            if let Some(bytes) = each.and_then(|each| each.checked_mul(group.matrices)) {
+                group.block = Block::Bf16;
+                group.bytes = bytes;
+            }
+        }
+        groups
     }
 }
 
@@ -259,6 +280,7 @@ impl Entry {
             family: family.to_owned(),
             architecture,
             published_parameters: self.published_parameters,
+            sixteen_bit: self.sixteen_bit,
             source: self.source,
             confidence: self.confidence,
         })
