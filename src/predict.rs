@@ -12,6 +12,7 @@
 //! every term above is at least its counterpart there, so no prediction lies below it.
 
 pub mod costs;
+pub mod evaluation;
 mod gemm;
 pub mod model;
 pub mod step;

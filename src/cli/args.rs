@@ -85,6 +85,9 @@ pub enum Command {
     QuantError(QuantErrorArgs),
     /// Engine costs from a table of published rates; needs no daemon
     FitEngines(FitEnginesArgs),
+    /// How far the models are off published measurements; needs no daemon
+    #[command(subcommand)]
+    Evaluate(EvaluateCommand),
     /// Follow what happens
     Watch(WatchArgs),
     /// Prometheus text
@@ -324,6 +327,21 @@ pub struct FitEnginesArgs {
     /// Fail where the rows give other costs than those built in
     #[arg(long)]
     pub check: bool,
+}
+
+/// `evaluate`
+#[derive(Debug, Subcommand)]
+pub enum EvaluateCommand {
+    /// Matrix products: some shapes of a machine are its calibration, the others are predicted
+    Gemm {
+        /// Measurements, such as tests/data/published_micro.csv
+        file: PathBuf,
+    },
+    /// Layers of experts: what they read for several tokens at once
+    Moe {
+        /// Measurements, such as tests/data/published_micro.csv
+        file: PathBuf,
+    },
 }
 
 /// `watch`
