@@ -17,6 +17,7 @@ mod gemm;
 pub mod model;
 pub mod step;
 mod surface;
+pub mod tiling;
 
 use std::collections::BTreeMap;
 
