@@ -9,6 +9,7 @@ pub mod convert;
 mod hardware;
 mod models;
 mod request;
+mod tiling;
 
 pub use answer::{
     AnalyzeAnswer, BandwidthPointAnswer, BoardAnswer, BreakdownEntry, CalibrateAnswer, CalibrationAnswer,
@@ -27,6 +28,7 @@ pub use request::{
     AnalyzeRequest, BatchRange, CalibrateRequest, Constraints, Freedom, MeasureRequest, ObservationRequest,
     OperatingPointRequest, PredictRequest, RecommendRequest, SweepRequest, Workload,
 };
+pub use tiling::{DEFAULT_TILES, MOST_TILES, SmLimitsAnswer, TileAnswer, TilingAnswer, TilingRequest};
 
 /// Version of this interface.
 pub const API_VERSION: u32 = 1;

@@ -12,8 +12,12 @@
 //! every term above is at least its counterpart there, so no prediction lies below it.
 
 pub mod costs;
+pub mod evaluation;
+mod gemm;
 pub mod model;
 pub mod step;
+mod surface;
+pub mod tiling;
 
 use std::collections::BTreeMap;
 
@@ -24,6 +28,9 @@ use crate::precision::{NumericFormat, Precision, WeightFormat};
 use crate::roofline::{Bound, Provenance, Roofline};
 use crate::units::{ArithmeticIntensity, BytesPerSecond, FlopsPerSecond, Joules, Seconds, Watts};
 use crate::workload::{Cost, InvalidOp, Op};
+
+pub use gemm::{GemmCost, GemmPoint, Ratios};
+pub use surface::Surface;
 
 /// Exponent of the norm that joins overlapping parts.
 pub const OVERLAP_EXPONENT: i32 = 4;
@@ -54,69 +61,6 @@ pub struct FormatCost {
     pub ramp: Seconds,
     /// Half-width of the 90 % interval of the kernel's time, relative.
     pub half_width_ratio: f64,
-}
-
-/// How a measured GEMM compares with the two-constant model of [`GemmCost`].
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct GemmPoint {
-    /// Rows of A.
-    pub m: f64,
-    /// Columns of C.
-    pub n: f64,
-    /// Common dimension.
-    pub k: f64,
-    /// Measured over modelled time in the cores.
-    pub time_ratio: f64,
-}
-
-/// Time of a blocked GEMM in the cores: repacking each weight once, arithmetic at a part of the peak, and what
-/// measured shapes nearby say beyond these two.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct GemmCost {
-    /// Clock cycles of one worker to repack one weight.
-    pub cycles_per_weight: f64,
-    /// Part of the peak that large products reach, above 0 and at most 1.
-    pub utilisation: f64,
-    /// The measured shapes.
-    pub points: Vec<GemmPoint>,
-    /// Half-width of the 90 % interval, relative, from leaving each point out in turn.
-    pub half_width_ratio: f64,
-}
-
-impl GemmCost {
-    /// Measured over modelled time at a shape: inverse-distance interpolation of the logarithm over the four nearest
-    /// measured shapes. A measured shape is returned as measured; 1 where nothing was measured.
-    #[must_use]
-    pub fn time_ratio(&self, m: f64, n: f64, k: f64) -> f64 {
-        const NEIGHBOURS: usize = 4;
-        let mut nearest = [(f64::INFINITY, 0.0); NEIGHBOURS];
-        for point in &self.points {
-            // Rows decide between GEMV-like and blocked behaviour, so they weigh most.
-            let distance = 4.0 * (m / point.m).ln().powi(2)
-                + (n / point.n).ln().powi(2)
-                + (k / point.k).ln().powi(2)
-                + 0.3 * (factors_of_two(k) - factors_of_two(point.k)).powi(2);
-            if distance < nearest[NEIGHBOURS - 1].0 {
-                nearest[NEIGHBOURS - 1] = (distance, point.time_ratio.ln());
-                nearest.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
-            }
-        }
-        let (mut weight, mut sum) = (0.0, 0.0);
-        for (distance, log) in nearest.into_iter().filter(|(distance, _)| distance.is_finite()) {
-            let w = 1.0 / (distance + 1e-9);
-            weight += w;
-            sum += w * log;
-        }
-        if weight > 0.0 { (sum / weight).exp() } else { 1.0 }
-    }
-
-    /// Time in the cores, given the time of the arithmetic at the peak and that of one cycle for every weight.
-    #[must_use]
-    pub fn core_time(&self, op: [f64; 3], at_peak: Seconds, cycle_per_weight: Seconds) -> Seconds {
-        let [m, n, k] = op;
-        let modelled = cycle_per_weight * self.cycles_per_weight + at_peak / self.utilisation;
-        (modelled * self.time_ratio(m, n, k)).max(at_peak)
-    }
 }
 
 /// An inference engine, or the bare kernels of this crate.
@@ -475,15 +419,6 @@ impl Parts {
     }
 }
 
-/// Factors of two in a row's length, up to where the rows of a page's worth of cache sets coincide: rows a high power
-/// of two apart compete for the same sets.
-fn factors_of_two(length: f64) -> f64 {
-    const MOST: u32 = 12;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a dimension, at most 2^32")]
-    let factors = (length as u64).trailing_zeros().min(MOST);
-    f64::from(factors)
-}
-
 /// What a precision runs on: its own unit, or the next wider one that exists, with a warning.
 fn compute_path(roofline: &Roofline, wanted: Precision, warnings: &mut Vec<String>) -> Option<Precision> {
     if roofline.compute.contains_key(&wanted) {
@@ -636,21 +571,5 @@ mod tests {
             predict(&orin(), &EngineProfile::unknown(Engine::Bare), &op, &format),
             Err(PredictError::NoUnit { precision: Precision::Fp64 })
         );
-    }
-
-    #[test]
-    fn a_measured_shape_is_returned_as_measured() {
-        let point = |m: f64, time_ratio| GemmPoint { m, n: 1024.0, k: 1024.0, time_ratio };
-        let gemm = GemmCost {
-            cycles_per_weight: 0.0,
-            utilisation: 0.5,
-            points: vec![point(8.0, 1.2), point(64.0, 0.8)],
-            half_width_ratio: 0.1,
-        };
-        assert!((gemm.time_ratio(8.0, 1024.0, 1024.0) - 1.2).abs() < 1e-6);
-        assert!((0.8..1.2).contains(&gemm.time_ratio(22.0, 1024.0, 1024.0)));
-        // No ratio makes arithmetic faster than its peak.
-        let time = gemm.core_time([64.0, 1024.0, 1024.0], Seconds(1.0), Seconds(0.0));
-        assert!((time.get() - 2.0 * 0.8).abs() < 1e-6);
     }
 }

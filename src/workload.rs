@@ -12,6 +12,7 @@ pub mod import;
 pub mod model;
 pub mod recipe;
 pub mod registry;
+pub mod routing;
 pub mod transformer;
 
 use crate::precision::NumericFormat;

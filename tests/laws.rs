@@ -64,7 +64,7 @@ prop_compose! {
             .into_iter()
             .map(|(m, time_ratio)| GemmPoint { m, n: 1024.0, k: 1024.0, time_ratio })
             .collect();
-        let gemm = GemmCost { cycles_per_weight: repacking, utilisation: bandwidth_ratio, points, half_width_ratio };
+        let gemm = GemmCost::new(repacking, bandwidth_ratio, points, half_width_ratio);
         EngineProfile {
             engine: Engine::Bare,
             formats: WeightFormat::ALL.iter().map(|format| (*format, cost)).collect(),

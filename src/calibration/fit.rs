@@ -476,6 +476,9 @@ impl<'a> RegimeFit<'a> {
 /// Model error that no calibration of this length resolves: cache sets, page placement, prefetcher state.
 const MODEL_HALF_WIDTH: f64 = 0.06;
 
+/// Half-width of the interval of a GEMM where fewer than three were measured.
+const FEW_SHAPES: f64 = 0.3;
+
 /// One main-memory run: the time its bytes need at the ceiling, and the time memory really took.
 #[derive(Debug, Clone, Copy)]
 struct MemoryPoint {
@@ -534,25 +537,18 @@ fn gemm_cost(runs: &[GemmRun]) -> Option<GemmCost> {
     if runs.is_empty() {
         return None;
     }
-    let constants = gemm_constants(runs);
-    let half_width_ratio = if runs.len() < 3 {
-        0.3
-    } else {
-        let squares = (0..runs.len()).map(|index| {
-            let mut others = runs.to_vec();
-            let left_out = others.remove(index);
-            let predicted = with_points(&others, constants, 0.0).core_time(
-                left_out.shape,
-                Seconds(left_out.at_peak),
-                Seconds(left_out.cycle_per_weight),
-            );
-            (predicted.get() / left_out.core).ln().powi(2)
-        });
-        #[expect(clippy::cast_precision_loss, reason = "a handful of runs")]
-        let mean = squares.sum::<f64>() / runs.len() as f64;
-        (1.645 * mean.sqrt()).max(MODEL_HALF_WIDTH)
+    let (cycles_per_weight, utilisation) = gemm_constants(runs);
+    let point = |run: &GemmRun| {
+        let [m, n, k] = run.shape;
+        let modelled = run.cycle_per_weight * cycles_per_weight + run.at_peak / utilisation;
+        GemmPoint { m, n, k, time_ratio: run.core / modelled }
     };
-    Some(with_points(runs, constants, half_width_ratio))
+    let mut cost =
+        GemmCost::new(cycles_per_weight, utilisation, runs.iter().map(point).collect(), FEW_SHAPES);
+    if let Some(variance) = cost.ratios().left_out_variance().filter(|_| runs.len() >= 3) {
+        cost.half_width_ratio = (1.645 * variance.sqrt()).max(MODEL_HALF_WIDTH);
+    }
+    Some(cost)
 }
 
 /// Cycles to repack a weight, at least zero, and utilisation, at most one.
@@ -576,19 +572,6 @@ fn gemm_constants(runs: &[GemmRun]) -> (f64, f64) {
         (cycles, slowdown) = (0.0, sz / szz);
     }
     (cycles, 1.0 / slowdown.max(1.0))
-}
-
-fn with_points(
-    runs: &[GemmRun],
-    (cycles_per_weight, utilisation): (f64, f64),
-    half_width_ratio: f64,
-) -> GemmCost {
-    let modelled = |run: &GemmRun| run.cycle_per_weight * cycles_per_weight + run.at_peak / utilisation;
-    let point = |run: &GemmRun| {
-        let [m, n, k] = run.shape;
-        GemmPoint { m, n, k, time_ratio: run.core / modelled(run) }
-    };
-    GemmCost { cycles_per_weight, utilisation, points: runs.iter().map(point).collect(), half_width_ratio }
 }
 
 fn fourth(time: Seconds) -> f64 {

@@ -85,6 +85,11 @@ pub enum Command {
     QuantError(QuantErrorArgs),
     /// Engine costs from a table of published rates; needs no daemon
     FitEngines(FitEnginesArgs),
+    /// Tiles of a matrix product on a GPU: waves, occupancy, what limits them; with --hardware it needs no daemon
+    Tiling(TilingArgs),
+    /// How far the models are off published measurements; needs no daemon
+    #[command(subcommand)]
+    Evaluate(EvaluateCommand),
     /// Follow what happens
     Watch(WatchArgs),
     /// Prometheus text
@@ -324,6 +329,41 @@ pub struct FitEnginesArgs {
     /// Fail where the rows give other costs than those built in
     #[arg(long)]
     pub check: bool,
+}
+
+/// `tiling`
+#[derive(Debug, Args)]
+pub struct TilingArgs {
+    /// Rows, columns and the common dimension: M N K
+    #[arg(value_name = "SIZE", num_args = 3, required = true, allow_negative_numbers = true)]
+    pub sizes: Vec<String>,
+    /// How the weights are stored
+    #[arg(long, value_parser = input::format, default_value = "fp16")]
+    pub format: WeightFormat,
+    /// On this accelerator of the registry instead of this machine's
+    #[arg(long, value_name = "KEY")]
+    pub hardware: Option<String>,
+    /// At this power mode [default: now; of other hardware, its reference clocks]
+    #[arg(long, value_name = "MODE")]
+    pub mode: Option<String>,
+    /// How many candidates
+    #[arg(long, value_name = "N", value_parser = input::count, allow_negative_numbers = true)]
+    pub limit: Option<u64>,
+}
+
+/// `evaluate`
+#[derive(Debug, Subcommand)]
+pub enum EvaluateCommand {
+    /// Matrix products: some shapes of a machine are its calibration, the others are predicted
+    Gemm {
+        /// Measurements, such as tests/data/published_micro.csv
+        file: PathBuf,
+    },
+    /// Layers of experts: what they read for several tokens at once
+    Moe {
+        /// Measurements, such as tests/data/published_micro.csv
+        file: PathBuf,
+    },
 }
 
 /// `watch`

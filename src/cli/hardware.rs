@@ -26,7 +26,7 @@ pub fn run(printer: &Printer, command: &HardwareCommand) -> Result<Exit, Failure
 }
 
 /// What is built in and what the configured directory adds; files that are wrong are named on standard error.
-fn known() -> Registry {
+pub fn known() -> Registry {
     let config =
         Config::files(Path::new(DEFAULT_FILE)).and_then(|files| Config::load(&files)).unwrap_or_default();
     let (user, problems) = hardware_dir(&config.hardware.dir);

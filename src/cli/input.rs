@@ -205,6 +205,18 @@ fn matrix(kind: Kind, sizes: &[&str]) -> Result<Op, Failure> {
     })
 }
 
+/// A product from its sizes in order: M N K.
+///
+/// # Errors
+/// A usage error that names the size which is wrong.
+pub fn product(sizes: &[String]) -> Result<(Op, [u64; 3]), Failure> {
+    let sizes: Vec<&str> = sizes.iter().map(String::as_str).collect();
+    match valid(matrix(Kind::Gemm, &sizes)?)? {
+        op @ Op::Gemm { m, n, k } => Ok((op, [m, n, k])),
+        _ => Err(nothing("no product is named")),
+    }
+}
+
 const fn example(kind: Kind) -> &'static str {
     match kind {
         Kind::Gemv => "gemv 4096 4096",

@@ -9,6 +9,7 @@ mod compare;
 mod config;
 mod demo;
 mod doctor;
+mod evaluate;
 mod failure;
 mod fit_engines;
 mod flatten;
@@ -30,6 +31,7 @@ mod ssh;
 mod svg;
 mod table;
 mod tensors;
+mod tiling;
 mod watch;
 mod words;
 
@@ -117,6 +119,8 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Observe(args) => commands::observe(context, &args).await?,
         Command::FitEngines(args) => fit_engines::run(&context.printer, &args)?,
         Command::QuantError(args) => quant_error::run(&context.printer, &args)?,
+        Command::Tiling(args) => tiling::run(context, &args).await?,
+        Command::Evaluate(command) => evaluate::run(&context.printer, &command)?,
         Command::Watch(_) => watch::run(context).await?,
         Command::Metrics => commands::metrics(context).await?,
         Command::Doctor => return doctor::run(context).await,

@@ -45,6 +45,8 @@ use crate::api;
     api::SweepAnswer,
     api::SweepRequest,
     api::SwitchAnswer,
+    api::TilingAnswer,
+    api::TilingRequest,
 )))]
 struct Schemas;
 

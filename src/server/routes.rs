@@ -34,6 +34,8 @@ pub enum Route {
     Recommend,
     /// `POST /v1/sweep`
     Sweep,
+    /// `POST /v1/tiling`
+    Tiling,
     /// `POST /v1/analyze`
     Analyze,
     /// `POST /v1/observations`
@@ -170,6 +172,7 @@ pub const ROUTES: &[Spec] = &[
     post(Route::Predict, "/v1/predict", "PredictRequest", "PredictAnswer", "Time of an operation, with its interval"),
     post(Route::Recommend, "/v1/recommend", "RecommendRequest", "RecommendAnswer", "Format and batch that meet a target"),
     post(Route::Sweep, "/v1/sweep", "SweepRequest", "SweepAnswer", "Predictions over shapes, formats and batches"),
+    post(Route::Tiling, "/v1/tiling", "TilingRequest", "TilingAnswer", "Ways to cut a matrix product on a GPU, fastest first"),
     post(Route::Analyze, "/v1/analyze", "AnalyzeRequest", "AnalyzeAnswer", "A measured time beside the ceilings"),
     get(Route::State, "/v1/state", Some("StateAnswer"), "Clocks, temperatures, memory, rails, load, throttling"),
     get(Route::Roofline, "/v1/roofline", Some("RooflineAnswer"), "Ceilings and ridge points"),

@@ -115,6 +115,7 @@ impl Service {
             Route::Predict => Request::Predict(parse(call.body)?),
             Route::Recommend => Request::Recommend(parse(call.body)?),
             Route::Sweep => Request::Sweep(parse(call.body)?),
+            Route::Tiling => Request::Tiling(parse(call.body)?),
             Route::Analyze => Request::Analyze(parse(call.body)?),
             Route::Board => Request::Board,
             Route::State => Request::State,

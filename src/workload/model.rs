@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::architecture::{Architecture, FeedForward, Mixer};
 use super::block::Block;
 use super::class::Class;
+pub use super::routing::Routing;
 use crate::precision::WeightFormat;
 use crate::units::Bytes;
 
@@ -29,35 +30,6 @@ pub struct WeightGroup {
     pub parameters: u64,
     /// Bytes with scales, zero points and padding.
     pub bytes: u64,
-}
-
-/// How tokens are spread over experts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Routing {
-    /// Experts of a layer.
-    pub experts: u64,
-    /// Experts that a token passes.
-    pub active: u64,
-}
-
-impl Routing {
-    /// Share of a layer's experts that `tokens` tokens read together, `1 - (1 - k/E)^T`: each misses an expert with
-    /// probability `1 - k/E`, independently where routing is uniform. Skewed routing reads fewer.
-    #[must_use]
-    pub fn share_read(&self, tokens: f64) -> f64 {
-        // Exact for one token, where the closed form would lose a digit.
-        if tokens <= 1.0 {
-            return self.share_of_one() * tokens.max(0.0);
-        }
-        -(tokens * (-self.share_of_one()).ln_1p()).exp_m1()
-    }
-
-    /// `k/E`.
-    #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "counts of experts are small")]
-    pub fn share_of_one(&self) -> f64 {
-        self.active as f64 / self.experts.max(1) as f64
-    }
 }
 
 /// A model.
@@ -280,20 +252,5 @@ impl Grouping {
                 bytes,
             })
             .collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_token_reads_its_own_experts_and_many_read_all() {
-        let routing = Routing { experts: 128, active: 8 };
-        assert_eq!(routing.share_read(1.0), 8.0 / 128.0);
-        let by_hand = 1.0 - (1.0_f64 - 8.0 / 128.0).powi(16);
-        assert!((routing.share_read(16.0) - by_hand).abs() < 1e-12);
-        assert!(routing.share_read(1e6) > 0.999_999);
-        assert_eq!(Routing { experts: 1, active: 1 }.share_read(5.0), 1.0);
     }
 }

@@ -8,6 +8,7 @@ mod predict;
 mod recommend;
 mod roofline;
 mod task;
+mod tiling;
 
 use serde::Serialize;
 
@@ -15,7 +16,7 @@ use super::error::Code;
 use crate::api::{
     AnalyzeAnswer, AnalyzeRequest, BoardAnswer, CalibrationAnswer, ErrorBody, FormatsAnswer, HardwareAnswer,
     HardwareListAnswer, ModesAnswer, PredictAnswer, PredictRequest, RecommendAnswer, RecommendRequest,
-    RooflineAnswer, StateAnswer, SweepAnswer, SweepRequest,
+    RooflineAnswer, StateAnswer, SweepAnswer, SweepRequest, TilingAnswer, TilingRequest,
 };
 use crate::governor::Now;
 use crate::hardware::registry;
@@ -57,6 +58,8 @@ pub enum Request {
     Recommend(RecommendRequest),
     /// `POST /v1/sweep`
     Sweep(SweepRequest),
+    /// `POST /v1/tiling`
+    Tiling(TilingRequest),
     /// `POST /v1/analyze`
     Analyze(AnalyzeRequest),
 }
@@ -87,6 +90,8 @@ pub enum Answer {
     Recommend(Box<RecommendAnswer>),
     /// To [`Request::Sweep`].
     Sweep(SweepAnswer),
+    /// To [`Request::Tiling`].
+    Tiling(Box<TilingAnswer>),
     /// To [`Request::Analyze`].
     Analyze(Box<AnalyzeAnswer>),
 }
@@ -113,6 +118,7 @@ pub fn answer(snapshot: &Snapshot, now: Now, request: &Request) -> Result<Answer
         Request::Predict(request) => Answer::Predict(Box::new(predict::predict(snapshot, request)?)),
         Request::Recommend(request) => Answer::Recommend(Box::new(recommend::recommend(snapshot, request)?)),
         Request::Sweep(request) => Answer::Sweep(predict::sweep(snapshot, request)?),
+        Request::Tiling(request) => Answer::Tiling(Box::new(tiling::tiling(snapshot, request)?)),
         Request::Analyze(request) => Answer::Analyze(Box::new(analyze::analyze(snapshot, request)?)),
     })
 }
@@ -132,6 +138,8 @@ impl Request {
                 let batches = request.batches.as_ref().map_or(1, Vec::len) as u64;
                 (request.ops.len() as u64).saturating_mul(formats).saturating_mul(batches)
             }
+            // A thousand variants at a tenth of a prediction each.
+            Self::Tiling(_) => 100,
             _ => 1,
         }
     }
