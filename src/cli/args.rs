@@ -354,6 +354,11 @@ pub struct TilingArgs {
 /// `evaluate`
 #[derive(Debug, Subcommand)]
 pub enum EvaluateCommand {
+    /// Whole models: each is left out in turn and predicted from all others
+    Engines {
+        /// Measurements, such as tests/data/published_llm.csv
+        file: PathBuf,
+    },
     /// Matrix products: some shapes of a machine are its calibration, the others are predicted
     Gemm {
         /// Measurements, such as tests/data/published_micro.csv

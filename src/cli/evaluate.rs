@@ -1,5 +1,6 @@
 //! `evaluate`: how good the models of operations are on measurements that others published.
 
+mod engines;
 mod gemm;
 mod moe;
 
@@ -16,6 +17,7 @@ use crate::predict::evaluation::Score;
 /// `evaluate`
 pub fn run(printer: &Printer, command: &EvaluateCommand) -> Result<(), Failure> {
     match command {
+        EvaluateCommand::Engines { file } => engines::run(printer, file),
         EvaluateCommand::Gemm { file } => gemm::run(printer, file),
         EvaluateCommand::Moe { file } => moe::run(printer, file),
     }

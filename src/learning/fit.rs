@@ -171,13 +171,9 @@ impl Layout {
 
     fn coefficients(&self, prior: &Prior, x: &[f64], machine: usize) -> Coefficients {
         let mut log = prior.mean;
-        for place in 0..COEFFICIENTS {
-            if let Some(index) = self.typical[place] {
-                log[place] = x[index];
-            }
-            if let Some(index) = self.machines[machine][place] {
-                log[place] += x[index];
-            }
+        let places = self.typical.iter().zip(&self.machines[machine]);
+        for (log, (typical, own)) in log.iter_mut().zip(places) {
+            *log = typical.map_or(*log, |index| x[index]) + own.map_or(0.0, |index| x[index]);
         }
         log
     }
