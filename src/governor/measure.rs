@@ -180,7 +180,7 @@ impl Governor {
                 skipped.push(format!("{}: {}", kernel.describe(), rejection.reason));
                 continue;
             }
-            match self.beside(subject, sample) {
+            match self.beside(&subject, sample) {
                 Some(row) => rows.push(row),
                 None => {
                     skipped.push(format!("{}: measured, but it cannot be predicted here", kernel.describe()));
@@ -192,10 +192,10 @@ impl Governor {
 
     /// Puts a sample beside its predictions: from the calibration alone, and for the memory system as the reference
     /// reads beside the sample saw it.
-    fn beside(&self, subject: Subject, sample: &Sample) -> Option<Measured> {
+    fn beside(&self, subject: &Subject, sample: &Sample) -> Option<Measured> {
         let snapshot = self.snapshot();
         let at = |roofline: &Roofline, profile: &EngineProfile| -> Option<Prediction> {
-            match &subject {
+            match subject {
                 Subject::Op(op, format) => {
                     predict(roofline, profile, op, &snapshot.numeric_format(*format)).ok()
                 }

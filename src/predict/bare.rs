@@ -216,7 +216,7 @@ fn matrix(
     // Inputs and outputs stay in the caches between products: their bytes are part of the bound only.
     let weights = Cost {
         work: op.cost.work / op.count,
-        traffic: stored(op, &shape_bytes(request, op)) / op.count,
+        traffic: stored(op, shape_bytes(request, op)) / op.count,
         weights: op.cost.weights / op.count,
     };
     let parts = parts(roofline, known, &weights, shape.m, peak.value);
@@ -235,8 +235,8 @@ fn shape_bytes(request: &Request, op: &OpCost) -> Bytes {
     })
 }
 
-fn stored(op: &OpCost, inputs: &Bytes) -> Bytes {
-    (op.cost.traffic - *inputs).max(Bytes::ZERO)
+fn stored(op: &OpCost, inputs: Bytes) -> Bytes {
+    (op.cost.traffic - inputs).max(Bytes::ZERO)
 }
 
 fn parts(

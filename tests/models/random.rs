@@ -94,7 +94,10 @@ fn files_with_random_weights_are_inspected_exactly() {
             assert_eq!(answer["bytes_per_token"], read as f64, "{} {format}", shape.key);
             assert_eq!(answer["kv_bytes_per_token"], (2 * 2 * shape.layers * kv) as f64);
             assert_eq!(answer["layers"]["full_attention"], shape.layers);
-            assert_eq!(answer["warnings"], serde_json::json!([]), "{} {format}", shape.key);
+            // The usual mix of this name keeps its head in six bits, and these files are all of one storage.
+            let warnings = answer["warnings"].as_array().unwrap();
+            let expected = |text: &str| format == "q4_0" && text.starts_with("labelled q4_0");
+            assert!(warnings.iter().all(|text| expected(text.as_str().unwrap())), "{} {format}", shape.key);
             // The header takes the rest: at least the names of the tokens, at most a hundred bytes for each and a page.
             let length = std::fs::metadata(&path).unwrap().len();
             assert!(length > whole && length < whole + 100 * shape.vocab + 16_384, "{length} {whole}");
