@@ -14,9 +14,9 @@ mod tiling;
 pub use answer::{
     AnalyzeAnswer, BandwidthPointAnswer, BoardAnswer, BreakdownEntry, CalibrateAnswer, CalibrationAnswer,
     CandidateAnswer, CeilingAnswer, CeilingsAnswer, ErrorAnswer, ErrorBody, EstimateAnswer, FormatAnswer,
-    FormatsAnswer, MeasureAnswer, MeasuredRow, MemoryAnswer, ModeAnswer, ModeDetail, ModesAnswer,
-    ObservationsAnswer, PredictAnswer, RecommendAnswer, RegimeAnswer, RejectedAnswer, RooflineAnswer,
-    StateAnswer, StateField, SweepAnswer, SweepRow,
+    FormatsAnswer, MeasureAnswer, MeasuredModel, MeasuredOp, MeasuredRow, MemoryAnswer, ModeAnswer,
+    ModeDetail, ModelKind, ModesAnswer, ObservationsAnswer, PredictAnswer, RecommendAnswer, RegimeAnswer,
+    RejectedAnswer, RooflineAnswer, StateAnswer, StateField, SweepAnswer, SweepRow,
 };
 pub use control::{
     ConfirmAnswer, ConfirmRequest, ConstraintsOfHold, DoneAnswer, HeldAnswer, HoldAnswer, HoldRequest,

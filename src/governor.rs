@@ -21,6 +21,7 @@ use crate::predict::{Engine, Prediction};
 use crate::snapshot::Snapshot;
 use crate::units::{Bytes, Seconds};
 use crate::workload::Op;
+use crate::workload::model::Model;
 
 /// The two clocks that the governor is told with every event.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -61,12 +62,14 @@ pub enum Event {
         /// The job; `None` = whichever runs.
         job: Option<u64>,
     },
-    /// Operations shall be measured now. Replied to with [`Reply::Measured`].
+    /// Operations or models shall be measured now. Replied to with [`Reply::Measured`].
     MeasureRequested {
         /// Who is answered.
         ticket: Ticket,
-        /// What to run.
+        /// Operations to run.
         work: Vec<(Op, WeightFormat)>,
+        /// Models to run a step of, and why others cannot be.
+        models: Vec<Result<ModelWork, String>>,
     },
     /// A service reports measured times. Replied to with [`Reply::Learnt`].
     Observed {
@@ -254,19 +257,41 @@ pub enum Reply {
 /// Measured operations beside their predictions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MeasuredSet {
-    /// One for each operation and format that could be measured.
+    /// One for each operation and format, or model, that could be measured.
     pub rows: Vec<Measured>,
     /// What could not be measured, and why.
     pub skipped: Vec<String>,
 }
 
-/// One measured operation.
+/// A model of which a step is to be measured: a token for every sequence.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelWork {
+    /// As it was asked for: a key, or `{"path": …}`.
+    pub reference: serde_json::Value,
+    /// The format asked for; `None` = as its file is stored.
+    pub format: Option<WeightFormat>,
+    /// It.
+    pub model: Arc<Model>,
+    /// Sequences.
+    pub batch: u64,
+    /// Tokens in the cache of each.
+    pub context_tokens: u64,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Subject {
+    /// An operation, and the storage of its weights.
+    Op(Op, WeightFormat),
+    /// A step of a model.
+    Model(ModelWork),
+}
+
+/// One measured operation or model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
     /// What ran.
-    pub op: Op,
-    /// Storage of the weights.
-    pub format: WeightFormat,
+    pub subject: Subject,
     /// The sample with its raw times.
     pub sample: Sample,
     /// Regime that the sample was taken in.

@@ -21,9 +21,12 @@ pub mod tiling;
 
 use std::collections::BTreeMap;
 
+pub mod bare;
+
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use self::bare::AttentionCost;
 use crate::precision::{NumericFormat, Precision, WeightFormat};
 use crate::roofline::{Bound, Provenance, Roofline};
 use crate::units::{ArithmeticIntensity, BytesPerSecond, FlopsPerSecond, Joules, Seconds, Watts};
@@ -131,6 +134,13 @@ pub struct EngineProfile {
     pub formats: BTreeMap<WeightFormat, FormatCost>,
     /// Blocked GEMM by compute precision.
     pub gemm: BTreeMap<Precision, GemmCost>,
+    /// Attention of one new token; `None` where it was not measured.
+    #[serde(default)]
+    pub attention: Option<AttentionCost>,
+    /// Clock cycles of one worker for one element that norms, activations and residuals read or write; `None` where it
+    /// was not measured.
+    #[serde(default)]
+    pub cycles_per_element: Option<f64>,
 }
 
 impl EngineProfile {
@@ -151,6 +161,7 @@ impl EngineProfile {
             self.engine = engine;
             self.formats.values_mut().for_each(|cost| cost.half_width_ratio = UNKNOWN_KERNEL_HALF_WIDTH);
             self.gemm.values_mut().for_each(|cost| cost.half_width_ratio = UNKNOWN_KERNEL_HALF_WIDTH);
+            self.attention.iter_mut().for_each(|cost| cost.half_width_ratio = UNKNOWN_KERNEL_HALF_WIDTH);
         }
         self
     }
@@ -163,7 +174,13 @@ impl EngineProfile {
     /// A profile that knows nothing: predictions rest on the ceilings alone.
     #[must_use]
     pub const fn unknown(engine: Engine) -> Self {
-        Self { engine, formats: BTreeMap::new(), gemm: BTreeMap::new() }
+        Self {
+            engine,
+            formats: BTreeMap::new(),
+            gemm: BTreeMap::new(),
+            attention: None,
+            cycles_per_element: None,
+        }
     }
 }
 
@@ -267,7 +284,7 @@ pub enum PredictError {
 }
 
 /// Columns of the cached runs that tell what further columns cost.
-pub const CALIBRATED_COLUMNS: f64 = 4.0;
+pub const CALIBRATED_COLUMNS: f64 = 8.0;
 
 /// Relative half-width of the interval where nothing but ceilings is known. A kernel reaches 0.5-1.0 of the plain
 /// roofline on most published GPU and CPU rows.

@@ -66,9 +66,9 @@ prop_compose! {
             .collect();
         let gemm = GemmCost::new(repacking, bandwidth_ratio, points, half_width_ratio);
         EngineProfile {
-            engine: Engine::Bare,
             formats: WeightFormat::ALL.iter().map(|format| (*format, cost)).collect(),
             gemm: BTreeMap::from([(Precision::Fp32, gemm)]),
+            ..EngineProfile::unknown(Engine::Bare)
         }
     }
 }

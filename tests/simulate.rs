@@ -344,6 +344,7 @@ fn what_a_person_echoes_is_rounded_down_and_cores_take_their_policy_along() {
 fn plan() -> Plan {
     Plan {
         steps: vec![],
+        models: Vec::new(),
         cpus: vec![],
         warm_up_s: 1.0,
         time_limit_s: 30.0,

@@ -537,14 +537,65 @@ pub struct ObservationsAnswer {
     pub warnings: Vec<String>,
 }
 
-/// One measured operation beside its prediction.
+/// What tells a model from an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelKind {
+    /// A step of a whole model.
+    Model,
+}
+
+/// A step of a model: a token for every sequence.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeasuredModel {
+    /// `model`.
+    pub kind: ModelKind,
+    /// As it was asked for.
+    pub model: serde_json::Value,
+    /// `decode`.
+    pub phase: String,
+    /// Sequences.
+    pub batch: u64,
+    /// Tokens in the cache of each before.
+    pub context_tokens: u64,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum MeasuredOp {
+    /// An operation.
+    Op(Op),
+    /// A model.
+    Model(MeasuredModel),
+}
+
+impl MeasuredOp {
+    /// The operation; `None` for a model.
+    #[must_use]
+    pub const fn op(&self) -> Option<&Op> {
+        match self {
+            Self::Op(op) => Some(op),
+            Self::Model(_) => None,
+        }
+    }
+}
+
+/// One measured operation or model beside its prediction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct MeasuredRow {
-    /// The operation.
+    /// The operation, or `{"kind":"model",…}`.
     #[schema(value_type = Object)]
-    pub op: Op,
-    /// Storage of the weights.
+    pub op: MeasuredOp,
+    /// Storage of the weights; of a file, what most of its bytes are.
     pub format: String,
+    /// Predicted tokens per second over all sequences. Absent for an operation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predicted_tokens_per_s: Option<EstimateAnswer>,
+    /// The same as measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured_tokens_per_s: Option<EstimateAnswer>,
     /// Predicted for the memory system as the probe beside the measurement saw it.
     pub predicted_time_s: EstimateAnswer,
     /// Predicted from the calibration alone.

@@ -250,7 +250,8 @@ pub struct CalibrateRequest {
     pub force: bool,
 }
 
-/// `POST /v1/measure` (control socket): run operations now. Give `op` with `formats`, or `workloads`.
+/// `POST /v1/measure` (control socket): run operations, or a step of models, now. Give `op` with `formats`, a `workload`,
+/// or `workloads`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MeasureRequest {
@@ -261,7 +262,10 @@ pub struct MeasureRequest {
     /// Formats for `op`; default `["fp32"]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub formats: Vec<String>,
-    /// Several operations, each with its `format`.
+    /// One operation or model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workload: Option<Workload>,
+    /// Several operations or models, each with its `format`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workloads: Vec<Workload>,
 }

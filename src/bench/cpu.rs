@@ -1,5 +1,6 @@
 //! The probe of the CPU: buffers, warm-up, operating points and timed runs around each kernel.
 
+mod forward;
 mod job;
 
 use std::io;
@@ -11,7 +12,7 @@ use super::arena::{Region, replicate};
 use super::clock::{self, Caches, Instruments, ReferencePart};
 use super::pool::{Pool, allowed_cpus};
 use super::runner::{Outcome, Probe};
-use crate::calibration::{Plan, Sample, Step};
+use crate::calibration::{ForwardModel, Plan, Sample, Step};
 use crate::units::{Bytes, Seconds};
 
 /// Times kept of a step.
@@ -31,6 +32,7 @@ const PATTERN: usize = 65_537;
 pub struct Cpu {
     pool: Pool,
     buffers: Buffers,
+    models: Vec<ForwardModel>,
     reference: Vec<ReferencePart>,
     instruments: Instruments,
     caches: Caches,
@@ -76,7 +78,7 @@ impl Cpu {
         let mut scratch = vec![0; workers];
         let mut shared = 0;
         for step in &plan.steps {
-            let Ok(demand) = Demand::of(step, caches) else { continue };
+            let Ok(demand) = Demand::of(step, &plan.models, caches) else { continue };
             if demand.threads > workers {
                 continue;
             }
@@ -114,6 +116,7 @@ impl Cpu {
             instruments: Instruments::discover(pool.cpus()),
             pool,
             buffers,
+            models: plan.models.clone(),
             caches,
             warm_up: Duration::try_from_secs_f64(plan.warm_up_s).unwrap_or(Duration::ZERO),
             warm: false,
@@ -201,14 +204,14 @@ impl Buffers {
 
 impl Probe for Cpu {
     fn measure(&mut self, step: &Step, stop: &dyn Fn() -> bool) -> Outcome {
-        let demand = match Demand::of(step, self.caches) {
+        let demand = match Demand::of(step, &self.models, self.caches) {
             Ok(demand) => demand,
             Err(reason) => return Outcome::Skipped(reason),
         };
         if let Some(reason) = self.refuse(&demand) {
             return Outcome::Skipped(reason);
         }
-        let mut job = match Job::new(step, &demand, &self.pool, &mut self.buffers) {
+        let mut job = match Job::new(step, &self.models, &demand, &self.pool, &mut self.buffers) {
             Ok(job) => job,
             Err(reason) => return Outcome::Skipped(reason),
         };
@@ -321,6 +324,7 @@ mod tests {
     fn plan(kernels: &[Kernel], threads: u32) -> Plan {
         Plan {
             steps: kernels.iter().map(|kernel| Step { kernel: *kernel, threads, budget_s: 1e-4 }).collect(),
+            models: Vec::new(),
             cpus: vec![],
             warm_up_s: 0.01,
             time_limit_s: 60.0,

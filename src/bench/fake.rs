@@ -290,6 +290,20 @@ impl Truth {
                 let time = self.launch(threads) + self.join(bytes / self.dram(threads, regime), core);
                 Ok(Cost { time, flops, bytes, weights })
             }
+            Kernel::Attention { batch, heads, kv_heads, head_dim, context_tokens } => {
+                let keys = float(batch) * (float(context_tokens) + 1.0) * float(head_dim);
+                let bytes = Bytes(4.0 * keys * float(kv_heads));
+                let core = Seconds(0.25 * keys * float(heads) / (self.clock.get() * clock * workers));
+                let time = self.launch(threads) + self.join(bytes / self.dram(threads, regime), core);
+                Ok(Cost { time, flops: Flops(4.0 * keys * float(heads)), bytes, weights: 0.0 })
+            }
+            Kernel::Elementwise { width, columns } => {
+                let elements = 8.0 * float(width) * float(columns);
+                let time =
+                    self.launch(threads) + Seconds(0.4 * elements / (self.clock.get() * clock * workers));
+                Ok(Cost { time, flops: Flops(elements), bytes: Bytes::ZERO, weights: 0.0 })
+            }
+            Kernel::Forward { .. } => Err("this machine runs no models".into()),
             Kernel::Wake => Ok(Cost { time: self.launch(threads) + Seconds(2e-9), ..Cost::default() }),
             Kernel::PingPong if threads < 2 => Err("needs two threads".into()),
             Kernel::PingPong => Ok(Cost { time: regime.core_to_core, ..Cost::default() }),
@@ -394,6 +408,7 @@ mod tests {
     fn plan(kernel: Kernel, threads: u32, steps: usize) -> Plan {
         Plan {
             steps: vec![Step { kernel, threads, budget_s: 0.01 }; steps],
+            models: Vec::new(),
             cpus: vec![],
             warm_up_s: 0.1,
             time_limit_s: 10.0,

@@ -15,6 +15,7 @@
 mod arena;
 mod clock;
 mod cpu;
+mod elementwise;
 pub mod fake;
 mod gemm;
 mod gemv;

@@ -261,6 +261,7 @@ mod tests {
     fn plan(steps: usize) -> Plan {
         Plan {
             steps: vec![Step { kernel: Kernel::Wake, threads: 1, budget_s: 0.001 }; steps],
+            models: Vec::new(),
             cpus: vec![],
             warm_up_s: 0.0,
             time_limit_s: 10.0,

@@ -2,12 +2,16 @@
 //! ([`fit()`]).
 
 mod fit;
+mod forward;
 mod plan;
 mod record;
 mod sample;
 mod vet;
 
 pub use fit::{FitContext, FitError, GpuContext, fit};
+pub use forward::{
+    FORWARD_KV_CACHE, ForwardLayer, ForwardModel, MAX_FORWARD_BATCH, MAX_FORWARD_LAYERS, NotRunnable,
+};
 pub use plan::{Accelerator, MEASURED_FORMATS, PlanContext, calibration_plan, measurable, measurement_plan};
 pub use record::{CalibrationRecord, MachineKey, PowerUnderLoad, RECORD_SCHEMA, Regime, Rejection};
 pub use sample::{

@@ -3,6 +3,7 @@
 //! Shapes are chosen to lie between and beyond those that people ask about, never on the round powers of two that
 //! comparisons use.
 
+use super::forward::ForwardModel;
 use super::sample::{GemvCase, Kernel, Plan, PlanKind, Step, Stores, Stream};
 use crate::precision::{Precision, WeightFormat};
 use crate::workload::Op;
@@ -122,8 +123,12 @@ const GEMM_SHAPES: [(u64, u64, u64); 14] = [
     (768, 1280, 1280),
 ];
 
+/// Query heads, key/value heads, width and context of the attention that is measured for every worker: groups of 3, 5
+/// and 6 heads, none of which is that of a common model with these widths.
+const ATTENTION_SHAPES: [(u64, u64, u64, u64); 3] = [(6, 2, 96, 511), (10, 2, 64, 1279), (12, 2, 128, 767)];
+
 /// Columns of the second cached run of each format: what further columns cost.
-const COLUMNS: u64 = 4;
+const COLUMNS: u64 = 8;
 
 impl PlanContext {
     /// The working set that surely lies in main memory, or the largest that the limit leaves room for.
@@ -183,9 +188,18 @@ pub fn calibration_plan(context: &PlanContext, kind: PlanKind) -> Plan {
     for &(m, n, k) in products.iter().step_by(if quick { 4 } else { 1 }) {
         add(Kernel::Gemm { m, n, k }, all, if quick { 0.03 } else { 0.06 });
     }
+    if !quick && context.accelerator == Accelerator::Cpu {
+        for (heads, kv_heads, head_dim, context_tokens) in ATTENTION_SHAPES {
+            // A whole number of heads for every worker, so that none waits for another.
+            let batch = u64::from(all);
+            add(Kernel::Attention { batch, heads, kv_heads, head_dim, context_tokens }, all, 0.04);
+        }
+        add(Kernel::Elementwise { width: 3328, columns: 2 * u64::from(all) }, all, 0.01);
+    }
     let limit = f64::from(context.time_limit_s);
     Plan {
         steps,
+        models: Vec::new(),
         cpus: Vec::new(),
         warm_up_s: if quick { 0.2 } else { 1.0 },
         time_limit_s: if quick { limit.min(2.0) } else { limit },
@@ -251,24 +265,44 @@ pub fn measurable(op: &Op, format: WeightFormat, accelerator: Accelerator) -> Re
         Op::Gemm { m, .. } => Err(format!(
             "gemm with {m} rows has no {unit} kernel for {format}, which goes up to {MAX_COLUMNS} rows"
         )),
-        Op::Attention { .. } => Err(format!("attention has no {unit} kernel here; it can be predicted")),
+        Op::Attention { .. } => {
+            Err(format!("attention alone has no {unit} kernel here; it can be predicted"))
+        }
     }
 }
 
-/// The plan that measures some operations once.
+/// Bytes per second that weights are written with at least before a model runs, and read with by a step.
+const SLOWEST_BYTES_PER_S: f64 = 1e9;
+/// Seconds that an operation is timed.
+const BUDGET_S: f64 = 0.12;
+/// The same for a model: hundreds of steps of a small one, some tens of a large one.
+const FORWARD_BUDGET_S: f64 = 2.0;
+
+/// The plan that measures some operations, and steps of some models, once.
 #[must_use]
-pub fn measurement_plan(kernels: &[Kernel], context: &PlanContext) -> Plan {
-    const BUDGET_S: f64 = 0.12;
-    #[expect(clippy::cast_precision_loss, reason = "a few dozen steps")]
-    let count = kernels.len() as f64;
+pub fn measurement_plan(kernels: &[Kernel], models: Vec<ForwardModel>, context: &PlanContext) -> Plan {
+    let limit = |kernel: &Kernel| match kernel {
+        // Filled, warmed up, checked and timed for three steps at least, and all that twice more where it was disturbed.
+        Kernel::Forward { model, batch, context_tokens } => {
+            models.get(*model as usize).map_or(0.0, |model| {
+                let bytes = model.weight_bytes() + model.cache_bytes(*batch, *context_tokens);
+                3.0 * (FORWARD_BUDGET_S + 8.0 * bytes.get() / SLOWEST_BYTES_PER_S)
+            })
+        }
+        _ => 1.5,
+    };
+    let time_limit_s = 5.0 + kernels.iter().map(limit).sum::<f64>();
+    let step = |&kernel: &Kernel| Step {
+        kernel,
+        threads: context.threads,
+        budget_s: if matches!(kernel, Kernel::Forward { .. }) { FORWARD_BUDGET_S } else { BUDGET_S },
+    };
     Plan {
-        steps: kernels
-            .iter()
-            .map(|&kernel| Step { kernel, threads: context.threads, budget_s: BUDGET_S })
-            .collect(),
+        steps: kernels.iter().map(step).collect(),
+        models,
         cpus: Vec::new(),
         warm_up_s: 0.3,
-        time_limit_s: 5.0 + 1.5 * count,
+        time_limit_s,
         memory_limit_bytes: context.memory_limit_bytes,
         seed: 0x726f_6f66,
     }

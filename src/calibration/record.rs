@@ -182,6 +182,9 @@ impl Regime {
                 own.clone_from(gemm);
             }
         }
+        self.profile.attention = self.profile.attention.or(older.profile.attention);
+        self.profile.cycles_per_element =
+            self.profile.cycles_per_element.or(older.profile.cycles_per_element);
         for (precision, ceiling) in &older.roofline.compute {
             self.roofline.compute.entry(*precision).or_insert(*ceiling);
         }

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::forward::ForwardModel;
 use crate::precision::{Precision, WeightFormat};
 use crate::units::{Bytes, BytesPerSecond, Celsius, Flops, Hertz, Seconds};
 
@@ -81,6 +82,37 @@ pub enum Kernel {
         /// The common dimension.
         k: u64,
     },
+    /// Attention of one new token of every sequence over its cache, on one layer, as a forward pass computes it:
+    /// rotation, the new key and value, scores, softmax, weighted sum. The caches lie in main memory.
+    Attention {
+        /// Sequences.
+        batch: u64,
+        /// Query heads.
+        heads: u64,
+        /// Key/value heads.
+        kv_heads: u64,
+        /// Width of a head.
+        head_dim: u64,
+        /// Tokens in the cache before.
+        context_tokens: u64,
+    },
+    /// What a layer does beside products and attention, on vectors in the cache: norm, activation and residual, each of
+    /// `width`, for `columns` sequences.
+    Elementwise {
+        /// Length of the vectors.
+        width: u64,
+        /// How many.
+        columns: u64,
+    },
+    /// One step of a whole model: a token for every sequence.
+    Forward {
+        /// Which of the plan's models.
+        model: u32,
+        /// Sequences.
+        batch: u64,
+        /// Tokens in the cache of each before.
+        context_tokens: u64,
+    },
     /// An empty parallel region: the cost of waking the workers.
     Wake,
     /// One cache line bounced between two workers; the time is one way.
@@ -114,6 +146,9 @@ pub enum PlanKind {
 pub struct Plan {
     /// What to measure, in order.
     pub steps: Vec<Step>,
+    /// What [`Kernel::Forward`] runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub models: Vec<ForwardModel>,
     /// Logical CPUs the workers may be pinned to, in order of use; empty = every CPU the process may run on.
     #[serde(default)]
     pub cpus: Vec<u32>,
@@ -268,6 +303,15 @@ impl Kernel {
                 format!("gemv {n}x{k}{columns} {format} {case}")
             }
             Self::Gemm { m, n, k } => format!("gemm {m}x{n}x{k} fp32"),
+            Self::Attention { batch, heads, kv_heads, head_dim, context_tokens } => {
+                format!(
+                    "attention of {batch} x {heads} heads of {head_dim} on {kv_heads} after {context_tokens}"
+                )
+            }
+            Self::Elementwise { width, columns } => format!("elementwise {width} x{columns}"),
+            Self::Forward { batch, context_tokens, .. } => {
+                format!("forward pass, batch {batch}, context {context_tokens}")
+            }
             Self::Wake => "wake the workers".into(),
             Self::PingPong => "core-to-core ping-pong".into(),
         }

@@ -165,7 +165,10 @@ fn regime_moved(sample: &Sample) -> Problem {
 /// Whether a kernel's time is set by main memory.
 #[must_use]
 pub const fn depends_on_bandwidth(kernel: &Kernel) -> bool {
-    matches!(kernel, Kernel::Stream { .. } | Kernel::Gemv { case: GemvCase::Dram, .. })
+    matches!(
+        kernel,
+        Kernel::Stream { .. } | Kernel::Gemv { case: GemvCase::Dram, .. } | Kernel::Forward { .. }
+    )
 }
 
 fn impossible(sample: &Sample) -> Problem {

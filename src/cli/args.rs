@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use super::input::{self, OpArgs, ShapeArgs};
+use super::compare_models::{self, ModelWork};
+use super::failure::Failure;
+use super::input::{self, Kind, OpArgs, ShapeArgs};
 use super::output::Format;
 use crate::calibration::PlanKind;
 use crate::optimize::{Objective, Optimism};
@@ -179,16 +181,69 @@ pub struct SweepArgs {
 /// `compare`
 #[derive(Debug, Args)]
 pub struct CompareArgs {
-    /// The shapes.
-    #[command(flatten)]
-    pub shapes: ShapeArgs,
-    /// Formats [default: fp32,fp16,bf16,int8,int4]
+    /// gemv N K, gemm M N K; or models by key or path, of which a step is run with this program's kernels
+    #[arg(value_name = "WHAT", allow_negative_numbers = true)]
+    pub what: Vec<String>,
+    /// Shapes: gemv 4096 (square) or 4096x1024; gemm 64 (M, with N = K = 4096) or 64x4096x1024
+    #[arg(long, value_delimiter = ',', allow_negative_numbers = true)]
+    pub sizes: Vec<String>,
+    /// Formats [default: fp32,fp16,bf16,int8,int4; a file's own]
     #[arg(long, value_delimiter = ',', value_parser = input::format)]
     pub formats: Vec<WeightFormat>,
+    /// Sequences at once (models) [default: 1,8]
+    #[arg(long, value_delimiter = ',', value_parser = input::count, allow_negative_numbers = true)]
+    pub batches: Vec<u64>,
+    /// Tokens already in the cache (models) [default: 0,1024]
+    #[arg(long, value_delimiter = ',', value_parser = input::count_from_zero, allow_negative_numbers = true)]
+    pub contexts: Vec<u64>,
     /// Go through these power modes, or all of them, and back; beside each measurement stands the prediction carried from
     /// the mode that is active now (needs control)
     #[arg(long, value_name = "MODES", value_delimiter = ',')]
     pub modes: Vec<String>,
+}
+
+impl CompareArgs {
+    /// The models that are named; `None` where operations are, or nothing.
+    ///
+    /// # Errors
+    /// A usage error that names the word which is neither, or an option that does not apply.
+    pub fn models(&self) -> Result<Option<ModelWork>, Failure> {
+        let first = self.what.first().map(String::as_str);
+        if first.is_none_or(|word| Kind::from_str(word, true).is_ok()) {
+            if !self.batches.is_empty() || !self.contexts.is_empty() {
+                return Err(Failure::usage("--batches and --contexts belong to a model")
+                    .with_hint("for example: compare model.gguf --batches 1,8 --contexts 0,1024"));
+            }
+            return Ok(None);
+        }
+        if !self.sizes.is_empty() || !self.modes.is_empty() {
+            return Err(Failure::usage("--sizes and --modes belong to operations, not to a model"));
+        }
+        let or =
+            |given: &[u64], usual: &[u64]| if given.is_empty() { usual.to_vec() } else { given.to_vec() };
+        Ok(Some(ModelWork {
+            models: self.what.iter().map(|word| compare_models::reference(word)).collect::<Result<_, _>>()?,
+            formats: self.formats.clone(),
+            batches: or(&self.batches, &compare_models::DEFAULT_BATCHES),
+            contexts: or(&self.contexts, &compare_models::DEFAULT_CONTEXTS),
+        }))
+    }
+
+    /// The operations that are named.
+    ///
+    /// # Errors
+    /// Sizes that are given twice.
+    pub fn shapes(&self) -> Result<ShapeArgs, Failure> {
+        let (kind, dims) = self.what.split_first().map_or((None, &[][..]), |(kind, dims)| (Some(kind), dims));
+        if !dims.is_empty() && !self.sizes.is_empty() {
+            return Err(Failure::usage("sizes are given twice: in order and with --sizes"));
+        }
+        Ok(ShapeArgs {
+            kind: kind.and_then(|kind| Kind::from_str(kind, true).ok()),
+            dims: dims.to_vec(),
+            sizes: self.sizes.clone(),
+        })
+    }
 }
 
 /// `measure`

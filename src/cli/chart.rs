@@ -129,12 +129,13 @@ impl Chart {
     /// Adds measured rows, each at the intensity that it was predicted to have.
     pub fn add_measured(&mut self, rows: &[MeasuredRow], predicted: &[SweepRow]) {
         self.points.extend(rows.iter().filter_map(|row| {
-            let same = predicted.iter().find(|other| other.op == row.op && other.format == row.format)?;
+            let op = row.op.op()?;
+            let same = predicted.iter().find(|other| other.op == *op && other.format == row.format)?;
             Some(Point {
                 intensity: same.prediction.arithmetic_intensity_flops_per_byte,
                 rate: same.prediction.flops / row.measured_time_s.value,
                 origin: Origin::Measured,
-                label: format!("{} {}", words::operation(&row.op), row.format),
+                label: format!("{} {}", words::operation(op), row.format),
             })
         }));
     }

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::Context;
 use super::args::{CompareArgs, MeasureArgs};
 use super::commands::{keys, workload};
+use super::compare_models;
 use super::failure::Failure;
 use super::input::ShapeArgs;
 use super::modes_compared;
@@ -38,7 +39,9 @@ pub struct Comparison {
     pub median_error_ratio: Option<f64>,
     /// Its 90th percentile.
     pub p90_error_ratio: Option<f64>,
-    /// Median of the same for the predictions from the calibration alone.
+    /// Part of the measured times inside the 90 % interval of their prediction.
+    pub inside_interval_ratio: Option<f64>,
+    /// Median of the error for the predictions from the calibration alone.
     pub median_error_at_calibration_ratio: Option<f64>,
     /// The outcome in a sentence.
     pub verdict: String,
@@ -78,7 +81,15 @@ pub fn default_work() -> Vec<(Op, Vec<WeightFormat>)> {
 
 /// `compare`
 pub async fn run(context: &mut Context, args: &CompareArgs) -> Result<(), Failure> {
-    let mut work = if args.shapes.is_empty() { default_work() } else { named_work(&args.shapes)? };
+    if let Some(work) = args.models()? {
+        let comparison = compare_models::compare(&context.client, &work).await?;
+        return match context.printer.format {
+            Format::Human => context.printer.text(&shown(&comparison)),
+            _ => context.printer.value("compare", &serde_json::json!(comparison)),
+        };
+    }
+    let shapes = args.shapes()?;
+    let mut work = if shapes.is_empty() { default_work() } else { named_work(&shapes)? };
     if !args.formats.is_empty() {
         work.iter_mut().for_each(|(_, formats)| formats.clone_from(&args.formats));
     }
@@ -127,7 +138,7 @@ fn is_known(provenance: &str) -> bool {
     provenance != "prior"
 }
 
-fn judged(answer: MeasureAnswer, calibrated: bool) -> Comparison {
+pub(super) fn judged(answer: MeasureAnswer, calibrated: bool) -> Comparison {
     let errors = |error: fn(&MeasuredRow) -> f64| -> Vec<f64> {
         let mut errors: Vec<f64> = answer.rows.iter().map(|row| error(row).abs()).collect();
         errors.sort_by(f64::total_cmp);
@@ -140,6 +151,7 @@ fn judged(answer: MeasureAnswer, calibrated: bool) -> Comparison {
     Comparison {
         median_error_ratio: median,
         p90_error_ratio: p90,
+        inside_interval_ratio: inside(&answer.rows),
         median_error_at_calibration_ratio: at_calibration,
         verdict: verdict(median, p90, &rows),
         rows,
@@ -148,6 +160,14 @@ fn judged(answer: MeasureAnswer, calibrated: bool) -> Comparison {
         simulated: answer.simulated,
         serial: answer.serial,
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a few rows")]
+fn inside(rows: &[MeasuredRow]) -> Option<f64> {
+    let within = rows.iter().filter(|row| {
+        (row.predicted_time_s.low..=row.predicted_time_s.high).contains(&row.measured_time_s.value)
+    });
+    (!rows.is_empty()).then(|| within.count() as f64 / rows.len() as f64)
 }
 
 fn judged_row(row: &MeasuredRow, all: &[MeasuredRow], calibrated: bool) -> Row {
@@ -220,7 +240,7 @@ pub fn shown(comparison: &Comparison) -> String {
     for row in &comparison.rows {
         let measured = &row.measured;
         let mut cells = vec![
-            words::operation(&measured.op),
+            words::measured(&measured.op),
             measured.format.clone(),
             words::time(measured.predicted_time_s.value),
             words::time(measured.measured_time_s.value),
@@ -235,7 +255,8 @@ pub fn shown(comparison: &Comparison) -> String {
     }
     let mut text =
         if comparison.simulated { "SIMULATED: no hardware ran this\n".to_owned() } else { String::new() };
-    text.push_str(&table.render());
+    let models = comparison.rows.iter().any(|row| row.measured.op.op().is_none());
+    text.push_str(&if models { compare_models::table(comparison) } else { table.render() });
     for skipped in &comparison.skipped {
         text.push_str(&format!("  skipped: {skipped}\n"));
     }
@@ -278,7 +299,7 @@ fn measured(answer: &MeasureAnswer) -> String {
     ]);
     for row in &answer.rows {
         table.row([
-            words::operation(&row.op),
+            words::measured(&row.op),
             row.format.clone(),
             words::time(row.measured_time_s.value),
             words::time(row.measured_time_s.low),
@@ -302,13 +323,15 @@ fn measured(answer: &MeasureAnswer) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::EstimateAnswer;
+    use crate::api::{EstimateAnswer, MeasuredOp};
 
     fn row(format: &str, predicted: f64, measured: f64) -> MeasuredRow {
         let around = |value: f64| EstimateAnswer { value, low: value * 0.9, high: value * 1.1 };
         MeasuredRow {
-            op: Op::Gemv { n: 4096, k: 4096 },
+            op: MeasuredOp::Op(Op::Gemv { n: 4096, k: 4096 }),
             format: format.to_owned(),
+            predicted_tokens_per_s: None,
+            measured_tokens_per_s: None,
             predicted_time_s: around(predicted),
             predicted_at_calibration_s: predicted,
             measured_time_s: around(measured),

@@ -6,6 +6,7 @@ mod calibrate;
 mod chart;
 mod commands;
 mod compare;
+mod compare_models;
 mod config;
 mod demo;
 mod doctor;

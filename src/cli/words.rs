@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::api::EstimateAnswer;
+use crate::api::{EstimateAnswer, MeasuredOp};
 use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond, Hertz, Joules, Seconds, Watts};
 use crate::workload::Op;
 
@@ -18,6 +18,30 @@ pub fn operation(op: &Op) -> String {
                 "attention {batch}x{heads}/{kv_heads}x{head_dim}, {query_tokens}+{context_tokens} tokens{window}"
             )
         }
+    }
+}
+
+/// What was measured: an operation, or a model with its batch and context.
+#[must_use]
+pub fn measured(op: &MeasuredOp) -> String {
+    match op {
+        MeasuredOp::Op(op) => operation(op),
+        MeasuredOp::Model(model) => {
+            format!("{} x{} after {}", self::model(&model.model), model.batch, model.context_tokens)
+        }
+    }
+}
+
+/// A model's key, or the name of its file.
+#[must_use]
+pub fn model(reference: &Value) -> String {
+    match (reference, reference.get("path").and_then(Value::as_str)) {
+        (_, Some(path)) => std::path::Path::new(path)
+            .file_name()
+            .map_or_else(|| path.into(), |name| name.to_string_lossy())
+            .into_owned(),
+        (Value::String(key), None) => key.clone(),
+        _ => "model".to_owned(),
     }
 }
 

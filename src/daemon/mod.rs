@@ -3,6 +3,7 @@
 mod archive;
 mod args;
 mod logging;
+mod model;
 mod notify;
 mod place;
 mod power;

@@ -12,7 +12,7 @@ use super::archive::{self, Item};
 use super::power::Power;
 use super::probe::{Probe, Program};
 use super::sampler::Sampler;
-use super::{notify, status};
+use super::{model, notify, status};
 use crate::governor::{Effect, Event, Governor, Now, Policy, Reply, Severity, Ticket};
 use crate::hw::boot_time;
 use crate::learning::Residuals;
@@ -291,7 +291,18 @@ impl Runtime {
                 Event::CalibrateRequested { ticket, plan, wait, force }
             }
             Command::Cancel { job } => Event::CancelRequested { ticket, job },
-            Command::Measure { work } => Event::MeasureRequested { ticket, work },
+            Command::Measure { work, models } => {
+                if !models.is_empty() {
+                    let events = self.events.clone();
+                    tokio::spawn(async move {
+                        let models = model::found(models).await;
+                        // Only the end of the daemon closes its queue.
+                        let _ = events.send(Event::MeasureRequested { ticket, work, models }).await;
+                    });
+                    return;
+                }
+                Event::MeasureRequested { ticket, work, models: Vec::new() }
+            }
             Command::Observe { observations } => Event::Observed { ticket, observations },
             Command::Control { client, request } => Event::ControlRequested { ticket, client, request },
             Command::Closed { connection } => Event::ConnectionClosed { connection },

@@ -152,8 +152,8 @@ impl Governor {
                 self.calibrate_requested(now, calibrate::Asked { ticket, wait, force }, plan, &mut effects);
             }
             Event::CancelRequested { ticket, job } => self.cancel(ticket, job, &mut effects),
-            Event::MeasureRequested { ticket, work } => {
-                self.measure_requested(now, ticket, &work, &mut effects);
+            Event::MeasureRequested { ticket, work, models } => {
+                self.measure_requested(now, ticket, &work, models, &mut effects);
             }
             Event::Observed { ticket, observations } => {
                 self.observed(ticket, &observations, &mut effects);
@@ -598,7 +598,8 @@ mod tests {
         let asked = Event::CalibrateRequested { ticket: 1, plan: PlanKind::Full, wait: false, force: false };
         governor.handle(at(1.0), asked);
         let work = vec![(Op::Gemv { n: 64, k: 64 }, WeightFormat::Fp32)];
-        let effects = governor.handle(at(1.0), Event::MeasureRequested { ticket: 2, work });
+        let effects =
+            governor.handle(at(1.0), Event::MeasureRequested { ticket: 2, work, models: Vec::new() });
         assert!(matches!(&replies(&effects)[..], [(2, Reply::Refused { code: "busy", .. })]));
     }
 
@@ -626,8 +627,10 @@ mod tests {
         calibrate(&mut governor, at(1.0));
         let op = Op::Gemv { n: 4096, k: 4096 };
         let work = vec![(op, WeightFormat::Bf16), (op, WeightFormat::Nf4)];
-        let (job, plan) =
-            started(&governor.handle(at(5.0), Event::MeasureRequested { ticket: 7, work })).unwrap();
+        let (job, plan) = started(
+            &governor.handle(at(5.0), Event::MeasureRequested { ticket: 7, work, models: Vec::new() }),
+        )
+        .unwrap();
         // Neighbours take half of the bandwidth while it is measured.
         for step in &plan.steps {
             let event = Box::new(ProbeEvent::Sample(Box::new(sample(step, 0.5, 50e-9))));
@@ -661,8 +664,10 @@ mod tests {
         assert_eq!(first(&governor), "far");
         assert_eq!(governor.snapshot().calibration.as_ref().unwrap().regimes.len(), 2);
         let work = vec![(Op::Gemv { n: 64, k: 64 }, WeightFormat::Fp32)];
-        let (job, plan) =
-            started(&governor.handle(at(4.0), Event::MeasureRequested { ticket: 3, work })).unwrap();
+        let (job, plan) = started(
+            &governor.handle(at(4.0), Event::MeasureRequested { ticket: 3, work, models: Vec::new() }),
+        )
+        .unwrap();
         run(&mut governor, at(4.0), job, &plan, 50e-9);
         assert_eq!(first(&governor), "near");
     }
@@ -750,8 +755,10 @@ mod tests {
     fn a_client_that_leaves_takes_its_measurement_with_it() {
         let mut governor = governor(&manual());
         let work = vec![(Op::Gemv { n: 64, k: 64 }, WeightFormat::Fp32)];
-        let (job, plan) =
-            started(&governor.handle(at(1.0), Event::MeasureRequested { ticket: 5, work })).unwrap();
+        let (job, plan) = started(
+            &governor.handle(at(1.0), Event::MeasureRequested { ticket: 5, work, models: Vec::new() }),
+        )
+        .unwrap();
         assert!(matches!(plan.steps[0].kernel, Kernel::Gemv { n: 64, k: 64, .. }));
         let effects = governor.handle(at(1.0), Event::ClientGone { ticket: 5 });
         assert!(matches!(effects[..], [Effect::StopProbe { job: stopped }] if stopped == job));

@@ -1,14 +1,18 @@
 //! Single operations measured beside their predictions.
 
 use super::core::{Purpose, reply};
-use super::{Effect, Governor, Measured, MeasuredSet, Now, Reply, Ticket};
+use super::{Effect, Governor, Measured, MeasuredSet, ModelWork, Now, Reply, Subject, Ticket};
 use crate::calibration::{
-    Accelerator, Kernel, Sample, least_disturbed, measurable, measurement_plan, regime_key, vet,
+    Accelerator, FORWARD_KV_CACHE, ForwardModel, Kernel, PlanContext, Sample, least_disturbed, measurable,
+    measurement_plan, regime_key, vet,
 };
 use crate::precision::WeightFormat;
+use crate::predict::bare::predict_step;
 use crate::predict::{EngineProfile, Prediction, predict};
 use crate::roofline::Roofline;
+use crate::units::Bytes;
 use crate::workload::Op;
+use crate::workload::transformer::Request;
 
 /// Two references of the same memory system differ by about this much; a smaller drift says nothing.
 const REFERENCE_REPEATABILITY: f64 = 0.1;
@@ -19,7 +23,7 @@ const MAX_OPERATIONS: usize = 64;
 #[derive(Debug)]
 pub(super) struct Measuring {
     pub(super) ticket: Ticket,
-    work: Vec<(Op, WeightFormat, Kernel)>,
+    work: Vec<(Subject, Kernel)>,
     pub(super) samples: Vec<Sample>,
     pub(super) skipped: Vec<String>,
     /// `Some` once the probe said it was done, with why it was cut short if it was.
@@ -30,12 +34,55 @@ pub(super) fn busy_reply(what: &str) -> Reply {
     Reply::Refused { code: "busy", message: format!("{what} is running; try again when it has ended") }
 }
 
+impl ModelWork {
+    /// What the forward pass here does, for the predictor: vectors in fp32, keys and values in fp16.
+    const fn request(&self) -> Request {
+        Request {
+            batch: self.batch,
+            activations: WeightFormat::Fp32,
+            kv_cache: FORWARD_KV_CACHE,
+            ..Request::decode(self.context_tokens)
+        }
+    }
+}
+
 impl Governor {
+    /// A model as the probe runs it and the memory that this takes, or why it cannot be run now.
+    fn runnable(&self, work: &ModelWork, context: &PlanContext) -> Result<(ForwardModel, u64), String> {
+        let name = &work.model.name;
+        if self.accelerator != Accelerator::Cpu {
+            return Err(format!("{name}: models are run on the CPU only; measure gemv or gemm on this GPU"));
+        }
+        let model = ForwardModel::new(&work.model).map_err(|error| format!("{name}: {error}"))?;
+        model.check(work.batch, work.context_tokens).map_err(|problem| format!("{name}: {problem}"))?;
+        #[expect(clippy::cast_precision_loss, reason = "bytes of a cache")]
+        let reference = Bytes(4.0 * context.last_level_cache_bytes as f64);
+        let needed = model.memory(work.batch, work.context_tokens, context.threads) + reference;
+        let Some(memory) = self.state.memory.known() else {
+            return Err(format!("{name}: needs {needed}, and how much memory is available is not known"));
+        };
+        let reserve = self.policy.min_free_memory;
+        if needed + reserve > memory.available {
+            return Err(format!(
+                "{name}: batch {} after {} tokens needs {needed}, and {} are available of which {reserve} stay free; \
+                 take a smaller model, format, batch or context, or end other programs",
+                work.batch, work.context_tokens, memory.available
+            ));
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "bytes below those available"
+        )]
+        Ok((model, needed.get() as u64))
+    }
+
     pub(super) fn measure_requested(
         &mut self,
         now: Now,
         ticket: Ticket,
         work: &[(Op, WeightFormat)],
+        models: Vec<Result<ModelWork, String>>,
         effects: &mut Vec<Effect>,
     ) {
         if let Some(job) = &self.job {
@@ -45,8 +92,9 @@ impl Governor {
             };
             return super::core::busy(effects, ticket, what);
         }
-        if work.len() > MAX_OPERATIONS {
-            let message = format!("{} operations are more than {MAX_OPERATIONS}; ask in parts", work.len());
+        if work.len() + models.len() > MAX_OPERATIONS {
+            let count = work.len() + models.len();
+            let message = format!("{count} operations are more than {MAX_OPERATIONS}; ask in parts");
             return reply(effects, ticket, Reply::Refused { code: "too_many", message });
         }
         if let Some(message) = self.no_probe() {
@@ -56,15 +104,39 @@ impl Governor {
         let mut runnable = Vec::new();
         for &(op, format) in work {
             match measurable(&op, format, self.accelerator) {
-                Ok(kernel) => runnable.push((op, format, kernel)),
+                Ok(kernel) => runnable.push((Subject::Op(op, format), kernel)),
                 Err(reason) => skipped.push(reason),
             }
+        }
+        let mut context = self.plan_context();
+        let mut runs: Vec<ForwardModel> = Vec::new();
+        let models_asked = !models.is_empty();
+        for asked in models {
+            let run = asked.and_then(|work| Ok((self.runnable(&work, &context)?, work)));
+            match run {
+                Ok(((model, memory), work)) => {
+                    let place = runs.iter().position(|known| *known == model).unwrap_or_else(|| {
+                        runs.push(model);
+                        runs.len() - 1
+                    });
+                    let (batch, context_tokens) = (work.batch, work.context_tokens);
+                    let model = u32::try_from(place).unwrap_or(u32::MAX);
+                    // A calibration is held to its own limit; a model takes what it takes, or is not run.
+                    context.memory_limit_bytes = context.memory_limit_bytes.max(memory);
+                    runnable.push((Subject::Model(work), Kernel::Forward { model, batch, context_tokens }));
+                }
+                Err(reason) => skipped.push(reason),
+            }
+        }
+        if runnable.is_empty() && models_asked {
+            let message = skipped.join("; ");
+            return reply(effects, ticket, Reply::Refused { code: "unsupported_workload", message });
         }
         if runnable.is_empty() {
             return reply(effects, ticket, Reply::Measured(MeasuredSet { rows: Vec::new(), skipped }));
         }
-        let kernels: Vec<Kernel> = runnable.iter().map(|(_, _, kernel)| *kernel).collect();
-        let plan = measurement_plan(&kernels, &self.plan_context());
+        let kernels: Vec<Kernel> = runnable.iter().map(|(_, kernel)| *kernel).collect();
+        let plan = measurement_plan(&kernels, runs, &context);
         let job = self.start_job(Purpose::Measure(Measuring {
             ticket,
             work: runnable,
@@ -96,7 +168,7 @@ impl Governor {
             return reply(effects, ticket, Reply::Refused { code: "probe_failed", message });
         }
         let mut rows = Vec::new();
-        for (op, format, kernel) in work {
+        for (subject, kernel) in work {
             // The probe measures again what the machine moved under.
             let Some(sample) = least_disturbed(samples.iter().filter(|sample| sample.kernel == kernel))
             else {
@@ -108,7 +180,7 @@ impl Governor {
                 skipped.push(format!("{}: {}", kernel.describe(), rejection.reason));
                 continue;
             }
-            match self.beside(op, format, sample) {
+            match self.beside(&subject, sample) {
                 Some(row) => rows.push(row),
                 None => {
                     skipped.push(format!("{}: measured, but it cannot be predicted here", kernel.describe()));
@@ -120,16 +192,19 @@ impl Governor {
 
     /// Puts a sample beside its predictions: from the calibration alone, and for the memory system as the reference
     /// reads beside the sample saw it.
-    fn beside(&self, op: Op, format: WeightFormat, sample: &Sample) -> Option<Measured> {
+    fn beside(&self, subject: &Subject, sample: &Sample) -> Option<Measured> {
         let snapshot = self.snapshot();
-        let numeric = snapshot.numeric_format(format);
         let at = |roofline: &Roofline, profile: &EngineProfile| -> Option<Prediction> {
-            predict(roofline, profile, &op, &numeric).ok()
+            match subject {
+                Subject::Op(op, format) => {
+                    predict(roofline, profile, op, &snapshot.numeric_format(*format)).ok()
+                }
+                Subject::Model(work) => predict_step(roofline, profile, &work.model, &work.request()).ok(),
+            }
         };
         let reference = sample.reference();
         let row = |regime: String, predicted, predicted_at_calibration, drift_ratio| Measured {
-            op,
-            format,
+            subject: subject.clone(),
             sample: sample.clone(),
             regime,
             predicted,
@@ -153,5 +228,98 @@ impl Governor {
         let drift = if (drift - 1.0).abs() < REFERENCE_REPEATABILITY { 1.0 } else { drift };
         let now = at(&regime.roofline, &regime.profile.with_bandwidth_drift(drift))?;
         Some(row(regime.key, now, at_calibration, Some(reference.read / current.reference.read)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::calibration::ProbeEvent;
+    use crate::fixtures::{board, policy, sample, state};
+    use crate::governor::{Event, Policy};
+    use crate::learning::Residuals;
+    use crate::units::Seconds;
+    use crate::workload::recipe::Recipe;
+    use crate::workload::registry::models;
+
+    const AT: Now = Now { boottime: Seconds(1.0), unix_s: 1e9 };
+
+    fn governor() -> Governor {
+        let policy = Policy { automatic: false, ..policy() };
+        Governor::new(AT, board(), state(), None, Residuals::default(), &policy)
+    }
+
+    fn work(format: WeightFormat, batch: u64, context_tokens: u64) -> ModelWork {
+        let model = models().get("tinyllama-1.1b").unwrap().model(Recipe::of(format));
+        ModelWork {
+            reference: "tinyllama-1.1b".into(),
+            format: Some(format),
+            model: Arc::new(model),
+            batch,
+            context_tokens,
+        }
+    }
+
+    fn asked(governor: &mut Governor, models: Vec<Result<ModelWork, String>>) -> Vec<Effect> {
+        governor.handle(AT, Event::MeasureRequested { ticket: 3, work: Vec::new(), models })
+    }
+
+    fn refusal(effects: &[Effect]) -> &str {
+        match effects {
+            [
+                Effect::Reply { ticket: 3, reply: Reply::Refused { code: "unsupported_workload", message } },
+            ] => message,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_step_of_a_model_is_put_beside_its_prediction() {
+        let mut governor = governor();
+        let two = [1, 8].map(|batch| Ok(work(WeightFormat::Bf16, batch, 1024)));
+        let effects = asked(&mut governor, two.to_vec());
+        let Some(Effect::StartProbe { job, plan }) = effects.first() else { panic!("{effects:?}") };
+        assert_eq!(plan.models.len(), 1, "what differs in the batch alone is one model");
+        assert_eq!(plan.steps.len(), 2);
+        assert!(
+            plan.memory_limit_bytes > 2 << 30,
+            "more than a calibration may have: {}",
+            plan.memory_limit_bytes
+        );
+        for step in &plan.steps {
+            let event = Box::new(ProbeEvent::Sample(Box::new(sample(step, 1.0, 50e-9))));
+            governor.handle(AT, Event::Probe { job: *job, event });
+        }
+        let finished = ProbeEvent::Finished { wall: Seconds(1.0), cut_short: None };
+        governor.handle(AT, Event::Probe { job: *job, event: Box::new(finished) });
+        let effects = governor.handle(AT, Event::ProbeEnded { job: *job, outcome: Ok(()) });
+        let rows = effects.iter().find_map(|effect| match effect {
+            Effect::Reply { reply: Reply::Measured(set), .. } => Some(&set.rows),
+            _ => None,
+        });
+        let rows = rows.unwrap();
+        assert_eq!(rows.len(), 2);
+        assert!(rows[0].predicted.time.value < rows[1].predicted.time.value, "eight sequences take longer");
+        assert!(matches!(&rows[1].subject, Subject::Model(work) if work.batch == 8));
+    }
+
+    #[test]
+    fn a_model_that_cannot_be_run_is_refused_with_the_reason() {
+        let refused = |asking: Result<ModelWork, String>| {
+            let mut governor = governor();
+            refusal(&asked(&mut governor, vec![asking])).to_owned()
+        };
+        let large = refused(Ok(work(WeightFormat::Fp32, 64, 100_000)));
+        assert!(large.contains("needs") && large.contains("available"), "{large}");
+        let stored = refused(Ok(work(WeightFormat::Q4KM, 1, 0)));
+        assert!(stored.contains("q4_k") || stored.contains("q6_k"), "{stored}");
+        assert!(refused(Ok(work(WeightFormat::Fp16, 65, 0))).contains("batch is 65"));
+        assert!(refused(Err("it is gone; look for it".into())).contains("it is gone"));
+        let mut unknown = governor();
+        unknown.state.memory = crate::board::Reading::absent("no /proc/meminfo");
+        let effects = asked(&mut unknown, vec![Ok(work(WeightFormat::Fp16, 1, 0))]);
+        assert!(refusal(&effects).contains("not known"));
     }
 }

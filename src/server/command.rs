@@ -2,20 +2,21 @@
 
 use serde_json::json;
 
-use super::Command;
 use super::answer::{format_named, invalid_op, observed, operation};
 use super::error::Code;
 use super::parse::{parse, parse_list};
+use super::{Command, ModelAsked};
 use crate::api::convert::{bound_key, limit_key};
 use crate::api::{
-    CalibrateAnswer, CalibrateRequest, ErrorBody, EstimateAnswer, MeasureAnswer, MeasureRequest, MeasuredRow,
-    ObservationRequest, ObservationsAnswer,
+    CalibrateAnswer, CalibrateRequest, ErrorBody, EstimateAnswer, MeasureAnswer, MeasureRequest,
+    MeasuredModel, MeasuredOp, MeasuredRow, ModelKind, ObservationRequest, ObservationsAnswer, Workload,
 };
-use crate::calibration::{Sample, centre, quantile};
-use crate::governor::{Measured, MeasuredSet, Reply};
+use crate::calibration::{FORWARD_KV_CACHE, MAX_FORWARD_BATCH, Sample, centre, quantile};
+use crate::governor::{Measured, MeasuredSet, Reply, Subject};
 use crate::precision::WeightFormat;
 use crate::snapshot::Snapshot;
 use crate::workload::Op;
+use crate::workload::transformer::MAX_TOKENS;
 
 /// Most operations of one `POST /v1/measure`; each takes up to some tenths of a second of every core.
 const MAX_MEASURED: usize = 64;
@@ -48,8 +49,15 @@ pub fn measure(body: &[u8]) -> Result<Command, ErrorBody> {
             work.push((op, WeightFormat::Fp32));
         }
     }
-    for (index, workload) in request.workloads.iter().enumerate() {
-        let path = format!("workloads[{index}]");
+    let single = request.workload.iter().map(|workload| ("workload".to_owned(), workload));
+    let listed = request.workloads.iter().enumerate();
+    let listed = listed.map(|(index, workload)| (format!("workloads[{index}]"), workload));
+    let mut models = Vec::new();
+    for (path, workload) in single.chain(listed) {
+        if workload.model.is_some() && workload.op.is_none() {
+            models.push(model_asked(workload, &path)?);
+            continue;
+        }
         let op = operation(workload, &path)?;
         let format = match &workload.format {
             Some(name) => format_named(name, || format!("{path}.format"))?,
@@ -64,19 +72,57 @@ pub fn measure(body: &[u8]) -> Result<Command, ErrorBody> {
             "measure gemv or gemm",
         ));
     }
-    match work.len() {
+    match work.len() + models.len() {
         0 => Err(Code::MissingField.at(
             "op",
             "there is nothing to measure",
-            "give op with formats, or workloads",
+            "give op with formats, a workload, or workloads",
         )),
-        1..=MAX_MEASURED => Ok(Command::Measure { work }),
+        1..=MAX_MEASURED => Ok(Command::Measure { work, models }),
         more => Err(Code::TooMany.at(
             "workloads",
             format!("{more} operations are more than {MAX_MEASURED}"),
             "measure fewer at a time",
         )),
     }
+}
+
+/// A model at `path` of the request, which is run with a token for every sequence.
+fn model_asked(workload: &Workload, path: &str) -> Result<ModelAsked, ErrorBody> {
+    let other = |name: &str, what: &str, hint: &str| {
+        Err(Code::UnsupportedWorkload.at(format!("{path}.{name}"), what.to_owned(), hint.to_owned()))
+    };
+    if workload.phase.as_deref().is_some_and(|phase| phase != "decode") {
+        return other("phase", "what is run here adds one token to every sequence", "ask for phase decode");
+    }
+    if workload.prompt_tokens.is_some_and(|tokens| tokens > 0)
+        || workload.output_tokens.is_some_and(|tokens| tokens > 1)
+    {
+        return other("prompt_tokens", "one step is run, without a prompt", "give context_tokens instead");
+    }
+    if workload.kv_format.as_deref().is_some_and(|format| format != FORWARD_KV_CACHE.key()) {
+        return other("kv_format", "keys and values are kept in fp16 here", "leave kv_format out");
+    }
+    let batch = workload.batch.unwrap_or(1);
+    if !(1..=MAX_FORWARD_BATCH).contains(&batch) {
+        return Err(Code::InvalidDimension.at(
+            format!("{path}.batch"),
+            format!("the batch is {batch}"),
+            format!("give 1 to {MAX_FORWARD_BATCH}"),
+        ));
+    }
+    let context_tokens = workload.context_tokens.unwrap_or(0);
+    if context_tokens > MAX_TOKENS {
+        return Err(Code::InvalidDimension.at(
+            format!("{path}.context_tokens"),
+            format!("{context_tokens} tokens are more than {MAX_TOKENS}"),
+            "give a context that a model has",
+        ));
+    }
+    let format = workload.format.as_ref();
+    let format = format.map(|name| format_named(name, || format!("{path}.format"))).transpose()?;
+    let reference = workload.model.clone().unwrap_or_default();
+    Ok(ModelAsked { reference, format, batch, context_tokens })
 }
 
 /// One observation, a list of them, or `{"observations": […]}`.
@@ -180,6 +226,9 @@ fn refused(code: &str, message: String) -> ErrorBody {
         Some(Code::Gated) => "wait, or send \"force\": true; GET /v1/calibration shows what it waits for",
         Some(Code::NotRunning) => "GET /v1/calibration shows the running job",
         Some(Code::Cancelled) => "start it again with POST /v1/calibrate",
+        Some(Code::UnsupportedWorkload) => {
+            "the message says why; rooflinectl models inspect shows what a file holds"
+        }
         _ => "GET /v1/calibration has the last error; rooflinectl doctor looks further",
     };
     ErrorBody { code: code.to_owned(), message, field: None, hint: Some(hint.to_owned()) }
@@ -208,10 +257,31 @@ fn row(measured: Measured) -> Option<MeasuredRow> {
     let time = quantiles(&measured.sample)?;
     let calibrated = measured.predicted_at_calibration.time.value.get();
     let error = |predicted: f64| (predicted - time.value) / time.value;
+    let predicted = EstimateAnswer::from(measured.predicted.time);
+    let (op, format, sequences) = match &measured.subject {
+        Subject::Op(op, format) => (MeasuredOp::Op(*op), format.key().to_owned(), None),
+        Subject::Model(work) => {
+            let stored = work.model.by_block();
+            let key = work.format.map(WeightFormat::key).or_else(|| Some(stored.first()?.0.key()));
+            let model = MeasuredModel {
+                kind: ModelKind::Model,
+                model: work.reference.clone(),
+                phase: "decode".to_owned(),
+                batch: work.batch,
+                context_tokens: work.context_tokens,
+            };
+            #[expect(clippy::cast_precision_loss, reason = "at most MAX_FORWARD_BATCH")]
+            let sequences = work.batch as f64;
+            (MeasuredOp::Model(model), key.unwrap_or_default().to_owned(), Some(sequences))
+        }
+    };
+    let rate = |time: EstimateAnswer| sequences.map(|sequences| EstimateAnswer::rate(sequences, time));
     Some(MeasuredRow {
-        op: measured.op,
-        format: measured.format.key().to_owned(),
-        predicted_time_s: measured.predicted.time.into(),
+        op,
+        format,
+        predicted_tokens_per_s: rate(predicted),
+        measured_tokens_per_s: rate(time),
+        predicted_time_s: predicted,
         predicted_at_calibration_s: calibrated,
         measured_time_s: time,
         error_ratio: error(measured.predicted.time.value.get()),

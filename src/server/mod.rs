@@ -36,6 +36,19 @@ pub mod service;
 /// The picture of the moment, as the daemon publishes it.
 pub type Snapshots = watch::Receiver<Arc<Snapshot>>;
 
+/// A model of which a client wants a step to be measured, as it names it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelAsked {
+    /// A key, or `{"path": …}`.
+    pub reference: serde_json::Value,
+    /// How its weights are stored; `None` = as in the file.
+    pub format: Option<WeightFormat>,
+    /// Sequences.
+    pub batch: u64,
+    /// Tokens in the cache of each.
+    pub context_tokens: u64,
+}
+
 /// What a client wants of the daemon; becomes a [`crate::governor::Event`] with a ticket that the daemon chooses.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
@@ -53,10 +66,12 @@ pub enum Command {
         /// The job; `None` = whichever runs.
         job: Option<u64>,
     },
-    /// Run operations now.
+    /// Run operations, or steps of models, now.
     Measure {
-        /// What to run.
+        /// Operations to run.
         work: Vec<(Op, WeightFormat)>,
+        /// Models to run a step of.
+        models: Vec<ModelAsked>,
     },
     /// Learn from what a service measured.
     Observe {

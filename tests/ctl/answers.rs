@@ -161,7 +161,9 @@ fn measure(request: &MeasureRequest) -> MeasureAnswer {
         let (flops, bytes) = cost(&op, &format);
         let predicted = prediction(flops, bytes);
         MeasuredRow {
-            op,
+            op: rooflined::api::MeasuredOp::Op(op),
+            predicted_tokens_per_s: None,
+            measured_tokens_per_s: None,
             format,
             predicted_time_s: predicted.time_s,
             predicted_at_calibration_s: predicted.time_s.value,

@@ -10,6 +10,7 @@ mod bus;
 
 mod activation;
 mod configuration;
+mod forward;
 mod harness;
 mod idle;
 mod lifecycle;

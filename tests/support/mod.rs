@@ -68,13 +68,13 @@ fn profile() -> EngineProfile {
         half_width_ratio: 0.05,
     };
     EngineProfile {
-        engine: Engine::Bare,
         formats: BTreeMap::from([
             (WeightFormat::Fp32, cost(Precision::Fp32, 0.1)),
             (WeightFormat::Int8, cost(Precision::Int8, 0.05)),
             (WeightFormat::Int4G32, cost(Precision::Int8, 0.4)),
         ]),
         gemm: BTreeMap::new(),
+        ..EngineProfile::unknown(Engine::Bare)
     }
 }
 

@@ -334,6 +334,9 @@ impl Truth {
                 let (flops, bytes) = (Flops(flops), Bytes(bytes));
                 Cost { time: Seconds(time), flops, bytes, weights, core: core / time, interface: 0.0 }
             }
+            Kernel::Attention { .. } | Kernel::Elementwise { .. } | Kernel::Forward { .. } => {
+                return Err("there is no GPU kernel for whole models or parts of them".to_owned());
+            }
             Kernel::Wake => Cost { time: Seconds(self.launch), core: 0.05, ..Cost::default() },
             Kernel::PingPong => return Err("a GPU has no core-to-core latency".to_owned()),
         };
