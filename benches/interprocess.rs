@@ -21,9 +21,9 @@ use std::time::Instant;
 
 use axum::Router;
 use axum::routing::post;
+use rooflined::answer::{Request, answer};
 use rooflined::precision::WeightFormat;
 use rooflined::predict::predict;
-use rooflined::server::answer::{Request, answer};
 use rooflined::server::dbus::{Bus, NAME, PATH, to_variants};
 use rooflined::server::{Limits, clock};
 use rooflined::workload::Op;

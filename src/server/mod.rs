@@ -19,16 +19,13 @@ use crate::units::Seconds;
 use crate::workload::Op;
 
 pub mod access;
-pub mod answer;
 pub mod clock;
 pub mod command;
 pub mod dbus;
-pub mod error;
 pub mod events;
 pub mod http;
 pub mod metrics;
 pub mod openapi;
-pub mod parse;
 pub mod power;
 pub mod routes;
 pub mod service;

@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 
-use super::error::Code;
 use super::routes::{Method, ROUTES, Route, Spec};
+use crate::answer::error::Code;
 use crate::api;
 
 #[derive(OpenApi)]

@@ -8,12 +8,12 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 
 use super::access::{Peer, may_run};
-use super::answer::{Answer, Request, answer};
-use super::error::Code;
 use super::metrics::{Counters, page};
-use super::parse::parse;
 use super::routes::{Route, Spec, query_pairs};
 use super::{Control, Snapshots, clock, command, openapi, power};
+use crate::answer::error::Code;
+use crate::answer::parse::parse;
+use crate::answer::{Answer, Request, answer};
 use crate::api::{ErrorBody, ModelAnswer, ModelsAnswer};
 use crate::precision::{UnknownName, WeightFormat};
 use crate::snapshot::Snapshot;

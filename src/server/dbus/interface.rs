@@ -12,12 +12,12 @@ use zbus::object_server::SignalEmitter;
 use zbus::{Connection, OwnedVariant, interface};
 
 use super::convert::{Variants, from_variants, to_variants};
+use crate::answer::error::Code;
+use crate::answer::parse::parse;
+use crate::answer::{Request, answer};
 use crate::api::{API_VERSION, CalibrateRequest, ErrorBody};
 use crate::governor::Reply;
 use crate::server::access::{Peer, may_run};
-use crate::server::answer::{Request, answer};
-use crate::server::error::Code;
-use crate::server::parse::parse;
 use crate::server::routes::{self, Found};
 use crate::server::service::{Call, Content, Service};
 use crate::server::{Command, clock};

@@ -4,7 +4,7 @@ use super::task::model_at;
 use crate::api::{ErrorBody, TilingAnswer, TilingRequest};
 use crate::calibration::Accelerator;
 use crate::hardware::registry;
-use crate::server::error::Code;
+use crate::answer::error::Code;
 use crate::snapshot::Snapshot;
 
 /// `POST /v1/tiling`.

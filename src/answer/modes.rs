@@ -4,13 +4,13 @@ use std::borrow::Cow;
 
 use super::roofline::Ages;
 use super::{positive, shorten};
+use crate::answer::error::Code;
 use crate::api::{ErrorBody, ModeDetail, ModesAnswer, OperatingPointRequest};
 use crate::board::OperatingPoint;
 use crate::calibration::Accelerator;
 use crate::governor::Now;
 use crate::predict::EngineProfile;
 use crate::roofline::Roofline;
-use crate::server::error::Code;
 use crate::snapshot::{ModeView, Snapshot};
 use crate::units::Hertz;
 

@@ -2,8 +2,10 @@
 
 mod analyze;
 mod board;
+pub mod error;
 mod hardware;
 mod modes;
+pub mod parse;
 mod predict;
 mod recommend;
 mod roofline;
@@ -12,7 +14,6 @@ mod tiling;
 
 use serde::Serialize;
 
-use super::error::Code;
 use crate::api::{
     AnalyzeAnswer, AnalyzeRequest, BoardAnswer, CalibrationAnswer, ErrorBody, FormatsAnswer, HardwareAnswer,
     HardwareListAnswer, ModesAnswer, PredictAnswer, PredictRequest, RecommendAnswer, RecommendRequest,
@@ -21,6 +22,7 @@ use crate::api::{
 use crate::governor::Now;
 use crate::hardware::registry;
 use crate::snapshot::Snapshot;
+use error::Code;
 
 pub use board::state;
 pub use predict::{MAX_SWEEP_ROWS, observed};

@@ -6,13 +6,13 @@ use super::modes::mode_named;
 use super::predict::{formats_or_measured, shown};
 use super::task::{Task, format_named, invalid_op, operation, unpredictable};
 use super::{check_hardware, positive};
+use crate::answer::error::Code;
 use crate::api::{
     self, CandidateAnswer, ErrorBody, ModeAnswer, RecommendAnswer, RecommendRequest, RejectedAnswer,
 };
 use crate::optimize::{Candidate, Constraints, Decision, MAX_CANDIDATES, Query, QueryError, decide};
 use crate::precision::WeightFormat;
 use crate::predict::Engine;
-use crate::server::error::Code;
 use crate::snapshot::Snapshot;
 use crate::units::{Bytes, Seconds};
 use crate::workload::Op;

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use super::modes::Model;
 use super::task::{Task, format_named, invalid_op, model_at, unpredictable};
 use super::{check_hardware, positive};
+use crate::answer::error::Code;
 use crate::api::convert::{bound_key, limit_key, provenance_key, tier_key};
 use crate::api::{
     BreakdownEntry, ErrorBody, EstimateAnswer, MemoryAnswer, ObservationRequest, PredictAnswer,
@@ -15,7 +16,6 @@ use crate::optimize::with_columns;
 use crate::precision::WeightFormat;
 use crate::predict::Prediction;
 use crate::roofline::Provenance;
-use crate::server::error::Code;
 use crate::snapshot::Snapshot;
 use crate::units::Seconds;
 use crate::workload::Op;
