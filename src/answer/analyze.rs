@@ -1,11 +1,13 @@
 //! A measured time beside the ceilings.
 
-use super::modes::Model;
+use super::catalogue::Catalogue;
+use super::error::Code;
 use super::positive;
-use super::predict::shown;
-use super::task::{Task, unpredictable};
+use super::predict::{Work, as_f64, shown};
+use super::task::{model_at, unpredictable};
 use crate::api::{AnalyzeAnswer, AnalyzeRequest, ErrorBody};
 use crate::predict::Prediction;
+use crate::roofline::Roofline;
 use crate::snapshot::Snapshot;
 use crate::units::{Bytes, Seconds};
 
@@ -15,13 +17,18 @@ const BOUND_TOLERANCE: f64 = 1.05;
 const AT_CEILING: f64 = 0.95;
 
 /// `POST /v1/analyze`.
-pub fn analyze(snapshot: &Snapshot, request: &AnalyzeRequest) -> Result<AnalyzeAnswer, ErrorBody> {
-    let time = Seconds(positive("time_s", request.time_s)?);
-    let task = Task::new(snapshot, &request.workload, request.engine, "workload")?;
-    let prediction =
-        task.predict(&Model::now(snapshot)).map_err(|error| unpredictable(&error, "workload"))?;
+pub fn analyze(
+    snapshot: &Snapshot,
+    catalogue: &Catalogue,
+    request: &AnalyzeRequest,
+) -> Result<AnalyzeAnswer, ErrorBody> {
+    let model = model_at(snapshot, request.operating_point.as_ref(), "operating_point")?;
+    let work = Work::new(snapshot, catalogue, &request.workload, request.engine, "workload")?;
+    let Work::Op(task) = work else { return Err(Code::Internal.error("not yet", "not yet")) };
+    let time = measured_time(request, as_f64(task.tokens()))?;
+    let prediction = task.predict(&model).map_err(|error| unpredictable(&error, "workload"))?;
     let prediction = snapshot.residuals.correct(&task.residual_key(), prediction);
-    let (verdict, reason) = judge(snapshot, &prediction, time);
+    let (verdict, reason) = judge(snapshot, &model.roofline, &prediction, time);
     let cost = prediction.cost;
     let (ceiling_ratio, predicted_ratio) = (prediction.roofline_time / time, prediction.time.value / time);
     let prediction = shown(snapshot, &task, prediction);
@@ -39,7 +46,32 @@ pub fn analyze(snapshot: &Snapshot, request: &AnalyzeRequest) -> Result<AnalyzeA
     })
 }
 
-fn judge(snapshot: &Snapshot, prediction: &Prediction, time: Seconds) -> (&'static str, String) {
+/// The time of one run, given as such or as a rate.
+fn measured_time(request: &AnalyzeRequest, tokens: f64) -> Result<Seconds, ErrorBody> {
+    let time = match (request.time_s, request.tokens_per_s) {
+        (Some(time), None) => positive("time_s", time)?,
+        (None, Some(rate)) => tokens / positive("tokens_per_s", rate)?,
+        (Some(_), Some(_)) => {
+            return Err(Code::InvalidField.at(
+                "tokens_per_s",
+                "time_s and tokens_per_s are both given",
+                "give one of the two",
+            ));
+        }
+        (None, None) => {
+            return Err(Code::MissingField.at("time_s", "time_s is missing", "add time_s or tokens_per_s"));
+        }
+    };
+    // A rate of 1e-308 is above zero, and its time is not finite.
+    Ok(Seconds(positive("time_s", time)?))
+}
+
+fn judge(
+    snapshot: &Snapshot,
+    roofline: &Roofline,
+    prediction: &Prediction,
+    time: Seconds,
+) -> (&'static str, String) {
     let bound = prediction.roofline_time;
     let floor = prediction.floor;
     let predicted = prediction.time;
@@ -52,11 +84,8 @@ fn judge(snapshot: &Snapshot, prediction: &Prediction, time: Seconds) -> (&'stat
             floor / time,
             cost.traffic / time,
             cost.work / time,
-            snapshot.roofline.bandwidth.value,
-            snapshot
-                .roofline
-                .compute(prediction.compute)
-                .map_or_else(String::new, |peak| peak.value.to_string()),
+            roofline.bandwidth.value,
+            roofline.compute(prediction.compute).map_or_else(String::new, |peak| peak.value.to_string()),
         );
         if let Some(cache) = cached(snapshot, cost.traffic) {
             reason.push_str(&format!(

@@ -101,8 +101,11 @@ pub fn operation(workload: &Workload, path: &str) -> Result<Op, ErrorBody> {
     if workload.model.is_some() {
         return Err(Code::UnsupportedWorkload.at(
             format!("{path}.model"),
-            "models are not predicted by this version",
-            format!("ask for its operations one by one: {path}.op = {{\"kind\":\"gemv\",\"n\":…,\"k\":…}}"),
+            "this takes an operation and no model",
+            format!(
+                "ask for its operations one by one: {path}.op = {{\"kind\":\"gemv\",\"n\":…,\"k\":…}}; POST /v1/predict, \
+                 /v1/sweep and /v1/analyze take models"
+            ),
         ));
     }
     let Some(op) = workload.op else {

@@ -257,8 +257,8 @@ pub fn sweep(answer: &SweepAnswer) -> String {
     for row in &answer.rows {
         let prediction = &row.prediction;
         table.row([
-            words::operation(&row.op),
-            row.format.clone(),
+            row.op.as_ref().map_or_else(|| row.model.clone().unwrap_or_default(), words::operation),
+            row.format.clone().unwrap_or_else(|| "its own".to_owned()),
             row.batch.to_string(),
             words::time(prediction.time_s.value),
             words::time(prediction.time_s.low),
