@@ -2,19 +2,32 @@
 
 use super::catalogue::Catalogue;
 use super::error::Code;
-use super::positive;
 use super::predict::{Work, as_f64, shown};
 use super::task::{model_at, unpredictable};
-use crate::api::{AnalyzeAnswer, AnalyzeRequest, ErrorBody};
-use crate::predict::Prediction;
+use super::{positive, run};
+use crate::api::{AnalyzeAnswer, AnalyzeRequest, ErrorBody, PredictAnswer};
+use crate::precision::Precision;
+use crate::predict::model::ModelPrediction;
+use crate::predict::{Estimate, Prediction};
 use crate::roofline::Roofline;
 use crate::snapshot::Snapshot;
 use crate::units::{Bytes, Seconds};
+use crate::workload::Cost;
 
 /// Ceilings have intervals: a time this much under the bound is still possible.
 const BOUND_TOLERANCE: f64 = 1.05;
 /// From this part of the ceiling on there is nothing left to gain.
 const AT_CEILING: f64 = 0.95;
+
+/// What a measured time is put beside.
+struct Expected<'a> {
+    roofline: &'a Roofline,
+    time: Estimate<Seconds>,
+    roofline_time: Seconds,
+    floor: Seconds,
+    cost: Cost,
+    compute: Precision,
+}
 
 /// `POST /v1/analyze`.
 pub fn analyze(
@@ -23,27 +36,47 @@ pub fn analyze(
     request: &AnalyzeRequest,
 ) -> Result<AnalyzeAnswer, ErrorBody> {
     let model = model_at(snapshot, request.operating_point.as_ref(), "operating_point")?;
-    let work = Work::new(snapshot, catalogue, &request.workload, request.engine, "workload")?;
-    let Work::Op(task) = work else { return Err(Code::Internal.error("not yet", "not yet")) };
-    let time = measured_time(request, as_f64(task.tokens()))?;
-    let prediction = task.predict(&model).map_err(|error| unpredictable(&error, "workload"))?;
-    let prediction = snapshot.residuals.correct(&task.residual_key(), prediction);
-    let (verdict, reason) = judge(snapshot, &model.roofline, &prediction, time);
-    let cost = prediction.cost;
-    let (ceiling_ratio, predicted_ratio) = (prediction.roofline_time / time, prediction.time.value / time);
-    let prediction = shown(snapshot, &task, prediction);
-    Ok(AnalyzeAnswer {
-        achieved_flops_per_s: (cost.work / time).get(),
-        achieved_bytes_per_s: (cost.traffic / time).get(),
-        ceiling_ratio,
-        predicted_ratio,
+    let roofline = model.roofline.as_ref();
+    match Work::new(snapshot, catalogue, &request.workload, request.engine, "workload")? {
+        Work::Op(task) => {
+            let time = measured_time(request, as_f64(task.tokens()))?;
+            let prediction = task.predict(&model).map_err(|error| unpredictable(&error, "workload"))?;
+            let prediction = snapshot.residuals.correct(&task.residual_key(), prediction);
+            let Prediction { roofline_time, floor, cost, compute, .. } = prediction;
+            let expected = Expected { roofline, time: prediction.time, roofline_time, floor, cost, compute };
+            let cached = cached(snapshot, cost.traffic);
+            Ok(judged(snapshot, &expected, time, cached, shown(snapshot, &task, prediction)))
+        }
+        Work::Model(task) => {
+            let time = measured_time(request, run::tokens(&task))?;
+            let prediction = run::run(snapshot, &model, &task, "workload")?;
+            let ModelPrediction { roofline_time, floor, cost, compute, .. } = prediction;
+            let expected = Expected { roofline, time: prediction.time, roofline_time, floor, cost, compute };
+            Ok(judged(snapshot, &expected, time, None, run::shown(snapshot, &task, prediction)))
+        }
+    }
+}
+
+fn judged(
+    snapshot: &Snapshot,
+    expected: &Expected<'_>,
+    time: Seconds,
+    cached: Option<Bytes>,
+    prediction: PredictAnswer,
+) -> AnalyzeAnswer {
+    let (verdict, reason) = judge(expected, time, cached);
+    AnalyzeAnswer {
+        achieved_flops_per_s: (expected.cost.work / time).get(),
+        achieved_bytes_per_s: (expected.cost.traffic / time).get(),
+        ceiling_ratio: expected.roofline_time / time,
+        predicted_ratio: expected.time.value / time,
         bound: prediction.bound.clone(),
         limit: prediction.limit.clone(),
         verdict: verdict.to_owned(),
         reason,
         simulated: snapshot.board.simulated,
         prediction,
-    })
+    }
 }
 
 /// The time of one run, given as such or as a rate.
@@ -66,28 +99,22 @@ fn measured_time(request: &AnalyzeRequest, tokens: f64) -> Result<Seconds, Error
     Ok(Seconds(positive("time_s", time)?))
 }
 
-fn judge(
-    snapshot: &Snapshot,
-    roofline: &Roofline,
-    prediction: &Prediction,
-    time: Seconds,
-) -> (&'static str, String) {
-    let bound = prediction.roofline_time;
-    let floor = prediction.floor;
-    let predicted = prediction.time;
+fn judge(expected: &Expected<'_>, time: Seconds, cached: Option<Bytes>) -> (&'static str, String) {
+    let (bound, floor) = (expected.roofline_time, expected.floor);
+    let (predicted, cost) = (expected.time, expected.cost);
     let share = 100.0 * (bound / time);
-    let cost = prediction.cost;
     if time * BOUND_TOLERANCE < floor {
+        let peak = expected.roofline.compute(expected.compute);
         let mut reason = format!(
             "{time} is {:.2} times faster than the physical bound of {floor}: it would take {} and {}, and the \
              ceilings are {} and {}. Check unit, shape and format.",
             floor / time,
             cost.traffic / time,
             cost.work / time,
-            roofline.bandwidth.value,
-            roofline.compute(prediction.compute).map_or_else(String::new, |peak| peak.value.to_string()),
+            expected.roofline.bandwidth.value,
+            peak.map_or_else(String::new, |peak| peak.value.to_string()),
         );
-        if let Some(cache) = cached(snapshot, cost.traffic) {
+        if let Some(cache) = cached {
             reason.push_str(&format!(
                 " Or the data was still in the {cache} cache from the run before: the bound is for main memory."
             ));

@@ -12,6 +12,7 @@ pub mod parse;
 mod predict;
 mod recommend;
 mod roofline;
+mod run;
 mod sweep;
 mod task;
 mod tiling;

@@ -12,7 +12,7 @@ use super::task::format_named;
 use crate::api::{ErrorBody, Workload};
 use crate::calibration::Accelerator;
 use crate::precision::{UnknownName, WeightFormat, nearest};
-use crate::predict::Engine;
+use crate::predict::{Engine, costs};
 use crate::snapshot::Snapshot;
 use crate::workload::architecture::InvalidModel;
 use crate::workload::import::ImportError;
@@ -62,8 +62,9 @@ impl ModelTask {
             ));
         }
         let mut warnings = Vec::new();
-        let request = run_request(snapshot, workload, path, &mut warnings)?;
-        let (model, format) = resolved(catalogue, workload, path, &mut warnings)?;
+        let mut request = run_request(snapshot, workload, path, &mut warnings)?;
+        request.chunk_tokens = costs::chunk_tokens(engine);
+        let (model, format) = resolved(catalogue, workload, engine, path, &mut warnings)?;
         warnings.extend(model.warnings.iter().cloned());
         warnings.extend(request.warnings(&model));
         Ok(Self { model, format, request, engine, warnings })
@@ -150,8 +151,11 @@ fn phase(name: Option<&str>, path: &str) -> Result<Phase, ErrorBody> {
     })
 }
 
-/// The recipe that a format's name stands for.
-fn recipe(name: &str, path: &str) -> Result<Recipe, ErrorBody> {
+/// How `engine` stores what a format's name stands for.
+fn recipe(name: &str, engine: Engine, path: &str) -> Result<Recipe, ErrorBody> {
+    if let Ok(format) = name.parse() {
+        return Ok(costs::recipe(engine, format));
+    }
     name.parse().map_err(|error: UnknownName| {
         Code::UnknownFormat.at(
             format!("{path}.format"),
@@ -165,14 +169,15 @@ fn recipe(name: &str, path: &str) -> Result<Recipe, ErrorBody> {
 fn resolved(
     catalogue: &Catalogue,
     workload: &Workload,
+    engine: Engine,
     path: &str,
     warnings: &mut Vec<String>,
 ) -> Result<(Arc<Model>, Option<String>), ErrorBody> {
     let field = || format!("{path}.model");
-    let wanted = workload.format.as_deref().map(|name| recipe(name, path)).transpose()?;
+    let wanted = workload.format.as_deref().map(|name| recipe(name, engine, path)).transpose()?;
     match workload.model.as_ref() {
         Some(Value::String(key)) => {
-            let recipe = wanted.unwrap_or(Recipe::of(DEFAULT_FORMAT));
+            let recipe = wanted.unwrap_or_else(|| costs::recipe(engine, DEFAULT_FORMAT));
             let model = catalogue.model(key, recipe, &field())?;
             Ok((model, Some(recipe.key().to_owned())))
         }

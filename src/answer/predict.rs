@@ -6,8 +6,8 @@ use super::catalogue::Catalogue;
 use super::error::Code;
 use super::model::ModelTask;
 use super::modes::Model;
-use super::positive;
 use super::task::{Task, model_at, unpredictable};
+use super::{positive, run};
 use crate::api::convert::{bound_key, limit_key, provenance_key, tier_key};
 use crate::api::{
     BreakdownEntry, ErrorBody, EstimateAnswer, MemoryAnswer, ObservationRequest, PredictAnswer,
@@ -79,7 +79,10 @@ pub fn predicted(
         Work::Op(task) => {
             predicted_op(snapshot, model, residuals, task).map_err(|error| unpredictable(&error, path))
         }
-        Work::Model(_) => Err(Code::Internal.error("not yet", "not yet")),
+        Work::Model(task) => {
+            let prediction = run::run(snapshot, model, task, path)?;
+            Ok(run::shown(snapshot, task, prediction))
+        }
     }
 }
 
@@ -191,12 +194,12 @@ pub fn shown(snapshot: &Snapshot, task: &Task, prediction: Prediction) -> Predic
 }
 
 /// The hardware of a picture that is no machine.
-fn hypothetical(snapshot: &Snapshot) -> Option<String> {
+pub fn hypothetical(snapshot: &Snapshot) -> Option<String> {
     snapshot.is_hypothetical().then(|| snapshot.board.key.clone())
 }
 
 /// What the client should know beside what the prediction says itself.
-fn warnings(snapshot: &Snapshot, provenance: Provenance, mut warnings: Vec<String>) -> Vec<String> {
+pub fn warnings(snapshot: &Snapshot, provenance: Provenance, mut warnings: Vec<String>) -> Vec<String> {
     if snapshot.is_hypothetical() {
         warnings.push(format!(
             "the ceilings are those of {}'s data sheet: nothing was measured",

@@ -180,7 +180,11 @@ fn answered(snapshot: &Snapshot, query: &Query, decision: Decision) -> Recommend
         closest: closest.map(candidate),
         violated,
         apply: json!({ "reboot_required": false, "settings": settings }),
-        next_best_measurement: decision.next_best_measurement,
+        next_best_measurement: if snapshot.is_hypothetical() {
+            Some(format!("calibrate where there is a {}: rooflinectl calibrate", snapshot.board.key))
+        } else {
+            decision.next_best_measurement
+        },
         candidates: decision.candidates,
         simulated: snapshot.board.simulated,
         serial: snapshot.serial,

@@ -48,6 +48,11 @@ pub fn sweep(
 ) -> Result<SweepAnswer, ErrorBody> {
     let batches = listed(request.batches.as_deref(), "batches", "leave it out for 1")?;
     let contexts = listed(request.contexts.as_deref(), "contexts", "leave it out for 0")?;
+    listed(
+        request.formats.as_deref(),
+        "formats",
+        "leave it out for every format measured, or the usual ones",
+    )?;
     check_fields(request)?;
     let places = places(snapshot, request)?;
     let modes = places.len();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use super::input::{self, ModelArgs, OpArgs, PlaceArgs, ShapeArgs, Target};
+use super::input::{self, ModelArgs, OpArgs, PlaceArgs, ShapeArgs, Targets};
 use super::output::Format;
 use crate::calibration::PlanKind;
 use crate::optimize::{Objective, Optimism};
@@ -167,8 +167,8 @@ pub struct PredictArgs {
 #[derive(Debug, Args)]
 pub struct SweepArgs {
     /// gemv or gemm; or models by key or path, with commas between
-    #[arg(value_name = "WHAT", value_delimiter = ',', value_parser = input::target)]
-    pub what: Vec<Target>,
+    #[arg(value_name = "WHAT", value_parser = input::targets)]
+    pub what: Option<Targets>,
     /// One shape: gemv N K, gemm M N K
     #[arg(value_name = "SIZE", allow_negative_numbers = true)]
     pub dims: Vec<String>,
@@ -252,7 +252,7 @@ pub struct AnalyzeArgs {
     #[command(flatten)]
     pub place: PlaceArgs,
     /// Measured time of one run (of a model: one step, the prompt, or prompt and answer): 280us, 1.5ms
-    #[arg(long, value_parser = input::seconds, required_unless_present = "tokens_per_s", allow_negative_numbers = true)]
+    #[arg(long, value_parser = input::seconds, required_unless_present = "tokens_per_s", allow_hyphen_values = true)]
     pub time: Option<f64>,
     /// Measured rate over the batch
     #[arg(long, value_name = "RATE", value_parser = input::positive, conflicts_with = "time", allow_negative_numbers = true)]

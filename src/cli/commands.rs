@@ -60,7 +60,8 @@ pub async fn predict(context: &mut Context, args: &PredictArgs) -> Result<(), Fa
 
 /// What a sweep ranges over: shapes of an operation, or models.
 fn swept(args: &SweepArgs) -> Result<(Vec<Op>, Vec<Value>), Failure> {
-    let kind = match args.what.as_slice() {
+    let named = args.what.as_ref().map_or(&[][..], |what| &what.0);
+    let kind = match named {
         [] => None,
         [Target::Op(kind)] => Some(*kind),
         several => {

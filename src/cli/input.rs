@@ -62,6 +62,18 @@ pub fn target(text: &str) -> Result<Target, String> {
     }
 }
 
+/// Several, with commas between.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Targets(pub Vec<Target>);
+
+/// Several, with commas between.
+///
+/// # Errors
+/// As [`target`], for the first that is none.
+pub fn targets(text: &str) -> Result<Targets, String> {
+    text.split(',').map(target).collect::<Result<_, _>>().map(Targets)
+}
+
 /// One operation, or one model.
 #[derive(Debug, Clone, Args)]
 pub struct OpArgs {

@@ -9,4 +9,5 @@ mod gguf;
 mod hostile;
 mod mutants;
 mod paths;
+mod wire;
 mod write;
