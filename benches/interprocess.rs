@@ -21,9 +21,9 @@ use std::time::Instant;
 
 use axum::Router;
 use axum::routing::post;
+use rooflined::answer::{Catalogue, Request, answer};
 use rooflined::precision::WeightFormat;
 use rooflined::predict::predict;
-use rooflined::server::answer::{Request, answer};
 use rooflined::server::dbus::{Bus, NAME, PATH, to_variants};
 use rooflined::server::{Limits, clock};
 use rooflined::workload::Op;
@@ -223,14 +223,14 @@ fn in_process() {
     });
     show("predict of one op", bare, 1000.0);
     let request = Request::Predict(serde_json::from_str(BODY).unwrap());
-    let now = clock::now();
+    let (catalogue, now) = (Catalogue::default(), clock::now());
     let whole = nanoseconds(|| {
-        black_box(answer(&snapshot, now, black_box(&request))).unwrap();
+        black_box(answer(&snapshot, &catalogue, now, black_box(&request))).unwrap();
     });
     show("answer to a request", whole, 1000.0);
     let bytes = nanoseconds(|| {
         let request = Request::Predict(serde_json::from_str(black_box(BODY)).unwrap());
-        black_box(serde_json::to_vec(&answer(&snapshot, now, &request).unwrap()).unwrap());
+        black_box(serde_json::to_vec(&answer(&snapshot, &catalogue, now, &request).unwrap()).unwrap());
     });
     println!("{:<28} {bytes:8.0} ns", "bytes in, bytes out");
     let owned: HashMap<String, OwnedVariant> = variants();
@@ -238,7 +238,7 @@ fn in_process() {
         black_box(rooflined::server::dbus::from_variants(black_box(&owned))).unwrap();
     });
     println!("{:<28} {taken:8.0} ns", "a{sv} to JSON");
-    let json = serde_json::to_value(answer(&snapshot, now, &request).unwrap()).unwrap();
+    let json = serde_json::to_value(answer(&snapshot, &catalogue, now, &request).unwrap()).unwrap();
     let given = nanoseconds(|| {
         black_box(to_variants(black_box(json.clone())));
     });

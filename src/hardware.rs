@@ -126,6 +126,20 @@ impl Hardware {
         exact.or_else(named).or_else(numbered)
     }
 
+    /// The fastest mode: most multiprocessor cycles, then the highest memory clock, then the most cores. `None` where the
+    /// part has no modes.
+    #[must_use]
+    pub fn top_mode(&self) -> Option<&NominalMode> {
+        let cycles = |mode: &NominalMode| f64::from(mode.sm_online) * mode.gpu_clock.get();
+        self.modes.iter().reduce(|best, mode| {
+            let order = cycles(mode)
+                .total_cmp(&cycles(best))
+                .then(mode.memory_clock.get().total_cmp(&best.memory_clock.get()))
+                .then(mode.cores_online.cmp(&best.cores_online));
+            if order.is_gt() { mode } else { best }
+        })
+    }
+
     /// Bandwidth of the memory interface at a clock: two transfers a cycle over the width of the bus. The nominal
     /// bandwidth where the part has no clock of its memory to go by.
     #[must_use]

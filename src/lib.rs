@@ -4,6 +4,7 @@
 //! kernels and speak sockets. `tests/architecture.rs` holds the import table that keeps them apart.
 
 pub mod actuator;
+pub mod answer;
 pub mod api;
 pub mod bench;
 pub mod board;

@@ -101,6 +101,14 @@ pub struct ModelFile {
     pub files: Vec<PathBuf>,
 }
 
+impl ModelFile {
+    /// Whether its weights come from tensors, which are exact, and not from a configuration alone.
+    #[must_use]
+    pub fn has_tensors(&self) -> bool {
+        self.files.iter().any(|file| file.extension().is_none_or(|extension| extension != "json"))
+    }
+}
+
 /// The tensor table of a model over all its files.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Table {
@@ -205,11 +213,16 @@ fn folder_name(folder: &Path) -> String {
     std::fs::canonicalize(folder).map(|folder| file_name(&folder)).unwrap_or_default()
 }
 
-/// Opens a plain file without waiting for whoever would write to a FIFO, and says how long it is.
+/// Opens a plain file and says how long it is. Anything else is not opened at all, because opening alone can act on a
+/// device; should one take the file's place meanwhile, nobody waits for whoever would write to a FIFO.
 ///
 /// # Errors
 /// There is none, it may not be read, or it is something else.
 pub fn open(path: &Path) -> Result<(File, u64), ModelFileError> {
+    let metadata = std::fs::metadata(path).map_err(|source| open_error(path, source))?;
+    if !metadata.is_file() {
+        return Err(ModelFileError::NotAFile(path.to_owned()));
+    }
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = OpenOptions::new()
         .read(true)

@@ -1,5 +1,6 @@
 //! The immutable picture that every answer is given from.
 
+mod hypothetical;
 mod model;
 mod power;
 
@@ -22,7 +23,8 @@ use crate::units::Seconds;
 /// Everything the daemon knows at one instant. Shared read-only; a new one replaces it.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    /// Counts publications; a client that saw the same serial saw the same picture.
+    /// Counts publications; a client that saw the same serial saw the same picture. 0 was never published: a
+    /// [hypothetical](Self::hypothetical) machine.
     pub serial: u64,
     /// CLOCK_BOOTTIME when it was published.
     pub taken_at: Seconds,

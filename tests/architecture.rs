@@ -58,7 +58,8 @@ const EVERYTHING: &str = "(everything)";
 /// point that it reads before and after a run. `actuator` sees `config` because the role of root takes nobody's word for
 /// what the configuration allows, and `units` for the clocks that it locks. `cli` sees `hw` for `bundle`, which captures
 /// the machine it runs on: a board that the daemon does not start on is the one whose files are wanted. `modelfile` opens the files
-/// whose bytes `workload::import` reads, for whoever has a path: the command line here.
+/// whose bytes `workload::import` reads, for whoever has a path. `answer` turns a question of the wire into its answer;
+/// `server` gives it the machine's own picture, and `cli` that of a data sheet, for which no daemon is needed.
 #[rustfmt::skip]
 const TABLE: &[Row] = &[
     pure("units", &[]),
@@ -79,10 +80,11 @@ const TABLE: &[Row] = &[
     adapter("config", &[PURE]),
     adapter("modelfile", &["units", "precision", "workload"]),
     adapter("api", &[PURE]),
-    adapter("server", &["api", PURE]),
+    adapter("answer", &["api", "modelfile", PURE]),
+    adapter("server", &["api", "answer", PURE]),
     adapter("actuator", &["units", "board", "hw", "config"]),
     adapter("client", &["api"]),
-    adapter("cli", &["api", "client", "config", "hw", "modelfile", PURE]),
+    adapter("cli", &["api", "answer", "client", "config", "hw", "modelfile", PURE]),
     adapter("daemon", &[EVERYTHING]),
     adapter("bin", &["daemon", "cli"]),
     for_tests("fixtures", &[PURE]),

@@ -386,13 +386,24 @@ fn bad_input_is_answered_with_code_field_and_hint() {
             "workload.phase",
         ),
         (
-            r#"{"workload":{"model":"llama-3.1-8b","format":"q4_k_m"}}"#.into(),
-            "unsupported_workload",
+            r#"{"workload":{"model":"llama-3.1-8","format":"q4_k_m"}}"#.into(),
+            "unknown_model",
             "workload.model",
+        ),
+        (
+            r#"{"workload":{"model":{"path":"/nowhere/m.gguf"}}}"#.into(),
+            "unreadable_model",
+            "workload.model.path",
+        ),
+        (r#"{"workload":{"model":{"path":"m.gguf"}}}"#.into(), "unreadable_model", "workload.model.path"),
+        (
+            r#"{"workload":{"model":"llama-3.1-8b","op":{"kind":"gemv","n":1,"k":1}}}"#.into(),
+            "invalid_field",
+            "workload.op",
         ),
         (r#"{"workload":{}}"#.into(), "missing_field", "workload.op"),
         (
-            r#"{"hardware":"h100-sxm","workload":{"op":{"kind":"gemv","n":1,"k":1}}}"#.into(),
+            r#"{"hardware":"h101-sxm","workload":{"op":{"kind":"gemv","n":1,"k":1}}}"#.into(),
             "unknown_hardware",
             "hardware",
         ),
@@ -441,6 +452,28 @@ fn the_registry_of_hardware_is_listed_and_shown_by_key() {
     }
     assert_eq!(server.get("/v1/hardware/%ff").error().0, "malformed_request");
     assert_eq!(ask(&server.query(), "POST", "/v1/hardware/gb10", "{}").header("allow"), Some("GET, HEAD"));
+}
+
+#[test]
+fn other_hardware_is_answered_from_its_data_sheet_and_this_machine_from_what_it_is() {
+    let server = server();
+    let ask = |hardware: &str| {
+        let body = format!(
+            r#"{{{hardware}"workload":{{"op":{{"kind":"gemv","n":4096,"k":4096}},"format":"int8"}}}}"#
+        );
+        server.post("/v1/predict", &body).json()
+    };
+    let (own, named, other) = (ask(""), ask(r#""hardware":"cpu","#), ask(r#""hardware":"h100","#));
+    assert_eq!(own, named, "this machine by its own key is this machine");
+    assert_eq!(
+        (&other["hardware"], &other["serial"], &other["tier"]),
+        (&json!("h100-sxm"), &json!(0), &json!("prior"))
+    );
+    assert!(other["time_s"]["value"].as_f64() < own["time_s"]["value"].as_f64());
+    let roofline = server.get("/v1/roofline?hardware=agx-orin-64gb&mode=MODE_15W").json();
+    assert_eq!(roofline["power_mode"], "MODE_15W");
+    assert_eq!(roofline["bandwidth_bytes_per_s"]["age_s"], Value::Null);
+    assert_eq!(server.get("/v1/roofline?hardware=nothing").error().0, "unknown_hardware");
 }
 
 #[test]

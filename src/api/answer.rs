@@ -321,9 +321,16 @@ pub struct MemoryAnswer {
     pub kv_cache: f64,
     /// Inputs and outputs.
     pub activations: f64,
+    /// What the engine takes for itself; absent for an operation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<f64>,
     /// Sum.
     pub total: f64,
-    /// Whether it fits into what is available now; `null` where that is unknown.
+    /// What can be had now without swapping; of hardware that is not at hand, its memory less what the system usually
+    /// needs. `null` where that is unknown.
+    #[serde(default)]
+    pub available: Option<f64>,
+    /// Whether it fits into that; `null` where it is unknown.
     pub fits: Option<bool>,
 }
 
@@ -343,10 +350,16 @@ pub struct BreakdownEntry {
 /// `POST /v1/predict`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PredictAnswer {
-    /// Time of one run.
+    /// Time of one run of an operation. Of a model: one step (decode), the prompt (prefill), or prompt and answer (serve).
     pub time_s: EstimateAnswer,
-    /// Tokens (columns) per second over the batch.
+    /// Tokens (columns) per second over the batch: of a prefill those of the prompt, otherwise those generated.
     pub tokens_per_s: EstimateAnswer,
+    /// Time to the first token (models that read a prompt).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_to_first_token_s: Option<EstimateAnswer>,
+    /// Time of each token of a sequence after the first (models that generate).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_per_token_s: Option<EstimateAnswer>,
     /// Power while it runs; `null` where unknown.
     pub power_w: Option<EstimateAnswer>,
     /// Energy per token; `null` where unknown.
@@ -377,7 +390,10 @@ pub struct PredictAnswer {
     pub roofline_time_s: f64,
     /// Values are simulated.
     pub simulated: bool,
-    /// Of the snapshot.
+    /// The hardware, where the figures are those of its data sheet and no machine was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hardware: Option<String>,
+    /// Of the snapshot; 0 where no machine was asked.
     pub serial: u64,
     /// What the caller should know.
     pub warnings: Vec<String>,
@@ -386,13 +402,22 @@ pub struct PredictAnswer {
 /// One point of a sweep.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SweepRow {
-    /// The operation with its batch applied.
-    #[schema(value_type = Object)]
-    pub op: Op,
-    /// Storage of the weights.
-    pub format: String,
-    /// Columns.
+    /// The operation with its batch applied; `null` for a model.
+    #[schema(value_type = Option<Object>)]
+    pub op: Option<Op>,
+    /// The model: its key, or what its file or fields call it. Absent for an operation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Storage of the weights; `null` for a file that does not say.
+    pub format: Option<String>,
+    /// The power mode, where modes are swept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_mode: Option<ModeAnswer>,
+    /// Columns, or sequences of a model.
     pub batch: u64,
+    /// Tokens in the cache. Absent for an operation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_tokens: Option<u64>,
     /// The prediction.
     #[serde(flatten)]
     pub prediction: PredictAnswer,

@@ -16,22 +16,22 @@ pub struct Workload {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub op: Option<Op>,
-    /// A model: a registry key, `{"path": …}` or inline fields.
+    /// A model: a key of `GET /v1/models`, `{"path": FILE}`, or the fields of a Hugging Face `config.json`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<serde_json::Value>,
-    /// How weights are stored: a key of `GET /v1/formats`. Default `fp16`.
+    /// How weights are stored: a key of `GET /v1/formats`. Default `fp16`; a file's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<String>,
     /// How the key/value cache is stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kv_format: Option<String>,
-    /// `prefill`, `decode` or `serve` (models only).
+    /// `prefill`, `decode` or `serve` (models only). Default `decode`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
     /// Sequences at once (models), or columns (operations). Default 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch: Option<u64>,
-    /// Tokens already in the cache (models only).
+    /// Tokens already in the cache (models only). Default 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_tokens: Option<u64>,
     /// Tokens of the prompt (models only).
@@ -73,7 +73,7 @@ pub struct PredictRequest {
     /// A hardware key; absent = this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hardware: Option<String>,
-    /// Absent = as it is now.
+    /// Absent = as it is now; other hardware: its fastest mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operating_point: Option<OperatingPointRequest>,
     /// Whose kernels; default `none`, this program's own.
@@ -179,6 +179,9 @@ pub struct RecommendRequest {
     /// A hardware key; absent = this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hardware: Option<String>,
+    /// Absent = as it is now; other hardware: its fastest mode.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operating_point: Option<OperatingPointRequest>,
     /// What is to run; its `format` and `batch` are what `freedom` chooses.
     pub workload: Workload,
     /// Whose kernels.
@@ -201,19 +204,47 @@ pub struct RecommendRequest {
     pub optimism: Optimism,
 }
 
-/// `POST /v1/sweep`: the cross product of shapes, formats and batches.
+/// `POST /v1/sweep`: the cross product of shapes or models, formats, power modes, batches and contexts.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SweepRequest {
+    /// A hardware key; absent = this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hardware: Option<String>,
+    /// Absent = as it is now; other hardware: its fastest mode.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operating_point: Option<OperatingPointRequest>,
     /// Operations.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<Object>)]
     pub ops: Vec<Op>,
-    /// Formats; absent = every format measured on this machine.
+    /// Models, each as in a workload.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub models: Vec<serde_json::Value>,
+    /// Formats; absent = every format measured on this machine, or the usual ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub formats: Option<Vec<String>>,
+    /// Power modes; absent = the operating point above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_modes: Option<Vec<String>>,
     /// Batch sizes (columns); absent = 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batches: Option<Vec<u64>>,
+    /// Tokens already in the cache (models only); absent = 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contexts: Option<Vec<u64>>,
+    /// How the key/value cache is stored (models only).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kv_format: Option<String>,
+    /// `prefill`, `decode` or `serve` (models only).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<String>,
+    /// Tokens of the prompt (models only).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt_tokens: Option<u64>,
+    /// Tokens to generate (models only).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_tokens: Option<u64>,
     /// Whose kernels.
     #[serde(default)]
     #[schema(value_type = String)]
@@ -224,14 +255,24 @@ pub struct SweepRequest {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AnalyzeRequest {
+    /// A hardware key; absent = this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hardware: Option<String>,
+    /// Absent = as it is now; other hardware: its fastest mode.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operating_point: Option<OperatingPointRequest>,
     /// What ran.
     pub workload: Workload,
     /// Whose kernels.
     #[serde(default)]
     #[schema(value_type = String)]
     pub engine: Engine,
-    /// Measured time of one run.
-    pub time_s: f64,
+    /// Measured time of one run (operation), or of one step, prompt or answer (model); give this or `tokens_per_s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_s: Option<f64>,
+    /// Measured rate over the batch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens_per_s: Option<f64>,
 }
 
 /// `POST /v1/calibrate` (control socket).

@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::compare_models::{self, ModelWork};
 use super::failure::Failure;
-use super::input::{self, Kind, OpArgs, ShapeArgs};
+use super::input::{self, Kind, ModelArgs, OpArgs, PlaceArgs, ShapeArgs, Targets};
 use super::output::Format;
 use crate::calibration::PlanKind;
 use crate::optimize::{Objective, Optimism};
@@ -60,9 +60,9 @@ pub enum Command {
     Board,
     /// Ceilings and ridge points, drawn
     Roofline(RooflineArgs),
-    /// How long an operation takes
+    /// How long an operation or a model takes, here or on other hardware
     Predict(PredictArgs),
-    /// Predictions for every combination of shapes, formats and batches
+    /// Predictions for every combination of shapes or models, formats, power modes, batches and contexts
     Sweep(SweepArgs),
     /// Theory beside measurement: runs operations now
     Compare(CompareArgs),
@@ -138,44 +138,69 @@ pub struct RooflineArgs {
 /// `predict`
 #[derive(Debug, Args)]
 pub struct PredictArgs {
-    /// The operation.
+    /// The operation or model.
     #[command(flatten)]
     pub op: OpArgs,
-    /// How the weights are stored
-    #[arg(long, value_parser = input::format, default_value = "fp16")]
-    pub format: WeightFormat,
-    /// How the key/value cache is stored (attention)
+    /// What is asked of a model.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// How the weights are stored [default: fp16; a file's own]
+    #[arg(long, value_parser = input::storage)]
+    pub format: Option<String>,
+    /// How the key/value cache is stored (attention, models)
     #[arg(long, value_name = "FORMAT", value_parser = input::format)]
     pub kv_format: Option<WeightFormat>,
-    /// Columns at once (sequences for attention)
+    /// Columns at once (sequences for attention and models)
     #[arg(long, value_parser = input::count, allow_negative_numbers = true)]
     pub batch: Option<u64>,
     /// Whose kernels
     #[arg(long, value_parser = input::engine, default_value = "none")]
     pub engine: Engine,
-    /// At this power mode instead of now
-    #[arg(long, value_name = "MODE")]
-    pub mode: Option<String>,
-    /// Read one request a line from FILE (- for standard input), print one answer a line
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["kind", "batch", "kv_format", "mode"])]
+    /// Where it runs.
+    #[command(flatten)]
+    pub place: PlaceArgs,
+    /// Read one request a line from FILE (- for standard input), print one answer a line; lines that name hardware need
+    /// no daemon
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kind", "batch", "kv_format", "format", "mode", "hardware"])]
     pub requests: Option<PathBuf>,
 }
 
 /// `sweep`
 #[derive(Debug, Args)]
 pub struct SweepArgs {
-    /// The shapes.
+    /// gemv or gemm; or models by key or path, with commas between
+    #[arg(value_name = "WHAT", value_parser = input::targets)]
+    pub what: Option<Targets>,
+    /// One shape: gemv N K, gemm M N K
+    #[arg(value_name = "SIZE", allow_negative_numbers = true)]
+    pub dims: Vec<String>,
+    /// Shapes: gemv 4096 (square) or 4096x1024; gemm 64 (M, with N = K = 4096) or 64x4096x1024
+    #[arg(long, value_delimiter = ',', conflicts_with = "dims", allow_negative_numbers = true)]
+    pub sizes: Vec<String>,
+    /// What is asked of models.
     #[command(flatten)]
-    pub shapes: ShapeArgs,
-    /// Formats [default: every one measured on this machine]
-    #[arg(long, value_delimiter = ',', value_parser = input::format)]
-    pub formats: Vec<WeightFormat>,
-    /// Columns at once; they replace the M of a GEMM [default: the shapes as they are]
+    pub model: ModelArgs,
+    /// Formats [default: every one measured on this machine, or the usual ones]
+    #[arg(long, value_delimiter = ',', value_parser = input::storage)]
+    pub formats: Vec<String>,
+    /// Columns at once; they replace the M of a GEMM [default: the shapes as they are]. Sequences of a model [default: 1]
     #[arg(long, value_delimiter = ',', value_parser = input::count, allow_negative_numbers = true)]
     pub batches: Vec<u64>,
+    /// Tokens already in the cache (models) [default: 0]
+    #[arg(long, value_delimiter = ',', value_parser = input::count_from_zero, allow_negative_numbers = true)]
+    pub contexts: Vec<u64>,
+    /// How the key/value cache is stored (models)
+    #[arg(long, value_name = "FORMAT", value_parser = input::format)]
+    pub kv_format: Option<WeightFormat>,
+    /// Power modes [default: --mode]
+    #[arg(long, value_delimiter = ',', conflicts_with = "mode")]
+    pub modes: Vec<String>,
     /// Whose kernels
     #[arg(long, value_parser = input::engine, default_value = "none")]
     pub engine: Engine,
+    /// Where it runs.
+    #[command(flatten)]
+    pub place: PlaceArgs,
 }
 
 /// `compare`
@@ -260,21 +285,33 @@ pub struct MeasureArgs {
 /// `analyze`
 #[derive(Debug, Args)]
 pub struct AnalyzeArgs {
-    /// The operation.
+    /// The operation or model.
     #[command(flatten)]
     pub op: OpArgs,
-    /// How the weights are stored
-    #[arg(long, value_parser = input::format, default_value = "fp16")]
-    pub format: WeightFormat,
-    /// Columns at once (sequences for attention)
+    /// What was asked of a model.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// How the weights are stored [default: fp16; a file's own]
+    #[arg(long, value_parser = input::storage)]
+    pub format: Option<String>,
+    /// How the key/value cache is stored (attention, models)
+    #[arg(long, value_name = "FORMAT", value_parser = input::format)]
+    pub kv_format: Option<WeightFormat>,
+    /// Columns at once (sequences for attention and models)
     #[arg(long, value_parser = input::count, allow_negative_numbers = true)]
     pub batch: Option<u64>,
     /// Whose kernels
     #[arg(long, value_parser = input::engine, default_value = "none")]
     pub engine: Engine,
-    /// Measured time of one run: 280us, 1.5ms
-    #[arg(long, value_parser = input::seconds, allow_negative_numbers = true)]
-    pub time: f64,
+    /// Where it ran.
+    #[command(flatten)]
+    pub place: PlaceArgs,
+    /// Measured time of one run (of a model: one step, the prompt, or prompt and answer): 280us, 1.5ms
+    #[arg(long, value_parser = input::seconds, required_unless_present = "tokens_per_s", allow_hyphen_values = true)]
+    pub time: Option<f64>,
+    /// Measured rate over the batch
+    #[arg(long, value_name = "RATE", value_parser = input::positive, conflicts_with = "time", allow_negative_numbers = true)]
+    pub tokens_per_s: Option<f64>,
 }
 
 /// `calibrate`
@@ -332,6 +369,9 @@ pub struct RecommendArgs {
     /// Whose kernels
     #[arg(long, value_parser = input::engine, default_value = "none")]
     pub engine: Engine,
+    /// Where it is to run.
+    #[command(flatten)]
+    pub place: PlaceArgs,
 }
 
 /// `observe`

@@ -121,7 +121,7 @@ impl Chart {
                 intensity: *arithmetic_intensity_flops_per_byte,
                 rate: flops / time_s.value,
                 origin: Origin::Predicted,
-                label: format!("{} {}", words::operation(&row.op), row.format),
+                label: words::swept(row),
             }
         }));
     }
@@ -130,7 +130,9 @@ impl Chart {
     pub fn add_measured(&mut self, rows: &[MeasuredRow], predicted: &[SweepRow]) {
         self.points.extend(rows.iter().filter_map(|row| {
             let op = row.op.op()?;
-            let same = predicted.iter().find(|other| other.op == *op && other.format == row.format)?;
+            let same =
+                |other: &&SweepRow| other.op == Some(*op) && other.format.as_ref() == Some(&row.format);
+            let same = predicted.iter().find(same)?;
             Some(Point {
                 intensity: same.prediction.arithmetic_intensity_flops_per_byte,
                 rate: same.prediction.flops / row.measured_time_s.value,

@@ -1,13 +1,17 @@
 //! Commands that ask one question and print its answer.
 
+use serde_json::Value;
+
 use super::Context;
 use super::args::{AnalyzeArgs, ObserveArgs, PredictArgs, RecommendArgs, SweepArgs};
 use super::failure::{Exit, Failure};
+use super::input::{AttentionArgs, ModelArgs, OpArgs, ShapeArgs, Target};
 use super::output::Format;
 use super::{show, words};
+use crate::answer::Request;
 use crate::api::{
-    AnalyzeRequest, BatchRange, Constraints, Freedom, ObservationRequest, ObservationsAnswer,
-    OperatingPointRequest, PredictRequest, RecommendAnswer, RecommendRequest, SweepRequest, Workload,
+    AnalyzeRequest, BatchRange, Constraints, Freedom, ObservationRequest, ObservationsAnswer, PredictRequest,
+    RecommendAnswer, RecommendRequest, SweepRequest, Workload,
 };
 use crate::precision::WeightFormat;
 use crate::workload::Op;
@@ -20,13 +24,6 @@ pub fn workload(op: Op, format: WeightFormat, columns: Option<u64>) -> Workload 
 /// Formats as a request names them; `None` leaves the choice to the daemon.
 pub fn keys(formats: &[WeightFormat]) -> Option<Vec<String>> {
     (!formats.is_empty()).then(|| formats.iter().map(|format| format.key().to_owned()).collect())
-}
-
-/// What was asked, in words: `gemv 4096x4096 int8 x4`.
-fn asked(op: &Op, format: WeightFormat, columns: Option<u64>) -> String {
-    let columns =
-        columns.filter(|columns| *columns > 1).map_or_else(String::new, |columns| format!(" x{columns}"));
-    format!("{} {format}{columns}", words::operation(op))
 }
 
 /// `status`
@@ -46,45 +43,91 @@ pub async fn board(context: &mut Context) -> Result<(), Failure> {
     context.printer.answer("board", &answer, || Ok(show::board(&answer.parse()?)))
 }
 
-/// `predict` of one operation.
+/// `predict` of one operation or model.
 pub async fn predict(context: &mut Context, args: &PredictArgs) -> Result<(), Failure> {
-    let op = args.op.op(args.batch)?;
-    let columns = args.op.columns(args.batch);
-    let mut workload = workload(op, args.format, columns);
-    workload.kv_format = args.kv_format.map(|format| format.key().to_owned());
-    let point =
-        args.mode.clone().map(|mode| OperatingPointRequest { power_mode: Some(mode), ..Default::default() });
-    let request =
-        PredictRequest { operating_point: point, engine: args.engine, workload, ..PredictRequest::default() };
-    let answer = context.client.post("/v1/predict", &request).await?;
-    context.printer.answer("predict", &answer, || {
-        Ok(show::prediction(&asked(&op, args.format, columns), &answer.parse()?))
-    })
+    let (workload, asked) =
+        args.op.workload(&args.model, args.format.as_deref(), args.kv_format, args.batch)?;
+    let request = PredictRequest {
+        hardware: args.place.hardware.clone(),
+        operating_point: args.place.point(),
+        engine: args.engine,
+        workload,
+        ..PredictRequest::default()
+    };
+    let answer = context.ask("/v1/predict", request, Request::Predict).await?;
+    context.printer.answer("predict", &answer, || Ok(show::prediction(&asked, &answer.parse()?)))
+}
+
+/// What a sweep ranges over: shapes of an operation, or models.
+fn swept(args: &SweepArgs) -> Result<(Vec<Op>, Vec<Value>), Failure> {
+    let named = args.what.as_ref().map_or(&[][..], |what| &what.0);
+    let kind = match named {
+        [] => None,
+        [Target::Op(kind)] => Some(*kind),
+        several => {
+            let model = |target: &Target| {
+                let op = OpArgs {
+                    kind: Some(target.clone()),
+                    sizes: args.dims.clone(),
+                    attention: AttentionArgs::default(),
+                };
+                let mistake = || Failure::usage("operations and models are not swept together");
+                op.model(&args.model)?.ok_or_else(mistake)
+            };
+            if !args.sizes.is_empty() {
+                return Err(Failure::usage("--sizes belongs to operations"));
+            }
+            return Ok((Vec::new(), several.iter().map(model).collect::<Result<_, _>>()?));
+        }
+    };
+    let shapes = ShapeArgs { kind, dims: args.dims.clone(), sizes: args.sizes.clone() };
+    Ok((shapes.ops()?, Vec::new()))
+}
+
+fn given<T: Clone>(list: &[T]) -> Option<Vec<T>> {
+    (!list.is_empty()).then(|| list.to_vec())
 }
 
 /// `sweep`
 pub async fn sweep(context: &mut Context, args: &SweepArgs) -> Result<(), Failure> {
+    let (ops, models) = swept(args)?;
     let request = SweepRequest {
-        ops: args.shapes.ops()?,
-        formats: keys(&args.formats),
-        batches: (!args.batches.is_empty()).then(|| args.batches.clone()),
+        hardware: args.place.hardware.clone(),
+        operating_point: args.place.point(),
+        ops,
+        models,
+        formats: given(&args.formats),
+        power_modes: given(&args.modes),
+        batches: given(&args.batches),
+        contexts: given(&args.contexts),
+        kv_format: args.kv_format.map(|format| format.key().to_owned()),
+        phase: args.model.phase.map(|phase| phase.key().to_owned()),
+        prompt_tokens: args.model.prompt,
+        output_tokens: args.model.output_tokens,
         engine: args.engine,
     };
-    let answer = context.client.post("/v1/sweep", &request).await?;
+    let answer = context.ask("/v1/sweep", request, Request::Sweep).await?;
     context.printer.answer("sweep", &answer, || Ok(show::sweep(&answer.parse()?)))
 }
 
 /// `analyze`
 pub async fn analyze(context: &mut Context, args: &AnalyzeArgs) -> Result<(), Failure> {
-    let op = args.op.op(args.batch)?;
-    let columns = args.op.columns(args.batch);
+    let (workload, asked) =
+        args.op.workload(&args.model, args.format.as_deref(), args.kv_format, args.batch)?;
     let request = AnalyzeRequest {
-        workload: workload(op, args.format, columns),
+        hardware: args.place.hardware.clone(),
+        operating_point: args.place.point(),
+        workload,
         engine: args.engine,
         time_s: args.time,
+        tokens_per_s: args.tokens_per_s,
     };
-    let answer = context.client.post("/v1/analyze", &request).await?;
-    let what = format!("{} in {}", asked(&op, args.format, columns), words::time(args.time));
+    let measured = match (args.time, args.tokens_per_s) {
+        (Some(time), _) => format!("in {}", words::time(time)),
+        (None, rate) => format!("at {}", words::rate(rate.unwrap_or_default())),
+    };
+    let answer = context.ask("/v1/analyze", request, Request::Analyze).await?;
+    let what = format!("{asked} {measured}");
     context.printer.answer("analyze", &answer, || Ok(show::analysis(&what, &answer.parse()?)))
 }
 
@@ -92,6 +135,8 @@ pub async fn analyze(context: &mut Context, args: &AnalyzeArgs) -> Result<(), Fa
 pub async fn recommend(context: &mut Context, args: &RecommendArgs) -> Result<Exit, Failure> {
     let op = args.op.op(None)?;
     let request = RecommendRequest {
+        hardware: args.place.hardware.clone(),
+        operating_point: args.place.point(),
         workload: Workload { op: Some(op), ..Workload::default() },
         engine: args.engine,
         objective: args.objective.into(),
@@ -108,9 +153,8 @@ pub async fn recommend(context: &mut Context, args: &RecommendArgs) -> Result<Ex
             ..Freedom::default()
         },
         optimism: args.optimism.into(),
-        ..RecommendRequest::default()
     };
-    let answer = context.client.post("/v1/recommend", &request).await?;
+    let answer = context.ask("/v1/recommend", request, Request::Recommend).await?;
     let parsed: RecommendAnswer = answer.parse()?;
     context.printer.answer("recommend", &answer, || Ok(show::recommendation(&parsed)))?;
     Ok(if parsed.feasible { Exit::Ok } else { Exit::Infeasible })
@@ -118,9 +162,9 @@ pub async fn recommend(context: &mut Context, args: &RecommendArgs) -> Result<Ex
 
 /// `observe`
 pub async fn observe(context: &mut Context, args: &ObserveArgs) -> Result<(), Failure> {
-    let op = args.op.op(args.batch)?;
+    let (workload, _) = args.op.workload(&ModelArgs::default(), Some(args.format.key()), None, args.batch)?;
     let request = ObservationRequest {
-        workload: workload(op, args.format, args.op.columns(args.batch)),
+        workload,
         engine: args.engine,
         tokens_per_s: args.tokens_per_s,
         time_s: args.time,

@@ -1,13 +1,18 @@
 //! What people type: operations, sizes, times, ranges. Every mistake is named with its field.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
 
 use super::failure::Failure;
-use crate::precision::{Precision, WeightFormat};
+use super::words;
+use crate::api::{OperatingPointRequest, Workload};
+use crate::precision::{Precision, WeightFormat, nearest};
 use crate::predict::Engine;
 use crate::workload::recipe::Recipe;
+use crate::workload::registry::models;
 use crate::workload::{MAX_DIMENSION, Op};
 
 /// Kinds of operation.
@@ -21,12 +26,60 @@ pub enum Kind {
     Attention,
 }
 
-/// One operation.
+/// What is to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// An operation of this kind.
+    Op(Kind),
+    /// A model by its key.
+    Model(String),
+    /// A model in a file or directory.
+    File(PathBuf),
+}
+
+/// An operation, a model's key, or a path, which holds a slash or ends as model files do.
+///
+/// # Errors
+/// It is none of these; the nearest is suggested.
+pub fn target(text: &str) -> Result<Target, String> {
+    if let Ok(kind) = Kind::from_str(text, true) {
+        return Ok(Target::Op(kind));
+    }
+    let path = text.contains('/') || [".gguf", ".safetensors", ".json"].iter().any(|end| text.ends_with(end));
+    if path {
+        return Ok(Target::File(PathBuf::from(text)));
+    }
+    match models().get(text) {
+        Ok(known) => Ok(Target::Model(known.key.clone())),
+        Err(error) => {
+            let operations = [Kind::Gemv, Kind::Gemm, Kind::Attention].map(key);
+            let nearest = nearest(text, operations.into_iter().chain([error.nearest.as_str()]));
+            Err(format!(
+                "neither an operation nor a model; did you mean {nearest:?}? There are gemv, gemm, attention, those \
+                 of rooflinectl models list, and paths of files"
+            ))
+        }
+    }
+}
+
+/// Several, with commas between.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Targets(pub Vec<Target>);
+
+/// Several, with commas between.
+///
+/// # Errors
+/// As [`target`], for the first that is none.
+pub fn targets(text: &str) -> Result<Targets, String> {
+    text.split(',').map(target).collect::<Result<_, _>>().map(Targets)
+}
+
+/// One operation, or one model.
 #[derive(Debug, Clone, Args)]
 pub struct OpArgs {
-    /// The operation
-    #[arg(value_enum, value_name = "OP")]
-    pub kind: Option<Kind>,
+    /// gemv N K, gemm M N K, attention …; a model's key, such as llama-3.1-8b; or the path of a model file
+    #[arg(value_parser = target, value_name = "WHAT")]
+    pub kind: Option<Target>,
     /// Its sizes: gemv N K, gemm M N K
     #[arg(value_name = "SIZE", allow_negative_numbers = true)]
     pub sizes: Vec<String>,
@@ -47,8 +100,8 @@ pub struct AttentionArgs {
     /// New tokens of a sequence (attention): 1 = decode [default: 1]
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub query_tokens: Option<u64>,
-    /// Tokens already in the cache (attention)
-    #[arg(long, value_name = "N", value_parser = count_from_zero, allow_negative_numbers = true)]
+    /// Tokens already in the cache (attention, models)
+    #[arg(long, visible_alias = "context", value_name = "N", value_parser = count_from_zero, allow_negative_numbers = true)]
     pub context_tokens: Option<u64>,
     /// Width of a head (attention) [default: 128]
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
@@ -56,6 +109,74 @@ pub struct AttentionArgs {
     /// Sliding window (attention)
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub window: Option<u64>,
+}
+
+/// What is asked of a model.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ModelArgs {
+    /// Which part of generating text (models) [default: decode]
+    #[arg(long, value_enum)]
+    pub phase: Option<PhaseArg>,
+    /// Tokens of the prompt (models)
+    #[arg(long, visible_alias = "prompt-tokens", value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    pub prompt: Option<u64>,
+    /// Tokens to generate (models)
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    pub output_tokens: Option<u64>,
+}
+
+/// A part of generating text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PhaseArg {
+    /// A prompt is read
+    Prefill,
+    /// One token a sequence is added
+    Decode,
+    /// A prompt is read and an answer written
+    Serve,
+}
+
+impl PhaseArg {
+    /// As requests name it.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Prefill => "prefill",
+            Self::Decode => "decode",
+            Self::Serve => "serve",
+        }
+    }
+}
+
+impl ModelArgs {
+    fn first_given(&self) -> Option<&'static str> {
+        let given = [
+            ("phase", self.phase.is_some()),
+            ("prompt", self.prompt.is_some()),
+            ("output-tokens", self.output_tokens.is_some()),
+        ];
+        given.into_iter().find(|(_, given)| *given).map(|(name, _)| name)
+    }
+}
+
+/// Where it runs.
+#[derive(Debug, Clone, Default, Args)]
+pub struct PlaceArgs {
+    /// On other hardware, by its data sheet; needs no daemon: jetson-agx-orin-64gb, … (see hardware list)
+    #[arg(long, value_name = "KEY")]
+    pub hardware: Option<String>,
+    /// At this power mode instead of now [default with --hardware: its fastest]
+    #[arg(long, value_name = "MODE")]
+    pub mode: Option<String>,
+}
+
+impl PlaceArgs {
+    /// The operating point of a request.
+    #[must_use]
+    pub fn point(&self) -> Option<OperatingPointRequest> {
+        let named = |mode| OperatingPointRequest { power_mode: Some(mode), ..Default::default() };
+        self.mode.clone().map(named)
+    }
 }
 
 /// Several shapes of one operation.
@@ -81,7 +202,14 @@ impl OpArgs {
     /// # Errors
     /// A usage error that names the size which is missing, too many, or not a whole number in range.
     pub fn op(&self, batch: Option<u64>) -> Result<Op, Failure> {
-        let kind = self.kind.ok_or_else(|| nothing("no operation is named"))?;
+        let kind = match &self.kind {
+            Some(Target::Op(kind)) => *kind,
+            Some(Target::Model(_) | Target::File(_)) => {
+                return Err(Failure::usage("this takes an operation, and a model is named")
+                    .with_hint(format!("for example: {}", example(Kind::Gemv))));
+            }
+            None => return Err(nothing("no operation is named")),
+        };
         let op = match kind {
             Kind::Gemv | Kind::Gemm => {
                 if let Some(name) = self.attention.first_given() {
@@ -108,7 +236,89 @@ impl OpArgs {
     /// What a request's `batch` is for this operation: an attention has its own.
     #[must_use]
     pub fn columns(&self, batch: Option<u64>) -> Option<u64> {
-        if self.kind == Some(Kind::Attention) { None } else { batch }
+        if self.kind == Some(Target::Op(Kind::Attention)) { None } else { batch }
+    }
+
+    /// What a request's `model` is; `None` where an operation is named, or nothing.
+    ///
+    /// # Errors
+    /// A size or an option of operations beside a model, or an option of models without one.
+    pub fn model(&self, model: &ModelArgs) -> Result<Option<Value>, Failure> {
+        let named = match &self.kind {
+            Some(Target::Model(key)) => json!(key),
+            Some(Target::File(path)) => {
+                let whole = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+                let text = whole.to_str().ok_or_else(|| {
+                    Failure::usage(format!("{} is no UTF-8, which requests are", path.display()))
+                })?;
+                json!({ "path": text })
+            }
+            Some(Target::Op(_)) | None => {
+                return match model.first_given() {
+                    Some(name) => Err(Failure::usage(format!("--{name} belongs to models"))
+                        .with_hint("name one: rooflinectl models list")),
+                    None => Ok(None),
+                };
+            }
+        };
+        if let Some(size) = self.sizes.first() {
+            return Err(Failure::usage(format!("a model takes no sizes; {size:?} is given")));
+        }
+        match self.attention.first_given().filter(|name| *name != "context-tokens") {
+            Some(name) => Err(Failure::usage(format!("--{name} belongs to attention"))),
+            None => Ok(Some(named)),
+        }
+    }
+
+    /// The request's workload, and what it is in words.
+    ///
+    /// # Errors
+    /// A usage error that names what is wrong.
+    pub fn workload(
+        &self,
+        model: &ModelArgs,
+        format: Option<&str>,
+        kv_format: Option<WeightFormat>,
+        batch: Option<u64>,
+    ) -> Result<(Workload, String), Failure> {
+        let kv_format = kv_format.map(|format| format.key().to_owned());
+        if let Some(named) = self.model(model)? {
+            let name = match &self.kind {
+                Some(Target::Model(key)) => key.clone(),
+                Some(Target::File(path)) => {
+                    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+                }
+                _ => String::new(),
+            };
+            let workload = Workload {
+                model: Some(named),
+                format: format.map(str::to_owned),
+                kv_format,
+                phase: model.phase.map(|phase| phase.key().to_owned()),
+                batch,
+                context_tokens: self.attention.context_tokens,
+                prompt_tokens: model.prompt,
+                output_tokens: model.output_tokens,
+                ..Workload::default()
+            };
+            let format = format.map_or_else(String::new, |format| format!(" {format}"));
+            let phase = model.phase.map_or("decode", PhaseArg::key);
+            let batch =
+                batch.filter(|batch| *batch > 1).map_or_else(String::new, |batch| format!(" x{batch}"));
+            return Ok((workload, format!("{name}{format} {phase}{batch}")));
+        }
+        let op = self.op(batch)?;
+        let columns = self.columns(batch);
+        let format = format.unwrap_or("fp16");
+        // A mix of formats is one of whole models.
+        self::format(format).map_err(Failure::usage)?;
+        let asked = {
+            let columns = columns.filter(|columns| *columns > 1);
+            let columns = columns.map_or_else(String::new, |columns| format!(" x{columns}"));
+            format!("{} {format}{columns}", words::operation(&op))
+        };
+        let format = Some(format.to_owned());
+        Ok((Workload { op: Some(op), format, kv_format, batch: columns, ..Workload::default() }, asked))
     }
 }
 
@@ -344,6 +554,11 @@ pub fn batch_range(text: &str) -> Result<(u64, u64), String> {
 /// The nearest known key.
 pub fn format(text: &str) -> Result<WeightFormat, String> {
     text.parse().map_err(|error: crate::precision::UnknownName| error.to_string())
+}
+
+/// The key of a format, or of a mix that is none.
+pub fn storage(text: &str) -> Result<String, String> {
+    recipe(text).map(|recipe| recipe.key().to_owned())
 }
 
 /// A format, or a mix that is none.

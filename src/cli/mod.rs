@@ -37,10 +37,14 @@ mod watch;
 mod words;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{CommandFactory, Parser};
+use serde::Serialize;
 
-use crate::client::Client;
+use crate::answer::error::status;
+use crate::answer::{Catalogue, Opener, Request, suppose};
+use crate::client::{Answer, Client, ClientError};
 use args::{Cli, Command, ModeCommand};
 use failure::{Exit, Failure};
 use output::Printer;
@@ -49,6 +53,35 @@ use output::Printer;
 struct Context {
     client: Client,
     printer: Printer,
+    catalogue: Option<Arc<Catalogue>>,
+}
+
+impl Context {
+    /// What answers about other hardware are given from; read when it is first needed.
+    fn catalogue(&mut self) -> Arc<Catalogue> {
+        let catalogue =
+            self.catalogue.get_or_insert_with(|| Arc::new(Catalogue::new(hardware::known(), Opener::Caller)));
+        Arc::clone(catalogue)
+    }
+
+    /// Asks the daemon, or, about hardware that is named, its data sheet.
+    async fn ask<T: Serialize>(
+        &mut self,
+        route: &str,
+        body: T,
+        question: impl FnOnce(T) -> Request,
+    ) -> Result<Answer, Failure> {
+        let encoded = serde_json::to_vec(&body)
+            .map_err(|source| ClientError::Unsendable { reason: source.to_string() })?;
+        let request = question(body);
+        if request.hardware().is_none() {
+            return Ok(self.client.post_bytes(route, encoded).await?);
+        }
+        let answer = suppose(&self.catalogue(), &request)
+            .map_err(|body| ClientError::Refused { status: status(&body), body })?;
+        let body = serde_json::to_vec(&answer).map_err(|source| ClientError::Unexpected { source })?;
+        Ok(Answer { serial: None, body: body.into() })
+    }
 }
 
 /// Runs the command line of this process.
@@ -101,6 +134,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
     let mut context = Context {
         client: Client::new(global.socket.as_deref(), global.timeout),
         printer: Printer::from_environment(global.output, global.ascii),
+        catalogue: None,
     };
     let context = &mut context;
     match cli.command {
@@ -108,7 +142,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Board => commands::board(context).await?,
         Command::Roofline(args) => roofline::run(context, &args).await?,
         Command::Predict(args) => match &args.requests {
-            Some(file) => requests::run(context, file).await?,
+            Some(file) => return requests::run(context, file).await,
             None => commands::predict(context, &args).await?,
         },
         Command::Sweep(args) => commands::sweep(context, &args).await?,

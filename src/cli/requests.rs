@@ -1,24 +1,49 @@
 //! `predict --requests FILE`: one request a line, one answer a line, in order. A bad line gets an error line.
+//!
+//! Lines that name hardware are answered here from its data sheet, the others by the daemon. Nothing grows with the
+//! number of lines, and what has been answered is written before the next line is waited for.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
 
+use serde::Serialize;
+
 use super::Context;
-use super::failure::Failure;
-use crate::api::ErrorBody;
-use crate::client::ClientError;
+use super::failure::{Exit, Failure};
+use crate::answer::error::Code;
+use crate::answer::parse::parse;
+use crate::answer::{Catalogue, Request, suppose};
+use crate::api::{ErrorBody, PredictRequest};
+use crate::client::{Client, ClientError};
 
-/// Longest line sent; the daemon takes no larger body.
+/// Longest line taken; the daemon takes no larger body.
 const MAX_LINE_BYTES: usize = 64 << 10;
+/// Bytes read and written at once.
+const BUFFER: usize = 64 << 10;
 
-/// Answers every line of `file` (`-`: standard input). Lines that are refused do not end the run.
-pub async fn run(context: &mut Context, file: &Path) -> Result<(), Failure> {
+/// Answers every line of `file` (`-`: standard input). Lines that are refused do not end the run; it fails at its end
+/// then.
+pub async fn run(context: &mut Context, file: &Path) -> Result<Exit, Failure> {
+    let catalogue = context.catalogue();
+    let mut run = Run { client: &mut context.client, catalogue: &catalogue, gone: None, line: 0, refused: 0 };
     if file == Path::new("-") {
-        return answer_all(context, io::stdin().lock()).await;
+        run.all(io::stdin().lock()).await?;
+    } else {
+        let opened = File::open(file).map_err(|error| unreadable(&file.display().to_string(), &error))?;
+        run.all(opened).await?;
     }
-    let opened = File::open(file).map_err(|error| unreadable(&file.display().to_string(), &error))?;
-    answer_all(context, BufReader::new(opened)).await
+    if run.refused == 0 {
+        return Ok(Exit::Ok);
+    }
+    // Nobody is left to tell if standard error is closed.
+    let _ = writeln!(
+        io::stderr().lock(),
+        "{} of {} requests were refused; their lines say why",
+        run.refused,
+        run.line
+    );
+    Ok(Exit::Failed)
 }
 
 fn unreadable(what: &str, error: &io::Error) -> Failure {
@@ -28,49 +53,132 @@ fn unreadable(what: &str, error: &io::Error) -> Failure {
     )
 }
 
-/// Reads blockingly: nothing else is to be done until the next line is there.
-async fn answer_all(context: &mut Context, mut input: impl BufRead) -> Result<(), Failure> {
-    let (mut number, mut refused) = (0_u64, 0_u64);
-    loop {
-        let line =
-            next_line(&mut input).map_err(|error| unreadable(&format!("line {}", number + 1), &error))?;
-        let Some(line) = line else { break };
-        number += 1;
-        let outcome = match line {
-            Line::Whole(body) => context.client.post_bytes("/v1/predict", body).await,
-            Line::TooLong => Err(ClientError::Refused { status: 413, body: too_long() }),
-        };
-        match outcome {
-            Ok(answer) => context.printer.json(&on_one_line(&answer.body))?,
-            Err(ClientError::Refused { body, .. }) => {
-                refused += 1;
-                let error = serde_json::json!({ "error": body, "line": number });
-                context.printer.json(error.to_string().as_bytes())?;
+/// An error with the line that it is about.
+#[derive(Serialize)]
+struct Refusal<'a> {
+    error: &'a ErrorBody,
+    line: u64,
+}
+
+struct Run<'a> {
+    client: &'a mut Client,
+    catalogue: &'a Catalogue,
+    /// Why there is no daemon. It is looked for once: a million lines would wait a million times.
+    gone: Option<ErrorBody>,
+    line: u64,
+    refused: u64,
+}
+
+impl Run<'_> {
+    /// Reads blockingly: nothing else is to be done until the next line is there.
+    async fn all(&mut self, input: impl Read) -> Result<(), Failure> {
+        let mut input = BufReader::with_capacity(BUFFER, input);
+        let mut output = io::BufWriter::with_capacity(BUFFER, io::stdout().lock());
+        let mut line = Vec::new();
+        loop {
+            let read = next_line(&mut input, &mut line, &mut output).map_err(|error| match error {
+                LineError::Input(error) => unreadable(&format!("line {}", self.line + 1), &error),
+                LineError::Output(error) => error.into(),
+            })?;
+            self.line += 1;
+            let answered = match read {
+                Line::End => {
+                    self.line -= 1;
+                    break;
+                }
+                Line::TooLong => Err(too_long()),
+                Line::Whole => self.answered(&line, &mut output).await?,
+            };
+            if let Err(error) = answered {
+                self.refused += 1;
+                write_json(&mut output, &Refusal { error: &error, line: self.line })?;
             }
-            Err(other) => return Err(other.into()),
+            output.write_all(b"\n")?;
+        }
+        Ok(output.flush()?)
+    }
+
+    /// Writes the answer to one line without its end, or says why there is none.
+    async fn answered(
+        &mut self,
+        line: &[u8],
+        output: &mut impl Write,
+    ) -> Result<Result<(), ErrorBody>, Failure> {
+        let request = match parse::<PredictRequest>(line) {
+            Ok(request) => request,
+            Err(error) => return Ok(Err(error)),
+        };
+        if request.hardware.is_some() {
+            return match suppose(self.catalogue, &Request::Predict(request)) {
+                Ok(answer) => write_json(output, &answer).map(Ok),
+                Err(error) => Ok(Err(error)),
+            };
+        }
+        if let Some(gone) = &self.gone {
+            return Ok(Err(gone.clone()));
+        }
+        match self.client.post_bytes("/v1/predict", line.to_vec()).await {
+            Ok(answer) => {
+                output.write_all(&on_one_line(&answer.body))?;
+                Ok(Ok(()))
+            }
+            Err(ClientError::Refused { body, .. }) => Ok(Err(body)),
+            Err(other) => {
+                let gone = without_daemon(&other);
+                self.gone = Some(gone.clone());
+                Ok(Err(gone))
+            }
         }
     }
-    if refused > 0 {
-        use io::Write;
-        let _ =
-            writeln!(io::stderr().lock(), "{refused} of {number} requests were refused; their lines say why");
+}
+
+fn write_json(output: &mut impl Write, value: &impl Serialize) -> Result<(), Failure> {
+    // Our own types have string keys and no failing implementation, so only writing can fail.
+    serde_json::to_writer(output, value).map_err(|error| Failure::from(io::Error::from(error)))
+}
+
+fn without_daemon(error: &ClientError) -> ErrorBody {
+    let start = error.hint().map_or_else(String::new, |hint| format!("; or {hint}"));
+    ErrorBody {
+        code: "unreachable".to_owned(),
+        message: error.to_string(),
+        field: Some("hardware".to_owned()),
+        hint: Some(format!("name the hardware, which needs no daemon: rooflinectl hardware list{start}")),
     }
-    Ok(())
 }
 
 enum Line {
-    Whole(Vec<u8>),
+    /// It is in the buffer, without its end.
+    Whole,
     /// Read to its end and thrown away.
     TooLong,
+    /// There is none.
+    End,
 }
 
-/// The next line without its end; `None` at the end of the input. Holds no more than [`MAX_LINE_BYTES`] of it.
-fn next_line(input: &mut impl BufRead) -> io::Result<Option<Line>> {
-    let mut line = Vec::new();
-    let mut too_long = false;
-    let mut began = false;
+enum LineError {
+    Input(io::Error),
+    Output(io::Error),
+}
+
+/// Reads the next line into `line`, no more than [`MAX_LINE_BYTES`] of it. Before it waits for input, it lets go of
+/// what waits to be written.
+fn next_line(
+    input: &mut BufReader<impl Read>,
+    line: &mut Vec<u8>,
+    output: &mut impl Write,
+) -> Result<Line, LineError> {
+    line.clear();
+    let (mut too_long, mut began) = (false, false);
     loop {
-        let available = input.fill_buf()?;
+        if input.buffer().is_empty() {
+            output.flush().map_err(LineError::Output)?;
+        }
+        let available = match input.fill_buf() {
+            Ok(available) => available,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(LineError::Input(error)),
+        };
         if available.is_empty() {
             break;
         }
@@ -87,16 +195,18 @@ fn next_line(input: &mut impl BufRead) -> io::Result<Option<Line>> {
             break;
         }
     }
-    Ok(began.then_some(if too_long { Line::TooLong } else { Line::Whole(line) }))
+    Ok(match (began, too_long) {
+        (false, _) => Line::End,
+        (true, true) => Line::TooLong,
+        (true, false) => Line::Whole,
+    })
 }
 
 fn too_long() -> ErrorBody {
-    ErrorBody {
-        code: "body_too_large".to_owned(),
-        message: format!("the line is longer than {} KiB", MAX_LINE_BYTES >> 10),
-        field: None,
-        hint: Some("put one request on each line".to_owned()),
-    }
+    Code::BodyTooLarge.error(
+        format!("the line is longer than {} KiB", MAX_LINE_BYTES >> 10),
+        "put one request on each line",
+    )
 }
 
 /// Line ends within JSON are only ever blanks between its parts.
@@ -113,11 +223,13 @@ mod tests {
         let long = "x".repeat(MAX_LINE_BYTES + 1);
         let text = format!("{{}}\n\n{long}\nlast");
         let mut input = BufReader::with_capacity(100, text.as_bytes());
-        let mut seen = Vec::new();
-        while let Some(line) = next_line(&mut input).unwrap() {
-            seen.push(match line {
-                Line::Whole(line) => String::from_utf8(line).unwrap(),
+        let (mut seen, mut line) = (Vec::new(), Vec::new());
+        loop {
+            let read = next_line(&mut input, &mut line, &mut io::sink());
+            seen.push(match read.unwrap_or_else(|_| unreachable!("a slice can be read")) {
+                Line::Whole => String::from_utf8(line.clone()).unwrap(),
                 Line::TooLong => "too long".to_owned(),
+                Line::End => break,
             });
         }
         assert_eq!(seen, ["{}", "", "too long", "last"]);

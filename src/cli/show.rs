@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::table::Table;
 use super::words;
 use crate::api::{
-    AnalyzeAnswer, BoardAnswer, CandidateAnswer, CeilingAnswer, PredictAnswer, RecommendAnswer,
-    RooflineAnswer, StateAnswer, StateField, SweepAnswer,
+    AnalyzeAnswer, BoardAnswer, BreakdownEntry, CandidateAnswer, CeilingAnswer, MemoryAnswer, PredictAnswer,
+    RecommendAnswer, RooflineAnswer, StateAnswer, StateField, SweepAnswer,
 };
 use crate::units::{Bytes, BytesPerSecond, Flops, FlopsPerSecond};
 
@@ -204,9 +204,16 @@ pub fn prediction(what: &str, answer: &PredictAnswer) -> String {
     if answer.simulated {
         text.push_str(SIMULATED);
     }
-    let _ = writeln!(text, "{what}: {}", words::estimate(&answer.time_s, words::time));
+    let place = answer.hardware.as_ref().map_or_else(String::new, |hardware| format!(" on {hardware}"));
+    let _ = writeln!(text, "{what}{place}: {}", words::estimate(&answer.time_s, words::time));
     let mut table = Table::new(&["", ""]);
     let mut row = |name: &str, value: String| table.row([name.to_owned(), value]);
+    if let Some(first) = &answer.time_to_first_token_s {
+        row("first token", words::estimate(first, words::time));
+    }
+    if let Some(each) = &answer.time_per_token_s {
+        row("each token", words::estimate(each, words::time));
+    }
     row("bound", format!("{}, limited by {}", answer.bound, answer.limit));
     row("rate", words::estimate(&answer.tokens_per_s, words::rate));
     row("physical bound", words::time(answer.roofline_time_s));
@@ -224,7 +231,10 @@ pub fn prediction(what: &str, answer: &PredictAnswer) -> String {
         Some(false) => ", DOES NOT FIT into what is free",
         None => "",
     };
-    row("memory", format!("{}{fits}", Bytes(answer.memory_bytes.total)));
+    row(
+        "memory",
+        format!("{}{}{fits}", Bytes(answer.memory_bytes.total), parts_of_memory(&answer.memory_bytes)),
+    );
     if let Some(power) = &answer.power_w {
         row("power", words::estimate(power, |value| words::field("_w", &value.into())));
     }
@@ -233,33 +243,69 @@ pub fn prediction(what: &str, answer: &PredictAnswer) -> String {
     }
     row("rests on", format!("{} ({})", answer.tier, answer.provenance));
     text.push_str(&table.render());
+    // One operation is all of itself.
+    if answer.breakdown.len() > 1 {
+        text.push_str(&breakdown(&answer.breakdown));
+    }
     for warning in &answer.warnings {
         let _ = writeln!(text, "  warning: {warning}");
     }
     text
 }
 
+/// What a model takes for what; nothing of an operation.
+fn parts_of_memory(memory: &MemoryAnswer) -> String {
+    let Some(engine) = memory.engine else { return String::new() };
+    format!(
+        " (weights {}, cache {}, activations {}, engine {})",
+        Bytes(memory.weights),
+        Bytes(memory.kv_cache),
+        Bytes(memory.activations),
+        Bytes(engine)
+    )
+}
+
+/// Where the time of a model goes, longest first.
+fn breakdown(parts: &[BreakdownEntry]) -> String {
+    let whole: f64 = parts.iter().map(|part| part.time_s).sum();
+    let mut table = Table::new(&["part", ">time", ">of it", ">bytes", ">work"]);
+    for part in parts {
+        table.row([
+            part.op.clone(),
+            words::time(part.time_s),
+            words::percent(part.time_s / whole),
+            Bytes(part.bytes).to_string(),
+            Flops(part.flops).to_string(),
+        ]);
+    }
+    format!("\n{}", table.render())
+}
+
 /// `POST /v1/sweep`.
 #[must_use]
 pub fn sweep(answer: &SweepAnswer) -> String {
-    let mut table = Table::new(&[
-        "operation",
-        "format",
-        ">batch",
-        ">time",
-        ">low",
-        ">high",
-        ">rate",
-        "bound",
-        "limit",
-        "rests on",
-    ]);
+    let modes = answer.rows.iter().any(|row| row.power_mode.is_some());
+    let contexts = answer.rows.iter().any(|row| row.context_tokens.is_some());
+    let mut columns = vec!["what", "format"];
+    columns.extend(modes.then_some("power mode"));
+    columns.push(">batch");
+    columns.extend(contexts.then_some(">context"));
+    columns.extend([">time", ">low", ">high", ">rate", "bound", "limit", "rests on"]);
+    let mut table = Table::new(&columns);
     for row in &answer.rows {
         let prediction = &row.prediction;
-        table.row([
-            words::operation(&row.op),
-            row.format.clone(),
-            row.batch.to_string(),
+        let mut cells = vec![
+            row.op.as_ref().map_or_else(|| row.model.clone().unwrap_or_default(), words::operation),
+            row.format.clone().unwrap_or_else(|| "its own".to_owned()),
+        ];
+        if modes {
+            cells.push(row.power_mode.as_ref().map(|mode| mode.name.clone()).unwrap_or_default());
+        }
+        cells.push(row.batch.to_string());
+        if contexts {
+            cells.push(row.context_tokens.map(|tokens| tokens.to_string()).unwrap_or_default());
+        }
+        cells.extend([
             words::time(prediction.time_s.value),
             words::time(prediction.time_s.low),
             words::time(prediction.time_s.high),
@@ -268,6 +314,7 @@ pub fn sweep(answer: &SweepAnswer) -> String {
             prediction.limit.clone(),
             prediction.tier.clone(),
         ]);
+        table.row(cells);
     }
     marked(answer.simulated, table.render())
 }

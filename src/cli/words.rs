@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::api::{EstimateAnswer, MeasuredOp};
+use crate::api::{EstimateAnswer, MeasuredOp, SweepRow};
 use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond, Hertz, Joules, Seconds, Watts};
 use crate::workload::Op;
 
@@ -43,6 +43,13 @@ pub fn model(reference: &Value) -> String {
         (Value::String(key), None) => key.clone(),
         _ => "model".to_owned(),
     }
+}
+
+/// What a row of a sweep is about: `gemv 4096x4096 int8`, `llama-3.1-8b q4_k_m`.
+#[must_use]
+pub fn swept(row: &SweepRow) -> String {
+    let what = row.op.as_ref().map_or_else(|| row.model.clone().unwrap_or_default(), operation);
+    row.format.as_ref().map_or_else(|| what.clone(), |format| format!("{what} {format}"))
 }
 
 /// A time with three digits.

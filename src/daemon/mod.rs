@@ -19,6 +19,7 @@ use std::future::Future;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -39,12 +40,14 @@ use sampler::Sampler;
 use settings::Settings;
 use sockets::{SocketError, Sockets};
 
+use crate::answer::{Catalogue, Opener};
 use crate::board::{BoardState, Reading};
-use crate::config::ConfigError;
+use crate::config::{ConfigError, hardware_dir};
 use crate::governor::{Event, Governor};
+use crate::hardware::Registry;
 use crate::hw::simulate::SimulationError;
 use crate::hw::{self, SysRoot};
-use crate::server::{Control, Request, Snapshots, Socket, dbus, http};
+use crate::server::{Control, Snapshots, Socket, dbus, http};
 
 /// Events that may wait for the loop.
 const EVENTS: usize = 64;
@@ -146,7 +149,8 @@ async fn run(args: Serve, settings: Settings) -> Result<(), DaemonError> {
     };
     let sampler = Sampler::start(period, machine, deliver)?;
     let (stop, stopping) = watch::channel(false);
-    let servers = Servers { snapshots, requests: requests_in, events: events_in.clone(), stopping };
+    let control_end = Control::new(requests_in).with_catalogue(catalogue(&settings));
+    let servers = Servers { snapshots, control: control_end, events: events_in.clone(), stopping };
     let mut tasks = servers.start(&settings, query, control, &paths)?;
 
     let program = std::env::current_exe()?;
@@ -200,10 +204,23 @@ async fn run(args: Serve, settings: Settings) -> Result<(), DaemonError> {
     outcome
 }
 
+/// Known hardware, the user's own included; what is wrong with a file of it is logged and keeps no other out.
+fn catalogue(settings: &Settings) -> Arc<Catalogue> {
+    let (user, problems) = hardware_dir(&settings.hardware_dir);
+    for problem in problems {
+        tracing::warn!(%problem, "a description of hardware is not used");
+    }
+    if user.is_empty() {
+        Arc::default()
+    } else {
+        Arc::new(Catalogue::new(Registry::with(user), Opener::Daemon))
+    }
+}
+
 /// What the servers share.
 struct Servers {
     snapshots: Snapshots,
-    requests: mpsc::Sender<Request>,
+    control: Control,
     events: mpsc::Sender<Event>,
     stopping: watch::Receiver<bool>,
 }
@@ -221,7 +238,7 @@ impl Servers {
         for (listener, socket) in [Some(query), control].into_iter().zip(kinds) {
             let Some(listener) = listener else { continue };
             let listener = UnixListener::from_std(listener)?;
-            let (snapshots, control) = (self.snapshots.clone(), Control::new(self.requests.clone()));
+            let (snapshots, control) = (self.snapshots.clone(), self.control.clone());
             let limits = settings.limits.clone();
             tasks.spawn(http::serve(listener, socket, snapshots, control, limits, self.stopped()));
         }
@@ -233,9 +250,8 @@ impl Servers {
                 tokio::spawn(async move { events.send(Event::Degraded { name: "bus", problem }).await });
             }
         };
-        let control = Control::new(self.requests.clone());
         let stopped = self.stopped();
-        tasks.spawn(dbus::run(settings.bus.clone(), self.snapshots, control, on_state, stopped));
+        tasks.spawn(dbus::run(settings.bus.clone(), self.snapshots, self.control, on_state, stopped));
         Ok(tasks)
     }
 

@@ -31,6 +31,8 @@ pub struct Settings {
     pub bus: Bus,
     /// What clients may cost.
     pub limits: Limits,
+    /// Directory of hardware beside what is built in.
+    pub hardware_dir: PathBuf,
     /// What the governor decides by.
     pub policy: Policy,
     /// Power modes that are declared rather than found.
@@ -70,6 +72,7 @@ impl Settings {
                 drain: DRAIN,
                 ..Limits::default()
             },
+            hardware_dir: config.hardware.dir.clone(),
             policy: policy(&config),
             declared_modes: config.control.declared_modes(),
             actuator: config.control.actuator.path().map(Path::to_owned),

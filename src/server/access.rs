@@ -20,7 +20,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::error::Code;
+use crate::answer::error::Code;
 use crate::api::ErrorBody;
 
 /// The group whose members may control.

@@ -2,10 +2,10 @@
 
 use serde_json::json;
 
-use super::answer::{format_named, invalid_op, observed, operation};
-use super::error::Code;
-use super::parse::{parse, parse_list};
 use super::{Command, ModelAsked};
+use crate::answer::error::Code;
+use crate::answer::parse::{parse, parse_list};
+use crate::answer::{format_named, invalid_op, observed, operation};
 use crate::api::convert::{bound_key, limit_key};
 use crate::api::{
     CalibrateAnswer, CalibrateRequest, ErrorBody, EstimateAnswer, MeasureAnswer, MeasureRequest,

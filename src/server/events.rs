@@ -14,9 +14,9 @@ use hyper::body::{Bytes, Frame};
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
-use super::answer::state;
 use super::metrics::Counters;
 use super::{Control, Snapshots, clock};
+use crate::answer::state;
 use crate::snapshot::{Change, Hold, Snapshot, diff};
 
 /// The body of `GET /v1/events`.

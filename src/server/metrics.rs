@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::answer::{calibration_age, drift};
+use crate::answer::{calibration_age, drift};
 use crate::api::convert::provenance_key;
 use crate::governor::Now;
 use crate::snapshot::Snapshot;

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::answer::Catalogue;
 use crate::calibration::PlanKind;
 use crate::governor::{Client, ControlRequest, Reply};
 use crate::precision::WeightFormat;
@@ -19,16 +20,13 @@ use crate::units::Seconds;
 use crate::workload::Op;
 
 pub mod access;
-pub mod answer;
 pub mod clock;
 pub mod command;
 pub mod dbus;
-pub mod error;
 pub mod events;
 pub mod http;
 pub mod metrics;
 pub mod openapi;
-pub mod parse;
 pub mod power;
 pub mod routes;
 pub mod service;
@@ -104,17 +102,30 @@ pub struct Request {
     pub reply: oneshot::Sender<Reply>,
 }
 
-/// The servers' end of the channel to the daemon. Cheap to clone.
+/// The servers' end of the channel to the daemon, and what they share. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Control {
     tx: mpsc::Sender<Request>,
+    catalogue: Arc<Catalogue>,
 }
 
 impl Control {
     /// A handle that sends into `tx`; the daemon keeps the receiver.
     #[must_use]
-    pub const fn new(tx: mpsc::Sender<Request>) -> Self {
-        Self { tx }
+    pub fn new(tx: mpsc::Sender<Request>) -> Self {
+        Self { tx, catalogue: Arc::default() }
+    }
+
+    /// The same with this hardware beside what is built in, and whatever models have been read.
+    #[must_use]
+    pub fn with_catalogue(self, catalogue: Arc<Catalogue>) -> Self {
+        Self { catalogue, ..self }
+    }
+
+    /// Known hardware and models.
+    #[must_use]
+    pub const fn catalogue(&self) -> &Arc<Catalogue> {
+        &self.catalogue
     }
 
     /// Sends a command and waits for the reply; dropping the future tells the daemon that the client has gone.

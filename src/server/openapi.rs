@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 
-use super::error::Code;
 use super::routes::{Method, ROUTES, Route, Spec};
+use crate::answer::error::Code;
 use crate::api;
 
 #[derive(OpenApi)]
@@ -113,6 +113,7 @@ fn operation(spec: &Spec) -> Value {
         operation["parameters"] = json!([
             parameter("mode", "At this power mode instead of now, by name or number; nothing is switched"),
             parameter("precision", "Only this precision, such as fp16"),
+            parameter("hardware", "Of other hardware by its data sheet, such as jetson-agx-orin-64gb"),
         ]);
     }
     if let Some(name) = spec.parameter() {

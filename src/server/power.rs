@@ -3,9 +3,9 @@
 use serde_json::json;
 
 use super::access::{Peer, may_control};
-use super::error::Code;
-use super::parse::parse;
 use super::{Command, Control, command};
+use crate::answer::error::Code;
+use crate::answer::parse::parse;
 use crate::api::{
     ConfirmAnswer, ConfirmRequest, ConstraintsOfHold, DoneAnswer, ErrorBody, HeldAnswer, HoldAnswer,
     HoldRequest, HoldsAnswer, ModeRequest, PendingAnswer, RenewRequest, RevertRequest, SwitchAnswer,

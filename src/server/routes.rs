@@ -1,6 +1,6 @@
 //! The one table of routes, from which HTTP dispatches, D-Bus `Query` dispatches and the OpenAPI document is made.
 
-use super::error::Code;
+use crate::answer::error::Code;
 use crate::api::ErrorBody;
 
 /// What a route does.

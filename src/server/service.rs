@@ -8,12 +8,12 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 
 use super::access::{Peer, may_run};
-use super::answer::{Answer, Request, answer};
-use super::error::Code;
 use super::metrics::{Counters, page};
-use super::parse::parse;
 use super::routes::{Route, Spec, query_pairs};
 use super::{Control, Snapshots, clock, command, openapi, power};
+use crate::answer::error::Code;
+use crate::answer::parse::parse;
+use crate::answer::{Answer, Request, answer};
 use crate::api::{ErrorBody, ModelAnswer, ModelsAnswer};
 use crate::precision::{UnknownName, WeightFormat};
 use crate::snapshot::Snapshot;
@@ -159,12 +159,13 @@ impl Service {
         if request.effort() > LIGHT {
             return self.heavy(Arc::clone(snapshot), request).await.map(Content::Json);
         }
-        let answer = answer(snapshot, now, &request)?;
+        let answer = answer(snapshot, self.control.catalogue(), now, &request)?;
         command::encode(&answer).map(Content::Json)
     }
 
     /// Computes beside the event loop, which would stand still for tens of milliseconds otherwise.
     async fn heavy(&self, snapshot: Arc<Snapshot>, request: Request) -> Result<Vec<u8>, ErrorBody> {
+        let catalogue = Arc::clone(self.control.catalogue());
         let waiting = tokio::time::timeout(HEAVY_WAIT, Arc::clone(&self.heavy).acquire_owned());
         let Ok(Ok(permit)) = waiting.await else {
             return Err(Code::Busy.error(
@@ -173,7 +174,7 @@ impl Service {
             ));
         };
         let worker = tokio::task::spawn_blocking(move || {
-            let answered: Result<Answer, ErrorBody> = answer(&snapshot, clock::now(), &request);
+            let answered: Result<Answer, ErrorBody> = answer(&snapshot, &catalogue, clock::now(), &request);
             let encoded = answered.and_then(|answer| command::encode(&answer));
             drop(permit);
             encoded
@@ -218,14 +219,15 @@ impl Service {
 }
 
 fn roofline(query: &str) -> Result<Request, ErrorBody> {
-    let (mut mode, mut precision) = (None, None);
-    for (key, value) in query_pairs(query, &["mode", "precision"])? {
+    let (mut mode, mut precision, mut hardware) = (None, None, None);
+    for (key, value) in query_pairs(query, &["mode", "precision", "hardware"])? {
         match key.as_str() {
             "mode" => mode = Some(value),
-            _ => precision = Some(value),
+            "precision" => precision = Some(value),
+            _ => hardware = Some(value),
         }
     }
-    Ok(Request::Roofline { mode, precision })
+    Ok(Request::Roofline { mode, precision, hardware })
 }
 
 /// Ready once the machine has been read.

@@ -110,7 +110,10 @@ impl Snapshot {
     /// The mode of that name or number with what it would give.
     #[must_use]
     pub fn mode(&self, name: &str) -> Option<&super::ModeView> {
-        let wanted = self.board.mode(name)?;
-        self.modes.iter().find(|view| view.mode.id == wanted.id)
+        let named = self.board.mode(name).map(|mode| mode.id);
+        // The registry spells modes as forgivingly as people do.
+        let nominal = || Some(self.hardware.as_deref().filter(|_| self.is_hypothetical())?.mode(name)?.id);
+        let wanted = named.or_else(nominal)?;
+        self.modes.iter().find(|view| view.mode.id == wanted)
     }
 }

@@ -102,6 +102,8 @@ pub fn prediction(flops: f64, bytes: f64) -> PredictAnswer {
     PredictAnswer {
         time_s: estimate(time * 1.1),
         tokens_per_s: estimate(1.0 / time),
+        time_to_first_token_s: None,
+        time_per_token_s: None,
         power_w: None,
         energy_j_per_token: None,
         flops,
@@ -115,6 +117,8 @@ pub fn prediction(flops: f64, bytes: f64) -> PredictAnswer {
             weights: bytes,
             kv_cache: 0.0,
             activations: 0.0,
+            engine: None,
+            available: Some(8e9),
             total: bytes,
             fits: Some(true),
         },
@@ -123,6 +127,7 @@ pub fn prediction(flops: f64, bytes: f64) -> PredictAnswer {
         breakdown: Vec::new(),
         roofline_time_s: time,
         simulated: false,
+        hardware: None,
         serial: 17,
         warnings: vec!["fp16 runs as fp32 here".into()],
     }
@@ -148,7 +153,15 @@ fn sweep(request: &SweepRequest) -> SweepAnswer {
     let formats = request.formats.clone().unwrap_or_else(|| vec!["fp32".to_owned(), "int8".to_owned()]);
     let row = |op: &Op, format: &String| {
         let (flops, bytes) = cost(op, format);
-        SweepRow { op: *op, format: format.clone(), batch: 1, prediction: prediction(flops, bytes) }
+        SweepRow {
+            op: Some(*op),
+            model: None,
+            format: Some(format.clone()),
+            power_mode: None,
+            batch: 1,
+            context_tokens: None,
+            prediction: prediction(flops, bytes),
+        }
     };
     let rows = request.ops.iter().flat_map(|op| formats.iter().map(move |format| row(op, format))).collect();
     SweepAnswer { rows, simulated: false, serial: 17 }

@@ -14,6 +14,7 @@ mod asking;
 mod failing;
 mod fake;
 mod quant_error;
+mod whatif;
 
 use fake::Fake;
 

@@ -10,4 +10,5 @@ mod hostile;
 mod mutants;
 mod paths;
 mod random;
+mod wire;
 mod write;

@@ -219,7 +219,7 @@ fn the_daemons_refusals_are_passed_on() {
     ];
     fs::write(&file, lines.join("\n")).unwrap();
     let output = run(real.path(), &["predict", "--requests", file.to_str().unwrap()]);
-    assert!(output.status.success(), "{output:?}");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
     let answers: Vec<Value> =
         stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(answers.len(), lines.len());

@@ -6,8 +6,8 @@ use serde_json::{Map, Number, Value};
 use zbus::wire::Signature;
 use zbus::{Array, Dict, OwnedVariant, Variant};
 
+use crate::answer::error::Code;
 use crate::api::ErrorBody;
-use crate::server::error::Code;
 
 /// What a method takes and gives.
 pub type Variants = HashMap<String, Variant<'static>>;

@@ -12,12 +12,12 @@ use zbus::object_server::SignalEmitter;
 use zbus::{Connection, OwnedVariant, interface};
 
 use super::convert::{Variants, from_variants, to_variants};
+use crate::answer::error::Code;
+use crate::answer::parse::parse;
+use crate::answer::{Request, answer};
 use crate::api::{API_VERSION, CalibrateRequest, ErrorBody};
 use crate::governor::Reply;
 use crate::server::access::{Peer, may_run};
-use crate::server::answer::{Request, answer};
-use crate::server::error::Code;
-use crate::server::parse::parse;
 use crate::server::routes::{self, Found};
 use crate::server::service::{Call, Content, Service};
 use crate::server::{Command, clock};
@@ -127,7 +127,7 @@ impl Rooflined {
         if header.is_some() {
             self.service.watched(now.boottime);
         }
-        let answered = answer(&self.service.snapshot(), now, request);
+        let answered = answer(&self.service.snapshot(), self.service.control.catalogue(), now, request);
         let value = answered.ok().and_then(|answer| serde_json::to_value(answer).ok());
         value.map(to_variants).unwrap_or_default()
     }
@@ -196,11 +196,11 @@ impl Rooflined {
         for (name, request) in [
             ("board", Request::Board),
             ("state", Request::State),
-            ("roofline", Request::Roofline { mode: None, precision: None }),
+            ("roofline", Request::Roofline { mode: None, precision: None, hardware: None }),
             ("formats", Request::Formats),
             ("calibration", Request::Calibration),
         ] {
-            let fact = answer(&snapshot, now, &request)?;
+            let fact = answer(&snapshot, self.service.control.catalogue(), now, &request)?;
             facts.insert(name.to_owned(), serde_json::to_value(fact).unwrap_or_default());
         }
         facts.insert("version".to_owned(), env!("CARGO_PKG_VERSION").into());

@@ -11,9 +11,9 @@ use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, watch};
 
 use super::{attached, write_now};
+use crate::answer::error::{Code, status};
 use crate::api::{ErrorAnswer, ErrorBody};
 use crate::server::access::Peer;
-use crate::server::error::{Code, status};
 use crate::server::events::{self, EventStream, Source};
 use crate::server::power::{self, Said};
 use crate::server::routes::{self, Found, Route};

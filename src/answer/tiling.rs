@@ -1,17 +1,21 @@
 //! Ways to cut a matrix product.
 
 use super::task::model_at;
+use crate::answer::error::Code;
 use crate::api::{ErrorBody, TilingAnswer, TilingRequest};
 use crate::calibration::Accelerator;
-use crate::hardware::registry;
-use crate::server::error::Code;
+use crate::hardware::Registry;
 use crate::snapshot::Snapshot;
 
 /// `POST /v1/tiling`.
-pub fn tiling(snapshot: &Snapshot, request: &TilingRequest) -> Result<TilingAnswer, ErrorBody> {
+pub fn tiling(
+    snapshot: &Snapshot,
+    registry: &Registry,
+    request: &TilingRequest,
+) -> Result<TilingAnswer, ErrorBody> {
     let other = request.hardware.as_deref().is_some_and(|key| key != snapshot.board.key);
     let mut answer = if other {
-        request.on_registered(registry())?
+        request.on_registered(registry)?
     } else {
         let gpu = snapshot.hardware.as_deref().filter(|_| snapshot.accelerator == Accelerator::Gpu);
         let hardware = gpu.ok_or_else(|| {

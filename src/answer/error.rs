@@ -11,7 +11,10 @@
 //! | `unknown_precision` | 400 | no such precision |
 //! | `unknown_hardware` | 400 | no such hardware here |
 //! | `unknown_mode` | 400 | no such power mode here |
-//! | `unsupported_workload` | 400 | a model, or an operation with nothing to choose |
+//! | `unknown_model` | 400 | no model has this key |
+//! | `unreadable_model` | 400 | a path that cannot be read, or that holds no model |
+//! | `invalid_model` | 400 | the fields of a model contradict each other |
+//! | `unsupported_workload` | 400 | a model where only operations go, or an operation with nothing to choose |
 //! | `unsupported_constraint` | 400 | a constraint that nothing here measures |
 //! | `unsupported_objective` | 400 | an objective that nothing here measures |
 //! | `unsupported_operating_point` | 400 | a clock or unit that this machine does not have |
@@ -96,7 +99,13 @@ codes! {
     UnknownHardware = "unknown_hardware", 400;
     /// No such power mode here.
     UnknownMode = "unknown_mode", 400;
-    /// A model, or an operation with nothing to choose.
+    /// No model has this key.
+    UnknownModel = "unknown_model", 400;
+    /// A path that cannot be read, or that holds no model.
+    UnreadableModel = "unreadable_model", 400;
+    /// The fields of a model contradict each other.
+    InvalidModel = "invalid_model", 400;
+    /// A model where only operations go, or an operation with nothing to choose.
     UnsupportedWorkload = "unsupported_workload", 400;
     /// A constraint that nothing here measures.
     UnsupportedConstraint = "unsupported_constraint", 400;

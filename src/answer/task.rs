@@ -4,6 +4,7 @@ use super::modes::{Model, gpu_model_at, mode_named};
 use super::{positive, shorten};
 use std::borrow::Cow;
 
+use crate::answer::error::Code;
 use crate::api::{ErrorBody, OperatingPointRequest, Workload};
 use crate::calibration::Accelerator;
 use crate::learning::ResidualKey;
@@ -11,7 +12,6 @@ use crate::optimize::with_columns;
 use crate::precision::{NumericFormat, WeightFormat};
 use crate::predict::{Engine, PredictError, Prediction, predict};
 use crate::roofline::scaling;
-use crate::server::error::Code;
 use crate::snapshot::Snapshot;
 use crate::units::Hertz;
 use crate::workload::{InvalidOp, Op};
@@ -101,8 +101,11 @@ pub fn operation(workload: &Workload, path: &str) -> Result<Op, ErrorBody> {
     if workload.model.is_some() {
         return Err(Code::UnsupportedWorkload.at(
             format!("{path}.model"),
-            "models are not predicted by this version",
-            format!("ask for its operations one by one: {path}.op = {{\"kind\":\"gemv\",\"n\":…,\"k\":…}}"),
+            "this takes an operation and no model",
+            format!(
+                "ask for its operations one by one: {path}.op = {{\"kind\":\"gemv\",\"n\":…,\"k\":…}}; POST /v1/predict, \
+                 /v1/sweep and /v1/analyze take models"
+            ),
         ));
     }
     let Some(op) = workload.op else {

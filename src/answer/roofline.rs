@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::modes::mode_named;
 use super::shorten;
+use crate::answer::error::Code;
 use crate::api::{
     BandwidthPointAnswer, CalibrationAnswer, CeilingAnswer, CeilingsAnswer, ErrorBody, FormatAnswer,
     FormatsAnswer, RegimeAnswer, RooflineAnswer,
@@ -12,7 +13,6 @@ use crate::calibration::{CalibrationRecord, Regime};
 use crate::governor::Now;
 use crate::precision::{Precision, UnknownName, WeightFormat};
 use crate::roofline::{Ceiling, Roofline};
-use crate::server::error::Code;
 use crate::snapshot::Snapshot;
 use crate::units::{BytesPerSecond, FlopsPerSecond, Seconds};
 

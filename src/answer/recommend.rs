@@ -3,29 +3,46 @@
 use serde_json::{Map, Value, json};
 
 use super::modes::mode_named;
-use super::predict::{formats_or_measured, shown};
-use super::task::{Task, format_named, invalid_op, operation, unpredictable};
-use super::{check_hardware, positive};
+use super::positive;
+use super::predict::shown;
+use super::sweep::formats_or_measured;
+use super::task::{Task, format_named, invalid_op, model_at, operation, unpredictable};
+use crate::answer::error::Code;
 use crate::api::{
     self, CandidateAnswer, ErrorBody, ModeAnswer, RecommendAnswer, RecommendRequest, RejectedAnswer,
 };
+use crate::board::{ActiveMode, Reading};
 use crate::optimize::{Candidate, Constraints, Decision, MAX_CANDIDATES, Query, QueryError, decide};
 use crate::precision::WeightFormat;
 use crate::predict::Engine;
-use crate::server::error::Code;
 use crate::snapshot::Snapshot;
 use crate::units::{Bytes, Seconds};
 use crate::workload::Op;
 
 /// `POST /v1/recommend`.
 pub fn recommend(snapshot: &Snapshot, request: &RecommendRequest) -> Result<RecommendAnswer, ErrorBody> {
+    let elsewhere = elsewhere(snapshot, request)?;
+    let snapshot = elsewhere.as_ref().unwrap_or(snapshot);
     let query = query(snapshot, request)?;
     let decision = decide(snapshot, &query).map_err(|error| refused(&error))?;
     Ok(answered(snapshot, &query, decision))
 }
 
+/// The same picture at the operating point asked for; `None` where none is.
+fn elsewhere(snapshot: &Snapshot, request: &RecommendRequest) -> Result<Option<Snapshot>, ErrorBody> {
+    let Some(point) = &request.operating_point else { return Ok(None) };
+    let model = model_at(snapshot, Some(point), "operating_point")?;
+    let mut elsewhere = snapshot.clone();
+    elsewhere.roofline = model.roofline.into_owned();
+    elsewhere.profile = model.profile.into_owned();
+    if let Some(view) = point.power_mode.as_ref().and_then(|name| snapshot.mode(name)) {
+        let (id, name) = (view.mode.id, view.mode.name.clone());
+        elsewhere.state.power_mode = Reading::Known(ActiveMode { id, name });
+    }
+    Ok(Some(elsewhere))
+}
+
 fn query(snapshot: &Snapshot, request: &RecommendRequest) -> Result<Query, ErrorBody> {
-    check_hardware(snapshot, request.hardware.as_deref())?;
     let op = operation(&request.workload, "workload")?;
     for (index, mode) in request.freedom.power_modes.iter().flatten().enumerate() {
         mode_named(snapshot, &format!("freedom.power_modes[{index}]"), mode)?;
@@ -163,7 +180,11 @@ fn answered(snapshot: &Snapshot, query: &Query, decision: Decision) -> Recommend
         closest: closest.map(candidate),
         violated,
         apply: json!({ "reboot_required": false, "settings": settings }),
-        next_best_measurement: decision.next_best_measurement,
+        next_best_measurement: if snapshot.is_hypothetical() {
+            Some(format!("calibrate where there is a {}: rooflinectl calibrate", snapshot.board.key))
+        } else {
+            decision.next_best_measurement
+        },
         candidates: decision.candidates,
         simulated: snapshot.board.simulated,
         serial: snapshot.serial,

@@ -1,9 +1,9 @@
 //! The registry of hardware.
 
 use super::shorten;
+use crate::answer::error::Code;
 use crate::api::{ErrorBody, HardwareAnswer, HardwareListAnswer, HardwareSummary};
 use crate::hardware::Registry;
-use crate::server::error::Code;
 
 /// `GET /v1/hardware`.
 pub fn list(registry: &Registry) -> HardwareListAnswer {

@@ -1,37 +1,89 @@
-//! Predictions: one, or a cross product.
+//! Predictions of one operation or one model.
 
 use std::borrow::Cow;
 
+use super::catalogue::Catalogue;
+use super::error::Code;
+use super::model::ModelTask;
 use super::modes::Model;
-use super::task::{Task, format_named, invalid_op, model_at, unpredictable};
-use super::{check_hardware, positive};
+use super::task::{Task, model_at, unpredictable};
+use super::{positive, run};
 use crate::api::convert::{bound_key, limit_key, provenance_key, tier_key};
 use crate::api::{
     BreakdownEntry, ErrorBody, EstimateAnswer, MemoryAnswer, ObservationRequest, PredictAnswer,
-    PredictRequest, SweepAnswer, SweepRequest, SweepRow,
+    PredictRequest, Workload,
 };
 use crate::learning::Residuals;
-use crate::optimize::with_columns;
-use crate::precision::WeightFormat;
-use crate::predict::Prediction;
+use crate::predict::{Engine, Prediction};
 use crate::roofline::Provenance;
-use crate::server::error::Code;
 use crate::snapshot::Snapshot;
-use crate::units::Seconds;
+use crate::units::{Bytes, Seconds};
 use crate::workload::Op;
 
-/// Most rows of one sweep.
-pub const MAX_SWEEP_ROWS: u64 = 16_384;
 /// Most observations of one prediction; each is a prediction itself.
 const MAX_OBSERVATIONS: usize = 256;
 
+/// An operation or a model, as one engine would run it.
+#[derive(Debug, Clone)]
+pub enum Work {
+    /// One operation.
+    Op(Task),
+    /// A whole model.
+    Model(Box<ModelTask>),
+}
+
+impl Work {
+    /// Reads the workload at `path` of the request. Blocks where it is a model in a file.
+    ///
+    /// # Errors
+    /// The first field that cannot be.
+    pub fn new(
+        snapshot: &Snapshot,
+        catalogue: &Catalogue,
+        workload: &Workload,
+        engine: Engine,
+        path: &str,
+    ) -> Result<Self, ErrorBody> {
+        if workload.model.is_some() {
+            return ModelTask::new(snapshot, catalogue, workload, engine, path)
+                .map(|task| Self::Model(Box::new(task)));
+        }
+        Task::new(snapshot, workload, engine, path).map(Self::Op)
+    }
+}
+
 /// `POST /v1/predict`.
-pub fn predict(snapshot: &Snapshot, request: &PredictRequest) -> Result<PredictAnswer, ErrorBody> {
-    check_hardware(snapshot, request.hardware.as_deref())?;
+pub fn predict(
+    snapshot: &Snapshot,
+    catalogue: &Catalogue,
+    request: &PredictRequest,
+) -> Result<PredictAnswer, ErrorBody> {
     let model = model_at(snapshot, request.operating_point.as_ref(), "operating_point")?;
-    let task = Task::new(snapshot, &request.workload, request.engine, "workload")?;
+    let work = Work::new(snapshot, catalogue, &request.workload, request.engine, "workload")?;
     let residuals = supposing(snapshot, &request.observations)?;
-    predicted(snapshot, &model, &residuals, &task).map_err(|error| unpredictable(&error, "workload"))
+    predicted(snapshot, &model, &residuals, &work, "workload")
+}
+
+/// Predicts the work at `path` of the request and puts it into the shape of the wire.
+///
+/// # Errors
+/// An impossible operation, or a precision with no unit to run on.
+pub fn predicted(
+    snapshot: &Snapshot,
+    model: &Model<'_>,
+    residuals: &Residuals,
+    work: &Work,
+    path: &str,
+) -> Result<PredictAnswer, ErrorBody> {
+    match work {
+        Work::Op(task) => {
+            predicted_op(snapshot, model, residuals, task).map_err(|error| unpredictable(&error, path))
+        }
+        Work::Model(task) => {
+            let prediction = run::run(snapshot, model, task, path)?;
+            Ok(run::shown(snapshot, task, prediction))
+        }
+    }
 }
 
 /// What was learnt, as if `observations` had been made as well.
@@ -100,8 +152,8 @@ pub fn observed(
     Ok((task, Seconds(positive(&format!("{path}.time_s"), time)?)))
 }
 
-/// Predicts a task and puts it into the shape of the wire.
-pub fn predicted(
+/// Predicts an operation and puts it into the shape of the wire.
+pub fn predicted_op(
     snapshot: &Snapshot,
     model: &Model<'_>,
     residuals: &Residuals,
@@ -132,21 +184,39 @@ pub fn shown(snapshot: &Snapshot, task: &Task, prediction: Prediction) -> Predic
         provenance: provenance_key(prediction.provenance).to_owned(),
         breakdown: vec![BreakdownEntry::new(&task.op, &prediction)],
         roofline_time_s: prediction.roofline_time.get(),
+        time_to_first_token_s: None,
+        time_per_token_s: None,
         simulated: snapshot.board.simulated,
+        hardware: hypothetical(snapshot),
         serial: snapshot.serial,
-        warnings: warnings(snapshot, prediction),
+        warnings: warnings(snapshot, prediction.provenance, prediction.warnings),
     }
 }
 
-fn warnings(snapshot: &Snapshot, prediction: Prediction) -> Vec<String> {
-    let mut warnings = prediction.warnings;
-    if matches!(prediction.provenance, Provenance::Prior | Provenance::Datasheet) {
+/// The hardware of a picture that is no machine.
+pub fn hypothetical(snapshot: &Snapshot) -> Option<String> {
+    snapshot.is_hypothetical().then(|| snapshot.board.key.clone())
+}
+
+/// What the client should know beside what the prediction says itself.
+pub fn warnings(snapshot: &Snapshot, provenance: Provenance, mut warnings: Vec<String>) -> Vec<String> {
+    if snapshot.is_hypothetical() {
+        warnings.push(format!(
+            "the ceilings are those of {}'s data sheet: nothing was measured",
+            snapshot.board.key
+        ));
+    } else if matches!(provenance, Provenance::Prior | Provenance::Datasheet) {
         warnings.push("the ceilings are no measurements yet: rooflinectl calibrate".to_owned());
     }
     if snapshot.state.throttle.known().is_some_and(|throttle| throttle.active) {
         warnings.push("the machine is throttling: it may be slower than this".to_owned());
     }
     warnings
+}
+
+/// Memory that can be had now.
+pub fn available(snapshot: &Snapshot) -> Option<Bytes> {
+    snapshot.state.memory.known().map(|memory| memory.available)
 }
 
 /// Memory of an operation: every operand once.
@@ -162,125 +232,16 @@ fn memory(snapshot: &Snapshot, task: &Task, prediction: &Prediction) -> MemoryAn
     };
     let kv_cache = match task.op {
         Op::Attention { .. } => total - activations,
-        Op::Gemv { .. } | Op::Gemm { .. } => crate::units::Bytes::ZERO,
+        Op::Gemv { .. } | Op::Gemm { .. } => Bytes::ZERO,
     };
     MemoryAnswer {
         weights: weights.get(),
         kv_cache: kv_cache.get(),
         activations: activations.get(),
         total: total.get(),
-        fits: snapshot.state.memory.known().map(|memory| total <= memory.available),
-    }
-}
-
-/// `POST /v1/sweep`.
-pub fn sweep(snapshot: &Snapshot, request: &SweepRequest) -> Result<SweepAnswer, ErrorBody> {
-    let formats = formats_or_measured(snapshot, request.formats.as_deref(), "formats")?;
-    if request.ops.is_empty() {
-        return Err(Code::MissingField.at(
-            "ops",
-            "there is no operation to sweep",
-            "name at least one in ops",
-        ));
-    }
-    let batches = request.batches.as_deref().map(|batches| {
-        if batches.is_empty() {
-            return Err(Code::InvalidField.at("batches", "batches is empty", "leave it out for 1"));
-        }
-        Ok(batches)
-    });
-    let batches = batches.transpose()?;
-    let per_op = (formats.len() as u64).saturating_mul(batches.map_or(1, <[u64]>::len) as u64);
-    let rows = per_op.saturating_mul(request.ops.len() as u64);
-    if rows > MAX_SWEEP_ROWS {
-        return Err(Code::TooMany.at(
-            "ops",
-            format!("the cross product has {rows} rows, more than {MAX_SWEEP_ROWS}"),
-            "sweep fewer operations, formats or batches at a time",
-        ));
-    }
-    let mut answer =
-        SweepAnswer { rows: Vec::new(), simulated: snapshot.board.simulated, serial: snapshot.serial };
-    for (index, &op) in request.ops.iter().enumerate() {
-        let ops = columns_of(op, index, batches)?;
-        for (place, &format) in formats.iter().enumerate() {
-            for &op in &ops {
-                let numeric = snapshot.numeric_format(format);
-                let task = Task { op, format, numeric, engine: request.engine };
-                let prediction = predicted(snapshot, &Model::now(snapshot), &snapshot.residuals, &task)
-                    .map_err(|error| match error {
-                        crate::predict::PredictError::Op(error) => {
-                            invalid_op(&error, &format!("ops[{index}]"))
-                        }
-                        error @ crate::predict::PredictError::NoUnit { .. } => Code::NoUnit.at(
-                            format!("formats[{place}]"),
-                            error.to_string(),
-                            "leave this format out",
-                        ),
-                    })?;
-                let batch = task.tokens();
-                answer.rows.push(SweepRow { op, format: format.key().to_owned(), batch, prediction });
-            }
-        }
-    }
-    Ok(answer)
-}
-
-/// The operation at each batch; without batches, as it is.
-fn columns_of(op: Op, index: usize, batches: Option<&[u64]>) -> Result<Vec<Op>, ErrorBody> {
-    op.validate().map_err(|error| invalid_op(&error, &format!("ops[{index}]")))?;
-    let Some(batches) = batches else { return Ok(vec![op]) };
-    if matches!(op, Op::Attention { .. }) {
-        return Err(Code::InvalidField.at(
-            "batches",
-            format!("ops[{index}] is attention, whose batch is inside the operation"),
-            "sweep attention on its own, without batches",
-        ));
-    }
-    batches
-        .iter()
-        .enumerate()
-        .map(|(place, &batch)| {
-            let at = |error: &dyn std::fmt::Display| {
-                Code::InvalidDimension.at(format!("batches[{place}]"), error.to_string(), "give 1 or more")
-            };
-            if batch == 0 {
-                return Err(at(&"a batch is 0"));
-            }
-            let op = with_columns(op, batch);
-            op.validate().map_err(|error| at(&error)).map(|()| op)
-        })
-        .collect()
-}
-
-/// The formats named, or else every format measured on this machine.
-pub fn formats_or_measured(
-    snapshot: &Snapshot,
-    names: Option<&[String]>,
-    field: &str,
-) -> Result<Vec<WeightFormat>, ErrorBody> {
-    let mut formats = match names {
-        Some(names) => names
-            .iter()
-            .enumerate()
-            .map(|(index, name)| format_named(name, || format!("{field}[{index}]")))
-            .collect::<Result<Vec<_>, _>>()?,
-        None => snapshot.measured_formats().collect(),
-    };
-    let mut seen = std::collections::BTreeSet::new();
-    formats.retain(|format| seen.insert(*format));
-    match (formats.is_empty(), names) {
-        (true, Some(_)) => Err(Code::InvalidField.at(
-            field,
-            format!("{field} is empty"),
-            "leave it out for every format measured on this machine",
-        )),
-        (true, None) => Err(Code::NotCalibrated.at(
-            field,
-            "no format has been measured on this machine yet",
-            format!("name them in {field}, or calibrate first: rooflinectl calibrate"),
-        )),
-        (false, _) => Ok(formats),
+        engine: None,
+        available: available(snapshot).map(Bytes::get),
+        fits: available(snapshot).map(|available| total <= available),
     }
 }
 

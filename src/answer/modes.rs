@@ -3,14 +3,14 @@
 use std::borrow::Cow;
 
 use super::roofline::Ages;
-use super::{positive, shorten};
+use super::{positive, shorten, subject};
+use crate::answer::error::Code;
 use crate::api::{ErrorBody, ModeDetail, ModesAnswer, OperatingPointRequest};
 use crate::board::OperatingPoint;
 use crate::calibration::Accelerator;
 use crate::governor::Now;
 use crate::predict::EngineProfile;
 use crate::roofline::Roofline;
-use crate::server::error::Code;
 use crate::snapshot::{ModeView, Snapshot};
 use crate::units::Hertz;
 
@@ -85,14 +85,14 @@ pub fn mode_named<'a>(snapshot: &'a Snapshot, field: &str, name: &str) -> Result
         let why = snapshot.board.modes.reason().unwrap_or("it has none");
         return Err(Code::UnknownMode.at(
             field,
-            format!("this machine has no power mode {:?}, nor any other: {why}", shorten(name)),
+            format!("{} has no power mode {:?}, nor any other: {why}", subject(snapshot), shorten(name)),
             format!("leave {field} out"),
         ));
     }
     let nearest = crate::precision::nearest(shorten(name), names.iter().copied());
     Err(Code::UnknownMode.at(
         field,
-        format!("this machine has no power mode {:?}", shorten(name)),
+        format!("{} has no power mode {:?}", subject(snapshot), shorten(name)),
         format!("did you mean {nearest:?}? There are {}", names.join(", ")),
     ))
 }
@@ -119,6 +119,13 @@ pub fn gpu_model_at<'a>(
         None => crate::snapshot::point_now(&snapshot.board, &snapshot.state),
     };
     let hardware = snapshot.hardware.as_deref();
+    if request.emc_hz.is_some() && hardware.is_some_and(|hardware| hardware.memory_clock.is_none()) {
+        return Err(Code::UnsupportedOperatingPoint.at(
+            format!("{path}.emc_hz"),
+            format!("the bandwidth of {} is known, and no memory clock that it follows", subject(snapshot)),
+            "leave it out",
+        ));
+    }
     let clock = |name: &str, value: Option<f64>, own: Option<Hertz>, highest: Option<Hertz>| {
         let Some(value) = value else { return Ok(own) };
         let field = format!("{path}.{name}");
@@ -128,7 +135,7 @@ pub fn gpu_model_at<'a>(
         if !plausible {
             return Err(Code::InvalidField.at(
                 field,
-                format!("{clock} Hz is no clock of this machine"),
+                format!("{clock} Hz is no clock of {}", subject(snapshot)),
                 format!("give {name} in hertz: 1.02e9 is 1.02 GHz"),
             ));
         }
@@ -139,7 +146,7 @@ pub fn gpu_model_at<'a>(
         if !(1..=most).contains(&sm) {
             return Err(Code::InvalidField.at(
                 format!("{path}.sm_online"),
-                format!("{sm} multiprocessors cannot be online: this machine has {most}"),
+                format!("{sm} multiprocessors cannot be online: {} has {most}", subject(snapshot)),
                 format!("give 1 to {most}"),
             ));
         }
@@ -166,7 +173,7 @@ pub fn gpu_model_at<'a>(
     let (roofline, profile) = snapshot.gpu_at(&point).ok_or_else(|| {
         Code::UnsupportedOperatingPoint.at(
             path,
-            "the accelerator of this machine has no such operating point",
+            format!("the accelerator of {} has no such operating point", subject(snapshot)),
             "leave operating_point out",
         )
     })?;

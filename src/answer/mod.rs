@@ -1,0 +1,245 @@
+//! One synchronous function for every route that only reads. HTTP and D-Bus translate to it and from it, and the command
+//! line asks it about hardware that is not at hand.
+
+mod analyze;
+mod board;
+mod catalogue;
+pub mod error;
+mod hardware;
+mod model;
+mod modes;
+pub mod parse;
+mod predict;
+mod recommend;
+mod roofline;
+mod run;
+mod sweep;
+mod task;
+mod tiling;
+
+use serde::Serialize;
+
+use self::error::Code;
+use crate::api::{
+    AnalyzeAnswer, AnalyzeRequest, BoardAnswer, CalibrationAnswer, ErrorBody, FormatsAnswer, HardwareAnswer,
+    HardwareListAnswer, ModesAnswer, PredictAnswer, PredictRequest, RecommendAnswer, RecommendRequest,
+    RooflineAnswer, StateAnswer, SweepAnswer, SweepRequest, TilingAnswer, TilingRequest,
+};
+use crate::governor::Now;
+use crate::snapshot::Snapshot;
+use crate::units::Seconds;
+
+pub use board::state;
+pub use catalogue::{Catalogue, Opener};
+pub use predict::observed;
+pub use roofline::{calibration_age, drift};
+pub use sweep::MAX_SWEEP_ROWS;
+pub use task::{Task, format_named, invalid_op, operation};
+
+/// A question that changes nothing.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Request {
+    /// `GET /v1/board`
+    Board,
+    /// `GET /v1/state`
+    State,
+    /// `GET /v1/roofline`
+    Roofline {
+        /// Only at this power mode.
+        mode: Option<String>,
+        /// Only this precision.
+        precision: Option<String>,
+        /// Of other hardware, by its data sheet.
+        hardware: Option<String>,
+    },
+    /// `GET /v1/modes`
+    Modes,
+    /// `GET /v1/hardware`, or one entry of it.
+    Hardware {
+        /// Which; `None` for the list.
+        key: Option<String>,
+    },
+    /// `GET /v1/formats`
+    Formats,
+    /// `GET /v1/calibration`
+    Calibration,
+    /// `POST /v1/predict`
+    Predict(PredictRequest),
+    /// `POST /v1/recommend`
+    Recommend(RecommendRequest),
+    /// `POST /v1/sweep`
+    Sweep(SweepRequest),
+    /// `POST /v1/tiling`
+    Tiling(TilingRequest),
+    /// `POST /v1/analyze`
+    Analyze(AnalyzeRequest),
+}
+
+/// Its answer; serialises as the answer itself.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Answer {
+    /// To [`Request::Board`].
+    Board(Box<BoardAnswer>),
+    /// To [`Request::State`].
+    State(Box<StateAnswer>),
+    /// To [`Request::Roofline`].
+    Roofline(Box<RooflineAnswer>),
+    /// To [`Request::Modes`].
+    Modes(ModesAnswer),
+    /// To [`Request::Hardware`] without a key.
+    HardwareList(HardwareListAnswer),
+    /// To [`Request::Hardware`] with one.
+    Hardware(Box<HardwareAnswer>),
+    /// To [`Request::Formats`].
+    Formats(FormatsAnswer),
+    /// To [`Request::Calibration`].
+    Calibration(Box<CalibrationAnswer>),
+    /// To [`Request::Predict`].
+    Predict(Box<PredictAnswer>),
+    /// To [`Request::Recommend`].
+    Recommend(Box<RecommendAnswer>),
+    /// To [`Request::Sweep`].
+    Sweep(SweepAnswer),
+    /// To [`Request::Tiling`].
+    Tiling(Box<TilingAnswer>),
+    /// To [`Request::Analyze`].
+    Analyze(Box<AnalyzeAnswer>),
+}
+
+/// Answers from one snapshot, or from the data sheet of the hardware that the request names.
+///
+/// # Errors
+/// A question that cannot be answered as asked, with its code, field and hint.
+pub fn answer(
+    snapshot: &Snapshot,
+    catalogue: &Catalogue,
+    now: Now,
+    request: &Request,
+) -> Result<Answer, ErrorBody> {
+    let other = request.hardware().map(|key| catalogue.picture(Some(snapshot), key)).transpose()?.flatten();
+    given(other.as_deref().unwrap_or(snapshot), catalogue, now, request)
+}
+
+/// Answers a question about other hardware from its data sheet alone.
+///
+/// # Errors
+/// As [`answer`]; also a request that names no hardware, because there is no machine to answer for.
+pub fn suppose(catalogue: &Catalogue, request: &Request) -> Result<Answer, ErrorBody> {
+    let key = request.hardware().ok_or_else(|| {
+        Code::MissingField.at(
+            "hardware",
+            "hardware is missing",
+            "name it, or start the daemon for this machine",
+        )
+    })?;
+    let picture = catalogue.picture(None, key)?;
+    // Without a live machine there is none that the hardware could be.
+    let picture = picture.ok_or_else(|| Code::Internal.error("there is no picture", "report this"))?;
+    given(&picture, catalogue, Now { boottime: Seconds::ZERO, unix_s: 0.0 }, request)
+}
+
+/// Answers from this picture.
+fn given(
+    snapshot: &Snapshot,
+    catalogue: &Catalogue,
+    now: Now,
+    request: &Request,
+) -> Result<Answer, ErrorBody> {
+    let hardware = catalogue.hardware();
+    Ok(match request {
+        Request::Board => Answer::Board(Box::new(board::board(snapshot))),
+        Request::State => Answer::State(Box::new(state(snapshot, now))),
+        Request::Roofline { mode, precision, hardware: _ } => Answer::Roofline(Box::new(roofline::roofline(
+            snapshot,
+            now,
+            mode.as_deref(),
+            precision.as_deref(),
+        )?)),
+        Request::Modes => Answer::Modes(modes::modes(snapshot, now)),
+        Request::Hardware { key: None } => Answer::HardwareList(hardware::list(hardware)),
+        Request::Hardware { key: Some(key) } => Answer::Hardware(Box::new(hardware::show(hardware, key)?)),
+        Request::Formats => Answer::Formats(roofline::formats(snapshot)),
+        Request::Calibration => Answer::Calibration(Box::new(roofline::calibration(snapshot, now))),
+        Request::Predict(request) => {
+            Answer::Predict(Box::new(predict::predict(snapshot, catalogue, request)?))
+        }
+        Request::Recommend(request) => Answer::Recommend(Box::new(recommend::recommend(snapshot, request)?)),
+        Request::Tiling(request) => Answer::Tiling(Box::new(tiling::tiling(snapshot, hardware, request)?)),
+        Request::Sweep(request) => Answer::Sweep(sweep::sweep(snapshot, catalogue, request)?),
+        Request::Analyze(request) => {
+            Answer::Analyze(Box::new(analyze::analyze(snapshot, catalogue, request)?))
+        }
+    })
+}
+
+impl Request {
+    /// The hardware that it is about; `None` = the machine at hand.
+    #[must_use]
+    pub fn hardware(&self) -> Option<&str> {
+        match self {
+            Self::Roofline { hardware, .. } => hardware.as_deref(),
+            Self::Predict(request) => request.hardware.as_deref(),
+            Self::Recommend(request) => request.hardware.as_deref(),
+            Self::Sweep(request) => request.hardware.as_deref(),
+            Self::Analyze(request) => request.hardware.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// Roughly how many predictions the answer takes.
+    #[must_use]
+    pub fn effort(&self) -> u64 {
+        let list = |list: Option<usize>, usual: usize| list.unwrap_or(usual).max(1) as u64;
+        match self {
+            Self::Recommend(request) => {
+                let formats = list(request.freedom.formats.as_ref().map(Vec::len), 16);
+                let batches = request.freedom.batch.map_or(1, |batch| batch.max.saturating_sub(batch.min));
+                formats.saturating_mul(batches)
+            }
+            Self::Sweep(request) => {
+                let formats = list(request.formats.as_ref().map(Vec::len), 16);
+                let batches = list(request.batches.as_ref().map(Vec::len), 1);
+                let modes = list(request.power_modes.as_ref().map(Vec::len), 1);
+                let contexts = list(request.contexts.as_ref().map(Vec::len), 1);
+                let models =
+                    request.models.iter().fold(0, |sum: u64, model| sum.saturating_add(weight(model)));
+                let what = (request.ops.len() as u64).saturating_add(models.saturating_mul(contexts));
+                what.saturating_mul(formats).saturating_mul(batches).saturating_mul(modes)
+            }
+            // A thousand variants at a tenth of a prediction each.
+            Self::Tiling(_) => 100,
+            Self::Predict(PredictRequest { workload, .. })
+            | Self::Analyze(AnalyzeRequest { workload, .. }) => workload.model.as_ref().map_or(1, weight),
+            _ => 1,
+        }
+    }
+}
+
+/// Predictions of an operation that the prediction of a model takes about as long as: a key is looked up, while fields
+/// are unfolded and a file is waited for, however long its medium takes.
+fn weight(model: &serde_json::Value) -> u64 {
+    if model.is_string() { 10 } else { 1000 }
+}
+
+/// What the picture is of, in words.
+fn subject(snapshot: &Snapshot) -> &str {
+    if snapshot.is_hypothetical() { &snapshot.board.key } else { "this machine" }
+}
+
+/// A client's text, short enough to show.
+fn shorten(text: &str) -> &str {
+    text.char_indices().nth(40).map_or(text, |(end, _)| &text[..end])
+}
+
+/// A finite number above zero, or an error that names the field.
+fn positive(field: &str, value: f64) -> Result<f64, ErrorBody> {
+    if value.is_finite() && value > 0.0 {
+        return Ok(value);
+    }
+    Err(Code::InvalidField.at(
+        field,
+        format!("{field} is {value}; it must be a number above zero"),
+        format!("give {field} in the unit that its name ends with"),
+    ))
+}

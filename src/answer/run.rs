@@ -1,0 +1,131 @@
+//! A predicted model in the shape of the wire.
+
+use super::error::Code;
+use super::model::ModelTask;
+use super::modes::Model;
+use super::predict::{as_f64, available, hypothetical, warnings};
+use crate::api::convert::{bound_key, limit_key, provenance_key, tier_key};
+use crate::api::{BreakdownEntry, ErrorBody, EstimateAnswer, MemoryAnswer, PredictAnswer};
+use crate::calibration::Accelerator;
+use crate::predict::Engine;
+use crate::predict::costs::{EngineCosts, engine_costs};
+use crate::predict::model::{Costs, ModelError, ModelPrediction, predict_model};
+use crate::snapshot::Snapshot;
+use crate::units::Bytes;
+use crate::workload::transformer::{MemoryFootprint, Phase};
+
+/// The costs of an engine on the machine of this picture.
+fn engine_of(snapshot: &Snapshot, engine: Engine) -> &'static EngineCosts {
+    engine_costs(engine, snapshot.hardware.as_deref().map(|hardware| hardware.key.as_str()))
+}
+
+/// Predicts a model at the operating point of `at`.
+///
+/// # Errors
+/// A request that cannot be, or ceilings that say too little.
+pub fn run(
+    snapshot: &Snapshot,
+    at: &Model<'_>,
+    task: &ModelTask,
+    path: &str,
+) -> Result<ModelPrediction, ErrorBody> {
+    // Kernels that were calibrated here say more than what an engine was seen to take elsewhere.
+    let own = task.engine == Engine::Bare && !at.profile.formats.is_empty();
+    let lent;
+    let costs = if snapshot.accelerator == Accelerator::Gpu && !own {
+        Costs::Engine(engine_of(snapshot, task.engine))
+    } else if task.engine == at.profile.engine {
+        Costs::Kernels(&at.profile)
+    } else {
+        lent = at.profile.clone().into_owned().lent_to(task.engine);
+        Costs::Kernels(&lent)
+    };
+    predict_model(&at.roofline, costs, &task.model, &task.request)
+        .map_err(|error| unpredictable(&error, path))
+}
+
+fn unpredictable(error: &ModelError, path: &str) -> ErrorBody {
+    match error {
+        ModelError::Request(error) => Code::InvalidDimension.at(
+            format!("{path}.{}", error.field),
+            error.to_string(),
+            "give a whole number within these limits",
+        ),
+        ModelError::Op(error) => super::task::unpredictable(error, path),
+        ModelError::NoMachine => Code::NotCalibrated.at(
+            format!("{path}.model"),
+            error.to_string(),
+            "calibrate first: rooflinectl calibrate; or name the hardware: GET /v1/hardware",
+        ),
+    }
+}
+
+/// A prediction in the shape of the wire.
+pub fn shown(snapshot: &Snapshot, task: &ModelTask, prediction: ModelPrediction) -> PredictAnswer {
+    let time = EstimateAnswer::from(prediction.time);
+    let cost = prediction.cost;
+    let mut said = task.warnings.clone();
+    // What the predictor says of the model and the request stands there already.
+    said.extend(prediction.warnings.into_iter().filter(|warning| !task.warnings.contains(warning)));
+    let breakdown = prediction.breakdown.iter().map(|part| BreakdownEntry {
+        op: part.name.to_owned(),
+        time_s: part.time.get(),
+        flops: part.work.get(),
+        bytes: part.traffic.get(),
+    });
+    PredictAnswer {
+        time_s: time,
+        tokens_per_s: EstimateAnswer::rate(prediction.tokens, time),
+        time_to_first_token_s: prediction.time_to_first_token.map(Into::into),
+        time_per_token_s: prediction.time_per_token.map(Into::into),
+        power_w: None,
+        energy_j_per_token: None,
+        flops: cost.work.get(),
+        bytes: cost.traffic.get(),
+        arithmetic_intensity_flops_per_byte: cost.intensity().get(),
+        ridge_flops_per_byte: prediction.ridge.get(),
+        bound: bound_key(prediction.bound).to_owned(),
+        limit: limit_key(prediction.limit).to_owned(),
+        compute: prediction.compute.key().to_owned(),
+        memory_bytes: memory(snapshot, task),
+        tier: tier_key(prediction.tier).to_owned(),
+        provenance: provenance_key(prediction.provenance).to_owned(),
+        breakdown: breakdown.collect(),
+        roofline_time_s: prediction.roofline_time.get(),
+        simulated: snapshot.board.simulated,
+        hardware: hypothetical(snapshot),
+        serial: snapshot.serial,
+        warnings: warnings(snapshot, prediction.provenance, said),
+    }
+}
+
+/// What the model takes while it runs.
+fn memory(snapshot: &Snapshot, task: &ModelTask) -> MemoryAnswer {
+    // Kernels of this crate keep nothing of their own; an engine on a GPU has a context, kernels and work space.
+    let engine = match snapshot.accelerator {
+        Accelerator::Gpu => Bytes(engine_of(snapshot, task.engine).memory_bytes),
+        Accelerator::Cpu => Bytes::ZERO,
+    };
+    let footprint = MemoryFootprint::new(&task.model, &task.request, engine);
+    let available = available(snapshot);
+    MemoryAnswer {
+        weights: footprint.weights.get(),
+        kv_cache: footprint.kv_cache.get(),
+        activations: footprint.activations.get(),
+        engine: Some(engine.get()),
+        total: footprint.total().get(),
+        available: available.map(Bytes::get),
+        fits: available.map(|available| footprint.fits(available)),
+    }
+}
+
+/// Tokens that one run makes, or reads of a prompt, over the whole batch.
+pub fn tokens(task: &ModelTask) -> f64 {
+    let request = &task.request;
+    let each = match request.phase {
+        Phase::Prefill => request.prompt_tokens,
+        Phase::Decode => request.output_tokens.max(1),
+        Phase::Serve => request.output_tokens,
+    };
+    as_f64(request.batch) * as_f64(each)
+}

@@ -1,0 +1,275 @@
+//! What is answered without a daemon: hardware by its data sheet, and streams of requests about it.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+use super::answers::healthy;
+use super::fake::Fake;
+use super::{bad, contains, ctl, run, stderr, stdout};
+
+/// Where no daemon is.
+fn nowhere() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+fn alone(args: &[&str]) -> Output {
+    run(nowhere().path(), args)
+}
+
+/// The JSON answer of a command that must succeed without a daemon.
+#[track_caller]
+fn supposed(args: &str) -> Value {
+    let args: Vec<&str> = args.split(' ').chain(["-o", "json"]).collect();
+    let output = alone(&args);
+    assert!(output.status.success(), "{args:?}: {output:?}");
+    serde_json::from_str(&stdout(&output)).unwrap()
+}
+
+fn value(answer: &Value, path: &str) -> f64 {
+    answer.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("no {path} in {answer}"))
+}
+
+/// Output lines of `predict --requests` of a file with these lines.
+#[track_caller]
+fn streamed(socket: &Path, input: &[u8]) -> (Output, Vec<Value>) {
+    let directory = nowhere();
+    let file = directory.path().join("requests.jsonl");
+    std::fs::write(&file, input).unwrap();
+    let output = run(socket, &["predict", "--requests", file.to_str().unwrap()]);
+    let lines = stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    (output, lines)
+}
+
+const ORIN: &str = r#"{"hardware":"jetson-agx-orin-64gb","workload":{"op":{"kind":"gemv","n":4096,"k":4096},"format":"int8"}}"#;
+
+/// 16 SM x 2 x 1.3 GHz x … is not looked at here: bytes over the bandwidth of the bus bound the time from below.
+#[test]
+fn hardware_is_predicted_from_its_data_sheet_without_a_daemon() {
+    let answer = supposed("predict gemv 4096 4096 --format int8 --hardware jetson-agx-orin-64gb");
+    let bytes = 4096.0 * 4096.0 + 2.0 * 2.0 * 4096.0;
+    assert_eq!(value(&answer, "/bytes"), bytes);
+    let bus = 256.0 / 8.0 * 2.0 * 3199e6;
+    assert!((value(&answer, "/roofline_time_s") / (bytes / bus) - 1.0).abs() < 1e-9);
+    assert_eq!((&answer["hardware"], &answer["serial"]), (&json!("jetson-agx-orin-64gb"), &json!(0)));
+    assert_eq!((&answer["tier"], &answer["simulated"]), (&json!("prior"), &json!(false)));
+    contains(&answer["warnings"].to_string(), &["data sheet"]);
+    // 64 GiB less what firmware and system keep.
+    let available = value(&answer, "/memory_bytes/available");
+    assert!((58e9..66e9).contains(&available), "{available}");
+}
+
+#[test]
+fn a_mode_of_the_registry_is_slower_than_the_fastest() {
+    let time = |mode: &str| {
+        let args = format!("predict gemm 512 4096 4096 --hardware orin-nano-8gb-super{mode}");
+        value(&supposed(&args), "/time_s/value")
+    };
+    assert_eq!(time(""), time(" --mode MAXN_SUPER"));
+    assert!(time(" --mode 15W") > 1.5 * time(""));
+    assert_eq!(time(" --mode 0"), time(" --mode 15W"), "0 is its number");
+}
+
+#[test]
+fn clocks_of_an_operating_point_count() {
+    let line = |point: &str| {
+        format!(
+            r#"{{"hardware":"jetson-agx-orin-64gb","operating_point":{point},"workload":{{"op":{{"kind":"gemm","m":512,"n":4096,"k":4096}}}}}}"#
+        )
+    };
+    let input = [
+        line("{}"),
+        line(r#"{"gpu_hz":6.5e8}"#),
+        line(r#"{"sm_online":8}"#),
+        line(r#"{"emc_hz":1.6e9}"#),
+        line(r#"{"power_mode":"MODE_30W"}"#),
+        line(r#"{"gpu_hz":650}"#),
+        line(r#"{"sm_online":17}"#),
+        line(r#"{"power_mode":"40W"}"#),
+        line(r#"{"gpu_hz":1e308}"#),
+        line(r#"{"gpu_hz":-1}"#),
+    ];
+    let (output, answers) = streamed(nowhere().path(), input.join("\n").as_bytes());
+    assert_eq!(output.status.code(), Some(1));
+    let time = |index: usize| value(&answers[index], "/time_s/value");
+    for index in 1..5 {
+        assert!(time(index) > time(0), "{index}: {} {}", answers[index], answers[0]);
+    }
+    for (index, field) in [(5, "gpu_hz"), (6, "sm_online"), (7, "power_mode"), (8, "gpu_hz"), (9, "gpu_hz")] {
+        assert_eq!(
+            answers[index]["error"]["field"],
+            format!("operating_point.{field}"),
+            "{}",
+            answers[index]
+        );
+        assert_eq!(answers[index]["line"], index + 1);
+        assert!(!answers[index]["error"]["message"].as_str().unwrap().contains("this machine"));
+    }
+}
+
+#[test]
+fn every_command_that_takes_hardware_needs_no_daemon() {
+    let sweep = supposed("sweep gemv 4096 4096 --hardware h100 --batches 1,8");
+    let formats: Vec<&str> =
+        sweep["rows"].as_array().unwrap().iter().filter_map(|row| row["format"].as_str()).collect();
+    assert!(formats.contains(&"fp16") && formats.contains(&"fp8_e4m3") && !formats.contains(&"nvfp4"));
+    let modes = supposed("sweep gemv 64 64 --formats fp16 --hardware agx-orin-64gb --modes MAXN,MODE_15W");
+    assert_eq!(modes["rows"][1]["power_mode"]["name"], "MODE_15W");
+    assert!(value(&modes, "/rows/1/time_s/value") > value(&modes, "/rows/0/time_s/value"));
+    let analysis = supposed("analyze gemv 4096 4096 --format fp8_e4m3 --time 1us --hardware h100");
+    assert_eq!(analysis["verdict"], "impossible");
+    let choice = supposed("recommend gemv 4096 4096 --hardware t4 --formats fp16,int8 --max-time 1ms");
+    assert_eq!(choice["decision"]["format"], "int8");
+    let nothing = alone(&["recommend", "gemv", "4096", "4096", "--hardware", "t4", "--max-time", "1us"]);
+    assert_eq!(nothing.status.code(), Some(3), "{nothing:?}");
+    contains(&stdout(&nothing), &["max_time_s"]);
+    assert!(alone(&["hardware", "list"]).status.success());
+    assert!(alone(&["models", "list"]).status.success());
+}
+
+#[test]
+fn what_cannot_be_supposed_says_why() {
+    let nowhere = nowhere();
+    for (args, expected) in [
+        ("predict gemv 1 1 --hardware jetson-orin-nan-8gb", "did you mean jetson-orin-nano-8gb?"),
+        ("predict gemv 1 1 --hardware gb10 --mode MAXN", "gb10 has no power mode"),
+        ("predict gemv 1 1 --hardware jetson-agx-orin-64gb --mode 31W", "There are MODE_30W, MAXN"),
+    ] {
+        let args: Vec<&str> = args.split(' ').collect();
+        let (exit, errors) = bad(nowhere.path(), &args);
+        assert_eq!(exit, 2, "{errors}");
+        contains(&errors, &[expected, "hint: "]);
+    }
+    let (exit, errors) = bad(nowhere.path(), &["predict", "gemv", "1", "1", "--hardware", "cpu"]);
+    assert_eq!(exit, 1);
+    contains(&errors, &["has to be measured", "rooflinectl calibrate"]);
+}
+
+#[test]
+fn lines_with_hardware_are_answered_and_the_others_say_that_there_is_no_daemon() {
+    let plain = r#"{"workload":{"op":{"kind":"gemv","n":1,"k":1}}}"#;
+    let input = format!("{ORIN}\n{plain}\n{plain}\n{ORIN}\n");
+    let (output, answers) = streamed(nowhere().path(), input.as_bytes());
+    assert_eq!(output.status.code(), Some(1));
+    contains(&stderr(&output), &["2 of 4"]);
+    assert_eq!(answers[0], answers[3]);
+    for (index, line) in [(1, 2), (2, 3)] {
+        assert_eq!(answers[index]["error"]["code"], "unreachable");
+        assert_eq!(answers[index]["line"], line);
+        contains(answers[index]["error"]["hint"].as_str().unwrap(), &["hardware list", "rooflined serve"]);
+    }
+    // With a daemon only the lines without hardware are asked of it.
+    let fake = Fake::start(healthy);
+    let (output, answers) = streamed(fake.path(), input.as_bytes());
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!((answers[1]["serial"].as_u64(), answers[0]["serial"].as_u64()), (Some(17), Some(0)));
+    assert_eq!(fake.asked().len(), 2);
+}
+
+/// Whatever stands on a line: an answer or an error for it, the next line is not harmed, and the end says so.
+#[test]
+fn bad_lines_are_error_lines() {
+    let deep = format!(r#"{{"hardware":{}"#, "[".repeat(10_000));
+    let long = format!(r#"{{"hardware":"{}"}}"#, "y".repeat(1 << 20));
+    let model = |model: &str| format!(r#"{{"hardware":"h100","workload":{{"model":{model}}}}}"#);
+    let op = |op: &str| format!(r#"{{"hardware":"h100","workload":{{"op":{op}}}}}"#);
+    let deep_model = model(&format!("{}{}", "{\"a\":".repeat(100), "1"));
+    let lines: Vec<(Vec<u8>, &str)> = vec![
+        (b"".to_vec(), "invalid_json"),
+        (b"null".to_vec(), "invalid_field"),
+        (b"[]".to_vec(), "invalid_field"),
+        (b"\xff\xfe".to_vec(), "invalid_json"),
+        (b"{\"hardware\":\"\xff\"}".to_vec(), "invalid_json"),
+        (b"\0".to_vec(), "invalid_json"),
+        (deep.into_bytes(), "invalid_field"),
+        (long.into_bytes(), "body_too_large"),
+        (deep_model.into_bytes(), "invalid_json"),
+        (op(r#"{"kind":"gemv","n":NaN,"k":1}"#).into_bytes(), "invalid_json"),
+        (op(r#"{"kind":"gemv","n":-1,"k":1}"#).into_bytes(), "invalid_dimension"),
+        (op(r#"{"kind":"gemv","n":1e308,"k":1}"#).into_bytes(), "invalid_dimension"),
+        (op(r#"{"kind":"gemv","n":0,"k":1}"#).into_bytes(), "invalid_dimension"),
+        (br#"{"hardware":"h101","workload":{}}"#.to_vec(), "unknown_hardware"),
+        (br#"{"hardware":"cpu","workload":{}}"#.to_vec(), "not_calibrated"),
+        (br#"{"hardware":7,"workload":{}}"#.to_vec(), "invalid_field"),
+        (br#"{"hardware":"h100","workload":{}}"#.to_vec(), "missing_field"),
+        (br#"{"hardware":"h100","wrkload":{}}"#.to_vec(), "unknown_field"),
+    ];
+    let mut input = Vec::new();
+    for (line, _) in &lines {
+        input.extend_from_slice(line);
+        input.push(b'\n');
+        input.extend_from_slice(ORIN.as_bytes());
+        input.extend_from_slice(b"\r\n");
+    }
+    let (output, answers) = streamed(nowhere().path(), &input);
+    assert_eq!(output.status.code(), Some(1));
+    contains(&stderr(&output), &[&format!("{} of {}", lines.len(), 2 * lines.len())]);
+    assert_eq!(answers.len(), 2 * lines.len());
+    for (index, (line, code)) in lines.iter().enumerate() {
+        let (refusal, next) = (&answers[2 * index], &answers[2 * index + 1]);
+        let shown = String::from_utf8_lossy(&line[..line.len().min(80)]);
+        assert_eq!(refusal["error"]["code"], *code, "{shown}: {refusal}");
+        assert!(refusal["error"]["hint"].is_string(), "{shown}");
+        assert!(next["time_s"]["value"].is_f64(), "after {shown}: {next}");
+    }
+}
+
+#[test]
+fn an_empty_file_has_no_answers_and_what_is_no_file_is_an_error() {
+    let (output, answers) = streamed(nowhere().path(), b"");
+    assert!(output.status.success() && answers.is_empty());
+    let (output, answers) = streamed(nowhere().path(), ORIN.as_bytes());
+    assert!(output.status.success() && answers.len() == 1, "the last line needs no end");
+    let nowhere = nowhere();
+    for path in [nowhere.path().join("none"), nowhere.path().to_owned()] {
+        let (exit, errors) = bad(nowhere.path(), &["predict", "--requests", path.to_str().unwrap()]);
+        assert_eq!(exit, 1);
+        contains(&errors, &["cannot be read", "hint: "]);
+    }
+}
+
+#[test]
+fn answers_come_before_the_next_line_is_waited_for() {
+    let nowhere = nowhere();
+    let mut child = ctl(nowhere.path(), &["predict", "--requests", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let mut answers = BufReader::new(output).lines();
+    for _ in 0..3 {
+        // The beginning of the next line does not hold back the answer to this one.
+        write!(input, "{ORIN}\n{{").unwrap();
+        contains(&answers.next().unwrap().unwrap(), &["roofline_time_s"]);
+        writeln!(input, "}}").unwrap();
+        contains(&answers.next().unwrap().unwrap(), &["error"]);
+    }
+    drop(input);
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+}
+
+/// Two processes stream a file each at the same time, and a reader that leaves ends a third quietly.
+#[test]
+fn streams_do_not_disturb_each_other() {
+    let directory = nowhere();
+    let file = directory.path().join("requests.jsonl");
+    std::fs::write(&file, format!("{ORIN}\n").repeat(20_000)).unwrap();
+    let start = || -> std::process::Child {
+        let mut command: Command = ctl(directory.path(), &["predict", "--requests", file.to_str().unwrap()]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let (one, two, mut third) = (start(), start(), start());
+    let mut first = [0; 10];
+    std::io::Read::read_exact(&mut third.stdout.take().unwrap(), &mut first).unwrap();
+    let outputs = [one, two].map(|child| child.wait_with_output().unwrap());
+    for output in &outputs {
+        assert!(output.status.success());
+        assert_eq!(stdout(output).lines().count(), 20_000);
+    }
+    assert!(outputs[0].stdout == outputs[1].stdout, "the same questions have the same answers");
+    let output = third.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
+}
