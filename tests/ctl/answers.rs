@@ -103,6 +103,7 @@ pub fn prediction(flops: f64, bytes: f64) -> PredictAnswer {
         time_s: estimate(time * 1.1),
         tokens_per_s: estimate(1.0 / time),
         power_w: None,
+        power_from: None,
         energy_j_per_token: None,
         flops,
         bytes,

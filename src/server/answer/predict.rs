@@ -107,7 +107,10 @@ pub fn predicted(
     residuals: &Residuals,
     task: &Task,
 ) -> Result<PredictAnswer, crate::predict::PredictError> {
-    let prediction = residuals.correct(&task.residual_key(), task.predict(model)?);
+    let mut prediction = residuals.correct(&task.residual_key(), task.predict(model)?);
+    if let Some(costs) = snapshot.power_costs(&model.roofline) {
+        prediction = prediction.with_power(&costs, &model.roofline, task.format);
+    }
     Ok(shown(snapshot, task, prediction))
 }
 
@@ -119,6 +122,7 @@ pub fn shown(snapshot: &Snapshot, task: &Task, prediction: Prediction) -> Predic
         time_s: time,
         tokens_per_s: EstimateAnswer::rate(tokens, time),
         power_w: prediction.power.map(Into::into),
+        power_from: prediction.power.map(|power| power.from.key().to_owned()),
         energy_j_per_token: prediction.energy().map(|energy| EstimateAnswer::from(energy).per(tokens)),
         flops: prediction.cost.work.get(),
         bytes: prediction.cost.traffic.get(),
