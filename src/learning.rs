@@ -7,6 +7,8 @@ pub mod anchor;
 pub mod engines;
 pub mod evaluation;
 pub mod fit;
+pub mod nnls;
+pub mod power;
 pub mod published;
 
 use std::collections::BTreeMap;

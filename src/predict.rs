@@ -15,6 +15,7 @@ pub mod costs;
 pub mod evaluation;
 mod gemm;
 pub mod model;
+pub mod power;
 pub mod step;
 mod surface;
 pub mod tiling;
@@ -27,9 +28,10 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use self::bare::AttentionCost;
+use self::power::{Activity, Power, PowerCosts};
 use crate::precision::{NumericFormat, Precision, WeightFormat};
 use crate::roofline::{Bound, Provenance, Roofline};
-use crate::units::{ArithmeticIntensity, BytesPerSecond, FlopsPerSecond, Joules, Seconds, Watts};
+use crate::units::{ArithmeticIntensity, BytesPerSecond, FlopsPerSecond, Joules, Seconds};
 use crate::workload::{Cost, InvalidOp, Op};
 
 pub use gemm::{GemmCost, GemmPoint, Ratios};
@@ -37,6 +39,9 @@ pub use surface::Surface;
 
 /// Exponent of the norm that joins overlapping parts.
 pub const OVERLAP_EXPONENT: i32 = 4;
+
+/// Bits from which on a weight needs no unpacking.
+const PLAIN_BITS: f64 = 16.0;
 
 /// An estimate with its 90 % interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -242,7 +247,7 @@ pub struct Prediction {
     /// Weakest provenance among the ceilings used.
     pub provenance: Provenance,
     /// Power while it runs; `None` where nothing is known of it.
-    pub power: Option<Estimate<Watts>>,
+    pub power: Option<Power>,
     /// What the caller should know.
     pub warnings: Vec<String>,
 }
@@ -251,12 +256,26 @@ impl Prediction {
     /// Energy of one run; `None` where power is unknown.
     #[must_use]
     pub fn energy(&self) -> Option<Estimate<Joules>> {
-        let power = self.power?;
-        Some(Estimate {
-            value: self.time.value * power.value,
-            low: self.time.low * power.low,
-            high: self.time.high * power.high,
-        })
+        self.power.map(|power| power.energy)
+    }
+
+    /// The same prediction with its power, and with the power limit as a further ceiling. `weights` is how the weights are
+    /// stored. Apply corrections of the time first.
+    #[must_use]
+    pub fn with_power(mut self, costs: &PowerCosts, roofline: &Roofline, weights: WeightFormat) -> Self {
+        let activity = Activity {
+            traffic: self.cost.traffic,
+            work: vec![(self.compute, self.cost.work)],
+            unpacked: if weights.bits_per_weight() < PLAIN_BITS { self.cost.weights } else { 0.0 },
+        };
+        let (time, binds) = costs.capped(&activity, self.time);
+        self.time = time;
+        self.limit = binds.unwrap_or(self.limit);
+        self.power = costs.of(&activity, roofline, time);
+        if self.power.is_some() {
+            self.warnings.extend(costs.words());
+        }
+        self
     }
 
     /// The same prediction with its time and interval multiplied, still no lower than the physical bound.
@@ -265,6 +284,8 @@ impl Prediction {
         let value = (self.time.value * factor).max(self.roofline_time);
         self.time = interval(value, half_width_ratio, self.roofline_time);
         self.tier = tier;
+        // Power follows from the time.
+        self.power = None;
         self
     }
 }

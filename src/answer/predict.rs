@@ -159,7 +159,10 @@ pub fn predicted_op(
     residuals: &Residuals,
     task: &Task,
 ) -> Result<PredictAnswer, crate::predict::PredictError> {
-    let prediction = residuals.correct(&task.residual_key(), task.predict(model)?);
+    let mut prediction = residuals.correct(&task.residual_key(), task.predict(model)?);
+    if let Some(costs) = snapshot.power_costs(&model.roofline) {
+        prediction = prediction.with_power(&costs, &model.roofline, task.format);
+    }
     Ok(shown(snapshot, task, prediction))
 }
 
@@ -171,6 +174,7 @@ pub fn shown(snapshot: &Snapshot, task: &Task, prediction: Prediction) -> Predic
         time_s: time,
         tokens_per_s: EstimateAnswer::rate(tokens, time),
         power_w: prediction.power.map(Into::into),
+        power_from: prediction.power.map(|power| power.from.key().to_owned()),
         energy_j_per_token: prediction.energy().map(|energy| EstimateAnswer::from(energy).per(tokens)),
         flops: prediction.cost.work.get(),
         bytes: prediction.cost.traffic.get(),

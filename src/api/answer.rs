@@ -362,6 +362,10 @@ pub struct PredictAnswer {
     pub time_per_token_s: Option<EstimateAnswer>,
     /// Power while it runs; `null` where unknown.
     pub power_w: Option<EstimateAnswer>,
+    /// What the meter of that power covers: `vdd_cpu_gpu_cv`, `module`, `system`, `gpu` or `package`. Powers of different
+    /// rails cannot be compared; `null` without power.
+    #[serde(default)]
+    pub power_from: Option<String>,
     /// Energy per token; `null` where unknown.
     pub energy_j_per_token: Option<EstimateAnswer>,
     /// Operations of one run.

@@ -1,6 +1,7 @@
 //! Domain values → wire values.
 
 use super::answer::{BreakdownEntry, CeilingAnswer, EstimateAnswer};
+use crate::predict::power::Power;
 use crate::predict::{Estimate, Limit, Prediction, Tier};
 use crate::roofline::{Bound, Ceiling, Provenance};
 use crate::units::{Joules, Seconds, Watts};
@@ -16,6 +17,13 @@ macro_rules! estimates {
     )*};
 }
 estimates! { Seconds Watts Joules }
+
+impl From<Power> for EstimateAnswer {
+    /// Its watts.
+    fn from(power: Power) -> Self {
+        power.watts.into()
+    }
+}
 
 impl EstimateAnswer {
     /// `amount` for each of these: the rate of something that takes a time, with its interval turned round.

@@ -89,6 +89,8 @@ pub enum Command {
     FitEngines(FitEnginesArgs),
     /// Tiles of a matrix product on a GPU: waves, occupancy, what limits them; with --hardware it needs no daemon
     Tiling(TilingArgs),
+    /// Coefficients of power from tables of published measurements; needs no daemon
+    FitPower(FitPowerArgs),
     /// How far the models are off published measurements; needs no daemon
     #[command(subcommand)]
     Evaluate(EvaluateCommand),
@@ -446,6 +448,22 @@ pub struct TilingArgs {
     pub limit: Option<u64>,
 }
 
+/// `fit-power`
+#[derive(Debug, Args)]
+pub struct FitPowerArgs {
+    /// CSV, one measured run of a model a line
+    pub data: PathBuf,
+    /// CSV, one steady kernel a line
+    #[arg(long, value_name = "FILE")]
+    pub micro: Option<PathBuf>,
+    /// Directory to write the files to [default: nowhere]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Fail where the rows give other coefficients than those built in
+    #[arg(long)]
+    pub check: bool,
+}
+
 /// `evaluate`
 #[derive(Debug, Subcommand)]
 pub enum EvaluateCommand {
@@ -463,6 +481,13 @@ pub enum EvaluateCommand {
     Moe {
         /// Measurements, such as tests/data/published_micro.csv
         file: PathBuf,
+    },
+    /// Power: of kernels from four of them, of models left out, and the mode of least energy
+    Power {
+        /// Runs of models, such as tests/data/published_llm.csv
+        data: PathBuf,
+        /// Steady kernels, such as tests/data/published_micro.csv
+        micro: Option<PathBuf>,
     },
 }
 

@@ -1,8 +1,9 @@
-//! `evaluate`: how good the models of operations are on measurements that others published.
+//! `evaluate`: how good the models are on measurements that others published.
 
 mod engines;
 mod gemm;
 mod moe;
+mod power;
 
 use std::path::Path;
 
@@ -20,6 +21,7 @@ pub fn run(printer: &Printer, command: &EvaluateCommand) -> Result<(), Failure> 
         EvaluateCommand::Engines { file } => engines::run(printer, file),
         EvaluateCommand::Gemm { file } => gemm::run(printer, file),
         EvaluateCommand::Moe { file } => moe::run(printer, file),
+        EvaluateCommand::Power { data, micro } => power::run(printer, data, micro.as_deref()),
     }
 }
 

@@ -13,6 +13,7 @@ mod doctor;
 mod evaluate;
 mod failure;
 mod fit_engines;
+mod fit_power;
 mod flatten;
 mod hardware;
 mod hold;
@@ -23,6 +24,7 @@ mod modes_compared;
 mod output;
 mod plot;
 mod power;
+mod power_rows;
 mod published;
 mod quant_error;
 mod requests;
@@ -153,6 +155,8 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Recommend(args) => return commands::recommend(context, &args).await,
         Command::Observe(args) => commands::observe(context, &args).await?,
         Command::FitEngines(args) => fit_engines::run(&context.printer, &args)?,
+        Command::FitPower(args) => fit_power::run(&context.printer, &args)?,
+        Command::Evaluate(command) => evaluate::run(&context.printer, &command)?,
         Command::QuantError(args) => quant_error::run(&context.printer, &args)?,
         Command::Tiling(args) => tiling::run(context, &args).await?,
         Command::Evaluate(command) => evaluate::run(&context.printer, &command)?,

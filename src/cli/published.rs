@@ -9,6 +9,7 @@ use crate::hardware::registry;
 use crate::learning::published::Row;
 use crate::precision::WeightFormat;
 use crate::predict::Engine;
+use crate::predict::power::Rails;
 use crate::units::Hertz;
 use crate::workload::transformer::Phase;
 
@@ -44,10 +45,17 @@ pub fn read(path: &Path) -> Result<Published, Failure> {
         }
     }
     let mut published = Published::default();
-    for record in reader.records() {
-        let record = record.map_err(|error| unreadable(&error))?;
-        let fields: BTreeMap<&str, &str> = header.iter().zip(&record).collect();
-        match row(&fields) {
+    let records = reader.records().collect::<Result<Vec<_>, _>>().map_err(|error| unreadable(&error))?;
+    let all = || records.iter().map(|record| header.iter().zip(record).collect::<BTreeMap<&str, &str>>());
+    let mut told: BTreeMap<String, Rails> = BTreeMap::new();
+    for fields in all() {
+        let said = |name| fields.get(name).copied().unwrap_or_default();
+        if let Some(Some(rails)) = rails(said("source"), said("notes")) {
+            told.insert(said("source").to_owned(), rails);
+        }
+    }
+    for fields in all() {
+        match row(&fields, &told) {
             Ok(row) => published.rows.push(row),
             Err(why) => *published.left_out.entry(why).or_default() += 1,
         }
@@ -56,7 +64,7 @@ pub fn read(path: &Path) -> Result<Published, Failure> {
 }
 
 /// A row, or why it is of no use.
-fn row(fields: &BTreeMap<&str, &str>) -> Result<Row, String> {
+fn row(fields: &BTreeMap<&str, &str>, told: &BTreeMap<String, Rails>) -> Result<Row, String> {
     let text = |name: &str| fields.get(name).map(|text| text.trim()).unwrap_or_default();
     let number = |name: &str| -> Result<Option<f64>, String> {
         match text(name) {
@@ -115,7 +123,31 @@ fn row(fields: &BTreeMap<&str, &str>) -> Result<Row, String> {
         tokens_per_s,
         power_w: number("power_w")?,
         source: text("source").to_owned(),
+        // One table of a source has one meter.
+        rails: rails(text("source"), text("notes")).unwrap_or_else(|| told.get(text("source")).copied()),
+        idle_w: idle(text("notes")),
     })
+}
+
+/// What the meter covered, in the words that the table's sources use: `Some(None)` for a meter of no use, such as that of
+/// a socket, `None` where they say nothing.
+fn rails(source: &str, notes: &str) -> Option<Option<Rails>> {
+    const WORDS: [(&str, Option<Rails>); 5] = [
+        ("board total", None),
+        ("wall", None),
+        ("VDD_CPU_GPU_CV", Some(Rails::VddCpuGpuCv)),
+        ("INA3221 sum", Some(Rails::Module)),
+        ("nvidia-smi GPU power", Some(Rails::Gpu)),
+    ];
+    let said = |words: &str| source.contains(words) || notes.contains(words);
+    WORDS.into_iter().find(|(words, _)| said(words)).map(|(_, rails)| rails)
+}
+
+/// The idle power that a note tells: `idle 11.16 W`.
+fn idle(notes: &str) -> Option<f64> {
+    let (_, after) = notes.split_once("idle ")?;
+    let (number, _) = after.split_once(" W")?;
+    number.parse().ok().filter(|watts: &f64| watts.is_finite() && *watts > 0.0)
 }
 
 fn engine(name: &str) -> Option<Engine> {

@@ -10,6 +10,7 @@ use crate::hardware::Registry;
 use crate::precision::WeightFormat;
 use crate::predict::Engine;
 use crate::predict::costs::{Coefficients, chunk_tokens, recipe};
+use crate::predict::power::Rails;
 use crate::predict::step::Machine;
 use crate::roofline::datasheet;
 use crate::units::Seconds;
@@ -49,6 +50,10 @@ pub struct Row {
     pub power_w: Option<f64>,
     /// Who published it.
     pub source: String,
+    /// What the meter covered; `None` where the table does not say, and the power is of no use.
+    pub rails: Option<Rails>,
+    /// What the same meter showed of the idle board.
+    pub idle_w: Option<f64>,
 }
 
 impl Row {

@@ -8,12 +8,13 @@ use std::collections::BTreeMap;
 
 use thiserror::Error;
 
-use super::costs::{Coefficients, EngineCosts, IntervalSource};
+use super::costs::{Coefficients, EngineCosts, Family, IntervalSource};
+use super::power::{Activity, Power, PowerCosts};
 use super::step::{Machine, Step, StepTime};
 use super::{Engine, EngineProfile, Estimate, Limit, PredictError, Tier, interval, predict};
 use crate::precision::{NumericFormat, Precision};
 use crate::roofline::{Bound, Provenance, Roofline};
-use crate::units::{ArithmeticIntensity, Bytes, Flops, Seconds};
+use crate::units::{ArithmeticIntensity, Bytes, Flops, Joules, Seconds};
 use crate::workload::model::Model;
 use crate::workload::transformer::{OpCost, Pass, Phase, Request, Run};
 use crate::workload::{Cost, Op};
@@ -73,11 +74,51 @@ pub struct ModelPrediction {
     pub interval_from: IntervalSource,
     /// Where the time goes, longest first.
     pub breakdown: Vec<Part>,
+    /// What costs energy beside time.
+    pub activity: Activity,
+    /// Power and energy of the run; `None` where nothing is known of it, or before [`with_power`](Self::with_power).
+    pub power: Option<Power>,
     /// What the caller should know.
     pub warnings: Vec<String>,
 }
 
 impl ModelPrediction {
+    /// The same prediction with its power and energy, and with the power limit as a further ceiling. Apply corrections of
+    /// the time first.
+    #[must_use]
+    pub fn with_power(mut self, costs: &PowerCosts, roofline: &Roofline) -> Self {
+        let (time, binds) = costs.capped(&self.activity, self.time);
+        if let Some(limit) = binds {
+            let slower = time.value / self.time.value;
+            let longer = |estimate: Estimate<Seconds>| Estimate {
+                value: estimate.value * slower,
+                low: estimate.low * (time.low / self.time.low),
+                high: estimate.high * slower,
+            };
+            self.time_to_first_token = self.time_to_first_token.map(longer);
+            self.time_per_token = self.time_per_token.map(longer);
+            self.breakdown.iter_mut().for_each(|part| part.time = part.time * slower);
+            self.time = time;
+            self.limit = limit;
+        }
+        self.power = costs.of(&self.activity, roofline, self.time);
+        if self.power.is_some() {
+            self.warnings.extend(costs.words());
+        }
+        self
+    }
+
+    /// Energy for each token of the run; `None` where power is unknown.
+    #[must_use]
+    pub fn energy_per_token(&self) -> Option<Estimate<Joules>> {
+        let energy = self.power?.energy;
+        (self.tokens > 0.0).then(|| Estimate {
+            value: energy.value / self.tokens,
+            low: energy.low / self.tokens,
+            high: energy.high / self.tokens,
+        })
+    }
+
     /// The same prediction with its times and interval multiplied, still no lower than the physical bound.
     #[must_use]
     pub fn corrected(mut self, factor: f64, half_width_ratio: f64, tier: Tier) -> Self {
@@ -96,6 +137,8 @@ impl ModelPrediction {
             self.breakdown.iter_mut().for_each(|part| part.time = part.time * kept);
         }
         self.tier = tier;
+        // Power follows from the time.
+        self.power = None;
         self
     }
 }
@@ -167,6 +210,8 @@ pub fn predict_model(
         provenance: total.provenance,
         interval_from,
         breakdown: total.parts,
+        activity: total.activity,
+        power: None,
         warnings,
     })
 }
@@ -203,6 +248,7 @@ struct Total {
     /// Times of the four ceilings.
     step: StepTime,
     parts: Vec<Part>,
+    activity: Activity,
     warnings: Vec<String>,
     provenance: Provenance,
     tier: Tier,
@@ -228,6 +274,7 @@ impl Total {
                 compute: Seconds::ZERO,
             },
             parts: Vec::new(),
+            activity: Activity::default(),
             warnings: model.warnings.clone(),
             provenance: roofline.bandwidth.provenance,
             tier: Tier::EngineCalibrated,
@@ -274,6 +321,7 @@ impl Total {
         self.step.memory += part.memory * times;
         self.step.unpack += part.unpack * times;
         self.step.compute += part.compute * times;
+        self.activity.add(&step.activity(roofline), times);
         self.note_missing_units(roofline, costs.engine, &step);
         self.spread(roofline, &machine, costs.engine, &costs.log, pass, time - part.overhead, times);
         self.part("overhead", part.overhead * times, Flops(0.0), Bytes::ZERO);
@@ -342,9 +390,14 @@ impl Total {
     ) -> Result<(), ModelError> {
         let times = as_f64(pass.repeats);
         for op in &pass.ops {
-            let (time, each) = self.op_time(roofline, profile, request, op)?;
+            let (time, each, precision) = self.op_time(roofline, profile, request, op)?;
             let work = op.cost.work * times;
             let traffic = op.cost.traffic * times;
+            self.activity.traffic += traffic;
+            self.activity.add_work(precision, work);
+            if op.block.is_some_and(|block| Family::of(block) != Family::Plain) {
+                self.activity.unpacked += op.cost.weights * times;
+            }
             self.time += time * times;
             self.traffic += traffic;
             self.work += work;
@@ -357,16 +410,17 @@ impl Total {
         Ok(())
     }
 
-    /// Time of one operation of a pass by calibrated kernels, and its bound and floor.
+    /// Time of one operation of a pass by calibrated kernels, its bound and floor, and what it is computed in.
     fn op_time(
         &mut self,
         roofline: &Roofline,
         profile: &EngineProfile,
         request: &Request,
         op: &OpCost,
-    ) -> Result<(Seconds, (Seconds, Seconds)), ModelError> {
+    ) -> Result<(Seconds, (Seconds, Seconds), Precision), ModelError> {
         let Some((single, format)) = as_product(request, op, profile) else {
-            return Ok(self.moving_time(roofline, op));
+            let (time, each) = self.moving_time(roofline, op);
+            return Ok((time, each, Precision::Fp32));
         };
         let one = predict(roofline, profile, &single, &format)?;
         let time = one.time.value * op.count;
@@ -388,7 +442,7 @@ impl Total {
                 self.warnings.push(warning);
             }
         }
-        Ok((time, (one.roofline_time * op.count, one.floor * op.count)))
+        Ok((time, (one.roofline_time * op.count, one.floor * op.count), one.compute))
     }
 
     /// Time of what is no product: it is started as often as it counts, moves its bytes and does its work in fp32.

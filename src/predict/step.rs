@@ -15,6 +15,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::costs::{Coefficient, Coefficients, Family, Scalar, precisions, value};
+use super::power::Activity;
 use super::{Engine, Limit, OVERLAP_EXPONENT};
 use crate::precision::Precision;
 use crate::roofline::Roofline;
@@ -347,6 +348,30 @@ impl Step {
     #[must_use]
     pub fn floor(&self, roofline: &Roofline) -> Seconds {
         (self.cost().0 / roofline.physical_bandwidth()).max(self.work_time(roofline))
+    }
+
+    /// What costs energy beside time. Work that no unit takes counts as nothing, as it does in the time.
+    #[must_use]
+    pub fn activity(&self, roofline: &Roofline) -> Activity {
+        let mut activity = Activity { traffic: self.cost().0, ..Activity::default() };
+        let unit = |family| {
+            let paths = precisions(self.engine, family);
+            paths.iter().copied().find(|precision| roofline.compute.contains_key(precision))
+        };
+        for product in &self.products {
+            if product.family != Family::Plain {
+                activity.unpacked += product.weights;
+            }
+            if let Some(precision) = unit(product.family) {
+                activity.add_work(precision, Flops(product.work));
+            }
+        }
+        if self.attention_work > 0.0
+            && let Some(precision) = unit(Family::Plain)
+        {
+            activity.add_work(precision, Flops(self.attention_work));
+        }
+        activity
     }
 
     /// Bytes and operations of all of it.

@@ -4,6 +4,7 @@ use super::Snapshot;
 use crate::board::{Board, BoardState, OperatingPoint};
 use crate::calibration::{Accelerator, CalibrationRecord, Regime};
 use crate::hardware::{Hardware, Kind};
+use crate::predict::power::{PowerCosts, power_of};
 use crate::predict::{Engine, EngineProfile};
 use crate::roofline::{Roofline, datasheet, scaling};
 use crate::units::Hertz;
@@ -105,6 +106,13 @@ impl Snapshot {
     pub fn gpu_at(&self, point: &OperatingPoint) -> Option<(Roofline, EngineProfile)> {
         let hardware = self.hardware.as_deref()?;
         (self.accelerator == Accelerator::Gpu).then(|| gpu_model(hardware, self.calibration.as_ref(), point))
+    }
+
+    /// What power costs this machine's accelerator at the point that `roofline` holds for; `None` where nobody measured it.
+    #[must_use]
+    pub fn power_costs(&self, roofline: &Roofline) -> Option<PowerCosts> {
+        let hardware = self.hardware.as_deref()?;
+        (self.accelerator == Accelerator::Gpu).then(|| power_of(Some(&hardware.key), roofline)).flatten()
     }
 
     /// The mode of that name or number with what it would give.

@@ -105,6 +105,7 @@ pub fn prediction(flops: f64, bytes: f64) -> PredictAnswer {
         time_to_first_token_s: None,
         time_per_token_s: None,
         power_w: None,
+        power_from: None,
         energy_j_per_token: None,
         flops,
         bytes,
