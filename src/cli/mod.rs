@@ -159,7 +159,6 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Evaluate(command) => evaluate::run(&context.printer, &command)?,
         Command::QuantError(args) => quant_error::run(&context.printer, &args)?,
         Command::Tiling(args) => tiling::run(context, &args).await?,
-        Command::Evaluate(command) => evaluate::run(&context.printer, &command)?,
         Command::Watch(_) => watch::run(context).await?,
         Command::Metrics => commands::metrics(context).await?,
         Command::Doctor => return doctor::run(context).await,
