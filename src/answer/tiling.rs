@@ -1,10 +1,10 @@
 //! Ways to cut a matrix product.
 
 use super::task::model_at;
+use crate::answer::error::Code;
 use crate::api::{ErrorBody, TilingAnswer, TilingRequest};
 use crate::calibration::Accelerator;
 use crate::hardware::Registry;
-use crate::answer::error::Code;
 use crate::snapshot::Snapshot;
 
 /// `POST /v1/tiling`.
