@@ -262,3 +262,30 @@ pub fn jetson_in(id: u32) -> BoardState {
         ..state()
     }
 }
+
+/// Numbers that look random and are the same in every run.
+#[derive(Debug)]
+pub struct Noise(u64);
+
+impl Noise {
+    /// A series of its own for every seed.
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// Between 0 and 1, after G. Steele, D. Lea, C. Flood: splitmix64.
+    #[expect(clippy::cast_precision_loss, reason = "53 bits are exact")]
+    pub const fn uniform(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Of mean 0 and standard deviation 1, after Box and Muller.
+    pub fn normal(&mut self) -> f64 {
+        let (a, b) = (1.0 - self.uniform(), self.uniform());
+        (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos()
+    }
+}

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use crate::board::{BoardState, Order, OrderAnswer, SwitchReport};
 use crate::calibration::{Accelerator, CalibrationRecord, Plan, PlanKind, ProbeEvent, Sample};
 use crate::learning::Residuals;
+use crate::learning::models::{Learned, Learnt, Measured as MeasuredRun};
 use crate::precision::WeightFormat;
 use crate::predict::{Engine, Prediction};
 use crate::snapshot::Snapshot;
@@ -76,7 +77,7 @@ pub enum Event {
         /// Who is answered.
         ticket: Ticket,
         /// What ran and how long it took.
-        observations: Vec<(Engine, Op, WeightFormat, Seconds)>,
+        observations: Vec<Observed>,
     },
     /// A mode or a hold is asked for.
     ControlRequested {
@@ -134,6 +135,39 @@ pub enum Event {
     Reconfigured(Policy),
 }
 
+/// What a service measured.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Observed {
+    /// One operation.
+    Op {
+        /// Whose kernels.
+        engine: Engine,
+        /// Which.
+        op: Op,
+        /// Storage of the weights.
+        format: WeightFormat,
+        /// Of one run.
+        time: Seconds,
+    },
+    /// A whole model.
+    Model(Box<MeasuredRun>),
+}
+
+/// Why nothing was learnt from an observation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unlearnt {
+    /// Position in the request.
+    pub index: usize,
+    /// Stable code.
+    pub code: &'static str,
+    /// Field of the observation.
+    pub field: &'static str,
+    /// In words.
+    pub reason: String,
+    /// What to do.
+    pub hint: String,
+}
+
 /// What the governor wants done.
 #[derive(Debug, Clone)]
 pub enum Effect {
@@ -167,6 +201,8 @@ pub enum Effect {
     },
     /// Store what was learnt.
     SaveResiduals(Residuals),
+    /// Store what was learnt of models.
+    SaveLearned(Arc<Learned>),
     /// Answer a request.
     Reply {
         /// Whose.
@@ -222,8 +258,10 @@ pub enum Reply {
     Learnt {
         /// How many.
         accepted: u64,
-        /// Position and reason of the others.
-        refused: Vec<(usize, String)>,
+        /// The others.
+        refused: Vec<Unlearnt>,
+        /// What was learnt of models, with the position.
+        learnt: Vec<(usize, Learnt)>,
     },
     /// A switch was made, or came to nothing.
     Switched {

@@ -4,12 +4,15 @@
 //! learnt at one shape corrects the others of the same kind.
 
 pub mod anchor;
+pub mod change;
 pub mod engines;
 pub mod evaluation;
 pub mod fit;
+pub mod models;
 pub mod nnls;
 pub mod power;
 pub mod published;
+pub mod vet;
 
 use std::collections::BTreeMap;
 

@@ -558,6 +558,7 @@ mod tests {
             roofline: regime.roofline,
             profile: regime.profile,
             residuals: Residuals::default(),
+            learned: std::sync::Arc::default(),
             calibration: Some(record),
             calibration_status: CalibrationStatus::default(),
             reference: None,

@@ -15,6 +15,7 @@ use crate::board::{Board, BoardState};
 use crate::calibration::{Accelerator, CalibrationRecord, Gate, Reference};
 use crate::hardware::Hardware;
 use crate::learning::Residuals;
+use crate::learning::models::Learned;
 use crate::precision::{NumericFormat, Precision, WeightFormat};
 use crate::predict::{Engine, EngineProfile};
 use crate::roofline::Roofline;
@@ -42,6 +43,8 @@ pub struct Snapshot {
     pub profile: EngineProfile,
     /// What services reported.
     pub residuals: Residuals,
+    /// What services reported of whole models.
+    pub learned: Arc<Learned>,
     /// The record in force.
     pub calibration: Option<CalibrationRecord>,
     /// Running and waiting calibrations.

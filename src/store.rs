@@ -4,6 +4,7 @@
 //! STATE_DIR/calibration.json          {"schema":1,"kind":"calibration","samples":"samples-….jsonl","content":{…}}
 //! STATE_DIR/samples-UNIX_MS-N.jsonl   the samples of that record, one JSON object a line
 //! STATE_DIR/residuals.json            {"schema":1,"kind":"residuals","samples":null,"content":{…}}
+//! STATE_DIR/models.json               {"schema":1,"kind":"models","samples":null,"content":{…}}
 //! STATE_DIR/NAME.damaged-UNIX_S       a file that could not be used; the newest three of each name are kept
 //! STATE_DIR/.NAME.new-PID-N           being written
 //! ```
@@ -23,6 +24,7 @@ use thiserror::Error;
 
 use crate::calibration::{CalibrationRecord, RECORD_SCHEMA, Sample};
 use crate::learning::Residuals;
+use crate::learning::models::Learned;
 
 /// Longest record that is read or written.
 const LONGEST_RECORD: u64 = 16 << 20;
@@ -30,8 +32,11 @@ const LONGEST_RECORD: u64 = 16 << 20;
 const LONGEST_SAMPLES: u64 = 64 << 20;
 /// Version of the stored residuals.
 const RESIDUALS_SCHEMA: u32 = 1;
+/// Version of what was learnt of models.
+const MODELS_SCHEMA: u32 = 1;
 const CALIBRATION: &str = "calibration.json";
 const RESIDUALS: &str = "residuals.json";
+const MODELS: &str = "models.json";
 
 /// Why something could not be stored or read. None of these stops the daemon: it goes on in memory.
 #[derive(Debug, Error)]
@@ -242,6 +247,23 @@ impl Store {
     pub fn save_residuals(&self, residuals: &Residuals) -> Result<(), StoreError> {
         let bytes = self.encode(RESIDUALS, "residuals", RESIDUALS_SCHEMA, None, residuals)?;
         self.write(RESIDUALS, &bytes)
+    }
+
+    /// What was learnt of models.
+    ///
+    /// # Errors
+    /// The file is there but the system does not let it be read.
+    pub fn load_learned(&self) -> Result<Loaded<Learned>, StoreError> {
+        self.load(MODELS, "models", MODELS_SCHEMA, Learned::check)
+    }
+
+    /// Replaces what was learnt of models.
+    ///
+    /// # Errors
+    /// As for [`Store::save_calibration`].
+    pub fn save_learned(&self, learned: &Learned) -> Result<(), StoreError> {
+        let bytes = self.encode(MODELS, "models", MODELS_SCHEMA, None, learned)?;
+        self.write(MODELS, &bytes)
     }
 
     fn load<T: DeserializeOwned>(

@@ -336,7 +336,7 @@ fn observations_reach_the_daemon_one_or_many() {
         (r#"{"workload":{"op":{"kind":"gemv","n":1,"k":1}},"time_s":0}"#, "invalid_field", "time_s"),
         (r#"{"workload":{"op":{"kind":"gemv","n":1,"k":1}},"time_s":-1}"#, "invalid_field", "time_s"),
         (r#"[{"workload":{"op":{"kind":"gemv","n":1,"k":1}},"time_s":"1"}]"#, "invalid_field", "[0].time_s"),
-        (r#"{"workload":{"model":"llama-3-8b"},"time_s":1}"#, "unsupported_workload", "workload.model"),
+        (r#"{"workload":{"model":"llama-3.1-8c"},"time_s":1}"#, "unknown_model", "workload.model"),
         ("[]", "too_many", "observations"),
     ] {
         let answer = server.post("/v1/observations", body);

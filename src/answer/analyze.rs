@@ -49,7 +49,7 @@ pub fn analyze(
         }
         Work::Model(task) => {
             let time = measured_time(request, run::tokens(&task))?;
-            let prediction = run::run(snapshot, &model, &task, "workload")?;
+            let prediction = run::run(snapshot, &model, &snapshot.learned, &task, "workload")?;
             let ModelPrediction { roofline_time, floor, cost, compute, .. } = prediction;
             let expected = Expected { roofline, time: prediction.time, roofline_time, floor, cost, compute };
             Ok(judged(snapshot, &expected, time, None, run::shown(snapshot, &task, prediction)))

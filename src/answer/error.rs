@@ -21,6 +21,7 @@
 //! | `no_unit` | 400 | this accelerator computes in no such precision |
 //! | `too_many` | 400 | a cross product beyond its limit |
 //! | `impossible_observation` | 400 | a measured time that physics or reason excludes |
+//! | `contradicting_observation` | 400 | runs of the same workload that agree say otherwise |
 //! | `malformed_request` | 400 | HTTP that is none, or a body that ends early |
 //! | `wrong_socket` | 403 | it is answered on the control socket |
 //! | `control_disabled` | 403 | `[control] enabled = true` is missing |
@@ -117,6 +118,8 @@ codes! {
     NoUnit = "no_unit", 400;
     /// A cross product beyond its limit.
     TooMany = "too_many", 400;
+    /// Runs of the same workload that agree say otherwise.
+    ContradictingObservation = "contradicting_observation", 400;
     /// A measured time that physics or reason excludes.
     ImpossibleObservation = "impossible_observation", 400;
     /// HTTP that is none, or a body that ends early.

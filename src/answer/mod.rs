@@ -8,6 +8,7 @@ pub mod error;
 mod hardware;
 mod model;
 mod modes;
+mod observe;
 pub mod parse;
 mod predict;
 mod recommend;
@@ -31,7 +32,7 @@ use crate::units::Seconds;
 
 pub use board::state;
 pub use catalogue::{Catalogue, Opener};
-pub use predict::observed;
+pub use observe::{MAX_OBSERVATIONS, observed};
 pub use roofline::{calibration_age, drift};
 pub use sweep::MAX_SWEEP_ROWS;
 pub use task::{Task, format_named, invalid_op, operation};
@@ -209,6 +210,8 @@ impl Request {
             }
             // A thousand variants at a tenth of a prediction each.
             Self::Tiling(_) => 100,
+            // Each is vetted, and the engine's coefficients are fitted anew.
+            Self::Predict(request) if !request.observations.is_empty() => 1000,
             Self::Predict(PredictRequest { workload, .. })
             | Self::Analyze(AnalyzeRequest { workload, .. }) => workload.model.as_ref().map_or(1, weight),
             _ => 1,

@@ -30,6 +30,8 @@ const PHASES: [(&str, Phase); 3] =
 /// A model and what is asked of it.
 #[derive(Debug, Clone)]
 pub struct ModelTask {
+    /// Key, path, or what its fields call it: what its runs are filed under.
+    pub name: String,
     /// The model in its format.
     pub model: Arc<Model>,
     /// What it is quantised to; `None` for a file that does not say.
@@ -67,7 +69,20 @@ impl ModelTask {
         let (model, format) = resolved(catalogue, workload, engine, path, &mut warnings)?;
         warnings.extend(model.warnings.iter().cloned());
         warnings.extend(request.warnings(&model));
-        Ok(Self { model, format, request, engine, warnings })
+        let name = filed_under(workload.model.as_ref(), &model);
+        Ok(Self { name, model, format, request, engine, warnings })
+    }
+}
+
+/// Files of one name in two directories are two models, and so are two sets of fields of one kind.
+fn filed_under(wanted: Option<&Value>, model: &Model) -> String {
+    match wanted {
+        Some(Value::String(key)) => key.to_ascii_lowercase(),
+        Some(Value::Object(fields)) => match fields.get("path").and_then(Value::as_str) {
+            Some(path) => path.to_owned(),
+            None => format!("{} of {} weights", model.name, model.parameters()),
+        },
+        _ => model.name.clone(),
     }
 }
 

@@ -1,27 +1,21 @@
 //! Predictions of one operation or one model.
 
-use std::borrow::Cow;
-
 use super::catalogue::Catalogue;
-use super::error::Code;
 use super::model::ModelTask;
 use super::modes::Model;
+use super::observe::Known;
+use super::run;
 use super::task::{Task, model_at, unpredictable};
-use super::{positive, run};
 use crate::api::convert::{bound_key, limit_key, provenance_key, tier_key};
 use crate::api::{
-    BreakdownEntry, ErrorBody, EstimateAnswer, MemoryAnswer, ObservationRequest, PredictAnswer,
-    PredictRequest, Workload,
+    BreakdownEntry, ErrorBody, EstimateAnswer, MemoryAnswer, PredictAnswer, PredictRequest, Workload,
 };
 use crate::learning::Residuals;
 use crate::predict::{Engine, Prediction};
 use crate::roofline::Provenance;
 use crate::snapshot::Snapshot;
-use crate::units::{Bytes, Seconds};
+use crate::units::Bytes;
 use crate::workload::Op;
-
-/// Most observations of one prediction; each is a prediction itself.
-const MAX_OBSERVATIONS: usize = 256;
 
 /// An operation or a model, as one engine would run it.
 #[derive(Debug, Clone)]
@@ -60,8 +54,8 @@ pub fn predict(
 ) -> Result<PredictAnswer, ErrorBody> {
     let model = model_at(snapshot, request.operating_point.as_ref(), "operating_point")?;
     let work = Work::new(snapshot, catalogue, &request.workload, request.engine, "workload")?;
-    let residuals = supposing(snapshot, &request.observations)?;
-    predicted(snapshot, &model, &residuals, &work, "workload")
+    let known = Known::supposing(snapshot, catalogue, &request.observations)?;
+    predicted(snapshot, &model, &known, &work, "workload")
 }
 
 /// Predicts the work at `path` of the request and puts it into the shape of the wire.
@@ -71,85 +65,19 @@ pub fn predict(
 pub fn predicted(
     snapshot: &Snapshot,
     model: &Model<'_>,
-    residuals: &Residuals,
+    known: &Known<'_>,
     work: &Work,
     path: &str,
 ) -> Result<PredictAnswer, ErrorBody> {
     match work {
         Work::Op(task) => {
-            predicted_op(snapshot, model, residuals, task).map_err(|error| unpredictable(&error, path))
+            predicted_op(snapshot, model, &known.residuals, task).map_err(|error| unpredictable(&error, path))
         }
         Work::Model(task) => {
-            let prediction = run::run(snapshot, model, task, path)?;
+            let prediction = run::run(snapshot, model, &known.learned, task, path)?;
             Ok(run::shown(snapshot, task, prediction))
         }
     }
-}
-
-/// What was learnt, as if `observations` had been made as well.
-fn supposing<'a>(
-    snapshot: &'a Snapshot,
-    observations: &[ObservationRequest],
-) -> Result<Cow<'a, Residuals>, ErrorBody> {
-    if observations.is_empty() {
-        return Ok(Cow::Borrowed(&snapshot.residuals));
-    }
-    if observations.len() > MAX_OBSERVATIONS {
-        return Err(Code::TooMany.at(
-            "observations",
-            format!("{} observations are more than {MAX_OBSERVATIONS}", observations.len()),
-            "send the newest ones",
-        ));
-    }
-    let mut residuals = snapshot.residuals.clone();
-    for (index, observation) in observations.iter().enumerate() {
-        let path = format!("observations[{index}]");
-        let (task, time) = observed(snapshot, observation, &path)?;
-        let model =
-            model_at(snapshot, observation.operating_point.as_ref(), &format!("{path}.operating_point"))?;
-        let workload = format!("{path}.workload");
-        let prediction = task.predict(&model).map_err(|error| unpredictable(&error, &workload))?;
-        residuals.observe(task.residual_key(), &prediction, time).map_err(|refused| {
-            Code::ImpossibleObservation.at(
-                format!("{path}.{}", if observation.time_s.is_some() { "time_s" } else { "tokens_per_s" }),
-                refused.to_string(),
-                "give the time of one run of this operation in seconds",
-            )
-        })?;
-    }
-    Ok(Cow::Owned(residuals))
-}
-
-/// What an observation at `path` is about and the time of one run.
-pub fn observed(
-    snapshot: &Snapshot,
-    observation: &ObservationRequest,
-    path: &str,
-) -> Result<(Task, Seconds), ErrorBody> {
-    let task = Task::new(snapshot, &observation.workload, observation.engine, &format!("{path}.workload"))?;
-    if let Some(power) = observation.power_w {
-        positive(&format!("{path}.power_w"), power)?;
-    }
-    let time = match (observation.time_s, observation.tokens_per_s) {
-        (Some(time), None) => positive(&format!("{path}.time_s"), time)?,
-        (None, Some(rate)) => as_f64(task.tokens()) / positive(&format!("{path}.tokens_per_s"), rate)?,
-        (Some(_), Some(_)) => {
-            return Err(Code::InvalidField.at(
-                format!("{path}.tokens_per_s"),
-                "time_s and tokens_per_s are both given",
-                "give one of the two",
-            ));
-        }
-        (None, None) => {
-            return Err(Code::MissingField.at(
-                format!("{path}.time_s"),
-                "neither time_s nor tokens_per_s is given",
-                "give one of the two",
-            ));
-        }
-    };
-    // A rate of 1e-308 is above zero, and its time is not finite.
-    Ok((task, Seconds(positive(&format!("{path}.time_s"), time)?)))
 }
 
 /// Predicts an operation and puts it into the shape of the wire.
@@ -185,6 +113,7 @@ pub fn shown(snapshot: &Snapshot, task: &Task, prediction: Prediction) -> Predic
         compute: prediction.compute.key().to_owned(),
         memory_bytes: memory(snapshot, task, &prediction),
         tier: tier_key(prediction.tier).to_owned(),
+        interval_from: None,
         provenance: provenance_key(prediction.provenance).to_owned(),
         breakdown: vec![BreakdownEntry::new(&task.op, &prediction)],
         roofline_time_s: prediction.roofline_time.get(),

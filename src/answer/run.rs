@@ -1,5 +1,7 @@
 //! A predicted model in the shape of the wire.
 
+use std::borrow::Cow;
+
 use super::error::Code;
 use super::model::ModelTask;
 use super::modes::Model;
@@ -7,9 +9,11 @@ use super::predict::{as_f64, available, hypothetical, warnings};
 use crate::api::convert::{bound_key, limit_key, provenance_key, tier_key};
 use crate::api::{BreakdownEntry, ErrorBody, EstimateAnswer, MemoryAnswer, PredictAnswer};
 use crate::calibration::Accelerator;
-use crate::predict::Engine;
+use crate::learning::models::{Asked, Learned};
+use crate::precision::WeightFormat;
 use crate::predict::costs::{EngineCosts, engine_costs};
-use crate::predict::model::{Costs, ModelError, ModelPrediction, predict_model};
+use crate::predict::model::{ModelError, ModelPrediction};
+use crate::predict::{Engine, EngineProfile};
 use crate::snapshot::Snapshot;
 use crate::units::Bytes;
 use crate::workload::transformer::{MemoryFootprint, Phase};
@@ -19,29 +23,58 @@ fn engine_of(snapshot: &Snapshot, engine: Engine) -> &'static EngineCosts {
     engine_costs(engine, snapshot.hardware.as_deref().map(|hardware| hardware.key.as_str()))
 }
 
-/// Predicts a model at the operating point of `at`.
+/// The calibrated kernels that a model's passes are summed from; `None` where the engine's own costs are known better.
+pub fn kernels<'a>(snapshot: &Snapshot, at: &'a Model<'_>, engine: Engine) -> Option<Cow<'a, EngineProfile>> {
+    // Kernels that were calibrated here say more than what an engine was seen to take elsewhere.
+    let own = engine == Engine::Bare && !at.profile.formats.is_empty();
+    if snapshot.accelerator == Accelerator::Gpu && !own {
+        return None;
+    }
+    let profile = at.profile.as_ref();
+    Some(if engine == profile.engine {
+        Cow::Borrowed(profile)
+    } else {
+        Cow::Owned(profile.clone().lent_to(engine))
+    })
+}
+
+/// What the runs of a model are filed under beside its name: how it is stored, and its cache where that is unusual.
+pub fn stored_as(task: &ModelTask) -> String {
+    let format = task.format.as_deref().unwrap_or_default();
+    match task.request.kv_cache {
+        WeightFormat::Fp16 | WeightFormat::Bf16 => format.to_owned(),
+        cache => format!("{format}+{}", cache.key()),
+    }
+}
+
+/// Predicts a model at the operating point of `at`, with what was learnt.
 ///
 /// # Errors
 /// A request that cannot be, or ceilings that say too little.
 pub fn run(
     snapshot: &Snapshot,
     at: &Model<'_>,
+    learned: &Learned,
     task: &ModelTask,
     path: &str,
 ) -> Result<ModelPrediction, ErrorBody> {
-    // Kernels that were calibrated here say more than what an engine was seen to take elsewhere.
-    let own = task.engine == Engine::Bare && !at.profile.formats.is_empty();
-    let lent;
-    let costs = if snapshot.accelerator == Accelerator::Gpu && !own {
-        Costs::Engine(engine_of(snapshot, task.engine))
-    } else if task.engine == at.profile.engine {
-        Costs::Kernels(&at.profile)
-    } else {
-        lent = at.profile.clone().into_owned().lent_to(task.engine);
-        Costs::Kernels(&lent)
+    let kernels = kernels(snapshot, at, task.engine);
+    let asked = Asked {
+        engine: task.engine,
+        name: &task.name,
+        format: &stored_as(task),
+        model: &task.model,
+        request: &task.request,
+        roofline: &at.roofline,
+        kernels: kernels.as_deref(),
+        hardware: snapshot.hardware.as_deref().map(|hardware| hardware.key.as_str()),
     };
-    predict_model(&at.roofline, costs, &task.model, &task.request)
-        .map_err(|error| unpredictable(&error, path))
+    let prediction = learned.predict(&asked).map_err(|error| unpredictable(&error, path))?;
+    // Power follows from the time, so it comes after what was learnt.
+    Ok(match snapshot.power_costs(&at.roofline) {
+        Some(costs) => prediction.with_power(&costs, &at.roofline),
+        None => prediction,
+    })
 }
 
 fn unpredictable(error: &ModelError, path: &str) -> ErrorBody {
@@ -63,6 +96,7 @@ fn unpredictable(error: &ModelError, path: &str) -> ErrorBody {
 /// A prediction in the shape of the wire.
 pub fn shown(snapshot: &Snapshot, task: &ModelTask, prediction: ModelPrediction) -> PredictAnswer {
     let time = EstimateAnswer::from(prediction.time);
+    let energy_j_per_token = prediction.energy_per_token().map(EstimateAnswer::from);
     let cost = prediction.cost;
     let mut said = task.warnings.clone();
     // What the predictor says of the model and the request stands there already.
@@ -78,8 +112,9 @@ pub fn shown(snapshot: &Snapshot, task: &ModelTask, prediction: ModelPrediction)
         tokens_per_s: EstimateAnswer::rate(prediction.tokens, time),
         time_to_first_token_s: prediction.time_to_first_token.map(Into::into),
         time_per_token_s: prediction.time_per_token.map(Into::into),
-        power_w: None,
-        energy_j_per_token: None,
+        power_w: prediction.power.map(Into::into),
+        power_from: prediction.power.map(|power| power.from.key().to_owned()),
+        energy_j_per_token,
         flops: cost.work.get(),
         bytes: cost.traffic.get(),
         arithmetic_intensity_flops_per_byte: cost.intensity().get(),
@@ -89,6 +124,7 @@ pub fn shown(snapshot: &Snapshot, task: &ModelTask, prediction: ModelPrediction)
         compute: prediction.compute.key().to_owned(),
         memory_bytes: memory(snapshot, task),
         tier: tier_key(prediction.tier).to_owned(),
+        interval_from: Some(prediction.interval_from.key().to_owned()),
         provenance: provenance_key(prediction.provenance).to_owned(),
         breakdown: breakdown.collect(),
         roofline_time_s: prediction.roofline_time.get(),

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::catalogue::Catalogue;
 use super::error::Code;
 use super::modes::{Model, mode_named};
+use super::observe::Known;
 use super::predict::{Work, predicted};
 use super::subject;
 use super::task::{Task, format_named, invalid_op, model_at};
@@ -210,7 +211,7 @@ fn model_row(
 ) -> Result<SweepRow, ErrorBody> {
     let work =
         Work::new(snapshot, catalogue, workload, request.engine, path).map_err(|error| named(error, path))?;
-    let prediction = predicted(snapshot, &place.model, &snapshot.residuals, &work, path)
+    let prediction = predicted(snapshot, &place.model, &Known::of(snapshot), &work, path)
         .map_err(|error| named(error, path))?;
     let Work::Model(task) = work else {
         return Err(Code::Internal.error("a model became an operation", "report this"));

@@ -386,6 +386,10 @@ pub struct PredictAnswer {
     pub memory_bytes: MemoryAnswer,
     /// What the prediction rests on.
     pub tier: String,
+    /// Whose errors the interval was taken from (models only): `own_tier`, `own_engine` or `own_runs` of this machine, else
+    /// `engine_and_machine`, `engine`, `all` or `guess`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval_from: Option<String>,
     /// Weakest provenance of the ceilings used.
     pub provenance: String,
     /// Its parts.
@@ -558,7 +562,12 @@ pub struct CalibrateAnswer {
 pub struct ObservationsAnswer {
     /// Observations learnt from.
     pub accepted: u64,
-    /// Why the others were not, by position.
+    /// What was learnt of models, by position: `{"index", "factor", "tier", "count", "alarm"}`. `factor` is the time predicted now
+    /// over what was predicted before anything was learnt, `count` the runs of this model that are kept, `alarm` what changed.
+    #[serde(default)]
+    #[schema(value_type = Vec<Object>)]
+    pub learnt: Vec<serde_json::Value>,
+    /// Why the others were not, by position: `{"index", "code", "field", "reason", "hint"}`.
     #[schema(value_type = Vec<Object>)]
     pub refused: Vec<serde_json::Value>,
     /// What was not learnt of those that were.

@@ -379,13 +379,22 @@ pub struct RecommendArgs {
 /// `observe`
 #[derive(Debug, Args)]
 pub struct ObserveArgs {
-    /// The operation.
+    /// The operation or model.
     #[command(flatten)]
     pub op: OpArgs,
-    /// How the weights are stored
-    #[arg(long, value_parser = input::format, default_value = "fp16")]
-    pub format: WeightFormat,
-    /// Columns at once (sequences for attention)
+    /// What was asked of a model.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// How the weights are stored [default: fp16; a file's own]
+    #[arg(long, value_parser = input::storage)]
+    pub format: Option<String>,
+    /// How the key/value cache is stored (models)
+    #[arg(long, value_name = "FORMAT", value_parser = input::format)]
+    pub kv_format: Option<WeightFormat>,
+    /// Power mode that a model ran in [default: the present one]
+    #[arg(long, value_name = "MODE")]
+    pub mode: Option<String>,
+    /// Columns at once (sequences for attention and models)
     #[arg(long, value_parser = input::count, allow_negative_numbers = true)]
     pub batch: Option<u64>,
     /// Whose kernels

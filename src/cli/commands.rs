@@ -5,13 +5,13 @@ use serde_json::Value;
 use super::Context;
 use super::args::{AnalyzeArgs, ObserveArgs, PredictArgs, RecommendArgs, SweepArgs};
 use super::failure::{Exit, Failure};
-use super::input::{AttentionArgs, ModelArgs, OpArgs, ShapeArgs, Target};
+use super::input::{AttentionArgs, OpArgs, ShapeArgs, Target};
 use super::output::Format;
 use super::{show, words};
 use crate::answer::Request;
 use crate::api::{
-    AnalyzeRequest, BatchRange, Constraints, Freedom, ObservationRequest, ObservationsAnswer, PredictRequest,
-    RecommendAnswer, RecommendRequest, SweepRequest, Workload,
+    AnalyzeRequest, BatchRange, Constraints, Freedom, ObservationRequest, ObservationsAnswer,
+    OperatingPointRequest, PredictRequest, RecommendAnswer, RecommendRequest, SweepRequest, Workload,
 };
 use crate::precision::WeightFormat;
 use crate::workload::Op;
@@ -162,9 +162,12 @@ pub async fn recommend(context: &mut Context, args: &RecommendArgs) -> Result<Ex
 
 /// `observe`
 pub async fn observe(context: &mut Context, args: &ObserveArgs) -> Result<(), Failure> {
-    let (workload, _) = args.op.workload(&ModelArgs::default(), Some(args.format.key()), None, args.batch)?;
+    let (workload, _) = args.op.workload(&args.model, args.format.as_deref(), args.kv_format, args.batch)?;
+    let point =
+        |mode: &String| OperatingPointRequest { power_mode: Some(mode.clone()), ..Default::default() };
     let request = ObservationRequest {
         workload,
+        operating_point: args.mode.as_ref().map(point),
         engine: args.engine,
         tokens_per_s: args.tokens_per_s,
         time_s: args.time,
@@ -173,9 +176,7 @@ pub async fn observe(context: &mut Context, args: &ObserveArgs) -> Result<(), Fa
     };
     let answer = context.client.post("/v1/observations", &request).await?;
     let parsed: ObservationsAnswer = answer.parse()?;
-    context
-        .printer
-        .answer("observations", &answer, || Ok(format!("learnt from {} observation\n", parsed.accepted)))?;
+    context.printer.answer("observations", &answer, || Ok(show::learnt(&parsed)))?;
     match parsed.refused.first() {
         None => Ok(()),
         Some(refused) => {
@@ -183,9 +184,10 @@ pub async fn observe(context: &mut Context, args: &ObserveArgs) -> Result<(), Fa
                 .get("reason")
                 .and_then(|reason| reason.as_str())
                 .map_or_else(|| refused.to_string(), ToOwned::to_owned);
+            let hint = refused.get("hint").and_then(|hint| hint.as_str());
             Err(Failure::failed(
                 format!("the observation was not learnt from: {reason}"),
-                "check shape, format and unit of the time",
+                hint.unwrap_or("check shape, format and unit of the time"),
             ))
         }
     }

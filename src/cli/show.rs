@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::table::Table;
 use super::words;
 use crate::api::{
-    AnalyzeAnswer, BoardAnswer, BreakdownEntry, CandidateAnswer, CeilingAnswer, MemoryAnswer, PredictAnswer,
-    RecommendAnswer, RooflineAnswer, StateAnswer, StateField, SweepAnswer,
+    AnalyzeAnswer, BoardAnswer, BreakdownEntry, CandidateAnswer, CeilingAnswer, MemoryAnswer,
+    ObservationsAnswer, PredictAnswer, RecommendAnswer, RooflineAnswer, StateAnswer, StateField, SweepAnswer,
 };
 use crate::units::{Bytes, BytesPerSecond, Flops, FlopsPerSecond};
 
@@ -402,5 +402,27 @@ pub fn recommendation(answer: &RecommendAnswer) -> String {
         let _ = writeln!(text, "  to sharpen this: {next}");
     }
     let _ = writeln!(text, "  {} candidates, serial {}", answer.candidates, answer.serial);
+    text
+}
+
+/// What was learnt from an observation.
+#[must_use]
+pub fn learnt(answer: &ObservationsAnswer) -> String {
+    let mut text = format!("learnt from {} observation\n", answer.accepted);
+    for learnt in &answer.learnt {
+        let number = |key: &str| learnt.get(key).and_then(serde_json::Value::as_f64).unwrap_or_default();
+        let word = |key: &str| learnt.get(key).and_then(serde_json::Value::as_str);
+        let _ = writeln!(
+            text,
+            "predicted time is now {:.3} of what it was before anything was learnt, from {:.0} runs of this model: {}",
+            number("factor"),
+            number("count"),
+            word("tier").unwrap_or("unknown"),
+        );
+        if let Some(alarm) = word("alarm") {
+            text.push_str(alarm);
+            text.push('\n');
+        }
+    }
     text
 }

@@ -1,10 +1,12 @@
 //! What is loaded at the start and saved later, and what is said when that does not work.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::calibration::{CalibrationRecord, Sample};
 use crate::governor::Event;
 use crate::learning::Residuals;
+use crate::learning::models::Learned;
 use crate::store::{Loaded, Store, StoreError};
 
 /// Name of the degradation.
@@ -17,6 +19,8 @@ pub enum Item {
     Calibration(Box<CalibrationRecord>, Vec<Sample>),
     /// What was learnt.
     Residuals(Residuals),
+    /// What was learnt of models.
+    Learned(Arc<Learned>),
 }
 
 /// What an earlier run of the daemon left.
@@ -26,6 +30,8 @@ pub struct Earlier {
     pub record: Option<CalibrationRecord>,
     /// What was learnt.
     pub residuals: Residuals,
+    /// What was learnt of models.
+    pub learned: Learned,
     /// What went wrong; the daemon starts all the same.
     pub problems: Vec<String>,
     /// The directory works.
@@ -52,6 +58,7 @@ pub fn load(dir: &Path) -> Earlier {
     };
     earlier.record = value(store.load_calibration(), &mut earlier.problems);
     earlier.residuals = value(store.load_residuals(), &mut earlier.problems).unwrap_or_default();
+    earlier.learned = value(store.load_learned(), &mut earlier.problems).unwrap_or_default();
     earlier
 }
 
@@ -74,6 +81,7 @@ fn save(dir: &Path, item: &Item) -> Result<(), StoreError> {
     match item {
         Item::Calibration(record, samples) => store.save_calibration(record, samples),
         Item::Residuals(residuals) => store.save_residuals(residuals),
+        Item::Learned(learned) => store.save_learned(learned),
     }
 }
 

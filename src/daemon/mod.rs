@@ -137,7 +137,8 @@ async fn run(args: Serve, settings: Settings) -> Result<(), DaemonError> {
     }
     let state = machine();
     let policy = &settings.policy;
-    let governor = Governor::new(now(), board, state, earlier.record, earlier.residuals, policy);
+    let governor = Governor::new(now(), board, state, earlier.record, earlier.residuals, policy)
+        .with_learned(now(), earlier.learned);
 
     let (events_in, mut events) = mpsc::channel(EVENTS);
     let (requests_in, mut requests) = mpsc::channel(REQUESTS);

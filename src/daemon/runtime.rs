@@ -16,6 +16,7 @@ use super::{model, notify, status};
 use crate::governor::{Effect, Event, Governor, Now, Policy, Reply, Severity, Ticket};
 use crate::hw::boot_time;
 use crate::learning::Residuals;
+use crate::learning::models::Learned;
 use crate::server::{Command, Request};
 use crate::snapshot::Snapshot;
 use crate::units::Seconds;
@@ -64,10 +65,17 @@ pub struct Runtime {
     period: Duration,
     sampled_at: Instant,
     overdue: bool,
-    unsaved: Option<(Residuals, Instant)>,
+    unsaved: Option<(Unsaved, Instant)>,
     /// When the governor wants to be told that time has passed.
     wake_at: Option<Instant>,
     status: String,
+}
+
+/// What was learnt and is not on the disk yet.
+#[derive(Debug, Default)]
+struct Unsaved {
+    residuals: Option<Residuals>,
+    learned: Option<Arc<Learned>>,
 }
 
 /// What the loop is built from.
@@ -240,10 +248,8 @@ impl Runtime {
                 return Some(archive::keep(self.state_dir.clone(), Item::Calibration(record, samples)).await);
             }
             Effect::Actuate { order, what } => return self.power.as_ref()?.order(order, what),
-            Effect::SaveResiduals(residuals) => {
-                let at = self.unsaved.take().map_or_else(|| Instant::now() + RESIDUALS_DELAY, |(_, at)| at);
-                self.unsaved = Some((residuals, at));
-            }
+            Effect::SaveResiduals(residuals) => self.unsaved_mut().residuals = Some(residuals),
+            Effect::SaveLearned(learned) => self.unsaved_mut().learned = Some(learned),
             Effect::Reply { ticket, reply } => {
                 if let Some(waiting) = self.waiting.remove(&ticket) {
                     // The client may have gone this instant.
@@ -326,10 +332,18 @@ impl Runtime {
     }
 
     async fn save_residuals(&mut self) {
-        if let Some((residuals, _)) = self.unsaved.take() {
-            let event = archive::keep(self.state_dir.clone(), Item::Residuals(residuals)).await;
+        let Some((unsaved, _)) = self.unsaved.take() else { return };
+        let items = [unsaved.residuals.map(Item::Residuals), unsaved.learned.map(Item::Learned)];
+        for item in items.into_iter().flatten() {
+            let event = archive::keep(self.state_dir.clone(), item).await;
             self.take(event).await;
         }
+    }
+
+    /// What is to be saved; the time of the first of it holds for all.
+    fn unsaved_mut(&mut self) -> &mut Unsaved {
+        let due = || (Unsaved::default(), Instant::now() + RESIDUALS_DELAY);
+        &mut self.unsaved.get_or_insert_with(due).0
     }
 }
 

@@ -275,6 +275,7 @@ impl Governor {
                 effects
                     .push(Effect::SaveCalibration { record: Box::new(merged.clone()), samples: run.samples });
                 self.record = Some(merged);
+                self.forget_changes(effects);
                 for ticket in run.waiting {
                     reply(effects, ticket, Reply::Finished { job });
                 }

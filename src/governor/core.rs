@@ -5,12 +5,17 @@ use std::sync::Arc;
 
 use super::control::PowerState;
 use super::measure::Measuring;
-use super::{Effect, Event, Now, Policy, Reply, Severity, Ticket, calibrate, measure, prior};
+use super::{
+    Effect, Event, MeasuredRun, Now, Observed, Policy, Reply, Severity, Ticket, Unlearnt, calibrate, measure,
+    prior,
+};
 use crate::board::{Board, BoardState};
 use crate::calibration::{
     Accelerator, CalibrationRecord, MachineKey, PlanContext, ProbeEvent, Reference, regime_key,
 };
 use crate::hardware::{self, Hardware};
+use crate::learning::models::{Learned, Learnt};
+use crate::learning::vet::Refused;
 use crate::learning::{ResidualKey, Residuals};
 use crate::precision::WeightFormat;
 use crate::predict::{Engine, EngineProfile, predict};
@@ -22,6 +27,9 @@ use crate::workload::Op;
 /// Sampling stays fast for this long after somebody last looked.
 pub(super) const WATCHED_FOR: Seconds = Seconds(30.0);
 
+/// Name of the degradation that an alarm of the learning is.
+const CHANGED: &str = "changed";
+
 /// Owns everything that changes.
 #[derive(Debug)]
 pub struct Governor {
@@ -32,6 +40,8 @@ pub struct Governor {
     pub(super) state: BoardState,
     pub(super) record: Option<CalibrationRecord>,
     pub(super) residuals: Residuals,
+    /// What services reported of models.
+    pub(super) learned: Arc<Learned>,
     pub(super) policy: Policy,
     pub(super) status: CalibrationStatus,
     pub(super) job: Option<Job>,
@@ -75,9 +85,8 @@ impl Governor {
         policy: &Policy,
     ) -> Self {
         let record = record.filter(|record| record.key == machine_key(&board) && !record.regimes.is_empty());
-        let key = machine_key(&board);
-        let residuals =
-            residuals.of(format!("{}/{}/{}", key.machine.unwrap_or_default(), key.cpu, key.version));
+        let name = machine_name(&board);
+        let residuals = residuals.of(name.clone());
         let hardware = hardware::registry().get(&board.key).cloned().map(Arc::new);
         let accelerator = accelerator(&board, hardware.as_deref(), policy.accelerator);
         let roofline = prior::roofline(&board, &state);
@@ -91,6 +100,7 @@ impl Governor {
             roofline,
             profile: EngineProfile::unknown(Engine::Bare),
             residuals: residuals.clone(),
+            learned: Arc::default(),
             calibration: None,
             calibration_status: CalibrationStatus::default(),
             reference: None,
@@ -107,6 +117,7 @@ impl Governor {
             state,
             record,
             residuals,
+            learned: Arc::new(Learned::default().of(name)),
             policy: policy.clone(),
             status: CalibrationStatus::default(),
             job: None,
@@ -156,7 +167,7 @@ impl Governor {
                 self.measure_requested(now, ticket, &work, models, &mut effects);
             }
             Event::Observed { ticket, observations } => {
-                self.observed(ticket, &observations, &mut effects);
+                self.observed(now, ticket, &observations, &mut effects);
                 self.publish(now, &mut effects);
             }
             Event::ControlRequested { ticket, client, request } => {
@@ -240,32 +251,104 @@ impl Governor {
         }
     }
 
-    fn observed(
-        &mut self,
-        ticket: Ticket,
-        observations: &[(Engine, Op, WeightFormat, Seconds)],
-        effects: &mut Vec<Effect>,
-    ) {
-        let mut accepted = 0;
-        let mut refused = Vec::new();
-        for (position, &(engine, op, format, time)) in observations.iter().enumerate() {
-            let numeric = self.snapshot.numeric_format(format);
-            let profile = self.snapshot.profile_of(engine);
-            let outcome = predict(&self.snapshot.roofline, &profile, &op, &numeric)
-                .map_err(|error| error.to_string())
-                .and_then(|predicted| {
-                    let key = ResidualKey::new(engine, &op, format);
-                    self.residuals.observe(key, &predicted, time).map_err(|error| error.to_string())
-                });
-            match outcome {
-                Ok(()) => accepted += 1,
-                Err(reason) => refused.push((position, reason)),
+    fn observed(&mut self, now: Now, ticket: Ticket, observations: &[Observed], effects: &mut Vec<Effect>) {
+        let (mut accepted, mut refused, mut learnt) = (0, Vec::new(), Vec::new());
+        let (mut models, mut positions) = (Vec::new(), Vec::new());
+        for (index, observed) in observations.iter().enumerate() {
+            match observed {
+                Observed::Op { engine, op, format, time } => {
+                    match self.observed_op(*engine, op, *format, *time) {
+                        Ok(()) => accepted += 1,
+                        Err((field, reason)) => refused.push(Unlearnt {
+                            index,
+                            code: "impossible_observation",
+                            field,
+                            reason,
+                            hint: "give the time of one run of this operation in seconds".to_owned(),
+                        }),
+                    }
+                }
+                Observed::Model(run) => {
+                    models.push(MeasuredRun::clone(run));
+                    positions.push(index);
+                }
             }
         }
         if accepted > 0 {
             effects.push(Effect::SaveResiduals(self.residuals.clone()));
         }
-        reply(effects, ticket, Reply::Learnt { accepted, refused });
+        if !models.is_empty() {
+            for (index, outcome) in positions.into_iter().zip(self.observed_models(now, &models, effects)) {
+                match outcome {
+                    Ok(of_it) => {
+                        accepted += 1;
+                        learnt.push((index, of_it));
+                    }
+                    Err(error) => refused.push(Unlearnt {
+                        index,
+                        code: error.code(),
+                        field: error.field(),
+                        reason: error.to_string(),
+                        hint: error.hint(),
+                    }),
+                }
+            }
+        }
+        refused.sort_by_key(|refusal| refusal.index);
+        reply(effects, ticket, Reply::Learnt { accepted, refused, learnt });
+    }
+
+    fn observed_op(
+        &mut self,
+        engine: Engine,
+        op: &Op,
+        format: WeightFormat,
+        time: Seconds,
+    ) -> Result<(), (&'static str, String)> {
+        let numeric = self.snapshot.numeric_format(format);
+        let profile = self.snapshot.profile_of(engine);
+        let predicted = predict(&self.snapshot.roofline, &profile, op, &numeric)
+            .map_err(|error| ("workload", error.to_string()))?;
+        let key = ResidualKey::new(engine, op, format);
+        self.residuals.observe(key, &predicted, time).map_err(|error| ("time_s", error.to_string()))
+    }
+
+    fn observed_models(
+        &mut self,
+        now: Now,
+        runs: &[MeasuredRun],
+        effects: &mut Vec<Effect>,
+    ) -> Vec<Result<Learnt, Refused>> {
+        let learned = Arc::make_mut(&mut self.learned);
+        let outcomes = learned.observe(runs, now.unix_s);
+        effects.push(Effect::SaveLearned(Arc::clone(&self.learned)));
+        self.note_changes(effects);
+        outcomes
+    }
+
+    /// Says that the machine is not what it was when that is noticed, and when it is over.
+    fn note_changes(&mut self, effects: &mut Vec<Effect>) {
+        let alarms = self.learned.alarms();
+        self.note_degraded(CHANGED, (!alarms.is_empty()).then(|| alarms.join("; ")), effects);
+    }
+
+    /// The machine was measured anew, which explains what had changed.
+    pub(super) fn forget_changes(&mut self, effects: &mut Vec<Effect>) {
+        if !self.learned.alarms().is_empty() {
+            Arc::make_mut(&mut self.learned).recalibrated();
+            effects.push(Effect::SaveLearned(Arc::clone(&self.learned)));
+            self.note_changes(effects);
+        }
+    }
+
+    /// The same with what an earlier run of the daemon learnt of models, where that was on this machine.
+    #[must_use]
+    pub fn with_learned(mut self, now: Now, learned: Learned) -> Self {
+        self.learned = Arc::new(learned.of(machine_name(&self.board)));
+        // What was said before the restart is said again, as a picture and not as a line.
+        self.note_changes(&mut Vec::new());
+        self.rebuild(now);
+        self
     }
 
     fn probe(&mut self, now: Now, job: u64, event: ProbeEvent, effects: &mut Vec<Effect>) {
@@ -422,6 +505,7 @@ impl Governor {
             roofline,
             profile,
             residuals: self.residuals.clone(),
+            learned: Arc::clone(&self.learned),
             calibration: self.record.clone(),
             calibration_status: self.status.clone(),
             reference: self.reference,
@@ -465,6 +549,12 @@ pub(super) fn machine_key(board: &Board) -> MachineKey {
         kernel: board.kernel.known().cloned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
     }
+}
+
+/// What learning is kept under: another version predicts otherwise.
+fn machine_name(board: &Board) -> String {
+    let key = machine_key(board);
+    format!("{}/{}/{}", key.machine.unwrap_or_default(), key.cpu, key.version)
 }
 
 pub(super) fn reply(effects: &mut Vec<Effect>, ticket: Ticket, reply: Reply) {
@@ -737,17 +827,19 @@ mod tests {
         calibrate(&mut governor, at(1.0));
         let op = Op::Gemv { n: 4096, k: 4096 };
         let bound = 4.0 * 4096.0 * 4096.0 / truth::BANDWIDTH;
-        let observations = vec![
-            (Engine::Numpy, op, WeightFormat::Fp32, Seconds(2.0 * bound)),
-            (Engine::Numpy, op, WeightFormat::Fp32, Seconds(bound / 1000.0)),
-            (Engine::Numpy, op, WeightFormat::Fp32, Seconds(bound * 1000.0)),
-        ];
+        let run = |time| Observed::Op {
+            engine: Engine::Numpy,
+            op,
+            format: WeightFormat::Fp32,
+            time: Seconds(time),
+        };
+        let observations = vec![run(2.0 * bound), run(bound / 1000.0), run(bound * 1000.0)];
         let effects = governor.handle(at(2.0), Event::Observed { ticket: 4, observations });
-        let [(4, Reply::Learnt { accepted: 1, refused })] = &replies(&effects)[..] else {
+        let [(4, Reply::Learnt { accepted: 1, refused, .. })] = &replies(&effects)[..] else {
             panic!("{effects:?}")
         };
-        assert!(refused[0].1.contains("faster than the physical bound"), "{refused:?}");
-        assert!(refused[1].1.contains("expected seconds"), "{refused:?}");
+        assert!(refused[0].reason.contains("faster than the physical bound"), "{refused:?}");
+        assert!(refused[1].reason.contains("expected seconds"), "{refused:?}");
         assert!(effects.iter().any(|effect| matches!(effect, Effect::SaveResiduals(_))));
     }
 

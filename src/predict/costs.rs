@@ -233,6 +233,12 @@ pub struct EngineCosts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IntervalSource {
+    /// Predictions of this engine, phase and tier on this very machine, before each was observed.
+    OwnTier,
+    /// Likewise of this engine, in either phase, at this tier or a weaker one.
+    OwnEngine,
+    /// The scatter of this model's own runs on this machine.
+    OwnRuns,
     /// This engine on this kind of machine.
     EngineAndMachine,
     /// This engine on any machine.
@@ -241,6 +247,22 @@ pub enum IntervalSource {
     All,
     /// Nothing: a guess.
     Guess,
+}
+
+impl IntervalSource {
+    /// The name on the wire.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::OwnTier => "own_tier",
+            Self::OwnEngine => "own_engine",
+            Self::OwnRuns => "own_runs",
+            Self::EngineAndMachine => "engine_and_machine",
+            Self::Engine => "engine",
+            Self::All => "all",
+            Self::Guess => "guess",
+        }
+    }
 }
 
 impl EngineCosts {

@@ -5,14 +5,16 @@ use serde_json::json;
 use super::{Command, ModelAsked};
 use crate::answer::error::Code;
 use crate::answer::parse::{parse, parse_list};
-use crate::answer::{format_named, invalid_op, observed, operation};
+use crate::answer::{Catalogue, MAX_OBSERVATIONS, format_named, invalid_op, observed, operation};
+use crate::api::convert::tier_key;
 use crate::api::convert::{bound_key, limit_key};
 use crate::api::{
     CalibrateAnswer, CalibrateRequest, ErrorBody, EstimateAnswer, MeasureAnswer, MeasureRequest,
     MeasuredModel, MeasuredOp, MeasuredRow, ModelKind, ObservationRequest, ObservationsAnswer, Workload,
 };
 use crate::calibration::{FORWARD_KV_CACHE, MAX_FORWARD_BATCH, Sample, centre, quantile};
-use crate::governor::{Measured, MeasuredSet, Reply, Subject};
+use crate::governor::{Measured, MeasuredSet, Reply, Subject, Unlearnt};
+use crate::learning::models::Learnt;
 use crate::precision::WeightFormat;
 use crate::snapshot::Snapshot;
 use crate::workload::Op;
@@ -20,8 +22,6 @@ use crate::workload::transformer::MAX_TOKENS;
 
 /// Most operations of one `POST /v1/measure`; each takes up to some tenths of a second of every core.
 const MAX_MEASURED: usize = 64;
-/// Most observations of one request.
-const MAX_OBSERVATIONS: usize = 256;
 
 /// `POST /v1/calibrate`.
 ///
@@ -135,8 +135,12 @@ struct ObservationList {
 /// `POST /v1/observations`; also whether any of them reports a power, which nothing learns yet.
 ///
 /// # Errors
-/// A body that is not this request; then nothing is learnt from any of it.
-pub fn observe(snapshot: &Snapshot, body: &[u8]) -> Result<(Command, bool), ErrorBody> {
+/// A body that is not this request; then nothing is learnt from any of it. Blocks where a model is a file.
+pub fn observe(
+    snapshot: &Snapshot,
+    catalogue: &Catalogue,
+    body: &[u8],
+) -> Result<(Command, bool), ErrorBody> {
     let first = body.iter().find(|byte| !byte.is_ascii_whitespace());
     let (list, single) = if first == Some(&b'[') {
         (parse_list(body)?, false)
@@ -157,37 +161,17 @@ pub fn observe(snapshot: &Snapshot, body: &[u8]) -> Result<(Command, bool), Erro
     let mut observations = Vec::with_capacity(list.len());
     for (index, observation) in list.iter().enumerate() {
         let path = format!("observations[{index}]");
-        let about = learnable(observation, &path).and_then(|()| observed(snapshot, observation, &path));
-        let (task, time) = about.map_err(|mut error| {
+        let about = observed(snapshot, catalogue, observation, &path).map_err(|mut error| {
             if single {
                 // The client sent no list, so its field names have no list in front.
                 error.field = error.field.map(|field| field.replacen(&format!("{path}."), "", 1));
             }
             error
         })?;
-        observations.push((task.engine, task.op, task.format, time));
+        observations.push(about);
     }
     let power = list.iter().any(|observation| observation.power_w.is_some());
     Ok((Command::Observe { observations }, power))
-}
-
-/// What is learnt is filed by engine, operation and format, so nothing else may differ from the present.
-fn learnable(observation: &ObservationRequest, path: &str) -> Result<(), ErrorBody> {
-    if observation.operating_point.is_some() {
-        return Err(Code::UnsupportedOperatingPoint.at(
-            format!("{path}.operating_point"),
-            "observations are learnt at the operating point of the moment only",
-            "leave operating_point out and report while the machine is in it",
-        ));
-    }
-    if observation.workload.kv_format.is_some() {
-        return Err(Code::UnsupportedWorkload.at(
-            format!("{path}.workload.kv_format"),
-            "observations are not told apart by the format of the cache yet",
-            "leave kv_format out",
-        ));
-    }
-    Ok(())
 }
 
 /// A reply in the shape of its route's answer.
@@ -200,7 +184,9 @@ pub fn answered(snapshot: &Snapshot, reply: Option<Reply>, power: bool) -> Resul
         Some(Reply::Finished { job }) => encode(&CalibrateAnswer { job, finished: true }),
         Some(Reply::Cancelled { job }) => encode(&json!({ "job": job, "cancelled": true })),
         Some(Reply::Measured(set)) => encode(&measured(snapshot, set)),
-        Some(Reply::Learnt { accepted, refused }) => encode(&learnt(accepted, &refused, power)),
+        Some(Reply::Learnt { accepted, refused, learnt }) => {
+            encode(&observations(accepted, &refused, &learnt, power))
+        }
         Some(Reply::Switched { .. } | Reply::Held { .. } | Reply::Done) => {
             Err(Code::Internal.error("the daemon answered something else", "report this"))
         }
@@ -234,11 +220,28 @@ fn refused(code: &str, message: String) -> ErrorBody {
     ErrorBody { code: code.to_owned(), message, field: None, hint: Some(hint.to_owned()) }
 }
 
-fn learnt(accepted: u64, refused: &[(usize, String)], power: bool) -> ObservationsAnswer {
+fn observations(
+    accepted: u64,
+    refused: &[Unlearnt],
+    learnt: &[(usize, Learnt)],
+    power: bool,
+) -> ObservationsAnswer {
     let unlearnt = "power_w is checked but not learnt from yet";
     ObservationsAnswer {
         accepted,
-        refused: refused.iter().map(|(index, reason)| json!({ "index": index, "reason": reason })).collect(),
+        learnt: learnt
+            .iter()
+            .map(|(index, learnt)| {
+                let Learnt { factor, tier, count, alarm } = learnt;
+                json!({ "index": index, "factor": factor, "tier": tier_key(*tier), "count": count, "alarm": alarm })
+            })
+            .collect(),
+        refused: refused
+            .iter()
+            .map(|Unlearnt { index, code, field, reason, hint }| {
+                json!({ "index": index, "code": code, "field": field, "reason": reason, "hint": hint })
+            })
+            .collect(),
         warnings: power.then(|| unlearnt.to_owned()).into_iter().collect(),
     }
 }

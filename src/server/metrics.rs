@@ -246,6 +246,13 @@ fn calibration(page: &mut Page, snapshot: &Snapshot, now: Now) {
     for (engine, number) in snapshot.residuals.counts() {
         page.sample(family, &[("engine", engine)], f64::from(number));
     }
+    let family = gauge("rooflined_model_observation_count", "Runs of models that are kept.");
+    for (engine, number) in snapshot.learned.counts() {
+        page.sample(family, &[("engine", engine)], f64::from(number));
+    }
+    let family = gauge("rooflined_model_observation_refused_count", "Runs of models that were refused.");
+    #[expect(clippy::cast_precision_loss, reason = "a count")]
+    page.sample(family, &[], snapshot.learned.refused() as f64);
 }
 
 fn server(page: &mut Page, counters: &Counters, socket: &str) {

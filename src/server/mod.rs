@@ -12,11 +12,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::answer::Catalogue;
 use crate::calibration::PlanKind;
-use crate::governor::{Client, ControlRequest, Reply};
+use crate::governor::{Client, ControlRequest, Observed, Reply};
 use crate::precision::WeightFormat;
-use crate::predict::Engine;
 use crate::snapshot::Snapshot;
-use crate::units::Seconds;
 use crate::workload::Op;
 
 pub mod access;
@@ -74,7 +72,7 @@ pub enum Command {
     /// Learn from what a service measured.
     Observe {
         /// What ran and how long it took.
-        observations: Vec<(Engine, Op, WeightFormat, Seconds)>,
+        observations: Vec<Observed>,
     },
     /// Something about power modes or holds.
     Control {

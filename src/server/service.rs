@@ -199,10 +199,24 @@ impl Service {
         power::ask(&self.control, clock::now, client, request).await?.encode()
     }
 
+    /// Reads what a service measured beside the event loop: its model may be a file.
+    async fn observations(
+        &self,
+        snapshot: &Arc<Snapshot>,
+        body: &[u8],
+    ) -> Result<(super::Command, bool), ErrorBody> {
+        let (catalogue, snapshot) = (Arc::clone(self.control.catalogue()), Arc::clone(snapshot));
+        let body = body.to_vec();
+        let worker = tokio::task::spawn_blocking(move || command::observe(&snapshot, &catalogue, &body));
+        worker.await.unwrap_or_else(|_| {
+            Err(Code::Internal.error("the observations were not read to the end", "report this"))
+        })
+    }
+
     /// Hands a request to the daemon and waits for its reply.
     async fn command(&self, snapshot: &Arc<Snapshot>, call: Call<'_>) -> Result<Vec<u8>, ErrorBody> {
         let (command, power) = match call.spec.route {
-            Route::Observations => command::observe(snapshot, call.body)?,
+            Route::Observations => self.observations(snapshot, call.body).await?,
             route => {
                 may_run(call.peer, snapshot.control_enabled)?;
                 let command = if route == Route::Measure {

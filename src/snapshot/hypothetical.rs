@@ -140,6 +140,7 @@ impl Snapshot {
             roofline,
             profile,
             residuals: Residuals::default(),
+            learned: Arc::default(),
             calibration: None,
             calibration_status: CalibrationStatus::default(),
             reference: None,

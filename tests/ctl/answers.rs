@@ -124,6 +124,7 @@ pub fn prediction(flops: f64, bytes: f64) -> PredictAnswer {
             fits: Some(true),
         },
         tier: "engine_calibrated".into(),
+        interval_from: None,
         provenance: "measured".into(),
         breakdown: Vec::new(),
         roofline_time_s: time,

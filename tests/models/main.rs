@@ -7,6 +7,7 @@ mod commands;
 mod config;
 mod gguf;
 mod hostile;
+mod learning;
 mod mutants;
 mod paths;
 mod random;

@@ -178,6 +178,7 @@ pub fn snapshot() -> Snapshot {
         roofline: roofline(),
         profile: profile(),
         residuals: Residuals::default(),
+        learned: Arc::default(),
         calibration: Some(record()),
         calibration_status: CalibrationStatus::default(),
         reference: Some((
@@ -233,7 +234,7 @@ async fn answer_by_rote(mut requests: mpsc::Receiver<Request>, seen: sync_mpsc::
                 message: "there is no probe in this test; expect none".into(),
             },
             Command::Observe { observations } => {
-                Reply::Learnt { accepted: observations.len() as u64, refused: vec![] }
+                Reply::Learnt { accepted: observations.len() as u64, refused: vec![], learnt: vec![] }
             }
         };
         let _ = reply.send(answer);
