@@ -22,7 +22,7 @@ export RUSTC=/usr/bin/rustc RUSTDOC=/usr/bin/rustdoc CARGO_TARGET_DIR=target/arm
 rustc=$($RUSTC --version)
 echo "$rustc, $(qemu-aarch64-static --version | head -1)"
 
-QEMU_CPU=max cargo test --locked --target "$target"
+QEMU_CPU=max cargo test --locked --no-fail-fast --target "$target"
 
 # One more for each set of instructions that the kernels are dispatched over: NEON alone; fp16 and dotprod; all of it,
 # i8mm and bf16 included, has just run.

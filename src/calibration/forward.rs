@@ -105,7 +105,7 @@ pub enum NotRunnable {
 }
 
 fn keys() -> String {
-    MEASURED_FORMATS.map(|format| format.key()).join(", ")
+    MEASURED_FORMATS.map(super::super::precision::WeightFormat::key).join(", ")
 }
 
 /// A matrix of a layer: rows, columns, storage.

@@ -39,7 +39,7 @@ pub struct Sample {
     pub machine: Machine,
     /// Its ceilings.
     pub roofline: std::sync::Arc<Roofline>,
-    /// Which machine, as a number below [`Problem::machines`].
+    /// Which machine, as its place among those of the fit.
     pub machine_index: usize,
     /// Natural logarithm of the measured time of all passes in seconds.
     pub log_time: f64,

@@ -35,7 +35,7 @@ const MAX_FITTED: usize = 256;
 const MAX_ERRORS: usize = 256;
 /// An error of the past weighs half as much after this many seconds: 30 days.
 const HALF_LIFE_S: f64 = 30.0 * 86_400.0;
-/// Runs in a row within [`AGREEING`] standard deviations that end an alarm.
+/// Runs in a row within `AGREEING` standard deviations that end an alarm.
 pub const RECOVERED: u32 = 10;
 const AGREEING: f64 = 2.5;
 /// Most runs before an alarm that tell how large the change is and that are kept: the sum begins to rise before it.

@@ -87,11 +87,11 @@ struct Sum {
 
 impl Sum {
     fn add(&mut self, time: Seconds, half_width: f64, limit: Limit) {
-        self.time = self.time + time;
-        self.doubt = self.doubt + time * half_width;
+        self.time += time;
+        self.doubt += time * half_width;
         for (known, sum) in &mut self.limits {
             if *known == limit {
-                *sum = *sum + time;
+                *sum += time;
             }
         }
     }
@@ -221,8 +221,8 @@ fn matrix(
     };
     let parts = parts(roofline, known, &weights, shape.m, peak.value);
     sum.add(parts.overlapped() * op.count, parts.half_width, parts.limit(Seconds::ZERO));
-    sum.arithmetic = sum.arithmetic + op.cost.work / peak.value;
-    sum.arithmetic_at_most = sum.arithmetic_at_most + op.cost.work / peak.high;
+    sum.arithmetic += op.cost.work / peak.value;
+    sum.arithmetic_at_most += op.cost.work / peak.high;
     sum.calibrated &= parts.calibrated;
     sum.count(&Cost { traffic: weights.traffic * op.count, ..op.cost });
     Ok(())

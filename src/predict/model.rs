@@ -2,12 +2,13 @@
 //!
 //! On a GPU the passes go through an engine's fitted costs ([`step`](super::step)). Where the accelerator's own kernels
 //! were calibrated and no engine's costs apply (a CPU, or engine `none` after a calibration) a pass is the sum of its
-//! operations, each predicted on its own by [`predict`](super::predict).
+//! operations, each predicted on its own by [`predict`].
 
 use std::collections::BTreeMap;
 
 use thiserror::Error;
 
+use super::bare::predict_step;
 use super::costs::{Coefficients, EngineCosts, Family, IntervalSource};
 use super::power::{Activity, Power, PowerCosts};
 use super::step::{Machine, Step, StepTime};
@@ -194,7 +195,7 @@ pub fn predict_model(
     let peak = total.peak(roofline);
     let intensity_time = (total.traffic / roofline.bandwidth.value, total.work_time);
     total.parts.sort_by(|a, b| b.time.get().total_cmp(&a.time.get()));
-    Ok(ModelPrediction {
+    let prediction = ModelPrediction {
         time: estimate(value, total.bound),
         tokens,
         time_to_first_token: (request.phase != Phase::Decode).then(|| estimate(prompt, bound_share(prompt))),
@@ -213,7 +214,33 @@ pub fn predict_model(
         activity: total.activity,
         power: None,
         warnings,
+    };
+    Ok(match costs {
+        Costs::Kernels(profile) if request.phase == Phase::Decode => {
+            by_whole_step(roofline, profile, model, request, decode_steps, prediction)
+        }
+        _ => prediction,
     })
+}
+
+/// A decode by this crate's kernels is known better as a whole step, whose attention and norms were calibrated too.
+fn by_whole_step(
+    roofline: &Roofline,
+    profile: &EngineProfile,
+    model: &Model,
+    request: &Request,
+    steps: f64,
+    prediction: ModelPrediction,
+) -> ModelPrediction {
+    let Ok(step) = predict_step(roofline, profile, model, request) else { return prediction };
+    let time = step.time.value * steps;
+    if !time.is_positive() || !prediction.time.value.is_positive() {
+        return prediction;
+    }
+    let half_width = step.time.high / step.time.value - 1.0;
+    let limit = step.limit;
+    let factor = time / prediction.time.value;
+    ModelPrediction { limit, ..prediction.corrected(factor, half_width, step.tier) }
 }
 
 /// Relative half-width of the interval, where it comes from, and what the prediction rests on.

@@ -29,7 +29,9 @@ fn supposed(args: &str) -> Value {
 }
 
 fn value(answer: &Value, path: &str) -> f64 {
-    answer.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("no {path} in {answer}"))
+    let found = answer.pointer(path).and_then(Value::as_f64);
+    assert!(found.is_some(), "no {path} in {answer}");
+    found.unwrap_or_default()
 }
 
 /// Output lines of `predict --requests` of a file with these lines.

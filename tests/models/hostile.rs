@@ -45,7 +45,8 @@ fn entry(name: &str, dimensions: &[u64], kind: u32, offset: u64) -> Vec<u8> {
 fn said(bytes: &[u8], length: u64) -> String {
     let started = Instant::now();
     let message = read_gguf(bytes, length).expect_err("it should be refused").to_string();
-    assert!(started.elapsed() < Duration::from_secs(2), "{message} took {:?}", started.elapsed());
+    // A reader that walked all of it would take hours; an emulator on a busy machine needs seconds.
+    assert!(started.elapsed() < Duration::from_secs(120), "{message} took {:?}", started.elapsed());
     assert!(message.len() < 400, "{message}");
     message
 }
@@ -89,7 +90,7 @@ fn an_array_is_walked_to_the_limit_and_not_kept() {
     };
     let started = Instant::now();
     assert_eq!(strings(30_000_000).unwrap().metadata.get("k"), Some(&gguf::Value::Array(30_000_000)));
-    assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(600), "{:?}", started.elapsed());
     // One more than a header can hold is refused by its count.
     assert!(strings(40_000_000).unwrap_err().to_string().contains("bytes of header"));
 }
@@ -250,7 +251,7 @@ fn a_file_with_any_byte_changed_is_read_or_refused() {
             let _ = read_safetensors(&changed, length);
         }
     }
-    assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(600), "{:?}", started.elapsed());
 }
 
 fn checkpoint() -> Safetensors {

@@ -528,7 +528,7 @@ impl<'a> Job<'a> {
             for i in 0..demand.scratch / 4 {
                 // SAFETY: `Demand` counted the scratch space; no worker is running.
                 unsafe {
-                    *scratch.start().cast::<f32>().add(i) = gemv::pack::random_weight(&mut buffers.rng)
+                    *scratch.start().cast::<f32>().add(i) = gemv::pack::random_weight(&mut buffers.rng);
                 };
             }
         }

@@ -52,7 +52,7 @@ fn at(run: Measured, factor: f64) -> Measured {
 #[track_caller]
 fn taught(learned: &mut Learned, runs: &[Measured]) -> Learnt {
     let outcomes = learned.observe(runs, 0.0);
-    outcomes.into_iter().map(Result::unwrap).last().unwrap()
+    outcomes.into_iter().map(Result::unwrap).next_back().unwrap()
 }
 
 fn refusal(learned: &mut Learned, run: &Measured) -> Refused {

@@ -181,9 +181,9 @@ fn choices(hardware: &str, rails: Rails, points: &[&Point]) -> Option<Choices> {
         let fastest = own.iter().map(|(speed, _)| *speed).fold(0.0, f64::max);
         for (a, first) in others.iter().enumerate() {
             for second in &others[a + 1..] {
-                for seen in 0..own.len() {
+                for (seen, doubts) in doubts.iter().enumerate().take(own.len()) {
                     for floor in FLOORS {
-                        let chosen = choose(own, seen, [first, second], &doubts[seen], floor * fastest);
+                        let chosen = choose(own, seen, [first, second], doubts, floor * fastest);
                         let (regret, miss) = judged(own, chosen, floor * fastest);
                         missed += usize::from(miss);
                         if floor > 0.0 { floored.push(regret) } else { free.push(regret) }

@@ -115,8 +115,13 @@ fn the_slope_of_the_voltage_is_found_again() {
 #[test]
 fn models_alike_are_given_their_best_mode() {
     let mut points = [point("slow", 6e8, 1.0), point("fast", 1e9, 1.5)];
+    for point in &mut points {
+        // Alike in what they draw; how fast they are differs.
+        let sample = point.runs[0].sample;
+        point.runs.iter_mut().for_each(|run| run.sample = sample);
+    }
     points[1].runs.iter_mut().for_each(|run| run.tokens_per_s *= 1.2);
     let choices = choose_modes(&points);
     assert_eq!((choices.len(), choices[0].files, choices[0].missed), (1, 3, 0));
-    assert!(choices[0].free.worst < 0.05, "{choices:?}");
+    assert!(choices[0].free.worst < 1e-9, "{choices:?}");
 }
