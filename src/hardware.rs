@@ -111,7 +111,8 @@ pub struct Hardware {
 }
 
 impl Hardware {
-    /// The mode of that name, upper and lower case and a leading `MODE_` alike; failing that, of that number.
+    /// The mode of that name, upper and lower case and a leading `MODE_` alike; failing that, of that number; failing that,
+    /// the only one whose name begins so: `MAXN` is `MAXN_SUPER` where that is the one there is.
     #[must_use]
     pub fn mode(&self, name: &str) -> Option<&NominalMode> {
         let name = name.trim();
@@ -123,7 +124,13 @@ impl Hardware {
         let exact = self.modes.iter().find(|mode| mode.name == name);
         let named = || self.modes.iter().find(|mode| bare(&mode.name) == wanted);
         let numbered = || name.parse().ok().and_then(|id: u32| self.modes.iter().find(|mode| mode.id == id));
-        exact.or_else(named).or_else(numbered)
+        let begun = || {
+            let mut begun =
+                self.modes.iter().filter(|mode| !wanted.is_empty() && bare(&mode.name).starts_with(&wanted));
+            let only = begun.next();
+            only.filter(|_| begun.next().is_none())
+        };
+        exact.or_else(named).or_else(numbered).or_else(begun)
     }
 
     /// The fastest mode: most multiprocessor cycles, then the highest memory clock, then the most cores. `None` where the

@@ -217,7 +217,7 @@ struct Scale {
 // that follows.
 const MODEL_LOG_SD: f64 = 0.15;
 const BATCH: Scale = Scale { log_sd: 0.20, length: 2.0 };
-const CONTEXT: Scale = Scale { log_sd: 0.08, length: 3.0 };
+const CONTEXT: Scale = Scale { log_sd: 0.055, length: 3.0 };
 const OPERATING_POINT: Scale = Scale { log_sd: 0.06, length: 1.0 };
 const NOISE_LOG_SD: f64 = 0.02;
 /// Standard deviations that hold 90 % of a normal distribution on both sides.

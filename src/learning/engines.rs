@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::fit::Fitted;
-use super::published::{EngineRows, Judged, leave_one_machine_out, leave_one_model_out, quantile};
+use super::published::{EngineRows, Judged, Row, leave_one_machine_out, leave_one_model_out, quantile};
 use crate::predict::Engine;
 use crate::predict::costs::{
     COEFFICIENTS, Coefficient, Coefficients, EngineCosts, EngineFile, Entry, GUESSED_INTERVAL, Interval,
@@ -57,16 +57,22 @@ pub fn engine_files(engines: &[EngineRows]) -> Vec<EngineFile> {
 }
 
 fn intervals(judged: &[Judged<'_>], engine: Engine, hardware: Option<&str>) -> Intervals {
+    let of = |phase: Phase| move |row: &Row| row.phase == phase && !row.experimental();
     Intervals {
-        decode: interval(judged, engine, hardware, Phase::Decode),
-        prefill: interval(judged, engine, hardware, Phase::Prefill),
+        decode: interval(judged, engine, hardware, &of(Phase::Decode)),
+        prefill: interval(judged, engine, hardware, &of(Phase::Prefill)),
+        experimental: interval(judged, engine, hardware, &Row::experimental),
     }
 }
 
-fn interval(judged: &[Judged<'_>], engine: Engine, hardware: Option<&str>, phase: Phase) -> Interval {
+fn interval(
+    judged: &[Judged<'_>],
+    engine: Engine,
+    hardware: Option<&str>,
+    of: &dyn Fn(&Row) -> bool,
+) -> Interval {
     let errors = |test: &dyn Fn(&Judged<'_>) -> bool| -> Vec<f64> {
-        let judged = judged.iter().filter(|judged| judged.row.phase == phase && test(judged));
-        judged.map(|judged| judged.error).collect()
+        judged.iter().filter(|judged| of(judged.row) && test(judged)).map(|judged| judged.error).collect()
     };
     let groups: [(IntervalSource, Vec<f64>); 3] = [
         (

@@ -175,7 +175,7 @@ pub fn coverage(errors: impl IntoIterator<Item = (f64, f64)>) -> Option<Coverage
     Some(Coverage { count: widths.len(), covered, half_width: super::published::quantile(&widths, 0.5) })
 }
 
-/// Errors of rows with the half-width that the errors of all other models give them: of the same engine, machine and part,
+/// Errors of rows with the half-width that the errors of all other models give them: of the same part and kind of kernels, engine and machine,
 /// else of the engine, else of all.
 #[must_use]
 pub fn with_intervals(judged: &[Judged<'_>]) -> Vec<(f64, f64)> {
@@ -183,7 +183,8 @@ pub fn with_intervals(judged: &[Judged<'_>]) -> Vec<(f64, f64)> {
         let row = of.row;
         let others = |test: &dyn Fn(&Row) -> bool| {
             let kept = judged.iter().filter(|other| {
-                other.row.model != row.model && other.row.phase == row.phase && test(other.row)
+                let alike = other.row.phase == row.phase && other.row.experimental() == row.experimental();
+                other.row.model != row.model && alike && test(other.row)
             });
             conformal(kept.map(|other| other.error))
         };

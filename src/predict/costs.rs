@@ -301,7 +301,11 @@ impl EngineCosts {
             engine,
             log,
             spread,
-            interval: Intervals { decode: GUESSED_INTERVAL, prefill: GUESSED_INTERVAL },
+            interval: Intervals {
+                decode: GUESSED_INTERVAL,
+                prefill: GUESSED_INTERVAL,
+                experimental: GUESSED_INTERVAL,
+            },
             machine_known: false,
             memory_bytes: ENGINE_MEMORY_BYTES,
         }
@@ -385,6 +389,8 @@ pub struct Intervals {
     pub decode: Interval,
     /// Of a prompt.
     pub prefill: Interval,
+    /// Of either with the experimental one- and two-bit kernels, which differ from version to version.
+    pub experimental: Interval,
 }
 
 /// How wide intervals are.

@@ -256,7 +256,11 @@ fn doubt(
             let tier = if measured { Tier::BoardCalibrated } else { Tier::Prior };
             let of = costs.interval;
             // A prompt and an answer together are as doubtful as the part that takes longer.
-            let interval = if prompt_share > 0.5 { of.prefill } else { of.decode };
+            let interval = match () {
+                () if total.experimental => of.experimental,
+                () if prompt_share > 0.5 => of.prefill,
+                () => of.decode,
+            };
             (interval.half_width_ratio, interval.from, tier)
         }
         Costs::Kernels(_) => (total.half_width(), IntervalSource::EngineAndMachine, total.tier),
@@ -282,6 +286,8 @@ struct Total {
     /// Sum of squared half-widths in seconds, of operations that err on their own.
     doubt: f64,
     compute: BTreeMap<Precision, f64>,
+    /// Whether experimental one- or two-bit kernels take part.
+    experimental: bool,
 }
 
 impl Total {
@@ -307,6 +313,7 @@ impl Total {
             tier: Tier::EngineCalibrated,
             doubt: 0.0,
             compute: BTreeMap::new(),
+            experimental: false,
         }
     }
 
@@ -349,6 +356,7 @@ impl Total {
         self.step.unpack += part.unpack * times;
         self.step.compute += part.compute * times;
         self.activity.add(&step.activity(roofline), times);
+        self.experimental |= step.weights_of(Family::Q1) + step.weights_of(Family::Q2) > 0.0;
         self.note_missing_units(roofline, costs.engine, &step);
         self.spread(roofline, &machine, costs.engine, &costs.log, pass, time - part.overhead, times);
         self.part("overhead", part.overhead * times, Flops(0.0), Bytes::ZERO);
