@@ -194,6 +194,8 @@ fn rows(engines: &[EngineRows], known: &[Judged<'_>], unknown: &[Judged<'_>]) ->
         }
     };
     covers("K", "90 % interval, engine known", with_intervals(&decode), "91.8 %, +-35 %", "88-93 %, +-20 %");
+    let ordinary: Vec<Judged<'_>> = decode.iter().copied().filter(|judged| plain(judged.row)).collect();
+    covers("", "  without one- and two-bit kernels", with_intervals(&ordinary), "", "88-93 %, +-20 %");
     let anchored = moved.iter().flat_map(|(_, all)| all).map(|one| (one.error, one.log_half_width));
     covers("", "90 % interval, anchored", anchored.collect(), "", "88-93 %, +-10 %");
     let faster = engines
