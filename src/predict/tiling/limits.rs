@@ -1,8 +1,7 @@
 //! What one multiprocessor holds, by compute capability.
 //!
-//! From the table of technical specifications in the CUDA C++ Programming Guide, checked against the architecture traits
-//! of NVIDIA/cccl (`libcudacxx/include/cuda/__device/arch_traits.h`); 7.2, which the latter leaves out, is that of 7.0 with
-//! the guide's figures.
+//! From the architecture traits of NVIDIA/cccl (`libcudacxx/include/cuda/__device/arch_traits.h`). 7.2, which they leave out,
+//! is recalled and taken to be as 7.0.
 
 use serde::Serialize;
 
