@@ -174,6 +174,7 @@ impl Yardstick {
 fn measure(step: Step) -> Outcome<Option<f64>> {
     let plan = Plan {
         steps: vec![step],
+        holds: Vec::new(),
         models: Vec::new(),
         cpus: vec![],
         warm_up_s: 0.2,

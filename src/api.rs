@@ -3,30 +3,40 @@
 //! Every number carries its unit in its key; unknown is `null`, never 0. Requests refuse fields they do not know;
 //! clients are told to expect new fields and new enumeration members in answers.
 
+mod advice;
 mod answer;
 mod control;
 pub mod convert;
 mod hardware;
+mod joint;
 mod models;
+mod power;
 mod request;
 mod tiling;
 
+pub use advice::{AdviceChange, AdviceStale};
 pub use answer::{
     AnalyzeAnswer, BandwidthPointAnswer, BoardAnswer, BreakdownEntry, CalibrateAnswer, CalibrationAnswer,
-    CandidateAnswer, CeilingAnswer, CeilingsAnswer, ErrorAnswer, ErrorBody, EstimateAnswer, FormatAnswer,
-    FormatsAnswer, MeasureAnswer, MeasuredModel, MeasuredOp, MeasuredRow, MemoryAnswer, ModeAnswer,
-    ModeDetail, ModelKind, ModesAnswer, ObservationsAnswer, PredictAnswer, RecommendAnswer, RegimeAnswer,
-    RejectedAnswer, RooflineAnswer, StateAnswer, StateField, SweepAnswer, SweepRow,
+    CandidateAnswer, CeilingAnswer, CeilingsAnswer, ChoiceAnswer, ErrorAnswer, ErrorBody, EstimateAnswer,
+    FormatAnswer, FormatsAnswer, MeasureAnswer, MeasuredModel, MeasuredOp, MeasuredRow, MemoryAnswer,
+    ModeAnswer, ModeDetail, ModelKind, ModesAnswer, ObservationsAnswer, PredictAnswer, RecommendAnswer,
+    RegimeAnswer, RejectedAnswer, RooflineAnswer, SensitivityAnswer, StateAnswer, StateField, SweepAnswer,
+    SweepRow,
 };
 pub use control::{
-    ConfirmAnswer, ConfirmRequest, ConstraintsOfHold, DoneAnswer, HeldAnswer, HoldAnswer, HoldRequest,
-    HoldsAnswer, ModeRequest, PendingAnswer, RenewRequest, RevertRequest, SwitchAnswer,
+    AdviceOfHold, ConfirmAnswer, ConfirmRequest, ConstraintsOfHold, DoneAnswer, HeldAnswer, HoldAnswer,
+    HoldRequest, HoldsAnswer, ModeRequest, PendingAnswer, RenewRequest, RevertRequest, SwitchAnswer,
 };
 pub use hardware::{HardwareAnswer, HardwareListAnswer, HardwareSummary, NominalCeilings, NominalModeAnswer};
+pub use joint::{
+    JointAnswer, JointConstraints, JointFreedom, JointMember, JointRejected, JointRequest, JointTotals,
+    JointViolation, JointWorkload, JointWorkloadFreedom, SharedAnswer,
+};
 pub use models::{BlockAnswer, ClassAnswer, LayersAnswer, ModelAnswer, ModelEntry, ModelsAnswer};
+pub use power::{PowerCostsAnswer, PowerPointAnswer};
 pub use request::{
-    AnalyzeRequest, BatchRange, CalibrateRequest, Constraints, Freedom, MeasureRequest, ObservationRequest,
-    OperatingPointRequest, PredictRequest, RecommendRequest, SweepRequest, Workload,
+    AnalyzeRequest, BatchRange, CalibrateRequest, Constraints, Freedom, MeasureRequest, ModesRequest,
+    ObservationRequest, OperatingPointRequest, PredictRequest, RecommendRequest, SweepRequest, Workload,
 };
 pub use tiling::{DEFAULT_TILES, MOST_TILES, SmLimitsAnswer, TileAnswer, TilingAnswer, TilingRequest};
 

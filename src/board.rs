@@ -198,6 +198,33 @@ pub struct Rail {
     pub power: Reading<Watts>,
     /// Energy counter where the rail is one, before unwrapping.
     pub energy: Option<Joules>,
+    /// The time that `power` belongs to; `None` where there is no power.
+    #[serde(skip)]
+    pub read: Option<MeterRead>,
+}
+
+/// The time that a power belongs to, CLOCK_BOOTTIME.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MeterRead {
+    /// When it was read.
+    pub at: Seconds,
+    /// When the counter was read before: the power is the mean since then. `None` of a meter that tells power itself.
+    pub since: Option<Seconds>,
+    /// How long the meter takes to a new value, or averages over; `None` where nothing tells.
+    pub period: Option<Seconds>,
+}
+
+impl MeterRead {
+    /// The time that a sum of two powers belongs to.
+    #[must_use]
+    pub fn with(self, other: Self) -> Self {
+        let longer = |a: Option<Seconds>, b: Option<Seconds>| match (a, b) {
+            (Some(a), Some(b)) => Some(a.max(b)),
+            (known, None) | (None, known) => known,
+        };
+        let since = self.since.zip(other.since).map(|(a, b)| if a < b { a } else { b });
+        Self { at: self.at.max(other.at), since, period: longer(self.period, other.period) }
+    }
 }
 
 /// /proc/meminfo, the parts that matter.
@@ -242,6 +269,9 @@ pub struct TotalPower {
     pub rails: Vec<String>,
     /// What the figure covers: `module`, `system`, `gpu` or `package`.
     pub scope: String,
+    /// The time that it belongs to.
+    #[serde(skip)]
+    pub read: Option<MeterRead>,
 }
 
 /// Evidence of throttling.

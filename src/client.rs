@@ -124,14 +124,19 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub async fn events(&mut self) -> Result<Events, ClientError> {
-        let mut sender = self.connect(Socket::Query).await?;
-        let request = request(&Method::GET, "/v1/events", Bytes::new())?;
-        let response = within(self.timeout, "/v1/events", sender.send_request(request)).await??;
-        if response.status() != StatusCode::OK {
-            let status = response.status();
-            return Err(refusal(status, &collect(response).await?));
-        }
-        Ok(Events::new(sender, response.into_body()))
+        let (sender, body) = self.stream(Socket::Query, Method::GET, "/v1/events", Bytes::new()).await?;
+        Ok(Events::new(sender, body))
+    }
+
+    /// Has a recommendation kept true: the events of `POST /v1/recommend/watch`, over a connection of its own, which has
+    /// no time limit.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn watch(&mut self, body: &impl Serialize) -> Result<Events, ClientError> {
+        let body = encode(body)?;
+        let (sender, body) = self.stream(Socket::Query, Method::POST, "/v1/recommend/watch", body).await?;
+        Ok(Events::new(sender, body))
     }
 
     /// Holds for as long as the lines are kept, over a connection of its own.
@@ -139,15 +144,27 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub async fn hold(&mut self, body: &impl Serialize) -> Result<Lines, ClientError> {
-        let route = "/v1/holds/attached";
-        let mut sender = self.connect(Socket::Control).await?;
-        let request = request(&Method::POST, route, encode(body)?)?;
+        let body = encode(body)?;
+        let (sender, body) = self.stream(Socket::Control, Method::POST, "/v1/holds/attached", body).await?;
+        Ok(Lines::new(sender, body))
+    }
+
+    /// Asks over a connection of its own for an answer that goes on; only its beginning has a time limit.
+    async fn stream(
+        &mut self,
+        socket: Socket,
+        method: Method,
+        route: &str,
+        body: Bytes,
+    ) -> Result<(SendRequest<Full<Bytes>>, Incoming), ClientError> {
+        let mut sender = self.connect(socket).await?;
+        let request = request(&method, route, body)?;
         let response = within(self.timeout, route, sender.send_request(request)).await??;
         if response.status() != StatusCode::OK {
             let status = response.status();
             return Err(refusal(status, &collect(response).await?));
         }
-        Ok(Lines::new(sender, response.into_body()))
+        Ok((sender, response.into_body()))
     }
 
     async fn call(

@@ -23,7 +23,9 @@ pub use modes::ClockMode;
 pub use schema::{
     Calibration, Config, Control, Daemon, Engines, Hardware, Metrics, Models, Policy, Sampling,
 };
-pub use value::{Accelerator, Automatic, Bus, Location};
+pub use value::{Accelerator, Bus, Location};
+
+pub use crate::snapshot::Automatic;
 
 use crate::precision::nearest;
 

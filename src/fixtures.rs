@@ -9,6 +9,7 @@ use crate::board::{
 use crate::calibration::{Clock, Conditions, GemvCase, Kernel, Plan, Reference, Sample, Step};
 use crate::governor::Policy;
 use crate::precision::WeightFormat;
+use crate::snapshot::Automatic;
 use crate::units::{Bytes, BytesPerSecond, Flops, Hertz, Seconds};
 
 fn none<T>() -> Reading<T> {
@@ -79,6 +80,8 @@ pub fn policy() -> Policy {
         control_enabled: false,
         allowed_modes: None,
         dwell: Seconds(10.0),
+        auto: Automatic::Off,
+        hysteresis_ratio: 0.1,
     }
 }
 

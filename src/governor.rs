@@ -5,10 +5,11 @@ mod calibrate;
 mod control;
 mod core;
 mod measure;
+mod metering;
 mod modes;
 mod prior;
 
-pub use self::control::{Client, ControlRequest};
+pub use self::control::{Client, ControlRequest, Question, Wanted};
 pub use self::core::Governor;
 
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use crate::learning::Residuals;
 use crate::learning::models::{Learned, Learnt, Measured as MeasuredRun};
 use crate::precision::WeightFormat;
 use crate::predict::{Engine, Prediction};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Advice, Automatic, Snapshot};
 use crate::units::{Bytes, Seconds};
 use crate::workload::Op;
 use crate::workload::model::Model;
@@ -278,6 +279,10 @@ pub enum Reply {
         mode: String,
         /// CLOCK_BOOTTIME when it ends by itself.
         expires_at: Option<Seconds>,
+        /// That mode meets it.
+        satisfied: bool,
+        /// The mode that would meet every hold at least energy, where a query is in force.
+        advice: Option<Advice>,
     },
     /// It was done.
     Done,
@@ -285,7 +290,7 @@ pub enum Reply {
     Refused {
         /// Stable code: `busy`, `gated`, `probe_failed`, `fit_failed`, `not_running`, `cancelled`, `control_disabled`,
         /// `unknown_mode`, `mode_not_allowed`, `reboot_required`, `not_reached`, `not_settled`, `refused`,
-        /// `unsatisfiable`, `unknown_hold`, `not_pending`, `missing_field`, `control_unavailable`, `not_authorized`.
+        /// `unsatisfiable`, `auto_off`, `unknown_hold`, `not_pending`, `missing_field`, `control_unavailable`, `not_authorized`.
         code: &'static str,
         /// Why, ending with what to do.
         message: String,
@@ -375,4 +380,8 @@ pub struct Policy {
     pub allowed_modes: Option<Vec<String>>,
     /// A mode entered for a hold stays for at least this long.
     pub dwell: Seconds,
+    /// What is done about the queries of holds.
+    pub auto: Automatic,
+    /// A mode that meets every hold is left only for one that saves more than this part of the energy.
+    pub hysteresis_ratio: f64,
 }

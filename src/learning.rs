@@ -8,6 +8,7 @@ pub mod change;
 pub mod engines;
 pub mod evaluation;
 pub mod fit;
+pub mod metered;
 pub mod models;
 pub mod nnls;
 pub mod power;

@@ -12,6 +12,7 @@
 //! every term above is at least its counterpart there, so no prediction lies below it.
 
 pub mod costs;
+pub mod curve;
 pub mod evaluation;
 mod gemm;
 pub mod model;
@@ -52,6 +53,13 @@ pub struct Estimate<Q> {
     pub low: Q,
     /// 5 % lies above.
     pub high: Q,
+}
+
+impl<Q> Estimate<Q> {
+    /// The same interval of another quantity.
+    pub fn map<R>(self, convert: impl Fn(Q) -> R) -> Estimate<R> {
+        Estimate { value: convert(self.value), low: convert(self.low), high: convert(self.high) }
+    }
 }
 
 /// What one format costs an engine's kernels beside its bytes.

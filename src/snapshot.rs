@@ -7,7 +7,9 @@ mod power;
 use serde::Serialize;
 
 pub use model::{accelerator, distance, gpu_model, point_now};
-pub use power::{Hold, HoldConstraints, ModeCause, ModeView, PendingConfirmation, PowerControl};
+pub use power::{
+    Advice, Automatic, Hold, HoldConstraints, ModeCause, ModeView, PendingConfirmation, PowerControl,
+};
 
 use std::sync::Arc;
 
@@ -180,8 +182,9 @@ pub fn diff(old: &Snapshot, new: &Snapshot) -> Vec<Change> {
     changes
 }
 
-/// The ceiling ratio that lies farthest from one.
-fn largest_ratio(old: &Roofline, new: &Roofline) -> f64 {
+/// The ceiling ratio, new over old, that lies farthest from one.
+#[must_use]
+pub fn largest_ratio(old: &Roofline, new: &Roofline) -> f64 {
     let bandwidth = new.bandwidth.value / old.bandwidth.value;
     let compute = new
         .compute

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use rooflined::config::{Bus, Config, Location};
+use rooflined::config::{Automatic, Bus, Config, Location};
 
 const SHIPPED: &str = include_str!("../config/rooflined.toml");
 
@@ -134,7 +134,14 @@ fn a_wrong_value_names_the_line_and_what_was_expected() {
     }
     assert!(mistake("[control]\nallowed_modes = [1]").contains("expected a list of strings"));
     assert!(mistake("[control]\nenabled = 'yes'").contains("expected true or false"));
-    assert!(mistake("[policy]\nauto = 'on'").contains("expected \"off\""));
+    let expected = "expected \"off\", \"advise\" or \"switch\"";
+    assert!(mistake("[policy]\nauto = 'on'").ends_with(expected));
+    assert!(mistake("[policy]\nhysteresis_ratio = 1.5").ends_with("expected a number from 0 to 1"));
+    for policy in [Automatic::Off, Automatic::Advise, Automatic::Switch] {
+        let config = parse(&format!("[policy]\nauto = '{}'\n", policy.key())).unwrap();
+        assert_eq!(config.policy.auto, policy);
+        assert_eq!(parse(&config.to_toml()), Ok(config));
+    }
     assert!(mistake("[calibration]\nmax_load_ratio = 20").ends_with("expected a number from 0 to 1"));
 }
 

@@ -18,6 +18,8 @@ use serde_json::{Value, json};
 use zbus::connection::Builder;
 use zbus::{Connection, OwnedVariant, Proxy};
 
+#[path = "dbus/advice.rs"]
+mod advice;
 #[path = "dbus/power.rs"]
 mod power;
 mod support;

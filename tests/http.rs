@@ -231,12 +231,17 @@ fn a_recommendation_meets_its_target_or_says_what_is_closest() {
     assert!(feasible["decision"]["prediction"]["time_s"]["high"].as_f64().unwrap() <= 0.002);
     assert_eq!(feasible["candidates"], 3 * 16);
     assert_eq!(feasible["apply"]["reboot_required"], false);
+    let settings = feasible["apply"]["settings"].as_object().unwrap();
+    assert!(
+        settings.len() == 7
+            && settings.values().all(|told| told.as_str().is_some_and(|told| !told.is_empty()))
+    );
     let infeasible = ask(r#"{"max_time_per_token_s":1e-9}"#);
     assert_eq!(infeasible.status, 200);
     let infeasible = infeasible.json();
     assert_eq!(infeasible["feasible"], false);
     assert_eq!(infeasible["decision"], Value::Null);
-    assert_eq!(infeasible["violated"], json!(["max_time_s"]));
+    assert_eq!(infeasible["violated"], json!(["max_time_per_token_s"]));
     assert!(infeasible["closest"]["format"].is_string());
     let lossless = ask(r#"{"max_quality_loss_ratio":0}"#).json();
     assert_eq!(

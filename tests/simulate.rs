@@ -344,6 +344,7 @@ fn what_a_person_echoes_is_rounded_down_and_cores_take_their_policy_along() {
 fn plan() -> Plan {
     Plan {
         steps: vec![],
+        holds: Vec::new(),
         models: Vec::new(),
         cpus: vec![],
         warm_up_s: 1.0,

@@ -26,6 +26,7 @@
 //! | `wrong_socket` | 403 | it is answered on the control socket |
 //! | `control_disabled` | 403 | `[control] enabled = true` is missing |
 //! | `not_authorized` | 403 | neither root, nor the daemon's user, nor group `rooflined` |
+//! | `auto_off` | 403 | `[policy] auto` is off, so a hold may not carry a query |
 //! | `mode_not_allowed` | 403 | the configuration does not list the mode |
 //! | `not_found` | 404 | no such route |
 //! | `not_running` | 404 | no such calibration to cancel |
@@ -128,6 +129,8 @@ codes! {
     WrongSocket = "wrong_socket", 403;
     /// Control is not enabled.
     ControlDisabled = "control_disabled", 403;
+    /// Nothing is done about queries of holds.
+    AutoOff = "auto_off", 403;
     /// The caller may not.
     NotAuthorized = "not_authorized", 403;
     /// The configuration does not list the mode.

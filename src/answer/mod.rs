@@ -4,35 +4,45 @@
 mod analyze;
 mod board;
 mod catalogue;
+pub mod cause;
 pub mod error;
 mod hardware;
+mod joint;
 mod model;
 mod modes;
 mod observe;
 pub mod parse;
+mod power;
 mod predict;
+mod question;
 mod recommend;
 mod roofline;
 mod run;
+pub mod settings;
+pub mod stale;
 mod sweep;
 mod task;
 mod tiling;
 
 use serde::Serialize;
+use serde_json::Value;
 
 use self::error::Code;
 use crate::api::{
     AnalyzeAnswer, AnalyzeRequest, BoardAnswer, CalibrationAnswer, ErrorBody, FormatsAnswer, HardwareAnswer,
-    HardwareListAnswer, ModesAnswer, PredictAnswer, PredictRequest, RecommendAnswer, RecommendRequest,
-    RooflineAnswer, StateAnswer, SweepAnswer, SweepRequest, TilingAnswer, TilingRequest,
+    HardwareListAnswer, JointAnswer, JointRequest, ModesAnswer, ModesRequest, PredictAnswer, PredictRequest,
+    RecommendAnswer, RecommendRequest, RooflineAnswer, StateAnswer, SweepAnswer, SweepRequest, TilingAnswer,
+    TilingRequest,
 };
 use crate::governor::Now;
+use crate::predict::Engine;
 use crate::snapshot::Snapshot;
 use crate::units::Seconds;
 
 pub use board::state;
 pub use catalogue::{Catalogue, Opener};
 pub use observe::{MAX_OBSERVATIONS, observed};
+pub use recommend::hold_query;
 pub use roofline::{calibration_age, drift};
 pub use sweep::MAX_SWEEP_ROWS;
 pub use task::{Task, format_named, invalid_op, operation};
@@ -67,7 +77,9 @@ pub enum Request {
     /// `POST /v1/predict`
     Predict(PredictRequest),
     /// `POST /v1/recommend`
-    Recommend(RecommendRequest),
+    Recommend(Box<RecommendRequest>),
+    /// `POST /v1/recommend/joint`
+    Joint(Box<JointRequest>),
     /// `POST /v1/sweep`
     Sweep(SweepRequest),
     /// `POST /v1/tiling`
@@ -100,6 +112,8 @@ pub enum Answer {
     Predict(Box<PredictAnswer>),
     /// To [`Request::Recommend`].
     Recommend(Box<RecommendAnswer>),
+    /// To [`Request::Joint`].
+    Joint(Box<JointAnswer>),
     /// To [`Request::Sweep`].
     Sweep(SweepAnswer),
     /// To [`Request::Tiling`].
@@ -165,7 +179,12 @@ fn given(
         Request::Predict(request) => {
             Answer::Predict(Box::new(predict::predict(snapshot, catalogue, request)?))
         }
-        Request::Recommend(request) => Answer::Recommend(Box::new(recommend::recommend(snapshot, request)?)),
+        Request::Recommend(request) => {
+            Answer::Recommend(Box::new(recommend::recommend(snapshot, catalogue, request)?))
+        }
+        Request::Joint(request) => {
+            Answer::Joint(Box::new(joint::recommend_jointly(snapshot, catalogue, request)?))
+        }
         Request::Tiling(request) => Answer::Tiling(Box::new(tiling::tiling(snapshot, hardware, request)?)),
         Request::Sweep(request) => Answer::Sweep(sweep::sweep(snapshot, catalogue, request)?),
         Request::Analyze(request) => {
@@ -182,6 +201,7 @@ impl Request {
             Self::Roofline { hardware, .. } => hardware.as_deref(),
             Self::Predict(request) => request.hardware.as_deref(),
             Self::Recommend(request) => request.hardware.as_deref(),
+            Self::Joint(request) => request.hardware.as_deref(),
             Self::Sweep(request) => request.hardware.as_deref(),
             Self::Analyze(request) => request.hardware.as_deref(),
             _ => None,
@@ -194,9 +214,30 @@ impl Request {
         let list = |list: Option<usize>, usual: usize| list.unwrap_or(usual).max(1) as u64;
         match self {
             Self::Recommend(request) => {
-                let formats = list(request.freedom.formats.as_ref().map(Vec::len), 16);
-                let batches = request.freedom.batch.map_or(1, |batch| batch.max.saturating_sub(batch.min));
-                formats.saturating_mul(batches)
+                let freedom = &request.freedom;
+                let formats = list(freedom.formats.as_ref().map(Vec::len), 16);
+                let caches = list(freedom.kv_formats.as_ref().map(Vec::len), 1);
+                let modes = match &freedom.power_modes {
+                    None => 1,
+                    Some(ModesRequest::Kind(_)) => 8,
+                    Some(ModesRequest::Listed(modes)) => modes.len() as u64,
+                };
+                let threads = list(freedom.threads.as_ref().map(Vec::len), 1);
+                let batches =
+                    freedom.batch.map_or(1, |batch| batch.max.saturating_sub(batch.min).saturating_add(1));
+                let candidates =
+                    [caches, modes, threads, batches].into_iter().fold(formats, u64::saturating_mul);
+                match &request.workload.model {
+                    // An engine's costs are lines in the batch; this machine may be one without a GPU, whose kernels are
+                    // summed candidate by candidate.
+                    Some(Value::String(_))
+                        if request.engine != Engine::Bare && request.hardware.is_some() =>
+                    {
+                        (candidates / 32).saturating_add(formats)
+                    }
+                    Some(model) => candidates.saturating_mul(weight(model)),
+                    _ => candidates,
+                }
             }
             Self::Sweep(request) => {
                 let formats = list(request.formats.as_ref().map(Vec::len), 16);
@@ -208,6 +249,8 @@ impl Request {
                 let what = (request.ops.len() as u64).saturating_add(models.saturating_mul(contexts));
                 what.saturating_mul(formats).saturating_mul(batches).saturating_mul(modes)
             }
+            // Sets of candidates are compared beside what they are predicted from.
+            Self::Joint(_) => 1000,
             // A thousand variants at a tenth of a prediction each.
             Self::Tiling(_) => 100,
             // Each is vetted, and the engine's coefficients are fitted anew.
@@ -221,7 +264,7 @@ impl Request {
 
 /// Predictions of an operation that the prediction of a model takes about as long as: a key is looked up, while fields
 /// are unfolded and a file is waited for, however long its medium takes.
-fn weight(model: &serde_json::Value) -> u64 {
+fn weight(model: &Value) -> u64 {
     if model.is_string() { 10 } else { 1000 }
 }
 

@@ -168,12 +168,16 @@ fn phase(name: Option<&str>, path: &str) -> Result<Phase, ErrorBody> {
 
 /// How `engine` stores what a format's name stands for.
 fn recipe(name: &str, engine: Engine, path: &str) -> Result<Recipe, ErrorBody> {
+    recipe_at(name, engine, &format!("{path}.format"))
+}
+
+fn recipe_at(name: &str, engine: Engine, field: &str) -> Result<Recipe, ErrorBody> {
     if let Ok(format) = name.parse() {
         return Ok(costs::recipe(engine, format));
     }
     name.parse().map_err(|error: UnknownName| {
         Code::UnknownFormat.at(
-            format!("{path}.format"),
+            field,
             format!("there is no format {:?}", shorten(name)),
             format!("did you mean {:?}? GET /v1/formats lists all", error.nearest),
         )
@@ -210,6 +214,32 @@ fn resolved(
             "write \"llama-3.1-8b\", {\"path\":\"/models/x.gguf\"}, or {\"hidden_size\":4096, …}",
         )),
     }
+}
+
+/// The model of `task` in another format, and that format's key. A file whose own format it is is counted as it is;
+/// another format is what its tensors would become.
+///
+/// # Errors
+/// An unknown format, named at `field`.
+pub fn stored_as(
+    catalogue: &Catalogue,
+    task: &ModelTask,
+    wanted: Option<&Value>,
+    name: &str,
+    field: &str,
+) -> Result<(Arc<Model>, Option<String>), ErrorBody> {
+    let recipe = recipe_at(name, task.engine, field)?;
+    if let Some(Value::String(key)) = wanted {
+        return Ok((catalogue.model(key, recipe, field)?, Some(recipe.key().to_owned())));
+    }
+    let is_file = matches!(wanted, Some(Value::Object(fields)) if fields.contains_key("path"));
+    let own = task.format.as_deref().is_some_and(|own| own.eq_ignore_ascii_case(recipe.key()));
+    if own && is_file {
+        return Ok((Arc::clone(&task.model), task.format.clone()));
+    }
+    let weights = recipe.weights(&task.model.architecture);
+    let label = Some(recipe.key().to_owned());
+    Ok((Arc::new(Model { weights, label: label.clone(), ..Model::clone(&task.model) }), label))
 }
 
 /// A model in a file. What its tensors are stored as is exact; a format that is asked for counts only where the file

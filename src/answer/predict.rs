@@ -103,6 +103,7 @@ pub fn shown(snapshot: &Snapshot, task: &Task, prediction: Prediction) -> Predic
         tokens_per_s: EstimateAnswer::rate(tokens, time),
         power_w: prediction.power.map(Into::into),
         power_from: prediction.power.map(|power| power.from.key().to_owned()),
+        power_source: prediction.power.map(|power| power.source.key().to_owned()),
         energy_j_per_token: prediction.energy().map(|energy| EstimateAnswer::from(energy).per(tokens)),
         flops: prediction.cost.work.get(),
         bytes: prediction.cost.traffic.get(),

@@ -1,31 +1,83 @@
-//! The decision, from the wire and back.
+//! The decision, put into the shape of the wire.
 
 use serde_json::{Map, Value, json};
 
-use super::modes::mode_named;
-use super::positive;
+use super::catalogue::Catalogue;
+use super::error::Code;
+use super::model::ModelTask;
 use super::predict::shown;
-use super::sweep::formats_or_measured;
-use super::task::{Task, format_named, invalid_op, model_at, operation, unpredictable};
-use crate::answer::error::Code;
+use super::question;
+use super::run;
+use super::settings::{Chosen, Device, Text, settings};
+use super::task::{Task, invalid_op, model_at, unpredictable};
 use crate::api::{
-    self, CandidateAnswer, ErrorBody, ModeAnswer, RecommendAnswer, RecommendRequest, RejectedAnswer,
+    CandidateAnswer, ChoiceAnswer, ErrorBody, ModeAnswer, PredictAnswer, RecommendAnswer, RecommendRequest,
+    RejectedAnswer, SensitivityAnswer,
 };
 use crate::board::{ActiveMode, Reading};
-use crate::optimize::{Candidate, Constraints, Decision, MAX_CANDIDATES, Query, QueryError, decide};
-use crate::precision::WeightFormat;
+use crate::optimize::{
+    Candidate, Constraint, Decision, Outcome, Query, QueryError, Sensitivity, Work, decide, effort, verdicts,
+};
 use crate::predict::Engine;
 use crate::snapshot::Snapshot;
-use crate::units::{Bytes, Seconds};
-use crate::workload::Op;
 
 /// `POST /v1/recommend`.
-pub fn recommend(snapshot: &Snapshot, request: &RecommendRequest) -> Result<RecommendAnswer, ErrorBody> {
+pub fn recommend(
+    snapshot: &Snapshot,
+    catalogue: &Catalogue,
+    request: &RecommendRequest,
+) -> Result<RecommendAnswer, ErrorBody> {
     let elsewhere = elsewhere(snapshot, request)?;
     let snapshot = elsewhere.as_ref().unwrap_or(snapshot);
-    let query = query(snapshot, request)?;
+    let query = question::query(snapshot, catalogue, request)?;
     let decision = decide(snapshot, &query).map_err(|error| refused(&error))?;
-    Ok(answered(snapshot, &query, decision))
+    answered(snapshot, &query, decision)
+}
+
+/// Most candidates of a hold's query over all power modes, and where each is predicted on its own.
+const MOST_HELD: u64 = 4_096;
+const MOST_SUMMED: u64 = 256;
+
+/// The query of a hold: what has to be met in whatever power mode, so it names no operating point of its own.
+///
+/// # Errors
+/// The first field that cannot be.
+pub fn hold_query(
+    snapshot: &Snapshot,
+    catalogue: &Catalogue,
+    request: &RecommendRequest,
+) -> Result<Query, ErrorBody> {
+    let given = [
+        ("hardware", request.hardware.is_some()),
+        ("operating_point", request.operating_point.is_some()),
+        ("freedom.power_modes", request.freedom.power_modes.is_some()),
+    ];
+    if let Some((field, _)) = given.into_iter().find(|(_, given)| *given) {
+        return Err(Code::InvalidField.at(
+            field,
+            format!("a hold is about this machine in whatever mode meets it, so it takes no {field}"),
+            "leave it out",
+        ));
+    }
+    let mut query = question::query(snapshot, catalogue, request)?;
+    let (candidates, summed) = effort(snapshot, &query).map_err(|error| refused(&error))?;
+    let most = if summed { MOST_SUMMED } else { MOST_HELD };
+    if candidates > most {
+        return Err(Code::TooMany.at(
+            "freedom",
+            format!("{candidates} candidates over all power modes are more than {most}, and a hold is judged again and again"),
+            "narrow formats or batch",
+        ));
+    }
+    // What cannot be answered now is no constraint.
+    verdicts(snapshot, &query).map_err(|error| refused(&error))?;
+    // The service that holds is about to take the memory: what was free when it asked is what it may take.
+    if let Some(memory) = snapshot.state.memory.known() {
+        let free = memory.available - query.reserve;
+        query.constraints.max_memory = Some(query.constraints.max_memory.map_or(free, |most| most.min(free)));
+        query.reserve = Query::WHATEVER_IS_FREE;
+    }
+    Ok(query)
 }
 
 /// The same picture at the operating point asked for; `None` where none is.
@@ -42,101 +94,18 @@ fn elsewhere(snapshot: &Snapshot, request: &RecommendRequest) -> Result<Option<S
     Ok(Some(elsewhere))
 }
 
-fn query(snapshot: &Snapshot, request: &RecommendRequest) -> Result<Query, ErrorBody> {
-    let op = operation(&request.workload, "workload")?;
-    for (index, mode) in request.freedom.power_modes.iter().flatten().enumerate() {
-        mode_named(snapshot, &format!("freedom.power_modes[{index}]"), mode)?;
-    }
-    Ok(Query {
-        op,
-        engine: request.engine,
-        objective: request.objective,
-        constraints: constraints(&request.constraints, op)?,
-        formats: formats(snapshot, request)?,
-        batch: batch(request, op)?,
-        optimism: request.optimism,
-    })
-}
-
-/// A format in the workload fixes the choice; together with a freedom it would contradict it.
-fn formats(snapshot: &Snapshot, request: &RecommendRequest) -> Result<Vec<WeightFormat>, ErrorBody> {
-    match (&request.workload.format, &request.freedom.formats) {
-        (Some(_), Some(_)) => Err(Code::InvalidField.at(
-            "workload.format",
-            "workload.format and freedom.formats are both given",
-            "leave workload.format out to let freedom.formats choose",
-        )),
-        (Some(name), None) => Ok(vec![format_named(name, || "workload.format".to_owned())?]),
-        (None, names) => formats_or_measured(snapshot, names.as_deref(), "freedom.formats"),
-    }
-}
-
-fn batch(request: &RecommendRequest, op: Op) -> Result<std::ops::RangeInclusive<u64>, ErrorBody> {
-    match (request.workload.batch, request.freedom.batch) {
-        (Some(_), Some(_)) => Err(Code::InvalidField.at(
-            "workload.batch",
-            "workload.batch and freedom.batch are both given",
-            "leave workload.batch out to let freedom.batch choose",
-        )),
-        (_, Some(range)) => Ok(range.min..=range.max),
-        (_, None) => {
-            let columns = if let Op::Gemm { m, .. } = op { m } else { 1 };
-            Ok(columns..=columns)
-        }
-    }
-}
-
-fn constraints(wire: &api::Constraints, op: Op) -> Result<Constraints, ErrorBody> {
-    let unsupported = [
-        (
-            "max_power_w",
-            wire.max_power_w.is_some(),
-            "nothing on this machine measures the power of an operation",
-        ),
-        (
-            "max_time_to_first_token_s",
-            wire.max_time_to_first_token_s.is_some(),
-            "it applies to models, and this is an operation",
-        ),
-    ];
-    if let Some((name, _, why)) = unsupported.into_iter().find(|(_, present, _)| *present) {
-        return Err(Code::UnsupportedConstraint.at(
-            format!("constraints.{name}"),
-            format!("{name} cannot be kept: {why}"),
-            format!("leave it out; {} takes max_time_s, min_tokens_per_s, max_memory_bytes and max_quality_loss_ratio", op.kind()),
-        ));
-    }
-    let checked = |name: &str, value: Option<f64>| {
-        value.map(|value| positive(&format!("constraints.{name}"), value)).transpose()
-    };
-    let time = checked("max_time_s", wire.max_time_s)?;
-    let max_quality_loss = wire.max_quality_loss_ratio;
-    if let Some(ratio) = max_quality_loss.filter(|ratio| !ratio.is_finite() || *ratio < 0.0) {
-        let field = "constraints.max_quality_loss_ratio";
-        return Err(Code::InvalidField.at(
-            field,
-            format!("{field} is {ratio}; it must be 0 or more"),
-            "give the relative increase of perplexity that is acceptable: 0.03 for three per cent",
-        ));
-    }
-    // For an operation the two are one limit; the tighter one binds.
-    let per_token = checked("max_time_per_token_s", wire.max_time_per_token_s)?;
-    let tightest = time.into_iter().chain(per_token).reduce(f64::min);
-    Ok(Constraints {
-        max_time: tightest.map(Seconds),
-        min_tokens_per_s: checked("min_tokens_per_s", wire.min_tokens_per_s)?,
-        max_memory: checked("max_memory_bytes", wire.max_memory_bytes)?.map(Bytes),
-        max_quality_loss,
-    })
-}
-
-fn refused(error: &QueryError) -> ErrorBody {
+pub(super) fn refused(error: &QueryError) -> ErrorBody {
     let message = error.to_string();
     match error {
         QueryError::Op(error) => invalid_op(error, "workload.op"),
         QueryError::NoFormats => {
             Code::InvalidField.at("freedom.formats", message, "name at least one format")
         }
+        QueryError::NoModes => Code::InvalidField.at(
+            "freedom.power_modes",
+            message,
+            "name at least one, or leave freedom.power_modes out for the mode of now",
+        ),
         QueryError::EmptyBatch { .. } => Code::InvalidField.at(
             "freedom.batch",
             message,
@@ -145,29 +114,54 @@ fn refused(error: &QueryError) -> ErrorBody {
         QueryError::NothingToChoose { .. } => {
             Code::UnsupportedWorkload.at("workload.op.kind", message, "ask POST /v1/predict for its time")
         }
-        QueryError::TooMany { .. } => Code::TooMany.at(
+        QueryError::NoThreads => {
+            Code::InvalidField.at("freedom.threads", message, "leave freedom.threads out")
+        }
+        QueryError::NoSuchTime { constraint, .. } => Code::UnsupportedConstraint.at(
+            format!("constraints.{constraint}"),
+            message,
+            "leave it out, or ask for phase serve with several output_tokens, which has both",
+        ),
+        QueryError::TooMany { most, .. } => Code::TooMany.at(
             "freedom.batch",
             message,
-            format!("narrow batch or formats to at most {MAX_CANDIDATES} combinations"),
+            format!("narrow formats, modes or batch to at most {most} combinations"),
         ),
-        QueryError::PowerUnknown => {
+        QueryError::PowerUnknown { objective: true, .. } => {
             Code::UnsupportedObjective.at("objective", message, "choose latency or throughput")
         }
+        QueryError::PowerUnknown { objective: false, .. } => Code::UnsupportedConstraint.at(
+            "constraints.max_power_w",
+            message,
+            "leave it out, or report measured runs with power_w: POST /v1/observations",
+        ),
         QueryError::Predict(error) => unpredictable(error, "workload"),
+        QueryError::Model(error) => run::unpredictable(error, "workload"),
     }
 }
 
-fn answered(snapshot: &Snapshot, query: &Query, decision: Decision) -> RecommendAnswer {
-    let candidate = |candidate: Candidate| shown_candidate(snapshot, query.engine, candidate);
-    let (closest, violated) = decision.closest.map_or((None, Vec::new()), |(closest, violated)| {
-        (Some(closest), violated.iter().map(|by| by.key().to_owned()).collect())
+fn answered(snapshot: &Snapshot, query: &Query, decision: Decision) -> Result<RecommendAnswer, ErrorBody> {
+    let full = |candidate: &Candidate| {
+        let outcome = candidate.outcome(snapshot, query).map_err(|error| refused(&error))?;
+        Ok::<_, ErrorBody>(shown_candidate(snapshot, (&query.work, query.engine), candidate, outcome))
+    };
+    let keys = |constraints: &[Constraint]| constraints.iter().map(|by| by.key().to_owned()).collect();
+    let (closest, violated) = match &decision.closest {
+        Some((closest, violated)) => (Some(full(closest)?), keys(violated)),
+        None => (None, Vec::new()),
+    };
+    let alternatives = decision.alternatives.iter().map(full).collect::<Result<_, _>>()?;
+    let chosen = decision.chosen.as_ref();
+    let settings = chosen.map_or_else(Map::new, |chosen| told(snapshot, &query.work, chosen));
+    let apply = json!({
+        "reboot_required": chosen.is_some_and(|chosen| chosen.reboot_required),
+        "entering_s": chosen.map(|chosen| chosen.entering.get()),
+        "settings": settings,
     });
-    let settings = decision.chosen.as_ref().map_or_else(Map::new, |chosen| settings(query.engine, chosen));
-    RecommendAnswer {
-        feasible: decision.chosen.is_some(),
-        decision: decision.chosen.map(candidate),
+    Ok(RecommendAnswer {
+        feasible: chosen.is_some(),
         reason: decision.reason,
-        alternatives: decision.alternatives.into_iter().map(candidate).collect(),
+        alternatives,
         rejected: decision
             .rejected
             .iter()
@@ -177,48 +171,123 @@ fn answered(snapshot: &Snapshot, query: &Query, decision: Decision) -> Recommend
                 closest: rejected.closest,
             })
             .collect(),
-        closest: closest.map(candidate),
+        closest,
         violated,
-        apply: json!({ "reboot_required": false, "settings": settings }),
+        contradicting: keys(&decision.contradicting),
+        sensitivity: decision.sensitivity.as_ref().map(sensitivity),
+        apply,
         next_best_measurement: if snapshot.is_hypothetical() {
             Some(format!("calibrate where there is a {}: rooflinectl calibrate", snapshot.board.key))
         } else {
             decision.next_best_measurement
         },
         candidates: decision.candidates,
+        warnings: {
+            let mut warnings = decision.hints;
+            warnings.extend(chosen.and_then(|chosen| not_enterable(snapshot, chosen)));
+            warnings
+        },
         simulated: snapshot.board.simulated,
         serial: snapshot.serial,
+        decision: match (decision.chosen, decision.outcome) {
+            (Some(chosen), Some(outcome)) => {
+                Some(shown_candidate(snapshot, (&query.work, query.engine), &chosen, outcome))
+            }
+            _ => None,
+        },
+    })
+}
+
+/// Why this daemon would not enter the mode of the choice.
+fn not_enterable(snapshot: &Snapshot, chosen: &Candidate) -> Option<String> {
+    let mode = chosen.mode.as_ref()?;
+    let active = snapshot.state.power_mode.known().is_some_and(|active| active.id == mode.id);
+    let view = snapshot.modes.iter().find(|view| view.mode.id == mode.id)?;
+    let reason = view.unreachable.as_ref().filter(|_| !active && !snapshot.is_hypothetical())?;
+    Some(format!("the daemon would not enter mode {} now: {reason}", mode.name))
+}
+
+fn mode(mode: &ActiveMode) -> ModeAnswer {
+    ModeAnswer { id: mode.id, name: mode.name.clone() }
+}
+
+fn sensitivity(of: &Sensitivity) -> SensitivityAnswer {
+    SensitivityAnswer {
+        could_change: of.could_change(),
+        runner_up: of.runner_up.as_ref().map(choice),
+        margin_ratio: of.margin_ratio,
+        interval_ratio: of.interval_ratio,
+        at_expected: of.at_expected.as_ref().map(choice),
     }
 }
 
-fn shown_candidate(snapshot: &Snapshot, engine: Engine, candidate: Candidate) -> CandidateAnswer {
-    let numeric = snapshot.numeric_format(candidate.format);
-    let task = Task { op: candidate.op, format: candidate.format, numeric, engine };
-    let prediction = shown(snapshot, &task, candidate.prediction);
-    CandidateAnswer {
-        format: candidate.format.key().to_owned(),
-        power_mode: snapshot
-            .state
-            .power_mode
-            .known()
-            .map(|mode| ModeAnswer { id: mode.id, name: mode.name.clone() }),
+fn choice(candidate: &Candidate) -> ChoiceAnswer {
+    ChoiceAnswer {
+        format: candidate.format.clone(),
+        kv_format: candidate.kv_format.map(|format| format.key().to_owned()),
+        power_mode: candidate.mode.as_ref().map(mode),
+        threads: candidate.threads,
         batch: candidate.batch,
-        quality_loss_ratio: candidate.quality_loss,
-        prediction,
     }
 }
 
-/// How the engine is told, where it has a switch for the format.
-fn settings(engine: Engine, chosen: &Candidate) -> Map<String, Value> {
-    let torchao = match chosen.format {
-        WeightFormat::Int8 => Some("Int8WeightOnlyConfig()"),
-        WeightFormat::Int4G32 => Some("Int4WeightOnlyConfig(group_size=32)"),
-        WeightFormat::Int4G64 => Some("Int4WeightOnlyConfig(group_size=64)"),
-        WeightFormat::Int4G128 => Some("Int4WeightOnlyConfig(group_size=128)"),
-        _ => None,
-    };
-    match (engine, torchao) {
-        (Engine::Torch, Some(config)) => Map::from_iter([("torchao".to_owned(), config.into())]),
-        _ => Map::new(),
+pub(super) fn shown_candidate(
+    snapshot: &Snapshot,
+    (work, engine): (&Work, Engine),
+    candidate: &Candidate,
+    outcome: Outcome,
+) -> CandidateAnswer {
+    let ChoiceAnswer { format, kv_format, power_mode, threads, batch } = choice(candidate);
+    let loss = candidate.score.loss;
+    CandidateAnswer {
+        format,
+        power_mode,
+        batch,
+        kv_format,
+        threads,
+        quality_loss_ratio: loss.is_finite().then_some(loss),
+        prediction: prediction(snapshot, (work, engine), candidate, outcome),
     }
+}
+
+fn prediction(
+    snapshot: &Snapshot,
+    (work, engine): (&Work, Engine),
+    candidate: &Candidate,
+    outcome: Outcome,
+) -> PredictAnswer {
+    match (outcome, work) {
+        (Outcome::Op { op, format, prediction }, _) => {
+            let numeric = snapshot.numeric_format(format);
+            shown(snapshot, &Task { op, format, numeric, engine }, *prediction)
+        }
+        (Outcome::Model { model, request, prediction }, work) => {
+            let name = match work {
+                Work::Model { name, .. } => name.clone(),
+                Work::Op { .. } => model.name.clone(),
+            };
+            let format = candidate.format.clone();
+            let task = ModelTask { name, model, format, request, engine, warnings: Vec::new() };
+            run::shown(snapshot, &task, *prediction)
+        }
+    }
+}
+
+/// How every engine is told; nothing where a file does not say how it is stored.
+pub(super) fn told(snapshot: &Snapshot, work: &Work, chosen: &Candidate) -> Map<String, Value> {
+    let Some(format) = chosen.format.as_deref() else { return Map::new() };
+    let text = match work {
+        Work::Op { .. } => None,
+        Work::Model { request, .. } => Some(Text {
+            batch: chosen.batch,
+            context_tokens: request.final_tokens(),
+            prompt_tokens: request.prompt_tokens,
+            kv_format: chosen.kv_format,
+        }),
+    };
+    let device = match (Device::of(snapshot), chosen.threads) {
+        (Device::Cpu { .. }, Some(threads)) => Device::Cpu { threads: Some(threads) },
+        (device, _) => device,
+    };
+    settings(&Chosen { format, text, device })
 }

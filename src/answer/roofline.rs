@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::modes::mode_named;
+use super::power::power_costs;
 use super::shorten;
 use crate::answer::error::Code;
 use crate::api::{
@@ -59,9 +60,21 @@ pub fn roofline(
         power_mode: power_mode.cloned(),
         regimes: regimes(snapshot, active),
         drift_ratio: drift(snapshot),
+        power: power_costs(snapshot, roofline, held_in(snapshot, active, view.map(|view| &view.mode.name))),
         simulated: snapshot.board.simulated,
         serial: snapshot.serial,
     })
+}
+
+/// The regime whose loads were held in the mode of that name, or in the one in force.
+fn held_in<'a>(
+    snapshot: &'a Snapshot,
+    active: Option<&'a Regime>,
+    mode: Option<&String>,
+) -> Option<&'a Regime> {
+    let Some(mode) = mode else { return active };
+    let mut regimes = snapshot.calibration.iter().flat_map(|record| &record.regimes);
+    regimes.find(|regime| regime.point.as_ref().and_then(|point| point.power_mode.as_ref()) == Some(mode))
 }
 
 /// A limit that was calculated and not measured, so it has no age.

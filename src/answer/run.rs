@@ -8,43 +8,21 @@ use super::modes::Model;
 use super::predict::{as_f64, available, hypothetical, warnings};
 use crate::api::convert::{bound_key, limit_key, provenance_key, tier_key};
 use crate::api::{BreakdownEntry, ErrorBody, EstimateAnswer, MemoryAnswer, PredictAnswer};
-use crate::calibration::Accelerator;
-use crate::learning::models::{Asked, Learned};
-use crate::precision::WeightFormat;
-use crate::predict::costs::{EngineCosts, engine_costs};
+use crate::learning::models::{self, Asked, Learned};
 use crate::predict::model::{ModelError, ModelPrediction};
 use crate::predict::{Engine, EngineProfile};
 use crate::snapshot::Snapshot;
 use crate::units::Bytes;
 use crate::workload::transformer::{MemoryFootprint, Phase};
 
-/// The costs of an engine on the machine of this picture.
-fn engine_of(snapshot: &Snapshot, engine: Engine) -> &'static EngineCosts {
-    engine_costs(engine, snapshot.hardware.as_deref().map(|hardware| hardware.key.as_str()))
-}
-
 /// The calibrated kernels that a model's passes are summed from; `None` where the engine's own costs are known better.
 pub fn kernels<'a>(snapshot: &Snapshot, at: &'a Model<'_>, engine: Engine) -> Option<Cow<'a, EngineProfile>> {
-    // Kernels that were calibrated here say more than what an engine was seen to take elsewhere.
-    let own = engine == Engine::Bare && !at.profile.formats.is_empty();
-    if snapshot.accelerator == Accelerator::Gpu && !own {
-        return None;
-    }
-    let profile = at.profile.as_ref();
-    Some(if engine == profile.engine {
-        Cow::Borrowed(profile)
-    } else {
-        Cow::Owned(profile.clone().lent_to(engine))
-    })
+    snapshot.kernels(&at.profile, engine)
 }
 
-/// What the runs of a model are filed under beside its name: how it is stored, and its cache where that is unusual.
+/// What the runs of a model are filed under beside its name.
 pub fn stored_as(task: &ModelTask) -> String {
-    let format = task.format.as_deref().unwrap_or_default();
-    match task.request.kv_cache {
-        WeightFormat::Fp16 | WeightFormat::Bf16 => format.to_owned(),
-        cache => format!("{format}+{}", cache.key()),
-    }
+    models::stored_as(task.format.as_deref(), task.request.kv_cache)
 }
 
 /// Predicts a model at the operating point of `at`, with what was learnt.
@@ -77,7 +55,8 @@ pub fn run(
     })
 }
 
-fn unpredictable(error: &ModelError, path: &str) -> ErrorBody {
+/// Why a model has no prediction, for a task at `path`.
+pub fn unpredictable(error: &ModelError, path: &str) -> ErrorBody {
     match error {
         ModelError::Request(error) => Code::InvalidDimension.at(
             format!("{path}.{}", error.field),
@@ -114,6 +93,7 @@ pub fn shown(snapshot: &Snapshot, task: &ModelTask, prediction: ModelPrediction)
         time_per_token_s: prediction.time_per_token.map(Into::into),
         power_w: prediction.power.map(Into::into),
         power_from: prediction.power.map(|power| power.from.key().to_owned()),
+        power_source: prediction.power.map(|power| power.source.key().to_owned()),
         energy_j_per_token,
         flops: cost.work.get(),
         bytes: cost.traffic.get(),
@@ -137,11 +117,7 @@ pub fn shown(snapshot: &Snapshot, task: &ModelTask, prediction: ModelPrediction)
 
 /// What the model takes while it runs.
 fn memory(snapshot: &Snapshot, task: &ModelTask) -> MemoryAnswer {
-    // Kernels of this crate keep nothing of their own; an engine on a GPU has a context, kernels and work space.
-    let engine = match snapshot.accelerator {
-        Accelerator::Gpu => Bytes(engine_of(snapshot, task.engine).memory_bytes),
-        Accelerator::Cpu => Bytes::ZERO,
-    };
+    let engine = snapshot.engine_memory(task.engine);
     let footprint = MemoryFootprint::new(&task.model, &task.request, engine);
     let available = available(snapshot);
     MemoryAnswer {

@@ -6,6 +6,7 @@ use crate::board::ModeWarning;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::PowerCostsAnswer;
 use crate::workload::Op;
 
 /// An estimate with its 90 % interval.
@@ -196,6 +197,9 @@ pub struct RooflineAnswer {
     pub regimes: Vec<RegimeAnswer>,
     /// Newest reference read over the calibrated one: below 1 when neighbours take bandwidth; `null` if not measured.
     pub drift_ratio: Option<f64>,
+    /// What power costs here.
+    #[serde(default)]
+    pub power: PowerCostsAnswer,
     /// Values are simulated.
     pub simulated: bool,
     /// Of the snapshot.
@@ -366,6 +370,9 @@ pub struct PredictAnswer {
     /// rails cannot be compared; `null` without power.
     #[serde(default)]
     pub power_from: Option<String>,
+    /// Whose measurements it rests on: `measured` on this machine, or `prior`: those of others; `null` without power.
+    #[serde(default)]
+    pub power_source: Option<String>,
     /// Energy per token; `null` where unknown.
     pub energy_j_per_token: Option<EstimateAnswer>,
     /// Operations of one run.
@@ -472,15 +479,22 @@ pub struct AnalyzeAnswer {
 /// A candidate of a recommendation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CandidateAnswer {
-    /// Storage of the weights.
-    pub format: String,
+    /// Storage of the weights; `null` for a file that does not say.
+    pub format: Option<String>,
     /// The power mode; `null` where the machine has none.
     pub power_mode: Option<ModeAnswer>,
-    /// Columns at once.
+    /// Sequences (columns) at once.
     pub batch: u64,
-    /// Expected relative increase of a model's perplexity over 16-bit weights; a prior of the format.
+    /// Storage of the key/value cache; `null` for an operation.
     #[serde(default)]
-    pub quality_loss_ratio: f64,
+    pub kv_format: Option<String>,
+    /// Worker threads; `null` where they were not to be chosen.
+    #[serde(default)]
+    pub threads: Option<u32>,
+    /// Expected relative increase of a model's perplexity over 16-bit weights; a prior of the format, `null` where nothing
+    /// is known of it.
+    #[serde(default)]
+    pub quality_loss_ratio: Option<f64>,
     /// What is predicted of it.
     pub prediction: PredictAnswer,
 }
@@ -492,8 +506,39 @@ pub struct RejectedAnswer {
     pub by: String,
     /// How many.
     pub count: u64,
-    /// The value of the one that missed it least, in the constraint's unit.
-    pub closest: f64,
+    /// The value of the one that missed it least, in the constraint's unit; `null` where it is unknown or no number.
+    pub closest: Option<f64>,
+}
+
+/// A candidate in short.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ChoiceAnswer {
+    /// Storage of the weights; `null` for a file that does not say.
+    pub format: Option<String>,
+    /// Storage of the key/value cache; `null` for an operation.
+    pub kv_format: Option<String>,
+    /// The power mode; `null` where the machine has none.
+    pub power_mode: Option<ModeAnswer>,
+    /// Worker threads; `null` where they were not to be chosen.
+    pub threads: Option<u32>,
+    /// Sequences (columns) at once.
+    pub batch: u64,
+}
+
+/// Whether another choice would be made if the predictions were off by what their intervals allow.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct SensitivityAnswer {
+    /// Whether the runner-up may be the better one: the margin lies within the interval.
+    pub could_change: bool,
+    /// The best of another format, mode or number of threads; `null` where there is none.
+    pub runner_up: Option<ChoiceAnswer>,
+    /// By how much the choice is better in the objective: 0.1 is ten per cent.
+    pub margin_ratio: Option<f64>,
+    /// Relative half-width of the 90 % interval of the ratio of the two, as if their errors had nothing in common; those of
+    /// one engine and model have, so it is wide rather than narrow.
+    pub interval_ratio: Option<f64>,
+    /// What would be chosen if constraints were met at the best estimate; `null` where it is the same.
+    pub at_expected: Option<ChoiceAnswer>,
 }
 
 /// `POST /v1/recommend`.
@@ -513,6 +558,15 @@ pub struct RecommendAnswer {
     pub closest: Option<CandidateAnswer>,
     /// The constraints that it misses; only if infeasible.
     pub violated: Vec<String>,
+    /// The fewest constraints that no candidate meets together; only if infeasible.
+    #[serde(default)]
+    pub contradicting: Vec<String>,
+    /// How sure the choice is; `null` if infeasible.
+    #[serde(default)]
+    pub sensitivity: Option<SensitivityAnswer>,
+    /// What looks odd about the question, such as a limit in another unit.
+    #[serde(default)]
+    pub warnings: Vec<String>,
     /// How to put it into practice.
     #[schema(value_type = Object)]
     pub apply: serde_json::Value,

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::RecommendRequest;
+
 /// `POST /v1/mode` (control socket).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -65,8 +67,13 @@ pub struct ConstraintsOfHold {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HoldRequest {
-    /// What is needed.
+    /// What is needed of the mode itself.
+    #[serde(default)]
     pub constraints: ConstraintsOfHold,
+    /// A question as for `POST /v1/recommend` that the mode must have an answer to, on this machine: the mode that answers
+    /// the queries of all holders at least energy is looked for. Needs `[policy] auto = "advise"` or `"switch"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub query: Option<RecommendRequest>,
     /// Who holds, 1 to 128 characters; shown to everybody.
     pub app_id: String,
     /// Why, at most 128 characters; shown to everybody.
@@ -128,8 +135,34 @@ pub struct HeldAnswer {
     pub id: u64,
     /// Name of the mode that it is held in.
     pub mode: String,
+    /// That mode meets it; false only for a query while `[policy] auto = "advise"`.
+    #[serde(default = "met")]
+    pub satisfied: bool,
+    /// Which mode would meet every hold at least energy; `null` where nobody holds with a query.
+    #[serde(default)]
+    pub advice: Option<AdviceOfHold>,
     /// Time left; `null` where only its connection ends it.
     pub expires_in_s: Option<f64>,
+}
+
+const fn met() -> bool {
+    true
+}
+
+/// The mode that meets every hold at least energy, and what the hold's query comes to in it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct AdviceOfHold {
+    /// Name of the mode.
+    pub mode: String,
+    /// Tokens (columns) per second; `null` without a query, and where nothing tells.
+    pub tokens_per_s: Option<f64>,
+    /// Power.
+    pub power_w: Option<f64>,
+    /// Energy of a token.
+    pub energy_j_per_token: Option<f64>,
+    /// Part of the energy of all queries together that it saves over the mode in force; negative where that one costs
+    /// less and does not meet every hold. `null` where either is unknown.
+    pub saving_ratio: Option<f64>,
 }
 
 /// It was done.
@@ -150,10 +183,22 @@ pub struct HoldAnswer {
     pub uid: u32,
     /// What is needed.
     pub constraints: ConstraintsOfHold,
+    /// Its query as it was asked, a model's fields left out; `null` without one.
+    #[serde(default)]
+    #[schema(value_type = Option<Object>)]
+    pub query: Option<serde_json::Value>,
     /// Ends with its connection.
     pub attached: bool,
-    /// The mode in force meets it; false after somebody else switched.
+    /// The mode in force meets it; false after somebody else switched, where no mode meets it beside older holds, and
+    /// while the daemon only advises.
     pub satisfied: bool,
+    /// Which constraint the mode in force does not meet, and whose hold stands against it; `null` where it is satisfied.
+    #[serde(default)]
+    pub unmet: Option<String>,
+    /// Which mode would meet every hold at least energy; `null` where nobody holds with a query, and for a hold that no
+    /// mode meets beside the older ones.
+    #[serde(default)]
+    pub advice: Option<AdviceOfHold>,
     /// How long it has been in force.
     pub age_s: f64,
     /// Time left; `null` where only its connection ends it.
@@ -188,6 +233,9 @@ pub struct HoldsAnswer {
     pub holds: Vec<HoldAnswer>,
     /// `[control] enabled`.
     pub control_enabled: bool,
+    /// `[policy] auto`: `off`, `advise` or `switch`.
+    #[serde(default)]
+    pub auto: String,
     /// Why modes cannot be switched at all; `null` where they can.
     pub unavailable: Option<String>,
     /// No value describes hardware.

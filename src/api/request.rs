@@ -136,6 +136,9 @@ pub struct Constraints {
     /// Largest expected increase of a model's perplexity over 16-bit weights, as a ratio: 0.03 is three per cent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_quality_loss_ratio: Option<f64>,
+    /// Memory that has to stay available to others; absent = a twentieth of all, and 256 MiB at least. Swap never counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_free_memory_bytes: Option<f64>,
 }
 
 /// A range of batch sizes, both ends included.
@@ -154,22 +157,42 @@ const fn one() -> u64 {
     1
 }
 
+/// Power modes to choose from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum ModesRequest {
+    /// `"all"`, or `"live"`: those that need no reboot.
+    Kind(String),
+    /// By name or number.
+    Listed(Vec<String>),
+}
+
 /// What may be chosen.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Freedom {
-    /// Formats to choose from; absent = every format measured on this machine.
+    /// Formats to choose from; absent = for an operation every format measured on this machine, for a file its own, for a
+    /// model known by a key the usual ones of the engine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub formats: Option<Vec<String>>,
-    /// Power modes to choose from; absent = the one that is active.
+    /// Formats of the key/value cache to choose from (models only); absent = that of the workload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub power_modes: Option<Vec<String>>,
+    pub kv_formats: Option<Vec<String>>,
+    /// Power modes to choose from: a list, `"all"` or `"live"`; absent = the one that is active.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_modes: Option<ModesRequest>,
+    /// Worker threads to choose from, where the CPU is the accelerator; absent = as many as it was calibrated with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threads: Option<Vec<u32>>,
     /// Batch sizes (columns); absent = 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch: Option<BatchRange>,
     /// Whether a mode that needs a reboot may be chosen.
     #[serde(default)]
     pub allow_reboot: bool,
+    /// How long it will run that way: what entering a mode takes is spread over it; absent = an hour.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_s: Option<f64>,
 }
 
 /// `POST /v1/recommend`.

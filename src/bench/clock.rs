@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::thread::sched_yield;
+use rustix::time::{ClockId, clock_gettime};
 
 use super::pool::Pool;
 use super::stream;
@@ -25,6 +26,14 @@ const REFERENCE_PIECE: usize = 256 << 10;
 const CHAIN: u64 = 20_480;
 /// The best of a few readings is free of interrupts.
 const CHAIN_READINGS: usize = 5;
+
+/// CLOCK_BOOTTIME, the clock of every stamp that leaves this process.
+pub fn boot_time() -> Seconds {
+    let time = clock_gettime(ClockId::Boottime);
+    #[expect(clippy::cast_precision_loss, reason = "whole seconds since the start, and less than 2^30 ns")]
+    let (seconds, nanoseconds) = (time.tv_sec as f64, time.tv_nsec as f64);
+    Seconds(seconds + nanoseconds / 1e9)
+}
 
 /// Runs `additions` dependent register additions, one cycle each on every current core.
 fn dependent_additions(additions: u64) -> u64 {
@@ -247,14 +256,7 @@ impl Instruments {
         let burst = |_| ping_pong(pool, last, PING_PONG_ROUNDS);
         let core_to_core =
             (last > 0).then(|| (0..PING_PONG_BURSTS).map(burst).fold(Seconds(f64::MAX), Seconds::min));
-        let temperature = self
-            .zones
-            .iter()
-            .filter_map(number)
-            .map(|millis| Celsius(millis / 1e3))
-            // A zone that is switched off reads 0 or -274 000.
-            .filter(|zone| zone.get() > 0.0)
-            .reduce(Celsius::max);
+        let temperature = self.temperature();
         self.read_steal(pool.cpus());
         Conditions {
             clock: Clock { effective, reported },
@@ -262,6 +264,13 @@ impl Instruments {
             steal_ratio: self.steal_ratio,
             temperature,
         }
+    }
+
+    /// The hottest thermal zone.
+    pub fn temperature(&self) -> Option<Celsius> {
+        let zones = self.zones.iter().filter_map(number).map(|millis| Celsius(millis / 1e3));
+        // A zone that is switched off reads 0 or -274 000.
+        zones.filter(|zone| zone.get() > 0.0).reduce(Celsius::max)
     }
 
     fn read_steal(&mut self, cpus: &[u32]) {

@@ -12,7 +12,7 @@ use super::arena::{Region, replicate};
 use super::clock::{self, Caches, Instruments, ReferencePart};
 use super::pool::{Pool, allowed_cpus};
 use super::runner::{Outcome, Probe};
-use crate::calibration::{ForwardModel, Plan, Sample, Step};
+use crate::calibration::{ForwardModel, Held, Hold, Plan, Sample, Step};
 use crate::units::{Bytes, Seconds};
 
 /// Times kept of a step.
@@ -67,7 +67,11 @@ impl Cpu {
     /// If none of the plan's CPUs may be used, or threads or memory cannot be had.
     pub fn new(plan: &Plan) -> io::Result<Self> {
         let cpus = allowed_cpus(&plan.cpus)?;
-        let most = plan.steps.iter().map(|step| step.threads as usize).max().unwrap_or(1);
+        let held = plan.holds.iter().filter_map(|hold: &Hold| {
+            Some(Step { kernel: hold.kernel?, threads: hold.threads, budget_s: hold.hold_s })
+        });
+        let steps: Vec<Step> = plan.steps.iter().copied().chain(held).collect();
+        let most = steps.iter().map(|step| step.threads as usize).max().unwrap_or(1);
         let workers = most.clamp(1, cpus.len().max(1));
         let pool = Pool::new(cpus.get(..workers).unwrap_or_default())?;
         let limit = usize::try_from(plan.memory_limit_bytes).unwrap_or(usize::MAX);
@@ -77,7 +81,7 @@ impl Cpu {
         let mut parts = vec![reference; workers];
         let mut scratch = vec![0; workers];
         let mut shared = 0;
-        for step in &plan.steps {
+        for step in &steps {
             let Ok(demand) = Demand::of(step, &plan.models, caches) else { continue };
             if demand.threads > workers {
                 continue;
@@ -245,6 +249,34 @@ impl Probe for Cpu {
             after,
         }))
     }
+
+    fn hold(&mut self, step: &Step, length: Duration, stop: &dyn Fn() -> bool) -> Result<Held, String> {
+        /// Between two looks at the clock.
+        const ENTRY_S: f64 = 5e-3;
+        let demand = Demand::of(step, &self.models, self.caches)?;
+        if let Some(reason) = self.refuse(&demand) {
+            return Err(reason);
+        }
+        let mut job = Job::new(step, &self.models, &demand, &self.pool, &mut self.buffers)?;
+        warm_up(&mut job, &self.pool, demand.threads, self.warm_up, self.warm, stop);
+        self.warm = true;
+        let once = job.run(1).max(1e-9);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
+        let repeats = (ENTRY_S / once).clamp(1.0, 1e6) as u64;
+        let (began, start) = (clock::boot_time(), Instant::now());
+        let mut runs = 0_u64;
+        while start.elapsed() < length && !stop() {
+            job.run(repeats);
+            runs += repeats;
+        }
+        let ended = clock::boot_time();
+        #[expect(clippy::cast_precision_loss, reason = "runs of some seconds")]
+        let runs = runs as f64;
+        let (flops, bytes, weights) = (job.flops * runs, job.bytes * runs, job.weights * runs);
+        drop(job);
+        let temperature = self.instruments.temperature();
+        Ok(Held { kernel: Some(step.kernel), began, ended, flops, bytes, weights, temperature })
+    }
 }
 
 /// Runs the job until the clock of the slowest worker no longer moves.
@@ -324,6 +356,7 @@ mod tests {
     fn plan(kernels: &[Kernel], threads: u32) -> Plan {
         Plan {
             steps: kernels.iter().map(|kernel| Step { kernel: *kernel, threads, budget_s: 1e-4 }).collect(),
+            holds: Vec::new(),
             models: Vec::new(),
             cpus: vec![],
             warm_up_s: 0.01,

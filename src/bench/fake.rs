@@ -408,6 +408,7 @@ mod tests {
     fn plan(kernel: Kernel, threads: u32, steps: usize) -> Plan {
         Plan {
             steps: vec![Step { kernel, threads, budget_s: 0.01 }; steps],
+            holds: Vec::new(),
             models: Vec::new(),
             cpus: vec![],
             warm_up_s: 0.1,

@@ -11,14 +11,17 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::FileType;
 
+use super::clock::boot_time;
 use super::{Cpu, Simulated};
-use crate::calibration::{Plan, ProbeEvent, Sample, Step, disturbed};
-use crate::units::Seconds;
+use crate::calibration::{Held, Hold, Plan, ProbeEvent, Sample, Step, disturbed};
+use crate::units::{Bytes, Flops, Seconds};
 
 /// Bytes of a plan that are read at most.
 const MAX_PLAN_BYTES: u64 = 1 << 20;
 /// Steps of a plan.
 const MAX_STEPS: usize = 10_000;
+/// Loads held for the power meter.
+const MAX_HOLDS: usize = 100;
 /// Times that a step is measured again when the machine moved under it.
 const MAX_RETRIES: u32 = 2;
 /// How long a step that is already running may overrun a limit before the process ends without a farewell.
@@ -39,6 +42,15 @@ pub enum Outcome {
 pub trait Probe {
     /// Measures one step; looks at `stop` between runs.
     fn measure(&mut self, step: &Step, stop: &dyn Fn() -> bool) -> Outcome;
+
+    /// Runs the kernel of a step again and again for `length`, warm before it begins; looks at `stop` between runs.
+    ///
+    /// # Errors
+    /// It cannot run; the reason, for people.
+    fn hold(&mut self, step: &Step, length: Duration, stop: &dyn Fn() -> bool) -> Result<Held, String> {
+        let _ = (length, stop);
+        Err(format!("this probe cannot hold {}", step.kernel.describe()))
+    }
 }
 
 /// Measures `plan` on this machine's CPU, or on the accelerator of the simulated board in `board`, and writes one
@@ -82,6 +94,10 @@ pub fn drive(
         }
     };
     let stop = || reason().is_some();
+    let all = plan.steps.len() + plan.holds.len();
+    let (idle, loads): (Vec<&Hold>, Vec<&Hold>) = plan.holds.iter().partition(|hold| hold.kernel.is_none());
+    // Before anything has run: afterwards the machine takes seconds to be idle again.
+    hold(probe, &idle, (0, all), out, &stop)?;
     let mut unsettled = Vec::new();
     let mut cut_short = None;
     for (index, step) in plan.steps.iter().enumerate() {
@@ -89,8 +105,7 @@ pub fn drive(
         if cut_short.is_some() {
             break;
         }
-        #[expect(clippy::cast_precision_loss, reason = "at most ten thousand steps")]
-        let fraction = index as f64 / plan.steps.len() as f64;
+        let fraction = part(idle.len() + index, all);
         let threads = if step.threads == 1 { "1 thread".into() } else { format!("{} threads", step.threads) };
         emit(
             out,
@@ -112,7 +127,64 @@ pub fn drive(
     for _ in 0..MAX_RETRIES {
         unsettled = again(probe, unsettled, out, &stop)?;
     }
+    hold(probe, &loads, (idle.len() + plan.steps.len(), all), out, &stop)?;
     emit(out, &ProbeEvent::Finished { wall: Seconds(started.elapsed().as_secs_f64()), cut_short })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "at most ten thousand steps")]
+fn part(done: usize, all: usize) -> f64 {
+    done as f64 / all.max(1) as f64
+}
+
+/// Holds loads for the power meter; `done` of `all` entries of the plan were there before.
+fn hold(
+    probe: &mut dyn Probe,
+    holds: &[&Hold],
+    (done, all): (usize, usize),
+    out: &mut dyn Write,
+    stop: &dyn Fn() -> bool,
+) -> io::Result<()> {
+    for (index, hold) in holds.iter().enumerate() {
+        let Ok(length) = Duration::try_from_secs_f64(hold.hold_s) else { continue };
+        if stop() {
+            break;
+        }
+        let what = hold.kernel.map_or_else(|| "idle".to_owned(), |kernel| kernel.describe());
+        let fraction = part(done + index, all);
+        emit(out, &ProbeEvent::Holding { fraction, step: format!("power of {what}") })?;
+        let held = match hold.kernel {
+            None => Ok(rest(length, stop)),
+            Some(kernel) => {
+                let step = Step { kernel, threads: hold.threads, budget_s: hold.hold_s };
+                probe.hold(&step, length, stop)
+            }
+        };
+        emit(
+            out,
+            &match held {
+                Ok(held) => ProbeEvent::Held(Box::new(held)),
+                Err(reason) => ProbeEvent::NotHeld { kernel: hold.kernel, reason },
+            },
+        )?;
+    }
+    Ok(())
+}
+
+/// Nothing for `length`.
+fn rest(length: Duration, stop: &dyn Fn() -> bool) -> Held {
+    let (began, start) = (boot_time(), Instant::now());
+    while start.elapsed() < length && !stop() {
+        thread::sleep(Duration::from_millis(20).min(length));
+    }
+    Held {
+        kernel: None,
+        began,
+        ended: boot_time(),
+        flops: Flops(0.0),
+        bytes: Bytes(0.0),
+        weights: 0.0,
+        temperature: None,
+    }
 }
 
 /// Measures steps once more that the machine moved under; returns those that it moved under again. What the time
@@ -167,6 +239,12 @@ fn check(plan: &Plan) -> Result<(), String> {
     }
     for (index, step) in plan.steps.iter().enumerate() {
         positive(step.budget_s, &format!("budget_s of step {index} ({})", step.kernel.describe()))?;
+    }
+    if plan.holds.len() > MAX_HOLDS {
+        return Err(format!("{} holds, expected at most {MAX_HOLDS}", plan.holds.len()));
+    }
+    for (index, hold) in plan.holds.iter().enumerate() {
+        positive(hold.hold_s, &format!("hold_s of hold {index}"))?;
     }
     Ok(())
 }
@@ -261,6 +339,7 @@ mod tests {
     fn plan(steps: usize) -> Plan {
         Plan {
             steps: vec![Step { kernel: Kernel::Wake, threads: 1, budget_s: 0.001 }; steps],
+            holds: Vec::new(),
             models: Vec::new(),
             cpus: vec![],
             warm_up_s: 0.0,

@@ -132,6 +132,7 @@ pub fn fit(samples: &[Sample], context: &FitContext) -> Result<CalibrationRecord
         regimes,
         rejected,
         skipped: context.skipped.clone(),
+        power: None,
     })
 }
 
@@ -315,6 +316,8 @@ impl<'a> RegimeFit<'a> {
             clock_cap: self.context.clock_cap,
             point: gpu.map(|gpu| gpu.point.clone()),
             power: self.context.power.clone(),
+            power_points: Vec::new(),
+            power_reason: None,
             samples: u32::try_from(self.own.len()).unwrap_or(u32::MAX),
             roofline: Roofline {
                 bandwidth: self.bandwidth,

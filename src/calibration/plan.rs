@@ -4,8 +4,10 @@
 //! comparisons use.
 
 use super::forward::ForwardModel;
+use super::power::power_holds;
 use super::sample::{GemvCase, Kernel, Plan, PlanKind, Step, Stores, Stream};
 use crate::precision::{Precision, WeightFormat};
+use crate::units::Seconds;
 use crate::workload::Op;
 
 /// What a plan depends on.
@@ -199,12 +201,26 @@ pub fn calibration_plan(context: &PlanContext, kind: PlanKind) -> Plan {
     let limit = f64::from(context.time_limit_s);
     Plan {
         steps,
+        holds: Vec::new(),
         models: Vec::new(),
         cpus: Vec::new(),
         warm_up_s: if quick { 0.2 } else { 1.0 },
         time_limit_s: if quick { limit.min(2.0) } else { limit },
         memory_limit_bytes: context.memory_limit_bytes,
         seed: 0x726f_6f66,
+    }
+}
+
+impl Plan {
+    /// The same with the loads that tell what power costs; `period` = how long the meter takes to a new value. The run may
+    /// take as much longer.
+    #[must_use]
+    pub fn with_power(mut self, context: &PlanContext, period: Option<Seconds>) -> Self {
+        /// Filling buffers and warming up.
+        const BETWEEN_S: f64 = 0.2;
+        self.holds = power_holds(context, period);
+        self.time_limit_s += self.holds.iter().map(|hold| hold.hold_s + BETWEEN_S).sum::<f64>();
+        self
     }
 }
 
@@ -299,6 +315,7 @@ pub fn measurement_plan(kernels: &[Kernel], models: Vec<ForwardModel>, context: 
     };
     Plan {
         steps: kernels.iter().map(step).collect(),
+        holds: Vec::new(),
         models,
         cpus: Vec::new(),
         warm_up_s: 0.3,

@@ -2,9 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::power::PowerPoint;
 use super::sample::{Kernel, Reference};
 use super::vet::regime_key;
 use crate::board::OperatingPoint;
+use crate::predict::power::PowerFile;
 use crate::predict::{EngineProfile, FormatCost};
 use crate::roofline::{Ceiling, Provenance, Roofline};
 use crate::units::{BytesPerSecond, Hertz, Seconds, Watts};
@@ -63,6 +65,12 @@ pub struct Regime {
     /// Power drawn while it was measured; `None` without a meter.
     #[serde(default)]
     pub power: Option<PowerUnderLoad>,
+    /// Power of loads that were held.
+    #[serde(default)]
+    pub power_points: Vec<PowerPoint>,
+    /// Why nothing can be said of the power of other work from them; `None` if it can.
+    #[serde(default)]
+    pub power_reason: Option<String>,
     /// Samples used.
     pub samples: u32,
     /// Ceilings.
@@ -105,6 +113,9 @@ pub struct CalibrationRecord {
     pub rejected: Vec<Rejection>,
     /// Steps of the newest run that this machine cannot do.
     pub skipped: Vec<String>,
+    /// What power costs at the operating points whose loads were metered; `None` where there are none.
+    #[serde(default)]
+    pub power: Option<PowerFile>,
 }
 
 /// A bandwidth in a regime whose reference read is `ratio` of the one it was measured in.
@@ -181,6 +192,10 @@ impl Regime {
             if own.points.len() < gemm.points.len() {
                 own.clone_from(gemm);
             }
+        }
+        if !self.power_points.iter().any(|point| point.power_w.is_some()) && !older.power_points.is_empty() {
+            self.power_points.clone_from(&older.power_points);
+            self.power_reason.clone_from(&older.power_reason);
         }
         self.profile.attention = self.profile.attention.or(older.profile.attention);
         self.profile.cycles_per_element =

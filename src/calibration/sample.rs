@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::forward::ForwardModel;
+use super::power::{Held, Hold};
 use crate::precision::{Precision, WeightFormat};
 use crate::units::{Bytes, BytesPerSecond, Celsius, Flops, Hertz, Seconds};
 
@@ -146,6 +147,9 @@ pub enum PlanKind {
 pub struct Plan {
     /// What to measure, in order.
     pub steps: Vec<Step>,
+    /// Loads to be held for the power meter: idle before the steps, the others after them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub holds: Vec<Hold>,
     /// What [`Kernel::Forward`] runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<ForwardModel>,
@@ -248,6 +252,22 @@ pub enum ProbeEvent {
     },
     /// A step has been measured.
     Sample(Box<Sample>),
+    /// A load is going to be held.
+    Holding {
+        /// Part of the plan that is done, 0 to 1.
+        fraction: f64,
+        /// The load, in words.
+        step: String,
+    },
+    /// A load has been held.
+    Held(Box<Held>),
+    /// A load cannot be held here, and why.
+    NotHeld {
+        /// What was asked.
+        kernel: Option<Kernel>,
+        /// The reason.
+        reason: String,
+    },
     /// A step cannot run here, and why.
     Skipped {
         /// What was asked.

@@ -73,7 +73,7 @@ pub enum Command {
     /// Measure this machine's ceilings
     Calibrate(CalibrateArgs),
     /// The format and batch that meet a target
-    Recommend(RecommendArgs),
+    Recommend(Box<RecommendArgs>),
     /// Report a measured time, to learn from
     Observe(ObserveArgs),
     /// Power modes
@@ -341,39 +341,76 @@ impl CalibrateArgs {
 /// `recommend`
 #[derive(Debug, Args)]
 pub struct RecommendArgs {
-    /// The operation.
+    /// The operation or model.
     #[command(flatten)]
     pub op: OpArgs,
+    /// What is asked of a model.
+    #[command(flatten)]
+    pub model: ModelArgs,
     /// What to make as good as possible
     #[arg(long, value_enum, default_value = "latency")]
     pub objective: ObjectiveArg,
     /// Longest time of one run: 1ms
     #[arg(long, value_name = "TIME", value_parser = input::seconds, allow_negative_numbers = true)]
     pub max_time: Option<f64>,
-    /// Fewest columns per second over the batch
+    /// Longest time of one token: 50ms
+    #[arg(long, value_name = "TIME", value_parser = input::seconds, allow_negative_numbers = true)]
+    pub max_time_per_token: Option<f64>,
+    /// Longest time until the first token: 1s (models)
+    #[arg(long, value_name = "TIME", value_parser = input::seconds, allow_negative_numbers = true)]
+    pub max_time_to_first_token: Option<f64>,
+    /// Fewest tokens (columns) per second over the batch
     #[arg(long, value_name = "RATE", value_parser = input::positive, allow_negative_numbers = true)]
     pub min_tokens_per_s: Option<f64>,
-    /// Most memory for weights and activations
+    /// Most memory for weights, cache and activations
     #[arg(long, value_name = "BYTES", value_parser = input::positive, allow_negative_numbers = true)]
     pub max_memory_bytes: Option<f64>,
+    /// Memory that has to stay available [default: a twentieth of all, at least 256 MiB]
+    #[arg(long, value_name = "BYTES", value_parser = input::positive, allow_negative_numbers = true)]
+    pub min_free_memory_bytes: Option<f64>,
     /// Most power: 15W
     #[arg(long, value_name = "POWER", value_parser = input::watts, allow_negative_numbers = true)]
     pub max_power: Option<f64>,
-    /// Formats to choose from [default: every one measured on this machine]
-    #[arg(long, value_delimiter = ',', value_parser = input::format)]
-    pub formats: Vec<WeightFormat>,
-    /// Columns to choose from: 8, or 1..32
+    /// Largest expected increase of perplexity: 0.03 is three per cent
+    #[arg(long, value_name = "RATIO", allow_negative_numbers = true)]
+    pub max_quality_loss: Option<f64>,
+    /// Formats to choose from [default: those measured here; a file's own; the engine's usual ones]
+    #[arg(long, value_delimiter = ',', value_parser = input::storage)]
+    pub formats: Vec<String>,
+    /// Formats of the key/value cache to choose from (models) [default: fp16]
+    #[arg(long, value_name = "FORMATS", value_delimiter = ',', value_parser = input::format)]
+    pub kv_formats: Vec<WeightFormat>,
+    /// Power modes to choose from: names, all, or live for those that need no reboot [default: the one in force]
+    #[arg(long, value_name = "MODES", value_delimiter = ',')]
+    pub modes: Vec<String>,
+    /// Worker threads to choose from, where the CPU is the accelerator: 1,2,4
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',')]
+    pub threads: Vec<u32>,
+    /// Sequences (columns) to choose from: 8, or 1..32
     #[arg(long, value_name = "RANGE", value_parser = input::batch_range, allow_negative_numbers = true)]
     pub batch: Option<(u64, u64)>,
+    /// A mode that needs a reboot may be chosen
+    #[arg(long)]
+    pub allow_reboot: bool,
+    /// How long it will run that way, over which entering a mode is spread [default: an hour]
+    #[arg(long, value_name = "TIME", value_parser = input::seconds, allow_negative_numbers = true)]
+    pub run_time: Option<f64>,
     /// Which end of the interval must meet the limits
     #[arg(long, value_enum, default_value = "pessimistic")]
     pub optimism: OptimismArg,
+    /// Go on, and say when the machine has altered the answer and what it is then
+    #[arg(long)]
+    pub watch: bool,
     /// Whose kernels
     #[arg(long, value_parser = input::engine, default_value = "none")]
     pub engine: Engine,
     /// Where it is to run.
     #[command(flatten)]
     pub place: PlaceArgs,
+    /// Decide for several workloads at once: a file with the body of POST /v1/recommend/joint (- for standard input); with
+    /// --hardware it needs no daemon
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kind", "formats", "modes", "batch", "mode", "watch"])]
+    pub joint: Option<PathBuf>,
 }
 
 /// `observe`
@@ -479,6 +516,11 @@ pub enum EvaluateCommand {
     /// Whole models: each is left out in turn and predicted from all others
     Engines {
         /// Measurements, such as tests/data/published_llm.csv
+        file: PathBuf,
+    },
+    /// The decision: the power mode of least energy, where every mode was measured
+    Decisions {
+        /// Runs of models, such as tests/data/published_llm.csv
         file: PathBuf,
     },
     /// Matrix products: some shapes of a machine are its calibration, the others are predicted
@@ -591,6 +633,9 @@ pub struct HoldNeeds {
     /// Least GPU clock
     #[arg(long, value_name = "MHZ", value_parser = input::positive)]
     pub min_gpu_mhz: Option<f64>,
+    /// A mode that answers this question: the body of POST /v1/recommend, as a file or as JSON that begins with {
+    #[arg(long, value_name = "FILE|JSON")]
+    pub query: Option<String>,
 }
 
 /// `config`

@@ -104,12 +104,26 @@ fn summary(answer: &CalibrationAnswer) -> String {
         .collect();
     let rejected = of("rejected").and_then(Value::as_array).map_or(0, Vec::len);
     let mut text = format!("calibrated{wall}; regimes known: {}", regimes.join(", "));
+    text.push_str(&power(&answer.record));
     if rejected > 0 {
         text.push_str(&format!(
             "; {rejected} samples rejected (rooflinectl calibrate --wait -o json says which)"
         ));
     }
     text + "\ndraw it with: rooflinectl roofline\n"
+}
+
+/// How many loads have a power in the regime in force, or why none has.
+fn power(record: &Value) -> String {
+    let regime = record.get("regimes").and_then(|regimes| regimes.get(0)).unwrap_or(&Value::Null);
+    let points = regime.get("power_points").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let known =
+        points.iter().filter(|point| point.get("power_w").is_some_and(|watts| !watts.is_null())).count();
+    match regime.get("power_reason").and_then(Value::as_str) {
+        Some(why) => format!("; power not measured: {why}"),
+        None if points.is_empty() => String::new(),
+        None => format!("; power of {known} loads"),
+    }
 }
 
 /// A progress bar on a terminal, a line for each tenth elsewhere; on standard error, so that answers stay clean.

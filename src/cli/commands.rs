@@ -10,7 +10,7 @@ use super::output::Format;
 use super::{show, words};
 use crate::answer::Request;
 use crate::api::{
-    AnalyzeRequest, BatchRange, Constraints, Freedom, ObservationRequest, ObservationsAnswer,
+    AnalyzeRequest, BatchRange, Constraints, Freedom, ModesRequest, ObservationRequest, ObservationsAnswer,
     OperatingPointRequest, PredictRequest, RecommendAnswer, RecommendRequest, SweepRequest, Workload,
 };
 use crate::precision::WeightFormat;
@@ -133,31 +133,53 @@ pub async fn analyze(context: &mut Context, args: &AnalyzeArgs) -> Result<(), Fa
 
 /// `recommend`
 pub async fn recommend(context: &mut Context, args: &RecommendArgs) -> Result<Exit, Failure> {
-    let op = args.op.op(None)?;
-    let request = RecommendRequest {
+    let request = recommend_request(args)?;
+    if args.watch {
+        return super::recommend_watch::run(context, &request).await;
+    }
+    let answer =
+        context.ask("/v1/recommend", request, |request| Request::Recommend(Box::new(request))).await?;
+    let parsed: RecommendAnswer = answer.parse()?;
+    context.printer.answer("recommend", &answer, || Ok(show::recommendation(&parsed, args.engine)))?;
+    Ok(if parsed.feasible { Exit::Ok } else { Exit::Infeasible })
+}
+
+/// The body that the arguments of `recommend` stand for.
+fn recommend_request(args: &RecommendArgs) -> Result<RecommendRequest, Failure> {
+    let (workload, _) = args.op.workload(&args.model, None, None, None)?;
+    let listed = |formats: &[String]| (!formats.is_empty()).then(|| formats.to_vec());
+    Ok(RecommendRequest {
         hardware: args.place.hardware.clone(),
         operating_point: args.place.point(),
-        workload: Workload { op: Some(op), ..Workload::default() },
+        // What the storage is, is what is asked.
+        workload: Workload { format: None, ..workload },
         engine: args.engine,
         objective: args.objective.into(),
         constraints: Constraints {
             max_time_s: args.max_time,
+            max_time_per_token_s: args.max_time_per_token,
+            max_time_to_first_token_s: args.max_time_to_first_token,
             min_tokens_per_s: args.min_tokens_per_s,
-            max_memory_bytes: args.max_memory_bytes,
             max_power_w: args.max_power,
-            ..Constraints::default()
+            max_memory_bytes: args.max_memory_bytes,
+            max_quality_loss_ratio: args.max_quality_loss,
+            min_free_memory_bytes: args.min_free_memory_bytes,
         },
         freedom: Freedom {
-            formats: keys(&args.formats),
+            formats: listed(&args.formats),
+            kv_formats: keys(&args.kv_formats),
+            power_modes: match args.modes.as_slice() {
+                [] => None,
+                [kind] if kind == "all" || kind == "live" => Some(ModesRequest::Kind(kind.clone())),
+                modes => Some(ModesRequest::Listed(modes.to_vec())),
+            },
+            threads: (!args.threads.is_empty()).then(|| args.threads.clone()),
             batch: args.batch.map(|(min, max)| BatchRange { min, max }),
-            ..Freedom::default()
+            allow_reboot: args.allow_reboot,
+            run_s: args.run_time,
         },
         optimism: args.optimism.into(),
-    };
-    let answer = context.ask("/v1/recommend", request, Request::Recommend).await?;
-    let parsed: RecommendAnswer = answer.parse()?;
-    context.printer.answer("recommend", &answer, || Ok(show::recommendation(&parsed)))?;
-    Ok(if parsed.feasible { Exit::Ok } else { Exit::Infeasible })
+    })
 }
 
 /// `observe`

@@ -1,5 +1,6 @@
 //! `evaluate`: how good the models are on measurements that others published.
 
+mod decisions;
 mod engines;
 mod gemm;
 mod moe;
@@ -19,6 +20,7 @@ use crate::predict::evaluation::Score;
 pub fn run(printer: &Printer, command: &EvaluateCommand) -> Result<(), Failure> {
     match command {
         EvaluateCommand::Engines { file } => engines::run(printer, file),
+        EvaluateCommand::Decisions { file } => decisions::run(printer, file),
         EvaluateCommand::Gemm { file } => gemm::run(printer, file),
         EvaluateCommand::Moe { file } => moe::run(printer, file),
         EvaluateCommand::Power { data, micro } => power::run(printer, data, micro.as_deref()),

@@ -1,7 +1,8 @@
 //! `hold`: runs a command in a power mode that meets what it needs. The hold lasts as long as the connection, so it
 //! ends with the command, and also if this program is killed.
 
-use std::io::Write;
+use std::fs::File;
+use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
@@ -13,12 +14,15 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::Context;
 use super::args::HoldArgs;
 use super::failure::{Exit, Failure};
-use crate::api::{ConstraintsOfHold, HoldRequest};
+use crate::answer::parse::parse;
+use crate::api::{ConstraintsOfHold, HoldRequest, RecommendRequest};
 use crate::client::Lines;
 
 /// As shells say it: the command cannot be run, or is not there.
 const CANNOT_RUN: u8 = 126;
 const NOT_FOUND: u8 = 127;
+/// The daemon takes no larger body.
+const LONGEST_QUERY: u64 = 60 << 10;
 /// Names of holders are cut to this, as the daemon would refuse a longer one.
 const LONGEST_NAME: usize = 128;
 
@@ -37,6 +41,7 @@ pub async fn run(context: &mut Context, args: &HoldArgs) -> Result<Exit, Failure
         .filter(|c| !c.is_control())
         .take(LONGEST_NAME)
         .collect();
+    let query = needs.query.as_deref().map(query).transpose()?;
     let request = HoldRequest {
         constraints: ConstraintsOfHold {
             mode: needs.mode.clone(),
@@ -45,6 +50,7 @@ pub async fn run(context: &mut Context, args: &HoldArgs) -> Result<Exit, Failure
             min_gpu_hz: needs.min_gpu_mhz.map(|mhz| mhz * 1e6),
             ..ConstraintsOfHold::default()
         },
+        query,
         app_id: if name.is_empty() { "rooflinectl".to_owned() } else { name },
         reason: args.reason.clone(),
         ttl_s: None,
@@ -53,7 +59,8 @@ pub async fn run(context: &mut Context, args: &HoldArgs) -> Result<Exit, Failure
     let mut signals = Signals::new()?;
     let mut lines = context.client.hold(&request).await?;
     if let Some(line) = lines.next().await? {
-        say(&format!("held in {}", line.get("mode").and_then(Value::as_str).unwrap_or("an unknown mode")));
+        let mode = line.get("mode").and_then(Value::as_str).unwrap_or("an unknown mode");
+        say(&format!("held in {mode}"));
     }
     let mut child = Command::new(program).args(rest).spawn().map_err(|error| {
         let code = if error.kind() == std::io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN };
@@ -64,6 +71,28 @@ pub async fn run(context: &mut Context, args: &HoldArgs) -> Result<Exit, Failure
     // The connection closes here, and with it the hold ends.
     drop(lines);
     Err(Failure::Ended(code(status)))
+}
+
+/// The question in a file, or as it stands.
+fn query(given: &str) -> Result<RecommendRequest, Failure> {
+    let bytes = if given.trim_start().starts_with('{') {
+        given.as_bytes().to_vec()
+    } else {
+        let mut bytes = Vec::new();
+        let read = File::open(given).and_then(|file| file.take(LONGEST_QUERY + 1).read_to_end(&mut bytes));
+        read.map_err(|error| {
+            Failure::usage(format!("--query: {given} cannot be read: {error}"))
+                .with_hint("name a file, or give JSON that begins with {, such as '{\"workload\": …}'")
+        })?;
+        bytes
+    };
+    if bytes.len() as u64 > LONGEST_QUERY {
+        return Err(Failure::usage(format!("--query is longer than {LONGEST_QUERY} bytes"))
+            .with_hint("name a model by its key or path instead of giving its fields"));
+    }
+    parse(&bytes).map_err(|error| {
+        Failure::usage(format!("--query: {}", error.message)).with_hint(error.hint.unwrap_or_default())
+    })
 }
 
 /// Waits for the command; passes signals on to it and says what becomes of the hold.
@@ -95,10 +124,16 @@ async fn attend(child: &mut Child, lines: &mut Lines, signals: &mut Signals) -> 
 fn tell(line: &Value) {
     let mode = || line.get("mode").and_then(Value::as_str).unwrap_or("another mode").to_owned();
     match (line.get("event").and_then(Value::as_str), line.get("satisfied").and_then(Value::as_bool)) {
-        (Some("satisfied"), Some(false)) => {
-            say(&format!("somebody else switched to {}, which does not meet the hold", mode()));
-        }
+        (Some("satisfied"), Some(false)) => match line.get("reason").and_then(Value::as_str) {
+            Some(reason) => say(&format!("{} does not meet the hold: {reason}", mode())),
+            None => say(&format!("{} does not meet the hold", mode())),
+        },
         (Some("satisfied"), Some(true)) => say(&format!("{} meets the hold again", mode())),
+        (Some("ended"), _) => match line.get("cause").and_then(Value::as_str) {
+            Some("auto_off") => say("auto below [policy] was set to \"off\", which ends holds with a query"),
+            Some("control_disabled") => say("control was disabled, which ends every hold"),
+            _ => {}
+        },
         _ => {}
     }
 }

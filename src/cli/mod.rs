@@ -18,6 +18,7 @@ mod flatten;
 mod hardware;
 mod hold;
 mod input;
+mod joint;
 mod mode;
 mod models;
 mod modes_compared;
@@ -27,6 +28,7 @@ mod power;
 mod power_rows;
 mod published;
 mod quant_error;
+mod recommend_watch;
 mod requests;
 mod roofline;
 mod show;
@@ -36,6 +38,7 @@ mod table;
 mod tensors;
 mod tiling;
 mod watch;
+mod watts;
 mod words;
 
 use std::process::ExitCode;
@@ -152,7 +155,10 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Measure(args) => compare::measure(context, &args).await?,
         Command::Analyze(args) => commands::analyze(context, &args).await?,
         Command::Calibrate(args) => calibrate::run(context, &args).await?,
-        Command::Recommend(args) => return commands::recommend(context, &args).await,
+        Command::Recommend(args) => match &args.joint {
+            Some(file) => return joint::run(context, file, args.place.hardware.as_deref()).await,
+            None => return commands::recommend(context, &args).await,
+        },
         Command::Observe(args) => commands::observe(context, &args).await?,
         Command::FitEngines(args) => fit_engines::run(&context.printer, &args)?,
         Command::FitPower(args) => fit_power::run(&context.printer, &args)?,

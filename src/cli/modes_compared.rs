@@ -205,6 +205,7 @@ impl Sweep {
     async fn enter(&mut self, mode: &str) -> Result<Lines, Failure> {
         let request = HoldRequest {
             constraints: ConstraintsOfHold { mode: Some(mode.to_owned()), ..ConstraintsOfHold::default() },
+            query: None,
             app_id: "rooflinectl compare".into(),
             reason: "measures each power mode".into(),
             ttl_s: None,

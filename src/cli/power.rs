@@ -3,6 +3,8 @@
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::Context;
 use super::args::ModeSetArgs;
 use super::failure::{Exit, Failure};
@@ -10,7 +12,8 @@ use super::output::Format;
 use super::table::Table;
 use super::words;
 use crate::api::{
-    ConfirmRequest, ConstraintsOfHold, HoldsAnswer, ModeRequest, ModesAnswer, RevertRequest, SwitchAnswer,
+    ConfirmRequest, ConstraintsOfHold, HoldAnswer, HoldsAnswer, ModeRequest, ModesAnswer, RevertRequest,
+    SwitchAnswer,
 };
 use crate::units::{BytesPerSecond, FlopsPerSecond, Hertz, Watts};
 
@@ -43,8 +46,17 @@ fn active(answer: &HoldsAnswer) -> String {
         );
     }
     for hold in &answer.holds {
-        let met = if hold.satisfied { "" } else { ", which the mode does not meet" };
-        text += &format!("held by {} to {}{met}\n", hold.app_id, needs(&hold.constraints));
+        let met = match &hold.unmet {
+            Some(why) => format!(", not met: {why}"),
+            None if hold.satisfied => String::new(),
+            None => ", which the mode does not meet".to_owned(),
+        };
+        text += &format!("held by {} to {}{met}\n", hold.app_id, needs(hold));
+    }
+    if let Some(advice) = answer.holds.iter().find_map(|hold| hold.advice.as_ref()) {
+        let saved = advice.saving_ratio.filter(|ratio| *ratio > 0.0);
+        let saved = saved.map_or_else(String::new, |ratio| format!(", and saves {:.0} %", 100.0 * ratio));
+        text += &format!("{} meets every hold that can be met at least energy{saved}\n", advice.mode);
     }
     if let Some(reason) = &answer.unavailable {
         text += &format!("modes cannot be switched: {reason}\n");
@@ -66,8 +78,8 @@ fn why(cause: &str) -> &str {
     }
 }
 
-/// Constraints in words.
-fn needs(constraints: &ConstraintsOfHold) -> String {
+/// Constraints and the query in words.
+fn needs(hold: &HoldAnswer) -> String {
     let ConstraintsOfHold {
         mode,
         min_mode,
@@ -75,7 +87,7 @@ fn needs(constraints: &ConstraintsOfHold) -> String {
         min_gpu_hz,
         min_bandwidth_bytes_per_s,
         min_compute_flops_per_s,
-    } = constraints;
+    } = &hold.constraints;
     let parts = [
         mode.as_ref().map(|mode| format!("mode {mode}")),
         min_mode.as_ref().map(|mode| format!("at least {mode}")),
@@ -83,8 +95,17 @@ fn needs(constraints: &ConstraintsOfHold) -> String {
         min_gpu_hz.map(|hz| format!("GPU at {} MHz or more", hz / 1e6)),
         min_bandwidth_bytes_per_s.map(|rate| format!("{} GB/s or more", rate / 1e9)),
         min_compute_flops_per_s.map(|rate| format!("{} GFLOP/s or more", rate / 1e9)),
+        hold.query.as_ref().map(query_in_words),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// What a query asks for, without what it asks it of.
+fn query_in_words(query: &Value) -> String {
+    let limits = query.get("constraints").and_then(Value::as_object);
+    let limits: Vec<String> =
+        limits.into_iter().flatten().map(|(name, limit)| format!("{name} {limit}")).collect();
+    if limits.is_empty() { "a query".to_owned() } else { format!("a query ({})", limits.join(", ")) }
 }
 
 /// `holds`
@@ -100,7 +121,7 @@ pub async fn holds(context: &mut Context) -> Result<(), Failure> {
             table.row([
                 hold.app_id.clone(),
                 hold.uid.to_string(),
-                needs(&hold.constraints),
+                needs(hold),
                 if hold.satisfied { "yes" } else { "no" }.to_owned(),
                 words::time(hold.age_s),
                 hold.expires_in_s.map_or_else(|| "with its client".to_owned(), words::time),

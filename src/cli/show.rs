@@ -5,15 +5,17 @@ use std::fmt::Write;
 use serde_json::Value;
 
 use super::table::Table;
-use super::words;
+use super::{watts, words};
+use crate::answer::settings::MISSING;
 use crate::api::{
     AnalyzeAnswer, BoardAnswer, BreakdownEntry, CandidateAnswer, CeilingAnswer, MemoryAnswer,
     ObservationsAnswer, PredictAnswer, RecommendAnswer, RooflineAnswer, StateAnswer, StateField, SweepAnswer,
 };
+use crate::predict::Engine;
 use crate::units::{Bytes, BytesPerSecond, Flops, FlopsPerSecond};
 
 /// Said of every value that describes no hardware.
-const SIMULATED: &str = "SIMULATED: no value describes hardware\n";
+pub(super) const SIMULATED: &str = "SIMULATED: no value describes hardware\n";
 
 /// `GET /v1/board`.
 #[must_use]
@@ -105,6 +107,7 @@ pub fn status(state: &StateAnswer, roofline: Option<&RooflineAnswer>) -> String 
         for (name, ceiling) in ceilings(roofline, 4) {
             table.row([name, ceiling]);
         }
+        table.row(["power costs".to_owned(), watts::line(&roofline.power)]);
     }
     text.push_str(&table.render());
     if !absent.is_empty() {
@@ -194,6 +197,7 @@ pub fn roofline(answer: &RooflineAnswer) -> String {
     if let Some(drift) = answer.drift_ratio {
         let _ = writeln!(text, "memory now at {} of its calibrated bandwidth", words::percent(drift));
     }
+    text.push_str(&watts::detailed(&answer.power));
     text
 }
 
@@ -348,9 +352,14 @@ pub fn analysis(what: &str, answer: &AnalyzeAnswer) -> String {
     text
 }
 
-/// `POST /v1/recommend`.
+/// A key that ends with the unit of a constraint's value.
+fn quantity(constraint: &str) -> &str {
+    if constraint == "memory_available" { "memory_bytes" } else { constraint }
+}
+
+/// `POST /v1/recommend`, with what `engine` is told; with what every engine is where none was asked for.
 #[must_use]
-pub fn recommendation(answer: &RecommendAnswer) -> String {
+pub fn recommendation(answer: &RecommendAnswer, engine: Engine) -> String {
     let mut text = marked(answer.simulated, format!("{}\n", answer.reason));
     let mut table = Table::new(&[
         "",
@@ -367,7 +376,7 @@ pub fn recommendation(answer: &RecommendAnswer) -> String {
         let prediction = &candidate.prediction;
         table.row([
             name.to_owned(),
-            candidate.format.clone(),
+            candidate.format.clone().unwrap_or_else(|| "as it is".to_owned()),
             candidate.batch.to_string(),
             words::time(prediction.time_s.value),
             words::time(prediction.time_s.high),
@@ -388,20 +397,45 @@ pub fn recommendation(answer: &RecommendAnswer) -> String {
     }
     text.push_str(&table.render());
     for rejected in &answer.rejected {
-        let closest = words::field(&rejected.by, &rejected.closest.into());
-        let _ = writeln!(
-            text,
-            "  {} candidates excluded by {}; the closest has {closest}",
-            rejected.count, rejected.by
-        );
+        let _ = write!(text, "  {} candidates excluded by {}", rejected.count, rejected.by);
+        if let Some(closest) = rejected.closest {
+            let _ =
+                write!(text, "; the closest has {}", words::field(quantity(&rejected.by), &closest.into()));
+        }
+        text.push('\n');
     }
+    text.push_str(&told(answer, engine));
     if !answer.violated.is_empty() {
         let _ = writeln!(text, "  violated: {}", answer.violated.join(", "));
+    }
+    if answer.contradicting.len() > 1 {
+        let _ = writeln!(text, "  contradicting: {}", answer.contradicting.join(", "));
+    }
+    for warning in &answer.warnings {
+        let _ = writeln!(text, "  {warning}");
     }
     if let Some(next) = &answer.next_best_measurement {
         let _ = writeln!(text, "  to sharpen this: {next}");
     }
     let _ = writeln!(text, "  {} candidates, serial {}", answer.candidates, answer.serial);
+    text
+}
+
+/// The settings of the engine that was asked for, or of every engine that has the format, and which lack it.
+fn told(answer: &RecommendAnswer, engine: Engine) -> String {
+    let (mut text, mut lacking) = (String::new(), Vec::new());
+    let settings = answer.apply.get("settings").and_then(Value::as_object);
+    for (key, told) in settings.into_iter().flatten() {
+        let told = told.as_str().unwrap_or_default();
+        if key == engine.key() || (engine == Engine::Bare && !told.starts_with(MISSING)) {
+            let _ = writeln!(text, "  with {key}: {told}");
+        } else if engine == Engine::Bare {
+            lacking.push(key.as_str());
+        }
+    }
+    if !lacking.is_empty() {
+        let _ = writeln!(text, "  {MISSING} with {}", lacking.join(", "));
+    }
     text
 }
 

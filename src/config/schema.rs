@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use serde::Serialize;
 use toml::de::DeValue;
 
-use super::value::{Accelerator, Automatic, Bus, Location, Ranged, Value};
+use super::value::{Accelerator, Bus, Location, Ranged, Value};
 use super::{ClockMode, Refused};
+use crate::snapshot::Automatic;
 
 macro_rules! schema {
     ($(
@@ -139,8 +140,10 @@ schema! {
     }
     /// `[policy]`: what the daemon does by itself.
     policy: Policy {
-        /// What it changes without being asked.
+        /// What it does about the queries of holds.
         auto: Automatic = Automatic::Off;
+        /// A mode that meets every hold is left only for one that saves more than this part of the energy.
+        hysteresis_ratio: f64 = 0.1, 0.0..=1.0;
     }
     /// `[hardware]`: accelerators beside those that are built in.
     hardware: Hardware {

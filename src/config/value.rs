@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use serde::{Serialize, Serializer};
 use toml::de::DeValue;
 
+use crate::snapshot::Automatic;
+
 /// A type that a key may have.
 pub(super) trait Value: Sized {
     /// In words, for a message.
@@ -199,19 +201,11 @@ impl Value for Accelerator {
     }
 }
 
-/// What the daemon changes without being asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Automatic {
-    /// Nothing.
-    #[default]
-    Off,
-}
-
 impl Value for Automatic {
-    const EXPECTED: &'static str = "\"off\", the only policy of this version";
+    const EXPECTED: &'static str = "\"off\", \"advise\" or \"switch\"";
 
     fn from_toml(value: &DeValue<'_>) -> Option<Self> {
-        (value.as_str() == Some("off")).then_some(Self::Off)
+        let named = value.as_str()?;
+        [Self::Off, Self::Advise, Self::Switch].into_iter().find(|policy| policy.key() == named)
     }
 }

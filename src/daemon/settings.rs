@@ -112,6 +112,8 @@ fn policy(config: &Config) -> Policy {
         control_enabled: config.control.enabled,
         allowed_modes: config.control.allowed(),
         dwell: Seconds(config.control.dwell_s),
+        auto: config.policy.auto,
+        hysteresis_ratio: config.policy.hysteresis_ratio,
     }
 }
 

@@ -1,15 +1,16 @@
 //! When to calibrate, and what becomes of it.
 
 use super::core::{Purpose, log, machine_key, reply};
+use super::metering::{self, PowerTrace};
 use super::{Effect, Governor, Now, Reply, Severity, Ticket};
-use crate::board::{OperatingPoint, TotalPower};
+use crate::board::OperatingPoint;
 use crate::calibration::{
-    Accelerator, CalibrationRecord, FitContext, Gate, GpuContext, PlanKind, PowerUnderLoad, Sample,
+    Accelerator, CalibrationRecord, FitContext, Gate, GpuContext, Held, Kernel, PlanKind, Sample,
     calibration_plan, fit,
 };
 use crate::roofline::datasheet;
 use crate::snapshot::distance;
-use crate::units::{Seconds, Watts};
+use crate::units::Seconds;
 
 /// A point that moved by more than this was left: clocks are rounded to the steps of a table.
 const MOVED: f64 = 0.01;
@@ -29,40 +30,14 @@ pub(super) struct Calibrating {
     point: Option<OperatingPoint>,
     /// What the meter said meanwhile.
     pub(super) power: PowerTrace,
-}
-
-/// Readings of a power meter over a run.
-#[derive(Debug, Clone, Default)]
-pub(super) struct PowerTrace {
-    readings: Vec<(Seconds, Watts)>,
-    scope: String,
-}
-
-impl PowerTrace {
-    pub(super) fn push(&mut self, at: Seconds, total: &TotalPower) {
-        self.readings.push((at, total.power));
-        self.scope.clone_from(&total.scope);
-    }
-
-    /// `None` without two readings. The first was taken before the load had set in and only opens the first interval.
-    fn summary(&self) -> Option<PowerUnderLoad> {
-        let (first, last) = (self.readings.first()?.0, self.readings.last()?.0);
-        let span = last - first;
-        if !span.is_positive() {
-            return None;
-        }
-        let energy = self
-            .readings
-            .windows(2)
-            .fold(0.0, |sum, pair| sum + pair[1].1.get() * (pair[1].0 - pair[0].0).get());
-        let peak = self.readings.iter().skip(1).map(|(_, power)| *power).reduce(Watts::max)?;
-        Some(PowerUnderLoad {
-            mean: Watts(energy / span.get()),
-            peak,
-            readings: u32::try_from(self.readings.len() - 1).unwrap_or(u32::MAX),
-            scope: self.scope.clone(),
-        })
-    }
+    /// Loads that were held for it.
+    pub(super) held: Vec<Held>,
+    /// Those that could not be, and why.
+    pub(super) not_held: Vec<(Option<Kernel>, String)>,
+    /// A load is being held: `true` if it is that of the idle machine.
+    pub(super) holding: Option<bool>,
+    /// Why no load is held.
+    pub(super) no_meter: Option<String>,
 }
 
 /// Who asks for a calibration, and how.
@@ -214,8 +189,20 @@ impl Governor {
     }
 
     fn start_calibration(&mut self, plan: PlanKind, waiting: Vec<Ticket>, effects: &mut Vec<Effect>) -> u64 {
-        let steps = calibration_plan(&self.plan_context(), plan);
-        let job = self.start_job(Purpose::Calibrate(Calibrating {
+        let context = self.plan_context();
+        let mut steps = calibration_plan(&context, plan);
+        let meter = match plan {
+            PlanKind::Full => metering::meter_period(&self.state, self.accelerator),
+            PlanKind::Quick => Err("a quick calibration holds no loads; run a full one".to_owned()),
+        };
+        let no_meter = match meter {
+            Ok(period) => {
+                steps = steps.with_power(&context, period);
+                None
+            }
+            Err(why) => Some(why),
+        };
+        let job = self.start_job(Purpose::Calibrate(Box::new(Calibrating {
             plan,
             waiting,
             samples: Vec::new(),
@@ -224,7 +211,11 @@ impl Governor {
             cancelled: false,
             point: (self.accelerator == Accelerator::Gpu).then(|| self.state.operating_point()),
             power: PowerTrace::default(),
-        }));
+            held: Vec::new(),
+            not_held: Vec::new(),
+            holding: None,
+            no_meter,
+        })));
         self.wait_for(None);
         self.status.running = Some(job);
         self.status.fraction = Some(0.0);
@@ -267,7 +258,10 @@ impl Governor {
         let result = self.judge(now, &run, outcome);
         match result {
             Ok(record) => {
-                let merged = record.merged_with(self.record.as_ref());
+                let mut merged = record.merged_with(self.record.as_ref());
+                for said in metering::judge(&mut merged, self.hardware.as_deref()) {
+                    log(effects, Severity::Warning, said);
+                }
                 self.status.last_error = None;
                 self.failed_at = None;
                 self.failures = 0;
@@ -346,7 +340,9 @@ impl Governor {
             gpu,
             power: run.power.summary(),
         };
-        fit(&run.samples, &context).map_err(|error| ("fit_failed", error.to_string()))
+        let mut record = fit(&run.samples, &context).map_err(|error| ("fit_failed", error.to_string()))?;
+        metering::attach(&mut record, run);
+        Ok(record)
     }
 }
 

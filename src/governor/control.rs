@@ -7,6 +7,9 @@
 //! | a user's switch | settled once the live files show it, or undone unless confirmed in time; refused while it would break a hold |
 //! | a hold | the mode in force stays if it meets every hold; else the thriftiest that does is entered, provisionally |
 //! | tightening | at once |
+//! | a query | with `auto = "switch"` it is a constraint, met by the modes in which it has an answer; of those that meet all the one with the least energy for all queries together. With `"advise"` it binds nobody: the mode is said and not entered. With `"off"` it is refused, and one in force ends |
+//! | economy | a mode that meets every hold is left for one in which the queries take less energy by more than `hysteresis_ratio`, no sooner than the dwell time after the last switch for a hold, and not after a user has chosen it among the holds |
+//! | contradiction | a new hold that no mode meets beside those in force is refused. Of those in force, should they come to contradict each other, the oldest are kept, and the others are told by whom and by what |
 //! | loosening | a mode that still meets every hold stays; after the last hold the mode of before comes back, no sooner than the dwell time after the last switch for a hold |
 //! | somebody else's switch | after two readings that show it: cause `external`; nothing is undone any more, holds stay but are not enforced until a new one comes |
 //! | a lost root role | it undoes what is not settled by itself; when it is back, its journal says what became of it |
@@ -16,22 +19,30 @@
 
 mod choose;
 mod holds;
+mod judge;
+mod keep;
 mod orders;
+mod steer;
 mod view;
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use self::choose::Candidate;
-use self::holds::{Asked, Held, Wanted};
+pub use self::holds::Wanted;
+use self::holds::{Asked, Held};
+use self::judge::Judge;
+pub use self::judge::Question;
 use self::orders::Flight;
 use super::core::reply;
 use super::{Effect, Governor, Now, Reply, Ticket};
 use crate::board::{ActiveMode, BoardState, Order, ReadBack, SwitchOutcome, SwitchReport};
+use crate::optimize;
 use crate::precision::nearest;
-use crate::snapshot::{HoldConstraints, ModeCause, PendingConfirmation};
+use crate::snapshot::{ModeCause, PendingConfirmation, Snapshot};
 use crate::units::Seconds;
 
 /// A reading older than this does not show that a mode is active already.
@@ -70,21 +81,8 @@ pub enum ControlRequest {
         /// Which pending change; `None` = whichever.
         id: Option<u64>,
     },
-    /// Hold the machine to constraints. Replied to with [`Reply::Held`].
-    Hold {
-        /// What is needed.
-        constraints: HoldConstraints,
-        /// Who holds.
-        app_id: String,
-        /// Why.
-        reason: String,
-        /// Ends by itself after this long.
-        ttl: Option<Seconds>,
-        /// Ends with the connection.
-        attached: bool,
-        /// Chosen at random by the server.
-        cookie: u64,
-    },
+    /// Hold the machine to constraints, or to a query. Replied to with [`Reply::Held`].
+    Hold(Wanted),
     /// Hold on for longer. Replied to with [`Reply::Held`].
     Renew {
         /// Which.
@@ -115,7 +113,7 @@ struct Queued {
 }
 
 /// Everything about power modes that changes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct PowerState {
     cause: ModeCause,
     /// In force, oldest first.
@@ -144,6 +142,18 @@ pub(super) struct PowerState {
     held_at: Option<Seconds>,
     /// Holds that the mode does not meet are to be met.
     enforce: bool,
+    /// A mode that meets them may be left for one that costs less: not for one that a user entered since.
+    economise: bool,
+    /// Modes that were left because they met a query no longer, or that were not reached, and when.
+    left: Vec<(u32, Seconds)>,
+    /// What queries are answered by.
+    judge: Judge,
+    /// The picture that they were answered from last.
+    judged_on: Option<Arc<Snapshot>>,
+    /// A switch for holds waits for the end of the dwell time.
+    waits_until: Option<Seconds>,
+    /// Holds that no mode meets beside older ones, as was said last.
+    losers: Vec<u64>,
     /// Failed attempts to go back.
     attempts: u32,
     retry_at: Option<Seconds>,
@@ -155,7 +165,35 @@ pub(super) struct PowerState {
 impl PowerState {
     /// At start: what is active is taken for meant.
     pub(super) fn new(state: &BoardState) -> Self {
-        Self { expected: state.power_mode.known().cloned(), ..Self::default() }
+        Self {
+            cause: ModeCause::default(),
+            holds: Vec::new(),
+            queue: VecDeque::new(),
+            pending: None,
+            flight: None,
+            orders: 0,
+            changes: 0,
+            last: None,
+            problem: None,
+            acquainted: false,
+            greeted: false,
+            provisional: None,
+            expected: state.power_mode.known().cloned(),
+            deviations: 0,
+            switched_at: Seconds::ZERO,
+            held_at: None,
+            enforce: false,
+            economise: false,
+            left: Vec::new(),
+            judge: optimize::verdicts,
+            judged_on: None,
+            waits_until: None,
+            losers: Vec::new(),
+            attempts: 0,
+            retry_at: None,
+            wake_at: None,
+            lively: false,
+        }
     }
 }
 
@@ -199,13 +237,11 @@ impl Governor {
             }
             ControlRequest::Confirm { id } => self.confirm(now, ticket, id, effects)?,
             ControlRequest::Revert { id } => self.revert_requested(now, ticket, id, effects)?,
-            ControlRequest::Hold { ref constraints, ttl, attached, cookie, .. } => {
-                self.may_hold(client, constraints, ttl, attached, cookie)?;
+            ControlRequest::Hold(hold) => {
+                self.may_hold(client, &hold)?;
                 if self.power.flight.is_some() {
-                    return self.enqueue(Queued { ticket, client, request });
+                    return self.enqueue(Queued { ticket, client, request: ControlRequest::Hold(hold) });
                 }
-                let ControlRequest::Hold { constraints, app_id, reason, .. } = request else { return Ok(()) };
-                let hold = Wanted { constraints, app_id, reason, ttl, attached, cookie };
                 self.grant(now, Asked { ticket, client, hold }, effects)?
             }
             ControlRequest::Renew { cookie, ttl } => Some(self.renew(now, client, cookie, ttl)?),
@@ -266,6 +302,7 @@ impl Governor {
             let done = Reply::Switched { report: Box::new(report), confirm: None };
             // It is active for a hold's sake only; now it is meant to stay.
             self.power.cause = ModeCause::User;
+            self.power.economise = false;
             self.settle(now, Some((ticket, done)), effects);
             return Ok(None);
         }

@@ -11,7 +11,8 @@ use super::{
 };
 use crate::board::{Board, BoardState};
 use crate::calibration::{
-    Accelerator, CalibrationRecord, MachineKey, PlanContext, ProbeEvent, Reference, regime_key,
+    Accelerator, CalibrationRecord, METERING_PERIOD, MachineKey, PlanContext, ProbeEvent, Reference,
+    regime_key,
 };
 use crate::hardware::{self, Hardware};
 use crate::learning::models::{Learned, Learnt};
@@ -20,7 +21,9 @@ use crate::learning::{ResidualKey, Residuals};
 use crate::precision::WeightFormat;
 use crate::predict::{Engine, EngineProfile, predict};
 use crate::roofline::{Roofline, scaling};
-use crate::snapshot::{CalibrationStatus, PowerControl, Snapshot, accelerator, gpu_model, point_now};
+use crate::snapshot::{
+    Automatic, CalibrationStatus, PowerControl, Snapshot, accelerator, gpu_model, point_now,
+};
 use crate::units::{Hertz, Seconds};
 use crate::workload::Op;
 
@@ -68,7 +71,7 @@ pub(super) struct Job {
 
 #[derive(Debug)]
 pub(super) enum Purpose {
-    Calibrate(calibrate::Calibrating),
+    Calibrate(Box<calibrate::Calibrating>),
     Measure(Measuring),
 }
 
@@ -153,7 +156,11 @@ impl Governor {
                 self.sampled(now, *state, &mut effects);
                 self.pace(now, &mut effects);
                 self.consider_calibrating(now, &mut effects);
-                self.publish(now, &mut effects);
+                // Loads are metered many times a second; who looks is told as often as ever.
+                let since = now.boottime - self.snapshot.taken_at;
+                if self.holding().is_none() || since >= self.policy.sampling_period {
+                    self.publish(now, &mut effects);
+                }
             }
             Event::Watched => {
                 self.watched_until = now.boottime + WATCHED_FOR;
@@ -185,7 +192,11 @@ impl Governor {
                 }
             }
             Event::Reconfigured(policy) => {
+                let began = policy.auto == Automatic::Switch && self.policy.auto != Automatic::Switch;
                 self.policy = policy;
+                if began {
+                    self.enforce_anew();
+                }
                 self.pace(now, &mut effects);
                 self.publish(now, &mut effects);
             }
@@ -207,19 +218,29 @@ impl Governor {
             };
             log(effects, Severity::Warning, message);
         }
-        if let (Some(total), Some(Job { purpose: Purpose::Calibrate(running), .. })) =
-            (state.total_power.known(), self.job.as_mut())
-        {
-            running.power.push(state.taken_at, total);
+        if let Some(Job { purpose: Purpose::Calibrate(running), .. }) = self.job.as_mut() {
+            running.power.sampled(&state, self.accelerator, running.holding == Some(true));
         }
         self.state = state;
         self.watch_mode(now, effects);
     }
 
-    /// Samples fast while somebody looks or a probe runs, and rarely otherwise.
+    /// Whether the running calibration holds a load for the power meter, and if so whether the idle one.
+    fn holding(&self) -> Option<bool> {
+        match &self.job.as_ref()?.purpose {
+            Purpose::Calibrate(running) => running.holding,
+            Purpose::Measure(_) => None,
+        }
+    }
+
+    /// Samples very fast while a load is held, fast while somebody looks or a probe runs, and rarely otherwise.
     pub(super) fn pace(&mut self, now: Now, effects: &mut Vec<Effect>) {
         let fast = now.boottime < self.watched_until || self.job.is_some() || self.lively();
-        let period = if fast { self.policy.sampling_period } else { self.policy.idle_period };
+        let period = match self.holding() {
+            Some(_) => METERING_PERIOD.min(self.policy.sampling_period),
+            None if fast => self.policy.sampling_period,
+            None => self.policy.idle_period,
+        };
         if period != self.sampling_period {
             self.sampling_period = period;
             effects.push(Effect::SampleEvery(period));
@@ -355,10 +376,26 @@ impl Governor {
         let Some(running) = self.job.as_mut().filter(|running| running.id == job) else { return };
         match event {
             ProbeEvent::Progress { fraction, step } => {
-                if matches!(running.purpose, Purpose::Calibrate(_)) {
-                    self.status.fraction = Some(fraction.clamp(0.0, 1.0));
-                    self.status.step = Some(step);
-                    self.publish(now, effects);
+                if let Purpose::Calibrate(calibrating) = &mut running.purpose {
+                    calibrating.holding = None;
+                    self.progress(now, fraction, step, effects);
+                }
+            }
+            ProbeEvent::Holding { fraction, step } => {
+                if let Purpose::Calibrate(calibrating) = &mut running.purpose {
+                    // The idle machine is held before anything is measured.
+                    calibrating.holding = Some(calibrating.samples.is_empty());
+                    self.progress(now, fraction, step, effects);
+                }
+            }
+            ProbeEvent::Held(held) => {
+                if let Purpose::Calibrate(calibrating) = &mut running.purpose {
+                    calibrating.held.push(*held);
+                }
+            }
+            ProbeEvent::NotHeld { kernel, reason } => {
+                if let Purpose::Calibrate(calibrating) = &mut running.purpose {
+                    calibrating.not_held.push((kernel, reason));
                 }
             }
             ProbeEvent::Sample(sample) => {
@@ -382,13 +419,20 @@ impl Governor {
         }
     }
 
+    fn progress(&mut self, now: Now, fraction: f64, step: String, effects: &mut Vec<Effect>) {
+        self.status.fraction = Some(fraction.clamp(0.0, 1.0));
+        self.status.step = Some(step);
+        self.pace(now, effects);
+        self.publish(now, effects);
+    }
+
     fn probe_ended(&mut self, now: Now, job: u64, outcome: Result<(), String>, effects: &mut Vec<Effect>) {
         if self.job.as_ref().is_none_or(|running| running.id != job) {
             return;
         }
         let Some(ended) = self.job.take() else { return };
         match ended.purpose {
-            Purpose::Calibrate(calibrating) => self.calibrated(now, job, calibrating, outcome, effects),
+            Purpose::Calibrate(calibrating) => self.calibrated(now, job, *calibrating, outcome, effects),
             Purpose::Measure(measuring) => self.measured(measuring, outcome, effects),
         }
         self.choose_regime();

@@ -78,6 +78,8 @@ pub struct RailSource {
     pub current: Option<String>,
     /// What the file counts.
     pub counter: Counter,
+    /// Milliseconds to a new value, or that it averages over; `None` where the driver does not tell.
+    pub update_ms: Option<u64>,
 }
 
 /// What the file of a rail counts.

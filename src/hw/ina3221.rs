@@ -20,6 +20,8 @@ const HWMON: &str = super::power::HWMON;
 struct Channel {
     fallback: String,
     label: String,
+    /// File of the milliseconds between two values.
+    interval: String,
     source: RailSource,
 }
 
@@ -39,11 +41,13 @@ pub(super) fn rails(root: &SysRoot) -> Vec<RailSource> {
         channels.extend((0..3).filter_map(|channel| milliwatts(root, &dir, channel)));
     }
     let labels = ask(root, channels.iter().map(|channel| channel.label.clone()));
-    let named = channels.into_iter().zip(labels).filter_map(|(channel, label)| {
+    let intervals = ask(root, channels.iter().map(|channel| channel.interval.clone()));
+    let named = channels.into_iter().zip(labels).zip(intervals).filter_map(|((channel, label), interval)| {
         let label = label.and_then(|text| parse::label(&text));
         let connected = label.as_deref() != Some("NC");
         let name = label.unwrap_or(channel.fallback);
-        connected.then_some(RailSource { name, ..channel.source })
+        let update_ms = interval.and_then(|text| parse::unsigned(&text));
+        connected.then_some(RailSource { name, update_ms, ..channel.source })
     });
     named.collect()
 }
@@ -90,12 +94,14 @@ fn voltage_and_current(root: &SysRoot, dir: &str, channel: u32) -> Option<Channe
     (there(&path) && there(&current)).then(|| Channel {
         fallback: format!("ina3221 in{channel}"),
         label: format!("{dir}/in{channel}_label"),
+        interval: format!("{dir}/update_interval"),
         source: RailSource {
             name: String::new(),
             device: "ina3221".into(),
             path,
             current: Some(current),
             counter: Counter::MilliwattsByProduct,
+            update_ms: None,
         },
     })
 }
@@ -105,12 +111,14 @@ fn milliwatts(root: &SysRoot, dir: &str, channel: u32) -> Option<Channel> {
     root.path(&path).symlink_metadata().is_ok().then(|| Channel {
         fallback: format!("ina3221 rail {channel}"),
         label: format!("{dir}/rail_name_{channel}"),
+        interval: format!("{dir}/update_interval"),
         source: RailSource {
             name: String::new(),
             device: "ina3221x".into(),
             path,
             current: None,
             counter: Counter::Milliwatts,
+            update_ms: None,
         },
     })
 }

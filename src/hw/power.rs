@@ -3,7 +3,7 @@
 use super::discover::{Counter, RailSource, ask};
 use super::file::ReadError;
 use super::{SysRoot, ina3221, patience::Answer};
-use crate::board::{Rail, Reading, parse};
+use crate::board::{MeterRead, Rail, Reading, parse};
 use crate::units::{Joules, Seconds, Watts};
 
 pub(super) const HWMON: &str = "/sys/class/hwmon";
@@ -11,6 +11,8 @@ pub(super) const POWERCAP: &str = "/sys/class/powercap";
 
 /// A mean power beyond this is a counter that was reset, not power.
 const IMPLAUSIBLE: Watts = Watts(20_000.0);
+/// Running average power limit counters are renewed about every millisecond (Intel SDM volume 3, 16.10.1).
+const RAPL_UPDATE_MS: u64 = 1;
 
 /// Every file that tells power, Jetson's rails first, then hwmon.
 pub(super) fn rails(root: &SysRoot) -> Vec<RailSource> {
@@ -37,19 +39,24 @@ fn hwmon(root: &SysRoot) -> Vec<RailSource> {
         }
     }
     // A label of the sensor, else of the device, which is all that an INA238 has.
+    // A meter that averages says over how long; of the others the device tells how often it converts.
     let labels = found.iter().flat_map(|(dir, sensor, ..)| {
-        [format!("{dir}/{sensor}_label"), format!("{dir}/label"), format!("{dir}/name")]
+        let average = format!("{dir}/{sensor}_average_interval");
+        let update = format!("{dir}/update_interval");
+        [format!("{dir}/{sensor}_label"), format!("{dir}/label"), format!("{dir}/name"), average, update]
     });
     let mut labels = ask(root, labels).into_iter().map(|text| parse::label(&text?));
     let rails = found.into_iter().map(|(dir, sensor, file, counter)| {
         let label = labels.next().flatten();
         let (of_device, device) = (labels.next().flatten(), labels.next().flatten());
+        let (average, update) = (labels.next().flatten(), labels.next().flatten());
+        let update_ms = [average, update].into_iter().flatten().find_map(|text| text.trim().parse().ok());
         let name = label.or(of_device).unwrap_or_else(|| match &device {
             Some(device) => format!("{device} {sensor}"),
             None => sensor.clone(),
         });
         let device = device.unwrap_or_default();
-        RailSource { name, device, path: format!("{dir}/{file}"), current: None, counter }
+        RailSource { name, device, path: format!("{dir}/{file}"), current: None, counter, update_ms }
     });
     rails.filter(is_rail).collect()
 }
@@ -102,6 +109,7 @@ fn powercap(root: &SysRoot) -> Vec<RailSource> {
             path: format!("{POWERCAP}/{zone}/energy_uj"),
             current: None,
             counter: Counter::Energy { wraps_after: *range },
+            update_ms: Some(RAPL_UPDATE_MS),
         }
     });
     rails.collect()
@@ -126,26 +134,34 @@ pub(super) fn rail(
     let name = source.name.clone();
     let (text, read_at) = match answer {
         Ok(answer) => answer,
-        Err(error) => return Rail { name, power: refused(error), energy: None },
+        Err(error) => return Rail { name, power: refused(error), energy: None, read: None },
+    };
+    #[expect(clippy::cast_precision_loss, reason = "milliseconds")]
+    let period = source.update_ms.map(|ms| Seconds(ms as f64 / 1e3));
+    let read = MeterRead { at: at(read_at), since: None, period };
+    let plain = |name, power: Reading<Watts>| {
+        let read = power.known().map(|_| read);
+        Rail { name, power, energy: None, read }
     };
     match source.counter {
         Counter::Power => {
-            let power = super::parsed(&source.path, Ok(text), "a power in µW", parse::microwatts);
-            Rail { name, power, energy: None }
+            plain(name, super::parsed(&source.path, Ok(text), "a power in µW", parse::microwatts))
         }
         Counter::Milliwatts => {
-            let power = super::parsed(&source.path, Ok(text), "a power in mW", milliwatts);
-            Rail { name, power, energy: None }
+            plain(name, super::parsed(&source.path, Ok(text), "a power in mW", milliwatts))
         }
-        Counter::MilliwattsByProduct => Rail { name, power: product(source, text, current), energy: None },
+        Counter::MilliwattsByProduct => plain(name, product(source, text, current)),
         Counter::Energy { wraps_after } => {
             match super::parsed(&source.path, Ok(text), "an energy in µJ", parse::unsigned) {
                 Reading::Known(microjoules) => {
-                    let now = Count { microjoules, at: at(read_at) };
-                    let power = mean_power(&source.path, last.replace(now), now, wraps_after);
-                    Rail { name, power, energy: Some(Joules(microjoules as f64 / 1e6)) }
+                    let now = Count { microjoules, at: read.at };
+                    let before = last.replace(now);
+                    let power = mean_power(&source.path, before, now, wraps_after);
+                    let since = before.map(|before| before.at);
+                    let read = power.known().map(|_| MeterRead { since, ..read });
+                    Rail { name, power, energy: Some(Joules(microjoules as f64 / 1e6)), read }
                 }
-                other => Rail { name, power: other.map(|_| Watts::ZERO), energy: None },
+                other => plain(name, other.map(|_| Watts::ZERO)),
             }
         }
     }

@@ -12,7 +12,9 @@ use super::throttle::Watch;
 use super::{ONLINE, STAT, SysRoot, modes, parsed, total};
 use crate::board::active::{Live, active_mode};
 use crate::board::parse::{self, CpuTimes, Temperature};
-use crate::board::{BoardState, Load, Memory, Pressure, Rail, Reading, ThermalZone, TotalPower, nvpmodel};
+use crate::board::{
+    BoardState, Load, Memory, MeterRead, Pressure, Rail, Reading, ThermalZone, TotalPower, nvpmodel,
+};
 use crate::units::{Hertz, Seconds};
 
 /// Reads one machine again and again: keeps the descriptors, and the counters of the sample before.
@@ -197,11 +199,17 @@ impl Sampler {
         // A processor's package is not the machine that does the work here.
         let no_better = self.discovered.total.as_ref().is_none_or(|rule| rule.scope == "package");
         if no_better {
-            let gpu = |power| TotalPower { power, rails: vec![NVML_SENSOR.into()], scope: "gpu".into() };
+            let gpu = |power| TotalPower {
+                power,
+                rails: vec![NVML_SENSOR.into()],
+                scope: "gpu".into(),
+                read: Some(nvml_read(state.taken_at)),
+            };
             state.total_power = sample.power.clone().map(gpu);
         }
         if let Reading::Known(power) = sample.power {
-            let rail = Rail { name: NVML_SENSOR.into(), power: Reading::Known(power), energy: None };
+            let read = Some(nvml_read(state.taken_at));
+            let rail = Rail { name: NVML_SENSOR.into(), power: Reading::Known(power), energy: None, read };
             state.rails = match std::mem::replace(&mut state.rails, Reading::absent("")) {
                 Reading::Known(rails) => Reading::Known(rails.into_iter().chain([rail]).collect()),
                 _ => Reading::Known(vec![rail]),
@@ -323,10 +331,16 @@ impl Sampler {
 const NO_MEMORY_CLOCK: &str = "no file tells the memory clock of this machine";
 /// What NVML's temperature and power are called among zones and rails.
 const NVML_SENSOR: &str = "gpu (nvml)";
+/// NVML's power is a mean over a second on Ampere (but GA100) and later: nvmlDeviceGetPowerUsage.
+const NVML_PERIOD: Seconds = Seconds(1.0);
 const NO_CPUFREQ: &str = "no /sys/devices/system/cpu/cpufreq/policy*: this kernel has no cpufreq driver";
 
 fn has_modes(found: &Discovered) -> bool {
     matches!(found.modes, Some(Reading::Known(_)))
+}
+
+const fn nvml_read(at: Seconds) -> MeterRead {
+    MeterRead { at, since: None, period: Some(NVML_PERIOD) }
 }
 
 fn clock(path: &str, answer: Answer) -> Reading<Hertz> {

@@ -1,7 +1,7 @@
 //! Which rails make up the power of the whole machine. Boards differ, and a sum over all rails counts twice.
 
 use super::discover::RailSource;
-use crate::board::{Rail, Reading, TotalPower};
+use crate::board::{MeterRead, Rail, Reading, TotalPower};
 use crate::units::Watts;
 
 /// How the power of the whole machine is had.
@@ -30,17 +30,27 @@ pub(super) fn rule(rails: &[RailSource]) -> Option<TotalRule> {
             input("module", found.collect())
         })
         .or_else(|| input("system", one(&|rail| rail.name == "psys")))
+        // ACPI's power meter stands at the supply, where a server has one.
+        .or_else(|| input("system", one(&|rail| rail.device == "power_meter")))
         .or_else(|| {
             let packages = rails.iter().enumerate();
             let packages: Vec<usize> =
-                packages.filter(|(_, rail)| is_package(&rail.name)).map(|(index, _)| index).collect();
+                packages.filter(|(_, rail)| is_package(rail)).map(|(index, _)| index).collect();
             input("package", (!packages.is_empty()).then_some(packages))
         })
 }
 
-/// `package-0`, but none of its parts such as `package-0/core`.
-fn is_package(name: &str) -> bool {
-    name.strip_prefix("package-").is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+/// `package-0` of RAPL, but none of its parts such as `package-0/core`; a socket of amd_energy; fam15h_power.
+fn is_package(rail: &RailSource) -> bool {
+    let numbered = |prefix| {
+        let number = rail.name.strip_prefix(prefix);
+        number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    match rail.device.as_str() {
+        "amd_energy" => numbered("Esocket"),
+        "fam15h_power" => true,
+        _ => numbered("package-"),
+    }
 }
 
 /// The total by `rule` from what the rails read now; a rail that does not answer spoils it.
@@ -55,13 +65,18 @@ pub(super) fn total(rule: Option<&TotalRule>, rails: &Reading<Vec<Rail>>) -> Rea
     };
     let mut power = Watts::ZERO;
     let mut names = Vec::with_capacity(rule.rails.len());
+    let mut when: Option<MeterRead> = None;
     for rail in rule.rails.iter().filter_map(|index| read.get(*index)) {
         match &rail.power {
             Reading::Known(watts) => power += *watts,
             Reading::Absent { reason } => return Reading::absent(reason),
             Reading::Failed { reason } => return Reading::failed(reason),
         }
+        when = match (when, rail.read) {
+            (Some(all), Some(one)) => Some(MeterRead::with(all, one)),
+            (known, None) | (None, known) => known,
+        };
         names.push(rail.name.clone());
     }
-    Reading::Known(TotalPower { power, rails: names, scope: rule.scope.into() })
+    Reading::Known(TotalPower { power, rails: names, scope: rule.scope.into(), read: when })
 }

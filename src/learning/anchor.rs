@@ -239,6 +239,64 @@ pub struct Residual {
 /// Most runs of one model that a residual takes: the last ones.
 const MOST: usize = 64;
 
+/// The runs of one model, ready to say what they add to a prediction at any place.
+#[derive(Debug, Clone)]
+pub struct Anchors {
+    places: Vec<Place>,
+    lower: Matrix,
+    /// The inverse of the covariance times the logarithms of the runs' ratios.
+    pull: Vec<f64>,
+}
+
+impl Anchors {
+    /// Those of `observations` that are of `subject`; `None` where none is.
+    #[must_use]
+    pub fn new(
+        costs: &EngineCosts,
+        observations: &[&Observation],
+        subject: Subject<'_>,
+        phase: Phase,
+    ) -> Option<Self> {
+        let of_it: Vec<&&Observation> =
+            observations.iter().filter(|observation| observation.is_of(subject, phase)).collect();
+        let last = &of_it[of_it.len().saturating_sub(MOST)..];
+        if last.is_empty() {
+            return None;
+        }
+        let places: Vec<Place> = last.iter().map(|observation| observation.place()).collect();
+        let ratios: Vec<f64> = last.iter().map(|observation| observation.log_ratio(costs)).collect();
+        let mut gram = Matrix::zero(places.len());
+        for (row, a) in places.iter().enumerate() {
+            for (column, b) in places.iter().enumerate() {
+                let noise = if row == column { NOISE_LOG_SD * NOISE_LOG_SD } else { 0.0 };
+                gram.set(row, column, a.covariance(b) + noise);
+            }
+        }
+        let lower = gram.cholesky()?;
+        let pull = lower.solve(&ratios);
+        Some(Self { places, lower, pull })
+    }
+
+    /// The residual at `place`.
+    #[must_use]
+    pub fn at(&self, place: &Place) -> Residual {
+        let towards: Vec<f64> = self.places.iter().map(|known| known.covariance(place)).collect();
+        let weights = self.lower.solve(&towards);
+        let variance = place.covariance(place) - dot(&weights, &towards) + NOISE_LOG_SD * NOISE_LOG_SD;
+        let same = self.places.iter().any(|known| known.same(place));
+        Residual {
+            log_factor: dot(&self.pull, &towards),
+            log_sd: variance.max(NOISE_LOG_SD * NOISE_LOG_SD).sqrt(),
+            tier: if same { Tier::Observed } else { Tier::Anchored },
+            count: self.places.len(),
+        }
+    }
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
 /// The residual of `subject` at `place`; `None` where none of the observations is of it.
 #[must_use]
 pub fn residual(
@@ -248,31 +306,5 @@ pub fn residual(
     phase: Phase,
     place: &Place,
 ) -> Option<Residual> {
-    let of_it: Vec<&&Observation> =
-        observations.iter().filter(|observation| observation.is_of(subject, phase)).collect();
-    let last = &of_it[of_it.len().saturating_sub(MOST)..];
-    if last.is_empty() {
-        return None;
-    }
-    let places: Vec<Place> = last.iter().map(|observation| observation.place()).collect();
-    let ratios: Vec<f64> = last.iter().map(|observation| observation.log_ratio(costs)).collect();
-    let mut gram = Matrix::zero(places.len());
-    for (row, a) in places.iter().enumerate() {
-        for (column, b) in places.iter().enumerate() {
-            let noise = if row == column { NOISE_LOG_SD * NOISE_LOG_SD } else { 0.0 };
-            gram.set(row, column, a.covariance(b) + noise);
-        }
-    }
-    let lower = gram.cholesky()?;
-    let towards: Vec<f64> = places.iter().map(|known| known.covariance(place)).collect();
-    let weights = lower.solve(&towards);
-    let dot = |a: &[f64], b: &[f64]| -> f64 { a.iter().zip(b).map(|(a, b)| a * b).sum() };
-    let variance = place.covariance(place) - dot(&weights, &towards) + NOISE_LOG_SD * NOISE_LOG_SD;
-    let same = places.iter().any(|known| known.same(place));
-    Some(Residual {
-        log_factor: dot(&weights, &ratios),
-        log_sd: variance.max(NOISE_LOG_SD * NOISE_LOG_SD).sqrt(),
-        tier: if same { Tier::Observed } else { Tier::Anchored },
-        count: last.len(),
-    })
+    Some(Anchors::new(costs, observations, subject, phase)?.at(place))
 }

@@ -7,15 +7,17 @@
 //! runs or the engine's file says. Where the machine changed ([`change`](super::change)) what was seen before is dropped,
 //! and until [`RECOVERED`] runs in a row agree again, intervals are widened by the shift and the tier falls back.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::anchor::{self, Observation, Place, Residual, Subject};
+use super::anchor::{self, Anchors, Observation, Place, Residual, Subject};
 use super::change::Detector;
 use super::engines::{COVERAGE, LEAST_ERRORS};
 use super::vet::{self, Doubts, Refused};
+use crate::precision::WeightFormat;
 use crate::predict::costs::{EngineCosts, IntervalSource, engine_costs};
 use crate::predict::model::{Costs, ModelError, ModelPrediction, predict_model};
 use crate::predict::step::Machine;
@@ -46,6 +48,16 @@ const LEAST_HALF_WIDTH: f64 = 0.01;
 const SAME_TIME: f64 = 1e-9;
 /// What holds 90 % of a normal distribution on both sides, in standard deviations.
 const NORMAL_90: f64 = 1.645;
+
+/// What the runs of a model are filed under beside its name: its format, and that of its cache where it is unusual.
+#[must_use]
+pub fn stored_as(format: Option<&str>, kv_cache: WeightFormat) -> String {
+    let format = format.unwrap_or_default();
+    match kv_cache {
+        WeightFormat::Fp16 | WeightFormat::Bf16 => format.to_owned(),
+        cache => format!("{format}+{}", cache.key()),
+    }
+}
 
 /// A model to predict at one operating point.
 #[derive(Debug, Clone)]
@@ -94,10 +106,6 @@ impl<'a> Asked<'a> {
 
     const fn tokens(&self) -> u64 {
         self.request.context_tokens.saturating_add(self.request.prompt_tokens)
-    }
-
-    fn place(&self) -> Place {
-        Place::new(self.request.batch, self.tokens(), &self.machine())
     }
 }
 
@@ -378,41 +386,53 @@ impl Learned {
         })
     }
 
-    fn foresee(&self, asked: &Asked<'_>) -> Result<Foreseen, ModelError> {
+    /// What was learnt of a model at an operating point, for any batch of it.
+    #[must_use]
+    pub fn outlook<'s>(&'s self, asked: &Asked<'_>) -> Outlook<'s> {
         let costs = self.posterior.get(&asked.engine).filter(|_| asked.kernels.is_none());
         let fitted = costs.is_some();
         let costs = costs.map_or_else(|| asked.shipped(), |costs| costs.as_ref());
-        let plain = asked.predict(costs)?;
-        let Some(of) = self.engines.get(&asked.engine) else {
-            return Ok(Foreseen { log_sd: log_sd(half_width(&plain)), prediction: plain, residual: None });
-        };
-        let by_kernels = asked.kernels.is_some();
-        let known: Vec<&Observation> = self
-            .of_model(asked)
-            .filter(|run| run.by_kernels == by_kernels)
-            .map(|run| &run.observation)
-            .collect();
+        let of = self.engines.get(&asked.engine);
         let phase = asked.request.phase;
-        let residual = anchor::residual(costs, &known, asked.subject(), phase, &asked.place());
-        let without = if fitted { plain.tier.max(Tier::EngineCalibrated) } else { plain.tier };
-        let tier = residual.map_or(without, |residual| residual.tier);
-        let (half, from) = of.own_interval(phase, tier).unwrap_or_else(|| {
-            let shipped = (half_width(&plain), plain.interval_from);
-            residual
-                .map_or(shipped, |residual| ((NORMAL_90 * residual.log_sd).exp_m1(), IntervalSource::OwnRuns))
+        let anchors = of.and_then(|_| {
+            let by_kernels = asked.kernels.is_some();
+            let known: Vec<&Observation> = self
+                .of_model(asked)
+                .filter(|run| run.by_kernels == by_kernels)
+                .map(|run| &run.observation)
+                .collect();
+            Anchors::new(costs, &known, asked.subject(), phase)
         });
-        let (mut half, mut tier) = (half.max(LEAST_HALF_WIDTH), tier);
-        let plain_tier = plain.tier;
-        let factor = residual.map_or(1.0, |residual| residual.log_factor.exp());
-        let mut prediction = plain;
-        if let Some(changed) = of.changed {
-            half = (1.0 + half) * changed.ratio.max(1.0 / changed.ratio) - 1.0;
-            tier = plain_tier.min(Tier::BoardCalibrated);
-            prediction.warnings.extend(self.alarm(asked.engine));
+        Outlook {
+            costs,
+            fitted,
+            of,
+            anchors,
+            phase,
+            tokens: asked.tokens(),
+            machine: asked.machine(),
+            intervals: Default::default(),
         }
+    }
+
+    fn foresee(&self, asked: &Asked<'_>) -> Result<Foreseen, ModelError> {
+        let outlook = self.outlook(asked);
+        let plain = asked.predict(outlook.costs)?;
+        let half = half_width(&plain);
+        let Some(correction) = outlook.correction(asked.request.batch, half, plain.interval_from, plain.tier)
+        else {
+            return Ok(Foreseen { log_sd: log_sd(half), prediction: plain, residual: None });
+        };
+        let Correction { factor, half_width, tier, from, residual } = correction;
+        let mut prediction = plain;
+        prediction.warnings.extend(self.alarm(asked.engine));
         prediction.interval_from = from;
-        let prediction = prediction.corrected(factor, half, tier);
-        Ok(Foreseen { log_sd: residual.map_or_else(|| log_sd(half), |r| r.log_sd), prediction, residual })
+        let prediction = prediction.corrected(factor, half_width, tier);
+        Ok(Foreseen {
+            log_sd: residual.map_or_else(|| log_sd(half_width), |r| r.log_sd),
+            prediction,
+            residual,
+        })
     }
 
     /// Takes in one run, or says why not. The engine's coefficients stay as they were.
@@ -553,6 +573,72 @@ impl Learned {
         let shipped = engine_costs(engine, first.hardware.as_deref());
         let observations: Vec<&Observation> = merged.iter().map(|(observation, ..)| observation).collect();
         self.posterior.insert(engine, Arc::new(anchor::posterior(shipped, &observations)));
+    }
+}
+
+/// What was learnt of a model at one operating point: whose coefficients a prediction starts from, and what corrects it.
+#[derive(Debug)]
+pub struct Outlook<'a> {
+    /// The engine's coefficients as its runs here moved them.
+    pub costs: &'a EngineCosts,
+    fitted: bool,
+    of: Option<&'a OfEngine>,
+    anchors: Option<Anchors>,
+    phase: Phase,
+    tokens: u64,
+    machine: Machine,
+    /// Of past errors, by tier: worked out once it is asked for.
+    intervals: [OnceCell<Option<(f64, IntervalSource)>>; 5],
+}
+
+/// What is learnt on top of a prediction.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Correction {
+    /// Of its times.
+    pub factor: f64,
+    /// Relative half-width of its interval.
+    pub half_width: f64,
+    /// What it rests on then.
+    pub tier: Tier,
+    /// Whose errors the interval was taken from.
+    pub from: IntervalSource,
+    residual: Option<Residual>,
+}
+
+impl Outlook<'_> {
+    /// Whether nothing was learnt that could correct a prediction.
+    #[must_use]
+    pub const fn is_plain(&self) -> bool {
+        self.of.is_none()
+    }
+
+    /// What corrects a prediction with `batch` sequences that has this interval and tier; `None` where nothing was learnt.
+    #[must_use]
+    pub fn correction(
+        &self,
+        batch: u64,
+        plain_half_width: f64,
+        plain_from: IntervalSource,
+        plain_tier: Tier,
+    ) -> Option<Correction> {
+        let of = self.of?;
+        let place = || Place::new(batch, self.tokens, &self.machine);
+        let residual = self.anchors.as_ref().map(|anchors| anchors.at(&place()));
+        let without = if self.fitted { plain_tier.max(Tier::EngineCalibrated) } else { plain_tier };
+        let mut tier = residual.map_or(without, |residual| residual.tier);
+        let own = *self.intervals[tier as usize].get_or_init(|| of.own_interval(self.phase, tier));
+        let (half, from) = own.unwrap_or_else(|| {
+            residual.map_or((plain_half_width, plain_from), |residual| {
+                ((NORMAL_90 * residual.log_sd).exp_m1(), IntervalSource::OwnRuns)
+            })
+        });
+        let mut half_width = half.max(LEAST_HALF_WIDTH);
+        if let Some(changed) = of.changed {
+            half_width = (1.0 + half_width) * changed.ratio.max(1.0 / changed.ratio) - 1.0;
+            tier = plain_tier.min(Tier::BoardCalibrated);
+        }
+        let factor = residual.map_or(1.0, |residual| residual.log_factor.exp());
+        Some(Correction { factor, half_width, tier, from, residual })
     }
 }
 

@@ -2,7 +2,9 @@
 
 mod judge;
 
-pub use judge::{Choices, Kernels, Regret, choose_modes, four_points, judge_kernels, left_out_errors};
+pub use judge::{
+    Choices, FLOORS, Kernels, Regret, choose_modes, four_points, judge_kernels, left_out_errors,
+};
 
 use std::collections::BTreeMap;
 
@@ -320,6 +322,7 @@ fn mode(point: &Point, of: &Coefficients) -> ModeFile {
         byte_j: rounded(of.byte_j),
         flop_j: of.flop_j.map(rounded),
         weight_j: rounded(of.weight_j),
+        half_width_ratio: None,
     }
 }
 

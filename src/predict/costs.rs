@@ -324,6 +324,16 @@ pub fn value(log: &Coefficients, coefficient: Coefficient) -> f64 {
     log[coefficient.index()].exp().min(coefficient.most()).max(coefficient.least())
 }
 
+/// The values of all coefficients, by [`Coefficient::index`].
+#[must_use]
+pub fn values(log: &Coefficients) -> Coefficients {
+    let mut values = [0.0; COEFFICIENTS];
+    for coefficient in Coefficient::all() {
+        values[coefficient.index()] = value(log, coefficient);
+    }
+    values
+}
+
 /// How an engine stores a model that is asked for by a format's name: llama.cpp as its own mixes, MLC with the head as
 /// packed as the rest, TensorRT-Edge-LLM with an FP8 head beside NVFP4 (a guess that its rates confirm: with a 16-bit
 /// head they would beat the memory), the others with a 16-bit head.

@@ -41,6 +41,17 @@ pub enum Rails {
     Package,
 }
 
+impl PowerSource {
+    /// The key on the wire.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Measured => "measured",
+            Self::Prior => "prior",
+        }
+    }
+}
+
 impl Rails {
     /// Every one.
     pub const ALL: [Self; 5] = [Self::VddCpuGpuCv, Self::Module, Self::System, Self::Gpu, Self::Package];
@@ -55,6 +66,12 @@ impl Rails {
             Self::Gpu => "gpu",
             Self::Package => "package",
         }
+    }
+
+    /// The rails of that name; `None` for another.
+    #[must_use]
+    pub fn of(key: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|rails| rails.key() == key)
     }
 }
 
@@ -153,23 +170,30 @@ pub struct Power {
 const NEGLIGIBLE_WORK: f64 = 0.1;
 
 /// Energy beside the static part, in joules, with what is not known of it.
-#[derive(Debug, Clone, Copy)]
-struct Dynamic {
-    value: f64,
-    low: f64,
-    high: f64,
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Dynamic {
+    pub(super) value: f64,
+    pub(super) low: f64,
+    pub(super) high: f64,
+}
+
+impl Dynamic {
+    /// Relative half-width that comes from not knowing what an operation takes in another unit.
+    fn unknown(&self, standing: f64) -> f64 {
+        if self.low < self.high { ((standing + self.high) / (standing + self.low)).sqrt() - 1.0 } else { 0.0 }
+    }
 }
 
 impl PowerCosts {
     /// Energy beside the static part; `None` where the energy of an operation is unknown and matters.
-    fn dynamic(&self, activity: &Activity, roofline: &Roofline, time: Seconds) -> Option<Dynamic> {
+    pub(super) fn dynamic(&self, activity: &Activity, roofline: &Roofline, time: Seconds) -> Option<Dynamic> {
         let of = &self.coefficients;
         let base = of.byte_j * activity.traffic.get() + of.weight_j * activity.unpacked;
         let mut sum = Dynamic { value: base, low: base, high: base };
         for &(precision, work) in &activity.work {
             let Some(flop_j) = of.flop_j else {
                 let peak = roofline.compute(precision)?.value;
-                if work / peak > time * NEGLIGIBLE_WORK {
+                if Self::matters(work / peak, time) {
                     return None;
                 }
                 continue;
@@ -180,6 +204,11 @@ impl PowerCosts {
             sum.high += high * work.get();
         }
         Some(sum)
+    }
+
+    /// Whether work that takes this long at its peak says anything of the energy of a run of `time`.
+    pub(super) fn matters(work: Seconds, time: Seconds) -> bool {
+        work > time * NEGLIGIBLE_WORK
     }
 
     /// Energy of one operation. A unit that does more operations in a cycle takes between as much for each, and as much
@@ -230,23 +259,9 @@ impl PowerCosts {
             return None;
         }
         let dynamic = self.dynamic(activity, roofline, time.value)?;
-        let standing = self.coefficients.static_w * time.value.get();
-        let total = standing + dynamic.value;
-        if !(total.is_finite() && total > 0.0) {
-            return None;
-        }
-        // A run that takes longer draws less and takes more: by the dynamic share of the power, by the static one of the
-        // energy.
-        let slow = (time.high / time.low).sqrt() - 1.0;
-        let unknown = ((standing + dynamic.high) / (standing + dynamic.low)).sqrt() - 1.0;
-        let own = self.half_width_ratio.hypot(unknown);
-        let share = dynamic.value / total;
-        let watts = spread(total / time.value.get(), own.hypot(share * slow));
-        let cap = self.cap.map_or(f64::INFINITY, Watts::get);
-        let watts = [watts.value, watts.low, watts.high].map(|watts| watts.min(cap));
-        let energy = spread(watts[0] * time.value.get(), own.hypot((1.0 - share) * slow));
+        let (watts, energy) = self.spread_over(&dynamic, time)?;
         Some(Power {
-            watts: Estimate { value: Watts(watts[0]), low: Watts(watts[1]), high: Watts(watts[2]) },
+            watts: Estimate { value: Watts(watts.value), low: Watts(watts.low), high: Watts(watts.high) },
             energy: Estimate {
                 value: Joules(energy.value),
                 low: Joules(energy.low),
@@ -255,6 +270,44 @@ impl PowerCosts {
             from: self.rails,
             source: self.source,
         })
+    }
+
+    /// Power in watts and energy in joules of a run that takes `time` and this energy beside the static part; `None` where
+    /// there is none of either.
+    pub(super) fn spread_over(
+        &self,
+        dynamic: &Dynamic,
+        time: Estimate<Seconds>,
+    ) -> Option<(Estimate<f64>, Estimate<f64>)> {
+        let seconds = time.value.get();
+        let standing = self.coefficients.static_w * seconds;
+        let total = standing + dynamic.value;
+        if !(total.is_finite() && total > 0.0) {
+            return None;
+        }
+        let slow = (time.high / time.low).sqrt() - 1.0;
+        let (spread_of, _) = self.watts_over(dynamic, seconds, slow);
+        let [value, low, high] =
+            [spread_of.value, spread_of.low, spread_of.high].map(|watts| self.capped_watts(watts));
+        let own = joined(self.half_width_ratio, dynamic.unknown(standing));
+        let energy = spread(value * seconds, joined(own, (1.0 - dynamic.value / total) * slow));
+        Some((Estimate { value, low, high }, energy))
+    }
+
+    /// Power in watts of a run of `seconds` that may take `1 + slow` times as long or as short, and its upper end below the
+    /// power limit. A run that takes longer draws less and takes more: by the dynamic share of the power, by the static
+    /// one of the energy.
+    pub(super) fn watts_over(&self, dynamic: &Dynamic, seconds: f64, slow: f64) -> (Estimate<f64>, f64) {
+        let standing = self.coefficients.static_w * seconds;
+        let total = standing + dynamic.value;
+        let own = joined(self.half_width_ratio, dynamic.unknown(standing));
+        let watts = spread(total / seconds, joined(own, dynamic.value / total * slow));
+        (watts, self.capped_watts(watts.high))
+    }
+
+    /// No more than the power limit.
+    pub(super) fn capped_watts(&self, watts: f64) -> f64 {
+        self.cap.map_or(watts, |cap| watts.min(cap.get()))
     }
 
     /// What is said beside an answer that rests on them.
@@ -269,6 +322,12 @@ impl PowerCosts {
         }
         words
     }
+}
+
+/// Doubts that have nothing to do with each other; `hypot` guards against overflow that ratios do not come near.
+#[expect(clippy::imprecise_flops, reason = "hypot costs several times as much")]
+fn joined(a: f64, b: f64) -> f64 {
+    (a * a + b * b).sqrt()
 }
 
 /// A 90 % interval that is symmetric in the logarithm.

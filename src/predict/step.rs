@@ -239,43 +239,84 @@ impl Step {
     /// Its time on a machine whose peaks are those of `roofline`, with coefficients as logarithms.
     #[must_use]
     pub fn time(&self, machine: &Machine, roofline: &Roofline, log: &Coefficients) -> StepTime {
-        let get = |scalar: Scalar| value(log, Coefficient::Scalar(scalar));
+        let get = |coefficient| value(log, coefficient);
         let (mut unpack, mut compute) = (0.0, 0.0);
-        let product_ratio = get(Scalar::Product);
-        let half_rows = get(Scalar::HalfRows);
-        let column_ratio = get(Scalar::Column);
-        for product in &self.products {
-            let cycles = value(log, Coefficient::Cycles(product.family));
-            let few = product.weights * cycles * (1.0 + column_ratio * (product.rows - 1.0).max(0.0))
-                / machine.cycles;
-            let many = self.peak(roofline, product.family).map_or(f64::INFINITY, |peak| {
-                product.work / (peak * product_ratio) * (1.0 + half_rows / product.rows.max(1.0))
-            });
+        for (few, many) in self.product_times(machine, roofline, &get) {
             if few <= many {
                 unpack += few;
             } else {
                 compute += many;
             }
         }
-        if self.attention_work > 0.0 {
-            let peak = self.peak(roofline, Family::Plain).unwrap_or(machine.cycles);
-            compute += self.attention_work / (peak * get(Scalar::Attention));
-        }
         StepTime {
-            overhead: Seconds(
-                self.kernels * get(Scalar::Kernel)
-                    + self.linear_layers * get(Scalar::LinearLayer)
-                    + self.expert_layers * get(Scalar::ExpertLayer)
-                    + self.sequences * get(Scalar::Sequence),
-            ),
-            memory: self.memory_time(machine, log),
+            overhead: self.overhead(&get),
+            memory: self.memory_time(machine, &get),
             unpack: Seconds(unpack),
-            compute: Seconds(compute),
+            compute: Seconds(compute) + self.attention_time(machine, roofline, &get),
         }
     }
 
-    fn memory_time(&self, machine: &Machine, log: &Coefficients) -> Seconds {
-        let get = |scalar: Scalar| value(log, Coefficient::Scalar(scalar));
+    /// Time of each product in seconds: by the kernel for few rows, and by the one for many; infinite where no unit
+    /// computes it.
+    pub(super) fn product_times<'a>(
+        &'a self,
+        machine: &Machine,
+        roofline: &'a Roofline,
+        get: &'a impl Fn(Coefficient) -> f64,
+    ) -> impl Iterator<Item = (f64, f64)> + 'a {
+        let scalar = |scalar: Scalar| get(Coefficient::Scalar(scalar));
+        let (ratio, half_rows, column_ratio) =
+            (scalar(Scalar::Product), scalar(Scalar::HalfRows), scalar(Scalar::Column));
+        let cycles = machine.cycles;
+        self.products.iter().map(move |product| {
+            let each = get(Coefficient::Cycles(product.family));
+            let few = product.weights * each * (1.0 + column_ratio * (product.rows - 1.0).max(0.0)) / cycles;
+            let many = self.peak(roofline, product.family).map_or(f64::INFINITY, |peak| {
+                product.work / (peak * ratio) * (1.0 + half_rows / product.rows.max(1.0))
+            });
+            (few, many)
+        })
+    }
+
+    /// Time of attention over a prompt.
+    pub(super) fn attention_time(
+        &self,
+        machine: &Machine,
+        roofline: &Roofline,
+        get: &impl Fn(Coefficient) -> f64,
+    ) -> Seconds {
+        if self.attention_work <= 0.0 {
+            return Seconds::ZERO;
+        }
+        let peak = self.peak(roofline, Family::Plain).unwrap_or(machine.cycles);
+        Seconds(self.attention_work / (peak * get(Coefficient::Scalar(Scalar::Attention))))
+    }
+
+    /// Time beside the work: kernels, layers and sequences.
+    pub(super) fn overhead(&self, get: &impl Fn(Coefficient) -> f64) -> Seconds {
+        let get = |scalar: Scalar| get(Coefficient::Scalar(scalar));
+        Seconds(
+            self.kernels * get(Scalar::Kernel)
+                + self.linear_layers * get(Scalar::LinearLayer)
+                + self.expert_layers * get(Scalar::ExpertLayer)
+                + self.sequences * get(Scalar::Sequence),
+        )
+    }
+
+    /// Whether `other` differs only in how much of the same it asks for: the same products in the same order, so that a
+    /// step between the two asks for what lies between them. Experts are not: how many are read is no line in the tokens.
+    pub(super) fn in_line_with(&self, other: &Self) -> bool {
+        let proportional = |a: f64, b: f64| (a - b).abs() <= 1e-12 * a.abs();
+        let alike =
+            |a: &Product, b: &Product| a.family == b.family && proportional(a.work * b.rows, b.work * a.rows);
+        self.expert_layers <= 0.0
+            && self.products.len() == other.products.len()
+            && self.products.iter().zip(&other.products).all(|(a, b)| alike(a, b))
+    }
+
+    /// Time of main memory.
+    pub(super) fn memory_time(&self, machine: &Machine, get: &impl Fn(Coefficient) -> f64) -> Seconds {
+        let get = |scalar: Scalar| get(Coefficient::Scalar(scalar));
         let weights = self.weight_bytes + (get(Scalar::Expert) - 1.0) * self.expert_bytes;
         let streamed = machine.memory * get(Scalar::Bandwidth);
         // A kernel streams no faster than what was measured here.

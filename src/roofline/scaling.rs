@@ -1,5 +1,5 @@
 //! Measured ceilings → other operating points: [`to_clock`] for a CPU, whose memory has no clock that anybody can
-//! read, and [`carry`] for a GPU.
+//! read, and [`carry`] for a GPU. [`split`] leaves out what others take at the same point.
 //!
 //! **Interval.** Besides what the measurement left open, each end moves away from the value by
 //! `WIDENING x distance`, where distance is the sum of |ln(ratio)| over what changed: the number of workers, their
@@ -64,6 +64,29 @@ pub fn to_clock(roofline: &Roofline, workers: u32, clock: Option<Hertz>) -> Roof
     scaled.workers = if workers == 0 { roofline.workers } else { workers };
     scaled.clock = scaled.clock.map(|from| from * clock_ratio);
     scaled
+}
+
+/// What is left of a machine for who has this share of it while others run: every rate and the clock times `share`, which is
+/// above 0 and at most 1. Starting an operation takes as long as ever. The memory's own limit shrinks too: what others read
+/// cannot be read again.
+#[must_use]
+pub fn split(roofline: &Roofline, share: f64) -> Roofline {
+    let distance = share.ln().abs();
+    let part = |ceiling| scale(ceiling, share, distance);
+    let mut split = roofline.clone();
+    for ceiling in split.compute.values_mut() {
+        *ceiling = scale(*ceiling, share, distance);
+    }
+    for point in &mut split.curve {
+        point.read = point.read * share;
+    }
+    split.bandwidth = part(split.bandwidth);
+    split.memory_limit = split.memory_limit.map(|limit| limit.map(|rate| rate * share));
+    split.pull_limit = split.pull_limit.map(part);
+    split.copy = split.copy.map(part);
+    split.triad = split.triad.map(part);
+    split.clock = split.clock.map(|clock| clock * share);
+    split
 }
 
 /// An operating point of a GPU with nothing left open.

@@ -16,8 +16,9 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::metrics::Counters;
 use super::{Control, Snapshots, clock};
+use crate::answer::cause::in_words;
 use crate::answer::state;
-use crate::snapshot::{Change, Hold, Snapshot, diff};
+use crate::snapshot::{Automatic, Change, Hold, Snapshot, diff};
 
 /// The body of `GET /v1/events`.
 pub type EventStream = Pin<Box<dyn Stream<Item = Result<Frame<Bytes>, Infallible>> + Send>>;
@@ -91,7 +92,7 @@ fn changes(old: &Snapshot, new: &Snapshot) -> String {
     for change in diff(old, new) {
         let (name, data) = described(&change, old, new);
         text.push_str(&event(name, new.serial, &data));
-        if let Some(reason) = stale_advice(&change, old, new) {
+        if let Some(reason) = in_words(&change, old, new) {
             text.push_str(&event(
                 "advice_stale",
                 new.serial,
@@ -122,7 +123,12 @@ fn described(change: &Change, old: &Snapshot, new: &Snapshot) -> (&'static str, 
             }),
         ),
         Change::Hold => {
-            let shown = |hold: &Hold| json!({ "app_id": hold.app_id, "reason": hold.reason, "satisfied": hold.satisfied });
+            let shown = |hold: &Hold| {
+                json!({
+                    "app_id": hold.app_id, "reason": hold.reason, "satisfied": hold.satisfied, "unmet": hold.unmet,
+                    "advice": hold.advice.as_ref().map(|advice| &advice.mode),
+                })
+            };
             let holds: Vec<Value> = new.power.holds.iter().map(shown).collect();
             let started: Vec<Value> = missing(&new.power.holds, &old.power.holds).map(shown).collect();
             let ended: Vec<Value> = missing(&old.power.holds, &new.power.holds)
@@ -159,31 +165,12 @@ pub(super) fn end_of(hold: &Hold, now: &Snapshot) -> &'static str {
     match hold.expires_at {
         Some(end) if end <= now.taken_at => "expired",
         _ if !now.control_enabled => "control_disabled",
+        _ if hold.query.is_some() && now.power.auto == Automatic::Off => "auto_off",
         _ => "released",
     }
 }
 
-/// Why advice given before this change may no longer hold; `None` where it still does.
-#[must_use]
-pub fn stale_advice(change: &Change, old: &Snapshot, new: &Snapshot) -> Option<String> {
-    match change {
-        Change::Mode { from, to } => {
-            let name = |mode: &Option<String>| mode.clone().unwrap_or_else(|| "unknown".to_owned());
-            Some(format!("the power mode went from {} to {}", name(from), name(to)))
-        }
-        Change::Throttle { active: true } => Some("the machine began to throttle".to_owned()),
-        Change::Throttle { active: false } => Some("the machine stopped throttling".to_owned()),
-        Change::Roofline { ratio } => Some(format!("a ceiling moved by {:+.1} %", 100.0 * (ratio - 1.0))),
-        Change::Calibration => {
-            let measured =
-                |snapshot: &Snapshot| snapshot.calibration.as_ref().map(|record| record.measured_at_unix_s);
-            (measured(old) != measured(new)).then(|| "there is a new calibration".to_owned())
-        }
-        Change::State | Change::Degraded | Change::Hold => None,
-    }
-}
-
 /// JSON has no raw line feeds, so one data line holds it.
-fn event(name: &str, serial: u64, data: &Value) -> String {
+pub(super) fn event(name: &str, serial: u64, data: &impl std::fmt::Display) -> String {
     format!("event: {name}\nid: {serial}\ndata: {data}\n\n")
 }

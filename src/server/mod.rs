@@ -18,6 +18,7 @@ use crate::snapshot::Snapshot;
 use crate::workload::Op;
 
 pub mod access;
+pub mod advice;
 pub mod clock;
 pub mod command;
 pub mod dbus;
@@ -26,8 +27,11 @@ pub mod http;
 pub mod metrics;
 pub mod openapi;
 pub mod power;
+mod remembered;
 pub mod routes;
 pub mod service;
+
+pub use remembered::Remembered;
 
 /// The picture of the moment, as the daemon publishes it.
 pub type Snapshots = watch::Receiver<Arc<Snapshot>>;

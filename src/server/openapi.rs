@@ -11,6 +11,7 @@ use crate::api;
 
 #[derive(OpenApi)]
 #[openapi(components(schemas(
+    api::AdviceStale,
     api::AnalyzeAnswer,
     api::AnalyzeRequest,
     api::BoardAnswer,
@@ -26,6 +27,8 @@ use crate::api;
     api::HoldsAnswer,
     api::HardwareAnswer,
     api::HardwareListAnswer,
+    api::JointAnswer,
+    api::JointRequest,
     api::MeasureAnswer,
     api::MeasureRequest,
     api::ModelAnswer,
@@ -165,7 +168,9 @@ fn responses(spec: &Spec) -> Value {
             json!({ "application/x-ndjson": { "schema": reference(answer) } })
         }
         (_, Some(answer)) => json!({ "application/json": { "schema": reference(answer) } }),
-        (Route::Events, None) => json!({ "text/event-stream": { "schema": { "type": "string" } } }),
+        (Route::Events | Route::RecommendWatch, None) => {
+            json!({ "text/event-stream": { "schema": { "type": "string" } } })
+        }
         (Route::Metrics, None) => json!({ "text/plain; version=0.0.4": { "schema": { "type": "string" } } }),
         (_, None) => json!({ "application/json": { "schema": { "type": "object" } } }),
     };

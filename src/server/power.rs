@@ -1,22 +1,29 @@
 //! Power modes and holds: wire → [`ControlRequest`], [`Reply`] and [`Snapshot`] → wire.
 
-use serde_json::json;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
 
 use super::access::{Peer, may_control};
 use super::{Command, Control, command};
 use crate::answer::error::Code;
 use crate::answer::parse::parse;
+use crate::answer::{Catalogue, hold_query};
 use crate::api::{
-    ConfirmAnswer, ConfirmRequest, ConstraintsOfHold, DoneAnswer, ErrorBody, HeldAnswer, HoldAnswer,
-    HoldRequest, HoldsAnswer, ModeRequest, PendingAnswer, RenewRequest, RevertRequest, SwitchAnswer,
+    AdviceOfHold, ConfirmAnswer, ConfirmRequest, ConstraintsOfHold, DoneAnswer, ErrorBody, HeldAnswer,
+    HoldAnswer, HoldRequest, HoldsAnswer, ModeRequest, PendingAnswer, RecommendRequest, RenewRequest,
+    RevertRequest, SwitchAnswer,
 };
 use crate::board::{SwitchOutcome, SwitchReport};
-use crate::governor::{Client, ControlRequest, Now, Reply};
-use crate::snapshot::{Hold, HoldConstraints, Snapshot};
+use crate::governor::{Client, ControlRequest, Now, Question, Reply, Wanted};
+use crate::optimize::Query;
+use crate::snapshot::{Advice, Automatic, Hold, HoldConstraints, Snapshot};
 use crate::units::{BytesPerSecond, FlopsPerSecond, Hertz, Seconds, Watts};
 
 /// Longest name or reason that a client may give.
 const MAX_WORDS: usize = 128;
+/// Longest query that is shown whole, in bytes of JSON.
+const MAX_SHOWN: usize = 2048;
 /// Longest time to live of a hold: a week.
 const MAX_TTL_S: f64 = 604_800.0;
 /// Longest time to confirm a switch.
@@ -71,9 +78,10 @@ pub async fn ask(
         Some(Reply::Switched { report, confirm }) => {
             switched(now(), *report, confirm, dry_run).map(Said::Switched)
         }
-        Some(Reply::Held { cookie, mode, expires_at }) => {
+        Some(Reply::Held { cookie, mode, expires_at, satisfied, advice }) => {
             let expires_in_s = expires_at.map(|at| left(at, now()));
-            Ok(Said::Held(HeldAnswer { id: cookie, mode, expires_in_s }))
+            let advice = advice.as_ref().map(advice_answer);
+            Ok(Said::Held(HeldAnswer { id: cookie, mode, satisfied, advice, expires_in_s }))
         }
         Some(Reply::Done) => Ok(Said::Done(DoneAnswer { done: true })),
         Some(Reply::Refused { code, message }) => Err(refused(code, &message)),
@@ -142,6 +150,7 @@ pub fn holds(snapshot: &Snapshot, now: Now) -> HoldsAnswer {
         }),
         holds: power.holds.iter().map(|hold| hold_answer(hold, now)).collect(),
         control_enabled: snapshot.control_enabled,
+        auto: power.auto.key().to_owned(),
         unavailable: power.unavailable.clone(),
         simulated: snapshot.board.simulated,
         serial: snapshot.serial,
@@ -162,10 +171,23 @@ fn hold_answer(hold: &Hold, now: Now) -> HoldAnswer {
             min_bandwidth_bytes_per_s: constraints.min_bandwidth.map(BytesPerSecond::get),
             min_compute_flops_per_s: constraints.min_compute.map(FlopsPerSecond::get),
         },
+        query: hold.query.as_deref().cloned(),
         attached: hold.attached,
         satisfied: hold.satisfied,
+        unmet: hold.unmet.clone(),
+        advice: hold.advice.as_ref().map(advice_answer),
         age_s: (now.boottime - hold.since).max(Seconds::ZERO).get(),
         expires_in_s: hold.expires_at.map(|at| left(at, now)),
+    }
+}
+
+fn advice_answer(advice: &Advice) -> AdviceOfHold {
+    AdviceOfHold {
+        mode: advice.mode.clone(),
+        tokens_per_s: advice.tokens_per_s,
+        power_w: advice.power.map(Watts::get),
+        energy_j_per_token: advice.energy_j_per_token,
+        saving_ratio: advice.saving_ratio,
     }
 }
 
@@ -200,12 +222,63 @@ pub fn revert(body: &[u8]) -> Result<ControlRequest, ErrorBody> {
     Ok(ControlRequest::Revert { id })
 }
 
-/// `POST /v1/holds` and `POST /v1/holds/attached`.
+/// `POST /v1/holds` and `POST /v1/holds/attached`. The model of a query may be a file, so that is read beside the event
+/// loop.
 ///
 /// # Errors
-/// A body that is not this request, or a machine without random numbers.
-pub fn hold(body: &[u8], attached: bool) -> Result<ControlRequest, ErrorBody> {
-    let HoldRequest { constraints, app_id, reason, ttl_s } = parse(body)?;
+/// A body that is not this request, a query that cannot be asked, or a machine without random numbers.
+pub async fn hold(
+    control: &Control,
+    snapshot: &Arc<Snapshot>,
+    body: &[u8],
+    attached: bool,
+) -> Result<ControlRequest, ErrorBody> {
+    let (hold, query) = wanted(body, attached)?;
+    let Some(query) = query else { return Ok(ControlRequest::Hold(hold)) };
+    if snapshot.power.auto == Automatic::Off {
+        return Err(Code::AutoOff.at(
+            "query",
+            "auto below [policy] is \"off\", so nothing would act on a query",
+            "hold with constraints, or have the administrator set auto = \"switch\" or \"advise\" and reload",
+        ));
+    }
+    let shown = Arc::new(shown_query(&query));
+    let (catalogue, snapshot) = (Arc::clone(control.catalogue()), Arc::clone(snapshot));
+    let worker = tokio::task::spawn_blocking(move || checked_query(&snapshot, &catalogue, &query));
+    let checked = worker
+        .await
+        .unwrap_or_else(|_| Err(Code::Internal.error("the query was not read", "report this")))?;
+    let question = Some(Question { query: Arc::new(checked), shown });
+    Ok(ControlRequest::Hold(Wanted { question, ..hold }))
+}
+
+fn checked_query(
+    snapshot: &Snapshot,
+    catalogue: &Catalogue,
+    query: &RecommendRequest,
+) -> Result<Query, ErrorBody> {
+    hold_query(snapshot, catalogue, query).map_err(|error| {
+        let field = error.field.map(|field| format!("query.{field}"));
+        ErrorBody { field, ..error }
+    })
+}
+
+/// A query as everybody may see it, in bounded length.
+fn shown_query(query: &RecommendRequest) -> Value {
+    let mut shown = json!(query);
+    let fields = |model: &Value| model.is_object() && model.get("path").is_none();
+    if shown.pointer("/workload/model").is_some_and(fields) {
+        shown["workload"]["model"] = json!({});
+    }
+    if shown.to_string().len() > MAX_SHOWN {
+        shown = json!({ "objective": shown["objective"], "constraints": shown["constraints"] });
+    }
+    shown
+}
+
+/// A hold without its query, and that.
+fn wanted(body: &[u8], attached: bool) -> Result<(Wanted, Option<RecommendRequest>), ErrorBody> {
+    let HoldRequest { constraints, query, app_id, reason, ttl_s } = parse(body)?;
     words("app_id", &app_id, 1)?;
     words("reason", &reason, 0)?;
     let ttl = ttl_s.map(|s| seconds("ttl_s", s, MAX_TTL_S)).transpose()?;
@@ -243,7 +316,8 @@ pub fn hold(body: &[u8], attached: bool) -> Result<ControlRequest, ErrorBody> {
         mode,
         min_mode,
     };
-    Ok(ControlRequest::Hold { constraints, app_id, reason, ttl, attached, cookie: cookie()? })
+    let cookie = cookie()?;
+    Ok((Wanted { constraints, question: None, app_id, reason, ttl, attached, cookie }, query))
 }
 
 /// `PUT /v1/holds/{id}`.
@@ -323,7 +397,7 @@ mod tests {
     #[test]
     fn requests_that_make_no_sense_are_refused_by_field() {
         let long = "x".repeat(129);
-        let hold_with = |body: String| hold(body.as_bytes(), false).unwrap_err();
+        let hold_with = |body: String| wanted(body.as_bytes(), false).unwrap_err();
         let cases = [
             (set_mode(br#"{"mode":""}"#).unwrap_err(), "invalid_field", "mode"),
             (set_mode(br#"{}"#).unwrap_err(), "missing_field", "mode"),

@@ -32,6 +32,10 @@ pub enum Route {
     Predict,
     /// `POST /v1/recommend`
     Recommend,
+    /// `POST /v1/recommend/watch`
+    RecommendWatch,
+    /// `POST /v1/recommend/joint`
+    Joint,
     /// `POST /v1/sweep`
     Sweep,
     /// `POST /v1/tiling`
@@ -166,11 +170,18 @@ const fn on_control(spec: Spec) -> Spec {
     Spec { control: true, ..spec }
 }
 
+/// Its answer is a stream of events.
+const fn streamed(spec: Spec) -> Spec {
+    Spec { answer: None, ..spec }
+}
+
 /// Every route.
 #[rustfmt::skip]
 pub const ROUTES: &[Spec] = &[
     post(Route::Predict, "/v1/predict", "PredictRequest", "PredictAnswer", "Time of an operation, with its interval"),
     post(Route::Recommend, "/v1/recommend", "RecommendRequest", "RecommendAnswer", "Format and batch that meet a target"),
+    streamed(post(Route::RecommendWatch, "/v1/recommend/watch", "RecommendRequest", "RecommendAnswer", "The same, kept true: events recommend (RecommendAnswer), then advice_stale (AdviceStale) and recommend when it has altered")),
+    post(Route::Joint, "/v1/recommend/joint", "JointRequest", "JointAnswer", "Formats, batches and one power mode for several workloads at once"),
     post(Route::Sweep, "/v1/sweep", "SweepRequest", "SweepAnswer", "Predictions over shapes, formats and batches"),
     post(Route::Tiling, "/v1/tiling", "TilingRequest", "TilingAnswer", "Ways to cut a matrix product on a GPU, fastest first"),
     post(Route::Analyze, "/v1/analyze", "AnalyzeRequest", "AnalyzeAnswer", "A measured time beside the ceilings"),
@@ -191,7 +202,7 @@ pub const ROUTES: &[Spec] = &[
     on_control(post(Route::Confirm, "/v1/mode/confirm", "ConfirmRequest", "DoneAnswer", "Keep a mode that was entered with confirm_within_s")),
     on_control(post(Route::Revert, "/v1/mode/revert", "RevertRequest", "SwitchAnswer", "Go back from a mode that waits to be confirmed")),
     get(Route::Holds, "/v1/holds", Some("HoldsAnswer"), "Who holds the power mode to what, and why it is active"),
-    on_control(post(Route::Hold, "/v1/holds", "HoldRequest", "HeldAnswer", "Hold the machine to constraints for a time")),
+    on_control(post(Route::Hold, "/v1/holds", "HoldRequest", "HeldAnswer", "Hold the machine to constraints, or to a query, for a time")),
     on_control(post(Route::HoldAttached, "/v1/holds/attached", "HoldRequest", "HeldAnswer", "Hold for as long as this answer is being read; it is a stream of JSON lines")),
     on_control(put(Route::Renew, "/v1/holds/{id}", "RenewRequest", "HeldAnswer", "Hold on for longer")),
     on_control(delete(Route::Release, "/v1/holds/{id}", "DoneAnswer", "Let go")),

@@ -5,16 +5,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 use super::access::{Peer, may_run};
 use super::metrics::{Counters, page};
+use super::remembered::{Remembered, lasting};
 use super::routes::{Route, Spec, query_pairs};
 use super::{Control, Snapshots, clock, command, openapi, power};
 use crate::answer::error::Code;
 use crate::answer::parse::parse;
 use crate::answer::{Answer, Request, answer};
-use crate::api::{ErrorBody, ModelAnswer, ModelsAnswer};
+use crate::api::{ErrorBody, ModelAnswer, ModelsAnswer, RecommendAnswer, RecommendRequest};
 use crate::precision::{UnknownName, WeightFormat};
 use crate::snapshot::Snapshot;
 use crate::workload::recipe::Recipe;
@@ -26,6 +28,11 @@ const LIGHT: u64 = 256;
 const HEAVY_AT_ONCE: usize = 2;
 /// Waiting for one of those places.
 const HEAVY_WAIT: Duration = Duration::from_secs(5);
+
+/// After an answer was given anew, this many times as long nothing is.
+const REST: u32 = 4;
+/// But no longer than this.
+const LONGEST_REST: Duration = Duration::from_secs(1);
 
 /// Everything an answer is given from.
 #[derive(Debug)]
@@ -39,6 +46,9 @@ pub struct Service {
     /// Label of those counters.
     pub label: &'static str,
     heavy: Arc<Semaphore>,
+    remembered: Remembered,
+    /// The place at which answers that were given are given anew.
+    anew: Arc<Semaphore>,
     /// Boot-time second in which the daemon was last told that somebody looks.
     watched_at: AtomicU64,
 }
@@ -79,6 +89,8 @@ impl Service {
             counters: Arc::default(),
             label,
             heavy: Arc::new(Semaphore::new(HEAVY_AT_ONCE)),
+            remembered: Remembered::default(),
+            anew: Arc::new(Semaphore::new(1)),
             watched_at: AtomicU64::new(0),
         }
     }
@@ -111,9 +123,15 @@ impl Service {
         if !matches!(route, Route::Roofline | Route::Model) {
             query_pairs(call.query, &[])?;
         }
+        if route == Route::Recommend
+            && let Some(known) = self.remembered.find(snapshot.serial, call.body)
+        {
+            return Ok(Content::Json(known));
+        }
         let request = match route {
             Route::Predict => Request::Predict(parse(call.body)?),
-            Route::Recommend => Request::Recommend(parse(call.body)?),
+            Route::Recommend => Request::Recommend(Box::new(parse(call.body)?)),
+            Route::Joint => Request::Joint(Box::new(parse(call.body)?)),
             Route::Sweep => Request::Sweep(parse(call.body)?),
             Route::Tiling => Request::Tiling(parse(call.body)?),
             Route::Analyze => Request::Analyze(parse(call.body)?),
@@ -146,6 +164,12 @@ impl Service {
                     "hold with POST /v1/holds/attached over HTTP, or call Hold on D-Bus",
                 ));
             }
+            Route::RecommendWatch => {
+                return Err(Code::NotFound.error(
+                    "a recommendation that is kept true is a stream",
+                    "read POST /v1/recommend/watch over HTTP, or call Subscribe on D-Bus",
+                ));
+            }
             Route::Observations | Route::Calibrate | Route::Measure => {
                 return self.command(snapshot, call).await.map(Content::Json);
             }
@@ -156,16 +180,30 @@ impl Service {
                 ));
             }
         };
-        if request.effort() > LIGHT {
-            return self.heavy(Arc::clone(snapshot), request).await.map(Content::Json);
+        let lasting = lasting(&request);
+        let encoded = if request.effort() > LIGHT {
+            self.heavy(Arc::clone(snapshot), request).await?
+        } else {
+            command::encode(&answer(snapshot, self.control.catalogue(), now, &request)?)?
+        };
+        if lasting {
+            self.remembered.keep(snapshot.serial, call.body, &encoded);
         }
-        let answer = answer(snapshot, self.control.catalogue(), now, &request)?;
-        command::encode(&answer).map(Content::Json)
+        Ok(Content::Json(encoded))
     }
 
-    /// Computes beside the event loop, which would stand still for tens of milliseconds otherwise.
+    /// Computes and encodes beside the event loop, which would stand still for tens of milliseconds otherwise.
     async fn heavy(&self, snapshot: Arc<Snapshot>, request: Request) -> Result<Vec<u8>, ErrorBody> {
         let catalogue = Arc::clone(self.control.catalogue());
+        let permit = self.heavy_place().await?;
+        let work = move || {
+            let answered: Result<Answer, ErrorBody> = answer(&snapshot, &catalogue, clock::now(), &request);
+            answered.and_then(|answer| command::encode(&answer))
+        };
+        beside(permit, work).await.1
+    }
+
+    async fn heavy_place(&self) -> Result<OwnedSemaphorePermit, ErrorBody> {
         let waiting = tokio::time::timeout(HEAVY_WAIT, Arc::clone(&self.heavy).acquire_owned());
         let Ok(Ok(permit)) = waiting.await else {
             return Err(Code::Busy.error(
@@ -173,19 +211,57 @@ impl Service {
                 "ask again in a second, or ask for less at a time",
             ));
         };
-        let worker = tokio::task::spawn_blocking(move || {
-            let answered: Result<Answer, ErrorBody> = answer(&snapshot, &catalogue, clock::now(), &request);
-            let encoded = answered.and_then(|answer| command::encode(&answer));
+        Ok(permit)
+    }
+
+    /// A recommendation from `snapshot`, for somebody who waits for it.
+    ///
+    /// # Errors
+    /// What the answer would have been refused with.
+    pub async fn recommend(
+        &self,
+        snapshot: Arc<Snapshot>,
+        request: RecommendRequest,
+    ) -> Result<RecommendAnswer, ErrorBody> {
+        let request = Request::Recommend(Box::new(request));
+        let catalogue = Arc::clone(self.control.catalogue());
+        if request.effort() <= LIGHT {
+            return recommended(answer(&snapshot, &catalogue, clock::now(), &request));
+        }
+        let permit = self.heavy_place().await?;
+        beside(permit, move || recommended(answer(&snapshot, &catalogue, clock::now(), &request))).await.1
+    }
+
+    /// The same from the newest snapshot, for somebody who has an older one. Only one at a time is worked on, and work
+    /// is followed by rest: those who ask now are answered while a change of the machine alters the answers of all who
+    /// subscribed, and however many they are, they take a fifth of a core.
+    pub async fn recommend_anew(
+        &self,
+        request: RecommendRequest,
+    ) -> (Arc<Snapshot>, Result<RecommendAnswer, ErrorBody>) {
+        let Ok(permit) = Arc::clone(&self.anew).acquire_owned().await else {
+            // It is never closed.
+            return (
+                self.snapshot(),
+                Err(Code::Internal.error("there is no place to work at", "report this")),
+            );
+        };
+        let snapshot = self.snapshot();
+        let (from, catalogue) = (Arc::clone(&snapshot), Arc::clone(self.control.catalogue()));
+        let request = Request::Recommend(Box::new(request));
+        let work = move || recommended(answer(&from, &catalogue, clock::now(), &request));
+        let began = Instant::now();
+        let (permit, answered) = beside(permit, work).await;
+        let rest = (REST * began.elapsed()).min(LONGEST_REST);
+        tokio::spawn(async move {
+            tokio::time::sleep(rest).await;
             drop(permit);
-            encoded
         });
-        worker
-            .await
-            .unwrap_or_else(|_| Err(Code::Internal.error("the answer was not finished", "report this")))
+        (snapshot, answered)
     }
 
     /// Switches or holds for somebody who may.
-    async fn power(&self, snapshot: &Snapshot, call: Call<'_>) -> Result<Vec<u8>, ErrorBody> {
+    async fn power(&self, snapshot: &Arc<Snapshot>, call: Call<'_>) -> Result<Vec<u8>, ErrorBody> {
         // No hold of these routes is attached to its connection.
         let client = power::client(call.peer, 0, snapshot.control_enabled)?;
         let request = match call.spec.route {
@@ -194,7 +270,7 @@ impl Service {
             Route::Revert => power::revert(call.body)?,
             Route::Renew => power::renew(call.argument, call.body)?,
             Route::Release => power::release(call.argument)?,
-            _ => power::hold(call.body, false)?,
+            _ => power::hold(&self.control, snapshot, call.body, false).await?,
         };
         power::ask(&self.control, clock::now, client, request).await?.encode()
     }
@@ -229,6 +305,25 @@ impl Service {
         };
         let reply = self.control.ask(command).await;
         command::answered(&self.snapshot(), reply, power)
+    }
+}
+
+/// Works beside the event loop and gives the place back. Where nobody waits any more it is free when the work is done.
+async fn beside<T: Send + 'static>(
+    permit: OwnedSemaphorePermit,
+    work: impl FnOnce() -> Result<T, ErrorBody> + Send + 'static,
+) -> (Option<OwnedSemaphorePermit>, Result<T, ErrorBody>) {
+    let unfinished = || Code::Internal.error("the answer was not finished", "report this");
+    match tokio::task::spawn_blocking(move || (permit, work())).await {
+        Ok((permit, done)) => (Some(permit), done),
+        Err(_) => (None, Err(unfinished())),
+    }
+}
+
+fn recommended(answered: Result<Answer, ErrorBody>) -> Result<RecommendAnswer, ErrorBody> {
+    match answered? {
+        Answer::Recommend(answer) => Ok(*answer),
+        _ => Err(Code::Internal.error("another question was answered", "report this")),
     }
 }
 

@@ -1,13 +1,16 @@
 //! Ceilings and kernel costs at an operating point: measured there, carried there, or from the data sheet.
 
+use std::borrow::Cow;
+
 use super::Snapshot;
 use crate::board::{Board, BoardState, OperatingPoint};
 use crate::calibration::{Accelerator, CalibrationRecord, Regime};
 use crate::hardware::{Hardware, Kind};
-use crate::predict::power::{PowerCosts, power_of};
+use crate::predict::costs::engine_costs;
+use crate::predict::power::{PowerCosts, PowerSource, power_of};
 use crate::predict::{Engine, EngineProfile};
 use crate::roofline::{Roofline, datasheet, scaling};
-use crate::units::Hertz;
+use crate::units::{Bytes, Hertz};
 
 /// A GPU that is throttled and at least this busy runs at the clock it shows; below, the clock is an idle one.
 const UNDER_LOAD: f64 = 0.5;
@@ -108,11 +111,50 @@ impl Snapshot {
         (self.accelerator == Accelerator::Gpu).then(|| gpu_model(hardware, self.calibration.as_ref(), point))
     }
 
-    /// What power costs this machine's accelerator at the point that `roofline` holds for; `None` where nobody measured it.
+    /// What power costs this machine's accelerator at the point that `roofline` holds for: measured here, at this point or
+    /// at another and carried; else what others measured of such a machine; `None` where nobody did. The two are never
+    /// mixed: they may be of different rails.
     #[must_use]
     pub fn power_costs(&self, roofline: &Roofline) -> Option<PowerCosts> {
+        let measured = self.calibration.as_ref().and_then(|record| record.power.as_ref());
+        if let Some(costs) = measured.and_then(|file| file.at(roofline, PowerSource::Measured)) {
+            return Some(costs);
+        }
+        self.published_power_costs(roofline)
+    }
+
+    /// The same from what others measured of such a machine alone.
+    #[must_use]
+    pub fn published_power_costs(&self, roofline: &Roofline) -> Option<PowerCosts> {
         let hardware = self.hardware.as_deref()?;
         (self.accelerator == Accelerator::Gpu).then(|| power_of(Some(&hardware.key), roofline)).flatten()
+    }
+
+    /// The calibrated kernels that passes of a model are summed from, given those of an operating point; `None` where the
+    /// engine's own costs are known better.
+    #[must_use]
+    pub fn kernels<'a>(&self, profile: &'a EngineProfile, engine: Engine) -> Option<Cow<'a, EngineProfile>> {
+        // Kernels that were calibrated here say more than what an engine was seen to take elsewhere.
+        let own = engine == Engine::Bare && !profile.formats.is_empty();
+        if self.accelerator == Accelerator::Gpu && !own {
+            return None;
+        }
+        Some(if engine == profile.engine {
+            Cow::Borrowed(profile)
+        } else {
+            Cow::Owned(profile.clone().lent_to(engine))
+        })
+    }
+
+    /// Memory that an engine takes for itself: on a GPU a context, kernels and work space; kernels of this crate keep
+    /// nothing of their own.
+    #[must_use]
+    pub fn engine_memory(&self, engine: Engine) -> Bytes {
+        let hardware = self.hardware.as_deref().map(|hardware| hardware.key.as_str());
+        match self.accelerator {
+            Accelerator::Gpu => Bytes(engine_costs(engine, hardware).memory_bytes),
+            Accelerator::Cpu => Bytes::ZERO,
+        }
     }
 
     /// The mode of that name or number with what it would give.

@@ -1,6 +1,9 @@
 //! Power modes as clients see them: which is active and why, what is pending, who holds what.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::board::{PowerMode, SwitchReport};
 use crate::predict::EngineProfile;
@@ -38,7 +41,33 @@ impl ModeCause {
     }
 }
 
-/// What a holder needs of the mode. Every field that is given must be met; a hold without any is refused.
+/// What the daemon does by itself about the queries of holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Automatic {
+    /// Nothing: a hold with a query is refused.
+    #[default]
+    Off,
+    /// It says which mode would meet every hold at least energy.
+    Advise,
+    /// It enters that mode.
+    Switch,
+}
+
+impl Automatic {
+    /// As it is written in the configuration and on the wire.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Advise => "advise",
+            Self::Switch => "switch",
+        }
+    }
+}
+
+/// What a holder needs of the mode. Every field that is given must be met; a hold without any, and without a query, is
+/// refused.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HoldConstraints {
     /// Exactly this mode, by name or number.
@@ -62,6 +91,8 @@ pub struct Hold {
     pub cookie: u64,
     /// What it needs.
     pub constraints: HoldConstraints,
+    /// The question that the mode must have an answer to, as everybody may see it; `None` where constraints are all.
+    pub query: Option<Arc<Value>>,
     /// Who holds, in its own words.
     pub app_id: String,
     /// Why, in its own words.
@@ -74,8 +105,30 @@ pub struct Hold {
     pub attached: bool,
     /// CLOCK_BOOTTIME when it began.
     pub since: Seconds,
-    /// The mode in force meets it; false after somebody else switched.
+    /// The mode in force meets it; false after somebody else switched, where no mode meets it beside older holds, and
+    /// where the daemon only advises.
     pub satisfied: bool,
+    /// Which constraint the mode in force does not meet, and whose hold stands against it; `None` where it is satisfied.
+    pub unmet: Option<String>,
+    /// Which mode would meet every hold at least energy; `None` without a query in force, and for a hold that no mode
+    /// meets beside the older ones.
+    pub advice: Option<Advice>,
+}
+
+/// The mode that meets every hold at least energy, and what one of them would have in it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Advice {
+    /// Name of the mode.
+    pub mode: String,
+    /// Tokens (columns) per second of the hold's query there; `None` without one, and where nothing tells.
+    pub tokens_per_s: Option<f64>,
+    /// Power there.
+    pub power: Option<Watts>,
+    /// Joules for a token of the hold's query there.
+    pub energy_j_per_token: Option<f64>,
+    /// Part of the energy of all queries together that it saves over the mode in force; negative where that one costs
+    /// less but does not meet every hold. `None` where either is unknown.
+    pub saving_ratio: Option<f64>,
 }
 
 /// A change that waits to be confirmed.
@@ -113,6 +166,8 @@ pub struct ModeView {
 pub struct PowerControl {
     /// Why the active mode is active.
     pub cause: ModeCause,
+    /// What is done by itself about the queries of holds.
+    pub auto: Automatic,
     /// A switch that is under way: the name of its target.
     pub switching: Option<String>,
     /// A change that waits to be confirmed.

@@ -92,6 +92,7 @@ pub fn roofline() -> RooflineAnswer {
             measured_at_unix_s: 1_795_199_129.0,
         }],
         drift_ratio: Some(0.97),
+        power: rooflined::api::PowerCostsAnswer::default(),
         simulated: false,
         serial: 17,
     }
@@ -106,6 +107,7 @@ pub fn prediction(flops: f64, bytes: f64) -> PredictAnswer {
         time_per_token_s: None,
         power_w: None,
         power_from: None,
+        power_source: None,
         energy_j_per_token: None,
         flops,
         bytes,
@@ -205,10 +207,12 @@ fn measure(request: &MeasureRequest) -> MeasureAnswer {
 
 pub fn recommendation(feasible: bool) -> RecommendAnswer {
     let candidate = |format: &str| CandidateAnswer {
-        format: format.into(),
+        format: Some(format.into()),
         power_mode: None,
         batch: 4,
-        quality_loss_ratio: 0.03,
+        kv_format: None,
+        threads: None,
+        quality_loss_ratio: Some(0.03),
         prediction: prediction(2e7, 1e7),
     };
     RecommendAnswer {
@@ -216,10 +220,16 @@ pub fn recommendation(feasible: bool) -> RecommendAnswer {
         decision: feasible.then(|| candidate("int8")),
         reason: "int8 it is.".into(),
         alternatives: vec![candidate("int4")],
-        rejected: vec![RejectedAnswer { by: "max_time_s".into(), count: 12, closest: 1.5e-3 }],
+        rejected: vec![RejectedAnswer { by: "max_time_s".into(), count: 12, closest: Some(1.5e-3) }],
         closest: (!feasible).then(|| candidate("fp16")),
         violated: if feasible { Vec::new() } else { vec!["max_time_s".into()] },
-        apply: json!({"reboot_required": false}),
+        contradicting: Vec::new(),
+        sensitivity: None,
+        warnings: Vec::new(),
+        apply: json!({
+            "reboot_required": false,
+            "settings": {"llama.cpp": "not available: no int8; nearest: q8_0", "torch": "quantize_(model, X())"},
+        }),
         next_best_measurement: Some("rooflinectl measure gemv".into()),
         candidates: 64,
         simulated: false,

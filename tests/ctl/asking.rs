@@ -271,6 +271,10 @@ fn recommend_sends_every_limit_and_tells_feasible_from_not() {
         "optimism": "expected",
     });
     assert_eq!(fake.asked_of("/v1/recommend").json(), expected);
+    contains(&text, &["with torch: quantize_(model, X())", "not available with llama.cpp"]);
+    let text = good(&fake, &["recommend", "gemv", "1", "1", "--engine", "llama.cpp"]);
+    contains(&text, &["with llama.cpp: not available: no int8; nearest: q8_0"]);
+    assert!(!text.contains("torch"), "{text}");
 
     let fake = Fake::start(|_| Reply::ok(&answers::recommendation(false)));
     let output = run(fake.path(), &["recommend", "gemv", "1", "1"]);

@@ -37,7 +37,7 @@ fn bad_values_are_usage_errors_that_name_the_field_and_ask_nobody() {
         ("predict llama-3.1-8b --phase reading", "prefill"),
         ("sweep llama-3.1-8b,gemv", "not swept together"),
         ("sweep llama-3.1-8b --sizes 4", "--sizes belongs to operations"),
-        ("recommend llama-3.1-8b", "takes an operation"),
+        ("recommend llama-3.1-8b --max-time-per-token 50", "1.5ms"),
         ("analyze gemv 1 1 --time 280", "280us"),
         ("analyze gemv 1 1 --time -1ms", "--time"),
         ("analyze gemv 1 1 --time NaNs", "--time"),

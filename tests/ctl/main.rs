@@ -13,6 +13,7 @@ mod answers;
 mod asking;
 mod failing;
 mod fake;
+mod following;
 mod quant_error;
 mod whatif;
 

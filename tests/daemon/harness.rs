@@ -290,6 +290,8 @@ fn record() -> CalibrationRecord {
         clock_cap: None,
         point: None,
         power: None,
+        power_points: Vec::new(),
+        power_reason: None,
         samples: 1,
         roofline,
         profile: EngineProfile::unknown(Engine::Bare),
@@ -311,5 +313,6 @@ fn record() -> CalibrationRecord {
         regimes: vec![regime],
         rejected: Vec::new(),
         skipped: Vec::new(),
+        power: None,
     }
 }

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
-use rooflined::governor::Policy;
+use rooflined::governor::{Event, Policy};
 use rooflined::server::dbus::{Bus, NAME, PATH, from_variants};
-use rooflined::snapshot::Snapshot;
+use rooflined::snapshot::{Automatic, Snapshot};
 use rustix::process::{Gid, Uid};
 use serde_json::{Value, json};
 use zbus::connection::Builder;
@@ -445,5 +445,29 @@ fn polkit_is_asked_about_strangers_and_obeyed() {
         assert_eq!((&answer["reached"], denied), (&json!("15W"), true));
         opinion.lock().unwrap().silent = true;
         assert_eq!(as_nobody(&rig.bus, refusals).await.unwrap(), ["NotAuthorized", "NotAuthorized"]);
+    });
+}
+
+#[test]
+fn a_query_is_held_as_json_among_the_constraints() {
+    let advising = Policy { auto: Automatic::Advise, ..policy() };
+    with_modes(&advising, async |rig| {
+        let power = proxy(&rig.client, POWER).await;
+        let with_query = |query: &str| json!({ "query": query }).to_string();
+        let workload = r#""workload":{"op":{"kind":"gemv","n":4096,"k":4096},"format":"fp32"}"#;
+        let (_, held) = hold(&power, &with_query(&format!("{{{workload}}}")), "{}").await.unwrap();
+        assert_eq!((&held["mode"], &held["satisfied"]), (&json!("25W"), &json!(true)), "{held}");
+        assert_eq!(list(&power, "Holds").await[0]["query"]["workload"]["op"]["n"], 4096);
+        for (query, field) in
+            [("{", "(query)"), (r#"{"workload":{}}"#, "(query.workload"), (r#"{"work":{}}"#, "(query.work)")]
+        {
+            let (name, text) = error_of(hold(&power, &with_query(query), "{}").await);
+            assert_eq!(name, "InvalidArgs", "{text}");
+            assert!(text.contains(field), "{text}");
+        }
+        rig.daemon.tell(Event::Reconfigured(Policy { auto: Automatic::Off, ..policy() }));
+        until(&rig.daemon, "the end", |snapshot| snapshot.power.holds.is_empty()).await;
+        let refused = hold(&power, &with_query(&format!("{{{workload}}}")), "{}").await;
+        assert_eq!(error_of(refused).0, "ControlDisabled");
     });
 }

@@ -13,7 +13,7 @@ use rooflined::governor::{Effect, Event, Governor, Policy, Reply, Ticket};
 use rooflined::learning::Residuals;
 use rooflined::server::dbus::{self, Bus};
 use rooflined::server::{Command, Control, Limits, Socket, clock, http};
-use rooflined::snapshot::Snapshot;
+use rooflined::snapshot::{Automatic, Snapshot};
 use rooflined::units::{Bytes, Hertz, Seconds};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -57,6 +57,8 @@ pub fn policy() -> Policy {
         control_enabled: true,
         allowed_modes: None,
         dwell: Seconds(0.2),
+        auto: Automatic::Off,
+        hysteresis_ratio: 0.1,
     }
 }
 

@@ -157,12 +157,15 @@ fn record() -> CalibrationRecord {
             clock_cap: None,
             point: None,
             power: None,
+            power_points: Vec::new(),
+            power_reason: None,
             samples: 40,
             roofline: roofline(),
             profile: profile(),
         }],
         rejected: vec![],
         skipped: vec![],
+        power: None,
     }
 }
 

@@ -13,11 +13,10 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
-
+use super::clock;
 use super::runner::{Outcome, Probe};
-use crate::calibration::{Clock, Conditions, Kernel, Plan, Reference, Sample, Step};
-use crate::units::{Celsius, Hertz, Seconds};
+use crate::calibration::{Clock, Conditions, Held, Kernel, Plan, Reference, Sample, Step};
+use crate::units::{Bytes, Celsius, Flops, Hertz, Seconds};
 use truth::{Cost, Point, Truth, Units};
 
 /// The file that names the board.
@@ -29,6 +28,8 @@ const LENGTH: usize = 128;
 const HOLDS: f64 = 0.6;
 /// A clock that has not moved for this long has reached its end; the board moves it more often.
 const STABLE: Duration = Duration::from_millis(260);
+/// Between two words of what runs while a load is held.
+const SAY: Duration = Duration::from_millis(100);
 const LOOK: Duration = Duration::from_millis(20);
 /// Longest wait for the clock.
 const RAMP: Duration = Duration::from_millis(1500);
@@ -211,6 +212,34 @@ impl Probe for Simulated {
             after,
         }))
     }
+
+    fn hold(&mut self, step: &Step, length: Duration, stop: &dyn Fn() -> bool) -> Result<Held, String> {
+        let off = || "the GPU's clock cannot be read: it stays switched off".to_owned();
+        let idle = Point { sm: self.truth.sm, gpu: Hertz(1e9), memory: Hertz(self.truth.memory_max) };
+        let point = self.point().map_or(idle, |point| Point { gpu: Hertz(1e9), ..point });
+        let cost = self.truth.cost(step, &point)?;
+        self.say(&cost);
+        self.warm_up(stop);
+        let (began, start) = (clock::boot_time(), Instant::now());
+        let (mut flops, mut bytes, mut weights) = (Flops(0.0), Bytes(0.0), 0.0);
+        let mut last = began;
+        while start.elapsed() < length && !stop() {
+            let cost = self.truth.cost(step, &self.point().ok_or_else(off)?)?;
+            self.say(&cost);
+            thread::sleep(SAY.min(length.saturating_sub(start.elapsed())));
+            let now = clock::boot_time();
+            let runs = (now - last) / cost.time;
+            flops += cost.flops * runs;
+            bytes += cost.bytes * runs;
+            weights += cost.weights * runs;
+            last = now;
+        }
+        let ended = clock::boot_time();
+        self.warm_until = ended.get() + HOLDS / 2.0;
+        let zone = self.truth.zone;
+        let temperature = self.number(zone.0).map(|value| Celsius(value * zone.1));
+        Ok(Held { kernel: Some(step.kernel), began, ended, flops, bytes, weights, temperature })
+    }
 }
 
 impl Drop for Simulated {
@@ -230,6 +259,5 @@ fn text(root: &Path, path: &str) -> Option<String> {
 }
 
 fn boot_time() -> f64 {
-    let time = clock_gettime(ClockId::Boottime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+    clock::boot_time().get()
 }

@@ -1,5 +1,9 @@
 //! The hidden truth: what the simulated accelerators can really do. Nothing in the tree of a simulated board, in the
 //! registry or in the rest of the program says these numbers; they are found by measuring, or not at all.
+//!
+//! What a run does to the board's power is additive, as in E = P0 t + eB bytes + eF operations + eW weights: the units are
+//! busy for bytes ([`STREAMING`]), for operations and for weights that they unpack, and the interface for bytes. How
+//! dear a weight is depends on its format, which no model of four coefficients knows.
 
 use crate::bench::pack;
 use crate::calibration::{GemvCase, Kernel, Step, Stream};
@@ -75,6 +79,8 @@ pub struct Truth {
 /// Sharpness of the passage from memory-limited to core-limited, and that from memory to pull.
 const OVERLAP: i32 = 4;
 const SATURATION: i32 = 8;
+/// Busy part of the units that reading at the full rate of the memory takes.
+const STREAMING: f64 = 0.3;
 /// Rows and columns of a tile of the blocked product.
 const TILE: (u64, u64) = (64, 128);
 /// Common dimension at which a tile's start and end cost as much as its middle.
@@ -293,7 +299,6 @@ impl Truth {
                     time: Seconds(bytes / rate),
                     flops: Flops(flops),
                     bytes: Bytes(bytes),
-                    core: 0.3,
                     ..Cost::default()
                 }
             }
@@ -320,7 +325,7 @@ impl Truth {
                     flops,
                     bytes: Bytes(bytes),
                     weights,
-                    core: core / time,
+                    core: (core + flops.get() / (unit * cycles)) / time,
                     interface: 0.0,
                 }
             }
@@ -346,7 +351,9 @@ impl Truth {
             Kernel::Stream { bytes, .. } if float(bytes) <= self.l2.0 => 0.0,
             _ => cost.bytes.get() / cost.time.get() / interface,
         };
-        Ok(Cost { interface: from_memory.clamp(0.0, 1.0), core: cost.core.clamp(0.0, 1.0), ..cost })
+        let reading = STREAMING * from_memory * interface / self.dram(point, f64::from(self.sm)).get();
+        let core = cost.core + reading;
+        Ok(Cost { interface: from_memory.clamp(0.0, 1.0), core: core.clamp(0.0, 1.0), ..cost })
     }
 
     /// Part of the peak that a blocked product reaches: whole tiles in whole waves, each with a start and an end.

@@ -1,6 +1,7 @@
 //! Which mode meets what is asked for. Pure functions over the modes of the machine.
 
 use crate::board::PowerMode;
+use crate::optimize::ModeVerdict;
 use crate::precision::Precision;
 use crate::snapshot::{HoldConstraints, ModeView};
 use crate::units::{Hertz, Watts};
@@ -135,18 +136,53 @@ pub(super) fn find<'a, 'b>(all: &'b [Candidate<'a>], name: &str) -> Option<&'b C
         .or_else(|| all.iter().find(|candidate| id == Some(candidate.mode.id)))
 }
 
-/// The one with the least power: measured, else by its label; then the one with the least compute x bandwidth; then
-/// the first of the file. A mode that promises no bound comes last.
-pub(super) fn thriftiest<'a, 'b>(candidates: &'b [Candidate<'a>]) -> Option<&'b Candidate<'a>> {
-    let key = |candidate: &Candidate<'_>| {
-        let power = candidate.power().map_or(f64::INFINITY, Watts::get);
-        let rank = candidate.compute().zip(candidate.bandwidth()).map_or(f64::INFINITY, |(c, b)| c * b);
-        (power, rank)
+/// A quantity of a mode, summed over the queries that were judged; `None` where it is unknown for one of them.
+fn summed(
+    mode: &Candidate<'_>,
+    judged: &[&[ModeVerdict]],
+    quantity: fn(&ModeVerdict) -> Option<f64>,
+) -> Option<f64> {
+    let of_one = |verdicts: &&[ModeVerdict]| {
+        let verdict = verdicts.iter().find(|verdict| verdict.mode == mode.mode.id)?;
+        quantity(verdict).filter(|value| value.is_finite() && *value > 0.0)
     };
-    candidates.iter().min_by(|a, b| {
-        let (a, b) = (key(a), key(b));
-        a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1))
-    })
+    judged.iter().map(of_one).sum()
+}
+
+/// Joules for a token of each query.
+fn energy(mode: &Candidate<'_>, judged: &[&[ModeVerdict]]) -> Option<f64> {
+    summed(mode, judged, |verdict| verdict.energy_j_per_token)
+}
+
+/// The part of the energy that the queries need in `from` and do not need in `to`; `None` where either is unknown.
+pub(super) fn saving(from: &Candidate<'_>, to: &Candidate<'_>, judged: &[&[ModeVerdict]]) -> Option<f64> {
+    if judged.is_empty() {
+        return None;
+    }
+    Some(1.0 - energy(to, judged)? / energy(from, judged)?)
+}
+
+/// The one with the least energy of all queries; those of which it is unknown come after, by the power that is predicted
+/// of the queries. Then the one with the least power: measured, else by its label; then the one with the least compute x
+/// bandwidth; then the first of the file. What is unknown comes last, and so does a mode that promises no bound.
+pub(super) fn cheapest<'a, 'b>(
+    candidates: &'b [Candidate<'a>],
+    judged: &[&[ModeVerdict]],
+) -> Option<&'b Candidate<'a>> {
+    let key = |mode: &Candidate<'_>| {
+        [
+            energy(mode, judged),
+            summed(mode, judged, |verdict| verdict.power_w),
+            mode.power().map(Watts::get),
+            mode.compute().zip(mode.bandwidth()).map(|(compute, bandwidth)| compute * bandwidth),
+        ]
+        .map(|quantity| quantity.unwrap_or(f64::INFINITY))
+    };
+    let earlier = |a: [f64; 4], b: [f64; 4]| {
+        let differing = a.iter().zip(b).map(|(a, b)| a.total_cmp(&b)).find(|order| order.is_ne());
+        differing.unwrap_or(std::cmp::Ordering::Equal)
+    };
+    candidates.iter().min_by(|a, b| earlier(key(a), key(b)))
 }
 
 #[cfg(test)]
@@ -216,7 +252,7 @@ mod tests {
             view(3, "20W slow", (40e9, 10e12), None),
         ];
         let all = all(&views);
-        let name = |candidates: &[Candidate<'_>]| thriftiest(candidates).unwrap().mode.name.clone();
+        let name = |candidates: &[Candidate<'_>]| cheapest(candidates, &[]).unwrap().mode.name.clone();
         assert_eq!(name(&all), "25W");
         assert_eq!(name(&[all[0], all[1], all[3]]), "20W slow");
         assert_eq!(name(&all[..2]), "20W", "a mode without a bound comes last");

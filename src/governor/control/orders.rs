@@ -1,7 +1,7 @@
 //! Orders to the root role, what becomes of their answers, and what is due without anybody asking.
 
 use super::holds::Asked;
-use super::{refuse, view};
+use super::refuse;
 use crate::board::{ActiveMode, BoardState, JournalEntry, Knob, Order, OrderAnswer, Reading};
 use crate::board::{ReadBack, SwitchOutcome, SwitchPhase, SwitchReport};
 use crate::governor::core::{WATCHED_FOR, log, reply};
@@ -30,7 +30,6 @@ pub(super) struct Flight {
 
 /// What an order is for.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "there is one at a time")]
 pub(super) enum Purpose {
     /// To learn what an earlier run left behind.
     Status,
@@ -161,10 +160,7 @@ impl Governor {
                 refuse(effects, ticket, ("not_settled", message));
             }
             Purpose::Hold { asked: Some(asked), .. } => failed(asked.ticket, "not_reached"),
-            Purpose::Hold { asked: None, .. } => {
-                self.power.enforce = false;
-                log(effects, Severity::Warning, format!("holds are not met: {message}"));
-            }
+            Purpose::Hold { asked: None, .. } => self.stop_enforcing(message, effects),
             Purpose::Revert { ticket } => {
                 if let Some(ticket) = ticket {
                     failed(ticket, "not_reached");
@@ -191,6 +187,7 @@ impl Governor {
         if report.outcome != SwitchOutcome::Applied {
             return reply(effects, ticket, Reply::Switched { report: Box::new(report), confirm: None });
         }
+        self.power.economise = false;
         let Some(within) = confirm_within else {
             let done = Reply::Switched { report: Box::new(report), confirm: None };
             return self.settle(now, Some((ticket, done)), effects);
@@ -205,51 +202,6 @@ impl Governor {
             deadline,
         });
         reply(effects, ticket, Reply::Switched { report: Box::new(report), confirm: Some((id, deadline)) });
-    }
-
-    fn hold_switched(
-        &mut self,
-        now: Now,
-        asked: Option<Asked>,
-        mode: ActiveMode,
-        mut tried: Vec<u32>,
-        report: SwitchReport,
-        effects: &mut Vec<Effect>,
-    ) {
-        self.note_reached(now, &report, ModeCause::Hold, effects);
-        if report.outcome == SwitchOutcome::Applied {
-            self.held_in(now, mode);
-            if let Some(asked) = asked {
-                let ticket = asked.ticket;
-                let answer = self.enter_force(now, asked);
-                reply(effects, ticket, answer);
-            }
-            return;
-        }
-        // Whether a mode needs a reboot may show only when it is tried; another may do as well.
-        tried.push(mode.id);
-        let snapshot = self.snapshot();
-        let all = view::candidates(&snapshot);
-        let wanted = asked.as_ref().map(|asked| &asked.hold.constraints);
-        let next = self.choose_for(wanted, &tried, &all);
-        match (next, asked) {
-            (Ok(target), asked) if asked.is_some() || !self.power.holds.is_empty() => {
-                let mode = super::active_mode(&target);
-                self.switch_for_holds(now, &target, Purpose::Hold { asked, mode, tried }, effects);
-            }
-            (_, Some(asked)) => {
-                let code = match report.outcome {
-                    SwitchOutcome::RebootRequired => "reboot_required",
-                    SwitchOutcome::Refused => "refused",
-                    SwitchOutcome::NotApplied | SwitchOutcome::Applied => "not_reached",
-                };
-                refuse(effects, asked.ticket, (code, report.message));
-            }
-            (_, None) => {
-                self.power.enforce = false;
-                log(effects, Severity::Warning, format!("holds are not met: {}", report.message));
-            }
-        }
     }
 
     fn reverted(
@@ -315,7 +267,13 @@ impl Governor {
     }
 
     /// What the live files showed after a switch is a reading like any other, and a newer one than the sampler's.
-    fn note_reached(&mut self, now: Now, report: &SwitchReport, cause: ModeCause, effects: &mut Vec<Effect>) {
+    pub(super) fn note_reached(
+        &mut self,
+        now: Now,
+        report: &SwitchReport,
+        cause: ModeCause,
+        effects: &mut Vec<Effect>,
+    ) {
         let applied = report.outcome == SwitchOutcome::Applied;
         let reached = report.reached.mode.clone().or_else(|| applied.then(|| report.asked.clone()));
         let name =
@@ -537,6 +495,7 @@ impl Governor {
             self.revert(now, None, effects);
         }
         self.serve_queue(now, effects);
+        self.judge_queries();
         self.enforce_holds(now, effects);
         if self.return_due().is_some_and(|due| due <= now.boottime) {
             self.order(now, Purpose::Return, Order::Restore, effects);
@@ -582,6 +541,7 @@ impl Governor {
         let flight = power.flight.as_ref().map(|flight| flight.since + FLIGHT_LIMIT);
         let can_switch = power.flight.is_none() && power.problem.is_none();
         let pending = power.pending.as_ref().map(|pending| pending.deadline).filter(|_| can_switch);
-        holds.chain(flight).chain(pending).chain(self.return_due()).reduce(Seconds::min)
+        let waits = power.waits_until.filter(|_| can_switch);
+        holds.chain(flight).chain(pending).chain(waits).chain(self.return_due()).reduce(Seconds::min)
     }
 }

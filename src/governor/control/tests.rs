@@ -1,13 +1,15 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+mod queries;
+
 use super::*;
 use crate::board::{Board, JournalEntry, Knob, OrderAnswer, PowerMode, PowerModes, Reading, SwitchPhase};
 use crate::fixtures::{board, policy, state};
 use crate::governor::{Event, Policy, Severity};
 use crate::learning::Residuals;
 use crate::predict::{Engine, EngineProfile};
-use crate::snapshot::{ModeView, PowerControl, Snapshot};
+use crate::snapshot::{HoldConstraints, ModeView, PowerControl, Snapshot};
 use crate::units::{Hertz, Watts};
 
 fn at(seconds: f64) -> Now {
@@ -258,8 +260,13 @@ fn dry(mode: &str) -> ControlRequest {
 }
 
 fn hold(cookie: u64, constraints: HoldConstraints) -> ControlRequest {
-    ControlRequest::Hold {
+    ControlRequest::Hold(wanted(cookie, constraints))
+}
+
+fn wanted(cookie: u64, constraints: HoldConstraints) -> Wanted {
+    Wanted {
         constraints,
+        question: None,
         app_id: format!("app{cookie}"),
         reason: "a test".into(),
         ttl: None,
@@ -591,12 +598,8 @@ fn constraints_are_met_or_nothing_is_held() {
 #[test]
 fn a_detached_hold_must_have_an_end_and_ends_at_it() {
     let mut rig = Rig::new();
-    let detached = |cookie, ttl| match hold(cookie, at_most(15.0)) {
-        ControlRequest::Hold { constraints, app_id, reason, cookie, .. } => {
-            ControlRequest::Hold { constraints, app_id, reason, cookie, ttl, attached: false }
-        }
-        other => other,
-    };
+    let detached =
+        |cookie, ttl| ControlRequest::Hold(Wanted { ttl, attached: false, ..wanted(cookie, at_most(15.0)) });
     assert_eq!(refusal(rig.ask(detached(1, None))).0, "missing_field");
     rig.now = 100.0;
     rig.ask(detached(1, Some(Seconds(60.0))));

@@ -1,9 +1,12 @@
 //! What clients are shown of power modes.
 
 use super::choose::Candidate;
+use super::holds::Held;
+use super::keep::Outlook;
 use super::{Governor, PowerState};
 use crate::board::Reading;
-use crate::snapshot::{Hold, PowerControl, Snapshot};
+use crate::snapshot::{Advice, Hold, PowerControl, Snapshot};
+use crate::units::Watts;
 
 /// Every mode of the machine with what is known of it, in the order of the file.
 pub(super) fn candidates(snapshot: &Snapshot) -> Vec<Candidate<'_>> {
@@ -37,22 +40,36 @@ impl Governor {
         let PowerState { cause, holds, pending, flight, last, .. } = &self.power;
         PowerControl {
             cause: *cause,
+            auto: self.policy.auto,
             switching: flight.as_ref().and_then(|flight| flight.target.clone()),
             pending: pending.clone(),
-            holds: holds.iter().map(|held| self.shown(&held.hold)).collect(),
+            holds: if holds.is_empty() { Vec::new() } else { self.shown_holds() },
             last: last.clone(),
             unavailable: self.unavailable(),
         }
     }
 
-    fn shown(&self, hold: &Hold) -> Hold {
+    fn shown_holds(&self) -> Vec<Hold> {
         // The snapshot of before: its modes change far more rarely than holds do.
-        let all = candidates(&self.snapshot);
-        let active = self.state.power_mode.known();
-        let satisfied = active.is_some_and(|active| {
-            let candidate = all.iter().find(|candidate| candidate.mode.id == active.id);
-            candidate.is_some_and(|candidate| candidate.unmet(&hold.constraints, &all).is_none())
+        let outlook = self.outlook(candidates(&self.snapshot));
+        let shown = self.power.holds.iter().map(|held| {
+            let unmet = self.complaint(held, &outlook);
+            let advice =
+                outlook.best.filter(|_| outlook.keeps(held)).map(|best| advice(held, &best, &outlook));
+            Hold { satisfied: unmet.is_none(), unmet, advice, ..held.hold.clone() }
         });
-        Hold { satisfied, ..hold.clone() }
+        shown.collect()
+    }
+}
+
+fn advice(held: &Held, best: &Candidate<'_>, outlook: &Outlook<'_, '_>) -> Advice {
+    let verdicts = held.asked().verdicts().unwrap_or_default();
+    let verdict = verdicts.iter().find(|verdict| verdict.mode == best.mode.id);
+    Advice {
+        mode: best.mode.name.clone(),
+        tokens_per_s: verdict.and_then(|verdict| verdict.tokens_per_s),
+        power: verdict.and_then(|verdict| verdict.power_w).map(Watts),
+        energy_j_per_token: verdict.and_then(|verdict| verdict.energy_j_per_token),
+        saving_ratio: outlook.saving_ratio,
     }
 }

@@ -1,6 +1,7 @@
 //! What the board does with the load that it has and the caps that it is given: one pure step in time.
 //!
-//! Governors ramp the clocks, power follows `activity x f x V²`, the temperature is a first-order system, and what is
+//! Governors ramp the clocks, power follows `P0 + activity x f x V²` with the activity of the accelerator's units additive in
+//! bytes, operations and weights (see the truth in `bench`), the temperature is a first-order system, and what is
 //! too hot or draws too much is slowed down. Not a model of silicon: what matters is that every reading moves as it
 //! does on a board, in the right order and to about the right value.
 

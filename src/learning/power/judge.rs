@@ -110,7 +110,7 @@ pub fn judge_kernels(kernels: &[Kernel]) -> Vec<Kernels> {
 }
 
 /// Parts of a model's highest speed that a service may ask for.
-const FLOORS: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 0.9];
+pub const FLOORS: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 0.9];
 /// What calibrated models' ratios of speed are believed to be off by where they agree, in logarithms: nine in ten were
 /// within 6 to 9 % where clocks alone change, and three to four times as far where multiprocessors are gated as well.
 const DOUBT: f64 = 0.06;
@@ -146,6 +146,19 @@ pub struct Regret {
     pub p90: f64,
     /// Largest.
     pub worst: f64,
+}
+
+impl Regret {
+    /// The regret of all these choices; `None` without any.
+    #[must_use]
+    pub fn of(mut all: Vec<f64>) -> Option<Self> {
+        all.sort_by(f64::total_cmp);
+        let worst = *all.last()?;
+        #[expect(clippy::cast_precision_loss, reason = "a count of choices")]
+        let count = all.len() as f64;
+        let mean = all.iter().sum::<f64>() / count;
+        Some(Self { count: all.len(), mean, p90: super::super::published::quantile(&all, 0.9), worst })
+    }
 }
 
 /// Speed, and joules for a token.
@@ -197,8 +210,8 @@ fn choices(hardware: &str, rails: Rails, points: &[&Point]) -> Option<Choices> {
         rails,
         modes: points.iter().map(|point| point.mode.clone()).collect(),
         files: files.len(),
-        free: regret(free)?,
-        floored: regret(floored)?,
+        free: Regret::of(free)?,
+        floored: Regret::of(floored)?,
         missed,
     })
 }
@@ -240,13 +253,4 @@ fn judged(own: &[Figures], chosen: usize, floor: f64) -> (f64, bool) {
     let best = best.fold(f64::INFINITY, f64::min);
     let (speed, energy) = own[chosen];
     if speed < floor { (0.0, best.is_finite()) } else { (energy / best - 1.0, false) }
-}
-
-fn regret(mut of: Vec<f64>) -> Option<Regret> {
-    of.sort_by(f64::total_cmp);
-    let worst = *of.last()?;
-    #[expect(clippy::cast_precision_loss, reason = "a count of choices")]
-    let count = of.len() as f64;
-    let mean = of.iter().sum::<f64>() / count;
-    Some(Regret { count: of.len(), mean, p90: super::super::published::quantile(&of, 0.9), worst })
 }

@@ -78,10 +78,15 @@ pub struct ModeFile {
     pub flop_j: Option<f64>,
     /// eW.
     pub weight_j: f64,
+    /// Relative half-width at this point, where it is not that of the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub half_width_ratio: Option<f64>,
 }
 
 impl ModeFile {
-    fn coefficients(&self) -> Coefficients {
+    /// Its coefficients.
+    #[must_use]
+    pub const fn coefficients(&self) -> Coefficients {
         Coefficients {
             static_w: self.static_w,
             byte_j: self.byte_j,
@@ -179,6 +184,7 @@ impl PowerTable {
             least("byte_j", mode.byte_j)?;
             least("flop_j", mode.flop_j.unwrap_or(0.0))?;
             least("weight_j", mode.weight_j)?;
+            least("half_width_ratio", mode.half_width_ratio.unwrap_or(0.0))?;
             if file.cap_w.is_some_and(|cap| mode.static_w >= cap) {
                 wrong("static_w", mode.static_w, "below cap_w")?;
             }
@@ -196,19 +202,32 @@ impl PowerTable {
     /// with the dynamic ones carried by the voltage. `None` where the roofline names no clock.
     #[must_use]
     pub fn at(&self, roofline: &Roofline) -> Option<PowerCosts> {
+        self.file.at(roofline, PowerSource::Prior)
+    }
+}
+
+impl PowerFile {
+    /// The operating point of the file closest to that of `roofline`, and the clock of the latter; `None` where it names
+    /// none.
+    fn nearest(&self, roofline: &Roofline) -> Option<(&ModeFile, f64)> {
         let clock = roofline.clock.filter(|clock| clock.is_positive())?.get();
-        let nearest = self
-            .file
-            .modes
-            .iter()
-            .min_by(|a, b| a.distance(roofline, clock).total_cmp(&b.distance(roofline, clock)))?;
+        let modes = self.modes.iter();
+        let nearest =
+            modes.min_by(|a, b| a.distance(roofline, clock).total_cmp(&b.distance(roofline, clock)))?;
+        Some((nearest, clock))
+    }
+
+    /// [`PowerTable::at`] of a file that was checked; `source` = whose measurements it holds.
+    #[must_use]
+    pub fn at(&self, roofline: &Roofline, source: PowerSource) -> Option<PowerCosts> {
+        let (nearest, clock) = self.nearest(roofline)?;
         let mut costs = PowerCosts {
-            rails: self.file.rails,
-            source: PowerSource::Prior,
+            rails: self.rails,
+            source,
             coefficients: nearest.coefficients(),
-            flop_precision: self.file.flop_precision,
-            half_width_ratio: self.file.half_width_ratio,
-            cap: self.file.cap_w.map(Watts),
+            flop_precision: self.flop_precision,
+            half_width_ratio: nearest.half_width_ratio.unwrap_or(self.half_width_ratio),
+            cap: self.cap_w.map(Watts),
             warnings: Vec::new(),
         };
         if nearest.distance(roofline, clock) > SAME_POINT {
@@ -218,13 +237,13 @@ impl PowerTable {
     }
 
     fn carry(&self, costs: &mut PowerCosts, nearest: &ModeFile, clock: f64) {
-        let clocks = || self.file.modes.iter().map(|mode| mode.gpu_clock_hz);
+        let clocks = || self.modes.iter().map(|mode| mode.gpu_clock_hz);
         let lowest = clocks().fold(f64::INFINITY, f64::min);
         let below = clock < lowest * (1.0 - SAME_POINT);
         let name = if nearest.name.is_empty() { "another clock" } else { nearest.name.as_str() };
         let (extra, text) = if below {
             (
-                self.file.below_half_width_ratio.unwrap_or(BELOW_GUESS).max(CARRIED_GUESS),
+                self.below_half_width_ratio.unwrap_or(BELOW_GUESS).max(CARRIED_GUESS),
                 format!(
                     "power was never measured below {:.0} MHz here: what is said of {:.0} MHz is that of {name} and may be far off",
                     lowest / 1e6,
@@ -232,7 +251,7 @@ impl PowerTable {
                 ),
             )
         } else {
-            if let Some(slope) = self.file.voltage_per_ghz {
+            if let Some(slope) = self.voltage_per_ghz {
                 let highest = clocks().fold(0.0, f64::max);
                 let squared = voltage_scale(slope, highest, nearest.gpu_clock_hz, clock);
                 let of = &mut costs.coefficients;
@@ -241,7 +260,7 @@ impl PowerTable {
                 of.flop_j = of.flop_j.map(|flop| flop * squared);
             }
             (
-                self.file.carried_half_width_ratio.unwrap_or(CARRIED_GUESS),
+                self.carried_half_width_ratio.unwrap_or(CARRIED_GUESS),
                 format!("power was not measured at this operating point: it is carried from {name}"),
             )
         };

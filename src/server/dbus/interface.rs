@@ -11,13 +11,16 @@ use zbus::names::{BusName, ErrorName};
 use zbus::object_server::SignalEmitter;
 use zbus::{Connection, OwnedVariant, interface};
 
+use super::advice::Subscriptions;
 use super::convert::{Variants, from_variants, to_variants};
+use super::power::on_the_bus;
 use crate::answer::error::Code;
 use crate::answer::parse::parse;
 use crate::answer::{Request, answer};
 use crate::api::{API_VERSION, CalibrateRequest, ErrorBody};
 use crate::governor::Reply;
 use crate::server::access::{Peer, may_run};
+use crate::server::advice::Advice;
 use crate::server::routes::{self, Found};
 use crate::server::service::{Call, Content, Service};
 use crate::server::{Command, clock};
@@ -44,7 +47,9 @@ impl From<ErrorBody> for Refusal {
             Some(Code::Busy | Code::Gated | Code::TooManyConnections) => {
                 "io.github.rooflined.Rooflined1.Error.Busy"
             }
-            Some(Code::ControlDisabled) => "io.github.rooflined.Rooflined1.Error.ControlDisabled",
+            Some(Code::ControlDisabled | Code::AutoOff) => {
+                "io.github.rooflined.Rooflined1.Error.ControlDisabled"
+            }
             Some(Code::NotAuthorized | Code::WrongSocket | Code::ModeNotAllowed) => {
                 "io.github.rooflined.Rooflined1.Error.NotAuthorized"
             }
@@ -77,11 +82,28 @@ impl zbus::DBusError for Refusal {
 /// `io.github.rooflined.Rooflined1`.
 pub struct Rooflined {
     service: Arc<Service>,
+    subscriptions: Arc<Subscriptions>,
 }
 
 impl Rooflined {
-    pub const fn new(service: Arc<Service>) -> Self {
-        Self { service }
+    pub fn new(service: Arc<Service>) -> Self {
+        Self { service, subscriptions: Arc::default() }
+    }
+
+    /// Who subscribed with which query.
+    pub fn subscriptions(&self) -> Arc<Subscriptions> {
+        Arc::clone(&self.subscriptions)
+    }
+
+    /// Answers a query for the first time and keeps it for its sender.
+    async fn begin(&self, sender: &str, cookie: u64, json: &str) -> Result<Variants, ErrorBody> {
+        let request = Advice::query(json.as_bytes())?;
+        let snapshot = self.service.snapshot();
+        let (advice, first) = Advice::begin(&self.service, &snapshot, request).await?;
+        if !self.subscriptions.begin(cookie, advice) {
+            return Err(gone(sender));
+        }
+        Ok(to_variants(json!(first)))
     }
 
     /// Answers a route from a body in variants.
@@ -131,6 +153,13 @@ impl Rooflined {
         let value = answered.ok().and_then(|answer| serde_json::to_value(answer).ok());
         value.map(to_variants).unwrap_or_default()
     }
+}
+
+fn gone(sender: &str) -> ErrorBody {
+    Code::NotAuthorized.error(
+        format!("{sender:?} has left the bus"),
+        "stay on it for as long as the answer shall be kept true",
+    )
 }
 
 pub(super) fn encode(value: &impl serde::Serialize) -> Result<Vec<u8>, ErrorBody> {
@@ -189,6 +218,44 @@ impl Rooflined {
         self.ask("/v1/recommend", &request).await
     }
 
+    /// The body of `POST /v1/recommend` as JSON, its answer, and a cookie. From then on the sender alone is told with
+    /// AdviceStale and AnswerChanged when the answer has altered, until Unsubscribe or its leaving.
+    async fn subscribe(
+        &self,
+        json: &str,
+        #[zbus(header)] header: Header<'_>,
+        #[zbus(connection)] connection: &Connection,
+    ) -> Result<(u64, Variants), Refusal> {
+        if json.len() > MAX_REQUEST {
+            return Err(too_large().into());
+        }
+        self.service.watched(clock::now().boottime);
+        let sender = header.sender().map(ToString::to_string).unwrap_or_default();
+        let cookie = self.subscriptions.reserve(&sender)?;
+        // From here on its leaving is noticed; if it left before, nobody will say so again.
+        let answered = if on_the_bus(connection, &header).await {
+            self.begin(&sender, cookie, json).await
+        } else {
+            Err(gone(&sender))
+        };
+        answered.map(|answer| (cookie, answer)).map_err(|error| {
+            self.subscriptions.end(cookie);
+            error.into()
+        })
+    }
+
+    /// Ends a subscription of the sender.
+    #[expect(clippy::needless_pass_by_value, reason = "the interface macro hands headers over by value")]
+    fn unsubscribe(&self, cookie: u64, #[zbus(header)] header: Header<'_>) -> Result<(), Refusal> {
+        let sender = header.sender().map(ToString::to_string).unwrap_or_default();
+        if self.subscriptions.end_for(cookie, &sender) {
+            return Ok(());
+        }
+        Err(Code::NotFound
+            .error(format!("this client has no subscription {cookie}"), "give the cookie that Subscribe gave")
+            .into())
+    }
+
     /// Everything that is known, as JSON in a sealed memory file.
     async fn diagnose(&self) -> Result<zbus::OwnedFd, Refusal> {
         let (snapshot, now) = (self.service.snapshot(), clock::now());
@@ -211,9 +278,20 @@ impl Rooflined {
         })
     }
 
-    /// Advice given before may no longer hold.
+    /// Advice given before may no longer hold. To everybody when the mode, throttling, a ceiling or the calibration has
+    /// changed; to one who subscribed, by its own name, when its own answer has altered.
     #[zbus(signal)]
     pub async fn advice_stale(emitter: &SignalEmitter<'_>, reason: &str, serial: u64) -> zbus::Result<()>;
+
+    /// To one who subscribed: why its answer has altered (`AdviceStale` of the OpenAPI document), and the new one; empty
+    /// where it can no longer be answered.
+    #[zbus(signal)]
+    pub async fn answer_changed(
+        emitter: &SignalEmitter<'_>,
+        cookie: u64,
+        stale: Variants,
+        answer: Variants,
+    ) -> zbus::Result<()>;
 
     /// Version of the program.
     #[zbus(property(emits_changed_signal = "const"))]

@@ -10,9 +10,13 @@
 //! `d`, lists `av`, objects `a{sv}`; `null` is left out. Requests may use any number type. Whole requests are limited to
 //! 64 KiB, as over HTTP.
 //!
+//! Who calls Subscribe with the body of a recommendation is told by its own name when the answer has altered; that ends
+//! with Unsubscribe, with its leaving, and with ours: subscribe again when the name has a new owner.
+//!
 //! A bus that goes away is noticed by the end of its socket and by a ping that is not answered; both are reported, and
 //! the connection is tried again with growing pauses. HTTP knows nothing of it.
 
+mod advice;
 mod convert;
 mod interface;
 mod power;
@@ -222,6 +226,7 @@ async fn serve(
     service: &Arc<Service>,
 ) -> String {
     let mut publishing = pin!(publish::run(connection, service));
+    let mut telling = pin!(advice::run(connection, service));
     let senders = power::watch_senders(connection, senders);
     tokio::select! {
         () = connection.closed() => {
@@ -230,6 +235,9 @@ async fn serve(
         problem = unanswered_ping(pace, connection) => problem,
         error = senders => format!(
             "senders cannot be watched ({error}); the connection is tried again by itself, so check the bus"
+        ),
+        error = &mut telling => format!(
+            "subscribers cannot be told ({error}); the connection is tried again by itself, so check the bus"
         ),
         error = &mut publishing => format!(
             "signals cannot be sent ({error}); the connection is tried again by itself, so check the bus"

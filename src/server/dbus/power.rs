@@ -13,7 +13,7 @@ use zbus::{Connection, OwnedVariant, Variant, interface};
 
 use super::PATH;
 use super::convert::{Variants, from_variants, to_variants};
-use super::interface::{Refusal, caller, encode};
+use super::interface::{Refusal, Rooflined, caller, encode};
 use crate::answer::error::Code;
 use crate::api::ErrorBody;
 use crate::governor::{Client, ControlRequest};
@@ -105,8 +105,20 @@ fn said_value(said: &Said) -> Value {
     }
 }
 
+/// A query is given as JSON.
+fn parsed(query: Value) -> Result<Value, ErrorBody> {
+    let Value::String(text) = query else { return Ok(query) };
+    serde_json::from_str(&text).map_err(|error| {
+        Code::InvalidJson.at(
+            "query",
+            format!("the query is no JSON: {error}"),
+            "give the body of POST /v1/recommend as one string",
+        )
+    })
+}
+
 /// The sender of a call has not left since.
-async fn on_the_bus(connection: &Connection, header: &Header<'_>) -> bool {
+pub(super) async fn on_the_bus(connection: &Connection, header: &Header<'_>) -> bool {
     let Some(sender) = header.sender() else { return false };
     let Ok(bus) = DBusProxy::new(connection).await else { return false };
     bus.name_has_owner(BusName::Unique(sender.to_owned())).await.unwrap_or(false)
@@ -145,25 +157,28 @@ pub async fn senders(connection: &Connection) -> zbus::Result<NameOwnerChangedSt
     DBusProxy::new(connection).await?.receive_name_owner_changed().await
 }
 
-/// Ends the holds of senders that leave the bus; returns when the bus fails.
+/// Ends the holds and subscriptions of senders that leave the bus; returns when the bus fails.
 pub async fn watch_senders(connection: &Connection, changes: NameOwnerChangedStream) -> zbus::Error {
-    match end_holds_of_leavers(connection, changes).await {
+    match end_what_leavers_had(connection, changes).await {
         // The stream ends with the connection.
         Ok(()) => zbus::Error::InputOutput(Arc::new(std::io::ErrorKind::ConnectionAborted.into())),
         Err(error) => error,
     }
 }
 
-async fn end_holds_of_leavers(
+async fn end_what_leavers_had(
     connection: &Connection,
     mut changes: NameOwnerChangedStream,
 ) -> zbus::Result<()> {
     let power: InterfaceRef<Power> = connection.object_server().interface(PATH).await?;
+    let rooflined: InterfaceRef<Rooflined> = connection.object_server().interface(PATH).await?;
+    let subscriptions = rooflined.get().await.subscriptions();
     while let Some(change) = changes.next().await {
         if let Ok(args) = change.args()
             && args.new_owner().is_none()
         {
             power.get().await.left(args.name().as_str());
+            subscriptions.left(args.name().as_str());
         }
     }
     Ok(())
@@ -213,7 +228,8 @@ impl Power {
         self.ask(client, ControlRequest::Revert { id: Some(id) }).await.map(drop)
     }
 
-    /// Holds the machine to constraints until Release, the end of `ttl_s`, or the sender's leaving.
+    /// Holds the machine to constraints until Release, the end of `ttl_s`, or the sender's leaving. One of them may be
+    /// `query` s: the body of `POST /v1/recommend` in JSON.
     async fn hold(
         &self,
         constraints: HashMap<String, OwnedVariant>,
@@ -225,14 +241,19 @@ impl Power {
     ) -> Result<(u64, Variants), Refusal> {
         let client = self.client(connection, &header, HOLD).await?;
         let mut body = from_variants(&options)?;
-        body["constraints"] = from_variants(&constraints)?;
+        let mut constraints = from_variants(&constraints)?;
+        let query = constraints.as_object_mut().and_then(|constraints| constraints.remove("query"));
+        if let Some(query) = query {
+            body["query"] = parsed(query)?;
+        }
+        body["constraints"] = constraints;
         body["app_id"] = app_id.into();
         body["reason"] = reason.into();
-        let request = power::hold(&encode(&body)?, true)?;
+        let control = &self.service.control;
+        let request = power::hold(control, &self.service.snapshot(), &encode(&body)?, true).await?;
         let sender = header.sender().map(ToString::to_string).unwrap_or_default();
         let number = {
             let mut holders = self.holders();
-            let control = &self.service.control;
             let new = || Holder { attachment: Attachment::new(control.clone()), cookies: Vec::new() };
             holders.entry(sender.clone()).or_insert_with(new).attachment.connection
         };
@@ -361,7 +382,7 @@ impl Power {
     }
 }
 
-fn addressed<'a>(emitter: &SignalEmitter<'a>, owner: String) -> zbus::Result<SignalEmitter<'a>> {
+pub(super) fn addressed<'a>(emitter: &SignalEmitter<'a>, owner: String) -> zbus::Result<SignalEmitter<'a>> {
     Ok(emitter.to_owned().set_destination(BusName::try_from(owner)?))
 }
 

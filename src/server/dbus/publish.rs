@@ -12,7 +12,7 @@ use super::PATH;
 use super::convert::to_variants;
 use super::interface::{Calibration, Rooflined};
 use super::power::{Power, tell_owners};
-use crate::server::events::stale_advice;
+use crate::answer::cause::in_words;
 use crate::server::service::Service;
 use crate::snapshot::{Change, Snapshot, diff};
 
@@ -71,7 +71,7 @@ async fn signals(
     new: &Snapshot,
 ) -> zbus::Result<()> {
     for change in diff(old, new) {
-        if let Some(reason) = stale_advice(&change, old, new) {
+        if let Some(reason) = in_words(&change, old, new) {
             Rooflined::advice_stale(rooflined.signal_emitter(), &reason, new.serial).await?;
         }
         if change == Change::Calibration {

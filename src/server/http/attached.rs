@@ -3,9 +3,9 @@
 //! | line | when |
 //! |---|---|
 //! | `{"event":"held","id":…,"mode":…,"expires_in_s":…}` | at the beginning |
-//! | `{"event":"satisfied","satisfied":false,"mode":…}` | somebody else switched to a mode that does not meet it; `true`: it is met again |
+//! | `{"event":"satisfied","satisfied":false,"mode":…,"reason":…,"advice":…}` | the mode in force does not meet it: somebody else switched, what was predicted has changed, or an older hold stands against it; `true`: it is met again |
 //! | `{"event":"heartbeat"}` | now and then |
-//! | `{"event":"ended","cause":"expired"}` or `"released"` | at the end, then the answer ends |
+//! | `{"event":"ended","cause":"expired"}`, `"released"`, `"control_disabled"` or `"auto_off"` | at the end, then the answer ends |
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::api::HeldAnswer;
-use crate::server::events::EventStream;
+use crate::server::events::{EventStream, end_of};
 use crate::server::{Attachment, Snapshots, clock};
 use crate::snapshot::{Hold, Snapshot};
 
@@ -101,12 +101,20 @@ impl Reader {
             self.phase = Phase::Over;
             let end = self.seen.as_ref().and_then(|hold| hold.expires_at);
             let expired = end.is_some_and(|end| end <= clock::now().boottime);
-            return Some(json!({ "event": "ended", "cause": if expired { "expired" } else { "released" } }));
+            let cause = match &self.seen {
+                _ if expired => "expired",
+                Some(hold) => end_of(hold, newest),
+                None => "released",
+            };
+            return Some(json!({ "event": "ended", "cause": cause }));
         };
         let was = self.seen.replace(hold.clone()).is_none_or(|seen| seen.satisfied);
         (was != hold.satisfied).then(|| {
             let mode = newest.state.power_mode.known().map(|mode| &mode.name);
-            json!({ "event": "satisfied", "satisfied": hold.satisfied, "mode": mode })
+            json!({
+                "event": "satisfied", "satisfied": hold.satisfied, "mode": mode, "reason": hold.unmet,
+                "advice": hold.advice.as_ref().map(|advice| &advice.mode),
+            })
         })
     }
 }

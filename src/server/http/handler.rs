@@ -8,12 +8,13 @@ use hyper::body::{Body as _, Bytes, Incoming};
 use hyper::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, EXPECT, HeaderName, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 use tokio::net::UnixStream;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use super::{attached, write_now};
+use super::{advice, attached, write_now};
 use crate::answer::error::{Code, status};
 use crate::api::{ErrorAnswer, ErrorBody};
 use crate::server::access::Peer;
+use crate::server::advice::Advice;
 use crate::server::events::{self, EventStream, Source};
 use crate::server::power::{self, Said};
 use crate::server::routes::{self, Found, Route};
@@ -99,6 +100,10 @@ impl Handler {
             return self.hold(snapshot, &body, peer).await;
         }
         let query = head.uri.query().unwrap_or_default();
+        if spec.route == Route::RecommendWatch {
+            routes::query_pairs(query, &[])?;
+            return self.watch(snapshot, &body).await;
+        }
         let call = Call { spec, argument: argument.as_deref(), query, body: &body, peer };
         let (content_type, bytes) = match self.service.respond(snapshot, call).await? {
             Content::Json(json) => (JSON, Bytes::from(json)),
@@ -139,7 +144,7 @@ impl Handler {
     /// Holds for as long as the answer is read.
     async fn hold(
         &self,
-        snapshot: &crate::snapshot::Snapshot,
+        snapshot: &Arc<crate::snapshot::Snapshot>,
         body: &[u8],
         peer: Option<&Peer>,
     ) -> Result<Response<Body>, ErrorBody> {
@@ -147,7 +152,7 @@ impl Handler {
         // Made before the question, so that a client that goes while it is answered holds nothing.
         let attachment = Attachment::new(control.clone());
         let client = power::client(peer, attachment.connection, snapshot.control_enabled)?;
-        let request = power::hold(body, true)?;
+        let request = power::hold(control, snapshot, body, true).await?;
         let Said::Held(held) = power::ask(control, clock::now, client, request).await? else {
             return Err(Code::Internal.error("the daemon answered something else", "report this"));
         };
@@ -164,25 +169,45 @@ impl Handler {
         Ok(response)
     }
 
-    fn stream(&self) -> Result<Response<Body>, ErrorBody> {
-        let permit = Arc::clone(&self.streams).try_acquire_owned().map_err(|_| {
+    /// Keeps a recommendation true for as long as it is read.
+    async fn watch(
+        &self,
+        snapshot: &Arc<crate::snapshot::Snapshot>,
+        body: &[u8],
+    ) -> Result<Response<Body>, ErrorBody> {
+        self.service.watched(clock::now().boottime);
+        // A wrong body is refused whether or not there is a place.
+        let request = Advice::query(body)?;
+        let permit = self.place()?;
+        let (advice, first) = Advice::begin(&self.service, snapshot, request).await?;
+        let source = advice::Source {
+            service: Arc::clone(&self.service),
+            heartbeat: self.limits.heartbeat,
+            stop: self.stopped.clone(),
+        };
+        Ok(events_of(advice::stream(source, permit, advice, first)))
+    }
+
+    /// A place among the streams.
+    fn place(&self) -> Result<OwnedSemaphorePermit, ErrorBody> {
+        Arc::clone(&self.streams).try_acquire_owned().map_err(|_| {
             Code::TooManyConnections.error(
                 format!("all {} event streams are taken", self.limits.streams),
                 "close another reader, or ask for GET /v1/state now and then",
             )
-        })?;
+        })
+    }
+
+    fn stream(&self) -> Result<Response<Body>, ErrorBody> {
         let source = Source {
             snapshots: self.service.snapshots.clone(),
             control: self.service.control.clone(),
             heartbeat: self.limits.heartbeat,
             stop: self.stopped.clone(),
-            permit,
+            permit: self.place()?,
             counters: Arc::clone(&self.service.counters),
         };
-        let mut response = Response::new(Either::Right(StreamBody::new(events::stream(source))));
-        response.headers_mut().insert(CONTENT_TYPE, EVENTS);
-        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        Ok(response)
+        Ok(events_of(events::stream(source)))
     }
 
     /// Tells a connection that there is no place for it, and closes it unread.
@@ -224,6 +249,14 @@ impl Handler {
         let mut rest = [0; 4096];
         while matches!(stream.try_read(&mut rest), Ok(length) if length > 0) {}
     }
+}
+
+/// A stream of events as a response.
+fn events_of(stream: EventStream) -> Response<Body> {
+    let mut response = Response::new(Either::Right(StreamBody::new(stream)));
+    response.headers_mut().insert(CONTENT_TYPE, EVENTS);
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
 }
 
 /// Reads to the end and keeps nothing.

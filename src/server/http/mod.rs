@@ -11,11 +11,12 @@
 //! | is the 257th connection | 503 and is closed at once, without being read |
 //! | does not read its answer | is cut off after 30 s without progress |
 //! | holds a mode and dies | its hold ends with its connection |
-//! | opens more than 32 event streams | 503 |
+//! | opens more than 32 streams of events, recommendations that are kept true among them | 503 |
 //! | goes away while a calibration runs for it | the daemon is told |
 //!
 //! Running out of descriptors pauses accepting and says so once; connections wait in the kernel's queue meanwhile.
 
+mod advice;
 mod attached;
 mod guard;
 mod handler;
