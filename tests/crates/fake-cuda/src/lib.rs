@@ -1,0 +1,31 @@
+//! The driver library of a GPU that is not there.
+//!
+//! The cdylib is loaded in place of `libcuda.so.1`: it plays the GPU of a [`Scenario`], runs the kernels that it is
+//! given on an interpreter of PTX, and has them take the time that the scenario's rates allow. The rlib is for tests:
+//! it describes scenarios and puts them, and the libraries, where a program finds them.
+//!
+//! ```no_run
+//! let dir = std::path::Path::new("/tmp/gpu");
+//! let mut gpu = fake_cuda::Scenario::toy();
+//! gpu.fail.push(fake_cuda::Fail::always("cuMemAlloc_v2", 2));
+//! std::process::Command::new("rooflined").envs(fake_cuda::install(dir, &gpu));
+//! ```
+//!
+//! What it does not do: streams run one after another, copies are done when the call returns, blocks run one after
+//! another, and shared memory and registers limit nothing.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+pub mod activity;
+mod attributes;
+mod cache;
+mod device;
+mod driver;
+mod errors;
+mod exports;
+mod install;
+mod memory;
+pub mod scenario;
+
+pub use install::{Env, install, library};
+pub use scenario::{Clock, Compute, Corrupt, Fail, Hang, Memory, Nvml, Overhead, Power, Scenario, Throttle};

@@ -1,0 +1,511 @@
+//! The GPU that is played: a TOML file that both libraries read.
+//!
+//! Every field has a default, so that a test writes only what it is about. An unknown key is an error.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+/// Names the scenario's file.
+pub const VARIABLE: &str = "ROOFLINED_FAKE_GPU";
+
+/// A GPU, its driver and what goes wrong.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Scenario {
+    /// What the driver calls the GPU.
+    pub name: String,
+    /// Compute capability, major and minor.
+    pub compute_capability: [u32; 2],
+    /// Streaming multiprocessors.
+    pub multiprocessors: u32,
+    /// Shares its memory with the CPU.
+    pub integrated: bool,
+    /// What `cuDriverGetVersion` says: 12060 for 12.6.
+    pub driver_version: i32,
+    /// The library loads, and finds no GPU.
+    pub no_device: bool,
+    /// Whether launches are interpreted. If not, they succeed, change nothing and last as long as their overhead.
+    pub execute: bool,
+    /// Warp instructions after which a launch fails with `CUDA_ERROR_LAUNCH_TIMEOUT`.
+    pub instruction_limit: u64,
+    /// Seconds that pass outside for each simulated second: 0 answers at once, 1 is as slow as the GPU that is played.
+    pub pace: f64,
+    /// A launch takes this many times less than the model says: more than 1 is faster than physics allow.
+    pub lie_fast: f64,
+    /// Temperature of the GPU.
+    pub temperature_c: i32,
+    /// Clocks.
+    pub clock: Clock,
+    /// Memory and caches.
+    pub memory: Memory,
+    /// Arithmetic.
+    pub compute: Compute,
+    /// Cost of a launch.
+    pub launch: Overhead,
+    /// Power, as NVML tells it.
+    pub power: Power,
+    /// What only NVML has.
+    pub nvml: Nvml,
+    /// `cuDeviceGetAttribute`: values by number of the attribute that differ from those that follow from the rest.
+    pub attributes: BTreeMap<String, i32>,
+    /// Calls that fail.
+    pub fail: Vec<Fail>,
+    /// Calls that never return.
+    pub hang: Vec<Hang>,
+    /// Kernels whose output is damaged.
+    pub corrupt: Vec<Corrupt>,
+}
+
+/// Clocks of the multiprocessors and the memory.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Clock {
+    /// Multiprocessors, under load.
+    pub sm_hz: f64,
+    /// Multiprocessors, before the first launch.
+    pub idle_hz: f64,
+    /// Time from the first launch to the full clock.
+    pub ramp_s: f64,
+    /// The ramp follows time outside instead of simulated time.
+    pub ramp_is_real: bool,
+    /// Memory.
+    pub memory_hz: f64,
+    /// Standard deviation of a launch's time, as a ratio.
+    pub noise: f64,
+    /// Chooses the noise.
+    pub seed: u64,
+    /// Lower clocks after a while.
+    pub throttle: Option<Throttle>,
+}
+
+/// When the clock of the multiprocessors falls, and how far.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Throttle {
+    /// After so many launches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_launches: Option<u64>,
+    /// After so many simulated seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_s: Option<f64>,
+    /// What the clock is multiplied by.
+    pub factor: f64,
+}
+
+/// Memory and the cache before it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Memory {
+    /// All of it.
+    pub total_bytes: u64,
+    /// What `cuMemGetInfo` calls free before anything is allocated; the rest cannot be had.
+    pub free_bytes: u64,
+    /// L2, least recently used lines of 128 bytes give way.
+    pub l2_bytes: u64,
+    /// Bytes that miss L2.
+    pub dram_bytes_per_s: f64,
+    /// Bytes that reach L2, each multiprocessor and clock.
+    pub l2_bytes_per_clock: f64,
+    /// Copies from and to the host; those of an integrated GPU run at the DRAM's rate all the same.
+    pub host_bytes_per_s: f64,
+}
+
+/// Rates of one multiprocessor at one clock.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Compute {
+    /// Warp instructions.
+    pub issue: f64,
+    /// FLOPs of single-precision add, multiply and fused multiply-add.
+    pub fma: f64,
+    /// Operations of `mma` by class: f16, bf16, tf32, s8, s4, e4m3. A class that is not here runs as fast as it is issued.
+    pub mma: BTreeMap<String, f64>,
+}
+
+/// What a launch costs besides its work.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Overhead {
+    /// A launch in a stream, and a launch of a whole graph.
+    pub stream_s: f64,
+    /// Each kernel of a graph.
+    pub graph_s: f64,
+}
+
+/// Power as a sum of shares.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Power {
+    /// With nothing to do.
+    pub idle_w: f64,
+    /// With every multiprocessor at its rate, without the memory's share.
+    pub full_w: f64,
+    /// For each 10⁹ bytes per second from DRAM.
+    pub w_per_gbs: f64,
+    /// How long a launch is seen as load, in time outside, though it ended; for `pace = 0`.
+    pub linger_s: f64,
+}
+
+/// NVML's own part.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Nvml {
+    /// As `nvidia-smi` shows it.
+    pub driver_version: String,
+    /// Functions that answer `NVML_ERROR_NOT_SUPPORTED`, in every version; with `(2)` behind it, for that kind of clock.
+    pub not_supported: Vec<String>,
+    /// Calls that fail, with codes of `nvmlReturn_t`.
+    pub fail: Vec<Fail>,
+    /// Calls that never return.
+    pub hang: Vec<Hang>,
+}
+
+/// Calls of one function that fail.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fail {
+    /// The function as the library exports it, or `*`: every function, counted together.
+    pub call: String,
+    /// The number it returns.
+    pub code: u32,
+    /// After so many calls that go well.
+    #[serde(default)]
+    pub after: u64,
+    /// How often; for ever where it is not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub times: Option<u64>,
+}
+
+/// A function that does not return.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hang {
+    /// The function. `cuEventQuery` and `cuStreamQuery` are special: the kernel hangs, not the call. The launches
+    /// after the first `after` never end, so queries answer `CUDA_ERROR_NOT_READY` and whoever waits, waits for ever.
+    pub call: String,
+    /// After so many calls that return.
+    #[serde(default)]
+    pub after: u64,
+}
+
+/// A kernel that computes wrongly.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Corrupt {
+    /// Its name, or `*`.
+    pub entry: String,
+    /// How many of the 32-bit words that it wrote are changed, spread evenly.
+    pub words: u64,
+}
+
+impl Fail {
+    /// `call` answers `code` from the first call on, for ever.
+    pub fn always(call: &str, code: u32) -> Self {
+        Self { call: call.into(), code, after: 0, times: None }
+    }
+
+    /// Whether the call after `before` earlier ones fails.
+    pub fn strikes(&self, before: u64) -> bool {
+        before >= self.after && self.times.is_none_or(|times| before - self.after < times)
+    }
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        Self::toy()
+    }
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Scenario::toy().clock
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Scenario::toy().memory
+    }
+}
+
+impl Default for Compute {
+    fn default() -> Self {
+        Scenario::toy().compute
+    }
+}
+
+impl Default for Overhead {
+    fn default() -> Self {
+        Self { stream_s: 5e-6, graph_s: 1.5e-6 }
+    }
+}
+
+impl Default for Power {
+    fn default() -> Self {
+        Self { idle_w: 2.0, full_w: 8.0, w_per_gbs: 1.0, linger_s: 0.05 }
+    }
+}
+
+impl Default for Nvml {
+    fn default() -> Self {
+        Self {
+            driver_version: "560.35.03".into(),
+            not_supported: Vec::new(),
+            fail: Vec::new(),
+            hang: Vec::new(),
+        }
+    }
+}
+
+const GIB: u64 = 1 << 30;
+
+impl Scenario {
+    /// A GPU so small that every kernel is interpreted in moments, and so slow that its kernels last much longer than
+    /// their launches.
+    pub fn toy() -> Self {
+        Self {
+            name: "Toy".into(),
+            compute_capability: [8, 7],
+            multiprocessors: 2,
+            integrated: true,
+            driver_version: 12060,
+            no_device: false,
+            execute: true,
+            instruction_limit: 200_000_000,
+            pace: 0.0,
+            lie_fast: 1.0,
+            temperature_c: 45,
+            clock: Clock {
+                sm_hz: 20e6,
+                idle_hz: 20e6,
+                ramp_s: 0.0,
+                ramp_is_real: false,
+                memory_hz: 100e6,
+                noise: 0.0,
+                seed: 1,
+                throttle: None,
+            },
+            memory: Memory {
+                total_bytes: 256 << 20,
+                free_bytes: 192 << 20,
+                l2_bytes: 64 << 10,
+                dram_bytes_per_s: 0.5e9,
+                l2_bytes_per_clock: 64.0,
+                host_bytes_per_s: 0.25e9,
+            },
+            compute: Compute {
+                issue: 4.0,
+                fma: 128.0,
+                // Enough that kernels on stored weights wait for memory, as on the boards.
+                mma: rates(1024.0, &["f16", "bf16", "tf32", "s8", "s4"]).mma,
+            },
+            launch: Overhead::default(),
+            power: Power::default(),
+            nvml: Nvml::default(),
+            attributes: BTreeMap::new(),
+            fail: Vec::new(),
+            hang: Vec::new(),
+            corrupt: Vec::new(),
+        }
+    }
+
+    /// Jetson AGX Orin with JetPack 6. Its kernels are not interpreted.
+    pub fn orin() -> Self {
+        Self {
+            name: "Orin".into(),
+            compute_capability: [8, 7],
+            multiprocessors: 16,
+            clock: clock(1.3005e9, 0.3064e9, 3.2e9),
+            memory: memory(62 * GIB, 48 * GIB, 4 << 20, 204.8e9),
+            compute: rates(2048.0, &["f16", "bf16", "tf32", "s8", "s4"]),
+            nvml: Nvml {
+                driver_version: "540.4.0".into(),
+                not_supported: not_supported(&SENSORS),
+                ..Nvml::default()
+            },
+            ..Self::large()
+        }
+    }
+
+    /// Jetson AGX Thor with JetPack 7. Its kernels are not interpreted.
+    pub fn thor() -> Self {
+        Self {
+            name: "NVIDIA Thor".into(),
+            compute_capability: [11, 0],
+            multiprocessors: 20,
+            driver_version: 13000,
+            clock: clock(1.575e9, 0.315e9, 4.266e9),
+            memory: memory(122 * GIB, 100 * GIB, 32 << 20, 273e9),
+            compute: rates(8192.0, &["f16", "bf16", "tf32", "s8", "e4m3"]),
+            nvml: Nvml {
+                driver_version: "580.00".into(),
+                not_supported: ["nvmlDeviceGetPowerUsage", "nvmlDeviceGetMemoryInfo"]
+                    .map(String::from)
+                    .into(),
+                ..Nvml::default()
+            },
+            ..Self::large()
+        }
+    }
+
+    /// GB10, of DGX Spark. Its kernels are not interpreted.
+    pub fn gb10() -> Self {
+        Self {
+            name: "NVIDIA GB10".into(),
+            compute_capability: [12, 1],
+            multiprocessors: 48,
+            driver_version: 13000,
+            clock: clock(2.418e9, 0.208e9, 4.266e9),
+            memory: memory(119 * GIB, 100 * GIB, 24 << 20, 273e9),
+            compute: rates(1024.0, &["f16", "bf16", "tf32", "s8", "e4m3"]),
+            power: Power { idle_w: 5.0, full_w: 60.0, w_per_gbs: 0.08, linger_s: 0.05 },
+            nvml: Nvml {
+                driver_version: "580.95.05".into(),
+                not_supported: not_supported(&[
+                    "nvmlDeviceGetMemoryInfo",
+                    "nvmlDeviceGetEnforcedPowerLimit",
+                    "nvmlDeviceGetClockInfo(2)",
+                ]),
+                ..Nvml::default()
+            },
+            ..Self::large()
+        }
+    }
+
+    /// H200. Its kernels are not interpreted.
+    pub fn h200() -> Self {
+        Self {
+            name: "NVIDIA H200".into(),
+            compute_capability: [9, 0],
+            multiprocessors: 132,
+            integrated: false,
+            driver_version: 12080,
+            clock: clock(1.98e9, 0.345e9, 3.201e9),
+            memory: Memory { host_bytes_per_s: 50e9, ..memory(139 * GIB, 138 * GIB, 50 << 20, 4.8e12) },
+            compute: rates(4096.0, &["f16", "bf16", "tf32", "s8", "e4m3"]),
+            power: Power { idle_w: 75.0, full_w: 450.0, w_per_gbs: 0.05, linger_s: 0.05 },
+            nvml: Nvml { driver_version: "570.86.15".into(), ..Nvml::default() },
+            ..Self::large()
+        }
+    }
+
+    /// What the presets of real GPUs share.
+    fn large() -> Self {
+        Self {
+            execute: false,
+            power: Power { idle_w: 4.0, full_w: 35.0, w_per_gbs: 0.05, linger_s: 0.05 },
+            ..Self::toy()
+        }
+    }
+
+    /// The scenario of a file.
+    pub fn read(path: &Path) -> Result<Self, String> {
+        let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    /// The scenario as a file holds it.
+    pub fn to_toml(&self) -> Result<String, String> {
+        toml::to_string(self).map_err(|error| format!("a scenario as TOML: {error}"))
+    }
+
+    /// Compute capability as one number: 87, 121.
+    pub fn capability(&self) -> u32 {
+        self.compute_capability[0] * 10 + self.compute_capability[1]
+    }
+
+    /// `GPU-…`'s sixteen bytes: the same name, the same GPU.
+    pub fn uuid(&self) -> [u8; 16] {
+        let mut hash = 0xcbf2_9ce4_8422_2325_cbf2_9ce4_8422_2325_u128;
+        for byte in self.name.bytes() {
+            hash = (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
+        }
+        hash.to_be_bytes()
+    }
+}
+
+/// What Jetson's libraries do not tell, the load first.
+const SENSORS: [&str; 9] = [
+    "nvmlDeviceGetUtilizationRates",
+    "nvmlDeviceGetTemperature",
+    "nvmlDeviceGetPowerUsage",
+    "nvmlDeviceGetClockInfo",
+    "nvmlDeviceGetMaxClockInfo",
+    "nvmlDeviceGetCurrentClocksThrottleReasons",
+    "nvmlDeviceGetCurrentClocksEventReasons",
+    "nvmlDeviceGetMemoryInfo",
+    "nvmlDeviceGetEnforcedPowerLimit",
+];
+
+fn not_supported(functions: &[&str]) -> Vec<String> {
+    functions.iter().map(|&function| function.to_owned()).collect()
+}
+
+/// Rates that follow from that of fp16, as in every generation that is played.
+fn rates(f16: f64, supported: &[&str]) -> Compute {
+    let of = |class: &str| match class {
+        "tf32" => f16 / 2.0,
+        "s8" | "e4m3" => f16 * 2.0,
+        "s4" => f16 * 4.0,
+        _ => f16,
+    };
+    let mma = supported.iter().map(|&class| (class.to_owned(), of(class))).collect();
+    Compute { issue: 4.0, fma: 256.0, mma }
+}
+
+fn clock(sm_hz: f64, idle_hz: f64, memory_hz: f64) -> Clock {
+    Clock { sm_hz, idle_hz, memory_hz, ramp_s: 0.3, noise: 0.005, ..Scenario::toy().clock }
+}
+
+fn memory(total_bytes: u64, free_bytes: u64, l2_bytes: u64, dram_bytes_per_s: f64) -> Memory {
+    Memory {
+        total_bytes,
+        free_bytes,
+        l2_bytes,
+        dram_bytes_per_s,
+        l2_bytes_per_clock: 64.0,
+        host_bytes_per_s: dram_bytes_per_s / 2.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scenario_survives_its_file() {
+        let mut full = Scenario::toy();
+        full.clock.throttle = Some(Throttle { after_launches: Some(3), after_s: None, factor: 0.5 });
+        full.fail.push(Fail { call: "cuInit".into(), code: 100, after: 1, times: Some(2) });
+        full.fail.push(Fail::always("cuMemAlloc_v2", 2));
+        full.hang.push(Hang { call: "cuEventQuery".into(), after: 7 });
+        full.corrupt.push(Corrupt { entry: "*".into(), words: 1 });
+        full.attributes.insert("115".into(), 1);
+        for scenario in
+            [full, Scenario::toy(), Scenario::orin(), Scenario::thor(), Scenario::gb10(), Scenario::h200()]
+        {
+            let text = scenario.to_toml().unwrap();
+            assert_eq!(toml::from_str::<Scenario>(&text).unwrap(), scenario, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_and_a_missing_one_is_the_toys() {
+        assert!(toml::from_str::<Scenario>("colour = 3").is_err());
+        assert!(toml::from_str::<Scenario>("[memory]\nl2 = 3").is_err());
+        let short: Scenario = toml::from_str("name = \"A\"\n[memory]\nl2_bytes = 1024").unwrap();
+        assert_eq!((short.multiprocessors, short.memory.l2_bytes), (2, 1024));
+        assert!((short.memory.dram_bytes_per_s - 0.5e9).abs() < 1.0);
+    }
+
+    #[test]
+    fn a_failure_strikes_after_so_many_calls_and_so_often() {
+        let fail = Fail { call: "cuInit".into(), code: 2, after: 2, times: Some(2) };
+        let struck: Vec<_> = (0..6).map(|before| fail.strikes(before)).collect();
+        assert_eq!(struck, [false, false, true, true, false, false]);
+        assert!(Fail::always("cuInit", 2).strikes(9));
+    }
+}

@@ -1,0 +1,39 @@
+//! Runs PTX on the CPU, thread for thread.
+//!
+//! [`Module::parse`] reads the text and decodes it once; [`launch`] runs an entry, block after block, warp by warp,
+//! 32 lanes together. It is there to prove kernels where there is no GPU, so it is strict where hardware is
+//! lenient: each access must be aligned and inside its allocation, no register may be read before it is written, lanes
+//! that act together must have come together, and two threads may pass a byte of shared memory on only across a barrier
+//! of their block or of their warp.
+//!
+//! Its arithmetic is that of the PTX ISA, with these liberties: `ex2`, `lg2`, `rsqrt`, `sin` and `cos` with `.approx`
+//! are exact to the last bit or two, where hardware is allowed a wider error, and the sums inside an `mma` are
+//! rounded once.
+
+mod access;
+mod collective;
+mod convert;
+mod decode;
+mod fault;
+mod float;
+mod integer;
+mod lanes;
+mod launch;
+mod lex;
+mod memory;
+mod mma;
+mod module;
+mod operation;
+mod parse;
+mod real;
+mod shared;
+mod special;
+#[cfg(test)]
+mod tests;
+mod warp;
+
+pub use fault::{Fault, Place};
+pub use launch::launch;
+pub use memory::{Arena, Memory};
+pub use module::{Counts, Entry, Launch, Module, ParseError};
+pub use parse::Param;
