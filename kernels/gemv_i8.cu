@@ -1,0 +1,31 @@
+// y = W x, W stored as signed bytes with a scale a row.
+//
+//   gemv_i8_b{1,2,4,8}(const uint8* w, const void* scales, float alpha, const half* x, uint32 n, uint32 k, uint32 passes, float* y)
+//
+// Any grid of 256 threads, best ceil(n / 16) blocks. n k + 4 n bytes of W read a pass; 2 b n k FLOPs a pass.
+// A row is k bytes; scales is float[n], a row's weights are scale * byte. k is a multiple of 32.
+
+#include "gemv.cuh"
+
+namespace {
+
+struct I8 : NoScales, RowScale {
+    static constexpr unsigned LANE = 16, UNITS = 2, RESIDENT = 4;
+    static constexpr float FACTOR = 1;
+    static __device__ unsigned place(unsigned t, unsigned i) { return in_order<LANE>(t, i); }
+
+    static __device__ __forceinline__ void multiply(float (&c)[4], const uint4& w, const uint4& w8, Scale, Scale,
+                                                    const uint4 (&x)[LANE / 8]) {
+#pragma unroll
+        for (unsigned i = 0; i < 4; ++i) {
+            FragmentA a;
+            unpack_int8(word(w, i), a.low, a.high);
+            unpack_int8(word(w8, i), a.low8, a.high8);
+            mma_f16(c, a, {word(x[i / 2], i % 2 * 2), word(x[i / 2], i % 2 * 2 + 1)});
+        }
+    }
+};
+
+} // namespace
+
+GEMV_ENTRIES(gemv_i8, gemv, I8)
