@@ -16,7 +16,7 @@ use crate::precision::Precision;
 use crate::units::{Bytes, BytesPerSecond, Hertz, Watts};
 
 pub use parse::{HardwareError, Problem};
-pub use registry::{Registry, registry};
+pub use registry::{Registry, declare, known, registry};
 
 /// What kind of machine an entry describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! The entries that are built in, and a user's own beside them.
 
 use std::collections::BTreeMap;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use super::Hardware;
 use crate::precision::nearest;
@@ -82,6 +82,23 @@ pub fn registry() -> &'static Registry {
     &REGISTRY
 }
 
+/// What this machine may be, where a user has described hardware beside what is built in.
+static DECLARED: OnceLock<Registry> = OnceLock::new();
+
+/// The entries among which this machine is looked for: those built in, and what [`declare`] has added.
+#[must_use]
+pub fn known() -> &'static Registry {
+    DECLARED.get().unwrap_or_else(|| registry())
+}
+
+/// Adds a user's own hardware to what this machine may be, once in the life of a process and before it is looked for.
+pub fn declare(user: &[Hardware]) {
+    if !user.is_empty() {
+        // Whoever comes second has the same files before him.
+        let _ = DECLARED.set(Registry::with(user.to_vec()));
+    }
+}
+
 impl Registry {
     fn of(entries: impl IntoIterator<Item = Hardware>) -> Self {
         let mut registry = Self::default();
@@ -121,6 +138,14 @@ impl Registry {
             self.entries.get(name)
         };
         self.entries.get(&key).or_else(jetson).or_else(alias)
+    }
+
+    /// The entry whose name is what a driver calls the part, with or without the vendor's.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Option<&Hardware> {
+        let bare = |name: &str| name.trim().trim_start_matches("NVIDIA ").to_ascii_lowercase();
+        let name = bare(name);
+        self.entries.values().find(|entry| bare(&entry.name) == name)
     }
 
     /// The same without one entry.

@@ -7,7 +7,7 @@ use super::discover::{Discovered, first_of};
 use super::nvml::{Facts, Nvml};
 use crate::board::identity::{self, Chip, Evidence};
 use crate::board::{Gpu, GpuDriver, Reading, parse};
-use crate::hardware::{Hardware, Kind, registry};
+use crate::hardware::{Hardware, Kind, known};
 use crate::units::Bytes;
 
 const COMPATIBLE: &str = "/proc/device-tree/compatible";
@@ -110,10 +110,12 @@ fn by_nvml(root: &SysRoot) -> Who {
         Err(reason) => return plain(Err(format!("no NVIDIA GPU: {reason}"))),
     };
     let name = facts.name.known().cloned();
-    let key = name.as_deref().and_then(identity::gpu_key);
-    let Some((key, nominal)) = key.and_then(|key| nominal(&key).map(|nominal| (key, nominal))) else {
+    let by_key = || nominal(&identity::gpu_key(name.as_deref()?)?);
+    let by_name = || known().named(name.as_deref()?).cloned();
+    let Some(nominal) = by_key().or_else(by_name) else {
         let name = name.map_or_else(|| "it has no name".into(), |name| format!("its name is {name:?}"));
-        return plain(Err(format!("NVML's GPU is none that the hardware registry has: {name}")));
+        let hint = "describe it in a file of [hardware] dir (docs/hardware.md)";
+        return plain(Err(format!("NVML's GPU is none that the hardware registry has: {name}; {hint}")));
     };
     let source = match &nvml {
         Nvml::Library(_) => "NVML",
@@ -121,8 +123,8 @@ fn by_nvml(root: &SysRoot) -> Who {
     };
     Who {
         unified_memory: nominal.kind == Kind::Integrated,
+        key: nominal.key.clone(),
         nominal: Some(nominal),
-        key,
         sources: ["key", "gpu"].map(|field| (field.to_owned(), source.to_owned())).into(),
         facts: Some(facts),
         nvml: Some(nvml),
@@ -132,7 +134,7 @@ fn by_nvml(root: &SysRoot) -> Who {
 
 /// What data sheets say of the hardware with this key.
 fn nominal(key: &str) -> Option<Hardware> {
-    registry().get(key).cloned()
+    known().get(key).cloned()
 }
 
 /// The GPU as it is built.
