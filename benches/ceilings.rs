@@ -11,7 +11,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use rooflined::calibration::{Kernel, Plan, ProbeEvent, Sample, Step, Stores, Stream};
+use rooflined::calibration::{Accelerator, Kernel, Plan, ProbeEvent, Sample, Step, Stores, Stream};
 use rooflined::precision::Precision;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -176,6 +176,7 @@ fn measure(step: Step) -> Outcome<Option<f64>> {
         steps: vec![step],
         holds: Vec::new(),
         models: Vec::new(),
+        accelerator: Accelerator::default(),
         cpus: vec![],
         warm_up_s: 0.2,
         time_limit_s: 20.0,

@@ -18,10 +18,10 @@ pub use advice::{AdviceChange, AdviceStale};
 pub use answer::{
     AnalyzeAnswer, BandwidthPointAnswer, BoardAnswer, BreakdownEntry, CalibrateAnswer, CalibrationAnswer,
     CandidateAnswer, CeilingAnswer, CeilingsAnswer, ChoiceAnswer, ErrorAnswer, ErrorBody, EstimateAnswer,
-    FormatAnswer, FormatsAnswer, MeasureAnswer, MeasuredModel, MeasuredOp, MeasuredRow, MemoryAnswer,
-    ModeAnswer, ModeDetail, ModelKind, ModesAnswer, ObservationsAnswer, PredictAnswer, RecommendAnswer,
-    RegimeAnswer, RejectedAnswer, RooflineAnswer, SensitivityAnswer, StateAnswer, StateField, SweepAnswer,
-    SweepRow,
+    FormatAnswer, FormatsAnswer, MeasureAnswer, MeasuredModel, MeasuredOp, MeasuredPowerAnswer, MeasuredRow,
+    MemoryAnswer, ModeAnswer, ModeDetail, ModelKind, ModesAnswer, ObservationsAnswer, PredictAnswer,
+    RecommendAnswer, RegimeAnswer, RejectedAnswer, RooflineAnswer, SensitivityAnswer, StateAnswer,
+    StateField, SweepAnswer, SweepRow,
 };
 pub use control::{
     AdviceOfHold, ConfirmAnswer, ConfirmRequest, ConstraintsOfHold, DoneAnswer, HeldAnswer, HoldAnswer,

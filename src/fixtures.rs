@@ -77,6 +77,7 @@ pub fn policy() -> Policy {
         min_free_memory: Bytes(1e9),
         back_off: Seconds(600.0),
         accelerator: None,
+        elsewhere: false,
         control_enabled: false,
         allowed_modes: None,
         dwell: Seconds(10.0),
@@ -181,6 +182,7 @@ pub fn true_time(kernel: &Kernel, threads: u32, drift: f64) -> (f64, Flops, Byte
             (memory(bytes), Flops(4e8 * batch as f64), Bytes(bytes), 2e8)
         }
         Kernel::Wake => (truth::WAKE, Flops(0.0), Bytes(0.0), 0.0),
+        Kernel::Submit => (2.0 * truth::WAKE, Flops(0.0), Bytes(0.0), 0.0),
         Kernel::PingPong => (50e-9, Flops(0.0), Bytes(128.0), 0.0),
     }
 }

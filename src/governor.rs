@@ -21,7 +21,7 @@ use crate::learning::models::{Learned, Learnt, Measured as MeasuredRun};
 use crate::precision::WeightFormat;
 use crate::predict::{Engine, Prediction};
 use crate::snapshot::{Advice, Automatic, Snapshot};
-use crate::units::{Bytes, Seconds};
+use crate::units::{Bytes, Joules, Seconds, Watts};
 use crate::workload::Op;
 use crate::workload::model::Model;
 
@@ -72,6 +72,8 @@ pub enum Event {
         work: Vec<(Op, WeightFormat)>,
         /// Models to run a step of, and why others cannot be.
         models: Vec<Result<ModelWork, String>>,
+        /// Tell power and energy too.
+        power: bool,
     },
     /// A service reports measured times. Replied to with [`Reply::Learnt`].
     Observed {
@@ -347,6 +349,33 @@ pub struct Measured {
     pub drift_ratio: Option<f64>,
     /// What disturbed the sample; `None` if nothing did.
     pub disturbed: Option<String>,
+    /// Power and energy; `None` where they were not asked for.
+    pub power: Option<MeasuredPower>,
+}
+
+/// Power and energy of one measured operation or model. What cannot be told is `None`, with the reason.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct MeasuredPower {
+    /// Mean power while it ran again and again.
+    pub power: Option<Watts>,
+    /// That of the idle machine before.
+    pub idle: Option<Watts>,
+    /// Energy of one run without what the idle machine takes in that time.
+    pub energy: Option<Joules>,
+    /// With it.
+    pub total_energy: Option<Joules>,
+    /// Time that the readings under load stand for.
+    pub duration: Option<Seconds>,
+    /// How many.
+    pub readings: Option<u32>,
+    /// How long the meter takes to a new value; `None` where it does not tell.
+    pub period: Option<Seconds>,
+    /// What the meter covers: `module`, `system`, `gpu` or `package`.
+    pub scope: Option<String>,
+    /// Rails that were added.
+    pub rails: Vec<String>,
+    /// Why something is `None` that the meter should tell.
+    pub reason: Option<String>,
 }
 
 /// The part of the configuration that the governor decides by.
@@ -374,6 +403,8 @@ pub struct Policy {
     pub back_off: Seconds,
     /// What predictions are for; `None` = the GPU of a board that shares its memory with it, else the CPU.
     pub accelerator: Option<Accelerator>,
+    /// The board is described by a tree that is not this machine's: its GPU is not here to be measured.
+    pub elsewhere: bool,
     /// Requests that change something are allowed.
     pub control_enabled: bool,
     /// Names of the modes that may be entered; `None` = every one.

@@ -9,7 +9,8 @@ use std::process::{Command, Stdio};
 
 use rooflined::board::BoardState;
 use rooflined::calibration::{
-    GemvCase, Held, Hold, Kernel, Plan, PowerReading, ProbeEvent, Step, Stores, Stream, attribute,
+    Accelerator, GemvCase, Held, Hold, Kernel, Plan, PowerReading, ProbeEvent, Step, Stores, Stream,
+    attribute,
 };
 use rooflined::hw::{self, Sampler, SysRoot};
 use rooflined::precision::{Precision, WeightFormat};
@@ -131,6 +132,7 @@ fn the_probe_rests_first_and_then_holds_each_load_on_this_machine_and_says_what_
         // Loads first: the probe puts the idle one before all that works.
         holds: loads.chain([None]).map(|kernel| Hold { kernel, threads: 1, hold_s: 0.05 }).collect(),
         models: Vec::new(),
+        accelerator: Accelerator::default(),
         cpus: Vec::new(),
         warm_up_s: 0.05,
         time_limit_s: 60.0,

@@ -10,7 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rooflined::bench::{Outcome, Probe, Simulated};
-use rooflined::calibration::{GemvCase, Kernel, Plan, ProbeEvent, Sample, Step, Stores, Stream, centre};
+use rooflined::calibration::{
+    Accelerator, GemvCase, Kernel, Plan, ProbeEvent, Sample, Step, Stores, Stream, centre,
+};
 use rooflined::hw::simulate::{self, Ending, Simulation, SimulationError};
 use rooflined::precision::{Precision, WeightFormat};
 use tempfile::TempDir;
@@ -346,6 +348,7 @@ fn plan() -> Plan {
         steps: vec![],
         holds: Vec::new(),
         models: Vec::new(),
+        accelerator: Accelerator::default(),
         cpus: vec![],
         warm_up_s: 1.0,
         time_limit_s: 30.0,
@@ -361,7 +364,7 @@ fn measure(board: &Board, kernel: Kernel, threads: u32) -> Result<Sample, String
     let mut probe = Simulated::new(board.root(), &plan()).unwrap();
     match probe.measure(&Step { kernel, threads, budget_s: 0.05 }, &|| false) {
         Outcome::Measured(sample) => Ok(*sample),
-        Outcome::Skipped(reason) => Err(reason),
+        Outcome::Skipped(reason) | Outcome::Lost(reason) => Err(reason),
         Outcome::Stopped => Err("stopped".into()),
     }
 }

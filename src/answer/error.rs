@@ -34,7 +34,7 @@
 //! | `not_pending` | 404 | no such switch waits to be confirmed |
 //! | `method_not_allowed` | 405 | the route has another method |
 //! | `request_timeout` | 408 | header or body did not arrive in time |
-//! | `no_probe` | 409 | this version has no kernels that measure the accelerator |
+//! | `no_probe` | 409 | there are no kernels for the accelerator, or it is not here |
 //! | `busy` | 409 | another probe, switch or hold is in the way |
 //! | `gated` | 409 | load, heat or memory forbid it now |
 //! | `cancelled` | 409 | it was stopped |

@@ -714,6 +714,34 @@ pub struct MeasuredRow {
     pub limit: String,
     /// The plain physical bound.
     pub roofline_time_s: f64,
+    /// Power and energy; `null` where they were not asked for.
+    #[serde(default)]
+    pub power: Option<MeasuredPowerAnswer>,
+}
+
+/// Power and energy of one measured operation or model. What cannot be told is `null`, with the reason; never 0.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct MeasuredPowerAnswer {
+    /// Mean power while it ran again and again.
+    pub power_w: Option<f64>,
+    /// That of the idle machine before.
+    pub idle_power_w: Option<f64>,
+    /// Energy of one run without what the idle machine takes in that time: (`power_w` - `idle_power_w`) x `measured_time_s`.
+    pub energy_j: Option<f64>,
+    /// With it: `power_w` x `measured_time_s`.
+    pub total_energy_j: Option<f64>,
+    /// Time that the readings under load stand for.
+    pub duration_s: Option<f64>,
+    /// How many.
+    pub readings: Option<u32>,
+    /// How long the meter takes to a new value; `null` where it does not tell.
+    pub period_s: Option<f64>,
+    /// What the meter covers: `module`, `system`, `gpu` or `package`.
+    pub scope: Option<String>,
+    /// Rails that were added.
+    pub rails: Vec<String>,
+    /// Why a number that the meter should tell is `null`; `null` if none is.
+    pub reason: Option<String>,
 }
 
 /// `POST /v1/measure`.

@@ -332,4 +332,8 @@ pub struct MeasureRequest {
     /// Several operations or models, each with its `format`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workloads: Vec<Workload>,
+    /// Also tell power and energy: each operation runs again and again until the power meter has seen it, which takes a
+    /// second of each, or some with a slow meter.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub power: bool,
 }

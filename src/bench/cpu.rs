@@ -345,7 +345,7 @@ fn time(job: &mut Job<'_>, budget_s: f64, stop: &dyn Fn() -> bool) -> Timed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::calibration::{GemvCase, Kernel, Stores, Stream};
+    use crate::calibration::{Accelerator, GemvCase, Kernel, Stores, Stream};
     use crate::precision::{Precision, WeightFormat};
 
     fn gemv(n: u64, format: WeightFormat, columns: u64, case: GemvCase) -> Kernel {
@@ -358,6 +358,7 @@ mod tests {
             steps: kernels.iter().map(|kernel| Step { kernel: *kernel, threads, budget_s: 1e-4 }).collect(),
             holds: Vec::new(),
             models: Vec::new(),
+            accelerator: Accelerator::default(),
             cpus: vec![],
             warm_up_s: 0.01,
             time_limit_s: 60.0,
@@ -370,7 +371,7 @@ mod tests {
         let mut cpu = Cpu::new(plan).unwrap();
         let outcomes = plan.steps.iter().map(|step| match cpu.measure(step, &|| false) {
             Outcome::Measured(sample) => Ok(sample),
-            Outcome::Skipped(reason) => Err(reason),
+            Outcome::Skipped(reason) | Outcome::Lost(reason) => Err(reason),
             Outcome::Stopped => Err("stopped".into()),
         });
         outcomes.collect()

@@ -176,7 +176,7 @@ impl Fake {
     pub fn samples(&mut self, plan: &Plan) -> Vec<Sample> {
         let measured = plan.steps.iter().filter_map(|step| match self.measure(step, &|| false) {
             Outcome::Measured(sample) => Some(*sample),
-            Outcome::Skipped(_) | Outcome::Stopped => None,
+            Outcome::Skipped(_) | Outcome::Stopped | Outcome::Lost(_) => None,
         });
         measured.collect()
     }
@@ -305,6 +305,7 @@ impl Truth {
             }
             Kernel::Forward { .. } => Err("this machine runs no models".into()),
             Kernel::Wake => Ok(Cost { time: self.launch(threads) + Seconds(2e-9), ..Cost::default() }),
+            Kernel::Submit => Err("is measured on GPUs only".into()),
             Kernel::PingPong if threads < 2 => Err("needs two threads".into()),
             Kernel::PingPong => Ok(Cost { time: regime.core_to_core, ..Cost::default() }),
         }
@@ -404,12 +405,14 @@ impl Probe for Fake {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::calibration::Accelerator;
 
     fn plan(kernel: Kernel, threads: u32, steps: usize) -> Plan {
         Plan {
             steps: vec![Step { kernel, threads, budget_s: 0.01 }; steps],
             holds: Vec::new(),
             models: Vec::new(),
+            accelerator: Accelerator::default(),
             cpus: vec![],
             warm_up_s: 0.1,
             time_limit_s: 10.0,

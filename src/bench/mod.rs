@@ -10,11 +10,15 @@
 //!
 //! [`Sample::overhead`]: crate::calibration::Sample::overhead
 
-#![expect(unsafe_code, reason = "SIMD intrinsics, raw buffers shared by pinned workers, and memory maps")]
+#![expect(
+    unsafe_code,
+    reason = "SIMD intrinsics, raw buffers shared by pinned workers, memory maps, and the CUDA driver"
+)]
 
 mod arena;
 mod clock;
 mod cpu;
+mod cuda;
 mod elementwise;
 pub mod fake;
 mod gemm;
@@ -27,6 +31,7 @@ mod simulated;
 mod stream;
 
 pub use cpu::Cpu;
+pub use cuda::{Cuda, Verified, verify};
 pub use gemv::pack;
-pub use runner::{Outcome, Probe, drive, probe_main, run};
+pub use runner::{Outcome, Probe, drive, probe_main, run, verify_main};
 pub use simulated::Simulated;

@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::FileType;
+use rustix::process::{Signal, getpid, kill_process};
 
 use super::clock::boot_time;
-use super::{Cpu, Simulated};
-use crate::calibration::{Held, Hold, Plan, ProbeEvent, Sample, Step, disturbed};
+use super::{Cpu, Cuda, Simulated};
+use crate::calibration::{Accelerator, Held, Hold, Plan, ProbeEvent, Sample, Step, disturbed};
 use crate::units::{Bytes, Flops, Seconds};
 
 /// Bytes of a plan that are read at most.
@@ -36,6 +37,8 @@ pub enum Outcome {
     Skipped(String),
     /// It was stopped before three runs were timed.
     Stopped,
+    /// What measures is lost, and nothing else can be measured; the reason, for people.
+    Lost(String),
 }
 
 /// Something that can measure the steps of a plan.
@@ -51,14 +54,19 @@ pub trait Probe {
         let _ = (length, stop);
         Err(format!("this probe cannot hold {}", step.kernel.describe()))
     }
+
+    /// Why nothing can be measured any more; `None` while something can.
+    fn lost(&self) -> Option<&str> {
+        None
+    }
 }
 
-/// Measures `plan` on this machine's CPU, or on the accelerator of the simulated board in `board`, and writes one
-/// event a line to `out`.
+/// Measures `plan` on this machine's CPU or GPU, as the plan says, or on the accelerator of the simulated board in
+/// `board`, and writes one event a line to `out`.
 ///
 /// # Errors
-/// If the plan makes no sense, no worker can be started, buffers cannot be mapped, there is no such board, or `out`
-/// is closed.
+/// If the plan makes no sense, no worker can be started, buffers cannot be mapped, there is no such board, no driver or no
+/// GPU, the GPU is lost, or `out` is closed.
 pub fn run(
     plan: &Plan,
     board: Option<&Path>,
@@ -67,9 +75,13 @@ pub fn run(
 ) -> io::Result<()> {
     check(plan).map_err(|problem| io::Error::new(io::ErrorKind::InvalidInput, problem))?;
     let started = Instant::now();
-    match board {
-        Some(root) => drive(&mut Simulated::new(root, plan)?, plan, started, out, cancelled),
-        None => drive(&mut Cpu::new(plan)?, plan, started, out, cancelled),
+    match (board, plan.accelerator) {
+        (Some(root), _) => drive(&mut Simulated::new(root, plan)?, plan, started, out, cancelled),
+        (None, Accelerator::Cpu) => drive(&mut Cpu::new(plan)?, plan, started, out, cancelled),
+        (None, Accelerator::Gpu) => {
+            let mut cuda = Cuda::new(plan).map_err(io::Error::other)?;
+            drive(&mut cuda, plan, started, out, cancelled)
+        }
     }
 }
 
@@ -120,6 +132,7 @@ pub fn drive(
             }
             Outcome::Skipped(reason) => emit(out, &ProbeEvent::Skipped { kernel: step.kernel, reason })?,
             Outcome::Stopped => {}
+            Outcome::Lost(reason) => return Err(io::Error::other(reason)),
         }
     }
     // The last step may have been stopped half-way.
@@ -159,6 +172,9 @@ fn hold(
                 probe.hold(&step, length, stop)
             }
         };
+        if let Some(reason) = probe.lost() {
+            return Err(io::Error::other(reason));
+        }
         emit(
             out,
             &match held {
@@ -204,11 +220,15 @@ fn again<'a>(
             out,
             &ProbeEvent::Progress { fraction: 1.0, step: format!("{}, again", step.kernel.describe()) },
         )?;
-        if let Outcome::Measured(sample) = probe.measure(step, stop) {
-            if disturbed(&sample) {
-                unsettled.push(step);
+        match probe.measure(step, stop) {
+            Outcome::Measured(sample) => {
+                if disturbed(&sample) {
+                    unsettled.push(step);
+                }
+                emit(out, &ProbeEvent::Sample(sample))?;
             }
-            emit(out, &ProbeEvent::Sample(sample))?;
+            Outcome::Lost(reason) => return Err(io::Error::other(reason)),
+            Outcome::Skipped(_) | Outcome::Stopped => {}
         }
     }
     Ok(unsettled)
@@ -290,9 +310,13 @@ pub fn probe_main(board: Option<&Path>) -> ExitCode {
             end(&cancelled);
         });
     }
+    let gpu = plan.accelerator == Accelerator::Gpu && board.is_none();
     if let Ok(limit) = Duration::try_from_secs_f64(plan.time_limit_s) {
         thread::spawn(move || {
             thread::sleep(limit.saturating_add(GRACE));
+            if gpu {
+                abandon();
+            }
             std::process::exit(0);
         });
     }
@@ -300,6 +324,41 @@ pub fn probe_main(board: Option<&Path>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever read our events has gone: nobody is left to be told.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("rooflined probe: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Ends a process that waits in the driver. An orderly exit runs what the driver has to say at the end, and may wait for the
+/// same.
+fn abandon() -> ! {
+    eprintln!(
+        "rooflined probe: a call into the GPU's driver did not return within the time limit; look at dmesg for Xid messages"
+    );
+    // It cannot fail on ourselves, and if it did an exit is what is left.
+    let _ = kill_process(getpid(), Signal::KILL);
+    std::process::exit(1);
+}
+
+/// `rooflined probe --verify`: every kernel of the GPU once, an outcome a line. Fails if one is wrong.
+#[must_use]
+pub fn verify_main() -> ExitCode {
+    let mut wrong = 0_u32;
+    let outcome = super::verify(&mut |verified| {
+        wrong += u32::from(verified.wrong());
+        match serde_json::to_string(&verified) {
+            Ok(line) => println!("{line}"),
+            Err(error) => eprintln!("rooflined probe: {}: {error}", verified.entry),
+        }
+    });
+    match outcome {
+        Ok(()) if wrong == 0 => ExitCode::SUCCESS,
+        Ok(()) => {
+            eprintln!("rooflined probe: {wrong} kernels compute wrong results on this GPU");
+            ExitCode::FAILURE
+        }
         Err(error) => {
             eprintln!("rooflined probe: {error}");
             ExitCode::FAILURE
@@ -341,6 +400,7 @@ mod tests {
             steps: vec![Step { kernel: Kernel::Wake, threads: 1, budget_s: 0.001 }; steps],
             holds: Vec::new(),
             models: Vec::new(),
+            accelerator: Accelerator::Cpu,
             cpus: vec![],
             warm_up_s: 0.0,
             time_limit_s: 10.0,

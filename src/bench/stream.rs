@@ -36,7 +36,7 @@ impl Kernels {
     /// Arrays that a pattern touches.
     pub const fn arrays(pattern: Stream) -> usize {
         match pattern {
-            Stream::Read => 1,
+            Stream::Read | Stream::Write => 1,
             Stream::Copy => 2,
             Stream::Triad => 3,
         }
@@ -54,6 +54,8 @@ impl Kernels {
                 Stream::Read => {
                     std::hint::black_box((self.read)(start, bytes));
                 }
+                // Of GPUs only, and refused before it comes here.
+                Stream::Write => {}
                 Stream::Copy => (self.copy[kind])(start, start.add(stride), bytes),
                 Stream::Triad => (self.triad[kind])(start, start.add(stride), start.add(2 * stride), bytes),
             }

@@ -3,8 +3,10 @@
 //! Shapes are chosen to lie between and beyond those that people ask about, never on the round powers of two that
 //! comparisons use.
 
+use serde::{Deserialize, Serialize};
+
 use super::forward::ForwardModel;
-use super::power::power_holds;
+use super::power::{Hold, hold_s, power_holds};
 use super::sample::{GemvCase, Kernel, Plan, PlanKind, Step, Stores, Stream};
 use crate::precision::{Precision, WeightFormat};
 use crate::units::Seconds;
@@ -28,7 +30,8 @@ pub struct PlanContext {
 }
 
 /// What a plan measures.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Accelerator {
     /// The CPU's cores.
     #[default]
@@ -132,6 +135,9 @@ const ATTENTION_SHAPES: [(u64, u64, u64, u64); 3] = [(6, 2, 96, 511), (10, 2, 64
 /// Columns of the second cached run of each format: what further columns cost.
 const COLUMNS: u64 = 8;
 
+/// Seconds that a GPU's driver may take to translate the kernels for the first time.
+const TRANSLATING_S: f64 = 30.0;
+
 impl PlanContext {
     /// The working set that surely lies in main memory, or the largest that the limit leaves room for.
     #[must_use]
@@ -158,6 +164,9 @@ pub fn calibration_plan(context: &PlanContext, kind: PlanKind) -> Plan {
     let mut add = |kernel, threads, budget_s| steps.push(Step { kernel, threads, budget_s });
 
     add(Kernel::Wake, all, 0.02);
+    if context.accelerator == Accelerator::Gpu {
+        add(Kernel::Submit, all, 0.02);
+    }
     // Which cores share a cache is a question about CPUs.
     if all > 1 && context.accelerator == Accelerator::Cpu {
         add(Kernel::PingPong, all, 0.02);
@@ -198,14 +207,17 @@ pub fn calibration_plan(context: &PlanContext, kind: PlanKind) -> Plan {
         }
         add(Kernel::Elementwise { width: 3328, columns: 2 * u64::from(all) }, all, 0.01);
     }
+    // Translated kernels are kept by the driver: the first run on a machine waits for it, later ones do not.
+    let translating = if context.accelerator == Accelerator::Gpu { TRANSLATING_S } else { 0.0 };
     let limit = f64::from(context.time_limit_s);
     Plan {
         steps,
         holds: Vec::new(),
         models: Vec::new(),
+        accelerator: context.accelerator,
         cpus: Vec::new(),
         warm_up_s: if quick { 0.2 } else { 1.0 },
-        time_limit_s: if quick { limit.min(2.0) } else { limit },
+        time_limit_s: translating + if quick { limit.min(2.0) } else { limit },
         memory_limit_bytes: context.memory_limit_bytes,
         seed: 0x726f_6f66,
     }
@@ -222,6 +234,23 @@ impl Plan {
         self.time_limit_s += self.holds.iter().map(|hold| hold.hold_s + BETWEEN_S).sum::<f64>();
         self
     }
+
+    /// Also runs the kernel of each step again and again for as long as a meter needs that has a new value every `period`,
+    /// after the idle machine. The run may take as much longer.
+    pub fn hold_steps(&mut self, period: Option<Seconds>) {
+        let hold_s = hold_s(period);
+        for step in &self.steps {
+            if self.holds.is_empty() {
+                self.holds.push(Hold { kernel: None, threads: step.threads, hold_s });
+            }
+            let kernel = Some(step.kernel);
+            if self.holds.iter().all(|hold| hold.kernel != kernel) {
+                self.holds.push(Hold { kernel, threads: step.threads, hold_s });
+            }
+        }
+        // Buffers are filled and kernels are warm again before each.
+        self.time_limit_s = 2.0 * self.time_limit_s + self.holds.iter().map(|hold| hold.hold_s).sum::<f64>();
+    }
 }
 
 /// Bandwidth: the caches' plateaus, main memory with 1 to all threads, and stores of both kinds.
@@ -231,7 +260,9 @@ fn streams(context: &PlanContext, quick: bool, add: &mut impl FnMut(Kernel, u32,
     let dram = context.dram_bytes();
     add(read(dram), all, if quick { 0.08 } else { 0.2 });
     if quick {
-        add(Kernel::Stream { pattern: Stream::Triad, bytes: dram, stores: Stores::NonTemporal }, all, 0.06);
+        let stores =
+            if context.accelerator == Accelerator::Cpu { Stores::NonTemporal } else { Stores::Temporal };
+        add(Kernel::Stream { pattern: Stream::Triad, bytes: dram, stores }, all, 0.06);
         return;
     }
     let threads = u64::from(all);
@@ -245,6 +276,13 @@ fn streams(context: &PlanContext, quick: bool, add: &mut impl FnMut(Kernel, u32,
         if bytes < dram {
             add(read(bytes), all, 0.03);
         }
+    }
+    if context.accelerator == Accelerator::Gpu {
+        // Which multiprocessors run a few blocks is not ours to say, and stores have no second kind.
+        for pattern in [Stream::Write, Stream::Copy, Stream::Triad] {
+            add(Kernel::Stream { pattern, bytes: dram, stores: Stores::Temporal }, all, 0.08);
+        }
+        return;
     }
     // Powers of two below all threads, so that a 64-core machine is not measured 64 times.
     let mut fewer = 1;
@@ -281,6 +319,11 @@ pub fn measurable(op: &Op, format: WeightFormat, accelerator: Accelerator) -> Re
         Op::Gemm { m, .. } => Err(format!(
             "gemm with {m} rows has no {unit} kernel for {format}, which goes up to {MAX_COLUMNS} rows"
         )),
+        Op::Attention { batch, heads, kv_heads, query_tokens: 1, context_tokens, head_dim, window: None }
+            if accelerator == Accelerator::Gpu && format == WeightFormat::Fp16 =>
+        {
+            Ok(Kernel::Attention { batch, heads, kv_heads, head_dim, context_tokens })
+        }
         Op::Attention { .. } => {
             Err(format!("attention alone has no {unit} kernel here; it can be predicted"))
         }
@@ -307,7 +350,8 @@ pub fn measurement_plan(kernels: &[Kernel], models: Vec<ForwardModel>, context: 
         }
         _ => 1.5,
     };
-    let time_limit_s = 5.0 + kernels.iter().map(limit).sum::<f64>();
+    let starting = if context.accelerator == Accelerator::Gpu { TRANSLATING_S } else { 5.0 };
+    let time_limit_s = starting + kernels.iter().map(limit).sum::<f64>();
     let step = |&kernel: &Kernel| Step {
         kernel,
         threads: context.threads,
@@ -317,6 +361,7 @@ pub fn measurement_plan(kernels: &[Kernel], models: Vec<ForwardModel>, context: 
         steps: kernels.iter().map(step).collect(),
         holds: Vec::new(),
         models,
+        accelerator: context.accelerator,
         cpus: Vec::new(),
         warm_up_s: 0.3,
         time_limit_s,

@@ -219,14 +219,19 @@ const fn held_formats(accelerator: Accelerator) -> &'static [WeightFormat] {
     }
 }
 
+/// Seconds that a meter with a new value every `period` needs to see a load.
+pub(super) fn hold_s(period: Option<Seconds>) -> f64 {
+    let period = period.unwrap_or(USUAL_PERIOD).max(Seconds::ZERO).get();
+    let readings = (8.0 * METERING_PERIOD.get()).max(period);
+    (SETTLES.get() + period + readings).min(LONGEST_HOLD)
+}
+
 /// What is held to learn the power of a machine whose meter has a new value every `period`, idle first.
 #[must_use]
 pub fn power_holds(context: &PlanContext, period: Option<Seconds>) -> Vec<Hold> {
     /// Rows and columns of the decode: larger than any cache's share of it.
     const DECODE: (u64, u64) = (6144, 5120);
-    let period = period.unwrap_or(USUAL_PERIOD).max(Seconds::ZERO).get();
-    let readings = (8.0 * METERING_PERIOD.get()).max(period);
-    let hold_s = (SETTLES.get() + period + readings).min(LONGEST_HOLD);
+    let hold_s = hold_s(period);
     let peak = match context.accelerator {
         Accelerator::Cpu => Precision::Fp32,
         Accelerator::Gpu => Precision::Fp16,

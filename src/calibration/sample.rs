@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::forward::ForwardModel;
+use super::plan::Accelerator;
 use super::power::{Held, Hold};
 use crate::precision::{Precision, WeightFormat};
 use crate::units::{Bytes, BytesPerSecond, Celsius, Flops, Hertz, Seconds};
@@ -16,6 +17,8 @@ use crate::units::{Bytes, BytesPerSecond, Celsius, Flops, Hertz, Seconds};
 pub enum Stream {
     /// Sum of one array: one read stream.
     Read,
+    /// One write stream; of GPUs only.
+    Write,
     /// `b = a`: one read and one write stream.
     Copy,
     /// `a = b + s*c`: two read streams and one write stream.
@@ -114,8 +117,11 @@ pub enum Kernel {
         /// Tokens in the cache of each before.
         context_tokens: u64,
     },
-    /// An empty parallel region: the cost of waking the workers.
+    /// An empty parallel region: the cost of waking the workers. Of a GPU an empty kernel among others in a graph: the gap
+    /// between two kernels.
     Wake,
+    /// An empty kernel started from a stream: what an engine pays that uses no graphs. Of GPUs only.
+    Submit,
     /// One cache line bounced between two workers; the time is one way.
     PingPong,
 }
@@ -153,6 +159,9 @@ pub struct Plan {
     /// What [`Kernel::Forward`] runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<ForwardModel>,
+    /// What is measured.
+    #[serde(default)]
+    pub accelerator: Accelerator,
     /// Logical CPUs the workers may be pinned to, in order of use; empty = every CPU the process may run on.
     #[serde(default)]
     pub cpus: Vec<u32>,
@@ -310,6 +319,7 @@ impl Kernel {
             Self::Stream { pattern, bytes, stores } => {
                 let pattern = match pattern {
                     Stream::Read => "read",
+                    Stream::Write => "write",
                     Stream::Copy => "copy",
                     Stream::Triad => "triad",
                 };
@@ -333,6 +343,7 @@ impl Kernel {
                 format!("forward pass, batch {batch}, context {context_tokens}")
             }
             Self::Wake => "wake the workers".into(),
+            Self::Submit => "start a kernel from a stream".into(),
             Self::PingPong => "core-to-core ping-pong".into(),
         }
     }

@@ -282,6 +282,9 @@ pub struct MeasureArgs {
     /// Formats
     #[arg(long, visible_alias = "format", value_delimiter = ',', value_parser = input::format, default_value = "fp32")]
     pub formats: Vec<WeightFormat>,
+    /// Also tell power and energy (runs each until the power meter has seen it: a second, or some with a slow meter)
+    #[arg(long)]
+    pub power: bool,
 }
 
 /// `analyze`

@@ -17,10 +17,13 @@ use super::words;
 use crate::api::{MeasureAnswer, MeasureRequest, MeasuredRow, RooflineAnswer};
 use crate::client::Client;
 use crate::precision::WeightFormat;
+use crate::units::Joules;
 use crate::workload::Op;
 
 /// Longest time that one request may measure.
 pub(super) const PATIENCE: Duration = Duration::from_secs(180);
+/// The same where power is told too.
+const METERED_PATIENCE: Duration = Duration::from_secs(600);
 /// Median and 90th percentile of the error under which theory and measurement agree.
 const GOOD: (f64, f64) = (0.08, 0.20);
 /// Ceilings have intervals: a time this much under the physical bound is still possible.
@@ -279,13 +282,14 @@ pub async fn measure(context: &mut Context, args: &MeasureArgs) -> Result<(), Fa
     for op in args.shapes.ops()? {
         workloads.extend(args.formats.iter().map(|format| workload(op, *format, None)));
     }
-    let request = MeasureRequest { workloads, ..MeasureRequest::default() };
-    let answer = context.client.another(PATIENCE).command("/v1/measure", &request).await?;
+    let request = MeasureRequest { workloads, power: args.power, ..MeasureRequest::default() };
+    let patience = if args.power { METERED_PATIENCE } else { PATIENCE };
+    let answer = context.client.another(patience).command("/v1/measure", &request).await?;
     context.printer.answer("measure", &answer, || Ok(measured(&answer.parse()?)))
 }
 
 fn measured(answer: &MeasureAnswer) -> String {
-    let mut table = Table::new(&[
+    let mut columns = vec![
         "operation",
         "format",
         ">median",
@@ -296,9 +300,14 @@ fn measured(answer: &MeasureAnswer) -> String {
         "regime",
         ">predicted",
         ">bound",
-    ]);
+    ];
+    let metered = answer.rows.iter().any(|row| row.power.is_some());
+    if metered {
+        columns.extend([">W", ">idle W", ">energy above idle"]);
+    }
+    let mut table = Table::new(&columns);
     for row in &answer.rows {
-        table.row([
+        let mut cells = vec![
             words::measured(&row.op),
             row.format.clone(),
             words::time(row.measured_time_s.value),
@@ -309,11 +318,32 @@ fn measured(answer: &MeasureAnswer) -> String {
             row.regime.clone(),
             words::time(row.predicted_time_s.value),
             words::time(row.roofline_time_s),
-        ]);
+        ];
+        if metered {
+            let power = row.power.as_ref();
+            let watts =
+                |watts: Option<f64>| watts.map_or_else(|| "-".to_owned(), |watts| format!("{watts:.2}"));
+            cells.extend([
+                watts(power.and_then(|power| power.power_w)),
+                watts(power.and_then(|power| power.idle_power_w)),
+                power
+                    .and_then(|power| power.energy_j)
+                    .map_or_else(|| "-".to_owned(), |joules| Joules(joules).to_string()),
+            ]);
+        }
+        table.row(cells);
     }
     let mut text =
         if answer.simulated { "SIMULATED: no hardware ran this\n".to_owned() } else { String::new() };
     text.push_str(&table.render());
+    // What there is no power of has one reason mostly.
+    let mut said = Vec::new();
+    for reason in answer.rows.iter().filter_map(|row| row.power.as_ref()?.reason.as_ref()) {
+        if !said.contains(&reason) {
+            text.push_str(&format!("  power: {reason}\n"));
+            said.push(reason);
+        }
+    }
     for skipped in &answer.skipped {
         text.push_str(&format!("  skipped: {skipped}\n"));
     }
@@ -345,6 +375,7 @@ mod tests {
             bound: "memory".to_owned(),
             limit: "dram".to_owned(),
             roofline_time_s: predicted * 0.8,
+            power: None,
         }
     }
 

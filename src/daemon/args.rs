@@ -38,6 +38,9 @@ pub struct Probe {
     /// Measure the accelerator of the simulated board in this directory instead of this machine
     #[arg(long, value_name = "DIR")]
     pub simulate: Option<PathBuf>,
+    /// Run every kernel for the GPU once instead, compare its results with the CPU's, and print a line for each
+    #[arg(long, conflicts_with = "simulate")]
+    pub verify: bool,
 }
 
 /// Options of `rooflined stand-in-nvpmodel`.

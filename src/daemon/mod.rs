@@ -44,7 +44,7 @@ use crate::answer::{Catalogue, Opener};
 use crate::board::{BoardState, Reading};
 use crate::config::{ConfigError, hardware_dir};
 use crate::governor::{Event, Governor};
-use crate::hardware::Registry;
+use crate::hardware::{self, Registry};
 use crate::hw::simulate::SimulationError;
 use crate::hw::{self, SysRoot};
 use crate::server::{Control, Snapshots, Socket, dbus, http};
@@ -76,6 +76,7 @@ enum DaemonError {
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match cli.role {
+        Some(Role::Probe(args)) if args.verify => return crate::bench::verify_main(),
         Some(Role::Probe(args)) => return crate::bench::probe_main(args.simulate.as_deref()),
         Some(Role::Actuate(options)) => return crate::actuator::main(&options),
         Some(Role::StandInNvpmodel(args)) => return simulated::nvpmodel(&args),
@@ -131,6 +132,8 @@ async fn run(args: Serve, settings: Settings) -> Result<(), DaemonError> {
     let paths = [path_of(Some(&query)), path_of(control.as_ref())];
 
     let earlier = archive::load(&settings.state_dir);
+    // Before the machine is looked for among it.
+    let catalogue = catalogue(&settings);
     let (mut board, mut machine) = discover(&settings.root);
     if let (Reading::Absent { .. }, Some(declared)) = (&board.modes, &settings.declared_modes) {
         board.modes = Reading::Known(declared.clone());
@@ -150,7 +153,7 @@ async fn run(args: Serve, settings: Settings) -> Result<(), DaemonError> {
     };
     let sampler = Sampler::start(period, machine, deliver)?;
     let (stop, stopping) = watch::channel(false);
-    let control_end = Control::new(requests_in).with_catalogue(catalogue(&settings));
+    let control_end = Control::new(requests_in).with_catalogue(catalogue);
     let servers = Servers { snapshots, control: control_end, events: events_in.clone(), stopping };
     let mut tasks = servers.start(&settings, query, control, &paths)?;
 
@@ -211,6 +214,7 @@ fn catalogue(settings: &Settings) -> Arc<Catalogue> {
     for problem in problems {
         tracing::warn!(%problem, "a description of hardware is not used");
     }
+    hardware::declare(&user);
     if user.is_empty() {
         Arc::default()
     } else {

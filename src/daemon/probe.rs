@@ -14,7 +14,7 @@ use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use crate::calibration::{Plan, ProbeEvent};
+use crate::calibration::{Accelerator, Plan, ProbeEvent};
 use crate::governor::Event;
 
 /// A sample with tens of thousands of raw times fits; a runaway line does not.
@@ -77,7 +77,9 @@ async fn run(
 ) -> Result<(), String> {
     let mut child =
         spawn(program).map_err(|error| format!("{} does not start: {error}", program.path.display()))?;
-    let limited = limit(&child, plan.memory_limit_bytes);
+    // A GPU's driver maps what it likes; its probe counts what it asks for, and the unit's limit holds for both.
+    let bounded = plan.accelerator == Accelerator::Cpu;
+    let limited = limit(&child, plan.memory_limit_bytes, bounded);
     let (Some(mut stdin), Some(stdout), Some(stderr)) =
         (child.stdin.take(), child.stdout.take(), child.stderr.take())
     else {
@@ -118,6 +120,8 @@ fn spawn(program: &Program) -> std::io::Result<Child> {
     if let Some(board) = &program.simulated {
         command.arg("--simulate").arg(board);
     }
+    // The first GPU by its place on the bus, as the management library counts.
+    command.env("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // Its own group: Ctrl-C at a terminal is for the daemon, which then stops the probe.
     command.kill_on_drop(true).process_group(0);
@@ -128,11 +132,14 @@ fn spawn(program: &Program) -> std::io::Result<Child> {
 }
 
 /// Bounds what the child may take before it has seen the plan.
-fn limit(child: &Child, memory_limit_bytes: u64) -> std::io::Result<()> {
+fn limit(child: &Child, memory_limit_bytes: u64, bounded: bool) -> std::io::Result<()> {
     let id = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
     let Some(pid) = id else { return Ok(()) };
     // If memory runs out all the same, the probe goes first. A kernel without the file has no such choice to make.
     let _ = fs::write(format!("/proc/{}/oom_score_adj", pid.as_raw_nonzero()), "900");
+    if !bounded {
+        return Ok(());
+    }
     let bytes = memory_limit_bytes.saturating_add(MEMORY_SLACK_BYTES);
     // Private writable memory, rather than address space, which allocators and drivers reserve without using.
     prlimit(Some(pid), Resource::Data, Rlimit { current: Some(bytes), maximum: Some(bytes) })?;
@@ -183,7 +190,10 @@ async fn end(child: &mut Child) -> std::io::Result<ExitStatus> {
         return status;
     }
     child.start_kill()?;
-    child.wait().await
+    // A process that waits in a driver may be one that not even this ends.
+    timeout(GRACE, child.wait()).await.unwrap_or_else(|_| {
+        Err(std::io::Error::other("it waits in the kernel and cannot be ended; look at dmesg"))
+    })
 }
 
 /// What came of it, in words that follow "the probe failed:".

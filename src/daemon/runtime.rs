@@ -297,17 +297,17 @@ impl Runtime {
                 Event::CalibrateRequested { ticket, plan, wait, force }
             }
             Command::Cancel { job } => Event::CancelRequested { ticket, job },
-            Command::Measure { work, models } => {
+            Command::Measure { work, models, power } => {
                 if !models.is_empty() {
                     let events = self.events.clone();
                     tokio::spawn(async move {
                         let models = model::found(models).await;
                         // Only the end of the daemon closes its queue.
-                        let _ = events.send(Event::MeasureRequested { ticket, work, models }).await;
+                        let _ = events.send(Event::MeasureRequested { ticket, work, models, power }).await;
                     });
                     return;
                 }
-                Event::MeasureRequested { ticket, work, models: Vec::new() }
+                Event::MeasureRequested { ticket, work, models: Vec::new(), power }
             }
             Command::Observe { observations } => Event::Observed { ticket, observations },
             Command::Control { client, request } => Event::ControlRequested { ticket, client, request },

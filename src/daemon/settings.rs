@@ -11,6 +11,7 @@ use crate::board::PowerModes;
 use crate::calibration::Accelerator;
 use crate::config::{self, Config, ConfigError, DEFAULT_FILE};
 use crate::governor::Policy;
+use crate::hw::SysRoot;
 use crate::server::Limits;
 use crate::server::dbus::Bus;
 use crate::units::{Bytes, Seconds};
@@ -60,8 +61,9 @@ impl Settings {
         let config = Config::load(&files)?;
         let daemon = &config.daemon;
         let state_dir = args.state_dir.as_deref().or(daemon.state_dir.path());
+        let root = args.root.clone().unwrap_or_else(|| daemon.root.clone());
         Ok(Self {
-            root: args.root.clone().unwrap_or_else(|| daemon.root.clone()),
+            root: root.clone(),
             socket_dir: args.socket.as_deref().or(daemon.socket_dir.path()).map(Path::to_owned),
             state_dir: state_dir.map_or_else(usual_state_dir, Path::to_owned),
             bus: bus(args.bus.as_ref().unwrap_or(&daemon.bus)),
@@ -73,7 +75,7 @@ impl Settings {
                 ..Limits::default()
             },
             hardware_dir: config.hardware.dir.clone(),
-            policy: policy(&config),
+            policy: Policy { elsewhere: !SysRoot::new(root.clone()).is_host(), ..policy(&config) },
             declared_modes: config.control.declared_modes(),
             actuator: config.control.actuator.path().map(Path::to_owned),
             config: args.config.clone(),
@@ -109,6 +111,7 @@ fn policy(config: &Config) -> Policy {
             config::Accelerator::Cpu => Some(Accelerator::Cpu),
             config::Accelerator::Gpu => Some(Accelerator::Gpu),
         },
+        elsewhere: false,
         control_enabled: config.control.enabled,
         allowed_modes: config.control.allowed(),
         dwell: Seconds(config.control.dwell_s),

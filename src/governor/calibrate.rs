@@ -1,12 +1,11 @@
 //! When to calibrate, and what becomes of it.
 
 use super::core::{Purpose, log, machine_key, reply};
-use super::metering::{self, PowerTrace};
+use super::metering::{self, Metering};
 use super::{Effect, Governor, Now, Reply, Severity, Ticket};
 use crate::board::OperatingPoint;
 use crate::calibration::{
-    Accelerator, CalibrationRecord, FitContext, Gate, GpuContext, Held, Kernel, PlanKind, Sample,
-    calibration_plan, fit,
+    Accelerator, CalibrationRecord, FitContext, Gate, GpuContext, PlanKind, Sample, calibration_plan, fit,
 };
 use crate::roofline::datasheet;
 use crate::snapshot::distance;
@@ -28,16 +27,7 @@ pub(super) struct Calibrating {
     cancelled: bool,
     /// Where the GPU was when it began; `None` for the CPU.
     point: Option<OperatingPoint>,
-    /// What the meter said meanwhile.
-    pub(super) power: PowerTrace,
-    /// Loads that were held for it.
-    pub(super) held: Vec<Held>,
-    /// Those that could not be, and why.
-    pub(super) not_held: Vec<(Option<Kernel>, String)>,
-    /// A load is being held: `true` if it is that of the idle machine.
-    pub(super) holding: Option<bool>,
-    /// Why no load is held.
-    pub(super) no_meter: Option<String>,
+    pub(super) metering: Metering,
 }
 
 /// Who asks for a calibration, and how.
@@ -71,10 +61,30 @@ impl Governor {
 
     /// Why the accelerator cannot be measured; `None` where it can.
     pub(super) fn no_probe(&self) -> Option<String> {
-        let missing = self.accelerator == Accelerator::Gpu && !self.board.simulated;
-        missing.then(|| {
-            "this version has no kernels that measure a GPU; its ceilings come from the data sheet and the clocks"
-                .to_owned()
+        /// The kernels' instructions begin with this compute capability.
+        const OLDEST: (u32, u32) = (8, 0);
+        const INSTEAD: &str = "the ceilings come from the data sheet and the clocks";
+        if self.accelerator == Accelerator::Cpu && self.policy.accelerator == Some(Accelerator::Gpu) {
+            let why = self.board.gpu.reason().unwrap_or("the hardware registry does not know it");
+            return Some(format!(
+                "accelerator = \"gpu\" is configured, and there is no GPU to measure: {why}; set it to \"auto\" to measure the CPU"
+            ));
+        }
+        if self.accelerator != Accelerator::Gpu || self.board.simulated {
+            return None;
+        }
+        if self.policy.elsewhere {
+            return Some(format!(
+                "the tree of --root is not this machine's, and its GPU is not here; {INSTEAD}"
+            ));
+        }
+        let capability = self.hardware.as_ref()?.compute_capability?;
+        let (major, minor) = capability;
+        (capability < OLDEST).then(|| {
+            format!(
+                "there are kernels for compute capability {}.{} and later, and this GPU has {major}.{minor}; {INSTEAD}",
+                OLDEST.0, OLDEST.1
+            )
         })
     }
 
@@ -195,12 +205,12 @@ impl Governor {
             PlanKind::Full => metering::meter_period(&self.state, self.accelerator),
             PlanKind::Quick => Err("a quick calibration holds no loads; run a full one".to_owned()),
         };
-        let no_meter = match meter {
+        let metering = match meter {
             Ok(period) => {
                 steps = steps.with_power(&context, period);
-                None
+                Metering::default()
             }
-            Err(why) => Some(why),
+            Err(why) => Metering::without(why),
         };
         let job = self.start_job(Purpose::Calibrate(Box::new(Calibrating {
             plan,
@@ -210,11 +220,7 @@ impl Governor {
             finished: None,
             cancelled: false,
             point: (self.accelerator == Accelerator::Gpu).then(|| self.state.operating_point()),
-            power: PowerTrace::default(),
-            held: Vec::new(),
-            not_held: Vec::new(),
-            holding: None,
-            no_meter,
+            metering,
         })));
         self.wait_for(None);
         self.status.running = Some(job);
@@ -338,10 +344,10 @@ impl Governor {
             dram_bytes: self.plan_context().dram_bytes(),
             skipped,
             gpu,
-            power: run.power.summary(),
+            power: run.metering.summary(),
         };
         let mut record = fit(&run.samples, &context).map_err(|error| ("fit_failed", error.to_string()))?;
-        metering::attach(&mut record, run);
+        metering::attach(&mut record, &run.metering);
         Ok(record)
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::control::PowerState;
 use super::measure::Measuring;
+use super::metering::Metering;
 use super::{
     Effect, Event, MeasuredRun, Now, Observed, Policy, Reply, Severity, Ticket, Unlearnt, calibrate, measure,
     prior,
@@ -72,7 +73,17 @@ pub(super) struct Job {
 #[derive(Debug)]
 pub(super) enum Purpose {
     Calibrate(Box<calibrate::Calibrating>),
-    Measure(Measuring),
+    Measure(Box<Measuring>),
+}
+
+impl Purpose {
+    /// The power meter beside the probe; `None` where nobody asked for it.
+    fn metering(&mut self) -> Option<&mut Metering> {
+        match self {
+            Self::Calibrate(calibrating) => Some(&mut calibrating.metering),
+            Self::Measure(measuring) => measuring.metering.as_mut(),
+        }
+    }
 }
 
 impl Governor {
@@ -90,7 +101,7 @@ impl Governor {
         let record = record.filter(|record| record.key == machine_key(&board) && !record.regimes.is_empty());
         let name = machine_name(&board);
         let residuals = residuals.of(name.clone());
-        let hardware = hardware::registry().get(&board.key).cloned().map(Arc::new);
+        let hardware = hardware::known().get(&board.key).cloned().map(Arc::new);
         let accelerator = accelerator(&board, hardware.as_deref(), policy.accelerator);
         let roofline = prior::roofline(&board, &state);
         let snapshot = Arc::new(Snapshot {
@@ -158,7 +169,7 @@ impl Governor {
                 self.consider_calibrating(now, &mut effects);
                 // Loads are metered many times a second; who looks is told as often as ever.
                 let since = now.boottime - self.snapshot.taken_at;
-                if self.holding().is_none() || since >= self.policy.sampling_period {
+                if !self.is_holding() || since >= self.policy.sampling_period {
                     self.publish(now, &mut effects);
                 }
             }
@@ -170,8 +181,9 @@ impl Governor {
                 self.calibrate_requested(now, calibrate::Asked { ticket, wait, force }, plan, &mut effects);
             }
             Event::CancelRequested { ticket, job } => self.cancel(ticket, job, &mut effects),
-            Event::MeasureRequested { ticket, work, models } => {
-                self.measure_requested(now, ticket, &work, models, &mut effects);
+            Event::MeasureRequested { ticket, work, models, power } => {
+                let asked = measure::Asked { ticket, power };
+                self.measure_requested(now, asked, &work, models, &mut effects);
             }
             Event::Observed { ticket, observations } => {
                 self.observed(now, ticket, &observations, &mut effects);
@@ -218,28 +230,31 @@ impl Governor {
             };
             log(effects, Severity::Warning, message);
         }
-        if let Some(Job { purpose: Purpose::Calibrate(running), .. }) = self.job.as_mut() {
-            running.power.sampled(&state, self.accelerator, running.holding == Some(true));
+        if let Some(metering) = self.job.as_mut().and_then(|job| job.purpose.metering()) {
+            metering.sampled(&state, self.accelerator);
         }
         self.state = state;
         self.watch_mode(now, effects);
     }
 
-    /// Whether the running calibration holds a load for the power meter, and if so whether the idle one.
-    fn holding(&self) -> Option<bool> {
-        match &self.job.as_ref()?.purpose {
-            Purpose::Calibrate(running) => running.holding,
-            Purpose::Measure(_) => None,
+    /// Whether the running probe holds a load for the power meter.
+    fn is_holding(&self) -> bool {
+        match self.job.as_ref().map(|job| &job.purpose) {
+            Some(Purpose::Calibrate(running)) => running.metering.is_holding(),
+            Some(Purpose::Measure(running)) => running.metering.as_ref().is_some_and(Metering::is_holding),
+            None => false,
         }
     }
 
     /// Samples very fast while a load is held, fast while somebody looks or a probe runs, and rarely otherwise.
     pub(super) fn pace(&mut self, now: Now, effects: &mut Vec<Effect>) {
         let fast = now.boottime < self.watched_until || self.job.is_some() || self.lively();
-        let period = match self.holding() {
-            Some(_) => METERING_PERIOD.min(self.policy.sampling_period),
-            None if fast => self.policy.sampling_period,
-            None => self.policy.idle_period,
+        let period = if self.is_holding() {
+            METERING_PERIOD.min(self.policy.sampling_period)
+        } else if fast {
+            self.policy.sampling_period
+        } else {
+            self.policy.idle_period
         };
         if period != self.sampling_period {
             self.sampling_period = period;
@@ -376,26 +391,25 @@ impl Governor {
         let Some(running) = self.job.as_mut().filter(|running| running.id == job) else { return };
         match event {
             ProbeEvent::Progress { fraction, step } => {
-                if let Purpose::Calibrate(calibrating) = &mut running.purpose {
-                    calibrating.holding = None;
+                if let Some(metering) = running.purpose.metering() {
+                    metering.hold_over();
                     self.progress(now, fraction, step, effects);
                 }
             }
             ProbeEvent::Holding { fraction, step } => {
-                if let Purpose::Calibrate(calibrating) = &mut running.purpose {
-                    // The idle machine is held before anything is measured.
-                    calibrating.holding = Some(calibrating.samples.is_empty());
+                if let Some(metering) = running.purpose.metering() {
+                    metering.hold_began();
                     self.progress(now, fraction, step, effects);
                 }
             }
             ProbeEvent::Held(held) => {
-                if let Purpose::Calibrate(calibrating) = &mut running.purpose {
-                    calibrating.held.push(*held);
+                if let Some(metering) = running.purpose.metering() {
+                    metering.held(*held);
                 }
             }
             ProbeEvent::NotHeld { kernel, reason } => {
-                if let Purpose::Calibrate(calibrating) = &mut running.purpose {
-                    calibrating.not_held.push((kernel, reason));
+                if let Some(metering) = running.purpose.metering() {
+                    metering.not_held(kernel, reason);
                 }
             }
             ProbeEvent::Sample(sample) => {
@@ -420,8 +434,11 @@ impl Governor {
     }
 
     fn progress(&mut self, now: Now, fraction: f64, step: String, effects: &mut Vec<Effect>) {
-        self.status.fraction = Some(fraction.clamp(0.0, 1.0));
-        self.status.step = Some(step);
+        // The status is that of calibrations.
+        if self.status.running.is_some() {
+            self.status.fraction = Some(fraction.clamp(0.0, 1.0));
+            self.status.step = Some(step);
+        }
         self.pace(now, effects);
         self.publish(now, effects);
     }
@@ -433,7 +450,7 @@ impl Governor {
         let Some(ended) = self.job.take() else { return };
         match ended.purpose {
             Purpose::Calibrate(calibrating) => self.calibrated(now, job, *calibrating, outcome, effects),
-            Purpose::Measure(measuring) => self.measured(measuring, outcome, effects),
+            Purpose::Measure(measuring) => self.measured(*measuring, outcome, effects),
         }
         self.choose_regime();
         self.pace(now, effects);
@@ -732,8 +749,8 @@ mod tests {
         let asked = Event::CalibrateRequested { ticket: 1, plan: PlanKind::Full, wait: false, force: false };
         governor.handle(at(1.0), asked);
         let work = vec![(Op::Gemv { n: 64, k: 64 }, WeightFormat::Fp32)];
-        let effects =
-            governor.handle(at(1.0), Event::MeasureRequested { ticket: 2, work, models: Vec::new() });
+        let effects = governor
+            .handle(at(1.0), Event::MeasureRequested { ticket: 2, work, models: Vec::new(), power: false });
         assert!(matches!(&replies(&effects)[..], [(2, Reply::Refused { code: "busy", .. })]));
     }
 
@@ -761,10 +778,12 @@ mod tests {
         calibrate(&mut governor, at(1.0));
         let op = Op::Gemv { n: 4096, k: 4096 };
         let work = vec![(op, WeightFormat::Bf16), (op, WeightFormat::Nf4)];
-        let (job, plan) = started(
-            &governor.handle(at(5.0), Event::MeasureRequested { ticket: 7, work, models: Vec::new() }),
-        )
-        .unwrap();
+        let (job, plan) =
+            started(&governor.handle(
+                at(5.0),
+                Event::MeasureRequested { ticket: 7, work, models: Vec::new(), power: false },
+            ))
+            .unwrap();
         // Neighbours take half of the bandwidth while it is measured.
         for step in &plan.steps {
             let event = Box::new(ProbeEvent::Sample(Box::new(sample(step, 0.5, 50e-9))));
@@ -798,10 +817,12 @@ mod tests {
         assert_eq!(first(&governor), "far");
         assert_eq!(governor.snapshot().calibration.as_ref().unwrap().regimes.len(), 2);
         let work = vec![(Op::Gemv { n: 64, k: 64 }, WeightFormat::Fp32)];
-        let (job, plan) = started(
-            &governor.handle(at(4.0), Event::MeasureRequested { ticket: 3, work, models: Vec::new() }),
-        )
-        .unwrap();
+        let (job, plan) =
+            started(&governor.handle(
+                at(4.0),
+                Event::MeasureRequested { ticket: 3, work, models: Vec::new(), power: false },
+            ))
+            .unwrap();
         run(&mut governor, at(4.0), job, &plan, 50e-9);
         assert_eq!(first(&governor), "near");
     }
@@ -891,10 +912,12 @@ mod tests {
     fn a_client_that_leaves_takes_its_measurement_with_it() {
         let mut governor = governor(&manual());
         let work = vec![(Op::Gemv { n: 64, k: 64 }, WeightFormat::Fp32)];
-        let (job, plan) = started(
-            &governor.handle(at(1.0), Event::MeasureRequested { ticket: 5, work, models: Vec::new() }),
-        )
-        .unwrap();
+        let (job, plan) =
+            started(&governor.handle(
+                at(1.0),
+                Event::MeasureRequested { ticket: 5, work, models: Vec::new(), power: false },
+            ))
+            .unwrap();
         assert!(matches!(plan.steps[0].kernel, Kernel::Gemv { n: 64, k: 64, .. }));
         let effects = governor.handle(at(1.0), Event::ClientGone { ticket: 5 });
         assert!(matches!(effects[..], [Effect::StopProbe { job: stopped }] if stopped == job));

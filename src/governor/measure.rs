@@ -1,10 +1,11 @@
 //! Single operations measured beside their predictions.
 
 use super::core::{Purpose, reply};
+use super::metering::{Metering, meter_period};
 use super::{Effect, Governor, Measured, MeasuredSet, ModelWork, Now, Reply, Subject, Ticket};
 use crate::calibration::{
-    Accelerator, FORWARD_KV_CACHE, ForwardModel, Kernel, PlanContext, Sample, least_disturbed, measurable,
-    measurement_plan, regime_key, vet,
+    Accelerator, FORWARD_KV_CACHE, ForwardModel, Kernel, PlanContext, Sample, centre, least_disturbed,
+    measurable, measurement_plan, regime_key, vet,
 };
 use crate::precision::WeightFormat;
 use crate::predict::bare::predict_step;
@@ -28,6 +29,15 @@ pub(super) struct Measuring {
     pub(super) skipped: Vec<String>,
     /// `Some` once the probe said it was done, with why it was cut short if it was.
     pub(super) finished: Option<Option<String>>,
+    /// `None` where power was not asked for.
+    pub(super) metering: Option<Metering>,
+}
+
+/// Who asks for a measurement, and whether for power too.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) ticket: Ticket,
+    pub(super) power: bool,
 }
 
 pub(super) fn busy_reply(what: &str) -> Reply {
@@ -80,7 +90,7 @@ impl Governor {
     pub(super) fn measure_requested(
         &mut self,
         now: Now,
-        ticket: Ticket,
+        Asked { ticket, power }: Asked,
         work: &[(Op, WeightFormat)],
         models: Vec<Result<ModelWork, String>>,
         effects: &mut Vec<Effect>,
@@ -136,14 +146,22 @@ impl Governor {
             return reply(effects, ticket, Reply::Measured(MeasuredSet { rows: Vec::new(), skipped }));
         }
         let kernels: Vec<Kernel> = runnable.iter().map(|(_, kernel)| *kernel).collect();
-        let plan = measurement_plan(&kernels, runs, &context);
-        let job = self.start_job(Purpose::Measure(Measuring {
+        let mut plan = measurement_plan(&kernels, runs, &context);
+        let metering = power.then(|| match meter_period(&self.state, self.accelerator) {
+            Ok(period) => {
+                plan.hold_steps(period);
+                Metering::default()
+            }
+            Err(why) => Metering::without(why),
+        });
+        let job = self.start_job(Purpose::Measure(Box::new(Measuring {
             ticket,
             work: runnable,
             samples: Vec::new(),
             skipped,
             finished: None,
-        }));
+            metering,
+        })));
         effects.push(Effect::StartProbe { job, plan });
         self.publish(now, effects);
     }
@@ -154,7 +172,7 @@ impl Governor {
         outcome: Result<(), String>,
         effects: &mut Vec<Effect>,
     ) {
-        let Measuring { ticket, work, samples, mut skipped, finished } = run;
+        let Measuring { ticket, work, samples, mut skipped, finished, metering } = run;
         let failure = match (outcome, finished) {
             (Err(reason), _) => Some(reason),
             (Ok(()), None) => Some("the probe ended before it was done".to_owned()),
@@ -181,7 +199,10 @@ impl Governor {
                 continue;
             }
             match self.beside(&subject, sample) {
-                Some(row) => rows.push(row),
+                Some(row) => {
+                    let power = metering.as_ref().map(|metering| metering.of(kernel, centre(&sample.times)));
+                    rows.push(Measured { power, ..row });
+                }
                 None => {
                     skipped.push(format!("{}: measured, but it cannot be predicted here", kernel.describe()));
                 }
@@ -211,6 +232,7 @@ impl Governor {
             predicted_at_calibration,
             drift_ratio,
             disturbed: vet(sample).map(|rejection| format!("{}: {}", rejection.code, rejection.reason)),
+            power: None,
         };
         if self.accelerator == Accelerator::Gpu {
             let predicted = at(&snapshot.roofline, &snapshot.profile)?;
@@ -263,7 +285,7 @@ mod tests {
     }
 
     fn asked(governor: &mut Governor, models: Vec<Result<ModelWork, String>>) -> Vec<Effect> {
-        governor.handle(AT, Event::MeasureRequested { ticket: 3, work: Vec::new(), models })
+        governor.handle(AT, Event::MeasureRequested { ticket: 3, work: Vec::new(), models, power: false })
     }
 
     fn refusal(effects: &[Effect]) -> &str {

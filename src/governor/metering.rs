@@ -1,10 +1,10 @@
-//! The power meter while a calibration runs: what it said, which load that belongs to, and what power costs from it.
+//! The power meter while a probe runs: what it said, which load that belongs to, and what power costs from it.
 
-use super::calibrate::Calibrating;
+use super::MeasuredPower;
 use crate::board::{BoardState, MeterRead, Rail, Reading};
 use crate::calibration::{
-    Accelerator, CalibrationRecord, Doing, Held, Kernel, PowerPoint, PowerReading, PowerUnderLoad, Regime,
-    attribute,
+    Accelerator, CalibrationRecord, Doing, Held, Kernel, Metered, PowerPoint, PowerReading, PowerUnderLoad,
+    Regime, attribute,
 };
 use crate::hardware::{Hardware, Kind};
 use crate::learning::metered::{Load, Place, power_file};
@@ -86,7 +86,7 @@ pub(super) fn meter_period(state: &BoardState, accelerator: Accelerator) -> Resu
 
 /// Readings of a power meter over a run.
 #[derive(Debug, Clone, Default)]
-pub(super) struct PowerTrace {
+struct PowerTrace {
     readings: Vec<PowerReading>,
     meter: Option<Meter>,
     /// Why the meter cannot be used, or did not answer last.
@@ -96,12 +96,12 @@ pub(super) struct PowerTrace {
 }
 
 impl PowerTrace {
-    pub(super) fn sampled(&mut self, state: &BoardState, accelerator: Accelerator, idle: bool) {
+    fn sampled(&mut self, state: &BoardState, accelerator: Accelerator, idle: bool) {
         match reading(state, accelerator) {
             Err(why) => self.trouble = Some(why),
             Ok((_, meter)) if self.meter.as_ref().is_some_and(|known| *known != meter) => {
                 self.trouble = Some(format!(
-                    "the meter changed to {} while it ran; calibrate again",
+                    "the meter changed to {} while it ran; run it again",
                     meter.rails.join(" + ")
                 ));
             }
@@ -117,7 +117,7 @@ impl PowerTrace {
 
     /// `None` without two readings under load. The first was taken before the load had set in and only opens the first
     /// interval.
-    pub(super) fn summary(&self) -> Option<PowerUnderLoad> {
+    fn summary(&self) -> Option<PowerUnderLoad> {
         let readings = self.readings.get(self.idle.saturating_sub(1)..)?;
         let span = readings.last()?.at - readings.first()?.at;
         if !span.is_positive() {
@@ -137,7 +137,7 @@ impl PowerTrace {
 
     /// The point of a load that was held.
     fn point(&self, held: &Held, regime: &Regime) -> PowerPoint {
-        let found = attribute(&self.readings, held.began, held.ended);
+        let found = self.metered(held);
         let lasted = (held.ended - held.began).get();
         let rate = |sum: f64| if lasted > 0.0 { sum / lasted } else { 0.0 };
         let mut point = PowerPoint {
@@ -154,12 +154,16 @@ impl PowerTrace {
                 point.reason = None;
                 (point.duration_s, point.readings) = (metered.duration, metered.readings);
             }
-            Err(why) => {
-                let trouble = self.trouble.as_ref().map_or_else(String::new, |why| format!("; {why}"));
-                point.reason = Some(why + &trouble);
-            }
+            Err(why) => point.reason = Some(why),
         }
         point
+    }
+
+    fn metered(&self, held: &Held) -> Result<Metered, String> {
+        attribute(&self.readings, held.began, held.ended).map_err(|why| {
+            let trouble = self.trouble.as_ref().map_or_else(String::new, |why| format!("; {why}"));
+            why + &trouble
+        })
     }
 
     fn without(&self, kernel: Option<Kernel>, reason: String) -> PowerPoint {
@@ -192,12 +196,115 @@ fn computed_in(kernel: &Kernel, regime: &Regime) -> Precision {
     }
 }
 
+/// The power meter beside a probe, and the loads that are held for it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Metering {
+    /// What the meter said meanwhile.
+    trace: PowerTrace,
+    /// Loads that were held for it.
+    held: Vec<Held>,
+    /// Those that could not be, and why.
+    not_held: Vec<(Option<Kernel>, String)>,
+    /// A load is being held: `true` if it is that of the idle machine.
+    holding: Option<bool>,
+    /// Why no load is held.
+    no_meter: Option<String>,
+}
+
+impl Metering {
+    /// No load is held, for this reason.
+    pub(super) fn without(why: String) -> Self {
+        Self { no_meter: Some(why), ..Self::default() }
+    }
+
+    pub(super) fn sampled(&mut self, state: &BoardState, accelerator: Accelerator) {
+        self.trace.sampled(state, accelerator, self.holding == Some(true));
+    }
+
+    /// Whether a load is being held.
+    pub(super) fn is_holding(&self) -> bool {
+        self.holding.is_some()
+    }
+
+    pub(super) fn hold_began(&mut self) {
+        // The idle machine is held before anything else.
+        self.holding = Some(self.held.is_empty() && self.not_held.is_empty());
+    }
+
+    /// The probe does something else.
+    pub(super) fn hold_over(&mut self) {
+        self.holding = None;
+    }
+
+    pub(super) fn held(&mut self, held: Held) {
+        self.held.push(held);
+    }
+
+    pub(super) fn not_held(&mut self, kernel: Option<Kernel>, reason: String) {
+        self.not_held.push((kernel, reason));
+    }
+
+    /// See [`PowerTrace::summary`].
+    pub(super) fn summary(&self) -> Option<PowerUnderLoad> {
+        self.trace.summary()
+    }
+
+    /// Power and energy of a kernel that takes `time` to run once.
+    pub(super) fn of(&self, kernel: Kernel, time: Seconds) -> MeasuredPower {
+        let (load, idle) = (self.of_load(Some(kernel)), self.of_load(None));
+        let (power, rest) = (watts(&load), watts(&idle));
+        let above = power.zip(rest).map(|(power, rest)| power - rest);
+        let reason = match (&load, idle, above) {
+            (Err(why), ..) => Some(why.clone()),
+            (Ok(_), Err(why), _) => Some(format!("the power of the idle machine is not known: {why}")),
+            (Ok(_), Ok(_), Some(above)) if !above.is_positive() => Some(
+                "the meter shows no more than of the idle machine, so no energy is that of the run"
+                    .to_owned(),
+            ),
+            _ => None,
+        };
+        let load = load.ok();
+        let meter = self.trace.meter.clone();
+        MeasuredPower {
+            power,
+            idle: rest,
+            energy: above.filter(|above| above.is_positive()).map(|above| above * time),
+            total_energy: power.map(|power| power * time),
+            duration: load.map(|load| load.duration),
+            readings: load.map(|load| load.readings),
+            period: self.trace.readings.iter().filter_map(|reading| reading.period).reduce(Seconds::max),
+            scope: meter.as_ref().map(|meter| meter.scope.clone()),
+            rails: meter.map(|meter| meter.rails).unwrap_or_default(),
+            reason,
+        }
+    }
+
+    /// The power of a load; `None` of a kernel is the idle machine.
+    fn of_load(&self, kernel: Option<Kernel>) -> Result<Metered, String> {
+        if let Some(why) = &self.no_meter {
+            return Err(why.clone());
+        }
+        if let Some(held) = self.held.iter().find(|held| held.kernel == kernel) {
+            return self.trace.metered(held);
+        }
+        let not_held = self.not_held.iter().find(|(other, _)| *other == kernel);
+        Err(not_held.map_or_else(
+            || "the probe ended before the load was held; measure less at a time".to_owned(),
+            |(_, why)| format!("the load could not be held: {why}"),
+        ))
+    }
+}
+
+fn watts(metered: &Result<Metered, String>) -> Option<Watts> {
+    metered.as_ref().ok().map(|metered| metered.power)
+}
+
 /// Puts the power of the loads that `run` held into the regime that they were held in, or why there is none.
-pub(super) fn attach(record: &mut CalibrationRecord, run: &Calibrating) {
+pub(super) fn attach(record: &mut CalibrationRecord, run: &Metering) {
     // The one in force is the first, and the loads were held last.
     let Some(regime) = record.regimes.first_mut() else { return };
-    let held = run.held.iter().map(|held| run.power.point(held, regime));
-    let not = run.not_held.iter().map(|(kernel, reason)| run.power.without(*kernel, reason.clone()));
+    let held = run.held.iter().map(|held| run.trace.point(held, regime));
+    let not = run.not_held.iter().map(|(kernel, reason)| run.trace.without(*kernel, reason.clone()));
     let points: Vec<PowerPoint> = held.chain(not).collect();
     regime.power_reason.clone_from(&run.no_meter);
     regime.power_points = points;
@@ -302,10 +409,11 @@ fn same_energy(regime: &Regime, from: Precision, to: Precision) -> f64 {
 mod tests {
     use super::*;
     use crate::board::{Board, TotalPower};
-    use crate::calibration::{Plan, PlanKind, ProbeEvent, Step};
+    use crate::calibration::{Hold, Plan, PlanKind, ProbeEvent, Step};
     use crate::fixtures::{board, jetson, jetson_in, policy, sample, state};
-    use crate::governor::{Effect, Event, Governor, Now, Policy};
+    use crate::governor::{Effect, Event, Governor, Measured, Now, Policy, Reply};
     use crate::learning::Residuals;
+    use crate::precision::WeightFormat;
     use crate::predict::power::{PowerCosts, PowerSource};
     use crate::predict::predict;
     use crate::workload::Op;
@@ -373,7 +481,7 @@ mod tests {
         }
 
         /// Holds one load; what it does in a second is that of the fixture's kernel.
-        fn hold(&mut self, job: u64, hold: &crate::calibration::Hold, shown: impl Fn(f64) -> f64) {
+        fn hold(&mut self, job: u64, hold: &Hold, shown: impl Fn(f64) -> f64) {
             let step = |kernel| Step { kernel, threads: hold.threads, budget_s: 0.1 };
             self.probe(job, ProbeEvent::Holding { fraction: 0.5, step: "power".into() });
             let run = hold.kernel.map(|kernel| (kernel, sample(&step(kernel), 1.0, 50e-9)));
@@ -422,10 +530,101 @@ mod tests {
             plan
         }
 
+        /// Measures one product; `kept` says of a load whether the probe holds it.
+        fn measure(
+            &mut self,
+            power: bool,
+            kept: impl Fn(&Hold) -> bool,
+            shown: impl Fn(f64) -> f64,
+        ) -> Measured {
+            let work = vec![(Op::Gemv { n: 4096, k: 4096 }, WeightFormat::Int8)];
+            let asked = Event::MeasureRequested { ticket: 1, work, models: Vec::new(), power };
+            let (job, plan) = self.tell(asked).unwrap();
+            assert!(plan.holds.is_empty() || power);
+            let (idle, loads): (Vec<&Hold>, Vec<&Hold>) =
+                plan.holds.iter().partition(|hold| hold.kernel.is_none());
+            for hold in idle.into_iter().filter(|hold| kept(hold)) {
+                self.hold(job, hold, &shown);
+            }
+            for step in &plan.steps {
+                self.probe(job, ProbeEvent::Progress { fraction: 0.5, step: String::new() });
+                self.probe(job, ProbeEvent::Sample(Box::new(sample(step, 1.0, 50e-9))));
+            }
+            for hold in loads {
+                if kept(hold) {
+                    self.hold(job, hold, &shown);
+                } else {
+                    let reason = "out of memory".to_owned();
+                    self.probe(job, ProbeEvent::NotHeld { kernel: hold.kernel, reason });
+                }
+            }
+            self.probe(job, ProbeEvent::Finished { wall: Seconds(3.0), cut_short: None });
+            let ended = Event::ProbeEnded { job, outcome: Ok(()) };
+            let effects = self.governor.handle(at(self.now), ended);
+            let set = effects.into_iter().find_map(|effect| match effect {
+                Effect::Reply { reply: Reply::Measured(set), .. } => Some(set),
+                _ => None,
+            });
+            set.unwrap().rows.remove(0)
+        }
+
         fn costs(&self) -> Option<PowerCosts> {
             let snapshot = self.governor.snapshot();
             snapshot.power_costs(&snapshot.roofline)
         }
+    }
+
+    #[test]
+    fn a_measured_operation_has_the_power_of_its_load_and_the_energy_of_one_run() {
+        let mut rig = Rig::new(board(), state(), "package");
+        let row = rig.measure(true, |_| true, |watts| watts);
+        let (run, power) = (&row.sample, row.power.unwrap());
+        let time = run.times[0].get();
+        let truth = P0 + (BYTE * run.bytes.get() + FLOP * run.flops.get() + WEIGHT * run.weights) / time;
+        let close =
+            |found: f64, wanted: f64| assert!((found / wanted - 1.0).abs() < 1e-6, "{found} {wanted}");
+        close(power.power.unwrap().get(), truth);
+        close(power.idle.unwrap().get(), P0);
+        close(power.energy.unwrap().get(), (truth - P0) * time);
+        close(power.total_energy.unwrap().get(), truth * time);
+        assert!(power.readings.unwrap() >= 8, "{power:?}");
+        assert_eq!((power.scope.as_deref(), power.rails.len()), (Some("package"), 1));
+        assert_eq!((power.period, power.reason), (Some(Seconds(0.001)), None));
+        assert_eq!(rig.paces, [0.05, 1.0, 0.05], "idle, the step, the load");
+    }
+
+    #[test]
+    fn power_that_was_not_asked_for_is_not_metered() {
+        let mut rig = Rig::new(board(), state(), "package");
+        assert_eq!(rig.measure(false, |_| true, |watts| watts).power, None);
+        assert!(!rig.paces.contains(&0.05));
+    }
+
+    #[test]
+    fn what_the_meter_does_not_tell_of_a_measured_operation_is_missing_with_the_reason() {
+        let of = |kept: fn(&Hold) -> bool, shown: fn(f64) -> f64| {
+            let power = Rig::new(board(), state(), "package").measure(true, kept, shown).power.unwrap();
+            let known = [power.power.is_some(), power.idle.is_some(), power.energy.is_some()];
+            assert_eq!(power.total_energy.is_some(), power.power.is_some());
+            (known, power.reason.unwrap())
+        };
+        let (known, why) = of(|hold| hold.kernel.is_none(), |watts| watts);
+        assert_eq!(known, [false, true, false]);
+        assert!(why.contains("could not be held: out of memory"), "{why}");
+        let (known, why) = of(|hold| hold.kernel.is_some(), |watts| watts);
+        assert_eq!(known, [true, false, false]);
+        assert!(why.contains("idle machine is not known"), "{why}");
+        let (known, why) = of(|_| true, |_| P0);
+        assert_eq!(known, [true, true, false]);
+        assert!(why.contains("no more than"), "{why}");
+        let (known, why) = of(|_| true, |_| 0.0);
+        assert_eq!(known, [false; 3], "a meter that shows nothing is no power of zero");
+        assert!(why.contains("0 W"), "{why}");
+        let mut rig = Rig::new(board(), state(), "package");
+        rig.governor.handle(at(0.5), Event::Sampled(Box::new(state())));
+        let power = rig.measure(true, |_| true, |watts| watts).power.unwrap();
+        assert_eq!((power.power, power.idle, power.energy, power.readings), (None, None, None, None));
+        assert!(power.reason.unwrap().contains("no power rail or energy counter can be read"));
     }
 
     #[test]
@@ -441,7 +640,7 @@ mod tests {
         assert!((of.byte_j / BYTE - 1.0).abs() < 0.05, "{of:?}");
         assert!((of.flop_j.unwrap() / FLOP - 1.0).abs() < 0.05, "{of:?}");
         let snapshot = rig.governor.snapshot();
-        let format = crate::precision::WeightFormat::Q8_0;
+        let format = WeightFormat::Q8_0;
         let numeric = snapshot.numeric_format(format);
         let op = Op::Gemv { n: 4096, k: 4096 };
         let predicted = predict(&snapshot.roofline, &snapshot.profile, &op, &numeric).unwrap();

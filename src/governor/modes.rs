@@ -226,15 +226,22 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_without_kernels_for_it_is_not_measured_and_says_so() {
+    fn a_gpu_that_is_not_here_or_too_old_for_the_kernels_is_not_measured_and_says_so() {
         let real = crate::board::Board { simulated: false, ..jetson() };
-        let mut governor = Governor::new(at(0.0), real, jetson_in(0), None, Residuals::default(), &policy());
+        let old = crate::board::Board { key: "jetson-agx-xavier".into(), ..real.clone() };
+        let elsewhere = Policy { elsewhere: true, ..policy() };
+        refused(real, &elsewhere, "--root");
+        refused(old, &policy(), "7.2");
+    }
+
+    fn refused(board: crate::board::Board, policy: &Policy, why: &str) {
+        let mut governor = Governor::new(at(0.0), board, jetson_in(0), None, Residuals::default(), policy);
         let effects = governor.handle(at(1.0), Event::Tick);
         assert!(!effects.iter().any(|effect| matches!(effect, Effect::StartProbe { .. })), "{effects:?}");
         let asked = Event::CalibrateRequested { ticket: 1, plan: PlanKind::Full, wait: true, force: true };
         let effects = governor.handle(at(1.0), asked);
         assert!(
-            matches!(&effects[..], [Effect::Reply { reply: Reply::Refused { code: "no_probe", .. }, .. }]),
+            matches!(&effects[..], [Effect::Reply { reply: Reply::Refused { code: "no_probe", message }, .. }] if message.contains(why)),
             "{effects:?}"
         );
     }

@@ -10,13 +10,15 @@ use crate::api::convert::tier_key;
 use crate::api::convert::{bound_key, limit_key};
 use crate::api::{
     CalibrateAnswer, CalibrateRequest, ErrorBody, EstimateAnswer, MeasureAnswer, MeasureRequest,
-    MeasuredModel, MeasuredOp, MeasuredRow, ModelKind, ObservationRequest, ObservationsAnswer, Workload,
+    MeasuredModel, MeasuredOp, MeasuredPowerAnswer, MeasuredRow, ModelKind, ObservationRequest,
+    ObservationsAnswer, Workload,
 };
 use crate::calibration::{FORWARD_KV_CACHE, MAX_FORWARD_BATCH, Sample, centre, quantile};
-use crate::governor::{Measured, MeasuredSet, Reply, Subject, Unlearnt};
+use crate::governor::{Measured, MeasuredPower, MeasuredSet, Reply, Subject, Unlearnt};
 use crate::learning::models::Learnt;
 use crate::precision::WeightFormat;
 use crate::snapshot::Snapshot;
+use crate::units::{Joules, Seconds, Watts};
 use crate::workload::Op;
 use crate::workload::transformer::MAX_TOKENS;
 
@@ -78,7 +80,7 @@ pub fn measure(body: &[u8]) -> Result<Command, ErrorBody> {
             "there is nothing to measure",
             "give op with formats, a workload, or workloads",
         )),
-        1..=MAX_MEASURED => Ok(Command::Measure { work, models }),
+        1..=MAX_MEASURED => Ok(Command::Measure { work, models, power: request.power }),
         more => Err(Code::TooMany.at(
             "workloads",
             format!("{more} operations are more than {MAX_MEASURED}"),
@@ -297,7 +299,23 @@ fn row(measured: Measured) -> Option<MeasuredRow> {
         bound: bound_key(measured.predicted.bound).to_owned(),
         limit: limit_key(measured.predicted.limit).to_owned(),
         roofline_time_s: measured.predicted.roofline_time.get(),
+        power: measured.power.map(power),
     })
+}
+
+fn power(power: MeasuredPower) -> MeasuredPowerAnswer {
+    MeasuredPowerAnswer {
+        power_w: power.power.map(Watts::get),
+        idle_power_w: power.idle.map(Watts::get),
+        energy_j: power.energy.map(Joules::get),
+        total_energy_j: power.total_energy.map(Joules::get),
+        duration_s: power.duration.map(Seconds::get),
+        readings: power.readings,
+        period_s: power.period.map(Seconds::get),
+        scope: power.scope,
+        rails: power.rails,
+        reason: power.reason,
+    }
 }
 
 /// Centre with the 5 % and 95 % quantiles.

@@ -72,6 +72,8 @@ pub enum Command {
         work: Vec<(Op, WeightFormat)>,
         /// Models to run a step of.
         models: Vec<ModelAsked>,
+        /// Tell power and energy too.
+        power: bool,
     },
     /// Learn from what a service measured.
     Observe {

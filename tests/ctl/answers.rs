@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use rooflined::api::{
     AnalyzeAnswer, BoardAnswer, CalibrateAnswer, CalibrationAnswer, CandidateAnswer, CeilingAnswer,
-    EstimateAnswer, MeasureAnswer, MeasureRequest, MeasuredRow, MemoryAnswer, PredictAnswer, RecommendAnswer,
-    RegimeAnswer, RejectedAnswer, RooflineAnswer, StateAnswer, StateField, SweepAnswer, SweepRequest,
-    SweepRow,
+    EstimateAnswer, MeasureAnswer, MeasureRequest, MeasuredPowerAnswer, MeasuredRow, MemoryAnswer,
+    PredictAnswer, RecommendAnswer, RegimeAnswer, RejectedAnswer, RooflineAnswer, StateAnswer, StateField,
+    SweepAnswer, SweepRequest, SweepRow,
 };
 use rooflined::workload::Op;
 use serde_json::{Value, json};
@@ -171,12 +171,29 @@ fn sweep(request: &SweepRequest) -> SweepAnswer {
     SweepAnswer { rows, simulated: false, serial: 17 }
 }
 
+fn metered(known: bool) -> MeasuredPowerAnswer {
+    let number = |value: f64| known.then_some(value);
+    MeasuredPowerAnswer {
+        power_w: number(21.5),
+        idle_power_w: number(6.25),
+        energy_j: number(1.5e-3),
+        total_energy_j: number(2.1e-3),
+        duration_s: number(0.5),
+        readings: known.then_some(9),
+        period_s: number(0.02),
+        scope: known.then(|| "module".into()),
+        rails: Vec::new(),
+        reason: (!known).then(|| "no power rail can be read".into()),
+    }
+}
+
 fn measure(request: &MeasureRequest) -> MeasureAnswer {
     let named = request.op.iter().flat_map(|op| request.formats.iter().map(|format| (*op, format.clone())));
     let listed = request.workloads.iter().map(|work| (work.op.unwrap(), work.format.clone().unwrap()));
     let rows = named.chain(listed).map(|(op, format)| {
         let (flops, bytes) = cost(&op, &format);
         let predicted = prediction(flops, bytes);
+        let power = request.power.then(|| metered(format == "fp32"));
         MeasuredRow {
             op: rooflined::api::MeasuredOp::Op(op),
             predicted_tokens_per_s: None,
@@ -195,6 +212,7 @@ fn measure(request: &MeasureRequest) -> MeasureAnswer {
             bound: "memory".into(),
             limit: "dram".into(),
             roofline_time_s: predicted.roofline_time_s,
+            power,
         }
     });
     MeasureAnswer {

@@ -200,7 +200,17 @@ fn measure_runs_each_shape_in_each_format_in_one_request() {
     contains(&text, &["gemm 64x4096x4096", "avx512", "31"]);
     let sent = fake.asked_of("/v1/measure");
     assert_eq!(sent.json()["workloads"].as_array().unwrap().len(), 4);
+    assert_eq!(sent.json()["power"], Value::Null, "an older daemon refuses what it does not know");
     assert_eq!(sent.socket, "control");
+}
+
+#[test]
+fn measure_shows_watts_and_joules_and_says_once_why_there_are_none() {
+    let fake = Fake::start(healthy);
+    let text = good(&fake, &["measure", "gemv", "--sizes", "4096", "--formats", "fp32,int8,int4", "--power"]);
+    assert_eq!(fake.asked_of("/v1/measure").json()["power"], true);
+    contains(&text, &["idle W", "energy above idle", "21.50", "6.25", "1.50 mJ"]);
+    assert_eq!(text.matches("power: no power rail can be read").count(), 1, "{text}");
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod bus;
 mod activation;
 mod configuration;
 mod forward;
+mod gpu;
 mod harness;
 mod holds;
 mod idle;

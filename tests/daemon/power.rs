@@ -1,11 +1,11 @@
-//! Power that a calibration of a simulated board measures, against what the board's own rails show.
+//! Power that a calibration or a measurement of a simulated board finds, against what the board's own rails show.
 
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 use rooflined::bench::{Probe, Simulated};
-use rooflined::calibration::{GemvCase, Kernel, Plan, Step};
+use rooflined::calibration::{Accelerator, GemvCase, Kernel, Plan, Step};
 use rooflined::precision::WeightFormat;
 use serde_json::{Value, json};
 
@@ -28,6 +28,7 @@ fn truth(root: &Path, format: WeightFormat) -> f64 {
         steps: Vec::new(),
         holds: Vec::new(),
         models: Vec::new(),
+        accelerator: Accelerator::default(),
         cpus: Vec::new(),
         warm_up_s: 1.0,
         time_limit_s: 30.0,
@@ -96,4 +97,62 @@ fn after_a_calibration_the_watts_of_a_simulated_board_are_measured_and_within_th
     );
     assert_eq!(other["power_from"], "module", "{other}");
     assert!(other["warnings"].to_string().contains("never measured below"), "{other}");
+}
+
+#[test]
+fn a_measurement_tells_watts_and_joules_where_they_are_asked_for_and_where_there_is_a_meter() {
+    let home = Home::new();
+    let root = home.path("board");
+    let _daemon = home.start_with(|command| {
+        command.arg("--simulate").arg(BOARD).arg("--root").arg(&root);
+    });
+    let op = json!({ "kind": "gemv", "n": 5000, "k": 4352 });
+    let measure = |body: Value| {
+        let (status, answer) = http(&home.control(), "POST", "/v1/measure", &body.to_string());
+        assert_eq!(status, 200, "{answer}");
+        answer
+    };
+    let plain = measure(json!({ "op": op, "formats": ["int8"] }));
+    assert_eq!(plain["rows"][0]["power"], Value::Null, "{plain}");
+    let answer = measure(json!({ "op": op, "formats": ["int8", "fp16"], "power": true }));
+    assert_eq!(answer["simulated"], true, "{answer}");
+    for (row, format) in
+        answer["rows"].as_array().unwrap().iter().zip([WeightFormat::Int8, WeightFormat::Fp16])
+    {
+        let power = &row["power"];
+        let number = |name: &str| power[name].as_f64().unwrap_or_else(|| panic!("{name}: {row:#}"));
+        let (watts, idle) = (number("power_w"), number("idle_power_w"));
+        let time = row["measured_time_s"]["value"].as_f64().unwrap();
+        let shown = truth(&root, format);
+        println!("{format}: {watts:.2} W, idle {idle:.2} W, the rail shows {shown:.2} W");
+        assert!((watts / shown - 1.0).abs() < 0.1, "{watts} W, the rail shows {shown} W");
+        assert!(0.0 < idle && idle < watts, "{row:#}");
+        assert!((number("energy_j") / ((watts - idle) * time) - 1.0).abs() < 1e-9, "{row:#}");
+        assert!((number("total_energy_j") / (watts * time) - 1.0).abs() < 1e-9, "{row:#}");
+        assert!(number("readings") >= 4.0 && number("duration_s") > 0.2, "{row:#}");
+        assert_eq!((&power["scope"], &power["reason"]), (&json!("module"), &Value::Null));
+        assert_eq!(power["rails"].as_array().map(Vec::len), Some(1), "{row:#}");
+    }
+}
+
+#[test]
+fn a_measurement_without_a_meter_has_no_watts_and_says_why() {
+    let home = Home::new();
+    // A tree without rails, hwmon or counters: whatever this machine has, it is not in there.
+    let root = home.path("nothing");
+    fs::create_dir_all(root.join("proc")).unwrap();
+    let _daemon = home.start_with(|command| {
+        command.arg("--root").arg(&root);
+    });
+    let body = json!({ "op": { "kind": "gemv", "n": 256, "k": 256 }, "power": true });
+    let (status, answer) = http(&home.control(), "POST", "/v1/measure", &body.to_string());
+    assert_eq!(status, 200, "{answer}");
+    let power = &answer["rows"][0]["power"];
+    for name in ["power_w", "idle_power_w", "energy_j", "total_energy_j", "duration_s", "readings"] {
+        assert_eq!(power[name], Value::Null, "{answer:#}");
+    }
+    assert!(
+        power["reason"].as_str().unwrap().contains("no power rail or energy counter can be read"),
+        "{answer:#}"
+    );
 }

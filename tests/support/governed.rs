@@ -54,6 +54,7 @@ pub fn policy() -> Policy {
         min_free_memory: Bytes(0.0),
         back_off: Seconds(1.0),
         accelerator: None,
+        elsewhere: false,
         control_enabled: true,
         allowed_modes: None,
         dwell: Seconds(0.2),

@@ -64,6 +64,9 @@ impl Demand {
         let none = Self { threads, part: 0, scratch: 0, shared: 0, copies: 1, copy: 0 };
         let too_large = || "is larger than the address space".to_owned();
         match step.kernel {
+            Kernel::Stream { pattern: Stream::Write, .. } | Kernel::Submit => {
+                Err(format!("{} is measured on GPUs only", step.kernel.describe()))
+            }
             Kernel::Stream { pattern, bytes, .. } => {
                 let bytes = usize::try_from(bytes).map_err(|_| too_large())?;
                 let array = bytes / Kernels::arrays(pattern) / threads / stream::CHUNK * stream::CHUNK;
@@ -269,6 +272,8 @@ impl<'a> Job<'a> {
         buffers: &'a mut Buffers,
     ) -> Result<Self, String> {
         match step.kernel {
+            // Refused by the demand already.
+            Kernel::Submit => Err(format!("{} is measured on GPUs only", step.kernel.describe())),
             Kernel::Stream { pattern, stores, .. } => Self::stream(pattern, stores, demand, pool, buffers),
             Kernel::Peak { precision } => {
                 let unit = peak::peaks(precision).next().ok_or_else(|| peak::absence(precision))?;
@@ -360,7 +365,7 @@ impl<'a> Job<'a> {
         let elements = float(threads * piece / 4);
         let flops = match pattern {
             Stream::Read => elements,
-            Stream::Copy => 0.0,
+            Stream::Write | Stream::Copy => 0.0,
             Stream::Triad => 2.0 * elements,
         };
         let bytes = Bytes(float(threads * piece * arrays));

@@ -294,7 +294,7 @@ impl Truth {
                 // Turning the bus round costs some of what is written.
                 let turns = if pattern == Stream::Read { 1.0 } else { 0.94 };
                 let rate = self.read(point, sm, bytes) * turns;
-                let flops = if pattern == Stream::Copy { 0.0 } else { bytes / 4.0 };
+                let flops = if matches!(pattern, Stream::Copy | Stream::Write) { 0.0 } else { bytes / 4.0 };
                 Cost {
                     time: Seconds(bytes / rate),
                     flops: Flops(flops),
@@ -343,6 +343,8 @@ impl Truth {
                 return Err("there is no GPU kernel for whole models or parts of them".to_owned());
             }
             Kernel::Wake => Cost { time: Seconds(self.launch), core: 0.05, ..Cost::default() },
+            // A driver's way from a call to the device takes about as long again.
+            Kernel::Submit => Cost { time: Seconds(2.0 * self.launch), core: 0.05, ..Cost::default() },
             Kernel::PingPong => return Err("a GPU has no core-to-core latency".to_owned()),
         };
         let interface = self.bytes_per_cycle * point.memory.get();
