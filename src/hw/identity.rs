@@ -114,8 +114,7 @@ fn by_nvml(root: &SysRoot) -> Who {
     let by_name = || known().named(name.as_deref()?).cloned();
     let Some(nominal) = by_key().or_else(by_name) else {
         let name = name.map_or_else(|| "it has no name".into(), |name| format!("its name is {name:?}"));
-        let hint = "describe it in a file of [hardware] dir (docs/hardware.md)";
-        return plain(Err(format!("NVML's GPU is none that the hardware registry has: {name}; {hint}")));
+        return plain(Err(format!("NVML's GPU is none that the hardware registry has: {name}")));
     };
     let source = match &nvml {
         Nvml::Library(_) => "NVML",

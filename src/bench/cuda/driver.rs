@@ -239,6 +239,11 @@ impl Device {
         self.timed(None, || launches.iter().try_for_each(|launch| self.launch(launch)))
     }
 
+    /// The same behind the lead-in, if there is one by now.
+    pub fn run_queued(&self, launches: &[Launch]) -> Result<Seconds, Trouble> {
+        self.timed(self.lead_in.as_ref(), || launches.iter().try_for_each(|launch| self.launch(launch)))
+    }
+
     /// From now on graphs are timed behind this launch, so that they are queued before they begin: the time that the CPU
     /// takes to submit them is then none of theirs.
     pub fn lead_in(&mut self, launch: Launch) {

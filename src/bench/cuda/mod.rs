@@ -64,7 +64,6 @@ const RESERVE: f64 = 0.25;
 
 /// The first GPU.
 pub struct Cuda {
-    device: Device,
     kernels: Kernels,
     meters: Meters,
     rng: fastrand::Rng,
@@ -80,6 +79,8 @@ pub struct Cuda {
     lead_out: Option<Buffer>,
     /// Why nothing can be measured any more.
     lost: Option<String>,
+    /// Last, because what is allocated is given back to it.
+    device: Device,
 }
 
 /// A kernel bound to its buffers.
@@ -256,7 +257,7 @@ impl Cuda {
         let out = self.device.allocate(32)?;
         let spin = |iterations: u32| -> Result<(f64, Seconds), Trouble> {
             let chain = launch(function, entry, 1, vec![out.at(0), Arg::U32(iterations)]);
-            let time = self.device.run(&[chain])?;
+            let time = self.device.run_queued(&[chain])?;
             let cycles = out.read(0, 8)?;
             let cycles = u64::from_le_bytes(cycles.try_into().unwrap_or_default());
             #[expect(clippy::cast_precision_loss, reason = "cycles of less than a second")]
