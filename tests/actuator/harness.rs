@@ -22,6 +22,7 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 /// What is expected to read otherwise than it was written.
 const READ_OTHERWISE: [&str; 2] = ["/power/control", "/min_freq"];
 
+#[track_caller]
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
