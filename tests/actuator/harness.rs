@@ -39,16 +39,21 @@ pub fn kill(pid: u32) {
     let _ = kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), Signal::KILL);
 }
 
+/// For the tool, in seconds: more than a starved machine takes for a shell script, less than [`PATIENCE`].
+const TIME_LIMIT: &str = "60";
+
 /// A board in a directory.
 pub struct Tree {
     dir: TempDir,
+    /// For the tool, in seconds.
+    pub time_limit: &'static str,
 }
 
 impl Tree {
     /// With control enabled and every mode allowed.
     pub fn new(board: &Board) -> Self {
         let dir = tempfile::Builder::new().prefix("rl").tempdir_in("/tmp").unwrap();
-        let tree = Self { dir };
+        let tree = Self { dir, time_limit: TIME_LIMIT };
         for (path, text) in &board.files {
             tree.write(path, text);
         }
@@ -123,7 +128,7 @@ impl Tree {
     /// `rooflined actuate` with the options of this tree.
     pub fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rooflined"));
-        command.args(["actuate", "--time-limit", "3", "--root"]).arg(self.dir.path());
+        command.args(["actuate", "--time-limit", self.time_limit, "--root"]).arg(self.dir.path());
         command.arg("--state-dir").arg(self.state_dir()).arg("--config").arg(self.path("/rooflined.toml"));
         let log = fs::File::options().create(true).append(true).open(self.path("/log")).unwrap();
         command.env_remove("STATE_DIRECTORY").env_remove("LISTEN_FDS").stderr(log);

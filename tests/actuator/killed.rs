@@ -226,7 +226,7 @@ fn the_client_gone_while_the_tool_writes() {
 #[test]
 fn a_tool_that_hangs_after_its_role_was_killed_is_killed_in_the_end() {
     let ends = ends();
-    let tree = Tree::new(&nano());
+    let mut tree = Tree::new(&nano());
     hold(&tree, "1:9");
     let mut actuator = tree.actuator();
     actuator.line.order(&set_mode(1, "25W", false));
@@ -234,6 +234,7 @@ fn a_tool_that_hangs_after_its_role_was_killed_is_killed_in_the_end() {
     kill(actuator.child.id());
     actuator.child.wait().unwrap();
     // It stays held: nobody lets go.
+    tree.time_limit = "10";
     judge(&tree, "1:9, for ever", &ends);
     assert!(tree.read("/log").contains("killed"), "{}", tree.read("/log"));
 }

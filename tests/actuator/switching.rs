@@ -190,7 +190,8 @@ fn what_the_tool_says_is_no_evidence() {
 #[test]
 fn a_tool_that_does_not_end_is_killed_with_all_that_it_started() {
     for behaviour in ["hang", "endless"] {
-        let tree = Tree::new(&nano());
+        let mut tree = Tree::new(&nano());
+        tree.time_limit = "3";
         tree.behave(behaviour);
         let mut actuator = tree.actuator();
         let began = Instant::now();
