@@ -18,6 +18,8 @@ need rustc-web cargo-web libstd-rust-web-dev:arm64 libc6-dev:arm64 gcc-aarch64-l
 target=aarch64-unknown-linux-gnu
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=qemu-aarch64-static
+# No lines in backtraces, for less to compile and link.
+export CARGO_PROFILE_DEV_DEBUG=0
 export RUSTC=/usr/bin/rustc RUSTDOC=/usr/bin/rustdoc CARGO_TARGET_DIR=target/arm64
 rustc=$($RUSTC --version)
 echo "$rustc, $(qemu-aarch64-static --version | head -1)"
