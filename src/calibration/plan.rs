@@ -135,8 +135,8 @@ const ATTENTION_SHAPES: [(u64, u64, u64, u64); 3] = [(6, 2, 96, 511), (10, 2, 64
 /// Columns of the second cached run of each format: what further columns cost.
 const COLUMNS: u64 = 8;
 
-/// Seconds that a GPU's driver may take to translate the kernels for the first time; a guess, on the slow side: only a hang
-/// waits for it.
+/// Seconds that a GPU's driver may take to translate the kernels for the first time; a guess, on the slow side. A slow or
+/// restless GPU may use it too.
 const TRANSLATING_S: f64 = 60.0;
 
 impl PlanContext {

@@ -39,8 +39,9 @@ pub fn kill(pid: u32) {
     let _ = kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), Signal::KILL);
 }
 
-/// For the tool, in seconds: more than a starved machine takes for a shell script, less than [`PATIENCE`].
-const TIME_LIMIT: &str = "60";
+/// For the tool, in seconds: more than a starved machine takes for a shell script; twice this, or once and the wait for
+/// the lock of another, is less than [`PATIENCE`].
+const TIME_LIMIT: &str = "50";
 
 /// A board in a directory.
 pub struct Tree {

