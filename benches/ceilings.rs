@@ -11,8 +11,8 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use rooflined::calibration::{Accelerator, Kernel, Plan, ProbeEvent, Sample, Step, Stores, Stream};
-use rooflined::precision::Precision;
+use predict::calibration::{Accelerator, Kernel, Plan, ProbeEvent, Sample, Step, Stores, Stream};
+use roofline::precision::Precision;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 

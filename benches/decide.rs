@@ -16,17 +16,17 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
-use rooflined::answer::{Catalogue, Request, answer};
-use rooflined::governor::Now;
-use rooflined::hardware::registry;
-use rooflined::learning::models::{Asked, stored_as};
-use rooflined::optimize::{Constraints, Modes, Objective, Optimism, Query, Stored, USUAL_RUN, Work, decide};
-use rooflined::precision::WeightFormat;
-use rooflined::predict::{Engine, costs};
-use rooflined::snapshot::Snapshot;
-use rooflined::units::{Bytes, Hertz, Seconds, Watts};
-use rooflined::workload::registry::models;
-use rooflined::workload::transformer::{Phase, Request as Run};
+use answer::{Catalogue, Request, answer};
+use decide::optimize::{Constraints, Modes, Objective, Optimism, Query, Stored, USUAL_RUN, Work, decide};
+use decide::snapshot::Snapshot;
+use governor::Now;
+use predict::learning::models::{ModelQuery, stored_as};
+use predict::{Engine, costs};
+use roofline::hardware::registry;
+use roofline::precision::WeightFormat;
+use roofline::units::{Bytes, Hertz, Seconds, Watts};
+use roofline::workload::registry::models;
+use roofline::workload::transformer::{Phase, Request as Run};
 use serde_json::json;
 
 const MODES: u32 = 8;
@@ -122,7 +122,7 @@ fn one_by_one(snapshot: &Snapshot, query: &Query) -> f64 {
         for view in snapshot.modes.iter() {
             for batch in query.batch.clone() {
                 let request = Run { batch, ..*request };
-                let asked = Asked {
+                let asked = ModelQuery {
                     engine: query.engine,
                     name,
                     format: &filed_as,
@@ -132,7 +132,7 @@ fn one_by_one(snapshot: &Snapshot, query: &Query) -> f64 {
                     kernels: None,
                     hardware,
                 };
-                let prediction = snapshot.learned.predict(&asked).unwrap();
+                let prediction = snapshot.observed_runs.predict(&asked).unwrap();
                 let costs = snapshot.power_costs(&view.roofline).unwrap();
                 let prediction = prediction.with_power(&costs, &view.roofline);
                 best = best.min(prediction.time.value.get());
@@ -205,10 +205,10 @@ fn main() {
         black_box(whole());
     });
     println!("\nbytes in, bytes out          {time:8.1} us   {} bytes", bytes.len());
-    let remembered = rooflined::server::Remembered::default();
-    remembered.keep(snapshot.serial, body.as_bytes(), &bytes);
+    let cache = daemon::server::AnswerCache::default();
+    cache.insert(snapshot.serial, body.as_bytes(), &bytes);
     let again = microseconds(3001, || {
-        black_box(remembered.find(black_box(snapshot.serial), black_box(body.as_bytes()))).unwrap();
+        black_box(cache.find(black_box(snapshot.serial), black_box(body.as_bytes()))).unwrap();
     });
     let verdict = if again <= 5.0 { "ok" } else { "MISSED" };
     println!("the same, asked again        {again:8.2} us   target 5 us   {verdict}");

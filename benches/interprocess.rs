@@ -19,14 +19,14 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use answer::{Catalogue, Request, answer};
 use axum::Router;
 use axum::routing::post;
-use rooflined::answer::{Catalogue, Request, answer};
-use rooflined::precision::WeightFormat;
-use rooflined::predict::predict;
-use rooflined::server::dbus::{Bus, NAME, PATH, to_variants};
-use rooflined::server::{Limits, clock};
-use rooflined::workload::Op;
+use daemon::server::dbus::{Bus, NAME, PATH, to_variants};
+use daemon::server::{Limits, clock};
+use predict::predict;
+use roofline::precision::WeightFormat;
+use roofline::workload::Op;
 use zbus::connection::Builder;
 use zbus::{Connection, OwnedVariant, interface};
 
@@ -242,17 +242,17 @@ fn in_process() {
     println!("{:<28} {bytes:8.0} ns", "bytes in, bytes out");
     let owned: HashMap<String, OwnedVariant> = variants();
     let taken = nanoseconds(|| {
-        black_box(rooflined::server::dbus::from_variants(black_box(&owned))).unwrap();
+        black_box(daemon::server::dbus::from_variants(black_box(&owned))).unwrap();
     });
     println!("{:<28} {taken:8.0} ns", "a{sv} to JSON");
     let json = serde_json::to_value(answer(&snapshot, &catalogue, now, &request).unwrap()).unwrap();
-    let given = nanoseconds(|| {
+    let conversion = nanoseconds(|| {
         black_box(to_variants(black_box(json.clone())));
     });
-    println!("{:<28} {given:8.0} ns", "JSON to a{sv}");
-    let given = to_variants(json);
+    println!("{:<28} {conversion:8.0} ns", "JSON to a{sv}");
+    let variants = to_variants(json);
     let written = nanoseconds(|| {
-        let message = zbus::message::Message::signal(PATH, NAME, "Test").build(black_box(&given));
+        let message = zbus::message::Message::signal(PATH, NAME, "Test").build(black_box(&variants));
         black_box(message).unwrap();
     });
     println!("{:<28} {written:8.0} ns", "a{sv} to a message");

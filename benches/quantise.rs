@@ -12,8 +12,8 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use rooflined::precision::WeightFormat;
-use rooflined::precision::quantise::{decode, encode, without_encoder};
+use roofline::precision::WeightFormat;
+use roofline::precision::quantise::{decode, encode, without_encoder};
 
 const ROWS: usize = 256;
 const COLUMNS: usize = 4096;

@@ -13,8 +13,8 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use rooflined::answer::parse::parse;
-use rooflined::answer::{Catalogue, Request, suppose};
+use answer::parse::parse;
+use answer::{Catalogue, Request, suppose};
 use serde_json::{Value, json};
 
 const LINES: usize = 2_000;

@@ -75,7 +75,7 @@ __device__ __forceinline__ void unpack_e2m1(unsigned of, unsigned& low, unsigned
     high = __byte_perm(upper, 0, 0x3424);
 }
 
-// threadIdx.x, read anew: what is computed from threadIdx.x itself holds registers all through the loops in between.
+// threadIdx.x, read again: what is computed from threadIdx.x itself holds registers all through the loops in between.
 __device__ __forceinline__ unsigned thread_anew() {
     unsigned thread;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
@@ -114,7 +114,7 @@ __device__ __forceinline__ void finish(const float (&c)[4], float (&shared)[GEMV
 // A Format has
 //   LANE, UNITS                     weights in 16 bytes; units that a warp takes at a step: all are loaded, then all
 //                                   are used, while the loads of other warps are under way
-//   RESIDENT                        blocks of a multiprocessor that its registers have to suffice for
+//   RESIDENT                        blocks of an SM that its registers have to suffice for
 //   place(t, i)                     where in a unit the lane's eight x number i are, i < LANE / 8
 //   Scale, scale(scales, row, k, unit, t)
 //                                   what the lane needs of row's scales for the unit
@@ -218,7 +218,7 @@ struct RowScale {
 template <unsigned LANE> __device__ __forceinline__ unsigned in_order(unsigned t, unsigned i) { return t * LANE + 8 * i; }
 
 // The entries of a format: batches of 1, 2, 4 and 8, which fill what an mma does anyway.
-// FORMAT::RESIDENT blocks a multiprocessor: told what it may use, the compiler keeps all loads of a step under way instead of
+// FORMAT::RESIDENT blocks an SM: knowing what it may use, the compiler keeps all loads of a step under way instead of
 // saving registers.
 #define GEMV_ENTRY(NAME, BATCH, KERNEL, FORMAT)                                                                              \
     extern "C" __global__ void __launch_bounds__(256, FORMAT::RESIDENT)                                                      \

@@ -43,7 +43,7 @@ template <bool ALIGNED> struct StagedRow {
 //   BLOCK, BYTES                     weights and bytes of a block
 //   ALIGNED, LANE                    blocks begin at multiples of 16 bytes; bytes from lane to lane of what at() reads
 //   BLOCKS                           blocks of a row that a warp takes at a step
-//   RESIDENT                         blocks of a multiprocessor that its registers have to suffice for
+//   RESIDENT                         blocks of an SM that its registers have to suffice for
 //   multiply(c, row, row8, at, x, t)
 //                                    adds the products of the block that begins `at` bytes into the part; x is the block's
 template <class Format, unsigned BATCH>

@@ -96,7 +96,7 @@ __device__ __forceinline__ void gemv_f32(const float* w, float alpha, const floa
 
 } // namespace
 
-// Where eight vectors are summed for four rows at once, registers suffice for two blocks a multiprocessor.
+// Where eight vectors are summed for four rows at once, registers suffice for two blocks an SM.
 #define GEMV_F32(BATCH)                                                                                                      \
     extern "C" __global__ void __launch_bounds__(256, BATCH < 8 ? 3 : 2)                                                     \
         gemv_f32_b##BATCH(const float* w, const void*, float alpha, const float* x, unsigned n, unsigned k, unsigned passes, \

@@ -5,7 +5,7 @@
 //   spin(uint64* out, uint32 iterations)    24 bytes written, 0 FLOPs; one block of 32 threads. Thread 0 runs a chain of
 //                                           `iterations` dependent integer multiply-adds: out[0] = cycles it took,
 //                                           out[1] = the chain's value, out[2] = globaltimer in ns at its end. Cycles
-//                                           over the time between two events is the clock of the multiprocessors; a spin
+//                                           over the time between two events is the clock of the SMs; a spin
 //                                           of a known length also keeps a stream busy while others are queued behind it.
 
 extern "C" __global__ void __launch_bounds__(32) empty() {}

@@ -2,7 +2,7 @@
 // block multiplies the same tiles of shared memory over and over into a 128 x 256 accumulator in
 // tensor memory. The instructions are asynchronous and run in the order of their issue.
 //
-// A kernel is launched with 128 threads a block and any grid; as many blocks as multiprocessors
+// A kernel is launched with 128 threads a block and any grid; as many blocks as SMs
 // fill the device. KT is 32 elements of 16 bits, 64 of 8 or 128 of 4, so that a row of a tile is
 // 64 bytes and the three tiles fit into the shared memory a block has without asking for more:
 //   a, a2       [128][KT] row-major

@@ -1,7 +1,7 @@
 // The scheme shared by every wgmma peak (compute capability 9.0): two warpgroups a block, each
 // with its own 64 x 256 accumulator in registers, multiply the same tiles of shared memory over
 // and over, asynchronously and with one group of instructions always in flight. A block fills
-// the registers of a multiprocessor, so as many blocks as multiprocessors fill the device.
+// the registers of an SM, so as many blocks as SMs fill the device.
 //
 // A kernel is launched with 256 threads a block and any grid; KT is 64 elements of 16 bits or
 // 128 of 8, so that a row of a tile is 128 bytes:

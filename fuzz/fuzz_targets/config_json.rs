@@ -1,7 +1,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rooflined::workload::import::config::Config;
+use roofline::workload::import::config::Config;
 
 fuzz_target!(|bytes: &[u8]| {
     let config = Config::parse(bytes).or_else(|_| Config::parse(b"{}")?.with_modelopt(bytes));

@@ -1,7 +1,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rooflined::workload::import::gguf;
+use roofline::workload::import::gguf;
 
 // The length of the file is not that of the bytes: headers are read of files that are larger.
 fuzz_target!(|input: (u64, &[u8])| {

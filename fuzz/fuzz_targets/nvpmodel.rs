@@ -1,7 +1,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rooflined::board::nvpmodel;
+use roofline::board::nvpmodel;
 
 fuzz_target!(|text: &str| {
     let _ = nvpmodel::parse(text);

@@ -1,7 +1,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rooflined::workload::import::safetensors::{self, Index};
+use roofline::workload::import::safetensors::{self, Index};
 
 fuzz_target!(|input: (u64, &[u8])| {
     let (length, bytes) = input;

@@ -59,7 +59,7 @@ int nvmlDeviceGetUtilizationRates(void *device, unsigned value[2]) {
 int nvmlDeviceGetClockInfo(void *device, int type, unsigned *value) {
     (void)device;
     *value = 2411;
-    /* 1 is the multiprocessors' clock; GB10 does not tell that of its memory. */
+    /* 1 is the SMs' clock; GB10 does not tell that of its memory. */
     return type == 1 ? answer() : NOT_SUPPORTED;
 }
 int nvmlDeviceGetMaxClockInfo(void *device, int type, unsigned *value) {

@@ -49,7 +49,7 @@ def main():
             "cuda": f"{version.value // 1000}.{version.value % 1000 // 10}",
             "memory_bytes": memory.value,
             "capability": f"{attribute(MAJOR)}.{attribute(MINOR)}",
-            "multiprocessors": attribute(MULTIPROCESSORS),
+            "sm_count": attribute(MULTIPROCESSORS),
             "l2_bytes": attribute(L2_BYTES),
             "integrated": attribute(INTEGRATED) != 0,
             # 0 shared, 2 nobody may, 3 one process.

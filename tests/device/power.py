@@ -28,7 +28,7 @@ def power(session):
         ("fp16 peak", {"kind": "peak", "precision": "fp16"}),
         ("decode, fp16 gemv 6144x5120", decode),
     ]
-    holds = [{"kernel": kernel, "threads": session.facts["multiprocessors"], "hold_s": HOLD_S} for _, kernel in loads]
+    holds = [{"kernel": kernel, "threads": session.facts["sm_count"], "hold_s": HOLD_S} for _, kernel in loads]
     readings = os.path.join(session.directory, "power.jsonl")
     session.clock.share(1)
     # What ran before has warmed the chip and left its clocks up.

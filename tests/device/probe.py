@@ -21,7 +21,7 @@ class Gpu:
         self.bad = {}
 
     def step(self, budget, **kernel):
-        return {"kernel": kernel, "threads": self.facts.get("multiprocessors", 1), "budget_s": budget}
+        return {"kernel": kernel, "threads": self.facts.get("sm_count", 1), "budget_s": budget}
 
     def gemv(self, n, k, form, budget=0.15):
         return self.step(budget, kind="gemv", n=n, k=k, columns=1, format=form, case="dram")

@@ -129,7 +129,7 @@ class Session:
                 "machine",
                 "GPU",
                 f"{facts['name']}, compute capability {facts['capability']},"
-                f" {facts['multiprocessors']} multiprocessors, L2 {facts['l2_bytes'] / 2**20:.0f} MiB,"
+                f" {facts['sm_count']} SMs, L2 {facts['l2_bytes'] / 2**20:.0f} MiB,"
                 f" {facts['memory_bytes'] / 2**30:.1f} GiB, {facts['pci']}",
                 source="libcuda.so.1",
             )

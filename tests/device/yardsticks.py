@@ -21,7 +21,7 @@ except ImportError as missing:
 ENTRY_S, BUDGET_S, MOST_RUNS = 1e-3, 0.15, 2048
 # Times the second-level cache between two uses of the same matrix.
 CACHES_APART = 4
-# m, n, k of the products. Which is fastest depends on how tiles divide among multiprocessors.
+# m, n, k of the products. Which is fastest depends on how tiles divide among SMs.
 PRODUCTS = [(4096, 4096, 4096), (8192, 8192, 4096), (8192, 8192, 8192), (16384, 8192, 8192)]
 
 

@@ -94,7 +94,6 @@ fn scale(random: &mut Random) -> f64 {
 }
 
 impl Weights {
-    /// Random weights.
     pub fn random(format: Format, n: usize, k: usize, random: &mut Random) -> Self {
         let mut weights =
             Self { bytes: Vec::new(), scales: Vec::new(), values: Vec::new(), sizes: Vec::new() };

@@ -1,25 +1,25 @@
-//! A daemon with the real governor and servers; the root role is one that always succeeds.
+//! A daemon with the real governor and servers; the privileged helper is a mock that always succeeds.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rooflined::board::{
+use daemon::server::dbus::{self, Bus};
+use daemon::server::{Command, Control, Limits, Socket, clock, http};
+use decide::snapshot::{Automatic, Snapshot};
+use governor::{Effect, Event, Governor, Policy, Reply, Ticket};
+use predict::learning::Residuals;
+use roofline::board::{
     ActiveMode, Knob, Order, OrderAnswer, PowerMode, PowerModes, ReadBack, Reading, SwitchOutcome,
     SwitchReport,
 };
-use rooflined::governor::{Effect, Event, Governor, Policy, Reply, Ticket};
-use rooflined::learning::Residuals;
-use rooflined::server::dbus::{self, Bus};
-use rooflined::server::{Command, Control, Limits, Socket, clock, http};
-use rooflined::snapshot::{Automatic, Snapshot};
-use rooflined::units::{Bytes, Hertz, Seconds};
+use roofline::units::{Bytes, Hertz, Seconds};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::pace;
 
-/// The multiprocessors that are on; another mask takes a reboot.
+/// The SMs that are on; another mask takes a reboot.
 const MASK: u32 = 240;
 const MODES: [(u32, &str, f64, u32); 4] =
     [(0, "25W", 918e6, MASK), (2, "15W", 612e6, MASK), (5, "7W", 408e6, MASK), (8, "MAXN", 1300e6, 0)];
@@ -63,13 +63,13 @@ pub fn policy() -> Policy {
     }
 }
 
-/// The root role: a board that does as it is told.
-struct Role {
+/// A mock of the privileged helper: every order succeeds.
+struct Helper {
     live: ActiveMode,
     journal: Option<ActiveMode>,
 }
 
-impl Role {
+impl Helper {
     fn enter(&mut self, mode: ActiveMode, dry_run: bool) -> OrderAnswer {
         let before =
             if dry_run { self.live.clone() } else { std::mem::replace(&mut self.live, mode.clone()) };
@@ -79,6 +79,7 @@ impl Role {
             before: Some(before),
             reached: ReadBack { mode: Some(self.live.clone()), ..ReadBack::default() },
             message: "done".into(),
+            hint: None,
             writes: Vec::new(),
             took: Seconds(0.001),
         };
@@ -134,9 +135,9 @@ impl Daemon {
         state.tpc_mask = Reading::Known(MASK);
         let mut governor = Governor::new(clock::now(), board, state, None, Residuals::default(), policy);
         let (published, snapshots) = watch::channel(governor.snapshot());
-        let (tx, mut requests) = mpsc::channel::<rooflined::server::Request>(64);
+        let (tx, mut requests) = mpsc::channel::<daemon::server::Request>(64);
         let (stop, stopped) = watch::channel(());
-        let (events, mut told) = mpsc::unbounded_channel();
+        let (events, mut received) = mpsc::unbounded_channel();
         let switches = Arc::new(Mutex::new(0));
         let (path, shown, counted) = (socket.clone(), snapshots.clone(), Arc::clone(&switches));
         std::thread::spawn(move || {
@@ -152,7 +153,7 @@ impl Daemon {
                 let control = Control::new(tx);
                 tokio::spawn(dbus::run_at(pace(), bus, shown.clone(), control.clone(), drop, stopping()));
                 tokio::spawn(http::serve(listener, Socket::Control, shown, control, limits, stopping()));
-                let mut role = Role { live, journal: None };
+                let mut helper = Helper { live, journal: None };
                 let mut waiting: HashMap<Ticket, oneshot::Sender<Reply>> = HashMap::new();
                 let (mut last, mut wake_at) = (0, None::<tokio::time::Instant>);
                 loop {
@@ -170,7 +171,7 @@ impl Daemon {
                                 _ => continue,
                             }
                         }
-                        Some(event) = told.recv() => event,
+                        Some(event) = received.recv() => event,
                         () = tokio::time::sleep_until(wake_at.unwrap_or(far)) => Event::Tick,
                     };
                     let mut events = vec![event];
@@ -181,7 +182,7 @@ impl Daemon {
                                 Effect::Actuate { order, what } => {
                                     *counted.lock().unwrap() +=
                                         u64::from(matches!(what, Order::SetMode { .. }));
-                                    let answer = Box::new(role.answer(what));
+                                    let answer = Box::new(helper.answer(what));
                                     events.push(Event::Ordered { order, answer });
                                 }
                                 Effect::Reply { ticket, reply } => {

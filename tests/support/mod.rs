@@ -21,17 +21,18 @@ use std::sync::Arc;
 use std::sync::mpsc as sync_mpsc;
 use std::time::Duration;
 
-use rooflined::board::{Board, BoardState, Cache, Cpu, Load, Memory, Reading, ThermalZone, Throttle};
-use rooflined::calibration::{CalibrationRecord, MachineKey, RECORD_SCHEMA, Reference, Regime};
-use rooflined::governor::Reply;
-use rooflined::learning::Residuals;
-use rooflined::precision::{Precision, WeightFormat};
-use rooflined::predict::{Engine, EngineProfile, FormatCost};
-use rooflined::roofline::{BandwidthPoint, Ceiling, Provenance, Roofline};
-use rooflined::server::dbus::{self, Bus, Pace};
-use rooflined::server::{Command, Control, Limits, Request, Socket, http};
-use rooflined::snapshot::{CalibrationStatus, Snapshot};
-use rooflined::units::{Bytes, BytesPerSecond, Celsius, FlopsPerSecond, Hertz, Seconds};
+use daemon::server::dbus::{self, Bus, Pace};
+use daemon::server::{Command, Control, Limits, Request, Socket, http};
+use decide::snapshot::{CalibrationStatus, Snapshot};
+use governor::Reply;
+use predict::calibration::{CalibrationRecord, MachineKey, RECORD_SCHEMA, Reference, Regime};
+use predict::learning::Residuals;
+use predict::{Engine, EngineProfile, FormatCost};
+use roofline::board::{Board, BoardState, Cache, Cpu, Load, Memory, Reading, ThermalZone, Throttle};
+use roofline::ceilings::{BandwidthPoint, Ceiling, Provenance, Roofline};
+use roofline::precision::{Precision, WeightFormat};
+use roofline::refusal::Code;
+use roofline::units::{Bytes, BytesPerSecond, Celsius, FlopsPerSecond, Hertz, Seconds};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
@@ -176,12 +177,12 @@ pub fn snapshot() -> Snapshot {
         taken_at: Seconds(100.0),
         board: board(),
         state: state(Seconds(100.0)),
-        accelerator: rooflined::calibration::Accelerator::Cpu,
+        accelerator: predict::calibration::Accelerator::Cpu,
         hardware: None,
         roofline: roofline(),
         profile: profile(),
         residuals: Residuals::default(),
-        learned: Arc::default(),
+        observed_runs: Arc::default(),
         calibration: Some(record()),
         calibration_status: CalibrationStatus::default(),
         reference: Some((
@@ -190,7 +191,7 @@ pub fn snapshot() -> Snapshot {
         )),
         degraded: vec![],
         modes: Arc::default(),
-        power: rooflined::snapshot::PowerControl::default(),
+        power: decide::snapshot::PowerControl::default(),
         control_enabled: false,
     }
 }
@@ -228,16 +229,15 @@ async fn answer_by_rote(mut requests: mpsc::Receiver<Request>, seen: sync_mpsc::
                 continue;
             }
             Command::Calibrate { force: true, .. } => {
-                Reply::Refused { code: "busy", message: "job 6 is running; wait for it".into() }
+                Reply::Refused(Code::Busy.error("job 6 is running", "wait for it"))
             }
             Command::Calibrate { .. } => Reply::Started { job: 7 },
             Command::Cancel { job } => Reply::Cancelled { job: job.unwrap_or(7) },
-            Command::Measure { .. } => Reply::Refused {
-                code: "probe_failed",
-                message: "there is no probe in this test; expect none".into(),
-            },
+            Command::Measure { .. } => {
+                Reply::Refused(Code::ProbeFailed.error("there is no probe in this test", "expect none"))
+            }
             Command::Observe { observations } => {
-                Reply::Learnt { accepted: observations.len() as u64, refused: vec![], learnt: vec![] }
+                Reply::Observed { accepted: observations.len() as u64, refused: vec![], outcomes: vec![] }
             }
         };
         let _ = reply.send(answer);
@@ -387,7 +387,6 @@ impl Drop for Server {
     }
 }
 
-/// An HTTP response.
 #[derive(Debug)]
 pub struct Response {
     pub status: u16,

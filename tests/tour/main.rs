@@ -23,7 +23,7 @@ fn alone() -> MutexGuard<'static, ()> {
     MEASURING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Long enough for a loaded machine; nothing is expected to take it.
+/// Long enough for a loaded machine; no test should come near it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A command with an environment that is the same everywhere.
@@ -263,7 +263,7 @@ fn the_demo_runs_by_itself_and_leaves_nothing_behind() {
     assert!(output.status.success(), "{text}\n{}", stderr(&output));
     contains(
         &text,
-        &["[1/6]", "[6/6]", "FLOP/byte", "● measured", "theory and measurement", "nothing was simulated"],
+        &["[1/6]", "[6/6]", "FLOP/byte", "● measured", "predicted vs. measured", "nothing was simulated"],
     );
     assert_eq!(text.matches("POST /v1/recommend").count(), 3);
     assert!(file.exists());

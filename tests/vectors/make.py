@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes the known answers that tests/quantise compares with. CI reads the files and needs no Python.
+"""Writes the known answers that tests/laws/quantise compares with. CI reads the files and needs no Python.
 
     python3 -m venv venv && venv/bin/pip install gguf==0.19.0 ml_dtypes==0.6.0 numpy==2.4.6
     venv/bin/python tests/vectors/make.py            # rewrites the files beside this script
-    venv/bin/python tests/vectors/make.py --grids    # rewrites src/precision/quantise/grids.txt
+    venv/bin/python tests/vectors/make.py --grids    # rewrites src/model/roofline/precision/quantise/grids.txt
 
 Where the answers come from:
   scalars.txt     ml_dtypes (fp8, fp4, e8m0, bf16) and numpy (fp16); saturation is a clip before the conversion. tf32 by its
@@ -302,7 +302,7 @@ def definitions():
 
 
 def grids():
-    path = HERE / "../../src/precision/quantise/grids.txt"
+    path = HERE / "../../src/model/roofline/precision/quantise/grids.txt"
     head = [text for text in path.read_text().splitlines() if text.startswith("#")]
     for name, kind in [("iq2_xxs", quants.IQ2_XXS), ("iq2_xs", quants.IQ2_XS), ("iq2_s", quants.IQ2_S),
                        ("iq3_xxs", quants.IQ3_XXS), ("iq3_s", quants.IQ3_S), ("iq1", quants.IQ1_S)]:

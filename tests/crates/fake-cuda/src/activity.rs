@@ -1,4 +1,4 @@
-//! What the GPU does, told by the fake driver of one process to the fake NVML of another.
+//! What the GPU does, passed from the mock driver of one process to the mock NVML of another.
 //!
 //! A file beside the scenario's holds one record of eight 64-bit words, written whole. The first and the last word
 //! are the same number, and another one each time: a reader that sees two different ones reads again.
@@ -15,9 +15,9 @@ use rustix::time::{ClockId, clock_gettime};
 pub struct Activity {
     /// When the work is done, in nanoseconds of `CLOCK_BOOTTIME`.
     pub busy_until_ns: u64,
-    /// Clock of the multiprocessors.
+    /// Clock of the SMs.
     pub sm_hz: f64,
-    /// How much of what the multiprocessors could do was done, 0 to 1.
+    /// How much of what the SMs could do was done, 0 to 1.
     pub compute: f64,
     /// Traffic to DRAM while the launch ran.
     pub dram_bytes_per_s: f64,

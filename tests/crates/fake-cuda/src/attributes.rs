@@ -1,11 +1,11 @@
-//! Device attributes that follow from a scenario, and the limits of its multiprocessors.
+//! Device attributes that follow from a scenario, and the limits of its SMs.
 
 use crate::scenario::Scenario;
 
 /// Domain, bus and device.
 pub const PCI_BUS_ID: &str = "0000:01:00.0";
 
-/// Limits of a multiprocessor, by compute capability as the CUDA programming guide lists them.
+/// Limits of an SM, by compute capability as the CUDA programming guide lists them.
 struct Limits {
     threads: i32,
     blocks: i32,
@@ -30,7 +30,7 @@ pub fn shared_opt_in(scenario: &Scenario) -> i32 {
     limits(scenario).shared_bytes - 1024
 }
 
-/// Blocks that a multiprocessor holds at once; registers are never what is short.
+/// Blocks that an SM holds at once; registers are never what is short.
 pub fn resident_blocks(scenario: &Scenario, threads: i32, shared_bytes: usize) -> i32 {
     let limits = limits(scenario);
     let by_threads = limits.threads / (threads + 31).div_euclid(32).max(1) / 32;
@@ -60,12 +60,12 @@ pub fn of_device(scenario: &Scenario, attribute: u32) -> Option<i32> {
         10 => 32,
         11 => i32::MAX,
         12 | 82 => 64 << 10,
-        // kHz of the multiprocessors and of the memory.
+        // kHz of the SMs and of the memory.
         13 => whole(scenario.clock.sm_hz / 1e3),
         36 => whole(scenario.clock.memory_hz / 1e3),
         14 => 512,
         15 => 1,
-        16 => i32::try_from(scenario.multiprocessors).unwrap_or(i32::MAX),
+        16 => i32::try_from(scenario.sm_count).unwrap_or(i32::MAX),
         18 => i32::from(scenario.integrated),
         19 | 31 | 41 | 78 | 79 | 80 | 83 | 90 | 95 | 102 => 1,
         // Device number on the PCI bus 1.

@@ -8,10 +8,8 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Bytes of a line.
 const LINE: u64 = 128;
 const SECTOR: u64 = 32;
-/// Sectors of a line.
 const SECTORS: u64 = LINE / SECTOR;
 /// Sectors after which a warp lets the next one go first when traces are woven together.
 const TURN: u32 = 64;
@@ -28,7 +26,7 @@ pub struct Run {
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Trace {
     pub runs: Vec<Run>,
-    /// Bytes asked for.
+    /// Bytes asked for; the sectors of `runs` may hold more.
     pub bytes: u64,
 }
 
@@ -267,7 +265,6 @@ impl Recorder {
 mod tests {
     use super::*;
 
-    /// Whole lines.
     fn run(first: u64, lines: u32, write: bool) -> Run {
         Run { first: first * SECTORS, sectors: lines * SECTORS as u32, write }
     }

@@ -28,7 +28,6 @@ pub enum By {
     Graph,
 }
 
-/// The GPU.
 pub struct Device {
     pub scenario: Scenario,
     pub memory: DeviceMemory,
@@ -48,7 +47,7 @@ pub struct Device {
 /// What a launch took from the device.
 struct Work {
     seconds: f64,
-    /// Of the multiprocessors' rate.
+    /// Of the SMs' rate.
     compute: f64,
     dram_bytes: u64,
 }
@@ -57,7 +56,7 @@ impl Device {
     pub fn new(scenario: Scenario, path: &Path) -> Self {
         let rules = Rules {
             l2_bytes: scenario.memory.l2_bytes,
-            resident_warps: scenario.multiprocessors as usize * 48,
+            resident_warps: scenario.sm_count as usize * 48,
             instruction_limit: scenario.instruction_limit,
             corrupt: scenario.corrupt.clone(),
         };
@@ -156,11 +155,11 @@ impl Device {
 
     /// The longest of what the launch needs: DRAM, L2, each kind of arithmetic, issue, and its longest warp.
     fn work(&mut self, execution: &Execution, clock: f64) -> Work {
-        let Scenario { multiprocessors, memory, compute, .. } = &self.scenario;
+        let Scenario { sm_count, memory, compute, .. } = &self.scenario;
         let counts = &execution.counts;
         let dram_bytes = self.l2.replay(&execution.trace.runs);
         let blocks: f64 = execution.key.grid.iter().map(|&blocks| f64::from(blocks)).product();
-        let all = f64::from(*multiprocessors);
+        let all = f64::from(*sm_count);
         let used = blocks.min(all).max(1.0);
         let per_clock = |amount: u64, rate: f64| amount as f64 / (used * rate * clock);
         let mma = (counts.mma_flops.iter())
@@ -177,7 +176,7 @@ impl Device {
         Work { seconds, compute, dram_bytes }
     }
 
-    /// Clock of the multiprocessors now.
+    /// Clock of the SMs now.
     fn clock_hz(&self) -> f64 {
         let clock = &self.scenario.clock;
         let warm_s = match self.first_launch {
@@ -232,7 +231,7 @@ impl Device {
             allocated: self.memory.allocated(),
         };
         if let Some(reporter) = &mut self.reporter {
-            // NVML of another process then shows the last thing that could be told.
+            // NVML of another process then shows the last thing that could be written.
             let _ = reporter.report(&activity);
         }
     }

@@ -18,7 +18,6 @@ use crate::scenario::{Scenario, VARIABLE};
 
 /// Why a call does not simply return success.
 pub enum Answer {
-    /// It fails.
     Code(Code),
     /// It succeeds once that moment has come.
     At(Instant),
@@ -42,7 +41,7 @@ pub enum Needs {
     Context,
 }
 
-/// What a stream was told to do, kept for a graph.
+/// An operation recorded from a stream, for a graph.
 #[derive(Clone)]
 pub enum Node {
     Kernel { module: Arc<ptx::Module>, key: Key },
@@ -231,7 +230,6 @@ impl Driver {
         if stamp.outside > Instant::now() { Err(Answer::At(stamp.outside)) } else { Ok(()) }
     }
 
-    /// Waits for everything.
     pub fn wait_all(&self) -> Done {
         self.wait(self.device.stamp())
     }
@@ -315,7 +313,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Leaves a line beside the scenario for whoever wonders why a launch failed.
+    /// Leaves a line beside the scenario that says why a launch failed.
     fn note(&self, what: &str) {
         let file = OpenOptions::new().append(true).create(true).open(self.path.with_extension("faults"));
         if let Ok(mut file) = file {

@@ -15,7 +15,6 @@ use crate::memory::{Key, rounded};
 
 type Handle = u64;
 
-/// Writes a result.
 unsafe fn put<T>(place: *mut T, value: T) -> Done {
     if place.is_null() {
         return Err(errors::INVALID_VALUE.into());

@@ -1,6 +1,6 @@
-//! The driver library of a GPU that is not there.
+//! A mock of the CUDA driver library.
 //!
-//! The cdylib is loaded in place of `libcuda.so.1`: it plays the GPU of a [`Scenario`], runs the kernels that it is
+//! The cdylib is loaded in place of `libcuda.so.1`: it simulates the GPU of a [`Scenario`], runs the kernels that it is
 //! given on an interpreter of PTX, and has them take the time that the scenario's rates allow. The rlib is for tests:
 //! it describes scenarios and puts them, and the libraries, where a program finds them.
 //!

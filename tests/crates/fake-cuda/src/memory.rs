@@ -70,7 +70,6 @@ pub struct Rules {
     pub corrupt: Vec<Corrupt>,
 }
 
-/// The memory of the GPU.
 pub struct DeviceMemory {
     rules: Rules,
     windows: Vec<Option<Allocation>>,

@@ -1,4 +1,4 @@
-//! The GPU that is played: a TOML file that both libraries read.
+//! The simulated GPU: a TOML file that both libraries read.
 //!
 //! Every field has a default, so that a test writes only what it is about. An unknown key is an error.
 
@@ -19,8 +19,7 @@ pub struct Scenario {
     pub name: String,
     /// Compute capability, major and minor.
     pub compute_capability: [u32; 2],
-    /// Streaming multiprocessors.
-    pub multiprocessors: u32,
+    pub sm_count: u32,
     /// Shares its memory with the CPU.
     pub integrated: bool,
     /// What `cuDriverGetVersion` says: 12060 for 12.6.
@@ -31,19 +30,14 @@ pub struct Scenario {
     pub execute: bool,
     /// Warp instructions after which a launch fails with `CUDA_ERROR_LAUNCH_TIMEOUT`.
     pub instruction_limit: u64,
-    /// Seconds that pass outside for each simulated second: 0 answers at once, 1 is as slow as the GPU that is played.
+    /// Seconds that pass outside for each simulated second: 0 answers at once, 1 is as slow as the simulated GPU.
     pub pace: f64,
     /// A launch takes this many times less than the model says: more than 1 is faster than physics allow.
     pub lie_fast: f64,
-    /// Temperature of the GPU.
     pub temperature_c: i32,
-    /// Clocks.
     pub clock: Clock,
-    /// Memory and caches.
     pub memory: Memory,
-    /// Arithmetic.
     pub compute: Compute,
-    /// Cost of a launch.
     pub launch: Overhead,
     /// Power, as NVML tells it.
     pub power: Power,
@@ -51,7 +45,6 @@ pub struct Scenario {
     pub nvml: Nvml,
     /// `cuDeviceGetAttribute`: values by number of the attribute that differ from those that follow from the rest.
     pub attributes: BTreeMap<String, i32>,
-    /// Calls that fail.
     pub fail: Vec<Fail>,
     /// Calls that never return.
     pub hang: Vec<Hang>,
@@ -59,19 +52,18 @@ pub struct Scenario {
     pub corrupt: Vec<Corrupt>,
 }
 
-/// Clocks of the multiprocessors and the memory.
+/// Clocks of the SMs and the memory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Clock {
-    /// Multiprocessors, under load.
+    /// SMs, under load.
     pub sm_hz: f64,
-    /// Multiprocessors, before the first launch.
+    /// SMs, before the first launch.
     pub idle_hz: f64,
     /// Time from the first launch to the full clock.
     pub ramp_s: f64,
     /// The ramp follows time outside instead of simulated time.
     pub ramp_is_real: bool,
-    /// Memory.
     pub memory_hz: f64,
     /// Standard deviation of a launch's time, as a ratio.
     pub noise: f64,
@@ -81,7 +73,7 @@ pub struct Clock {
     pub throttle: Option<Throttle>,
 }
 
-/// When the clock of the multiprocessors falls, and how far.
+/// When the clock of the SMs falls, and how far.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Throttle {
@@ -107,13 +99,13 @@ pub struct Memory {
     pub l2_bytes: u64,
     /// Bytes that miss L2.
     pub dram_bytes_per_s: f64,
-    /// Bytes that reach L2, each multiprocessor and clock.
+    /// Bytes that reach L2, each SM and clock.
     pub l2_bytes_per_clock: f64,
     /// Copies from and to the host; those of an integrated GPU run at the DRAM's rate all the same.
     pub host_bytes_per_s: f64,
 }
 
-/// Rates of one multiprocessor at one clock.
+/// Rates of one SM at one clock.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Compute {
@@ -141,7 +133,7 @@ pub struct Overhead {
 pub struct Power {
     /// With nothing to do.
     pub idle_w: f64,
-    /// With every multiprocessor at its rate, without the memory's share.
+    /// With every SM at its rate, without the memory's share.
     pub full_w: f64,
     /// For each 10⁹ bytes per second from DRAM.
     pub w_per_gbs: f64,
@@ -269,7 +261,7 @@ impl Scenario {
         Self {
             name: "Toy".into(),
             compute_capability: [8, 7],
-            multiprocessors: 2,
+            sm_count: 2,
             integrated: true,
             driver_version: 12060,
             no_device: false,
@@ -317,7 +309,7 @@ impl Scenario {
         Self {
             name: "Orin".into(),
             compute_capability: [8, 7],
-            multiprocessors: 16,
+            sm_count: 16,
             clock: clock(1.3005e9, 0.3064e9, 3.2e9),
             memory: memory(62 * GIB, 48 * GIB, 4 << 20, 204.8e9),
             compute: rates(2048.0, &["f16", "bf16", "tf32", "s8", "s4"]),
@@ -335,7 +327,7 @@ impl Scenario {
         Self {
             name: "NVIDIA Thor".into(),
             compute_capability: [11, 0],
-            multiprocessors: 20,
+            sm_count: 20,
             driver_version: 13000,
             clock: clock(1.575e9, 0.315e9, 4.266e9),
             memory: memory(122 * GIB, 100 * GIB, 32 << 20, 273e9),
@@ -356,7 +348,7 @@ impl Scenario {
         Self {
             name: "NVIDIA GB10".into(),
             compute_capability: [12, 1],
-            multiprocessors: 48,
+            sm_count: 48,
             driver_version: 13000,
             clock: clock(2.418e9, 0.208e9, 4.266e9),
             memory: memory(119 * GIB, 100 * GIB, 24 << 20, 273e9),
@@ -380,7 +372,7 @@ impl Scenario {
         Self {
             name: "NVIDIA H200".into(),
             compute_capability: [9, 0],
-            multiprocessors: 132,
+            sm_count: 132,
             integrated: false,
             driver_version: 12080,
             clock: clock(1.98e9, 0.345e9, 3.201e9),
@@ -444,7 +436,7 @@ fn not_supported(functions: &[&str]) -> Vec<String> {
     functions.iter().map(|&function| function.to_owned()).collect()
 }
 
-/// Rates that follow from that of fp16, as in every generation that is played.
+/// Rates that follow from that of fp16, as in every generation that has a preset.
 fn rates(f16: f64, supported: &[&str]) -> Compute {
     let of = |class: &str| match class {
         "tf32" => f16 / 2.0,
@@ -497,7 +489,7 @@ mod tests {
         assert!(toml::from_str::<Scenario>("colour = 3").is_err());
         assert!(toml::from_str::<Scenario>("[memory]\nl2 = 3").is_err());
         let short: Scenario = toml::from_str("name = \"A\"\n[memory]\nl2_bytes = 1024").unwrap();
-        assert_eq!((short.multiprocessors, short.memory.l2_bytes), (2, 1024));
+        assert_eq!((short.sm_count, short.memory.l2_bytes), (2, 1024));
         assert!((short.memory.dram_bytes_per_s - 0.5e9).abs() < 1.0);
     }
 

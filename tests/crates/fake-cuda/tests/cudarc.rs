@@ -712,7 +712,7 @@ fn shipped_kernels_find_the_toys_ceilings() {
         return;
     }
     context();
-    let (dram, clock, multiprocessors) = (0.5e9, 20e6, 2.0);
+    let (dram, clock, sm_count) = (0.5e9, 20e6, 2.0);
     let out = space(64 << 10);
     let rotated: Vec<_> = (0..4).map(|_| (space(512 << 10), space(256 << 10))).collect();
     let n16 = (256 << 10) / 16;
@@ -731,7 +731,7 @@ fn shipped_kernels_find_the_toys_ceilings() {
             close(rate, dram, 0.06);
         }
     }
-    let l2 = 64.0 * multiprocessors * clock;
+    let l2 = 64.0 * sm_count * clock;
     let kernel = shipped("stream", "l2_read");
     // No more blocks than are resident: what came later would find its own lines in L2.
     for blocks in [2, 8, 12] {
@@ -751,7 +751,7 @@ fn shipped_kernels_find_the_toys_ceilings() {
     println!("spin: {:.4} of the clock", f64::from(cycles[0]) / seconds / clock);
     close(f64::from(cycles[0]) / seconds, clock, 0.03);
     assert!(run(shipped("launch", "empty"), 1, 32, &mut []) < 1e-6);
-    let peak = 128.0 * multiprocessors * clock;
+    let peak = 128.0 * sm_count * clock;
     let (one, steps) = (u64::from(1_f32.to_bits()), 200);
     let x = space(8 * 4 * 512);
     let seconds = run(shipped("fma", "fma_f32"), 2, 256, &mut [x, one, one, steps, space(8 * 4 * 512)]);

@@ -26,7 +26,6 @@ const DRIVER_NOT_LOADED: Code = 9;
 const GPU_NOT_FOUND: Code = 28;
 const UNKNOWN: Code = 999;
 
-/// The only GPU's handle.
 const HANDLE: usize = 0x4e56;
 
 /// `nvmlReturn_t` in words.
@@ -171,7 +170,7 @@ impl Library {
             return Err(NOT_SUPPORTED);
         }
         match kind {
-            // Graphics and multiprocessors are one clock.
+            // Graphics and SMs are one clock.
             0 | 1 if highest => Ok(clock.sm_hz),
             0 | 1 => Ok(self.load().map_or(clock.idle_hz, |load| load.sm_hz)),
             2 => Ok(clock.memory_hz),
@@ -317,7 +316,7 @@ unsafe extern "C" fn nvmlDeviceGetEnforcedPowerLimit(device: usize, milliwatts: 
     })
 }
 
-/// Percent of the multiprocessors' and of the memory's time.
+/// Percent of the SMs' and of the memory's time.
 #[repr(C)]
 struct Utilization {
     gpu: c_uint,

@@ -1,6 +1,6 @@
-//! The management library of a GPU that is not there.
+//! A mock of the GPU management library, NVML.
 //!
-//! Loaded in place of `libnvidia-ml.so.1`, it tells of the GPU of a [`scenario`], and shows the load that the fake
+//! Loaded in place of `libnvidia-ml.so.1`, it reports the GPU of a [`scenario`], and shows the load that the fake
 //! driver of any process of the same scenario puts on it.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]

@@ -169,7 +169,7 @@ fn a_kernel_is_seen_while_it_runs() {
         let mut params = [(&raw mut steps).cast()];
         result::launch_kernel(kernel, (2, 1, 1), (128, 1, 1), 0, null_mut(), &mut params).unwrap();
     }
-    // 900,000 instructions a warp, four warps on each of two multiprocessors: 45 ms at 20 MHz, forty times slowed.
+    // 900,000 instructions a warp, four warps on each of two SMs: 45 ms at 20 MHz, forty times slowed.
     assert_eq!(device.utilization_rates().unwrap().gpu, 100);
     assert_eq!(device.clock_info(Clock::SM).unwrap(), 20);
     assert!((7900..=8000).contains(&device.power_usage().unwrap()), "{}", device.power_usage().unwrap());

@@ -4,7 +4,7 @@ use crate::mma::KINDS;
 use crate::shared::Shared;
 use crate::special::Block;
 use crate::warp::{Fail, Machine, Trouble, Waiting, Warp};
-use crate::{Counts, Entry, Fault, Launch, Memory, Place};
+use crate::{Counts, Entry, Fault, FaultLocation, Launch, Memory};
 
 /// The most threads of a block.
 const MOST_THREADS: u64 = 1024;
@@ -165,7 +165,7 @@ fn fault(
     // A warp that waits is already past the barrier.
     let index = if warp.waiting.is_some() { warp.at().saturating_sub(1) } else { warp.at() };
     let statement = entry.code.statements.get(index);
-    let at = Box::new(Place {
+    let at = Box::new(FaultLocation {
         entry: entry.name().to_owned(),
         instruction: statement.map_or(String::new(), |statement| statement.text.clone()),
         line: statement.map_or(0, |statement| statement.line),

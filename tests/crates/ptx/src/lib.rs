@@ -1,6 +1,6 @@
 //! Runs PTX on the CPU, thread for thread.
 //!
-//! [`Module::parse`] reads the text and decodes it once; [`launch`] runs an entry, block after block, warp by warp,
+//! [`Module::parse`] reads the text and decodes it once; [`launch()`] runs an entry, block after block, warp by warp,
 //! 32 lanes together. It is there to prove kernels where there is no GPU, so it is strict where hardware is
 //! lenient: each access must be aligned and inside its allocation, no register may be read before it is written, lanes
 //! that act together must have come together, and two threads may pass a byte of shared memory on only across a barrier
@@ -32,7 +32,7 @@ mod special;
 mod tests;
 mod warp;
 
-pub use fault::{Fault, Place};
+pub use fault::{Fault, FaultLocation};
 pub use launch::launch;
 pub use memory::{Arena, Memory};
 pub use module::{Counts, Entry, Launch, Module, ParseError};

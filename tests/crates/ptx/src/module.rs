@@ -17,14 +17,12 @@ pub struct ParseError {
     pub what: String,
 }
 
-/// A parsed PTX module.
 pub struct Module {
     version: (u32, u32),
     target: String,
     entries: Vec<Entry>,
 }
 
-/// A kernel of a module.
 pub struct Entry {
     pub(crate) code: Code,
     pub(crate) program: Program,
@@ -55,7 +53,6 @@ impl Module {
         &self.target
     }
 
-    /// The entry of that name.
     pub fn entry(&self, name: &str) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.name() == name)
     }
@@ -67,7 +64,6 @@ impl Module {
 }
 
 impl Entry {
-    /// Its name.
     pub fn name(&self) -> &str {
         &self.code.name
     }
@@ -88,7 +84,6 @@ impl Entry {
 /// How an entry is launched.
 #[derive(Debug, Clone, Copy)]
 pub struct Launch<'a> {
-    /// Blocks.
     pub grid: [u32; 3],
     /// Threads of a block.
     pub block: [u32; 3],

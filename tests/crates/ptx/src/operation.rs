@@ -164,13 +164,11 @@ pub(crate) enum Operation {
     },
 }
 
-/// A decoded instruction.
 pub(crate) struct Instruction {
     pub guard: Option<Predicate>,
     pub operation: Operation,
 }
 
-/// A decoded entry.
 pub(crate) struct Program {
     pub instructions: Vec<Instruction>,
     /// Values of the slots after the registers and the special registers.

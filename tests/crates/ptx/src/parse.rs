@@ -68,7 +68,6 @@ pub(crate) struct Variable {
 pub struct Param {
     /// Its name in the text.
     pub name: String,
-    /// Its size.
     pub bytes: usize,
     pub(crate) offset: usize,
 }
@@ -98,7 +97,6 @@ pub(crate) struct Text {
     pub statics: Vec<u8>,
 }
 
-/// Reads a module.
 pub(crate) fn parse(text: &str) -> Result<Text, ParseError> {
     let tokens = tokens(text)?;
     let mut parser = Parser { source: text, tokens: &tokens, at: 0, variables: HashMap::new(), shared: 0 };

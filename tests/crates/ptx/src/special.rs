@@ -32,8 +32,8 @@ pub(crate) const NAMES: [&str; 26] = [
     "WARP_SZ",
 ];
 
-/// Multiprocessors that blocks are dealt to in turn, for `%smid`.
-const MULTIPROCESSORS: u32 = 16;
+/// SMs that blocks are dealt to in turn, for `%smid`.
+const SM_COUNT: u32 = 16;
 
 /// What special registers tell of a block.
 pub(crate) struct Block {
@@ -67,8 +67,8 @@ impl Block {
             12 => lane,
             13 => warp,
             14 => self.threads.iter().product::<u32>().div_ceil(32),
-            15 => self.linear % MULTIPROCESSORS,
-            16 => MULTIPROCESSORS,
+            15 => self.linear % SM_COUNT,
+            16 => SM_COUNT,
             17 => 1,
             18 => 1 << lane,
             19 => u32::MAX >> (31 - lane),

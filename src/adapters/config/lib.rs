@@ -1,0 +1,266 @@
+//! TOML → [`Config`].
+//!
+//! `/etc/rooflined/rooflined.toml` and then `conf.d/*.toml` beside it in the order of their names; a later file
+//! replaces single keys of an earlier one. Every key, its default and its range is declared once, in
+//! [`schema`](self); `config/rooflined.toml` shows them all and a test keeps the two alike. Nothing unknown is let
+//! pass: an error names the file, the line, and the nearest key or what was expected.
+
+mod hardware;
+mod modes;
+mod schema;
+mod value;
+
+use std::fmt;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+pub use hardware::{hardware_dir, hardware_file};
+pub use modes::ClockMode;
+pub use schema::{
+    Calibration, Config, Control, Daemon, Engines, Hardware, Metrics, Models, Policy, Sampling,
+};
+pub use value::{Accelerator, Bus, Location};
+
+pub use decide::snapshot::Automatic;
+
+use roofline::precision::nearest;
+
+/// The configuration of an installed daemon.
+pub const DEFAULT_FILE: &str = "/etc/rooflined/rooflined.toml";
+/// A longer file is no configuration.
+const LONGEST_FILE: u64 = 1 << 20;
+
+/// One mistake in the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    pub file: PathBuf,
+    /// The line, counted from 1; `None` where the file could not be read at all.
+    pub line: Option<usize>,
+    /// The key, as `table.key`; `None` where the text is no TOML.
+    pub key: Option<String>,
+    /// What was found and what was expected.
+    pub message: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file.display())?;
+        if let Some(line) = self.line {
+            write!(f, ":{line}")?;
+        }
+        write!(f, ": {}", self.message)
+    }
+}
+
+/// Everything wrong in the configuration, in the order found; never empty.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{}", .problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+pub struct ConfigError {
+    pub problems: Vec<Problem>,
+}
+
+enum Refused {
+    Unknown,
+    /// The value is not one that the key takes; this is.
+    Expected(String),
+}
+
+impl Config {
+    /// `main` and the `conf.d/*.toml` beside it by name: what an installed daemon loads. A file that does not exist
+    /// is left out, so without any the answer is empty and loading it yields the defaults.
+    ///
+    /// # Errors
+    /// The directory exists but cannot be listed.
+    pub fn files(main: &Path) -> Result<Vec<PathBuf>, ConfigError> {
+        let mut files = Vec::new();
+        // A file that may not be looked at is kept: loading it says why.
+        if main.try_exists().unwrap_or(true) {
+            files.push(main.to_owned());
+        }
+        let dir = main.with_file_name("conf.d");
+        let unreadable = |source: io::Error| unreadable(&dir, &source);
+        let entries = match std::fs::read_dir(&dir) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(files),
+            Err(error) => return Err(unreadable(error)),
+        };
+        let mut parts = Vec::new();
+        for entry in entries {
+            let path = entry.map_err(unreadable)?.path();
+            let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+            if path.extension().is_some_and(|extension| extension == "toml") && !hidden {
+                parts.push(path);
+            }
+        }
+        parts.sort_unstable();
+        files.extend(parts);
+        Ok(files)
+    }
+
+    /// The defaults with what `files` set, the later winning. Every file named must exist.
+    ///
+    /// # Errors
+    /// Every mistake of every file.
+    pub fn load(files: &[PathBuf]) -> Result<Self, ConfigError> {
+        let mut config = Self::default();
+        let mut problems = Vec::new();
+        for file in files {
+            match read(file) {
+                Ok(text) => config.apply(file, &text, &mut problems),
+                Err(error) => problems.extend(error.problems),
+            }
+        }
+        if problems.is_empty() { Ok(config) } else { Err(ConfigError { problems }) }
+    }
+
+    /// What [`Config::load`] would complain of; empty if nothing.
+    #[must_use]
+    pub fn check(files: &[PathBuf]) -> Vec<Problem> {
+        Self::load(files).err().map(|error| error.problems).unwrap_or_default()
+    }
+
+    /// The defaults with what `text` sets. `file` is what messages call it.
+    ///
+    /// # Errors
+    /// Every mistake in the text.
+    pub fn parse(file: &Path, text: &str) -> Result<Self, ConfigError> {
+        let (mut config, mut problems) = (Self::default(), Vec::new());
+        config.apply(file, text, &mut problems);
+        if problems.is_empty() { Ok(config) } else { Err(ConfigError { problems }) }
+    }
+
+    /// Every key with its value as TOML, which loads back to the same configuration.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        // Tables of strings, numbers and lists of strings are always representable.
+        toml::to_string(self).unwrap_or_default()
+    }
+
+    fn apply(&mut self, file: &Path, text: &str, problems: &mut Vec<Problem>) {
+        let line_at = |offset: usize| 1 + text.bytes().take(offset).filter(|byte| *byte == b'\n').count();
+        let mut report = |offset: Option<usize>, key: Option<String>, message: String| {
+            problems.push(Problem { file: file.to_owned(), line: offset.map(line_at), key, message });
+        };
+        let document = match DeTable::parse(text) {
+            Ok(document) => document,
+            Err(error) => {
+                let offset = error.span().map_or(0, |span| span.start);
+                report(Some(offset), None, format!("no TOML: {}", error.message()));
+                return;
+            }
+        };
+        for (name, value) in in_order(document.get_ref()) {
+            let (table, offset) = (name.get_ref().as_ref(), Some(name.span().start));
+            let DeValue::Table(keys) = value.get_ref() else {
+                report(offset, Some(table.into()), misplaced(table));
+                continue;
+            };
+            if !Self::TABLES.iter().any(|(known, _)| *known == table) {
+                report(offset, Some(table.into()), unknown_table(table));
+                continue;
+            }
+            for (key, value) in in_order(keys) {
+                let (name, full) = (key.get_ref().as_ref(), format!("{table}.{}", key.get_ref()));
+                match self.set(table, name, value.get_ref()) {
+                    Ok(()) => {}
+                    Err(Refused::Unknown) => {
+                        report(Some(key.span().start), Some(full), unknown_key(table, name));
+                    }
+                    Err(Refused::Expected(expected)) => {
+                        let found = found(text, value);
+                        let message = format!("`{full}` is {found}, expected {expected}");
+                        report(Some(value.span().start), Some(full), message);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A table's entries in the order of the file, so that mistakes are reported from the top down.
+fn in_order<'a, 'i>(
+    table: &'a DeTable<'i>,
+) -> Vec<(&'a Spanned<std::borrow::Cow<'i, str>>, &'a Spanned<DeValue<'i>>)> {
+    let mut entries: Vec<_> = table.iter().collect();
+    entries.sort_by_key(|(key, _)| key.span().start);
+    entries
+}
+
+/// The value as written, or what it is where that is long.
+fn found(text: &str, value: &Spanned<DeValue<'_>>) -> String {
+    let written = text.get(value.span()).unwrap_or("").trim();
+    if value.get_ref().is_table() || written.is_empty() || written.len() > 60 || written.contains('\n') {
+        format!("a {}", value.get_ref().type_str())
+    } else {
+        written.to_owned()
+    }
+}
+
+fn unknown_table(name: &str) -> String {
+    let quoted: String = name.chars().take(40).collect();
+    format!(
+        "unknown table `[{quoted}]`; did you mean `[{}]`?",
+        nearest(name, Config::TABLES.iter().map(|(table, _)| *table))
+    )
+}
+
+/// A key before the first table, or a table written as a value.
+fn misplaced(name: &str) -> String {
+    if Config::TABLES.iter().any(|(table, _)| *table == name) {
+        return format!("`{name}` is a table, expected `[{name}]` and its keys on the lines after it");
+    }
+    match tables_with(name).next() {
+        Some(table) => format!("`{name}` stands outside of a table; move it below `[{table}]`"),
+        None => {
+            let keys = Config::TABLES.iter().flat_map(|(_, keys)| keys.iter().copied());
+            let near = nearest(name, keys);
+            let quoted: String = name.chars().take(40).collect();
+            let table = tables_with(near).next().unwrap_or_default();
+            format!("unknown key `{quoted}`; did you mean `{near}` below `[{table}]`?")
+        }
+    }
+}
+
+fn unknown_key(table: &str, name: &str) -> String {
+    let quoted: String = name.chars().take(40).collect();
+    if let Some(other) = tables_with(name).next() {
+        return format!("unknown key `{table}.{quoted}`; it belongs below `[{other}]`");
+    }
+    let keys =
+        Config::TABLES.iter().find(|(known, _)| *known == table).map_or(&[] as &[&str], |(_, keys)| keys);
+    match nearest(name, keys.iter().copied()) {
+        "" => format!("unknown key `{table}.{quoted}`; `[{table}]` has no keys in this version"),
+        near => format!("unknown key `{table}.{quoted}`; did you mean `{near}`?"),
+    }
+}
+
+fn tables_with(key: &str) -> impl Iterator<Item = &'static str> {
+    Config::TABLES.iter().filter(move |(_, keys)| keys.contains(&key)).map(|(table, _)| *table)
+}
+
+fn unreadable(path: &Path, source: &io::Error) -> ConfigError {
+    let message = format!("cannot be read: {source}");
+    ConfigError { problems: vec![Problem { file: path.to_owned(), line: None, key: None, message }] }
+}
+
+fn read(path: &Path) -> Result<String, ConfigError> {
+    let failed = |source: io::Error| unreadable(path, &source);
+    let file = std::fs::File::open(path).map_err(failed)?;
+    let mut bytes = Vec::new();
+    file.take(LONGEST_FILE + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > LONGEST_FILE {
+        return Err(failed(io::Error::other("longer than 1 MiB")));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + valid.iter().filter(|byte| **byte == b'\n').count();
+        let message = "no TOML: not UTF-8 text".to_owned();
+        ConfigError {
+            problems: vec![Problem { file: path.to_owned(), line: Some(line), key: None, message }],
+        }
+    })
+}

@@ -1,0 +1,173 @@
+//! Which files make a board. `*` stands for any part of one name.
+
+use std::collections::BTreeSet;
+
+use super::super::SysRoot;
+use super::super::source::Registration;
+
+/// Links that are kept as links.
+pub(super) const LINKS: &[&str] = &["/etc/nvpmodel.conf"];
+
+/// Directories that count even though nothing in them can be read.
+const DIRS: &[&str] = &[
+    "/sys/devices/system/cpu/cpu*",
+    "/sys/devices/system/cpu/cpufreq/policy*",
+    "/sys/class/thermal/thermal_zone*",
+    "/sys/class/hwmon/hwmon*",
+    "/sys/class/powercap/*:*",
+];
+
+/// What tells of a board beside the sources of its values.
+#[rustfmt::skip]
+const FILES: &[&str] = &[
+    // What it is.
+    "/etc/nv_boot_control.conf", "/etc/nv_tegra_release", "/etc/dgx-release", "/etc/os-release", "/usr/lib/os-release",
+    "/etc/machine-id", "/var/lib/dbus/machine-id",
+    "/proc/device-tree/model", "/proc/device-tree/compatible",
+    "/proc/sys/kernel/osrelease",
+    "/sys/class/dmi/id/product_name", "/sys/class/dmi/id/board_name", "/sys/class/dmi/id/sys_vendor",
+    "/sys/class/dmi/id/bios_version",
+    // Its modes.
+    "/etc/nvpmodel.conf", "/etc/nvpmodel/*.conf", "/var/lib/nvpmodel/conf_file_path",
+    "/opt/nvidia/l4t-gpusetup/gpu_pg_mask",
+    // Processors.
+    "/proc/cpuinfo", "/sys/fs/cgroup/cpu.max",
+    "/sys/devices/system/cpu/possible", "/sys/devices/system/cpu/present",
+    "/sys/devices/system/cpu/cpu*/online",
+    "/sys/devices/system/cpu/cpu*/topology/core_cpus_list",
+    "/sys/devices/system/cpu/cpu*/topology/thread_siblings_list",
+    "/sys/devices/system/cpu/cpu*/cache/index*/level", "/sys/devices/system/cpu/cpu*/cache/index*/size",
+    "/sys/devices/system/cpu/cpu*/cache/index*/type", "/sys/devices/system/cpu/cpu*/cache/index*/shared_cpu_list",
+    // Memory.
+    "/sys/kernel/debug/bpmp/debug/emc/possible_rates",
+    "/sys/kernel/debug/bpmp/debug/actmon/mc_all_avg_activity", "/sys/kernel/debug/cactmon/mc_all",
+    "/sys/kernel/actmon_avg_activity/mc_all",
+    // GPU.
+    "/sys/class/devfreq/*/governor", "/sys/class/devfreq/*/name", "/sys/devices/*.g*/devfreq/*/governor",
+    "/sys/devices/gpu.0/railgate_enable", "/sys/devices/gpu.0/power/control",
+    "/sys/devices/platform/gpu.0/railgate_enable", "/sys/devices/platform/gpu.0/power/control",
+    "/sys/bus/pci/devices/0000:01:00.0/power/control", "/sys/bus/pci/devices/0000:01:00.0/power/runtime_status",
+    "/proc/driver/nvidia/version", "/proc/driver/nvidia/gpus/*/power",
+    "/rooflined/simulated",
+    // Limits of temperature and power.
+    "/sys/class/thermal/thermal_zone*/trip_point_*_temp", "/sys/class/thermal/thermal_zone*/trip_point_*_type",
+    "/sys/class/thermal/cooling_device*/max_state",
+    "/sys/class/hwmon/hwmon*/*_cap", "/sys/class/hwmon/hwmon*/*_max", "/sys/class/hwmon/hwmon*/*_crit",
+    "/sys/class/hwmon/hwmon*/*_throt_en", "/sys/class/hwmon/hwmon*/pl_level", "/sys/class/hwmon/hwmon*/pwm1",
+    "/sys/bus/i2c/drivers/ina*/*/hwmon/hwmon*/*_max", "/sys/bus/i2c/drivers/ina*/*/hwmon/hwmon*/*_crit",
+];
+
+/// The files that are there, each once: those that the sources of `table` name and what else tells of a board.
+pub(super) fn files(root: &SysRoot, table: &[Registration]) -> BTreeSet<String> {
+    let named = table.iter().flat_map(|source| (source.captured)());
+    // A file in the place of a directory is a fault worth keeping.
+    let patterns = named.chain(FILES).chain(DIRS);
+    let mut found: BTreeSet<String> = patterns.flat_map(|pattern| expand(root, pattern)).collect();
+    found.retain(|path| !root.path(path).is_dir() || !DIRS.iter().any(|dir| is_beside(dir, path)));
+    for link in LINKS {
+        found.extend(targets(root, link));
+    }
+    found
+}
+
+/// Whether a path lies in the directory that a pattern is about.
+fn is_beside(pattern: &str, path: &str) -> bool {
+    let parent = |path: &str| path.rsplit_once('/').map_or(String::new(), |(parent, _)| parent.to_owned());
+    parent(pattern) == parent(path)
+}
+
+pub(super) fn dirs(root: &SysRoot) -> BTreeSet<String> {
+    let found = DIRS.iter().flat_map(|pattern| expand(root, pattern));
+    found.filter(|path| root.path(path).is_dir()).collect()
+}
+
+/// The paths that a pattern stands for.
+pub(super) fn expand(root: &SysRoot, pattern: &str) -> Vec<String> {
+    let mut found = vec![String::new()];
+    for part in pattern.trim_start_matches('/').split('/') {
+        found = match part.contains('*') {
+            false => found.into_iter().map(|dir| format!("{dir}/{part}")).collect(),
+            true => found
+                .iter()
+                .flat_map(|dir| {
+                    let names = root.names(dir).into_iter().filter(|name| matches(part, name));
+                    names.map(move |name| format!("{dir}/{name}"))
+                })
+                .collect(),
+        };
+    }
+    found.retain(|path| root.path(path).symlink_metadata().is_ok());
+    found
+}
+
+/// Whether a name is of the form of a pattern.
+fn matches(pattern: &str, name: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
+    let Some(mut name) = name.strip_prefix(first) else { return false };
+    let mut parts: Vec<&str> = rest.split('*').collect();
+    let last = parts.pop().unwrap_or_default();
+    for part in parts {
+        match name.find(part) {
+            Some(at) => name = &name[at + part.len()..],
+            None => return false,
+        }
+    }
+    name.ends_with(last)
+}
+
+/// The files on the way of a link, inside the root, up to one that is none.
+fn targets(root: &SysRoot, link: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut at = link.to_owned();
+    // A ring of links ends.
+    while let Ok(target) = std::fs::read_link(root.path(&at)) {
+        let dir = at.rsplit_once('/').map_or("", |(dir, _)| dir);
+        let target = target.to_string_lossy();
+        let path = if target.starts_with('/') { target.into_owned() } else { format!("{dir}/{target}") };
+        let mut parts: Vec<&str> = Vec::new();
+        for part in path.split('/').filter(|part| !part.is_empty() && *part != ".") {
+            if part == ".." {
+                parts.pop();
+            } else {
+                parts.push(part);
+            }
+        }
+        at = format!("/{}", parts.join("/"));
+        if found.len() >= 8 || found.contains(&at) {
+            return Vec::new();
+        }
+        found.push(at.clone());
+    }
+    found
+}
+
+/// The part of a file that counts: the interrupts in /proc/stat alone can have a megabyte.
+pub(super) fn part_of(path: &str, text: String) -> String {
+    if path != "/proc/stat" {
+        return text;
+    }
+    text.split_inclusive('\n').filter(|line| line.starts_with("cpu")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::matches;
+
+    #[test]
+    fn a_pattern_stands_for_names_of_its_form() {
+        for (pattern, name, expected) in [
+            ("hwmon*", "hwmon12", true),
+            ("hwmon*", "xhwmon1", false),
+            ("*_input", "in1_input", true),
+            ("*_input", "in1_label", false),
+            ("*.g*", "17000000.gpu", true),
+            ("*.g*", "17000000", false),
+            ("*:*", "intel-rapl:0:1", true),
+            ("trip_point_*_temp", "trip_point_0_type", false),
+            ("a*a", "a", false),
+            ("*", "", true),
+        ] {
+            assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+}

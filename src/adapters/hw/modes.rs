@@ -1,0 +1,88 @@
+//! The power modes that nvpmodel would enter, and which of them is in force.
+
+use super::SysRoot;
+use super::file::OpenFile;
+use super::timed_reader::TimedReader;
+use roofline::board::active::{Live, LiveCap, active_mode};
+use roofline::board::{BoardState, PowerModes, Reading, nvpmodel};
+use roofline::units::Hertz;
+
+/// A symbolic link to the file of the module fitted; on some images a plain copy.
+const CONF: &str = "/etc/nvpmodel.conf";
+/// Files of modes have tens of kilobytes.
+const LONGEST: usize = 1 << 20;
+
+/// The modes in nvpmodel's file, with the file they were read from.
+pub(super) fn discover(root: &SysRoot) -> Reading<PowerModes> {
+    let file = root.resolve(CONF);
+    let mut source = TimedReader::new(vec![OpenFile::of_driver(root, &file).limited(LONGEST)]);
+    let text = match source.read_all().pop() {
+        Some(Ok((text, _))) => text,
+        Some(Err(error)) => return refused(error.into(), &file),
+        None => return Reading::failed(format!("{file} was not read")),
+    };
+    let modes = PowerModes { source: file.clone(), ..nvpmodel::parse(&text) };
+    if modes.modes.is_empty() {
+        return Reading::absent(format!("{file} has no power mode"));
+    }
+    Reading::Known(modes)
+}
+
+fn refused(reading: Reading<PowerModes>, file: &str) -> Reading<PowerModes> {
+    match reading {
+        Reading::Absent { reason } if file == CONF => {
+            Reading::absent(format!("no power modes on this machine: {reason}"))
+        }
+        Reading::Absent { reason } => {
+            Reading::absent(format!("no power modes on this machine: {CONF} leads to {file}, but {reason}"))
+        }
+        other => other,
+    }
+}
+
+/// What tells which mode is in force.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct ModeRule {
+    pub modes: Reading<PowerModes>,
+    pub cpu_max: Option<Hertz>,
+    /// Clocks that the GPU can have, ascending; empty where it does not tell.
+    pub gpu_clocks: Vec<Hertz>,
+    /// Highest GPU clock by the data sheet.
+    pub gpu_max: Option<Hertz>,
+}
+
+/// What tells modes apart by their memory clock.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct MemoryLimits {
+    /// The cap as it is set.
+    pub cap: Option<LiveCap>,
+    pub max: Option<Hertz>,
+}
+
+impl ModeRule {
+    /// Finds the mode whose caps are those of `state`. `entered` is what nvpmodel says.
+    pub fn judge(&self, state: &mut BoardState, memory: MemoryLimits, entered: Option<u32>) {
+        let modes = match &self.modes {
+            Reading::Known(modes) => modes,
+            Reading::Absent { reason } | Reading::Failed { reason } => {
+                state.power_mode = Reading::absent(reason);
+                return;
+            }
+        };
+        let live = Live {
+            cores_online: state.cores_online.known().copied(),
+            cpu_cap: state.cpu_clock_cap.known().copied(),
+            cpu_max: self.cpu_max,
+            gpu_cap: state.gpu_clock_cap.known().copied(),
+            gpu_clocks: self.gpu_clocks.clone(),
+            gpu_max: self.gpu_max,
+            memory_cap: memory.cap,
+            memory_max: memory.max,
+            tpc_mask: state.tpc_mask.known().copied(),
+            throttled: state.throttle.known().is_some_and(|throttle| throttle.active),
+        };
+        let judgement = active_mode(modes, entered, &live);
+        state.mode_note = judgement.note;
+        state.power_mode = judgement.mode.map_or_else(Reading::absent, Reading::Known);
+    }
+}

@@ -1,0 +1,52 @@
+//! Every source of values, each in a file of its own.
+//!
+//! A source looks for its files once, names them and the fields that they are for, and turns what they hold into
+//! updates. The order of this table is the order of rails, temperatures and origins, and of precedence where two
+//! sources tell one value; nothing else depends on it.
+
+mod cooling;
+pub(super) mod cpufreq;
+mod hwmon;
+mod ina3221;
+mod load;
+pub(super) mod memory;
+mod mode_entered;
+mod nvml;
+pub(super) mod online;
+mod powercap;
+mod pressure;
+mod soctherm;
+mod spbm;
+mod tegra_gpu;
+mod tegra_memory;
+mod thermal;
+mod thermal_throttle;
+
+#[cfg(test)]
+mod tests;
+
+use super::source::Registration;
+
+pub(super) const SOURCES: &[Registration] = &[
+    Registration::of::<online::Online>(),
+    Registration::of::<cpufreq::Cpufreq>(),
+    Registration::of::<thermal::Thermal>(),
+    Registration::of::<ina3221::Ina3221>(),
+    Registration::of::<hwmon::Hwmon>(),
+    Registration::of::<powercap::Powercap>(),
+    Registration::of::<thermal_throttle::ThermalThrottle>(),
+    Registration::of::<cooling::Cooling>(),
+    Registration::of::<soctherm::Soctherm>(),
+    Registration::of::<spbm::Spbm>(),
+    Registration::of::<tegra_gpu::TegraGpu>(),
+    Registration::of::<tegra_memory::TegraMemory>(),
+    Registration::of::<nvml::NvmlGpu>(),
+    Registration::of::<mode_entered::ModeEntered>(),
+    Registration::of::<memory::MemInfo>(),
+    Registration::of::<load::LoadAverage>(),
+    Registration::of::<pressure::Stall>(),
+];
+
+pub(super) const HWMON: &str = "/sys/class/hwmon";
+const THERMAL: &str = "/sys/class/thermal";
+const CPUS: &str = "/sys/devices/system/cpu";

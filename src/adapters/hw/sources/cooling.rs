@@ -1,0 +1,55 @@
+//! Cooling devices that lower a clock. Fans and the like cool without slowing anything down.
+
+use super::THERMAL;
+use crate::SysRoot;
+use crate::answers::{Answers, File};
+use crate::source::Device;
+use crate::source::{DiscoveryContext, Source};
+use crate::throttle::{Alarm, report};
+use crate::update::Update;
+
+/// Those of processors, at 0 unless they slow one down.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Cooling {
+    devices: Vec<Alarm>,
+}
+
+impl Source for Cooling {
+    fn discover(context: &DiscoveryContext<'_>) -> Option<Self> {
+        let devices = Device::all(context.root, THERMAL, "cooling_device", "type").into_iter();
+        let devices = devices.filter(|device| is_brake(&device.name));
+        let devices: Vec<Alarm> = devices
+            .map(|Device { name, dir }| Alarm {
+                name: format!("cooling device {name}"),
+                path: format!("{dir}/cur_state"),
+            })
+            .collect();
+        (!devices.is_empty()).then_some(Self { devices })
+    }
+
+    fn captured() -> &'static [&'static str] {
+        &["/sys/class/thermal/cooling_device*/type", "/sys/class/thermal/cooling_device*/cur_state"]
+    }
+
+    fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
+        vec![("throttle", format!("{THERMAL}/cooling_device*/cur_state"))]
+    }
+
+    fn files(&self) -> Vec<File> {
+        self.devices.iter().map(|device| File::of_driver(&device.path)).collect()
+    }
+
+    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
+        vec![Update::Throttle(report(&self.devices, answers))]
+    }
+}
+
+fn is_brake(name: &str) -> bool {
+    name == "Processor"
+        || ["cpufreq-", "devfreq-", "thermal-cpufreq-", "thermal-devfreq-"]
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
+        || name.ends_with("throttle-alert")
+        // The GPU's devfreq device, by its name in the device tree.
+        || [".gpu", ".ga10b", ".gv11b"].iter().any(|suffix| name.ends_with(suffix))
+}

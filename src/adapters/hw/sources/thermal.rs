@@ -1,0 +1,68 @@
+//! Thermal zones.
+
+use super::THERMAL;
+use crate::SysRoot;
+use crate::answers::{Answers, File};
+use crate::source::Device;
+use crate::source::{DiscoveryContext, Source};
+use crate::update::Update;
+use roofline::board::parse::{self, Temperature};
+use roofline::board::{Reading, ThermalZone};
+use roofline::units::Celsius;
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Thermal {
+    zones: Vec<Zone>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Zone {
+    /// Its `type`, or the name of its directory where it has none.
+    name: String,
+    path: String,
+}
+
+impl Source for Thermal {
+    fn discover(context: &DiscoveryContext<'_>) -> Option<Self> {
+        let zones = Device::all(context.root, THERMAL, "thermal_zone", "type").into_iter();
+        let zones = zones.map(|Device { name, dir }| Zone { name, path: format!("{dir}/temp") });
+        Some(Self { zones: zones.collect() })
+    }
+
+    fn captured() -> &'static [&'static str] {
+        &["/sys/class/thermal/thermal_zone*/type", "/sys/class/thermal/thermal_zone*/temp"]
+    }
+
+    fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
+        let files = format!("{THERMAL}/thermal_zone*/temp");
+        if self.zones.is_empty() { Vec::new() } else { vec![("temperatures", files)] }
+    }
+
+    fn files(&self) -> Vec<File> {
+        self.zones.iter().map(|zone| File::of_driver(&zone.path)).collect()
+    }
+
+    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
+        let zones = self.zones.iter().map(|zone| {
+            let temperature = temperature(&zone.path, answers);
+            ThermalZone { name: zone.name.clone(), temperature }
+        });
+        vec![Update::Temperatures(if self.zones.is_empty() {
+            Reading::absent(format!("no {THERMAL}/thermal_zone*"))
+        } else {
+            Reading::Known(zones.collect())
+        })]
+    }
+}
+
+fn temperature(path: &str, answers: &Answers<'_>) -> Reading<Celsius> {
+    match answers.value(path, "thousandths of a degree", parse::millidegrees) {
+        Reading::Known(Temperature::Known(temperature)) => Reading::Known(temperature),
+        Reading::Known(Temperature::Off) => Reading::absent(format!("{path}: the sensor is off (-256 °C)")),
+        Reading::Known(Temperature::Implausible(temperature)) => {
+            Reading::failed(format!("{path} says {temperature}, which no machine survives"))
+        }
+        Reading::Absent { reason } => Reading::Absent { reason },
+        Reading::Failed { reason } => Reading::Failed { reason },
+    }
+}

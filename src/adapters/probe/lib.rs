@@ -1,0 +1,36 @@
+//! Micro-benchmarks: what the machine under us can do, measured.
+//!
+//! `rooflined probe` is [`probe_main`]: one [`Plan`](predict::calibration::Plan) in, one
+//! [`ProbeEvent`](predict::calibration::ProbeEvent) a line out. It is a process of its own because it occupies every
+//! core, holds large buffers and may be killed at any time.
+//!
+//! Times of bandwidth and peak kernels exclude the start of the parallel region, times of GEMV, GEMM and the wake
+//! benchmark include it: starting the workers is part of such an operation. [`Sample::overhead`] is what was
+//! subtracted.
+//!
+//! [`Sample::overhead`]: predict::calibration::Sample::overhead
+
+#![expect(
+    unsafe_code,
+    reason = "SIMD intrinsics, raw buffers shared by pinned workers, memory maps, and the CUDA driver"
+)]
+
+mod arena;
+mod clock;
+mod cpu;
+mod cuda;
+mod elementwise;
+mod gemm;
+mod gemv;
+mod isa;
+mod peak;
+mod pool;
+mod probe;
+mod runner;
+mod stream;
+
+pub use cpu::Cpu;
+pub use cuda::{Cuda, Verified, verify};
+pub use gemv::pack;
+pub use probe::{Outcome, Probe};
+pub use runner::{Substitute, drive, probe_main, run, verify_main};

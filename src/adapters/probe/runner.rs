@@ -1,0 +1,413 @@
+//! From a plan to events: the probe's protocol, its limits and its end.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::FileType;
+use rustix::process::{Signal, getpid, kill_process};
+
+use super::clock::boot_time;
+use super::probe::{Outcome, Probe};
+use super::{Cpu, Cuda};
+use predict::calibration::{Accelerator, Held, Hold, Plan, ProbeEvent, Step, disturbed};
+use roofline::units::{Bytes, Flops, Seconds};
+
+/// Bytes of a plan that are read at most.
+const MAX_PLAN_BYTES: u64 = 1 << 20;
+const MAX_STEPS: usize = 10_000;
+/// Loads held for the power meter.
+const MAX_HOLDS: usize = 100;
+/// Times that a step is measured again when the machine moved under it.
+const MAX_RETRIES: u32 = 2;
+/// How long a step that is already running may overrun a limit before the process ends without a farewell.
+const GRACE: Duration = Duration::from_millis(700);
+
+/// Makes what measures a plan in place of this machine.
+pub type Substitute<'a> = &'a dyn Fn(&Plan) -> io::Result<Box<dyn Probe>>;
+
+/// Measures `plan` on this machine's CPU or GPU, as the plan says, or with the `substitute`, and writes one event a line to
+/// `out`.
+///
+/// # Errors
+/// If the plan makes no sense, no worker can be started, buffers cannot be mapped, there is no substitute, no driver or no
+/// GPU, the GPU is lost, or `out` is closed.
+pub fn run(
+    plan: &Plan,
+    substitute: Option<Substitute<'_>>,
+    out: &mut dyn Write,
+    cancelled: &dyn Fn() -> bool,
+) -> io::Result<()> {
+    check(plan).map_err(|problem| io::Error::new(io::ErrorKind::InvalidInput, problem))?;
+    let started = Instant::now();
+    match (substitute, plan.accelerator) {
+        (Some(substitute), _) => drive(substitute(plan)?.as_mut(), plan, started, out, cancelled),
+        (None, Accelerator::Cpu) => drive(&mut Cpu::new(plan)?, plan, started, out, cancelled),
+        (None, Accelerator::Gpu) => {
+            let mut cuda = Cuda::new(plan).map_err(io::Error::other)?;
+            drive(&mut cuda, plan, started, out, cancelled)
+        }
+    }
+}
+
+/// Hands the steps of `plan` to `probe`, in order, until they are done, `cancelled`, or out of time since `started`.
+///
+/// # Errors
+/// If `out` cannot be written.
+pub fn drive(
+    probe: &mut dyn Probe,
+    plan: &Plan,
+    started: Instant,
+    out: &mut dyn Write,
+    cancelled: &dyn Fn() -> bool,
+) -> io::Result<()> {
+    let reason = || {
+        if cancelled() {
+            Some("cancelled".to_owned())
+        } else if started.elapsed().as_secs_f64() >= plan.time_limit_s {
+            Some(format!("the time limit of {} s has passed", plan.time_limit_s))
+        } else {
+            None
+        }
+    };
+    let stop = || reason().is_some();
+    let all = plan.steps.len() + plan.holds.len();
+    let (idle, loads): (Vec<&Hold>, Vec<&Hold>) = plan.holds.iter().partition(|hold| hold.kernel.is_none());
+    // Before anything has run: afterwards the machine takes seconds to be idle again.
+    hold(probe, &idle, (0, all), out, &stop)?;
+    let mut unsettled = Vec::new();
+    let mut cut_short = None;
+    for (index, step) in plan.steps.iter().enumerate() {
+        cut_short = reason();
+        if cut_short.is_some() {
+            break;
+        }
+        let fraction = part(idle.len() + index, all);
+        let threads = if step.threads == 1 { "1 thread".into() } else { format!("{} threads", step.threads) };
+        emit(
+            out,
+            &ProbeEvent::Progress { fraction, step: format!("{}, {threads}", step.kernel.describe()) },
+        )?;
+        match probe.measure(step, &stop) {
+            Outcome::Measured(sample) => {
+                if disturbed(&sample) {
+                    unsettled.push(step);
+                }
+                emit(out, &ProbeEvent::Sample(sample))?;
+            }
+            Outcome::Skipped(reason) => emit(out, &ProbeEvent::Skipped { kernel: step.kernel, reason })?,
+            Outcome::Stopped => {}
+            Outcome::Lost(reason) => return Err(io::Error::other(reason)),
+        }
+    }
+    // The last step may have been stopped half-way.
+    let cut_short = cut_short.or_else(reason);
+    for _ in 0..MAX_RETRIES {
+        unsettled = again(probe, unsettled, out, &stop)?;
+    }
+    hold(probe, &loads, (idle.len() + plan.steps.len(), all), out, &stop)?;
+    emit(out, &ProbeEvent::Finished { wall: Seconds(started.elapsed().as_secs_f64()), cut_short })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "at most ten thousand steps")]
+fn part(done: usize, all: usize) -> f64 {
+    done as f64 / all.max(1) as f64
+}
+
+/// Holds loads for the power meter; `done` of `all` entries of the plan were there before.
+fn hold(
+    probe: &mut dyn Probe,
+    holds: &[&Hold],
+    (done, all): (usize, usize),
+    out: &mut dyn Write,
+    stop: &dyn Fn() -> bool,
+) -> io::Result<()> {
+    for (index, hold) in holds.iter().enumerate() {
+        let Ok(length) = Duration::try_from_secs_f64(hold.hold_s) else { continue };
+        if stop() {
+            break;
+        }
+        let what = hold.kernel.map_or_else(|| "idle".to_owned(), |kernel| kernel.describe());
+        let fraction = part(done + index, all);
+        emit(out, &ProbeEvent::Holding { fraction, step: format!("power of {what}") })?;
+        let held = match hold.kernel {
+            None => Ok(rest(length, stop)),
+            Some(kernel) => {
+                let step = Step { kernel, threads: hold.threads, budget_s: hold.hold_s };
+                probe.hold(&step, length, stop)
+            }
+        };
+        if let Some(reason) = probe.lost() {
+            return Err(io::Error::other(reason));
+        }
+        emit(
+            out,
+            &match held {
+                Ok(held) => ProbeEvent::Held(Box::new(held)),
+                Err(reason) => ProbeEvent::NotHeld { kernel: hold.kernel, reason },
+            },
+        )?;
+    }
+    Ok(())
+}
+
+/// Nothing for `length`.
+fn rest(length: Duration, stop: &dyn Fn() -> bool) -> Held {
+    let (began, start) = (boot_time(), Instant::now());
+    while start.elapsed() < length && !stop() {
+        thread::sleep(Duration::from_millis(20).min(length));
+    }
+    Held {
+        kernel: None,
+        began,
+        ended: boot_time(),
+        flops: Flops(0.0),
+        bytes: Bytes(0.0),
+        weights: 0.0,
+        temperature: None,
+    }
+}
+
+/// Measures steps once more that the machine moved under; returns those that it moved under again. What the time
+/// that is left does not suffice for has been measured once, so nothing is cut short.
+fn again<'a>(
+    probe: &mut dyn Probe,
+    steps: Vec<&'a Step>,
+    out: &mut dyn Write,
+    stop: &dyn Fn() -> bool,
+) -> io::Result<Vec<&'a Step>> {
+    let mut unsettled = Vec::new();
+    for step in steps {
+        if stop() {
+            break;
+        }
+        emit(
+            out,
+            &ProbeEvent::Progress { fraction: 1.0, step: format!("{}, again", step.kernel.describe()) },
+        )?;
+        match probe.measure(step, stop) {
+            Outcome::Measured(sample) => {
+                if disturbed(&sample) {
+                    unsettled.push(step);
+                }
+                emit(out, &ProbeEvent::Sample(sample))?;
+            }
+            Outcome::Lost(reason) => return Err(io::Error::other(reason)),
+            Outcome::Skipped(_) | Outcome::Stopped => {}
+        }
+    }
+    Ok(unsettled)
+}
+
+fn emit(out: &mut dyn Write, event: &ProbeEvent) -> io::Result<()> {
+    let mut line = serde_json::to_vec(event)?;
+    line.push(b'\n');
+    out.write_all(&line)?;
+    out.flush()
+}
+
+/// Says what is wrong with a plan as a whole. What is wrong with one step only skips that step.
+fn check(plan: &Plan) -> Result<(), String> {
+    let positive = |value: f64, name: &str| {
+        if value.is_finite() && value > 0.0 {
+            Ok(())
+        } else {
+            Err(format!("{name} is {value}, expected a positive time"))
+        }
+    };
+    positive(plan.time_limit_s, "time_limit_s")?;
+    if !plan.warm_up_s.is_finite() || plan.warm_up_s < 0.0 {
+        return Err(format!("warm_up_s is {}, expected zero or a positive time", plan.warm_up_s));
+    }
+    if plan.steps.len() > MAX_STEPS {
+        return Err(format!("{} steps, expected at most {MAX_STEPS}", plan.steps.len()));
+    }
+    for (index, step) in plan.steps.iter().enumerate() {
+        positive(step.budget_s, &format!("budget_s of step {index} ({})", step.kernel.describe()))?;
+    }
+    if plan.holds.len() > MAX_HOLDS {
+        return Err(format!("{} holds, expected at most {MAX_HOLDS}", plan.holds.len()));
+    }
+    for (index, hold) in plan.holds.iter().enumerate() {
+        positive(hold.hold_s, &format!("hold_s of hold {index}"))?;
+    }
+    Ok(())
+}
+
+/// The subcommand `rooflined probe`: a plan on standard input, events on standard output. A `substitute` is measured in
+/// place of this machine.
+///
+/// It ends when the plan is done, its time limit has passed, its standard input or output is closed, or by SIGTERM,
+/// whose default action is right for a process with nothing to clean up.
+#[must_use]
+pub fn probe_main(substitute: Option<Substitute<'_>>) -> ExitCode {
+    let mut stdin = BufReader::new(io::stdin());
+    let plan = match read_plan(&mut stdin) {
+        Ok(plan) => plan,
+        Err(problem) => {
+            eprintln!("rooflined probe: {problem}");
+            return ExitCode::from(2);
+        }
+    };
+    let cancelled = Arc::new(AtomicBool::new(false));
+    // A plan from a regular file ends right behind its last byte, which says nothing about the one who asked.
+    let is_file = rustix::fs::fstat(io::stdin())
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
+    let end = |cancelled: &AtomicBool| {
+        cancelled.store(true, Ordering::Relaxed);
+        thread::sleep(GRACE);
+        std::process::exit(0);
+    };
+    if !is_file {
+        let cancelled = Arc::clone(&cancelled);
+        thread::spawn(move || {
+            // Whatever else arrives is ignored; only the end counts.
+            let _ = io::copy(&mut stdin, &mut io::sink());
+            end(&cancelled);
+        });
+    }
+    {
+        let cancelled = Arc::clone(&cancelled);
+        thread::spawn(move || {
+            // With nothing asked for, only a reader that is gone ends the wait.
+            let stdout = io::stdout();
+            while poll(&mut [PollFd::new(&stdout, PollFlags::empty())], None).is_err() {}
+            end(&cancelled);
+        });
+    }
+    let gpu = plan.accelerator == Accelerator::Gpu && substitute.is_none();
+    if let Ok(limit) = Duration::try_from_secs_f64(plan.time_limit_s) {
+        thread::spawn(move || {
+            thread::sleep(limit.saturating_add(GRACE));
+            if gpu {
+                abandon();
+            }
+            std::process::exit(0);
+        });
+    }
+    match run(&plan, substitute, &mut io::stdout().lock(), &|| cancelled.load(Ordering::Relaxed)) {
+        Ok(()) => ExitCode::SUCCESS,
+        // The reader of our events has gone.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("rooflined probe: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Ends a process that waits in the driver. An orderly exit runs what the driver has to say at the end, and may wait for the
+/// same.
+fn abandon() -> ! {
+    eprintln!(
+        "rooflined probe: a call into the GPU's driver did not return within the time limit; look at dmesg for Xid messages"
+    );
+    // It cannot fail on ourselves, and if it did an exit is what is left.
+    let _ = kill_process(getpid(), Signal::KILL);
+    std::process::exit(1);
+}
+
+/// `rooflined probe --verify`: every kernel of the GPU once, an outcome a line. Fails if one is wrong.
+#[must_use]
+pub fn verify_main() -> ExitCode {
+    let mut wrong = 0_u32;
+    let outcome = super::verify(&mut |verified| {
+        wrong += u32::from(verified.wrong());
+        match serde_json::to_string(&verified) {
+            Ok(line) => println!("{line}"),
+            Err(error) => eprintln!("rooflined probe: {}: {error}", verified.entry),
+        }
+    });
+    match outcome {
+        Ok(()) if wrong == 0 => ExitCode::SUCCESS,
+        Ok(()) => {
+            eprintln!("rooflined probe: {wrong} kernels compute wrong results on this GPU");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("rooflined probe: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn read_plan(input: &mut impl BufRead) -> Result<Plan, String> {
+    let mut line = Vec::new();
+    let read = input
+        .take(MAX_PLAN_BYTES + 1)
+        .read_until(b'\n', &mut line)
+        .map_err(|error| format!("cannot read the plan from standard input: {error}"))?;
+    if read == 0 {
+        return Err("standard input is empty, expected a plan as one line of JSON".into());
+    }
+    if line.len() as u64 > MAX_PLAN_BYTES {
+        return Err(format!("the plan is longer than {MAX_PLAN_BYTES} bytes"));
+    }
+    serde_json::from_slice(&line).map_err(|error| format!("standard input holds no valid plan: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use predict::calibration::Kernel;
+    use std::cell::Cell;
+
+    struct Scripted;
+
+    impl Probe for Scripted {
+        fn measure(&mut self, _: &Step, _: &dyn Fn() -> bool) -> Outcome {
+            Outcome::Skipped("scripted".into())
+        }
+    }
+
+    fn plan(steps: usize) -> Plan {
+        Plan {
+            steps: vec![Step { kernel: Kernel::Wake, threads: 1, budget_s: 0.001 }; steps],
+            holds: Vec::new(),
+            models: Vec::new(),
+            accelerator: Accelerator::Cpu,
+            cpus: vec![],
+            warm_up_s: 0.0,
+            time_limit_s: 10.0,
+            memory_limit_bytes: 1 << 20,
+            seed: 1,
+        }
+    }
+
+    fn events(out: &[u8]) -> Vec<ProbeEvent> {
+        out.split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty())
+            .map(|line| serde_json::from_slice(line).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn a_cancelled_plan_says_so_and_still_finishes() {
+        let asked = Cell::new(0);
+        let mut out = Vec::new();
+        let cancelled = || {
+            asked.set(asked.get() + 1);
+            asked.get() > 2
+        };
+        drive(&mut Scripted, &plan(5), Instant::now(), &mut out, &cancelled).unwrap();
+        let events = events(&out);
+        assert!(events.len() < 11);
+        assert!(
+            matches!(events.last(), Some(ProbeEvent::Finished { cut_short: Some(why), .. }) if why == "cancelled")
+        );
+    }
+
+    #[test]
+    fn a_bad_plan_is_named_and_an_endless_one_is_cut() {
+        assert!(read_plan(&mut &b""[..]).unwrap_err().contains("empty"));
+        assert!(read_plan(&mut &b"{\"steps\":["[..]).unwrap_err().contains("no valid plan"));
+        assert!(read_plan(&mut &vec![b' '; 2 << 20][..]).unwrap_err().contains("longer than"));
+        let mut bad = plan(1);
+        bad.steps[0].budget_s = f64::NAN;
+        assert!(check(&bad).unwrap_err().contains("budget_s of step 0"));
+    }
+}

@@ -1,0 +1,500 @@
+//! Scores of candidates (time, rate, power, memory, quality), computed for a whole range of batch sizes at a time.
+
+use std::borrow::Cow;
+
+use super::point::CandidatePoint;
+use super::{Query, QueryError, Stored, Work, as_f64, with_columns};
+use crate::snapshot::Snapshot;
+use predict::costs::{Coefficients, values};
+use predict::curve::{BatchSteps, Columns, Curve};
+use predict::learning::ResidualKey;
+use predict::learning::models::{Correction, FittedModel, ModelQuery, stored_as};
+use predict::{Engine, EngineProfile, Estimate, Prediction, Tier, predict};
+use roofline::ceilings::Provenance;
+use roofline::precision::WeightFormat;
+use roofline::units::{Joules, Seconds, Watts};
+use roofline::workload::Op;
+use roofline::workload::transformer::{MemoryFootprint, Phase, Request};
+
+/// What one candidate comes to. NaN stands for what is unknown or what there is none of.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Score {
+    /// Time of the run in seconds.
+    pub time: f64,
+    /// Upper over middle of the interval of every time.
+    pub slack: f64,
+    /// Seconds until the first token.
+    pub first: f64,
+    /// Seconds of a token after the first.
+    pub per_token: f64,
+    /// Tokens (columns) per second over the batch.
+    pub rate: f64,
+    /// Watts.
+    pub watts: f64,
+    /// Upper end of their interval; worked out where there is a limit on them.
+    pub watts_high: f64,
+    /// Joules for a token.
+    pub energy: f64,
+    /// Bytes.
+    pub memory: f64,
+    pub loss: f64,
+}
+
+impl Score {
+    const UNKNOWN: Self = Self {
+        time: f64::NAN,
+        slack: f64::NAN,
+        first: f64::NAN,
+        per_token: f64::NAN,
+        rate: f64::NAN,
+        watts: f64::NAN,
+        watts_high: f64::NAN,
+        energy: f64::NAN,
+        memory: f64::NAN,
+        loss: f64::NAN,
+    };
+
+    fn with_power(mut self, watts: Estimate<f64>, energy: Estimate<f64>, tokens: f64) -> Self {
+        self.watts = watts.value;
+        self.watts_high = watts.high;
+        self.energy = energy.value / tokens;
+        self
+    }
+
+    fn of(prediction: &Prediction, memory: f64, loss: f64) -> Self {
+        let (time, tokens) = (prediction.time, prediction.tokens);
+        let value = |estimate: Option<Estimate<Seconds>>| estimate.map_or(f64::NAN, |e| e.value.get());
+        // The time of an operation is what its limit on a token is about.
+        let per_token = match &prediction.model {
+            None => time.value.get(),
+            Some(model) => value(model.time_per_token),
+        };
+        let score = Self {
+            time: time.value.get(),
+            slack: time.high / time.value,
+            first: value(prediction.time_to_first_token()),
+            per_token,
+            rate: tokens / time.value.get(),
+            memory,
+            loss,
+            ..Self::UNKNOWN
+        };
+        match prediction.power {
+            Some(power) => {
+                score.with_power(power.watts.map(Watts::get), power.energy.map(Joules::get), tokens)
+            }
+            None => score,
+        }
+    }
+}
+
+/// Time, rate, power, memory, quality.
+pub(super) const CRITERIA: usize = 5;
+
+/// What of a candidate is better where it is less; what is unknown is worse than anything known.
+pub(super) fn criteria(score: &Score) -> [f64; CRITERIA] {
+    criteria_of(score.time, score.rate, score.watts, score.memory, score.loss)
+}
+
+/// The same of its figures.
+const fn criteria_of(time: f64, rate: f64, watts: f64, memory: f64, loss: f64) -> [f64; CRITERIA] {
+    let watts = if watts.is_nan() { f64::INFINITY } else { watts };
+    let loss = if loss.is_nan() { f64::INFINITY } else { loss };
+    [time, -rate, watts, memory, loss]
+}
+
+/// Scores of a range of batches, by column: most are looked at once and never again.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Scores {
+    pub(super) time: Vec<f64>,
+    pub(super) slack: Vec<f64>,
+    pub(super) first: Vec<f64>,
+    pub(super) per_token: Vec<f64>,
+    pub(super) rate: Vec<f64>,
+    pub(super) watts: Vec<f64>,
+    pub(super) watts_high: Vec<f64>,
+    pub(super) energy: Vec<f64>,
+    pub(super) memory: Vec<f64>,
+    /// The same for every batch.
+    pub(super) loss: f64,
+}
+
+impl Scores {
+    const fn columns(&mut self) -> [&mut Vec<f64>; 9] {
+        let Self { time, slack, first, per_token, rate, watts, watts_high, energy, memory, loss: _ } = self;
+        [time, slack, first, per_token, rate, watts, watts_high, energy, memory]
+    }
+
+    fn clear(&mut self, loss: f64) {
+        self.columns().into_iter().for_each(Vec::clear);
+        self.loss = loss;
+    }
+
+    fn push(&mut self, score: &Score) {
+        let Score { time, slack, first, per_token, rate, watts, watts_high, energy, memory, loss: _ } =
+            *score;
+        let values = [time, slack, first, per_token, rate, watts, watts_high, energy, memory];
+        self.columns().into_iter().zip(values).for_each(|(column, value)| column.push(value));
+    }
+
+    pub(super) fn criteria(&self, index: usize) -> [f64; CRITERIA] {
+        let (watts, memory) = (self.watts[index], self.memory[index]);
+        criteria_of(self.time[index], self.rate[index], watts, memory, self.loss)
+    }
+
+    pub(super) fn get(&self, index: usize) -> Score {
+        Score {
+            time: self.time[index],
+            slack: self.slack[index],
+            first: self.first[index],
+            per_token: self.per_token[index],
+            rate: self.rate[index],
+            watts: self.watts[index],
+            watts_high: self.watts_high[index],
+            energy: self.energy[index],
+            memory: self.memory[index],
+            loss: self.loss,
+        }
+    }
+
+    /// The same where only `share` of the time is had: power, while it runs, and memory stay.
+    pub(super) fn sliced(&self, share: f64) -> Self {
+        let mut sliced = self.clone();
+        for column in [&mut sliced.time, &mut sliced.first, &mut sliced.per_token] {
+            column.iter_mut().for_each(|time| *time /= share);
+        }
+        sliced.rate.iter_mut().for_each(|rate| *rate *= share);
+        sliced
+    }
+
+    /// What a curve says of every batch where nothing corrects it and no power limit slows it down.
+    fn fill(&mut self, curve: &Curve<'_>, plain: &Columns, highest: bool) {
+        let count = plain.total.len();
+        let steps = curve.decode_steps();
+        let prompted = curve.phase() != Phase::Decode;
+        self.time.extend_from_slice(&plain.total);
+        let slack = |(prompt, total): (&f64, &f64)| 1.0 + curve.interval(prompt / total).half_width_ratio;
+        if prompted {
+            self.slack.extend(plain.prompt.iter().zip(&plain.total).map(slack));
+            self.first.extend_from_slice(&plain.prompt);
+        } else {
+            self.slack.resize(count, 1.0 + curve.interval(0.0).half_width_ratio);
+            self.first.resize(count, f64::NAN);
+        }
+        if steps > 0.0 {
+            let each = |(total, prompt): (&f64, &f64)| (total - prompt) / steps;
+            self.per_token.extend(plain.total.iter().zip(&plain.prompt).map(each));
+        } else {
+            self.per_token.resize(count, f64::NAN);
+        }
+        self.rate.extend(plain.tokens.iter().zip(&plain.total).map(|(tokens, time)| tokens / time));
+        self.watts.resize(count, f64::NAN);
+        self.watts_high.resize(count, f64::NAN);
+        curve.watts(plain, &self.slack, highest, &mut self.watts, &mut self.watts_high);
+        self.energy.extend(self.watts.iter().zip(&self.rate).map(|(watts, rate)| watts / rate));
+    }
+}
+
+/// Scores of one form of the work, one operating point after another.
+pub(super) enum Scorer<'a> {
+    Op(Box<OpScorer<'a>>),
+    Model(Box<ModelScorer<'a>>),
+}
+
+pub(super) struct OpScorer<'a> {
+    scores: Scores,
+    snapshot: &'a Snapshot,
+    query: &'a Query,
+    op: Op,
+    format: WeightFormat,
+}
+
+pub(super) struct ModelScorer<'a> {
+    snapshot: &'a Snapshot,
+    query: &'a Query,
+    name: &'a str,
+    stored: &'a Stored,
+    filed_as: String,
+    request: Request,
+    /// Worked out for the first operating point whose engine has costs of its own.
+    steps: Option<BatchSteps>,
+    /// The coefficients, and those that they were worked out from.
+    values: Option<(Coefficients, Coefficients)>,
+    /// Bytes with one sequence, and what each further one adds.
+    memory: (f64, f64),
+    columns: Columns,
+    scores: Scores,
+}
+
+impl<'a> Scorer<'a> {
+    pub(super) fn new(snapshot: &'a Snapshot, query: &'a Query, option: usize) -> Result<Self, QueryError> {
+        match &query.work {
+            Work::Op { op, formats } => Ok(Self::Op(Box::new(OpScorer {
+                scores: Scores::default(),
+                snapshot,
+                query,
+                op: *op,
+                format: formats[option],
+            }))),
+            Work::Model { name, request, stored, kv_formats } => {
+                let (stored, kv_cache) = form(stored, kv_formats, option);
+                let request = Request { kv_cache, ..*request };
+                let memory = |batch| footprint(snapshot, query.engine, stored, &Request { batch, ..request });
+                let (one, two) = (memory(1).total().get(), memory(2).total().get());
+                Ok(Self::Model(Box::new(ModelScorer {
+                    snapshot,
+                    query,
+                    name,
+                    stored,
+                    filed_as: stored_as(stored.format.as_deref(), kv_cache),
+                    request,
+                    steps: None,
+                    values: None,
+                    memory: (one, two - one),
+                    columns: Columns::default(),
+                    scores: Scores::default(),
+                })))
+            }
+        }
+    }
+
+    /// The score of every batch at `point`.
+    pub(super) fn at(&mut self, point: &CandidatePoint<'_>) -> Result<&Scores, QueryError> {
+        match self {
+            Self::Op(scorer) => scorer.at(point),
+            Self::Model(scorer) => scorer.at(point),
+        }
+    }
+}
+
+/// Which storage an option stands for.
+pub(super) fn form<'a>(
+    stored: &'a [Stored],
+    kv_formats: &[WeightFormat],
+    option: usize,
+) -> (&'a Stored, WeightFormat) {
+    (&stored[option / kv_formats.len()], kv_formats[option % kv_formats.len()])
+}
+
+/// What a model takes while it runs.
+pub(super) fn footprint(
+    snapshot: &Snapshot,
+    engine: Engine,
+    stored: &Stored,
+    request: &Request,
+) -> MemoryFootprint {
+    MemoryFootprint::new(&stored.model, request, snapshot.engine_memory(engine))
+}
+
+impl OpScorer<'_> {
+    fn at(&mut self, point: &CandidatePoint<'_>) -> Result<&Scores, QueryError> {
+        let lent = lent(&point.profile, self.query.engine);
+        let loss = self.format.expected_loss();
+        self.scores.clear(loss);
+        for columns in self.query.batch.clone() {
+            let prediction =
+                predicted_op(self.snapshot, point, &lent, self.query.engine, self.op, self.format, columns)?;
+            let memory = prediction.cost.traffic;
+            self.scores.push(&Score::of(&prediction, memory.get(), loss));
+        }
+        Ok(&self.scores)
+    }
+}
+
+/// This crate's own kernels, or the same as a guess for another engine's.
+pub(super) fn lent<'p>(profile: &'p EngineProfile, engine: Engine) -> Cow<'p, EngineProfile> {
+    if engine == profile.engine {
+        Cow::Borrowed(profile)
+    } else {
+        Cow::Owned(profile.clone().lent_to(engine))
+    }
+}
+
+/// An operation with what was learnt and its power.
+pub(super) fn predicted_op(
+    snapshot: &Snapshot,
+    point: &CandidatePoint<'_>,
+    profile: &EngineProfile,
+    engine: Engine,
+    op: Op,
+    format: WeightFormat,
+    columns: u64,
+) -> Result<Prediction, QueryError> {
+    let op = with_columns(op, columns);
+    op.validate()?;
+    let plain = predict(&point.roofline, profile, &op, &snapshot.numeric_format(format))?;
+    let prediction = snapshot.residuals.correct(&ResidualKey::new(engine, &op, format), plain);
+    Ok(with_power(prediction, point))
+}
+
+impl ModelScorer<'_> {
+    fn at(&mut self, point: &CandidatePoint<'_>) -> Result<&Scores, QueryError> {
+        self.scores.clear(self.loss());
+        let kernels = self.snapshot.kernels(&point.profile, self.query.engine);
+        let asked = asked(
+            self.snapshot,
+            self.query,
+            self.name,
+            &self.filed_as,
+            self.stored,
+            &self.request,
+            point,
+            kernels.as_deref(),
+        );
+        if kernels.is_some() {
+            for batch in self.query.batch.clone() {
+                let request = Request { batch, ..self.request };
+                let prediction = self
+                    .snapshot
+                    .observed_runs
+                    .predict(&ModelQuery { request: &request, ..asked.clone() })?;
+                let prediction = with_power(prediction, point);
+                let (memory, loss) = (self.memory_of(batch), self.loss());
+                self.scores.push(&Score::of(&prediction, memory, loss));
+            }
+            return Ok(&self.scores);
+        }
+        let fitted_model = self.snapshot.observed_runs.fitted_model(&asked);
+        let steps = match &self.steps {
+            Some(steps) => steps,
+            None => {
+                let steps =
+                    BatchSteps::new(self.query.engine, &self.stored.model, &self.request, &self.query.batch)?;
+                self.steps.insert(steps)
+            }
+        };
+        let log = &fitted_model.costs.log;
+        let values = match &self.values {
+            Some((known, values)) if known == log => values,
+            _ => &self.values.insert((*log, values(log))).1,
+        };
+        let curve = Curve::new(steps, &point.roofline, fitted_model.costs, values, point.power.as_ref())?;
+        let plain_tier = match point.roofline.bandwidth.provenance {
+            Provenance::Measured | Provenance::Scaled => Tier::BoardCalibrated,
+            _ => Tier::Prior,
+        };
+        let (one, more) = self.memory;
+        let highest = self.query.constraints.max_power.is_some();
+        curve.fill(&self.query.batch, &mut self.columns);
+        let columns = &self.columns;
+        if fitted_model.is_plain() && !curve.is_slowed(columns) {
+            self.scores.fill(&curve, columns, highest);
+            self.scores
+                .memory
+                .extend(self.query.batch.clone().map(|batch| one + more * (as_f64(batch) - 1.0)));
+            return Ok(&self.scores);
+        }
+        for (index, batch) in self.query.batch.clone().enumerate() {
+            let plain = UncorrectedRun {
+                prompt: columns.prompt[index],
+                total: columns.total[index],
+                bound: columns.bound[index],
+                tokens: columns.tokens[index],
+            };
+            let memory = one + more * (as_f64(batch) - 1.0);
+            let score = Score { memory, ..timed(&curve, &fitted_model, &plain, batch, plain_tier, highest) };
+            self.scores.push(&score);
+        }
+        Ok(&self.scores)
+    }
+
+    fn memory_of(&self, batch: u64) -> f64 {
+        self.memory.0 + self.memory.1 * (as_f64(batch) - 1.0)
+    }
+
+    fn loss(&self) -> f64 {
+        self.stored.quality_loss.unwrap_or(f64::NAN)
+    }
+}
+
+#[expect(clippy::too_many_arguments, reason = "what a model is predicted from")]
+pub(super) fn asked<'a>(
+    snapshot: &'a Snapshot,
+    query: &Query,
+    name: &'a str,
+    filed_as: &'a str,
+    stored: &'a Stored,
+    request: &'a Request,
+    point: &'a CandidatePoint<'_>,
+    kernels: Option<&'a EngineProfile>,
+) -> ModelQuery<'a> {
+    ModelQuery {
+        engine: query.engine,
+        name,
+        format: filed_as,
+        model: &stored.model,
+        request,
+        roofline: &point.roofline,
+        kernels,
+        hardware: snapshot.hardware.as_deref().map(|hardware| hardware.key.as_str()),
+    }
+}
+
+pub(super) fn with_power(prediction: Prediction, point: &CandidatePoint<'_>) -> Prediction {
+    match &point.power {
+        Some(costs) => prediction.with_power(costs, &point.roofline),
+        None => prediction,
+    }
+}
+
+/// A run before anything that was learnt, in seconds.
+#[derive(Debug, Clone, Copy)]
+struct UncorrectedRun {
+    prompt: f64,
+    total: f64,
+    bound: f64,
+    tokens: f64,
+}
+
+/// Times, power and energy of one batch: what [`Prediction`] says of it, without its words. The upper end of the power
+/// is worked out where `highest` asks for it.
+fn timed(
+    curve: &Curve<'_>,
+    fitted_model: &FittedModel<'_>,
+    plain: &UncorrectedRun,
+    batch: u64,
+    plain_tier: Tier,
+    highest: bool,
+) -> Score {
+    let share = if curve.phase() == Phase::Decode { 0.0 } else { plain.prompt / plain.total };
+    let interval = curve.interval(share);
+    let correction = fitted_model.correction(batch, interval.half_width_ratio, interval.from, plain_tier);
+    let steps = curve.decode_steps();
+    let each = if steps > 0.0 { (plain.total - plain.prompt) / steps } else { f64::NAN };
+    let first = if curve.phase() == Phase::Decode { f64::NAN } else { plain.prompt };
+    let (mut time, mut first, mut per_token, slack) = match correction {
+        // A plain prediction lies above its bound.
+        None => (plain.total, first, each, 1.0 + interval.half_width_ratio),
+        Some(Correction { factor, half_width, .. }) => {
+            // A part is bounded by its share of the physical bound; what there is none of stays unknown.
+            let part = |time: f64| {
+                let bound = plain.bound * (time / plain.total).min(1.0);
+                if time * factor < bound { bound } else { time * factor }
+            };
+            ((plain.total * factor).max(plain.bound), part(first), part(each), 1.0 + half_width)
+        }
+    };
+    let least = curve.least_time(batch);
+    // Where the bound lies inside the interval, its lower end is nearer.
+    let low = |time: f64| (time / slack).max(plain.bound);
+    let mut slow = slack - 1.0;
+    if least > time {
+        let slower = least / time;
+        first *= slower;
+        per_token *= slower;
+        let low = low(time).max(least / (1.0 + curve.power_half_width())).min(least);
+        slow = (least * slack / low).sqrt() - 1.0;
+        time = least;
+    } else if plain.bound * slack > time {
+        slow = (time * slack / low(time)).sqrt() - 1.0;
+    }
+    let mut score = Score { time, slack, first, per_token, rate: plain.tokens / time, ..Score::UNKNOWN };
+    if let Some(power) = curve.energy(batch, time) {
+        score.watts = power.watts;
+        score.energy = power.watts / score.rate;
+        if highest {
+            score.watts_high = curve.highest_watts(&power, time, slow);
+        }
+    }
+    score
+}

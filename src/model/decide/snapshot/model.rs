@@ -1,0 +1,169 @@
+//! Ceilings and kernel costs at an operating point: measured there, carried there, or from the data sheet.
+
+use std::borrow::Cow;
+
+use super::Snapshot;
+use predict::calibration::{Accelerator, CalibrationRecord, Regime};
+use predict::costs::engine_costs;
+use predict::power::{PowerCosts, PowerSource, power_of};
+use predict::{Engine, EngineProfile};
+use roofline::board::{Board, BoardState, OperatingPoint};
+use roofline::ceilings::{Roofline, datasheet, scaling};
+use roofline::hardware::{Hardware, Kind};
+use roofline::units::{Bytes, Hertz};
+
+/// A GPU that is throttled and at least this busy runs at the clock it shows; below, the clock is an idle one.
+const UNDER_LOAD: f64 = 0.5;
+/// Points that differ by less than this are the same: clocks are rounded to the steps of a table.
+const SAME_POINT: f64 = 0.01;
+
+/// What predictions are for: the choice of the configuration where the board has it, else the GPU of a board that
+/// shares its memory with the CPU. A GPU that the registry does not know has no ceilings to predict from.
+#[must_use]
+pub fn accelerator(board: &Board, hardware: Option<&Hardware>, chosen: Option<Accelerator>) -> Accelerator {
+    let Some(hardware) = hardware.filter(|_| board.gpu.known().is_some()) else { return Accelerator::Cpu };
+    let usual = if hardware.kind == Kind::Integrated { Accelerator::Gpu } else { Accelerator::Cpu };
+    chosen.unwrap_or(usual)
+}
+
+/// The point that answers hold for now: the caps in force; while the board throttles under load, the clock it shows.
+#[must_use]
+pub fn point_now(board: &Board, state: &BoardState) -> OperatingPoint {
+    let mut point = state.operating_point();
+    // A cap that cannot be read is the one that the active mode set, not the board's highest.
+    let active = state.power_mode.known().and_then(|active| board.modes.known()?.by_id(active.id));
+    if let Some(mode) = active {
+        point.sm_online = point.sm_online.or(mode.sm_online);
+        point.gpu_clock = point.gpu_clock.or(mode.gpu_max);
+        point.memory_clock = point.memory_clock.or(mode.memory_max);
+    }
+    let throttled = state.throttle.known().is_some_and(|throttle| throttle.active);
+    let busy = state.gpu_load.known().is_some_and(|load| *load >= UNDER_LOAD);
+    if throttled
+        && busy
+        && let Some(clock) = state.gpu_clock.known().filter(|clock| clock.is_positive())
+    {
+        point.gpu_clock = Some(point.gpu_clock.map_or(*clock, |cap| cap.min(*clock)));
+    }
+    point
+}
+
+/// The point with what it leaves open filled in from the hardware's own limits.
+fn complete(point: &OperatingPoint, hardware: &Hardware) -> OperatingPoint {
+    OperatingPoint {
+        sm_online: point.sm_online.or(Some(hardware.sm)),
+        gpu_clock: point.gpu_clock.or(Some(hardware.gpu_clock)),
+        memory_clock: point.memory_clock.or(hardware.memory_clock),
+        ..point.clone()
+    }
+}
+
+/// How far two complete points are apart, in natural logarithms of clocks and units; CPU clocks do not matter to a GPU.
+#[must_use]
+pub fn distance(a: &OperatingPoint, b: &OperatingPoint) -> f64 {
+    let clock = |a: Option<Hertz>, b: Option<Hertz>| match (a, b) {
+        (Some(a), Some(b)) if a.is_positive() && b.is_positive() => (a / b).ln().abs(),
+        _ => 0.0,
+    };
+    let units = match (a.sm_online, b.sm_online) {
+        (Some(a), Some(b)) if a > 0 && b > 0 => (f64::from(a) / f64::from(b)).ln().abs(),
+        _ => 0.0,
+    };
+    clock(a.gpu_clock, b.gpu_clock) + clock(a.memory_clock, b.memory_clock) + units
+}
+
+/// The regime measured closest to `point`, and how far away that is. Of several the newest.
+fn nearest<'a>(
+    record: &'a CalibrationRecord,
+    point: &OperatingPoint,
+    hardware: &Hardware,
+) -> Option<(&'a Regime, OperatingPoint, f64)> {
+    let candidates = record.regimes.iter().filter_map(|regime| {
+        let from = complete(regime.point.as_ref()?, hardware);
+        let apart = distance(&from, point);
+        Some((regime, from, apart))
+    });
+    candidates.min_by(|a, b| a.2.total_cmp(&b.2))
+}
+
+/// Ceilings and kernel costs of a GPU at `point`.
+#[must_use]
+pub fn gpu_model(
+    hardware: &Hardware,
+    record: Option<&CalibrationRecord>,
+    point: &OperatingPoint,
+) -> (Roofline, EngineProfile) {
+    let point = complete(point, hardware);
+    match record.and_then(|record| nearest(record, &point, hardware)) {
+        Some((regime, _, apart)) if apart < SAME_POINT => (regime.roofline.clone(), regime.profile.clone()),
+        Some((regime, from, _)) => {
+            (scaling::carry(&regime.roofline, &from, &point, hardware), regime.profile.clone())
+        }
+        None => (datasheet(hardware, &point), EngineProfile::unknown(Engine::Bare)),
+    }
+}
+
+impl Snapshot {
+    /// Ceilings and kernel costs at another point of this machine's GPU; `None` where the CPU is the accelerator.
+    #[must_use]
+    pub fn gpu_at(&self, point: &OperatingPoint) -> Option<(Roofline, EngineProfile)> {
+        let hardware = self.hardware.as_deref()?;
+        (self.accelerator == Accelerator::Gpu).then(|| gpu_model(hardware, self.calibration.as_ref(), point))
+    }
+
+    /// What power costs this machine's accelerator at the point that `roofline` holds for: measured here, at this point or
+    /// at another and carried; else what others measured of such a machine; `None` where nobody did. The two are never
+    /// mixed: they may be of different rails.
+    #[must_use]
+    pub fn power_costs(&self, roofline: &Roofline) -> Option<PowerCosts> {
+        let measured = self.calibration.as_ref().and_then(|record| record.power.as_ref());
+        if let Some(costs) = measured.and_then(|file| file.at(roofline, PowerSource::Measured)) {
+            return Some(costs);
+        }
+        self.published_power_costs(roofline)
+    }
+
+    /// The same from what others measured of such a machine alone.
+    #[must_use]
+    pub fn published_power_costs(&self, roofline: &Roofline) -> Option<PowerCosts> {
+        let hardware = self.hardware.as_deref()?;
+        (self.accelerator == Accelerator::Gpu).then(|| power_of(Some(&hardware.key), roofline)).flatten()
+    }
+
+    /// The calibrated kernels that passes of a model are summed from, given those of an operating point; `None` where the
+    /// engine's own costs are known better.
+    #[must_use]
+    pub fn kernels<'a>(&self, profile: &'a EngineProfile, engine: Engine) -> Option<Cow<'a, EngineProfile>> {
+        // Kernels calibrated on this machine say more than what an engine took on others.
+        let own = engine == Engine::Bare && !profile.formats.is_empty();
+        if self.accelerator == Accelerator::Gpu && !own {
+            return None;
+        }
+        Some(if engine == profile.engine {
+            Cow::Borrowed(profile)
+        } else {
+            Cow::Owned(profile.clone().lent_to(engine))
+        })
+    }
+
+    /// Memory that an engine takes for itself: on a GPU a context, kernels and work space; kernels of this crate keep
+    /// nothing of their own.
+    #[must_use]
+    pub fn engine_memory(&self, engine: Engine) -> Bytes {
+        let hardware = self.hardware.as_deref().map(|hardware| hardware.key.as_str());
+        match self.accelerator {
+            Accelerator::Gpu => Bytes(engine_costs(engine, hardware).memory_bytes),
+            Accelerator::Cpu => Bytes::ZERO,
+        }
+    }
+
+    /// The mode of that name or number with what it would give.
+    #[must_use]
+    pub fn mode(&self, name: &str) -> Option<&super::ModeView> {
+        let named = self.board.mode(name).map(|mode| mode.id);
+        // The registry spells modes as forgivingly as people do.
+        let nominal = || Some(self.hardware.as_deref().filter(|_| self.is_hypothetical())?.mode(name)?.id);
+        let wanted = named.or_else(nominal)?;
+        self.modes.iter().find(|view| view.mode.id == wanted)
+    }
+}

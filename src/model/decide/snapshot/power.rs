@@ -1,0 +1,172 @@
+//! Power modes as clients see them: which is active and why, what is pending, who holds what.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use predict::EngineProfile;
+use roofline::board::{PowerMode, SwitchReport};
+use roofline::ceilings::Roofline;
+use roofline::units::{BytesPerSecond, FlopsPerSecond, Hertz, Seconds, Watts};
+
+/// Why the active mode is active.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModeCause {
+    /// It was active when the daemon started.
+    #[default]
+    Boot,
+    /// A client asked for it.
+    User,
+    /// It satisfies those who hold.
+    Hold,
+    /// A change was not confirmed, or was taken back.
+    Revert,
+    /// Somebody else changed it. That is reported, not fought.
+    External,
+}
+
+impl ModeCause {
+    /// As it is written on the wire.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Boot => "boot",
+            Self::User => "user",
+            Self::Hold => "hold",
+            Self::Revert => "revert",
+            Self::External => "external",
+        }
+    }
+}
+
+/// What the daemon does by itself about the queries of holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Automatic {
+    /// Nothing: a hold with a query is refused.
+    #[default]
+    Off,
+    /// It says which mode would meet every hold at least energy.
+    Advise,
+    Switch,
+}
+
+impl Automatic {
+    /// As it is written in the configuration and on the wire.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Advise => "advise",
+            Self::Switch => "switch",
+        }
+    }
+}
+
+/// What a holder needs of the mode. Every field that is given must be met; a hold without any, and without a query, is
+/// refused.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct HoldConstraints {
+    /// Exactly this mode, by name or number.
+    pub mode: Option<String>,
+    /// A mode with no less compute and no less memory bandwidth than this one.
+    pub min_mode: Option<String>,
+    /// Most power: what was measured in the mode, else the watts in its name, which are a label.
+    pub max_power: Option<Watts>,
+    pub min_gpu_clock: Option<Hertz>,
+    pub min_bandwidth: Option<BytesPerSecond>,
+    /// Least fp16 peak (fp32 where the accelerator has no fp16 unit).
+    pub min_compute: Option<FlopsPerSecond>,
+}
+
+/// A hold in force.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Hold {
+    /// Random, so that it cannot be guessed; what its owner releases it by.
+    pub cookie: u64,
+    pub constraints: HoldConstraints,
+    /// The question that the mode must have an answer to, as everybody may see it; `None` where constraints are all.
+    pub query: Option<Arc<Value>>,
+    /// Who holds, in its own words.
+    pub app_id: String,
+    /// Why, in its own words.
+    pub reason: String,
+    pub uid: u32,
+    /// CLOCK_BOOTTIME when it ends by itself; `None` while its connection lives.
+    pub expires_at: Option<Seconds>,
+    /// Ends with the connection it came over.
+    pub attached: bool,
+    /// CLOCK_BOOTTIME when it began.
+    pub since: Seconds,
+    /// The mode in force meets it; false after somebody else switched, where no mode meets it beside older holds, and
+    /// where the daemon only advises.
+    pub satisfied: bool,
+    /// Which constraint the mode in force does not meet, and whose hold stands against it; `None` where it is satisfied.
+    pub unmet: Option<String>,
+    /// Which mode would meet every hold at least energy; `None` without a query in force, and for a hold that no mode
+    /// meets beside the older ones.
+    pub advice: Option<Advice>,
+}
+
+/// The mode that meets every hold at least energy, and what one of them would have in it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Advice {
+    pub mode: String,
+    /// Tokens (columns) per second of the hold's query there; `None` without one, and where nothing tells.
+    pub tokens_per_s: Option<f64>,
+    pub power: Option<Watts>,
+    /// Joules for a token of the hold's query there.
+    pub energy_j_per_token: Option<f64>,
+    /// Part of the energy of all queries together that it saves over the mode in force; negative where that one costs
+    /// less but does not meet every hold. `None` where either is unknown.
+    pub saving_ratio: Option<f64>,
+}
+
+/// A change that waits to be confirmed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PendingConfirmation {
+    /// What confirms or reverts it.
+    pub id: u64,
+    pub mode: String,
+    /// The mode gone back to otherwise.
+    pub original: String,
+    /// CLOCK_BOOTTIME of the way back.
+    pub deadline: Seconds,
+}
+
+/// One mode with what it would give, without switching to it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModeView {
+    pub mode: PowerMode,
+    /// Its ceilings: measured in it, or carried to it.
+    pub roofline: Roofline,
+    /// The kernel costs that go with them.
+    pub profile: EngineProfile,
+    /// Entering it from here needs a reboot; `None` where that is not known.
+    pub reboot_required: Option<bool>,
+    /// Why it cannot be entered now; `None` where it can.
+    pub unreachable: Option<String>,
+    /// Power measured in it under load, where a calibration was run in it and a rail could be read.
+    pub measured_power: Option<Watts>,
+}
+
+/// Everything about power modes that is not hardware.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PowerControl {
+    /// Why the active mode is active.
+    pub cause: ModeCause,
+    /// What is done by itself about the queries of holds.
+    pub auto: Automatic,
+    /// A switch that is under way: the name of its target.
+    pub switching: Option<String>,
+    /// A change that waits to be confirmed.
+    pub pending: Option<PendingConfirmation>,
+    /// Holds in force, oldest first.
+    pub holds: Vec<Hold>,
+    /// What came of the last switch.
+    pub last: Option<SwitchReport>,
+    /// Why modes cannot be switched at all (no privileged helper, no modes); `None` where they can.
+    pub unavailable: Option<String>,
+}

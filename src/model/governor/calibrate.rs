@@ -1,0 +1,382 @@
+//! Calibrations: when one starts, and how its samples become the record in force.
+
+use super::effects::{busy, log, refuse, reply};
+use super::machine::machine_key;
+use super::metering::{self, Metering};
+use super::{Effect, Governor, Now, Purpose, Reply, Severity, Ticket};
+use decide::snapshot::distance;
+use predict::calibration::{
+    Accelerator, CalibrationRecord, FitContext, Gate, GpuContext, PlanKind, Sample, calibration_plan, fit,
+};
+use roofline::board::OperatingPoint;
+use roofline::ceilings::datasheet;
+use roofline::refusal::{Code, Refusal};
+use roofline::units::Seconds;
+
+/// A point that moved by more than this was left: clocks are rounded to the steps of a table.
+const MOVED: f64 = 0.01;
+
+/// What to do about a run that failed for reasons of the machine.
+const LOOK_FURTHER: &str = "GET /v1/calibration has the last error; rooflinectl doctor looks further";
+
+#[derive(Debug)]
+pub(super) struct Calibrating {
+    plan: PlanKind,
+    /// Who is answered when it ends.
+    pub(super) waiting: Vec<Ticket>,
+    pub(super) samples: Vec<Sample>,
+    pub(super) skipped: Vec<String>,
+    /// Length of the run, and why it was cut short if it was.
+    pub(super) finished: Option<(Seconds, Option<String>)>,
+    cancelled: bool,
+    /// Where the GPU was when it began; `None` for the CPU.
+    point: Option<OperatingPoint>,
+    pub(super) metering: Metering,
+}
+
+/// Who asks for a calibration, and how.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CalibrationRequest {
+    pub(super) ticket: Ticket,
+    pub(super) wait: bool,
+    pub(super) force: bool,
+}
+
+impl Governor {
+    /// Starts a calibration that nobody asked for where there is no record or only a stale one.
+    pub(super) fn consider_calibrating(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        let stale = self.record.as_ref().is_none_or(|record| {
+            let age = now.unix_s - record.measured_at_unix_s;
+            // A date in the future is as wrong as one too far back.
+            age > self.policy.max_age.get() || age < -86_400.0
+        });
+        let stale = stale || self.is_new_point();
+        if !self.policy.automatic || !stale || self.job.is_some() || self.no_probe().is_some() {
+            self.wait_for(None);
+            return;
+        }
+        match self.gate(now) {
+            Some(gate) => self.wait_for(Some(gate)),
+            None => {
+                self.start_calibration(PlanKind::Full, Vec::new(), effects);
+            }
+        }
+    }
+
+    /// Why the accelerator cannot be measured; `None` where it can.
+    pub(super) fn no_probe(&self) -> Option<Refusal> {
+        /// The kernels' instructions begin with this compute capability.
+        const OLDEST: (u32, u32) = (8, 0);
+        const INSTEAD: &str = "the ceilings come from the data sheet and the clocks";
+        if self.accelerator == Accelerator::Cpu && self.policy.accelerator == Some(Accelerator::Gpu) {
+            let why = self.board.gpu.reason().unwrap_or("the hardware registry does not know it");
+            return Some(Code::NoProbe.error(
+                format!("accelerator = \"gpu\" is configured, and there is no GPU to measure: {why}"),
+                "set it to \"auto\" to measure the CPU",
+            ));
+        }
+        if self.accelerator != Accelerator::Gpu || self.board.simulated {
+            return None;
+        }
+        if self.policy.elsewhere {
+            return Some(Code::NoProbe.error(
+                format!("the tree of --root is not this machine's, and its GPU is not here; {INSTEAD}"),
+                LOOK_FURTHER,
+            ));
+        }
+        let capability = self.hardware.as_ref()?.compute_capability?;
+        let (major, minor) = capability;
+        (capability < OLDEST).then(|| {
+            let message = format!(
+                "there are kernels for compute capability {}.{} and later, and this GPU has {major}.{minor}; {INSTEAD}",
+                OLDEST.0, OLDEST.1
+            );
+            Code::NoProbe.error(message, LOOK_FURTHER)
+        })
+    }
+
+    /// True at a mode or at caps that no calibration was run at.
+    fn is_new_point(&self) -> bool {
+        let now = self.state.operating_point();
+        let known = |record: &CalibrationRecord| {
+            let points = record.regimes.iter().filter_map(|regime| regime.point.as_ref());
+            points.into_iter().any(|point| distance(point, &now) <= MOVED)
+        };
+        self.accelerator == Accelerator::Gpu && !self.record.as_ref().is_some_and(known)
+    }
+
+    fn wait_for(&mut self, gate: Option<(Gate, String)>) {
+        let (gate, reason) = gate.unzip();
+        self.status.waiting_for = gate;
+        self.status.waiting_reason = reason;
+    }
+
+    /// Why now is a bad time.
+    fn gate(&self, now: Now) -> Option<(Gate, String)> {
+        if let Some(failed_at) = self.failed_at {
+            // Doubled with every further failure, up to some eleven hours for the default of ten minutes.
+            let back_off = self.policy.back_off * f64::from(1_u32 << self.failures.saturating_sub(1).min(6));
+            let left = back_off - (now.boottime - failed_at);
+            if left.is_positive() {
+                return Some((Gate::BackOff, format!("the last attempt failed; the next is in {left}")));
+            }
+        }
+        if let Some(reason) = self.too_hot() {
+            return Some((Gate::Thermal, reason));
+        }
+        let available = self.state.memory.known().map(|memory| memory.available);
+        if let Some(available) = available.filter(|available| *available < self.policy.min_free_memory) {
+            let reason =
+                format!("{available} of memory is available, {} is wanted", self.policy.min_free_memory);
+            return Some((Gate::Memory, reason));
+        }
+        let gpu_busy = self.state.gpu_load.known().filter(|load| **load > self.policy.max_load_ratio);
+        if let Some(busy) = gpu_busy {
+            let reason = format!(
+                "the GPU is {:.0} % busy, at most {:.0} % is wanted",
+                busy * 100.0,
+                self.policy.max_load_ratio * 100.0
+            );
+            return Some((Gate::Load, reason));
+        }
+        let load = self.state.load.known()?;
+        let cores = self.state.cores_online.known().copied().unwrap_or(self.board.cpu.logical).max(1);
+        // The first sample has nothing to compare its counters with; the load average is slower, but it is there.
+        let busy = load.busy_ratio.unwrap_or((load.average_1m / f64::from(cores)).min(1.0));
+        (busy > self.policy.max_load_ratio).then(|| {
+            let reason = format!(
+                "the CPUs are {:.0} % busy, at most {:.0} % is wanted",
+                busy * 100.0,
+                self.policy.max_load_ratio * 100.0
+            );
+            (Gate::Load, reason)
+        })
+    }
+
+    fn too_hot(&self) -> Option<String> {
+        if let Some(throttle) = self.state.throttle.known().filter(|throttle| throttle.active) {
+            return Some(format!("throttled: {}", throttle.evidence.join(", ")));
+        }
+        let zones = self.state.temperatures.known()?;
+        let hottest = zones.iter().filter_map(|zone| Some((zone.temperature.known()?, &zone.name)));
+        let (temperature, name) = hottest.max_by(|a, b| a.0.get().total_cmp(&b.0.get()))?;
+        (temperature.get() > self.policy.max_temperature_c).then(|| {
+            format!("{name} is at {temperature}, at most {} °C is wanted", self.policy.max_temperature_c)
+        })
+    }
+
+    pub(super) fn calibrate_requested(
+        &mut self,
+        now: Now,
+        asked: CalibrationRequest,
+        plan: PlanKind,
+        effects: &mut Vec<Effect>,
+    ) {
+        let CalibrationRequest { ticket, wait, force } = asked;
+        match self.job.as_mut().map(|job| (job.id, &mut job.purpose)) {
+            // What is asked for is already under way.
+            Some((job, Purpose::Calibrate(running)))
+                if running.plan == plan || running.plan == PlanKind::Full =>
+            {
+                if wait {
+                    running.waiting.push(ticket);
+                } else {
+                    reply(effects, ticket, Reply::Started { job });
+                }
+                return;
+            }
+            Some((_, Purpose::Calibrate(_))) => {
+                return busy(effects, ticket, "a quick calibration");
+            }
+            Some((_, Purpose::Measure(_))) => return busy(effects, ticket, "a measurement"),
+            None => {}
+        }
+        if let Some(refusal) = self.no_probe() {
+            return refuse(effects, ticket, refusal);
+        }
+        if let Some(reason) = self.too_hot().filter(|_| !force) {
+            let hint = "wait, or send \"force\": true; GET /v1/calibration shows what it waits for";
+            return refuse(effects, ticket, Code::Gated.error(reason, hint));
+        }
+        let job = self.start_calibration(plan, if wait { vec![ticket] } else { Vec::new() }, effects);
+        if !wait {
+            reply(effects, ticket, Reply::Started { job });
+        }
+        self.publish(now, effects);
+    }
+
+    fn start_calibration(&mut self, plan: PlanKind, waiting: Vec<Ticket>, effects: &mut Vec<Effect>) -> u64 {
+        let context = self.plan_context();
+        let mut steps = calibration_plan(&context, plan);
+        let meter = match plan {
+            PlanKind::Full => metering::meter_period(&self.state, self.accelerator),
+            PlanKind::Quick => Err("a quick calibration holds no loads; run a full one".to_owned()),
+        };
+        let metering = match meter {
+            Ok(period) => {
+                steps = steps.with_power(&context, period);
+                Metering::default()
+            }
+            Err(why) => Metering::without(why),
+        };
+        let job = self.start_job(Purpose::Calibrate(Box::new(Calibrating {
+            plan,
+            waiting,
+            samples: Vec::new(),
+            skipped: Vec::new(),
+            finished: None,
+            cancelled: false,
+            point: (self.accelerator == Accelerator::Gpu).then(|| self.state.operating_point()),
+            metering,
+        })));
+        self.wait_for(None);
+        self.status.running = Some(job);
+        self.status.fraction = Some(0.0);
+        self.status.step = None;
+        log(effects, Severity::Info, format!("calibration {job} started: {} steps", steps.steps.len()));
+        effects.push(Effect::StartProbe { job, plan: steps });
+        job
+    }
+
+    pub(super) fn cancel(&mut self, ticket: Ticket, wanted: Option<u64>, effects: &mut Vec<Effect>) {
+        match &mut self.job {
+            Some(job) if wanted.is_none_or(|wanted| wanted == job.id) => {
+                if let Purpose::Calibrate(calibrating) = &mut job.purpose {
+                    calibrating.cancelled = true;
+                }
+                effects.push(Effect::StopProbe { job: job.id });
+                let id = job.id;
+                reply(effects, ticket, Reply::Cancelled { job: id });
+            }
+            _ => {
+                let hint = "GET /v1/calibration shows the running job";
+                refuse(effects, ticket, Code::NotRunning.error("no such job is running", hint));
+            }
+        }
+    }
+
+    /// The probe of a calibration has ended: a better record, or the old one and the reason why.
+    pub(super) fn calibrated(
+        &mut self,
+        now: Now,
+        job: u64,
+        run: Calibrating,
+        outcome: Result<(), String>,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.status.running = None;
+        self.status.fraction = None;
+        self.status.step = None;
+        self.status.last_job = Some(job);
+        let result = self.judge(now, &run, outcome);
+        match result {
+            Ok(record) => {
+                let mut merged = record.merged_with(self.record.as_ref());
+                for said in metering::judge(&mut merged, self.hardware.as_deref()) {
+                    log(effects, Severity::Warning, said);
+                }
+                self.status.last_error = None;
+                self.failed_at = None;
+                self.failures = 0;
+                log(effects, Severity::Info, summary(job, &merged));
+                effects
+                    .push(Effect::SaveCalibration { record: Box::new(merged.clone()), samples: run.samples });
+                self.record = Some(merged);
+                self.forget_changes(effects);
+                for ticket in run.waiting {
+                    reply(effects, ticket, Reply::Finished { job });
+                }
+            }
+            Err(refusal) => {
+                let message = &refusal.message;
+                self.status.last_error = Some(message.clone());
+                // A cancelled run is no reason to wait before the next attempt somebody asks for, but starting
+                // over at once by ourselves would not be stopping.
+                self.failed_at = Some(now.boottime);
+                self.failures = self.failures.saturating_add(1);
+                log(
+                    effects,
+                    Severity::Warning,
+                    format!("calibration {job}: {message}; the old ceilings stay"),
+                );
+                for ticket in run.waiting {
+                    refuse(effects, ticket, refusal.clone());
+                }
+            }
+        }
+    }
+
+    /// Where the GPU was measured, if it stayed there.
+    fn gpu_context(&self, run: &Calibrating) -> Result<Option<GpuContext>, Refusal> {
+        let (Some(point), Some(hardware)) = (&run.point, self.hardware.as_deref()) else { return Ok(None) };
+        let now = self.state.operating_point();
+        if now.power_mode != point.power_mode || distance(&now, point) > MOVED {
+            let name = |point: &OperatingPoint| point.power_mode.clone().unwrap_or_else(|| "unknown".into());
+            return Err(Code::FitFailed.error(
+                format!(
+                    "the power mode or its caps changed while it ran ({} before, {} now)",
+                    name(point),
+                    name(&now)
+                ),
+                "try again",
+            ));
+        }
+        Ok(Some(GpuContext { physical: datasheet(hardware, point), point: point.clone() }))
+    }
+
+    fn judge(
+        &self,
+        now: Now,
+        run: &Calibrating,
+        outcome: Result<(), String>,
+    ) -> Result<CalibrationRecord, Refusal> {
+        if run.cancelled {
+            return Err(Code::Cancelled.error("it was cancelled", "start it again with POST /v1/calibrate"));
+        }
+        outcome.map_err(|reason| probe_failed(&format!("the probe failed: {reason}")))?;
+        let (wall, cut_short) =
+            run.finished.clone().ok_or_else(|| probe_failed("the probe ended before it was done"))?;
+        let mut skipped = run.skipped.clone();
+        skipped.extend(cut_short.map(|reason| format!("the rest of the plan: {reason}")));
+        let gpu = self.gpu_context(run)?;
+        let context = FitContext {
+            key: machine_key(&self.board),
+            unix_s: now.unix_s,
+            wall,
+            plan: run.plan,
+            simulated: self.board.simulated,
+            clock_cap: self.state.cpu_clock_cap.known().copied(),
+            dram_bytes: self.plan_context().dram_bytes(),
+            skipped,
+            gpu,
+            power: run.metering.summary(),
+        };
+        let mut record = fit(&run.samples, &context)
+            .map_err(|error| Code::FitFailed.error(error.to_string(), LOOK_FURTHER))?;
+        metering::attach(&mut record, &run.metering);
+        Ok(record)
+    }
+}
+
+pub(super) fn probe_failed(message: &str) -> Refusal {
+    Code::ProbeFailed.error(message, LOOK_FURTHER)
+}
+
+fn summary(job: u64, record: &CalibrationRecord) -> String {
+    let Some(regime) = record.current() else { return format!("calibration {job} found nothing") };
+    let peaks: Vec<_> = regime
+        .roofline
+        .compute
+        .iter()
+        .map(|(precision, ceiling)| format!("{precision} {}", ceiling.value))
+        .collect();
+    format!(
+        "calibration {job} took {}: read {}, {} ({} samples, {} rejected, regime {})",
+        record.wall,
+        regime.roofline.bandwidth.value,
+        peaks.join(", "),
+        regime.samples,
+        record.rejected.len(),
+        regime.key
+    )
+}

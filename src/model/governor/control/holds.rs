@@ -1,0 +1,268 @@
+//! Holds: who needs what of the mode, from the request to the end.
+
+use std::sync::Arc;
+
+use super::arbitration::Scope;
+use super::choose::Candidate;
+use super::hold::{ActiveHold, HoldTerms, RequestedHold};
+use super::judge::Needs;
+use super::{Client, ControlRequest, disabled, view};
+use crate::effects::{log, refuse};
+use crate::{Effect, Governor, Now, Reply, Severity, Ticket};
+use decide::snapshot::{Automatic, Hold, HoldConstraints};
+use roofline::refusal::{Code, Refusal};
+use roofline::units::Seconds;
+
+/// Holds at one time.
+pub(super) const MOST: usize = 64;
+/// Of one user.
+pub(super) const MOST_OF_A_USER: usize = 16;
+
+impl Governor {
+    /// What does not depend on the mode of the moment.
+    pub(super) fn may_hold(&self, client: Client, hold: &HoldTerms) -> Result<(), Refusal> {
+        let HoldTerms { constraints, question, ttl, attached, cookie, .. } = hold;
+        if *constraints == HoldConstraints::default() && question.is_none() {
+            return Err(Code::MissingField.error(
+                "a hold needs at least one constraint, or a query",
+                "give mode, min_mode, max_power_w, min_gpu_hz, min_bandwidth_bytes_per_s or \
+                 min_compute_flops_per_s",
+            ));
+        }
+        if question.is_some() && self.policy.auto == Automatic::Off {
+            return Err(Code::AutoOff.error(
+                "queries of holds are not acted on here",
+                "hold with constraints, or have the administrator set auto = \"switch\" or \"advise\" below \
+                 [policy] in /etc/rooflined/rooflined.toml and reload",
+            ));
+        }
+        if ttl.is_none() && !*attached {
+            let message = "a hold that is not attached to its connection needs an end of its own";
+            return Err(Code::MissingField.error(message, "give ttl_s"));
+        }
+        self.reachable()?;
+        let snapshot = self.snapshot();
+        let all = view::candidates(&snapshot);
+        for name in [&constraints.mode, &constraints.min_mode].into_iter().flatten() {
+            self.known_mode(&all, name)?;
+        }
+        let in_flight = self.power.stage.requested_hold();
+        let waiting = self.power.queue.iter().filter_map(|queued| match queued.request {
+            ControlRequest::Hold(ref hold) => Some((queued.client.uid, hold.cookie)),
+            _ => None,
+        });
+        let in_force = self.power.holds.active.iter().map(|held| (held.hold.uid, held.hold.cookie));
+        let all_holds: Vec<(u32, u64)> = in_force
+            .chain(in_flight.map(|requested| (requested.client.uid, requested.hold.cookie)))
+            .chain(waiting)
+            .collect();
+        if all_holds.len() >= MOST {
+            let message = format!("all {MOST} holds are taken");
+            return Err(Code::Busy.error(message, "try again when one has ended"));
+        }
+        let uid = client.uid;
+        if all_holds.iter().filter(|(other, _)| *other == uid).count() >= MOST_OF_A_USER {
+            let message = format!("user {uid} has {MOST_OF_A_USER} holds, the limit");
+            return Err(Code::Busy.error(message, "release one and try again"));
+        }
+        // They are random; one that comes twice is an accident and not a client's mistake.
+        if all_holds.iter().any(|(_, other)| other == cookie) {
+            return Err(Code::Busy.error("the cookie is taken", "try again"));
+        }
+        Ok(())
+    }
+
+    /// Puts a hold in force, after a switch where one is needed. No switch is under way.
+    pub(super) fn grant(
+        &mut self,
+        now: Now,
+        requested: RequestedHold,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Option<Reply>, Refusal> {
+        self.reachable()?;
+        self.judge_queries();
+        let snapshot = self.snapshot();
+        let all = view::candidates(&snapshot);
+        let question = requested.hold.question.as_ref();
+        let judged = question.map(|question| self.judged(question));
+        if let Some(Err(why)) = &judged {
+            let hint = "send it to POST /v1/recommend, which says more, and correct it";
+            return Err(Code::Unsatisfiable.error(format!("the query cannot be answered: {why}"), hint));
+        }
+        let constraints = &requested.hold.constraints;
+        let wanted = Needs { constraints, judged: judged.as_ref() };
+        if question.is_some() {
+            // Where the daemon only advises, what could not be met is refused all the same.
+            self.choose_for(Some(wanted), Scope::Requested, &[], &all)?;
+        }
+        let switches = self.policy.auto == Automatic::Switch;
+        let wanted = Needs { judged: wanted.judged.filter(|_| switches), ..wanted };
+        if !switches && *constraints == HoldConstraints::default() {
+            return Ok(Some(self.granted(now, requested)));
+        }
+        let target = match self.will_do(wanted, &all) {
+            // Hysteresis: a mode that will do stays, unless its query is answered at much less energy elsewhere.
+            Some(active) => {
+                let Some(better) = self.better_for(now, wanted, &active, &all) else {
+                    return Ok(Some(self.granted(now, requested)));
+                };
+                better
+            }
+            None => self.choose_for(Some(wanted), Scope::Binding, &[], &all)?,
+        };
+        if let Some(pending) = self.pending() {
+            return Err(Code::Busy.error(
+                format!("{} waits to be confirmed and does not meet the hold", pending.mode),
+                "confirm or revert it first",
+            ));
+        }
+        self.switch_for_holds(now, Some(requested), &target, effects);
+        Ok(None)
+    }
+
+    /// A hold enters force without a switch.
+    fn granted(&mut self, now: Now, requested: RequestedHold) -> Reply {
+        self.power.stage.allow_all_attempts();
+        self.enter_force(now, requested)
+    }
+
+    /// Adds a hold that the mode in force meets, as far as anything is switched for it.
+    pub(super) fn enter_force(&mut self, now: Now, requested: RequestedHold) -> Reply {
+        let RequestedHold { client, hold, .. } = requested;
+        let HoldTerms { constraints, question, app_id, reason, ttl, attached, cookie } = hold;
+        let expires_at = ttl.map(|ttl| now.boottime + ttl);
+        let judged = question.as_ref().map(|question| self.judged(question));
+        if question.is_some() && self.power.holds.judged_on.is_none() {
+            self.power.holds.judged_on = Some(self.snapshot());
+        }
+        if constraints != HoldConstraints::default() || self.policy.auto == Automatic::Switch {
+            self.restart_enforcement();
+        }
+        self.power.holds.active.push(ActiveHold {
+            hold: Hold {
+                cookie,
+                constraints,
+                query: question.as_ref().map(|question| Arc::clone(&question.request)),
+                app_id,
+                reason,
+                uid: client.uid,
+                expires_at,
+                attached,
+                since: now.boottime,
+                satisfied: true,
+                unmet: None,
+                advice: None,
+            },
+            question,
+            judged,
+            connection: client.connection,
+        });
+        self.held_reply(cookie, expires_at)
+    }
+
+    fn held_reply(&self, cookie: u64, expires_at: Option<Seconds>) -> Reply {
+        let view = self.hold_views().into_iter().find(|hold| hold.cookie == cookie);
+        let (satisfied, advice) = view.map_or((true, None), |hold| (hold.satisfied, hold.advice));
+        Reply::Held { cookie, mode: self.active_name(), expires_at, satisfied, advice }
+    }
+
+    fn active_name(&self) -> String {
+        let active = self.power.in_force.mode().or(self.state.power_mode.known());
+        active.map(|mode| mode.name.clone()).unwrap_or_default()
+    }
+
+    /// The mode that is active as far as this program knows.
+    pub(super) fn active_candidate<'a>(&self, all: &[Candidate<'a>]) -> Option<Candidate<'a>> {
+        let active = self.state.power_mode.known()?;
+        // Between two readings that contradict each other nothing is known.
+        if self.power.in_force.mode().is_some_and(|expected| expected != active) {
+            return None;
+        }
+        all.iter().find(|candidate| candidate.mode.id == active.id).copied()
+    }
+
+    pub(super) fn renew(
+        &mut self,
+        now: Now,
+        client: Client,
+        cookie: u64,
+        ttl: Seconds,
+    ) -> Result<Reply, Refusal> {
+        let held = self.own_hold(client, cookie)?;
+        held.hold.expires_at = Some(now.boottime + ttl);
+        Ok(self.held_reply(cookie, Some(now.boottime + ttl)))
+    }
+
+    pub(super) fn release(&mut self, client: Client, cookie: u64) -> Result<(), Refusal> {
+        self.own_hold(client, cookie)?;
+        self.retain_holds(|held| held.hold.cookie != cookie);
+        Ok(())
+    }
+
+    /// Of the same user, or of anyone for an administrator.
+    fn own_hold(&mut self, client: Client, cookie: u64) -> Result<&mut ActiveHold, Refusal> {
+        let found = self.power.holds.active.iter_mut().find(|held| held.hold.cookie == cookie);
+        match found {
+            Some(held) if client.uid == 0 || client.uid == held.hold.uid => Ok(held),
+            Some(_) => {
+                Err(Code::NotAuthorized.error("it is another user's hold", "ask its owner, or do it as root"))
+            }
+            None => {
+                Err(Code::UnknownHold
+                    .error("there is no such hold: it has ended, or never was", "hold again"))
+            }
+        }
+    }
+
+    /// Ends holds whose time has come, or all of them once control is disabled.
+    pub(super) fn expire(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        let enabled = self.policy.control_enabled;
+        if !enabled {
+            if !self.power.holds.active.is_empty() {
+                log(effects, Severity::Warning, "control was disabled: every hold ends".to_owned());
+            }
+            for queued in std::mem::take(&mut self.power.queue) {
+                refuse(effects, queued.ticket, disabled());
+            }
+        }
+        let off = self.policy.auto == Automatic::Off;
+        if off && self.power.holds.active.iter().any(|held| held.question.is_some()) {
+            let message = "auto below [policy] was set to \"off\": every hold with a query ends";
+            log(effects, Severity::Warning, message.to_owned());
+        }
+        self.retain_holds(|held| {
+            let due = held.hold.expires_at.is_some_and(|end| end <= now.boottime);
+            enabled && !due && !(off && held.question.is_some())
+        });
+    }
+
+    fn retain_holds(&mut self, keep: impl Fn(&ActiveHold) -> bool) {
+        let before = self.power.holds.active.len();
+        self.power.holds.active.retain(keep);
+        if self.power.holds.active.len() != before {
+            // A mode that one of them was left for may do for the others.
+            self.power.holds.left.clear();
+        }
+    }
+
+    /// The holds that came over this connection end.
+    pub(crate) fn connection_closed(&mut self, connection: u64) {
+        let attached = |client: u64, attached: bool| attached && client == connection;
+        self.retain_holds(|held| !attached(held.connection, held.hold.attached));
+        self.power.queue.retain(|queued| {
+            let is_attached = matches!(&queued.request, ControlRequest::Hold(hold) if hold.attached);
+            !attached(queued.client.connection, is_attached)
+        });
+        self.power
+            .stage
+            .drop_requested_hold(|requested| attached(requested.client.connection, requested.hold.attached));
+    }
+
+    /// The client of a request will not hear its answer.
+    pub(crate) fn control_client_gone(&mut self, ticket: Ticket) {
+        // A switch that was asked for is wanted even so, but nobody would learn the cookie of a hold.
+        let is_hold = |request: &ControlRequest| matches!(request, ControlRequest::Hold(_));
+        self.power.queue.retain(|queued| queued.ticket != ticket || !is_hold(&queued.request));
+        self.power.stage.drop_requested_hold(|requested| requested.ticket == ticket);
+    }
+}

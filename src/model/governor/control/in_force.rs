@@ -1,0 +1,200 @@
+//! The power mode in force: which one the readings show, since when, and why.
+
+use super::hold::Enforcement;
+use super::lifecycle::{Base, Purpose, Stage, Standing};
+use crate::effects::log;
+use crate::{Effect, Governor, Now, Severity};
+use decide::snapshot::ModeCause;
+use roofline::board::{ActiveMode, BoardState, Knob, Order, ReadBack, Reading, SwitchOutcome, SwitchReport};
+use roofline::units::Seconds;
+
+/// A reading older than this does not show that a mode is active already.
+const FRESH: Seconds = Seconds(2.0);
+/// Readings in a row that must show another mode before it counts as somebody else's.
+const DEVIATIONS: u32 = 2;
+
+/// What this program knows of the mode in force.
+#[derive(Debug)]
+pub(super) struct ModeInForce {
+    pub(super) cause: ModeCause,
+    /// `None` while nothing has shown a mode.
+    pub(super) expected: Option<Expected>,
+    /// End of the last switch; earlier readings do not count.
+    pub(super) switched_at: Seconds,
+    /// Of the last switch.
+    pub(super) report: Option<SwitchReport>,
+}
+
+/// The mode that is active unless somebody else has switched.
+#[derive(Debug)]
+pub(super) struct Expected {
+    pub(super) mode: ActiveMode,
+    /// Readings in a row that showed another one.
+    deviations: u32,
+}
+
+impl ModeInForce {
+    /// At start: what is active is taken for meant.
+    pub(super) fn new(state: &BoardState) -> Self {
+        Self {
+            cause: ModeCause::default(),
+            expected: state.power_mode.known().cloned().map(Expected::new),
+            switched_at: Seconds::ZERO,
+            report: None,
+        }
+    }
+
+    pub(super) fn mode(&self) -> Option<&ActiveMode> {
+        self.expected.as_ref().map(|expected| &expected.mode)
+    }
+}
+
+impl Expected {
+    const fn new(mode: ActiveMode) -> Self {
+        Self { mode, deviations: 0 }
+    }
+}
+
+impl Governor {
+    /// The freshest reading shows this mode, and nothing says otherwise.
+    pub(super) fn is_active(&self, now: Now, mode: &ActiveMode) -> bool {
+        let read_at = self.state.taken_at.max(self.power.in_force.switched_at);
+        self.state.power_mode.known() == Some(mode)
+            && self.power.in_force.mode() == Some(mode)
+            && now.boottime - read_at <= FRESH
+    }
+
+    pub(super) fn already(&self, mode: &ActiveMode) -> SwitchReport {
+        SwitchReport {
+            outcome: SwitchOutcome::Applied,
+            asked: mode.clone(),
+            before: Some(mode.clone()),
+            reached: ReadBack {
+                mode: Some(mode.clone()),
+                point: self.state.operating_point(),
+                differences: Vec::new(),
+            },
+            message: format!("{} was active already", mode.name),
+            hint: None,
+            writes: Vec::new(),
+            took: Seconds::ZERO,
+        }
+    }
+
+    /// The mode of the holds, if it is still the one in force after a switch that was begun and not finished.
+    pub(super) fn unless_left(&self, base: Base, report: &SwitchReport) -> Base {
+        let begun = report.outcome == SwitchOutcome::NotApplied;
+        base.filter(|base| !begun || self.power.in_force.mode() == Some(&base.mode))
+    }
+
+    /// What the live files showed after a switch is a reading like any other, and a newer one than the sampler's.
+    pub(super) fn note_reached(
+        &mut self,
+        now: Now,
+        report: &SwitchReport,
+        cause: ModeCause,
+        effects: &mut Vec<Effect>,
+    ) {
+        let applied = report.outcome == SwitchOutcome::Applied;
+        let reached = report.reached.mode.clone().or_else(|| applied.then(|| report.asked.clone()));
+        let name =
+            |mode: Option<&ActiveMode>| mode.map_or("an unknown mode".to_owned(), |mode| mode.name.clone());
+        if applied {
+            self.power.in_force.cause = cause;
+            let (to, from) = (name(reached.as_ref()), name(report.before.as_ref()));
+            let message = format!("power mode {to} entered from {from} in {} ({})", report.took, cause.key());
+            log(effects, Severity::Info, message);
+        } else {
+            let (asked, now) = (&report.asked.name, name(reached.as_ref()));
+            let message = format!("power mode {asked} was not entered, {now} is active: {}", report.words());
+            log(effects, Severity::Warning, message);
+        }
+        self.power.in_force.report = Some(report.clone());
+        if matches!(report.outcome, SwitchOutcome::RebootRequired | SwitchOutcome::Refused) {
+            return; // Nothing was changed.
+        }
+        self.take_reading(now, reached, &report.reached);
+    }
+
+    pub(super) fn take_reading(&mut self, now: Now, mode: Option<ActiveMode>, found: &ReadBack) {
+        self.power.in_force.switched_at = now.boottime;
+        self.state.power_mode = match mode.clone() {
+            Some(mode) => Reading::Known(mode),
+            None => Reading::failed("after an unfinished switch the live files match no power mode"),
+        };
+        self.power.in_force.expected = mode.map(Expected::new);
+        fn take<T: Copy>(reading: &mut Reading<T>, value: Option<T>) {
+            if let Some(value) = value {
+                *reading = Reading::Known(value);
+            }
+        }
+        take(&mut self.state.sm_online, found.point.sm_online);
+        take(&mut self.state.cores_online, found.point.cores_online);
+        take(&mut self.state.gpu_clock_cap, found.point.gpu_clock);
+        take(&mut self.state.memory_clock_cap, found.point.memory_clock);
+        take(&mut self.state.cpu_clock_cap, found.point.cpu_clock);
+    }
+
+    /// Whether the sampler's reading replaces the state: not if it was begun before the last switch had ended.
+    pub(crate) fn outdated(&self, state: &BoardState) -> bool {
+        state.taken_at < self.power.in_force.switched_at
+    }
+
+    /// Where nothing reads which clocks are locked, the privileged helper's last answer is the reading there is.
+    pub(crate) fn complete(&self, state: &mut BoardState) {
+        let Some(expected) = self.power.in_force.mode() else { return };
+        let mode = self.board.power_modes().iter().find(|mode| mode.id == expected.id);
+        let locked = mode.is_some_and(|mode| mode.knob != Knob::Nvpmodel);
+        if locked && matches!(state.power_mode, Reading::Absent { .. }) {
+            state.power_mode = Reading::Known(expected.clone());
+        }
+    }
+
+    /// Notices that somebody else has switched. That is reported and not fought.
+    pub(crate) fn watch_mode(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        if self.power.stage.in_flight().is_some() {
+            return;
+        }
+        let in_force = &mut self.power.in_force;
+        let Some(seen) = self.state.power_mode.known() else {
+            // Caps that are no mode's: changed by hand, since this program knew of a mode.
+            let expected = in_force.expected.as_mut().filter(|_| self.state.gpu_clock_cap.known().is_some());
+            let Some(expected) = expected else { return };
+            expected.deviations += 1;
+            if expected.deviations == DEVIATIONS {
+                let (name, why) = (&expected.mode.name, self.state.power_mode.reason().unwrap_or_default());
+                let message = format!("somebody else changed the caps of power mode {name}: {why}");
+                log(effects, Severity::Warning, message);
+                in_force.cause = ModeCause::External;
+                self.power.holds.enforcement = Enforcement::Suspended;
+            }
+            return;
+        };
+        let Some(expected) = &mut in_force.expected else {
+            in_force.expected = Some(Expected::new(seen.clone()));
+            return;
+        };
+        if expected.mode.id == seen.id {
+            expected.deviations = 0;
+            return;
+        }
+        expected.deviations += 1;
+        if expected.deviations < DEVIATIONS {
+            return;
+        }
+        let (from, to) = (&expected.mode.name, &seen.name);
+        log(effects, Severity::Warning, format!("somebody else switched the power mode from {from} to {to}"));
+        in_force.cause = ModeCause::External;
+        in_force.expected = Some(Expected::new(seen.clone()));
+        self.power.holds.enforcement = Enforcement::Suspended;
+        self.power.holds.switched_at = None;
+        self.power.stage = match std::mem::take(&mut self.power.stage) {
+            // Else it would be undone one day over the head of whoever switched.
+            Stage::Idle(Standing::Provisional(_) | Standing::Pending(_)) => {
+                let purpose = Purpose::Settle { then: None, base: None };
+                self.send(now, purpose, Order::Settle, effects)
+            }
+            other => other,
+        };
+    }
+}

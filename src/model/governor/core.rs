@@ -1,0 +1,850 @@
+//! State, sampling and publication.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::control::PowerState;
+use super::effects::{log, reply};
+use super::machine::{machine_key, machine_name};
+use super::metering::Metering;
+use super::{
+    Effect, Event, Governor, Job, Now, Observed, Policy, Purpose, RefusedObservation, Reply, Severity,
+    Ticket, WATCHED_FOR, calibrate, measure, prior,
+};
+use decide::snapshot::{
+    Automatic, CalibrationStatus, PowerControl, Snapshot, accelerator, gpu_model, point_now,
+};
+use predict::calibration::{
+    Accelerator, CalibrationRecord, METERING_PERIOD, PlanContext, ProbeEvent, regime_key,
+};
+use predict::learning::models::{Measured as MeasuredRun, ObservationOutcome, ObservedRuns};
+use predict::learning::vet::Refused;
+use predict::learning::{ResidualKey, Residuals};
+use predict::{Engine, EngineProfile, predict};
+use roofline::board::{Board, BoardState};
+use roofline::ceilings::{Roofline, scaling};
+use roofline::hardware;
+use roofline::precision::WeightFormat;
+use roofline::refusal::Code;
+use roofline::units::{Hertz, Seconds};
+use roofline::workload::Op;
+
+/// Name of the degradation that an alarm of the learning is.
+const CHANGED: &str = "changed";
+
+impl Governor {
+    /// A governor for one machine, with what an earlier run of the daemon stored. A record of another machine, or of
+    /// another version's kernels, is not used.
+    #[must_use]
+    pub fn new(
+        now: Now,
+        board: Board,
+        state: BoardState,
+        record: Option<CalibrationRecord>,
+        residuals: Residuals,
+        policy: &Policy,
+    ) -> Self {
+        let record = record.filter(|record| record.key == machine_key(&board) && !record.regimes.is_empty());
+        let name = machine_name(&board);
+        let residuals = residuals.of(name.clone());
+        let hardware = hardware::known().get(&board.key).cloned().map(Arc::new);
+        let accelerator = accelerator(&board, hardware.as_deref(), policy.accelerator);
+        let roofline = prior::roofline(&board, &state);
+        let snapshot = Arc::new(Snapshot {
+            serial: 0,
+            taken_at: now.boottime,
+            board: board.clone(),
+            state: state.clone(),
+            accelerator,
+            hardware: hardware.clone(),
+            roofline,
+            profile: EngineProfile::unknown(Engine::Bare),
+            residuals: residuals.clone(),
+            observed_runs: Arc::default(),
+            calibration: None,
+            calibration_status: CalibrationStatus::default(),
+            reference: None,
+            degraded: BTreeMap::new(),
+            modes: Arc::default(),
+            power: PowerControl::default(),
+            control_enabled: policy.control_enabled,
+        });
+        let power = PowerState::new(&state);
+        let mut governor = Self {
+            board,
+            hardware,
+            accelerator,
+            state,
+            record,
+            residuals,
+            observed_runs: Arc::new(ObservedRuns::default().of(name)),
+            policy: policy.clone(),
+            status: CalibrationStatus::default(),
+            job: None,
+            next_job: 1,
+            failed_at: None,
+            failures: 0,
+            reference: None,
+            degraded: BTreeMap::new(),
+            watched_until: Seconds::ZERO,
+            power,
+            sampling_period: policy.idle_period,
+            snapshot,
+        };
+        governor.rebuild(now);
+        governor
+    }
+
+    /// The snapshot that was last published.
+    #[must_use]
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.snapshot)
+    }
+
+    /// Takes in what happened and says what is to be done.
+    pub fn handle(&mut self, now: Now, event: Event) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        match event {
+            Event::Tick => {
+                self.woken();
+                self.consider_calibrating(now, &mut effects);
+            }
+            Event::Sampled(state) => {
+                self.sampled(now, *state, &mut effects);
+                self.pace(now, &mut effects);
+                self.consider_calibrating(now, &mut effects);
+                // Loads are metered many times a second; clients are notified as often as ever.
+                let since = now.boottime - self.snapshot.taken_at;
+                if !self.is_holding() || since >= self.policy.sampling_period {
+                    self.publish(now, &mut effects);
+                }
+            }
+            Event::Watched => {
+                self.watched_until = now.boottime + WATCHED_FOR;
+                self.pace(now, &mut effects);
+            }
+            Event::CalibrateRequested { ticket, plan, wait, force } => {
+                self.calibrate_requested(
+                    now,
+                    calibrate::CalibrationRequest { ticket, wait, force },
+                    plan,
+                    &mut effects,
+                );
+            }
+            Event::CancelRequested { ticket, job } => self.cancel(ticket, job, &mut effects),
+            Event::MeasureRequested { ticket, work, models, power } => {
+                let asked = measure::MeasurementRequest { ticket, power };
+                self.measure_requested(now, asked, &work, models, &mut effects);
+            }
+            Event::Observed { ticket, observations } => {
+                self.observed(now, ticket, &observations, &mut effects);
+                self.publish(now, &mut effects);
+            }
+            Event::ControlRequested { ticket, client, request } => {
+                self.control_requested(now, ticket, client, request, &mut effects);
+            }
+            Event::ConnectionClosed { connection } => self.connection_closed(connection),
+            Event::Ordered { order, answer } => self.ordered(now, order, *answer, &mut effects),
+            Event::Actuator { problem } => self.actuator_changed(now, problem, &mut effects),
+            Event::ClientGone { ticket } => self.client_gone(ticket, &mut effects),
+            Event::Probe { job, event } => self.probe(now, job, *event, &mut effects),
+            Event::ProbeEnded { job, outcome } => self.probe_ended(now, job, outcome, &mut effects),
+            Event::Degraded { name, problem } => {
+                if self.note_degraded(name, problem, &mut effects) {
+                    self.publish(now, &mut effects);
+                }
+            }
+            Event::Reconfigured(policy) => {
+                let began = policy.auto == Automatic::Switch && self.policy.auto != Automatic::Switch;
+                self.policy = policy;
+                if began {
+                    self.restart_enforcement();
+                }
+                self.pace(now, &mut effects);
+                self.publish(now, &mut effects);
+            }
+        }
+        self.mind_power(now, &mut effects);
+        effects
+    }
+
+    fn sampled(&mut self, now: Now, mut state: BoardState, effects: &mut Vec<Effect>) {
+        if self.outdated(&state) {
+            return;
+        }
+        self.complete(&mut state);
+        let active = |state: &BoardState| state.throttle.known().is_some_and(|throttle| throttle.active);
+        if active(&state) != active(&self.state) {
+            let message = match state.throttle.known() {
+                Some(throttle) if throttle.active => format!("throttled: {}", throttle.evidence.join(", ")),
+                _ => "no longer throttled".to_owned(),
+            };
+            log(effects, Severity::Warning, message);
+        }
+        if let Some(metering) = self.job.as_mut().and_then(|job| job.purpose.metering()) {
+            metering.sampled(&state, self.accelerator);
+        }
+        self.state = state;
+        self.watch_mode(now, effects);
+    }
+
+    /// Whether the running probe holds a load for the power meter.
+    fn is_holding(&self) -> bool {
+        match self.job.as_ref().map(|job| &job.purpose) {
+            Some(Purpose::Calibrate(running)) => running.metering.is_holding(),
+            Some(Purpose::Measure(running)) => running.metering.as_ref().is_some_and(Metering::is_holding),
+            None => false,
+        }
+    }
+
+    /// Samples very fast while a load is held, fast while somebody looks or a probe runs, and rarely otherwise.
+    pub(super) fn pace(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        let fast = now.boottime < self.watched_until || self.job.is_some() || self.lively();
+        let period = if self.is_holding() {
+            METERING_PERIOD.min(self.policy.sampling_period)
+        } else if fast {
+            self.policy.sampling_period
+        } else {
+            self.policy.idle_period
+        };
+        if period != self.sampling_period {
+            self.sampling_period = period;
+            effects.push(Effect::SampleEvery(period));
+        }
+    }
+
+    /// True if anything changed. Says a lasting fault once when it starts and once when it ends.
+    fn note_degraded(
+        &mut self,
+        name: &'static str,
+        problem: Option<String>,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
+        match problem {
+            Some(problem) => {
+                let known = self.degraded.insert(name, problem.clone());
+                if known.is_none() {
+                    log(effects, Severity::Warning, format!("{name}: {problem}"));
+                }
+                known.as_ref() != Some(&problem)
+            }
+            None => {
+                let known = self.degraded.remove(name).is_some();
+                if known {
+                    log(effects, Severity::Info, format!("{name}: works again"));
+                }
+                known
+            }
+        }
+    }
+
+    fn observed(&mut self, now: Now, ticket: Ticket, observations: &[Observed], effects: &mut Vec<Effect>) {
+        let (mut accepted, mut refused, mut outcomes) = (0, Vec::new(), Vec::new());
+        let (mut models, mut positions) = (Vec::new(), Vec::new());
+        for (index, observed) in observations.iter().enumerate() {
+            match observed {
+                Observed::Op { engine, op, format, time } => {
+                    match self.observed_op(*engine, op, *format, *time) {
+                        Ok(()) => accepted += 1,
+                        Err((field, reason)) => refused.push(RefusedObservation {
+                            index,
+                            refusal: Code::ImpossibleObservation.at(
+                                field,
+                                reason,
+                                "give the time of one run of this operation in seconds",
+                            ),
+                        }),
+                    }
+                }
+                Observed::Model(run) => {
+                    models.push(MeasuredRun::clone(run));
+                    positions.push(index);
+                }
+            }
+        }
+        if accepted > 0 {
+            effects.push(Effect::SaveResiduals(self.residuals.clone()));
+        }
+        if !models.is_empty() {
+            for (index, outcome) in positions.into_iter().zip(self.observed_models(now, &models, effects)) {
+                match outcome {
+                    Ok(outcome) => {
+                        accepted += 1;
+                        outcomes.push((index, outcome));
+                    }
+                    Err(error) => refused.push(RefusedObservation { index, refusal: error.refusal() }),
+                }
+            }
+        }
+        refused.sort_by_key(|refused| refused.index);
+        reply(effects, ticket, Reply::Observed { accepted, refused, outcomes });
+    }
+
+    fn observed_op(
+        &mut self,
+        engine: Engine,
+        op: &Op,
+        format: WeightFormat,
+        time: Seconds,
+    ) -> Result<(), (&'static str, String)> {
+        let numeric = self.snapshot.numeric_format(format);
+        let profile = self.snapshot.profile_of(engine);
+        let predicted = predict(&self.snapshot.roofline, &profile, op, &numeric)
+            .map_err(|error| ("workload", error.to_string()))?;
+        let key = ResidualKey::new(engine, op, format);
+        self.residuals.observe(key, &predicted, time).map_err(|error| ("time_s", error.to_string()))
+    }
+
+    fn observed_models(
+        &mut self,
+        now: Now,
+        runs: &[MeasuredRun],
+        effects: &mut Vec<Effect>,
+    ) -> Vec<Result<ObservationOutcome, Refused>> {
+        let observed_runs = Arc::make_mut(&mut self.observed_runs);
+        let outcomes = observed_runs.observe(runs, now.unix_s);
+        effects.push(Effect::SaveObservedRuns(Arc::clone(&self.observed_runs)));
+        self.note_changes(effects);
+        outcomes
+    }
+
+    /// Says that the machine is not what it was when that is noticed, and when it is over.
+    fn note_changes(&mut self, effects: &mut Vec<Effect>) {
+        let alarms = self.observed_runs.alarms();
+        self.note_degraded(CHANGED, (!alarms.is_empty()).then(|| alarms.join("; ")), effects);
+    }
+
+    /// The machine was calibrated again, which explains what had changed.
+    pub(super) fn forget_changes(&mut self, effects: &mut Vec<Effect>) {
+        if !self.observed_runs.alarms().is_empty() {
+            Arc::make_mut(&mut self.observed_runs).recalibrated();
+            effects.push(Effect::SaveObservedRuns(Arc::clone(&self.observed_runs)));
+            self.note_changes(effects);
+        }
+    }
+
+    /// The same with what an earlier run of the daemon learnt of models, where that was on this machine.
+    #[must_use]
+    pub fn with_observed_runs(mut self, now: Now, observed_runs: ObservedRuns) -> Self {
+        self.observed_runs = Arc::new(observed_runs.of(machine_name(&self.board)));
+        // What was said before the restart is said again, in the snapshot and not in the log.
+        self.note_changes(&mut Vec::new());
+        self.rebuild(now);
+        self
+    }
+
+    fn probe(&mut self, now: Now, job: u64, event: ProbeEvent, effects: &mut Vec<Effect>) {
+        let Some(running) = self.job.as_mut().filter(|running| running.id == job) else { return };
+        match event {
+            ProbeEvent::Progress { fraction, step } => {
+                if let Some(metering) = running.purpose.metering() {
+                    metering.hold_over();
+                    self.progress(now, fraction, step, effects);
+                }
+            }
+            ProbeEvent::Holding { fraction, step } => {
+                if let Some(metering) = running.purpose.metering() {
+                    metering.hold_began();
+                    self.progress(now, fraction, step, effects);
+                }
+            }
+            ProbeEvent::Held(held) => {
+                if let Some(metering) = running.purpose.metering() {
+                    metering.held(*held);
+                }
+            }
+            ProbeEvent::NotHeld { kernel, reason } => {
+                if let Some(metering) = running.purpose.metering() {
+                    metering.not_held(kernel, reason);
+                }
+            }
+            ProbeEvent::Sample(sample) => {
+                self.reference = Some((now.boottime, sample.after.reference));
+                match &mut running.purpose {
+                    Purpose::Calibrate(calibrating) => calibrating.samples.push(*sample),
+                    Purpose::Measure(measuring) => measuring.samples.push(*sample),
+                }
+            }
+            ProbeEvent::Skipped { kernel, reason } => {
+                let line = format!("{}: {reason}", kernel.describe());
+                match &mut running.purpose {
+                    Purpose::Calibrate(calibrating) => calibrating.skipped.push(line),
+                    Purpose::Measure(measuring) => measuring.skipped.push(line),
+                }
+            }
+            ProbeEvent::Finished { wall, cut_short } => match &mut running.purpose {
+                Purpose::Calibrate(calibrating) => calibrating.finished = Some((wall, cut_short)),
+                Purpose::Measure(measuring) => measuring.finished = Some(cut_short),
+            },
+        }
+    }
+
+    fn progress(&mut self, now: Now, fraction: f64, step: String, effects: &mut Vec<Effect>) {
+        // The status is that of calibrations.
+        if self.status.running.is_some() {
+            self.status.fraction = Some(fraction.clamp(0.0, 1.0));
+            self.status.step = Some(step);
+        }
+        self.pace(now, effects);
+        self.publish(now, effects);
+    }
+
+    fn probe_ended(&mut self, now: Now, job: u64, outcome: Result<(), String>, effects: &mut Vec<Effect>) {
+        if self.job.as_ref().is_none_or(|running| running.id != job) {
+            return;
+        }
+        let Some(ended) = self.job.take() else { return };
+        match ended.purpose {
+            Purpose::Calibrate(calibrating) => self.calibrated(now, job, *calibrating, outcome, effects),
+            Purpose::Measure(measuring) => self.measured(*measuring, outcome, effects),
+        }
+        self.choose_regime();
+        self.pace(now, effects);
+        self.publish(now, effects);
+    }
+
+    /// Puts the regime of the newest reference measurement first.
+    pub(super) fn choose_regime(&mut self) {
+        // The regimes of a GPU are its operating points, which a reference does not distinguish.
+        if self.accelerator == Accelerator::Gpu {
+            return;
+        }
+        let (Some((_, reference)), Some(record)) = (self.reference, self.record.as_mut()) else { return };
+        let key = regime_key(&reference);
+        if let Some(index) = record.regimes.iter().position(|regime| regime.key == key) {
+            record.regimes[..=index].rotate_right(1);
+        }
+    }
+
+    fn client_gone(&mut self, ticket: Ticket, effects: &mut Vec<Effect>) {
+        self.control_client_gone(ticket);
+        let Some(job) = self.job.as_mut() else { return };
+        let abandoned = match &mut job.purpose {
+            // A calibration is worth having even if nobody waits for it any more.
+            Purpose::Calibrate(calibrating) => {
+                calibrating.waiting.retain(|waiting| *waiting != ticket);
+                false
+            }
+            Purpose::Measure(measuring) => measuring.ticket == ticket,
+        };
+        if abandoned {
+            effects.push(Effect::StopProbe { job: job.id });
+        }
+    }
+
+    /// What probes need to know about this machine.
+    pub(super) fn plan_context(&self) -> PlanContext {
+        const DEFAULT_CORE_CACHE: u64 = 512 << 10;
+        const DEFAULT_LAST_LEVEL: u64 = 16 << 20;
+        /// First-level cache and shared memory of an SM since compute capability 7.
+        const SM_CACHE: u64 = 128 << 10;
+        let last = self.board.cpu.last_level_cache_bytes();
+        let own = self
+            .board
+            .cpu
+            .caches
+            .iter()
+            .filter(|cache| cache.kind != "instruction" && cache.shared_by <= 1)
+            .map(|cache| cache.size_bytes)
+            .max();
+        // Leave the rest of the machine half of what is free.
+        let available =
+            self.state.memory.known().map_or(f64::INFINITY, |memory| memory.available.get() / 2.0);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "bytes"
+        )]
+        let memory_limit_bytes = (self.policy.memory_limit_bytes as f64).min(available).max(0.0) as u64;
+        if let Some(hardware) = self.hardware.as_deref().filter(|_| self.accelerator == Accelerator::Gpu) {
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes of a cache")]
+            let l2 = hardware.l2.map_or(DEFAULT_LAST_LEVEL, |l2| l2.get() as u64);
+            return PlanContext {
+                threads: self.state.sm_online.known().copied().unwrap_or(hardware.sm).max(1),
+                core_cache_bytes: SM_CACHE,
+                last_level_cache_bytes: l2.max(1 << 20),
+                memory_limit_bytes,
+                time_limit_s: self.policy.time_limit_s,
+                accelerator: self.accelerator,
+            };
+        }
+        PlanContext {
+            threads: self.state.cores_online.known().copied().unwrap_or(self.board.cpu.logical).max(1),
+            core_cache_bytes: own.unwrap_or(DEFAULT_CORE_CACHE),
+            last_level_cache_bytes: last.unwrap_or(DEFAULT_LAST_LEVEL).max(1 << 20),
+            memory_limit_bytes,
+            time_limit_s: self.policy.time_limit_s,
+            accelerator: Accelerator::Cpu,
+        }
+    }
+
+    /// Ceilings and kernel costs as they are now.
+    fn current_model(&self) -> (Roofline, EngineProfile) {
+        let record = self.record.as_ref();
+        if let Some(hardware) = self.hardware.as_deref().filter(|_| self.accelerator == Accelerator::Gpu) {
+            return gpu_model(hardware, record, &point_now(&self.board, &self.state));
+        }
+        let regime = match (record, &self.reference) {
+            (Some(record), Some((_, reference))) => record.under(reference).map(|(regime, _)| regime),
+            (record, _) => record.and_then(CalibrationRecord::current).cloned(),
+        };
+        match regime {
+            Some(regime) => {
+                let cores = self.state.cores_online.known().copied().unwrap_or(regime.roofline.workers);
+                let cap = self.state.cpu_clock_cap.known().copied();
+                let clock = clock_now(regime.roofline.clock, regime.clock_cap, cap);
+                (scaling::to_clock(&regime.roofline, cores, clock), regime.profile)
+            }
+            None => (prior::roofline(&self.board, &self.state), EngineProfile::unknown(Engine::Bare)),
+        }
+    }
+
+    fn rebuild(&mut self, now: Now) {
+        let (roofline, profile) = self.current_model();
+        self.snapshot = Arc::new(Snapshot {
+            serial: self.snapshot.serial + 1,
+            taken_at: now.boottime,
+            board: self.board.clone(),
+            state: self.state.clone(),
+            accelerator: self.accelerator,
+            hardware: self.hardware.clone(),
+            roofline,
+            profile,
+            residuals: self.residuals.clone(),
+            observed_runs: Arc::clone(&self.observed_runs),
+            calibration: self.record.clone(),
+            calibration_status: self.status.clone(),
+            reference: self.reference,
+            degraded: self.degraded.clone(),
+            modes: self.mode_views(),
+            power: self.power_control(),
+            control_enabled: self.policy.control_enabled,
+        });
+    }
+
+    pub(super) fn publish(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        self.rebuild(now);
+        effects.push(Effect::Publish(Arc::clone(&self.snapshot)));
+    }
+
+    pub(super) fn start_job(&mut self, purpose: Purpose) -> u64 {
+        let id = self.next_job;
+        self.next_job += 1;
+        self.job = Some(Job { id, purpose });
+        id
+    }
+}
+
+/// The clock under load: the calibrated one, moved by the cap as it was and as it is. Never an idle clock.
+fn clock_now(calibrated: Option<Hertz>, cap_then: Option<Hertz>, cap_now: Option<Hertz>) -> Option<Hertz> {
+    match (calibrated, cap_then, cap_now) {
+        (Some(clock), Some(then), Some(now)) if then.is_positive() && now.is_positive() => {
+            Some(clock * (now / then))
+        }
+        _ => calibrated,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::{board, policy, sample, state, truth};
+    use predict::calibration::{Gate, Kernel, Plan, PlanKind};
+    use roofline::board::{Load, Reading, Throttle};
+    use roofline::refusal::Refusal;
+
+    fn at(seconds: f64) -> Now {
+        Now { boottime: Seconds(seconds), unix_s: 1e9 + seconds }
+    }
+
+    fn manual() -> Policy {
+        Policy { automatic: false, ..policy() }
+    }
+
+    fn governor(policy: &Policy) -> Governor {
+        Governor::new(at(0.0), board(), state(), None, Residuals::default(), policy)
+    }
+
+    fn started(effects: &[Effect]) -> Option<(u64, Plan)> {
+        effects.iter().find_map(|effect| match effect {
+            Effect::StartProbe { job, plan } => Some((*job, plan.clone())),
+            _ => None,
+        })
+    }
+
+    fn replies(effects: &[Effect]) -> Vec<(Ticket, Reply)> {
+        effects
+            .iter()
+            .filter_map(|effect| match effect {
+                Effect::Reply { ticket, reply } => Some((*ticket, reply.clone())),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Feeds the governor what a probe that did the whole plan would say.
+    fn run(governor: &mut Governor, now: Now, job: u64, plan: &Plan, core_to_core: f64) -> Vec<Effect> {
+        for step in &plan.steps {
+            let event = Box::new(ProbeEvent::Sample(Box::new(sample(step, 1.0, core_to_core))));
+            governor.handle(now, Event::Probe { job, event });
+        }
+        let finished = ProbeEvent::Finished { wall: Seconds(3.0), cut_short: None };
+        governor.handle(now, Event::Probe { job, event: Box::new(finished) });
+        governor.handle(now, Event::ProbeEnded { job, outcome: Ok(()) })
+    }
+
+    fn calibrate(governor: &mut Governor, now: Now) -> Vec<Effect> {
+        let asked = Event::CalibrateRequested { ticket: 9, plan: PlanKind::Full, wait: true, force: false };
+        let (job, plan) = started(&governor.handle(now, asked)).unwrap();
+        run(governor, now, job, &plan, 50e-9)
+    }
+
+    #[test]
+    fn a_machine_without_a_record_calibrates_once_and_then_when_it_is_stale() {
+        let mut governor = governor(&policy());
+        let (job, plan) = started(&governor.handle(at(1.0), Event::Tick)).unwrap();
+        assert!(started(&governor.handle(at(2.0), Event::Tick)).is_none(), "one at a time");
+        let effects = run(&mut governor, at(5.0), job, &plan, 50e-9);
+        assert!(effects.iter().any(|effect| matches!(effect, Effect::SaveCalibration { .. })));
+        assert!(started(&governor.handle(at(6.0), Event::Tick)).is_none(), "fresh");
+        let stale = 7.0 + policy().max_age.get();
+        assert!(started(&governor.handle(at(stale), Event::Tick)).is_some());
+    }
+
+    #[test]
+    fn a_busy_machine_is_not_calibrated_unasked_and_says_why() {
+        let mut governor = governor(&policy());
+        let mut busy = state();
+        busy.load = Reading::Known(Load { average_1m: 4.0, busy_ratio: Some(0.9), steal_ratio: None });
+        let effects = governor.handle(at(1.0), Event::Sampled(Box::new(busy)));
+        assert!(started(&effects).is_none());
+        let status = &governor.snapshot().calibration_status;
+        assert_eq!(status.waiting_for, Some(Gate::Load));
+        assert!(status.waiting_reason.as_ref().unwrap().contains("90 %"));
+        assert!(started(&governor.handle(at(2.0), Event::Sampled(Box::new(state())))).is_some());
+        assert_eq!(governor.snapshot().calibration_status.waiting_for, None);
+    }
+
+    #[test]
+    fn a_failed_calibration_keeps_the_old_ceilings_and_backs_off() {
+        let mut governor = governor(&policy());
+        calibrate(&mut governor, at(1.0));
+        let before = governor.snapshot().roofline.clone();
+        let asked = Event::CalibrateRequested { ticket: 1, plan: PlanKind::Full, wait: true, force: false };
+        let (job, _) = started(&governor.handle(at(10.0), asked)).unwrap();
+        let effects =
+            governor.handle(at(11.0), Event::ProbeEnded { job, outcome: Err("killed by signal 9".into()) });
+        assert!(matches!(
+            &replies(&effects)[..],
+            [(1, Reply::Refused(Refusal { code: Code::ProbeFailed, .. }))]
+        ));
+        let snapshot = governor.snapshot();
+        assert_eq!(snapshot.roofline, before);
+        assert!(snapshot.calibration_status.last_error.as_ref().unwrap().contains("killed by signal 9"));
+        // Stale now, but inside the back-off.
+        let late = at(11.0 + policy().max_age.get());
+        governor.failed_at = Some(late.boottime);
+        governor.handle(late, Event::Sampled(Box::new(state())));
+        assert_eq!(governor.snapshot().calibration_status.waiting_for, Some(Gate::BackOff));
+    }
+
+    #[test]
+    fn everyone_who_waits_for_a_calibration_is_answered_when_it_ends() {
+        let mut governor = governor(&manual());
+        let ask =
+            |ticket, wait| Event::CalibrateRequested { ticket, plan: PlanKind::Full, wait, force: false };
+        let (job, plan) = started(&governor.handle(at(1.0), ask(1, true))).unwrap();
+        assert_eq!(replies(&governor.handle(at(1.0), ask(2, true))), []);
+        assert_eq!(replies(&governor.handle(at(1.0), ask(3, false))), [(3, Reply::Started { job })]);
+        governor.handle(at(1.0), Event::ClientGone { ticket: 2 });
+        let effects = run(&mut governor, at(2.0), job, &plan, 50e-9);
+        assert_eq!(replies(&effects), [(1, Reply::Finished { job })]);
+    }
+
+    #[test]
+    fn measuring_and_calibrating_do_not_measure_each_other() {
+        let mut governor = governor(&manual());
+        let asked = Event::CalibrateRequested { ticket: 1, plan: PlanKind::Full, wait: false, force: false };
+        governor.handle(at(1.0), asked);
+        let work = vec![(Op::Gemv { n: 64, k: 64 }, WeightFormat::Fp32)];
+        let effects = governor
+            .handle(at(1.0), Event::MeasureRequested { ticket: 2, work, models: Vec::new(), power: false });
+        assert!(matches!(&replies(&effects)[..], [(2, Reply::Refused(Refusal { code: Code::Busy, .. }))]));
+    }
+
+    #[test]
+    fn a_cancelled_calibration_is_stopped_and_changes_nothing() {
+        let mut governor = governor(&manual());
+        let asked = Event::CalibrateRequested { ticket: 1, plan: PlanKind::Full, wait: true, force: false };
+        let (job, plan) = started(&governor.handle(at(1.0), asked)).unwrap();
+        let effects = governor.handle(at(1.0), Event::CancelRequested { ticket: 2, job: Some(job) });
+        assert!(
+            effects
+                .iter()
+                .any(|effect| matches!(effect, Effect::StopProbe { job: stopped } if *stopped == job))
+        );
+        let effects = run(&mut governor, at(2.0), job, &plan, 50e-9);
+        assert!(matches!(
+            &replies(&effects)[..],
+            [(1, Reply::Refused(Refusal { code: Code::Cancelled, .. }))]
+        ));
+        assert_eq!(governor.snapshot().calibration, None);
+        let effects = governor.handle(at(3.0), Event::CancelRequested { ticket: 3, job: None });
+        assert!(matches!(
+            &replies(&effects)[..],
+            [(3, Reply::Refused(Refusal { code: Code::NotRunning, .. }))]
+        ));
+    }
+
+    #[test]
+    fn a_measurement_is_put_beside_its_prediction_and_the_drift_is_shown() {
+        let mut governor = governor(&manual());
+        calibrate(&mut governor, at(1.0));
+        let op = Op::Gemv { n: 4096, k: 4096 };
+        let work = vec![(op, WeightFormat::Bf16), (op, WeightFormat::Nf4)];
+        let (job, plan) =
+            started(&governor.handle(
+                at(5.0),
+                Event::MeasureRequested { ticket: 7, work, models: Vec::new(), power: false },
+            ))
+            .unwrap();
+        // Neighbours take half of the bandwidth while it is measured.
+        for step in &plan.steps {
+            let event = Box::new(ProbeEvent::Sample(Box::new(sample(step, 0.5, 50e-9))));
+            governor.handle(at(5.0), Event::Probe { job, event });
+        }
+        let finished = ProbeEvent::Finished { wall: Seconds(1.0), cut_short: None };
+        governor.handle(at(5.0), Event::Probe { job, event: Box::new(finished) });
+        let effects = governor.handle(at(5.0), Event::ProbeEnded { job, outcome: Ok(()) });
+        let [(7, Reply::Measured(set))] = &replies(&effects)[..] else { panic!("{effects:?}") };
+        assert_eq!(set.rows.len(), 1);
+        assert!(set.skipped[0].contains("no CPU kernel for nf4"), "{:?}", set.skipped);
+        let row = &set.rows[0];
+        assert!((row.drift_ratio.unwrap() - 0.5).abs() < 1e-9);
+        let measured = predict::calibration::centre(&row.sample.times);
+        assert!((row.predicted.time.value / measured - 1.0).abs() < 0.05, "{row:?}");
+        assert!(
+            row.predicted_at_calibration.time.value / measured < 0.6,
+            "half the bandwidth was not foreseen"
+        );
+    }
+
+    #[test]
+    fn the_regime_of_the_newest_reference_is_in_force() {
+        let mut governor = governor(&manual());
+        calibrate(&mut governor, at(1.0));
+        let asked = Event::CalibrateRequested { ticket: 2, plan: PlanKind::Full, wait: false, force: false };
+        let (job, plan) = started(&governor.handle(at(2.0), asked)).unwrap();
+        run(&mut governor, at(3.0), job, &plan, 400e-9);
+        let first =
+            |governor: &Governor| governor.snapshot().calibration.as_ref().unwrap().regimes[0].key.clone();
+        assert_eq!(first(&governor), "far");
+        assert_eq!(governor.snapshot().calibration.as_ref().unwrap().regimes.len(), 2);
+        let work = vec![(Op::Gemv { n: 64, k: 64 }, WeightFormat::Fp32)];
+        let (job, plan) =
+            started(&governor.handle(
+                at(4.0),
+                Event::MeasureRequested { ticket: 3, work, models: Vec::new(), power: false },
+            ))
+            .unwrap();
+        run(&mut governor, at(4.0), job, &plan, 50e-9);
+        assert_eq!(first(&governor), "near");
+    }
+
+    #[test]
+    fn a_lower_clock_cap_lowers_the_peaks_but_not_the_bandwidth() {
+        let mut governor = governor(&manual());
+        calibrate(&mut governor, at(1.0));
+        let peak = |governor: &Governor| {
+            governor.snapshot().roofline.compute[&roofline::precision::Precision::Fp32].value
+        };
+        let (before, bandwidth) = (peak(&governor), governor.snapshot().roofline.bandwidth.value);
+        let mut slow = state();
+        slow.cpu_clock_cap = Reading::Known(Hertz(1.5e9));
+        governor.handle(at(2.0), Event::Sampled(Box::new(slow)));
+        assert!((peak(&governor) / before - 0.5).abs() < 1e-9);
+        assert_eq!(governor.snapshot().roofline.bandwidth.value, bandwidth);
+    }
+
+    #[test]
+    fn a_record_of_another_machine_is_not_used() {
+        let mut first = governor(&manual());
+        calibrate(&mut first, at(1.0));
+        let record = first.record.clone();
+        let mut other = board();
+        other.machine = Reading::Known("beef".into());
+        let with =
+            |board| Governor::new(at(0.0), board, state(), record.clone(), Residuals::default(), &manual());
+        assert_eq!(with(other).snapshot().calibration, None);
+        assert!(with(board()).snapshot().calibration.is_some());
+    }
+
+    #[test]
+    fn sampling_is_fast_while_somebody_looks() {
+        let mut governor = governor(&manual());
+        let pace = |effects: &[Effect]| {
+            effects.iter().find_map(|effect| {
+                if let Effect::SampleEvery(period) = effect { Some(period.get()) } else { None }
+            })
+        };
+        assert_eq!(pace(&governor.handle(at(1.0), Event::Watched)), Some(1.0));
+        assert_eq!(pace(&governor.handle(at(2.0), Event::Watched)), None, "no effect without a change");
+        assert_eq!(pace(&governor.handle(at(10.0), Event::Sampled(Box::new(state())))), None);
+        assert_eq!(pace(&governor.handle(at(40.0), Event::Sampled(Box::new(state())))), Some(30.0));
+    }
+
+    #[test]
+    fn a_lasting_fault_is_said_once_when_it_starts_and_once_when_it_ends() {
+        let mut governor = governor(&manual());
+        let lines =
+            |effects: &[Effect]| effects.iter().filter(|effect| matches!(effect, Effect::Log { .. })).count();
+        let lost = || Event::Degraded { name: "bus", problem: Some("the bus is gone".into()) };
+        assert_eq!(lines(&governor.handle(at(1.0), lost())), 1);
+        assert_eq!(governor.snapshot().degraded_lines(), ["bus: the bus is gone"]);
+        assert_eq!(lines(&governor.handle(at(2.0), lost())), 0);
+        assert_eq!(lines(&governor.handle(at(3.0), Event::Degraded { name: "bus", problem: None })), 1);
+        assert!(governor.snapshot().degraded.is_empty());
+        let mut hot = state();
+        hot.throttle = Reading::Known(Throttle { active: true, evidence: vec!["oc3".into()] });
+        assert_eq!(lines(&governor.handle(at(4.0), Event::Sampled(Box::new(hot.clone())))), 1);
+        assert_eq!(lines(&governor.handle(at(5.0), Event::Sampled(Box::new(hot)))), 0);
+    }
+
+    #[test]
+    fn observations_correct_their_engine_and_impossible_ones_are_refused() {
+        let mut governor = governor(&manual());
+        calibrate(&mut governor, at(1.0));
+        let op = Op::Gemv { n: 4096, k: 4096 };
+        let bound = 4.0 * 4096.0 * 4096.0 / truth::BANDWIDTH;
+        let run = |time| Observed::Op {
+            engine: Engine::Numpy,
+            op,
+            format: WeightFormat::Fp32,
+            time: Seconds(time),
+        };
+        let observations = vec![run(2.0 * bound), run(bound / 1000.0), run(bound * 1000.0)];
+        let effects = governor.handle(at(2.0), Event::Observed { ticket: 4, observations });
+        let [(4, Reply::Observed { accepted: 1, refused, .. })] = &replies(&effects)[..] else {
+            panic!("{effects:?}")
+        };
+        assert!(refused[0].refusal.message.contains("faster than the physical bound"), "{refused:?}");
+        assert!(refused[1].refusal.message.contains("expected seconds"), "{refused:?}");
+        assert!(effects.iter().any(|effect| matches!(effect, Effect::SaveResiduals(_))));
+    }
+
+    #[test]
+    fn a_client_that_leaves_takes_its_measurement_with_it() {
+        let mut governor = governor(&manual());
+        let work = vec![(Op::Gemv { n: 64, k: 64 }, WeightFormat::Fp32)];
+        let (job, plan) =
+            started(&governor.handle(
+                at(1.0),
+                Event::MeasureRequested { ticket: 5, work, models: Vec::new(), power: false },
+            ))
+            .unwrap();
+        assert!(matches!(plan.steps[0].kernel, Kernel::Gemv { n: 64, k: 64, .. }));
+        let effects = governor.handle(at(1.0), Event::ClientGone { ticket: 5 });
+        assert!(matches!(effects[..], [Effect::StopProbe { job: stopped }] if stopped == job));
+    }
+}

@@ -1,0 +1,293 @@
+//! Rejection of implausible samples.
+
+use serde::{Deserialize, Serialize};
+
+use super::sample::{GemvCase, Kernel, Reference, Sample};
+use roofline::precision::Precision;
+use roofline::units::Seconds;
+
+/// Core-to-core latency from which two cores are said not to share a cache. Same-complex latencies are some tens of
+/// nanoseconds, crossing complexes or sockets takes a hundred or several hundred.
+const FAR: Seconds = Seconds(120e-9);
+
+/// The regime that a reference measurement belongs to: `single`, `near` or `far`.
+#[must_use]
+pub fn regime_key(reference: &Reference) -> &'static str {
+    match reference.core_to_core {
+        None => "single",
+        Some(latency) if latency < FAR => "near",
+        Some(_) => "far",
+    }
+}
+
+/// Part of the effective clock by which before and after may differ.
+const CLOCK_TOLERANCE: f64 = 0.05;
+/// Part of the CPU time that the hypervisor may take.
+const STEAL_TOLERANCE: f64 = 0.05;
+/// Part of the time for which other processes may have a worker's CPU: the robust centre bears that much.
+const WAITING_TOLERANCE: f64 = 0.25;
+/// From here on the sample is used, but a better one is sought.
+const WAITING_WORTH_A_RETRY: f64 = 0.03;
+/// Factor between the reference bandwidths before and after, for samples that depend on bandwidth.
+const BANDWIDTH_TOLERANCE: f64 = 1.35;
+/// No kernel of the plan is done in less: what remains below it is what subtracting the overhead left.
+const SHORTEST: f64 = 1e-11;
+/// Deviation from the scalar reference, relative to the largest output.
+const RESULT_TOLERANCE: f64 = 0.02;
+/// The clock is read beside a sample, not during it: a peak may lie this factor above the bound at the clock read.
+const CLOCK_MARGIN: f64 = 1.1;
+/// Bytes that a core can load in one clock cycle: three 64-byte loads is more than any core built so far.
+const LOAD_BYTES_PER_CYCLE: f64 = 192.0;
+
+/// The same for an SM: 128 bytes a cycle from the first level, half as much again for margin.
+const GPU_LOAD_BYTES_PER_CYCLE: f64 = 192.0;
+/// Whether the instruction set is one of a GPU: `sm_87`, or `simulated`, as only GPUs are.
+fn is_gpu(isa: &str) -> bool {
+    isa.starts_with("sm_") || isa == "simulated"
+}
+
+/// Operations that one worker can do in one clock cycle: the widest units built so far. Of a core two 512-bit
+/// multiply-add pipes, four times the operands at 8 bits, matrix extensions doubled again; of a streaming
+/// SM the tensor cores of compute capability 10 and 11.
+fn flops_per_cycle(precision: Precision, gpu: bool) -> f64 {
+    match precision {
+        Precision::Fp64 | Precision::Fp32 if gpu => 256.0,
+        Precision::Tf32 if gpu => 4096.0,
+        Precision::Fp16 | Precision::Bf16 if gpu => 8192.0,
+        Precision::Fp8 | Precision::Int8 | Precision::Fp6 if gpu => 16_384.0,
+        _ if gpu => 32_768.0,
+        Precision::Fp64 => 32.0,
+        Precision::Fp32 | Precision::Tf32 => 64.0,
+        Precision::Fp16 | Precision::Bf16 => 256.0,
+        _ => 512.0,
+    }
+}
+
+/// A sample that was not used, and why.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Rejection {
+    pub kernel: Kernel,
+    /// On how many workers.
+    pub threads: u32,
+    /// `no_runs`, `wrong_result`, `clock_moved`, `steal`, `preempted`, `regime_moved`, `bandwidth_moved`,
+    /// `above_physical_bound` or `implausibly_low`.
+    pub code: String,
+    /// The same with its numbers, for people.
+    pub reason: String,
+}
+
+/// `None` if the sample can be used.
+#[must_use]
+pub fn vet(sample: &Sample) -> Option<Rejection> {
+    let problem = no_runs(sample)
+        .or_else(|| wrong_result(sample))
+        .or_else(|| clock_moved(sample))
+        .or_else(|| stolen(sample))
+        .or_else(|| preempted(sample))
+        .or_else(|| regime_moved(sample))
+        .or_else(|| impossible(sample))?;
+    Some(Rejection {
+        kernel: sample.kernel,
+        threads: sample.threads,
+        code: problem.0.to_owned(),
+        reason: problem.1,
+    })
+}
+
+type Problem = Option<(&'static str, String)>;
+
+fn no_runs(sample: &Sample) -> Problem {
+    let usable = !sample.times.is_empty() && sample.times.iter().all(|time| time.get() > SHORTEST);
+    (!usable).then(|| {
+        (
+            "no_runs",
+            "there is no timed run, or one took no time once the harness' own cost is subtracted".to_owned(),
+        )
+    })
+}
+
+fn wrong_result(sample: &Sample) -> Problem {
+    let error = sample.max_error_ratio?;
+    // A NaN is wrong too.
+    let right = error <= RESULT_TOLERANCE;
+    (!right)
+        .then(|| ("wrong_result", format!("the result deviates by {error:.2e} from the scalar reference")))
+}
+
+fn clock_moved(sample: &Sample) -> Problem {
+    let (before, after) = (sample.before.clock.effective, sample.after.clock.effective);
+    if !before.is_positive() || !after.is_positive() {
+        return Some(("clock_moved", "the clock could not be read".to_owned()));
+    }
+    let moved = after / before - 1.0;
+    (moved.abs() > CLOCK_TOLERANCE)
+        .then(|| ("clock_moved", format!("the clock went from {before} to {after} during the sample")))
+}
+
+fn stolen(sample: &Sample) -> Problem {
+    let steal = sample.after.steal_ratio?;
+    (steal > STEAL_TOLERANCE)
+        .then(|| ("steal", format!("the hypervisor took {:.0} % of the CPU time", steal * 100.0)))
+}
+
+fn preempted(sample: &Sample) -> Problem {
+    let waiting = sample.waiting_ratio?;
+    (waiting > WAITING_TOLERANCE).then(|| {
+        ("preempted", format!("other processes had a worker's CPU for {:.0} % of the time", waiting * 100.0))
+    })
+}
+
+/// Whether the machine, rather than the kernel, spoilt a sample or may have coloured it: worth measuring again.
+#[must_use]
+pub fn disturbed(sample: &Sample) -> bool {
+    sample.waiting_ratio.is_some_and(|waiting| waiting > WAITING_WORTH_A_RETRY)
+        || vet(sample).is_some_and(|rejection| {
+            matches!(
+                rejection.code.as_str(),
+                "clock_moved" | "steal" | "preempted" | "regime_moved" | "bandwidth_moved"
+            )
+        })
+}
+
+/// The sample that can be believed most: one that passes [`vet`] before one that does not, then the one whose
+/// workers waited least.
+pub fn least_disturbed<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<&'a Sample> {
+    let rank = |sample: &Sample| (vet(sample).is_some(), sample.waiting_ratio.unwrap_or(0.0));
+    samples.min_by(|a, b| {
+        let ((a_bad, a_waited), (b_bad, b_waited)) = (rank(a), rank(b));
+        a_bad.cmp(&b_bad).then(a_waited.total_cmp(&b_waited))
+    })
+}
+
+fn regime_moved(sample: &Sample) -> Problem {
+    if !depends_on_bandwidth(&sample.kernel) && !matches!(sample.kernel, Kernel::Wake | Kernel::PingPong) {
+        return None;
+    }
+    let (before, after) = (regime_key(&sample.before.reference), regime_key(&sample.after.reference));
+    if before != after {
+        return Some(("regime_moved", format!("the cores moved from {before} to {after}")));
+    }
+    if !depends_on_bandwidth(&sample.kernel) {
+        return None;
+    }
+    let (before, after) = (sample.before.reference.read, sample.after.reference.read);
+    let ratio = (before / after).max(after / before);
+    (ratio > BANDWIDTH_TOLERANCE)
+        .then(|| ("bandwidth_moved", format!("the reference bandwidth went from {before} to {after}")))
+}
+
+/// Whether a kernel's time is set by main memory.
+#[must_use]
+pub const fn depends_on_bandwidth(kernel: &Kernel) -> bool {
+    matches!(
+        kernel,
+        Kernel::Stream { .. } | Kernel::Gemv { case: GemvCase::Dram, .. } | Kernel::Forward { .. }
+    )
+}
+
+fn impossible(sample: &Sample) -> Problem {
+    let gpu = is_gpu(&sample.isa);
+    let fastest = quantile(&sample.times, 0.05);
+    let cycles =
+        sample.before.clock.effective.max(sample.after.clock.effective) * fastest * f64::from(sample.threads);
+    if let Kernel::Peak { precision } = sample.kernel {
+        let per_cycle = sample.flops.get() / cycles;
+        if per_cycle > flops_per_cycle(precision, gpu) * CLOCK_MARGIN {
+            return Some(("above_physical_bound", format!("{per_cycle:.0} operations a cycle and core")));
+        }
+        if per_cycle < 0.01 {
+            return Some(("implausibly_low", format!("{per_cycle:.4} operations a cycle and core")));
+        }
+    }
+    let per_cycle = sample.bytes.get() / cycles;
+    if sample.bytes.is_positive()
+        && per_cycle > if gpu { GPU_LOAD_BYTES_PER_CYCLE } else { LOAD_BYTES_PER_CYCLE }
+    {
+        return Some(("above_physical_bound", format!("{per_cycle:.0} bytes a cycle and core")));
+    }
+    if depends_on_bandwidth(&sample.kernel) && per_cycle < 1e-3 {
+        return Some(("implausibly_low", format!("{per_cycle:.5} bytes a cycle and core")));
+    }
+    None
+}
+
+/// Quantile by nearest rank of a list that need not be sorted; zero for an empty list.
+#[must_use]
+pub fn quantile(times: &[Seconds], q: f64) -> Seconds {
+    let mut sorted: Vec<f64> = times.iter().map(|time| time.get()).collect();
+    sorted.sort_unstable_by(f64::total_cmp);
+    quantile_of_sorted(&sorted, q).map_or(Seconds::ZERO, Seconds)
+}
+
+/// Where the times lie most densely: the half-sample mode (Bickel and Frühwirth, 2006). It halves the list to its
+/// densest half until two or three are left. Unlike the median it stays with the undisturbed runs when other
+/// processes slow down many of them. Zero for an empty list.
+#[must_use]
+pub fn centre(times: &[Seconds]) -> Seconds {
+    let mut sorted: Vec<f64> = times.iter().map(|time| time.get()).collect();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let mut rest = &sorted[..];
+    while rest.len() > 3 {
+        let half = rest.len().div_ceil(2);
+        let width = |start: usize| rest[start + half - 1] - rest[start];
+        let densest = (0..=rest.len() - half).min_by(|&a, &b| width(a).total_cmp(&width(b))).unwrap_or(0);
+        rest = &rest[densest..densest + half];
+    }
+    match *rest {
+        [] => Seconds::ZERO,
+        [one] => Seconds(one),
+        [a, b] => Seconds((a + b) / 2.0),
+        // Of three, the two that are closer.
+        [a, b, c, ..] if b - a < c - b => Seconds((a + b) / 2.0),
+        [_, b, c, ..] => Seconds((b + c) / 2.0),
+    }
+}
+
+/// Quantile by nearest rank; `None` for an empty list.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "an index"
+)]
+fn quantile_of_sorted(sorted: &[f64], q: f64) -> Option<f64> {
+    let last = sorted.len().checked_sub(1)?;
+    sorted.get((q * last as f64).round() as usize).copied()
+}
+
+/// Median of plain numbers; `None` for an empty list.
+#[must_use]
+pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let mut sorted: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    let upper = *sorted.get(middle)?;
+    if sorted.len() % 2 == 1 { Some(upper) } else { Some((sorted[middle - 1] + upper) / 2.0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(times: &[f64]) -> Vec<Seconds> {
+        times.iter().copied().map(Seconds).collect()
+    }
+
+    #[test]
+    fn the_centre_stays_with_the_undisturbed_runs() {
+        // 40 quiet runs around 1.0 and 60 that shared their core, spread from 1.5 to 3: the median is 1.7.
+        let mut times: Vec<f64> = (0..40).map(|i| 1.0 + f64::from(i % 7) * 0.002).collect();
+        times.extend((0..60).map(|i| 1.5 + f64::from(i) * 0.025));
+        assert!((centre(&seconds(&times)).get() - 1.006).abs() < 0.01);
+        assert!(quantile(&seconds(&times), 0.5).get() > 1.6);
+    }
+
+    #[test]
+    fn the_centre_of_few_runs() {
+        assert_eq!(centre(&[]), Seconds(0.0));
+        assert_eq!(centre(&seconds(&[2.0])), Seconds(2.0));
+        assert_eq!(centre(&seconds(&[2.0, 4.0])), Seconds(3.0));
+        assert_eq!(centre(&seconds(&[9.0, 2.0, 4.0])), Seconds(3.0));
+        assert_eq!(centre(&seconds(&[1.0; 100])), Seconds(1.0));
+    }
+}

@@ -1,0 +1,559 @@
+//! A model's time and energy at one operating point as functions of the batch, for searches over many batches.
+//!
+//! What a pass of a dense model asks for is a line in the batch: weights once, cache and work for every sequence. Two
+//! passes fix the line, and all that the batch costs at an operating point is a few multiplications. How many experts a
+//! batch reads is no line, so a mixture of experts is worked out batch by batch. Either way the figures are those of
+//! [`predict_model`](super::model::predict_model), and a test holds them to it.
+
+use std::ops::RangeInclusive;
+
+use super::costs::{Coefficient, Coefficients, EngineCosts, Family, Interval};
+use super::model::ModelError;
+use super::power::{Activity, PowerCosts};
+use super::step::{Machine, Step};
+use roofline::ceilings::Roofline;
+use roofline::units::{Seconds, Watts};
+use roofline::workload::model::Model;
+use roofline::workload::transformer::{Pass, Phase, Request, Run};
+
+/// A run's passes for every batch of a range, whatever the machine.
+#[derive(Debug, Clone)]
+pub struct BatchSteps {
+    phase: Phase,
+    first: u64,
+    /// Tokens of the run for each sequence.
+    tokens_each: f64,
+    decode_steps: f64,
+    passes: Vec<Passes>,
+}
+
+#[derive(Debug, Clone)]
+struct Passes {
+    repeats: f64,
+    prompt: bool,
+    steps: Steps,
+}
+
+#[derive(Debug, Clone)]
+enum Steps {
+    /// With one and with two sequences; all others lie on the line through them.
+    Line(Box<[Step; 2]>),
+    /// For each batch of the range.
+    Each(Vec<Step>),
+}
+
+impl BatchSteps {
+    /// What `request` makes `model` do with each batch of `batches`; the request's own batch is not looked at.
+    ///
+    /// # Errors
+    /// A request that cannot be.
+    pub fn new(
+        engine: super::Engine,
+        model: &Model,
+        request: &Request,
+        batches: &RangeInclusive<u64>,
+    ) -> Result<Self, ModelError> {
+        let run = |batch| Run::new(model, &Request { batch, ..*request });
+        let first = *batches.start();
+        for batch in [first, *batches.end()] {
+            Request { batch, ..*request }.validate()?;
+        }
+        let [one, two] = [run(1)?, run(2)?];
+        let step = |pass: &Pass| Step::new(engine, model, pass);
+        let mut passes: Vec<Passes> = every_pass(&one)
+            .zip(every_pass(&two))
+            .map(|((a, prompt), (b, _))| Passes {
+                repeats: as_f64(a.repeats),
+                prompt,
+                steps: Steps::Line(Box::new([step(a), step(b)])),
+            })
+            .collect();
+        let straight = |passes: &Passes| match &passes.steps {
+            Steps::Line(ends) => ends[0].in_line_with(&ends[1]),
+            Steps::Each(_) => false,
+        };
+        if !passes.iter().all(straight) {
+            passes.iter_mut().for_each(|passes| passes.steps = Steps::Each(Vec::new()));
+            for batch in batches.clone() {
+                let run = run(batch)?;
+                for (passes, (pass, _)) in passes.iter_mut().zip(every_pass(&run)) {
+                    if let Steps::Each(steps) = &mut passes.steps {
+                        steps.push(step(pass));
+                    }
+                }
+            }
+        }
+        let decode_steps = one.decode.as_ref().map_or(0.0, |pass| as_f64(pass.repeats));
+        let tokens_each = match request.phase {
+            Phase::Prefill => as_f64(request.prompt_tokens),
+            Phase::Decode => decode_steps,
+            Phase::Serve => as_f64(request.output_tokens),
+        };
+        Ok(Self { phase: request.phase, first, tokens_each, decode_steps, passes })
+    }
+}
+
+/// Every pass of a run, and whether it reads the prompt.
+fn every_pass(run: &Run) -> impl Iterator<Item = (&Pass, bool)> {
+    run.prefill.iter().map(|pass| (pass, true)).chain(run.decode.iter().map(|pass| (pass, false)))
+}
+
+/// A quantity that is a line in the batch.
+#[derive(Debug, Clone, Copy)]
+struct Line {
+    /// With one sequence.
+    one: f64,
+    /// What each further one adds.
+    more: f64,
+}
+
+impl Line {
+    fn through(ends: [f64; 2]) -> Self {
+        let more = ends[1] - ends[0];
+        // What nothing computes takes for ever with any batch.
+        Self { one: ends[0], more: if more.is_finite() { more } else { 0.0 } }
+    }
+
+    fn at(self, further: f64) -> f64 {
+        // Without fused multiply-add: a processor of the baseline has none, and calling it costs more than the sum.
+        self.one + self.more * further
+    }
+}
+
+/// The time of one kind of pass.
+#[derive(Debug)]
+struct PassCurve {
+    repeats: f64,
+    prompt: bool,
+    overhead: Line,
+    memory: Line,
+    attention: Line,
+    /// By the kernel for few rows, and by the one for many.
+    products: Vec<[Line; 2]>,
+    /// Bytes at the memory's own bandwidth.
+    moved: Line,
+    /// Work at the peaks.
+    worked: Line,
+}
+
+impl PassCurve {
+    fn new(passes: &Passes, ends: &[Step; 2], context: &StepContext<'_>) -> Self {
+        let line = |quantity: &dyn Fn(&Step) -> f64| Line::through([quantity(&ends[0]), quantity(&ends[1])]);
+        let [one, two] = ends;
+        let get = |coefficient: Coefficient| context.values[coefficient.index()];
+        let times = |step: &Step| -> Vec<(f64, f64)> {
+            step.product_times(context.machine, context.roofline, &get).collect()
+        };
+        let products = times(one).into_iter().zip(times(two));
+        Self {
+            repeats: passes.repeats,
+            prompt: passes.prompt,
+            overhead: line(&|step| step.overhead(&get).get()),
+            memory: line(&|step| step.memory_time(context.machine, &get).get()),
+            attention: line(&|step| step.attention_time(context.machine, context.roofline, &get).get()),
+            products: products
+                .map(|((few, many), (few_two, many_two))| {
+                    [Line::through([few, few_two]), Line::through([many, many_two])]
+                })
+                .collect(),
+            moved: line(&|step| (step.cost().0 / context.roofline.physical_bandwidth()).get()),
+            worked: line(&|step| step.work_time(context.roofline).get()),
+        }
+    }
+
+    /// Adds time and bound of all passes of this kind, in seconds, for each batch. Plain loops over columns, which the
+    /// compiler turns into vector instructions.
+    fn add_to(&self, columns: &mut Columns) {
+        let Columns { further, core, prompt, total, bound, .. } = columns;
+        core.clear();
+        core.extend(further.iter().map(|further| self.attention.at(*further)));
+        for [few, many] in &self.products {
+            for (core, further) in core.iter_mut().zip(&*further) {
+                *core += least(few.at(*further), many.at(*further));
+            }
+        }
+        for (index, further) in further.iter().enumerate() {
+            let (memory, core) = (self.memory.at(*further), core[index]);
+            let floor = most(self.moved.at(*further), self.worked.at(*further));
+            let overlapped = most(most(norm(memory, core), memory), core);
+            let time = most(self.overhead.at(*further) + overlapped, floor) * self.repeats;
+            total[index] += time;
+            bound[index] += floor * self.repeats;
+            if self.prompt {
+                prompt[index] += time;
+            }
+        }
+    }
+}
+
+/// (a^4 + b^4)^(1/4), as [`StepTime::total`](super::step::StepTime::total) joins parts that overlap.
+fn norm(a: f64, b: f64) -> f64 {
+    let (a, b) = (a * a, b * b);
+    (a * a + b * b).sqrt().sqrt()
+}
+
+/// The larger of two that are numbers, in one instruction.
+fn most(a: f64, b: f64) -> f64 {
+    if a > b { a } else { b }
+}
+
+fn least(a: f64, b: f64) -> f64 {
+    if a < b { a } else { b }
+}
+
+/// A run with every batch of a range, before anything that was learnt: seconds, watts, and joules beside the static part.
+#[derive(Debug, Default)]
+pub struct Columns {
+    further: Vec<f64>,
+    core: Vec<f64>,
+    /// Until the first token.
+    pub prompt: Vec<f64>,
+    pub total: Vec<f64>,
+    /// The plain physical bound.
+    pub bound: Vec<f64>,
+    /// Tokens over all sequences.
+    pub tokens: Vec<f64>,
+}
+
+impl Columns {
+    fn clear(&mut self, batches: &RangeInclusive<u64>, tokens_each: f64) {
+        let Self { further, prompt, total, bound, tokens, .. } = self;
+        further.clear();
+        further.extend(batches.clone().map(|batch| as_f64(batch) - 1.0));
+        for column in [&mut *prompt, total, bound] {
+            column.clear();
+            column.resize(further.len(), 0.0);
+        }
+        tokens.clear();
+        tokens.extend(batches.clone().map(|batch| tokens_each * as_f64(batch)));
+    }
+}
+
+/// Energy of a run beside the static part, in joules, and what has to be known for it.
+#[derive(Debug, Clone, Copy)]
+struct RunEnergy {
+    value: f64,
+    low: f64,
+    high: f64,
+    /// Longest time of the work of one precision at its peak; counts where the energy of an operation is unknown.
+    work: f64,
+    /// Least time that the power limit allows.
+    least: f64,
+}
+
+#[derive(Debug)]
+enum Energy {
+    Line { value: Line, low: Line, high: Line, work: Vec<Line>, least: Line },
+    Each(Vec<Option<RunEnergy>>),
+}
+
+/// An operating point as steps see it.
+struct StepContext<'a> {
+    machine: &'a Machine,
+    roofline: &'a Roofline,
+    log: &'a Coefficients,
+    /// Those that the logarithms stand for.
+    values: &'a Coefficients,
+}
+
+#[derive(Debug)]
+enum Times {
+    Line(Vec<PassCurve>),
+    /// Prompt, all, and bound for each batch of the range.
+    Each(Vec<(f64, f64, f64)>),
+}
+
+/// Power of a run in watts.
+#[derive(Debug, Clone, Copy)]
+pub struct RunPower {
+    /// The best estimate.
+    pub watts: f64,
+    dynamic: super::power::Dynamic,
+}
+
+/// Time and energy at one operating point by the batch.
+#[derive(Debug)]
+pub struct Curve<'a> {
+    phase: Phase,
+    first: u64,
+    tokens_each: f64,
+    decode_steps: f64,
+    times: Times,
+    energy: Option<(&'a PowerCosts, Energy)>,
+    intervals: super::costs::Intervals,
+    experimental: bool,
+}
+
+impl<'a> Curve<'a> {
+    /// The curve on the machine of `roofline`; `values` are those of the coefficients of `costs`.
+    ///
+    /// # Errors
+    /// Ceilings that say too little.
+    pub fn new(
+        steps: &BatchSteps,
+        roofline: &Roofline,
+        costs: &EngineCosts,
+        values: &Coefficients,
+        power: Option<&'a PowerCosts>,
+    ) -> Result<Self, ModelError> {
+        let machine = Machine::of(roofline).ok_or(ModelError::NoMachine)?;
+        let context = StepContext { machine: &machine, roofline, log: &costs.log, values };
+        let lines: Option<Vec<PassCurve>> = steps
+            .passes
+            .iter()
+            .map(|passes| match &passes.steps {
+                Steps::Line(ends) => Some(PassCurve::new(passes, ends, &context)),
+                Steps::Each(_) => None,
+            })
+            .collect();
+        let times = lines.map_or_else(|| Times::Each(each_time(steps, &context)), Times::Line);
+        let energy = power.and_then(|power| Some((power, energy(steps, roofline, power)?)));
+        let experimental = |step: &Step| step.weights_of(Family::Q1) + step.weights_of(Family::Q2) > 0.0;
+        Ok(Self {
+            phase: steps.phase,
+            first: steps.first,
+            tokens_each: steps.tokens_each,
+            decode_steps: steps.decode_steps,
+            times,
+            energy,
+            intervals: costs.interval,
+            experimental: steps.passes.iter().any(|passes| match &passes.steps {
+                Steps::Line(ends) => experimental(&ends[0]),
+                Steps::Each(steps) => steps.first().is_some_and(experimental),
+            }),
+        })
+    }
+
+    /// Steps of the decode; 0 where there is none.
+    #[must_use]
+    pub const fn decode_steps(&self) -> f64 {
+        self.decode_steps
+    }
+
+    #[must_use]
+    pub const fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Works out every batch of `batches`, which is the range that the steps were made for.
+    pub fn fill(&self, batches: &RangeInclusive<u64>, columns: &mut Columns) {
+        columns.clear(batches, self.tokens_each);
+        match &self.times {
+            Times::Line(passes) => passes.iter().for_each(|pass| pass.add_to(columns)),
+            Times::Each(times) => {
+                for (index, (prompt, total, bound)) in times.iter().enumerate().take(columns.total.len()) {
+                    columns.prompt[index] = *prompt;
+                    columns.total[index] = *total;
+                    columns.bound[index] = *bound;
+                }
+            }
+        }
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "an index into a list that exists")]
+    const fn index(&self, batch: u64) -> usize {
+        batch.saturating_sub(self.first) as usize
+    }
+
+    /// The interval of a run of which the prompt takes this part of the time: a prompt and an answer together are as
+    /// doubtful as the part that takes longer.
+    #[must_use]
+    pub const fn interval(&self, prompt_share: f64) -> Interval {
+        match () {
+            () if self.experimental => self.intervals.experimental,
+            () if prompt_share > 0.5 => self.intervals.prefill,
+            () => self.intervals.decode,
+        }
+    }
+
+    /// The least time in seconds that the power limit allows with `batch` sequences; 0 without a limit.
+    #[must_use]
+    pub fn least_time(&self, batch: u64) -> f64 {
+        self.spent(batch).map_or(0.0, |(_, spent)| spent.least)
+    }
+
+    /// Relative half-width of what power costs; 0 where nothing is known of it.
+    #[must_use]
+    pub fn power_half_width(&self) -> f64 {
+        self.energy.as_ref().map_or(0.0, |(costs, _)| costs.half_width_ratio)
+    }
+
+    /// Energy in joules of the run where it takes `time` seconds, and the part of it beside the static one; `None` where too
+    /// little is known.
+    #[must_use]
+    pub fn energy(&self, batch: u64, time: f64) -> Option<RunPower> {
+        let (costs, spent) = self.spent(batch)?;
+        if costs.coefficients.flop_j.is_none() && PowerCosts::matters(Seconds(spent.work), Seconds(time)) {
+            return None;
+        }
+        let total = costs.coefficients.static_w * time + spent.value;
+        let watts = costs.capped_watts(total / time);
+        let RunEnergy { value, low, high, .. } = spent;
+        (total.is_finite() && total > 0.0)
+            .then_some(RunPower { watts, dynamic: super::power::Dynamic { value, low, high } })
+    }
+
+    /// Whether the power limit slows down a run of any batch that `columns` were filled with.
+    #[must_use]
+    pub fn is_slowed(&self, columns: &Columns) -> bool {
+        match &self.energy {
+            None => false,
+            Some((_, Energy::Line { least, .. })) => {
+                columns.further.iter().zip(&columns.total).any(|(further, time)| least.at(*further) > *time)
+            }
+            Some((_, Energy::Each(_))) => true,
+        }
+    }
+
+    /// Power in watts of each batch, and where `highest` asks for it its upper end, with the interval of the time being
+    /// `slack` times up and down, but for the bound. NaN where too little is known.
+    pub fn watts(
+        &self,
+        columns: &Columns,
+        slack: &[f64],
+        highest: bool,
+        watts: &mut [f64],
+        high: &mut [f64],
+    ) {
+        watts.fill(f64::NAN);
+        high.fill(f64::NAN);
+        let Some((costs, Energy::Line { value, low, high: most_energy, work, .. })) = &self.energy else {
+            return;
+        };
+        let static_w = costs.coefficients.static_w;
+        let cap = costs.cap.map_or(f64::INFINITY, Watts::get);
+        let Columns { further, total, bound, .. } = columns;
+        for ((watts, further), time) in watts.iter_mut().zip(further).zip(total) {
+            *watts = least(static_w + value.at(*further) / time, cap);
+        }
+        if highest {
+            // One unit's energy is known, or lies in a range; in the first case the range has no width.
+            let ranged = low.one < most_energy.one || low.more < most_energy.more;
+            for (index, further) in further.iter().enumerate() {
+                let (time, slack) = (total[index], slack[index]);
+                let earliest = most(time / slack, bound[index]);
+                let slow = (time * slack / earliest).sqrt() - 1.0;
+                let dynamic = super::power::Dynamic {
+                    value: value.at(*further),
+                    low: if ranged { low.at(*further) } else { 0.0 },
+                    high: if ranged { most_energy.at(*further) } else { 0.0 },
+                };
+                high[index] = costs.watts_over(&dynamic, time, slow).1;
+            }
+        }
+        if costs.coefficients.flop_j.is_none() {
+            for (index, further) in further.iter().enumerate() {
+                let work = work.iter().map(|line| line.at(*further)).fold(0.0, f64::max);
+                if PowerCosts::matters(Seconds(work), Seconds(total[index])) {
+                    watts[index] = f64::NAN;
+                    high[index] = f64::NAN;
+                }
+            }
+        }
+    }
+
+    /// Upper end of the power of what [`energy`](Self::energy) returned, where the time is uncertain by the factor
+    /// `1 + slow` both ways.
+    #[must_use]
+    pub fn highest_watts(&self, power: &RunPower, time: f64, slow: f64) -> f64 {
+        let Some((costs, _)) = self.energy.as_ref() else { return f64::NAN };
+        costs.watts_over(&power.dynamic, time, slow).1
+    }
+
+    fn spent(&self, batch: u64) -> Option<(&'a PowerCosts, RunEnergy)> {
+        let (costs, energy) = self.energy.as_ref()?;
+        match energy {
+            Energy::Line { value, low, high, work, least } => {
+                let further = as_f64(batch) - 1.0;
+                let work = work.iter().map(|line| line.at(further)).fold(0.0, f64::max);
+                let [value, low, high, least] = [value, low, high, least].map(|line| line.at(further));
+                Some((*costs, RunEnergy { value, low, high, work, least }))
+            }
+            Energy::Each(spent) => Some((*costs, (*spent.get(self.index(batch))?)?)),
+        }
+    }
+}
+
+fn each_time(steps: &BatchSteps, context: &StepContext<'_>) -> Vec<(f64, f64, f64)> {
+    let count = steps.passes.iter().map(Passes::len).min().unwrap_or(0);
+    let one = |index: usize| {
+        let (mut prompt, mut total, mut bound) = (0.0, 0.0, 0.0);
+        for passes in &steps.passes {
+            let Some(step) = passes.get(index) else { continue };
+            let least = step.floor(context.roofline);
+            let time = step.time(context.machine, context.roofline, context.log).total().max(least).get()
+                * passes.repeats;
+            total += time;
+            bound += least.get() * passes.repeats;
+            if passes.prompt {
+                prompt += time;
+            }
+        }
+        (prompt, total, bound)
+    };
+    (0..count).map(one).collect()
+}
+
+impl Passes {
+    const fn len(&self) -> usize {
+        match &self.steps {
+            Steps::Line(_) => 2,
+            Steps::Each(steps) => steps.len(),
+        }
+    }
+
+    fn get(&self, index: usize) -> Option<&Step> {
+        match &self.steps {
+            Steps::Line(ends) => ends.get(index),
+            Steps::Each(steps) => steps.get(index),
+        }
+    }
+}
+
+/// `None` where the energy of something that always runs is unknown.
+fn energy(steps: &BatchSteps, roofline: &Roofline, power: &PowerCosts) -> Option<Energy> {
+    let activity = |index: usize| {
+        let mut sum = Activity::default();
+        for passes in &steps.passes {
+            if let Some(step) = passes.get(index) {
+                sum.add(&step.activity(roofline), passes.repeats);
+            }
+        }
+        sum
+    };
+    let spent = |activity: &Activity| {
+        let dynamic = power.dynamic(activity, roofline, Seconds(f64::INFINITY))?;
+        let works = activity.work.iter().map(|(precision, work)| {
+            roofline.compute(*precision).map_or(f64::INFINITY, |peak| (*work / peak.value).get())
+        });
+        let least = power.least_time(activity).map_or(0.0, Seconds::get);
+        Some((
+            RunEnergy { value: dynamic.value, low: dynamic.low, high: dynamic.high, work: 0.0, least },
+            works.collect::<Vec<f64>>(),
+        ))
+    };
+    let straight = steps.passes.iter().all(|passes| matches!(passes.steps, Steps::Line(_)));
+    if straight {
+        let (one, works) = spent(&activity(0))?;
+        let (two, works_two) = spent(&activity(1))?;
+        let line = |of: fn(&RunEnergy) -> f64| Line::through([of(&one), of(&two)]);
+        return Some(Energy::Line {
+            value: line(|spent| spent.value),
+            low: line(|spent| spent.low),
+            high: line(|spent| spent.high),
+            least: line(|spent| spent.least),
+            work: works.iter().zip(&works_two).map(|(a, b)| Line::through([*a, *b])).collect(),
+        });
+    }
+    let count = steps.passes.iter().map(Passes::len).min().unwrap_or(0);
+    let each = |index| {
+        let (spent, works) = spent(&activity(index))?;
+        Some(RunEnergy { work: works.into_iter().fold(0.0, f64::max), ..spent })
+    };
+    Some(Energy::Each((0..count).map(each).collect()))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts are bounded by MAX_TOKENS and MAX_BATCH")]
+const fn as_f64(value: u64) -> f64 {
+    value as f64
+}

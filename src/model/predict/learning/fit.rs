@@ -1,0 +1,376 @@
+//! Fitting an engine's coefficients to measured rates: maximum a posteriori in logarithms.
+//!
+//! Minimised is `sum w rho((ln t_predicted - ln t_measured) / sigma) + sum ((x - prior) / sd)^2` over the logarithms x of
+//! a typical machine's coefficients and of what each machine differs by. `rho` is the pseudo-Huber loss: a row that
+//! disagrees with all others pulls with a constant force. Levenberg-Marquardt with numeric derivatives; everything is
+//! computed in a fixed order, so the same rows give the same figures.
+
+use serde::{Deserialize, Serialize};
+
+use crate::costs::{COEFFICIENTS, Coefficients};
+use crate::step::{Machine, Step};
+use roofline::ceilings::Roofline;
+use roofline::units::Seconds;
+
+/// Standard deviation of the logarithm of one row's time that is put down to chance.
+pub const ROW_LOG_SD: f64 = 0.1;
+/// Rows this many standard deviations off begin to count as outliers.
+const OUTLIER: f64 = 1.5;
+/// Most steps of the search.
+const STEPS: usize = 40;
+/// The search ends when a step gains less than this part.
+const GAIN: f64 = 1e-5;
+
+/// One pass that repeats, of a measured run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Repeated {
+    pub step: Step,
+    pub times: f64,
+}
+
+/// A measured run of one engine on one machine.
+#[derive(Debug, Clone)]
+pub struct Sample {
+    pub steps: Vec<Repeated>,
+    pub machine: Machine,
+    pub roofline: std::sync::Arc<Roofline>,
+    /// Which machine, as its index among those of the fit.
+    pub machine_index: usize,
+    /// Natural logarithm of the measured time of all passes in seconds.
+    pub log_time: f64,
+    /// What it counts for against other rows.
+    pub weight: f64,
+}
+
+impl Sample {
+    /// The least time that physics allows.
+    #[must_use]
+    pub fn floor(&self) -> Seconds {
+        self.steps.iter().map(|part| part.step.floor(&self.roofline) * part.times).sum()
+    }
+
+    /// Predicted time, no less than what physics allows.
+    #[must_use]
+    pub fn predicted(&self, log: &Coefficients) -> Seconds {
+        let time = |part: &Repeated| {
+            let time = part.step.time(&self.machine, &self.roofline, log).total();
+            time.max(part.step.floor(&self.roofline)) * part.times
+        };
+        self.steps.iter().map(time).sum()
+    }
+}
+
+/// What is known before the rows: means and standard deviations of the logarithms.
+#[derive(Debug, Clone, Copy)]
+pub struct Prior {
+    pub mean: Coefficients,
+    /// Standard deviations; 0 = fixed.
+    pub sd: Coefficients,
+}
+
+/// A fit of one engine over several machines.
+#[derive(Debug, Clone)]
+pub struct Fitted {
+    pub typical: Coefficients,
+    /// Standard deviations of those.
+    pub typical_sd: Coefficients,
+    /// What each machine differs by.
+    pub difference: Vec<Coefficients>,
+    /// Standard deviations of those.
+    pub difference_sd: Vec<Coefficients>,
+}
+
+impl Fitted {
+    /// The coefficients of one machine.
+    #[must_use]
+    pub fn on(&self, machine: usize) -> Coefficients {
+        let mut log = self.typical;
+        if let Some(difference) = self.difference.get(machine) {
+            log.iter_mut().zip(difference).for_each(|(log, difference)| *log += difference);
+        }
+        log
+    }
+}
+
+/// The unknowns: those of a typical machine that move, then for each machine those that may differ.
+struct Layout {
+    /// Index of each coefficient of the typical machine.
+    typical: [Option<usize>; COEFFICIENTS],
+    /// Index of each difference of each machine.
+    machines: Vec<[Option<usize>; COEFFICIENTS]>,
+    mean: Vec<f64>,
+    sd: Vec<f64>,
+}
+
+impl Layout {
+    /// Only what a row depends on is an unknown; everything else stays at its prior.
+    fn new(samples: &[Sample], machines: usize, prior: &Prior, between: &Coefficients) -> Self {
+        let mut layout = Self {
+            typical: [None; COEFFICIENTS],
+            machines: vec![[None; COEFFICIENTS]; machines],
+            mean: Vec::new(),
+            sd: Vec::new(),
+        };
+        let mut used = [false; COEFFICIENTS];
+        let mut used_by = vec![[false; COEFFICIENTS]; machines];
+        for sample in samples {
+            for coefficient in sample.steps.iter().flat_map(|part| part.step.depends_on()) {
+                used[coefficient.index()] = true;
+                used_by[sample.machine_index][coefficient.index()] = true;
+            }
+        }
+        for (place, used) in used.into_iter().enumerate() {
+            if used && prior.sd[place] > 0.0 {
+                layout.typical[place] = Some(layout.mean.len());
+                layout.mean.push(prior.mean[place]);
+                layout.sd.push(prior.sd[place]);
+            }
+        }
+        for (machine, used) in used_by.into_iter().enumerate() {
+            for (place, used) in used.into_iter().enumerate() {
+                if used && between[place] > 0.0 {
+                    layout.machines[machine][place] = Some(layout.mean.len());
+                    layout.mean.push(0.0);
+                    layout.sd.push(between[place]);
+                }
+            }
+        }
+        layout
+    }
+
+    fn coefficients(&self, prior: &Prior, x: &[f64], machine: usize) -> Coefficients {
+        let mut log = prior.mean;
+        let places = self.typical.iter().zip(&self.machines[machine]);
+        for (log, (typical, own)) in log.iter_mut().zip(places) {
+            *log = typical.map_or(*log, |index| x[index]) + own.map_or(0.0, |index| x[index]);
+        }
+        log
+    }
+}
+
+/// The pseudo-Huber loss as a residual: its square is the loss.
+fn robust(z: f64) -> f64 {
+    let scaled = z / OUTLIER;
+    // sqrt(1 + s^2) - 1 without losing digits where s is small.
+    let loss = scaled * scaled / ((1.0 + scaled * scaled).sqrt() + 1.0);
+    z.signum() * OUTLIER * (2.0 * loss).sqrt()
+}
+
+fn residual(sample: &Sample, log: &Coefficients) -> f64 {
+    let off = sample.predicted(log).get().ln() - sample.log_time;
+    sample.weight.sqrt() * robust(off / ROW_LOG_SD)
+}
+
+/// Fits `samples` of one engine on `machines` machines, starting from `from` where that is given.
+#[must_use]
+pub fn fit(
+    samples: &[Sample],
+    machines: usize,
+    prior: &Prior,
+    between: &Coefficients,
+    from: Option<&Fitted>,
+) -> Fitted {
+    let layout = Layout::new(samples, machines, prior, between);
+    let mut x = layout.mean.clone();
+    if let Some(from) = from {
+        for place in 0..COEFFICIENTS {
+            if let Some(index) = layout.typical[place] {
+                x[index] = from.typical[place];
+            }
+            for (machine, places) in layout.machines.iter().enumerate() {
+                if let (Some(index), Some(difference)) = (places[place], from.difference.get(machine)) {
+                    x[index] = difference[place];
+                }
+            }
+        }
+    }
+    let curvature = search(samples, &layout, prior, &mut x);
+    let variance = inverse_diagonal(&curvature);
+    let sd = |index: Option<usize>, otherwise: f64| {
+        index.and_then(|index| variance.get(index).copied()).map_or(otherwise, f64::sqrt)
+    };
+    let mut fitted = Fitted {
+        typical: prior.mean,
+        typical_sd: prior.sd,
+        difference: vec![[0.0; COEFFICIENTS]; machines],
+        difference_sd: vec![*between; machines],
+    };
+    for place in 0..COEFFICIENTS {
+        if let Some(index) = layout.typical[place] {
+            fitted.typical[place] = x[index];
+        }
+        fitted.typical_sd[place] = sd(layout.typical[place], prior.sd[place]);
+        for (machine, places) in layout.machines.iter().enumerate() {
+            if let Some(index) = places[place] {
+                fitted.difference[machine][place] = x[index];
+            }
+            fitted.difference_sd[machine][place] = sd(places[place], between[place]);
+        }
+    }
+    fitted
+}
+
+/// A symmetric matrix in full.
+#[derive(Debug, Clone)]
+pub(super) struct Matrix {
+    size: usize,
+    cells: Vec<f64>,
+}
+
+impl Matrix {
+    pub(super) fn zero(size: usize) -> Self {
+        Self { size, cells: vec![0.0; size * size] }
+    }
+
+    fn at(&self, row: usize, column: usize) -> f64 {
+        self.cells[row * self.size + column]
+    }
+
+    pub(super) fn set(&mut self, row: usize, column: usize, value: f64) {
+        self.cells[row * self.size + column] = value;
+    }
+
+    /// The lower triangle L of `L L^T`; `None` where the matrix is not positive definite.
+    pub(super) fn cholesky(&self) -> Option<Self> {
+        let mut lower = Self::zero(self.size);
+        for row in 0..self.size {
+            for column in 0..=row {
+                let sum: f64 = (0..column).map(|k| lower.at(row, k) * lower.at(column, k)).sum();
+                let rest = self.at(row, column) - sum;
+                if row == column {
+                    if rest <= 0.0 || !rest.is_finite() {
+                        return None;
+                    }
+                    lower.set(row, column, rest.sqrt());
+                } else {
+                    lower.set(row, column, rest / lower.at(column, column));
+                }
+            }
+        }
+        Some(lower)
+    }
+
+    /// Solves `L L^T x = b`.
+    pub(super) fn solve(&self, b: &[f64]) -> Vec<f64> {
+        let mut x = b.to_vec();
+        for row in 0..self.size {
+            let sum: f64 = (0..row).map(|k| self.at(row, k) * x[k]).sum();
+            x[row] = (x[row] - sum) / self.at(row, row);
+        }
+        for row in (0..self.size).rev() {
+            let sum: f64 = (row + 1..self.size).map(|k| self.at(k, row) * x[k]).sum();
+            x[row] = (x[row] - sum) / self.at(row, row);
+        }
+        x
+    }
+}
+
+fn inverse_diagonal(matrix: &Matrix) -> Vec<f64> {
+    let Some(lower) = matrix.cholesky() else { return Vec::new() };
+    (0..matrix.size)
+        .map(|index| {
+            let mut unit = vec![0.0; matrix.size];
+            unit[index] = 1.0;
+            lower.solve(&unit)[index]
+        })
+        .collect()
+}
+
+/// Moves `x` to the minimum and returns the curvature there.
+fn search(samples: &[Sample], layout: &Layout, prior: &Prior, x: &mut Vec<f64>) -> Matrix {
+    let size = x.len();
+    let residuals = |x: &[f64]| -> Vec<f64> {
+        samples.iter().map(|s| residual(s, &layout.coefficients(prior, x, s.machine_index))).collect()
+    };
+    let cost = |x: &[f64], residuals: &[f64]| -> f64 {
+        let rows: f64 = residuals.iter().map(|r| r * r).sum();
+        let priors: f64 =
+            x.iter().zip(&layout.mean).zip(&layout.sd).map(|((x, mean), sd)| ((x - mean) / sd).powi(2)).sum();
+        rows + priors
+    };
+    let mut now = residuals(x);
+    let mut best = cost(x, &now);
+    let mut damping = 1e-3;
+    let mut curvature = Matrix::zero(size);
+    for _ in 0..STEPS {
+        let (matrix, gradient) = linearise(samples, layout, prior, x, &now);
+        curvature = matrix;
+        let mut moved = false;
+        for _ in 0..10 {
+            let mut damped = curvature.clone();
+            for index in 0..size {
+                damped.set(index, index, curvature.at(index, index) * (1.0 + damping));
+            }
+            let Some(lower) = damped.cholesky() else {
+                damping *= 10.0;
+                continue;
+            };
+            let step = lower.solve(&gradient);
+            let next: Vec<f64> = x.iter().zip(&step).map(|(x, step)| x - step.clamp(-1.0, 1.0)).collect();
+            let after = residuals(&next);
+            let reached = cost(&next, &after);
+            if reached < best {
+                let gain = best - reached;
+                *x = next;
+                now = after;
+                moved = gain > GAIN * best;
+                best = reached;
+                damping = (damping / 5.0).max(1e-9);
+                break;
+            }
+            damping *= 4.0;
+        }
+        if !moved {
+            break;
+        }
+    }
+    curvature
+}
+
+/// `J^T J` and `J^T r` of rows and prior together.
+fn linearise(
+    samples: &[Sample],
+    layout: &Layout,
+    prior: &Prior,
+    x: &[f64],
+    now: &[f64],
+) -> (Matrix, Vec<f64>) {
+    const STEP: f64 = 1e-4;
+    let size = x.len();
+    let mut matrix = Matrix::zero(size);
+    let mut gradient = vec![0.0; size];
+    for index in 0..size {
+        let precision = layout.sd[index].powi(-2);
+        matrix.set(index, index, precision);
+        gradient[index] = (x[index] - layout.mean[index]) * precision;
+    }
+    let mut slopes: Vec<(usize, f64)> = Vec::new();
+    for (sample, now) in samples.iter().zip(now) {
+        let machine = sample.machine_index;
+        let log = layout.coefficients(prior, x, machine);
+        slopes.clear();
+        let mut seen = [false; COEFFICIENTS];
+        for coefficient in sample.steps.iter().flat_map(|part| part.step.depends_on()) {
+            let place = coefficient.index();
+            if std::mem::replace(&mut seen[place], true) {
+                continue;
+            }
+            let places = [layout.typical[place], layout.machines[machine][place]];
+            if places == [None, None] {
+                continue;
+            }
+            let mut moved = log;
+            moved[place] += STEP;
+            let slope = (residual(sample, &moved) - now) / STEP;
+            slopes.extend(places.into_iter().flatten().map(|index| (index, slope)));
+        }
+        for &(row, a) in &slopes {
+            gradient[row] += a * now;
+            for &(column, b) in &slopes {
+                let cell = matrix.at(row, column) + a * b;
+                matrix.set(row, column, cell);
+            }
+        }
+    }
+    (matrix, gradient)
+}

@@ -1,0 +1,254 @@
+//! Rejection of observations that physics, the model or the other runs exclude.
+
+use thiserror::Error;
+
+use super::run::Measured;
+use crate::Prediction;
+use crate::model::ModelError;
+use roofline::refusal::{Code, Refusal};
+use roofline::units::{Seconds, Watts};
+
+/// An observation may lie this far beyond the physical floor: ceilings have intervals too.
+const FLOOR_TOLERANCE: f64 = 1.05;
+/// Slower than this many times the prediction is a mistake. The slowest engines published reach a 25th of the bound.
+const SLOWEST_RATIO: f64 = 50.0;
+/// More power than this many times the design limit is a mistake.
+const MOST_POWER_RATIO: f64 = 2.0;
+/// Runs of one workload that agree, and how closely they must, before another can contradict them.
+const AGREEING_RUNS: usize = 3;
+const AGREEMENT_RATIO: f64 = 1.25;
+/// A run that lies further than this factor from runs that agree contradicts them.
+pub const CONTRADICTION_RATIO: f64 = 1.6;
+/// As many contradictions that agree with each other outvote what was seen before: the machine changed.
+pub const OUTVOTING_RUNS: usize = 3;
+/// Most contradictions remembered.
+const MOST_CONTRADICTIONS: usize = 32;
+
+/// Why nothing was learnt from an observation.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum Refused {
+    #[error(
+        "{measured} is {ratio:.2} times faster than the physical bound of {bound}: model, format, batch or unit are wrong"
+    )]
+    Impossible {
+        measured: Seconds,
+        bound: Seconds,
+        /// Bound over measured.
+        ratio: f64,
+    },
+    #[error("{measured} is {ratio:.0} times the predicted {predicted}")]
+    Slow {
+        measured: Seconds,
+        predicted: Seconds,
+        /// Measured over predicted.
+        ratio: f64,
+    },
+    /// Other runs of the same workload say otherwise.
+    #[error(
+        "{measured} is {ratio:.2} times the {usual} of the {count} runs of this workload before, which agree"
+    )]
+    Contradiction {
+        measured: Seconds,
+        /// Median of the others.
+        usual: Seconds,
+        /// Measured over usual.
+        ratio: f64,
+        count: usize,
+    },
+    /// A power that the machine cannot draw.
+    #[error("{power} is no power that a machine of {limit} draws")]
+    Power {
+        power: Watts,
+        /// What it is designed for.
+        limit: Watts,
+    },
+    /// A power that is none.
+    #[error("a power of {0} cannot be")]
+    NoPower(Watts),
+    /// A time that is none.
+    #[error("a time of {0} cannot be")]
+    NoTime(Seconds),
+    /// More tokens than the model was made for.
+    #[error("{tokens} tokens are more than the {limit} that {model} was made for")]
+    Context { tokens: u64, limit: u64, model: String },
+    /// A run that cannot be.
+    #[error(transparent)]
+    Request(#[from] ModelError),
+}
+
+impl Refused {
+    /// For whoever reported it; the field is one of the observation.
+    #[must_use]
+    pub fn refusal(&self) -> Refusal {
+        self.code().at(self.field(), self.to_string(), self.hint())
+    }
+
+    #[must_use]
+    pub const fn code(&self) -> Code {
+        match self {
+            Self::Impossible { .. } | Self::Slow { .. } => Code::ImpossibleObservation,
+            Self::Contradiction { .. } => Code::ContradictingObservation,
+            Self::Power { .. } | Self::NoPower(_) | Self::NoTime(_) => Code::InvalidField,
+            Self::Context { .. } | Self::Request(_) => Code::InvalidDimension,
+        }
+    }
+
+    /// The field of the observation.
+    #[must_use]
+    pub const fn field(&self) -> &'static str {
+        match self {
+            Self::Impossible { .. } | Self::Slow { .. } | Self::Contradiction { .. } | Self::NoTime(_) => {
+                "time_s"
+            }
+            Self::Power { .. } | Self::NoPower(_) => "power_w",
+            Self::Context { .. } => "workload.context_tokens",
+            Self::Request(_) => "workload",
+        }
+    }
+
+    #[must_use]
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Impossible { ratio, .. } => match unit(*ratio) {
+                Some(_) => "looks like a time in kiloseconds, or a rate in tokens per 1000 s: give seconds, or tokens per \
+                            second over the whole batch"
+                    .to_owned(),
+                None => "check model, format, batch and context; tokens_per_s is over the whole batch".to_owned(),
+            },
+            Self::Slow { ratio, .. } => match unit(*ratio) {
+                Some(name) => format!("looks like {name}: give seconds"),
+                None => "give the time of one step in seconds, or tokens per second over the whole batch".to_owned(),
+            },
+            Self::Contradiction { .. } => format!(
+                "look what else ran, and the power mode; {OUTVOTING_RUNS} runs in a row that agree are believed"
+            ),
+            Self::Power { .. } => "give watts while it ran".to_owned(),
+            Self::NoPower(_) => "give watts above 0, or leave it out".to_owned(),
+            Self::NoTime(_) => "give seconds above 0".to_owned(),
+            Self::Context { .. } => "give the tokens in the cache of one sequence".to_owned(),
+            Self::Request(_) => "give a run that can be: GET /v1/models lists the known models".to_owned(),
+        }
+    }
+}
+
+/// The unit that a time off by this factor was most likely given in.
+fn unit(ratio: f64) -> Option<&'static str> {
+    let near = |factor: f64| (ratio / factor).log10().abs() < 1.0;
+    if near(1e3) {
+        Some("milliseconds")
+    } else if near(1e6) {
+        Some("microseconds")
+    } else {
+        None
+    }
+}
+
+/// What can be checked without a prediction.
+///
+/// # Errors
+/// A time, a power or a context that cannot be.
+pub fn request(run: &Measured) -> Result<(), Refused> {
+    if !(run.time.get().is_finite() && run.time.is_positive()) {
+        return Err(Refused::NoTime(run.time));
+    }
+    if let Some(power) = run.power {
+        if !(power.get().is_finite() && power.get() > 0.0) {
+            return Err(Refused::NoPower(power));
+        }
+        if let Some(limit) = run.power_limit.filter(|limit| power.get() > MOST_POWER_RATIO * limit.get()) {
+            return Err(Refused::Power { power, limit });
+        }
+    }
+    let tokens = run.request.final_tokens();
+    match run.model.architecture.context_tokens.filter(|limit| tokens > *limit) {
+        Some(limit) => Err(Refused::Context { tokens, limit, model: run.model.name.clone() }),
+        None => Ok(()),
+    }
+}
+
+/// Whether the time can be.
+///
+/// # Errors
+/// Faster than the floor, or slower than any engine.
+pub fn plausible(run: &Measured, predicted: &Prediction) -> Result<(), Refused> {
+    let (measured, bound) = (run.time, predicted.floor);
+    if measured * FLOOR_TOLERANCE < bound {
+        return Err(Refused::Impossible { measured, bound, ratio: bound / measured });
+    }
+    let ratio = measured / predicted.time.value;
+    if ratio > SLOWEST_RATIO {
+        return Err(Refused::Slow { measured, predicted: predicted.time.value, ratio });
+    }
+    Ok(())
+}
+
+/// Contradictions that were refused, in case they turn out to agree with each other.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Contradictions {
+    list: Vec<Contradiction>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Contradiction {
+    /// Engine, model, format, phase, batch, context and prompt.
+    workload: String,
+    log_time: f64,
+}
+
+impl Contradictions {
+    /// Holds a run against the logarithms of the times of runs like it, oldest first: `None` if it may be taken; the ratio
+    /// to theirs if as many that agree with each other outvote them.
+    ///
+    /// # Errors
+    /// It contradicts runs that agree.
+    pub fn weigh(&mut self, run: &Measured, alike: &[f64]) -> Result<Option<f64>, Refused> {
+        let workload = workload(run);
+        let mut last = alike[alike.len().saturating_sub(8)..].to_vec();
+        last.sort_by(f64::total_cmp);
+        let usual = last.get(last.len() / 2).copied();
+        let Some(usual) = usual.filter(|usual| {
+            last.iter().filter(|time| (**time - usual).abs() < AGREEMENT_RATIO.ln()).count() >= AGREEING_RUNS
+        }) else {
+            return Ok(None);
+        };
+        let log_time = run.time.get().ln();
+        let off = log_time - usual;
+        if off.abs() <= CONTRADICTION_RATIO.ln() {
+            self.list.retain(|doubt| doubt.workload != workload);
+            return Ok(None);
+        }
+        // One that does not agree with those before it starts a count of its own.
+        self.list.retain(|doubt| {
+            doubt.workload != workload || (doubt.log_time - log_time).abs() < AGREEMENT_RATIO.ln()
+        });
+        if self.list.iter().filter(|doubt| doubt.workload == workload).count() + 1 >= OUTVOTING_RUNS {
+            self.list.retain(|doubt| doubt.workload != workload);
+            return Ok(Some(off.exp()));
+        }
+        if self.list.len() == MOST_CONTRADICTIONS {
+            self.list.remove(0);
+        }
+        self.list.push(Contradiction { workload, log_time });
+        Err(Refused::Contradiction {
+            measured: run.time,
+            usual: Seconds(usual.exp()),
+            ratio: off.exp(),
+            count: alike.len(),
+        })
+    }
+}
+
+fn workload(run: &Measured) -> String {
+    let (of, mode) = (&run.request, run.mode.as_deref().unwrap_or_default());
+    format!(
+        "{}/{}/{}/{:?}/{}/{}/{}/{}/{mode}",
+        run.engine.key(),
+        run.name,
+        run.format,
+        of.phase,
+        of.batch,
+        of.context_tokens,
+        of.prompt_tokens,
+        of.output_tokens
+    )
+}

@@ -1,0 +1,477 @@
+//! Time of a whole model on a roofline: a prompt, a token, or both.
+//!
+//! On a GPU the passes go through an engine's fitted costs ([`step`](super::step)). Where the accelerator's own kernels
+//! were calibrated and no engine's costs apply (a CPU, or engine `none` after a calibration) a pass is the sum of its
+//! operations, each predicted on its own by [`predict`].
+
+use std::collections::BTreeMap;
+
+use thiserror::Error;
+
+use super::bare::predict_step;
+use super::costs::{Coefficients, EngineCosts, Family, IntervalSource};
+use super::power::Activity;
+use super::step::{Machine, Step, StepTime};
+use super::{Engine, EngineProfile, Estimate, Limit, PredictError, Prediction, Tier, interval, predict};
+use roofline::ceilings::{Bound, Provenance, Roofline};
+use roofline::precision::{NumericFormat, Precision};
+use roofline::units::{ArithmeticIntensity, Bytes, Flops, Seconds};
+use roofline::workload::model::Model;
+use roofline::workload::transformer::{OpCost, Pass, Phase, Request, Run};
+use roofline::workload::{Cost, Op};
+
+/// Whose costs a prediction uses.
+#[derive(Debug, Clone, Copy)]
+pub enum Costs<'a> {
+    /// An engine's, fitted from whole runs.
+    Engine(&'a EngineCosts),
+    /// Calibrated kernels, one operation after the other.
+    Kernels(&'a EngineProfile),
+}
+
+/// A part of a run's time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Part {
+    /// What it is spent on: a kind of operation, or `overhead`.
+    pub name: &'static str,
+    /// Time of all of them in one run.
+    pub time: Seconds,
+    pub work: Flops,
+    /// Bytes.
+    pub traffic: Bytes,
+}
+
+/// What a predicted run of a model has beside what that of an operation has.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelPart {
+    /// Until the first token of an answer; `None` for a decode.
+    pub time_to_first_token: Option<Estimate<Seconds>>,
+    /// Of one token after the first of every sequence; `None` for a prompt.
+    pub time_per_token: Option<Estimate<Seconds>>,
+    /// Whose errors the interval was taken from.
+    pub interval_from: IntervalSource,
+    /// Where the time goes, longest first.
+    pub breakdown: Vec<Part>,
+    /// Operations by what they are computed in.
+    pub work: Vec<(Precision, Flops)>,
+}
+
+impl ModelPart {
+    /// Every time is `slower` times as long, and the lower end of its interval `lower` times.
+    pub(super) fn slow_down(&mut self, slower: f64, lower: f64) {
+        let longer = |estimate: Estimate<Seconds>| Estimate {
+            value: estimate.value * slower,
+            low: estimate.low * lower,
+            high: estimate.high * slower,
+        };
+        self.time_to_first_token = self.time_to_first_token.map(longer);
+        self.time_per_token = self.time_per_token.map(longer);
+        self.breakdown.iter_mut().for_each(|part| part.time = part.time * slower);
+    }
+
+    /// Its times as `scale` makes them, with the whole time `kept` times what it was.
+    pub(super) fn correct(&mut self, scale: impl Fn(Estimate<Seconds>) -> Estimate<Seconds>, kept: f64) {
+        self.time_to_first_token = self.time_to_first_token.map(&scale);
+        self.time_per_token = self.time_per_token.map(&scale);
+        if kept.is_finite() {
+            self.breakdown.iter_mut().for_each(|part| part.time = part.time * kept);
+        }
+    }
+}
+
+/// Why a model has no prediction.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum ModelError {
+    /// A count that cannot be.
+    #[error(transparent)]
+    Request(#[from] roofline::workload::transformer::InvalidRequest),
+    /// An operation that cannot be, or runs on nothing here.
+    #[error(transparent)]
+    Op(#[from] PredictError),
+    /// The ceilings say too little: no clock or no memory bandwidth.
+    #[error("the ceilings of this accelerator are not known well enough: its clock or its memory is missing")]
+    NoMachine,
+}
+
+/// Predicts what `request` makes `model` take.
+///
+/// # Errors
+/// A request that cannot be, or ceilings that say too little.
+pub fn predict_model(
+    roofline: &Roofline,
+    costs: Costs<'_>,
+    model: &Model,
+    request: &Request,
+) -> Result<Prediction, ModelError> {
+    let run = Run::new(model, request)?;
+    let mut total = Total::new(roofline, model);
+    for pass in &run.prefill {
+        total.add(roofline, costs, model, request, pass)?;
+    }
+    let prompt = total.time;
+    if let Some(pass) = &run.decode {
+        total.add(roofline, costs, model, request, pass)?;
+    }
+    let mut warnings = request.warnings(model);
+    warnings.append(&mut total.warnings);
+    let (half_width, interval_from, tier) =
+        doubt(roofline, costs, &total, if total.time.is_positive() { prompt / total.time } else { 0.0 });
+    let value = total.time.max(total.bound);
+    let estimate = |time: Seconds, bound: Seconds| interval(time.max(bound), half_width, bound);
+    let decode_steps = run.decode.as_ref().map_or(0.0, |pass| as_f64(pass.repeats));
+    let per_token = (decode_steps > 0.0).then(|| (total.time - prompt) / decode_steps);
+    let bound_share =
+        |part: Seconds| if value.is_positive() { total.bound * (part / value) } else { Seconds::ZERO };
+    let tokens = match request.phase {
+        Phase::Prefill => as_f64(request.batch) * as_f64(request.prompt_tokens),
+        Phase::Decode => as_f64(request.batch) * decode_steps,
+        Phase::Serve => as_f64(request.batch) * as_f64(request.output_tokens),
+    };
+    let peak = total.peak(roofline);
+    let intensity_time = (total.traffic / roofline.bandwidth.value, total.work_time);
+    total.parts.sort_by(|a, b| b.time.get().total_cmp(&a.time.get()));
+    let limit = total.limit();
+    let prediction = Prediction {
+        time: estimate(value, total.bound),
+        tokens,
+        roofline_time: total.bound,
+        floor: total.floor,
+        cost: Cost { work: total.work, traffic: total.traffic, weights: total.weights },
+        dequantized: total.activity.dequantized,
+        compute: peak.0,
+        ridge: peak.1,
+        bound: if intensity_time.0 > intensity_time.1 { Bound::Memory } else { Bound::Compute },
+        limit,
+        tier,
+        provenance: total.provenance,
+        power: None,
+        warnings,
+        model: Some(Box::new(ModelPart {
+            time_to_first_token: (request.phase != Phase::Decode)
+                .then(|| estimate(prompt, bound_share(prompt))),
+            time_per_token: per_token.map(|time| estimate(time, bound_share(time))),
+            interval_from,
+            breakdown: total.parts,
+            work: total.activity.work,
+        })),
+    };
+    Ok(match costs {
+        Costs::Kernels(profile) if request.phase == Phase::Decode => {
+            by_whole_step(roofline, profile, model, request, decode_steps, prediction)
+        }
+        _ => prediction,
+    })
+}
+
+/// A decode by this crate's kernels is known better as a whole step, whose attention and norms were calibrated too.
+fn by_whole_step(
+    roofline: &Roofline,
+    profile: &EngineProfile,
+    model: &Model,
+    request: &Request,
+    steps: f64,
+    prediction: Prediction,
+) -> Prediction {
+    let Ok(step) = predict_step(roofline, profile, model, request) else { return prediction };
+    let time = step.time.value * steps;
+    if !time.is_positive() || !prediction.time.value.is_positive() {
+        return prediction;
+    }
+    let half_width = step.time.high / step.time.value - 1.0;
+    let limit = step.limit;
+    let factor = time / prediction.time.value;
+    Prediction { limit, ..prediction.corrected(factor, half_width, step.tier) }
+}
+
+/// Relative half-width of the interval, where it comes from, and what the prediction rests on.
+fn doubt(
+    roofline: &Roofline,
+    costs: Costs<'_>,
+    total: &Total,
+    prompt_share: f64,
+) -> (f64, IntervalSource, Tier) {
+    match costs {
+        Costs::Engine(costs) => {
+            let measured = matches!(roofline.bandwidth.provenance, Provenance::Measured | Provenance::Scaled);
+            let tier = if measured { Tier::BoardCalibrated } else { Tier::Prior };
+            let of = costs.interval;
+            // A prompt and an answer together are as doubtful as the part that takes longer.
+            let interval = match () {
+                () if total.experimental => of.experimental,
+                () if prompt_share > 0.5 => of.prefill,
+                () => of.decode,
+            };
+            (interval.half_width_ratio, interval.from, tier)
+        }
+        Costs::Kernels(_) => (total.half_width(), IntervalSource::EngineAndMachine, total.tier),
+    }
+}
+
+/// Sums over passes.
+struct Total {
+    time: Seconds,
+    bound: Seconds,
+    floor: Seconds,
+    work: Flops,
+    work_time: Seconds,
+    traffic: Bytes,
+    weights: f64,
+    /// Times of the four ceilings.
+    step: StepTime,
+    parts: Vec<Part>,
+    activity: Activity,
+    warnings: Vec<String>,
+    provenance: Provenance,
+    tier: Tier,
+    /// Sum of squared half-widths in seconds, of operations that err on their own.
+    doubt: f64,
+    compute: BTreeMap<Precision, f64>,
+    /// Whether experimental one- or two-bit kernels take part.
+    experimental: bool,
+}
+
+impl Total {
+    fn new(roofline: &Roofline, model: &Model) -> Self {
+        Self {
+            time: Seconds::ZERO,
+            bound: Seconds::ZERO,
+            floor: Seconds::ZERO,
+            work: Flops(0.0),
+            work_time: Seconds::ZERO,
+            traffic: Bytes::ZERO,
+            weights: 0.0,
+            step: StepTime {
+                overhead: Seconds::ZERO,
+                memory: Seconds::ZERO,
+                dequantization: Seconds::ZERO,
+                compute: Seconds::ZERO,
+            },
+            parts: Vec::new(),
+            activity: Activity::default(),
+            warnings: model.warnings.clone(),
+            provenance: roofline.bandwidth.provenance,
+            tier: Tier::EngineCalibrated,
+            doubt: 0.0,
+            compute: BTreeMap::new(),
+            experimental: false,
+        }
+    }
+
+    fn add(
+        &mut self,
+        roofline: &Roofline,
+        costs: Costs<'_>,
+        model: &Model,
+        request: &Request,
+        pass: &Pass,
+    ) -> Result<(), ModelError> {
+        match costs {
+            Costs::Engine(costs) => self.add_step(roofline, costs, model, pass),
+            Costs::Kernels(profile) => self.add_ops(roofline, profile, request, pass),
+        }
+    }
+
+    fn add_step(
+        &mut self,
+        roofline: &Roofline,
+        costs: &EngineCosts,
+        model: &Model,
+        pass: &Pass,
+    ) -> Result<(), ModelError> {
+        let machine = Machine::of(roofline).ok_or(ModelError::NoMachine)?;
+        let step = Step::new(costs.engine, model, pass);
+        let times = as_f64(pass.repeats);
+        let part = step.time(&machine, roofline, &costs.log);
+        let bound = step.floor(roofline);
+        let time = part.total().max(bound);
+        let (bytes, work) = step.cost();
+        self.bound += bound * times;
+        self.floor += step.fastest(roofline) * times;
+        self.time += time * times;
+        self.traffic += bytes * times;
+        self.work += work * times;
+        self.work_time += step.work_time(roofline) * times;
+        self.step.overhead += part.overhead * times;
+        self.step.memory += part.memory * times;
+        self.step.dequantization += part.dequantization * times;
+        self.step.compute += part.compute * times;
+        self.activity.add(&step.activity(roofline), times);
+        self.experimental |= step.weights_of(Family::Q1) + step.weights_of(Family::Q2) > 0.0;
+        self.note_missing_units(roofline, costs.engine, &step);
+        self.spread(roofline, &machine, costs.engine, &costs.log, pass, time - part.overhead, times);
+        self.part("overhead", part.overhead * times, Flops(0.0), Bytes::ZERO);
+        Ok(())
+    }
+
+    /// A format that no unit takes is expanded: said once.
+    fn note_missing_units(&mut self, roofline: &Roofline, engine: Engine, step: &Step) {
+        for (family, wanted, found) in step.paths(roofline) {
+            if let Some(found) = found {
+                *self.compute.entry(found).or_default() += step.weights_of(family);
+                self.weights += step.weights_of(family);
+            }
+            if found != Some(wanted) && step.many_rows() {
+                let path = found.map_or("nothing", Precision::key);
+                let text =
+                    format!("no {wanted} unit for {}: {} is computed in {path}", engine.key(), family.key());
+                if !self.warnings.contains(&text) {
+                    self.warnings.push(text);
+                }
+            }
+        }
+    }
+
+    /// Spreads a pass's time beside its overhead over the kinds of operations, in proportion to what each takes alone.
+    #[expect(clippy::too_many_arguments, reason = "what a pass is known by")]
+    fn spread(
+        &mut self,
+        roofline: &Roofline,
+        machine: &Machine,
+        engine: Engine,
+        log: &Coefficients,
+        pass: &Pass,
+        time: Seconds,
+        times: f64,
+    ) {
+        let alone: Vec<f64> = pass
+            .ops
+            .iter()
+            .map(|op| Step::of_op(engine, op, pass.tokens > 1).time(machine, roofline, log).total().get())
+            .collect();
+        let sum: f64 = alone.iter().sum();
+        for (op, alone) in pass.ops.iter().zip(alone) {
+            let share = if sum > 0.0 { alone / sum } else { 0.0 };
+            self.part(op.kind.key(), time * (share * times), op.cost.work * times, op.cost.traffic * times);
+        }
+    }
+
+    fn part(&mut self, name: &'static str, time: Seconds, work: Flops, traffic: Bytes) {
+        match self.parts.iter_mut().find(|part| part.name == name) {
+            Some(part) => {
+                part.time += time;
+                part.work += work;
+                part.traffic += traffic;
+            }
+            None => self.parts.push(Part { name, time, work, traffic }),
+        }
+    }
+
+    fn add_ops(
+        &mut self,
+        roofline: &Roofline,
+        profile: &EngineProfile,
+        request: &Request,
+        pass: &Pass,
+    ) -> Result<(), ModelError> {
+        let times = as_f64(pass.repeats);
+        for op in &pass.ops {
+            let (time, each, precision) = self.op_time(roofline, profile, request, op)?;
+            let work = op.cost.work * times;
+            let traffic = op.cost.traffic * times;
+            self.activity.traffic += traffic;
+            self.activity.add_work(precision, work);
+            if op.block.is_some_and(|block| Family::of(block) != Family::Plain) {
+                self.activity.dequantized += op.cost.weights * times;
+            }
+            self.time += time * times;
+            self.traffic += traffic;
+            self.work += work;
+            self.weights += op.cost.weights;
+            let (bound, floor) = each;
+            self.bound += bound * times;
+            self.floor += floor * times;
+            self.part(op.kind.key(), time * times, work, traffic);
+        }
+        Ok(())
+    }
+
+    /// Time of one operation of a pass by calibrated kernels, its bound and floor, and what it is computed in.
+    fn op_time(
+        &mut self,
+        roofline: &Roofline,
+        profile: &EngineProfile,
+        request: &Request,
+        op: &OpCost,
+    ) -> Result<(Seconds, (Seconds, Seconds), Precision), ModelError> {
+        let Some((single, format)) = as_product(request, op, profile) else {
+            let (time, each) = self.moving_time(roofline, op);
+            return Ok((time, each, Precision::Fp32));
+        };
+        let one = predict(roofline, profile, &single, &format)?;
+        let time = one.time.value * op.count;
+        let half = (one.time.high.get() / one.time.value.get() - 1.0) * time.get();
+        self.doubt += half * half;
+        match one.limit {
+            Limit::Core => self.step.dequantization += time,
+            Limit::Compute => self.step.compute += time,
+            Limit::Launch => self.step.overhead += time,
+            Limit::Dram | Limit::Cache | Limit::PowerCap => self.step.memory += time,
+        }
+        self.tier = self.tier.min(one.tier);
+        self.provenance = self.provenance.max(one.provenance);
+        self.work_time +=
+            roofline.compute(one.compute).map_or(Seconds::ZERO, |peak| op.cost.work / peak.value);
+        *self.compute.entry(one.compute).or_default() += op.cost.weights;
+        for warning in one.warnings {
+            if !self.warnings.contains(&warning) {
+                self.warnings.push(warning);
+            }
+        }
+        Ok((time, (one.roofline_time * op.count, one.floor * op.count), one.compute))
+    }
+
+    /// Time of what is no product: it is started as often as it counts, moves its bytes and does its work in fp32.
+    fn moving_time(&mut self, roofline: &Roofline, op: &OpCost) -> (Seconds, (Seconds, Seconds)) {
+        let moved = op.cost.traffic / roofline.bandwidth.value;
+        let worked =
+            roofline.compute(Precision::Fp32).map_or(Seconds::ZERO, |peak| op.cost.work / peak.value);
+        let started = roofline.launch.value * op.count;
+        self.step.memory += moved;
+        self.step.compute += worked;
+        self.step.overhead += started;
+        let time = started + moved.max(worked);
+        // Half of it: most of its bytes are in a cache, and its kernels are not calibrated.
+        self.doubt += (time.get() * 0.5).powi(2);
+        (time, (Seconds::ZERO, Seconds::ZERO))
+    }
+
+    /// Relative half-width where operations err on their own; the largest of them rules.
+    fn half_width(&self) -> f64 {
+        if self.time.is_positive() { self.doubt.sqrt() / self.time.get() } else { 0.0 }
+    }
+
+    fn limit(&self) -> Limit {
+        self.step.limit()
+    }
+
+    /// What most weights are computed in, and its ridge.
+    fn peak(&self, roofline: &Roofline) -> (Precision, ArithmeticIntensity) {
+        let most = self.compute.iter().max_by(|a, b| a.1.total_cmp(b.1)).map(|(precision, _)| *precision);
+        let precision = most.or_else(|| roofline.compute.keys().next().copied()).unwrap_or(Precision::Fp32);
+        (precision, roofline.ridge(precision).unwrap_or(ArithmeticIntensity(0.0)))
+    }
+}
+
+/// One of the products that `op` stands for, and its formats; `None` for what is no product.
+fn as_product(request: &Request, op: &OpCost, profile: &EngineProfile) -> Option<(Op, NumericFormat)> {
+    let (shape, weights) = (op.shape?, op.block?.format()?);
+    let stored = NumericFormat::stored(weights);
+    let compute = profile.formats.get(&weights).map_or(stored.compute, |known| known.compute);
+    let (activations, kv_cache) = (request.activations, request.kv_cache);
+    let format = NumericFormat { weights, activations, kv_cache, compute };
+    Some((Op::Gemm { m: round_rows(shape.m), n: shape.n, k: shape.k }, format))
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "rows are bounded by tokens x batch"
+)]
+fn round_rows(rows: f64) -> u64 {
+    rows.round().max(1.0) as u64
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts are bounded by MAX_TOKENS")]
+const fn as_f64(value: u64) -> f64 {
+    value as f64
+}

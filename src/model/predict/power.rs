@@ -1,0 +1,335 @@
+//! Power while something runs, and the energy that it takes.
+//!
+//! ```text
+//! E = P0 x t + eB x bytes + eF x work + eW x dequantized weights        P = E / t        t >= (E - P0 t) / (Pcap - P0)
+//! ```
+//!
+//! Energies add where times overlap. The coefficients hold for one board, one operating point and one set of rails, and
+//! are non-negative: a byte that is moved never saves energy. Between operating points the dynamic ones go with the
+//! square of the voltage, V = 1 + a (f - f0); below the lowest clock that was measured nothing is known of the voltage,
+//! and the answer says so. The static part is that of the temperature it was measured at.
+//!
+//! `config/power/*.toml` holds what published measurements say of a board; `rooflined-lab fit-power` writes these files.
+
+mod table;
+
+pub use table::{
+    CARRIED_GUESS, ErrorsOf, FILES, InvalidPower, ModeFile, PowerFile, PowerTable, power_of, table,
+    voltage_scale,
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Estimate, Limit};
+use roofline::ceilings::Roofline;
+use roofline::precision::Precision;
+use roofline::units::{Bytes, Flops, Joules, Seconds, Watts};
+
+/// What a meter covers. Figures of different rails are never compared, added or carried from one to the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rails {
+    /// Jetson Orin Nano and NX: CPU, GPU and CV cores behind one regulator, without memory and input losses.
+    VddCpuGpuCv,
+    /// The whole module: VDD_IN, or the sum of the input rails of an AGX Orin.
+    Module,
+    /// Module and carrier board.
+    System,
+    /// What NVML calls the power of the GPU.
+    Gpu,
+    /// CPU package (RAPL).
+    Package,
+}
+
+impl PowerSource {
+    /// The key on the wire.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Measured => "measured",
+            Self::Prior => "prior",
+        }
+    }
+}
+
+impl Rails {
+    pub const ALL: [Self; 5] = [Self::VddCpuGpuCv, Self::Module, Self::System, Self::Gpu, Self::Package];
+
+    /// The name in files and on the wire; those of meters are the same as the scopes of a total power.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::VddCpuGpuCv => "vdd_cpu_gpu_cv",
+            Self::Module => "module",
+            Self::System => "system",
+            Self::Gpu => "gpu",
+            Self::Package => "package",
+        }
+    }
+
+    /// The rails of that name; `None` for another.
+    #[must_use]
+    pub fn of(key: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|rails| rails.key() == key)
+    }
+}
+
+/// Where coefficients come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PowerSource {
+    /// Measured on this machine.
+    Measured,
+    /// Published measurements of another machine of the same kind.
+    Prior,
+}
+
+/// What costs energy beside time.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Activity {
+    /// Bytes to and from main memory.
+    pub traffic: Bytes,
+    /// Operations by what they are computed in.
+    pub work: Vec<(Precision, Flops)>,
+    /// Weights whose storage the cores have to dequantize; plain ones of 16 bits and more do not count.
+    pub dequantized: f64,
+}
+
+impl Activity {
+    /// Adds `times` times `work` in `precision`.
+    pub fn add_work(&mut self, precision: Precision, work: Flops) {
+        match self.work.iter_mut().find(|(known, _)| *known == precision) {
+            Some((_, sum)) => *sum += work,
+            None => self.work.push((precision, work)),
+        }
+    }
+
+    /// Adds another `times` times.
+    pub fn add(&mut self, other: &Self, times: f64) {
+        self.traffic += other.traffic * times;
+        self.dequantized += other.dequantized * times;
+        for &(precision, work) in &other.work {
+            self.add_work(precision, work * times);
+        }
+    }
+
+    #[must_use]
+    pub fn all_work(&self) -> Flops {
+        self.work.iter().map(|(_, work)| *work).sum()
+    }
+}
+
+/// Non-negative coefficients.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Coefficients {
+    /// P0, in watts.
+    pub static_w: f64,
+    /// eB, in joules for a byte.
+    pub byte_j: f64,
+    /// eF, in joules for an operation; `None` where nothing tells it apart from the rest.
+    pub flop_j: Option<f64>,
+    /// eW, in joules for a weight that is dequantized.
+    pub weight_j: f64,
+}
+
+/// What power costs at one operating point of one machine.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PowerCosts {
+    /// What the meter covered.
+    pub rails: Rails,
+    pub source: PowerSource,
+    pub coefficients: Coefficients,
+    /// What the work was computed in when eF was measured.
+    pub flop_precision: Precision,
+    /// Relative half-width of the 90 % interval.
+    pub half_width_ratio: f64,
+    /// The limit that the same meter enforces; `None` where none is known.
+    pub cap: Option<Watts>,
+    /// What the caller should know.
+    pub warnings: Vec<String>,
+}
+
+/// Power and energy of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Power {
+    /// Mean power while it runs.
+    pub watts: Estimate<Watts>,
+    /// Energy of the whole run.
+    pub energy: Estimate<Joules>,
+    /// What the meter covers.
+    pub from: Rails,
+    pub source: PowerSource,
+}
+
+/// Part of the compute peak up to which work of unknown energy is left out: it hides behind what the weights take.
+const NEGLIGIBLE_WORK: f64 = 0.1;
+
+/// Energy beside the static part, in joules, with what is not known of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Dynamic {
+    pub(super) value: f64,
+    pub(super) low: f64,
+    pub(super) high: f64,
+}
+
+impl Dynamic {
+    /// Relative half-width that comes from not knowing what an operation takes in another unit.
+    fn unknown(&self, standing: f64) -> f64 {
+        if self.low < self.high { ((standing + self.high) / (standing + self.low)).sqrt() - 1.0 } else { 0.0 }
+    }
+}
+
+impl PowerCosts {
+    /// Energy beside the static part; `None` where the energy of an operation is unknown and matters.
+    pub(super) fn dynamic(&self, activity: &Activity, roofline: &Roofline, time: Seconds) -> Option<Dynamic> {
+        let of = &self.coefficients;
+        let base = of.byte_j * activity.traffic.get() + of.weight_j * activity.dequantized;
+        let mut sum = Dynamic { value: base, low: base, high: base };
+        for &(precision, work) in &activity.work {
+            let Some(flop_j) = of.flop_j else {
+                let peak = roofline.compute(precision)?.value;
+                if Self::matters(work / peak, time) {
+                    return None;
+                }
+                continue;
+            };
+            let (low, high) = self.flop_range(flop_j, precision, roofline)?;
+            sum.value += (low * high).sqrt() * work.get();
+            sum.low += low * work.get();
+            sum.high += high * work.get();
+        }
+        Some(sum)
+    }
+
+    /// Whether work that takes this long at its peak says anything of the energy of a run of `time`.
+    pub(super) fn matters(work: Seconds, time: Seconds) -> bool {
+        work > time * NEGLIGIBLE_WORK
+    }
+
+    /// Energy of one operation. A unit that does more operations in a cycle takes between as much for each, and as much
+    /// for each cycle, as the one that was measured.
+    fn flop_range(&self, flop_j: f64, precision: Precision, roofline: &Roofline) -> Option<(f64, f64)> {
+        if precision == self.flop_precision {
+            return Some((flop_j, flop_j));
+        }
+        let known = roofline.compute(self.flop_precision)?.value;
+        let by_cycle = flop_j * (known / roofline.compute(precision)?.value);
+        Some((flop_j.min(by_cycle), flop_j.max(by_cycle)))
+    }
+
+    /// The least time that the power limit allows; `None` without a limit, or where the energy is not known well enough
+    /// to slow anything down for it.
+    #[must_use]
+    pub fn least_time(&self, activity: &Activity) -> Option<Seconds> {
+        let known = |&(precision, work): &(Precision, Flops)| {
+            precision == self.flop_precision || work.get() <= 0.0 || self.coefficients.flop_j.is_none()
+        };
+        let spare = self.cap?.get() - self.coefficients.static_w;
+        if !activity.work.iter().all(known) || spare <= 0.0 {
+            return None;
+        }
+        let of = &self.coefficients;
+        let energy = of.byte_j * activity.traffic.get()
+            + of.weight_j * activity.dequantized
+            + of.flop_j.unwrap_or(0.0) * activity.all_work().get();
+        Some(Seconds(energy / spare))
+    }
+
+    /// The time with the power limit as a further ceiling, and that ceiling where it binds.
+    #[must_use]
+    pub fn capped(&self, activity: &Activity, time: Estimate<Seconds>) -> (Estimate<Seconds>, Option<Limit>) {
+        let Some(least) = self.least_time(activity).filter(|least| *least > time.value) else {
+            return (time, None);
+        };
+        let slower = least / time.value;
+        let low = time.low.max(least / (1.0 + self.half_width_ratio));
+        let capped = Estimate { value: least, low: low.min(least), high: time.high * slower };
+        (capped, Some(Limit::PowerCap))
+    }
+
+    /// Power and energy of a run that takes `time`; `None` where too little is known.
+    #[must_use]
+    pub fn of(&self, activity: &Activity, roofline: &Roofline, time: Estimate<Seconds>) -> Option<Power> {
+        if !time.value.is_positive() || !time.low.is_positive() {
+            return None;
+        }
+        let dynamic = self.dynamic(activity, roofline, time.value)?;
+        let (watts, energy) = self.spread_over(&dynamic, time)?;
+        Some(Power {
+            watts: Estimate { value: Watts(watts.value), low: Watts(watts.low), high: Watts(watts.high) },
+            energy: Estimate {
+                value: Joules(energy.value),
+                low: Joules(energy.low),
+                high: Joules(energy.high),
+            },
+            from: self.rails,
+            source: self.source,
+        })
+    }
+
+    /// Power in watts and energy in joules of a run that takes `time` and this energy beside the static part; `None` where
+    /// there is none of either.
+    pub(super) fn spread_over(
+        &self,
+        dynamic: &Dynamic,
+        time: Estimate<Seconds>,
+    ) -> Option<(Estimate<f64>, Estimate<f64>)> {
+        let seconds = time.value.get();
+        let standing = self.coefficients.static_w * seconds;
+        let total = standing + dynamic.value;
+        if !(total.is_finite() && total > 0.0) {
+            return None;
+        }
+        let slow = (time.high / time.low).sqrt() - 1.0;
+        let (spread_of, _) = self.watts_over(dynamic, seconds, slow);
+        let [value, low, high] =
+            [spread_of.value, spread_of.low, spread_of.high].map(|watts| self.capped_watts(watts));
+        let own = joined(self.half_width_ratio, dynamic.unknown(standing));
+        let energy = spread(value * seconds, joined(own, (1.0 - dynamic.value / total) * slow));
+        Some((Estimate { value, low, high }, energy))
+    }
+
+    /// Power in watts of a run of `seconds` that may take `1 + slow` times as long or as short, and its upper end below the
+    /// power limit. A run that takes longer draws less and takes more: by the dynamic share of the power, by the static
+    /// one of the energy.
+    pub(super) fn watts_over(&self, dynamic: &Dynamic, seconds: f64, slow: f64) -> (Estimate<f64>, f64) {
+        let standing = self.coefficients.static_w * seconds;
+        let total = standing + dynamic.value;
+        let own = joined(self.half_width_ratio, dynamic.unknown(standing));
+        let watts = spread(total / seconds, joined(own, dynamic.value / total * slow));
+        (watts, self.capped_watts(watts.high))
+    }
+
+    /// No more than the power limit.
+    pub(super) fn capped_watts(&self, watts: f64) -> f64 {
+        self.cap.map_or(watts, |cap| watts.min(cap.get()))
+    }
+
+    /// What is said beside an answer that rests on them.
+    #[must_use]
+    pub fn words(&self) -> Vec<String> {
+        let mut words = self.warnings.clone();
+        if self.source == PowerSource::Prior {
+            words.push(format!(
+                "power is that of {} on boards that others measured, not of this one",
+                self.rails.key()
+            ));
+        }
+        words
+    }
+}
+
+/// Doubts that have nothing to do with each other; `hypot` guards against overflow that ratios do not come near.
+#[expect(clippy::imprecise_flops, reason = "hypot costs several times as much")]
+fn joined(a: f64, b: f64) -> f64 {
+    (a * a + b * b).sqrt()
+}
+
+/// A 90 % interval that is symmetric in the logarithm.
+fn spread(value: f64, half_width_ratio: f64) -> Estimate<f64> {
+    let factor = 1.0 + half_width_ratio;
+    Estimate { value, low: value / factor, high: value * factor }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,417 @@
+//! Time of one pass of a model through an engine's kernels on a GPU.
+//!
+//! ```text
+//! t       = overhead + ( t_mem^p + t_core^p )^(1/p)                                              p = 4
+//! t_mem   = (weights (1 + (e-1) expert share) / efficiency + kv x a + states x s + rest) / memory bandwidth
+//! t_core  = sum over products of min(few rows, many rows) + attention over a prompt
+//!   few   = weights x cycles x (1 + beta (rows - 1)) / (SM x clock)
+//!   many  = work / (peak x u) x (1 + half / rows)
+//! overhead = kernels x t_kernel + linear layers x t_l + expert layers x t_e + sequences x t_s
+//! ```
+//!
+//! An engine has a kernel for few rows and another for many, and takes the faster. The coefficients are
+//! [`EngineCosts`](super::costs::EngineCosts).
+
+use serde::{Deserialize, Serialize};
+
+use super::costs::{Coefficient, Coefficients, Family, Scalar, precisions, value};
+use super::power::Activity;
+use super::{Engine, Limit, OVERLAP_EXPONENT};
+use roofline::ceilings::Roofline;
+use roofline::precision::Precision;
+use roofline::units::{Bytes, BytesPerSecond, Flops, Seconds};
+use roofline::workload::architecture::{FeedForward, Linear, Mixer};
+use roofline::workload::model::Model;
+use roofline::workload::transformer::{Kind, OpCost, Pass};
+
+/// Small kernels of a block beside its products: norm, rotation, cache writes, attention and residual of a mixer;
+/// likewise of a feed-forward; of experts with routing, gathering and scattering. Counted in engines' graphs without fusion;
+/// what an engine fuses is in the fitted time of one.
+const MIXER_KERNELS: f64 = 8.0;
+const CONVOLUTION_KERNELS: f64 = 5.0;
+const FEED_FORWARD_KERNELS: f64 = 5.0;
+const EXPERT_KERNELS: f64 = 8.0;
+
+/// Products with weights of one family and as many rows.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Product {
+    pub family: Family,
+    pub weights: f64,
+    pub work: f64,
+    /// Tokens that share a matrix.
+    pub rows: f64,
+}
+
+/// What a pass asks of a machine, summed over its operations.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    pub engine: Engine,
+    kernels: f64,
+    linear_layers: f64,
+    expert_layers: f64,
+    sequences: f64,
+    weight_bytes: f64,
+    expert_bytes: f64,
+    cache_bytes: f64,
+    state_bytes: f64,
+    other_bytes: f64,
+    attention_work: f64,
+    products: Vec<Product>,
+}
+
+/// A machine at one operating point, as far as [`Step`] needs it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Nominal bandwidth of the memory.
+    pub memory: BytesPerSecond,
+    /// What was measured of it; `None` where nothing was.
+    pub measured: Option<BytesPerSecond>,
+    /// SMs times their clock, in cycles a second.
+    pub cycles: f64,
+}
+
+impl Machine {
+    /// The machine of a roofline; `None` where it has no GPU's figures: a CPU's cycles are another thing.
+    #[must_use]
+    pub fn of(roofline: &Roofline) -> Option<Self> {
+        let memory = roofline.memory_limit?.value;
+        let clock = roofline.clock?;
+        let measured = (roofline.bandwidth.provenance < roofline::ceilings::Provenance::Datasheet)
+            .then_some(roofline.bandwidth.value);
+        Some(Self { memory, measured, cycles: f64::from(roofline.workers) * clock.get() })
+    }
+}
+
+/// The parts of a step's time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StepTime {
+    /// Kernels, layers and sequences.
+    pub overhead: Seconds,
+    /// Main memory.
+    pub memory: Seconds,
+    pub dequantization: Seconds,
+    /// Arithmetic of many rows, and of attention over a prompt.
+    pub compute: Seconds,
+}
+
+impl StepTime {
+    #[must_use]
+    pub fn total(&self) -> Seconds {
+        self.overhead + overlapped(self.memory, self.dequantization + self.compute)
+    }
+
+    #[must_use]
+    pub fn limit(&self) -> Limit {
+        let parts = [
+            (self.memory, Limit::Dram),
+            (self.dequantization, Limit::Core),
+            (self.compute, Limit::Compute),
+            (self.overhead, Limit::Launch),
+        ];
+        let most = parts.into_iter().max_by(|a, b| a.0.get().total_cmp(&b.0.get()));
+        most.map_or(Limit::Dram, |(_, limit)| limit)
+    }
+}
+
+fn overlapped(a: Seconds, b: Seconds) -> Seconds {
+    let power = |part: Seconds| part.get().powi(OVERLAP_EXPONENT);
+    Seconds((power(a) + power(b)).sqrt().sqrt()).max(a).max(b)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of layers and sequences are small")]
+const fn f(count: u64) -> f64 {
+    count as f64
+}
+
+impl Step {
+    /// What `pass` of `model` asks.
+    #[must_use]
+    pub fn new(engine: Engine, model: &Model, pass: &Pass) -> Self {
+        let mut step = Self { sequences: f(pass.sequences), ..Self::empty(engine) };
+        for layer in &model.architecture.layers {
+            step.add_layer(layer.mixer, layer.feed_forward);
+        }
+        for op in &pass.ops {
+            step.add(op, pass.tokens > 1);
+        }
+        step
+    }
+
+    fn empty(engine: Engine) -> Self {
+        Self {
+            engine,
+            kernels: 0.0,
+            linear_layers: 0.0,
+            expert_layers: 0.0,
+            sequences: 0.0,
+            weight_bytes: 0.0,
+            expert_bytes: 0.0,
+            cache_bytes: 0.0,
+            state_bytes: 0.0,
+            other_bytes: 0.0,
+            attention_work: 0.0,
+            products: Vec::with_capacity(4),
+        }
+    }
+
+    fn add_layer(&mut self, mixer: Mixer, feed_forward: FeedForward) {
+        self.kernels += match mixer {
+            Mixer::None => 0.0,
+            Mixer::Linear(Linear::ShortConvolution { .. }) => CONVOLUTION_KERNELS,
+            Mixer::Linear(_) => {
+                self.linear_layers += 1.0;
+                MIXER_KERNELS
+            }
+            Mixer::Attention(_) | Mixer::Latent(_) => MIXER_KERNELS,
+        };
+        self.kernels += match feed_forward {
+            FeedForward::None => 0.0,
+            FeedForward::Dense { .. } => FEED_FORWARD_KERNELS,
+            FeedForward::Experts { .. } => {
+                self.expert_layers += 1.0;
+                EXPERT_KERNELS
+            }
+        };
+    }
+
+    fn add(&mut self, op: &OpCost, prompt: bool) {
+        let (bytes, work) = (op.cost.traffic.get(), op.cost.work.get());
+        match op.kind {
+            Kind::Attention => {
+                self.cache_bytes += bytes;
+                if prompt {
+                    self.attention_work += work;
+                }
+            }
+            Kind::State => self.state_bytes += bytes,
+            Kind::Matrix(class) => match (op.shape, op.block) {
+                (Some(shape), Some(block)) => {
+                    self.weight_bytes += bytes;
+                    if class == roofline::workload::class::Class::Expert {
+                        self.expert_bytes += bytes;
+                    }
+                    self.add_product(Family::of(block), op.cost.weights, work, shape.m);
+                }
+                _ => self.other_bytes += bytes,
+            },
+            Kind::Embed | Kind::Elementwise | Kind::Sample => self.other_bytes += bytes,
+        }
+    }
+
+    #[expect(clippy::float_cmp, reason = "the same count of rows by the same path is the same number")]
+    fn add_product(&mut self, family: Family, weights: f64, work: f64, rows: f64) {
+        let same = |known: &&mut Product| known.family == family && known.rows == rows;
+        if let Some(known) = self.products.iter_mut().find(same) {
+            known.weights += weights;
+            known.work += work;
+        } else {
+            self.products.push(Product { family, weights, work, rows });
+        }
+    }
+
+    /// The coefficients that its time depends on.
+    pub fn depends_on(&self) -> impl Iterator<Item = Coefficient> + '_ {
+        let scalars = Scalar::ALL.iter().copied().filter(|scalar| match scalar {
+            Scalar::Bandwidth | Scalar::Kernel | Scalar::Sequence | Scalar::Product | Scalar::HalfRows => {
+                true
+            }
+            Scalar::Cache => self.cache_bytes > 0.0,
+            Scalar::State => self.state_bytes > 0.0,
+            Scalar::Expert => self.expert_bytes > 0.0,
+            Scalar::LinearLayer => self.linear_layers > 0.0,
+            Scalar::ExpertLayer => self.expert_layers > 0.0,
+            Scalar::Column => self.products.iter().any(|product| product.rows > 1.0),
+            Scalar::Attention => self.attention_work > 0.0,
+        });
+        let mut families: Vec<Family> = self.products.iter().map(|product| product.family).collect();
+        families.sort_unstable();
+        families.dedup();
+        scalars.map(Coefficient::Scalar).chain(families.into_iter().map(Coefficient::Cycles))
+    }
+
+    /// Its time on a machine whose peaks are those of `roofline`, with coefficients as logarithms.
+    #[must_use]
+    pub fn time(&self, machine: &Machine, roofline: &Roofline, log: &Coefficients) -> StepTime {
+        let get = |coefficient| value(log, coefficient);
+        let (mut dequantization, mut compute) = (0.0, 0.0);
+        for (few, many) in self.product_times(machine, roofline, &get) {
+            if few <= many {
+                dequantization += few;
+            } else {
+                compute += many;
+            }
+        }
+        StepTime {
+            overhead: self.overhead(&get),
+            memory: self.memory_time(machine, &get),
+            dequantization: Seconds(dequantization),
+            compute: Seconds(compute) + self.attention_time(machine, roofline, &get),
+        }
+    }
+
+    /// Time of each product in seconds: by the kernel for few rows, and by the one for many; infinite where no unit
+    /// computes it.
+    pub(super) fn product_times<'a>(
+        &'a self,
+        machine: &Machine,
+        roofline: &'a Roofline,
+        get: &'a impl Fn(Coefficient) -> f64,
+    ) -> impl Iterator<Item = (f64, f64)> + 'a {
+        let scalar = |scalar: Scalar| get(Coefficient::Scalar(scalar));
+        let (ratio, half_rows, column_ratio) =
+            (scalar(Scalar::Product), scalar(Scalar::HalfRows), scalar(Scalar::Column));
+        let cycles = machine.cycles;
+        self.products.iter().map(move |product| {
+            let each = get(Coefficient::Cycles(product.family));
+            let few = product.weights * each * (1.0 + column_ratio * (product.rows - 1.0).max(0.0)) / cycles;
+            let many = self.peak(roofline, product.family).map_or(f64::INFINITY, |peak| {
+                product.work / (peak * ratio) * (1.0 + half_rows / product.rows.max(1.0))
+            });
+            (few, many)
+        })
+    }
+
+    /// Time of attention over a prompt.
+    pub(super) fn attention_time(
+        &self,
+        machine: &Machine,
+        roofline: &Roofline,
+        get: &impl Fn(Coefficient) -> f64,
+    ) -> Seconds {
+        if self.attention_work <= 0.0 {
+            return Seconds::ZERO;
+        }
+        let peak = self.peak(roofline, Family::Plain).unwrap_or(machine.cycles);
+        Seconds(self.attention_work / (peak * get(Coefficient::Scalar(Scalar::Attention))))
+    }
+
+    /// Time beside the work: kernels, layers and sequences.
+    pub(super) fn overhead(&self, get: &impl Fn(Coefficient) -> f64) -> Seconds {
+        let get = |scalar: Scalar| get(Coefficient::Scalar(scalar));
+        Seconds(
+            self.kernels * get(Scalar::Kernel)
+                + self.linear_layers * get(Scalar::LinearLayer)
+                + self.expert_layers * get(Scalar::ExpertLayer)
+                + self.sequences * get(Scalar::Sequence),
+        )
+    }
+
+    /// Whether `other` differs only in how much of the same it asks for: the same products in the same order, so that a
+    /// step between the two asks for what lies between them. Experts are not: how many are read is no line in the tokens.
+    pub(super) fn in_line_with(&self, other: &Self) -> bool {
+        let proportional = |a: f64, b: f64| (a - b).abs() <= 1e-12 * a.abs();
+        let alike =
+            |a: &Product, b: &Product| a.family == b.family && proportional(a.work * b.rows, b.work * a.rows);
+        self.expert_layers <= 0.0
+            && self.products.len() == other.products.len()
+            && self.products.iter().zip(&other.products).all(|(a, b)| alike(a, b))
+    }
+
+    pub(super) fn memory_time(&self, machine: &Machine, get: &impl Fn(Coefficient) -> f64) -> Seconds {
+        let get = |scalar: Scalar| get(Coefficient::Scalar(scalar));
+        let weights = self.weight_bytes + (get(Scalar::Expert) - 1.0) * self.expert_bytes;
+        let streamed = machine.memory * get(Scalar::Bandwidth);
+        // A kernel streams no faster than what was measured here.
+        let streamed =
+            machine.measured.map_or(streamed, |measured| BytesPerSecond(streamed.get().min(measured.get())));
+        let rest =
+            self.cache_bytes * get(Scalar::Cache) + self.state_bytes * get(Scalar::State) + self.other_bytes;
+        Bytes(weights) / streamed + Bytes(rest) / machine.memory
+    }
+
+    /// Peak of what a family is computed in where rows are many; `None` where nothing computes it.
+    fn peak(&self, roofline: &Roofline, family: Family) -> Option<f64> {
+        let paths = precisions(self.engine, family);
+        paths.iter().find_map(|precision| Some(roofline.compute(*precision)?.value.get()))
+    }
+
+    /// What a single operation of a pass asks, without the kernels around it.
+    #[must_use]
+    pub fn of_op(engine: Engine, op: &OpCost, prompt: bool) -> Self {
+        let mut step = Self::empty(engine);
+        step.add(op, prompt);
+        step
+    }
+
+    /// Each family with the precision that its products of many rows would run in where every unit is there, and the
+    /// one that they run in here.
+    pub fn paths<'a>(
+        &'a self,
+        roofline: &'a Roofline,
+    ) -> impl Iterator<Item = (Family, Precision, Option<Precision>)> + 'a {
+        self.products.iter().filter_map(|product| {
+            let paths = precisions(self.engine, product.family);
+            let found = paths.iter().copied().find(|precision| roofline.compute.contains_key(precision));
+            Some((product.family, *paths.first()?, found))
+        })
+    }
+
+    /// Weights of a family.
+    #[must_use]
+    pub fn weights_of(&self, family: Family) -> f64 {
+        self.products.iter().filter(|product| product.family == family).map(|product| product.weights).sum()
+    }
+
+    /// Whether any product has enough rows for a matrix unit.
+    #[must_use]
+    pub fn many_rows(&self) -> bool {
+        self.products.iter().any(|product| product.rows > 8.0)
+    }
+
+    /// Time of the work alone, at the peaks.
+    #[must_use]
+    pub fn work_time(&self, roofline: &Roofline) -> Seconds {
+        let work = |product: &Product| Some(product.work / self.peak(roofline, product.family)?);
+        Seconds(self.products.iter().filter_map(work).sum())
+    }
+
+    /// The least time with every ceiling at the upper end of its interval.
+    #[must_use]
+    pub fn fastest(&self, roofline: &Roofline) -> Seconds {
+        let bandwidth = roofline.bandwidth.high.max(roofline.physical_bandwidth());
+        let work = |product: &Product| {
+            let paths = precisions(self.engine, product.family);
+            let peak = paths.iter().find_map(|precision| roofline.compute(*precision))?;
+            Some(product.work / peak.high.get())
+        };
+        (self.cost().0 / bandwidth).max(Seconds(self.products.iter().filter_map(work).sum()))
+    }
+
+    /// The least time that physics allows: all bytes at the memory's own bandwidth, all work at the peak.
+    #[must_use]
+    pub fn floor(&self, roofline: &Roofline) -> Seconds {
+        (self.cost().0 / roofline.physical_bandwidth()).max(self.work_time(roofline))
+    }
+
+    /// What costs energy beside time. Work that no unit takes counts as nothing, as it does in the time.
+    #[must_use]
+    pub fn activity(&self, roofline: &Roofline) -> Activity {
+        let mut activity = Activity { traffic: self.cost().0, ..Activity::default() };
+        let unit = |family| {
+            let paths = precisions(self.engine, family);
+            paths.iter().copied().find(|precision| roofline.compute.contains_key(precision))
+        };
+        for product in &self.products {
+            if product.family != Family::Plain {
+                activity.dequantized += product.weights;
+            }
+            if let Some(precision) = unit(product.family) {
+                activity.add_work(precision, Flops(product.work));
+            }
+        }
+        if self.attention_work > 0.0
+            && let Some(precision) = unit(Family::Plain)
+        {
+            activity.add_work(precision, Flops(self.attention_work));
+        }
+        activity
+    }
+
+    /// Bytes and operations of all of it.
+    #[must_use]
+    pub fn cost(&self) -> (Bytes, Flops) {
+        let bytes = self.weight_bytes + self.cache_bytes + self.state_bytes + self.other_bytes;
+        let work: f64 = self.products.iter().map(|product| product.work).sum();
+        (Bytes(bytes), Flops(work + self.attention_work))
+    }
+}

@@ -1,0 +1,413 @@
+//! Models by key, for when there is no file to read: `config/models/*.toml`, built into the program.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::architecture::{Architecture, Description, Experts, InvalidModel, Latent, LayerKind, Linear};
+use super::block::Block;
+use super::model::{Model, WeightGroup};
+use super::recipe::Recipe;
+use crate::precision::{WeightFormat, nearest};
+
+mod sizes;
+
+pub use sizes::{Counted, PublishedSize, SizeRow, sizes};
+
+/// The files of the registry with their names.
+const FILES: &[(&str, &str)] = &[
+    ("deepseek", include_str!("../../../../config/models/deepseek.toml")),
+    ("falcon", include_str!("../../../../config/models/falcon.toml")),
+    ("gemma", include_str!("../../../../config/models/gemma.toml")),
+    ("gpt-oss", include_str!("../../../../config/models/gpt-oss.toml")),
+    ("granite", include_str!("../../../../config/models/granite.toml")),
+    ("lfm", include_str!("../../../../config/models/lfm.toml")),
+    ("llama", include_str!("../../../../config/models/llama.toml")),
+    ("mistral", include_str!("../../../../config/models/mistral.toml")),
+    ("nemotron", include_str!("../../../../config/models/nemotron.toml")),
+    ("olmo", include_str!("../../../../config/models/olmo.toml")),
+    ("phi", include_str!("../../../../config/models/phi.toml")),
+    ("qwen", include_str!("../../../../config/models/qwen.toml")),
+    ("smollm", include_str!("../../../../config/models/smollm.toml")),
+    ("yi", include_str!("../../../../config/models/yi.toml")),
+];
+
+/// How sure the figures of an entry are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Confidence {
+    /// Read from a configuration file.
+    Config,
+    /// Recalled, and confirmed by the published number of weights.
+    Recalled,
+    /// Assumed.
+    Guess,
+}
+
+/// Heads of layers without a window where they differ from the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Global {
+    kv_heads: u64,
+    head_dim: u64,
+    #[serde(default)]
+    shared_kv: bool,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+/// One table of a file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    name: String,
+    layers: usize,
+    hidden: u64,
+    vocab: u64,
+    #[serde(default)]
+    heads: u64,
+    #[serde(default)]
+    kv_heads: u64,
+    head_dim: Option<u64>,
+    #[serde(default)]
+    intermediate: u64,
+    #[serde(default = "yes")]
+    gated_mlp: bool,
+    tied_embeddings: bool,
+    pattern: Option<String>,
+    #[serde(default)]
+    separate_blocks: bool,
+    window: Option<u64>,
+    global: Option<Global>,
+    #[serde(default)]
+    output_gate: bool,
+    latent: Option<Latent>,
+    linear: Option<Linear>,
+    experts: Option<Experts>,
+    context_tokens: Option<u64>,
+    published_parameters: Option<u64>,
+    #[serde(default)]
+    sixteen_bit: BTreeMap<WeightFormat, Vec<String>>,
+    source: String,
+    confidence: Confidence,
+}
+
+/// A model that is known by its key.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct KnownModel {
+    pub key: String,
+    /// What the model calls itself.
+    pub name: String,
+    /// The file that it stands in.
+    pub family: String,
+    pub architecture: Architecture,
+    /// Weights by its model card; `None` where nobody published them.
+    pub published_parameters: Option<u64>,
+    /// Classes that the published checkpoint of a format keeps at 16 bits, by their keys.
+    pub sixteen_bit: BTreeMap<WeightFormat, Vec<String>>,
+    /// Where the figures come from.
+    pub source: String,
+    pub confidence: Confidence,
+}
+
+impl KnownModel {
+    /// The model quantised by `recipe`.
+    #[must_use]
+    pub fn model(&self, recipe: Recipe) -> Model {
+        let guess = (self.confidence == Confidence::Guess).then(|| format!("{} is a guess", self.name));
+        Model {
+            name: self.name.clone(),
+            family: self.family.clone(),
+            weights: self.weights(recipe),
+            architecture: self.architecture.clone(),
+            label: Some(recipe.key().to_owned()),
+            warnings: guess.into_iter().collect(),
+        }
+    }
+
+    fn weights(&self, recipe: Recipe) -> Vec<WeightGroup> {
+        let mut groups = recipe.weights(&self.architecture);
+        let (Recipe::Checkpoint(format) | Recipe::WithHead { weights: format, .. }) = recipe else {
+            return groups;
+        };
+        let Some(kept) = self.sixteen_bit.get(&format) else { return groups };
+        for group in groups.iter_mut().filter(|group| kept.iter().any(|key| key == group.class.key())) {
+            let each = Block::Bf16.size(group.rows, group.columns);
+            if let Some(bytes) = each.and_then(|each| each.checked_mul(group.matrices)) {
+                group.block = Block::Bf16;
+                group.bytes = bytes;
+            }
+        }
+        groups
+    }
+}
+
+/// A registry file that cannot be used.
+#[derive(Debug, Error)]
+pub enum RegistryError {
+    /// Not TOML, or a field of a wrong name or type.
+    #[error("{file}: {error}")]
+    Syntax {
+        file: String,
+        /// What is wrong, with its place.
+        error: Box<toml::de::Error>,
+    },
+    /// A letter of a pattern that is no kind of layer.
+    #[error("{key}: pattern holds {letter:?}; it may hold F, S, L and X")]
+    Pattern { key: String, letter: char },
+    /// An architecture that cannot exist.
+    #[error("{key}: {error}")]
+    Model {
+        key: String,
+        #[source]
+        error: InvalidModel,
+    },
+}
+
+/// A key that no model has.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("unknown model {key:?}; did you mean {nearest:?}?")]
+pub struct UnknownModel {
+    pub key: String,
+    /// The known key that is spelled most alike.
+    pub nearest: String,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Models {
+    entries: BTreeMap<String, KnownModel>,
+}
+
+impl Models {
+    /// Adds the models of one file; a key that is known already is replaced.
+    ///
+    /// # Errors
+    /// Names what is wrong and where. Nothing has been added then.
+    pub fn add(&mut self, file: &str, text: &str) -> Result<(), RegistryError> {
+        let tables: BTreeMap<String, Entry> = toml::from_str(text)
+            .map_err(|error| RegistryError::Syntax { file: file.to_owned(), error: Box::new(error) })?;
+        let known = tables
+            .into_iter()
+            .map(|(key, entry)| entry.known(&key, file).map(|known| (key.to_ascii_lowercase(), known)))
+            .collect::<Result<Vec<_>, _>>()?;
+        self.entries.extend(known);
+        Ok(())
+    }
+
+    /// The model with this key, in whatever case.
+    ///
+    /// # Errors
+    /// Suggests the nearest key.
+    pub fn get(&self, key: &str) -> Result<&KnownModel, UnknownModel> {
+        let wanted = key.to_ascii_lowercase();
+        self.entries.get(&wanted).ok_or_else(|| UnknownModel {
+            key: key.chars().take(80).collect(),
+            nearest: nearest(&wanted, self.keys()).to_owned(),
+        })
+    }
+
+    /// Every key in order.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.entries.keys().map(String::as_str)
+    }
+
+    /// Every model in the order of the keys.
+    pub fn all(&self) -> impl Iterator<Item = &KnownModel> {
+        self.entries.values()
+    }
+}
+
+/// The models that are built in. A file that does not parse would be missing; a test holds every file to it.
+#[must_use]
+pub fn models() -> &'static Models {
+    static MODELS: LazyLock<Models> = LazyLock::new(|| {
+        let mut models = Models::default();
+        for (file, text) in FILES {
+            let _ = models.add(file, text);
+        }
+        models
+    });
+    &MODELS
+}
+
+impl Entry {
+    fn known(self, key: &str, family: &str) -> Result<KnownModel, RegistryError> {
+        let kinds = pattern(self.pattern.as_deref().unwrap_or("F"), self.layers)
+            .map_err(|letter| RegistryError::Pattern { key: key.to_owned(), letter })?;
+        let description = Description {
+            hidden: self.hidden,
+            vocab: self.vocab,
+            kinds,
+            separate_blocks: self.separate_blocks,
+            heads: self.heads,
+            kv_heads: self.kv_heads,
+            head_dim: self.head_dim,
+            window: self.window,
+            global: self.global.map(|global| (global.kv_heads, global.head_dim)),
+            global_shared_kv: self.global.is_some_and(|global| global.shared_kv),
+            output_gate: self.output_gate,
+            intermediate: self.intermediate,
+            gated_mlp: self.gated_mlp,
+            experts: self.experts,
+            latent: self.latent,
+            linear: self.linear,
+            tied_embeddings: self.tied_embeddings,
+            context_tokens: self.context_tokens,
+            ..Description::default()
+        };
+        let architecture =
+            description.build().map_err(|error| RegistryError::Model { key: key.to_owned(), error })?;
+        Ok(KnownModel {
+            key: key.to_ascii_lowercase(),
+            name: self.name,
+            family: family.to_owned(),
+            architecture,
+            published_parameters: self.published_parameters,
+            sixteen_bit: self.sixteen_bit,
+            source: self.source,
+            confidence: self.confidence,
+        })
+    }
+}
+
+/// The kinds of `layers` layers from a pattern that repeats.
+fn pattern(letters: &str, layers: usize) -> Result<Vec<LayerKind>, char> {
+    let kind = |letter| match letter {
+        'F' => Ok(LayerKind::Full),
+        'S' => Ok(LayerKind::Sliding),
+        'L' => Ok(LayerKind::Linear),
+        'X' => Ok(LayerKind::FeedForward),
+        other => Err(other),
+    };
+    let kinds = letters.chars().map(kind).collect::<Result<Vec<_>, _>>()?;
+    Ok(kinds.into_iter().cycle().take(layers).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::precision::WeightFormat;
+
+    #[test]
+    fn every_file_of_the_registry_parses() {
+        let mut all = Models::default();
+        for (file, text) in FILES {
+            all.add(file, text).unwrap();
+        }
+        assert_eq!(&all, models());
+        assert!(all.entries.len() >= 70, "{}", all.entries.len());
+        for (file, _) in FILES {
+            assert!(all.all().any(|model| model.family == *file), "{file} holds no model of its own");
+        }
+    }
+
+    #[expect(clippy::disallowed_macros, reason = "what was compared, for whoever runs it with --nocapture")]
+    #[test]
+    fn the_matrices_sum_to_the_published_number_of_weights() {
+        let mut worst = (0.0_f64, "");
+        let mut checked = 0;
+        for model in models().all() {
+            let Some(published) = model.published_parameters else { continue };
+            let error = model.architecture.parameters() as f64 / published as f64 - 1.0;
+            println!("{:28} {:>16} {:+.3} %", model.key, published, error * 100.0);
+            assert!(error.abs() <= 0.005, "{}: {error:+.4}", model.key);
+            if error.abs() > worst.0.abs() {
+                worst = (error, &model.key);
+            }
+            checked += 1;
+        }
+        println!("{checked} models, worst {} {:+.3} %", worst.1, worst.0 * 100.0);
+        assert!(checked >= 68);
+    }
+
+    #[test]
+    fn a_tied_table_stored_twice_is_larger_and_no_slower() {
+        // Qwen2.5-0.5B's own file stores the tied table twice: some 20 % more, of which nothing is read.
+        let known = models().get("qwen2.5-0.5b").unwrap();
+        let recipe = Recipe::of(WeightFormat::Q4KM);
+        let tied = known.model(recipe);
+        let architecture = Architecture { tied_embeddings: false, ..known.architecture.clone() };
+        let twice = Model { weights: recipe.weights(&architecture), architecture, ..tied.clone() };
+        let ratio = twice.bytes() / tied.bytes();
+        assert!((1.18..1.26).contains(&ratio), "{ratio}");
+        assert_eq!(twice.bytes_per_token(), tied.bytes_per_token());
+    }
+
+    /// Billions of weights, and of those that a token passes (embedding counted), by the fields of the models' cards. For
+    /// Gemma-4 the fields give a value projection to every layer; those without a window use their keys as values.
+    #[test]
+    fn weights_and_active_weights_are_those_of_the_cards() {
+        let mut checked = 0;
+        for line in include_str!("../../../../tests/data/parameters.csv").lines().skip(1) {
+            let fields: Vec<&str> = line.split(',').collect();
+            let (key, all, active) =
+                (fields[0], fields[1].parse::<f64>().unwrap(), fields[2].parse::<f64>().unwrap());
+            let model = models().get(key).unwrap().model(Recipe::of(WeightFormat::Bf16));
+            let architecture = &model.architecture;
+            let table =
+                if architecture.tied_embeddings { 0 } else { architecture.vocab * architecture.hidden };
+            let values = match key {
+                "gemma-4-26b-a4b" => 5 * 2816 * 2 * 512,
+                "gemma-4-31b" => 10 * 5376 * 4 * 512,
+                _ => 0,
+            };
+            let found = (model.parameters() + values) as f64 / 1e9;
+            let passed = (model.active_parameters() + (table + values) as f64) / 1e9;
+            assert!((found / all - 1.0).abs() <= 0.0035, "{key}: {found} of {all}");
+            assert!((passed / active - 1.0).abs() <= 0.0035, "{key}: {passed} of {active} active");
+            checked += 1;
+        }
+        assert!(checked >= 64);
+    }
+
+    #[test]
+    fn rows_that_are_no_whole_blocks_fall_back() {
+        // 576 columns are no multiple of 256: nearly 6.1 bits instead of 4.8.
+        let model = models().get("SmolLM2-135M").unwrap().model(Recipe::of(WeightFormat::Q4KM));
+        let bits = model.bytes().get() * 8.0 / model.parameters() as f64;
+        assert!((5.9..6.3).contains(&bits), "{bits}");
+        let model = models().get("gemma-3-1b").unwrap().model(Recipe::of(WeightFormat::Q4KM));
+        let bits = model.bytes().get() * 8.0 / model.parameters() as f64;
+        assert!((6.2..6.6).contains(&bits), "{bits}");
+    }
+
+    #[test]
+    fn checkpoints_keep_head_embedding_and_norms_at_16_bits() {
+        use super::super::class::Class;
+        let model = models().get("llama-3-8b").unwrap().model(Recipe::of(WeightFormat::AwqInt4));
+        let bits = |class| {
+            model.by_class().iter().find(|total| total.class == class).and_then(|total| total.bits_per_weight)
+        };
+        assert_eq!(bits(Class::Head), Some(16.0));
+        assert_eq!(bits(Class::Norm), Some(16.0));
+        assert_eq!(bits(Class::AttentionQ), Some(4.0 + 16.0 / 128.0 + 4.0 / 128.0));
+        let model = models().get("gpt-oss-20b").unwrap().model("mxfp4".parse().unwrap());
+        let bits = |class| {
+            model.by_class().iter().find(|total| total.class == class).and_then(|total| total.bits_per_weight)
+        };
+        assert_eq!(bits(Class::Expert), Some(4.25));
+        assert_eq!(bits(Class::AttentionQ), Some(16.0));
+    }
+
+    #[test]
+    fn an_unknown_key_suggests_the_nearest() {
+        assert_eq!(models().get("llama-3.1-8").unwrap_err().nearest, "llama-3.1-8b");
+        assert!(models().get(&"x".repeat(100_000)).unwrap_err().key.len() <= 80);
+    }
+
+    #[test]
+    fn a_broken_file_says_where() {
+        let mut all = Models::default();
+        let error = all.add("mine", "[x]\nlayers = 1\nhiden = 4\n").unwrap_err().to_string();
+        assert!(error.contains("mine") && error.contains("hiden"), "{error}");
+        let base = "[x]\nname='x'\nlayers=2\nhidden=64\nvocab=100\nheads=2\nkv_heads=2\nintermediate=8\n\
+                    tied_embeddings=true\nsource=''\nconfidence='guess'\n";
+        all.add("mine", base).unwrap();
+        let error = all.add("mine", &format!("{base}pattern='FQ'\n")).unwrap_err().to_string();
+        assert!(error.contains("'Q'"), "{error}");
+    }
+}

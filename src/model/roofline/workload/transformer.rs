@@ -1,0 +1,875 @@
+//! Costs of running a language model: passes over its layers, each a list of operations by class.
+//!
+//! Formulas count a multiply-add as two operations. `T` are the new tokens of a pass over all its sequences, `B` the
+//! sequences, `b` the bytes of an element:
+//!
+//! * a matrix of `n x k`: `2 T n k` operations, its bytes once a pass, inputs and outputs `T (k + n) b`;
+//! * experts: of `E` a token passes `k`; `T` tokens read `E (1 - (1 - k/E)^T)` of them ([`Routing`]), and compute with
+//!   `k` each;
+//! * causal attention: `4 heads head_dim` operations for every query and the keys it sees; the cache once a pass;
+//! * latent attention decodes in the absorbed form, `2 heads (2 rank + rope)` operations a key, and reads
+//!   `rank + rope` elements a token and layer; a prompt is computed with whole heads;
+//! * linear mixers read and write their state once a pass, whatever the context;
+//! * norms, rotation, activation, residuals move bytes only;
+//! * sampling reads the logits of one token of every sequence.
+//!
+//! [`Routing`]: super::model::Routing
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::architecture::{FeedForward, Layer, Linear, Mixer};
+use super::block::Block;
+use super::class::Class;
+use super::model::Model;
+use super::{Cost, visible_keys};
+use crate::precision::WeightFormat;
+use crate::units::{Bytes, Flops};
+
+/// Most tokens of a prompt, a context or an answer.
+pub const MAX_TOKENS: u64 = 1 << 26;
+/// Most sequences at once.
+pub const MAX_BATCH: u64 = 1 << 16;
+
+/// Which part of generating text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// A prompt is read.
+    Prefill,
+    /// One token a sequence is added.
+    Decode,
+    /// A prompt is read and an answer of some length written: time to first token and time per token.
+    Serve,
+}
+
+/// What is asked of a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    pub phase: Phase,
+    pub batch: u64,
+    /// Tokens already in the cache of every sequence.
+    pub context_tokens: u64,
+    /// Tokens of every prompt.
+    pub prompt_tokens: u64,
+    /// Tokens of every answer.
+    pub output_tokens: u64,
+    /// Tokens of a sequence that one pass of the prompt takes; `None` = all of it.
+    pub chunk_tokens: Option<u64>,
+    /// Storage of inputs and outputs.
+    pub activations: WeightFormat,
+    /// Storage of keys and values.
+    pub kv_cache: WeightFormat,
+}
+
+impl Request {
+    /// One token for one sequence after `context_tokens`, with a 16-bit cache.
+    #[must_use]
+    pub const fn decode(context_tokens: u64) -> Self {
+        Self {
+            phase: Phase::Decode,
+            batch: 1,
+            context_tokens,
+            prompt_tokens: 0,
+            output_tokens: 1,
+            chunk_tokens: None,
+            activations: WeightFormat::Fp16,
+            kv_cache: WeightFormat::Fp16,
+        }
+    }
+
+    /// A prompt of one sequence into an empty 16-bit cache.
+    #[must_use]
+    pub const fn prefill(prompt_tokens: u64) -> Self {
+        Self { phase: Phase::Prefill, prompt_tokens, output_tokens: 0, ..Self::decode(0) }
+    }
+
+    /// A prompt and its answer.
+    #[must_use]
+    pub const fn serve(prompt_tokens: u64, output_tokens: u64) -> Self {
+        Self { phase: Phase::Serve, prompt_tokens, output_tokens, ..Self::decode(0) }
+    }
+
+    /// Tokens in the cache of a sequence at the end.
+    #[must_use]
+    pub const fn final_tokens(&self) -> u64 {
+        let context = self.context_tokens;
+        match self.phase {
+            Phase::Prefill => context.saturating_add(self.prompt_tokens),
+            Phase::Decode => context.saturating_add(self.generated()),
+            Phase::Serve => context.saturating_add(self.prompt_tokens).saturating_add(self.output_tokens),
+        }
+    }
+
+    /// Tokens that a decode adds: at least one.
+    const fn generated(&self) -> u64 {
+        if self.output_tokens == 0 { 1 } else { self.output_tokens }
+    }
+
+    /// Checks every count.
+    ///
+    /// # Errors
+    /// Names the first field that cannot be.
+    pub const fn validate(&self) -> Result<(), InvalidRequest> {
+        if self.batch == 0 || self.batch > MAX_BATCH {
+            return Err(InvalidRequest { field: "batch", value: self.batch, least: 1, most: MAX_BATCH });
+        }
+        let prompt = !matches!(self.phase, Phase::Decode);
+        let output = matches!(self.phase, Phase::Serve);
+        if self.prompt_tokens > MAX_TOKENS || (prompt && self.prompt_tokens == 0) {
+            return Err(InvalidRequest {
+                field: "prompt_tokens",
+                value: self.prompt_tokens,
+                least: prompt as u64,
+                most: MAX_TOKENS,
+            });
+        }
+        if self.output_tokens > MAX_TOKENS || (output && self.output_tokens == 0) {
+            return Err(InvalidRequest {
+                field: "output_tokens",
+                value: self.output_tokens,
+                least: output as u64,
+                most: MAX_TOKENS,
+            });
+        }
+        if self.context_tokens > MAX_TOKENS {
+            return Err(InvalidRequest {
+                field: "context_tokens",
+                value: self.context_tokens,
+                least: 0,
+                most: MAX_TOKENS,
+            });
+        }
+        match self.chunk_tokens {
+            Some(chunk) if chunk == 0 || chunk > MAX_TOKENS => {
+                Err(InvalidRequest { field: "chunk_tokens", value: chunk, least: 1, most: MAX_TOKENS })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What to know before relying on the answer, such as a context beyond what the model was made for.
+    #[must_use]
+    pub fn warnings(&self, model: &Model) -> Vec<String> {
+        let limit = model.architecture.context_tokens.filter(|limit| self.final_tokens() > *limit);
+        limit
+            .map(|limit| {
+                format!(
+                    "{} tokens of context are more than the {limit} that {} was made for",
+                    self.final_tokens(),
+                    model.name
+                )
+            })
+            .into_iter()
+            .collect()
+    }
+}
+
+/// A count that cannot be.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{field} is {value}; it must lie between {least} and {most}")]
+pub struct InvalidRequest {
+    pub field: &'static str,
+    pub value: u64,
+    pub least: u64,
+    pub most: u64,
+}
+
+/// What an operation is, for those who know what it costs beside work and traffic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Rows of the embedding table.
+    Embed,
+    /// A product with weights of this class.
+    Matrix(Class),
+    /// Softmax attention over the cache.
+    Attention,
+    /// The state of linear mixers.
+    State,
+    /// Norms, rotation, activation, residuals.
+    Elementwise,
+    Sample,
+}
+
+impl Kind {
+    /// The name for people and programs.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Embed => "embed",
+            Self::Matrix(class) => class.key(),
+            Self::Attention => "attention",
+            Self::State => "state",
+            Self::Elementwise => "elementwise",
+            Self::Sample => "sample",
+        }
+    }
+}
+
+/// Shape of one of the products that an operation consists of.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Shape {
+    /// Rows of the input: tokens that share the matrix.
+    pub m: f64,
+    /// Length of the output.
+    pub n: u64,
+    /// Length of the input.
+    pub k: u64,
+}
+
+/// All operations of one kind, storage and shape in one pass.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct OpCost {
+    pub kind: Kind,
+    /// How their weights are stored; `None` without weights.
+    pub block: Option<Block>,
+    /// The shape of one of them; `None` where it is no product.
+    pub shape: Option<Shape>,
+    pub count: f64,
+    /// What they cost together. `weights` are those read and dequantized.
+    pub cost: Cost,
+}
+
+/// One pass over all layers, or the mean of several alike.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Pass {
+    /// How many passes of this kind there are.
+    pub repeats: u64,
+    pub sequences: u64,
+    /// New tokens of every sequence.
+    pub tokens: u64,
+    /// Layers passed.
+    pub layers: u64,
+    pub ops: Vec<OpCost>,
+}
+
+/// All that a request makes a model do.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Run {
+    /// Passes of the prompt: full chunks, and what remains. Empty for a decode.
+    pub prefill: Vec<Pass>,
+    /// Passes that add one token a sequence each, averaged over the contexts they meet; `None` for a prefill.
+    pub decode: Option<Pass>,
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts are bounded by MAX_TOKENS and MAX_WIDTH")]
+const fn f(value: u64) -> f64 {
+    value as f64
+}
+
+impl Run {
+    /// What `request` makes `model` do.
+    ///
+    /// # Errors
+    /// Names the field of the request that cannot be.
+    pub fn new(model: &Model, request: &Request) -> Result<Self, InvalidRequest> {
+        request.validate()?;
+        let decode = |context, count| decode_pass(model, request, context, count);
+        Ok(match request.phase {
+            Phase::Prefill => Self { prefill: prefill_passes(model, request), decode: None },
+            Phase::Decode => Self {
+                prefill: Vec::new(),
+                decode: Some(decode(request.context_tokens, request.generated())),
+            },
+            Phase::Serve => Self {
+                prefill: prefill_passes(model, request),
+                // The first token comes from the prompt's last pass.
+                decode: (request.output_tokens > 1).then(|| {
+                    decode(request.context_tokens + request.prompt_tokens, request.output_tokens - 1)
+                }),
+            },
+        })
+    }
+}
+
+impl Pass {
+    /// What all operations of one pass cost.
+    #[must_use]
+    pub fn cost(&self) -> Cost {
+        let sum = |part: fn(&Cost) -> f64| self.ops.iter().map(|op| part(&op.cost)).sum();
+        Cost {
+            work: Flops(sum(|cost| cost.work.get())),
+            traffic: Bytes(sum(|cost| cost.traffic.get())),
+            weights: sum(|cost| cost.weights),
+        }
+    }
+}
+
+/// Passes of a prompt: every full chunk is alike but for its attention, which is averaged.
+fn prefill_passes(model: &Model, request: &Request) -> Vec<Pass> {
+    let chunk = request.chunk_tokens.unwrap_or(request.prompt_tokens).min(request.prompt_tokens);
+    let (full, rest) = (request.prompt_tokens / chunk, request.prompt_tokens % chunk);
+    let mut passes = vec![pass(
+        model,
+        request,
+        Contexts { first: request.context_tokens, step: chunk, count: full },
+        chunk,
+    )];
+    if rest > 0 {
+        let first = request.context_tokens + full * chunk;
+        passes.push(pass(model, request, Contexts { first, step: 0, count: 1 }, rest));
+    }
+    passes
+}
+
+fn decode_pass(model: &Model, request: &Request, context: u64, count: u64) -> Pass {
+    pass(model, request, Contexts { first: context, step: 1, count }, 1)
+}
+
+/// The contexts that passes of one kind meet: an arithmetic series.
+#[derive(Debug, Clone, Copy)]
+struct Contexts {
+    first: u64,
+    step: u64,
+    count: u64,
+}
+
+impl Contexts {
+    fn mean(self) -> f64 {
+        f(self.first) + f(self.step) * (f(self.count) - 1.0) / 2.0
+    }
+
+    /// Mean over the passes of the pairs of a query and a key it sees. The passes follow each other without a gap, so
+    /// their sum is that of one pass over all their tokens.
+    fn mean_pairs(self, tokens: u64, window: Option<u64>) -> f64 {
+        if self.step == tokens {
+            let all = f(tokens) * f(self.count);
+            visible_keys(all, f(self.first), window.map(f)) / f(self.count)
+        } else {
+            visible_keys(f(tokens), f(self.first), window.map(f))
+        }
+    }
+
+    /// Mean over the passes of the cached tokens that any of their `tokens` queries sees: what came before and the
+    /// new ones, or what is left of them in a window that moves with the queries.
+    fn mean_read(self, tokens: u64, window: Option<u64>) -> f64 {
+        let Some(window) = window else { return self.mean() + f(tokens) };
+        let most = f(window) + f(tokens) - 1.0;
+        // Passes before the window is full read all; those are the first of the series.
+        let full_at = (most - f(tokens) - f(self.first)) / f(self.step.max(1));
+        let growing = full_at.ceil().clamp(0.0, f(self.count));
+        let sum = growing * (f(self.first) + f(tokens)) + f(self.step) * growing * (growing - 1.0) / 2.0;
+        (sum + (f(self.count) - growing) * most) / f(self.count)
+    }
+}
+
+fn pass(model: &Model, request: &Request, contexts: Contexts, tokens: u64) -> Pass {
+    let total = f(request.batch) * f(tokens);
+    let mut ops = Vec::with_capacity(model.weights.len() + 6);
+    matrix_ops(model, request, total, &mut ops);
+    mixer_ops(model, request, contexts, tokens, &mut ops);
+    let hidden = model.architecture.hidden;
+    let cost = |work: f64, traffic: Bytes| Cost { work: Flops(work), traffic, weights: 0.0 };
+    let row = Block::of(request.activations);
+    let moved = request.activations.bytes(2.0 * total * f(hidden));
+    ops.push(OpCost { kind: Kind::Embed, block: Some(row), shape: None, count: 1.0, cost: cost(0.0, moved) });
+    let (count, elements) = elementwise(model, total);
+    ops.push(OpCost {
+        kind: Kind::Elementwise,
+        block: None,
+        shape: None,
+        count,
+        cost: cost(0.0, request.activations.bytes(elements)),
+    });
+    let logits = f(request.batch) * f(model.architecture.vocab);
+    ops.push(OpCost {
+        kind: Kind::Sample,
+        block: None,
+        shape: None,
+        count: 1.0,
+        cost: cost(logits, Bytes(4.0 * logits)),
+    });
+    Pass {
+        repeats: contexts.count,
+        sequences: request.batch,
+        tokens,
+        layers: model.architecture.layers.len() as u64,
+        ops,
+    }
+}
+
+/// Products with weights. The head sees one token of every sequence; an expert sees its share of all.
+fn matrix_ops(model: &Model, request: &Request, tokens: f64, ops: &mut Vec<OpCost>) {
+    let routing = model.routing();
+    for group in &model.weights {
+        let share = model.share_read(group.class, tokens);
+        if share == 0.0 || group.bytes == 0 {
+            continue;
+        }
+        let (m, used) = match (group.class, routing) {
+            (Class::Head, _) => (f(request.batch), 1.0),
+            // Tokens times experts per token, over the experts that are read at all.
+            (Class::Expert, Some(routing)) => (tokens * routing.share_of_one() / share, share),
+            _ => (tokens, 1.0),
+        };
+        let matrices = f(group.matrices) * used;
+        let parameters = f(group.parameters) * used;
+        // Vectors and helpers are added or scale, which costs bytes and no products.
+        let is_product = group.rows > 1 && group.parameters > 0;
+        let (work, activations) = if is_product {
+            (2.0 * m * parameters, request.activations.bytes(m * f(group.rows + group.columns) * matrices))
+        } else {
+            (0.0, Bytes::ZERO)
+        };
+        ops.push(OpCost {
+            kind: Kind::Matrix(group.class),
+            block: Some(group.block),
+            shape: is_product.then_some(Shape { m, n: group.rows, k: group.columns }),
+            count: matrices,
+            cost: Cost {
+                work: Flops(work),
+                traffic: Bytes(f(group.bytes) * share) + activations,
+                weights: parameters,
+            },
+        });
+    }
+}
+
+/// Attention and states, equal layers together.
+fn mixer_ops(model: &Model, request: &Request, contexts: Contexts, tokens: u64, ops: &mut Vec<OpCost>) {
+    for (mixer, count) in distinct(model.architecture.layers.iter().map(|layer| layer.mixer)) {
+        let (kind, cost) = match mixer {
+            Mixer::None => continue,
+            Mixer::Linear(linear) => {
+                (Kind::State, state_cost(model.architecture.hidden, &linear, request, tokens))
+            }
+            Mixer::Attention(_) | Mixer::Latent(_) => {
+                (Kind::Attention, attention_cost(&mixer, request, contexts, tokens))
+            }
+        };
+        ops.push(OpCost {
+            kind,
+            block: None,
+            shape: None,
+            count,
+            cost: Cost {
+                work: cost.work * count,
+                traffic: cost.traffic * count,
+                weights: cost.weights * count,
+            },
+        });
+    }
+}
+
+/// Values that repeat, each with how often, in the order of their first.
+fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<(T, f64)> {
+    let mut counted: Vec<(T, f64)> = Vec::new();
+    for value in values {
+        match counted.iter_mut().find(|(known, _)| *known == value) {
+            Some((_, count)) => *count += 1.0,
+            None => counted.push((value, 1.0)),
+        }
+    }
+    counted
+}
+
+/// Attention of one layer in the mean over the passes.
+fn attention_cost(mixer: &Mixer, request: &Request, contexts: Contexts, tokens: u64) -> Cost {
+    let batch = f(request.batch);
+    let (work, queries, read) = match *mixer {
+        Mixer::Attention(a) => {
+            let pairs = contexts.mean_pairs(tokens, a.window);
+            let read = contexts.mean_read(tokens, a.window);
+            // QK^T and PV: two operations for every element of a key and of a value.
+            let width = f(a.head_dim + a.value_dim);
+            (2.0 * f(a.heads) * width * pairs, f(a.heads) * width, read * f(a.kv_heads) * width)
+        }
+        Mixer::Latent(l) => {
+            let pairs = contexts.mean_pairs(tokens, None);
+            let read = contexts.mean_read(tokens, None);
+            let cached = f(l.kv_rank + l.rope_dim);
+            let (rank, rope, heads) = (f(l.kv_rank), f(l.rope_dim), f(l.heads));
+            if tokens == 1 {
+                // Absorbed: scores against the latent and the position part, sums of latents.
+                (2.0 * heads * (2.0 * rank + rope) * pairs, heads * (2.0 * rank + rope), read * cached)
+            } else {
+                // Whole heads: keys and values of the context are unfolded from the latent first.
+                let width = f(l.nope_dim + l.rope_dim + l.value_dim);
+                let unfold = 2.0 * contexts.mean() * rank * heads * f(l.nope_dim + l.value_dim);
+                (2.0 * heads * width * pairs + unfold, heads * width, read * cached)
+            }
+        }
+        Mixer::Linear(_) | Mixer::None => (0.0, 0.0, 0.0),
+    };
+    Cost {
+        work: Flops(batch * work),
+        traffic: request.activations.bytes(batch * f(tokens) * queries)
+            + request.kv_cache.bytes(batch * read),
+        weights: 0.0,
+    }
+}
+
+/// The state of one layer, read and written once a pass.
+fn state_cost(hidden: u64, linear: &Linear, request: &Request, tokens: u64) -> Cost {
+    let batch = f(request.batch);
+    Cost {
+        work: Flops(batch * f(tokens) * f(linear.work_per_token(hidden))),
+        traffic: Bytes(2.0 * batch * f(linear.state_bytes(hidden))),
+        weights: 0.0,
+    }
+}
+
+/// Kernels beside products, and elements that they move: two norms (in and out) and two residuals (two in, one out) a
+/// layer, queries and keys rotated in place, the activation (gate and up in, one out).
+fn elementwise(model: &Model, tokens: f64) -> (f64, f64) {
+    let (hidden, gated) = (f(model.architecture.hidden), model.architecture.gated_mlp);
+    let (mut kernels, mut elements) = (0.0, 2.0 * hidden);
+    for (Layer { mixer, feed_forward }, count) in distinct(model.architecture.layers.iter().copied()) {
+        let around = |present: bool| if present { 5.0 * hidden } else { 0.0 };
+        let rotated = match mixer {
+            Mixer::Attention(a) => 2.0 * f((a.heads + a.kv_heads) * a.head_dim),
+            Mixer::Latent(l) => 2.0 * f((l.heads + 1) * l.rope_dim),
+            Mixer::Linear(_) | Mixer::None => 0.0,
+        };
+        let inner = match feed_forward {
+            FeedForward::None => 0.0,
+            FeedForward::Dense { intermediate } => f(intermediate),
+            FeedForward::Experts { active, intermediate, shared_intermediate, .. } => {
+                f(active) * f(intermediate) + f(shared_intermediate)
+            }
+        };
+        let activation = if gated { 3.0 } else { 2.0 } * inner;
+        let each = around(!matches!(mixer, Mixer::None)) + around(inner > 0.0) + rotated + activation;
+        elements += count * each;
+        kernels += count * 6.0;
+    }
+    (kernels, elements * tokens)
+}
+
+/// Memory that a model needs while it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct MemoryFootprint {
+    /// All weights of the file: what is not read is loaded all the same.
+    pub weights: Bytes,
+    /// Keys, values and states of every sequence at the end.
+    pub kv_cache: Bytes,
+    /// Inputs and outputs of the widest layer for the largest pass, and the logits.
+    pub activations: Bytes,
+    /// What the engine takes for itself: contexts, kernels, work space.
+    pub engine: Bytes,
+}
+
+impl MemoryFootprint {
+    /// What `request` makes `model` take, with an engine that takes `engine` for itself.
+    #[must_use]
+    pub fn new(model: &Model, request: &Request, engine: Bytes) -> Self {
+        let batch = f(request.batch);
+        let cache = model.kv_cache(request.final_tokens(), request.kv_cache) + model.state_bytes();
+        let tokens = match request.phase {
+            Phase::Decode => 1,
+            Phase::Prefill | Phase::Serve => {
+                request.chunk_tokens.unwrap_or(request.prompt_tokens).min(request.prompt_tokens).max(1)
+            }
+        };
+        let widest =
+            model.architecture.layers.iter().map(|layer| live_elements(model, layer)).fold(0.0, f64::max);
+        let logits = Bytes(4.0 * batch * f(model.architecture.vocab));
+        Self {
+            weights: model.bytes(),
+            kv_cache: cache * batch,
+            activations: request.activations.bytes(batch * f(tokens) * widest) + logits,
+            engine,
+        }
+    }
+
+    #[must_use]
+    pub fn total(&self) -> Bytes {
+        self.weights + self.kv_cache + self.activations + self.engine
+    }
+
+    /// Whether it fits into `available` bytes: on unified memory what the kernel calls available, not what is installed.
+    #[must_use]
+    pub fn fits(&self, available: Bytes) -> bool {
+        self.total() <= available
+    }
+}
+
+/// Elements of one token that live at once in a layer: the residual, its normed copy, and queries with keys, values
+/// and outputs, or gate, up and their product.
+fn live_elements(model: &Model, layer: &Layer) -> f64 {
+    let mixed = match layer.mixer {
+        Mixer::Attention(a) => f(2 * a.heads * a.head_dim + a.kv_heads * (a.head_dim + a.value_dim)),
+        Mixer::Latent(l) => f(l.heads * (2 * (l.nope_dim + l.rope_dim) + 2 * l.value_dim)),
+        Mixer::Linear(_) => 4.0 * f(model.architecture.hidden),
+        Mixer::None => 0.0,
+    };
+    let inner = match layer.feed_forward {
+        FeedForward::None => 0.0,
+        FeedForward::Dense { intermediate } => 3.0 * f(intermediate),
+        FeedForward::Experts { active, intermediate, shared_intermediate, .. } => {
+            3.0 * (f(active) * f(intermediate) + f(shared_intermediate))
+        }
+    };
+    2.0 * f(model.architecture.hidden) + mixed.max(inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Op;
+    use super::super::recipe::Recipe;
+    use super::super::registry::models;
+    use super::*;
+    use crate::precision::NumericFormat;
+
+    fn model(key: &str, format: WeightFormat) -> Model {
+        models().get(key).unwrap().model(Recipe::of(format))
+    }
+
+    fn find(pass: &Pass, kind: Kind) -> Cost {
+        let ops = pass.ops.iter().filter(|op| op.kind == kind);
+        ops.fold(Cost { work: Flops::ZERO, traffic: Bytes::ZERO, weights: 0.0 }, |sum, op| Cost {
+            work: sum.work + op.cost.work,
+            traffic: sum.traffic + op.cost.traffic,
+            weights: sum.weights + op.cost.weights,
+        })
+    }
+
+    /// Llama-3-8B in fp16: every weight but the embedding once, two operations each.
+    #[test]
+    fn a_decode_step_reads_every_weight_but_the_embedding_once() {
+        let model = model("llama-3-8b", WeightFormat::Fp16);
+        let pass = Run::new(&model, &Request::decode(0)).unwrap().decode.unwrap();
+        let layer = 4096_u64 * (4096 + 1024 + 1024 + 4096) + 3 * 4096 * 14336;
+        let products = f(32 * layer + 128_256 * 4096);
+        let norms = f(65 * 4096);
+        let cost = pass.cost();
+        let attention = find(&pass, Kind::Attention);
+        let sample = find(&pass, Kind::Sample);
+        assert_eq!(cost.work.get() - attention.work.get() - sample.work.get(), 2.0 * products);
+        assert_eq!(cost.weights, products + norms);
+        assert_eq!(model.bytes_per_token(), Bytes(2.0 * (products + norms)));
+        // Everything else that moves is below a thousandth.
+        let extra = cost.traffic.get() / model.bytes_per_token().get();
+        assert!((1.0..1.001).contains(&extra), "{extra}");
+    }
+
+    /// The same attention as a bare operation; `None` for layers that are no plain attention.
+    fn attention_op(mixer: &Mixer, request: &Request) -> Option<Op> {
+        let Mixer::Attention(a) = mixer else { return None };
+        Some(Op::Attention {
+            batch: request.batch,
+            heads: a.heads,
+            kv_heads: a.kv_heads,
+            query_tokens: if request.phase == Phase::Decode { 1 } else { request.prompt_tokens },
+            context_tokens: request.context_tokens,
+            head_dim: a.head_dim,
+            window: a.window,
+        })
+    }
+
+    /// What a request stores things in, as a bare operation takes it.
+    const fn numeric_format(weights: WeightFormat, request: &Request) -> NumericFormat {
+        let stored = NumericFormat::stored(weights);
+        NumericFormat { activations: request.activations, kv_cache: request.kv_cache, ..stored }
+    }
+
+    #[test]
+    fn attention_of_a_pass_is_that_of_the_bare_operation() {
+        let model = model("mistral-7b-v0.1", WeightFormat::Fp16);
+        let mixer = model.architecture.layers[0].mixer;
+        for request in [
+            Request::decode(1023),
+            Request::decode(10_000),
+            Request { batch: 4, ..Request::decode(4095) },
+            Request::prefill(512),
+            Request { context_tokens: 4000, ..Request::prefill(512) },
+        ] {
+            let op = attention_op(&mixer, &request).unwrap();
+            let bare = op.cost(&numeric_format(WeightFormat::Fp16, &request));
+            let run = Run::new(&model, &request).unwrap();
+            let pass = run.decode.as_ref().or(run.prefill.first()).unwrap();
+            let here = find(pass, Kind::Attention);
+            assert_eq!(here.work, bare.work * 32.0, "{request:?}");
+            assert_eq!(here.traffic, bare.traffic * 32.0, "{request:?}");
+        }
+    }
+
+    /// Chunks and steps against the sum over each of them.
+    #[test]
+    fn means_over_chunks_and_steps_are_those_of_the_single_passes() {
+        for key in ["gemma-3-1b", "llama-3.2-1b", "deepseek-v2-lite", "qwen3.5-0.8b"] {
+            let model = model(key, WeightFormat::Fp16);
+            let whole = Request { chunk_tokens: Some(100), context_tokens: 450, ..Request::prefill(1000) };
+            let passes = Run::new(&model, &whole).unwrap().prefill;
+            assert_eq!((passes.len(), passes[0].repeats), (1, 10));
+            let single = |context| {
+                let one = Request { context_tokens: context, ..Request::prefill(100) };
+                find(&Run::new(&model, &one).unwrap().prefill[0], Kind::Attention)
+            };
+            let (mut work, mut traffic) = (0.0, 0.0);
+            for index in 0..10 {
+                let cost = single(450 + 100 * index);
+                work += cost.work.get() / 10.0;
+                traffic += cost.traffic.get() / 10.0;
+            }
+            let mean = find(&passes[0], Kind::Attention);
+            assert!((mean.work.get() / work - 1.0).abs() < 1e-12, "{key}");
+            assert!((mean.traffic.get() / traffic - 1.0).abs() < 1e-12, "{key}");
+
+            let many = Request { output_tokens: 300, ..Request::decode(400) };
+            let mean = find(&Run::new(&model, &many).unwrap().decode.unwrap(), Kind::Attention);
+            let traffic: f64 = (0..300)
+                .map(|index| {
+                    let run = Run::new(&model, &Request::decode(400 + index)).unwrap();
+                    find(&run.decode.unwrap(), Kind::Attention).traffic.get() / 300.0
+                })
+                .sum();
+            assert!((mean.traffic.get() / traffic - 1.0).abs() < 1e-12, "{key}");
+        }
+    }
+
+    #[test]
+    fn a_prompt_that_chunks_do_not_divide_has_a_last_pass() {
+        let model = model("llama-3.2-1b", WeightFormat::Q4KM);
+        let request = Request { chunk_tokens: Some(512), ..Request::prefill(1300) };
+        let passes = Run::new(&model, &request).unwrap().prefill;
+        let shape: Vec<_> = passes.iter().map(|pass| (pass.repeats, pass.tokens)).collect();
+        assert_eq!(shape, [(2, 512), (1, 276)]);
+        // The weights are read again by every pass.
+        let read: f64 = passes.iter().map(|pass| f(pass.repeats) * pass.cost().weights).sum();
+        let once = Run::new(&model, &Request::prefill(1300)).unwrap().prefill[0].cost().weights;
+        assert_eq!(read, 3.0 * once);
+    }
+
+    #[test]
+    fn experts_are_read_as_often_as_chance_has_it_and_computed_as_routed() {
+        let model = model("qwen3-30b-a3b", WeightFormat::Fp16);
+        let experts = 48.0 * 128.0 * 3.0 * 2048.0 * 768.0;
+        for batch in [1, 4, 32] {
+            let pass = Run::new(&model, &Request { batch, ..Request::decode(0) }).unwrap().decode.unwrap();
+            let cost = find(&pass, Kind::Matrix(Class::Expert));
+            let tokens = f64::from(u32::try_from(batch).unwrap());
+            let share = 1.0 - (1.0 - 8.0 / 128.0_f64).powf(tokens);
+            assert!((cost.weights / (experts * share) - 1.0).abs() < 1e-12);
+            assert!((cost.work.get() / (2.0 * tokens * experts * 8.0 / 128.0) - 1.0).abs() < 1e-12);
+        }
+    }
+
+    /// DeepSeek: 512 + 64 elements a token and layer, absorbed.
+    #[test]
+    fn latent_attention_decodes_in_the_absorbed_form() {
+        let model = model("deepseek-v3", WeightFormat::Fp8E4m3);
+        let pass = Run::new(&model, &Request::decode(4095)).unwrap().decode.unwrap();
+        let cost = find(&pass, Kind::Attention);
+        assert_eq!(cost.work.get(), 61.0 * 2.0 * 128.0 * 4096.0 * (2.0 * 512.0 + 64.0));
+        let queries = 128.0 * (2.0 * 512.0 + 64.0) * 2.0;
+        assert_eq!(cost.traffic.get(), 61.0 * (4096.0 * 576.0 * 2.0 + queries));
+        assert_eq!(model.kv_cache(4096, WeightFormat::Fp16), Bytes(61.0 * 4096.0 * 576.0 * 2.0));
+    }
+
+    #[test]
+    fn a_state_costs_the_same_whatever_the_context() {
+        let model = model("qwen3.5-35b-a3b", WeightFormat::Fp16);
+        let at = |context| {
+            find(&Run::new(&model, &Request::decode(context)).unwrap().decode.unwrap(), Kind::State)
+        };
+        assert_eq!(at(0), at(100_000));
+        // 126 MB of matrices read and written, and the inputs of the convolution.
+        let convolution = 2.0 * 30.0 * f((2 * 16 * 128 + 32 * 128) * 4 * 2);
+        assert_eq!(at(0).traffic.get(), 125_829_120.0 + convolution);
+    }
+
+    #[test]
+    fn windows_bound_the_cache() {
+        let model = model("gemma-3-1b", WeightFormat::Fp16);
+        let width = 2.0 * 256.0 * 2.0;
+        assert_eq!(model.kv_bytes_per_token(WeightFormat::Fp16), Bytes(26.0 * width));
+        assert_eq!(
+            model.kv_cache(10_000, WeightFormat::Fp16),
+            Bytes(width * (22.0 * 512.0 + 4.0 * 10_000.0))
+        );
+        assert_eq!(model.kv_cache(100, WeightFormat::Q8_0), Bytes(26.0 * 100.0 * 2.0 * 256.0 * 8.5 / 8.0));
+    }
+
+    #[test]
+    fn serving_is_a_prompt_and_the_tokens_after_the_first() {
+        let model = model("llama-3.2-1b", WeightFormat::Q4KM);
+        let run = Run::new(&model, &Request::serve(512, 128)).unwrap();
+        assert_eq!(run.prefill[0].tokens, 512);
+        assert_eq!(run.decode.as_ref().unwrap().repeats, 127);
+        assert!(Run::new(&model, &Request::serve(512, 1)).unwrap().decode.is_none());
+    }
+
+    #[test]
+    fn impossible_requests_name_their_field() {
+        let model = model("llama-3.2-1b", WeightFormat::Fp16);
+        let field = |request: Request| Run::new(&model, &request).unwrap_err().field;
+        assert_eq!(field(Request { batch: 0, ..Request::decode(0) }), "batch");
+        assert_eq!(field(Request { batch: u64::MAX, ..Request::decode(0) }), "batch");
+        assert_eq!(field(Request::decode(u64::MAX)), "context_tokens");
+        assert_eq!(field(Request::prefill(0)), "prompt_tokens");
+        assert_eq!(field(Request::serve(5, 0)), "output_tokens");
+        assert_eq!(field(Request { chunk_tokens: Some(0), ..Request::prefill(5) }), "chunk_tokens");
+    }
+
+    #[expect(clippy::disallowed_macros, clippy::disallowed_methods, reason = "a test of what a walk costs")]
+    /// A request is passed by thousands of times a second: the tables are walked, not rebuilt.
+    #[test]
+    fn unfolding_a_request_takes_microseconds() {
+        let model = model("llama-3-70b", WeightFormat::Q4KM);
+        let started = std::time::Instant::now();
+        for context in 0..1000 {
+            Run::new(&model, &Request::decode(context)).unwrap();
+        }
+        let each = started.elapsed().as_secs_f64() / 1000.0;
+        println!("{:.1} us a request", each * 1e6);
+        // A fortieth of this is usual; the machine may be busy.
+        assert!(each < 1e-3, "{each}");
+    }
+
+    #[test]
+    fn counts_that_do_not_fit_are_refused_and_never_wrap() {
+        let request = Request { prompt_tokens: u64::MAX, ..Request::serve(1, u64::MAX) };
+        assert_eq!(Request { context_tokens: u64::MAX, ..request }.final_tokens(), u64::MAX);
+        assert!(request.validate().is_err());
+    }
+
+    #[test]
+    fn a_context_beyond_the_models_limit_is_a_warning() {
+        let model = model("llama-3-8b", WeightFormat::Fp16);
+        assert!(Request::decode(8191).warnings(&model).is_empty());
+        let warning = Request::decode(8192).warnings(&model);
+        assert!(warning[0].contains("8193") && warning[0].contains("8192"), "{warning:?}");
+    }
+
+    #[test]
+    fn memory_is_the_sum_of_its_parts_and_fits_or_does_not() {
+        let model = model("llama-3-8b", WeightFormat::Q4KM);
+        let request = Request { batch: 2, context_tokens: 4096, ..Request::decode(4096) };
+        let footprint = MemoryFootprint::new(&model, &request, Bytes(3e8));
+        assert_eq!(footprint.weights, model.bytes());
+        assert_eq!(footprint.kv_cache, Bytes(2.0 * 4097.0 * 32.0 * 2.0 * 1024.0 * 2.0));
+        let sum = footprint.weights + footprint.kv_cache + footprint.activations + Bytes(3e8);
+        assert_eq!(footprint.total(), sum);
+        assert!(footprint.fits(sum));
+        assert!(!footprint.fits(sum - Bytes(1.0)));
+    }
+
+    /// More context, batch or prompt never costs less.
+    #[test]
+    fn more_never_costs_less() {
+        for known in models().all() {
+            let model = known.model(Recipe::of(WeightFormat::Q4KM));
+            let mut last: Option<Cost> = None;
+            for context in [0, 1, 500, 511, 512, 513, 5000] {
+                let cost = Run::new(&model, &Request::decode(context)).unwrap().decode.unwrap().cost();
+                if let Some(last) = last {
+                    assert!(
+                        cost.work >= last.work && cost.traffic >= last.traffic,
+                        "{} {context}",
+                        known.key
+                    );
+                }
+                last = Some(cost);
+            }
+            let mut last = 0.0;
+            for batch in [1, 2, 3, 8, 100] {
+                let request = Request { batch, ..Request::decode(100) };
+                let traffic = Run::new(&model, &request).unwrap().decode.unwrap().cost().traffic.get();
+                assert!(traffic > last, "{} {batch}", known.key);
+                last = traffic;
+            }
+        }
+    }
+}

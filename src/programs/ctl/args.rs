@@ -1,0 +1,652 @@
+//! The command line: names and shapes. Values are checked here, so that a wrong one is a usage error that names it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use super::failure::Failure;
+use super::input::{self, Kind, MachineArgs, ModelArgs, OpArgs, ShapeArgs, Targets};
+use super::model_work::{self, ModelWork};
+use super::output::Format;
+use decide::optimize::{Objective, Optimism};
+use predict::Engine;
+use predict::calibration::PlanKind;
+use roofline::precision::WeightFormat;
+use roofline::workload::recipe::Recipe;
+
+/// Performance advice from rooflined: what this machine can do, and what would run best on it.
+#[derive(Debug, Parser)]
+#[command(name = "rooflinectl", version, max_term_width = 110, after_help = EXIT_CODES)]
+pub struct Cli {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 ok, 1 failed, 2 usage, 3 infeasible, 4 denied, 5 reboot required, \
+                          69 daemon unreachable, 75 try again.";
+
+/// Options that every command takes.
+#[derive(Debug, Clone, Args)]
+pub struct Global {
+    /// Directory of the daemon's sockets, or one of its .sock files [default: $XDG_RUNTIME_DIR/rooflined,
+    /// /tmp/rooflined-UID, /run/rooflined]
+    #[arg(long, global = true, value_name = "PATH", env = "ROOFLINED_SOCKET", hide_env_values = true)]
+    pub socket: Option<PathBuf>,
+    /// Host to run rooflinectl on through ssh; paths then name files there
+    #[arg(long, global = true, value_name = "HOST")]
+    pub ssh: Option<String>,
+    /// Output format; json is the daemon's own answer
+    #[arg(short, long, global = true, value_enum, value_name = "FORMAT", default_value_t = Format::Human)]
+    pub output: Format,
+    /// Plain ASCII output
+    #[arg(long, global = true)]
+    pub ascii: bool,
+    /// Time limit for an answer
+    #[arg(long, global = true, value_name = "TIME", value_parser = input::timeout, default_value = "30s")]
+    pub timeout: Duration,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Current state of the machine: clocks, load, memory, power, temperatures
+    Status,
+    /// Hardware of the machine, and where each value comes from
+    Board,
+    /// Ceilings and ridge points, as a plot and a table
+    Roofline(RooflineArgs),
+    /// Predicted time of an operation or a model, here or on other hardware
+    Predict(PredictArgs),
+    /// Predictions for every combination of shapes or models, formats, power modes, batch sizes and contexts
+    Sweep(SweepArgs),
+    /// Predicted vs. measured: runs operations now
+    Compare(CompareArgs),
+    /// Run operations now and time them
+    Measure(MeasureArgs),
+    /// Analysis of a measured time: share of the ceiling reached, what limits it
+    Analyze(AnalyzeArgs),
+    /// Measure this machine's ceilings
+    Calibrate(CalibrateArgs),
+    /// Format, batch size and power mode that meet a target
+    Recommend(Box<RecommendArgs>),
+    /// Report a measured time, so that later predictions learn from it
+    Observe(ObserveArgs),
+    /// List, enter, confirm and revert power modes
+    #[command(subcommand)]
+    Mode(ModeCommand),
+    /// Run a command, holding a power mode that meets its requirements
+    Hold(HoldArgs),
+    /// List active holds
+    Holds,
+    /// Quantization error of each format on a file's own weights; needs no daemon
+    QuantError(QuantErrorArgs),
+    /// Tiles of a matrix product on a GPU: waves, occupancy, what limits them; with --hardware it needs no daemon
+    Tiling(TilingArgs),
+    /// Print events as they happen
+    Watch(WatchArgs),
+    /// Print metrics in the Prometheus text format
+    Metrics,
+    /// Diagnose why something does not work
+    Doctor,
+    /// Capture this board's files as one text file, for a bug report
+    Bundle(BundleArgs),
+    /// Check or print the configuration that the daemon would use
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Accelerators in the registry, their power modes and where each figure comes from; needs no daemon
+    #[command(subcommand)]
+    Hardware(HardwareCommand),
+    /// Models: memory size, bytes read per token, key/value cache
+    #[command(subcommand)]
+    Models(ModelsCommand),
+    /// Complete tour with a private daemon: calibrate, draw, compare, ask; under a minute
+    Demo(DemoArgs),
+    /// Generate completions for a shell
+    Completions {
+        /// Shell to generate for
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct RooflineArgs {
+    /// Power mode [default: the present operating point]
+    #[arg(long, value_name = "MODE")]
+    pub mode: Option<String>,
+    /// Precision whose ceiling is shown [default: all]
+    #[arg(long, value_name = "PRECISION", value_parser = input::precision)]
+    pub precision: Option<roofline::precision::Precision>,
+    /// Measure a few operations and put them into the plot (takes seconds; needs the control socket)
+    #[arg(long)]
+    pub measure: bool,
+    /// File to write the plot to as SVG as well
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct PredictArgs {
+    #[command(flatten)]
+    pub op: OpArgs,
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Weight format [default: fp16; a file's own]
+    #[arg(long, value_parser = input::storage)]
+    pub format: Option<String>,
+    /// Key/value cache format (attention, models)
+    #[arg(long, value_name = "FORMAT", value_parser = input::format)]
+    pub kv_format: Option<WeightFormat>,
+    /// Batch size: columns, or sequences for attention and models
+    #[arg(long, value_parser = input::count, allow_negative_numbers = true)]
+    pub batch: Option<u64>,
+    /// Inference engine whose kernels run
+    #[arg(long, value_parser = input::engine, default_value = "none")]
+    pub engine: Engine,
+    #[command(flatten)]
+    pub machine: MachineArgs,
+    /// File of requests, one a line (- for standard input); prints one answer a line; lines that name hardware need no
+    /// daemon
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kind", "batch", "kv_format", "format", "mode", "hardware"])]
+    pub requests: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct SweepArgs {
+    /// Operation gemv or gemm, or models by key or path, separated by commas
+    #[arg(value_name = "WHAT", value_parser = input::targets)]
+    pub what: Option<Targets>,
+    /// One shape: gemv N K, gemm M N K
+    #[arg(value_name = "SIZE", allow_negative_numbers = true)]
+    pub dims: Vec<String>,
+    /// Shapes: gemv 4096 (square) or 4096x1024; gemm 64 (M, with N = K = 4096) or 64x4096x1024
+    #[arg(long, value_delimiter = ',', conflicts_with = "dims", allow_negative_numbers = true)]
+    pub sizes: Vec<String>,
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Weight formats [default: every one measured on this machine, or the usual ones]
+    #[arg(long, value_delimiter = ',', value_parser = input::storage)]
+    pub formats: Vec<String>,
+    /// Batch sizes: columns, which replace the M of a GEMM [default: the shapes as they are]; sequences of a model
+    /// [default: 1]
+    #[arg(long, value_delimiter = ',', value_parser = input::count, allow_negative_numbers = true)]
+    pub batches: Vec<u64>,
+    /// Context lengths: tokens already in the cache (models) [default: 0]
+    #[arg(long, value_delimiter = ',', value_parser = input::count_from_zero, allow_negative_numbers = true)]
+    pub contexts: Vec<u64>,
+    /// Key/value cache format (models)
+    #[arg(long, value_name = "FORMAT", value_parser = input::format)]
+    pub kv_format: Option<WeightFormat>,
+    /// Power modes [default: --mode]
+    #[arg(long, value_delimiter = ',', conflicts_with = "mode")]
+    pub modes: Vec<String>,
+    /// Inference engine whose kernels run
+    #[arg(long, value_parser = input::engine, default_value = "none")]
+    pub engine: Engine,
+    #[command(flatten)]
+    pub machine: MachineArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// Operation gemv N K or gemm M N K; or models by key or path, of which a step is run with this program's kernels
+    #[arg(value_name = "WHAT", allow_negative_numbers = true)]
+    pub what: Vec<String>,
+    /// Shapes: gemv 4096 (square) or 4096x1024; gemm 64 (M, with N = K = 4096) or 64x4096x1024
+    #[arg(long, value_delimiter = ',', allow_negative_numbers = true)]
+    pub sizes: Vec<String>,
+    /// Weight formats [default: fp32,fp16,bf16,int8,int4; a file's own]
+    #[arg(long, value_delimiter = ',', value_parser = input::format)]
+    pub formats: Vec<WeightFormat>,
+    /// Batch sizes (models) [default: 1,8]
+    #[arg(long, value_delimiter = ',', value_parser = input::count, allow_negative_numbers = true)]
+    pub batches: Vec<u64>,
+    /// Context lengths: tokens already in the cache (models) [default: 0,1024]
+    #[arg(long, value_delimiter = ',', value_parser = input::count_from_zero, allow_negative_numbers = true)]
+    pub contexts: Vec<u64>,
+    /// Power modes to measure in, or all; each measurement is compared with the prediction from the mode that is active
+    /// now, which is entered again at the end (needs control)
+    #[arg(long, value_name = "MODES", value_delimiter = ',')]
+    pub modes: Vec<String>,
+}
+
+impl CompareArgs {
+    /// The models that are named; `None` where operations are, or nothing.
+    ///
+    /// # Errors
+    /// A usage error that names the word which is neither, or an option that does not apply.
+    pub fn models(&self) -> Result<Option<ModelWork>, Failure> {
+        let first = self.what.first().map(String::as_str);
+        if first.is_none_or(|word| Kind::from_str(word, true).is_ok()) {
+            if !self.batches.is_empty() || !self.contexts.is_empty() {
+                return Err(Failure::usage("--batches and --contexts belong to a model")
+                    .with_hint("for example: compare model.gguf --batches 1,8 --contexts 0,1024"));
+            }
+            return Ok(None);
+        }
+        if !self.sizes.is_empty() || !self.modes.is_empty() {
+            return Err(Failure::usage("--sizes and --modes belong to operations, not to a model"));
+        }
+        let or =
+            |given: &[u64], usual: &[u64]| if given.is_empty() { usual.to_vec() } else { given.to_vec() };
+        Ok(Some(ModelWork {
+            models: self.what.iter().map(|word| model_work::reference(word)).collect::<Result<_, _>>()?,
+            formats: self.formats.clone(),
+            batches: or(&self.batches, &model_work::DEFAULT_BATCHES),
+            contexts: or(&self.contexts, &model_work::DEFAULT_CONTEXTS),
+        }))
+    }
+
+    /// The operations that are named.
+    ///
+    /// # Errors
+    /// Sizes that are given twice.
+    pub fn shapes(&self) -> Result<ShapeArgs, Failure> {
+        let (kind, dims) = self.what.split_first().map_or((None, &[][..]), |(kind, dims)| (Some(kind), dims));
+        if !dims.is_empty() && !self.sizes.is_empty() {
+            return Err(Failure::usage("sizes are given twice: in order and with --sizes"));
+        }
+        Ok(ShapeArgs {
+            kind: kind.and_then(|kind| Kind::from_str(kind, true).ok()),
+            dims: dims.to_vec(),
+            sizes: self.sizes.clone(),
+        })
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct MeasureArgs {
+    #[command(flatten)]
+    pub shapes: ShapeArgs,
+    /// Weight formats
+    #[arg(long, visible_alias = "format", value_delimiter = ',', value_parser = input::format, default_value = "fp32")]
+    pub formats: Vec<WeightFormat>,
+    /// Measure power and energy too (runs each until the power meter has seen it: a second, or some with a slow meter)
+    #[arg(long)]
+    pub power: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct AnalyzeArgs {
+    #[command(flatten)]
+    pub op: OpArgs,
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Weight format [default: fp16; a file's own]
+    #[arg(long, value_parser = input::storage)]
+    pub format: Option<String>,
+    /// Key/value cache format (attention, models)
+    #[arg(long, value_name = "FORMAT", value_parser = input::format)]
+    pub kv_format: Option<WeightFormat>,
+    /// Batch size: columns, or sequences for attention and models
+    #[arg(long, value_parser = input::count, allow_negative_numbers = true)]
+    pub batch: Option<u64>,
+    /// Inference engine whose kernels run
+    #[arg(long, value_parser = input::engine, default_value = "none")]
+    pub engine: Engine,
+    #[command(flatten)]
+    pub machine: MachineArgs,
+    /// Measured time of one run (of a model: one step, the prompt, or prompt and answer): 280us, 1.5ms
+    #[arg(long, value_parser = input::seconds, required_unless_present = "tokens_per_s", allow_hyphen_values = true)]
+    pub time: Option<f64>,
+    /// Measured tokens/s over the batch
+    #[arg(long, value_name = "RATE", value_parser = input::positive, conflicts_with = "time", allow_negative_numbers = true)]
+    pub tokens_per_s: Option<f64>,
+}
+
+#[derive(Debug, Args)]
+pub struct CalibrateArgs {
+    /// Measure the ceilings and the main formats only, in about two seconds
+    #[arg(long)]
+    pub quick: bool,
+    /// Wait until it has finished
+    #[arg(long)]
+    pub wait: bool,
+    /// Run even though the machine is busy or hot
+    #[arg(long)]
+    pub force: bool,
+}
+
+impl CalibrateArgs {
+    #[must_use]
+    pub const fn plan(&self) -> PlanKind {
+        if self.quick { PlanKind::Quick } else { PlanKind::Full }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct RecommendArgs {
+    #[command(flatten)]
+    pub op: OpArgs,
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Optimization objective
+    #[arg(long, value_enum, default_value = "latency")]
+    pub objective: ObjectiveArg,
+    /// Maximum time of one run: 1ms
+    #[arg(long, value_name = "TIME", value_parser = input::seconds, allow_negative_numbers = true)]
+    pub max_time: Option<f64>,
+    /// Maximum time per token: 50ms
+    #[arg(long, value_name = "TIME", value_parser = input::seconds, allow_negative_numbers = true)]
+    pub max_time_per_token: Option<f64>,
+    /// Maximum time to the first token: 1s (models)
+    #[arg(long, value_name = "TIME", value_parser = input::seconds, allow_negative_numbers = true)]
+    pub max_time_to_first_token: Option<f64>,
+    /// Minimum tokens/s (columns/s) over the batch
+    #[arg(long, value_name = "RATE", value_parser = input::positive, allow_negative_numbers = true)]
+    pub min_tokens_per_s: Option<f64>,
+    /// Maximum memory for weights, cache and activations
+    #[arg(long, value_name = "BYTES", value_parser = input::positive, allow_negative_numbers = true)]
+    pub max_memory_bytes: Option<f64>,
+    /// Minimum memory that stays available [default: a twentieth of all, at least 256 MiB]
+    #[arg(long, value_name = "BYTES", value_parser = input::positive, allow_negative_numbers = true)]
+    pub min_free_memory_bytes: Option<f64>,
+    /// Maximum power: 15W
+    #[arg(long, value_name = "POWER", value_parser = input::watts, allow_negative_numbers = true)]
+    pub max_power: Option<f64>,
+    /// Maximum expected increase of perplexity: 0.03 is 3 %
+    #[arg(long, value_name = "RATIO", allow_negative_numbers = true)]
+    pub max_quality_loss: Option<f64>,
+    /// Weight formats to consider [default: those measured here; a file's own; the engine's usual ones]
+    #[arg(long, value_delimiter = ',', value_parser = input::storage)]
+    pub formats: Vec<String>,
+    /// Key/value cache formats to consider (models) [default: fp16]
+    #[arg(long, value_name = "FORMATS", value_delimiter = ',', value_parser = input::format)]
+    pub kv_formats: Vec<WeightFormat>,
+    /// Power modes to consider: names, all, or live for those that need no reboot [default: the active one]
+    #[arg(long, value_name = "MODES", value_delimiter = ',')]
+    pub modes: Vec<String>,
+    /// Worker threads to consider, where the CPU is the accelerator: 1,2,4
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',')]
+    pub threads: Vec<u32>,
+    /// Batch sizes to consider: 8, or 1..32
+    #[arg(long, value_name = "RANGE", value_parser = input::batch_range, allow_negative_numbers = true)]
+    pub batch: Option<(u64, u64)>,
+    /// Allow a mode that needs a reboot
+    #[arg(long)]
+    pub allow_reboot: bool,
+    /// Expected run time, over which the cost of entering a mode is spread [default: an hour]
+    #[arg(long, value_name = "TIME", value_parser = input::seconds, allow_negative_numbers = true)]
+    pub run_time: Option<f64>,
+    /// End of the prediction interval that must meet the limits
+    #[arg(long, value_enum, default_value = "pessimistic")]
+    pub optimism: OptimismArg,
+    /// Re-evaluate and print changes
+    #[arg(long)]
+    pub watch: bool,
+    /// Inference engine whose kernels run
+    #[arg(long, value_parser = input::engine, default_value = "none")]
+    pub engine: Engine,
+    #[command(flatten)]
+    pub machine: MachineArgs,
+    /// File with several workloads to decide for together: the body of POST /v1/recommend/joint (- for standard input);
+    /// with --hardware it needs no daemon
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kind", "formats", "modes", "batch", "mode", "watch"])]
+    pub joint: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct ObserveArgs {
+    #[command(flatten)]
+    pub op: OpArgs,
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Weight format [default: fp16; a file's own]
+    #[arg(long, value_parser = input::storage)]
+    pub format: Option<String>,
+    /// Key/value cache format (models)
+    #[arg(long, value_name = "FORMAT", value_parser = input::format)]
+    pub kv_format: Option<WeightFormat>,
+    /// Power mode that a model ran in [default: the active one]
+    #[arg(long, value_name = "MODE")]
+    pub mode: Option<String>,
+    /// Batch size: columns, or sequences for attention and models
+    #[arg(long, value_parser = input::count, allow_negative_numbers = true)]
+    pub batch: Option<u64>,
+    /// Inference engine whose kernels run
+    #[arg(long, value_parser = input::engine, default_value = "none")]
+    pub engine: Engine,
+    /// Measured time of one run: 280us, 1.5ms
+    #[arg(long, value_parser = input::seconds, required_unless_present = "tokens_per_s", allow_negative_numbers = true)]
+    pub time: Option<f64>,
+    /// Measured tokens/s (columns/s) over the batch
+    #[arg(long, value_name = "RATE", value_parser = input::positive, conflicts_with = "time", allow_negative_numbers = true)]
+    pub tokens_per_s: Option<f64>,
+    /// Measured power: 15W
+    #[arg(long, value_name = "POWER", value_parser = input::watts, allow_negative_numbers = true)]
+    pub power: Option<f64>,
+}
+
+#[derive(Debug, Args)]
+pub struct QuantErrorArgs {
+    /// File of weights: safetensors, GGUF or .npy
+    pub file: PathBuf,
+    /// Weight formats [default: the usual ones]
+    #[arg(long, value_delimiter = ',', value_parser = input::format)]
+    pub formats: Vec<WeightFormat>,
+    /// Maximum number of weights read; of larger files whole rows at even strides
+    #[arg(long, value_name = "N", value_parser = input::count, default_value = "4194304", allow_negative_numbers = true)]
+    pub max_elements: u64,
+}
+
+#[derive(Debug, Args)]
+pub struct TilingArgs {
+    /// Sizes M N K: rows, columns and the common dimension
+    #[arg(value_name = "SIZE", num_args = 3, required = true, allow_negative_numbers = true)]
+    pub sizes: Vec<String>,
+    /// Weight format
+    #[arg(long, value_parser = input::format, default_value = "fp16")]
+    pub format: WeightFormat,
+    /// Accelerator of the registry [default: this machine's]
+    #[arg(long, value_name = "KEY")]
+    pub hardware: Option<String>,
+    /// Power mode [default: the present clocks; of other hardware, its reference clocks]
+    #[arg(long, value_name = "MODE")]
+    pub mode: Option<String>,
+    /// Maximum number of candidates shown
+    #[arg(long, value_name = "N", value_parser = input::count, allow_negative_numbers = true)]
+    pub limit: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub struct WatchArgs {
+    /// Print one line for each event
+    #[arg(long, required = true)]
+    pub events: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct BundleArgs {
+    /// Root directory of the board's files
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub root: PathBuf,
+    /// File to write to [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ModeCommand {
+    /// List power modes with their caps and the ceilings they would give
+    List {
+        /// nvpmodel file to read instead (- for standard input), on any machine and without a daemon
+        #[arg(long, value_name = "FILE")]
+        conf: Option<PathBuf>,
+    },
+    /// Print the active power mode, and why it is active
+    Get,
+    /// Enter a power mode
+    Set(ModeSetArgs),
+    /// Keep a mode that was entered with --confirm
+    Confirm {
+        /// Number that `mode set` printed
+        id: u64,
+    },
+    /// Return from a mode that was entered with --confirm
+    Revert {
+        /// Number that `mode set` printed [default: the switch that waits]
+        id: Option<u64>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct ModeSetArgs {
+    /// Name of the mode, or its number
+    #[arg(value_name = "MODE")]
+    pub mode: String,
+    /// Time limit for `mode confirm`, after which the previous mode is entered again: 30s
+    #[arg(long, value_name = "TIME", value_parser = input::seconds)]
+    pub confirm: Option<f64>,
+    /// Print what would be done, and change nothing
+    #[arg(long, conflicts_with = "confirm")]
+    pub dry_run: bool,
+    /// Reason, for the log
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub reason: String,
+}
+
+#[derive(Debug, Args)]
+pub struct HoldArgs {
+    #[command(flatten)]
+    pub needs: HoldNeeds,
+    /// Reason, shown to other users
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub reason: String,
+    /// Command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<std::ffi::OsString>,
+}
+
+/// What a command needs of the power mode.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+pub struct HoldNeeds {
+    /// Required power mode
+    #[arg(long, value_name = "MODE")]
+    pub mode: Option<String>,
+    /// Power mode whose compute and memory bandwidth are the minimum
+    #[arg(long, value_name = "MODE")]
+    pub min_mode: Option<String>,
+    /// Maximum power: 15W (as measured in the mode, else by its name)
+    #[arg(long, value_name = "POWER", value_parser = input::watts)]
+    pub max_power: Option<f64>,
+    /// Minimum GPU clock
+    #[arg(long, value_name = "MHZ", value_parser = input::positive)]
+    pub min_gpu_mhz: Option<f64>,
+    /// Query whose recommended mode is held: the body of POST /v1/recommend, as a file or as JSON that begins with {
+    #[arg(long, value_name = "FILE|JSON")]
+    pub query: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Check a configuration file, or the one that is installed
+    Check {
+        /// Configuration file [default: /etc/rooflined/rooflined.toml with conf.d]
+        file: Option<PathBuf>,
+    },
+    /// Print every key with its value
+    Show {
+        /// Configuration file [default: /etc/rooflined/rooflined.toml with conf.d]
+        file: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum HardwareCommand {
+    /// List all entries
+    List,
+    /// Show one entry with its sources, notes and the ceilings of its modes
+    Show {
+        /// Key, such as jetson-agx-orin-64gb; the prefix jetson- may be left out
+        key: String,
+    },
+    /// Check the description of an accelerator of your own
+    Check {
+        /// Description file, in the format of config/hardware
+        file: PathBuf,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ModelsCommand {
+    /// List models that are known by a key
+    List,
+    /// Show one model
+    Show {
+        /// Key, such as llama-3.1-8b
+        key: String,
+        /// Weight format: q4_k_m, awq_int4, nvfp4, …
+        #[arg(long, value_parser = input::recipe, default_value = "bf16")]
+        format: Recipe,
+        /// Key/value cache format
+        #[arg(long, value_name = "FORMAT", value_parser = input::format, default_value = "fp16")]
+        kv_format: WeightFormat,
+    },
+    /// Compare predicted file sizes with those of published files
+    Sizes,
+    /// Contents of a model file: GGUF, safetensors, config.json, or a directory of them; only headers are read
+    Inspect {
+        /// File or directory
+        path: PathBuf,
+        /// Key/value cache format
+        #[arg(long, value_name = "FORMAT", value_parser = input::format, default_value = "fp16")]
+        kv_format: WeightFormat,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// Calibrate in two seconds rather than ten
+    #[arg(long)]
+    pub quick: bool,
+    /// File to write the roofline to as SVG as well
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+    /// Simulated board to show it on instead, power modes included: jetson-orin-nano-8gb-super, …
+    #[arg(long, value_name = "BOARD", conflicts_with_all = ["quick", "svg"])]
+    pub simulate: Option<String>,
+}
+
+/// Optimization objective of `recommend`, as words of the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ObjectiveArg {
+    /// Minimum time.
+    Latency,
+    /// Maximum tokens/s (columns/s).
+    Throughput,
+    /// Minimum energy.
+    Energy,
+    /// Minimum power.
+    Power,
+}
+
+impl From<ObjectiveArg> for Objective {
+    fn from(objective: ObjectiveArg) -> Self {
+        match objective {
+            ObjectiveArg::Latency => Self::Latency,
+            ObjectiveArg::Throughput => Self::Throughput,
+            ObjectiveArg::Energy => Self::Energy,
+            ObjectiveArg::Power => Self::Power,
+        }
+    }
+}
+
+/// End of the prediction interval that must meet the limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OptimismArg {
+    /// Worse end of the interval.
+    Pessimistic,
+    /// Best estimate.
+    Expected,
+}
+
+impl From<OptimismArg> for Optimism {
+    fn from(optimism: OptimismArg) -> Self {
+        match optimism {
+            OptimismArg::Pessimistic => Self::Pessimistic,
+            OptimismArg::Expected => Self::Expected,
+        }
+    }
+}

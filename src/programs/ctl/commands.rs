@@ -1,0 +1,214 @@
+//! Commands that ask one question and print its answer.
+
+use serde_json::Value;
+
+use super::Context;
+use super::args::{AnalyzeArgs, ObserveArgs, PredictArgs, RecommendArgs, SweepArgs};
+use super::failure::{Exit, Failure};
+use super::input::{AttentionArgs, OpArgs, ShapeArgs, Target};
+use super::output::Format;
+use super::{show, words};
+use answer::Request;
+use roofline::precision::WeightFormat;
+use roofline::workload::Op;
+use wire::{
+    AnalyzeRequest, BatchRange, Constraints, Freedom, ModesRequest, ObservationRequest, ObservationsAnswer,
+    OperatingPointRequest, PredictRequest, RecommendAnswer, RecommendRequest, SweepRequest, Workload,
+};
+
+/// An operation as a workload of a request.
+pub fn workload(op: Op, format: WeightFormat, columns: Option<u64>) -> Workload {
+    Workload { op: Some(op), format: Some(format.key().to_owned()), batch: columns, ..Workload::default() }
+}
+
+/// Formats as a request names them; `None` leaves the choice to the daemon.
+pub fn keys(formats: &[WeightFormat]) -> Option<Vec<String>> {
+    (!formats.is_empty()).then(|| formats.iter().map(|format| format.key().to_owned()).collect())
+}
+
+pub async fn status(context: &mut Context) -> Result<(), Failure> {
+    let answer = context.client.get("/v1/state").await?;
+    let roofline = match context.printer.format {
+        // Without a calibration there are no ceilings, and that is no reason to show nothing.
+        Format::Human => context.client.get("/v1/roofline").await.and_then(|answer| answer.parse()).ok(),
+        _ => None,
+    };
+    context.printer.answer("state", &answer, || Ok(show::status(&answer.parse()?, roofline.as_ref())))
+}
+
+pub async fn board(context: &mut Context) -> Result<(), Failure> {
+    let answer = context.client.get("/v1/board").await?;
+    context.printer.answer("board", &answer, || Ok(show::board(&answer.parse()?)))
+}
+
+/// `predict` of one operation or model.
+pub async fn predict(context: &mut Context, args: &PredictArgs) -> Result<(), Failure> {
+    let (workload, asked) =
+        args.op.workload(&args.model, args.format.as_deref(), args.kv_format, args.batch)?;
+    let request = PredictRequest {
+        hardware: args.machine.hardware.clone(),
+        operating_point: args.machine.point(),
+        engine: args.engine,
+        workload,
+        ..PredictRequest::default()
+    };
+    let answer = context.ask("/v1/predict", request, Request::Predict).await?;
+    context.printer.answer("predict", &answer, || Ok(show::prediction(&asked, &answer.parse()?)))
+}
+
+/// What a sweep ranges over: shapes of an operation, or models.
+fn swept(args: &SweepArgs) -> Result<(Vec<Op>, Vec<Value>), Failure> {
+    let named = args.what.as_ref().map_or(&[][..], |what| &what.0);
+    let kind = match named {
+        [] => None,
+        [Target::Op(kind)] => Some(*kind),
+        several => {
+            let model = |target: &Target| {
+                let op = OpArgs {
+                    kind: Some(target.clone()),
+                    sizes: args.dims.clone(),
+                    attention: AttentionArgs::default(),
+                };
+                let mistake = || Failure::usage("operations and models are not swept together");
+                op.model(&args.model)?.ok_or_else(mistake)
+            };
+            if !args.sizes.is_empty() {
+                return Err(Failure::usage("--sizes belongs to operations"));
+            }
+            return Ok((Vec::new(), several.iter().map(model).collect::<Result<_, _>>()?));
+        }
+    };
+    let shapes = ShapeArgs { kind, dims: args.dims.clone(), sizes: args.sizes.clone() };
+    Ok((shapes.ops()?, Vec::new()))
+}
+
+fn non_empty<T: Clone>(list: &[T]) -> Option<Vec<T>> {
+    (!list.is_empty()).then(|| list.to_vec())
+}
+
+pub async fn sweep(context: &mut Context, args: &SweepArgs) -> Result<(), Failure> {
+    let (ops, models) = swept(args)?;
+    let request = SweepRequest {
+        hardware: args.machine.hardware.clone(),
+        operating_point: args.machine.point(),
+        ops,
+        models,
+        formats: non_empty(&args.formats),
+        power_modes: non_empty(&args.modes),
+        batches: non_empty(&args.batches),
+        contexts: non_empty(&args.contexts),
+        kv_format: args.kv_format.map(|format| format.key().to_owned()),
+        phase: args.model.phase.map(|phase| phase.key().to_owned()),
+        prompt_tokens: args.model.prompt,
+        output_tokens: args.model.output_tokens,
+        engine: args.engine,
+    };
+    let answer = context.ask("/v1/sweep", request, Request::Sweep).await?;
+    context.printer.answer("sweep", &answer, || Ok(show::sweep(&answer.parse()?)))
+}
+
+pub async fn analyze(context: &mut Context, args: &AnalyzeArgs) -> Result<(), Failure> {
+    let (workload, asked) =
+        args.op.workload(&args.model, args.format.as_deref(), args.kv_format, args.batch)?;
+    let request = AnalyzeRequest {
+        hardware: args.machine.hardware.clone(),
+        operating_point: args.machine.point(),
+        workload,
+        engine: args.engine,
+        time_s: args.time,
+        tokens_per_s: args.tokens_per_s,
+    };
+    let measured = match (args.time, args.tokens_per_s) {
+        (Some(time), _) => format!("in {}", words::time(time)),
+        (None, rate) => format!("at {}", words::rate(rate.unwrap_or_default())),
+    };
+    let answer = context.ask("/v1/analyze", request, Request::Analyze).await?;
+    let what = format!("{asked} {measured}");
+    context.printer.answer("analyze", &answer, || Ok(show::analysis(&what, &answer.parse()?)))
+}
+
+pub async fn recommend(context: &mut Context, args: &RecommendArgs) -> Result<Exit, Failure> {
+    let request = recommend_request(args)?;
+    if args.watch {
+        return super::recommend_watch::run(context, &request).await;
+    }
+    let answer =
+        context.ask("/v1/recommend", request, |request| Request::Recommend(Box::new(request))).await?;
+    let parsed: RecommendAnswer = answer.parse()?;
+    context.printer.answer("recommend", &answer, || Ok(show::recommendation(&parsed, args.engine)))?;
+    Ok(if parsed.feasible { Exit::Ok } else { Exit::Infeasible })
+}
+
+/// The body that the arguments of `recommend` stand for.
+fn recommend_request(args: &RecommendArgs) -> Result<RecommendRequest, Failure> {
+    let (workload, _) = args.op.workload(&args.model, None, None, None)?;
+    let listed = |formats: &[String]| (!formats.is_empty()).then(|| formats.to_vec());
+    Ok(RecommendRequest {
+        hardware: args.machine.hardware.clone(),
+        operating_point: args.machine.point(),
+        // What the storage is, is what is asked.
+        workload: Workload { format: None, ..workload },
+        engine: args.engine,
+        objective: args.objective.into(),
+        constraints: Constraints {
+            max_time_s: args.max_time,
+            max_time_per_token_s: args.max_time_per_token,
+            max_time_to_first_token_s: args.max_time_to_first_token,
+            min_tokens_per_s: args.min_tokens_per_s,
+            max_power_w: args.max_power,
+            max_memory_bytes: args.max_memory_bytes,
+            max_quality_loss_ratio: args.max_quality_loss,
+            min_free_memory_bytes: args.min_free_memory_bytes,
+        },
+        freedom: Freedom {
+            formats: listed(&args.formats),
+            kv_formats: keys(&args.kv_formats),
+            power_modes: match args.modes.as_slice() {
+                [] => None,
+                [kind] if kind == "all" || kind == "live" => Some(ModesRequest::Kind(kind.clone())),
+                modes => Some(ModesRequest::Listed(modes.to_vec())),
+            },
+            threads: (!args.threads.is_empty()).then(|| args.threads.clone()),
+            batch: args.batch.map(|(min, max)| BatchRange { min, max }),
+            allow_reboot: args.allow_reboot,
+            run_s: args.run_time,
+        },
+        optimism: args.optimism.into(),
+    })
+}
+
+pub async fn observe(context: &mut Context, args: &ObserveArgs) -> Result<(), Failure> {
+    let (workload, _) = args.op.workload(&args.model, args.format.as_deref(), args.kv_format, args.batch)?;
+    let point =
+        |mode: &String| OperatingPointRequest { power_mode: Some(mode.clone()), ..Default::default() };
+    let request = ObservationRequest {
+        workload,
+        operating_point: args.mode.as_ref().map(point),
+        engine: args.engine,
+        tokens_per_s: args.tokens_per_s,
+        time_s: args.time,
+        power_w: args.power,
+    };
+    let answer = context.client.post("/v1/observations", &request).await?;
+    let parsed: ObservationsAnswer = answer.parse()?;
+    context.printer.answer("observations", &answer, || Ok(show::learnt(&parsed)))?;
+    match parsed.refused.first() {
+        None => Ok(()),
+        Some(refused) => {
+            let reason = refused
+                .get("reason")
+                .and_then(|reason| reason.as_str())
+                .map_or_else(|| refused.to_string(), ToOwned::to_owned);
+            let hint = refused.get("hint").and_then(|hint| hint.as_str());
+            Err(Failure::failed(
+                format!("the observation was not learnt from: {reason}"),
+                hint.unwrap_or("check shape, format and unit of the time"),
+            ))
+        }
+    }
+}
+
+pub async fn metrics(context: &mut Context) -> Result<(), Failure> {
+    let answer = context.client.get("/metrics").await?;
+    context.printer.bytes(&answer.body)
+}

@@ -1,0 +1,272 @@
+//! `doctor`: why something does not work, seen from the client's side. Every finding ends with its remedy.
+
+mod machine;
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::Context;
+use super::failure::{Exit, Failure};
+use super::output::Format;
+use super::words;
+use wire::client::address::{Address, Socket};
+use wire::client::{Answer, Client, ClientError};
+use wire::{CalibrationAnswer, RooflineAnswer, StateAnswer};
+
+/// Longest wait for each answer: a doctor does not hang.
+const TIME_LIMIT: Duration = Duration::from_secs(3);
+/// A calibration older than this (30 days, the default of `calibration.max_age_s`) deserves a word.
+const OLD_S: f64 = 2_592_000.0;
+/// Above this busy part of the CPUs the default configuration starts no calibration by itself.
+const BUSY_RATIO: f64 = 0.2;
+/// Below this part of its calibrated bandwidth the memory is shared with somebody.
+const DRIFT_RATIO: f64 = 0.9;
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// As it should be.
+    Ok,
+    /// It works, but less well.
+    Warn,
+    /// It does not work.
+    Fail,
+}
+
+/// One thing looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    pub check: &'static str,
+    pub level: Level,
+    pub message: String,
+    /// What to do; empty if nothing.
+    pub remedy: String,
+}
+
+impl Finding {
+    fn ok(check: &'static str, message: impl Into<String>) -> Self {
+        Self { check, level: Level::Ok, message: message.into(), remedy: String::new() }
+    }
+
+    fn warn(check: &'static str, message: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { check, level: Level::Warn, message: message.into(), remedy: remedy.into() }
+    }
+
+    fn fail(check: &'static str, message: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { check, level: Level::Fail, message: message.into(), remedy: remedy.into() }
+    }
+
+    fn failed_call(check: &'static str, error: &ClientError) -> Self {
+        Self::fail(check, error.to_string(), error.hint().unwrap_or_default())
+    }
+}
+
+pub async fn run(context: &mut Context) -> Result<Exit, Failure> {
+    let mut findings = sockets(context.client.addresses());
+    let mut client = context.client.another(TIME_LIMIT);
+    findings.extend(daemon(&mut client).await);
+    findings.extend(machine::facts(Path::new("/")));
+    let failed = findings.iter().any(|finding| finding.level == Level::Fail);
+    if context.printer.format == Format::Human {
+        for finding in &findings {
+            context.printer.text(&render(finding))?;
+        }
+    } else {
+        context.printer.value("doctor", &serde_json::json!({ "rows": findings, "ok": !failed }))?;
+    }
+    Ok(if failed { Exit::Failed } else { Exit::Ok })
+}
+
+fn render(finding: &Finding) -> String {
+    let level = match finding.level {
+        Level::Ok => "ok  ",
+        Level::Warn => "warn",
+        Level::Fail => "FAIL",
+    };
+    let remedy =
+        if finding.remedy.is_empty() { String::new() } else { format!("\n       -> {}", finding.remedy) };
+    format!("{level} {}: {}{remedy}\n", finding.check, finding.message)
+}
+
+/// The socket files at every place where a daemon might be. Only one place needs to have them.
+fn sockets(addresses: &[Address]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (address, socket) in addresses.iter().flat_map(|a| [(a, Socket::Query), (a, Socket::Control)]) {
+        let path = address.of(socket);
+        let Ok(found) = fs::metadata(path) else { continue };
+        let check = if socket == Socket::Query { "query socket" } else { "control socket" };
+        let mode = found.mode() & 0o777;
+        let shown = format!("{} mode {mode:04o} owner {}:{}", path.display(), found.uid(), found.gid());
+        findings.push(if !found.file_type().is_socket() {
+            Finding::fail(check, format!("{shown} is no socket"), "move it away and start the daemon again")
+        } else if socket == Socket::Control && mode & 0o002 != 0 {
+            Finding::warn(
+                check,
+                format!("{shown}: anyone may connect"),
+                "chmod o-w it; the unit file sets 0660",
+            )
+        } else {
+            Finding::ok(check, shown)
+        });
+    }
+    if findings.is_empty() {
+        let places: Vec<_> = addresses.iter().map(|a| a.of(Socket::Query).display().to_string()).collect();
+        let remedy = "systemctl start rooflined, or by hand: rooflined serve";
+        findings.push(Finding::fail("query socket", format!("none at {}", places.join(", ")), remedy));
+    }
+    findings
+}
+
+/// What the daemon says of itself.
+async fn daemon(client: &mut Client) -> Vec<Finding> {
+    let state = match client.get("/v1/state").await {
+        Ok(answer) => answer,
+        Err(error) => return vec![Finding::failed_call("daemon", &error)],
+    };
+    let mut findings = vec![version(client).await];
+    findings.push(match client.get("/-/ready").await {
+        Ok(_) => Finding::ok("ready", format!("serial {}", state.serial.unwrap_or_default())),
+        Err(error) => {
+            Finding::warn("ready", error.to_string(), "give it some seconds, then: journalctl -u rooflined")
+        }
+    });
+    findings.push(control(client).await);
+    findings.extend(state_findings(&state));
+    match client.get("/v1/calibration").await.and_then(|answer| answer.parse()) {
+        Ok(answer) => findings.extend(calibration(&answer)),
+        Err(error) => findings.push(Finding::failed_call("calibration", &error)),
+    }
+    if let Ok(answer) = client.get("/v1/roofline").await.and_then(|answer| answer.parse::<RooflineAnswer>()) {
+        findings.extend(ceilings(&answer));
+    }
+    findings
+}
+
+async fn version(client: &mut Client) -> Finding {
+    const OWN: &str = env!("CARGO_PKG_VERSION");
+    let document = client.get("/v1/openapi.json").await.and_then(|answer| answer.parse::<Value>());
+    match document.as_ref().map(|document| document.pointer("/info/version").and_then(Value::as_str)) {
+        Ok(Some(version)) if version == OWN => Finding::ok("daemon", format!("answers, version {version}")),
+        Ok(Some(version)) => Finding::warn(
+            "daemon",
+            format!("answers, version {version}, and rooflinectl is {OWN}"),
+            "restart the daemon after an update: systemctl restart rooflined",
+        ),
+        Ok(None) => Finding::ok("daemon", "answers"),
+        Err(error) => Finding::failed_call("daemon", error),
+    }
+}
+
+/// Whether commands would be taken: an order that cannot exist is refused either as such or because orders are.
+async fn control(client: &mut Client) -> Finding {
+    let impossible = serde_json::json!({ "plan": "none of the plans" });
+    match client.command("/v1/calibrate", &impossible).await {
+        Err(ClientError::Refused { status: 403, body }) => {
+            Finding::warn("control", body.message, body.hint.unwrap_or_default())
+        }
+        Err(ClientError::Refused { .. }) => Finding::ok("control", "commands are taken"),
+        Err(error @ ClientError::Unreachable { .. }) => {
+            Finding::warn("control", error.to_string(), "the daemon answers queries only; restart it")
+        }
+        Err(error) => Finding::warn("control", error.to_string(), error.hint().unwrap_or_default()),
+        Ok(_) => Finding::warn("control", "the daemon takes orders that do not exist", "update the daemon"),
+    }
+}
+
+fn state_findings(answer: &Answer) -> Vec<Finding> {
+    let state: StateAnswer = match answer.parse() {
+        Ok(state) => state,
+        Err(error) => return vec![Finding::failed_call("state", &error)],
+    };
+    let mut findings = Vec::new();
+    if state.simulated {
+        findings.push(Finding::warn(
+            "state",
+            "simulated: no value describes hardware",
+            "start it without --simulate",
+        ));
+    }
+    // Each ends with its remedy.
+    findings.extend(state.degraded.iter().map(|problem| Finding::warn("degraded", problem, "")));
+    let part = |field: &str, key: &str| state.fields.get(field)?.value.get(key)?.as_f64();
+    if let Some(busy) = part("load", "busy_ratio") {
+        findings.push(if busy > BUSY_RATIO {
+            let message =
+                format!("{} of the CPUs are busy: measurements would be disturbed", words::percent(busy));
+            Finding::warn("load", message, "see what runs with: top")
+        } else {
+            Finding::ok("load", format!("{} busy", words::percent(busy)))
+        });
+    }
+    if let Some(steal) = part("load", "steal_ratio").filter(|steal| *steal > 0.02) {
+        let message = format!("the hypervisor gives {} of the CPU time to others", words::percent(steal));
+        findings.push(Finding::warn("steal", message, "predictions hold for the time that is left"));
+    }
+    let throttled = state.fields.get("throttle").and_then(|field| field.value.get("active")?.as_bool());
+    if throttled == Some(true) {
+        let remedy = "cool it, raise the power budget, or lower the load";
+        findings.push(Finding::warn("throttle", "the machine is throttling", remedy));
+    }
+    findings
+}
+
+fn calibration(answer: &CalibrationAnswer) -> Vec<Finding> {
+    let text = |name: &str| answer.status.get(name).and_then(Value::as_str).map(ToOwned::to_owned);
+    let mut findings = vec![match answer.age_s {
+        None => {
+            Finding::warn("calibration", "this machine has not been measured", "rooflinectl calibrate --wait")
+        }
+        Some(age) if age > OLD_S => {
+            Finding::warn("calibration", format!("{} old", words::age(age)), "rooflinectl calibrate --wait")
+        }
+        Some(age) => Finding::ok("calibration", format!("{} old", words::age(age))),
+    }];
+    if let Some(reason) = text("waiting_reason") {
+        findings.push(Finding::warn(
+            "calibration",
+            format!("waiting: {reason}"),
+            "rooflinectl calibrate --force runs anyway",
+        ));
+    }
+    if let Some(error) = text("last_error") {
+        findings.push(Finding::warn(
+            "calibration",
+            format!("the last run failed: {error}"),
+            "rooflinectl calibrate --wait",
+        ));
+    }
+    findings
+}
+
+fn ceilings(answer: &RooflineAnswer) -> Option<Finding> {
+    let drift = answer.drift_ratio.filter(|drift| *drift < DRIFT_RATIO)?;
+    let message = format!("memory runs at {} of its calibrated bandwidth", words::percent(drift));
+    Some(Finding::warn("drift", message, "something else uses the memory; if it stays, calibrate again"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_waiting_calibration_says_why_and_what_to_do() {
+        let answer = CalibrationAnswer {
+            record: Value::Null,
+            age_s: None,
+            status: serde_json::json!({"waiting_reason": "load is 80 %", "last_error": null}),
+            residuals: Vec::new(),
+            simulated: false,
+            serial: 1,
+        };
+        let findings = calibration(&answer);
+        assert_eq!(findings.len(), 2);
+        assert!(findings.iter().all(|finding| finding.level == Level::Warn && !finding.remedy.is_empty()));
+        assert_eq!(render(&findings[1]).lines().count(), 2);
+    }
+}

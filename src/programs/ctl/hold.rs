@@ -1,0 +1,191 @@
+//! `hold`: runs a command in a power mode that meets what it needs. The hold lasts as long as the connection, so it
+//! ends with the command, and also if this program is killed.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+use rustix::process::{Pid, Signal, getpgrp, kill_process};
+use serde_json::Value;
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::Context;
+use super::args::HoldArgs;
+use super::failure::{Exit, Failure};
+use answer::parse::parse;
+use wire::client::Lines;
+use wire::{ConstraintsOfHold, HoldRequest, RecommendRequest};
+
+/// As shells say it: the command cannot be run, or is not there.
+const CANNOT_RUN: u8 = 126;
+const NOT_FOUND: u8 = 127;
+/// The daemon takes no larger body.
+const LONGEST_QUERY: u64 = 60 << 10;
+/// Names of holders are cut to this, as the daemon would refuse a longer one.
+const LONGEST_NAME: usize = 128;
+
+pub async fn run(context: &mut Context, args: &HoldArgs) -> Result<Exit, Failure> {
+    let Some((program, rest)) = args.command.split_first() else {
+        return Err(Failure::usage("there is no command to run"));
+    };
+    let needs = &args.needs;
+    let name = program.to_string_lossy();
+    let name: String = name
+        .rsplit('/')
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .filter(|c| !c.is_control())
+        .take(LONGEST_NAME)
+        .collect();
+    let query = needs.query.as_deref().map(query).transpose()?;
+    let request = HoldRequest {
+        constraints: ConstraintsOfHold {
+            mode: needs.mode.clone(),
+            min_mode: needs.min_mode.clone(),
+            max_power_w: needs.max_power,
+            min_gpu_hz: needs.min_gpu_mhz.map(|mhz| mhz * 1e6),
+            ..ConstraintsOfHold::default()
+        },
+        query,
+        app_id: if name.is_empty() { "rooflinectl".to_owned() } else { name },
+        reason: args.reason.clone(),
+        ttl_s: None,
+    };
+    // Caught from here on, so that none ends this program between the hold and the command.
+    let mut signals = Signals::new()?;
+    let mut lines = context.client.hold(&request).await?;
+    if let Some(line) = lines.next().await? {
+        let mode = line.get("mode").and_then(Value::as_str).unwrap_or("an unknown mode");
+        say(&format!("held in {mode}"));
+    }
+    let mut child = Command::new(program).args(rest).spawn().map_err(|error| {
+        let code = if error.kind() == std::io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN };
+        say(&format!("{} cannot be run: {error}", program.display()));
+        Failure::Ended(code)
+    })?;
+    let status = attend(&mut child, &mut lines, &mut signals).await?;
+    // The connection closes here, and with it the hold ends.
+    drop(lines);
+    Err(Failure::Ended(code(status)))
+}
+
+/// The question in a file, or as it stands.
+fn query(given: &str) -> Result<RecommendRequest, Failure> {
+    let bytes = if given.trim_start().starts_with('{') {
+        given.as_bytes().to_vec()
+    } else {
+        let mut bytes = Vec::new();
+        let read = File::open(given).and_then(|file| file.take(LONGEST_QUERY + 1).read_to_end(&mut bytes));
+        read.map_err(|error| {
+            Failure::usage(format!("--query: {given} cannot be read: {error}"))
+                .with_hint("name a file, or give JSON that begins with {, such as '{\"workload\": …}'")
+        })?;
+        bytes
+    };
+    if bytes.len() as u64 > LONGEST_QUERY {
+        return Err(Failure::usage(format!("--query is longer than {LONGEST_QUERY} bytes"))
+            .with_hint("name a model by its key or path instead of giving its fields"));
+    }
+    parse(&bytes).map_err(|error| Failure::usage(format!("--query: {}", error.message)).with_hint(error.hint))
+}
+
+/// Waits for the command; passes signals on to it and says what becomes of the hold.
+async fn attend(child: &mut Child, lines: &mut Lines, signals: &mut Signals) -> Result<ExitStatus, Failure> {
+    let pid = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
+    let mut held = true;
+    loop {
+        tokio::select! {
+            status = child.wait() => {
+                return status.map_err(|error| Failure::failed(format!("the command is lost: {error}"), "run it again"));
+            }
+            line = lines.next(), if held => match line {
+                Ok(Some(line)) => tell(&line),
+                Ok(None) | Err(_) => {
+                    held = false;
+                    say("the hold has ended; the command goes on without it");
+                }
+            },
+            signal = signals.next() => {
+                if let Some(pid) = pid {
+                    // It may have ended this instant.
+                    let _ = kill_process(pid, signal);
+                }
+            }
+        }
+    }
+}
+
+fn tell(line: &Value) {
+    let mode = || line.get("mode").and_then(Value::as_str).unwrap_or("another mode").to_owned();
+    match (line.get("event").and_then(Value::as_str), line.get("satisfied").and_then(Value::as_bool)) {
+        (Some("satisfied"), Some(false)) => match line.get("reason").and_then(Value::as_str) {
+            Some(reason) => say(&format!("{} does not meet the hold: {reason}", mode())),
+            None => say(&format!("{} does not meet the hold", mode())),
+        },
+        (Some("satisfied"), Some(true)) => say(&format!("{} meets the hold again", mode())),
+        (Some("ended"), _) => match line.get("cause").and_then(Value::as_str) {
+            Some("auto_off") => say("auto below [policy] was set to \"off\", which ends holds with a query"),
+            Some("control_disabled") => say("control was disabled, which ends every hold"),
+            _ => {}
+        },
+        _ => {}
+    }
+}
+
+/// On standard error, because standard output is the command's.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "rooflinectl: {text}");
+}
+
+/// As shells say it: 128 and the signal for a command that was killed.
+fn code(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(Exit::Failed as u8)
+}
+
+/// The signals that are passed on.
+struct Signals {
+    terminate: tokio::signal::unix::Signal,
+    hangup: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+    quit: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self, Failure> {
+        let caught = |kind| {
+            signal(kind)
+                .map_err(|error| Failure::failed(format!("cannot catch signals: {error}"), "try again"))
+        };
+        Ok(Self {
+            terminate: caught(SignalKind::terminate())?,
+            hangup: caught(SignalKind::hangup())?,
+            interrupt: caught(SignalKind::interrupt())?,
+            quit: caught(SignalKind::quit())?,
+        })
+    }
+
+    async fn next(&mut self) -> Signal {
+        loop {
+            let signal = tokio::select! {
+                _ = self.terminate.recv() => Signal::TERM,
+                _ = self.hangup.recv() => Signal::HUP,
+                _ = self.interrupt.recv() => Signal::INT,
+                _ = self.quit.recv() => Signal::QUIT,
+            };
+            // The terminal sends these to the command as well, which shall not hear them twice.
+            let from_terminal = matches!(signal, Signal::INT | Signal::QUIT) && in_foreground();
+            if !from_terminal {
+                return signal;
+            }
+        }
+    }
+}
+
+/// Whether keys at the terminal reach this process and its children.
+fn in_foreground() -> bool {
+    rustix::termios::tcgetpgrp(std::io::stdin()).is_ok_and(|group| group == getpgrp())
+}

@@ -1,0 +1,625 @@
+//! What people type: operations, sizes, times, ranges. Every mistake is named with its field.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+
+use super::failure::Failure;
+use super::words;
+use predict::Engine;
+use roofline::precision::{Precision, WeightFormat, nearest};
+use roofline::workload::recipe::Recipe;
+use roofline::workload::registry::models;
+use roofline::workload::{MAX_DIMENSION, Op};
+use wire::{OperatingPointRequest, Workload};
+
+/// Kinds of operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// N K
+    Gemv,
+    /// M N K
+    Gemm,
+    /// BATCH HEADS KV_HEADS QUERY_TOKENS CONTEXT_TOKENS HEAD_DIM, then WINDOW if it slides; or the options below
+    Attention,
+}
+
+/// What is to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// An operation of this kind.
+    Op(Kind),
+    /// A model by its key.
+    Model(String),
+    /// A model in a file or directory.
+    File(PathBuf),
+}
+
+/// An operation, a model's key, or a path, which holds a slash or ends as model files do.
+///
+/// # Errors
+/// It is none of these; the nearest is suggested.
+pub fn target(text: &str) -> Result<Target, String> {
+    if let Ok(kind) = Kind::from_str(text, true) {
+        return Ok(Target::Op(kind));
+    }
+    let path = text.contains('/') || [".gguf", ".safetensors", ".json"].iter().any(|end| text.ends_with(end));
+    if path {
+        return Ok(Target::File(PathBuf::from(text)));
+    }
+    match models().get(text) {
+        Ok(known) => Ok(Target::Model(known.key.clone())),
+        Err(error) => {
+            let operations = [Kind::Gemv, Kind::Gemm, Kind::Attention].map(key);
+            let nearest = nearest(text, operations.into_iter().chain([error.nearest.as_str()]));
+            Err(format!(
+                "neither an operation nor a model; did you mean {nearest:?}? There are gemv, gemm, attention, those \
+                 of rooflinectl models list, and paths of files"
+            ))
+        }
+    }
+}
+
+/// Several, with commas between.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Targets(pub Vec<Target>);
+
+/// Several, with commas between.
+///
+/// # Errors
+/// As [`target`], for the first that is none.
+pub fn targets(text: &str) -> Result<Targets, String> {
+    text.split(',').map(target).collect::<Result<_, _>>().map(Targets)
+}
+
+/// One operation, or one model.
+#[derive(Debug, Clone, Args)]
+pub struct OpArgs {
+    /// Operation: gemv N K, gemm M N K, attention …; or a model's key, such as llama-3.1-8b, or a model file's path
+    #[arg(value_parser = target, value_name = "WHAT")]
+    pub kind: Option<Target>,
+    /// Sizes: gemv N K, gemm M N K
+    #[arg(value_name = "SIZE", allow_negative_numbers = true)]
+    pub sizes: Vec<String>,
+    #[command(flatten)]
+    pub attention: AttentionArgs,
+}
+
+/// Sizes of an attention by name.
+#[derive(Debug, Clone, Default, Args)]
+pub struct AttentionArgs {
+    /// Query heads (attention)
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    pub heads: Option<u64>,
+    /// Key/value heads (attention) [default: as many as heads]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    pub kv_heads: Option<u64>,
+    /// Query tokens per sequence (attention): 1 = decode [default: 1]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    pub query_tokens: Option<u64>,
+    /// Context length: tokens already in the cache (attention, models)
+    #[arg(long, visible_alias = "context", value_name = "N", value_parser = count_from_zero, allow_negative_numbers = true)]
+    pub context_tokens: Option<u64>,
+    /// Head dimension (attention) [default: 128]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    pub head_dim: Option<u64>,
+    /// Sliding window (attention)
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    pub window: Option<u64>,
+}
+
+/// What is asked of a model.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ModelArgs {
+    /// Phase of generation (models) [default: decode]
+    #[arg(long, value_enum)]
+    pub phase: Option<PhaseArg>,
+    /// Prompt length in tokens (models)
+    #[arg(long, visible_alias = "prompt-tokens", value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    pub prompt: Option<u64>,
+    /// Number of tokens to generate (models)
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    pub output_tokens: Option<u64>,
+}
+
+/// Phase of text generation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PhaseArg {
+    /// Read a prompt
+    Prefill,
+    /// Add one token per sequence
+    Decode,
+    /// Read a prompt and write the answer
+    Serve,
+}
+
+impl PhaseArg {
+    /// As requests name it.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Prefill => "prefill",
+            Self::Decode => "decode",
+            Self::Serve => "serve",
+        }
+    }
+}
+
+impl ModelArgs {
+    fn first_given(&self) -> Option<&'static str> {
+        let given = [
+            ("phase", self.phase.is_some()),
+            ("prompt", self.prompt.is_some()),
+            ("output-tokens", self.output_tokens.is_some()),
+        ];
+        given.into_iter().find(|(_, given)| *given).map(|(name, _)| name)
+    }
+}
+
+/// Where it runs.
+#[derive(Debug, Clone, Default, Args)]
+pub struct MachineArgs {
+    /// Other hardware, by its data sheet; needs no daemon: jetson-agx-orin-64gb, … (see hardware list)
+    #[arg(long, value_name = "KEY")]
+    pub hardware: Option<String>,
+    /// Power mode [default: the present operating point; with --hardware: its fastest]
+    #[arg(long, value_name = "MODE")]
+    pub mode: Option<String>,
+}
+
+impl MachineArgs {
+    /// The operating point of a request.
+    #[must_use]
+    pub fn point(&self) -> Option<OperatingPointRequest> {
+        let named = |mode| OperatingPointRequest { power_mode: Some(mode), ..Default::default() };
+        self.mode.clone().map(named)
+    }
+}
+
+/// Several shapes of one operation.
+#[derive(Debug, Clone, Args)]
+pub struct ShapeArgs {
+    /// Operation: gemv or gemm
+    #[arg(value_enum, value_name = "OP")]
+    pub kind: Option<Kind>,
+    /// One shape: gemv N K, gemm M N K
+    #[arg(value_name = "SIZE", allow_negative_numbers = true)]
+    pub dims: Vec<String>,
+    /// Shapes: gemv 4096 (square) or 4096x1024; gemm 64 (M, with N = K = 4096) or 64x4096x1024
+    #[arg(long, value_delimiter = ',', conflicts_with = "dims", allow_negative_numbers = true)]
+    pub sizes: Vec<String>,
+}
+
+/// `N` and `K` of a GEMM that only `M` is given of.
+const GEMM_SIDE: u64 = 4096;
+
+impl OpArgs {
+    /// The operation; `batch` is the sequences of an attention and is left to the request otherwise.
+    ///
+    /// # Errors
+    /// A usage error that names the size which is missing, too many, or not a whole number in range.
+    pub fn op(&self, batch: Option<u64>) -> Result<Op, Failure> {
+        let kind = match &self.kind {
+            Some(Target::Op(kind)) => *kind,
+            Some(Target::Model(_) | Target::File(_)) => {
+                return Err(Failure::usage("this takes an operation, and a model is named")
+                    .with_hint(format!("for example: {}", example(Kind::Gemv))));
+            }
+            None => return Err(nothing("no operation is named")),
+        };
+        let op = match kind {
+            Kind::Gemv | Kind::Gemm => {
+                if let Some(name) = self.attention.first_given() {
+                    return Err(Failure::usage(format!(
+                        "--{name} belongs to attention, not to {}",
+                        key(kind)
+                    )));
+                }
+                matrix(kind, &self.sizes.iter().map(String::as_str).collect::<Vec<_>>())?
+            }
+            Kind::Attention if self.sizes.is_empty() => self.attention.op(batch)?,
+            Kind::Attention => match self.attention.first_given() {
+                Some(name) => {
+                    return Err(Failure::usage(format!(
+                        "give the sizes either in order or by name, not --{name} too"
+                    )));
+                }
+                None => attention(&self.sizes, batch)?,
+            },
+        };
+        valid(op)
+    }
+
+    /// What a request's `batch` is for this operation: an attention has its own.
+    #[must_use]
+    pub fn columns(&self, batch: Option<u64>) -> Option<u64> {
+        if self.kind == Some(Target::Op(Kind::Attention)) { None } else { batch }
+    }
+
+    /// What a request's `model` is; `None` where an operation is named, or nothing.
+    ///
+    /// # Errors
+    /// A size or an option of operations beside a model, or an option of models without one.
+    pub fn model(&self, model: &ModelArgs) -> Result<Option<Value>, Failure> {
+        let named = match &self.kind {
+            Some(Target::Model(key)) => json!(key),
+            Some(Target::File(path)) => {
+                let whole = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+                let text = whole.to_str().ok_or_else(|| {
+                    Failure::usage(format!("{} is no UTF-8, which requests are", path.display()))
+                })?;
+                json!({ "path": text })
+            }
+            Some(Target::Op(_)) | None => {
+                return match model.first_given() {
+                    Some(name) => Err(Failure::usage(format!("--{name} belongs to models"))
+                        .with_hint("name one: rooflinectl models list")),
+                    None => Ok(None),
+                };
+            }
+        };
+        if let Some(size) = self.sizes.first() {
+            return Err(Failure::usage(format!("a model takes no sizes; {size:?} is given")));
+        }
+        match self.attention.first_given().filter(|name| *name != "context-tokens") {
+            Some(name) => Err(Failure::usage(format!("--{name} belongs to attention"))),
+            None => Ok(Some(named)),
+        }
+    }
+
+    /// The request's workload, and what it is in words.
+    ///
+    /// # Errors
+    /// A usage error that names what is wrong.
+    pub fn workload(
+        &self,
+        model: &ModelArgs,
+        format: Option<&str>,
+        kv_format: Option<WeightFormat>,
+        batch: Option<u64>,
+    ) -> Result<(Workload, String), Failure> {
+        let kv_format = kv_format.map(|format| format.key().to_owned());
+        if let Some(named) = self.model(model)? {
+            let name = match &self.kind {
+                Some(Target::Model(key)) => key.clone(),
+                Some(Target::File(path)) => {
+                    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+                }
+                _ => String::new(),
+            };
+            let workload = Workload {
+                model: Some(named),
+                format: format.map(str::to_owned),
+                kv_format,
+                phase: model.phase.map(|phase| phase.key().to_owned()),
+                batch,
+                context_tokens: self.attention.context_tokens,
+                prompt_tokens: model.prompt,
+                output_tokens: model.output_tokens,
+                ..Workload::default()
+            };
+            let format = format.map_or_else(String::new, |format| format!(" {format}"));
+            let phase = model.phase.map_or("decode", PhaseArg::key);
+            let batch =
+                batch.filter(|batch| *batch > 1).map_or_else(String::new, |batch| format!(" x{batch}"));
+            return Ok((workload, format!("{name}{format} {phase}{batch}")));
+        }
+        let op = self.op(batch)?;
+        let columns = self.columns(batch);
+        let format = format.unwrap_or("fp16");
+        // A mix of formats is one of whole models.
+        self::format(format).map_err(Failure::usage)?;
+        let asked = {
+            let columns = columns.filter(|columns| *columns > 1);
+            let columns = columns.map_or_else(String::new, |columns| format!(" x{columns}"));
+            format!("{} {format}{columns}", words::operation(&op))
+        };
+        let format = Some(format.to_owned());
+        Ok((Workload { op: Some(op), format, kv_format, batch: columns, ..Workload::default() }, asked))
+    }
+}
+
+impl AttentionArgs {
+    fn first_given(&self) -> Option<&'static str> {
+        [
+            ("heads", self.heads),
+            ("kv-heads", self.kv_heads),
+            ("query-tokens", self.query_tokens),
+            ("context-tokens", self.context_tokens),
+            ("head-dim", self.head_dim),
+            ("window", self.window),
+        ]
+        .into_iter()
+        .find_map(|(name, value)| value.map(|_| name))
+    }
+
+    fn op(&self, batch: Option<u64>) -> Result<Op, Failure> {
+        let missing = |name: &str| {
+            Failure::usage(format!("attention needs --{name}"))
+                .with_hint("for example: attention --heads 32 --kv-heads 8 --context-tokens 4096")
+        };
+        let heads = self.heads.ok_or_else(|| missing("heads"))?;
+        Ok(Op::Attention {
+            batch: batch.unwrap_or(1),
+            heads,
+            kv_heads: self.kv_heads.unwrap_or(heads),
+            query_tokens: self.query_tokens.unwrap_or(1),
+            context_tokens: self.context_tokens.ok_or_else(|| missing("context-tokens"))?,
+            head_dim: self.head_dim.unwrap_or(128),
+            window: self.window,
+        })
+    }
+}
+
+impl ShapeArgs {
+    /// Whether nothing at all was named.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.kind.is_none() && self.sizes.is_empty() && self.dims.is_empty()
+    }
+
+    /// The shapes.
+    ///
+    /// # Errors
+    /// A usage error that names the size which is wrong.
+    pub fn ops(&self) -> Result<Vec<Op>, Failure> {
+        let kind = self.kind.ok_or_else(|| nothing("no shape is named"))?;
+        if kind == Kind::Attention {
+            return Err(Failure::usage("attention has no stored weights to vary")
+                .with_hint("one attention at a time: rooflinectl predict attention …"));
+        }
+        if self.sizes.is_empty() {
+            let dims: Vec<_> = self.dims.iter().map(String::as_str).collect();
+            return Ok(vec![valid(matrix(kind, &dims)?)?]);
+        }
+        self.sizes.iter().map(|text| valid(shape(kind, text)?)).collect()
+    }
+}
+
+fn nothing(message: &str) -> Failure {
+    Failure::usage(message).with_hint(format!("for example: {}", example(Kind::Gemv)))
+}
+
+const fn key(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Gemv => "gemv",
+        Kind::Gemm => "gemm",
+        Kind::Attention => "attention",
+    }
+}
+
+fn valid(op: Op) -> Result<Op, Failure> {
+    op.validate().map_err(|error| Failure::usage(error.to_string()))?;
+    Ok(op)
+}
+
+/// A GEMV or GEMM from its sizes in order.
+fn matrix(kind: Kind, sizes: &[&str]) -> Result<Op, Failure> {
+    let names: &[&str] = if kind == Kind::Gemv { &["n", "k"] } else { &["m", "n", "k"] };
+    let usage = names.join(" ").to_uppercase();
+    if sizes.len() != names.len() {
+        let message = format!("{} takes {} sizes, {usage}; {} given", key(kind), names.len(), sizes.len());
+        return Err(Failure::usage(message).with_hint(format!("for example: {}", example(kind))));
+    }
+    let mut values = [0; 3];
+    for ((value, text), name) in values.iter_mut().zip(sizes).zip(names) {
+        *value = count(text).map_err(|reason| Failure::usage(format!("{name} is {text:?}: {reason}")))?;
+    }
+    let [first, second, third] = values;
+    Ok(match kind {
+        Kind::Gemv => Op::Gemv { n: first, k: second },
+        Kind::Gemm | Kind::Attention => Op::Gemm { m: first, n: second, k: third },
+    })
+}
+
+/// A product from its sizes in order: M N K.
+///
+/// # Errors
+/// A usage error that names the size which is wrong.
+pub fn product(sizes: &[String]) -> Result<(Op, [u64; 3]), Failure> {
+    let sizes: Vec<&str> = sizes.iter().map(String::as_str).collect();
+    match valid(matrix(Kind::Gemm, &sizes)?)? {
+        op @ Op::Gemm { m, n, k } => Ok((op, [m, n, k])),
+        _ => Err(nothing("no product is named")),
+    }
+}
+
+const fn example(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Gemv => "gemv 4096 4096",
+        Kind::Gemm => "gemm 64 4096 4096",
+        Kind::Attention => "attention 1 32 8 1 4096 128",
+    }
+}
+
+/// `4096`, `4096x1024`, `64x4096x1024`.
+fn shape(kind: Kind, text: &str) -> Result<Op, Failure> {
+    let side = GEMM_SIDE.to_string();
+    let sizes: Vec<&str> = text.split('x').collect();
+    match (kind, sizes.as_slice()) {
+        (Kind::Gemv, &[side]) => matrix(kind, &[side, side]),
+        (Kind::Gemm, &[m]) => matrix(kind, &[m, &side, &side]),
+        _ => matrix(kind, &sizes),
+    }
+}
+
+fn attention(sizes: &[String], batch: Option<u64>) -> Result<Op, Failure> {
+    const NAMES: [&str; 7] =
+        ["batch", "heads", "kv_heads", "query_tokens", "context_tokens", "head_dim", "window"];
+    if !(6..=7).contains(&sizes.len()) {
+        let message = format!("attention takes 6 or 7 sizes, {}; {} given", NAMES.join(" "), sizes.len());
+        return Err(Failure::usage(message).with_hint(format!("for example: {}", example(Kind::Attention))));
+    }
+    if batch.is_some() {
+        return Err(Failure::usage("batch is given twice: as the first size and with --batch"));
+    }
+    let mut values = [0; 7];
+    for ((value, text), name) in values.iter_mut().zip(sizes).zip(NAMES) {
+        let parse = if name == "context_tokens" { count_from_zero } else { count };
+        *value = parse(text).map_err(|reason| Failure::usage(format!("{name} is {text:?}: {reason}")))?;
+    }
+    let [batch, heads, kv_heads, query_tokens, context_tokens, head_dim, window] = values;
+    let window = (sizes.len() == NAMES.len()).then_some(window);
+    Ok(Op::Attention { batch, heads, kv_heads, query_tokens, context_tokens, head_dim, window })
+}
+
+/// A whole number from 1 to [`MAX_DIMENSION`].
+///
+/// # Errors
+/// What was expected, in words.
+pub fn count(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(value) if (1..=MAX_DIMENSION).contains(&value) => Ok(value),
+        _ => Err(format!("expected a whole number from 1 to {MAX_DIMENSION}")),
+    }
+}
+
+/// A whole number from 0 to [`MAX_DIMENSION`].
+///
+/// # Errors
+/// What was expected, in words.
+pub fn count_from_zero(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(value) if value <= MAX_DIMENSION => Ok(value),
+        _ => Err(format!("expected a whole number from 0 to {MAX_DIMENSION}")),
+    }
+}
+
+/// A finite number above zero.
+///
+/// # Errors
+/// What was expected, in words.
+pub fn positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
+        _ => Err("expected a number above zero".to_owned()),
+    }
+}
+
+/// A time with its unit.
+///
+/// # Errors
+/// What was expected, in words.
+pub fn seconds(text: &str) -> Result<f64, String> {
+    const UNITS: [(&str, f64); 5] = [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)];
+    UNITS
+        .into_iter()
+        .find_map(|(unit, scale)| Some((text.strip_suffix(unit)?, scale)))
+        .and_then(|(number, scale)| Some(positive(number.trim_end()).ok()? * scale))
+        .filter(|seconds| *seconds > 0.0)
+        .ok_or_else(|| "expected a time above zero with its unit: 280us, 1.5ms, 2s".to_owned())
+}
+
+/// A waiting time, at most a day.
+///
+/// # Errors
+/// What was expected, in words.
+pub fn timeout(text: &str) -> Result<Duration, String> {
+    let seconds = seconds(text)?;
+    if seconds > 86_400.0 {
+        return Err("expected at most a day, 86400s".to_owned());
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+/// A power in watts, with or without its unit.
+///
+/// # Errors
+/// What was expected, in words.
+pub fn watts(text: &str) -> Result<f64, String> {
+    positive(text.strip_suffix(['W', 'w']).unwrap_or(text))
+        .map_err(|_| "expected a power above zero: 15W".to_owned())
+}
+
+/// `8`, or `1..32` with both ends included.
+///
+/// # Errors
+/// What was expected, in words.
+pub fn batch_range(text: &str) -> Result<(u64, u64), String> {
+    let (min, max) = text.split_once("..").unwrap_or((text, text));
+    let (min, max) = (count(min)?, count(max.strip_prefix('=').unwrap_or(max))?);
+    if min > max {
+        Err(format!("{min} to {max} is empty; expected the smaller number first"))
+    } else {
+        Ok((min, max))
+    }
+}
+
+/// A storage format by its key.
+///
+/// # Errors
+/// The nearest known key.
+pub fn format(text: &str) -> Result<WeightFormat, String> {
+    text.parse().map_err(|error: roofline::precision::UnknownName| error.to_string())
+}
+
+/// The key of a format, or of a mix that is none.
+pub fn storage(text: &str) -> Result<String, String> {
+    recipe(text).map(|recipe| recipe.key().to_owned())
+}
+
+/// A format, or a mix that is none.
+pub fn recipe(text: &str) -> Result<Recipe, String> {
+    text.parse().map_err(|error: roofline::precision::UnknownName| error.to_string())
+}
+
+/// A precision by its key.
+///
+/// # Errors
+/// The nearest known key.
+pub fn precision(text: &str) -> Result<Precision, String> {
+    text.parse().map_err(|error: roofline::precision::UnknownName| error.to_string())
+}
+
+/// An engine by its key.
+///
+/// # Errors
+/// The known keys.
+pub fn engine(text: &str) -> Result<Engine, String> {
+    Engine::ALL.into_iter().find(|engine| engine.key() == text).ok_or_else(|| {
+        let keys: Vec<_> = Engine::ALL.iter().map(|engine| engine.key()).collect();
+        format!("expected one of {}", keys.join(", "))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_need_a_unit_and_a_size() {
+        assert_eq!(seconds("280us"), Ok(280.0 * 1e-6));
+        assert_eq!(seconds("1.5 ms"), Ok(1.5e-3));
+        for wrong in ["280", "0s", "-1ms", "NaNs", "infs", "us", "", "1e-400s"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn counts_are_plain_whole_numbers() {
+        assert_eq!(count("4096"), Ok(4096));
+        for wrong in ["0", "-1", "1e18", "NaN", "4k", "4096.0", "99999999999999999999", ""] {
+            assert!(count(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn batch_ranges_include_both_ends() {
+        assert_eq!(batch_range("8"), Ok((8, 8)));
+        assert_eq!(batch_range("1..32"), Ok((1, 32)));
+        assert_eq!(batch_range("1..=32"), Ok((1, 32)));
+        assert!(batch_range("32..1").is_err());
+        assert!(batch_range("0..1").is_err());
+    }
+
+    #[test]
+    fn one_size_stands_for_a_square_or_for_the_rows() {
+        assert_eq!(shape(Kind::Gemv, "1024").unwrap(), Op::Gemv { n: 1024, k: 1024 });
+        assert_eq!(shape(Kind::Gemv, "2x3").unwrap(), Op::Gemv { n: 2, k: 3 });
+        assert_eq!(shape(Kind::Gemm, "8").unwrap(), Op::Gemm { m: 8, n: 4096, k: 4096 });
+        assert_eq!(shape(Kind::Gemm, "8x2x3").unwrap(), Op::Gemm { m: 8, n: 2, k: 3 });
+        assert!(shape(Kind::Gemm, "8x2").is_err());
+    }
+}

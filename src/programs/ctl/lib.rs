@@ -1,0 +1,188 @@
+//! The command line: arguments in, tables, plots and JSON out, exit codes.
+
+mod args;
+mod bundle;
+mod calibrate;
+mod chart;
+mod commands;
+mod compare;
+mod compare_models;
+mod comparison;
+mod configuration;
+mod demo;
+mod doctor;
+pub mod failure;
+mod flatten;
+mod hardware;
+mod hold;
+mod input;
+mod joint;
+mod mode;
+mod model_work;
+mod models;
+mod modes_compared;
+pub mod output;
+mod plot;
+mod power;
+mod quant_error;
+mod recommend_watch;
+mod requests;
+mod rooflines;
+mod show;
+mod ssh;
+mod svg;
+pub mod table;
+mod tensors;
+mod tiling;
+mod watch;
+mod watts;
+mod words;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{CommandFactory, Parser};
+use serde::Serialize;
+
+use answer::{Catalogue, Opener, Request, suppose};
+use args::{Cli, Command, ModeCommand};
+use failure::{Exit, Failure, refused};
+use output::Printer;
+use wire::client::{Answer, Client, ClientError};
+
+/// What a command works with.
+struct Context {
+    client: Client,
+    printer: Printer,
+    catalogue: Option<Arc<Catalogue>>,
+}
+
+impl Context {
+    /// What answers about other hardware are given from; read when it is first needed.
+    fn catalogue(&mut self) -> Arc<Catalogue> {
+        let catalogue =
+            self.catalogue.get_or_insert_with(|| Arc::new(Catalogue::new(hardware::known(), Opener::Caller)));
+        Arc::clone(catalogue)
+    }
+
+    /// Asks the daemon, or, about hardware that is named, its data sheet.
+    async fn ask<T: Serialize>(
+        &mut self,
+        route: &str,
+        body: T,
+        question: impl FnOnce(T) -> Request,
+    ) -> Result<Answer, Failure> {
+        let encoded = serde_json::to_vec(&body)
+            .map_err(|source| ClientError::Unsendable { reason: source.to_string() })?;
+        let request = question(body);
+        if request.hardware().is_none() {
+            return Ok(self.client.post_bytes(route, encoded).await?);
+        }
+        let answer = suppose(&self.catalogue(), &request).map_err(refused)?;
+        let body = serde_json::to_vec(&answer).map_err(|source| ClientError::Unexpected { source })?;
+        Ok(Answer { serial: None, body: body.into() })
+    }
+}
+
+/// Runs the command line of this process.
+#[must_use]
+pub fn main() -> ExitCode {
+    program(run)
+}
+
+/// Reads the command line of this process, runs it, and ends as it ends.
+pub fn program<C: Parser>(run: impl FnOnce(C) -> Result<Exit, Failure>) -> ExitCode {
+    let cli = match C::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help goes to standard output and a mistake to standard error; neither may fail on a closed pipe.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Usage as u8));
+        }
+    };
+    let code = match run(cli) {
+        Ok(exit) => exit as u8,
+        Err(failure) => {
+            report(&failure);
+            failure.code()
+        }
+    };
+    ExitCode::from(code)
+}
+
+/// Says on standard error what went wrong and what to do next.
+fn report(failure: &Failure) {
+    use std::io::Write;
+    if failure.is_silent() {
+        return;
+    }
+    let mut errors = std::io::stderr().lock();
+    // Nobody is left to tell if standard error is closed.
+    let _ = writeln!(errors, "error: {failure}");
+    if let Some(hint) = failure.hint() {
+        let _ = writeln!(errors, "hint: {hint}");
+    }
+}
+
+fn run(cli: Cli) -> Result<Exit, Failure> {
+    if let Some(host) = &cli.global.ssh {
+        return ssh::run(host, std::env::args_os().skip(1));
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
+        Failure::failed(format!("cannot start: {error}"), "raise the limit on open files: ulimit -n")
+    })?;
+    runtime.block_on(dispatch(cli))
+}
+
+async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
+    let global = cli.global;
+    let mut context = Context {
+        client: Client::new(global.socket.as_deref(), global.timeout),
+        printer: Printer::from_environment(global.output, global.ascii),
+        catalogue: None,
+    };
+    let context = &mut context;
+    match cli.command {
+        Command::Status => commands::status(context).await?,
+        Command::Board => commands::board(context).await?,
+        Command::Roofline(args) => rooflines::run(context, &args).await?,
+        Command::Predict(args) => match &args.requests {
+            Some(file) => return requests::run(context, file).await,
+            None => commands::predict(context, &args).await?,
+        },
+        Command::Sweep(args) => commands::sweep(context, &args).await?,
+        Command::Compare(args) => compare::run(context, &args).await?,
+        Command::Measure(args) => compare::measure(context, &args).await?,
+        Command::Analyze(args) => commands::analyze(context, &args).await?,
+        Command::Calibrate(args) => calibrate::run(context, &args).await?,
+        Command::Recommend(args) => match &args.joint {
+            Some(file) => return joint::run(context, file, args.machine.hardware.as_deref()).await,
+            None => return commands::recommend(context, &args).await,
+        },
+        Command::Observe(args) => commands::observe(context, &args).await?,
+        Command::QuantError(args) => quant_error::run(&context.printer, &args)?,
+        Command::Tiling(args) => tiling::run(context, &args).await?,
+        Command::Watch(_) => watch::run(context).await?,
+        Command::Metrics => commands::metrics(context).await?,
+        Command::Doctor => return doctor::run(context).await,
+        Command::Bundle(args) => bundle::run(&context.printer, &args)?,
+        Command::Mode(ModeCommand::List { conf: Some(conf) }) => mode::list(&context.printer, &conf)?,
+        Command::Mode(ModeCommand::List { conf: None }) => power::list(context).await?,
+        Command::Mode(ModeCommand::Get) => power::get(context).await?,
+        Command::Mode(ModeCommand::Set(args)) => return power::set(context, &args).await,
+        Command::Mode(ModeCommand::Confirm { id }) => power::confirm(context, id).await?,
+        Command::Mode(ModeCommand::Revert { id }) => power::revert(context, id).await?,
+        Command::Hold(args) => return hold::run(context, &args).await,
+        Command::Holds => power::holds(context).await?,
+        Command::Config(command) => return configuration::run(&context.printer, &command),
+        Command::Hardware(command) => return hardware::run(&context.printer, &command),
+        Command::Models(command) => return models::run(&context.printer, &command),
+        Command::Demo(args) => return demo::run(&context.printer, &args).await,
+        Command::Completions { shell } => {
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "rooflinectl", &mut text);
+            context.printer.bytes(&text)?;
+        }
+    }
+    Ok(Exit::Ok)
+}

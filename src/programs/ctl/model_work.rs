@@ -1,0 +1,58 @@
+//! Models to compare, as the command line names them.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::failure::Failure;
+use roofline::precision::WeightFormat;
+use roofline::workload::registry::models;
+
+/// What models are compared in.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelWork {
+    /// Keys, or `{"path": …}`.
+    pub models: Vec<Value>,
+    /// Formats; empty = as a file is stored.
+    pub formats: Vec<WeightFormat>,
+    pub batches: Vec<u64>,
+    /// Tokens in the cache.
+    pub contexts: Vec<u64>,
+}
+
+/// Batches and contexts where none are named: alone and together, an empty cache and one that costs something.
+pub const DEFAULT_BATCHES: [u64; 2] = [1, 8];
+pub const DEFAULT_CONTEXTS: [u64; 2] = [0, 1024];
+
+/// A model as people name it: a path, which holds a slash or ends as model files do, or a key.
+///
+/// # Errors
+/// A usage error with the nearest key.
+pub fn reference(text: &str) -> Result<Value, Failure> {
+    let is_path = text.contains('/')
+        || Path::new(text).extension().is_some_and(|end| end == "gguf" || end == "safetensors");
+    if is_path {
+        let path = std::path::absolute(text).unwrap_or_else(|_| PathBuf::from(text));
+        return Ok(json!({ "path": path }));
+    }
+    match models().get(text) {
+        Ok(known) => Ok(json!(known.key)),
+        Err(error) => {
+            Err(Failure::usage(format!("{text:?} is neither gemv, gemm, a model nor the path of a file"))
+                .with_hint(format!("did you mean {:?}? rooflinectl models list has all", error.nearest)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_made_whole_and_a_key_is_found() {
+        assert_eq!(reference("/a/b.gguf").unwrap(), json!({"path": "/a/b.gguf"}));
+        assert!(reference("b.gguf").unwrap()["path"].as_str().unwrap().starts_with('/'));
+        assert_eq!(reference("TinyLlama-1.1B").unwrap(), json!("tinyllama-1.1b"));
+        assert!(reference("tinylama").unwrap_err().to_string().contains("tinylama"));
+    }
+}

@@ -1,0 +1,277 @@
+//! Numbers, operations and ages as people read them.
+
+use serde_json::Value;
+
+use roofline::units::{Bytes, BytesPerSecond, FlopsPerSecond, Hertz, Joules, Seconds, Watts};
+use roofline::workload::Op;
+use wire::{EstimateAnswer, MeasuredOp, SweepRow};
+
+/// `gemv 4096x4096`, `gemm 64x4096x4096`, `attention 1x32/8x128, 1+4096 tokens`.
+#[must_use]
+pub fn operation(op: &Op) -> String {
+    match *op {
+        Op::Gemv { n, k } => format!("gemv {n}x{k}"),
+        Op::Gemm { m, n, k } => format!("gemm {m}x{n}x{k}"),
+        Op::Attention { batch, heads, kv_heads, query_tokens, context_tokens, head_dim, window } => {
+            let window = window.map_or_else(String::new, |window| format!(", window {window}"));
+            format!(
+                "attention {batch}x{heads}/{kv_heads}x{head_dim}, {query_tokens}+{context_tokens} tokens{window}"
+            )
+        }
+    }
+}
+
+/// What was measured: an operation, or a model with its batch and context.
+#[must_use]
+pub fn measured(op: &MeasuredOp) -> String {
+    match op {
+        MeasuredOp::Op(op) => operation(op),
+        MeasuredOp::Model(model) => {
+            format!("{} x{} after {}", self::model(&model.model), model.batch, model.context_tokens)
+        }
+    }
+}
+
+/// A model's key, or the name of its file.
+#[must_use]
+pub fn model(reference: &Value) -> String {
+    match (reference, reference.get("path").and_then(Value::as_str)) {
+        (_, Some(path)) => std::path::Path::new(path)
+            .file_name()
+            .map_or_else(|| path.into(), |name| name.to_string_lossy())
+            .into_owned(),
+        (Value::String(key), None) => key.clone(),
+        _ => "model".to_owned(),
+    }
+}
+
+/// What a row of a sweep is about: `gemv 4096x4096 int8`, `llama-3.1-8b q4_k_m`.
+#[must_use]
+pub fn swept(row: &SweepRow) -> String {
+    let what = row.op.as_ref().map_or_else(|| row.model.clone().unwrap_or_default(), operation);
+    row.format.as_ref().map_or_else(|| what.clone(), |format| format!("{what} {format}"))
+}
+
+/// A time with three digits.
+#[must_use]
+pub fn time(seconds: f64) -> String {
+    Seconds(seconds).to_string()
+}
+
+/// `117 µs (110 to 125 µs)`; the lower bound goes without its unit where all three have the same.
+#[must_use]
+pub fn estimate(estimate: &EstimateAnswer, unit: impl Fn(f64) -> String) -> String {
+    let [value, low, high] = [estimate.value, estimate.low, estimate.high].map(unit);
+    let unit_of = |text: &str| text.split_once(' ').map(|(_, unit)| unit.to_owned());
+    let same = unit_of(&value) == unit_of(&low) && unit_of(&low) == unit_of(&high);
+    let low = low.split_once(' ').filter(|_| same).map_or(low.as_str(), |(number, _)| number);
+    format!("{value} ({low} to {high})")
+}
+
+/// A rate of tokens or columns.
+#[must_use]
+pub fn rate(per_second: f64) -> String {
+    if per_second >= 100.0 { format!("{per_second:.0} /s") } else { format!("{per_second:.3} /s") }
+}
+
+/// A compute rate in a precision: `1.79 TOP/s` for integers, `422 GFLOP/s` for the others.
+#[must_use]
+pub fn compute(precision: &str, per_second: f64) -> String {
+    FlopsPerSecond(per_second).to_string().replace("FLOP/s", compute_unit(precision))
+}
+
+/// The unit of a compute rate in a precision.
+#[must_use]
+pub fn compute_unit(precision: &str) -> &'static str {
+    if is_integer(precision) { "OP/s" } else { "FLOP/s" }
+}
+
+/// Operations per byte in a precision: `OP/B` for integers, `FLOP/B` for the others.
+#[must_use]
+pub fn intensity(precision: &str, per_byte: f64) -> String {
+    let unit = if is_integer(precision) { "OP/B" } else { "FLOP/B" };
+    format!("{per_byte:.2} {unit}")
+}
+
+/// Whether the operations of a precision are integer ones, which are no FLOPs.
+fn is_integer(precision: &str) -> bool {
+    precision.starts_with("int")
+}
+
+/// A ratio as a signed percentage: `+3.1 %`.
+#[must_use]
+pub fn signed_percent(ratio: f64) -> String {
+    format!("{:+.1} %", ratio * 100.0)
+}
+
+/// A ratio as a percentage.
+#[must_use]
+pub fn percent(ratio: f64) -> String {
+    format!("{:.1} %", ratio * 100.0)
+}
+
+/// `12 s`, `5 min`, `3 h`, `2 days`.
+#[must_use]
+pub fn age(seconds: f64) -> String {
+    match seconds {
+        s if s < 1.0 => "under 1 s".to_owned(),
+        s if s < 120.0 => format!("{s:.0} s"),
+        s if s < 7200.0 => format!("{:.0} min", s / 60.0),
+        s if s < 172_800.0 => format!("{:.0} h", s / 3600.0),
+        s => format!("{:.0} days", s / 86_400.0),
+    }
+}
+
+/// A date and time of day, in UTC, from seconds since 1970.
+#[must_use]
+#[expect(clippy::cast_possible_truncation, reason = "whole seconds within some thousand years")]
+pub fn date(unix_s: f64) -> String {
+    let seconds = unix_s.clamp(0.0, 253_402_300_799.0) as i64;
+    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    // Days to year, month and day: H. Hinnant, "chrono-Compatible Low-Level Date Algorithms", civil_from_days.
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = era * 400 + year_of_era + i64::from(month <= 2);
+    format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", second / 3600, second / 60 % 60)
+}
+
+/// A field of an answer, in the unit that its name ends in.
+#[must_use]
+pub fn field(name: &str, value: &Value) -> String {
+    match value {
+        Value::Null => "unknown".to_owned(),
+        Value::Bool(true) => "yes".to_owned(),
+        Value::Bool(false) => "no".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Number(number) => {
+            number.as_f64().map_or_else(|| number.to_string(), |value| quantity(name, value))
+        }
+        Value::Array(items) if items.is_empty() => "none".to_owned(),
+        Value::Array(items) => listed(items.iter().map(|item| field(name, item))),
+        Value::Object(fields) => {
+            let each = fields.iter().map(|(key, value)| {
+                // `memory_bytes: {total: …}` keeps the unit of the outer name.
+                let unit = if has_unit(key) { key } else { name };
+                let text = field(unit, value);
+                // `compute_flops_per_s: {int8: …}` counts integer operations.
+                let text = if is_integer(key) { text.replace("FLOP/s", "OP/s") } else { text };
+                format!("{} {text}", spaced(key))
+            });
+            each.collect::<Vec<_>>().join(", ")
+        }
+    }
+}
+
+/// The items with repetitions counted: `2 x 4.05 GHz`.
+fn listed(items: impl Iterator<Item = String>) -> String {
+    let mut counted: Vec<(String, usize)> = Vec::new();
+    for item in items {
+        match counted.last_mut() {
+            Some((last, count)) if *last == item => *count += 1,
+            _ => counted.push((item, 1)),
+        }
+    }
+    let each = counted
+        .iter()
+        .map(|(item, count)| if *count > 1 { format!("{count} x {item}") } else { item.clone() });
+    each.collect::<Vec<_>>().join(", ")
+}
+
+const UNITS: [&str; 11] = [
+    "_bytes_per_s",
+    "_flops_per_s",
+    "_tokens_per_s",
+    "_flops_per_byte",
+    "_bytes",
+    "_ratio",
+    "_hz",
+    "_s",
+    "_w",
+    "_j",
+    "_c",
+];
+
+fn unit_of(name: &str) -> Option<&'static str> {
+    UNITS.into_iter().find(|unit| name.ends_with(unit))
+}
+
+fn has_unit(name: &str) -> bool {
+    unit_of(name).is_some()
+}
+
+fn quantity(name: &str, value: f64) -> String {
+    match unit_of(name) {
+        Some("_bytes_per_s") => BytesPerSecond(value).to_string(),
+        Some("_flops_per_s") => FlopsPerSecond(value).to_string(),
+        Some("_tokens_per_s") => rate(value),
+        Some("_flops_per_byte") => format!("{value:.1} FLOP/B"),
+        Some("_bytes") => Bytes(value).to_string(),
+        Some("_ratio") => percent(value),
+        Some("_hz") => Hertz(value).to_string(),
+        Some("_s") => time(value),
+        Some("_w") => Watts(value).to_string(),
+        Some("_j") => Joules(value).to_string(),
+        Some("_c") => format!("{value:.1} °C"),
+        _ if value.fract() == 0.0 => format!("{value:.0}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+/// `cores_online` as `cores online`, without the unit that the value shows anyway; `cpu_hz` is a clock.
+#[must_use]
+pub fn spaced(name: &str) -> String {
+    let unit = unit_of(name).filter(|unit| name.len() > unit.len()).unwrap_or_default();
+    let bare = name.strip_suffix(unit).unwrap_or(name).replace('_', " ");
+    if unit == "_hz" { bare + " clock" } else { bare }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_name_of_a_field_gives_its_unit() {
+        assert_eq!(field("cpu_hz", &json!([4.05e9, 4.05e9, 2e9])), "2 x 4.05 GHz, 2.00 GHz");
+        assert_eq!(
+            field("memory_bytes", &json!({"free": 1e9, "busy_ratio": 0.5})),
+            "busy 50.0 %, free 1.00 GB"
+        );
+        assert_eq!(field("cores_online", &json!(2)), "2");
+        assert_eq!(field("x", &Value::Null), "unknown");
+        assert_eq!(spaced("cpu_hz"), "cpu clock");
+        assert_eq!(spaced("memory_bytes"), "memory");
+    }
+
+    #[test]
+    fn integer_operations_are_no_flops() {
+        assert_eq!(compute("int8", 1.79e12), "1.79 TOP/s");
+        assert_eq!(compute("fp32", 422e9), "422 GFLOP/s");
+        assert_eq!(
+            (intensity("int4", 50.0), intensity("fp8", 50.0)),
+            ("50.00 OP/B".into(), "50.00 FLOP/B".into())
+        );
+        let peaks = json!({"fp16": 1e12, "int8": 2e12});
+        assert_eq!(field("compute_flops_per_s", &peaks), "fp16 1.00 TFLOP/s, int8 2.00 TOP/s");
+    }
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        assert_eq!(date(0.0), "1970-01-01 00:00 UTC");
+        assert_eq!(date(951_782_400.0), "2000-02-29 00:00 UTC");
+        assert_eq!(date(1_795_199_129.0), "2026-11-20 18:25 UTC");
+    }
+
+    #[test]
+    fn an_interval_names_its_unit_once() {
+        let interval = EstimateAnswer { value: 117e-6, low: 110e-6, high: 125e-6 };
+        assert_eq!(estimate(&interval, time), "117 µs (110 to 125 µs)");
+        let wide = EstimateAnswer { value: 117e-6, low: 110e-6, high: 1.25e-3 };
+        assert_eq!(estimate(&wide, time), "117 µs (110 µs to 1.25 ms)");
+    }
+}

@@ -1,0 +1,377 @@
+//! The daemon: starts everything, owns the governor's loop, and ends cleanly.
+
+mod archive;
+mod args;
+mod calibrate;
+mod logging;
+mod model;
+mod notify;
+mod power;
+mod runtime;
+mod sampler;
+pub mod server;
+mod settings;
+#[cfg(feature = "simulate")]
+mod simulated;
+mod socket_error;
+mod socket_paths;
+mod sockets;
+mod status;
+pub mod store;
+#[cfg(not(feature = "simulate"))]
+mod unsimulated;
+
+use std::future::Future;
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use clap::Parser;
+use rustix::fs::Mode;
+use rustix::process::umask;
+use thiserror::Error;
+use tokio::net::UnixListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+
+use args::{Cli, Role, Serve};
+use power::{Power, Way};
+use runtime::{Parts, Runtime, duration, now, reloaded};
+use sampler::Sampler;
+use settings::Settings;
+use simulated::SimulationError;
+use socket_error::SocketError;
+use socket_paths::SocketPaths;
+use sockets::Sockets;
+#[cfg(not(feature = "simulate"))]
+use unsimulated as simulated;
+
+use crate::server::{Control, Snapshots, Socket, dbus, http};
+use answer::{Catalogue, Opener};
+use config::{ConfigError, hardware_dir};
+use governor::{Event, Governor};
+use hw::{self, SysRoot};
+use roofline::board::{BoardState, Reading};
+use roofline::hardware::{self, Registry};
+
+/// Events that may wait for the loop.
+const EVENTS: usize = 64;
+/// Requests that may wait for the loop; further clients wait themselves.
+const REQUESTS: usize = 64;
+/// The probe, the servers and the last save may take this long together when the daemon ends.
+const END: Duration = Duration::from_millis(1500);
+
+/// Why the daemon did not run.
+#[derive(Debug, Error)]
+enum DaemonError {
+    #[error("{0}\nhint: correct it and try again; `rooflined --check-config` tells whether it is right")]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    #[error(transparent)]
+    Simulation(#[from] SimulationError),
+    #[error("cannot start: {0}; check the limits on processes, memory and open files (ulimit -a)")]
+    System(#[from] io::Error),
+    #[error("a server ended by itself: {0}; the log has the reason, please report it as a bug")]
+    Server(String),
+}
+
+/// Runs `rooflined` with the arguments of the process.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let outcome = match cli.role {
+        Some(Role::Probe(args)) if args.verify => return probe::verify_main(),
+        Some(Role::Probe(args)) => match &args.simulate {
+            Some(root) => return simulated::probe(root),
+            None => return probe::probe_main(None),
+        },
+        Some(Role::Actuate(options)) => return actuator::main(&options),
+        Some(Role::FakeNvpmodel(args)) => return simulated::nvpmodel(&args),
+        Some(Role::Serve(args)) => serve(args),
+        None => serve(cli.serve),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("rooflined: error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(mut args: Serve) -> Result<(), DaemonError> {
+    // The configuration is checked without a board. Dropped last, when whoever reads the board is gone.
+    let simulation = if args.check_config { None } else { simulated::start(&mut args)? };
+    let settings = Settings::load(&args)?;
+    if args.check_config {
+        say(&match settings.files.as_slice() {
+            [] => "no configuration file, all defaults: right".to_owned(),
+            files => format!("{}: right", join(files)),
+        });
+        return Ok(());
+    }
+    logging::start();
+    if let Some(board) = &simulation {
+        let (key, root) = (board.key(), board.dir().display());
+        tracing::warn!(board = key, %root, simulated = true, "SIMULATED: no value describes hardware");
+    }
+    // Nothing that this process makes is for others until its mode says so.
+    umask(Mode::RWXG | Mode::RWXO);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(1)
+        .thread_stack_size(512 * 1024)
+        .build()?;
+    let ended = runtime.block_on(run(args, settings));
+    // A file that a server still reads does not hold up the end.
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    ended
+}
+
+/// From the first sample to the last save.
+async fn run(args: Serve, settings: Settings) -> Result<(), DaemonError> {
+    // First, so that from here on no signal ends the daemon without its cleaning up.
+    let mut signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
+    let mut hangup = signal(SignalKind::hangup())?;
+    let Sockets { query, control, hold } = Sockets::open(&SocketPaths::find(settings.socket_dir.as_deref()))?;
+    let paths = [path_of(Some(&query)), path_of(control.as_ref())];
+
+    let earlier = archive::load(&settings.state_dir);
+    // Before the machine is looked for among it.
+    let catalogue = catalogue(&settings);
+    let (mut board, mut machine) = discover(&settings.root);
+    if let (Reading::Absent { .. }, Some(declared)) = (&board.modes, &settings.declared_modes) {
+        board.modes = Reading::Known(declared.clone());
+    }
+    // A probe must never measure this machine in place of a simulated one, whichever process simulates it.
+    let simulated = board.simulated.then(|| settings.root.clone());
+    let state = machine();
+    let policy = &settings.policy;
+    let governor = Governor::new(now(), board, state, earlier.record, earlier.residuals, policy)
+        .with_observed_runs(now(), earlier.observed_runs);
+
+    let (events_in, mut events) = mpsc::channel(EVENTS);
+    let (requests_in, mut requests) = mpsc::channel(REQUESTS);
+    let (published, snapshots) = watch::channel(governor.snapshot());
+    let period = duration(policy.idle_period);
+    let deliver = {
+        let events = events_in.clone();
+        move |state| events.blocking_send(Event::Sampled(Box::new(state))).is_ok()
+    };
+    let sampler = Sampler::start(period, machine, deliver)?;
+    let (stop, stopping) = watch::channel(false);
+    let control_end = Control::new(requests_in).with_catalogue(catalogue);
+    let servers = Servers { snapshots, control: control_end, events: events_in.clone(), stopping };
+    let mut tasks = servers.start(&settings, query, control, &paths)?;
+
+    let program = std::env::current_exe()?;
+    let state_dir = settings.state_dir.clone();
+    let power = power(&settings, &program, events_in.clone());
+    let mut daemon = Runtime::new(Parts {
+        governor,
+        published,
+        events: events_in,
+        sampler,
+        power,
+        program,
+        simulated,
+        state_dir,
+        period,
+    });
+    if !earlier.problems.is_empty() {
+        daemon.take(archive::degraded(Some(earlier.problems.join("; also ")))).await;
+    }
+    daemon.take(Event::Tick).await;
+
+    let listening = paths.iter().flatten().cloned().collect::<Vec<_>>();
+    say(&format!("listening on {}", join(&listening)));
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        sockets = join(&listening),
+        state_dir = %settings.state_dir.display(),
+        "ready"
+    );
+    notify::ready(daemon.status());
+
+    let reload = async || {
+        hangup.recv().await;
+        reload(&args, &settings)
+    };
+    let why = stop_reason(&mut signals, args.exit_on_stdin_close, &mut tasks);
+    let outcome = daemon.run(&mut events, &mut requests, reload, why).await;
+
+    notify::stopping();
+    stop.send_replace(true);
+    // Answers and events hold senders; nothing waits for a loop that no longer turns.
+    drop(requests);
+    let servers_end = async { while tasks.join_next().await.is_some() {} };
+    let ended = async { tokio::join!(daemon.end(&mut events, END), servers_end) };
+    if tokio::time::timeout(END, ended).await.is_err() {
+        tracing::warn!("something did not end in time and is cut off");
+    }
+    drop(hold);
+    tracing::info!("ended");
+    outcome
+}
+
+/// Known hardware, the user's own included; what is wrong with a file of it is logged and keeps no other out.
+fn catalogue(settings: &Settings) -> Arc<Catalogue> {
+    let (user, problems) = hardware_dir(&settings.hardware_dir);
+    for problem in problems {
+        tracing::warn!(%problem, "a description of hardware is not used");
+    }
+    hardware::declare(&user);
+    if user.is_empty() {
+        Arc::default()
+    } else {
+        Arc::new(Catalogue::new(Registry::with(user), Opener::Daemon))
+    }
+}
+
+/// What the servers share.
+struct Servers {
+    snapshots: Snapshots,
+    control: Control,
+    events: mpsc::Sender<Event>,
+    stopping: watch::Receiver<bool>,
+}
+
+impl Servers {
+    fn start(
+        self,
+        settings: &Settings,
+        query: std::os::unix::net::UnixListener,
+        control: Option<std::os::unix::net::UnixListener>,
+        paths: &[Option<PathBuf>; 2],
+    ) -> io::Result<JoinSet<()>> {
+        let mut tasks = JoinSet::new();
+        let kinds = [Socket::Query { control: paths[1].clone() }, Socket::Control];
+        for (listener, socket) in [Some(query), control].into_iter().zip(kinds) {
+            let Some(listener) = listener else { continue };
+            let listener = UnixListener::from_std(listener)?;
+            let (snapshots, control) = (self.snapshots.clone(), self.control.clone());
+            let limits = settings.limits.clone();
+            tasks.spawn(http::serve(listener, socket, snapshots, control, limits, self.stopped()));
+        }
+        let on_state = {
+            let events = self.events.clone();
+            move |problem| {
+                // Called from the loop's own thread, which must not wait for itself.
+                let events = events.clone();
+                tokio::spawn(async move { events.send(Event::Degraded { name: "bus", problem }).await });
+            }
+        };
+        let stopped = self.stopped();
+        tasks.spawn(dbus::run(settings.bus.clone(), self.snapshots, self.control, on_state, stopped));
+        Ok(tasks)
+    }
+
+    /// Resolves when the daemon ends.
+    fn stopped(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut stopping = self.stopping.clone();
+        async move {
+            // An error means that the daemon is gone already.
+            let _ = stopping.wait_for(|stopping| *stopping).await;
+        }
+    }
+}
+
+/// Connection to the privileged helper. With control enabled it is opened at once.
+fn power(settings: &Settings, program: &std::path::Path, events: mpsc::Sender<Event>) -> Power {
+    let way = Way {
+        program: program.to_owned(),
+        root: settings.root.clone(),
+        state_dir: settings.state_dir.clone(),
+        socket: settings.actuator.clone(),
+        config: settings.config.clone(),
+    };
+    Power::start(way, events, settings.policy.control_enabled)
+}
+
+/// What the machine is, and a function that reads how it is.
+fn discover(root: &std::path::Path) -> (roofline::board::Board, impl FnMut() -> BoardState + Send + 'static) {
+    let root = SysRoot::new(root);
+    let (board, discovered) = hw::discover(&root);
+    let mut sampler = hw::Sampler::new(&root, discovered);
+    (board, move || hw::read_state(&mut sampler, hw::boot_time()))
+}
+
+/// Reads the configuration again. What is fixed at the start stays as it is, and a change of it is mentioned.
+fn reload(args: &Serve, started_with: &Settings) -> Vec<Event> {
+    notify::reloading();
+    match Settings::load(args) {
+        Ok(settings) => {
+            let fixed = |settings: &Settings| {
+                let (place, limits) =
+                    ((settings.root.clone(), settings.socket_dir.clone()), settings.limits.clone());
+                (place, settings.state_dir.clone(), settings.bus.clone(), limits)
+            };
+            if fixed(&settings) == fixed(started_with) {
+                tracing::info!(files = join(&settings.files), "the configuration was read again");
+            } else {
+                tracing::warn!("the configuration was read again; [daemon] takes effect at the next start");
+            }
+            reloaded(Ok(settings.policy))
+        }
+        Err(error) => reloaded(Err(error.to_string())),
+    }
+}
+
+/// Resolves when the daemon shall end, and says why in the log. A daemon that one of its servers has left is of no
+/// use: it ends in an error, and the service manager starts another.
+async fn stop_reason(
+    signals: &mut [Signal; 2],
+    exit_on_stdin_close: bool,
+    servers: &mut JoinSet<()>,
+) -> Result<(), DaemonError> {
+    let [terminate, interrupt] = signals;
+    let stdin = async {
+        match exit_on_stdin_close.then(stdin_closed) {
+            // A thread that does not start leaves the signals.
+            Some(Ok(closed)) => drop(closed.await),
+            _ => std::future::pending().await,
+        }
+    };
+    let reason = tokio::select! {
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
+        () = stdin => "standard input was closed",
+        Some(ended) = servers.join_next() => {
+            let reason = ended.err().map_or_else(|| "without a reason".into(), |error| error.to_string());
+            return Err(DaemonError::Server(reason));
+        }
+    };
+    tracing::info!(reason, "ending");
+    Ok(())
+}
+
+/// Resolves at the end of standard input. A read cannot be cancelled, hence a thread that the process does not wait
+/// for.
+fn stdin_closed() -> io::Result<oneshot::Receiver<()>> {
+    let (closed, waiting) = oneshot::channel();
+    thread::Builder::new().name("stdin".into()).stack_size(64 * 1024).spawn(move || {
+        let (mut stdin, mut buffer) = (io::stdin().lock(), [0; 256]);
+        while matches!(stdin.read(&mut buffer), Ok(1..)) {}
+        drop(closed);
+    })?;
+    Ok(waiting)
+}
+
+/// Where a listener is bound.
+fn path_of(listener: Option<&std::os::unix::net::UnixListener>) -> Option<PathBuf> {
+    listener?.local_addr().ok()?.as_pathname().map(PathBuf::from)
+}
+
+/// A line on standard output, which may be closed.
+fn say(line: &str) {
+    let _ = writeln!(io::stdout(), "{line}");
+}
+
+fn join(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}

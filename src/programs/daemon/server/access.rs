@@ -1,0 +1,159 @@
+//! Who may make the machine work.
+//!
+//! Reading is open to anyone local. Calibrating and measuring change nothing that lasts, but they take every core for
+//! seconds, so:
+//!
+//! | caller | may calibrate and measure |
+//! |---|---|
+//! | root | always |
+//! | the daemon's own user (somebody who started `rooflined` by hand) | always |
+//! | group `rooflined` | once `[control] enabled = true` |
+//! | anyone else | no |
+//!
+//! Power modes and holds change the machine for everybody: the same callers may, but nobody, root included, before
+//! `[control] enabled = true`.
+//!
+//! The caller is who the kernel says it was when it connected (`SO_PEERCRED` on the socket, and what the bus daemon
+//! learnt the same way on D-Bus). Membership of the group is the primary group of the connection, or a line of
+//! /etc/group; groups that only a directory service knows are admitted by their primary group alone.
+
+use roofline::refusal::{Code, Refusal};
+use std::fs;
+use std::path::Path;
+
+/// The group whose members may control.
+pub const GROUP: &str = "rooflined";
+
+/// Who is at the other end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    pub uid: u32,
+    /// Groups known of it: the primary one at least.
+    pub gids: Vec<u32>,
+}
+
+/// May this peer calibrate and measure?
+///
+/// # Errors
+/// `control_disabled` or `not_authorized`, each with the remedy.
+pub fn may_run(peer: Option<&Peer>, control_enabled: bool) -> Result<(), Refusal> {
+    let own = rustix::process::geteuid().as_raw();
+    decide(peer, own, control_enabled, |peer| is_member(peer, Path::new("/etc")))
+}
+
+/// May this peer switch power modes and hold them? Gives its user.
+///
+/// # Errors
+/// `control_disabled`, for everyone, or `not_authorized`, each with the remedy.
+pub fn may_control(peer: Option<&Peer>, control_enabled: bool) -> Result<u32, Refusal> {
+    if !control_enabled {
+        return Err(disabled());
+    }
+    may_run(peer, control_enabled)?;
+    peer.map(|peer| peer.uid).ok_or_else(unknown)
+}
+
+fn unknown() -> Refusal {
+    Code::NotAuthorized
+        .error("the kernel does not tell who is calling", "connect through a Unix socket of this machine")
+}
+
+fn disabled() -> Refusal {
+    Code::ControlDisabled.error(
+        "control is not enabled on this machine",
+        "set enabled = true under [control] in /etc/rooflined/rooflined.toml and reload",
+    )
+}
+
+fn decide(
+    peer: Option<&Peer>,
+    own: u32,
+    control_enabled: bool,
+    is_member: impl FnOnce(&Peer) -> bool,
+) -> Result<(), Refusal> {
+    let Some(peer) = peer else { return Err(unknown()) };
+    if peer.uid == 0 || peer.uid == own {
+        return Ok(());
+    }
+    if !control_enabled {
+        return Err(disabled());
+    }
+    if is_member(peer) {
+        return Ok(());
+    }
+    Err(Code::NotAuthorized.error(
+        format!("user {} is neither root, nor the daemon's user, nor in group {GROUP}", peer.uid),
+        format!("ask as root, or join the group: usermod -aG {GROUP} USER, then log in again"),
+    ))
+}
+
+/// Looks the group up at each request: requests of this kind are rare, and membership may change.
+fn is_member(peer: &Peer, etc: &Path) -> bool {
+    let read = |name: &str| fs::read_to_string(etc.join(name)).unwrap_or_default();
+    member(peer, &read("group"), &read("passwd"))
+}
+
+/// `group` lines are `name:password:gid:user,user`; `passwd` lines are `name:password:uid:gid:…`.
+fn member(peer: &Peer, group: &str, passwd: &str) -> bool {
+    let Some(line) = group.lines().find(|line| line.split(':').next() == Some(GROUP)) else { return false };
+    let mut fields = line.split(':').skip(2);
+    let gid: Option<u32> = fields.next().and_then(|gid| gid.parse().ok());
+    if gid.is_some_and(|gid| peer.gids.contains(&gid)) {
+        return true;
+    }
+    let members = fields.next().unwrap_or_default();
+    let uid = peer.uid.to_string();
+    passwd
+        .lines()
+        .filter(|line| line.split(':').nth(2) == Some(&uid))
+        .filter_map(|line| line.split(':').next())
+        .any(|name| members.split(',').any(|member| member == name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(uid: u32, gid: u32) -> Peer {
+        Peer { uid, gids: vec![gid] }
+    }
+
+    fn code(peer: Option<&Peer>, enabled: bool, in_group: bool) -> Option<Code> {
+        decide(peer, 900, enabled, |_| in_group).err().map(|error| error.code)
+    }
+
+    #[test]
+    fn root_and_the_daemons_own_user_may_always() {
+        for uid in [0, 900] {
+            assert_eq!(code(Some(&peer(uid, 1)), false, false), None);
+        }
+    }
+
+    #[test]
+    fn others_need_the_switch_and_the_group() {
+        let other = peer(1000, 1000);
+        assert_eq!(code(Some(&other), false, true), Some(Code::ControlDisabled));
+        assert_eq!(code(Some(&other), true, false), Some(Code::NotAuthorized));
+        assert_eq!(code(Some(&other), true, true), None);
+        assert_eq!(code(None, true, true), Some(Code::NotAuthorized));
+    }
+
+    #[test]
+    fn power_modes_are_nobodys_before_control_is_enabled() {
+        let root = peer(0, 0);
+        assert_eq!(may_control(Some(&root), false).unwrap_err().code, Code::ControlDisabled);
+        assert_eq!(may_control(Some(&root), true), Ok(0));
+        assert_eq!(may_control(None, true).unwrap_err().code, Code::NotAuthorized);
+    }
+
+    #[test]
+    fn membership_is_the_primary_group_or_a_line_of_the_group_file() {
+        let group = "root:x:0:\nrooflined:x:777:ann,bob\nrooflined2:x:778:eve\n";
+        let passwd = "ann:x:1001:1001::/:\neve:x:1002:1002::/:\nan:x:1003:1003::/:\n";
+        assert!(member(&peer(1001, 1001), group, passwd));
+        assert!(member(&peer(1002, 777), group, passwd));
+        assert!(!member(&peer(1002, 1002), group, passwd));
+        assert!(!member(&peer(1003, 1003), group, passwd), "a prefix of a name is another name");
+        assert!(!member(&peer(1001, 1001), "", ""));
+    }
+}

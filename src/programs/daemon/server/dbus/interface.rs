@@ -1,0 +1,486 @@
+//! The two interfaces.
+
+use std::collections::HashMap;
+use std::io::Write as _;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use zbus::fdo::DBusProxy;
+use zbus::message::{Header, Message};
+use zbus::names::{BusName, ErrorName};
+use zbus::object_server::SignalEmitter;
+use zbus::{Connection, OwnedVariant, interface};
+
+use super::convert::{Variants, from_variants, to_variants};
+use super::subscriptions::Subscriptions;
+use crate::server::access::{Peer, may_run};
+use crate::server::advice::Advice;
+use crate::server::judge::{Accepted, Call, Caller, Content, Entrance, Stream, admitted};
+use crate::server::routes::{Found, Route};
+use crate::server::service::{Answered, Service};
+use crate::server::{Command, clock};
+use answer::error::status;
+use answer::parse::parse;
+use answer::{Request, answer};
+use governor::Reply;
+use roofline::refusal::{Code, Refusal};
+use wire::API_VERSION;
+
+/// Bytes of a request in JSON.
+const MAX_REQUEST: usize = 64 * 1024;
+
+/// A refusal as a D-Bus error: `code: message; hint`.
+#[derive(Debug)]
+pub struct BusError {
+    name: &'static str,
+    text: String,
+}
+
+impl From<Refusal> for BusError {
+    fn from(refusal: Refusal) -> Self {
+        let name = match refusal.code {
+            Code::NotCalibrated => "io.github.rooflined.Rooflined1.Error.NotCalibrated",
+            Code::RebootRequired => "io.github.rooflined.Rooflined1.Error.RebootRequired",
+            Code::Unsatisfiable => "io.github.rooflined.Rooflined1.Error.Unsatisfiable",
+            Code::NotReached | Code::NotSettled | Code::Refused | Code::ControlUnavailable => {
+                "io.github.rooflined.Rooflined1.Error.NotReached"
+            }
+            Code::Busy | Code::Gated | Code::TooManyConnections => {
+                "io.github.rooflined.Rooflined1.Error.Busy"
+            }
+            Code::ControlDisabled | Code::AutoOff => "io.github.rooflined.Rooflined1.Error.ControlDisabled",
+            Code::NotAuthorized | Code::WrongSocket | Code::ModeNotAllowed => {
+                "io.github.rooflined.Rooflined1.Error.NotAuthorized"
+            }
+            Code::UnknownMode => "io.github.rooflined.Rooflined1.Error.UnknownMode",
+            code if matches!(status(code), 400 | 404 | 405 | 413) => {
+                "io.github.rooflined.Rooflined1.Error.InvalidArgs"
+            }
+            _ => "io.github.rooflined.Rooflined1.Error.Failed",
+        };
+        let field = refusal.field.as_ref().map_or_else(String::new, |field| format!(" ({field})"));
+        Self { name, text: format!("{}{field}: {refusal}", refusal.code) }
+    }
+}
+
+impl zbus::DBusError for BusError {
+    fn create_reply(&self, call: &Header<'_>) -> zbus::Result<Message> {
+        Message::error(call, self.name()).build(&(self.text.as_str(),))
+    }
+
+    fn name(&self) -> ErrorName<'_> {
+        ErrorName::from_static_str_unchecked(self.name)
+    }
+
+    fn description(&self) -> Option<&str> {
+        Some(&self.text)
+    }
+}
+
+/// `io.github.rooflined.Rooflined1`.
+pub struct Rooflined {
+    service: Arc<Service>,
+    subscriptions: Arc<Subscriptions>,
+}
+
+impl Rooflined {
+    pub fn new(service: Arc<Service>) -> Self {
+        Self { service, subscriptions: Arc::default() }
+    }
+
+    /// Who subscribed with which query.
+    pub fn subscriptions(&self) -> Arc<Subscriptions> {
+        Arc::clone(&self.subscriptions)
+    }
+
+    /// Answers a query for the first time and keeps it for its sender.
+    async fn begin(&self, sender: &str, cookie: u64, json: &str) -> Result<Variants, Refusal> {
+        let snapshot = self.service.snapshot();
+        let call = Call {
+            route: Route::RecommendWatch,
+            argument: None,
+            query: "",
+            body: json.as_bytes(),
+            caller: Caller::Peer(None),
+        };
+        let Accepted::Stream(Stream::Advice(request)) = self.service.judge(&snapshot, call).await? else {
+            return Err(answered_otherwise());
+        };
+        let (advice, first) = Advice::begin(&self.service, &snapshot, *request).await?;
+        if !self.subscriptions.begin(cookie, advice) {
+            return Err(gone(sender));
+        }
+        Ok(to_variants(json!(first)))
+    }
+
+    /// Answers a route from a body in variants.
+    async fn ask(&self, path: &str, body: &HashMap<String, OwnedVariant>) -> Result<Variants, BusError> {
+        let body = encode(&from_variants(body)?)?;
+        let json = self.respond("POST", path, "", &body).await?;
+        Ok(to_variants(decode(&json)?))
+    }
+
+    /// Answers a route as the query socket would.
+    async fn respond(&self, method: &str, path: &str, query: &str, body: &[u8]) -> Result<Vec<u8>, Refusal> {
+        let Found { spec, argument } = admitted(method, path, Entrance::Bus)?;
+        let (route, argument) = (spec.route, argument.as_deref());
+        let call = Call { route, argument, query, body, caller: Caller::Peer(None) };
+        match self.service.respond(&self.service.snapshot(), call).await? {
+            Answered::Whole(Content::Json(json)) => Ok(json),
+            Answered::Whole(Content::Static(json)) => Ok(json.to_vec()),
+            Answered::Whole(Content::Text(text)) => encode(&text),
+            Answered::Stream(stream) => Err(stream.refusal()),
+        }
+    }
+
+    /// A reading route's answer as variants; empty where it fails, which these do not.
+    ///
+    /// Only a call from outside has a header. The same getter is run to announce a change: if that counted as
+    /// somebody looking, every sample would ask for the next one at once.
+    fn property(&self, request: &Request, header: Option<&Header<'_>>) -> Variants {
+        let now = clock::now();
+        if header.is_some() {
+            self.service.watched(now.boottime);
+        }
+        let answered = answer(&self.service.snapshot(), self.service.control.catalogue(), now, request);
+        let value = answered.ok().and_then(|answer| serde_json::to_value(answer).ok());
+        value.map(to_variants).unwrap_or_default()
+    }
+}
+
+pub(super) fn answered_otherwise() -> Refusal {
+    Code::Internal.error("the daemon answered something else", "report this")
+}
+
+fn gone(sender: &str) -> Refusal {
+    Code::NotAuthorized.error(
+        format!("{sender:?} has left the bus"),
+        "stay on it for as long as the answer shall be kept true",
+    )
+}
+
+pub(super) fn encode(value: &impl serde::Serialize) -> Result<Vec<u8>, Refusal> {
+    let bytes = crate::server::command::encode(value)?;
+    if bytes.len() > MAX_REQUEST {
+        return Err(too_large());
+    }
+    Ok(bytes)
+}
+
+fn too_large() -> Refusal {
+    Code::BodyTooLarge
+        .error(format!("the request is larger than {MAX_REQUEST} bytes"), "ask for less at a time")
+}
+
+fn decode(json: &[u8]) -> Result<Value, Refusal> {
+    serde_json::from_slice(json)
+        .map_err(|error| Code::Internal.error(format!("the answer is no JSON: {error}"), "report this"))
+}
+
+/// The argument of `Query`.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Query {
+    path: String,
+    #[serde(default)]
+    method: Option<String>,
+    #[serde(default)]
+    body: Option<Value>,
+}
+
+#[expect(clippy::unused_self, reason = "a property is a method, and some are constant")]
+#[interface(name = "io.github.rooflined.Rooflined1")]
+impl Rooflined {
+    /// Any route of the query socket: `{"path": "/v1/recommend", "body": {…}}` → its answer, both as JSON.
+    async fn query(&self, json: &str) -> Result<String, BusError> {
+        if json.len() > MAX_REQUEST {
+            return Err(too_large().into());
+        }
+        let Query { path, method, body } = parse(json.as_bytes())?;
+        let method = method.as_deref().unwrap_or(if body.is_some() { "POST" } else { "GET" });
+        let body = body.map_or_else(|| Ok(Vec::new()), |body| encode(&body))?;
+        let (path, query) = path.split_once('?').unwrap_or((&path, ""));
+        let answer = self.respond(method, path, query, &body).await?;
+        String::from_utf8(answer)
+            .map_err(|_| Code::Internal.error("the answer is no text", "report this").into())
+    }
+
+    /// The body of `POST /v1/predict` and its answer.
+    async fn predict(&self, request: HashMap<String, OwnedVariant>) -> Result<Variants, BusError> {
+        self.ask("/v1/predict", &request).await
+    }
+
+    /// The body of `POST /v1/recommend` and its answer.
+    async fn recommend(&self, request: HashMap<String, OwnedVariant>) -> Result<Variants, BusError> {
+        self.ask("/v1/recommend", &request).await
+    }
+
+    /// The body of `POST /v1/recommend` as JSON, its answer, and a cookie. From then on the sender alone is notified with
+    /// AdviceStale and AnswerChanged when the answer has altered, until Unsubscribe or its leaving.
+    async fn subscribe(
+        &self,
+        json: &str,
+        #[zbus(header)] header: Header<'_>,
+        #[zbus(connection)] connection: &Connection,
+    ) -> Result<(u64, Variants), BusError> {
+        if json.len() > MAX_REQUEST {
+            return Err(too_large().into());
+        }
+        let sender = header.sender().map(ToString::to_string).unwrap_or_default();
+        let cookie = self.subscriptions.reserve(&sender)?;
+        // From here on its leaving is noticed; if it left before, nobody will say so again.
+        let answered = if on_the_bus(connection, &header).await {
+            self.begin(&sender, cookie, json).await
+        } else {
+            Err(gone(&sender))
+        };
+        answered.map(|answer| (cookie, answer)).map_err(|error| {
+            self.subscriptions.end(cookie);
+            error.into()
+        })
+    }
+
+    /// Ends a subscription of the sender.
+    #[expect(clippy::needless_pass_by_value, reason = "the interface macro hands headers over by value")]
+    fn unsubscribe(&self, cookie: u64, #[zbus(header)] header: Header<'_>) -> Result<(), BusError> {
+        let sender = header.sender().map(ToString::to_string).unwrap_or_default();
+        if self.subscriptions.end_for(cookie, &sender) {
+            return Ok(());
+        }
+        Err(Code::NotFound
+            .error(format!("this client has no subscription {cookie}"), "give the cookie that Subscribe gave")
+            .into())
+    }
+
+    /// Everything that is known, as JSON in a sealed memory file.
+    async fn diagnose(&self) -> Result<zbus::OwnedFd, BusError> {
+        let (snapshot, now) = (self.service.snapshot(), clock::now());
+        let mut facts = serde_json::Map::new();
+        for (name, request) in [
+            ("board", Request::Board),
+            ("state", Request::State),
+            ("roofline", Request::Roofline { mode: None, precision: None, hardware: None }),
+            ("formats", Request::Formats),
+            ("calibration", Request::Calibration),
+        ] {
+            let fact = answer(&snapshot, self.service.control.catalogue(), now, &request)?;
+            facts.insert(name.to_owned(), serde_json::to_value(fact).unwrap_or_default());
+        }
+        facts.insert("version".to_owned(), env!("CARGO_PKG_VERSION").into());
+        facts.insert("control_enabled".to_owned(), snapshot.control_enabled.into());
+        facts.insert("taken_at_unix_s".to_owned(), json!(now.unix_s));
+        memory_file(Value::Object(facts).to_string().as_bytes()).map_err(|error| {
+            Code::Internal.error(format!("no memory file: {error}"), "use Query instead").into()
+        })
+    }
+
+    /// Advice given before may no longer hold. To everybody when the mode, throttling, a ceiling or the calibration has
+    /// changed; to one who subscribed, by its own name, when its own answer has altered.
+    #[zbus(signal)]
+    pub async fn advice_stale(emitter: &SignalEmitter<'_>, reason: &str, serial: u64) -> zbus::Result<()>;
+
+    /// To one who subscribed: why its answer has altered (`AdviceStale` of the OpenAPI document), and the new one; empty
+    /// where it can no longer be answered.
+    #[zbus(signal)]
+    pub async fn answer_changed(
+        emitter: &SignalEmitter<'_>,
+        cookie: u64,
+        stale: Variants,
+        answer: Variants,
+    ) -> zbus::Result<()>;
+
+    /// Version of the program.
+    #[zbus(property(emits_changed_signal = "const"))]
+    fn version(&self) -> String {
+        env!("CARGO_PKG_VERSION").to_owned()
+    }
+
+    /// Version of the interface.
+    #[zbus(property(emits_changed_signal = "const"))]
+    fn api_version(&self) -> u32 {
+        API_VERSION
+    }
+
+    /// `GET /v1/board`.
+    #[zbus(property)]
+    #[expect(clippy::needless_pass_by_value, reason = "the interface macro hands headers over by value")]
+    fn board(&self, #[zbus(header)] header: Option<Header<'_>>) -> Variants {
+        self.property(&Request::Board, header.as_ref())
+    }
+
+    /// `GET /v1/state`.
+    #[zbus(property)]
+    #[expect(clippy::needless_pass_by_value, reason = "the interface macro hands headers over by value")]
+    fn state(&self, #[zbus(header)] header: Option<Header<'_>>) -> Variants {
+        self.property(&Request::State, header.as_ref())
+    }
+
+    /// Of the snapshot.
+    #[zbus(property)]
+    fn serial(&self) -> u64 {
+        self.service.snapshot().serial
+    }
+
+    /// Names of what does not work.
+    #[zbus(property)]
+    fn degraded(&self) -> Vec<String> {
+        self.service.snapshot().degraded.keys().map(|name| (*name).to_owned()).collect()
+    }
+
+    /// Why, by those names, each ending with the remedy.
+    #[zbus(property)]
+    fn degraded_evidence(&self) -> Variants {
+        let snapshot = self.service.snapshot();
+        snapshot.degraded.iter().map(|(name, reason)| ((*name).to_owned(), reason.clone().into())).collect()
+    }
+}
+
+fn memory_file(bytes: &[u8]) -> std::io::Result<zbus::OwnedFd> {
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let mut file = std::fs::File::from(memfd_create("rooflined-diagnosis", flags)?);
+    file.write_all(bytes)?;
+    std::io::Seek::rewind(&mut file)?;
+    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL)?;
+    Ok(std::os::fd::OwnedFd::from(file).into())
+}
+
+/// `io.github.rooflined.Rooflined1.Calibration`.
+pub struct Calibration {
+    service: Arc<Service>,
+}
+
+impl Calibration {
+    pub const fn new(service: Arc<Service>) -> Self {
+        Self { service }
+    }
+
+    async fn command(&self, command: Command) -> Result<u64, BusError> {
+        match self.service.control.ask(command).await {
+            Some(Reply::Started { job } | Reply::Finished { job } | Reply::Cancelled { job }) => Ok(job),
+            Some(Reply::Refused(refusal)) => Err(refusal.into()),
+            Some(
+                Reply::Measured(_)
+                | Reply::Observed { .. }
+                | Reply::Switched { .. }
+                | Reply::Held { .. }
+                | Reply::Done,
+            ) => Err(answered_otherwise().into()),
+            None => Err(Code::ShuttingDown.error("the daemon is going away", "try again in a second").into()),
+        }
+    }
+}
+
+/// Who the bus says the sender of a call is.
+pub(super) async fn caller(connection: &Connection, header: &Header<'_>) -> Result<Peer, Refusal> {
+    let unknown = || {
+        Code::NotAuthorized
+            .error("the bus does not tell who is calling", "ask as root over the control socket")
+    };
+    let sender = header.sender().ok_or_else(unknown)?.to_owned();
+    let proxy = DBusProxy::new(connection).await.map_err(|_| unknown())?;
+    let credentials =
+        proxy.get_connection_credentials(BusName::Unique(sender)).await.map_err(|_| unknown())?;
+    let uid = credentials.unix_user_id().ok_or_else(unknown)?;
+    Ok(Peer { uid, gids: credentials.unix_group_ids().cloned().unwrap_or_default() })
+}
+
+/// The sender of a call has not left since.
+pub(super) async fn on_the_bus(connection: &Connection, header: &Header<'_>) -> bool {
+    let Some(sender) = header.sender() else { return false };
+    let Ok(bus) = DBusProxy::new(connection).await else { return false };
+    bus.name_has_owner(BusName::Unique(sender.to_owned())).await.unwrap_or(false)
+}
+
+#[interface(name = "io.github.rooflined.Rooflined1.Calibration")]
+impl Calibration {
+    /// Starts a calibration: `plan` s (`full`, `quick`), `force` b. Gives the number of the job.
+    async fn run(
+        &self,
+        options: HashMap<String, OwnedVariant>,
+        #[zbus(header)] header: Header<'_>,
+        #[zbus(connection)] connection: &Connection,
+    ) -> Result<u64, BusError> {
+        let caller = caller(connection, &header).await?;
+        let call = Call {
+            route: Route::Calibrate,
+            argument: None,
+            query: "",
+            body: &encode(&from_variants(&options)?)?,
+            caller: Caller::Peer(Some(&caller)),
+        };
+        match self.service.judge(&self.service.snapshot(), call).await? {
+            Accepted::Command { command: Command::Calibrate { wait: true, .. }, .. } => {
+                let hint = "leave it out and wait for the signal Finished";
+                Err(Code::InvalidField.at("wait", "a D-Bus call does not wait that long", hint).into())
+            }
+            Accepted::Command { command, .. } => self.command(command).await,
+            _ => Err(answered_otherwise().into()),
+        }
+    }
+
+    /// Stops a job.
+    async fn cancel(
+        &self,
+        job: u64,
+        #[zbus(header)] header: Header<'_>,
+        #[zbus(connection)] connection: &Connection,
+    ) -> Result<(), BusError> {
+        let caller = caller(connection, &header).await?;
+        may_run(Some(&caller), self.service.snapshot().control_enabled)?;
+        self.command(Command::Cancel { job: Some(job) }).await.map(drop)
+    }
+
+    /// A job moved on.
+    #[zbus(signal)]
+    pub async fn progress(
+        emitter: &SignalEmitter<'_>,
+        job: u64,
+        fraction: f64,
+        step: &str,
+    ) -> zbus::Result<()>;
+
+    /// A job ended.
+    #[zbus(signal)]
+    pub async fn finished(
+        emitter: &SignalEmitter<'_>,
+        job: u64,
+        ok: bool,
+        facts: Variants,
+    ) -> zbus::Result<()>;
+
+    /// The regimes of the record in force, the newest first.
+    #[zbus(property)]
+    fn records(&self) -> Vec<Variants> {
+        let snapshot = self.service.snapshot();
+        let record = snapshot.calibration.as_ref();
+        let regimes = record.into_iter().flat_map(|record| {
+            record.regimes.iter().map(move |regime| {
+                json!({
+                    "regime": regime.key, "measured_at_unix_s": regime.measured_at_unix_s,
+                    "samples": regime.samples, "plan": record.plan, "simulated": record.simulated,
+                    "bandwidth_bytes_per_s": regime.roofline.bandwidth.value,
+                    "compute_flops_per_s": regime.roofline.compute.iter()
+                        .map(|(precision, ceiling)| (precision.key().to_owned(), json!(ceiling.value)))
+                        .collect::<serde_json::Map<_, _>>(),
+                    "launch_s": regime.roofline.launch.value,
+                })
+            })
+        });
+        regimes.map(to_variants).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_error_ends_with_its_remedy() {
+        for code in Code::ALL {
+            let refusal = BusError::from(code.at("field", "it went wrong", "do this"));
+            assert!(refusal.name.starts_with("io.github.rooflined.Rooflined1.Error."));
+            assert_eq!(refusal.text, format!("{} (field): it went wrong; do this", code.key()));
+        }
+    }
+}

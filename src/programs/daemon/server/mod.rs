@@ -1,0 +1,224 @@
+//! What strangers talk to: HTTP over Unix sockets and D-Bus, both answered from one snapshot.
+//!
+//! The daemon owns everything that changes. It hands this module a `watch::Receiver<Arc<Snapshot>>` to answer from
+//! and takes [`Request`]s from the other end of a [`Control`].
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+
+use answer::Catalogue;
+use decide::snapshot::Snapshot;
+use governor::{Client, ControlRequest, Observed, Reply};
+use predict::calibration::PlanKind;
+use roofline::precision::WeightFormat;
+use roofline::workload::Op;
+
+pub mod access;
+pub mod advice;
+mod answer_cache;
+pub mod clock;
+pub mod command;
+pub mod dbus;
+pub mod events;
+pub mod http;
+pub mod judge;
+pub mod metrics;
+pub mod openapi;
+pub mod power;
+pub mod routes;
+pub mod service;
+
+pub use answer_cache::AnswerCache;
+
+/// The newest snapshot, as the daemon publishes it.
+pub type Snapshots = watch::Receiver<Arc<Snapshot>>;
+
+/// A model of which a client wants a step to be measured, as it names it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelAsked {
+    /// A key, or `{"path": …}`.
+    pub reference: serde_json::Value,
+    /// How its weights are stored; `None` = as in the file.
+    pub format: Option<WeightFormat>,
+    pub batch: u64,
+    /// Tokens in the cache of each.
+    pub context_tokens: u64,
+}
+
+/// What a client wants of the daemon; becomes a [`governor::Event`] with a ticket that the daemon chooses.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Command {
+    Calibrate {
+        plan: PlanKind,
+        /// Answer at the end rather than at the start.
+        wait: bool,
+        force: bool,
+    },
+    /// Stop the running calibration.
+    Cancel {
+        /// The job; `None` = whichever runs.
+        job: Option<u64>,
+    },
+    /// Run operations, or steps of models, now.
+    Measure {
+        work: Vec<(Op, WeightFormat)>,
+        /// Models to run a step of.
+        models: Vec<ModelAsked>,
+        /// Tell power and energy too.
+        power: bool,
+    },
+    /// Learn from what a service measured.
+    Observe {
+        /// What ran and how long it took.
+        observations: Vec<Observed>,
+    },
+    /// Something about power modes or holds.
+    Control { client: Client, request: ControlRequest },
+    /// A connection that may have holds attached to it has closed. Never replied to.
+    Closed { connection: u64 },
+    /// Somebody looks. Never replied to.
+    Watched,
+}
+
+/// A command with the way back. If [`oneshot::Sender::closed`] resolves, the client has gone; that holds from the
+/// start for [`Command::Watched`].
+#[derive(Debug)]
+pub struct Request {
+    pub command: Command,
+    /// Where the reply goes.
+    pub reply: oneshot::Sender<Reply>,
+}
+
+/// The servers' end of the channel to the daemon, and what they share. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Control {
+    tx: mpsc::Sender<Request>,
+    catalogue: Arc<Catalogue>,
+}
+
+impl Control {
+    /// A handle that sends into `tx`; the daemon keeps the receiver.
+    #[must_use]
+    pub fn new(tx: mpsc::Sender<Request>) -> Self {
+        Self { tx, catalogue: Arc::default() }
+    }
+
+    /// The same with this hardware beside what is built in, and whatever models have been read.
+    #[must_use]
+    pub fn with_catalogue(self, catalogue: Arc<Catalogue>) -> Self {
+        Self { catalogue, ..self }
+    }
+
+    /// Known hardware and models.
+    #[must_use]
+    pub const fn catalogue(&self) -> &Arc<Catalogue> {
+        &self.catalogue
+    }
+
+    /// Sends a command and waits for the reply; dropping the future tells the daemon that the client has gone.
+    /// `None` if the daemon is shutting down.
+    pub async fn ask(&self, command: Command) -> Option<Reply> {
+        let (reply, answer) = oneshot::channel();
+        self.tx.send(Request { command, reply }).await.ok()?;
+        answer.await.ok()
+    }
+
+    /// Says that a connection has closed, to which holds may be attached. Never lost, though it may come a little later
+    /// when the daemon is busy.
+    pub fn closed(&self, connection: u64) {
+        let (reply, _) = oneshot::channel();
+        let full = match self.tx.try_send(Request { command: Command::Closed { connection }, reply }) {
+            Err(mpsc::error::TrySendError::Full(request)) => request,
+            // Without a daemon there are no holds.
+            Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => return,
+        };
+        let tx = self.tx.clone();
+        tokio::spawn(async move { tx.send(full).await });
+    }
+
+    /// Says that somebody looks. Lost without harm when the daemon is busy.
+    pub fn watched(&self) {
+        let (reply, _) = oneshot::channel();
+        // A full queue means that the daemon is being asked things already.
+        let _ = self.tx.try_send(Request { command: Command::Watched, reply });
+    }
+}
+
+/// A number for a connection that no other one has.
+#[must_use]
+pub fn next_connection() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+/// Holds attached to a connection end when this is dropped.
+#[derive(Debug)]
+pub struct Attachment {
+    control: Control,
+    pub connection: u64,
+}
+
+impl Attachment {
+    /// For a connection of its own.
+    #[must_use]
+    pub fn new(control: Control) -> Self {
+        Self { control, connection: next_connection() }
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        self.control.closed(self.connection);
+    }
+}
+
+/// Which of the two sockets a listener is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Socket {
+    /// Anyone local; changes nothing on the machine.
+    Query {
+        /// Where the control socket is, for the hint of a refusal.
+        control: Option<PathBuf>,
+    },
+    /// Those who may change something.
+    Control,
+}
+
+/// What one HTTP listener admits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    pub connections: usize,
+    /// Bytes of a request body.
+    pub body_bytes: usize,
+    /// From a connection's first byte, or the end of the answer before, to the end of the next header.
+    pub header_time: Duration,
+    /// From the end of the header to the end of the body.
+    pub body_time: Duration,
+    /// A client that reads nothing of its answer for this long is cut off.
+    pub write_stall: Duration,
+    /// Event streams at once.
+    pub streams: usize,
+    /// Between two comments that keep an event stream alive.
+    pub heartbeat: Duration,
+    /// After a request to stop, answers in progress may take this long.
+    pub drain: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 256,
+            body_bytes: 64 * 1024,
+            header_time: Duration::from_secs(5),
+            body_time: Duration::from_secs(10),
+            write_stall: Duration::from_secs(30),
+            streams: 32,
+            heartbeat: Duration::from_secs(15),
+            drain: Duration::from_secs(2),
+        }
+    }
+}

@@ -1,0 +1,435 @@
+//! The one table of routes, from which HTTP dispatches, D-Bus `Query` dispatches and the OpenAPI document is made.
+
+use roofline::refusal::{Code, Refusal};
+
+/// What a route does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Route {
+    /// `GET /v1/openapi.json`
+    OpenApi,
+    /// `GET /v1/board`
+    Board,
+    /// `GET /v1/state`
+    State,
+    /// `GET /v1/roofline`
+    Roofline,
+    /// `GET /v1/modes`
+    Modes,
+    /// `GET /v1/formats`
+    Formats,
+    /// `GET /v1/hardware`
+    HardwareList,
+    /// `GET /v1/hardware/{key}`
+    Hardware,
+    /// `GET /v1/models`
+    Models,
+    /// `GET /v1/models/{key}`
+    Model,
+    /// `GET /v1/calibration`
+    Calibration,
+    /// `POST /v1/predict`
+    Predict,
+    /// `POST /v1/recommend`
+    Recommend,
+    /// `POST /v1/recommend/watch`
+    RecommendWatch,
+    /// `POST /v1/recommend/joint`
+    Joint,
+    /// `POST /v1/sweep`
+    Sweep,
+    /// `POST /v1/tiling`
+    Tiling,
+    /// `POST /v1/analyze`
+    Analyze,
+    /// `POST /v1/observations`
+    Observations,
+    /// `POST /v1/calibrate`
+    Calibrate,
+    /// `POST /v1/measure`
+    Measure,
+    /// `POST /v1/mode`
+    SetMode,
+    /// `POST /v1/mode/confirm`
+    Confirm,
+    /// `POST /v1/mode/revert`
+    Revert,
+    /// `GET /v1/holds`
+    Holds,
+    /// `POST /v1/holds`
+    Hold,
+    /// `POST /v1/holds/attached`
+    HoldAttached,
+    /// `PUT /v1/holds/{id}`
+    Renew,
+    /// `DELETE /v1/holds/{id}`
+    Release,
+    /// `GET /v1/events`
+    Events,
+    /// `GET /metrics`
+    Metrics,
+    /// `GET /-/ready`
+    Ready,
+    /// `GET /-/healthy`
+    Healthy,
+}
+
+/// How a route is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    Get,
+    /// With a JSON body.
+    Post,
+    /// With a JSON body; what it changes is named by the path.
+    Put,
+    /// Without a body; what it removes is named by the path.
+    Delete,
+}
+
+impl Method {
+    /// As HTTP writes it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Delete => "DELETE",
+        }
+    }
+
+    /// Whether the request carries a body.
+    #[must_use]
+    pub const fn has_body(self) -> bool {
+        matches!(self, Self::Post | Self::Put)
+    }
+
+    /// What a client may write for it. hyper drops the body of an answer to HEAD by itself.
+    const fn names(self) -> &'static [&'static str] {
+        match self {
+            Self::Get => &["GET", "HEAD"],
+            Self::Post => &["POST"],
+            Self::Put => &["PUT"],
+            Self::Delete => &["DELETE"],
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Spec {
+    pub route: Route,
+    /// How it is called.
+    pub method: Method,
+    /// Where it is; one segment may be a parameter in braces, such as `/v1/hardware/{key}`.
+    pub path: &'static str,
+    /// Only on the control socket.
+    pub control: bool,
+    /// Name of the request's schema.
+    pub request: Option<&'static str>,
+    /// Name of the answer's schema; `None` where the answer is no JSON object of ours.
+    pub answer: Option<&'static str>,
+    pub summary: &'static str,
+}
+
+const fn get(route: Route, path: &'static str, answer: Option<&'static str>, summary: &'static str) -> Spec {
+    Spec { route, method: Method::Get, path, control: false, request: None, answer, summary }
+}
+
+const fn post(
+    route: Route,
+    path: &'static str,
+    request: &'static str,
+    answer: &'static str,
+    summary: &'static str,
+) -> Spec {
+    Spec {
+        route,
+        method: Method::Post,
+        path,
+        control: false,
+        request: Some(request),
+        answer: Some(answer),
+        summary,
+    }
+}
+
+const fn put(
+    route: Route,
+    path: &'static str,
+    request: &'static str,
+    answer: &'static str,
+    summary: &'static str,
+) -> Spec {
+    Spec { method: Method::Put, ..post(route, path, request, answer, summary) }
+}
+
+const fn delete(route: Route, path: &'static str, answer: &'static str, summary: &'static str) -> Spec {
+    Spec { method: Method::Delete, ..get(route, path, Some(answer), summary) }
+}
+
+const fn on_control(spec: Spec) -> Spec {
+    Spec { control: true, ..spec }
+}
+
+/// Its answer is a stream of events.
+const fn streamed(spec: Spec) -> Spec {
+    Spec { answer: None, ..spec }
+}
+
+#[rustfmt::skip]
+pub const ROUTES: &[Spec] = &[
+    post(Route::Predict, "/v1/predict", "PredictRequest", "PredictAnswer", "Predicted time of an operation or a model, with its interval"),
+    post(Route::Recommend, "/v1/recommend", "RecommendRequest", "RecommendAnswer", "Format, batch size and power mode that meet a target"),
+    streamed(post(Route::RecommendWatch, "/v1/recommend/watch", "RecommendRequest", "RecommendAnswer", "The same, re-evaluated as the machine changes: events recommend (RecommendAnswer), then advice_stale (AdviceStale) and recommend at each change")),
+    post(Route::Joint, "/v1/recommend/joint", "JointRequest", "JointAnswer", "Formats, batch sizes and one power mode for several workloads at once"),
+    post(Route::Sweep, "/v1/sweep", "SweepRequest", "SweepAnswer", "Predictions over shapes or models, formats, power modes, batch sizes and contexts"),
+    post(Route::Tiling, "/v1/tiling", "TilingRequest", "TilingAnswer", "Ways to cut a matrix product on a GPU, fastest first"),
+    post(Route::Analyze, "/v1/analyze", "AnalyzeRequest", "AnalyzeAnswer", "Analysis of a measured time: share of the ceiling reached, what limits it"),
+    get(Route::State, "/v1/state", Some("StateAnswer"), "Clocks, temperatures, memory, rails, load, throttling"),
+    get(Route::Roofline, "/v1/roofline", Some("RooflineAnswer"), "Ceilings and ridge points"),
+    get(Route::Board, "/v1/board", Some("BoardAnswer"), "Hardware of this machine, and where each value comes from"),
+    get(Route::Modes, "/v1/modes", Some("ModesAnswer"), "Power modes, each with the ceilings it would give"),
+    get(Route::Formats, "/v1/formats", Some("FormatsAnswer"), "Storage formats and their measured costs"),
+    get(Route::HardwareList, "/v1/hardware", Some("HardwareListAnswer"), "Every known accelerator in short"),
+    get(Route::Hardware, "/v1/hardware/{key}", Some("HardwareAnswer"), "One accelerator: figures with their sources, power modes and their ceilings"),
+    get(Route::Models, "/v1/models", Some("ModelsAnswer"), "Models that are known by a key"),
+    get(Route::Model, "/v1/models/{key}", Some("ModelAnswer"), "One model in ?format=, with its cache in ?kv_format="),
+    get(Route::Calibration, "/v1/calibration", Some("CalibrationAnswer"), "Calibration record in force, and the job that runs or waits"),
+    post(Route::Observations, "/v1/observations", "ObservationRequest", "ObservationsAnswer", "Learn from what a service measured: one, a list, or {\"observations\": […]}"),
+    on_control(post(Route::Calibrate, "/v1/calibrate", "CalibrateRequest", "CalibrateAnswer", "Measure this machine's ceilings")),
+    on_control(post(Route::Measure, "/v1/measure", "MeasureRequest", "MeasureAnswer", "Run operations now: predicted vs. measured")),
+    on_control(post(Route::SetMode, "/v1/mode", "ModeRequest", "SwitchAnswer", "Enter a power mode")),
+    on_control(post(Route::Confirm, "/v1/mode/confirm", "ConfirmRequest", "DoneAnswer", "Keep a mode that was entered with confirm_within_s")),
+    on_control(post(Route::Revert, "/v1/mode/revert", "RevertRequest", "SwitchAnswer", "Restore the previous mode from one that waits to be confirmed")),
+    get(Route::Holds, "/v1/holds", Some("HoldsAnswer"), "Active holds, and why the active mode is active"),
+    on_control(post(Route::Hold, "/v1/holds", "HoldRequest", "HeldAnswer", "Hold the machine to constraints, or to a query, for a time")),
+    on_control(post(Route::HoldAttached, "/v1/holds/attached", "HoldRequest", "HeldAnswer", "Hold for as long as this answer is being read; it is a stream of JSON lines")),
+    on_control(put(Route::Renew, "/v1/holds/{id}", "RenewRequest", "HeldAnswer", "Renew a hold")),
+    on_control(delete(Route::Release, "/v1/holds/{id}", "DoneAnswer", "Release a hold")),
+    get(Route::Events, "/v1/events", None, "Server-sent events: state, mode, throttle, roofline, calibration, hold, degraded, advice_stale"),
+    get(Route::OpenApi, "/v1/openapi.json", None, "This document"),
+    get(Route::Metrics, "/metrics", None, "Metrics in the Prometheus text format"),
+    get(Route::Ready, "/-/ready", None, "200 once the machine has been read, else 503"),
+    get(Route::Healthy, "/-/healthy", None, "200 while the server runs"),
+];
+
+impl Spec {
+    /// Name of the parameter in its path.
+    #[must_use]
+    pub fn parameter(&self) -> Option<&'static str> {
+        self.path.split('/').find_map(parameter)
+    }
+
+    /// What stands in `path` for the parameter, as it was sent; `None` where `path` is another one.
+    fn argument<'p>(&self, path: &'p str) -> Option<&'p str> {
+        let (mut template, mut segments) = (self.path.split('/'), path.split('/'));
+        let mut argument = None;
+        loop {
+            match (template.next(), segments.next()) {
+                (None, None) => return argument,
+                (Some(name), Some(segment)) if parameter(name).is_some() && !segment.is_empty() => {
+                    argument = Some(segment);
+                }
+                (Some(literal), Some(segment)) if literal == segment => {}
+                _ => return None,
+            }
+        }
+    }
+}
+
+/// `key` for `{key}`.
+fn parameter(segment: &'static str) -> Option<&'static str> {
+    segment.strip_prefix('{')?.strip_suffix('}')
+}
+
+/// A route and what its path says.
+#[derive(Debug, Clone)]
+pub struct Found {
+    pub spec: &'static Spec,
+    /// What stands in the path for the parameter, decoded; `None` for a path without.
+    pub argument: Option<String>,
+}
+
+/// Why a request goes nowhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoRoute {
+    pub refusal: Refusal,
+    /// What the path takes instead; empty where another method would not help.
+    pub allowed: Vec<Method>,
+}
+
+impl NoRoute {
+    /// The `Allow` header of the answer; `None` where another method would not help.
+    #[must_use]
+    pub fn allow(&self) -> Option<String> {
+        let names: Vec<_> = self.allowed.iter().flat_map(|method| method.names()).copied().collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    }
+}
+
+impl From<Refusal> for NoRoute {
+    fn from(refusal: Refusal) -> Self {
+        Self { refusal, allowed: Vec::new() }
+    }
+}
+
+impl From<NoRoute> for Refusal {
+    fn from(none: NoRoute) -> Self {
+        none.refusal
+    }
+}
+
+/// The route for a method and a path.
+///
+/// # Errors
+/// `not_found` with the nearest path, `method_not_allowed` with the right methods, or `malformed_request` for a
+/// parameter that is no text.
+pub fn find(method: &str, path: &str) -> Result<Found, NoRoute> {
+    find_in(ROUTES, method, path)
+}
+
+/// A path without a parameter wins over one that could take it as an argument.
+fn find_in(routes: &'static [Spec], method: &str, path: &str) -> Result<Found, NoRoute> {
+    let mut candidates: Vec<(&'static Spec, Option<&str>)> =
+        routes.iter().filter(|spec| spec.path == path).map(|spec| (spec, None)).collect();
+    if candidates.is_empty() {
+        candidates = routes.iter().filter_map(|spec| Some((spec, Some(spec.argument(path)?)))).collect();
+    }
+    if let Some((spec, argument)) = candidates.iter().find(|(spec, _)| spec.method.names().contains(&method))
+    {
+        let decoded = argument.map(|argument| {
+            percent_decoded(argument, false).ok_or_else(|| {
+                Code::MalformedRequest.error("the path is not UTF-8 in percent-encoding", "encode it as %XX")
+            })
+        });
+        return Ok(Found { spec, argument: decoded.transpose()? });
+    }
+    let short: String = path.chars().take(60).collect();
+    if candidates.is_empty() {
+        let nearest = roofline::precision::nearest(&short, routes.iter().map(|spec| spec.path));
+        let refusal = Code::NotFound.error(
+            format!("there is nothing at {short:?}"),
+            format!("did you mean {nearest}? GET /v1/openapi.json lists all routes"),
+        );
+        return Err(refusal.into());
+    }
+    let allowed: Vec<Method> = candidates.iter().map(|(spec, _)| spec.method).collect();
+    let names: Vec<_> = allowed.iter().map(|method| method.name()).collect();
+    let wanted = names.join(" or ");
+    let refusal =
+        Code::MethodNotAllowed.error(format!("{short} takes {wanted}"), format!("send it as {wanted}"));
+    Err(NoRoute { refusal, allowed })
+}
+
+/// The pairs of a query string, decoded.
+///
+/// # Errors
+/// A key that is not in `known`, or bytes that are no text.
+pub fn query_pairs(query: &str, known: &[&str]) -> Result<Vec<(String, String)>, Refusal> {
+    let pairs = query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        Some((percent_decoded(key, true)?, percent_decoded(value, true)?))
+    });
+    let pairs: Option<Vec<_>> = pairs.collect();
+    let pairs = pairs.ok_or_else(|| {
+        Code::MalformedRequest.error("the query string is not UTF-8 in percent-encoding", "encode it as %XX")
+    })?;
+    match pairs.iter().find(|(key, _)| !known.contains(&key.as_str())) {
+        None => Ok(pairs),
+        Some((key, _)) => {
+            let key: String = key.chars().take(40).collect();
+            let hint = if known.is_empty() {
+                "this route takes none; leave it out".to_owned()
+            } else {
+                format!("known: {}", known.join(", "))
+            };
+            Err(Code::UnknownField.at(&key, format!("{key:?} is no parameter of this route"), hint))
+        }
+    }
+}
+
+/// `None` for what is no text. In a query string a plus sign stands for a space, in a path for itself.
+fn percent_decoded(text: &str, plus_is_space: bool) -> Option<String> {
+    let mut bytes = text.bytes();
+    let mut decoded = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        decoded.push(match byte {
+            b'+' if plus_is_space => b' ',
+            b'%' => {
+                let digit = |byte: u8| char::from(byte).to_digit(16);
+                let value = digit(bytes.next()?)? * 16 + digit(bytes.next()?)?;
+                u8::try_from(value).ok()?
+            }
+            plain => plain,
+        });
+    }
+    String::from_utf8(decoded).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_near_miss_is_told_the_route() {
+        let error = find("GET", "/v1/rooflin").unwrap_err();
+        assert_eq!(error.refusal.code, Code::NotFound);
+        assert!(error.refusal.hint.contains("/v1/roofline"));
+        assert_eq!(find("GET", "/v1/predict").unwrap_err().allow().as_deref(), Some("POST"));
+        assert_eq!(find("HEAD", "/v1/state").unwrap().spec.route, Route::State);
+    }
+
+    /// Two methods on one path, a parameter, and a plain path that the parameter could swallow.
+    static HOLDS: [Spec; 5] = [
+        get(Route::State, "/things", None, ""),
+        post(Route::Predict, "/things", "A", "A", ""),
+        Spec { method: Method::Put, ..post(Route::Sweep, "/things/{id}", "A", "A", "") },
+        Spec { method: Method::Delete, ..get(Route::Analyze, "/things/{id}", None, "") },
+        post(Route::Measure, "/things/attached", "A", "A", ""),
+    ];
+
+    #[test]
+    fn a_parameter_takes_one_segment_of_the_path() {
+        let found = |method, path| find_in(&HOLDS, method, path).unwrap();
+        let put = found("PUT", "/things/a%20b+c");
+        assert_eq!((put.spec.route, put.argument.as_deref()), (Route::Sweep, Some("a b+c")));
+        assert_eq!(put.spec.parameter(), Some("id"));
+        assert_eq!(found("DELETE", "/things/7").spec.route, Route::Analyze);
+        let attached = found("POST", "/things/attached");
+        assert_eq!((attached.spec.route, attached.argument), (Route::Measure, None));
+        assert_eq!(found("POST", "/things").spec.route, Route::Predict);
+        assert_eq!(attached.spec.parameter(), None);
+    }
+
+    #[test]
+    fn a_parameter_is_neither_empty_nor_two_segments_nor_bytes_that_are_no_text() {
+        let code = |method, path| find_in(&HOLDS, method, path).unwrap_err().refusal.code;
+        for path in ["/things/", "/things/1/2", "/things/1/", "//things/1", "/thing/1", "", "/"] {
+            assert_eq!(code("DELETE", path), Code::NotFound, "{path}");
+        }
+        for path in ["/things/%ff", "/things/%", "/things/%4"] {
+            assert_eq!(code("DELETE", path), Code::MalformedRequest, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_method_is_told_every_right_one() {
+        let error = find_in(&HOLDS, "GET", "/things/7").unwrap_err();
+        assert_eq!(error.refusal.message, "/things/7 takes PUT or DELETE");
+        assert_eq!(error.allow().as_deref(), Some("PUT, DELETE"));
+        let error = find_in(&HOLDS, "PUT", "/things").unwrap_err();
+        assert_eq!(error.refusal.message, "/things takes GET or POST");
+        assert_eq!(error.allow().as_deref(), Some("GET, HEAD, POST"));
+        let error = find_in(&HOLDS, "DELETE", "/things/attached").unwrap_err();
+        assert_eq!(error.refusal.code, Code::MethodNotAllowed);
+        assert_eq!(find_in(&HOLDS, "GET", "/nowhere").unwrap_err().allow(), None);
+    }
+
+    #[test]
+    fn query_strings_are_decoded_and_checked() {
+        let pairs = query_pairs("mode=15W%20max&precision=fp16", &["mode", "precision"]).unwrap();
+        assert_eq!(pairs[0], ("mode".into(), "15W max".into()));
+        assert_eq!(query_pairs("x=1", &["mode"]).unwrap_err().code, Code::UnknownField);
+        assert_eq!(query_pairs("mode=%f", &["mode"]).unwrap_err().code, Code::MalformedRequest);
+        assert_eq!(query_pairs("mode=%ff", &["mode"]).unwrap_err().code, Code::MalformedRequest);
+    }
+}

@@ -1,0 +1,380 @@
+//! What survives the daemon: the calibration record with its raw samples, and what was learnt.
+//!
+//! ```text
+//! STATE_DIR/calibration.json          {"schema":1,"kind":"calibration","samples":"samples-….jsonl","content":{…}}
+//! STATE_DIR/samples-UNIX_MS-N.jsonl   the samples of that record, one JSON object a line
+//! STATE_DIR/residuals.json            {"schema":1,"kind":"residuals","samples":null,"content":{…}}
+//! STATE_DIR/models.json               {"schema":1,"kind":"models","samples":null,"content":{…}}
+//! STATE_DIR/NAME.damaged-UNIX_S       a file that could not be used; the newest three of each name are kept
+//! STATE_DIR/.NAME.new-PID-N           being written
+//! ```
+//!
+//! A file is written under another name, synced, renamed, and the directory synced: at any moment, also of power
+//! loss, the name stands for one complete file. The samples are written first and named by the record, so that the
+//! rename of the record replaces both at once.
+
+mod file;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use predict::calibration::{CalibrationRecord, RECORD_SCHEMA, Sample};
+use predict::learning::Residuals;
+use predict::learning::models::ObservedRuns;
+
+/// Longest record that is read or written.
+const LONGEST_RECORD: u64 = 16 << 20;
+/// Longest file of raw samples.
+const LONGEST_SAMPLES: u64 = 64 << 20;
+/// Version of the stored residuals.
+const RESIDUALS_SCHEMA: u32 = 1;
+/// Version of what was learnt of models.
+const MODELS_SCHEMA: u32 = 1;
+const CALIBRATION: &str = "calibration.json";
+const RESIDUALS: &str = "residuals.json";
+const MODELS: &str = "models.json";
+
+/// Why something could not be stored or read. None of these stops the daemon: it goes on in memory.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// The directory cannot be made, read or written.
+    #[error("state directory {path}: {source}; {remedy}")]
+    Directory {
+        path: PathBuf,
+        remedy: &'static str,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// A file in it cannot be read or written.
+    #[error("{path}: {source}; {remedy}")]
+    File {
+        path: PathBuf,
+        remedy: &'static str,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The value would not be readable again, so what was stored before is kept.
+    #[error("{path} is not replaced: {reason}")]
+    Unstorable {
+        path: PathBuf,
+        /// What is wrong with the value.
+        reason: String,
+    },
+}
+
+/// A stored file that could not be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damaged {
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub reason: String,
+    /// Where it lies now; `None` if it could not be moved out of the way.
+    pub set_aside: Option<PathBuf>,
+}
+
+impl std::fmt::Display for Damaged {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}; ", self.path.display(), self.reason)?;
+        match &self.set_aside {
+            Some(aside) => write!(f, "it was set aside as {} and will be rebuilt", aside.display()),
+            None => write!(f, "it could not be set aside and will be overwritten"),
+        }
+    }
+}
+
+/// What was found in the state directory.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Loaded<T> {
+    /// The value; `None` where nothing was stored, or nothing usable.
+    pub value: Option<T>,
+    /// The file that was found unusable, if one was.
+    pub damaged: Option<Damaged>,
+}
+
+/// A stored value, with what tells whether it can be read.
+#[derive(Serialize, Deserialize)]
+struct Envelope<T> {
+    schema: u32,
+    kind: String,
+    samples: Option<String>,
+    content: T,
+}
+
+/// The part of an [`Envelope`] that every version has.
+#[derive(Deserialize)]
+struct Label {
+    schema: u32,
+    kind: String,
+    samples: Option<String>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Store {
+    dir: PathBuf,
+}
+
+impl Store {
+    /// Uses `dir`, which is made if it is missing, and removes what earlier runs left half-written.
+    ///
+    /// # Errors
+    /// The directory cannot be made, listed or written to; the message ends with the remedy.
+    pub fn open(dir: impl Into<PathBuf>) -> Result<Self, StoreError> {
+        let dir = dir.into();
+        file::prepare_directory(&dir).map_err(|source| StoreError::directory(&dir, source))?;
+        let store = Self { dir };
+        store.remove_orphans();
+        Ok(store)
+    }
+
+    /// Reads `dir` as it is. What cannot be written to may still hold a calibration.
+    #[must_use]
+    pub fn existing(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into() }
+    }
+
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The stored calibration.
+    ///
+    /// # Errors
+    /// The file is there but the system does not let it be read.
+    pub fn load_calibration(&self) -> Result<Loaded<CalibrationRecord>, StoreError> {
+        self.load(CALIBRATION, "calibration", RECORD_SCHEMA, |record: &CalibrationRecord| {
+            if record.schema != RECORD_SCHEMA {
+                return Err(format!(
+                    "its record has schema {}, this version reads {RECORD_SCHEMA}",
+                    record.schema
+                ));
+            }
+            if record.regimes.is_empty() {
+                return Err("it holds no regime".into());
+            }
+            Ok(())
+        })
+    }
+
+    /// The raw samples of the stored calibration; none where there is no calibration or it was stored without.
+    ///
+    /// # Errors
+    /// A file is there but the system does not let it be read.
+    pub fn load_samples(&self) -> Result<Loaded<Vec<Sample>>, StoreError> {
+        let Some(name) = self.samples_in_use()? else {
+            return Ok(Loaded { value: None, damaged: None });
+        };
+        let bytes = match self.read(&name, LONGEST_SAMPLES)? {
+            Ok(None) => return Ok(Loaded { value: None, damaged: None }),
+            Ok(Some(bytes)) => bytes,
+            Err(reason) => return Ok(self.damaged(&name, reason)),
+        };
+        let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let samples: Result<Vec<Sample>, _> = lines.map(serde_json::from_slice).collect();
+        match samples {
+            Ok(samples) => Ok(Loaded { value: Some(samples), damaged: None }),
+            Err(error) => Ok(self.damaged(&name, format!("not a list of samples: {error}"))),
+        }
+    }
+
+    /// Replaces the calibration and its samples, both or neither.
+    ///
+    /// # Errors
+    /// The old ones are still in place: the value holds a number that is not finite or is too long, or the system
+    /// refuses to write.
+    pub fn save_calibration(&self, record: &CalibrationRecord, samples: &[Sample]) -> Result<(), StoreError> {
+        let path = self.dir.join(CALIBRATION);
+        if record.regimes.is_empty() || record.schema != RECORD_SCHEMA {
+            let reason = "a record needs a regime and the schema of this version".into();
+            return Err(StoreError::Unstorable { path, reason });
+        }
+        let superseded = self.samples_in_use().ok().flatten();
+        let name = (!samples.is_empty()).then(|| format!("samples-{}.jsonl", file::unique()));
+        let bytes = self.encode(CALIBRATION, "calibration", RECORD_SCHEMA, name.clone(), record)?;
+        if let Some(name) = &name {
+            let mut lines = Vec::new();
+            for sample in samples {
+                lines.extend(encoded::<_, Sample>(&self.dir.join(name), sample, LONGEST_SAMPLES)?);
+                lines.push(b'\n');
+            }
+            if lines.len() as u64 > LONGEST_SAMPLES {
+                return Err(StoreError::Unstorable { path: self.dir.join(name), reason: "too long".into() });
+            }
+            self.write(name, &lines)?;
+        }
+        self.write(CALIBRATION, &bytes)?;
+        if let Some(superseded) = superseded {
+            file::remove(&self.dir.join(superseded));
+        }
+        Ok(())
+    }
+
+    /// What was learnt.
+    ///
+    /// # Errors
+    /// The file is there but the system does not let it be read.
+    pub fn load_residuals(&self) -> Result<Loaded<Residuals>, StoreError> {
+        self.load(RESIDUALS, "residuals", RESIDUALS_SCHEMA, |residuals: &Residuals| {
+            let sound = residuals
+                .iter()
+                .all(|(_, residual)| residual.log_variance >= 0.0 && residual.log_mean.abs() < 100.0);
+            if sound {
+                Ok(())
+            } else {
+                Err("it holds a correction that no measurement can have led to".into())
+            }
+        })
+    }
+
+    /// Replaces what was learnt.
+    ///
+    /// # Errors
+    /// As for [`Store::save_calibration`].
+    pub fn save_residuals(&self, residuals: &Residuals) -> Result<(), StoreError> {
+        let bytes = self.encode(RESIDUALS, "residuals", RESIDUALS_SCHEMA, None, residuals)?;
+        self.write(RESIDUALS, &bytes)
+    }
+
+    /// What was learnt of models.
+    ///
+    /// # Errors
+    /// The file is there but the system does not let it be read.
+    pub fn load_observed_runs(&self) -> Result<Loaded<ObservedRuns>, StoreError> {
+        self.load(MODELS, "models", MODELS_SCHEMA, ObservedRuns::check)
+    }
+
+    /// Replaces what was learnt of models.
+    ///
+    /// # Errors
+    /// As for [`Store::save_calibration`].
+    pub fn save_observed_runs(&self, observed_runs: &ObservedRuns) -> Result<(), StoreError> {
+        let bytes = self.encode(MODELS, "models", MODELS_SCHEMA, None, observed_runs)?;
+        self.write(MODELS, &bytes)
+    }
+
+    fn load<T: DeserializeOwned>(
+        &self,
+        name: &str,
+        kind: &str,
+        schema: u32,
+        sound: impl FnOnce(&T) -> Result<(), String>,
+    ) -> Result<Loaded<T>, StoreError> {
+        let bytes = match self.read(name, LONGEST_RECORD)? {
+            Ok(None) => return Ok(Loaded { value: None, damaged: None }),
+            Ok(Some(bytes)) => bytes,
+            Err(reason) => return Ok(self.damaged(name, reason)),
+        };
+        // The label first: of another version nothing else is known.
+        let content = serde_json::from_slice::<Label>(&bytes).map_err(|error| format!("damaged: {error}")).and_then(
+            |label| {
+                if label.kind != kind || label.schema != schema {
+                    let (found, version) = (label.kind, label.schema);
+                    return Err(format!("it holds {found:.40?} of schema {version}, this version reads {kind:?} of schema {schema}"));
+                }
+                let envelope: Envelope<T> =
+                    serde_json::from_slice(&bytes).map_err(|error| format!("damaged: {error}"))?;
+                sound(&envelope.content)?;
+                Ok(envelope.content)
+            },
+        );
+        Ok(match content {
+            Ok(content) => Loaded { value: Some(content), damaged: None },
+            Err(reason) => self.damaged(name, reason),
+        })
+    }
+
+    /// The bytes of a file: `Ok(Err(reason))` if it can never be used, `Ok(Ok(None))` if there is none.
+    fn read(&self, name: &str, limit: u64) -> Result<Result<Option<Vec<u8>>, String>, StoreError> {
+        let path = self.dir.join(name);
+        file::read(&path, limit).map_err(|source| StoreError::file(&path, source))
+    }
+
+    fn damaged<T>(&self, name: &str, reason: String) -> Loaded<T> {
+        let path = self.dir.join(name);
+        let set_aside = file::set_aside(&self.dir, &path);
+        Loaded { value: None, damaged: Some(Damaged { path, reason, set_aside }) }
+    }
+
+    fn encode<T: Serialize + DeserializeOwned>(
+        &self,
+        name: &str,
+        kind: &str,
+        schema: u32,
+        samples: Option<String>,
+        content: &T,
+    ) -> Result<Vec<u8>, StoreError> {
+        let envelope = Envelope { schema, kind: kind.into(), samples, content };
+        encoded::<_, Envelope<T>>(&self.dir.join(name), &envelope, LONGEST_RECORD)
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
+        file::replace(&self.dir, name, bytes).map_err(|source| StoreError::file(&self.dir.join(name), source))
+    }
+
+    /// The file of samples that the record in place names.
+    fn samples_in_use(&self) -> Result<Option<String>, StoreError> {
+        let bytes = self.read(CALIBRATION, LONGEST_RECORD)?.ok().flatten();
+        let label = bytes.and_then(|bytes| serde_json::from_slice::<Label>(&bytes).ok());
+        // A record does not choose among other people's files.
+        Ok(label.and_then(|label| label.samples).filter(|name| file::is_samples(name)))
+    }
+
+    /// Removes samples that no record names and files that were never finished. Failing to is harmless.
+    fn remove_orphans(&self) {
+        if let Ok(in_use) = self.samples_in_use() {
+            file::remove_orphans(&self.dir, in_use.as_deref());
+        }
+    }
+}
+
+impl StoreError {
+    fn directory(path: &Path, source: io::Error) -> Self {
+        Self::Directory { path: path.to_owned(), remedy: remedy(&source), source }
+    }
+
+    fn file(path: &Path, source: io::Error) -> Self {
+        Self::File { path: path.to_owned(), remedy: remedy(&source), source }
+    }
+}
+
+fn remedy(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "give it to the daemon's user (chown), or choose another directory with --state-dir or [daemon] state_dir"
+        }
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "choose a writable directory with --state-dir, or add it to ReadWritePaths= of the unit"
+        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free some space on its file system",
+        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
+            "a file is in its place: remove it, or choose another directory with --state-dir"
+        }
+        _ => "check the directory, or choose another with --state-dir or [daemon] state_dir",
+    }
+}
+
+/// JSON that is known to read back. serde_json writes a number that is not finite as null, which no number can be
+/// read from, so reading it here finds every such number before it replaces anything.
+fn encoded<T: Serialize, Stored: DeserializeOwned>(
+    path: &Path,
+    value: &T,
+    limit: u64,
+) -> Result<Vec<u8>, StoreError> {
+    let refused = |reason: String| StoreError::Unstorable { path: path.to_owned(), reason };
+    let bytes = serde_json::to_vec(value).map_err(|error| refused(error.to_string()))?;
+    if bytes.len() as u64 > limit {
+        return Err(refused(format!("{} bytes are more than the {limit} allowed", bytes.len())));
+    }
+    match serde_json::from_slice::<Stored>(&bytes) {
+        Ok(_) => Ok(bytes),
+        Err(error) => {
+            Err(refused(format!("it could not be read back, as a number in it is not finite ({error})")))
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Engine costs as files, from published rows.
+
+use std::collections::BTreeMap;
+
+use super::rounded;
+use super::rows::{EngineRows, Judged, Row, between_machines, leave_one_machine_out, leave_one_model_out};
+use predict::Engine;
+use predict::costs::{
+    COEFFICIENTS, Coefficient, Coefficients, EngineCosts, EngineFile, Entry, GUESSED_INTERVAL, Interval,
+    IntervalSource, Intervals, MachineFile,
+};
+use predict::learning::conformal::conformal;
+use predict::learning::fit::Fitted;
+use roofline::workload::transformer::Phase;
+
+/// Engines that a file is written for.
+pub const ENGINES: [Engine; 7] = [
+    Engine::LlamaCpp,
+    Engine::Mlc,
+    Engine::Bare,
+    Engine::TensorRtEdgeLlm,
+    Engine::TensorRtLlm,
+    Engine::Torch,
+    Engine::Vllm,
+];
+
+/// The files of all engines. The same rows give the same files: figures are rounded to four digits, which hides what the
+/// mathematics of one processor differs by from another's.
+#[must_use]
+pub fn engine_files(engines: &[EngineRows]) -> Vec<EngineFile> {
+    let known = leave_one_model_out(engines);
+    let unknown = leave_one_machine_out(engines);
+    let mut files: Vec<EngineFile> = engines.iter().map(|rows| file(rows, &known, &unknown)).collect();
+    for engine in ENGINES {
+        if !files.iter().any(|file| file.engine == engine) {
+            files.push(unmeasured(engine, &files, &unknown));
+        }
+    }
+    files
+}
+
+fn intervals(judged: &[Judged<'_>], engine: Engine, hardware: Option<&str>) -> Intervals {
+    let of = |phase: Phase| move |row: &Row| row.phase == phase && !row.experimental();
+    Intervals {
+        decode: interval(judged, engine, hardware, &of(Phase::Decode)),
+        prefill: interval(judged, engine, hardware, &of(Phase::Prefill)),
+        experimental: interval(judged, engine, hardware, &Row::experimental),
+    }
+}
+
+fn interval(
+    judged: &[Judged<'_>],
+    engine: Engine,
+    hardware: Option<&str>,
+    of: &dyn Fn(&Row) -> bool,
+) -> Interval {
+    let errors = |test: &dyn Fn(&Judged<'_>) -> bool| -> Vec<f64> {
+        judged.iter().filter(|judged| of(judged.row) && test(judged)).map(|judged| judged.error).collect()
+    };
+    let groups: [(IntervalSource, Vec<f64>); 3] = [
+        (
+            IntervalSource::EngineAndMachine,
+            hardware.map_or_else(Vec::new, |key| {
+                errors(&|judged| judged.row.engine == engine && judged.row.hardware == key)
+            }),
+        ),
+        (IntervalSource::Engine, errors(&|judged| judged.row.engine == engine)),
+        (IntervalSource::All, errors(&|_| true)),
+    ];
+    groups
+        .into_iter()
+        .find_map(|(from, errors)| {
+            let count = u32::try_from(errors.len()).unwrap_or(u32::MAX);
+            conformal(errors).map(|half| Interval { half_width_ratio: rounded(half), errors: count, from })
+        })
+        .unwrap_or(GUESSED_INTERVAL)
+}
+
+fn file(rows: &EngineRows, known: &[Judged<'_>], unknown: &[Judged<'_>]) -> EngineFile {
+    let fitted = rows.fit(|_| true, None);
+    let between = between_machines();
+    let mut spread = fitted.typical_sd;
+    spread.iter_mut().zip(between).for_each(|(sd, between)| *sd = sd.hypot(between));
+    let typical = entries(&fitted.typical, &spread);
+    let hardware = rows.machines.iter().enumerate().map(|(index, key)| {
+        let count = rows.rows.iter().filter(|row| row.hardware == *key).count();
+        let machine = MachineFile {
+            rows: u32::try_from(count).unwrap_or(u32::MAX),
+            interval: intervals(known, rows.engine, Some(key)),
+            coefficients: own(entries(&fitted.on(index), &machine_sd(&fitted, index)), &typical),
+        };
+        (key.clone(), machine)
+    });
+    EngineFile {
+        engine: rows.engine,
+        rows: u32::try_from(rows.rows.len()).unwrap_or(u32::MAX),
+        interval: intervals(unknown, rows.engine, None),
+        hardware: hardware.collect(),
+        typical: typical.clone(),
+    }
+}
+
+/// The entries that say something else than those of a typical machine.
+fn own(mut entries: BTreeMap<String, Entry>, typical: &BTreeMap<String, Entry>) -> BTreeMap<String, Entry> {
+    entries.retain(|key, entry| typical.get(key) != Some(entry));
+    entries
+}
+
+/// The costs of one machine of a fit, with the intervals of an engine that nobody measured.
+#[must_use]
+pub fn machine_costs(engine: Engine, fitted: &Fitted, machine: usize) -> EngineCosts {
+    EngineCosts {
+        log: fitted.on(machine),
+        spread: machine_sd(fitted, machine),
+        machine_known: true,
+        ..EngineCosts::assumed(engine)
+    }
+}
+
+fn machine_sd(fitted: &Fitted, machine: usize) -> Coefficients {
+    let mut sd = fitted.typical_sd;
+    if let Some(of_machine) = fitted.difference_sd.get(machine) {
+        sd.iter_mut().zip(of_machine).for_each(|(sd, own)| *sd = sd.hypot(*own));
+    }
+    sd
+}
+
+/// An engine without rows: the mean of the others, each by its rows, and their spread.
+fn unmeasured(engine: Engine, others: &[EngineFile], unknown: &[Judged<'_>]) -> EngineFile {
+    let (mut log, mut sd) = ([0.0; COEFFICIENTS], [0.0; COEFFICIENTS]);
+    for coefficient in Coefficient::all() {
+        let place = coefficient.index();
+        let values: Vec<(f64, f64)> = others
+            .iter()
+            .filter(|other| other.rows > 0)
+            .filter_map(|other| {
+                Some((f64::from(other.rows).sqrt(), other.typical.get(&coefficient.key())?.value.ln()))
+            })
+            .collect();
+        let weight: f64 = values.iter().map(|(weight, _)| weight).sum();
+        let (prior, spread) = coefficient.prior();
+        log[place] = prior.ln();
+        if weight > 0.0 {
+            log[place] = values.iter().map(|(weight, log)| weight * log).sum::<f64>() / weight;
+        }
+        sd[place] = spread;
+    }
+    let interval = intervals(unknown, engine, None);
+    EngineFile { engine, rows: 0, interval, typical: entries(&log, &sd), hardware: BTreeMap::new() }
+}
+
+fn entries(log: &Coefficients, sd: &Coefficients) -> BTreeMap<String, Entry> {
+    Coefficient::all()
+        .map(|coefficient| {
+            let place = coefficient.index();
+            let value = log[place].exp().min(coefficient.most()).max(coefficient.least());
+            (coefficient.key(), Entry { value: rounded(value), log_sd: rounded(sd[place]) })
+        })
+        .collect()
+}

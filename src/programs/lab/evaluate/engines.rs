@@ -1,0 +1,220 @@
+//! `evaluate engines`: predictions of whole models against published rows that did not go into them.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::percent;
+use crate::carrying::{Along, Carried, Coverage, carried, coverage, with_intervals};
+use crate::published;
+use crate::rows::{
+    EngineRows, Judged, Row, Summary, leave_one_machine_out, leave_one_model_out, prepare, summary,
+};
+use ctl::failure::Failure;
+use ctl::output::{Format, Printer};
+use ctl::table::Table;
+use roofline::hardware::registry;
+use roofline::workload::registry::{models, sizes};
+use roofline::workload::transformer::Phase;
+
+/// `evaluate engines FILE`
+pub fn run(printer: &Printer, file: &Path) -> Result<(), Failure> {
+    let table = published::read(file)?;
+    let (engines, _) = prepare(&table.rows, registry(), models());
+    let known = leave_one_model_out(&engines);
+    let unknown = leave_one_machine_out(&engines);
+    if known.is_empty() {
+        return Err(Failure::failed(
+            format!("{} has no row that can be judged", file.display()),
+            "its engines, devices and models must be known: rooflinectl hardware list, rooflinectl models list",
+        ));
+    }
+    let rows = rows(&engines, &known, &unknown);
+    match printer.format {
+        Format::Human => {
+            let mut shown =
+                Table::new(&["", "QUANTITY", "ROWS", "MEDIAN", "MEAN", "P90", "PROTOTYPE", "GOAL"]);
+            for row in &rows {
+                shown.row(row.cells());
+            }
+            printer.text(&format!(
+                "{}{} rows were used; {} were left out.\n",
+                shown.render(),
+                engines.iter().map(|engine| engine.rows.len()).sum::<usize>(),
+                table.left_out.values().sum::<u64>(),
+            ))
+        }
+        _ => printer.value("evaluation", &json!({ "rows": rows.iter().map(Line::json).collect::<Vec<_>>() })),
+    }
+}
+
+/// One line of the table.
+struct Line {
+    id: &'static str,
+    quantity: &'static str,
+    found: Outcome,
+    prototype: &'static str,
+    goal: &'static str,
+}
+
+enum Outcome {
+    Errors(Summary),
+    Coverage(Coverage),
+    Count { of: usize, hits: usize },
+}
+
+impl Line {
+    fn cells(&self) -> Vec<String> {
+        let found = match self.found {
+            Outcome::Errors(s) => [s.count.to_string(), percent(s.median), percent(s.mean), percent(s.p90)],
+            Outcome::Coverage(c) => [
+                c.count.to_string(),
+                format!("{} inside", percent(c.covered)),
+                format!("+-{}", percent(c.half_width)),
+                String::new(),
+            ],
+            Outcome::Count { of, hits } => [of.to_string(), hits.to_string(), String::new(), String::new()],
+        };
+        let mut cells = vec![self.id.to_owned(), self.quantity.to_owned()];
+        cells.extend(found);
+        cells.extend([self.prototype.to_owned(), self.goal.to_owned()]);
+        cells
+    }
+
+    fn json(&self) -> Value {
+        let found = match self.found {
+            Outcome::Errors(s) => json!({
+                "rows": s.count, "median_error_ratio": s.median, "mean_error_ratio": s.mean, "p90_error_ratio": s.p90,
+            }),
+            Outcome::Coverage(c) => json!({
+                "rows": c.count, "covered_ratio": c.covered, "median_half_width_ratio": c.half_width,
+            }),
+            Outcome::Count { of, hits } => json!({ "rows": of, "count": hits }),
+        };
+        json!({
+            "id": self.id, "quantity": self.quantity, "found": found, "prototype": self.prototype, "goal": self.goal,
+        })
+    }
+}
+
+const fn one_decode(row: &Row) -> bool {
+    matches!(row.phase, Phase::Decode) && row.batch == 1
+}
+
+fn rows(engines: &[EngineRows], known: &[Judged<'_>], unknown: &[Judged<'_>]) -> Vec<Line> {
+    let mut lines = Vec::new();
+    let mut errors = |id, quantity, errors: &mut dyn Iterator<Item = f64>, prototype, goal| {
+        if let Some(found) = summary(errors) {
+            lines.push(Line { id, quantity, found: Outcome::Errors(found), prototype, goal });
+        }
+    };
+    let judged = |of: &[Judged<'_>], test: &dyn Fn(&Row) -> bool| -> Vec<f64> {
+        of.iter().filter(|judged| test(judged.row)).map(|judged| judged.error).collect()
+    };
+    let files = sizes();
+    let by_rule = files.iter().filter(|size| size.file.cause.is_none());
+    errors(
+        "A",
+        "size of a file by rules",
+        &mut by_rule.map(|size| -(size.error_ratio.ln_1p())),
+        "0.3 %",
+        "<= 1 %",
+    );
+    let plain = |row: &Row| one_decode(row) && !row.experimental();
+    errors(
+        "B",
+        "decode, machine and model unknown",
+        &mut judged(unknown, &one_decode).into_iter(),
+        "median 11.9 %",
+        "median <= 12 %",
+    );
+    errors("", "  without one- and two-bit kernels", &mut judged(unknown, &plain).into_iter(), "", "");
+    errors(
+        "C",
+        "decode, engine known, model unknown",
+        &mut judged(known, &one_decode).into_iter(),
+        "median 8.2 %, mean 17 %",
+        "median <= 7 %, mean <= 12 %",
+    );
+    errors("", "  without one- and two-bit kernels", &mut judged(known, &plain).into_iter(), "mean 13 %", "");
+    errors(
+        "",
+        "decode of several sequences",
+        &mut judged(known, &|row| row.phase == Phase::Decode && row.batch > 1).into_iter(),
+        "median 15 %, mean 20 %",
+        "",
+    );
+    errors(
+        "",
+        "prompts",
+        &mut judged(known, &|row| row.phase == Phase::Prefill).into_iter(),
+        "median 18.9 %, mean 61 %",
+        "",
+    );
+    let moved: Vec<(Along, Vec<Carried>)> = [Along::Mode, Along::Context, Along::Batch]
+        .into_iter()
+        .map(|along| (along, carried(engines, along)))
+        .collect();
+    let of = |along: Along, test: &dyn Fn(&Carried) -> bool| -> Vec<f64> {
+        let all = moved.iter().find(|(known, _)| *known == along).map_or(&[][..], |(_, all)| all);
+        all.iter().filter(|one| test(one)).map(|one| one.error).collect()
+    };
+    errors(
+        "D",
+        "another power mode, one observation",
+        &mut of(Along::Mode, &|one| !one.gated).into_iter(),
+        "median 1.3-2.4 %, p90 6-9 %",
+        "median <= 2.5 %, p90 <= 8 %",
+    );
+    errors(
+        "",
+        "  into or out of gated multiprocessors",
+        &mut of(Along::Mode, &|one| one.gated).into_iter(),
+        "median 5.5-9 %",
+        "median <= 7 %, p90 <= 15 %",
+    );
+    errors(
+        "E",
+        "another context, one observation",
+        &mut of(Along::Context, &|_| true).into_iter(),
+        "vLLM 0.8 %, llama.cpp 5.8 %",
+        "median <= 4 %, p90 <= 10 %",
+    );
+    errors(
+        "F",
+        "other batches, three observations",
+        &mut of(Along::Batch, &|_| true).into_iter(),
+        "median 17-30 % from one",
+        "median <= 10 %",
+    );
+    let decode: Vec<Judged<'_>> = known.iter().copied().filter(|judged| one_decode(judged.row)).collect();
+    let mut covers = |id, quantity, pairs: Vec<(f64, f64)>, prototype, goal| {
+        if let Some(found) = coverage(pairs) {
+            lines.push(Line { id, quantity, found: Outcome::Coverage(found), prototype, goal });
+        }
+    };
+    covers("K", "90 % interval, engine known", with_intervals(&decode), "91.8 %, +-35 %", "88-93 %, +-20 %");
+    let ordinary: Vec<Judged<'_>> = decode.iter().copied().filter(|judged| plain(judged.row)).collect();
+    covers("", "  without one- and two-bit kernels", with_intervals(&ordinary), "", "88-93 %, +-20 %");
+    let anchored = moved.iter().flat_map(|(_, all)| all).map(|one| (one.error, one.log_half_width));
+    covers("", "90 % interval, anchored", anchored.collect(), "", "88-93 %, +-10 %");
+    let faster = engines
+        .iter()
+        .map(|engine| {
+            let fitted = engine.fit(|_| true, None);
+            let below = |sample: &&predict::learning::fit::Sample| {
+                sample.predicted(&fitted.on(sample.machine_index)) < sample.floor()
+            };
+            engine.samples.iter().filter(below).count()
+        })
+        .sum();
+    let of = engines.iter().map(|engine| engine.samples.len()).sum();
+    lines.push(Line {
+        id: "",
+        quantity: "predicted faster than physics",
+        found: Outcome::Count { of, hits: faster },
+        prototype: "",
+        goal: "0",
+    });
+    lines
+}

@@ -1,0 +1,45 @@
+//! What the shipped coefficients come from and how good the models are: fits to published measurements, and evaluations
+//! against rows that did not go into them.
+//!
+//! Only developers run it (`rooflined-lab`); nothing that is shipped imports it.
+
+mod args;
+mod carrying;
+mod choices;
+mod engine_files;
+mod evaluate;
+mod fit_engines;
+mod fit_power;
+mod operations;
+mod power;
+mod power_rows;
+mod published;
+mod routing;
+mod rows;
+
+use std::process::ExitCode;
+
+use args::{Cli, Command};
+use ctl::failure::{Exit, Failure};
+use ctl::output::Printer;
+
+/// Runs the command line of this process.
+#[must_use]
+pub fn main() -> ExitCode {
+    ctl::program(run)
+}
+
+fn run(cli: Cli) -> Result<Exit, Failure> {
+    let printer = Printer::from_environment(cli.output, cli.ascii);
+    match cli.command {
+        Command::FitEngines(args) => fit_engines::run(&printer, &args)?,
+        Command::FitPower(args) => fit_power::run(&printer, &args)?,
+        Command::Evaluate(command) => evaluate::run(&printer, &command)?,
+    }
+    Ok(Exit::Ok)
+}
+
+/// Four significant digits, which hide what the mathematics of one processor differs by from another's.
+fn rounded(value: f64) -> f64 {
+    format!("{value:.3e}").parse().unwrap_or(value)
+}

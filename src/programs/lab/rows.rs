@@ -1,0 +1,306 @@
+//! Rates that others published: the rows that engine costs are fitted to and judged by.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use predict::Engine;
+use predict::costs::{COEFFICIENTS, Coefficient, Coefficients, chunk_tokens, recipe};
+use predict::learning::anchor::{Observation, repeated};
+use predict::learning::conformal::quantile;
+use predict::learning::fit::{Fitted, Prior, Sample, fit};
+use predict::power::Rails;
+use predict::step::Machine;
+use roofline::board::OperatingPoint;
+use roofline::ceilings::datasheet;
+use roofline::hardware::Registry;
+use roofline::precision::WeightFormat;
+use roofline::units::Seconds;
+use roofline::workload::registry::Models;
+use roofline::workload::transformer::{Phase, Request, Run};
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// Its name in the table.
+    pub id: String,
+    /// Key in the registry of hardware.
+    pub hardware: String,
+    /// Power mode, as the table names it; empty where there is none.
+    pub mode: String,
+    /// Clocks and SMs where the table has them.
+    pub point: OperatingPoint,
+    /// Inference engine whose kernels run.
+    pub engine: Engine,
+    /// Key in the registry of models.
+    pub model: String,
+    /// Storage of the weights.
+    pub format: WeightFormat,
+    /// Storage of keys and values.
+    pub kv_format: WeightFormat,
+    pub phase: Phase,
+    pub batch: u64,
+    /// Tokens in the cache: of a decode in the mean over what it generated.
+    pub context_tokens: u64,
+    /// Tokens of the prompt.
+    pub prompt_tokens: u64,
+    /// Over all sequences.
+    pub tokens_per_s: f64,
+    /// Power while it ran.
+    pub power_w: Option<f64>,
+    pub source: String,
+    /// What the meter covered; `None` where the table does not say, and the power is of no use.
+    pub rails: Option<Rails>,
+    /// What the same meter showed of the idle board.
+    pub idle_w: Option<f64>,
+}
+
+impl Row {
+    /// What was asked of the model.
+    #[must_use]
+    pub const fn request(&self) -> Request {
+        let decode =
+            Request { batch: self.batch, kv_cache: self.kv_format, ..Request::decode(self.context_tokens) };
+        match self.phase {
+            Phase::Prefill => Request {
+                phase: Phase::Prefill,
+                prompt_tokens: self.prompt_tokens,
+                output_tokens: 0,
+                chunk_tokens: chunk_tokens(self.engine),
+                ..decode
+            },
+            Phase::Decode | Phase::Serve => decode,
+        }
+    }
+
+    /// Tokens that one run makes or reads.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "counts of tokens are small")]
+    pub const fn tokens(&self) -> f64 {
+        match self.phase {
+            Phase::Prefill => (self.batch * self.prompt_tokens) as f64,
+            Phase::Decode | Phase::Serve => self.batch as f64,
+        }
+    }
+
+    /// Whether its kernels are the experimental one- and two-bit ones.
+    #[must_use]
+    pub const fn experimental(&self) -> bool {
+        matches!(self.format, WeightFormat::Q1_0 | WeightFormat::Q2_0)
+    }
+}
+
+/// All rows of one engine, ready to be fitted.
+#[derive(Debug, Clone)]
+pub struct EngineRows {
+    pub engine: Engine,
+    pub rows: Vec<Row>,
+    /// The same as samples; the machine index is the place in `machines`.
+    pub samples: Vec<Sample>,
+    /// Keys of the machines.
+    pub machines: Vec<String>,
+}
+
+/// Rows by engine. A row whose hardware or model is unknown is left out and named.
+#[must_use]
+pub fn prepare(rows: &[Row], hardware: &Registry, models: &Models) -> (Vec<EngineRows>, Vec<String>) {
+    let mut left_out = Vec::new();
+    let mut engines: BTreeMap<Engine, EngineRows> = BTreeMap::new();
+    for row in rows {
+        match sample(row, hardware, models) {
+            Ok(mut sample) => {
+                let of = engines.entry(row.engine).or_insert_with(|| EngineRows {
+                    engine: row.engine,
+                    rows: Vec::new(),
+                    samples: Vec::new(),
+                    machines: Vec::new(),
+                });
+                sample.machine_index = of.machine(&row.hardware);
+                of.rows.push(row.clone());
+                of.samples.push(sample);
+            }
+            Err(why) => left_out.push(format!("{}: {why}", row.id)),
+        }
+    }
+    let mut engines: Vec<EngineRows> = engines.into_values().collect();
+    engines.iter_mut().for_each(EngineRows::weigh);
+    (engines, left_out)
+}
+
+fn sample(row: &Row, hardware: &Registry, models: &Models) -> Result<Sample, String> {
+    let known = hardware.get(&row.hardware).ok_or_else(|| format!("no hardware {:?}", row.hardware))?;
+    let roofline = datasheet(known, &row.point);
+    let machine = Machine::of(&roofline).ok_or("its hardware has no GPU")?;
+    let model = models.get(&row.model).map_err(|error| error.to_string())?;
+    let model = model.model(recipe(row.engine, row.format));
+    let run = Run::new(&model, &row.request()).map_err(|error| error.to_string())?;
+    let steps = repeated(row.engine, &model, &run);
+    let log_time = (row.tokens() / row.tokens_per_s).ln();
+    if !log_time.is_finite() {
+        return Err("its rate is no positive number".to_owned());
+    }
+    Ok(Sample { steps, machine, roofline: Arc::new(roofline), machine_index: 0, log_time, weight: 1.0 })
+}
+
+impl EngineRows {
+    fn machine(&mut self, key: &str) -> usize {
+        self.machines.iter().position(|known| known == key).unwrap_or_else(|| {
+            self.machines.push(key.to_owned());
+            self.machines.len() - 1
+        })
+    }
+
+    /// Rows of one model in one mode of one machine say much the same: together they weigh as the root of their number.
+    fn weigh(&mut self) {
+        let key = |row: &Row| (row.hardware.clone(), row.model.clone(), row.mode.clone(), row.phase as u8);
+        let mut counts: BTreeMap<_, f64> = BTreeMap::new();
+        for row in &self.rows {
+            *counts.entry(key(row)).or_default() += 1.0;
+        }
+        for (row, sample) in self.rows.iter().zip(&mut self.samples) {
+            sample.weight = 1.0 / counts[&key(row)].sqrt();
+        }
+    }
+
+    /// The fit of the rows that `keep` says, starting from `from`.
+    #[must_use]
+    pub fn fit(&self, keep: impl Fn(&Row) -> bool, from: Option<&Fitted>) -> Fitted {
+        let kept: Vec<Sample> = self
+            .rows
+            .iter()
+            .zip(&self.samples)
+            .filter(|(row, _)| keep(row))
+            .map(|(_, sample)| sample.clone())
+            .collect();
+        fit(&kept, self.machines.len(), &assumed(), &between_machines(), from)
+    }
+
+    /// ln(predicted / measured) of a row.
+    #[must_use]
+    pub fn error(&self, index: usize, log: &Coefficients) -> f64 {
+        let sample = &self.samples[index];
+        sample.predicted(log).get().ln() - sample.log_time
+    }
+
+    /// A row as if it had been observed.
+    #[must_use]
+    pub fn observation(&self, index: usize) -> Observation {
+        let (row, sample) = (&self.rows[index], &self.samples[index]);
+        Observation {
+            engine: row.engine,
+            model: row.model.clone(),
+            format: row.format.key().to_owned(),
+            hardware: Some(row.hardware.clone()),
+            mode: Some(row.mode.clone()),
+            phase: row.phase,
+            batch: row.batch,
+            context_tokens: row.context_tokens,
+            prompt_tokens: if row.phase == Phase::Prefill { row.prompt_tokens } else { 0 },
+            steps: sample.steps.clone(),
+            machine: sample.machine,
+            roofline: Arc::clone(&sample.roofline),
+            time: Seconds(sample.log_time.exp()),
+        }
+    }
+
+    /// Keys of the models, each once, in order.
+    #[must_use]
+    pub fn models(&self) -> Vec<&str> {
+        let mut models: Vec<&str> = self.rows.iter().map(|row| row.model.as_str()).collect();
+        models.sort_unstable();
+        models.dedup();
+        models
+    }
+}
+
+/// Before any measurement of an engine.
+fn assumed() -> Prior {
+    let (mut mean, mut sd) = ([0.0; COEFFICIENTS], [0.0; COEFFICIENTS]);
+    for coefficient in Coefficient::all() {
+        let (value, spread) = coefficient.prior();
+        mean[coefficient.index()] = value.ln();
+        sd[coefficient.index()] = spread;
+    }
+    Prior { mean, sd }
+}
+
+/// How a machine differs from a typical one: standard deviations of the logarithms.
+#[must_use]
+pub fn between_machines() -> Coefficients {
+    let mut sd = [0.0; COEFFICIENTS];
+    for coefficient in Coefficient::all() {
+        sd[coefficient.index()] = coefficient.device_spread();
+    }
+    sd
+}
+
+/// A row and how far its prediction was off.
+#[derive(Debug, Clone, Copy)]
+pub struct Judged<'a> {
+    pub row: &'a Row,
+    /// ln(predicted / measured).
+    pub error: f64,
+}
+
+/// Leaves each model out in turn and predicts its rows from all others.
+#[must_use]
+pub fn leave_one_model_out(engines: &[EngineRows]) -> Vec<Judged<'_>> {
+    let mut judged = Vec::new();
+    for engine in engines {
+        let all = engine.fit(|_| true, None);
+        for model in engine.models() {
+            let fitted = engine.fit(|row| row.model != model, Some(&all));
+            for (index, row) in engine.rows.iter().enumerate().filter(|(_, row)| row.model == model) {
+                let error = engine.error(index, &fitted.on(engine.samples[index].machine_index));
+                judged.push(Judged { row, error });
+            }
+        }
+    }
+    judged
+}
+
+/// Leaves each machine out in turn, and each of its models: a board that nobody measured, a model that nobody ran.
+#[must_use]
+pub fn leave_one_machine_out(engines: &[EngineRows]) -> Vec<Judged<'_>> {
+    let mut judged = Vec::new();
+    for engine in engines {
+        let all = engine.fit(|_| true, None);
+        for machine in &engine.machines {
+            for model in engine.models() {
+                let held = |row: &Row| row.hardware == *machine && row.model == model;
+                if !engine.rows.iter().any(held) {
+                    continue;
+                }
+                let fitted = engine.fit(|row| row.hardware != *machine && row.model != model, Some(&all));
+                for (index, row) in engine.rows.iter().enumerate().filter(|(_, row)| held(row)) {
+                    judged.push(Judged { row, error: engine.error(index, &fitted.typical) });
+                }
+            }
+        }
+    }
+    judged
+}
+
+/// Absolute relative errors in numbers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Summary {
+    pub count: usize,
+    /// Mean of |predicted / measured - 1|, of rates.
+    pub mean: f64,
+    /// Their median.
+    pub median: f64,
+    /// 90 % lie below.
+    pub p90: f64,
+}
+
+/// Summarises errors given as ln(predicted time / measured time); `None` without any.
+#[must_use]
+pub fn summary(errors: impl IntoIterator<Item = f64>) -> Option<Summary> {
+    let mut off: Vec<f64> = errors.into_iter().map(|error| (-error).exp_m1().abs()).collect();
+    if off.is_empty() {
+        return None;
+    }
+    off.sort_by(f64::total_cmp);
+    #[expect(clippy::cast_precision_loss, reason = "a count of rows")]
+    let count = off.len() as f64;
+    let mean = off.iter().sum::<f64>() / count;
+    Some(Summary { count: off.len(), mean, median: quantile(&off, 0.5), p90: quantile(&off, 0.9) })
+}

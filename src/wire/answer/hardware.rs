@@ -1,0 +1,133 @@
+//! The registry of hardware in the shape of the wire; the command line prints the same without a daemon.
+
+use std::collections::BTreeMap;
+
+use super::convert::ceiling;
+use super::shorten;
+use roofline::board::OperatingPoint;
+use roofline::ceilings::{Ceiling, Roofline, datasheet};
+use roofline::hardware::{Hardware, Kind, NominalMode, Registry};
+use roofline::precision::Precision;
+use roofline::refusal::{Code, Refusal};
+use roofline::units::{Bytes, BytesPerSecond, FlopsPerSecond, Hertz, Watts};
+use wire::{
+    EstimateAnswer, HardwareAnswer, HardwareListAnswer, HardwareSummary, NominalCeilings, NominalModeAnswer,
+};
+
+/// `GET /v1/hardware`.
+#[must_use]
+pub fn list(registry: &Registry) -> HardwareListAnswer {
+    HardwareListAnswer { hardware: registry.entries().map(summary).collect() }
+}
+
+/// `GET /v1/hardware/{key}`.
+///
+/// # Errors
+/// A key that the registry does not have.
+pub fn show(registry: &Registry, key: &str) -> Result<HardwareAnswer, Refusal> {
+    registry.get(key).map(entry).ok_or_else(|| {
+        Code::UnknownHardware.at(
+            "key",
+            format!("there is no hardware {:?} in the registry", shorten(key)),
+            format!("did you mean {}? GET /v1/hardware lists all", registry.nearest(shorten(key))),
+        )
+    })
+}
+
+/// Zero of a quantity means that the machine has no such part: unknown on the wire, never 0.
+fn positive(value: f64) -> Option<f64> {
+    (value > 0.0).then_some(value)
+}
+
+const fn kind_key(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Integrated => "integrated",
+        Kind::Discrete => "discrete",
+        Kind::Cpu => "cpu",
+    }
+}
+
+fn by_key<T>(values: impl IntoIterator<Item = (Precision, T)>) -> BTreeMap<String, T> {
+    values.into_iter().map(|(precision, value)| (precision.key().to_owned(), value)).collect()
+}
+
+/// An entry of the registry in short.
+#[must_use]
+pub fn summary(hardware: &Hardware) -> HardwareSummary {
+    let peak = |rate: &f64| rate * f64::from(hardware.sm) * hardware.gpu_clock.get();
+    HardwareSummary {
+        key: hardware.key.clone(),
+        name: hardware.name.clone(),
+        kind: kind_key(hardware.kind).to_owned(),
+        sm: Some(hardware.sm).filter(|sm| *sm > 0),
+        gpu_clock_hz: positive(hardware.gpu_clock.get()),
+        bandwidth_bytes_per_s: positive(hardware.bandwidth.get()),
+        compute_flops_per_s: by_key(hardware.rates.iter().map(|(name, rate)| (*name, peak(rate)))),
+        memory_bytes: hardware.memory.map(Bytes::get),
+        modes: hardware.modes.iter().map(|mode| mode.name.clone()).collect(),
+    }
+}
+
+fn nominal_ceilings(roofline: &Roofline) -> NominalCeilings {
+    let bandwidth = |of: Ceiling<BytesPerSecond>| ceiling(of.map(BytesPerSecond::get), None);
+    let ridge = |precision: &Precision| Some((*precision, roofline.ridge(*precision)?.get()));
+    NominalCeilings {
+        bandwidth_bytes_per_s: bandwidth(roofline.bandwidth),
+        memory_limit_bytes_per_s: roofline.memory_limit.map(bandwidth),
+        pull_limit_bytes_per_s: roofline.pull_limit.map(bandwidth),
+        compute_flops_per_s: by_key(
+            roofline
+                .compute
+                .iter()
+                .map(|(precision, peak)| (*precision, ceiling(peak.map(FlopsPerSecond::get), None))),
+        ),
+        ridge_flops_per_byte: by_key(roofline.compute.keys().filter_map(ridge)),
+    }
+}
+
+fn nominal_mode(hardware: &Hardware, mode: &NominalMode) -> NominalModeAnswer {
+    NominalModeAnswer {
+        id: mode.id,
+        name: mode.name.clone(),
+        cores_online: mode.cores_online,
+        cpu_hz: mode.cpu_clock.map(Hertz::get),
+        gpu_hz: mode.gpu_clock.get(),
+        emc_hz: mode.memory_clock.get(),
+        sm_online: mode.sm_online,
+        ceilings: nominal_ceilings(&datasheet(hardware, &mode.operating_point())),
+    }
+}
+
+/// An entry of the registry with its ceilings, modes and sources.
+#[must_use]
+pub fn entry(hardware: &Hardware) -> HardwareAnswer {
+    let gpu = hardware.kind != Kind::Cpu;
+    HardwareAnswer {
+        key: hardware.key.clone(),
+        name: hardware.name.clone(),
+        aliases: hardware.aliases.clone(),
+        kind: kind_key(hardware.kind).to_owned(),
+        compute_capability: hardware.compute_capability.map(|(major, minor)| format!("{major}.{minor}")),
+        sm: Some(hardware.sm).filter(|sm| *sm > 0),
+        sm_per_tpc: gpu.then_some(hardware.sm_per_tpc),
+        tpc_mask_bits: hardware.tpc_mask_bits,
+        gpu_clock_hz: positive(hardware.gpu_clock.get()),
+        flops_per_sm_clock: by_key(hardware.rates.iter().map(|(precision, rate)| (*precision, *rate))),
+        bus_bits: Some(hardware.bus_bits).filter(|bits| *bits > 0),
+        memory_clock_hz: hardware.memory_clock.map(Hertz::get),
+        bandwidth_bytes_per_s: positive(hardware.bandwidth.get()),
+        sm_pull_bytes_per_clock: hardware.sm_pull.map(|pull| EstimateAnswer {
+            value: pull.bytes_per_clock,
+            low: pull.low,
+            high: pull.high,
+        }),
+        l2_bytes: hardware.l2.map(Bytes::get),
+        memory_bytes: hardware.memory.map(Bytes::get),
+        tdp_w: hardware.tdp.map(Watts::get),
+        ceilings: gpu.then(|| nominal_ceilings(&datasheet(hardware, &OperatingPoint::default()))),
+        modes: hardware.modes.iter().map(|mode| nominal_mode(hardware, mode)).collect(),
+        marketing: hardware.marketing.clone(),
+        sources: hardware.sources.clone(),
+        notes: hardware.notes.clone(),
+    }
+}

@@ -1,0 +1,30 @@
+//! Power modes by the names that requests give them.
+
+use super::{shorten, subject};
+use decide::snapshot::{ModeView, Snapshot};
+use roofline::refusal::{Code, Refusal};
+
+/// A power mode by name or number.
+///
+/// # Errors
+/// `unknown_mode`, naming those that there are.
+pub fn mode_named<'a>(snapshot: &'a Snapshot, field: &str, name: &str) -> Result<&'a ModeView, Refusal> {
+    if let Some(view) = snapshot.mode(name) {
+        return Ok(view);
+    }
+    let names: Vec<&str> = snapshot.modes.iter().map(|view| view.mode.name.as_str()).collect();
+    if names.is_empty() {
+        let why = snapshot.board.modes.reason().unwrap_or("it has none");
+        return Err(Code::UnknownMode.at(
+            field,
+            format!("{} has no power mode {:?}, nor any other: {why}", subject(snapshot), shorten(name)),
+            format!("leave {field} out"),
+        ));
+    }
+    let nearest = roofline::precision::nearest(shorten(name), names.iter().copied());
+    Err(Code::UnknownMode.at(
+        field,
+        format!("{} has no power mode {:?}", subject(snapshot), shorten(name)),
+        format!("did you mean {nearest:?}? There are {}", names.join(", ")),
+    ))
+}

@@ -1,0 +1,159 @@
+//! The power modes with what each would give, and ceilings at other operating points.
+
+use std::borrow::Cow;
+
+use super::ceilings::Ages;
+use super::mode_named::mode_named;
+use super::{positive, subject};
+use decide::snapshot::{ModeView, Now, Snapshot};
+use predict::EngineProfile;
+use predict::calibration::Accelerator;
+use roofline::board::{self, OperatingPoint};
+use roofline::ceilings::Roofline;
+use roofline::refusal::{Code, Refusal};
+use roofline::units::Hertz;
+use wire::{ModeDetail, ModeWarning, ModesAnswer, OperatingPointRequest};
+
+/// `GET /v1/modes`.
+pub fn modes(snapshot: &Snapshot, now: Now) -> ModesAnswer {
+    let known = snapshot.board.modes.known();
+    let active = snapshot.state.power_mode.known();
+    ModesAnswer {
+        default: known.and_then(|modes| modes.default),
+        active: active.map(|mode| mode.name.clone()),
+        active_cause: active.map(|_| snapshot.power.cause.key().to_owned()),
+        modes: snapshot.modes.iter().map(|view| detail(snapshot, view, now)).collect(),
+        warnings: known.map(|modes| modes.warnings.iter().map(warning).collect()).unwrap_or_default(),
+        source: known.map(|modes| modes.source.clone()),
+        reason: snapshot.board.modes.reason().map(ToOwned::to_owned),
+        simulated: snapshot.board.simulated,
+        serial: snapshot.serial,
+    }
+}
+
+fn warning(of: &board::ModeWarning) -> ModeWarning {
+    ModeWarning { line: of.line, message: of.message.clone() }
+}
+
+fn detail(snapshot: &Snapshot, view: &ModeView, now: Now) -> ModeDetail {
+    let mode = &view.mode;
+    let active = snapshot.state.power_mode.known().is_some_and(|active| active.id == mode.id);
+    let default = snapshot.board.modes.known().and_then(|modes| modes.default);
+    ModeDetail {
+        id: mode.id,
+        name: mode.name.clone(),
+        default: default == Some(mode.id),
+        active,
+        cores_online: mode.cores_online,
+        cpu_max_hz: mode.cpu_max.map(Hertz::get),
+        gpu_max_hz: mode.gpu_max.map(Hertz::get),
+        emc_max_hz: mode.memory_max.map(Hertz::get),
+        tpc_mask: mode.tpc_mask,
+        sm_online: mode
+            .sm_online
+            .or((snapshot.accelerator == Accelerator::Gpu).then_some(view.roofline.workers)),
+        reboot_required: view.reboot_required,
+        reachable: active || view.unreachable.is_none(),
+        unreachable_reason: view.unreachable.clone().filter(|_| !active),
+        ceilings: super::ceilings::ceilings(&view.roofline, Ages::of(snapshot, &mode.name, now), |_| true),
+        measured_power_w: view.measured_power.map(roofline::units::Watts::get),
+    }
+}
+
+/// Ceilings and kernel costs that a prediction rests on.
+#[derive(Debug)]
+pub struct Model<'a> {
+    pub roofline: Cow<'a, Roofline>,
+    /// The costs of this crate's own kernels.
+    pub profile: Cow<'a, EngineProfile>,
+}
+
+impl<'a> Model<'a> {
+    /// As the machine is now.
+    pub const fn now(snapshot: &'a Snapshot) -> Self {
+        Self { roofline: Cow::Borrowed(&snapshot.roofline), profile: Cow::Borrowed(&snapshot.profile) }
+    }
+}
+
+/// The model of a GPU at the operating point asked for.
+pub fn gpu_model_at<'a>(
+    snapshot: &'a Snapshot,
+    request: &OperatingPointRequest,
+    path: &str,
+) -> Result<Model<'a>, Refusal> {
+    let base = match &request.power_mode {
+        Some(name) => {
+            let view = mode_named(snapshot, &format!("{path}.power_mode"), name)?;
+            if *request
+                == (OperatingPointRequest { power_mode: request.power_mode.clone(), ..Default::default() })
+            {
+                return Ok(Model {
+                    roofline: Cow::Borrowed(&view.roofline),
+                    profile: Cow::Borrowed(&view.profile),
+                });
+            }
+            view.mode.operating_point()
+        }
+        None => decide::snapshot::point_now(&snapshot.board, &snapshot.state),
+    };
+    let hardware = snapshot.hardware.as_deref();
+    if request.emc_hz.is_some() && hardware.is_some_and(|hardware| hardware.memory_clock.is_none()) {
+        return Err(Code::UnsupportedOperatingPoint.at(
+            format!("{path}.emc_hz"),
+            format!("the bandwidth of {} is known, and no memory clock that it follows", subject(snapshot)),
+            "leave it out",
+        ));
+    }
+    let clock = |name: &str, value: Option<f64>, own: Option<Hertz>, highest: Option<Hertz>| {
+        let Some(value) = value else { return Ok(own) };
+        let field = format!("{path}.{name}");
+        let clock = positive(&field, value)?;
+        // Twice the highest clock is no clock of this part; a thousandth of it is MHz or kHz for Hz.
+        let plausible = highest.is_none_or(|highest| (1e-3..=2.0).contains(&(clock / highest.get())));
+        if !plausible {
+            return Err(Code::InvalidField.at(
+                field,
+                format!("{clock} Hz is no clock of {}", subject(snapshot)),
+                format!("give {name} in hertz: 1.02e9 is 1.02 GHz"),
+            ));
+        }
+        Ok(Some(Hertz(clock)))
+    };
+    if let Some(sm) = request.sm_online {
+        let most = hardware.map_or(u32::MAX, |hardware| hardware.sm);
+        if !(1..=most).contains(&sm) {
+            return Err(Code::InvalidField.at(
+                format!("{path}.sm_online"),
+                format!("{sm} SMs cannot be online: {} has {most}", subject(snapshot)),
+                format!("give 1 to {most}"),
+            ));
+        }
+    }
+    let point = OperatingPoint {
+        power_mode: None,
+        sm_online: request.sm_online.or(base.sm_online),
+        gpu_clock: clock(
+            "gpu_hz",
+            request.gpu_hz,
+            base.gpu_clock,
+            hardware.map(|hardware| hardware.gpu_clock),
+        )?,
+        memory_clock: clock(
+            "emc_hz",
+            request.emc_hz,
+            base.memory_clock,
+            hardware.and_then(|hardware| hardware.memory_clock),
+        )?,
+        // A GPU's ceilings do not depend on the CPU.
+        cpu_clock: None,
+        cores_online: None,
+    };
+    let (roofline, profile) = snapshot.gpu_at(&point).ok_or_else(|| {
+        Code::UnsupportedOperatingPoint.at(
+            path,
+            format!("the accelerator of {} has no such operating point", subject(snapshot)),
+            "leave operating_point out",
+        )
+    })?;
+    Ok(Model { roofline: Cow::Owned(roofline), profile: Cow::Owned(profile) })
+}

@@ -1,0 +1,246 @@
+//! JSON → requests, with errors that name the field, what was found and what to do.
+
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::Value;
+use serde_json::error::Category;
+
+use roofline::precision::nearest;
+use roofline::refusal::{Code, Refusal};
+use roofline::workload::MAX_DIMENSION;
+
+/// Reads a body that is an object.
+///
+/// # Errors
+/// A body that is no JSON, or not this request.
+pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
+    // A structure would also be read from a list of its values in order, which no client means.
+    match body.iter().find(|byte| !byte.is_ascii_whitespace()) {
+        Some(b'{') => read(body),
+        _ => Err(match serde_json::from_slice::<IgnoredAny>(body) {
+            Ok(_) => Code::InvalidField.at("body", "the body is no JSON object", "send {…}"),
+            Err(error) => not_json(body, &error),
+        }),
+    }
+}
+
+/// Reads a body that is a list of objects.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_list<T: DeserializeOwned>(body: &[u8]) -> Result<Vec<T>, Refusal> {
+    read(body)
+}
+
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
+    // Paths are tracked only for the error: the good case shall not pay for them.
+    serde_json::from_slice(body).map_err(|error| match error.classify() {
+        Category::Data => explain::<T>(body),
+        Category::Syntax | Category::Eof | Category::Io => not_json(body, &error),
+    })
+}
+
+fn not_json(body: &[u8], error: &serde_json::Error) -> Refusal {
+    if body.iter().all(u8::is_ascii_whitespace) {
+        return Code::InvalidJson.error("the body is empty", "send a JSON object with Content-Length");
+    }
+    let hint = if error.is_eof() {
+        "the body ends too early: check Content-Length and send all of it"
+    } else {
+        "send one JSON object; NaN and Infinity are no JSON, and nesting ends at 128 levels"
+    };
+    Code::InvalidJson.error(format!("the body is no JSON: {error}"), hint)
+}
+
+/// Parses again and says which field is wrong and how.
+fn explain<T: DeserializeOwned>(body: &[u8]) -> Refusal {
+    let mut deserializer = serde_json::Deserializer::from_slice(body);
+    let Err(error) = serde_path_to_error::deserialize::<_, T>(&mut deserializer) else {
+        // Only what follows the value can be wrong then.
+        return Code::InvalidJson.error("something follows the JSON value", "send one JSON object");
+    };
+    let path = match error.path().to_string() {
+        path if path == "." => String::new(),
+        path => path,
+    };
+    let message = error.inner().to_string();
+    // The position says less than the path does.
+    let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(before, _)| before);
+    if let Some(op) = wrong_operation(body, &path) {
+        return op;
+    }
+    let names = quoted(message);
+    if message.starts_with("unknown field") {
+        return unknown_field(&path, &names);
+    }
+    if message.starts_with("missing field") {
+        let field = join(&path, names.first().copied().unwrap_or_default());
+        return Code::MissingField.at(&field, format!("{field} is missing"), format!("add {field}"));
+    }
+    let hint = if message.starts_with("unknown variant") && names.len() > 1 {
+        let wanted = nearest(names[0], names[1..].iter().copied());
+        format!("did you mean {wanted:?}? Known: {}", names[1..].join(", "))
+    } else {
+        match shown_at(body, &path) {
+            Some(found) => format!("{found} was sent; GET /v1/openapi.json has the type of every field"),
+            None => "GET /v1/openapi.json has the type of every field".to_owned(),
+        }
+    };
+    let field = if path.is_empty() { "body" } else { &path };
+    Code::InvalidField.at(field, format!("{field}: {message}"), hint)
+}
+
+fn unknown_field(path: &str, names: &[&str]) -> Refusal {
+    let (name, known) = names.split_first().map_or(("", &names[..0]), |(name, known)| (*name, known));
+    let name: String = name.chars().take(40).collect();
+    // The path already ends with the unknown key where the deserialiser got that far.
+    let field =
+        if path == name || path.ends_with(&format!(".{name}")) { path.to_owned() } else { join(path, &name) };
+    let hint = if known.is_empty() {
+        "leave it out".to_owned()
+    } else {
+        format!("did you mean {:?}? Known: {}", nearest(&name, known.iter().copied()), known.join(", "))
+    };
+    Code::UnknownField.at(&field, format!("{field} is no field of this request"), hint)
+}
+
+fn join(path: &str, field: &str) -> String {
+    if path.is_empty() { field.to_owned() } else { format!("{path}.{field}") }
+}
+
+/// The names between backticks in a message of serde's.
+fn quoted(message: &str) -> Vec<&str> {
+    message.split('`').skip(1).step_by(2).collect()
+}
+
+/// The value at `path` (`workload.op`, `ops[3].n`), where the body has one.
+fn value_at<'a>(root: &'a Value, path: &str) -> Option<&'a Value> {
+    path.split(['.', '[']).filter(|step| !step.is_empty()).try_fold(root, |value, step| {
+        match step.strip_suffix(']') {
+            Some(index) => value.get(index.parse::<usize>().ok()?),
+            None => value.get(step),
+        }
+    })
+}
+
+fn shown_at(body: &[u8], path: &str) -> Option<String> {
+    let root: Value = serde_json::from_slice(body).ok()?;
+    let text = value_at(&root, path)?.to_string();
+    let short: String = text.chars().take(40).collect();
+    Some(if short.len() < text.len() { format!("{short}…") } else { short })
+}
+
+/// Dimensions of each kind of operation, required ones first.
+const DIMENSIONS: [(&str, &[&str], &[&str]); 3] = [
+    ("gemv", &["n", "k"], &[]),
+    ("gemm", &["m", "n", "k"], &[]),
+    ("attention", &["batch", "heads", "kv_heads", "query_tokens", "context_tokens", "head_dim"], &["window"]),
+];
+
+/// What is wrong with the operation at `path`. A tagged enumeration loses the path inside itself, so it is read again
+/// by hand.
+fn wrong_operation(body: &[u8], path: &str) -> Option<Refusal> {
+    let is_op = path == "op" || path.ends_with(".op") || (path.starts_with("ops[") && path.ends_with(']'));
+    if !is_op {
+        return None;
+    }
+    let root: Value = serde_json::from_slice(body).ok()?;
+    let Value::Object(op) = value_at(&root, path)? else {
+        return Some(Code::InvalidField.at(
+            path,
+            format!("{path} is no object"),
+            "write it as {\"kind\":\"gemv\",\"n\":4096,\"k\":4096}",
+        ));
+    };
+    let kinds = || DIMENSIONS.iter().map(|(kind, ..)| *kind);
+    let at = |name: &str| format!("{path}.{name}");
+    let Some(kind) = op.get("kind").and_then(Value::as_str) else {
+        return Some(Code::MissingField.at(
+            at("kind"),
+            format!("{path}.kind is missing or no string"),
+            "one of gemv, gemm, attention",
+        ));
+    };
+    let Some((_, required, optional)) = DIMENSIONS.iter().find(|(name, ..)| *name == kind) else {
+        let short: String = kind.chars().take(40).collect();
+        let hint = format!("did you mean {:?}? Known: gemv, gemm, attention", nearest(kind, kinds()));
+        return Some(Code::InvalidField.at(at("kind"), format!("{short:?} is no kind of operation"), hint));
+    };
+    let known = || required.iter().chain(*optional).copied();
+    for (name, value) in op.iter().filter(|(name, _)| *name != "kind") {
+        if !known().any(|field| field == name) {
+            return Some(unknown_field(path, &[&[name.as_str()][..], &known().collect::<Vec<_>>()].concat()));
+        }
+        let may_be_null = optional.contains(&name.as_str());
+        if value.as_u64().is_none() && !(value.is_null() && may_be_null) {
+            let short: String = value.to_string().chars().take(40).collect();
+            return Some(Code::InvalidDimension.at(
+                at(name),
+                format!("{path}.{name} is {short}"),
+                format!("give a whole number from 1 to {MAX_DIMENSION}"),
+            ));
+        }
+    }
+    let missing = required.iter().find(|field| !op.contains_key(**field))?;
+    Some(Code::MissingField.at(
+        at(missing),
+        format!("{} is missing", at(missing)),
+        format!("{kind} needs {}", required.join(", ")),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::{PredictRequest, RecommendRequest, SweepRequest};
+
+    fn wrong<T: DeserializeOwned + std::fmt::Debug>(body: &str) -> (&'static str, String, String) {
+        let error = parse::<T>(body.as_bytes()).unwrap_err();
+        (error.code.key(), error.field.unwrap_or_default(), error.hint)
+    }
+
+    #[test]
+    fn every_wrong_field_is_named() {
+        let op = |op: &str| format!(r#"{{"workload":{{"op":{op}}}}}"#);
+        let cases = [
+            (op(r#"{"kind":"gemv","n":-1,"k":1}"#), "invalid_dimension", "workload.op.n"),
+            (op(r#"{"kind":"gemv","n":1e18,"k":1}"#), "invalid_dimension", "workload.op.n"),
+            (op(r#"{"kind":"gemv","n":1.5,"k":1}"#), "invalid_dimension", "workload.op.n"),
+            (op(r#"{"kind":"gemv","n":"1","k":1}"#), "invalid_dimension", "workload.op.n"),
+            (op(r#"{"kind":"gemv","n":1}"#), "missing_field", "workload.op.k"),
+            (op(r#"{"kind":"gemv","n":1,"k":1,"kk":1}"#), "unknown_field", "workload.op.kk"),
+            (op(r#"{"kind":"gemw","n":1,"k":1}"#), "invalid_field", "workload.op.kind"),
+            (op(r#"{"n":1,"k":1}"#), "missing_field", "workload.op.kind"),
+            (op("3"), "invalid_field", "workload.op"),
+            (op("NaN"), "invalid_json", ""),
+            (r#"{"workload":{"format":8}}"#.into(), "invalid_field", "workload.format"),
+            (r#"{"workload":{"formt":"int8"}}"#.into(), "unknown_field", "workload.formt"),
+            (r#"{"worload":{}}"#.into(), "unknown_field", "worload"),
+            ("{}".into(), "missing_field", "workload"),
+            (r#"{"workload":{},"engine":"lama.cpp"}"#.into(), "invalid_field", "engine"),
+            (r#"{"workload":{}} x"#.into(), "invalid_json", ""),
+            (r#"{"workload":{}"#.into(), "invalid_json", ""),
+            (String::new(), "invalid_json", ""),
+            ("[".repeat(1000), "invalid_json", ""),
+            ("[]".into(), "invalid_field", "body"),
+        ];
+        for (body, code, field) in cases {
+            let found = wrong::<PredictRequest>(&body);
+            assert_eq!((found.0, found.1.as_str()), (code, field), "{body:.60} {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_hint_names_what_was_probably_meant() {
+        let (_, _, hint) = wrong::<PredictRequest>(r#"{"workload":{"formt":"int8"}}"#);
+        assert!(hint.contains("did you mean \"format\"?"), "{hint}");
+        let (_, _, hint) = wrong::<RecommendRequest>(r#"{"workload":{},"objective":"latenzy"}"#);
+        assert!(hint.contains("did you mean \"latency\"?"), "{hint}");
+    }
+
+    #[test]
+    fn an_element_of_a_list_is_named_by_its_place() {
+        let found =
+            wrong::<SweepRequest>(r#"{"ops":[{"kind":"gemv","n":1,"k":1},{"kind":"gemv","n":1,"k":-2}]}"#);
+        assert_eq!(found.1, "ops[1].k");
+    }
+}

@@ -1,0 +1,228 @@
+//! Predictions of one operation or one model.
+
+use super::catalogue::Catalogue;
+use super::convert::{as_f64, bound_key, describe, estimate, limit_key, provenance_key, tier_key};
+use super::model::ModelTask;
+use super::modes::Model;
+use super::observe::ObservedSoFar;
+use super::run::{self, available};
+use super::task::{Task, model_at, unpredictable};
+use decide::snapshot::Snapshot;
+use predict::learning::Residuals;
+use predict::{Engine, Estimate, PredictError, Prediction};
+use roofline::ceilings::Provenance;
+use roofline::refusal::Refusal;
+use roofline::units::{Bytes, Flops, Joules, Seconds, Watts};
+use roofline::workload::Op;
+use wire::{BreakdownEntry, EstimateAnswer, MemoryAnswer, PredictAnswer, PredictRequest, Workload};
+
+/// An operation or a model, as one engine would run it.
+#[derive(Debug, Clone)]
+pub enum Work {
+    Op(Task),
+    Model(Box<ModelTask>),
+}
+
+impl Work {
+    /// Reads the workload at `path` of the request. Blocks where it is a model in a file.
+    ///
+    /// # Errors
+    /// The first field that cannot be.
+    pub fn new(
+        snapshot: &Snapshot,
+        catalogue: &Catalogue,
+        workload: &Workload,
+        engine: Engine,
+        path: &str,
+    ) -> Result<Self, Refusal> {
+        if workload.model.is_some() {
+            return ModelTask::new(snapshot, catalogue, workload, engine, path)
+                .map(|task| Self::Model(Box::new(task)));
+        }
+        Task::new(snapshot, workload, engine, path).map(Self::Op)
+    }
+
+    /// Tokens (columns) that one run makes, or reads of a prompt, over the whole batch.
+    pub fn tokens(&self) -> f64 {
+        match self {
+            Self::Op(task) => as_f64(task.op.tokens()),
+            Self::Model(task) => run::tokens(task),
+        }
+    }
+
+    /// What it takes while it runs.
+    fn memory(&self, snapshot: &Snapshot, prediction: &Prediction) -> MemoryAnswer {
+        match self {
+            Self::Op(task) => memory(snapshot, task, prediction),
+            Self::Model(task) => run::memory(snapshot, task),
+        }
+    }
+
+    /// What is said of the request, and what the predictor says beside it.
+    fn warnings(&self, predictor: Vec<String>) -> Vec<String> {
+        match self {
+            Self::Op(_) => predictor,
+            Self::Model(task) => {
+                let mut all = task.warnings.clone();
+                all.extend(predictor.into_iter().filter(|warning| !task.warnings.contains(warning)));
+                all
+            }
+        }
+    }
+}
+
+/// `POST /v1/predict`.
+pub fn predict(
+    snapshot: &Snapshot,
+    catalogue: &Catalogue,
+    request: &PredictRequest,
+) -> Result<PredictAnswer, Refusal> {
+    let model = model_at(snapshot, request.operating_point.as_ref(), "operating_point")?;
+    let work = Work::new(snapshot, catalogue, &request.workload, request.engine, "workload")?;
+    let known = ObservedSoFar::supposing(snapshot, catalogue, &request.observations)?;
+    predicted(snapshot, &model, &known, &work, "workload")
+}
+
+/// Predicts the work at `path` of the request and puts it into the shape of the wire.
+///
+/// # Errors
+/// An impossible operation, or a precision with no unit to run on.
+pub fn predicted(
+    snapshot: &Snapshot,
+    model: &Model<'_>,
+    known: &ObservedSoFar<'_>,
+    work: &Work,
+    path: &str,
+) -> Result<PredictAnswer, Refusal> {
+    let prediction = match work {
+        Work::Op(task) => predict_op(snapshot, model, &known.residuals, task)
+            .map_err(|error| unpredictable(&error, path))?,
+        Work::Model(task) => run::run(snapshot, model, &known.observed_runs, task, path)?,
+    };
+    Ok(prediction_answer(snapshot, work, prediction))
+}
+
+/// Predicts an operation with what was learnt and its power.
+///
+/// # Errors
+/// An impossible operation, or a precision with no unit to run on.
+pub fn predict_op(
+    snapshot: &Snapshot,
+    model: &Model<'_>,
+    residuals: &Residuals,
+    task: &Task,
+) -> Result<Prediction, PredictError> {
+    let prediction = residuals.correct(&task.residual_key(), task.predict(model)?);
+    Ok(match snapshot.power_costs(&model.roofline) {
+        Some(costs) => prediction.with_power(&costs, &model.roofline),
+        None => prediction,
+    })
+}
+
+/// A prediction of `work` in the shape of the wire.
+pub fn prediction_answer(snapshot: &Snapshot, work: &Work, prediction: Prediction) -> PredictAnswer {
+    let time = estimate(prediction.time.map(Seconds::get));
+    let times = |of: Option<Estimate<Seconds>>| of.map(|of| estimate(of.map(Seconds::get)));
+    let energy = prediction.energy_per_token();
+    let power = prediction.power;
+    PredictAnswer {
+        time_s: time,
+        tokens_per_s: EstimateAnswer::rate(prediction.tokens, time),
+        time_to_first_token_s: times(prediction.time_to_first_token()),
+        time_per_token_s: times(prediction.time_per_token()),
+        power_w: power.map(|power| estimate(power.watts.map(Watts::get))),
+        power_from: power.map(|power| power.from.key().to_owned()),
+        power_source: power.map(|power| power.source.key().to_owned()),
+        energy_j_per_token: energy.map(|energy| estimate(energy.map(Joules::get))),
+        flops: prediction.cost.work.get(),
+        bytes: prediction.cost.traffic.get(),
+        arithmetic_intensity_flops_per_byte: prediction.cost.intensity().get(),
+        ridge_flops_per_byte: prediction.ridge.get(),
+        bound: bound_key(prediction.bound).to_owned(),
+        limit: limit_key(prediction.limit).to_owned(),
+        compute: prediction.compute.key().to_owned(),
+        memory_bytes: work.memory(snapshot, &prediction),
+        tier: tier_key(prediction.tier).to_owned(),
+        interval_from: prediction.model.as_ref().map(|model| model.interval_from.key().to_owned()),
+        provenance: provenance_key(prediction.provenance).to_owned(),
+        breakdown: breakdown(work, &prediction),
+        roofline_time_s: prediction.roofline_time.get(),
+        simulated: snapshot.board.simulated,
+        hardware: hypothetical(snapshot),
+        serial: snapshot.serial,
+        warnings: warnings(snapshot, prediction.provenance, work.warnings(prediction.warnings)),
+    }
+}
+
+/// The parts of a model's time; an operation is its only one.
+fn breakdown(work: &Work, prediction: &Prediction) -> Vec<BreakdownEntry> {
+    let entry = |op: String, time: Seconds, work: Flops, traffic: Bytes| BreakdownEntry {
+        op,
+        time_s: time.get(),
+        flops: work.get(),
+        bytes: traffic.get(),
+    };
+    match (&prediction.model, work) {
+        (Some(model), _) => model
+            .breakdown
+            .iter()
+            .map(|part| entry(part.name.to_owned(), part.time, part.work, part.traffic))
+            .collect(),
+        (None, Work::Op(task)) => {
+            vec![entry(
+                describe(&task.op),
+                prediction.time.value,
+                prediction.cost.work,
+                prediction.cost.traffic,
+            )]
+        }
+        (None, Work::Model(_)) => Vec::new(),
+    }
+}
+
+/// The hardware of a snapshot that is of no machine.
+pub fn hypothetical(snapshot: &Snapshot) -> Option<String> {
+    snapshot.is_hypothetical().then(|| snapshot.board.key.clone())
+}
+
+/// What the client should know beside what the prediction says itself.
+pub fn warnings(snapshot: &Snapshot, provenance: Provenance, mut warnings: Vec<String>) -> Vec<String> {
+    if snapshot.is_hypothetical() {
+        warnings.push(format!(
+            "the ceilings are those of {}'s data sheet: nothing was measured",
+            snapshot.board.key
+        ));
+    } else if matches!(provenance, Provenance::Prior | Provenance::Datasheet) {
+        warnings.push("the ceilings are no measurements yet: rooflinectl calibrate".to_owned());
+    }
+    if snapshot.state.throttle.known().is_some_and(|throttle| throttle.active) {
+        warnings.push("the machine is throttling: it may be slower than this".to_owned());
+    }
+    warnings
+}
+
+/// Memory of an operation: every operand once.
+fn memory(snapshot: &Snapshot, task: &Task, prediction: &Prediction) -> MemoryAnswer {
+    let total = prediction.cost.traffic;
+    let weights = task.format.bytes(prediction.cost.weights);
+    let activations = match task.op {
+        Op::Gemv { .. } | Op::Gemm { .. } => total - weights,
+        Op::Attention { batch, heads, query_tokens, head_dim, .. } => {
+            let queries = as_f64(batch) * as_f64(heads) * as_f64(query_tokens) * as_f64(head_dim);
+            task.numeric.activations.bytes(2.0 * queries)
+        }
+    };
+    let kv_cache = match task.op {
+        Op::Attention { .. } => total - activations,
+        Op::Gemv { .. } | Op::Gemm { .. } => Bytes::ZERO,
+    };
+    MemoryAnswer {
+        weights: weights.get(),
+        kv_cache: kv_cache.get(),
+        activations: activations.get(),
+        total: total.get(),
+        engine: None,
+        available: available(snapshot).map(Bytes::get),
+        fits: available(snapshot).map(|available| total <= available),
+    }
+}

@@ -1,0 +1,352 @@
+//! What is to be decided: the wire → a query.
+
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::catalogue::Catalogue;
+use super::mode_named::mode_named;
+use super::model::{self, ModelTask};
+use super::sweep::formats_or_measured;
+use super::task::{format_named, operation};
+use super::{positive, shorten};
+use decide::optimize::{Constraints, Modes, Query, Stored, USUAL_RUN, Work};
+use decide::snapshot::Snapshot;
+use predict::Engine;
+use predict::calibration::Accelerator;
+use roofline::precision::{Precision, WeightFormat};
+use roofline::refusal::{Code, Refusal};
+use roofline::units::{Bytes, Seconds, Watts};
+use roofline::workload::Op;
+use roofline::workload::model::Model;
+use wire::{self as api, ModesRequest, RecommendRequest, Workload};
+
+/// Memory left to others where the request does not say: a twentieth of all, and this at least.
+const LEAST_RESERVE: Bytes = Bytes(256.0 * 1024.0 * 1024.0);
+const RESERVE_RATIO: f64 = 0.05;
+/// Most formats, cache formats, modes or threads of one request.
+const MOST_LISTED: usize = 256;
+
+/// The query of a request, for the machine of `snapshot`. Blocks where the model is a file.
+///
+/// # Errors
+/// The first field that cannot be.
+pub fn query(
+    snapshot: &Snapshot,
+    catalogue: &Catalogue,
+    request: &RecommendRequest,
+) -> Result<Query, Refusal> {
+    let freedom = &request.freedom;
+    lengths(request)?;
+    let (work, batch) = if request.workload.model.is_some() {
+        model_work(snapshot, catalogue, request)?
+    } else {
+        op_work(snapshot, request)?
+    };
+    let modes = modes(snapshot, request)?;
+    Ok(Query {
+        constraints: constraints(&request.constraints, &work)?,
+        reserve: reserve(snapshot, &request.constraints)?,
+        threads: threads(snapshot, freedom.threads.as_deref())?,
+        run_time: match freedom.run_s {
+            Some(run) => Seconds(positive("freedom.run_s", run)?),
+            None => USUAL_RUN,
+        },
+        work,
+        engine: request.engine,
+        objective: request.objective,
+        modes,
+        allow_reboot: freedom.allow_reboot,
+        batch,
+        optimism: request.optimism,
+    })
+}
+
+fn lengths(request: &RecommendRequest) -> Result<(), Refusal> {
+    let freedom = &request.freedom;
+    let modes = match &freedom.power_modes {
+        Some(ModesRequest::Listed(modes)) => modes.len(),
+        _ => 0,
+    };
+    let lists = [
+        ("formats", freedom.formats.as_ref().map_or(0, Vec::len)),
+        ("kv_formats", freedom.kv_formats.as_ref().map_or(0, Vec::len)),
+        ("power_modes", modes),
+        ("threads", freedom.threads.as_ref().map_or(0, Vec::len)),
+    ];
+    match lists.into_iter().find(|(_, length)| *length > MOST_LISTED) {
+        Some((name, length)) => Err(Code::TooMany.at(
+            format!("freedom.{name}"),
+            format!("freedom.{name} has {length} entries, more than {MOST_LISTED}"),
+            "name each once",
+        )),
+        None => Ok(()),
+    }
+}
+
+fn op_work(snapshot: &Snapshot, request: &RecommendRequest) -> Result<(Work, RangeInclusive<u64>), Refusal> {
+    let op = operation(&request.workload, "workload")?;
+    if request.freedom.kv_formats.is_some() {
+        return Err(Code::InvalidField.at(
+            "freedom.kv_formats",
+            "freedom.kv_formats applies to models, and this is an operation",
+            "leave it out",
+        ));
+    }
+    let formats = match one_or_listed(request)? {
+        Named::One(name) => vec![format_named(name, || "workload.format".to_owned())?],
+        Named::Listed(names) => formats_or_measured(snapshot, names, "freedom.formats")?,
+    };
+    let columns = if let Op::Gemm { m, .. } = op { m } else { 1 };
+    Ok((Work::Op { op, formats }, batch(request, columns)?))
+}
+
+/// How the request names its formats.
+enum Named<'a> {
+    One(&'a str),
+    Listed(Option<&'a [String]>),
+}
+
+/// A format in the workload fixes the choice; together with a freedom it would contradict it.
+fn one_or_listed(request: &RecommendRequest) -> Result<Named<'_>, Refusal> {
+    match (&request.workload.format, &request.freedom.formats) {
+        (Some(_), Some(_)) => Err(Code::InvalidField.at(
+            "workload.format",
+            "workload.format and freedom.formats are both given",
+            "leave workload.format out to let freedom.formats choose",
+        )),
+        (Some(name), None) => Ok(Named::One(name)),
+        (None, names) => Ok(Named::Listed(names.as_deref())),
+    }
+}
+
+fn batch(request: &RecommendRequest, own: u64) -> Result<RangeInclusive<u64>, Refusal> {
+    match (request.workload.batch, request.freedom.batch) {
+        (Some(_), Some(_)) => Err(Code::InvalidField.at(
+            "workload.batch",
+            "workload.batch and freedom.batch are both given",
+            "leave workload.batch out to let freedom.batch choose",
+        )),
+        (_, Some(range)) => Ok(range.min..=range.max),
+        (_, None) => Ok(own..=own),
+    }
+}
+
+fn model_work(
+    snapshot: &Snapshot,
+    catalogue: &Catalogue,
+    request: &RecommendRequest,
+) -> Result<(Work, RangeInclusive<u64>), Refusal> {
+    let named = one_or_listed(request)?;
+    // The request is checked with the format that the model has by itself; the others differ in their weights alone.
+    let base = Workload { format: None, ..request.workload.clone() };
+    let task = ModelTask::new(snapshot, catalogue, &base, request.engine, "workload")?;
+    let formats: Option<Vec<(String, String)>> = match named {
+        Named::One(name) => Some(vec![(name.to_owned(), "workload.format".to_owned())]),
+        Named::Listed(Some([])) => {
+            return Err(Code::InvalidField.at(
+                "freedom.formats",
+                "freedom.formats is empty",
+                "leave it out for the usual formats of the engine",
+            ));
+        }
+        Named::Listed(Some(names)) => {
+            let path = |index| format!("freedom.formats[{index}]");
+            Some(names.iter().enumerate().map(|(index, name)| (name.clone(), path(index))).collect())
+        }
+        Named::Listed(None) if matches!(request.workload.model, Some(Value::String(_))) => {
+            let usual = usual(snapshot, request.engine);
+            Some(usual.into_iter().map(|format| (format.key().to_owned(), String::new())).collect())
+        }
+        Named::Listed(None) => None,
+    };
+    let stored = match formats {
+        None => vec![stored(Arc::clone(&task.model), task.format.clone())],
+        Some(formats) => {
+            let mut seen = BTreeSet::new();
+            let mut list = Vec::with_capacity(formats.len());
+            for (name, field) in formats {
+                let (model, format) =
+                    model::stored_as(catalogue, &task, request.workload.model.as_ref(), &name, &field)?;
+                if seen.insert(format.clone()) {
+                    list.push(stored(model, format));
+                }
+            }
+            list
+        }
+    };
+    let kv_formats = match (&request.workload.kv_format, &request.freedom.kv_formats) {
+        (Some(_), Some(_)) => {
+            return Err(Code::InvalidField.at(
+                "workload.kv_format",
+                "workload.kv_format and freedom.kv_formats are both given",
+                "leave workload.kv_format out to let freedom.kv_formats choose",
+            ));
+        }
+        (_, None) => vec![task.request.kv_cache],
+        (None, Some(names)) if names.is_empty() => {
+            return Err(Code::InvalidField.at(
+                "freedom.kv_formats",
+                "freedom.kv_formats is empty",
+                "leave it out for fp16",
+            ));
+        }
+        (None, Some(names)) => {
+            let format = |(index, name): (usize, &String)| {
+                format_named(name, || format!("freedom.kv_formats[{index}]"))
+            };
+            let mut seen = BTreeSet::new();
+            let mut formats = names.iter().enumerate().map(format).collect::<Result<Vec<_>, _>>()?;
+            formats.retain(|format| seen.insert(*format));
+            formats
+        }
+    };
+    let batch = batch(request, task.request.batch)?;
+    Ok((Work::Model { name: task.name, request: task.request, stored, kv_formats }, batch))
+}
+
+fn stored(model: Arc<Model>, format: Option<String>) -> Stored {
+    let known = format.as_deref().and_then(|format| format.parse::<WeightFormat>().ok());
+    Stored { quality_loss: known.map(WeightFormat::expected_loss), format, model }
+}
+
+/// Formats that people run with an engine, of the narrow ones those that the accelerator has a unit for.
+fn usual(snapshot: &Snapshot, engine: Engine) -> Vec<WeightFormat> {
+    use WeightFormat as F;
+    let has = |unit: Precision| snapshot.roofline.compute(unit).is_some();
+    let gguf = || vec![F::Q4KM, F::Q5KM, F::Q6K, F::Q8_0, F::Fp16];
+    let with_units = |formats: &[F]| {
+        let narrow = [(F::Fp8E4m3, Precision::Fp8), (F::Nvfp4, Precision::Fp4)];
+        let narrow = narrow.into_iter().filter(|(_, unit)| has(*unit)).map(|(format, _)| format);
+        formats.iter().copied().chain(narrow).collect()
+    };
+    match engine {
+        Engine::LlamaCpp => gguf(),
+        Engine::Mlc => vec![F::Int4G32, F::Fp16],
+        Engine::Numpy => vec![F::Fp32],
+        Engine::Vllm | Engine::TensorRtLlm | Engine::TensorRtEdgeLlm => with_units(&[F::AwqInt4, F::Fp16]),
+        Engine::Torch => with_units(&[F::Int4G128, F::Int8, F::Bf16]),
+        Engine::Bare if snapshot.accelerator == Accelerator::Cpu => {
+            let measured: Vec<F> = snapshot.measured_formats().collect();
+            if measured.is_empty() { gguf() } else { measured }
+        }
+        Engine::Bare => with_units(&[F::Q4KM, F::Int8, F::Q8_0, F::Fp16]),
+    }
+}
+
+fn modes(snapshot: &Snapshot, request: &RecommendRequest) -> Result<Modes, Refusal> {
+    let field = "freedom.power_modes";
+    let Some(wanted) = &request.freedom.power_modes else { return Ok(Modes::Now) };
+    if request.operating_point.is_some() {
+        return Err(Code::InvalidField.at(
+            "operating_point",
+            "operating_point and freedom.power_modes are both given",
+            "leave one of the two out",
+        ));
+    }
+    match wanted {
+        ModesRequest::Kind(kind) => match kind.as_str() {
+            "all" => Ok(Modes::All),
+            "live" => Ok(Modes::Live),
+            other => Err(Code::InvalidField.at(
+                field,
+                format!("{field} is {:?}", shorten(other)),
+                "give a list of names, \"all\", or \"live\" for those that need no reboot",
+            )),
+        },
+        ModesRequest::Listed(names) if names.is_empty() => {
+            Err(Code::InvalidField.at(field, format!("{field} is empty"), "leave it out for the mode of now"))
+        }
+        ModesRequest::Listed(names) => {
+            let mode = |(index, name): (usize, &String)| {
+                mode_named(snapshot, &format!("{field}[{index}]"), name).map(|view| view.mode.id)
+            };
+            names.iter().enumerate().map(mode).collect::<Result<_, _>>().map(Modes::Listed)
+        }
+    }
+}
+
+fn threads(snapshot: &Snapshot, wanted: Option<&[u32]>) -> Result<Vec<u32>, Refusal> {
+    let Some(wanted) = wanted else { return Ok(Vec::new()) };
+    let field = "freedom.threads";
+    if snapshot.accelerator == Accelerator::Gpu {
+        return Err(Code::InvalidField.at(
+            field,
+            "the accelerator is a GPU, which uses all its SMs together",
+            "leave freedom.threads out",
+        ));
+    }
+    if wanted.is_empty() {
+        return Err(Code::InvalidField.at(
+            field,
+            format!("{field} is empty"),
+            "leave it out for as many as were calibrated",
+        ));
+    }
+    let most = snapshot.board.cpu.logical.max(1);
+    if let Some((index, threads)) =
+        wanted.iter().enumerate().find(|(_, threads)| !(1..=most).contains(*threads))
+    {
+        return Err(Code::InvalidField.at(
+            format!("{field}[{index}]"),
+            format!("{threads} threads are not possible: this machine has {most}"),
+            format!("give 1 to {most}"),
+        ));
+    }
+    let mut seen = BTreeSet::new();
+    Ok(wanted.iter().copied().filter(|threads| seen.insert(*threads)).collect())
+}
+
+fn reserve(snapshot: &Snapshot, wire: &api::Constraints) -> Result<Bytes, Refusal> {
+    let field = "constraints.min_free_memory_bytes";
+    match wire.min_free_memory_bytes {
+        Some(bytes) if bytes.is_finite() && bytes >= 0.0 => Ok(Bytes(bytes)),
+        Some(bytes) => Err(Code::InvalidField.at(
+            field,
+            format!("{field} is {bytes}; it must be 0 or more"),
+            "give it in bytes: 1 GB is 1e9",
+        )),
+        None => {
+            let total = snapshot.state.memory.known().map_or(Bytes::ZERO, |memory| memory.total);
+            Ok((total * RESERVE_RATIO).max(LEAST_RESERVE))
+        }
+    }
+}
+
+fn constraints(wire: &api::Constraints, work: &Work) -> Result<Constraints, Refusal> {
+    if let (Work::Op { op, .. }, Some(_)) = (work, wire.max_time_to_first_token_s) {
+        return Err(Code::UnsupportedConstraint.at(
+            "constraints.max_time_to_first_token_s",
+            "max_time_to_first_token_s cannot be kept: it applies to models, and this is an operation",
+            format!(
+                "leave it out; {} takes max_time_s, min_tokens_per_s, max_power_w, max_memory_bytes and \
+                 max_quality_loss_ratio",
+                op.kind()
+            ),
+        ));
+    }
+    let checked = |name: &str, value: Option<f64>| {
+        value.map(|value| positive(&format!("constraints.{name}"), value)).transpose()
+    };
+    let max_quality_loss = wire.max_quality_loss_ratio;
+    if let Some(ratio) = max_quality_loss.filter(|ratio| !ratio.is_finite() || *ratio < 0.0) {
+        let field = "constraints.max_quality_loss_ratio";
+        return Err(Code::InvalidField.at(
+            field,
+            format!("{field} is {ratio}; it must be 0 or more"),
+            "give the relative increase of perplexity that is acceptable: 0.03 for three per cent",
+        ));
+    }
+    Ok(Constraints {
+        max_time: checked("max_time_s", wire.max_time_s)?.map(Seconds),
+        max_time_per_token: checked("max_time_per_token_s", wire.max_time_per_token_s)?.map(Seconds),
+        max_time_to_first_token: checked("max_time_to_first_token_s", wire.max_time_to_first_token_s)?
+            .map(Seconds),
+        min_tokens_per_s: checked("min_tokens_per_s", wire.min_tokens_per_s)?,
+        max_power: checked("max_power_w", wire.max_power_w)?.map(Watts),
+        max_memory: checked("max_memory_bytes", wire.max_memory_bytes)?.map(Bytes),
+        max_quality_loss,
+    })
+}

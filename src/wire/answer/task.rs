@@ -1,0 +1,261 @@
+//! A workload of the wire → an operation that can be predicted.
+
+use super::mode_named::mode_named;
+use super::modes::{Model, gpu_model_at};
+use super::{positive, shorten};
+use std::borrow::Cow;
+
+use decide::optimize::with_columns;
+use decide::snapshot::Snapshot;
+use predict::calibration::Accelerator;
+use predict::learning::ResidualKey;
+use predict::{Engine, PredictError, Prediction, predict};
+use roofline::ceilings::scaling;
+use roofline::precision::{NumericFormat, WeightFormat};
+use roofline::refusal::{Code, Refusal};
+use roofline::units::Hertz;
+use roofline::workload::{InvalidOp, Op};
+use wire::{OperatingPointRequest, Workload};
+
+/// One operation as one engine would run it on this machine.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Task {
+    /// With its columns applied.
+    pub op: Op,
+    /// Storage of the weights.
+    pub format: WeightFormat,
+    /// Storage and arithmetic of everything.
+    pub numeric: NumericFormat,
+    /// Inference engine whose kernels run.
+    pub engine: Engine,
+}
+
+/// Storage where the request names none.
+const DEFAULT_FORMAT: WeightFormat = WeightFormat::Fp16;
+
+impl Task {
+    /// Reads the workload at `path` of the request.
+    ///
+    /// # Errors
+    /// A model, a field that operations do not have, an unknown format or an impossible dimension.
+    pub fn new(
+        snapshot: &Snapshot,
+        workload: &Workload,
+        engine: Engine,
+        path: &str,
+    ) -> Result<Self, Refusal> {
+        let op = operation(workload, path)?;
+        let format = match &workload.format {
+            Some(name) => format_named(name, || format!("{path}.format"))?,
+            None => DEFAULT_FORMAT,
+        };
+        let mut numeric = snapshot.numeric_format(format);
+        if let Some(name) = &workload.kv_format {
+            let field = format!("{path}.kv_format");
+            if !matches!(op, Op::Attention { .. }) {
+                return Err(Code::InvalidField.at(
+                    &field,
+                    format!("{field} applies to attention; {} has no key/value cache", op.kind()),
+                    "leave it out",
+                ));
+            }
+            numeric.kv_cache = format_named(name, || field)?;
+        }
+        Ok(Self { op, format, numeric, engine })
+    }
+
+    /// Predicts it with `model`, without what was learnt from services.
+    ///
+    /// # Errors
+    /// An impossible operation, or a precision with no unit to run on.
+    pub fn predict(&self, model: &Model<'_>) -> Result<Prediction, PredictError> {
+        let (roofline, profile) = (model.roofline.as_ref(), model.profile.as_ref());
+        if self.engine == Engine::Bare {
+            predict(roofline, profile, &self.op, &self.numeric)
+        } else {
+            predict(roofline, &profile.clone().lent_to(self.engine), &self.op, &self.numeric)
+        }
+    }
+
+    /// What a residual for it is filed under.
+    #[must_use]
+    pub fn residual_key(&self) -> ResidualKey {
+        ResidualKey::new(self.engine, &self.op, self.format)
+    }
+}
+
+/// The operation of a workload with its batch applied and its dimensions checked.
+///
+/// # Errors
+/// A model, no operation, a field that operations do not have, or an impossible dimension.
+pub fn operation(workload: &Workload, path: &str) -> Result<Op, Refusal> {
+    if workload.model.is_some() {
+        return Err(Code::UnsupportedWorkload.at(
+            format!("{path}.model"),
+            "this takes an operation and no model",
+            format!(
+                "ask for its operations one by one: {path}.op = {{\"kind\":\"gemv\",\"n\":…,\"k\":…}}; POST /v1/predict, \
+                 /v1/sweep and /v1/analyze take models"
+            ),
+        ));
+    }
+    let Some(op) = workload.op else {
+        return Err(Code::MissingField.at(
+            format!("{path}.op"),
+            format!("{path} has no op"),
+            "add \"op\":{\"kind\":\"gemv\",\"n\":4096,\"k\":4096}",
+        ));
+    };
+    let of_models = [
+        ("phase", workload.phase.is_some()),
+        ("context_tokens", workload.context_tokens.is_some()),
+        ("prompt_tokens", workload.prompt_tokens.is_some()),
+        ("output_tokens", workload.output_tokens.is_some()),
+    ];
+    if let Some((name, _)) = of_models.into_iter().find(|(_, present)| *present) {
+        return Err(Code::InvalidField.at(
+            format!("{path}.{name}"),
+            format!("{path}.{name} applies to models, and this is an operation"),
+            "leave it out; attention has its tokens inside op",
+        ));
+    }
+    op.validate().map_err(|error| invalid_op(&error, &format!("{path}.op")))?;
+    let op = match workload.batch {
+        None => op,
+        Some(batch) => batched(op, batch, path)?,
+    };
+    op.validate().map_err(|error| invalid_op(&error, &format!("{path}.op")))?;
+    Ok(op)
+}
+
+/// Applies `batch`: columns of a GEMV; at the others it would say twice what the operation says already.
+fn batched(op: Op, batch: u64, path: &str) -> Result<Op, Refusal> {
+    let field = format!("{path}.batch");
+    let (name, own) = match op {
+        Op::Gemv { .. } => {
+            if batch == 0 {
+                return Err(Code::InvalidDimension.at(field, "the batch is 0", "give 1 or more"));
+            }
+            return Ok(with_columns(op, batch));
+        }
+        Op::Gemm { m, .. } => ("m", m),
+        Op::Attention { batch, .. } => ("batch", batch),
+    };
+    if batch == own {
+        return Ok(op);
+    }
+    let kind = op.kind();
+    Err(Code::InvalidField.at(
+        field,
+        format!("the batch of {kind} is its {name}, which is {own}, and batch says {batch}"),
+        format!("leave batch out, or change {path}.op.{name}"),
+    ))
+}
+
+/// An impossible operation at `path` of the request.
+pub fn invalid_op(error: &InvalidOp, path: &str) -> Refusal {
+    let (field, hint) = match error {
+        InvalidOp::Dimension { field, .. } => (*field, "give a whole number within these limits"),
+        InvalidOp::HeadGroups { .. } => ("kv_heads", "kv_heads must divide heads: 1 is MQA, heads is MHA"),
+    };
+    Code::InvalidDimension.at(format!("{path}.{field}"), error.to_string(), hint)
+}
+
+/// Why a prediction failed, for a task at `path`.
+pub fn unpredictable(error: &PredictError, path: &str) -> Refusal {
+    match error {
+        PredictError::Op(error) => invalid_op(error, &format!("{path}.op")),
+        PredictError::NoUnit { .. } => Code::NoUnit.at(
+            format!("{path}.format"),
+            error.to_string(),
+            "choose a format that GET /v1/formats shows with a compute precision",
+        ),
+    }
+}
+
+/// A format by its key.
+pub fn format_named(name: &str, field: impl FnOnce() -> String) -> Result<WeightFormat, Refusal> {
+    name.parse().map_err(|error: roofline::precision::UnknownName| {
+        Code::UnknownFormat.at(
+            field(),
+            format!("there is no format {:?}", shorten(name)),
+            format!("did you mean {:?}? GET /v1/formats lists all", error.nearest),
+        )
+    })
+}
+
+/// Ceilings and kernel costs at the operating point asked for.
+pub fn model_at<'a>(
+    snapshot: &'a Snapshot,
+    point: Option<&OperatingPointRequest>,
+    path: &str,
+) -> Result<Model<'a>, Refusal> {
+    let Some(point) = point else { return Ok(Model::now(snapshot)) };
+    if snapshot.accelerator == Accelerator::Gpu {
+        return gpu_model_at(snapshot, point, path);
+    }
+    if let Some(mode) = &point.power_mode {
+        mode_named(snapshot, &format!("{path}.power_mode"), mode)?;
+    }
+    let absent = [
+        ("gpu_hz", point.gpu_hz.is_some(), "no GPU"),
+        ("sm_online", point.sm_online.is_some(), "no GPU"),
+        ("emc_hz", point.emc_hz.is_some(), "no memory clock that it tells"),
+    ];
+    if let Some((name, _, lacks)) = absent.into_iter().find(|(_, present, _)| *present) {
+        return Err(Code::UnsupportedOperatingPoint.at(
+            format!("{path}.{name}"),
+            format!("this machine has {lacks}, so {name} means nothing here"),
+            "leave it out; cpu_hz and cores_online apply",
+        ));
+    }
+    let clock = point.cpu_hz.map(|clock| cpu_clock(snapshot, clock, path)).transpose()?;
+    let workers = match point.cores_online {
+        Some(cores) => workers(snapshot, cores, path)?,
+        None => snapshot.roofline.workers,
+    };
+    if clock.is_none() && point.cores_online.is_none() {
+        return Ok(Model::now(snapshot));
+    }
+    let roofline = scaling::to_clock(&snapshot.roofline, workers, clock);
+    Ok(Model { roofline: Cow::Owned(roofline), profile: Cow::Borrowed(&snapshot.profile) })
+}
+
+fn cpu_clock(snapshot: &Snapshot, clock: f64, path: &str) -> Result<Hertz, Refusal> {
+    let field = format!("{path}.cpu_hz");
+    let clock = positive(&field, clock)?;
+    let Some(calibrated) = snapshot.roofline.clock else {
+        return Err(Code::NotCalibrated.at(
+            field,
+            "the clock that the ceilings hold for is unknown, so they cannot be scaled to another",
+            "calibrate first: rooflinectl calibrate",
+        ));
+    };
+    // Far outside of what the ceilings were measured at, proportion says nothing; most likely the unit is wrong.
+    let ratio = clock / calibrated.get();
+    if !(0.02..=10.0).contains(&ratio) {
+        return Err(Code::InvalidField.at(
+            field,
+            format!("{clock} Hz is {ratio:.2e} times the {calibrated} that the ceilings hold for"),
+            "give cpu_hz in hertz: 2.0e9 is 2 GHz",
+        ));
+    }
+    Ok(Hertz(clock))
+}
+
+fn workers(snapshot: &Snapshot, cores: u32, path: &str) -> Result<u32, Refusal> {
+    let present = snapshot.board.cpu.logical;
+    if !(1..=present.max(1)).contains(&cores) {
+        return Err(Code::InvalidField.at(
+            format!("{path}.cores_online"),
+            format!("{cores} cores cannot be online: this machine has {present}"),
+            format!("give 1 to {present}"),
+        ));
+    }
+    // The ceilings count workers, of which there may be fewer than logical CPUs.
+    let online = snapshot.state.cores_online.known().copied().unwrap_or(present).max(1);
+    let scaled = f64::from(snapshot.roofline.workers) * f64::from(cores) / f64::from(online);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a product of small counts")]
+    let workers = scaled.round() as u32;
+    Ok(workers.max(1))
+}

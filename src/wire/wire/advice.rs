@@ -1,0 +1,38 @@
+//! Re-evaluated answers: what a client is sent when its previous one no longer holds.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::ErrorBody;
+
+/// Event `advice_stale` of `POST /v1/recommend/watch`: the previous answer has changed, and event `recommend` with the
+/// new one follows, unless it can no longer be answered.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct AdviceStale {
+    /// What happened and what of the answer is altered, in a sentence with the numbers.
+    pub reason: String,
+    /// What happened: `mode`, `throttle`, `calibration`, `observations`, `clocks`, `ceilings`, `memory`, `modes` (which of
+    /// them can be entered) or `other`.
+    pub causes: Vec<String>,
+    /// What of the answer is altered.
+    pub changes: Vec<AdviceChange>,
+    /// Why it can no longer be answered; `null` where it can.
+    pub error: Option<ErrorBody>,
+    /// Serial of the snapshot that the previous answer was given from.
+    pub was_serial: u64,
+    /// Of the snapshot that alters it.
+    pub serial: u64,
+}
+
+/// A field of a recommendation that changed, with its previous and its new value.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct AdviceChange {
+    /// Where it stands in the answer, such as `decision.format` or `decision.prediction.time_s`.
+    pub field: String,
+    /// Its value in the previous answer.
+    #[schema(value_type = Object, nullable)]
+    pub told: serde_json::Value,
+    /// Its value in the new answer.
+    #[schema(value_type = Object, nullable)]
+    pub now: serde_json::Value,
+}

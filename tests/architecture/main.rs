@@ -1,0 +1,308 @@
+//! What cargo and clippy cannot say of the workspace.
+//!
+//! A crate's manifest is its import table, and cargo refuses what is not in it; `src/model/clippy.toml` names what a pure
+//! crate may not call. Held here: which storey may name which, that pure crates depend on nothing that reaches outside,
+//! what the client must not link, that files of a crate do not import in a circle, that only the probe silences `unsafe_code`, that binaries are thin, and that every
+//! crate is laid out and linted alike.
+
+#![expect(clippy::panic, reason = "a file that cannot be read fails the test that asked for it, by name")]
+
+mod cycles;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use toml::{Table, Value};
+
+/// The storeys of `src`, from the ground up.
+const STOREYS: [&str; 4] = ["model", "wire", "adapters", "programs"];
+/// Dependencies that compute and do nothing else: the ones a pure crate may use.
+const PURE_CRATES: [&str; 5] = ["half", "serde", "serde_json", "thiserror", "toml"];
+/// Arrows that the order of storeys allows and the design does not. Adapters take values of the model, so that a board
+/// can be read without knowing what is asked about it; the wire's types know names and units; the client needs no daemon.
+const FORBIDDEN: [(&str, &[&str]); 6] = [
+    ("wire", &["predict", "decide", "governor"]),
+    ("hw", &["predict", "decide", "governor", "wire", "answer"]),
+    ("probe", &["decide", "governor", "wire", "answer", "hw"]),
+    ("actuator", &["predict", "decide", "governor", "wire", "answer", "probe", "simulate"]),
+    ("ctl", &["governor", "probe", "actuator", "simulate", "daemon", "lab"]),
+    ("daemon", &["ctl", "lab"]),
+];
+/// What the client must not link, however far down: the bus, the GPU's driver, kernels, an HTTP server's frame.
+const NOT_IN_THE_CLIENT: [&str; 6] =
+    ["zbus", "cudarc", "gemm-f32", "gemm-common", "rooflined-daemon", "rooflined-probe"];
+const LONGEST_BINARY: usize = 29;
+
+/// A crate below `src`.
+struct Crate {
+    name: String,
+    storey: usize,
+    directory: PathBuf,
+    manifest: Table,
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn parse(text: &str) -> Table {
+    text.parse().unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn directories(path: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let mut found: Vec<PathBuf> =
+        entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+    found.sort();
+    found
+}
+
+fn crates() -> Vec<Crate> {
+    let in_storey = |(storey, name): (usize, &&str)| {
+        directories(&root().join("src").join(name)).into_iter().map(move |directory| Crate {
+            name: directory.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            storey,
+            manifest: parse(&read(&directory.join("Cargo.toml"))),
+            directory,
+        })
+    };
+    STOREYS.iter().enumerate().flat_map(in_storey).collect()
+}
+
+/// The names in a manifest's table of dependencies.
+fn dependencies(manifest: &Table) -> BTreeSet<String> {
+    let table = manifest.get("dependencies").and_then(Value::as_table);
+    table.into_iter().flat_map(Table::keys).cloned().collect()
+}
+
+/// Every file of Rust below `directory`.
+fn sources(directory: &Path) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .flat_map(|entry| {
+            let path = entry.path();
+            if path.is_dir() { sources(&path) } else { vec![path] }
+        })
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .collect();
+    found.sort();
+    found
+}
+
+/// What is wrong with the arrows of a crate of `storey`; `storeys` says where each crate stands.
+fn wrong_arrows(
+    name: &str,
+    storey: usize,
+    imports: &BTreeSet<String>,
+    storeys: &BTreeMap<String, usize>,
+) -> Vec<String> {
+    let forbidden = FORBIDDEN.iter().find(|(from, _)| *from == name).map_or(&[][..], |(_, to)| to);
+    let mut wrong = Vec::new();
+    for import in imports {
+        match import.strip_prefix("rooflined-") {
+            Some(other) => match storeys.get(other) {
+                None => wrong.push(format!("`{name}` imports `{other}`, which is no crate of src")),
+                Some(above) if *above > storey => {
+                    wrong.push(format!("`{name}` imports `{other}`, which stands above it"));
+                }
+                Some(_) if forbidden.contains(&other) => {
+                    wrong.push(format!("`{name}` imports `{other}`, which is none of its business"));
+                }
+                Some(_) => {}
+            },
+            None if storey == 0 && !PURE_CRATES.contains(&import.as_str()) => {
+                wrong.push(format!("`{name}` is pure and depends on `{import}`"));
+            }
+            None => {}
+        }
+    }
+    wrong
+}
+
+#[test]
+fn no_arrow_runs_up_and_pure_crates_only_compute() {
+    let crates = crates();
+    let storeys = crates.iter().map(|of| (of.name.clone(), of.storey)).collect();
+    let wrong: Vec<String> = crates
+        .iter()
+        .flat_map(|of| wrong_arrows(&of.name, of.storey, &dependencies(&of.manifest), &storeys))
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(crates.len() >= 10, "{} crates were found", crates.len());
+}
+
+#[test]
+fn a_wrong_arrow_is_named() {
+    let storeys = [("roofline", 0), ("predict", 0), ("wire", 1), ("hw", 2), ("ctl", 3), ("daemon", 3)];
+    let storeys = storeys.into_iter().map(|(name, storey)| (name.to_owned(), storey)).collect();
+    let cases = [
+        ("roofline", 0, "rooflined-hw", "stands above"),
+        ("roofline", 0, "tokio", "is pure"),
+        ("wire", 1, "rooflined-predict", "none of its business"),
+        ("ctl", 3, "rooflined-daemon", "none of its business"),
+        ("hw", 2, "rooflined-nowhere", "no crate of src"),
+    ];
+    for (name, storey, import, why) in cases {
+        let wrong = wrong_arrows(name, storey, &BTreeSet::from([import.to_owned()]), &storeys);
+        assert!(wrong.len() == 1 && wrong[0].contains(why), "{name} -> {import}: {wrong:?}");
+    }
+    let fine = BTreeSet::from(["rooflined-roofline".to_owned(), "tokio".to_owned()]);
+    assert!(wrong_arrows("hw", 2, &fine, &storeys).is_empty());
+}
+
+/// Everything that `start` links: manifests say so for our own crates (the lock file adds what only their tests use),
+/// the lock file for the others.
+fn linked(start: &str, manifests: &BTreeMap<String, BTreeSet<String>>, lock: &Table) -> BTreeSet<String> {
+    let packages = lock["package"].as_array().cloned().unwrap_or_default();
+    let locked = |name: &str| -> BTreeSet<String> {
+        let of_name = packages.iter().filter(|package| package["name"].as_str() == Some(name));
+        let listed = of_name.filter_map(|package| package.get("dependencies")?.as_array());
+        // `name version` where there are two versions of one name.
+        listed
+            .flatten()
+            .filter_map(Value::as_str)
+            .map(|entry| entry.split(' ').next().unwrap_or(entry).to_owned())
+            .collect()
+    };
+    let (mut seen, mut open) = (BTreeSet::new(), vec![start.to_owned()]);
+    while let Some(name) = open.pop() {
+        if seen.insert(name.clone()) {
+            open.extend(manifests.get(&name).cloned().unwrap_or_else(|| locked(&name)));
+        }
+    }
+    seen
+}
+
+#[test]
+fn the_client_links_no_bus_no_driver_and_no_kernels() {
+    let manifests: BTreeMap<String, BTreeSet<String>> =
+        crates().iter().map(|of| (format!("rooflined-{}", of.name), dependencies(&of.manifest))).collect();
+    let lock = parse(&read(&root().join("Cargo.lock")));
+    let client = linked("rooflined-ctl", &manifests, &lock);
+    let found: Vec<&str> = NOT_IN_THE_CLIENT.into_iter().filter(|name| client.contains(*name)).collect();
+    assert!(found.is_empty(), "rooflinectl links {found:?}");
+    let daemon = linked("rooflined-daemon", &manifests, &lock);
+    let missing: Vec<&str> = NOT_IN_THE_CLIENT.into_iter().filter(|name| !daemon.contains(*name)).collect();
+    assert!(missing.is_empty(), "the search would not find {missing:?} where they are");
+}
+
+#[test]
+fn only_the_probe_contains_unsafe_code() {
+    // Built from two halves, so that this file does not name it.
+    let lint = ["unsafe", "code"].join("_");
+    let silencing = |directory: &Path| -> Vec<String> {
+        let files = sources(directory).into_iter().filter(|path| read(path).contains(&lint));
+        files.map(|path| path.strip_prefix(root()).unwrap().display().to_string()).collect()
+    };
+    assert_eq!(silencing(&root().join("src")), ["src/adapters/probe/lib.rs"]);
+    assert_eq!(
+        parse(&read(&root().join("Cargo.toml")))["workspace"]["lints"]["rust"][&lint].as_str(),
+        Some("deny")
+    );
+}
+
+#[test]
+fn every_crate_is_laid_out_and_linted_alike() {
+    for of in crates() {
+        let Crate { name, manifest, directory, .. } = &of;
+        assert_eq!(manifest["package"]["name"].as_str(), Some(&*format!("rooflined-{name}")));
+        assert_eq!(manifest["lib"]["path"].as_str(), Some("lib.rs"), "{name}");
+        assert_eq!(manifest["lints"]["workspace"].as_bool(), Some(true), "{name}");
+        assert!(manifest["package"]["description"].as_str().is_some_and(|text| text.len() > 20), "{name}");
+        for path in sources(directory) {
+            let elsewhere = read(&path).lines().any(|line| line.trim_start().starts_with("#[path"));
+            let known = path.ends_with("probe/peak.rs");
+            assert!(!elsewhere || known, "{} takes a module from elsewhere", path.display());
+        }
+    }
+    let lab = parse(&read(&root().join("src/programs/lab/Cargo.toml")));
+    assert_eq!(lab["package"]["publish"].as_bool(), Some(false));
+}
+
+#[test]
+fn no_files_of_a_crate_import_in_a_circle() {
+    let circles: Vec<String> = crates()
+        .iter()
+        .flat_map(|of| {
+            cycles::cycles(&of.directory).into_iter().map(|files| format!("{}: {files:?}", of.name))
+        })
+        .collect();
+    assert!(circles.is_empty(), "{}", circles.join("\n"));
+}
+
+#[test]
+fn a_binary_parses_calls_and_exits() {
+    let mains = ["src/rooflined.rs", "src/rooflinectl.rs", "src/programs/lab/main.rs"];
+    for main in mains {
+        let lines = read(&root().join(main)).lines().count();
+        assert!(lines <= LONGEST_BINARY, "{main} has {lines} lines; move what it does into its crate");
+    }
+}
+
+#[test]
+fn pure_crates_are_kept_from_clocks_files_threads_and_terminals() {
+    let rules = parse(&read(&root().join("src/model/clippy.toml")));
+    let named = |list: &str| -> BTreeSet<String> {
+        let entries = rules[list].as_array().into_iter().flatten();
+        entries.filter_map(|entry| entry["path"].as_str()).map(str::to_owned).collect()
+    };
+    for method in
+        ["std::time::Instant::now", "std::fs::read_to_string", "std::env::var", "std::thread::spawn"]
+    {
+        assert!(named("disallowed-methods").contains(method), "{method}");
+    }
+    for of in ["std::sync::Mutex", "std::fs::File", "std::process::Command"] {
+        assert!(named("disallowed-types").contains(of), "{of}");
+    }
+    assert!(named("disallowed-macros").contains("std::println"));
+    for of in crates().iter().filter(|of| of.storey == 0) {
+        for path in sources(&of.directory) {
+            let text = read(&path);
+            let silenced = text.contains("clippy::disallowed");
+            let asynchronous = text
+                .lines()
+                .any(|line| line.trim_start().starts_with("async ") || line.contains("pub async "));
+            assert!(!asynchronous, "{} is pure and asynchronous", path.display());
+            let test = path.components().any(|part| part.as_os_str() == "tests")
+                || path.ends_with("tests.rs")
+                || text.contains("#[cfg(test)]");
+            assert!(!silenced || test, "{} silences what keeps it pure", path.display());
+        }
+    }
+}
+
+/// Paths of files that `text` names, from the root of the repository.
+fn named_paths(text: &str) -> Vec<&str> {
+    const TOPS: [&str; 5] = ["src/", "tests/", "config/", "kernels/", "systemd/"];
+    let part = |of: char| of.is_ascii_alphanumeric() || "/_.-".contains(of);
+    let words = text.split(|of: char| !part(of)).map(|word| word.trim_end_matches(['.', '-']));
+    words.filter(|word| TOPS.iter().any(|top| word.starts_with(top)) && word.ends_with(".rs")).collect()
+}
+
+#[test]
+fn documents_name_files_that_exist() {
+    let documents = [
+        "README.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "docs/architecture.md",
+        "docs/control.md",
+        "docs/gpu.md",
+    ];
+    let texts = documents.map(|document| (document, read(&root().join(document))));
+    let named: Vec<(&str, &str)> = texts
+        .iter()
+        .flat_map(|(document, text)| named_paths(text).into_iter().map(move |path| (*document, path)))
+        .collect();
+    assert!(named.len() > 30, "only {} paths were found", named.len());
+    let lost: Vec<_> = named.into_iter().filter(|(_, path)| !root().join(path).exists()).collect();
+    assert!(lost.is_empty(), "{lost:?}");
+    assert_eq!(named_paths("see `src/a/b.rs`, (tests/c.rs). and src/nowhere"), ["src/a/b.rs", "tests/c.rs"]);
+}

@@ -1,0 +1,10 @@
+//! Boards as trees of files: captured ones beside this file, simulated ones, and what is read from single files of them.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed test panics")]
+
+mod bundle;
+mod captured;
+mod metering;
+mod nvpmodel;
+mod simulate;
+mod tree;

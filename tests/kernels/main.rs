@@ -1,0 +1,17 @@
+//! The shipped PTX on the interpreter, against references in double precision.
+//!
+//! Every output must be written once in every byte and nothing beside it, every input may only be read, and loads and stores
+//! must be aligned and inside their buffers. Bytes and operations are counted and compared with what the kernels say.
+//! Left out are `wgmma` and `tcgen05`, which the interpreter does not run.
+
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a kernel that is wrong fails the test that ran it")]
+
+mod attention;
+mod coverage;
+mod device;
+mod formats;
+mod gemv;
+mod gpu;
+mod mma;
+mod rate;
+mod simple;

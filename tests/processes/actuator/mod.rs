@@ -1,0 +1,9 @@
+//! `rooflined actuate`, the privileged helper, against boards in directories and an nvpmodel that misbehaves.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod access;
+mod boards;
+mod harness;
+mod killed;
+mod switching;

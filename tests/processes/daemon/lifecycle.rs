@@ -1,0 +1,113 @@
+//! Start, ready, alive, end.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
+
+use rustix::process::Signal;
+
+use super::harness::{Home, get, is_emulated, skip};
+
+#[test]
+fn it_says_where_it_listens_and_that_it_is_ready() {
+    let home = Home::new();
+    let mut daemon = home.start();
+    let mut line = String::new();
+    BufReader::new(daemon.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains(home.query().to_str().unwrap()), "{line}");
+    assert!(line.contains(home.control().to_str().unwrap()), "{line}");
+    assert!(
+        daemon.notifications().iter().any(|line| line.starts_with("STATUS=not calibrated")),
+        "{:?}",
+        daemon.notifications()
+    );
+    assert_eq!(get(&home.query(), "/v1/board")["key"], "cpu");
+}
+
+#[test]
+fn anyone_may_query_and_only_the_owner_or_the_group_may_control() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let mode = |path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(home.query()), 0o666);
+    assert!([0o600, 0o660].contains(&mode(home.control())), "{:o}", mode(home.control()));
+}
+
+#[test]
+fn a_request_to_end_removes_the_sockets_and_is_no_failure() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let home = Home::new();
+        let mut daemon = home.start();
+        assert!(home.query().exists() && home.control().exists());
+        daemon.signal(signal);
+        let status = daemon.wait();
+        assert!(status.success(), "{status}\n{}", home.log());
+        assert!(!home.query().exists() && !home.control().exists());
+        assert!(
+            daemon.notifications().iter().any(|line| line == "STOPPING=1"),
+            "{:?}",
+            daemon.notifications()
+        );
+    }
+}
+
+#[test]
+fn the_watchdog_is_fed_while_the_loop_turns() {
+    let home = Home::new();
+    let mut daemon = home.start_with(|command| {
+        command.env("WATCHDOG_USEC", "400000").env_remove("WATCHDOG_PID");
+    });
+    daemon.wait_notified("WATCHDOG=1", 3);
+}
+
+#[test]
+fn without_a_watchdog_nothing_is_fed() {
+    let home = Home::new();
+    let mut daemon = home.start();
+    get(&home.query(), "/v1/state");
+    daemon.signal(Signal::TERM);
+    daemon.wait();
+    assert!(
+        !daemon.notifications().iter().any(|line| line.starts_with("WATCHDOG")),
+        "{:?}",
+        daemon.notifications()
+    );
+}
+
+#[test]
+fn closing_standard_input_ends_it_if_that_was_asked_for() {
+    let home = Home::new();
+    let mut daemon = home.start_with(|command| {
+        command.arg("--exit-on-stdin-close").stdin(Stdio::piped());
+    });
+    drop(daemon.child.stdin.take());
+    assert!(daemon.wait().success());
+    assert!(!home.query().exists());
+}
+
+#[test]
+fn closing_standard_input_means_nothing_otherwise() {
+    let home = Home::new();
+    let mut daemon = home.start_with(|command| {
+        command.stdin(Stdio::piped());
+    });
+    drop(daemon.child.stdin.take());
+    get(&home.query(), "/v1/state");
+    assert!(daemon.child.try_wait().unwrap().is_none());
+}
+
+#[test]
+fn an_idle_daemon_is_small() {
+    let home = Home::new();
+    let daemon = home.start();
+    if is_emulated(daemon.pid()) {
+        skip("the memory of an emulator is not the daemon's");
+        return;
+    }
+    let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let kilobytes: u64 = resident.trim().trim_end_matches(" kB").parse().unwrap();
+    // Ten in a release build, measured by benches/daemon.sh; this is an unoptimised one with its symbols.
+    assert!(kilobytes < 64 * 1024, "{kilobytes} kB");
+}

@@ -1,0 +1,22 @@
+//! The real daemon as a process: how it starts, what it refuses, what it survives and how it ends.
+//!
+//! Nothing here asserts a time: deadlines are for hangs alone.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "../../support/bus.rs"]
+#[allow(dead_code, reason = "other tests also freeze it")]
+mod bus;
+
+mod activation;
+mod configuration;
+mod forward;
+mod gpu;
+mod harness;
+mod holds;
+mod idle;
+mod lifecycle;
+mod place;
+mod power;
+mod probe;
+mod state;

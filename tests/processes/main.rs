@@ -1,0 +1,6 @@
+//! The real programs as processes of their own: started, asked, misled, killed.
+
+mod actuator;
+mod ctl;
+mod daemon;
+mod store;

@@ -1,0 +1,10 @@
+//! A server of this process on temporary sockets and on a private bus, and what a client makes of it.
+
+mod advice;
+mod control;
+mod dbus;
+mod descriptors;
+mod http;
+#[path = "../support/mod.rs"]
+mod support;
+mod tiling;
