@@ -4,4 +4,4 @@
 
 # The bus tests start their own dbus-daemon; rustc links with cc.
 need dbus gcc libc6-dev
-cargo test --locked
+cargo test --workspace --locked

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# no lint anywhere, tests and benches included
+# no lint anywhere, tests and benches included, nor in a build without simulated boards
 . .ci/lib.sh
 
-cargo clippy --locked --all-targets -- -D warnings
+cargo clippy --locked --workspace --all-targets -- -D warnings
+cargo clippy --locked --no-default-features --package rooflined --package rooflined-daemon -- -D warnings
