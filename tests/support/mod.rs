@@ -189,7 +189,7 @@ pub fn snapshot() -> Snapshot {
             Seconds(99.0),
             Reference { read: BytesPerSecond(45e9), core_to_core: Some(Seconds(50e-9)) },
         )),
-        degraded: vec![],
+        degraded: std::collections::BTreeMap::new(),
         modes: Arc::default(),
         power: decide::snapshot::PowerControl::default(),
         control_enabled: false,
