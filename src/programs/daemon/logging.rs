@@ -1,11 +1,11 @@
 //! Where the log goes: to journald with its fields when systemd connected standard error to it, else to standard
-//! error as text. `ROOFLINED_LOG` takes filters such as `debug` or `rooflined::daemon=trace`.
+//! error as text. `ROOFLINED_LOG` takes levels for all or for one crate, such as `debug` or `info,daemon=trace`.
 
 use std::env;
 use std::io::{IsTerminal, stderr};
 
 use rustix::fs::fstat;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -15,9 +15,11 @@ const VARIABLE: &str = "ROOFLINED_LOG";
 /// Sets up the log of this process.
 pub fn start() {
     let asked = env::var(VARIABLE).unwrap_or_default();
-    let (filter, problem) = match EnvFilter::try_new(if asked.is_empty() { "info" } else { &asked }) {
+    let default = Targets::new().with_default(LevelFilter::INFO);
+    let (filter, problem) = match asked.parse() {
+        _ if asked.is_empty() => (default, None),
         Ok(filter) => (filter, None),
-        Err(error) => (EnvFilter::new("info"), Some(error)),
+        Err(error) => (default, Some(error)),
     };
     let journal = if connected_to_journal() { tracing_journald::layer().ok() } else { None };
     let text = journal.is_none().then(|| {

@@ -290,7 +290,7 @@ impl Governor {
     /// Reports that the previous mode is not back; a warning while it is tried again, then an error.
     pub(super) fn report_stuck(&mut self, again: bool, message: &str, effects: &mut Vec<Effect>) {
         if again {
-            let message = format!("going back failed and is tried again: {message}");
+            let message = format!("restoring the previous mode failed and is retried: {message}");
             return log(effects, Severity::Warning, message);
         }
         self.power.holds.switched_at = None;
