@@ -215,7 +215,7 @@ fn damaged_lines_are_named_and_the_rest_is_kept() {
         (line("GPU MAX_FREQ six hundred"), "hundred after the value"),
         (line("CPU_A78_9 MAX_FREQ 1344000"), "no PARAM CPU_A78_9"),
         (line("EMC MAX_FREQ -3199000000"), "expected a clock in Hz"),
-        (line("< POWER_MODEL ID=1 NAME=AGAIN >"), "ID=1 is that of line"),
+        (line("< POWER_MODEL ID=1 NAME=AGAIN >"), "has ID=1 like 25W"),
         (line("< PM_CONFIG DEFAULT=7 >"), "DEFAULT=7 is no mode"),
     ];
     // The line with a second value is warned about twice: neither of the two is a clock.
@@ -226,7 +226,7 @@ fn damaged_lines_are_named_and_the_rest_is_kept() {
         assert!(line == expected && said.contains(part), "line {line}: {said}; expected {expected}: {part}");
     }
     let names: Vec<_> = modes.modes.iter().map(|mode| (mode.id, mode.name.as_str())).collect();
-    assert_eq!(names, [(0, "15W"), (1, "25W")]);
+    assert_eq!(names, [(0, "15W"), (1, "25W"), (1, "AGAIN")]);
     let caps = |id| modes.by_id(id).map(|mode| (mode.gpu_max.is_some(), mode.memory_max.is_some())).unwrap();
     assert_eq!((caps(0), caps(1)), ((false, true), (true, false)));
     assert_eq!(modes.by_id(1).and_then(|mode| mode.sm_online), Some(8));

@@ -126,6 +126,32 @@ fn every_board_has_its_files_and_aliases_show_the_same() {
     }
 }
 
+/// What answers with and without the name of the mode in force rest on.
+#[test]
+fn the_mode_in_force_is_the_same_point_by_its_name() {
+    let mut modes_seen = 0;
+    for key in simulate::boards() {
+        let board = Board::new(key);
+        let root = hw::SysRoot::new(board.root());
+        let (found, discovered) = hw::discover(&root);
+        let state = hw::read_state(&mut hw::Sampler::new(&root, discovered), hw::boot_time());
+        let Some(active) = state.power_mode.known() else { continue };
+        let hardware = roofline::hardware::registry().get(key);
+        let mode = found.modes.known().unwrap().get(active).unwrap();
+        let now = decide::snapshot::point_now(&found, &state, hardware);
+        assert_eq!(decide::snapshot::point_in(&found, &state, hardware, mode), now, "{key} {}", mode.name);
+        for mode in found.power_modes() {
+            let point = decide::snapshot::point_in(&found, &state, hardware, mode);
+            let most = found.gpu.known().and_then(|gpu| gpu.clocks.last().copied());
+            assert!(most.is_none_or(|most| point.gpu_clock.unwrap() <= most), "{key} {}", mode.name);
+            let caps = mode.operating_point();
+            assert!(caps.memory_clock.is_none_or(|cap| point.memory_clock.unwrap() <= cap), "{key}");
+            modes_seen += 1;
+        }
+    }
+    assert!(modes_seen > 10, "{modes_seen}");
+}
+
 #[test]
 fn a_query_has_two_lines_and_a_verbose_one_shows_real_and_configured_values() {
     let board = Board::new(NANO);

@@ -101,7 +101,7 @@ impl<'a> Machine<'a> {
     pub fn active(&self, snapshot: &Snapshot) -> Option<&'a PowerMode> {
         let holds =
             |mode: &&PowerMode| self.judge(mode, snapshot).is_ok_and(|differences| differences.is_empty());
-        let believed = self.persisted().and_then(|id| self.modes.by_id(id)).filter(holds);
+        let believed = self.persisted().and_then(|id| self.modes.all_of(id).find(holds));
         believed.or_else(|| self.modes.modes.iter().find(holds))
     }
 
@@ -296,7 +296,7 @@ impl<'a> Machine<'a> {
 }
 
 pub(super) fn named(mode: &PowerMode) -> ActiveMode {
-    ActiveMode { id: mode.id, name: mode.name.clone() }
+    mode.key()
 }
 
 /// Decimal, or hexadecimal after `0x`. More than fits is the largest that does: JetPack 6 writes 2^63 - 1.

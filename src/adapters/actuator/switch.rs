@@ -272,7 +272,7 @@ impl Helper {
     fn persist(&self, mode: &ActiveMode, original: &ActiveMode) -> String {
         let Ok(modes) = self.modes() else { return String::new() };
         let machine = Machine { root: &self.root, modes: &modes, clocks: &self.clocks };
-        modes.by_id(mode.id).map(|mode| persist(&machine, mode, Some(original))).unwrap_or_default()
+        modes.get(mode).map(|mode| persist(&machine, mode, Some(original))).unwrap_or_default()
     }
 
     fn restore_mode(&self, original: &ActiveMode) -> Result<String, OrderFailure> {
@@ -283,7 +283,7 @@ impl Helper {
             .modes()
             .map_err(|error| by_hand(format!("{} cannot be restored: {error}", original.name)))?;
         let machine = Machine { root: &self.root, modes: &modes, clocks: &self.clocks };
-        let Some(mode) = modes.by_id(original.id).filter(|mode| mode.name == original.name) else {
+        let Some(mode) = modes.get(original) else {
             return Err(by_hand(format!(
                 "{} is no longer among the modes of {}",
                 original.name, modes.source
@@ -352,7 +352,7 @@ impl Helper {
     fn now(&self, asked: Option<&ActiveMode>) -> ReadBack {
         let Ok(modes) = self.modes() else { return ReadBack::default() };
         let machine = Machine { root: &self.root, modes: &modes, clocks: &self.clocks };
-        let asked = asked.and_then(|asked| modes.by_id(asked.id));
+        let asked = asked.and_then(|asked| modes.get(asked));
         machine.read_back(asked, &machine.look())
     }
 
@@ -418,7 +418,7 @@ impl Helper {
 
 /// The mode whose number, name and knob are all as asked.
 fn agreed<'m>(modes: &'m PowerModes, asked: &ActiveMode, knob: Knob) -> Result<&'m PowerMode, Refused> {
-    let found = modes.by_id(asked.id);
+    let found = modes.get(asked).or_else(|| modes.by_id(asked.id));
     if let Some(mode) = found.filter(|mode| mode.name == asked.name && mode.knob == knob) {
         return Ok(mode);
     }

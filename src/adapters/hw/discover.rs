@@ -8,7 +8,7 @@ use super::nvml::Facts;
 use super::source::{Device, DiscoveryContext, Registration, Source};
 use super::sources::memory::MEMINFO;
 use super::sources::{HWMON, SOURCES, cpufreq};
-use super::{SIMULATED, SysRoot, cpu, devfreq, first_of, modes};
+use super::{SIMULATED, SysRoot, cpu, devfreq, emc, first_of, modes};
 use roofline::board::{Board, Reading, parse};
 use roofline::units::Hertz;
 
@@ -97,6 +97,7 @@ pub(super) fn discover_with(root: &SysRoot, registrations: &[Registration]) -> (
         l4t: who.l4t,
         cpu,
         gpu,
+        memory_clock_max: emc::admitted(root),
         modes,
         memory_total: memory.map(|memory| memory.total),
         unified_memory: who.unified_memory,

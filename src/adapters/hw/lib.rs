@@ -17,6 +17,7 @@ pub mod bundle;
 mod cpu;
 mod devfreq;
 mod discover;
+mod emc;
 mod file;
 mod identity;
 mod modes;

@@ -27,6 +27,7 @@ use self::score::Scorer;
 use crate::snapshot::Snapshot;
 use predict::model::ModelError;
 use predict::{Engine, PredictError};
+use roofline::board::ActiveMode;
 use roofline::precision::WeightFormat;
 use roofline::units::{Bytes, Seconds, Watts};
 use roofline::workload::model::Model;
@@ -105,7 +106,7 @@ pub enum Modes {
     /// Every mode that needs no reboot.
     Live,
     All,
-    Listed(Vec<u32>),
+    Listed(Vec<ActiveMode>),
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -244,7 +245,7 @@ pub struct Decision {
 /// What a query comes to in one power mode.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModeVerdict {
-    pub mode: u32,
+    pub mode: ActiveMode,
     /// Whether some format and batch meet every constraint in it.
     pub meets: bool,
     /// Energy of a token of the best of them, in joules; `None` where power is unknown.
@@ -325,15 +326,15 @@ pub fn effort(snapshot: &Snapshot, query: &Query) -> Result<(u64, bool), QueryEr
 /// # Errors
 /// As [`decide`].
 pub fn verdicts(snapshot: &Snapshot, query: &Query) -> Result<Vec<ModeVerdict>, QueryError> {
-    let in_mode = |id: u32| {
-        let query = Query { modes: Modes::Listed(vec![id]), allow_reboot: true, ..query.clone() };
+    let in_mode = |mode: ActiveMode| {
+        let query = Query { modes: Modes::Listed(vec![mode.clone()]), allow_reboot: true, ..query.clone() };
         let points = points(snapshot, &query)?;
         match search(snapshot, &query, &points) {
-            Ok(judged) => Ok(verdict(id, &judged)),
+            Ok(judged) => Ok(verdict(mode, &judged)),
             // Of a mode without a prediction nothing is known; others may have one.
             Err(QueryError::Predict(_) | QueryError::Model(_) | QueryError::PowerUnknown { .. }) => {
                 Ok(ModeVerdict {
-                    mode: id,
+                    mode,
                     meets: false,
                     energy_j_per_token: None,
                     power_w: None,
@@ -347,10 +348,10 @@ pub fn verdicts(snapshot: &Snapshot, query: &Query) -> Result<Vec<ModeVerdict>, 
     validate::query(query)?;
     let every = Query { modes: Modes::All, ..query.clone() };
     validate::size(snapshot, query, &points(snapshot, &every)?)?;
-    snapshot.modes.iter().map(|view| in_mode(view.mode.id)).collect()
+    snapshot.modes.iter().map(|view| in_mode(view.mode.key())).collect()
 }
 
-fn verdict(mode: u32, judged: &Judged) -> ModeVerdict {
+fn verdict(mode: ActiveMode, judged: &Judged) -> ModeVerdict {
     let score = judged.chosen.map(|which| which.score);
     let known = |value: f64| value.is_finite().then_some(value);
     let misses = judged.closest.map_or_else(Vec::new, |(_, misses)| Constraint::of(misses));

@@ -402,7 +402,7 @@ impl Governor {
 }
 
 fn active_mode(candidate: &Candidate<'_>) -> ActiveMode {
-    ActiveMode { id: candidate.mode.id, name: candidate.mode.name.clone() }
+    candidate.mode.key()
 }
 
 fn disabled() -> Refusal {

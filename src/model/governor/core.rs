@@ -483,7 +483,7 @@ impl Governor {
     fn current_model(&self) -> (Roofline, EngineProfile) {
         let record = self.record.as_ref();
         if let Some(hardware) = self.hardware.as_deref().filter(|_| self.accelerator == Accelerator::Gpu) {
-            return gpu_model(hardware, record, &point_now(&self.board, &self.state));
+            return gpu_model(hardware, record, &point_now(&self.board, &self.state, Some(hardware)));
         }
         let regime = match (record, &self.reference) {
             (Some(record), Some((_, reference))) => record.under(reference).map(|(regime, _)| regime),

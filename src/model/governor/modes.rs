@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Governor;
-use decide::snapshot::{ModeView, gpu_model};
+use decide::snapshot::{ModeView, gpu_model, point_in};
 use predict::EngineProfile;
 use predict::calibration::{Accelerator, CalibrationRecord};
 use roofline::board::{PowerMode, Reading, nvpmodel};
@@ -37,9 +37,7 @@ impl Governor {
     fn model_in(&self, mode: &PowerMode) -> (Roofline, EngineProfile) {
         match self.hardware.as_deref().filter(|_| self.accelerator == Accelerator::Gpu) {
             Some(hardware) => {
-                let mut point = mode.operating_point();
-                // Thor's file gates units by a number that means nothing by itself; the vendor's table tells how many.
-                point.sm_online = point.sm_online.or_else(|| Some(hardware.mode(&mode.name)?.sm_online));
+                let point = point_in(&self.board, &self.state, Some(hardware), mode);
                 gpu_model(hardware, self.record.as_ref(), &point)
             }
             None => (self.snapshot.roofline.clone(), self.snapshot.profile.clone()),
@@ -50,7 +48,7 @@ impl Governor {
     /// gating is not known.
     fn reboot_required(&self, mode: &PowerMode) -> Option<bool> {
         let active = self.state.power_mode.known();
-        if active.is_some_and(|active| active.id == mode.id) {
+        if active.is_some_and(|active| mode.is(active)) {
             return Some(false);
         }
         match (mode.tpc_mask, &self.state.tpc_mask) {
@@ -66,7 +64,7 @@ impl Governor {
         if wanted.is_empty() {
             return Some(false);
         }
-        let active = active.and_then(|active| self.board.modes.known()?.by_id(active.id));
+        let active = active.and_then(|active| self.board.modes.known()?.get(active));
         Some(gating(active?) != wanted)
     }
 
@@ -161,6 +159,33 @@ mod tests {
         assert!(near(fp16(2), 16.0 * 816e6 * 2048.0));
         let reboots: Vec<_> = modes.iter().map(|view| view.reboot_required).collect();
         assert_eq!(reboots, [Some(true), Some(false), Some(true)], "from 240 to 0 gates other units");
+    }
+
+    #[test]
+    fn the_mode_in_force_gives_the_same_by_its_name() {
+        for id in [0, 2, 3] {
+            let snapshot = governor(jetson_in(id)).snapshot();
+            let active = snapshot.state.power_mode.known().unwrap().name.clone();
+            assert_eq!(snapshot.mode(&active).unwrap().roofline, snapshot.roofline, "{active}");
+        }
+    }
+
+    #[test]
+    fn a_mode_gives_no_more_than_the_board_can_do() {
+        let mut board = jetson();
+        board.memory_clock_max = Some(Hertz(2133e6));
+        let roofline::board::Reading::Known(gpu) = &mut board.gpu else { unreachable!() };
+        gpu.clocks = [306e6, 510e6, 714e6, 918e6].map(Hertz).to_vec();
+        let state = jetson_in(2);
+        let governor = Governor::new(at(0.0), board, state, None, Residuals::default(), &manual());
+        let modes = governor.snapshot().modes.clone();
+        let clock = |index: usize| modes[index].roofline.clock.unwrap().get();
+        // MAXN has no cap, and 816 MHz is not in the table.
+        assert!(near(clock(0), 918e6) && near(clock(2), 714e6));
+        let memory = |index: usize| modes[index].roofline.memory_limit.unwrap().value.get();
+        assert!(near(memory(0), 32.0 * 2.0 * 2133e6) && near(memory(2), memory(0)));
+        // What is in force was read, and is believed.
+        assert!(near(clock(1), 612e6) && near(memory(1), 32.0 * 2.0 * 3199e6));
     }
 
     #[test]

@@ -39,6 +39,7 @@ pub fn board() -> Board {
             features: vec!["avx2".into(), "fma".into()],
         },
         gpu: none(),
+        memory_clock_max: None,
         modes: none(),
         memory_total: Reading::Known(Bytes(16e9)),
         unified_memory: true,
@@ -209,6 +210,7 @@ pub fn jetson() -> Board {
             clocks: Vec::new(),
             driver_version: none(),
         }),
+        memory_clock_max: None,
         modes: Reading::Known(PowerModes {
             default: Some(2),
             modes: vec![

@@ -164,6 +164,9 @@ pub struct Board {
     pub cpu: Cpu,
     /// The GPU that answers are about; absent where the CPU is the accelerator.
     pub gpu: Reading<Gpu>,
+    /// Highest memory clock that the firmware admits, whatever a mode asks for; `None` where it does not tell.
+    #[serde(default)]
+    pub memory_clock_max: Option<Hertz>,
     /// The power modes of this machine.
     pub modes: Reading<PowerModes>,
     /// Usable memory.

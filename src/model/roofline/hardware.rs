@@ -107,8 +107,8 @@ pub struct Hardware {
 }
 
 impl Hardware {
-    /// The mode of that name, upper and lower case and a leading `MODE_` alike; failing that, of that number; failing that,
-    /// the only one whose name begins so: `MAXN` is `MAXN_SUPER` where that is the one there is.
+    /// The mode of that name, upper and lower case and a leading `MODE_` alike; failing that, of that number if only
+    /// one has it; failing that, the only one whose name begins so: `MAXN` is `MAXN_SUPER` where that is the one there is.
     #[must_use]
     pub fn mode(&self, name: &str) -> Option<&NominalMode> {
         let name = name.trim();
@@ -119,7 +119,11 @@ impl Hardware {
         let wanted = bare(name);
         let exact = self.modes.iter().find(|mode| mode.name == name);
         let named = || self.modes.iter().find(|mode| bare(&mode.name) == wanted);
-        let numbered = || name.parse().ok().and_then(|id: u32| self.modes.iter().find(|mode| mode.id == id));
+        let numbered = || {
+            let id: u32 = name.parse().ok()?;
+            let mut all = self.modes.iter().filter(|mode| mode.id == id);
+            all.next().filter(|_| all.next().is_none())
+        };
         let begun = || {
             let mut begun =
                 self.modes.iter().filter(|mode| !wanted.is_empty() && bare(&mode.name).starts_with(&wanted));

@@ -21,6 +21,16 @@ pub fn mode_named<'a>(snapshot: &'a Snapshot, field: &str, name: &str) -> Result
             format!("leave {field} out"),
         ));
     }
+    let numbered = |view: &&ModeView| name.trim().parse() == Ok(view.mode.id);
+    let of_number: Vec<&str> =
+        snapshot.modes.iter().filter(numbered).map(|view| view.mode.name.as_str()).collect();
+    if of_number.len() > 1 {
+        return Err(Code::UnknownMode.at(
+            field,
+            format!("{} has {} power modes of number {}", subject(snapshot), of_number.len(), shorten(name)),
+            format!("ask by name: {}", of_number.join(" or ")),
+        ));
+    }
     let nearest = roofline::precision::nearest(shorten(name), names.iter().copied());
     Err(Code::UnknownMode.at(
         field,

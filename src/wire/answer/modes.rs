@@ -37,7 +37,7 @@ fn warning(of: &board::ModeWarning) -> ModeWarning {
 
 fn detail(snapshot: &Snapshot, view: &ModeView, now: Now) -> ModeDetail {
     let mode = &view.mode;
-    let active = snapshot.state.power_mode.known().is_some_and(|active| active.id == mode.id);
+    let active = snapshot.state.power_mode.known().is_some_and(|active| mode.is(active));
     let default = snapshot.board.modes.known().and_then(|modes| modes.default);
     ModeDetail {
         id: mode.id,
@@ -81,6 +81,7 @@ pub fn gpu_model_at<'a>(
     request: &OperatingPointRequest,
     path: &str,
 ) -> Result<Model<'a>, Refusal> {
+    let hardware = snapshot.hardware.as_deref();
     let base = match &request.power_mode {
         Some(name) => {
             let view = mode_named(snapshot, &format!("{path}.power_mode"), name)?;
@@ -92,11 +93,10 @@ pub fn gpu_model_at<'a>(
                     profile: Cow::Borrowed(&view.profile),
                 });
             }
-            view.mode.operating_point()
+            decide::snapshot::point_in(&snapshot.board, &snapshot.state, hardware, &view.mode)
         }
-        None => decide::snapshot::point_now(&snapshot.board, &snapshot.state),
+        None => decide::snapshot::point_now(&snapshot.board, &snapshot.state, hardware),
     };
-    let hardware = snapshot.hardware.as_deref();
     if request.emc_hz.is_some() && hardware.is_some_and(|hardware| hardware.memory_clock.is_none()) {
         return Err(Code::UnsupportedOperatingPoint.at(
             format!("{path}.emc_hz"),

@@ -261,7 +261,7 @@ fn modes(snapshot: &Snapshot, request: &RecommendRequest) -> Result<Modes, Refus
         }
         ModesRequest::Listed(names) => {
             let mode = |(index, name): (usize, &String)| {
-                mode_named(snapshot, &format!("{field}[{index}]"), name).map(|view| view.mode.id)
+                mode_named(snapshot, &format!("{field}[{index}]"), name).map(|view| view.mode.key())
             };
             names.iter().enumerate().map(mode).collect::<Result<_, _>>().map(Modes::Listed)
         }

@@ -7,6 +7,7 @@
 
 use crate::SysRoot;
 use crate::answers::{Answers, File};
+use crate::emc::{BPMP_EMC, MAX_RATE};
 use crate::modes::MemoryLimits;
 use crate::source::{DiscoveryContext, Source};
 use crate::update::Update;
@@ -15,7 +16,6 @@ use roofline::board::active::LiveCap;
 use roofline::board::parse::{self, Cap};
 use roofline::units::Hertz;
 
-const BPMP_EMC: &str = "/sys/kernel/debug/bpmp/debug/clk/emc";
 /// JetPack 6 and later, then 4 and 5.
 const CAPS: [&str; 2] = ["/sys/kernel/nvpmodel_clk_cap/emc", "/sys/kernel/nvpmodel_emc_cap/emc_iso_cap"];
 const BWMGR: &str = "/sys/class/devfreq/bwmgr";
@@ -40,7 +40,7 @@ impl Source for TegraMemory {
         let caps = CAPS.into_iter().filter(|path| context.has(path)).map(str::to_owned);
         Some(Self {
             clock: if has_bwmgr { format!("{BWMGR}/cur_freq") } else { format!("{BPMP_EMC}/rate") },
-            max: format!("{BPMP_EMC}/max_rate"),
+            max: MAX_RATE.to_owned(),
             caps: caps.chain(bwmgr).collect(),
             nominal: context.nominal.as_ref().and_then(|nominal| nominal.memory_clock),
         })

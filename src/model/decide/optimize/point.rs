@@ -50,13 +50,13 @@ pub(super) fn points<'a>(
     };
     let of = |view: &'a ModeView| {
         // The mode in force is known better than its caps say: throttling shows.
-        if active.is_some_and(|active| active.id == view.mode.id) {
+        if active.is_some_and(|active| view.mode.is(active)) {
             return now();
         }
         // Where that is not known, a reboot may be needed.
         let reboot = view.reboot_required != Some(false) && !snapshot.is_hypothetical();
         CandidatePoint {
-            mode: Some(ActiveMode { id: view.mode.id, name: view.mode.name.clone() }),
+            mode: Some(view.mode.key()),
             threads: None,
             roofline: Cow::Borrowed(&view.roofline),
             profile: Cow::Borrowed(&view.profile),
@@ -73,7 +73,9 @@ pub(super) fn points<'a>(
         Modes::All | Modes::Live if snapshot.modes.is_empty() => vec![now()],
         Modes::All => modes().map(of).collect(),
         Modes::Live => modes().map(of).filter(|point| !point.reboot).collect(),
-        Modes::Listed(ids) => modes().filter(|view| ids.contains(&view.mode.id)).map(of).collect(),
+        Modes::Listed(keys) => {
+            modes().filter(|view| keys.iter().any(|key| view.mode.is(key))).map(of).collect()
+        }
     };
     if points.is_empty() {
         return Err(QueryError::NoModes);

@@ -89,6 +89,7 @@ fn board(hardware: &Hardware) -> Board {
             clocks: Vec::new(),
             driver_version: Reading::absent(&reason),
         }),
+        memory_clock_max: hardware.memory_clock,
         modes,
         memory_total: memory(hardware)
             .map_or_else(|| Reading::absent(&reason), |memory| Reading::Known(memory.total)),
@@ -116,7 +117,7 @@ impl Snapshot {
     #[must_use]
     pub fn hypothetical(hardware: Arc<Hardware>) -> Self {
         let (board, state) = (board(&hardware), state(&hardware));
-        let (roofline, profile) = gpu_model(&hardware, None, &point_now(&board, &state));
+        let (roofline, profile) = gpu_model(&hardware, None, &point_now(&board, &state, Some(&hardware)));
         let views = hardware.modes.iter().map(|mode| {
             let (roofline, profile) = gpu_model(&hardware, None, &mode.operating_point());
             ModeView {

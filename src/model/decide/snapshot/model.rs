@@ -7,7 +7,7 @@ use predict::calibration::{Accelerator, CalibrationRecord, Regime};
 use predict::costs::engine_costs;
 use predict::power::{PowerCosts, PowerSource, power_of};
 use predict::{Engine, EngineProfile};
-use roofline::board::{Board, BoardState, OperatingPoint};
+use roofline::board::{ActiveMode, Board, BoardState, OperatingPoint, PowerMode};
 use roofline::ceilings::{Roofline, datasheet, scaling};
 use roofline::hardware::{Hardware, Kind};
 use roofline::units::{Bytes, Hertz};
@@ -26,18 +26,65 @@ pub fn accelerator(board: &Board, hardware: Option<&Hardware>, chosen: Option<Ac
     chosen.unwrap_or(usual)
 }
 
+/// The point that `mode` makes of this board: its caps, but no more than the board can do. In the mode in force these are
+/// the caps that are in force, unless cooling lowers them.
+#[must_use]
+pub fn point_in(
+    board: &Board,
+    state: &BoardState,
+    hardware: Option<&Hardware>,
+    mode: &PowerMode,
+) -> OperatingPoint {
+    let caps = mode.operating_point();
+    let lower =
+        |cap: Option<Hertz>, highest: Option<Hertz>| cap.into_iter().chain(highest).reduce(Hertz::min);
+    let gpu = board.gpu.known();
+    let table = gpu.map_or(&[][..], |gpu| &gpu.clocks);
+    let highest = table.last().copied().or_else(|| gpu?.max_clock.known().copied());
+    let nominal = hardware.and_then(|hardware| hardware.memory_clock);
+    let can = OperatingPoint {
+        // Thor's file gates units by a number that means nothing by itself; the vendor's table tells how many.
+        sm_online: caps.sm_online.or_else(|| Some(hardware?.mode(&mode.name)?.sm_online)),
+        gpu_clock: lower(caps.gpu_clock, highest).map(|clock| admitted(clock, table)),
+        memory_clock: lower(caps.memory_clock, board.memory_clock_max.or(nominal)),
+        ..caps
+    };
+    let active = state.power_mode.known().is_some_and(|active| mode.is(active));
+    if active && !is_throttled(state) { or(state.operating_point(), can) } else { can }
+}
+
+/// The highest clock of the driver's table that `cap` admits; the cap itself where there is no table.
+fn admitted(cap: Hertz, table: &[Hertz]) -> Hertz {
+    let within = |clock: &&Hertz| clock.get() <= cap.get() * (1.0 + SAME_POINT);
+    table.iter().rev().find(within).or(table.first()).copied().unwrap_or(cap)
+}
+
+/// What `point` leaves open is as in `other`.
+fn or(point: OperatingPoint, other: OperatingPoint) -> OperatingPoint {
+    OperatingPoint {
+        power_mode: point.power_mode.or(other.power_mode),
+        sm_online: point.sm_online.or(other.sm_online),
+        gpu_clock: point.gpu_clock.or(other.gpu_clock),
+        memory_clock: point.memory_clock.or(other.memory_clock),
+        cpu_clock: point.cpu_clock.or(other.cpu_clock),
+        cores_online: point.cores_online.or(other.cores_online),
+    }
+}
+
+fn is_throttled(state: &BoardState) -> bool {
+    state.throttle.known().is_some_and(|throttle| throttle.active)
+}
+
 /// The point that answers hold for now: the caps in force; while the board throttles under load, the clock it shows.
 #[must_use]
-pub fn point_now(board: &Board, state: &BoardState) -> OperatingPoint {
+pub fn point_now(board: &Board, state: &BoardState, hardware: Option<&Hardware>) -> OperatingPoint {
     let mut point = state.operating_point();
     // A cap that cannot be read is the one that the active mode set, not the board's highest.
-    let active = state.power_mode.known().and_then(|active| board.modes.known()?.by_id(active.id));
+    let active = state.power_mode.known().and_then(|active| board.modes.known()?.get(active));
     if let Some(mode) = active {
-        point.sm_online = point.sm_online.or(mode.sm_online);
-        point.gpu_clock = point.gpu_clock.or(mode.gpu_max);
-        point.memory_clock = point.memory_clock.or(mode.memory_max);
+        point = or(point, point_in(board, state, hardware, mode));
     }
-    let throttled = state.throttle.known().is_some_and(|throttle| throttle.active);
+    let throttled = is_throttled(state);
     let busy = state.gpu_load.known().is_some_and(|load| *load >= UNDER_LOAD);
     if throttled
         && busy
@@ -160,10 +207,13 @@ impl Snapshot {
     /// The mode of that name or number with what it would give.
     #[must_use]
     pub fn mode(&self, name: &str) -> Option<&super::ModeView> {
-        let named = self.board.mode(name).map(|mode| mode.id);
+        let named = self.board.mode(name).map(PowerMode::key);
         // The registry spells modes as forgivingly as people do.
-        let nominal = || Some(self.hardware.as_deref().filter(|_| self.is_hypothetical())?.mode(name)?.id);
+        let nominal = || {
+            let mode = self.hardware.as_deref().filter(|_| self.is_hypothetical())?.mode(name)?;
+            Some(ActiveMode { id: mode.id, name: mode.name.clone() })
+        };
         let wanted = named.or_else(nominal)?;
-        self.modes.iter().find(|view| view.mode.id == wanted)
+        self.modes.iter().find(|view| view.mode.is(&wanted))
     }
 }

@@ -10,6 +10,7 @@ use super::judge::Needs;
 use crate::Governor;
 use decide::optimize::ModeVerdict;
 use decide::snapshot::Automatic;
+use roofline::board::ActiveMode;
 use roofline::refusal::{Code, Refusal};
 
 /// What of holds counts.
@@ -40,7 +41,7 @@ impl Governor {
     }
 
     /// Modes that may be entered from here and are not among `tried`; the active one need not be entered.
-    pub(super) fn possible<'m>(&self, tried: &[u32], all: &[Candidate<'m>]) -> Vec<Candidate<'m>> {
+    pub(super) fn possible<'m>(&self, tried: &[ActiveMode], all: &[Candidate<'m>]) -> Vec<Candidate<'m>> {
         let active = self.active_candidate(all);
         let enterable = |candidate: &Candidate<'_>| {
             self.may_enter(candidate).is_ok()
@@ -48,9 +49,9 @@ impl Governor {
                     .is_none_or(|view| view.reboot_required != Some(true) && view.unreachable.is_none())
         };
         let is_active =
-            |candidate: &Candidate<'_>| active.is_some_and(|active| active.mode.id == candidate.mode.id);
+            |candidate: &Candidate<'_>| active.is_some_and(|active| active.mode.is(&candidate.mode.key()));
         (all.iter())
-            .filter(|candidate| !tried.contains(&candidate.mode.id))
+            .filter(|candidate| !tried.iter().any(|mode| candidate.mode.is(mode)))
             .filter(|candidate| is_active(candidate) || enterable(candidate))
             .copied()
             .collect()
@@ -109,7 +110,7 @@ impl Governor {
         &self,
         wanted: Option<Needs<'_>>,
         scope: Scope,
-        tried: &[u32],
+        tried: &[ActiveMode],
         all: &[Candidate<'m>],
     ) -> Result<Candidate<'m>, Refusal> {
         let possible = self.possible(tried, all);

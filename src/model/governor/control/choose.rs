@@ -56,7 +56,7 @@ impl Candidate<'_> {
 
     /// No less compute and no less bandwidth than `other`: by the ceilings, else by the caps that make them.
     fn no_less_than(&self, other: &Self) -> bool {
-        if self.mode.id == other.mode.id {
+        if self.mode.is(&other.mode.key()) {
             return true;
         }
         let ceilings = |it: &Self| Some((it.compute()?, it.bandwidth()?));
@@ -89,7 +89,7 @@ impl Candidate<'_> {
         let HoldConstraints { mode, min_mode, max_power, min_gpu_clock, min_bandwidth, min_compute } =
             constraints;
         if let Some(wanted) = mode
-            && named(wanted).is_none_or(|wanted| wanted.mode.id != self.mode.id)
+            && named(wanted).is_none_or(|wanted| !wanted.mode.is(&self.mode.key()))
         {
             return Some(format!("{name} is not {wanted}"));
         }
@@ -126,13 +126,16 @@ impl Candidate<'_> {
     }
 }
 
-/// The mode of that name, upper and lower case alike; failing that, of that number.
+/// The mode of that name, upper and lower case alike; failing that, of that number if only one has it.
 pub(super) fn find<'a, 'b>(all: &'b [Candidate<'a>], name: &str) -> Option<&'b Candidate<'a>> {
     let name = name.trim();
     let id: Option<u32> = name.parse().ok();
     (all.iter().find(|candidate| candidate.mode.name == name))
         .or_else(|| all.iter().find(|candidate| candidate.mode.name.eq_ignore_ascii_case(name)))
-        .or_else(|| all.iter().find(|candidate| id == Some(candidate.mode.id)))
+        .or_else(|| {
+            let mut numbered = all.iter().filter(|candidate| id == Some(candidate.mode.id));
+            numbered.next().filter(|_| numbered.next().is_none())
+        })
 }
 
 /// A quantity of a mode, summed over the queries that were judged; `None` where it is unknown for one of them.
@@ -142,7 +145,7 @@ fn summed(
     quantity: fn(&ModeVerdict) -> Option<f64>,
 ) -> Option<f64> {
     let of_one = |verdicts: &&[ModeVerdict]| {
-        let verdict = verdicts.iter().find(|verdict| verdict.mode == mode.mode.id)?;
+        let verdict = verdicts.iter().find(|verdict| mode.mode.is(&verdict.mode))?;
         quantity(verdict).filter(|value| value.is_finite() && *value > 0.0)
     };
     judged.iter().map(of_one).sum()

@@ -10,7 +10,7 @@ use crate::effects::{log, refuse, reply};
 use crate::{Effect, Governor, Now, Severity};
 use decide::optimize::ModeVerdict;
 use decide::snapshot::{Automatic, ModeCause};
-use roofline::board::{Order, PowerMode, SwitchOutcome, SwitchReport};
+use roofline::board::{ActiveMode, Order, PowerMode, SwitchOutcome, SwitchReport};
 use roofline::refusal::Code;
 use roofline::units::Seconds;
 
@@ -76,7 +76,7 @@ impl Governor {
         verdicts: &[&[ModeVerdict]],
     ) -> Option<Candidate<'m>> {
         let not_left = |mode: &&Candidate<'_>| {
-            let mut left = self.power.holds.left.iter().filter(|(id, _)| *id == mode.mode.id);
+            let mut left = self.power.holds.left.iter().filter(|(key, _)| mode.mode.is(key));
             left.all(|(_, at)| now.boottime - *at >= LEFT_FOR)
         };
         let modes: Vec<Candidate<'m>> = arbitration.modes.iter().filter(not_left).copied().collect();
@@ -122,7 +122,7 @@ impl Governor {
             return Some(due);
         }
         if !unmet.is_empty() {
-            self.leave(now, active.mode.id);
+            self.leave(now, active.mode.key());
         }
         self.switch_for_holds(now, None, &target, effects);
         None
@@ -164,8 +164,8 @@ impl Governor {
         }
         let base = self.unless_left(base, &report);
         // Whether a mode needs a reboot may show only when it is tried; another may do as well.
-        tried.push(target.id);
-        self.leave(now, target.id);
+        tried.push(target.clone());
+        self.leave(now, target);
         let snapshot = self.snapshot();
         let all = view::candidates(&snapshot);
         if requested.is_none()
@@ -208,7 +208,7 @@ impl Governor {
         self.power.holds.left.clear();
     }
 
-    fn leave(&mut self, now: Now, mode: u32) {
+    fn leave(&mut self, now: Now, mode: ActiveMode) {
         self.power.holds.left.retain(|(other, _)| *other != mode);
         self.power.holds.left.push((mode, now.boottime));
     }

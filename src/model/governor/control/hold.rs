@@ -7,6 +7,7 @@ use super::judge::{Judge, Judgement, Needs, Question};
 use crate::Ticket;
 use decide::optimize;
 use decide::snapshot::{Hold, HoldConstraints, Snapshot};
+use roofline::board::ActiveMode;
 use roofline::units::Seconds;
 
 /// A hold as it is asked for: constraints, or a query, or both.
@@ -81,7 +82,7 @@ pub(super) struct Holds {
     /// Last switch for a hold that was not gone back from; the dwell time is counted from it.
     pub(super) switched_at: Option<Seconds>,
     /// Modes that were left because they met a query no longer, or that were not reached, and when.
-    pub(super) left: Vec<(u32, Seconds)>,
+    pub(super) left: Vec<(ActiveMode, Seconds)>,
     /// Those that no mode meets beside older ones, as was said last.
     pub(super) losers: Vec<u64>,
     /// What queries are answered by.

@@ -178,7 +178,7 @@ impl Governor {
         if self.power.in_force.mode().is_some_and(|expected| expected != active) {
             return None;
         }
-        all.iter().find(|candidate| candidate.mode.id == active.id).copied()
+        all.iter().find(|candidate| candidate.mode.is(active)).copied()
     }
 
     pub(super) fn renew(

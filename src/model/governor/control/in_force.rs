@@ -143,7 +143,7 @@ impl Governor {
     /// Where nothing reads which clocks are locked, the privileged helper's last answer is the reading there is.
     pub(crate) fn complete(&self, state: &mut BoardState) {
         let Some(expected) = self.power.in_force.mode() else { return };
-        let mode = self.board.power_modes().iter().find(|mode| mode.id == expected.id);
+        let mode = self.board.power_modes().iter().find(|mode| mode.is(expected));
         let locked = mode.is_some_and(|mode| mode.knob != Knob::Nvpmodel);
         if locked && matches!(state.power_mode, Reading::Absent { .. }) {
             state.power_mode = Reading::Known(expected.clone());
@@ -174,7 +174,7 @@ impl Governor {
             in_force.expected = Some(Expected::new(seen.clone()));
             return;
         };
-        if expected.mode.id == seen.id {
+        if expected.mode == *seen {
             expected.deviations = 0;
             return;
         }

@@ -49,7 +49,7 @@ impl<'a> Needs<'a> {
         let name = &mode.mode.name;
         match self.judged? {
             Err(why) => Some(format!("what {name} would give cannot be predicted ({why})")),
-            Ok(verdicts) => match verdicts.iter().find(|verdict| verdict.mode == mode.mode.id) {
+            Ok(verdicts) => match verdicts.iter().find(|verdict| mode.mode.is(&verdict.mode)) {
                 Some(verdict) if verdict.meets => None,
                 Some(verdict) if verdict.misses != ["unknown"] && !verdict.misses.is_empty() => {
                     Some(format!("{name} misses {}", verdict.misses.join(" and ")))
@@ -84,7 +84,7 @@ fn matters(old: &Snapshot, new: &Snapshot) -> bool {
         || moved(&old.roofline, &new.roofline)
         || old.modes.len() != new.modes.len()
         || (old.modes.iter().zip(new.modes.iter())).any(|(old, new)| {
-            old.mode.id != new.mode.id
+            !old.mode.is(&new.mode.key())
                 || old.measured_power != new.measured_power
                 || moved(&old.roofline, &new.roofline)
         })

@@ -158,7 +158,7 @@ pub(super) struct HoldSwitch {
     pub(super) requested: Option<RequestedHold>,
     pub(super) target: ActiveMode,
     /// Modes that were not reached before.
-    pub(super) tried: Vec<u32>,
+    pub(super) tried: Vec<ActiveMode>,
     pub(super) base: Base,
 }
 
@@ -343,7 +343,7 @@ impl Pending {
 
     /// It was gone back from to `reached`.
     pub(super) fn reverted(self, reached: &ActiveMode) -> Base {
-        let base = self.base.filter(|base| base.mode.id == reached.id);
+        let base = self.base.filter(|base| base.mode == *reached);
         base.map(|base| Provisional::new(base.mode))
     }
 

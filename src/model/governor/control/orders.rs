@@ -54,7 +54,7 @@ impl Governor {
         // The journal's original is the mode from before the holds; while there are any, theirs comes back.
         let of_holds = (self.power.stage.standing().and_then(Standing::provisional))
             .filter(|_| !self.power.holds.active.is_empty())
-            .and_then(|entered| self.board.power_modes().iter().find(|other| other.id == entered.mode.id));
+            .and_then(|entered| self.board.power_modes().iter().find(|other| other.is(&entered.mode)));
         let target = of_holds.map(|mode| mode.name.clone());
         let what = of_holds.map_or(Order::Restore, |mode| Order::SetMode {
             id: mode.id,

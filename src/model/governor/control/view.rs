@@ -15,7 +15,7 @@ pub(super) fn candidates(snapshot: &Snapshot) -> Vec<Candidate<'_>> {
     let views = snapshot.modes.as_slice();
     (snapshot.board.power_modes().iter())
         .map(|mode| {
-            let view = views.iter().find(|view| view.mode.id == mode.id && view.mode.name == mode.name);
+            let view = views.iter().find(|view| view.mode.is(&mode.key()));
             Candidate { mode, view, gpu_clock_limit }
         })
         .collect()
@@ -77,7 +77,7 @@ impl Governor {
 
 fn advice(held: &ActiveHold, best: &Candidate<'_>, hold_verdict: &HoldVerdict<'_, '_>) -> Advice {
     let verdicts = held.asked().verdicts().unwrap_or_default();
-    let verdict = verdicts.iter().find(|verdict| verdict.mode == best.mode.id);
+    let verdict = verdicts.iter().find(|verdict| best.mode.is(&verdict.mode));
     Advice {
         mode: best.mode.name.clone(),
         tokens_per_s: verdict.and_then(|verdict| verdict.tokens_per_s),

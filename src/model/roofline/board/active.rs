@@ -68,11 +68,13 @@ pub fn active_mode(modes: &PowerModes, status: Option<u32>, live: &Live) -> Judg
         Some(id) => (Some(id), format!("nvpmodel's status file says mode {id}")),
         None => (modes.default, "nvpmodel's status file names no mode".to_owned()),
     };
-    let of_claim = claimed.and_then(|id| compared.iter().find(|(mode, _)| mode.id == id));
-    let found = |mode: &PowerMode, note| Judgement {
-        mode: Ok(ActiveMode { id: mode.id, name: mode.name.clone() }),
-        note,
+    // A number can be that of two modes: the one whose caps are in force is meant.
+    let of_id = |id: u32| {
+        let of_that_id = || compared.iter().filter(move |(mode, _)| mode.id == id);
+        of_that_id().find(|(_, comparison)| comparison.differences.is_empty()).or_else(|| of_that_id().next())
     };
+    let of_claim = claimed.and_then(of_id);
+    let found = |mode: &PowerMode, note| Judgement { mode: Ok(mode.key()), note };
     if let Some((mode, comparison)) = of_claim {
         let by_default = status.is_none().then(|| format!("{source}: this is the default"));
         match comparison {
@@ -248,6 +250,18 @@ mod tests {
         let judgement = active_mode(&nano(), None, &live(612e6, 2133e6, 240));
         assert_eq!(name(&judgement), "15W");
         assert!(judgement.note.unwrap().contains("the default is 1 (25W), but the GPU is capped at 612 MHz"));
+    }
+
+    #[test]
+    fn of_two_modes_with_one_number_the_one_whose_caps_are_in_force_is_meant() {
+        let mut modes = nano();
+        modes.modes.push(mode(1, "25W_LEAN", Some(714e6), Some(2133e6), 240));
+        let judgement = active_mode(&modes, Some(1), &live(714e6, 2133e6, 240));
+        assert_eq!((name(&judgement), &judgement.note), ("25W_LEAN", &None));
+        let judgement = active_mode(&modes, Some(1), &live(918e6, 3199e6, 240));
+        assert_eq!((name(&judgement), &judgement.note), ("25W", &None));
+        assert_eq!(modes.find("1"), None, "which of the two is not guessed");
+        assert_eq!(modes.find("25w_lean").unwrap().gpu_max, Some(Hertz(714e6)));
     }
 
     #[test]

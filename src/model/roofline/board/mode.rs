@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Reading;
+use super::{ActiveMode, Reading};
 use crate::units::Hertz;
 
 /// The clocks and units that ceilings hold for. `None`: not known, or not limited by it.
@@ -72,6 +72,18 @@ pub struct PowerMode {
 }
 
 impl PowerMode {
+    /// What it is known by: tables have two modes of one number (MAXN and MAXN_SUPER), and two of one name.
+    #[must_use]
+    pub fn key(&self) -> ActiveMode {
+        ActiveMode { id: self.id, name: self.name.clone() }
+    }
+
+    /// Whether it is the mode of that key.
+    #[must_use]
+    pub fn is(&self, key: &ActiveMode) -> bool {
+        self.id == key.id && self.name == key.name
+    }
+
     /// The point that this mode's ceilings hold for; what it leaves uncapped is `None`.
     #[must_use]
     pub fn operating_point(&self) -> OperatingPoint {
@@ -109,19 +121,33 @@ pub struct PowerModes {
 }
 
 impl PowerModes {
-    /// The mode of that number.
+    /// The mode of that number, the first in the file of several.
     #[must_use]
     pub fn by_id(&self, id: u32) -> Option<&PowerMode> {
-        self.modes.iter().find(|mode| mode.id == id)
+        self.all_of(id).next()
     }
 
-    /// The mode of that name, upper and lower case alike; failing that, of that number.
+    /// Every mode of that number.
+    pub fn all_of(&self, id: u32) -> impl Iterator<Item = &PowerMode> {
+        self.modes.iter().filter(move |mode| mode.id == id)
+    }
+
+    /// The mode of that key.
+    #[must_use]
+    pub fn get(&self, key: &ActiveMode) -> Option<&PowerMode> {
+        self.modes.iter().find(|mode| mode.is(key))
+    }
+
+    /// The mode of that name, upper and lower case alike; failing that, of that number if only one has it.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&PowerMode> {
         let named = |mode: &&PowerMode| mode.name.eq_ignore_ascii_case(name.trim());
         // An exact name wins over one that differs in case.
         let exact = self.modes.iter().find(|mode| mode.name == name.trim());
-        let by_id = || self.by_id(name.trim().parse().ok()?);
+        let by_id = || {
+            let mut all = self.all_of(name.trim().parse().ok()?);
+            all.next().filter(|_| all.next().is_none())
+        };
         exact.or_else(|| self.modes.iter().find(named)).or_else(by_id)
     }
 }

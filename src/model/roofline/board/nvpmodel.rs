@@ -200,8 +200,12 @@ impl Parser {
             }
         };
         if let Some(first) = self.modes.iter().find(|mode| mode.id == id) {
-            let what = format!("ID={id} is that of line {} already; this mode is left out", first.line);
-            return self.warn(what);
+            if first.name.eq_ignore_ascii_case(&name) {
+                let what = format!("ID={id} is that of line {} already; this mode is left out", first.line);
+                return self.warn(what);
+            }
+            let what = format!("mode {} has ID={id} like {}; ask for it by name", quoted(&name), first.name);
+            self.warn(what);
         }
         if self.modes.len() >= MOST_MODES {
             return self.warn(format!("more than {MOST_MODES} modes; this one is left out"));

@@ -39,7 +39,7 @@ fn looked_up(snapshot: &Snapshot, query: &Query) -> Result<Vec<ModeVerdict>, Que
             let rate = if throttled && name == "25W" { rate / 2.0 } else { rate };
             let meets = query.constraints.min_tokens_per_s.is_none_or(|least| rate >= least);
             Some(ModeVerdict {
-                mode: mode.id,
+                mode: mode.key(),
                 meets,
                 energy_j_per_token: power_w.map(|power| power / rate),
                 power_w,

@@ -188,7 +188,7 @@ fn what_stands_below_a_damaged_header_is_nobodys() {
         "< POWER_MODEL ID=-3 NAME=SMALL >",
         "< POWER_MODEL ID=three NAME=SMALL >",
         "< POWER_MODEL ID=99999999999 NAME=SMALL >",
-        "< POWER_MODEL ID=0 NAME=SMALL >",
+        "< POWER_MODEL ID=0 NAME=FULL >",
         "< POWR_MODEL ID=3 NAME=SMALL >",
         "< /POWER_MODEL >",
         "<>",
@@ -209,6 +209,17 @@ fn without_a_default_or_modes_the_file_says_so() {
     assert_eq!((modes.default, modes.modes.len(), modes.warnings.len()), (None, 0, 2));
     let modes = parse("GPU MAX_FREQ 612000000\n< PM_CONFIG DEFAULT=x >\n");
     assert_eq!(lines(&modes), [1, 2, 0, 0]);
+}
+
+#[test]
+fn two_modes_of_one_number_are_kept_with_a_word_about_it() {
+    let modes = with("ID=3 NAME=SMALL", "ID=0 NAME=SMALL");
+    let keys: Vec<_> = modes.modes.iter().map(|mode| (mode.id, mode.name.as_str())).collect();
+    assert_eq!(keys, [(0, "FULL"), (0, "SMALL")]);
+    assert_ne!(modes.modes[0].gpu_max, modes.modes[1].gpu_max);
+    assert_eq!(modes.find("small").unwrap().name, "SMALL");
+    assert_eq!(modes.find("0"), None);
+    assert!(modes.warnings.iter().any(|warning| warning.message.contains("ask for it by name")));
 }
 
 #[test]

@@ -361,7 +361,7 @@ impl Power {
         let views = &snapshot.modes;
         (snapshot.board.power_modes().iter())
             .map(|mode| {
-                let view = views.iter().find(|view| view.mode.id == mode.id);
+                let view = views.iter().find(|view| view.mode.is(&mode.key()));
                 to_variants(json!({
                     "id": mode.id, "name": mode.name, "cores_online": mode.cores_online,
                     "cpu_max_hz": mode.cpu_max, "gpu_max_hz": mode.gpu_max, "emc_max_hz": mode.memory_max,
