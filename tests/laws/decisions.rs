@@ -81,9 +81,8 @@ fn universe(
         context_tokens: 700,
         prompt_tokens: if phase == Phase::Decode { 0 } else { 900 },
         output_tokens: if phase == Phase::Serve { 100 } else { 0 },
-        chunk_tokens: costs::chunk_tokens(engine),
-        activations: WeightFormat::Fp16,
-        kv_cache: WeightFormat::Fp16,
+        usual_chunk_tokens: costs::chunk_tokens(engine),
+        ..Request::decode(0)
     };
     let known = models().get(name).unwrap();
     let stored: Vec<Stored> = formats(engine)
@@ -245,6 +244,12 @@ fn question(random: &mut fastrand::Rng, of: &Universe) -> Question {
     }
 }
 
+/// The modes of these numbers.
+fn listed(snapshot: &Snapshot, ids: &[u32]) -> Modes {
+    let named = snapshot.modes.iter().filter(|view| ids.contains(&view.mode.id));
+    Modes::Listed(named.map(|view| view.mode.key()).collect())
+}
+
 fn query(of: &Universe, question: &Question) -> Query {
     Query {
         work: Work::Model {
@@ -256,7 +261,7 @@ fn query(of: &Universe, question: &Question) -> Query {
         engine: of.engine,
         objective: question.objective,
         constraints: question.constraints,
-        modes: question.modes.clone().map_or(Modes::All, Modes::Listed),
+        modes: question.modes.as_ref().map_or(Modes::All, |ids| listed(&of.snapshot, ids)),
         allow_reboot: false,
         threads: Vec::new(),
         batch: question.batch.clone(),

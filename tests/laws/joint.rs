@@ -163,9 +163,8 @@ fn universe(hardware: &str, engine: Engine, of: &[(&'static str, Phase)]) -> Uni
             context_tokens: 700,
             prompt_tokens: if phase == Phase::Decode { 0 } else { 900 },
             output_tokens: if phase == Phase::Serve { 100 } else { 0 },
-            chunk_tokens: costs::chunk_tokens(engine),
-            activations: WeightFormat::Fp16,
-            kv_cache: WeightFormat::Fp16,
+            usual_chunk_tokens: costs::chunk_tokens(engine),
+            ..Request::decode(0)
         };
         let model = models().get(name).unwrap();
         let stored = formats.iter().map(|&format| Stored {
@@ -301,6 +300,12 @@ fn question(random: &mut fastrand::Rng, of: &Universe) -> Question {
     }
 }
 
+/// The modes of these numbers.
+fn listed(snapshot: &Snapshot, ids: &[u32]) -> Modes {
+    let named = snapshot.modes.iter().filter(|view| ids.contains(&view.mode.id));
+    Modes::Listed(named.map(|view| view.mode.key()).collect())
+}
+
 fn query(of: &Universe, question: &Question) -> JointQuery {
     let resident = |asks: &Asks| {
         let known = &of.known[asks.known];
@@ -323,7 +328,7 @@ fn query(of: &Universe, question: &Question) -> JointQuery {
         objective: question.objective,
         max_power: question.max_power.map(Watts),
         max_memory: question.max_memory.map(Bytes),
-        modes: question.modes.clone().map_or(Modes::All, Modes::Listed),
+        modes: question.modes.as_ref().map_or(Modes::All, |ids| listed(&of.snapshot, ids)),
         allow_reboot: false,
         optimism: question.optimism,
         run_time: USUAL_RUN,
@@ -534,7 +539,7 @@ fn a_larger_share_never_makes_a_workload_slower_and_none_makes_it_faster_than_al
                 max_power: None,
                 max_memory: None,
             };
-            for mode in of.snapshot.modes.iter().map(|view| Modes::Listed(vec![view.mode.id])) {
+            for mode in of.snapshot.modes.iter().map(|view| Modes::Listed(vec![view.mode.key()])) {
                 let mut last = f64::INFINITY;
                 for step in 1..=18 {
                     let mut query = query(&of, &question);

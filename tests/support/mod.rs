@@ -81,6 +81,7 @@ fn profile() -> EngineProfile {
 
 fn board() -> Board {
     Board {
+        memory_clock_max: None,
         key: "cpu".into(),
         model: Reading::Known("Test bench \"7\"".into()),
         kernel: Reading::Known("6.1.0".into()),

@@ -11,6 +11,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::step::Step;
 use super::{
     Bound, Engine, EngineProfile, FormatCost, OVERLAP_EXPONENT, PredictError, Prediction, Roofline,
     UNKNOWN_KERNEL_HALF_WIDTH, as_f64, beyond_calibrated_columns, compute_path, dequantized, interval,
@@ -79,8 +80,6 @@ struct Sum {
     dequantized: f64,
     /// Arithmetic at its peaks.
     arithmetic: Seconds,
-    /// The same at their upper ends.
-    arithmetic_at_most: Seconds,
     /// Time of what each ceiling limits.
     limits: [(Limit, Seconds); 4],
     calibrated: bool,
@@ -129,7 +128,6 @@ pub fn predict_step(
         cost: Cost { work: Flops::ZERO, traffic: Bytes::ZERO, weights: 0.0 },
         dequantized: 0.0,
         arithmetic: Seconds::ZERO,
-        arithmetic_at_most: Seconds::ZERO,
         limits: [Limit::Dram, Limit::Compute, Limit::Core, Limit::Launch].map(|limit| (limit, Seconds::ZERO)),
         calibrated: profile.engine == Engine::Bare,
     };
@@ -152,22 +150,22 @@ pub fn predict_step(
     let norms = if request.batch > 1 { NORMS } else { 0.0 };
     let launches = as_f64(model.architecture.layers.len() as u64) * (REGIONS + norms) + 1.0 + norms.min(1.0);
     sum.add(roofline.launch.value * launches, 0.2, Limit::Launch);
-    Ok(finish(roofline, profile, as_f64(request.batch), &sum, warnings))
+    let step = Step::new(profile.engine, model, &pass);
+    let bounds = [step.floor(roofline), step.fastest(roofline)];
+    Ok(finish(roofline, profile, request.tokens(), bounds, &sum, warnings))
 }
 
 fn finish(
     roofline: &Roofline,
     profile: &EngineProfile,
     tokens: f64,
+    [roofline_time, floor]: [Seconds; 2],
     sum: &Sum,
     mut warnings: Vec<String>,
 ) -> Prediction {
     warnings.sort();
     warnings.dedup();
     let bandwidth = roofline.bandwidth;
-    let roofline_time = (sum.cost.traffic / roofline.physical_bandwidth()).max(sum.arithmetic);
-    let highest = bandwidth.high.max(roofline.physical_bandwidth());
-    let floor = (sum.cost.traffic / highest).max(sum.arithmetic_at_most);
     let value = sum.time.max(roofline_time);
     let memory =
         sum.limits.iter().find(|(limit, _)| *limit == Limit::Dram).map_or(Seconds::ZERO, |(_, t)| *t);
@@ -233,7 +231,6 @@ fn matrix(
     let parts = parts(roofline, known, &weights, shape.m, peak.value);
     sum.add(parts.overlapped() * op.count, parts.half_width, parts.limit(Seconds::ZERO));
     sum.arithmetic += op.cost.work / peak.value;
-    sum.arithmetic_at_most += op.cost.work / peak.high;
     sum.calibrated &= parts.calibrated;
     sum.dequantized += dequantized(op.cost.weights, format);
     sum.count(&Cost { traffic: weights.traffic * op.count, ..op.cost });
@@ -296,7 +293,8 @@ fn attention(roofline: &Roofline, profile: &EngineProfile, request: &Request, a:
         return sum.add(memory, UNKNOWN_KERNEL_HALF_WIDTH, Limit::Dram);
     };
     let units = most_of_one_worker(request.batch, a.kv_heads, roofline.workers);
-    let pairs = as_f64(units) * as_f64(a.heads / a.kv_heads.max(1)) * as_f64(keys);
+    let queries = as_f64(request.verified_tokens());
+    let pairs = as_f64(units) * as_f64(a.heads / a.kv_heads.max(1)) * as_f64(keys) * queries;
     let core = Seconds(known.cycles(pairs, as_f64(a.head_dim)) / clock.get());
     let joined = memory.get().powi(OVERLAP_EXPONENT) + core.get().powi(OVERLAP_EXPONENT);
     let time = Seconds(joined.sqrt().sqrt()).max(memory).max(core);

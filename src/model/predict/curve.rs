@@ -23,7 +23,7 @@ pub struct BatchSteps {
     first: u64,
     /// Tokens of the run for each sequence.
     tokens_each: f64,
-    decode_steps: f64,
+    decode_tokens: f64,
     passes: Vec<Passes>,
 }
 
@@ -84,12 +84,9 @@ impl BatchSteps {
             }
         }
         let decode_steps = one.decode.as_ref().map_or(0.0, |pass| as_f64(pass.repeats));
-        let tokens_each = match request.phase {
-            Phase::Prefill => as_f64(request.prompt_tokens),
-            Phase::Decode => decode_steps,
-            Phase::Serve => as_f64(request.output_tokens),
-        };
-        Ok(Self { phase: request.phase, first, tokens_each, decode_steps, passes })
+        let tokens_each = Request { batch: 1, ..*request }.tokens();
+        let decode_tokens = decode_steps * request.tokens_per_step();
+        Ok(Self { phase: request.phase, first, tokens_each, decode_tokens, passes })
     }
 }
 
@@ -130,10 +127,12 @@ struct PassCurve {
     attention: Line,
     /// By the kernel for few rows, and by the one for many.
     products: Vec<[Line; 2]>,
-    /// Bytes at the memory's own bandwidth.
+    /// Bytes that any implementation reads, at the memory's own bandwidth.
     moved: Line,
-    /// Work at the peaks.
+    /// Work that any implementation does, at the fastest peaks.
     worked: Line,
+    /// The engine's work at the peaks of what it computes in.
+    worked_by_engine: Line,
 }
 
 impl PassCurve {
@@ -156,8 +155,9 @@ impl PassCurve {
                     [Line::through([few, few_two]), Line::through([many, many_two])]
                 })
                 .collect(),
-            moved: line(&|step| (step.cost().0 / context.roofline.physical_bandwidth()).get()),
-            worked: line(&|step| step.work_time(context.roofline).get()),
+            moved: line(&|step| step.floors(context.roofline)[0].get()),
+            worked: line(&|step| step.floors(context.roofline)[1].get()),
+            worked_by_engine: line(&|step| step.work_time(context.roofline).get()),
         }
     }
 
@@ -176,7 +176,8 @@ impl PassCurve {
             let (memory, core) = (self.memory.at(*further), core[index]);
             let floor = most(self.moved.at(*further), self.worked.at(*further));
             let overlapped = most(most(norm(memory, core), memory), core);
-            let time = most(self.overhead.at(*further) + overlapped, floor) * self.repeats;
+            let least = most(floor, self.worked_by_engine.at(*further));
+            let time = most(self.overhead.at(*further) + overlapped, least) * self.repeats;
             total[index] += time;
             bound[index] += floor * self.repeats;
             if self.prompt {
@@ -277,7 +278,7 @@ pub struct Curve<'a> {
     phase: Phase,
     first: u64,
     tokens_each: f64,
-    decode_steps: f64,
+    decode_tokens: f64,
     times: Times,
     energy: Option<(&'a PowerCosts, Energy)>,
     intervals: super::costs::Intervals,
@@ -313,7 +314,7 @@ impl<'a> Curve<'a> {
             phase: steps.phase,
             first: steps.first,
             tokens_each: steps.tokens_each,
-            decode_steps: steps.decode_steps,
+            decode_tokens: steps.decode_tokens,
             times,
             energy,
             intervals: costs.interval,
@@ -324,10 +325,10 @@ impl<'a> Curve<'a> {
         })
     }
 
-    /// Steps of the decode; 0 where there is none.
+    /// Tokens that the decode adds to every sequence; 0 where there is none.
     #[must_use]
-    pub const fn decode_steps(&self) -> f64 {
-        self.decode_steps
+    pub const fn decode_tokens(&self) -> f64 {
+        self.decode_tokens
     }
 
     #[must_use]
@@ -480,11 +481,11 @@ fn each_time(steps: &BatchSteps, context: &StepContext<'_>) -> Vec<(f64, f64, f6
         let (mut prompt, mut total, mut bound) = (0.0, 0.0, 0.0);
         for passes in &steps.passes {
             let Some(step) = passes.get(index) else { continue };
-            let least = step.floor(context.roofline);
+            let least = step.least_by_engine(context.roofline);
             let time = step.time(context.machine, context.roofline, context.log).total().max(least).get()
                 * passes.repeats;
             total += time;
-            bound += least.get() * passes.repeats;
+            bound += step.floor(context.roofline).get() * passes.repeats;
             if passes.prompt {
                 prompt += time;
             }

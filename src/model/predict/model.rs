@@ -119,14 +119,11 @@ pub fn predict_model(
     let value = total.time.max(total.bound);
     let estimate = |time: Seconds, bound: Seconds| interval(time.max(bound), half_width, bound);
     let decode_steps = run.decode.as_ref().map_or(0.0, |pass| as_f64(pass.repeats));
-    let per_token = (decode_steps > 0.0).then(|| (total.time - prompt) / decode_steps);
+    let per_token =
+        (decode_steps > 0.0).then(|| (total.time - prompt) / (decode_steps * request.tokens_per_step()));
     let bound_share =
         |part: Seconds| if value.is_positive() { total.bound * (part / value) } else { Seconds::ZERO };
-    let tokens = match request.phase {
-        Phase::Prefill => as_f64(request.batch) * as_f64(request.prompt_tokens),
-        Phase::Decode => as_f64(request.batch) * decode_steps,
-        Phase::Serve => as_f64(request.batch) * as_f64(request.output_tokens),
-    };
+    let tokens = request.tokens();
     let peak = total.peak(roofline);
     let intensity_time = (total.traffic / roofline.bandwidth.value, total.work_time);
     total.parts.sort_by(|a, b| b.time.get().total_cmp(&a.time.get()));
@@ -267,7 +264,7 @@ impl Total {
     ) -> Result<(), ModelError> {
         match costs {
             Costs::Engine(costs) => self.add_step(roofline, costs, model, pass),
-            Costs::Kernels(profile) => self.add_ops(roofline, profile, request, pass),
+            Costs::Kernels(profile) => self.add_ops(roofline, profile, model, request, pass),
         }
     }
 
@@ -283,7 +280,7 @@ impl Total {
         let times = as_f64(pass.repeats);
         let part = step.time(&machine, roofline, &costs.log);
         let bound = step.floor(roofline);
-        let time = part.total().max(bound);
+        let time = part.total().max(step.least_by_engine(roofline));
         let (bytes, work) = step.cost();
         self.bound += bound * times;
         self.floor += step.fastest(roofline) * times;
@@ -336,7 +333,7 @@ impl Total {
         let alone: Vec<f64> = pass
             .ops
             .iter()
-            .map(|op| Step::of_op(engine, op, pass.tokens > 1).time(machine, roofline, log).total().get())
+            .map(|op| Step::of_op(engine, op, pass.prompt).time(machine, roofline, log).total().get())
             .collect();
         let sum: f64 = alone.iter().sum();
         for (op, alone) in pass.ops.iter().zip(alone) {
@@ -360,12 +357,16 @@ impl Total {
         &mut self,
         roofline: &Roofline,
         profile: &EngineProfile,
+        model: &Model,
         request: &Request,
         pass: &Pass,
     ) -> Result<(), ModelError> {
         let times = as_f64(pass.repeats);
+        let step = Step::new(profile.engine, model, pass);
+        self.bound += step.floor(roofline) * times;
+        self.floor += step.fastest(roofline) * times;
         for op in &pass.ops {
-            let (time, each, precision) = self.op_time(roofline, profile, request, op)?;
+            let (time, precision) = self.op_time(roofline, profile, request, op)?;
             let work = op.cost.work * times;
             let traffic = op.cost.traffic * times;
             self.activity.traffic += traffic;
@@ -377,25 +378,21 @@ impl Total {
             self.traffic += traffic;
             self.work += work;
             self.weights += op.cost.weights;
-            let (bound, floor) = each;
-            self.bound += bound * times;
-            self.floor += floor * times;
             self.part(op.kind.key(), time * times, work, traffic);
         }
         Ok(())
     }
 
-    /// Time of one operation of a pass by calibrated kernels, its bound and floor, and what it is computed in.
+    /// Time of one operation of a pass by calibrated kernels, and what it is computed in.
     fn op_time(
         &mut self,
         roofline: &Roofline,
         profile: &EngineProfile,
         request: &Request,
         op: &OpCost,
-    ) -> Result<(Seconds, (Seconds, Seconds), Precision), ModelError> {
+    ) -> Result<(Seconds, Precision), ModelError> {
         let Some((single, format)) = as_product(request, op, profile) else {
-            let (time, each) = self.moving_time(roofline, op);
-            return Ok((time, each, Precision::Fp32));
+            return Ok((self.moving_time(roofline, op), Precision::Fp32));
         };
         let one = predict(roofline, profile, &single, &format)?;
         let time = one.time.value * op.count;
@@ -417,11 +414,11 @@ impl Total {
                 self.warnings.push(warning);
             }
         }
-        Ok((time, (one.roofline_time * op.count, one.floor * op.count), one.compute))
+        Ok((time, one.compute))
     }
 
     /// Time of what is no product: it is started as often as it counts, moves its bytes and does its work in fp32.
-    fn moving_time(&mut self, roofline: &Roofline, op: &OpCost) -> (Seconds, (Seconds, Seconds)) {
+    fn moving_time(&mut self, roofline: &Roofline, op: &OpCost) -> Seconds {
         let moved = op.cost.traffic / roofline.bandwidth.value;
         let worked =
             roofline.compute(Precision::Fp32).map_or(Seconds::ZERO, |peak| op.cost.work / peak.value);
@@ -432,7 +429,7 @@ impl Total {
         let time = started + moved.max(worked);
         // Half of it: most of its bytes are in a cache, and its kernels are not calibrated.
         self.doubt += (time.get() * 0.5).powi(2);
-        (time, (Seconds::ZERO, Seconds::ZERO))
+        time
     }
 
     /// Relative half-width where operations err on their own; the largest of them rules.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! t       = overhead + ( t_mem^p + t_core^p )^(1/p)                                              p = 4
-//! t_mem   = (weights (1 + (e-1) expert share) / efficiency + kv x a + states x s + rest) / memory bandwidth
+//! t_mem   = (weights (1 + (e-1) expert share) / efficiency + kv x a + states x s + rest) / bandwidth
 //! t_core  = sum over products of min(few rows, many rows) + attention over a prompt
 //!   few   = weights x cycles x (1 + beta (rows - 1)) / (SM x clock)
 //!   many  = work / (peak x u) x (1 + half / rows)
@@ -11,15 +11,18 @@
 //!
 //! An engine has a kernel for few rows and another for many, and takes the faster. The coefficients are
 //! [`EngineCosts`](super::costs::EngineCosts).
+//!
+//! The bound under it is another sum: what any implementation has to read over the memory's own bandwidth, or what it has
+//! to compute over the fastest unit that takes such weights. Nothing that an engine is assumed to do is in it.
 
 use serde::{Deserialize, Serialize};
 
 use super::costs::{Coefficient, Coefficients, Family, Scalar, precisions, value};
 use super::power::Activity;
 use super::{Engine, Limit, OVERLAP_EXPONENT};
-use roofline::ceilings::Roofline;
+use roofline::ceilings::{Ceiling, Roofline};
 use roofline::precision::Precision;
-use roofline::units::{Bytes, BytesPerSecond, Flops, Seconds};
+use roofline::units::{Bytes, BytesPerSecond, Flops, FlopsPerSecond, Seconds};
 use roofline::workload::architecture::{FeedForward, Linear, Mixer};
 use roofline::workload::model::Model;
 use roofline::workload::transformer::{Kind, OpCost, Pass};
@@ -57,12 +60,18 @@ pub struct Step {
     other_bytes: f64,
     attention_work: f64,
     products: Vec<Product>,
+    /// Bytes that any implementation has to read.
+    #[serde(default)]
+    least_bytes: f64,
+    /// Work that any implementation has to do, by what the weights are stored in.
+    #[serde(default)]
+    least_work: Vec<(Family, f64)>,
 }
 
 /// A machine at one operating point, as far as [`Step`] needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Nominal bandwidth of the memory.
+    /// Nominal bandwidth: of the memory, or what so few SMs can draw of it where that is less.
     pub memory: BytesPerSecond,
     /// What was measured of it; `None` where nothing was.
     pub measured: Option<BytesPerSecond>,
@@ -75,6 +84,8 @@ impl Machine {
     #[must_use]
     pub fn of(roofline: &Roofline) -> Option<Self> {
         let memory = roofline.memory_limit?.value;
+        let memory =
+            roofline.pull_limit.map_or(memory, |pull| BytesPerSecond(memory.get().min(pull.value.get())));
         let clock = roofline.clock?;
         let measured = (roofline.bandwidth.provenance < roofline::ceilings::Provenance::Datasheet)
             .then_some(roofline.bandwidth.value);
@@ -123,16 +134,31 @@ const fn f(count: u64) -> f64 {
     count as f64
 }
 
+/// What weights of a family can be computed in without losing any of what is stored, whichever engine does it.
+const fn takes(family: Family) -> &'static [Precision] {
+    use Precision::{Bf16, Fp4, Fp6, Fp8, Fp16, Fp32, Int4, Int8, Tf32};
+    match family {
+        Family::Plain => &[Fp16, Bf16, Tf32, Fp32],
+        Family::Fp8 | Family::Int8 => &[Fp8, Int8, Fp16, Bf16, Tf32, Fp32],
+        Family::Q5 | Family::Q5K | Family::Q6K => &[Fp6, Fp8, Int8, Fp16, Bf16, Tf32, Fp32],
+        _ => &[Fp4, Int4, Fp6, Fp8, Int8, Fp16, Bf16, Tf32, Fp32],
+    }
+}
+
 impl Step {
     /// What `pass` of `model` asks.
     #[must_use]
     pub fn new(engine: Engine, model: &Model, pass: &Pass) -> Self {
-        let mut step = Self { sequences: f(pass.sequences), ..Self::empty(engine) };
-        for layer in &model.architecture.layers {
-            step.add_layer(layer.mixer, layer.feed_forward);
+        let mut step = Self::empty(engine);
+        // Images in a tower pass none of the layers, and nothing is sampled.
+        if pass.layers > 0 {
+            step.sequences = f(pass.sequences);
+            for layer in &model.architecture.layers {
+                step.add_layer(layer.mixer, layer.feed_forward);
+            }
         }
         for op in &pass.ops {
-            step.add(op, pass.tokens > 1);
+            step.add(op, pass.prompt);
         }
         step
     }
@@ -151,6 +177,8 @@ impl Step {
             other_bytes: 0.0,
             attention_work: 0.0,
             products: Vec::with_capacity(4),
+            least_bytes: 0.0,
+            least_work: Vec::with_capacity(4),
         }
     }
 
@@ -176,6 +204,7 @@ impl Step {
 
     fn add(&mut self, op: &OpCost, prompt: bool) {
         let (bytes, work) = (op.cost.traffic.get(), op.cost.work.get());
+        self.least_bytes += op.least.traffic.get();
         match op.kind {
             Kind::Attention => {
                 self.cache_bytes += bytes;
@@ -191,6 +220,7 @@ impl Step {
                         self.expert_bytes += bytes;
                     }
                     self.add_product(Family::of(block), op.cost.weights, work, shape.m);
+                    self.add_least_work(Family::of(block), op.least.work.get());
                 }
                 _ => self.other_bytes += bytes,
             },
@@ -206,6 +236,13 @@ impl Step {
             known.work += work;
         } else {
             self.products.push(Product { family, weights, work, rows });
+        }
+    }
+
+    fn add_least_work(&mut self, family: Family, work: f64) {
+        match self.least_work.iter_mut().find(|(known, _)| *known == family) {
+            Some((_, sum)) => *sum += work,
+            None => self.least_work.push((family, work)),
         }
     }
 
@@ -365,22 +402,46 @@ impl Step {
         Seconds(self.products.iter().filter_map(work).sum())
     }
 
-    /// The least time with every ceiling at the upper end of its interval.
+    /// The least time with every ceiling at the upper end of its interval: what is faster is impossible.
     #[must_use]
     pub fn fastest(&self, roofline: &Roofline) -> Seconds {
         let bandwidth = roofline.bandwidth.high.max(roofline.physical_bandwidth());
-        let work = |product: &Product| {
-            let paths = precisions(self.engine, product.family);
-            let peak = paths.iter().find_map(|precision| roofline.compute(*precision))?;
-            Some(product.work / peak.high.get())
-        };
-        (self.cost().0 / bandwidth).max(Seconds(self.products.iter().filter_map(work).sum()))
+        (Bytes(self.least_bytes) / bandwidth).max(self.least_work_time(roofline, |peak| peak.high))
     }
 
-    /// The least time that physics allows: all bytes at the memory's own bandwidth, all work at the peak.
+    /// The least time that physics allows any implementation.
     #[must_use]
     pub fn floor(&self, roofline: &Roofline) -> Seconds {
-        (self.cost().0 / roofline.physical_bandwidth()).max(self.work_time(roofline))
+        let [moved, worked] = self.floors(roofline);
+        moved.max(worked)
+    }
+
+    /// The least time that the engine is believed to take: no less than physics, nor than its work at the peak of what it
+    /// computes in.
+    #[must_use]
+    pub fn least_by_engine(&self, roofline: &Roofline) -> Seconds {
+        self.floor(roofline).max(self.work_time(roofline))
+    }
+
+    /// What [`floor`](Self::floor) is the larger of: the bytes at the memory's own bandwidth, and the work at the
+    /// fastest peaks.
+    pub(super) fn floors(&self, roofline: &Roofline) -> [Seconds; 2] {
+        let moved = Bytes(self.least_bytes) / roofline.physical_bandwidth();
+        [moved, self.least_work_time(roofline, |peak| peak.value)]
+    }
+
+    /// Work that nothing here is known to compute counts as nothing.
+    fn least_work_time(
+        &self,
+        roofline: &Roofline,
+        end: impl Fn(Ceiling<FlopsPerSecond>) -> FlopsPerSecond,
+    ) -> Seconds {
+        let time = |(family, work): &(Family, f64)| {
+            let peaks = takes(*family).iter().filter_map(|precision| roofline.compute(*precision));
+            let fastest = peaks.map(|peak| end(peak).get()).fold(0.0, f64::max);
+            if fastest > 0.0 { work / fastest } else { 0.0 }
+        };
+        Seconds(self.least_work.iter().map(time).sum())
     }
 
     /// What costs energy beside time. Work that no unit takes counts as nothing, as it does in the time.

@@ -107,14 +107,11 @@ pub struct Roofline {
 }
 
 impl Roofline {
-    /// The bandwidth that nothing beats: what was measured, or carried from what was; else what the memory alone gives, because
-    /// what the SMs draw from it is only known roughly.
+    /// The bandwidth that nothing beats: what the memory alone gives, of which kernels that were measured reach a part and
+    /// SMs draw a part that is only known roughly. Where that is not known, what was measured.
     #[must_use]
     pub fn physical_bandwidth(&self) -> BytesPerSecond {
-        match self.memory_limit {
-            Some(limit) if self.bandwidth.provenance >= Provenance::Datasheet => limit.value,
-            _ => self.bandwidth.value,
-        }
+        self.memory_limit.map_or(self.bandwidth.value, |limit| limit.value.max(self.bandwidth.value))
     }
 
     /// Peak of `precision`; `None` where the accelerator has no unit for it.

@@ -101,6 +101,10 @@ pub async fn sweep(context: &mut Context, args: &SweepArgs) -> Result<(), Failur
         phase: args.model.phase.map(|phase| phase.key().to_owned()),
         prompt_tokens: args.model.prompt,
         output_tokens: args.model.output_tokens,
+        cached_tokens: args.model.cached_tokens,
+        chunk_tokens: args.model.chunk_tokens,
+        speculative: args.model.speculative(),
+        image_tokens: args.model.image_tokens,
         engine: args.engine,
     };
     let answer = context.ask("/v1/sweep", request, Request::Sweep).await?;

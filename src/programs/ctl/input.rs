@@ -13,7 +13,7 @@ use roofline::precision::{Precision, WeightFormat, nearest};
 use roofline::workload::recipe::Recipe;
 use roofline::workload::registry::models;
 use roofline::workload::{MAX_DIMENSION, Op};
-use wire::{OperatingPointRequest, Workload};
+use wire::{OperatingPointRequest, Speculative, Workload};
 
 /// Kinds of operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -122,6 +122,21 @@ pub struct ModelArgs {
     /// Number of tokens to generate (models)
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub output_tokens: Option<u64>,
+    /// Tokens already cached: of the prompt, or of the context those that all sequences share (models)
+    #[arg(long, value_name = "N", value_parser = count_from_zero, allow_negative_numbers = true)]
+    pub cached_tokens: Option<u64>,
+    /// Tokens of a prompt that one pass takes: llama.cpp's -ub (models) [default: the engine's]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    pub chunk_tokens: Option<u64>,
+    /// Tokens drafted for every sequence and step: speculative decoding (models)
+    #[arg(long, value_name = "N", value_parser = count, requires = "accepted_per_step", allow_negative_numbers = true)]
+    pub draft_tokens: Option<u64>,
+    /// Drafted tokens that are accepted in the mean (models)
+    #[arg(long, value_name = "MEAN", requires = "draft_tokens", allow_negative_numbers = true)]
+    pub accepted_per_step: Option<f64>,
+    /// Tokens of the images in every prompt, beside --prompt (models)
+    #[arg(long, value_name = "N", value_parser = count_from_zero, allow_negative_numbers = true)]
+    pub image_tokens: Option<u64>,
 }
 
 /// Phase of text generation.
@@ -153,8 +168,19 @@ impl ModelArgs {
             ("phase", self.phase.is_some()),
             ("prompt", self.prompt.is_some()),
             ("output-tokens", self.output_tokens.is_some()),
+            ("cached-tokens", self.cached_tokens.is_some()),
+            ("chunk-tokens", self.chunk_tokens.is_some()),
+            ("draft-tokens", self.draft_tokens.is_some()),
+            ("image-tokens", self.image_tokens.is_some()),
         ];
         given.into_iter().find(|(_, given)| *given).map(|(name, _)| name)
+    }
+
+    /// Speculative decoding where both of its numbers are given.
+    #[must_use]
+    pub fn speculative(&self) -> Option<Speculative> {
+        let (draft_tokens, accepted_per_step) = self.draft_tokens.zip(self.accepted_per_step)?;
+        Some(Speculative { draft_tokens, accepted_per_step })
     }
 }
 
@@ -298,6 +324,10 @@ impl OpArgs {
                 context_tokens: self.attention.context_tokens,
                 prompt_tokens: model.prompt,
                 output_tokens: model.output_tokens,
+                cached_tokens: model.cached_tokens,
+                chunk_tokens: model.chunk_tokens,
+                speculative: model.speculative(),
+                image_tokens: model.image_tokens,
                 ..Workload::default()
             };
             let format = format.map_or_else(String::new, |format| format!(" {format}"));

@@ -24,7 +24,21 @@ pub struct Published {
     pub left_out: BTreeMap<String, u64>,
 }
 
+/// Which rows of a table are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// Those whose source tells enough to learn from them.
+    FirstHand,
+    /// Second-hand and unclear ones too.
+    All,
+}
+
+/// The rows of a table to learn from.
 pub fn read(path: &Path) -> Result<Published, Failure> {
+    read_wanted(path, Wanted::FirstHand)
+}
+
+pub fn read_wanted(path: &Path, wanted: Wanted) -> Result<Published, Failure> {
     let unreadable = |why: &dyn std::fmt::Display| {
         Failure::failed(
             format!("{}: {why}", path.display()),
@@ -53,7 +67,7 @@ pub fn read(path: &Path) -> Result<Published, Failure> {
         }
     }
     for fields in all() {
-        match row(&fields, &told) {
+        match row(&fields, &told, wanted) {
             Ok(row) => published.rows.push(row),
             Err(why) => *published.left_out.entry(why).or_default() += 1,
         }
@@ -62,7 +76,7 @@ pub fn read(path: &Path) -> Result<Published, Failure> {
 }
 
 /// A row, or why it is of no use.
-fn row(fields: &BTreeMap<&str, &str>, told: &BTreeMap<String, Rails>) -> Result<Row, String> {
+fn row(fields: &BTreeMap<&str, &str>, told: &BTreeMap<String, Rails>, wanted: Wanted) -> Result<Row, String> {
     let text = |name: &str| fields.get(name).map(|text| text.trim()).unwrap_or_default();
     let number = |name: &str| -> Result<Option<f64>, String> {
         match text(name) {
@@ -79,7 +93,7 @@ fn row(fields: &BTreeMap<&str, &str>, told: &BTreeMap<String, Rails>) -> Result<
         reason = "counts, checked to be no less than 0"
     )]
     let count = |name: &str| number(name).map(|number| number.map(|number| number as u64));
-    if text("quality") == "C" {
+    if wanted == Wanted::FirstHand && text("quality") == "C" {
         return Err("second-hand or unclear (quality C)".to_owned());
     }
     if text("arch").is_empty() {

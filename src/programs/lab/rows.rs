@@ -64,7 +64,7 @@ impl Row {
                 phase: Phase::Prefill,
                 prompt_tokens: self.prompt_tokens,
                 output_tokens: 0,
-                chunk_tokens: chunk_tokens(self.engine),
+                usual_chunk_tokens: chunk_tokens(self.engine),
                 ..decode
             },
             Phase::Decode | Phase::Serve => decode,
@@ -73,12 +73,8 @@ impl Row {
 
     /// Tokens that one run makes or reads.
     #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "counts of tokens are small")]
-    pub const fn tokens(&self) -> f64 {
-        match self.phase {
-            Phase::Prefill => (self.batch * self.prompt_tokens) as f64,
-            Phase::Decode | Phase::Serve => self.batch as f64,
-        }
+    pub fn tokens(&self) -> f64 {
+        self.request().tokens()
     }
 
     /// Whether its kernels are the experimental one- and two-bit ones.

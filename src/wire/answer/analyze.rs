@@ -7,13 +7,12 @@ use super::task::{model_at, unpredictable};
 use super::{positive, run};
 use decide::snapshot::Snapshot;
 use predict::Prediction;
+use predict::learning::vet::{explanations, is_impossible};
 use roofline::ceilings::Roofline;
 use roofline::refusal::{Code, Refusal};
 use roofline::units::{Bytes, Seconds};
 use wire::{AnalyzeAnswer, AnalyzeRequest};
 
-/// Ceilings have intervals: a time this much under the bound is still possible.
-const BOUND_TOLERANCE: f64 = 1.05;
 /// From this part of the ceiling on there is nothing left to gain.
 const AT_CEILING: f64 = 0.95;
 
@@ -35,7 +34,11 @@ pub fn analyze(
         }
         Work::Model(task) => (run::run(snapshot, &model, &snapshot.observed_runs, task, "workload")?, None),
     };
-    let (verdict, reason) = judge(&model.roofline, &prediction, time, cached);
+    let explanations = match &work {
+        Work::Op(_) => "Check unit, shape and format.".to_owned(),
+        Work::Model(task) => format!("Most likely first: {}.", explanations(&task.request)),
+    };
+    let (verdict, reason) = judge(&model.roofline, &prediction, time, cached, &explanations);
     Ok(AnalyzeAnswer {
         achieved_flops_per_s: (prediction.cost.work / time).get(),
         achieved_bytes_per_s: (prediction.cost.traffic / time).get(),
@@ -75,15 +78,16 @@ fn judge(
     expected: &Prediction,
     time: Seconds,
     cached: Option<Bytes>,
+    explanations: &str,
 ) -> (&'static str, String) {
     let (bound, floor) = (expected.roofline_time, expected.floor);
     let (predicted, cost) = (expected.time, expected.cost);
     let share = 100.0 * (bound / time);
-    if time * BOUND_TOLERANCE < floor {
+    if is_impossible(time, floor) {
         let peak = roofline.compute(expected.compute);
         let mut reason = format!(
             "{time} is {:.2} times faster than the physical bound of {floor}: it would take {} and {}, and the \
-             ceilings are {} and {}. Check unit, shape and format.",
+             ceilings are {} and {}. {explanations}",
             floor / time,
             cost.traffic / time,
             cost.work / time,

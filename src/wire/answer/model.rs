@@ -18,7 +18,7 @@ use roofline::workload::import::ImportError;
 use roofline::workload::import::config::Config;
 use roofline::workload::model::Model;
 use roofline::workload::recipe::Recipe;
-use roofline::workload::transformer::{Phase, Request};
+use roofline::workload::transformer::{Phase, Request, Speculative};
 use wire::Workload;
 
 /// Storage of a model known by its key where the request names none.
@@ -64,7 +64,7 @@ impl ModelTask {
         }
         let mut warnings = Vec::new();
         let mut request = run_request(snapshot, workload, path, &mut warnings)?;
-        request.chunk_tokens = costs::chunk_tokens(engine);
+        request.usual_chunk_tokens = costs::chunk_tokens(engine);
         let (model, format) = resolved(catalogue, workload, engine, path, &mut warnings)?;
         warnings.extend(model.warnings.iter().cloned());
         warnings.extend(request.warnings(&model));
@@ -97,9 +97,10 @@ fn run_request(
         Some(name) => format_named(name, || format!("{path}.kv_format"))?,
         None => WeightFormat::Fp16,
     };
+    let images = workload.image_tokens.unwrap_or(0);
     let needs = |name: &str, given: Option<u64>| {
         let wanted = match name {
-            "prompt_tokens" => phase != Phase::Decode,
+            "prompt_tokens" => phase != Phase::Decode && images == 0,
             _ => phase == Phase::Serve,
         };
         match given {
@@ -119,8 +120,14 @@ fn run_request(
             workload.context_tokens.unwrap_or(0)
         ));
     }
-    if phase == Phase::Prefill && output_tokens > 0 {
-        warnings.push("output_tokens is not looked at in phase prefill".to_owned());
+    let not_looked_at = [
+        ("output_tokens", output_tokens > 0, Phase::Prefill),
+        ("speculative", workload.speculative.is_some(), Phase::Prefill),
+        ("image_tokens", images > 0, Phase::Decode),
+        ("chunk_tokens", workload.chunk_tokens.is_some(), Phase::Decode),
+    ];
+    for (name, _, _) in not_looked_at.into_iter().filter(|(_, given, of)| *given && *of == phase) {
+        warnings.push(format!("{name} is not looked at in phase {}", phase_key(phase)));
     }
     let request = Request {
         phase,
@@ -128,7 +135,14 @@ fn run_request(
         context_tokens: workload.context_tokens.unwrap_or(0),
         prompt_tokens,
         output_tokens,
-        chunk_tokens: None,
+        image_tokens: if phase == Phase::Decode { 0 } else { images },
+        cached_tokens: workload.cached_tokens.unwrap_or(0),
+        chunk_tokens: workload.chunk_tokens,
+        usual_chunk_tokens: None,
+        speculative: workload.speculative.filter(|_| phase != Phase::Prefill).map(|given| Speculative {
+            draft_tokens: given.draft_tokens,
+            accepted_per_step: given.accepted_per_step,
+        }),
         activations: match snapshot.accelerator {
             Accelerator::Cpu => WeightFormat::Fp32,
             Accelerator::Gpu => WeightFormat::Fp16,
@@ -139,7 +153,12 @@ fn run_request(
         Code::InvalidDimension.at(
             format!("{path}.{}", error.field),
             error.to_string(),
-            "give a whole number within these limits",
+            match error.field {
+                "cached_tokens" if phase == Phase::Decode => "only what is in the context can be cached",
+                "cached_tokens" => "the last token of a prompt is always computed: give fewer than all",
+                "speculative.accepted_per_step" => "give a mean between 0 and draft_tokens",
+                _ => "give a whole number within these limits",
+            },
         )
     })?;
     Ok(request)

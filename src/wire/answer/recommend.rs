@@ -202,8 +202,8 @@ fn answered(snapshot: &Snapshot, query: &Query, decision: Decision) -> Result<Re
 /// Why this daemon would not enter the mode of the choice.
 fn not_enterable(snapshot: &Snapshot, chosen: &Candidate) -> Option<String> {
     let mode = chosen.mode.as_ref()?;
-    let active = snapshot.state.power_mode.known().is_some_and(|active| active.id == mode.id);
-    let view = snapshot.modes.iter().find(|view| view.mode.id == mode.id)?;
+    let active = snapshot.state.power_mode.known().is_some_and(|active| active == mode);
+    let view = snapshot.modes.iter().find(|view| view.mode.is(mode))?;
     let reason = view.unreachable.as_ref().filter(|_| !active && !snapshot.is_hypothetical())?;
     Some(format!("the daemon would not enter mode {} now: {reason}", mode.name))
 }
@@ -283,7 +283,7 @@ pub(super) fn engine_settings(snapshot: &Snapshot, work: &Work, chosen: &Candida
         Work::Model { request, .. } => Some(Text {
             batch: chosen.batch,
             context_tokens: request.final_tokens(),
-            prompt_tokens: request.prompt_tokens,
+            prompt_tokens: request.whole_prompt(),
             kv_format: chosen.kv_format,
         }),
     };

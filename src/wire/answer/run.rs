@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use super::convert::as_f64;
 use super::model::ModelTask;
 use super::modes::Model;
 use decide::snapshot::Snapshot;
@@ -11,7 +10,7 @@ use predict::model::ModelError;
 use predict::{Engine, EngineProfile, Prediction};
 use roofline::refusal::{Code, Refusal};
 use roofline::units::Bytes;
-use roofline::workload::transformer::{MemoryFootprint, Phase};
+use roofline::workload::transformer::MemoryFootprint;
 use wire::MemoryAnswer;
 
 /// The calibrated kernels that a model's passes are summed from; `None` where the engine's own costs are known better.
@@ -94,11 +93,5 @@ pub fn memory(snapshot: &Snapshot, task: &ModelTask) -> MemoryAnswer {
 
 /// Tokens that one run makes, or reads of a prompt, over the whole batch.
 pub fn tokens(task: &ModelTask) -> f64 {
-    let request = &task.request;
-    let each = match request.phase {
-        Phase::Prefill => request.prompt_tokens,
-        Phase::Decode => request.output_tokens.max(1),
-        Phase::Serve => request.output_tokens,
-    };
-    as_f64(request.batch) * as_f64(each)
+    task.request.tokens()
 }

@@ -89,6 +89,10 @@ pub fn sweep(
                             context_tokens: Some(context),
                             prompt_tokens: request.prompt_tokens,
                             output_tokens: request.output_tokens,
+                            cached_tokens: request.cached_tokens,
+                            chunk_tokens: request.chunk_tokens,
+                            speculative: request.speculative,
+                            image_tokens: request.image_tokens,
                             ..Workload::default()
                         };
                         let path = format!("models[{index}]");

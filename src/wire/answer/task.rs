@@ -111,6 +111,10 @@ pub fn operation(workload: &Workload, path: &str) -> Result<Op, Refusal> {
         ("context_tokens", workload.context_tokens.is_some()),
         ("prompt_tokens", workload.prompt_tokens.is_some()),
         ("output_tokens", workload.output_tokens.is_some()),
+        ("cached_tokens", workload.cached_tokens.is_some()),
+        ("chunk_tokens", workload.chunk_tokens.is_some()),
+        ("speculative", workload.speculative.is_some()),
+        ("image_tokens", workload.image_tokens.is_some()),
     ];
     if let Some((name, _)) = of_models.into_iter().find(|(_, present)| *present) {
         return Err(Code::InvalidField.at(

@@ -438,7 +438,7 @@ pub struct PredictAnswer {
     pub provenance: String,
     /// Parts of the prediction, by operation.
     pub breakdown: Vec<BreakdownEntry>,
-    /// Physical bound of the roofline; no prediction lies below it.
+    /// The least time that any implementation could take; no prediction lies below it.
     pub roofline_time_s: f64,
     /// True where values come from a simulated board, not from hardware.
     pub simulated: bool,

@@ -38,7 +38,8 @@ pub use models::{BlockAnswer, ClassAnswer, LayersAnswer, ModelAnswer, ModelEntry
 pub use power::{PowerCostsAnswer, PowerPointAnswer};
 pub use request::{
     AnalyzeRequest, BatchRange, CalibrateRequest, Constraints, Freedom, MeasureRequest, ModesRequest,
-    ObservationRequest, OperatingPointRequest, PredictRequest, RecommendRequest, SweepRequest, Workload,
+    ObservationRequest, OperatingPointRequest, PredictRequest, RecommendRequest, Speculative, SweepRequest,
+    Workload,
 };
 pub use tiling::{DEFAULT_TILES, MOST_TILES, SmLimitsAnswer, TileAnswer, TilingAnswer, TilingRequest};
 

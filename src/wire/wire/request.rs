@@ -37,6 +37,30 @@ pub struct Workload {
     /// Tokens to generate (models only).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_tokens: Option<u64>,
+    /// Tokens already cached: of the prompt, where they are not computed again, or of the context of a decode those that all
+    /// sequences share (models only). Default 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cached_tokens: Option<u64>,
+    /// Tokens of a prompt that one pass takes, each of which reads the weights again (models only): llama.cpp's `-ub`, vLLM's
+    /// `--max-num-batched-tokens`. Absent = the engine's default, by which the time is predicted and nothing is bounded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chunk_tokens: Option<u64>,
+    /// Speculative decoding (models only).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub speculative: Option<Speculative>,
+    /// Tokens of the images in every prompt, beside `prompt_tokens` (models only). Default 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_tokens: Option<u64>,
+}
+
+/// Tokens that are drafted ahead and verified together. The time of drafting is not counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Speculative {
+    /// Tokens drafted for every sequence and step.
+    pub draft_tokens: u64,
+    /// Of those, how many are accepted in the mean; every step adds one more.
+    pub accepted_per_step: f64,
 }
 
 /// Operating point to predict for instead of the present one.
@@ -265,6 +289,18 @@ pub struct SweepRequest {
     /// Tokens to generate (models only).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_tokens: Option<u64>,
+    /// Tokens already cached, as in a workload (models only).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cached_tokens: Option<u64>,
+    /// Tokens of a prompt that one pass takes, as in a workload (models only).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chunk_tokens: Option<u64>,
+    /// Speculative decoding (models only).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub speculative: Option<Speculative>,
+    /// Tokens of the images in every prompt, beside `prompt_tokens` (models only).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_tokens: Option<u64>,
     /// Inference engine whose kernels run.
     #[serde(default)]
     #[schema(value_type = String)]

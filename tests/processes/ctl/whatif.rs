@@ -74,6 +74,71 @@ fn a_mode_of_the_registry_is_slower_than_the_fastest() {
     assert_eq!(time(" --mode 0"), time(" --mode 15W"), "0 is its number");
 }
 
+/// The vendor's table has both, and both are number 0.
+#[test]
+fn two_modes_with_one_number_are_two_modes() {
+    let predict =
+        |mode: &str| format!("predict gemm 512 4096 4096 --hardware jetson-orin-nx-16gb --mode {mode}");
+    let time = |mode: &str| value(&supposed(&predict(mode)), "/time_s/value");
+    assert!(time("MAXN_SUPER") < 0.9 * time("MAXN"));
+    let output = alone(&predict("0").split(' ').collect::<Vec<_>>());
+    contains(&stderr(&output), &["2 power modes of number 0", "MAXN or MAXN_SUPER"]);
+}
+
+/// Llama-3.1-8B Q4_K_M makes 8.09 tok/s in AGX Orin's 30 W mode (llama.cpp, row p0230 of the published table): eight SMs at
+/// 612 MHz draw too little of the memory for 16 bits to be faster.
+#[test]
+fn few_slow_multiprocessors_draw_too_little_for_wide_weights() {
+    let rate = |format: &str| {
+        let args = format!(
+            "predict llama-3.1-8b --format {format} --engine llama.cpp --hardware jetson-agx-orin-64gb --mode MODE_30W"
+        );
+        value(&supposed(&args), "/tokens_per_s/value")
+    };
+    let (packed, plain) = (rate("q4_k_m"), rate("fp16"));
+    assert!((8.09 / 1.25..8.09 * 1.25).contains(&packed), "{packed}");
+    assert!(plain < 77e9 / 16.06e9 * 1.01, "no more than the 77 GB/s of `mode list`: {plain}");
+    assert!(packed > plain, "{packed} {plain}");
+}
+
+/// Each changes the time, and the bound where no implementation can do without.
+#[test]
+fn what_is_cached_chunked_or_drafted_counts() {
+    let predict = |args: &str| {
+        let base = "predict llama-3.1-8b --format q4_k_m --engine llama.cpp --hardware jetson-agx-orin-64gb";
+        let answer = supposed(&format!("{base} {args}"));
+        ["/time_s/value", "/roofline_time_s", "/tokens_per_s/value"].map(|path| value(&answer, path))
+    };
+    let prompt = "--phase prefill --prompt 4096";
+    let plain = predict(prompt);
+    let cached = predict(&format!("{prompt} --cached-tokens 3072"));
+    assert!(cached[0] < 0.4 * plain[0] && cached[1] < 0.3 * plain[1], "{cached:?} {plain:?}");
+    assert!(cached[2] > 2.5 * plain[2], "the whole prompt counts: {cached:?} {plain:?}");
+    // 4096 tokens in passes of 16 read the weights 256 times.
+    let chunked = predict(&format!("{prompt} --chunk-tokens 16"));
+    assert!(chunked[0] > plain[0] && chunked[1] > 3.0 * plain[1], "{chunked:?} {plain:?}");
+    let wide = predict(&format!("{prompt} --chunk-tokens 4096"));
+    assert!(wide[0] < plain[0] && (wide[1] / plain[1] - 1.0).abs() < 1e-9, "{wide:?} {plain:?}");
+    let step = predict("--context 1024");
+    let drafted = predict("--context 1024 --draft-tokens 4 --accepted-per-step 2.5");
+    // A step costs more and adds three and a half tokens.
+    assert!(drafted[0] > step[0] && drafted[2] > 2.0 * step[2], "{drafted:?} {step:?}");
+    assert!((drafted[1] / step[1] - 1.0).abs() < 1e-9, "the same weights and cache: {drafted:?} {step:?}");
+    let images = predict("--phase prefill --prompt 64 --image-tokens 576");
+    assert_eq!(images, predict("--phase prefill --prompt 640"));
+    for (args, words) in [
+        ("--context 100 --cached-tokens 101", "cached_tokens is 101; it must lie between 0 and 100"),
+        ("--phase prefill --prompt 64 --cached-tokens 64", "give fewer than all"),
+        ("--draft-tokens 4 --accepted-per-step 5", "between 0 and draft_tokens"),
+        ("--draft-tokens 4", "--accepted-per-step"),
+    ] {
+        let line = format!("predict llama-3.1-8b --format q4_k_m --hardware jetson-agx-orin-64gb {args}");
+        let output = alone(&line.split(' ').collect::<Vec<_>>());
+        assert!(!output.status.success());
+        contains(&stderr(&output), &[words]);
+    }
+}
+
 #[test]
 fn clocks_of_an_operating_point_count() {
     let line = |point: &str| {

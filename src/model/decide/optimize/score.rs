@@ -170,7 +170,7 @@ impl Scores {
     /// What a curve says of every batch where nothing corrects it and no power limit slows it down.
     fn fill(&mut self, curve: &Curve<'_>, plain: &Columns, highest: bool) {
         let count = plain.total.len();
-        let steps = curve.decode_steps();
+        let steps = curve.decode_tokens();
         let prompted = curve.phase() != Phase::Decode;
         self.time.extend_from_slice(&plain.total);
         let slack = |(prompt, total): (&f64, &f64)| 1.0 + curve.interval(prompt / total).half_width_ratio;
@@ -459,7 +459,7 @@ fn timed(
     let share = if curve.phase() == Phase::Decode { 0.0 } else { plain.prompt / plain.total };
     let interval = curve.interval(share);
     let correction = fitted_model.correction(batch, interval.half_width_ratio, interval.from, plain_tier);
-    let steps = curve.decode_steps();
+    let steps = curve.decode_tokens();
     let each = if steps > 0.0 { (plain.total - plain.prompt) / steps } else { f64::NAN };
     let first = if curve.phase() == Phase::Decode { f64::NAN } else { plain.prompt };
     let (mut time, mut first, mut per_token, slack) = match correction {

@@ -49,12 +49,18 @@ impl Sample {
         self.steps.iter().map(|part| part.step.floor(&self.roofline) * part.times).sum()
     }
 
+    /// The same at the upper ends of all ceilings: what is faster is impossible.
+    #[must_use]
+    pub fn fastest(&self) -> Seconds {
+        self.steps.iter().map(|part| part.step.fastest(&self.roofline) * part.times).sum()
+    }
+
     /// Predicted time, no less than what physics allows.
     #[must_use]
     pub fn predicted(&self, log: &Coefficients) -> Seconds {
         let time = |part: &Repeated| {
             let time = part.step.time(&self.machine, &self.roofline, log).total();
-            time.max(part.step.floor(&self.roofline)) * part.times
+            time.max(part.step.least_by_engine(&self.roofline)) * part.times
         };
         self.steps.iter().map(time).sum()
     }

@@ -7,6 +7,7 @@ use crate::Prediction;
 use crate::model::ModelError;
 use roofline::refusal::{Code, Refusal};
 use roofline::units::{Seconds, Watts};
+use roofline::workload::transformer::{Phase, Request};
 
 /// An observation may lie this far beyond the physical floor: ceilings have intervals too.
 const FLOOR_TOLERANCE: f64 = 1.05;
@@ -21,6 +22,8 @@ const AGREEMENT_RATIO: f64 = 1.25;
 pub const CONTRADICTION_RATIO: f64 = 1.6;
 /// As many contradictions that agree with each other outvote what was seen before: the machine changed.
 pub const OUTVOTING_RUNS: usize = 3;
+/// From so many tokens on the cache is a part of what a step reads that one would notice.
+const LONG_CONTEXT: u64 = 4096;
 /// Most contradictions remembered.
 const MOST_CONTRADICTIONS: usize = 32;
 
@@ -35,6 +38,8 @@ pub enum Refused {
         bound: Seconds,
         /// Bound over measured.
         ratio: f64,
+        /// What would explain it, most likely first.
+        explanations: String,
     },
     #[error("{measured} is {ratio:.0} times the predicted {predicted}")]
     Slow {
@@ -109,11 +114,11 @@ impl Refused {
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
-            Self::Impossible { ratio, .. } => match unit(*ratio) {
+            Self::Impossible { ratio, explanations, .. } => match unit(*ratio) {
                 Some(_) => "looks like a time in kiloseconds, or a rate in tokens per 1000 s: give seconds, or tokens per \
                             second over the whole batch"
                     .to_owned(),
-                None => "check model, format, batch and context; tokens_per_s is over the whole batch".to_owned(),
+                None => format!("most likely first: {explanations}"),
             },
             Self::Slow { ratio, .. } => match unit(*ratio) {
                 Some(name) => format!("looks like {name}: give seconds"),
@@ -166,14 +171,49 @@ pub fn request(run: &Measured) -> Result<(), Refused> {
     }
 }
 
+/// What would explain a run of a model that is faster than physics allows, most likely first.
+#[must_use]
+pub fn explanations(request: &Request) -> String {
+    let decode = request.phase != Phase::Prefill;
+    let own_cache = request.cached_tokens == 0;
+    let reasons = [
+        (
+            decode && request.speculative.is_none(),
+            "tokens were drafted (give speculative with draft_tokens and accepted_per_step)",
+        ),
+        (!decode && own_cache, "a part of the prompt was cached (give cached_tokens)"),
+        (
+            decode && own_cache && request.batch > 1 && request.context_tokens + request.prompt_tokens > 0,
+            "the sequences share a prompt (give cached_tokens)",
+        ),
+        (true, "the model or its format is smaller than named"),
+        (
+            decode && request.final_tokens() > LONG_CONTEXT && request.kv_cache.bits_per_weight() >= 16.0,
+            "the cache is stored in fewer bits (give kv_format)",
+        ),
+        (!decode && request.chunk_tokens.is_some(), "the prompt was passed in larger chunks (chunk_tokens)"),
+        (true, "batch or token counts are others (tokens_per_s is over the whole batch)"),
+        (true, "clocks or power mode were higher (give operating_point)"),
+    ];
+    let likely: Vec<&str> = reasons.into_iter().filter(|(is, _)| *is).map(|(_, words)| words).collect();
+    likely.join("; ")
+}
+
+/// Whether nothing can have run in this time, where `floor` is the least with every ceiling at its upper end.
+#[must_use]
+pub fn is_impossible(measured: Seconds, floor: Seconds) -> bool {
+    measured * FLOOR_TOLERANCE < floor
+}
+
 /// Whether the time can be.
 ///
 /// # Errors
 /// Faster than the floor, or slower than any engine.
 pub fn plausible(run: &Measured, predicted: &Prediction) -> Result<(), Refused> {
     let (measured, bound) = (run.time, predicted.floor);
-    if measured * FLOOR_TOLERANCE < bound {
-        return Err(Refused::Impossible { measured, bound, ratio: bound / measured });
+    if is_impossible(measured, bound) {
+        let explanations = explanations(&run.request);
+        return Err(Refused::Impossible { measured, bound, ratio: bound / measured, explanations });
     }
     let ratio = measured / predicted.time.value;
     if ratio > SLOWEST_RATIO {
@@ -240,8 +280,11 @@ impl Contradictions {
 
 fn workload(run: &Measured) -> String {
     let (of, mode) = (&run.request, run.mode.as_deref().unwrap_or_default());
+    let drafted = of
+        .speculative
+        .map_or_else(String::new, |of| format!("/{}+{}", of.draft_tokens, of.accepted_per_step));
     format!(
-        "{}/{}/{}/{:?}/{}/{}/{}/{}/{mode}",
+        "{}/{}/{}/{:?}/{}/{}/{}/{}/{}/{}/{:?}{drafted}/{mode}",
         run.engine.key(),
         run.name,
         run.format,
@@ -249,6 +292,33 @@ fn workload(run: &Measured) -> String {
         of.batch,
         of.context_tokens,
         of.prompt_tokens,
-        of.output_tokens
+        of.output_tokens,
+        of.cached_tokens,
+        of.image_tokens,
+        of.chunk_tokens
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roofline::workload::transformer::Speculative;
+
+    #[test]
+    fn what_would_explain_a_run_is_named_most_likely_first() {
+        let first =
+            |request: &Request| explanations(request).split(" (").next().unwrap_or_default().to_owned();
+        let decode = Request::decode(1000);
+        assert_eq!(first(&decode), "tokens were drafted");
+        let drafted = Some(Speculative { draft_tokens: 3, accepted_per_step: 1.5 });
+        let batch = Request { batch: 8, speculative: drafted, ..decode };
+        assert_eq!(first(&batch), "the sequences share a prompt");
+        assert_eq!(first(&Request::prefill(1000)), "a part of the prompt was cached");
+        let cached = Request { cached_tokens: 10, ..Request::prefill(1000) };
+        assert!(explanations(&cached).starts_with("the model or its format is smaller"));
+        for request in [decode, batch, cached] {
+            assert!(explanations(&request).contains("clocks or power mode"));
+        }
+        assert!(explanations(&Request::decode(8000)).contains("give kv_format"));
+    }
 }

@@ -11,7 +11,12 @@
 //!   `rank + rope` elements a token and layer; a prompt is computed with whole heads;
 //! * linear mixers read and write their state once a pass, whatever the context;
 //! * norms, rotation, activation, residuals move bytes only;
-//! * sampling reads the logits of one token of every sequence.
+//! * sampling reads the logits of one token of every sequence;
+//! * speculative decoding verifies `n` drafted tokens and one more of every sequence in a pass, and moves on by those
+//!   that were accepted and that one;
+//! * a vision tower passes [`PATCHES_PER_IMAGE_TOKEN`] patches for every token of an image.
+//!
+//! Beside what a pass is assumed to cost stands the [`Least`] that any implementation has to do.
 //!
 //! [`Routing`]: super::model::Routing
 
@@ -30,6 +35,11 @@ use crate::units::{Bytes, Flops};
 pub const MAX_TOKENS: u64 = 1 << 26;
 /// Most sequences at once.
 pub const MAX_BATCH: u64 = 1 << 16;
+/// Most tokens drafted at once.
+pub const MAX_DRAFT_TOKENS: u64 = 256;
+/// Patches that a tower passes for each token it hands on: Qwen2-VL merges two by two (arXiv 2409.12191), and so does
+/// InternVL (2404.16821). LLaVA merges none, Gemma 3 four by four.
+pub const PATCHES_PER_IMAGE_TOKEN: u64 = 4;
 
 /// Which part of generating text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -43,8 +53,17 @@ pub enum Phase {
     Serve,
 }
 
+/// Tokens are drafted, and verified together.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Speculative {
+    /// Drafted for every sequence and step.
+    pub draft_tokens: u64,
+    /// Of those, how many are accepted in the mean; every step adds one more.
+    pub accepted_per_step: f64,
+}
+
 /// What is asked of a model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Request {
     pub phase: Phase,
     pub batch: u64,
@@ -54,8 +73,20 @@ pub struct Request {
     pub prompt_tokens: u64,
     /// Tokens of every answer.
     pub output_tokens: u64,
-    /// Tokens of a sequence that one pass of the prompt takes; `None` = all of it.
+    /// Tokens of images, which every prompt has beside `prompt_tokens`.
+    #[serde(default)]
+    pub image_tokens: u64,
+    /// Tokens that are not computed because they are cached: of the prompt, and of the context of a decode those that
+    /// all sequences share.
+    #[serde(default)]
+    pub cached_tokens: u64,
+    /// Tokens of a sequence that one pass of the prompt takes, where that is settled.
     pub chunk_tokens: Option<u64>,
+    /// The same where nothing is settled: the habit of an engine, which others need not share. `None` = all of it.
+    #[serde(default)]
+    pub usual_chunk_tokens: Option<u64>,
+    #[serde(default)]
+    pub speculative: Option<Speculative>,
     /// Storage of inputs and outputs.
     pub activations: WeightFormat,
     /// Storage of keys and values.
@@ -72,7 +103,11 @@ impl Request {
             context_tokens,
             prompt_tokens: 0,
             output_tokens: 1,
+            image_tokens: 0,
+            cached_tokens: 0,
             chunk_tokens: None,
+            usual_chunk_tokens: None,
+            speculative: None,
             activations: WeightFormat::Fp16,
             kv_cache: WeightFormat::Fp16,
         }
@@ -95,9 +130,63 @@ impl Request {
     pub const fn final_tokens(&self) -> u64 {
         let context = self.context_tokens;
         match self.phase {
-            Phase::Prefill => context.saturating_add(self.prompt_tokens),
+            Phase::Prefill => context.saturating_add(self.whole_prompt()),
             Phase::Decode => context.saturating_add(self.generated()),
-            Phase::Serve => context.saturating_add(self.prompt_tokens).saturating_add(self.output_tokens),
+            Phase::Serve => context.saturating_add(self.whole_prompt()).saturating_add(self.output_tokens),
+        }
+    }
+
+    /// Tokens of every prompt with those of its images.
+    #[must_use]
+    pub const fn whole_prompt(&self) -> u64 {
+        self.prompt_tokens.saturating_add(self.image_tokens)
+    }
+
+    /// Tokens of every prompt that have to be computed.
+    const fn computed_prompt(&self) -> u64 {
+        self.whole_prompt().saturating_sub(self.cached_tokens)
+    }
+
+    /// Tokens that one pass of the prompt takes of every sequence.
+    #[must_use]
+    pub fn chunk(&self) -> u64 {
+        let prompt = self.computed_prompt().max(1);
+        self.chunk_tokens.or(self.usual_chunk_tokens).unwrap_or(prompt).clamp(1, prompt)
+    }
+
+    /// Tokens that a pass of a decode takes of every sequence: the last one, and those drafted.
+    #[must_use]
+    pub fn verified_tokens(&self) -> u64 {
+        1 + self.speculative.map_or(0, |speculative| speculative.draft_tokens)
+    }
+
+    /// Tokens that a pass of a decode adds to every sequence, in the mean.
+    #[must_use]
+    pub fn tokens_per_step(&self) -> f64 {
+        1.0 + self.speculative.map_or(0.0, |speculative| speculative.accepted_per_step)
+    }
+
+    /// Tokens that a run counts over all sequences: all of the prompt, cached or not, or all of the answer.
+    #[must_use]
+    pub fn tokens(&self) -> f64 {
+        let each = match self.phase {
+            Phase::Prefill => f(self.whole_prompt()),
+            Phase::Decode => f(self.steps(self.generated())) * self.tokens_per_step(),
+            Phase::Serve => f(self.output_tokens),
+        };
+        f(self.batch) * each
+    }
+
+    /// Passes that add `tokens` to every sequence.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "no more than the tokens, which are bounded by MAX_TOKENS"
+    )]
+    fn steps(&self, tokens: u64) -> u64 {
+        match self.speculative {
+            Some(_) => ((f(tokens) / self.tokens_per_step()).round() as u64).max(1),
+            None => tokens,
         }
     }
 
@@ -110,69 +199,65 @@ impl Request {
     ///
     /// # Errors
     /// Names the first field that cannot be.
-    pub const fn validate(&self) -> Result<(), InvalidRequest> {
-        if self.batch == 0 || self.batch > MAX_BATCH {
-            return Err(InvalidRequest { field: "batch", value: self.batch, least: 1, most: MAX_BATCH });
-        }
-        let prompt = !matches!(self.phase, Phase::Decode);
-        let output = matches!(self.phase, Phase::Serve);
-        if self.prompt_tokens > MAX_TOKENS || (prompt && self.prompt_tokens == 0) {
-            return Err(InvalidRequest {
-                field: "prompt_tokens",
-                value: self.prompt_tokens,
-                least: prompt as u64,
-                most: MAX_TOKENS,
-            });
-        }
-        if self.output_tokens > MAX_TOKENS || (output && self.output_tokens == 0) {
-            return Err(InvalidRequest {
-                field: "output_tokens",
-                value: self.output_tokens,
-                least: output as u64,
-                most: MAX_TOKENS,
-            });
-        }
-        if self.context_tokens > MAX_TOKENS {
-            return Err(InvalidRequest {
-                field: "context_tokens",
-                value: self.context_tokens,
-                least: 0,
-                most: MAX_TOKENS,
-            });
-        }
-        match self.chunk_tokens {
-            Some(chunk) if chunk == 0 || chunk > MAX_TOKENS => {
-                Err(InvalidRequest { field: "chunk_tokens", value: chunk, least: 1, most: MAX_TOKENS })
+    pub fn validate(&self) -> Result<(), InvalidRequest> {
+        let prompt = self.phase != Phase::Decode;
+        let within = |field, value: u64, least: u64, most: u64| {
+            if (least..=most).contains(&value) {
+                return Ok(());
             }
-            _ => Ok(()),
+            Err(InvalidRequest { field, value: f(value), least: f(least), most: f(most) })
+        };
+        within("batch", self.batch, 1, MAX_BATCH)?;
+        within("image_tokens", self.image_tokens, 0, MAX_TOKENS)?;
+        within("prompt_tokens", self.prompt_tokens, (prompt && self.image_tokens == 0).into(), MAX_TOKENS)?;
+        within("output_tokens", self.output_tokens, (self.phase == Phase::Serve).into(), MAX_TOKENS)?;
+        within("context_tokens", self.context_tokens, 0, MAX_TOKENS)?;
+        // The last token of a prompt is computed: nothing else tells the next.
+        let cacheable = if prompt { self.whole_prompt() - 1 } else { self.context_tokens };
+        within("cached_tokens", self.cached_tokens, 0, cacheable)?;
+        within("chunk_tokens", self.chunk_tokens.unwrap_or(1), 1, MAX_TOKENS)?;
+        let Some(speculative) = self.speculative else { return Ok(()) };
+        within("speculative.draft_tokens", speculative.draft_tokens, 1, MAX_DRAFT_TOKENS)?;
+        let (value, most) = (speculative.accepted_per_step, f(speculative.draft_tokens));
+        if (0.0..=most).contains(&value) {
+            return Ok(());
         }
+        Err(InvalidRequest { field: "speculative.accepted_per_step", value, least: 0.0, most })
     }
 
     /// What to know before relying on the answer, such as a context beyond what the model was made for.
     #[must_use]
     pub fn warnings(&self, model: &Model) -> Vec<String> {
-        let limit = model.architecture.context_tokens.filter(|limit| self.final_tokens() > *limit);
-        limit
-            .map(|limit| {
-                format!(
-                    "{} tokens of context are more than the {limit} that {} was made for",
-                    self.final_tokens(),
-                    model.name
-                )
-            })
-            .into_iter()
-            .collect()
+        let mut warnings = Vec::new();
+        let tokens = self.final_tokens();
+        if let Some(limit) = model.architecture.context_tokens.filter(|limit| tokens > *limit) {
+            let name = &model.name;
+            warnings.push(format!(
+                "{tokens} tokens of context are more than the {limit} that {name} was made for"
+            ));
+        }
+        let has_tower = model.weights.iter().any(|group| group.class == Class::Tower);
+        if self.phase != Phase::Decode && self.image_tokens > 0 && !has_tower {
+            warnings.push(format!(
+                "the time of the vision tower is not counted: {} is known without one; give its files as path",
+                model.name
+            ));
+        }
+        if self.phase != Phase::Prefill && self.speculative.is_some() {
+            warnings.push("the time of drafting is not counted: it depends on what drafts".to_owned());
+        }
+        warnings
     }
 }
 
 /// A count that cannot be.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[derive(Debug, Clone, PartialEq, Error)]
 #[error("{field} is {value}; it must lie between {least} and {most}")]
 pub struct InvalidRequest {
     pub field: &'static str,
-    pub value: u64,
-    pub least: u64,
-    pub most: u64,
+    pub value: f64,
+    pub least: f64,
+    pub most: f64,
 }
 
 /// What an operation is, for those who know what it costs beside work and traffic.
@@ -218,6 +303,20 @@ pub struct Shape {
     pub k: u64,
 }
 
+/// What every implementation has to do: sequences may be routed to the same experts, activations and new keys and values
+/// may stay on the chip, a prompt may be passed at once, and scores may be computed in anything.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Least {
+    /// Operations of products with weights.
+    pub work: Flops,
+    /// Weights, and cached keys, values and states.
+    pub traffic: Bytes,
+}
+
+impl Least {
+    const NOTHING: Self = Self { work: Flops::ZERO, traffic: Bytes::ZERO };
+}
+
 /// All operations of one kind, storage and shape in one pass.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct OpCost {
@@ -229,6 +328,7 @@ pub struct OpCost {
     pub count: f64,
     /// What they cost together. `weights` are those read and dequantized.
     pub cost: Cost,
+    pub least: Least,
 }
 
 /// One pass over all layers, or the mean of several alike.
@@ -239,7 +339,9 @@ pub struct Pass {
     pub sequences: u64,
     /// New tokens of every sequence.
     pub tokens: u64,
-    /// Layers passed.
+    /// Whether these are a part of the prompt.
+    pub prompt: bool,
+    /// Layers passed; none of them by images in a tower.
     pub layers: u64,
     pub ops: Vec<OpCost>,
 }
@@ -247,9 +349,9 @@ pub struct Pass {
 /// All that a request makes a model do.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Run {
-    /// Passes of the prompt: full chunks, and what remains. Empty for a decode.
+    /// Passes of the prompt: images in the tower, full chunks, and what remains. Empty for a decode.
     pub prefill: Vec<Pass>,
-    /// Passes that add one token a sequence each, averaged over the contexts they meet; `None` for a prefill.
+    /// Passes that add to every sequence, averaged over the contexts they meet; `None` for a prefill.
     pub decode: Option<Pass>,
 }
 
@@ -276,7 +378,7 @@ impl Run {
                 prefill: prefill_passes(model, request),
                 // The first token comes from the prompt's last pass.
                 decode: (request.output_tokens > 1).then(|| {
-                    decode(request.context_tokens + request.prompt_tokens, request.output_tokens - 1)
+                    decode(request.context_tokens + request.whole_prompt(), request.output_tokens - 1)
                 }),
             },
         })
@@ -298,46 +400,102 @@ impl Pass {
 
 /// Passes of a prompt: every full chunk is alike but for its attention, which is averaged.
 fn prefill_passes(model: &Model, request: &Request) -> Vec<Pass> {
-    let chunk = request.chunk_tokens.unwrap_or(request.prompt_tokens).min(request.prompt_tokens);
-    let (full, rest) = (request.prompt_tokens / chunk, request.prompt_tokens % chunk);
-    let mut passes = vec![pass(
-        model,
-        request,
-        Contexts { first: request.context_tokens, step: chunk, count: full },
-        chunk,
-    )];
+    let (prompt, chunk) = (request.computed_prompt(), request.chunk());
+    let (full, rest) = (prompt / chunk, prompt % chunk);
+    let start = request.context_tokens + request.cached_tokens;
+    let part = |tokens| Part::Prompt { share: f(tokens) / f(prompt), start };
+    let mut passes: Vec<Pass> = tower_pass(model, request).into_iter().collect();
+    let contexts = Contexts { first: start, step: f(chunk), count: full };
+    passes.push(pass(model, request, contexts, chunk, part(chunk)));
     if rest > 0 {
-        let first = request.context_tokens + full * chunk;
-        passes.push(pass(model, request, Contexts { first, step: 0, count: 1 }, rest));
+        let contexts = Contexts { first: start + full * chunk, step: 0.0, count: 1 };
+        passes.push(pass(model, request, contexts, rest, part(rest)));
     }
     passes
 }
 
-fn decode_pass(model: &Model, request: &Request, context: u64, count: u64) -> Pass {
-    pass(model, request, Contexts { first: context, step: 1, count }, 1)
+fn decode_pass(model: &Model, request: &Request, context: u64, tokens: u64) -> Pass {
+    let contexts = Contexts { first: context, step: request.tokens_per_step(), count: request.steps(tokens) };
+    pass(model, request, contexts, request.verified_tokens(), Part::Answer)
+}
+
+/// The images of all prompts in the model's vision tower; `None` without either. Its attention is not counted.
+fn tower_pass(model: &Model, request: &Request) -> Option<Pass> {
+    let images = request.image_tokens.min(request.computed_prompt());
+    let tokens = f(request.batch) * f(images);
+    let towers = model.weights.iter().filter(|group| group.class == Class::Tower && group.bytes > 0);
+    let ops: Vec<OpCost> = towers
+        .map(|group| {
+            let patches = tokens * f(PATCHES_PER_IMAGE_TOKEN);
+            let bytes = Bytes(f(group.bytes));
+            let product = group.rows > 1 && group.parameters > 0;
+            let work = |rows: f64| Flops(if product { 2.0 * rows * f(group.parameters) } else { 0.0 });
+            OpCost {
+                kind: Kind::Matrix(group.class),
+                block: Some(group.block),
+                shape: product.then_some(Shape { m: patches, n: group.rows, k: group.columns }),
+                count: f(group.matrices),
+                cost: Cost { work: work(patches), traffic: bytes, weights: f(group.parameters) },
+                least: Least { work: work(tokens), traffic: bytes },
+            }
+        })
+        .collect();
+    let pass = Pass { repeats: 1, sequences: request.batch, tokens: images, prompt: true, layers: 0, ops };
+    (images > 0 && !pass.ops.is_empty()).then_some(pass)
+}
+
+/// What a pass is for.
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    /// A share of the tokens of a prompt that are computed, after `start` tokens.
+    Prompt { share: f64, start: u64 },
+    /// Tokens after it.
+    Answer,
+}
+
+impl Part {
+    /// Share of weights of a class that the pass has to read, and share of the work with them that it has to do.
+    fn least(self, model: &Model, request: &Request, class: Class, tokens: f64) -> (f64, f64) {
+        let routed = match (class, model.routing()) {
+            (Class::Expert, Some(routing)) => routing.share_of_one(),
+            _ => model.share_read(class, tokens),
+        };
+        let Self::Prompt { share, .. } = self else { return (routed, 1.0) };
+        // The head takes the last token of all, and in the last layer only that one passes more than keys and values.
+        let layers = model.architecture.layers.len().max(1) as u64;
+        let work = match class {
+            Class::Head => share,
+            Class::Mlp | Class::Expert | Class::SharedExpert | Class::AttentionQ | Class::AttentionOut => {
+                1.0 - 1.0 / f(layers)
+            }
+            _ => 1.0,
+        };
+        let settled = request.chunk_tokens.is_some() && class != Class::Head;
+        (routed * if settled { 1.0 } else { share }, work)
+    }
 }
 
 /// The contexts that passes of one kind meet: an arithmetic series.
 #[derive(Debug, Clone, Copy)]
 struct Contexts {
     first: u64,
-    step: u64,
+    step: f64,
     count: u64,
 }
 
 impl Contexts {
     fn mean(self) -> f64 {
-        f(self.first) + f(self.step) * (f(self.count) - 1.0) / 2.0
+        f(self.first) + self.step * (f(self.count) - 1.0) / 2.0
     }
 
-    /// Mean over the passes of the pairs of a query and a key it sees. The passes follow each other without a gap, so
-    /// their sum is that of one pass over all their tokens.
+    /// Mean over the passes of the pairs of a query and a key it sees. Where the passes follow each other without a gap
+    /// or an overlap, their sum is that of one pass over all their tokens; else it is taken at their mean.
     fn mean_pairs(self, tokens: u64, window: Option<u64>) -> f64 {
-        if self.step == tokens {
+        if (self.step - f(tokens)).abs() < 1e-9 {
             let all = f(tokens) * f(self.count);
             visible_keys(all, f(self.first), window.map(f)) / f(self.count)
         } else {
-            visible_keys(f(tokens), f(self.first), window.map(f))
+            visible_keys(f(tokens), self.mean(), window.map(f))
         }
     }
 
@@ -347,50 +505,44 @@ impl Contexts {
         let Some(window) = window else { return self.mean() + f(tokens) };
         let most = f(window) + f(tokens) - 1.0;
         // Passes before the window is full read all; those are the first of the series.
-        let full_at = (most - f(tokens) - f(self.first)) / f(self.step.max(1));
+        let full_at = (most - f(tokens) - f(self.first)) / self.step.max(1.0);
         let growing = full_at.ceil().clamp(0.0, f(self.count));
-        let sum = growing * (f(self.first) + f(tokens)) + f(self.step) * growing * (growing - 1.0) / 2.0;
+        let sum = growing * (f(self.first) + f(tokens)) + self.step * growing * (growing - 1.0) / 2.0;
         (sum + (f(self.count) - growing) * most) / f(self.count)
     }
 }
 
-fn pass(model: &Model, request: &Request, contexts: Contexts, tokens: u64) -> Pass {
+fn pass(model: &Model, request: &Request, contexts: Contexts, tokens: u64, part: Part) -> Pass {
     let total = f(request.batch) * f(tokens);
+    // Tokens of all sequences that end in logits.
+    let prompt = matches!(part, Part::Prompt { .. });
+    let told = if prompt { f(request.batch) } else { total };
     let mut ops = Vec::with_capacity(model.weights.len() + 6);
-    matrix_ops(model, request, total, &mut ops);
-    mixer_ops(model, request, contexts, tokens, &mut ops);
+    matrix_ops(model, request, [total, told], part, &mut ops);
+    mixer_ops(model, request, contexts, tokens, part, &mut ops);
     let hidden = model.architecture.hidden;
-    let cost = |work: f64, traffic: Bytes| Cost { work: Flops(work), traffic, weights: 0.0 };
+    let mut moving = |kind, block, count, work: f64, traffic| {
+        let cost = Cost { work: Flops(work), traffic, weights: 0.0 };
+        ops.push(OpCost { kind, block, shape: None, count, cost, least: Least::NOTHING });
+    };
     let row = Block::of(request.activations);
-    let moved = request.activations.bytes(2.0 * total * f(hidden));
-    ops.push(OpCost { kind: Kind::Embed, block: Some(row), shape: None, count: 1.0, cost: cost(0.0, moved) });
+    moving(Kind::Embed, Some(row), 1.0, 0.0, request.activations.bytes(2.0 * total * f(hidden)));
     let (count, elements) = elementwise(model, total);
-    ops.push(OpCost {
-        kind: Kind::Elementwise,
-        block: None,
-        shape: None,
-        count,
-        cost: cost(0.0, request.activations.bytes(elements)),
-    });
-    let logits = f(request.batch) * f(model.architecture.vocab);
-    ops.push(OpCost {
-        kind: Kind::Sample,
-        block: None,
-        shape: None,
-        count: 1.0,
-        cost: cost(logits, Bytes(4.0 * logits)),
-    });
+    moving(Kind::Elementwise, None, count, 0.0, request.activations.bytes(elements));
+    let logits = told * f(model.architecture.vocab);
+    moving(Kind::Sample, None, 1.0, logits, Bytes(4.0 * logits));
     Pass {
         repeats: contexts.count,
         sequences: request.batch,
         tokens,
+        prompt,
         layers: model.architecture.layers.len() as u64,
         ops,
     }
 }
 
-/// Products with weights. The head sees one token of every sequence; an expert sees its share of all.
-fn matrix_ops(model: &Model, request: &Request, tokens: f64, ops: &mut Vec<OpCost>) {
+/// Products with weights. The head sees the tokens that are `told`; an expert sees its share of all.
+fn matrix_ops(model: &Model, request: &Request, [tokens, told]: [f64; 2], part: Part, ops: &mut Vec<OpCost>) {
     let routing = model.routing();
     for group in &model.weights {
         let share = model.share_read(group.class, tokens);
@@ -398,7 +550,7 @@ fn matrix_ops(model: &Model, request: &Request, tokens: f64, ops: &mut Vec<OpCos
             continue;
         }
         let (m, used) = match (group.class, routing) {
-            (Class::Head, _) => (f(request.batch), 1.0),
+            (Class::Head, _) => (told, 1.0),
             // Tokens times experts per token, over the experts that are read at all.
             (Class::Expert, Some(routing)) => (tokens * routing.share_of_one() / share, share),
             _ => (tokens, 1.0),
@@ -412,6 +564,7 @@ fn matrix_ops(model: &Model, request: &Request, tokens: f64, ops: &mut Vec<OpCos
         } else {
             (0.0, Bytes::ZERO)
         };
+        let (least_read, least_done) = part.least(model, request, group.class, tokens);
         ops.push(OpCost {
             kind: Kind::Matrix(group.class),
             block: Some(group.block),
@@ -422,21 +575,34 @@ fn matrix_ops(model: &Model, request: &Request, tokens: f64, ops: &mut Vec<OpCos
                 traffic: Bytes(f(group.bytes) * share) + activations,
                 weights: parameters,
             },
+            least: Least { work: Flops(work * least_done), traffic: Bytes(f(group.bytes) * least_read) },
         });
     }
 }
 
 /// Attention and states, equal layers together.
-fn mixer_ops(model: &Model, request: &Request, contexts: Contexts, tokens: u64, ops: &mut Vec<OpCost>) {
+fn mixer_ops(
+    model: &Model,
+    request: &Request,
+    contexts: Contexts,
+    tokens: u64,
+    part: Part,
+    ops: &mut Vec<OpCost>,
+) {
     for (mixer, count) in distinct(model.architecture.layers.iter().map(|layer| layer.mixer)) {
-        let (kind, cost) = match mixer {
+        let (kind, cost, least) = match mixer {
             Mixer::None => continue,
             Mixer::Linear(linear) => {
-                (Kind::State, state_cost(model.architecture.hidden, &linear, request, tokens))
+                let cost = state_cost(model.architecture.hidden, &linear, request, tokens);
+                // A prompt may begin with an empty state, and 16 bits of an element hold enough.
+                let kept = if matches!(part, Part::Answer) { 0.5 } else { 0.0 };
+                (Kind::State, cost, cost.traffic * kept)
             }
-            Mixer::Attention(_) | Mixer::Latent(_) => {
-                (Kind::Attention, attention_cost(&mixer, request, contexts, tokens))
-            }
+            Mixer::Attention(_) | Mixer::Latent(_) => (
+                Kind::Attention,
+                attention_cost(&mixer, request, contexts, tokens, part),
+                least_cache_read(&mixer, request, contexts, tokens, part),
+            ),
         };
         ops.push(OpCost {
             kind,
@@ -448,8 +614,25 @@ fn mixer_ops(model: &Model, request: &Request, contexts: Contexts, tokens: u64, 
                 traffic: cost.traffic * count,
                 weights: cost.weights * count,
             },
+            least: Least { work: Flops::ZERO, traffic: least * count },
         });
     }
+}
+
+/// What every implementation has to read of one layer's cache: what was there before, and what sequences share once.
+fn least_cache_read(mixer: &Mixer, request: &Request, contexts: Contexts, tokens: u64, part: Part) -> Bytes {
+    let (elements, window) = match *mixer {
+        Mixer::Attention(a) => (f(a.kv_heads) * f(a.head_dim + a.value_dim), a.window),
+        Mixer::Latent(l) => (f(l.kv_rank + l.rope_dim), None),
+        Mixer::Linear(_) | Mixer::None => return Bytes::ZERO,
+    };
+    let (read, before, share) = match part {
+        // Later passes find the rest of the prompt still on the chip.
+        Part::Prompt { share, start } => (f(start.min(window.unwrap_or(start))), f(start), share),
+        Part::Answer => (contexts.mean_read(tokens, window) - f(tokens), contexts.mean(), 1.0),
+    };
+    let own = read.min(before - f(request.cached_tokens)).max(0.0);
+    request.kv_cache.bytes(elements * share * (f(request.batch) * own + (read - own).max(0.0)))
 }
 
 /// Values that repeat, each with how often, in the order of their first.
@@ -465,7 +648,7 @@ fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<(T, f64)> {
 }
 
 /// Attention of one layer in the mean over the passes.
-fn attention_cost(mixer: &Mixer, request: &Request, contexts: Contexts, tokens: u64) -> Cost {
+fn attention_cost(mixer: &Mixer, request: &Request, contexts: Contexts, tokens: u64, part: Part) -> Cost {
     let batch = f(request.batch);
     let (work, queries, read) = match *mixer {
         Mixer::Attention(a) => {
@@ -480,7 +663,7 @@ fn attention_cost(mixer: &Mixer, request: &Request, contexts: Contexts, tokens: 
             let read = contexts.mean_read(tokens, None);
             let cached = f(l.kv_rank + l.rope_dim);
             let (rank, rope, heads) = (f(l.kv_rank), f(l.rope_dim), f(l.heads));
-            if tokens == 1 {
+            if matches!(part, Part::Answer) {
                 // Absorbed: scores against the latent and the position part, sums of latents.
                 (2.0 * heads * (2.0 * rank + rope) * pairs, heads * (2.0 * rank + rope), read * cached)
             } else {
@@ -557,10 +740,8 @@ impl MemoryFootprint {
         let batch = f(request.batch);
         let cache = model.kv_cache(request.final_tokens(), request.kv_cache) + model.state_bytes();
         let tokens = match request.phase {
-            Phase::Decode => 1,
-            Phase::Prefill | Phase::Serve => {
-                request.chunk_tokens.unwrap_or(request.prompt_tokens).min(request.prompt_tokens).max(1)
-            }
+            Phase::Decode => request.verified_tokens(),
+            Phase::Prefill | Phase::Serve => request.chunk().max(request.verified_tokens()),
         };
         let widest =
             model.architecture.layers.iter().map(|layer| live_elements(model, layer)).fold(0.0, f64::max);
@@ -607,6 +788,7 @@ fn live_elements(model: &Model, layer: &Layer) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::super::Op;
+    use super::super::model::WeightGroup;
     use super::super::recipe::Recipe;
     use super::super::registry::models;
     use super::*;
@@ -791,6 +973,122 @@ mod tests {
         assert!(Run::new(&model, &Request::serve(512, 1)).unwrap().decode.is_none());
     }
 
+    fn least(pass: &Pass) -> [f64; 2] {
+        let sum = |part: fn(&Least) -> f64| pass.ops.iter().map(|op| part(&op.least)).sum();
+        [sum(|least| least.work.get()), sum(|least| least.traffic.get())]
+    }
+
+    fn least_of_prompt(model: &Model, request: &Request) -> [f64; 2] {
+        let passes = Run::new(model, request).unwrap().prefill;
+        passes.iter().fold([0.0, 0.0], |[work, traffic], pass| {
+            let [more, moved] = least(pass).map(|part| part * f(pass.repeats));
+            [work + more, traffic + moved]
+        })
+    }
+
+    fn least_of_step(model: &Model, request: &Request) -> [f64; 2] {
+        least(&Run::new(model, request).unwrap().decode.unwrap())
+    }
+
+    #[test]
+    fn the_least_of_a_step_is_its_weights_and_what_was_cached() {
+        let model = model("llama-3-8b", WeightFormat::Q4KM);
+        let [work, traffic] = least_of_step(&model, &Request::decode(1000));
+        let cache = 1000.0 * model.kv_bytes_per_token(WeightFormat::Fp16).get();
+        assert!((traffic / (model.bytes_per_token().get() + cache) - 1.0).abs() < 1e-12);
+        let products = 32.0 * f(4096 * (4096 + 1024 + 1024 + 4096) + 3 * 4096 * 14336) + f(128_256 * 4096);
+        assert_eq!(work, 2.0 * products);
+        // Eight sequences have a cache each, but for what they share.
+        let batch = Request { batch: 8, ..Request::decode(1000) };
+        let own = least_of_step(&model, &batch)[1] - traffic;
+        let shared = Request { cached_tokens: 900, ..batch };
+        assert!((own / (7.0 * cache) - 1.0).abs() < 1e-9);
+        assert!((least_of_step(&model, &shared)[1] - traffic - 0.7 * cache).abs() < 1e-6 * cache);
+    }
+
+    #[test]
+    fn sequences_may_be_routed_to_the_same_experts() {
+        let model = model("qwen3-30b-a3b", WeightFormat::Fp16);
+        let one = least_of_step(&model, &Request::decode(0))[1];
+        assert_eq!(least_of_step(&model, &Request { batch: 32, ..Request::decode(0) })[1], one);
+        let [_, prompt] = least_of_prompt(&model, &Request::prefill(4096));
+        assert!((prompt / one - 1.0).abs() < 1e-9, "{prompt} {one}");
+    }
+
+    #[test]
+    fn chunks_read_the_weights_again_only_where_they_are_settled() {
+        let model = model("llama-3.2-1b", WeightFormat::Q4KM);
+        let whole = least_of_prompt(&model, &Request::prefill(1300));
+        let usual = Request { usual_chunk_tokens: Some(512), ..Request::prefill(1300) };
+        for (found, expected) in least_of_prompt(&model, &usual).iter().zip(whole) {
+            assert!((found / expected - 1.0).abs() < 1e-12);
+        }
+        let settled = Request { chunk_tokens: Some(512), ..Request::prefill(1300) };
+        assert_eq!(Run::new(&model, &settled).unwrap(), {
+            let mut run = Run::new(&model, &usual).unwrap();
+            for (pass, other) in run.prefill.iter_mut().zip(Run::new(&model, &settled).unwrap().prefill) {
+                pass.ops.iter_mut().zip(other.ops).for_each(|(op, other)| op.least = other.least);
+            }
+            run
+        });
+        let head = model.by_class().iter().find(|total| total.class == Class::Head).unwrap().bytes_per_token;
+        let expected = 3.0 * (whole[1] - head) + head;
+        assert!((least_of_prompt(&model, &settled)[1] / expected - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_is_cached_is_not_computed_again_and_counts_as_read() {
+        let model = model("llama-3.2-1b", WeightFormat::Q4KM);
+        let request = Request { cached_tokens: 900, ..Request::prefill(1000) };
+        let after = Request { context_tokens: 900, ..Request::prefill(100) };
+        let [run, same] = [request, after].map(|request| Run::new(&model, &request).unwrap());
+        assert_eq!(run, same);
+        assert_eq!((request.tokens(), after.tokens()), (1000.0, 100.0));
+        assert_eq!(request.final_tokens(), after.final_tokens());
+    }
+
+    #[test]
+    fn a_step_verifies_what_was_drafted() {
+        let model = model("deepseek-v2-lite", WeightFormat::Fp16);
+        let drafted = Some(Speculative { draft_tokens: 4, accepted_per_step: 2.5 });
+        let request = Request { speculative: drafted, output_tokens: 350, batch: 2, ..Request::decode(500) };
+        let pass = Run::new(&model, &request).unwrap().decode.unwrap();
+        assert_eq!((pass.repeats, pass.tokens, request.tokens()), (100, 5, 700.0));
+        // The head and every other matrix see five tokens of both sequences; the latent stays absorbed.
+        let rows = pass.ops.iter().filter_map(|op| match op.kind {
+            Kind::Matrix(Class::Expert) => None,
+            _ => Some(op.shape?.m),
+        });
+        assert!(rows.clone().count() > 3 && rows.into_iter().all(|rows| rows == 10.0));
+        let one = Run::new(&model, &Request { batch: 2, ..Request::decode(673) }).unwrap().decode.unwrap();
+        let keys = find(&pass, Kind::Attention).work / find(&one, Kind::Attention).work;
+        assert!((4.9..5.1).contains(&keys), "{keys}");
+    }
+
+    #[test]
+    fn images_pass_a_tower_where_there_is_one() {
+        let mut model = model("llama-3.2-1b", WeightFormat::Fp16);
+        let request = Request { image_tokens: 256, ..Request::prefill(44) };
+        assert_eq!(Run::new(&model, &request).unwrap(), Run::new(&model, &Request::prefill(300)).unwrap());
+        assert!(request.warnings(&model)[0].contains("vision tower"));
+        let tower = WeightGroup {
+            class: Class::Tower,
+            block: Block::F16,
+            rows: 1000,
+            columns: 1000,
+            matrices: 3,
+            parameters: 3_000_000,
+            bytes: 6_000_000,
+        };
+        model.weights.push(tower);
+        let passes = Run::new(&model, &request).unwrap().prefill;
+        assert_eq!((passes.len(), passes[0].layers, passes[0].tokens), (2, 0, 256));
+        let cost = passes[0].cost();
+        assert_eq!((cost.work.get(), cost.traffic.get()), (2.0 * 4.0 * 256.0 * 3e6, 6e6));
+        assert_eq!(least(&passes[0]), [2.0 * 256.0 * 3e6, 6e6]);
+        assert!(request.warnings(&model).is_empty());
+    }
+
     #[test]
     fn impossible_requests_name_their_field() {
         let model = model("llama-3.2-1b", WeightFormat::Fp16);
@@ -801,6 +1099,16 @@ mod tests {
         assert_eq!(field(Request::prefill(0)), "prompt_tokens");
         assert_eq!(field(Request::serve(5, 0)), "output_tokens");
         assert_eq!(field(Request { chunk_tokens: Some(0), ..Request::prefill(5) }), "chunk_tokens");
+        assert_eq!(field(Request { cached_tokens: 5, ..Request::prefill(5) }), "cached_tokens");
+        assert_eq!(field(Request { cached_tokens: 6, ..Request::decode(5) }), "cached_tokens");
+        let drafted = |draft_tokens, accepted_per_step| Request {
+            speculative: Some(Speculative { draft_tokens, accepted_per_step }),
+            ..Request::decode(0)
+        };
+        assert_eq!(field(drafted(0, 0.0)), "speculative.draft_tokens");
+        for accepted in [-1.0, 4.1, f64::NAN] {
+            assert_eq!(field(drafted(4, accepted)), "speculative.accepted_per_step");
+        }
     }
 
     #[expect(clippy::disallowed_macros, clippy::disallowed_methods, reason = "a test of what a walk costs")]

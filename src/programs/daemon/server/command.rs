@@ -101,6 +101,12 @@ fn model_asked(workload: &Workload, path: &str) -> Result<ModelAsked, Refusal> {
     {
         return other("prompt_tokens", "one step is run, without a prompt", "give context_tokens instead");
     }
+    if workload.speculative.is_some() {
+        return other("speculative", "one token is added without drafting", "leave it out");
+    }
+    if workload.cached_tokens.is_some_and(|tokens| tokens > 0) {
+        return other("cached_tokens", "every sequence has a cache of its own here", "leave it out");
+    }
     if workload.kv_format.as_deref().is_some_and(|format| format != FORWARD_KV_CACHE.key()) {
         return other("kv_format", "keys and values are kept in fp16 here", "leave kv_format out");
     }

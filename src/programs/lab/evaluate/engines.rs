@@ -2,18 +2,23 @@
 
 use std::path::Path;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::percent;
 use crate::carrying::{Along, Carried, Coverage, carried, coverage, with_intervals};
-use crate::published;
+use crate::published::{self, Wanted};
+use crate::rounded;
 use crate::rows::{
     EngineRows, Judged, Row, Summary, leave_one_machine_out, leave_one_model_out, prepare, summary,
 };
 use ctl::failure::Failure;
 use ctl::output::{Format, Printer};
 use ctl::table::Table;
+use predict::learning::fit::Sample;
+use predict::learning::vet::is_impossible;
 use roofline::hardware::registry;
+use roofline::units::Seconds;
 use roofline::workload::registry::{models, sizes};
 use roofline::workload::transformer::Phase;
 
@@ -21,6 +26,8 @@ use roofline::workload::transformer::Phase;
 pub fn run(printer: &Printer, file: &Path) -> Result<(), Failure> {
     let table = published::read(file)?;
     let (engines, _) = prepare(&table.rows, registry(), models());
+    let all = published::read_wanted(file, Wanted::All)?;
+    let refused = refused(&prepare(&all.rows, registry(), models()).0);
     let known = leave_one_model_out(&engines);
     let unknown = leave_one_machine_out(&engines);
     if known.is_empty() {
@@ -38,13 +45,58 @@ pub fn run(printer: &Printer, file: &Path) -> Result<(), Failure> {
                 shown.row(row.cells());
             }
             printer.text(&format!(
-                "{}{} rows were used; {} were left out.\n",
+                "{}{}{} rows were used; {} were left out.\n",
                 shown.render(),
+                refused.words(),
                 engines.iter().map(|engine| engine.rows.len()).sum::<usize>(),
                 table.left_out.values().sum::<u64>(),
             ))
         }
-        _ => printer.value("evaluation", &json!({ "rows": rows.iter().map(Line::json).collect::<Vec<_>>() })),
+        _ => printer.value(
+            "evaluation",
+            &json!({
+                "rows": rows.iter().map(Line::json).collect::<Vec<_>>(),
+                "physical_bound": { "rows": refused.of, "refused": refused.rows },
+            }),
+        ),
+    }
+}
+
+/// Rows that were measured faster than physics allows, as an observation of them would be refused.
+struct RefusedRows {
+    /// How many were looked at, second-hand ones included.
+    of: usize,
+    /// Each by its name in the table, and the bound over the time measured.
+    rows: Vec<RefusedRow>,
+}
+
+#[derive(Debug, Serialize)]
+struct RefusedRow {
+    id: String,
+    bound_over_measured_ratio: f64,
+}
+
+fn refused(engines: &[EngineRows]) -> RefusedRows {
+    let all = engines.iter().flat_map(|engine| engine.rows.iter().zip(&engine.samples));
+    let impossible = |(row, sample): (&Row, &Sample)| {
+        let (measured, least) = (Seconds(sample.log_time.exp()), sample.fastest());
+        is_impossible(measured, least)
+            .then(|| RefusedRow { id: row.id.clone(), bound_over_measured_ratio: rounded(least / measured) })
+    };
+    RefusedRows { of: all.clone().count(), rows: all.filter_map(impossible).collect() }
+}
+
+impl RefusedRows {
+    fn words(&self) -> String {
+        let each = |row: &RefusedRow| format!("{} ({:.2} times)", row.id, row.bound_over_measured_ratio);
+        let named: Vec<String> = self.rows.iter().map(each).collect();
+        format!(
+            "{} of {} rows are faster than physics allows{}{}\n",
+            named.len(),
+            self.of,
+            if named.is_empty() { "." } else { ": " },
+            named.join(", ")
+        )
     }
 }
 
@@ -202,9 +254,8 @@ fn rows(engines: &[EngineRows], known: &[Judged<'_>], unknown: &[Judged<'_>]) ->
         .iter()
         .map(|engine| {
             let fitted = engine.fit(|_| true, None);
-            let below = |sample: &&predict::learning::fit::Sample| {
-                sample.predicted(&fitted.on(sample.machine_index)) < sample.floor()
-            };
+            let below =
+                |sample: &&Sample| sample.predicted(&fitted.on(sample.machine_index)) < sample.floor();
             engine.samples.iter().filter(below).count()
         })
         .sum();
