@@ -233,18 +233,14 @@ impl Columns {
 /// Energy of a run beside the static part, in joules, and what has to be known for it.
 #[derive(Debug, Clone, Copy)]
 struct RunEnergy {
-    value: f64,
-    low: f64,
-    high: f64,
+    dynamic: super::power::Dynamic,
     /// Longest time of the work of one precision at its peak; counts where the energy of an operation is unknown.
     work: f64,
-    /// Least time that the power limit allows.
-    least: f64,
 }
 
 #[derive(Debug)]
 enum Energy {
-    Line { value: Line, low: Line, high: Line, work: Vec<Line>, least: Line },
+    Line { base: Line, value: Line, low: Line, high: Line, work: Vec<Line> },
     Each(Vec<Option<RunEnergy>>),
 }
 
@@ -370,7 +366,8 @@ impl<'a> Curve<'a> {
     /// The least time in seconds that the power limit allows with `batch` sequences; 0 without a limit.
     #[must_use]
     pub fn least_time(&self, batch: u64) -> f64 {
-        self.spent(batch).map_or(0.0, |(_, spent)| spent.least)
+        self.spent(batch)
+            .map_or(0.0, |(costs, spent)| costs.least_seconds(spent.dynamic.base, spent.dynamic.low))
     }
 
     /// Relative half-width of what power costs; 0 where nothing is known of it.
@@ -387,11 +384,11 @@ impl<'a> Curve<'a> {
         if costs.coefficients.flop_j.is_none() && PowerCosts::matters(Seconds(spent.work), Seconds(time)) {
             return None;
         }
-        let total = costs.coefficients.static_w * time + spent.value;
+        let dynamic = spent.dynamic;
+        let total =
+            costs.coefficients.static_w * time + dynamic.base + dynamic.value.min(costs.busy_w() * time);
         let watts = costs.capped_watts(total / time);
-        let RunEnergy { value, low, high, .. } = spent;
-        (total.is_finite() && total > 0.0)
-            .then_some(RunPower { watts, dynamic: super::power::Dynamic { value, low, high } })
+        (total.is_finite() && total > 0.0).then_some(RunPower { watts, dynamic })
     }
 
     /// Whether the power limit slows down a run of any batch that `columns` were filled with.
@@ -399,8 +396,9 @@ impl<'a> Curve<'a> {
     pub fn is_slowed(&self, columns: &Columns) -> bool {
         match &self.energy {
             None => false,
-            Some((_, Energy::Line { least, .. })) => {
-                columns.further.iter().zip(&columns.total).any(|(further, time)| least.at(*further) > *time)
+            Some((costs, Energy::Line { base, low, .. })) => {
+                let least = |further: f64| costs.least_seconds(base.at(further), low.at(further));
+                columns.further.iter().zip(&columns.total).any(|(further, time)| least(*further) > *time)
             }
             Some((_, Energy::Each(_))) => true,
         }
@@ -418,26 +416,26 @@ impl<'a> Curve<'a> {
     ) {
         watts.fill(f64::NAN);
         high.fill(f64::NAN);
-        let Some((costs, Energy::Line { value, low, high: most_energy, work, .. })) = &self.energy else {
+        let Some((costs, Energy::Line { base, value, low, high: most_energy, work })) = &self.energy else {
             return;
         };
         let static_w = costs.coefficients.static_w;
-        let cap = costs.cap.map_or(f64::INFINITY, Watts::get);
+        let (cap, busy_w) = (costs.cap.map_or(f64::INFINITY, Watts::get), costs.busy_w());
         let Columns { further, total, bound, .. } = columns;
         for ((watts, further), time) in watts.iter_mut().zip(further).zip(total) {
-            *watts = least(static_w + value.at(*further) / time, cap);
+            let cores = least(value.at(*further) / time, busy_w);
+            *watts = least(static_w + base.at(*further) / time + cores, cap);
         }
         if highest {
-            // One unit's energy is known, or lies in a range; in the first case the range has no width.
-            let ranged = low.one < most_energy.one || low.more < most_energy.more;
             for (index, further) in further.iter().enumerate() {
                 let (time, slack) = (total[index], slack[index]);
                 let earliest = most(time / slack, bound[index]);
                 let slow = (time * slack / earliest).sqrt() - 1.0;
                 let dynamic = super::power::Dynamic {
+                    base: base.at(*further),
                     value: value.at(*further),
-                    low: if ranged { low.at(*further) } else { 0.0 },
-                    high: if ranged { most_energy.at(*further) } else { 0.0 },
+                    low: low.at(*further),
+                    high: most_energy.at(*further),
                 };
                 high[index] = costs.watts_over(&dynamic, time, slow).1;
             }
@@ -464,11 +462,11 @@ impl<'a> Curve<'a> {
     fn spent(&self, batch: u64) -> Option<(&'a PowerCosts, RunEnergy)> {
         let (costs, energy) = self.energy.as_ref()?;
         match energy {
-            Energy::Line { value, low, high, work, least } => {
+            Energy::Line { base, value, low, high, work } => {
                 let further = as_f64(batch) - 1.0;
                 let work = work.iter().map(|line| line.at(further)).fold(0.0, f64::max);
-                let [value, low, high, least] = [value, low, high, least].map(|line| line.at(further));
-                Some((*costs, RunEnergy { value, low, high, work, least }))
+                let [base, value, low, high] = [base, value, low, high].map(|line| line.at(further));
+                Some((*costs, RunEnergy { dynamic: super::power::Dynamic { base, value, low, high }, work }))
             }
             Energy::Each(spent) => Some((*costs, (*spent.get(self.index(batch))?)?)),
         }
@@ -527,11 +525,7 @@ fn energy(steps: &BatchSteps, roofline: &Roofline, power: &PowerCosts) -> Option
         let works = activity.work.iter().map(|(precision, work)| {
             roofline.compute(*precision).map_or(f64::INFINITY, |peak| (*work / peak.value).get())
         });
-        let least = power.least_time(activity).map_or(0.0, Seconds::get);
-        Some((
-            RunEnergy { value: dynamic.value, low: dynamic.low, high: dynamic.high, work: 0.0, least },
-            works.collect::<Vec<f64>>(),
-        ))
+        Some((RunEnergy { dynamic, work: 0.0 }, works.collect::<Vec<f64>>()))
     };
     let straight = steps.passes.iter().all(|passes| matches!(passes.steps, Steps::Line(_)));
     if straight {
@@ -539,10 +533,10 @@ fn energy(steps: &BatchSteps, roofline: &Roofline, power: &PowerCosts) -> Option
         let (two, works_two) = spent(&activity(1))?;
         let line = |of: fn(&RunEnergy) -> f64| Line::through([of(&one), of(&two)]);
         return Some(Energy::Line {
-            value: line(|spent| spent.value),
-            low: line(|spent| spent.low),
-            high: line(|spent| spent.high),
-            least: line(|spent| spent.least),
+            base: line(|spent| spent.dynamic.base),
+            value: line(|spent| spent.dynamic.value),
+            low: line(|spent| spent.dynamic.low),
+            high: line(|spent| spent.dynamic.high),
             work: works.iter().zip(&works_two).map(|(a, b)| Line::through([*a, *b])).collect(),
         });
     }

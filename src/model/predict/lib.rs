@@ -259,7 +259,7 @@ impl Prediction {
     #[must_use]
     pub fn with_power(mut self, costs: &PowerCosts, roofline: &Roofline) -> Self {
         let activity = self.activity();
-        let (time, binds) = costs.capped(&activity, self.time);
+        let (time, binds) = costs.capped(&activity, roofline, self.time);
         if let Some(limit) = binds {
             if let Some(model) = &mut self.model {
                 model.slow_down(time.value / self.time.value, time.low / self.time.low);
@@ -268,7 +268,8 @@ impl Prediction {
             self.limit = limit;
         }
         self.power = costs.of(&activity, roofline, time);
-        if self.power.is_some() {
+        if let Some(power) = &self.power {
+            self.warnings.extend(costs.cap_words(power.watts.value));
             self.warnings.extend(costs.words());
         }
         self

@@ -9,13 +9,23 @@
 //! square of the voltage, V = 1 + a (f - f0); below the lowest clock that was measured nothing is known of the voltage,
 //! and the answer says so. The static part is that of the temperature it was measured at.
 //!
+//! Operations have a ceiling of their own: cores that are busy all the time draw what they drew in the busiest run that was
+//! measured at that clock, whether or not a better kernel does more operations meanwhile. The whole has the budget of the
+//! module or of its mode ([`budget`]): where the energy that is certain exceeds it, the clock comes down and the time goes
+//! up.
+//!
 //! `config/power/*.toml` holds what published measurements say of a board; `rooflined-lab fit-power` writes these files.
+//! Boards without one get those of their relatives ([`power_of`]).
 
+mod budget;
+mod family;
 mod table;
 
+pub use budget::{Budget, budget, label_watts};
+pub use family::{power_of, whole_power_of};
+
 pub use table::{
-    CARRIED_GUESS, ErrorsOf, FILES, InvalidPower, ModeFile, PowerFile, PowerTable, power_of, table,
-    voltage_scale,
+    CARRIED_GUESS, ErrorsOf, FILES, InvalidPower, ModeFile, PowerFile, PowerTable, table, voltage_scale,
 };
 
 use serde::{Deserialize, Serialize};
@@ -130,6 +140,24 @@ pub struct Coefficients {
     pub flop_j: Option<f64>,
     /// eW, in joules for a weight that is dequantized.
     pub weight_j: f64,
+    /// Most that operations took in the busiest run that was measured, in watts; `None` where no run was bound by them.
+    pub busy_w: Option<f64>,
+}
+
+impl Coefficients {
+    /// All energies, the static one included, `factor` times as much.
+    fn scaled(&mut self, factor: f64) {
+        self.static_w *= factor;
+        self.scale_dynamic(factor);
+        self.busy_w = self.busy_w.map(|busy| busy * factor);
+    }
+
+    /// What bytes, operations and weights take, `factor` times as much.
+    fn scale_dynamic(&mut self, factor: f64) {
+        self.byte_j *= factor;
+        self.weight_j *= factor;
+        self.flop_j = self.flop_j.map(|flop| flop * factor);
+    }
 }
 
 /// What power costs at one operating point of one machine.
@@ -143,8 +171,12 @@ pub struct PowerCosts {
     pub flop_precision: Precision,
     /// Relative half-width of the 90 % interval.
     pub half_width_ratio: f64,
-    /// The limit that the same meter enforces; `None` where none is known.
+    /// The limit that holds for what the meter covers; `None` where none is known.
     pub cap: Option<Watts>,
+    /// Whose limit that is.
+    pub cap_of: String,
+    /// They were measured at another operating point, or on another board.
+    pub carried: bool,
     /// What the caller should know.
     pub warnings: Vec<String>,
 }
@@ -167,13 +199,25 @@ const NEGLIGIBLE_WORK: f64 = 0.1;
 /// Energy beside the static part, in joules, with what is not known of it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Dynamic {
+    /// Of bytes and weights.
+    pub(super) base: f64,
+    /// Of operations, before the ceiling of busy cores.
     pub(super) value: f64,
     pub(super) low: f64,
     pub(super) high: f64,
 }
 
-impl Dynamic {
-    /// Relative half-width that comes from not knowing what an operation takes in another unit.
+/// The same of a run whose time is known.
+#[derive(Debug, Clone, Copy)]
+struct Spent {
+    value: f64,
+    low: f64,
+    high: f64,
+}
+
+impl Spent {
+    /// Relative half-width that comes from not knowing what an operation takes in another unit, or in a kernel that keeps
+    /// its unit busier than any that was measured.
     fn unknown(&self, standing: f64) -> f64 {
         if self.low < self.high { ((standing + self.high) / (standing + self.low)).sqrt() - 1.0 } else { 0.0 }
     }
@@ -184,7 +228,7 @@ impl PowerCosts {
     pub(super) fn dynamic(&self, activity: &Activity, roofline: &Roofline, time: Seconds) -> Option<Dynamic> {
         let of = &self.coefficients;
         let base = of.byte_j * activity.traffic.get() + of.weight_j * activity.dequantized;
-        let mut sum = Dynamic { value: base, low: base, high: base };
+        let mut sum = Dynamic { base, value: 0.0, low: 0.0, high: 0.0 };
         for &(precision, work) in &activity.work {
             let Some(flop_j) = of.flop_j else {
                 let peak = roofline.compute(precision)?.value;
@@ -199,6 +243,20 @@ impl PowerCosts {
             sum.high += high * work.get();
         }
         Some(sum)
+    }
+
+    /// Most that operations draw; infinite where nothing tells.
+    pub(super) fn busy_w(&self) -> f64 {
+        self.coefficients.busy_w.unwrap_or(f64::INFINITY)
+    }
+
+    fn spent(&self, dynamic: &Dynamic, seconds: f64) -> Spent {
+        let most = self.busy_w() * seconds;
+        Spent {
+            value: dynamic.base + dynamic.value.min(most),
+            low: dynamic.base + dynamic.low.min(most),
+            high: dynamic.base + dynamic.high,
+        }
     }
 
     /// Whether work that takes this long at its peak says anything of the energy of a run of `time`.
@@ -217,28 +275,34 @@ impl PowerCosts {
         Some((flop_j.min(by_cycle), flop_j.max(by_cycle)))
     }
 
-    /// The least time that the power limit allows; `None` without a limit, or where the energy is not known well enough
-    /// to slow anything down for it.
-    #[must_use]
-    pub fn least_time(&self, activity: &Activity) -> Option<Seconds> {
-        let known = |&(precision, work): &(Precision, Flops)| {
-            precision == self.flop_precision || work.get() <= 0.0 || self.coefficients.flop_j.is_none()
-        };
-        let spare = self.cap?.get() - self.coefficients.static_w;
-        if !activity.work.iter().all(known) || spare <= 0.0 {
-            return None;
+    /// The least time in seconds that the power limit allows for the energy that is certain; 0 without a limit.
+    pub(super) fn least_seconds(&self, base: f64, low: f64) -> f64 {
+        let spare = self.cap.map_or(f64::INFINITY, Watts::get) - self.coefficients.static_w;
+        if spare <= 0.0 {
+            return 0.0;
         }
-        let of = &self.coefficients;
-        let energy = of.byte_j * activity.traffic.get()
-            + of.weight_j * activity.dequantized
-            + of.flop_j.unwrap_or(0.0) * activity.all_work().get();
-        Some(Seconds(energy / spare))
+        let whole = (base + low) / spare;
+        let beside_busy_cores = spare - self.busy_w();
+        if beside_busy_cores > 0.0 { whole.min(base / beside_busy_cores) } else { whole }
+    }
+
+    /// The same of an activity; `None` without a limit, or where its energy is unknown.
+    #[must_use]
+    pub fn least_time(&self, activity: &Activity, roofline: &Roofline) -> Option<Seconds> {
+        self.cap?;
+        let dynamic = self.dynamic(activity, roofline, Seconds(f64::INFINITY))?;
+        Some(Seconds(self.least_seconds(dynamic.base, dynamic.low)))
     }
 
     /// The time with the power limit as a further ceiling, and that ceiling where it binds.
     #[must_use]
-    pub fn capped(&self, activity: &Activity, time: Estimate<Seconds>) -> (Estimate<Seconds>, Option<Limit>) {
-        let Some(least) = self.least_time(activity).filter(|least| *least > time.value) else {
+    pub fn capped(
+        &self,
+        activity: &Activity,
+        roofline: &Roofline,
+        time: Estimate<Seconds>,
+    ) -> (Estimate<Seconds>, Option<Limit>) {
+        let Some(least) = self.least_time(activity, roofline).filter(|least| *least > time.value) else {
             return (time, None);
         };
         let slower = least / time.value;
@@ -276,7 +340,8 @@ impl PowerCosts {
     ) -> Option<(Estimate<f64>, Estimate<f64>)> {
         let seconds = time.value.get();
         let standing = self.coefficients.static_w * seconds;
-        let total = standing + dynamic.value;
+        let spent = self.spent(dynamic, seconds);
+        let total = standing + spent.value;
         if !(total.is_finite() && total > 0.0) {
             return None;
         }
@@ -284,8 +349,8 @@ impl PowerCosts {
         let (spread_of, _) = self.watts_over(dynamic, seconds, slow);
         let [value, low, high] =
             [spread_of.value, spread_of.low, spread_of.high].map(|watts| self.capped_watts(watts));
-        let own = joined(self.half_width_ratio, dynamic.unknown(standing));
-        let energy = spread(value * seconds, joined(own, (1.0 - dynamic.value / total) * slow));
+        let own = joined(self.half_width_ratio, spent.unknown(standing));
+        let energy = spread(value * seconds, joined(own, (1.0 - spent.value / total) * slow));
         Some((Estimate { value, low, high }, energy))
     }
 
@@ -294,15 +359,67 @@ impl PowerCosts {
     /// one of the energy.
     pub(super) fn watts_over(&self, dynamic: &Dynamic, seconds: f64, slow: f64) -> (Estimate<f64>, f64) {
         let standing = self.coefficients.static_w * seconds;
-        let total = standing + dynamic.value;
-        let own = joined(self.half_width_ratio, dynamic.unknown(standing));
-        let watts = spread(total / seconds, joined(own, dynamic.value / total * slow));
+        let spent = self.spent(dynamic, seconds);
+        let total = standing + spent.value;
+        let own = joined(self.half_width_ratio, spent.unknown(standing));
+        let watts = spread(total / seconds, joined(own, spent.value / total * slow));
         (watts, self.capped_watts(watts.high))
     }
 
     /// No more than the power limit.
     pub(super) fn capped_watts(&self, watts: f64) -> f64 {
         self.cap.map_or(watts, |cap| watts.min(cap.get()))
+    }
+
+    /// The pessimistic end of what the machine draws at its worst: memory and cores of `roofline` both flat out. No limit
+    /// of the maker counts here: a label is no measurement. `None` where too little is known.
+    #[must_use]
+    pub fn worst(&self, roofline: &Roofline) -> Option<Watts> {
+        Some(Watts(self.flat_out(roofline)? * (1.0 + self.half_width_ratio)))
+    }
+
+    /// Watts with memory and cores both flat out.
+    fn flat_out(&self, roofline: &Roofline) -> Option<f64> {
+        let of = &self.coefficients;
+        let bandwidth = roofline.bandwidth.value.get();
+        let at_peak = || {
+            let peak = roofline.compute(self.flop_precision)?.value.get();
+            Some(of.flop_j? * peak)
+        };
+        let cores = match of.busy_w {
+            Some(busy) => busy,
+            None => at_peak()?,
+        };
+        // A byte of weights holds a few of them: two of four bits.
+        let dequantization = of.weight_j * 2.0 * bandwidth;
+        Some(of.static_w + of.byte_j * bandwidth + cores.max(dequantization))
+    }
+
+    /// The same costs with the budget of the module as their limit. Those that were carried from elsewhere are scaled into
+    /// it: a maker sizes the clocks of a mode so that everything at once stays within its budget.
+    #[must_use]
+    pub fn within(mut self, budget: Budget, roofline: &Roofline) -> Self {
+        // What a meter behind the module covers has losses and parts that the budget does not.
+        if matches!(self.rails, Rails::System | Rails::Package) {
+            return self;
+        }
+        if self.carried
+            && let Some(flat_out) = self.flat_out(roofline)
+            && flat_out > budget.watts.get()
+        {
+            self.coefficients.scaled(budget.watts.get() / flat_out);
+        }
+        if self.cap.is_none_or(|cap| cap > budget.watts) {
+            self.cap = Some(budget.watts);
+            self.cap_of = budget.of;
+        }
+        self
+    }
+
+    /// What is said where the limit acts.
+    pub(super) fn cap_words(&self, watts: Watts) -> Option<String> {
+        let cap = self.cap.filter(|cap| watts >= *cap)?;
+        Some(format!("power is held at {cap} by {}: the clock comes down", self.cap_of))
     }
 
     /// What is said beside an answer that rests on them.

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use super::rounded;
 use super::rows::Row;
 use predict::costs::recipe;
-use predict::learning::conformal::{LEAST_ERRORS, conformal};
-use predict::learning::power::{ClockScaling, Measured, Point, Sample};
+use predict::learning::conformal::{LEAST_ERRORS, conformal, quantile};
+use predict::learning::power::{ClockScaling, Measured, Point, Proportions, Sample};
 use predict::power::{
     Activity, CARRIED_GUESS, Coefficients, ErrorsOf, InvalidPower, ModeFile, PowerFile, PowerTable, Rails,
 };
@@ -61,7 +61,34 @@ pub fn points(
     points.sort_by(|a, b| {
         (&a.hardware, a.rails).cmp(&(&b.hardware, b.rails)).then(a.clock.total_cmp(&b.clock))
     });
+    tie(&mut points, hardware);
     (points, left_out)
+}
+
+/// Points of modules whose rows do not tell bytes, weights and operations apart get the proportions of those that do.
+fn tie(points: &mut [Point], hardware: &Registry) {
+    let integrated = |point: &Point| {
+        let known = hardware.get(&point.hardware)?;
+        (known.kind == Kind::Integrated).then_some(known)
+    };
+    let rate = |point: &Point| integrated(point)?.rates.get(&point.precision).copied();
+    let teachers = points.iter().filter(|point| point.tells_apart()).filter_map(|point| {
+        let (rate, of) = (rate(point)?, point.fit(|_| false));
+        let flop = of.flop_j.filter(|flop| *flop > 0.0)? / of.byte_j;
+        // By the root of the rate: between as much for each operation and as much for each cycle.
+        (of.byte_j > 0.0 && of.weight_j > 0.0).then(|| (of.weight_j / of.byte_j, flop * rate.sqrt()))
+    });
+    let (mut weights, mut flops): (Vec<f64>, Vec<f64>) = teachers.unzip();
+    if weights.is_empty() {
+        return;
+    }
+    let [weight, flop] = [&mut weights, &mut flops].map(|ratios| {
+        ratios.sort_by(f64::total_cmp);
+        quantile(ratios, 0.5)
+    });
+    for point in points.iter_mut().filter(|point| !point.tells_apart()) {
+        point.tie = rate(point).map(|rate| Proportions { weight, flop: flop / rate.sqrt() });
+    }
 }
 
 /// An operating point of which nothing is measured yet, and its ceilings.
@@ -77,6 +104,7 @@ fn at(hardware: &Hardware, point: &OperatingPoint, rails: Rails, mode: &str) -> 
         precision: Precision::Fp32,
         runs: Vec::new(),
         kernels: Vec::new(),
+        tie: None,
     };
     Some((made, roofline))
 }
@@ -214,6 +242,7 @@ fn mode(point: &Point, of: &Coefficients) -> ModeFile {
         byte_j: rounded(of.byte_j),
         flop_j: of.flop_j.map(rounded),
         weight_j: rounded(of.weight_j),
+        busy_w: of.busy_w.map(rounded),
         half_width_ratio: None,
     }
 }

@@ -6,7 +6,7 @@ use super::{Modes, Query, QueryError};
 use crate::snapshot::{ModeView, Snapshot};
 use predict::EngineProfile;
 use predict::calibration::{Accelerator, CalibrationRecord};
-use predict::power::PowerCosts;
+use predict::power::{PowerCosts, table};
 use roofline::board::{ActiveMode, SwitchOutcome};
 use roofline::ceilings::{Roofline, scaling};
 use roofline::units::Seconds;
@@ -104,8 +104,11 @@ fn by_one_meter(snapshot: &Snapshot, points: &mut [CandidatePoint<'_>]) {
     if points.len() < 2 || snapshot.calibration.as_ref().is_none_or(slope_known) {
         return;
     }
-    let carried =
-        |point: &CandidatePoint<'_>| point.power.as_ref().is_some_and(|power| !power.warnings.is_empty());
+    // What is carried from another board is no better.
+    if snapshot.hardware.as_deref().is_none_or(|hardware| table(&hardware.key).is_none()) {
+        return;
+    }
+    let carried = |point: &CandidatePoint<'_>| point.power.as_ref().is_some_and(|power| power.carried);
     if !points.iter().any(carried) {
         return;
     }

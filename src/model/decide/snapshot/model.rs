@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::Snapshot;
 use predict::calibration::{Accelerator, CalibrationRecord, Regime};
 use predict::costs::engine_costs;
-use predict::power::{PowerCosts, PowerSource, power_of};
+use predict::power::{PowerCosts, PowerSource, budget, power_of};
 use predict::{Engine, EngineProfile};
 use roofline::board::{ActiveMode, Board, BoardState, OperatingPoint, PowerMode};
 use roofline::ceilings::{Roofline, datasheet, scaling};
@@ -165,16 +165,20 @@ impl Snapshot {
     pub fn power_costs(&self, roofline: &Roofline) -> Option<PowerCosts> {
         let measured = self.calibration.as_ref().and_then(|record| record.power.as_ref());
         if let Some(costs) = measured.and_then(|file| file.at(roofline, PowerSource::Measured)) {
-            return Some(costs);
+            let hardware = self.hardware.as_deref().filter(|_| self.accelerator == Accelerator::Gpu);
+            return Some(match hardware.and_then(|hardware| budget(hardware, roofline)) {
+                Some(budget) => costs.within(budget, roofline),
+                None => costs,
+            });
         }
         self.published_power_costs(roofline)
     }
 
-    /// The same from what others measured of such a machine alone.
+    /// The same from what others measured of such a machine, or of its nearest relative, alone.
     #[must_use]
     pub fn published_power_costs(&self, roofline: &Roofline) -> Option<PowerCosts> {
-        let hardware = self.hardware.as_deref()?;
-        (self.accelerator == Accelerator::Gpu).then(|| power_of(Some(&hardware.key), roofline)).flatten()
+        let hardware = self.hardware.as_deref().filter(|_| self.accelerator == Accelerator::Gpu);
+        power_of(hardware, roofline)
     }
 
     /// The calibrated kernels that passes of a model are summed from, given those of an operating point; `None` where the

@@ -89,6 +89,7 @@ impl MeteredPoint {
             precision: self.precision,
             runs: runs.collect(),
             kernels: Vec::new(),
+            tie: None,
         }
     }
 
@@ -222,6 +223,7 @@ fn mode(metered: &MeteredPoint, fit: &Fitted) -> ModeFile {
         byte_j: of.byte_j,
         flop_j: of.flop_j,
         weight_j: of.weight_j,
+        busy_w: of.busy_w,
         half_width_ratio: Some(fit.half_width_ratio),
     }
 }
@@ -232,7 +234,7 @@ mod tests {
     use crate::fixtures::Noise;
 
     const TRUTH: Coefficients =
-        Coefficients { static_w: 12.0, byte_j: 90e-12, flop_j: Some(6e-12), weight_j: 40e-12 };
+        Coefficients { static_w: 12.0, byte_j: 90e-12, flop_j: Some(6e-12), weight_j: 40e-12, busy_w: None };
 
     /// Loads of a machine of 100 GB/s and 2 TFLOP/s at a clock, relative to the highest, whose dynamic coefficients go
     /// with the square of the voltage.
@@ -243,6 +245,7 @@ mod tests {
             byte_j: TRUTH.byte_j * squared,
             flop_j: TRUTH.flop_j.map(|flop| flop * squared),
             weight_j: TRUTH.weight_j * squared,
+            busy_w: None,
         };
         let mut random = Noise::new(seed);
         let mut load = |load, bytes: f64, flops: f64, dequantized: f64| {

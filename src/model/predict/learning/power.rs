@@ -1,6 +1,8 @@
 //! Power coefficients of an operating point, fitted to the rates and the power measured there, and how they scale from
 //! one clock to another.
 
+use std::collections::BTreeSet;
+
 use super::conformal::conformal;
 use super::nnls;
 use crate::power::{CARRIED_GUESS, Coefficients, Rails, voltage_scale};
@@ -40,17 +42,35 @@ impl Sample {
     }
 }
 
+/// What weights and operations take beside what a byte takes, on a machine whose rows tell the three apart.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Proportions {
+    /// eW / eB.
+    pub weight: f64,
+    /// eF / eB, of the precision of the point that they are for.
+    pub flop: f64,
+}
+
+/// How much a proportion counts, beside a row whose power were all that of bytes. A choice: with a tenth of it the rows of
+/// one model in two formats leave nearly all energy to the bytes, and a module that only reads is above its budget.
+const TIE: f64 = 0.4;
+
 /// The non-negative coefficients with the least relative squared error. `with_flops` = some samples do much arithmetic for
-/// each byte and weight; otherwise the energy of an operation is left open.
+/// each byte and weight; otherwise the energy of an operation is left open. `tie` = proportions that decide where the samples
+/// do not: bytes, weights and operations of one model go up and down together.
 #[must_use]
-pub fn fit(samples: &[Sample], with_flops: bool) -> Coefficients {
-    let rows: Vec<nnls::Equation> = samples
-        .iter()
-        .filter(|sample| sample.power.is_finite() && sample.power > 0.0)
-        .map(|sample| (sample.counts(with_flops).map(|count| count / sample.power), 1.0))
-        .collect();
+pub fn fit(samples: &[Sample], with_flops: bool, tie: Option<&Proportions>) -> Coefficients {
+    let with_flops = with_flops || tie.is_some();
+    let used = || samples.iter().filter(|sample| sample.power.is_finite() && sample.power > 0.0);
+    let mut rows: Vec<nnls::Equation> =
+        used().map(|sample| (sample.counts(with_flops).map(|count| count / sample.power), 1.0)).collect();
+    if let Some(tie) = tie {
+        let most = used().map(|sample| sample.bytes / sample.power).fold(0.0, f64::max) * TIE;
+        rows.push(([0.0, most, 0.0, -most / tie.weight], 0.0));
+        rows.push(([0.0, most, -most / tie.flop, 0.0], 0.0));
+    }
     let [static_w, byte_j, flop_j, weight_j] = nnls::solve(&rows);
-    Coefficients { static_w, byte_j, flop_j: with_flops.then_some(flop_j), weight_j }
+    Coefficients { static_w, byte_j, flop_j: with_flops.then_some(flop_j), weight_j, busy_w: None }
 }
 
 /// A row of a model's run with its power.
@@ -87,6 +107,8 @@ pub struct Point {
     pub runs: Vec<Measured>,
     /// Steady kernels.
     pub kernels: Vec<Sample>,
+    /// What decides where the rows do not tell bytes, weights and operations apart; `None` where they do.
+    pub tie: Option<Proportions>,
 }
 
 impl Point {
@@ -103,10 +125,26 @@ impl Point {
             || self.runs.iter().filter(|run| !run.decode && !run.model.is_empty()).count() > 1
     }
 
-    /// Coefficients without what `leave` says.
+    /// Whether its rows tell bytes, weights and operations apart: three models or more, and prompts; or kernels of many
+    /// intensities.
+    #[must_use]
+    pub fn tells_apart(&self) -> bool {
+        let models: BTreeSet<&str> =
+            self.runs.iter().filter(|run| run.decode).map(|run| run.model.as_str()).collect();
+        self.kernels.len() > 2 || (models.len() > 2 && self.with_flops())
+    }
+
+    /// Coefficients without what `leave` says. The busiest run is that with the most operations a second that is no decode.
     #[must_use]
     pub fn fit(&self, leave: impl Fn(&Measured) -> bool) -> Coefficients {
-        fit(&self.samples(leave), self.with_flops())
+        let mut of = fit(&self.samples(&leave), self.with_flops(), self.tie.as_ref());
+        let busiest = self.runs.iter().filter(|run| !leave(run) && !run.decode).map(|run| run.sample.flops);
+        of.busy_w = of
+            .flop_j
+            .zip(busiest.reduce(f64::max))
+            .map(|(flop_j, flops)| flop_j * flops)
+            .filter(|busy| *busy > 0.0);
+        of
     }
 }
 

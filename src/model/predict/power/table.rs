@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use super::{Coefficients, PowerCosts, PowerSource, Rails};
 use roofline::ceilings::Roofline;
+use roofline::hardware::{Hardware, NominalMode};
 use roofline::precision::Precision;
 use roofline::units::Watts;
 
@@ -75,6 +76,9 @@ pub struct ModeFile {
     pub flop_j: Option<f64>,
     /// eW.
     pub weight_j: f64,
+    /// Most that operations drew in the busiest run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy_w: Option<f64>,
     /// Relative half-width at this point, where it is not that of the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub half_width_ratio: Option<f64>,
@@ -88,6 +92,7 @@ impl ModeFile {
             byte_j: self.byte_j,
             flop_j: self.flop_j,
             weight_j: self.weight_j,
+            busy_w: self.busy_w,
         }
     }
 
@@ -103,6 +108,16 @@ impl ModeFile {
 
 fn ratio(a: f64, b: f64) -> f64 {
     (a / b).ln().abs()
+}
+
+/// Whether `roofline` holds for the clocks and units of a vendor's mode.
+pub(super) fn same_point(mode: &NominalMode, hardware: &Hardware, roofline: &Roofline) -> bool {
+    let near = |a: f64, b: f64| ratio(a, b) <= SAME_POINT;
+    let memory = hardware.memory_clock.map_or(1.0, |highest| mode.memory_clock / highest);
+    let limit = roofline.memory_limit.map_or(0.0, |limit| limit.value.get());
+    roofline.clock.is_some_and(|clock| near(clock.get(), mode.gpu_clock.get()))
+        && roofline.workers == mode.sm_online
+        && (limit <= 0.0 || near(limit, hardware.bandwidth.get() * memory))
 }
 
 /// Why a file is refused.
@@ -126,6 +141,8 @@ const SAME_POINT: f64 = 0.015;
 /// Half-width at points that were not measured where nothing tells how far carrying goes wrong. A guess: between the
 /// modes of an Orin Nano it was 8 %.
 pub const CARRIED_GUESS: f64 = 0.3;
+/// Whose limit that of a file is.
+const CARD_LIMIT: &str = "the card's power limit";
 /// The same below the lowest clock measured. A guess: on an Orin Nano it was 49 %.
 const BELOW_GUESS: f64 = 1.0;
 
@@ -170,6 +187,7 @@ impl PowerTable {
             least("byte_j", mode.byte_j)?;
             least("flop_j", mode.flop_j.unwrap_or(0.0))?;
             least("weight_j", mode.weight_j)?;
+            positive("busy_w", mode.busy_w.unwrap_or(1.0))?;
             least("half_width_ratio", mode.half_width_ratio.unwrap_or(0.0))?;
             if file.cap_w.is_some_and(|cap| mode.static_w >= cap) {
                 wrong("static_w", mode.static_w, "below cap_w")?;
@@ -213,15 +231,21 @@ impl PowerFile {
             flop_precision: self.flop_precision,
             half_width_ratio: nearest.half_width_ratio.unwrap_or(self.half_width_ratio),
             cap: self.cap_w.map(Watts),
+            cap_of: CARD_LIMIT.to_owned(),
+            carried: nearest.distance(roofline, clock) > SAME_POINT,
             warnings: Vec::new(),
         };
-        if nearest.distance(roofline, clock) > SAME_POINT {
-            self.carry(&mut costs, nearest, clock);
+        if costs.carried {
+            self.carry(&mut costs, nearest, roofline, clock);
         }
         Some(costs)
     }
 
-    fn carry(&self, costs: &mut PowerCosts, nearest: &ModeFile, clock: f64) {
+    fn carry(&self, costs: &mut PowerCosts, nearest: &ModeFile, roofline: &Roofline, clock: f64) {
+        // Busy cores draw by the cycle, and all that are online do.
+        let cycles = clock * f64::from(roofline.workers.max(1))
+            / (nearest.gpu_clock_hz * f64::from(nearest.sm_online.max(1)));
+        costs.coefficients.busy_w = costs.coefficients.busy_w.map(|busy| busy * cycles);
         let clocks = || self.modes.iter().map(|mode| mode.gpu_clock_hz);
         let lowest = clocks().fold(f64::INFINITY, f64::min);
         let below = clock < lowest * (1.0 - SAME_POINT);
@@ -239,10 +263,8 @@ impl PowerFile {
             if let Some(slope) = self.voltage_per_ghz {
                 let highest = clocks().fold(0.0, f64::max);
                 let squared = voltage_scale(slope, highest, nearest.gpu_clock_hz, clock);
-                let of = &mut costs.coefficients;
-                of.byte_j *= squared;
-                of.weight_j *= squared;
-                of.flop_j = of.flop_j.map(|flop| flop * squared);
+                costs.coefficients.scale_dynamic(squared);
+                costs.coefficients.busy_w = costs.coefficients.busy_w.map(|busy| busy * squared);
             }
             (
                 self.carried_half_width_ratio.unwrap_or(CARRIED_GUESS),
@@ -291,8 +313,7 @@ pub fn table(hardware: &str) -> Option<&'static PowerTable> {
     TABLES.get(hardware)
 }
 
-/// The coefficients of a machine of the registry at the point that `roofline` holds for; `None` where nobody measured.
-#[must_use]
-pub fn power_of(hardware: Option<&str>, roofline: &Roofline) -> Option<PowerCosts> {
-    table(hardware?)?.at(roofline)
+/// All that is built in, by key.
+pub(super) fn tables() -> impl Iterator<Item = &'static PowerTable> {
+    TABLES.values()
 }

@@ -40,7 +40,7 @@ pub fn left_out_errors(point: &Point) -> Vec<(String, f64)> {
 fn kernel_errors(kernels: &[Sample]) -> Vec<(String, f64)> {
     let chosen = four_points(kernels);
     let measured: Vec<Sample> = chosen.iter().map(|place| kernels[*place]).collect();
-    let of = fit(&measured, true);
+    let of = fit(&measured, true, None);
     let rest = kernels.iter().enumerate().filter(|(place, _)| !chosen.contains(place));
     rest.map(|(place, sample)| (format!("kernel {place}"), sample.error(&of))).collect()
 }
@@ -102,11 +102,11 @@ pub fn judge_kernels(kernels: &[Kernel]) -> Vec<Kernels> {
     }
     let judged = devices.into_iter().filter_map(|(device, samples)| {
         let chosen: Vec<Sample> = four_points(&samples).into_iter().map(|place| samples[place]).collect();
-        let whole = fit(&samples, true);
+        let whole = fit(&samples, true, None);
         // A summary takes errors of times, which go the other way round.
         let four = summary(kernel_errors(&samples).into_iter().map(|(_, error)| -error))?;
         let all = summary(samples.iter().map(|sample| -sample.error(&whole)))?;
-        Some(Kernels { device: device.to_owned(), coefficients: fit(&chosen, true), four, all })
+        Some(Kernels { device: device.to_owned(), coefficients: fit(&chosen, true, None), four, all })
     });
     judged.collect()
 }

@@ -2,7 +2,7 @@ use super::judge::four_points;
 use super::*;
 
 fn truth() -> Coefficients {
-    Coefficients { static_w: 60.0, byte_j: 110e-12, flop_j: Some(5e-12), weight_j: 40e-12 }
+    Coefficients { static_w: 60.0, byte_j: 110e-12, flop_j: Some(5e-12), weight_j: 40e-12, busy_w: None }
 }
 
 #[test]
@@ -45,6 +45,7 @@ fn point(mode: &str, clock: f64, scale: f64) -> Point {
         precision: Precision::Int8,
         runs: vec![run("x", 1e11, 10.0), run("y", 3e11, 20.0), run("z", 7e11, 5.0)],
         kernels: Vec::new(),
+        tie: None,
     }
 }
 

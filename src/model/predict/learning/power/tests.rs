@@ -12,7 +12,7 @@ fn numbers(seed: u64) -> impl FnMut() -> f64 {
 }
 
 fn truth() -> Coefficients {
-    Coefficients { static_w: 60.0, byte_j: 110e-12, flop_j: Some(5e-12), weight_j: 40e-12 }
+    Coefficients { static_w: 60.0, byte_j: 110e-12, flop_j: Some(5e-12), weight_j: 40e-12, busy_w: None }
 }
 
 fn noisy(next: &mut impl FnMut() -> f64, noise: f64) -> Sample {
@@ -27,7 +27,7 @@ fn a_fit_recovers_known_coefficients_from_noise() {
     for seed in 1..20 {
         let mut next = numbers(seed);
         let samples: Vec<Sample> = (0..60).map(|_| noisy(&mut next, 0.03)).collect();
-        let of = fit(&samples, true);
+        let of = fit(&samples, true, None);
         for (found, wanted) in
             [(of.static_w, 60.0), (of.byte_j, 110e-12), (of.flop_j.unwrap(), 5e-12), (of.weight_j, 40e-12)]
         {
@@ -42,11 +42,11 @@ fn coefficients_are_never_negative_whatever_the_rows_say() {
         let mut next = numbers(seed);
         let samples: Vec<Sample> =
             (0..5).map(|_| Sample { power: next() * 100.0, ..noisy(&mut next, 0.0) }).collect();
-        let of = fit(&samples, seed % 2 == 0);
+        let of = fit(&samples, seed % 2 == 0, None);
         assert!(of.static_w >= 0.0 && of.byte_j >= 0.0 && of.weight_j >= 0.0, "{of:?}");
         assert!(of.flop_j.unwrap_or(0.0) >= 0.0);
     }
-    assert_eq!(fit(&[], true), Coefficients { flop_j: Some(0.0), ..Coefficients::default() });
+    assert_eq!(fit(&[], true, None), Coefficients { flop_j: Some(0.0), ..Coefficients::default() });
 }
 
 fn point(mode: &str, clock: f64, scale: f64) -> Point {
@@ -72,6 +72,7 @@ fn point(mode: &str, clock: f64, scale: f64) -> Point {
         precision: Precision::Int8,
         runs: vec![run("x", 1e11, 10.0), run("y", 3e11, 20.0), run("z", 7e11, 5.0)],
         kernels: Vec::new(),
+        tie: None,
     }
 }
 
@@ -86,4 +87,21 @@ fn the_slope_of_the_voltage_is_found_again() {
     let carried = ClockScaling::of(&points.iter().collect::<Vec<_>>()).unwrap();
     assert!((carried.slope - slope).abs() < 0.01, "{carried:?}");
     assert_eq!(ClockScaling::of(&points.iter().take(2).collect::<Vec<_>>()), None);
+}
+
+#[test]
+fn rows_of_one_model_are_divided_by_the_proportions_of_another_machine() {
+    // Two formats of one model: bytes and weights go together, and so the fit alone gives all to one of them.
+    let samples = [(108e9, 176e9), (120e9, 200e9), (96e9, 158e9)].map(|(bytes, dequantized)| {
+        let mut sample = Sample { bytes, flops: 0.0, dequantized, power: 0.0 };
+        sample.power = sample.predicted(&Coefficients { static_w: 11.0, ..truth() });
+        sample
+    });
+    let idle = Sample { bytes: 0.0, flops: 0.0, dequantized: 0.0, power: 11.0 };
+    let samples: Vec<Sample> = samples.into_iter().chain([idle]).collect();
+    let tie = Proportions { weight: 40.0 / 110.0, flop: 0.05 };
+    let tied = fit(&samples, false, Some(&tie));
+    assert!((tied.weight_j / tied.byte_j / tie.weight - 1.0).abs() < 0.05, "{tied:?}");
+    assert!((tied.flop_j.unwrap() / tied.byte_j / tie.flop - 1.0).abs() < 0.05, "{tied:?}");
+    assert!(samples.iter().all(|sample| sample.error(&tied).abs() < 0.02), "{tied:?}");
 }
