@@ -133,7 +133,8 @@ impl Daemon {
         let live = ActiveMode { id: 0, name: "25W".into() };
         state.power_mode = Reading::Known(live.clone());
         state.tpc_mask = Reading::Known(MASK);
-        let mut governor = Governor::new(clock::now(), board, state, None, Residuals::default(), policy);
+        let record = Some(super::metered(&board));
+        let mut governor = Governor::new(clock::now(), board, state, record, Residuals::default(), policy);
         let (published, snapshots) = watch::channel(governor.snapshot());
         let (tx, mut requests) = mpsc::channel::<daemon::server::Request>(64);
         let (stop, stopped) = watch::channel(());

@@ -25,8 +25,9 @@ use daemon::server::dbus::{self, Bus, Pace};
 use daemon::server::{Command, Control, Limits, Request, Socket, http};
 use decide::snapshot::{CalibrationStatus, Snapshot};
 use governor::Reply;
-use predict::calibration::{CalibrationRecord, MachineKey, RECORD_SCHEMA, Reference, Regime};
+use predict::calibration::{CalibrationRecord, MachineKey, PowerUnderLoad, RECORD_SCHEMA, Reference, Regime};
 use predict::learning::Residuals;
+use predict::power::label_watts;
 use predict::{Engine, EngineProfile, FormatCost};
 use roofline::board::{Board, BoardState, Cache, Cpu, Load, Memory, Reading, ThermalZone, Throttle};
 use roofline::ceilings::{BandwidthPoint, Ceiling, Provenance, Roofline};
@@ -169,6 +170,27 @@ fn record() -> CalibrationRecord {
         skipped: vec![],
         power: None,
     }
+}
+
+/// A calibration of `board` in every mode with watts in its name that drew no more than they say at its worst.
+pub fn metered(board: &Board) -> CalibrationRecord {
+    let [known] = record().regimes.try_into().unwrap();
+    let modes = board.modes.known().unwrap().modes.iter();
+    let regimes = modes.filter_map(|mode| {
+        // Without loads that were held, the worst is taken to be well above the highest reading.
+        let peak = label_watts(&mode.name)? * 0.7;
+        let power = PowerUnderLoad { mean: peak * 0.8, peak, readings: 50, scope: "module".into() };
+        Some(Regime { key: mode.name.clone(), power: Some(power), ..known.clone() })
+    });
+    let key = MachineKey {
+        machine: board.machine.known().cloned(),
+        board: board.key.clone(),
+        cpu: board.cpu.model.known().cloned().unwrap_or_else(|| board.cpu.architecture.clone()),
+        logical_cpus: board.cpu.logical,
+        kernel: board.kernel.known().cloned(),
+        version: env!("CARGO_PKG_VERSION").into(),
+    };
+    CalibrationRecord { key, regimes: regimes.collect(), ..record() }
 }
 
 /// A calibrated machine.

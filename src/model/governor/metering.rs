@@ -417,7 +417,7 @@ mod tests {
     use crate::{Effect, Event, Governor, Measured, Now, Policy, Reply};
     use predict::calibration::{Hold, Plan, PlanKind, ProbeEvent, Step};
     use predict::learning::Residuals;
-    use predict::power::{PowerCosts, PowerSource};
+    use predict::power::{Coefficients, PowerCosts, PowerSource};
     use predict::predict;
     use roofline::board::{Board, TotalPower};
     use roofline::precision::WeightFormat;
@@ -740,7 +740,13 @@ mod tests {
             assert_eq!((carried.source, carried.rails), (PowerSource::Measured, Rails::Module));
             assert!(carried.warnings[0].contains("never measured below"), "{:?}", carried.warnings);
             assert!(carried.half_width_ratio >= 1.0);
-            assert_eq!(carried.coefficients, costs.coefficients, "nothing is extrapolated");
+            let busy_w = carried.coefficients.busy_w;
+            assert_eq!(
+                Coefficients { busy_w, ..costs.coefficients },
+                carried.coefficients,
+                "not extrapolated"
+            );
+            assert!(busy_w < costs.coefficients.busy_w, "cores of fewer cycles draw less");
         }
     }
 }

@@ -3,17 +3,39 @@
 use std::sync::Arc;
 
 use super::Governor;
-use decide::snapshot::{ModeView, gpu_model, point_in};
+use decide::snapshot::{ModeView, WorstPower, gpu_model, point_in};
 use predict::EngineProfile;
-use predict::calibration::{Accelerator, CalibrationRecord};
+use predict::calibration::{Accelerator, CalibrationRecord, PowerUnderLoad};
+use predict::power::{CARRIED_GUESS, PowerSource, whole_power_of};
 use roofline::board::{PowerMode, Reading, nvpmodel};
 use roofline::ceilings::Roofline;
-use roofline::units::Watts;
+use roofline::hardware::Hardware;
 
 /// Power measured in the mode of that name.
-fn measured_power(record: Option<&CalibrationRecord>, mode: &PowerMode) -> Option<Watts> {
+fn measured_power<'a>(record: Option<&'a CalibrationRecord>, mode: &PowerMode) -> Option<&'a PowerUnderLoad> {
     let regime = record?.regimes.iter().find(|regime| regime.key == mode.name)?;
-    Some(regime.power.as_ref()?.mean)
+    regime.power.as_ref()
+}
+
+/// The most that the machine draws in a mode: by what loads cost that were held here, in this mode or another, and no less
+/// than any reading; without them by the readings alone, whose loads were not the worst there are; else by what others
+/// measured.
+fn worst_power(
+    record: Option<&CalibrationRecord>,
+    hardware: Option<&Hardware>,
+    mode: &PowerMode,
+    roofline: &Roofline,
+) -> Option<WorstPower> {
+    let peak = measured_power(record, mode).map(|power| power.peak);
+    let file = record.and_then(|record| record.power.as_ref());
+    let held = file.and_then(|file| file.at(roofline, PowerSource::Measured)?.worst(roofline));
+    let measured = held.map(|held| peak.map_or(held, |peak| held.max(peak)));
+    let measured = measured.or_else(|| Some(peak? * (1.0 + CARRIED_GUESS)));
+    if let Some(watts) = measured {
+        return Some(WorstPower { watts, measured: true });
+    }
+    let watts = whole_power_of(hardware?, roofline)?.worst(roofline)?;
+    Some(WorstPower { watts, measured: false })
 }
 
 impl Governor {
@@ -22,12 +44,15 @@ impl Governor {
         let views = self.board.power_modes().iter().map(|mode| {
             let reboot_required = self.reboot_required(mode);
             let (roofline, profile) = self.model_in(mode);
+            let hardware = self.hardware.as_deref().filter(|_| self.accelerator == Accelerator::Gpu);
+            let worst_power = worst_power(self.record.as_ref(), hardware, mode, &roofline);
             ModeView {
                 roofline,
                 profile,
                 reboot_required,
                 unreachable: self.unreachable(mode, reboot_required),
-                measured_power: measured_power(self.record.as_ref(), mode),
+                measured_power: measured_power(self.record.as_ref(), mode).map(|power| power.mean),
+                worst_power,
                 mode: mode.clone(),
             }
         });

@@ -528,7 +528,7 @@ pub struct HoldNeeds {
     /// Power mode whose compute and memory bandwidth are the minimum
     #[arg(long, value_name = "MODE")]
     pub min_mode: Option<String>,
-    /// Maximum power: 15W (as measured in the mode, else by its name)
+    /// Maximum power: 15W (of the worst load in the mode, at the pessimistic end)
     #[arg(long, value_name = "POWER", value_parser = input::watts)]
     pub max_power: Option<f64>,
     /// Minimum GPU clock

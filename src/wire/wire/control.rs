@@ -49,7 +49,7 @@ pub struct ConstraintsOfHold {
     /// A mode with no less compute and no less memory bandwidth than this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_mode: Option<String>,
-    /// Maximum power: as measured in the mode, else the watts in its name, which are a label.
+    /// Maximum power of the worst load in the mode, at the pessimistic end; the watts in its name are a label and do not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_power_w: Option<f64>,
     /// Minimum of the cap on the GPU clock.

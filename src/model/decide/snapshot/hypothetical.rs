@@ -127,6 +127,7 @@ impl Snapshot {
                 reboot_required: None,
                 unreachable: Some(format!("{} is not at hand", hardware.key)),
                 measured_power: None,
+                worst_power: None,
             }
         });
         let accelerator = if hardware.kind == Kind::Cpu { Accelerator::Cpu } else { Accelerator::Gpu };

@@ -73,7 +73,8 @@ pub struct HoldConstraints {
     pub mode: Option<String>,
     /// A mode with no less compute and no less memory bandwidth than this one.
     pub min_mode: Option<String>,
-    /// Most power: what was measured in the mode, else the watts in its name, which are a label.
+    /// Most power: no load takes more in the mode, at the pessimistic end of what is known. The watts in its name are a label
+    /// and count for nothing.
     pub max_power: Option<Watts>,
     pub min_gpu_clock: Option<Hertz>,
     pub min_bandwidth: Option<BytesPerSecond>,
@@ -136,6 +137,15 @@ pub struct PendingConfirmation {
     pub deadline: Seconds,
 }
 
+/// The most that the machine draws in a mode.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct WorstPower {
+    /// The pessimistic end, with memory and cores both flat out.
+    pub watts: Watts,
+    /// Measured on this machine, in this mode or another; else carried from boards that others measured.
+    pub measured: bool,
+}
+
 /// One mode with what it would give, without switching to it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModeView {
@@ -148,8 +158,10 @@ pub struct ModeView {
     pub reboot_required: Option<bool>,
     /// Why it cannot be entered now; `None` where it can.
     pub unreachable: Option<String>,
-    /// Power measured in it under load, where a calibration was run in it and a rail could be read.
+    /// Mean power measured in it under load, where a calibration was run in it and a rail could be read.
     pub measured_power: Option<Watts>,
+    /// The most that it draws; `None` where nothing is known of it.
+    pub worst_power: Option<WorstPower>,
 }
 
 /// Everything about power modes that is not hardware.

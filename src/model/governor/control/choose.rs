@@ -1,7 +1,8 @@
 //! Choice of the power mode that meets given constraints. Pure functions over the modes of the machine.
 
 use decide::optimize::ModeVerdict;
-use decide::snapshot::{HoldConstraints, ModeView};
+use decide::snapshot::{HoldConstraints, ModeView, WorstPower};
+use predict::power::label_watts;
 use roofline::board::PowerMode;
 use roofline::precision::Precision;
 use roofline::units::{Hertz, Watts};
@@ -16,25 +17,15 @@ pub(super) struct Candidate<'a> {
     pub(super) gpu_clock_limit: Option<Hertz>,
 }
 
-/// The watts in a mode's name: a number directly before a `W` that ends a word. They are a label and no measurement.
-/// `None` for names such as `MAXN`, which promise no bound.
-pub(super) fn label_watts(name: &str) -> Option<Watts> {
-    let number = |c: char| c.is_ascii_digit() || c == '.';
-    let ends = name.char_indices().filter(|(at, c)| {
-        c.eq_ignore_ascii_case(&'w') && !name[at + 1..].starts_with(|next: char| next.is_ascii_alphanumeric())
-    });
-    let watts = ends.filter_map(|(at, _)| {
-        let before = &name[..at];
-        let digits = before.len() - before.trim_end_matches(number).len();
-        before[before.len() - digits..].parse::<f64>().ok().filter(|watts| *watts > 0.0)
-    });
-    watts.max_by(f64::total_cmp).map(Watts)
-}
-
 impl Candidate<'_> {
-    /// Power measured in the mode, else its label; `None` where it promises no bound.
-    pub(super) fn power(&self) -> Option<Watts> {
-        self.view.and_then(|view| view.measured_power).or_else(|| label_watts(&self.mode.name))
+    /// The most that the mode draws; `None` where nothing is known of it.
+    fn worst_power(&self) -> Option<WorstPower> {
+        self.view?.worst_power
+    }
+
+    /// By what modes are put in order: the most that it draws, else its label; `None` where it promises no bound.
+    fn power(&self) -> Option<Watts> {
+        self.worst_power().map(|worst| worst.watts).or_else(|| label_watts(&self.mode.name))
     }
 
     fn compute(&self) -> Option<f64> {
@@ -99,11 +90,17 @@ impl Candidate<'_> {
             return Some(format!("{name} gives less than {wanted}"));
         }
         if let Some(limit) = max_power
-            && self.power().is_none_or(|power| power > *limit)
+            && self.worst_power().is_none_or(|worst| worst.watts > *limit)
         {
-            return Some(match self.power() {
-                Some(power) => format!("{name} takes {power}, more than {limit}"),
-                None => format!("{name} promises no bound on its power"),
+            return Some(match self.worst_power() {
+                Some(WorstPower { watts, measured: true }) => {
+                    format!("{name} takes up to {watts} by what was measured here, more than {limit}")
+                }
+                Some(WorstPower { watts, measured: false }) => format!(
+                    "{name} may take up to {watts}, more than {limit}: that is carried from other boards, and a calibration in \
+                     {name} tells (rooflinectl calibrate)"
+                ),
+                None => format!("nothing is known of the power of {name}: rooflinectl calibrate in it tells"),
             });
         }
         if let Some(least) = min_gpu_clock
@@ -165,7 +162,7 @@ pub(super) fn saving(from: &Candidate<'_>, to: &Candidate<'_>, judged: &[&[ModeV
 }
 
 /// The one with the least energy of all queries; those of which it is unknown come after, by the power that is predicted
-/// of the queries. Then the one with the least power: measured, else by its label; then the one with the least compute x
+/// of the queries. Then the one with the least power: the most that it draws, else its label; then the one with the least compute x
 /// bandwidth; then the first of the file. What is unknown comes last, and so does a mode that promises no bound.
 pub(super) fn cheapest<'a, 'b>(
     candidates: &'b [Candidate<'a>],
@@ -232,8 +229,17 @@ mod tests {
         };
         let profile = EngineProfile::unknown(Engine::Bare);
         let measured_power = watts.map(Watts);
+        let worst_power = watts.map(|watts| WorstPower { watts: Watts(watts * 1.1), measured: true });
         let mode = mode(id, name);
-        ModeView { mode, roofline, profile, reboot_required: None, unreachable: None, measured_power }
+        ModeView {
+            mode,
+            roofline,
+            profile,
+            reboot_required: None,
+            unreachable: None,
+            measured_power,
+            worst_power,
+        }
     }
 
     fn all(views: &[ModeView]) -> Vec<Candidate<'_>> {
@@ -245,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn measured_watts_beat_the_label_and_the_ceilings_break_ties() {
+    fn the_most_that_was_measured_decides_and_a_label_promises_nothing() {
         // A board in the field draws 16.9 W in the mode that is called 25W.
         let views = [
             view(0, "MAXN", (100e9, 20e12), None),
@@ -258,9 +264,13 @@ mod tests {
         assert_eq!(name(&all), "25W");
         assert_eq!(name(&[all[0], all[1], all[3]]), "20W slow");
         assert_eq!(name(&all[..2]), "20W", "a mode without a bound comes last");
-        let limit = HoldConstraints { max_power: Some(Watts(17.0)), ..HoldConstraints::default() };
-        let met: Vec<bool> = all.iter().map(|mode| mode.unmet(&limit, &all).is_none()).collect();
-        assert_eq!(met, [false, false, true, false]);
+        let met = |watts| -> Vec<bool> {
+            let limit = HoldConstraints { max_power: Some(Watts(watts)), ..HoldConstraints::default() };
+            all.iter().map(|mode| mode.unmet(&limit, &all).is_none()).collect()
+        };
+        // The mean of the loads is not the worst of them, and 20 W in a name are no measurement.
+        assert_eq!(met(17.0), [false; 4]);
+        assert_eq!(met(21.0), [false, false, true, false]);
     }
 
     #[test]
@@ -285,27 +295,5 @@ mod tests {
         assert_eq!(met, [true, true, false, false]);
         let faster = HoldConstraints { min_gpu_clock: Some(Hertz(1.1e9)), ..HoldConstraints::default() };
         assert!(all.iter().all(|mode| mode.unmet(&faster, &all).is_some()), "beyond the chip");
-    }
-
-    #[test]
-    fn the_watts_in_a_name_are_found_where_they_are_a_label() {
-        for (name, watts) in [
-            ("15W", Some(15.0)),
-            ("MODE_10W_DESKTOP", Some(10.0)),
-            ("30w 2core", Some(30.0)),
-            ("7.5W", Some(7.5)),
-            ("MODE_20W_6CORE", Some(20.0)),
-            ("10W-15W", Some(15.0)),
-            ("MAXN", None),
-            ("MAXN_SUPER", None),
-            ("W", None),
-            ("0W", None),
-            ("15WATT", None),
-            ("4CORE", None),
-            ("", None),
-            ("größe15W", Some(15.0)),
-        ] {
-            assert_eq!(label_watts(name), watts.map(Watts), "{name:?}");
-        }
     }
 }

@@ -86,6 +86,7 @@ fn matters(old: &Snapshot, new: &Snapshot) -> bool {
         || (old.modes.iter().zip(new.modes.iter())).any(|(old, new)| {
             !old.mode.is(&new.mode.key())
                 || old.measured_power != new.measured_power
+                || old.worst_power != new.worst_power
                 || moved(&old.roofline, &new.roofline)
         })
 }

@@ -6,9 +6,12 @@ mod queries;
 
 use super::*;
 use crate::fixtures::{board, policy, state};
+use crate::machine::machine_key;
 use crate::{Event, Policy, Severity};
 use decide::snapshot::{HoldConstraints, ModeView, PowerControl, Snapshot};
+use predict::calibration::{CalibrationRecord, PowerUnderLoad, RECORD_SCHEMA, Reference, Regime};
 use predict::learning::Residuals;
+use predict::power::{CARRIED_GUESS, label_watts};
 use predict::{Engine, EngineProfile};
 use roofline::board::{
     Board, JournalEntry, Knob, OrderAnswer, OrderFailure, PowerMode, PowerModes, ReadBack, Reading,
@@ -50,6 +53,40 @@ fn orin() -> Board {
     Board { modes: Reading::Known(modes), ..board() }
 }
 
+/// A calibration in every mode with watts in its name that drew just as much as they say at its worst.
+fn metered(governor: &Governor) -> CalibrationRecord {
+    let snapshot = governor.snapshot();
+    let regime = |mode: PowerMode| {
+        let worst = label_watts(&mode.name)?;
+        let peak = worst / (1.0 + CARRIED_GUESS) * 0.9999;
+        Some(Regime {
+            key: mode.name,
+            reference: Reference { read: snapshot.roofline.bandwidth.value, core_to_core: None },
+            measured_at_unix_s: 1.7e9,
+            clock_cap: None,
+            point: None,
+            power: Some(PowerUnderLoad { mean: peak * 0.8, peak, readings: 50, scope: "module".into() }),
+            power_points: Vec::new(),
+            power_reason: None,
+            samples: 40,
+            roofline: snapshot.roofline.clone(),
+            profile: EngineProfile::unknown(Engine::Bare),
+        })
+    };
+    CalibrationRecord {
+        schema: RECORD_SCHEMA,
+        key: machine_key(&snapshot.board),
+        measured_at_unix_s: 1.7e9,
+        wall: Seconds(8.0),
+        plan: "full".into(),
+        simulated: false,
+        regimes: modes().into_iter().filter_map(regime).collect(),
+        rejected: Vec::new(),
+        skipped: Vec::new(),
+        power: None,
+    }
+}
+
 fn active(name: &str) -> ActiveMode {
     let mode = modes().into_iter().find(|mode| mode.name == name).unwrap();
     ActiveMode { id: mode.id, name: mode.name }
@@ -82,9 +119,17 @@ struct Rig {
 
 impl Rig {
     fn with(policy: &Policy) -> Self {
+        Self::calibrated(policy, |_| {})
+    }
+
+    /// With another calibration.
+    fn calibrated(policy: &Policy, change: impl FnOnce(&mut CalibrationRecord)) -> Self {
         let mut state = state();
         state.power_mode = Reading::Known(active("25W"));
-        let governor = Governor::new(at(1.0), orin(), state, None, Residuals::default(), policy);
+        let of = |record| Governor::new(at(1.0), orin(), state.clone(), record, Residuals::default(), policy);
+        let mut record = metered(&of(None));
+        change(&mut record);
+        let governor = of(Some(record));
         let mut rig = Self {
             governor,
             now: 1.0,
@@ -397,6 +442,7 @@ fn a_mode_that_is_known_to_need_a_reboot_is_not_tried_but_may_be_asked_about() {
         roofline: rig.governor.snapshot().roofline.clone(),
         profile: EngineProfile::unknown(Engine::Bare),
         measured_power: None,
+        worst_power: None,
     };
     let views = Arc::new(modes().into_iter().map(view).collect::<Vec<_>>());
     let show = |rig: &mut Rig| {
@@ -973,4 +1019,24 @@ fn locked_clocks_stay_shown_where_nothing_reads_them() {
     rig.now = 5.0;
     rig.send(Event::Sampled(Box::new(blind)));
     assert_eq!(rig.mode_in_force(), "15W");
+}
+
+#[test]
+fn a_hold_on_power_goes_by_the_worst_load_and_not_by_the_mean_or_the_name() {
+    let ask = |watts| {
+        let mut rig = Rig::calibrated(&enabled(), |record| {
+            // In 7W loads were seen that drew 13.5 W; their mean was 11 W.
+            let seen = record.regimes.iter_mut().find(|regime| regime.key == "7W").unwrap();
+            let power = seen.power.as_mut().unwrap();
+            (power.mean, power.peak) = (Watts(11.0), Watts(13.5));
+            // Nothing was measured in 15W.
+            record.regimes.retain(|regime| regime.key != "15W");
+        });
+        rig.ask(hold(1, at_most(watts)))
+    };
+    for watts in [7.0, 12.0, 13.0, 15.0] {
+        let (code, message) = refusal(ask(watts));
+        assert_eq!(code, "unsatisfiable", "{watts} W: {message}");
+    }
+    assert_eq!(held_mode(ask(18.0)), "7W", "13.5 W, and 30 % for loads that were not held");
 }
