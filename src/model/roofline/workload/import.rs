@@ -23,6 +23,7 @@ mod names;
 mod packing;
 pub mod quantisation;
 pub mod safetensors;
+mod tower;
 
 pub use names::Names;
 pub use packing::Packing;

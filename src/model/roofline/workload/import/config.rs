@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::facts::Facts;
 use super::fields::Fields;
 use super::quantisation::{Quantisation, quantisation};
+use super::tower::Tower;
 use super::{ImportError, label, short};
 use crate::workload::architecture::{Experts, Latent, LayerKind, Linear, MAX_LAYERS, Matrix, Part};
 use crate::workload::block::Block;
@@ -26,6 +27,8 @@ pub struct Config {
     pub dtype: Block,
     /// What the projections were quantised to; `None` where they were not.
     pub quantisation: Option<Quantisation>,
+    /// For pictures.
+    tower: Option<Tower>,
 }
 
 impl Config {
@@ -68,7 +71,7 @@ impl Config {
             };
         let found = outer.inner(&["quantization_config"]).or_else(|| text.inner(&["quantization_config"]));
         let quantisation = found.map(|fields| quantisation(&fields)).transpose()?;
-        Ok(Self { facts, dtype, quantisation })
+        Ok(Self { facts, dtype, quantisation, tower: Tower::read(&outer)? })
     }
 
     /// Adds what a separate `hf_quant_config.json` (modelopt) says, where the configuration itself says nothing.
@@ -92,7 +95,7 @@ impl Config {
     pub fn model(&self, recipe: Option<Recipe>, name: &str) -> Result<Model, ImportError> {
         let architecture = self.facts.describe()?.build()?;
         let mut warnings = self.facts.warnings();
-        let weights = match (recipe, &self.quantisation) {
+        let mut weights = match (recipe, &self.quantisation) {
             (Some(recipe), _) => recipe.weights(&architecture),
             (None, quantisation) => {
                 let format = quantisation.as_ref().and_then(|quantisation| quantisation.format);
@@ -137,6 +140,15 @@ impl Config {
                 groups.finish()
             }
         };
+        if let Some(tower) = self.tower {
+            let groups = tower.weights(self.dtype);
+            let millions = groups.iter().map(|group| group.parameters).sum::<u64>() / 1_000_000;
+            warnings.push(format!(
+                "a vision tower of {millions} million weights is counted as memory by its configuration, without what \
+                 connects it to the text model; looking at a picture takes time that is not counted"
+            ));
+            weights.extend(groups);
+        }
         let label = match (recipe, &self.quantisation) {
             (Some(recipe), _) => recipe.key().to_owned(),
             (None, Some(found)) => {
