@@ -17,7 +17,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use answer::{Catalogue, Request, answer};
-use decide::optimize::{Constraints, Modes, Objective, Optimism, Query, Stored, USUAL_RUN, Work, decide};
+use decide::optimize::{
+    Constraints, Modes, Objective, Optimism, Published, Query, Stored, USUAL_RUN, Work, decide,
+};
 use decide::snapshot::Snapshot;
 use governor::Now;
 use predict::learning::models::{ModelQuery, stored_as};
@@ -91,6 +93,7 @@ fn query(phase: Phase, objective: Objective) -> Query {
                     format: Some(format.key().to_owned()),
                     model: Arc::new(known.model(costs::recipe(engine, *format))),
                     quality_loss: Some(format.expected_loss()),
+                    published: Published::Otherwise,
                 })
                 .collect(),
             kv_formats: vec![WeightFormat::Fp16],

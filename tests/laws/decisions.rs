@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use decide::optimize::{
-    Candidate, Constraint, Constraints, Decision, Modes, Objective, Optimism, Query, QueryError, Stored,
-    USUAL_RUN, Work, decide,
+    Candidate, Constraint, Constraints, Decision, Modes, Objective, Optimism, Published, Query, QueryError,
+    Stored, USUAL_RUN, Work, decide,
 };
 use decide::snapshot::Snapshot;
 use predict::costs;
@@ -91,6 +91,7 @@ fn universe(
             format: Some(format.key().to_owned()),
             model: Arc::new(known.model(costs::recipe(engine, format))),
             quality_loss: Some(format.expected_loss()),
+            published: Published::Otherwise,
         })
         .collect();
     if observed_runs {

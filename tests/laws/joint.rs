@@ -9,8 +9,8 @@ use std::sync::Arc;
 use answer::parse::parse;
 use answer::{Catalogue, Opener, Request as AnyRequest, suppose};
 use decide::optimize::{
-    Constraints, JointDecision, JointError, JointQuery, Modes, Objective, Optimism, QueryError, Resident,
-    Sharing, Stored, Totals, USUAL_RUN, Work, decide_jointly,
+    Constraints, JointDecision, JointError, JointQuery, Modes, Objective, Optimism, Published, QueryError,
+    Resident, Sharing, Stored, Totals, USUAL_RUN, Work, decide_jointly,
 };
 use decide::snapshot::Snapshot;
 use predict::learning::models::{ModelQuery, stored_as};
@@ -171,6 +171,7 @@ fn universe(hardware: &str, engine: Engine, of: &[(&'static str, Phase)]) -> Uni
             format: Some(format.key().to_owned()),
             model: Arc::new(model.model(costs::recipe(engine, format))),
             quality_loss: Some(format.expected_loss()),
+            published: Published::Otherwise,
         });
         let mut known =
             Candidate { name, request, stored: stored.collect(), alone: Vec::new(), at_once: Vec::new() };

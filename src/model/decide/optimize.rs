@@ -75,6 +75,19 @@ pub struct Stored {
     pub model: Arc<Model>,
     /// Quality loss ratio that is expected of it; `None` where nothing is known.
     pub quality_loss: Option<f64>,
+    pub published: Published,
+}
+
+/// How a model in a format is come by.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Published {
+    /// The checkpoint is published in the format.
+    Checkpoint,
+    /// The file at hand is stored in it.
+    File,
+    /// It has to be made of another.
+    #[default]
+    Otherwise,
 }
 
 /// What is to run, in every form that it may take.

@@ -6,5 +6,6 @@ pub mod hardware;
 pub mod names;
 pub mod precision;
 pub mod refusal;
+pub mod support;
 pub mod units;
 pub mod workload;

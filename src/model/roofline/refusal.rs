@@ -45,6 +45,8 @@ codes! {
     InvalidModel = "invalid_model";
     /// A model where only operations go, or an operation with nothing to choose.
     UnsupportedWorkload = "unsupported_workload";
+    /// The inference engine does not run the format there.
+    UnsupportedFormat = "unsupported_format";
     /// A constraint that nothing here measures.
     UnsupportedConstraint = "unsupported_constraint";
     /// An objective that nothing here measures.

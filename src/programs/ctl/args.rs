@@ -144,6 +144,9 @@ pub struct PredictArgs {
     /// Inference engine whose kernels run
     #[arg(long, value_parser = input::engine, default_value = "none")]
     pub engine: Engine,
+    /// Answer even where the engine does not run the format on this hardware
+    #[arg(long)]
+    pub hypothetical: bool,
     #[command(flatten)]
     pub machine: MachineArgs,
     /// File of requests, one a line (- for standard input); prints one answer a line; lines that name hardware need no
@@ -184,6 +187,9 @@ pub struct SweepArgs {
     /// Inference engine whose kernels run
     #[arg(long, value_parser = input::engine, default_value = "none")]
     pub engine: Engine,
+    /// Answer even where the engine does not run the format on this hardware
+    #[arg(long)]
+    pub hypothetical: bool,
     #[command(flatten)]
     pub machine: MachineArgs,
 }
@@ -378,6 +384,9 @@ pub struct RecommendArgs {
     /// Inference engine whose kernels run
     #[arg(long, value_parser = input::engine, default_value = "none")]
     pub engine: Engine,
+    /// Answer even where the engine does not run the format on this hardware
+    #[arg(long)]
+    pub hypothetical: bool,
     #[command(flatten)]
     pub machine: MachineArgs,
     /// File with several workloads to decide for together: the body of POST /v1/recommend/joint (- for standard input);

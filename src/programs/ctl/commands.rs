@@ -50,6 +50,7 @@ pub async fn predict(context: &mut Context, args: &PredictArgs) -> Result<(), Fa
         operating_point: args.machine.point(),
         engine: args.engine,
         workload,
+        hypothetical: args.hypothetical,
         ..PredictRequest::default()
     };
     let answer = context.ask("/v1/predict", request, Request::Predict).await?;
@@ -106,6 +107,7 @@ pub async fn sweep(context: &mut Context, args: &SweepArgs) -> Result<(), Failur
         speculative: args.model.speculative(),
         image_tokens: args.model.image_tokens,
         engine: args.engine,
+        hypothetical: args.hypothetical,
     };
     let answer = context.ask("/v1/sweep", request, Request::Sweep).await?;
     context.printer.answer("sweep", &answer, || Ok(show::sweep(&answer.parse()?)))
@@ -178,6 +180,7 @@ fn recommend_request(args: &RecommendArgs) -> Result<RecommendRequest, Failure> 
             run_s: args.run_time,
         },
         optimism: args.optimism.into(),
+        hypothetical: args.hypothetical,
     })
 }
 

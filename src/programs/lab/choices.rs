@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::power::{FLOORS, Regret, points, power_files};
 use super::rows::Row;
 use decide::optimize::{
-    Constraints, Modes, Objective, Optimism, Query, QueryError, Stored, USUAL_RUN, Work, decide,
+    Constraints, Modes, Objective, Optimism, Published, Query, QueryError, Stored, USUAL_RUN, Work, decide,
 };
 use decide::snapshot::Snapshot;
 use predict::calibration::{CalibrationRecord, MachineKey, RECORD_SCHEMA};
@@ -205,6 +205,7 @@ fn judged(snapshot: &Snapshot, file: &File<'_>, modes: &[String], floor: f64) ->
                 format: Some(row.format.key().to_owned()),
                 model: Arc::clone(&file.model),
                 quality_loss: None,
+                published: Published::Otherwise,
             }],
             kv_formats: vec![row.kv_format],
         },

@@ -11,7 +11,9 @@ use std::time::SystemTime;
 use super::shorten;
 use crate::modelfile::{self, ModelFile};
 use decide::snapshot::Snapshot;
+use predict::{Engine, costs};
 use roofline::hardware::{Kind, Registry, registry};
+use roofline::precision::WeightFormat;
 use roofline::refusal::{Code, Refusal};
 use roofline::workload::model::Model;
 use roofline::workload::recipe::Recipe;
@@ -161,6 +163,19 @@ impl Catalogue {
         let model = Arc::new(known.model(recipe));
         self.known.keep((known.key.clone(), recipe), Arc::clone(&model));
         Ok(model)
+    }
+
+    /// The format that a model is published in and was trained in, where that is narrower than 16 bits.
+    #[must_use]
+    pub fn published(&self, key: &str) -> Option<WeightFormat> {
+        models().get(key).ok()?.published_format
+    }
+
+    /// Whether `format`, by its key, is that one.
+    pub(super) fn is_published(&self, key: &str, format: Option<&str>) -> bool {
+        let recipe = |format: WeightFormat| costs::recipe(Engine::LlamaCpp, format).key();
+        let own = self.published(key);
+        own.is_some_and(|own| format.is_some_and(|format| format == own.key() || format == recipe(own)))
     }
 
     /// The model at `path`. Blocks while its headers are read.

@@ -73,6 +73,7 @@ pub const fn status(code: Code) -> u16 {
         | Code::InvalidModel
         | Code::UnsupportedWorkload
         | Code::UnsupportedConstraint
+        | Code::UnsupportedFormat
         | Code::UnsupportedObjective
         | Code::UnsupportedOperatingPoint
         | Code::NoUnit

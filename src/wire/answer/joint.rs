@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::catalogue::Catalogue;
 use super::positive;
 use super::question;
-use super::recommend::{engine_settings, refused, shown_candidate};
+use super::recommend::{MemoryLimits, engine_settings, refused, shown_candidate};
 use decide::optimize::{
     Joint, JointDecision, JointError, JointQuery, MAX_WORKLOADS, Member, Modes, Query, QueryError, Resident,
     Score, Sharing, USUAL_RUN, Work, decide_jointly,
@@ -51,7 +51,8 @@ fn query(snapshot: &Snapshot, catalogue: &Catalogue, request: &JointRequest) -> 
     for (index, (of, share)) in request.workloads.iter().zip(shares).enumerate() {
         own_limits(index, &of.constraints)?;
         let single = single(request, of);
-        let asked = question::query(snapshot, catalogue, &single).map_err(|error| located(error, index))?;
+        let (asked, _) =
+            question::query(snapshot, catalogue, &single).map_err(|error| located(error, index))?;
         let Query { work, engine, constraints, batch, .. } = asked;
         residents.push(Resident { work, engine, share, constraints, batch });
         (modes, reserve) = (asked.modes, asked.reserve);
@@ -90,6 +91,7 @@ fn single(request: &JointRequest, of: &JointWorkload) -> RecommendRequest {
             run_s: None,
         },
         optimism: request.optimism,
+        hypothetical: false,
     }
 }
 
@@ -273,7 +275,9 @@ fn shown_member(snapshot: &Snapshot, resident: &Resident, member: Member) -> Joi
         Work::Model { name, .. } => name.clone(),
     };
     let shared = shared(&candidate.score);
-    let settings = Value::Object(engine_settings(snapshot, &resident.work, &candidate));
+    // Each is let have what it was decided with: the rest is for the others.
+    let limits = MemoryLimits { reserve: Bytes::ZERO, most: Some(Bytes(candidate.score.memory)) };
+    let settings = Value::Object(engine_settings(snapshot, &resident.work, &candidate, &limits));
     let choice = shown_candidate(snapshot, (&resident.work, resident.engine), &candidate, alone);
     JointMember { name, share: resident.share, choice, shared, settings }
 }

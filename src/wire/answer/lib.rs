@@ -24,6 +24,7 @@ mod recommend;
 mod run;
 pub mod settings;
 pub mod stale;
+mod supported;
 mod sweep;
 mod task;
 pub mod tiling;

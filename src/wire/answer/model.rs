@@ -14,9 +14,10 @@ use predict::{Engine, costs};
 use roofline::precision::{UnknownName, WeightFormat, nearest};
 use roofline::refusal::{Code, Refusal};
 use roofline::workload::architecture::InvalidModel;
+use roofline::workload::class::Class;
 use roofline::workload::import::ImportError;
 use roofline::workload::import::config::Config;
-use roofline::workload::model::Model;
+use roofline::workload::model::{Model, WeightGroup};
 use roofline::workload::recipe::Recipe;
 use roofline::workload::transformer::{Phase, Request, Speculative};
 use wire::Workload;
@@ -214,7 +215,8 @@ fn resolved(
     let wanted = workload.format.as_deref().map(|name| recipe(name, engine, path)).transpose()?;
     match workload.model.as_ref() {
         Some(Value::String(key)) => {
-            let recipe = wanted.unwrap_or_else(|| costs::recipe(engine, DEFAULT_FORMAT));
+            let default = || catalogue.published(key).unwrap_or(DEFAULT_FORMAT);
+            let recipe = wanted.unwrap_or_else(|| costs::recipe(engine, default()));
             let model = catalogue.model(key, recipe, &field())?;
             Ok((model, Some(recipe.key().to_owned())))
         }
@@ -255,9 +257,16 @@ pub fn stored_as(
     if own && is_file {
         return Ok((Arc::clone(&task.model), task.format.clone()));
     }
-    let weights = recipe.weights(&task.model.architecture);
+    let weights = beside_tower(recipe, &task.model);
     let label = Some(recipe.key().to_owned());
     Ok((Arc::new(Model { weights, label: label.clone(), ..Model::clone(&task.model) }), label))
+}
+
+/// The weights of `model` by `recipe`; towers stay as they are, which no engine packs.
+fn beside_tower(recipe: Recipe, model: &Model) -> Vec<WeightGroup> {
+    let mut weights = recipe.weights(&model.architecture);
+    weights.extend(model.weights.iter().filter(|group| group.class == Class::Tower));
+    weights
 }
 
 /// A model in a file. What its tensors are stored as is exact; a format that is asked for counts only where the file
@@ -298,7 +307,7 @@ fn from_file(
         }
         return Ok((model, own));
     }
-    let weights = wanted.weights(&model.architecture);
+    let weights = beside_tower(wanted, &model);
     let label = Some(wanted.key().to_owned());
     Ok((Arc::new(Model { weights, label: label.clone(), ..found.model.clone() }), label))
 }

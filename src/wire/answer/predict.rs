@@ -6,6 +6,7 @@ use super::model::ModelTask;
 use super::modes::Model;
 use super::observe::ObservedSoFar;
 use super::run::{self, available};
+use super::supported;
 use super::task::{Task, model_at, unpredictable};
 use decide::snapshot::Snapshot;
 use predict::learning::Residuals;
@@ -79,8 +80,13 @@ pub fn predict(
 ) -> Result<PredictAnswer, Refusal> {
     let model = model_at(snapshot, request.operating_point.as_ref(), "operating_point")?;
     let work = Work::new(snapshot, catalogue, &request.workload, request.engine, "workload")?;
+    if !request.hypothetical {
+        supported::refuse(snapshot, &work, "workload")?;
+    }
     let known = ObservedSoFar::supposing(snapshot, catalogue, &request.observations)?;
-    predicted(snapshot, &model, &known, &work, "workload")
+    let mut answer = predicted(snapshot, &model, &known, &work, "workload")?;
+    answer.warnings.extend(supported::warning(snapshot, &work));
+    Ok(answer)
 }
 
 /// Predicts the work at `path` of the request and puts it into the shape of the wire.

@@ -11,8 +11,8 @@ use super::mode_named::mode_named;
 use super::model::{self, ModelTask};
 use super::sweep::formats_or_measured;
 use super::task::{format_named, operation};
-use super::{positive, shorten};
-use decide::optimize::{Constraints, Modes, Query, Stored, USUAL_RUN, Work};
+use super::{positive, shorten, supported};
+use decide::optimize::{Constraints, Modes, Published, Query, Stored, USUAL_RUN, Work};
 use decide::snapshot::Snapshot;
 use predict::Engine;
 use predict::calibration::Accelerator;
@@ -29,7 +29,15 @@ const RESERVE_RATIO: f64 = 0.05;
 /// Most formats, cache formats, modes or threads of one request.
 const MOST_LISTED: usize = 256;
 
-/// The query of a request, for the machine of `snapshot`. Blocks where the model is a file.
+/// What is to run in what batch, and what is to be known of it: named formats that the engine does not run are left out.
+struct Asked {
+    work: Work,
+    batch: RangeInclusive<u64>,
+    notes: Vec<String>,
+}
+
+/// The query of a request, for the machine of `snapshot`, and what is to be known of the model and of formats that were
+/// left out because the engine does not run them. Blocks where the model is a file.
 ///
 /// # Errors
 /// The first field that cannot be.
@@ -37,16 +45,16 @@ pub fn query(
     snapshot: &Snapshot,
     catalogue: &Catalogue,
     request: &RecommendRequest,
-) -> Result<Query, Refusal> {
+) -> Result<(Query, Vec<String>), Refusal> {
     let freedom = &request.freedom;
     lengths(request)?;
-    let (work, batch) = if request.workload.model.is_some() {
+    let Asked { work, batch, notes } = if request.workload.model.is_some() {
         model_work(snapshot, catalogue, request)?
     } else {
         op_work(snapshot, request)?
     };
     let modes = modes(snapshot, request)?;
-    Ok(Query {
+    let query = Query {
         constraints: constraints(&request.constraints, &work)?,
         reserve: reserve(snapshot, &request.constraints)?,
         threads: threads(snapshot, freedom.threads.as_deref())?,
@@ -61,7 +69,8 @@ pub fn query(
         allow_reboot: freedom.allow_reboot,
         batch,
         optimism: request.optimism,
-    })
+    };
+    Ok((query, notes))
 }
 
 fn lengths(request: &RecommendRequest) -> Result<(), Refusal> {
@@ -86,7 +95,7 @@ fn lengths(request: &RecommendRequest) -> Result<(), Refusal> {
     }
 }
 
-fn op_work(snapshot: &Snapshot, request: &RecommendRequest) -> Result<(Work, RangeInclusive<u64>), Refusal> {
+fn op_work(snapshot: &Snapshot, request: &RecommendRequest) -> Result<Asked, Refusal> {
     let op = operation(&request.workload, "workload")?;
     if request.freedom.kv_formats.is_some() {
         return Err(Code::InvalidField.at(
@@ -95,12 +104,22 @@ fn op_work(snapshot: &Snapshot, request: &RecommendRequest) -> Result<(Work, Ran
             "leave it out",
         ));
     }
-    let formats = match one_or_listed(request)? {
-        Named::One(name) => vec![format_named(name, || "workload.format".to_owned())?],
-        Named::Listed(names) => formats_or_measured(snapshot, names, "freedom.formats")?,
+    let (mut formats, field) = match one_or_listed(request)? {
+        Named::One(name) => {
+            let field = "workload.format";
+            (vec![format_named(name, || field.to_owned())?], field)
+        }
+        Named::Listed(names) => (formats_or_measured(snapshot, names, "freedom.formats")?, "freedom.formats"),
     };
+    let mut left_out = Vec::new();
+    if !request.hypothetical && !matches!(op, Op::Attention { .. }) {
+        left_out = supported::keep_formats(&mut formats, request.engine, snapshot, field)?;
+        if request.freedom.formats.is_none() {
+            left_out.clear();
+        }
+    }
     let columns = if let Op::Gemm { m, .. } = op { m } else { 1 };
-    Ok((Work::Op { op, formats }, batch(request, columns)?))
+    Ok(Asked { work: Work::Op { op, formats }, batch: batch(request, columns)?, notes: left_out })
 }
 
 /// How the request names its formats.
@@ -138,7 +157,7 @@ fn model_work(
     snapshot: &Snapshot,
     catalogue: &Catalogue,
     request: &RecommendRequest,
-) -> Result<(Work, RangeInclusive<u64>), Refusal> {
+) -> Result<Asked, Refusal> {
     let named = one_or_listed(request)?;
     // The request is checked with the format that the model has by itself; the others differ in their weights alone.
     let base = Workload { format: None, ..request.workload.clone() };
@@ -157,12 +176,14 @@ fn model_work(
             Some(names.iter().enumerate().map(|(index, name)| (name.clone(), path(index))).collect())
         }
         Named::Listed(None) if matches!(request.workload.model, Some(Value::String(_))) => {
-            let usual = usual(snapshot, request.engine);
+            let usual = usual(snapshot, catalogue, request);
             Some(usual.into_iter().map(|format| (format.key().to_owned(), String::new())).collect())
         }
         Named::Listed(None) => None,
     };
-    let stored = match formats {
+    let published = |format: &Option<String>| published(catalogue, request, &task, format.as_deref());
+    let stored = |model, format| stored(model, published(&format), format);
+    let mut all = match formats {
         None => vec![stored(Arc::clone(&task.model), task.format.clone())],
         Some(formats) => {
             let mut seen = BTreeSet::new();
@@ -177,7 +198,7 @@ fn model_work(
             list
         }
     };
-    let kv_formats = match (&request.workload.kv_format, &request.freedom.kv_formats) {
+    let mut kv_formats = match (&request.workload.kv_format, &request.freedom.kv_formats) {
         (Some(_), Some(_)) => {
             return Err(Code::InvalidField.at(
                 "workload.kv_format",
@@ -203,18 +224,75 @@ fn model_work(
             formats
         }
     };
+    let mut notes = task.model.warnings.clone();
+    if !request.hypothetical {
+        notes.extend(runnable(snapshot, request, &mut all, &mut kv_formats)?);
+    }
     let batch = batch(request, task.request.batch)?;
-    Ok((Work::Model { name: task.name, request: task.request, stored, kv_formats }, batch))
+    let work = Work::Model { name: task.name, request: task.request, stored: all, kv_formats };
+    Ok(Asked { work, batch, notes })
 }
 
-fn stored(model: Arc<Model>, format: Option<String>) -> Stored {
+/// Leaves what the engine runs; what was named and is not is returned in words.
+fn runnable(
+    snapshot: &Snapshot,
+    request: &RecommendRequest,
+    all: &mut Vec<Stored>,
+    kv_formats: &mut Vec<WeightFormat>,
+) -> Result<Vec<String>, Refusal> {
+    let (engine, freedom) = (request.engine, &request.freedom);
+    let named = |listed: bool, list: &'static str, one: &'static str| if listed { list } else { one };
+    let field = named(freedom.formats.is_some(), "freedom.formats", "workload.format");
+    let mut left_out = supported::keep_stored(all, engine, snapshot, field)?;
+    if freedom.formats.is_none() {
+        left_out.clear();
+    }
+    let field = named(freedom.kv_formats.is_some(), "freedom.kv_formats", "workload.kv_format");
+    left_out.extend(supported::keep_caches(kv_formats, all, engine, snapshot, field)?);
+    Ok(left_out)
+}
+
+fn stored(model: Arc<Model>, published: Published, format: Option<String>) -> Stored {
     let known = format.as_deref().and_then(|format| format.parse::<WeightFormat>().ok());
-    Stored { quality_loss: known.map(WeightFormat::expected_loss), format, model }
+    let loss = match published {
+        // What was trained in a format lost nothing to it.
+        Published::Checkpoint => Some(0.0),
+        Published::File | Published::Otherwise => known.map(WeightFormat::expected_loss),
+    };
+    Stored { quality_loss: loss, published, format, model }
 }
 
-/// Formats that people run with an engine, of the narrow ones those that the accelerator has a unit for.
-fn usual(snapshot: &Snapshot, engine: Engine) -> Vec<WeightFormat> {
+/// Whether the model that the request names is to be had in the format as it is.
+fn published(
+    catalogue: &Catalogue,
+    request: &RecommendRequest,
+    task: &ModelTask,
+    format: Option<&str>,
+) -> Published {
+    match request.workload.model.as_ref() {
+        Some(Value::String(key)) if catalogue.is_published(key, format) => Published::Checkpoint,
+        Some(Value::Object(fields)) if format.is_some() && format == task.format.as_deref() => {
+            match fields.get("path").and_then(Value::as_str) {
+                Some(path) if path.to_ascii_lowercase().ends_with(".gguf") => Published::File,
+                _ => Published::Otherwise,
+            }
+        }
+        _ => Published::Otherwise,
+    }
+}
+
+/// What the model is published in where that is a packed format and the engine runs it; else formats that people run with
+/// the engine, of the narrow ones those that the accelerator has a unit for.
+fn usual(snapshot: &Snapshot, catalogue: &Catalogue, request: &RecommendRequest) -> Vec<WeightFormat> {
     use WeightFormat as F;
+    let engine = request.engine;
+    let own_kernels = engine == Engine::Bare && snapshot.accelerator == Accelerator::Cpu;
+    let model = request.workload.model.as_ref().and_then(Value::as_str);
+    if let Some(format) = model.and_then(|key| catalogue.published(key)).filter(|_| !own_kernels)
+        && supported::runs(snapshot, engine, format)
+    {
+        return vec![format];
+    }
     let has = |unit: Precision| snapshot.roofline.compute(unit).is_some();
     let gguf = || vec![F::Q4KM, F::Q5KM, F::Q6K, F::Q8_0, F::Fp16];
     let with_units = |formats: &[F]| {

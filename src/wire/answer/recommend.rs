@@ -11,12 +11,16 @@ use super::settings::{Chosen, Device, Text, settings};
 use super::task::{Task, invalid_op, model_at, unpredictable};
 use ::predict::Engine;
 use decide::optimize::{
-    Candidate, Constraint, Decision, Outcome, Query, QueryError, Runs, Sensitivity, Work, decide, effort,
-    verdicts,
+    Candidate, Constraint, Decision, Outcome, Published, Query, QueryError, Runs, Sensitivity, Work, decide,
+    effort, verdicts,
 };
 use decide::snapshot::Snapshot;
 use roofline::board::{ActiveMode, Reading};
+use roofline::hardware::Kind;
 use roofline::refusal::{Code, Refusal};
+use roofline::units::Bytes;
+use roofline::workload::model::Model;
+use roofline::workload::transformer::{MemoryFootprint, Request};
 use wire::{
     CandidateAnswer, ChoiceAnswer, ModeAnswer, PredictAnswer, RecommendAnswer, RecommendRequest,
     RejectedAnswer, SensitivityAnswer,
@@ -30,9 +34,11 @@ pub fn recommend(
 ) -> Result<RecommendAnswer, Refusal> {
     let elsewhere = elsewhere(snapshot, request)?;
     let snapshot = elsewhere.as_ref().unwrap_or(snapshot);
-    let query = question::query(snapshot, catalogue, request)?;
+    let (query, notes) = question::query(snapshot, catalogue, request)?;
     let decision = decide(snapshot, &query).map_err(|error| refused(&error))?;
-    answered(snapshot, &query, decision)
+    let mut answer = answered(snapshot, &query, decision)?;
+    answer.warnings.extend(notes);
+    Ok(answer)
 }
 
 /// Most candidates of a hold's query over all power modes, and where each is predicted on its own.
@@ -60,7 +66,7 @@ pub fn hold_query(
             "leave it out",
         ));
     }
-    let mut query = question::query(snapshot, catalogue, request)?;
+    let (mut query, _) = question::query(snapshot, catalogue, request)?;
     let (candidates, summed) = effort(snapshot, &query).map_err(|error| refused(&error))?;
     let most = if summed { MOST_SUMMED } else { MOST_HELD };
     if candidates > most {
@@ -153,7 +159,9 @@ fn answered(snapshot: &Snapshot, query: &Query, decision: Decision) -> Result<Re
     };
     let alternatives = decision.alternatives.iter().map(full).collect::<Result<_, _>>()?;
     let chosen = decision.chosen.as_ref();
-    let settings = chosen.map_or_else(Map::new, |chosen| engine_settings(snapshot, &query.work, chosen));
+    let settings = chosen.map_or_else(Map::new, |chosen| {
+        engine_settings(snapshot, &query.work, chosen, &MemoryLimits::of(query))
+    });
     let apply = json!({
         "reboot_required": chosen.is_some_and(|chosen| chosen.reboot_required),
         "entering_s": chosen.map(|chosen| chosen.entering.get()),
@@ -275,21 +283,96 @@ fn prediction(
     predict::prediction_answer(snapshot, &work, outcome.prediction)
 }
 
+/// Tokens that a chat needs of every sequence where nothing longer was asked for.
+const CHAT: u64 = 4096;
+/// Most of the memory that is shared with everything else that an engine is let have.
+const MOST_SHARED: f64 = 0.92;
+
 /// The settings of every engine; nothing where a file does not say how it is stored.
-pub(super) fn engine_settings(snapshot: &Snapshot, work: &Work, chosen: &Candidate) -> Map<String, Value> {
+pub(super) fn engine_settings(
+    snapshot: &Snapshot,
+    work: &Work,
+    chosen: &Candidate,
+    limits: &MemoryLimits,
+) -> Map<String, Value> {
     let Some(format) = chosen.format.as_deref() else { return Map::new() };
+    let mut published = Published::Otherwise;
     let text = match work {
         Work::Op { .. } => None,
-        Work::Model { request, .. } => Some(Text {
-            batch: chosen.batch,
-            context_tokens: request.final_tokens(),
-            prompt_tokens: request.whole_prompt(),
-            kv_format: chosen.kv_format,
-        }),
+        Work::Model { request, stored, .. } => {
+            let of = stored.iter().find(|of| of.format == chosen.format);
+            published = of.map_or(Published::Otherwise, |of| of.published);
+            let request = Request {
+                batch: chosen.batch,
+                kv_cache: chosen.kv_format.unwrap_or(request.kv_cache),
+                ..*request
+            };
+            let model = of.map(|of| of.model.as_ref());
+            Some(Text {
+                batch: chosen.batch,
+                context_tokens: served_context(snapshot, model, &request, limits),
+                prompt_tokens: request.whole_prompt(),
+                chunk_tokens: request.chunk_tokens,
+                kv_format: chosen.kv_format,
+            })
+        }
     };
     let device = match (Device::of(snapshot), chosen.threads) {
         (Device::Cpu { .. }, Some(threads)) => Device::Cpu { threads: Some(threads) },
         (device, _) => device,
     };
-    settings(&Chosen { format, text, device })
+    let memory_ratio = shared_ratio(snapshot, limits);
+    settings(&Chosen { format, text, device, published, memory_ratio })
+}
+
+/// What of the memory may be taken.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MemoryLimits {
+    /// Left to others.
+    pub reserve: Bytes,
+    /// The most that the model may take.
+    pub most: Option<Bytes>,
+}
+
+impl MemoryLimits {
+    pub(super) const fn of(query: &Query) -> Self {
+        Self { reserve: query.reserve, most: query.constraints.max_memory }
+    }
+
+    /// Bytes that a model may take; `None` where the machine's memory is not known.
+    fn room(&self, snapshot: &Snapshot) -> Option<Bytes> {
+        let room = run::available(snapshot)? - self.reserve;
+        Some(self.most.map_or(room, |most| most.min(room)))
+    }
+}
+
+/// Tokens that a server keeps of every sequence: those asked for, and enough for a chat where the model and the memory have
+/// room for it.
+fn served_context(
+    snapshot: &Snapshot,
+    model: Option<&Model>,
+    request: &Request,
+    limits: &MemoryLimits,
+) -> u64 {
+    let asked = request.final_tokens();
+    let Some((model, room)) = model.zip(limits.room(snapshot)) else { return asked };
+    let longest = model.architecture.context_tokens.unwrap_or(CHAT);
+    let fits = |tokens: &u64| {
+        let longer = request.context_tokens.saturating_add(tokens - asked);
+        let request = Request { context_tokens: longer, ..*request };
+        MemoryFootprint::new(model, &request, snapshot.engine_memory(Engine::LlamaCpp)).fits(room)
+    };
+    let wider = [CHAT, CHAT / 2].into_iter().map(|tokens| tokens.min(longest));
+    wider.filter(|tokens| *tokens > asked).find(fits).unwrap_or(asked)
+}
+
+/// Part of the memory that an engine may take where CPU and GPU share one: what is available now without what must stay
+/// free, in whole per cents. `None` where the GPU has its own.
+fn shared_ratio(snapshot: &Snapshot, limits: &MemoryLimits) -> Option<f64> {
+    let is_shared = snapshot.hardware.as_deref().is_some_and(|hardware| hardware.kind == Kind::Integrated);
+    let total = snapshot.state.memory.known().filter(|_| is_shared)?.total;
+    let percent = 100.0 * (limits.room(snapshot)? / total);
+    // Less than what a model was decided with would not hold it; more than what is free would not be left.
+    let whole = if limits.most.is_some() { percent.ceil() } else { percent.floor() };
+    (whole > 0.0).then_some((whole / 100.0).min(MOST_SHARED))
 }

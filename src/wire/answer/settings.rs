@@ -11,17 +11,18 @@ mod tensorrt;
 mod torch;
 mod vllm;
 
-use std::fmt;
-
 use serde_json::{Map, Value};
 
+use decide::optimize::Published;
 use decide::snapshot::Snapshot;
+use predict::Engine;
 use predict::calibration::Accelerator;
 use roofline::precision::WeightFormat;
+use roofline::support::{Target, Unsupported, check};
 use roofline::workload::recipe::Recipe;
 
 /// What was decided, as far as it concerns engines.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Chosen<'a> {
     /// The format's key, or the name of a mix that has no format of its own: `q4_k_m`, `awq_int4`, `q3_k_l`.
     pub format: &'a str,
@@ -29,6 +30,10 @@ pub struct Chosen<'a> {
     pub text: Option<Text>,
     /// What it runs on.
     pub device: Device,
+    /// How weights in the format are come by.
+    pub published: Published,
+    /// Part of the memory that an engine may take where CPU and GPU share one and it would take most of it by itself.
+    pub memory_ratio: Option<f64>,
 }
 
 /// Text that is generated.
@@ -39,6 +44,8 @@ pub struct Text {
     pub context_tokens: u64,
     /// Tokens of every prompt; 0 where only decoding was decided on.
     pub prompt_tokens: u64,
+    /// Tokens of a sequence in one pass over its prompt, as predicted; `None` = all of it.
+    pub chunk_tokens: Option<u64>,
     /// Storage of keys and values; `None` = as the engine does by itself, which is 16 bits.
     pub kv_format: Option<WeightFormat>,
 }
@@ -50,7 +57,12 @@ impl Text {
     /// Tokens of a sequence in one pass over a prompt.
     const fn pass(self) -> u64 {
         let tokens = if self.prompt_tokens > 0 { self.prompt_tokens } else { self.context_tokens };
-        let bounded = if self.prompt_tokens == 0 && tokens > USUAL_PASS { USUAL_PASS } else { tokens };
+        let most = match self.chunk_tokens {
+            Some(chunk) => chunk,
+            None if self.prompt_tokens == 0 => USUAL_PASS,
+            None => u64::MAX,
+        };
+        let bounded = if tokens > most { most } else { tokens };
         if bounded == 0 { 1 } else { bounded }
     }
 
@@ -99,126 +111,67 @@ impl Device {
         matches!(self, Self::Cpu { .. })
     }
 
-    /// Compute capability; `None` on a CPU and where it is not known.
-    const fn capability(self) -> Option<(u32, u32)> {
+    /// Where the table of what engines support looks for it.
+    #[must_use]
+    pub const fn target(self) -> Target {
         match self {
-            Self::Cpu { .. } => None,
-            Self::Gpu { compute_capability } => compute_capability,
+            Self::Cpu { .. } => Target::Cpu,
+            Self::Gpu { compute_capability } => Target::Gpu(compute_capability),
         }
     }
 
-    /// Refuses a GPU that is known to be older.
-    fn at_least(self, least: (u32, u32), what: &str) -> Result<(), Missing> {
-        match self.capability() {
-            Some(capability) if capability < least => Err(Missing::because(format!(
-                "{what} needs compute capability {}.{} and this GPU has {}.{}",
-                least.0, least.1, capability.0, capability.1
-            ))),
-            _ => Ok(()),
-        }
-    }
-
-    fn gpu_only(self, engine: &str) -> Result<(), Missing> {
-        if self.is_cpu() { Err(Missing::because(format!("{engine} runs on GPUs only"))) } else { Ok(()) }
+    /// Whether it is a GPU of this compute capability or a newer one; unknown ones are taken for older.
+    fn at_least(self, least: (u32, u32)) -> bool {
+        matches!(self, Self::Gpu { compute_capability: Some(capability) } if capability >= least)
     }
 }
 
 /// What the line of an engine that lacks the format begins with.
 pub const MISSING: &str = "not available";
 
-/// Why an engine has no settings for it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Missing {
-    why: String,
-    nearest: Option<Nearest>,
-}
+/// Renders the settings of an engine for what it supports; `None` where there is no name for it, which a test rules out.
+type Render = fn(Recipe, &Chosen<'_>) -> Option<String>;
 
-/// What the engine has instead.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Nearest {
-    /// Of weights.
-    Format(&'static str),
-    /// Of keys and values.
-    Cache(WeightFormat),
-}
-
-impl Missing {
-    fn because(why: impl Into<String>) -> Self {
-        Self { why: why.into(), nearest: None }
-    }
-
-    fn but(why: impl Into<String>, nearest: &'static str) -> Self {
-        Self { why: why.into(), nearest: Some(Nearest::Format(nearest)) }
-    }
-
-    /// Keys and values are not stored so.
-    fn cache(engine: &str, format: WeightFormat, nearest: WeightFormat) -> Self {
-        let why = format!("{engine} keeps no keys and values as {format}");
-        Self { why, nearest: Some(Nearest::Cache(nearest)) }
-    }
-
-    /// Without a nearest format that cannot be had there either.
-    fn checked(self, render: Render, chosen: &Chosen<'_>) -> Self {
-        let had = |nearest: &Nearest| {
-            let (format, kv_format) = match *nearest {
-                Nearest::Format(format) => (format, None),
-                Nearest::Cache(kv) => (chosen.format, Some(kv)),
-            };
-            let text = chosen.text.map(|text| Text { kv_format, ..text });
-            let instead = Chosen { format, text, device: chosen.device };
-            format.parse().is_ok_and(|recipe| render(recipe, &instead).is_ok())
-        };
-        Self { nearest: self.nearest.filter(had), ..self }
-    }
-}
-
-impl fmt::Display for Missing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{MISSING}: {}", self.why)?;
-        match self.nearest {
-            None => Ok(()),
-            Some(Nearest::Format(format)) => write!(f, "; nearest: {format}"),
-            Some(Nearest::Cache(format)) => write!(f, "; nearest: kv_format {format}"),
-        }
-    }
-}
-
-/// The settings of an engine.
-type Settings = Result<String, Missing>;
-
-/// Renders the settings of an engine.
-type Render = fn(Recipe, &Chosen<'_>) -> Settings;
-
-const ENGINES: [(&str, Render); 7] = [
-    ("llama.cpp", llama_cpp::settings),
-    ("vllm", vllm::settings),
-    ("tensorrt-llm", tensorrt::llm),
-    ("tensorrt-edge-llm", tensorrt::edge),
-    ("mlc", mlc::settings),
-    ("torch", torch::settings),
-    ("torchao", torch::config),
+const ENGINES: [(&str, Engine, Render); 7] = [
+    ("llama.cpp", Engine::LlamaCpp, llama_cpp::settings),
+    ("vllm", Engine::Vllm, vllm::settings),
+    ("tensorrt-llm", Engine::TensorRtLlm, tensorrt::llm),
+    ("tensorrt-edge-llm", Engine::TensorRtEdgeLlm, tensorrt::edge),
+    ("mlc", Engine::Mlc, mlc::settings),
+    ("torch", Engine::Torch, torch::settings),
+    ("torchao", Engine::Torch, torch::config),
 ];
 
 /// The settings of every engine, by its key; `torchao` is the configuration alone that `torch` applies.
 #[must_use]
 pub fn settings(chosen: &Chosen<'_>) -> Map<String, Value> {
     let recipe = chosen.format.parse::<Recipe>();
-    let line = |render: Render| match &recipe {
-        Ok(recipe) => {
-            render(*recipe, chosen).unwrap_or_else(|missing| missing.checked(render, chosen).to_string())
-        }
-        Err(unknown) => Missing::because(unknown.to_string()).to_string(),
+    let line = |engine: Engine, render: Render| {
+        let recipe = recipe.as_ref().map_err(ToString::to_string)?;
+        let kv_format = chosen.text.and_then(|text| text.kv_format);
+        check(engine, *recipe, kv_format, chosen.device.target())
+            .map_err(|unsupported| shown(&unsupported))?;
+        render(*recipe, chosen).ok_or_else(|| format!("{recipe} has no name there"))
     };
-    ENGINES.iter().map(|(key, render)| ((*key).to_owned(), line(*render).into())).collect()
+    let lines = ENGINES.iter().map(|(key, engine, render)| {
+        let line = line(*engine, *render).unwrap_or_else(|why| format!("{MISSING}: {why}"));
+        ((*key).to_owned(), line.into())
+    });
+    lines.collect()
 }
 
-/// The format of weights that are no GGUF mix; `instead` are what `engine` has of 8 and of 4 bits.
-fn checkpoint(recipe: Recipe, engine: &str, instead: [&'static str; 2]) -> Result<WeightFormat, Missing> {
+/// Why an engine has none, and the nearest that it has.
+fn shown(unsupported: &Unsupported) -> String {
+    match unsupported.nearest {
+        None => unsupported.reason.clone(),
+        Some(nearest) => format!("{}; nearest: {nearest}", unsupported.reason),
+    }
+}
+
+/// The format of weights that are no GGUF mix.
+const fn checkpoint(recipe: Recipe) -> Option<WeightFormat> {
     match recipe {
-        Recipe::Checkpoint(format) | Recipe::WithHead { weights: format, .. } => Ok(format),
-        Recipe::Gguf(mix) => {
-            let nearest = instead[usize::from(mix.base().bits() < 6.0)];
-            Err(Missing::but(format!("{engine} reads no GGUF files"), nearest))
-        }
+        Recipe::Checkpoint(format) | Recipe::WithHead { weights: format, .. } => Some(format),
+        Recipe::Gguf(_) => None,
     }
 }

@@ -9,8 +9,8 @@ use super::mode_named::mode_named;
 use super::modes::Model;
 use super::observe::ObservedSoFar;
 use super::predict::{self, Work, predicted};
-use super::subject;
 use super::task::{Task, format_named, invalid_op, model_at};
+use super::{subject, supported};
 use ::predict::PredictError;
 use decide::optimize::with_columns;
 use decide::snapshot::Snapshot;
@@ -57,7 +57,7 @@ pub fn sweep(
     let points = points(snapshot, request)?;
     let modes = points.len();
     let formats = if request.ops.is_empty() { Vec::new() } else { formats(snapshot, request)? };
-    let keys = model_formats(snapshot, request);
+    let keys = model_formats(snapshot, request)?;
     let per_op = product(&[formats.len(), batches.map_or(1, <[u64]>::len), modes]);
     let per_model =
         product(&[keys.len(), batches.map_or(1, <[u64]>::len), contexts.map_or(1, <[u64]>::len), modes]);
@@ -181,6 +181,12 @@ fn sweep_op(
         for &op in ops {
             let numeric = snapshot.numeric_format(format);
             let task = Task { op, format, numeric, engine: request.engine };
+            if !request.hypothetical {
+                supported::refuse(snapshot, &Work::Op(task), "ops").map_err(|error| {
+                    let field = Some(format!("formats[{number}]"));
+                    Refusal { field, ..error }
+                })?;
+            }
             let prediction = predict::predict_op(snapshot, &point.model, &snapshot.residuals, &task)
                 .map_err(|error| match error {
                     PredictError::Op(error) => invalid_op(&error, &format!("ops[{index}]")),
@@ -190,7 +196,9 @@ fn sweep_op(
                         "leave this format out",
                     ),
                 })?;
-            let prediction = predict::prediction_answer(snapshot, &Work::Op(task), prediction);
+            let work = Work::Op(task);
+            let mut prediction = predict::prediction_answer(snapshot, &work, prediction);
+            prediction.warnings.extend(supported::warning(snapshot, &work));
             rows.push(SweepRow {
                 op: Some(op),
                 model: None,
@@ -215,8 +223,12 @@ fn model_row(
 ) -> Result<SweepRow, Refusal> {
     let work =
         Work::new(snapshot, catalogue, workload, request.engine, path).map_err(|error| named(error, path))?;
-    let prediction = predicted(snapshot, &point.model, &ObservedSoFar::of(snapshot), &work, path)
+    if !request.hypothetical {
+        supported::refuse(snapshot, &work, path).map_err(|error| named(error, path))?;
+    }
+    let mut prediction = predicted(snapshot, &point.model, &ObservedSoFar::of(snapshot), &work, path)
         .map_err(|error| named(error, path))?;
+    prediction.warnings.extend(supported::warning(snapshot, &work));
     let Work::Model(task) = work else {
         return Err(Code::Internal.error("a model became an operation", "report this"));
     };
@@ -278,21 +290,30 @@ fn columns_of(op: Op, index: usize, batches: Option<&[u64]>) -> Result<Vec<Op>, 
 }
 
 fn formats(snapshot: &Snapshot, request: &SweepRequest) -> Result<Vec<WeightFormat>, Refusal> {
-    formats_or_measured(snapshot, request.formats.as_deref(), "formats")
+    let mut formats = formats_or_measured(snapshot, request.formats.as_deref(), "formats")?;
+    // What was named is refused row by row; what was not is what the engine has.
+    if request.formats.is_none() && !request.hypothetical {
+        supported::keep_formats(&mut formats, request.engine, snapshot, "engine")?;
+    }
+    Ok(formats)
 }
 
 /// Formats of models: mixes are none of single operations. `None` leaves a file as it is.
-fn model_formats(snapshot: &Snapshot, request: &SweepRequest) -> Vec<Option<String>> {
-    match &request.formats {
+fn model_formats(snapshot: &Snapshot, request: &SweepRequest) -> Result<Vec<Option<String>>, Refusal> {
+    Ok(match &request.formats {
         Some(names) => {
             let mut seen = BTreeSet::new();
             names.iter().filter(|name| seen.insert(*name)).map(|name| Some(name.clone())).collect()
         }
         None if request.models.iter().all(Value::is_string) => {
-            usual(snapshot).map(|format| Some(format.key().to_owned())).collect()
+            let mut formats = usual(snapshot).collect();
+            if !request.hypothetical {
+                supported::keep_formats(&mut formats, request.engine, snapshot, "engine")?;
+            }
+            formats.into_iter().map(|format| Some(format.key().to_owned())).collect()
         }
         None => vec![None],
-    }
+    })
 }
 
 fn usual(snapshot: &Snapshot) -> impl Iterator<Item = WeightFormat> + '_ {

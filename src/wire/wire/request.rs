@@ -16,7 +16,7 @@ pub struct Workload {
     /// A model: a key of `GET /v1/models`, `{"path": FILE}`, or the fields of a Hugging Face `config.json`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<serde_json::Value>,
-    /// Weight format: a key of `GET /v1/formats`. Default `fp16`; a file's own.
+    /// Weight format: a key of `GET /v1/formats`. Default: a file's own, what a model known by a key is published in, `fp16`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<String>,
     /// Key/value cache format: a key of `GET /v1/formats`.
@@ -106,6 +106,10 @@ pub struct PredictRequest {
     /// Used for this answer only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub observations: Vec<ObservationRequest>,
+    /// Answer even where the inference engine does not run the format on this hardware: as if it had kernels as good as those
+    /// for similar formats.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hypothetical: bool,
 }
 
 /// What a service measured: an element of `POST /v1/observations`.
@@ -246,6 +250,10 @@ pub struct RecommendRequest {
     #[serde(default)]
     #[schema(value_type = String)]
     pub optimism: Optimism,
+    /// Answer even where the inference engine does not run the format on this hardware: as if it had kernels as good as those
+    /// for similar formats.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hypothetical: bool,
 }
 
 /// `POST /v1/sweep`: the cross product of shapes or models, formats, power modes, batches and contexts.
@@ -305,6 +313,10 @@ pub struct SweepRequest {
     #[serde(default)]
     #[schema(value_type = String)]
     pub engine: Engine,
+    /// Answer even where the inference engine does not run the format on this hardware: as if it had kernels as good as those
+    /// for similar formats.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hypothetical: bool,
 }
 
 /// `POST /v1/analyze`: a workload and how long it took.

@@ -1,9 +1,10 @@
 //! Lines written out, so that a change of any is seen.
 
-use answer::settings::{Device, Text};
+use answer::settings::{Chosen, Device, Text, settings};
+use decide::optimize::Published;
 use roofline::precision::WeightFormat;
 
-use super::{SERVE, gpu, setting};
+use super::{SERVE, chosen, gpu, setting};
 
 #[test]
 fn llama_cpp_lines_are_these() {
@@ -15,18 +16,18 @@ fn llama_cpp_lines_are_these() {
             orin,
             Some(SERVE),
             "llama-quantize MODEL-F16.gguf MODEL.gguf Q4_K_M && llama-server -m MODEL.gguf -c 8192 -np 4 -b 2048 \
-             -ub 512 -ngl 999",
+             -ub 512 -ngl 999 --cache-prompt",
         ),
         (
             "iq2_xxs",
             Device::Cpu { threads: Some(6) },
             Some(Text { kv_format: Some(WeightFormat::Q8_0), ..SERVE }),
             "llama-quantize --imatrix IMATRIX MODEL-F16.gguf MODEL.gguf IQ2_XXS && llama-server -m MODEL.gguf -c 8192 \
-             -np 4 -b 2048 -ub 512 -ngl 0 -t 6 -fa on -ctk q8_0 -ctv q8_0",
+             -np 4 -b 2048 -ub 512 -ngl 0 -t 6 --cache-prompt -fa on -ctk q8_0 -ctv q8_0",
         ),
         ("bf16", orin, None, "convert_hf_to_gguf.py CHECKPOINT --outtype bf16 --outfile MODEL.gguf"),
         ("mxfp4", orin, None, "llama-quantize MODEL-F16.gguf MODEL.gguf MXFP4_MOE"),
-        ("awq_int4", orin, None, "not available: GGUF files have no awq_int4; nearest: q4_k_m"),
+        ("awq_int4", orin, None, "not available: llama.cpp has no awq_int4; nearest: q4_k_m"),
     ] {
         assert_eq!(setting(format, text, device, "llama.cpp"), expected);
     }
@@ -38,31 +39,44 @@ fn vllm_lines_are_these() {
     for (format, device, kv_format, expected) in [
         (
             "fp8_e4m3",
-            orin,
+            gpu(8, 9),
             Some(WeightFormat::Fp8E4m3),
             "vllm serve CHECKPOINT --quantization fp8_per_tensor --max-num-seqs 4 --max-model-len 2048 \
-             --max-num-batched-tokens 516 --kv-cache-dtype fp8_e4m3",
+             --max-num-batched-tokens 516 --enable-prefix-caching --kv-cache-dtype fp8_e4m3",
+        ),
+        (
+            "fp16",
+            orin,
+            Some(WeightFormat::Fp8E4m3),
+            "not available: keys and values: fp8_e4m3 in vLLM needs compute capability 8.9 and this GPU has 8.7; \
+             nearest: kv_format int8",
+        ),
+        (
+            "nvfp4",
+            orin,
+            None,
+            "not available: nvfp4 in vLLM needs compute capability 10.0 and this GPU has 8.7: older GPUs have no unit \
+             for FP4, and vLLM expands it to 16 bits (Marlin); nearest: awq_int4",
         ),
         (
             "awq_int4",
             orin,
             None,
-            "vllm serve CHECKPOINT --max-num-seqs 4 --max-model-len 2048 --max-num-batched-tokens 516  \
-             # CHECKPOINT: of AWQ, 4 bits, group_size 128",
+            "vllm serve CHECKPOINT --max-num-seqs 4 --max-model-len 2048 --max-num-batched-tokens 516 \
+             --enable-prefix-caching  # CHECKPOINT: of AWQ, 4 bits, group_size 128",
         ),
         (
             "q4_k_m",
             orin,
             None,
-            "vllm serve MODEL.gguf --tokenizer CHECKPOINT --max-num-seqs 4 --max-model-len 2048 \
-             --max-num-batched-tokens 516  # with pip install \"vllm[extra-quant]\"",
+            "not available: vLLM reads GGUF files through a plugin that is not tuned and very slow; nearest: awq_int4",
         ),
         ("nf4", orin, None, "not available: vLLM has no nf4; nearest: awq_int4"),
         (
             "nvfp4",
             Device::Cpu { threads: None },
             None,
-            "not available: vLLM has no nvfp4 on a CPU; nearest: awq_int4",
+            "not available: vLLM has no nvfp4 on CPUs; nearest: awq_int4",
         ),
     ] {
         assert_eq!(setting(format, Some(Text { kv_format, ..SERVE }), device, "vllm"), expected);
@@ -86,7 +100,7 @@ fn tensorrt_lines_are_these() {
             "nvfp4",
             gpu(9, 0),
             None,
-            "not available: NVFP4 in TensorRT-LLM needs compute capability 10.0 and this GPU has 9.0",
+            "not available: nvfp4 in TensorRT-LLM needs compute capability 10.0 and this GPU has 9.0; nearest: awq_int4",
         ),
         (
             "tensorrt-edge-llm",
@@ -110,7 +124,14 @@ fn tensorrt_lines_are_these() {
             "fp8_e4m3",
             gpu(8, 7),
             None,
-            "not available: fp8_e4m3 in TensorRT-Edge-LLM needs compute capability 8.9 and this GPU has 8.7",
+            "not available: fp8_e4m3 in TensorRT-Edge-LLM needs compute capability 8.9 and this GPU has 8.7; nearest: int8",
+        ),
+        (
+            "tensorrt-llm",
+            "fp16",
+            gpu(8, 7),
+            None,
+            "not available: TensorRT-LLM does not support compute capability 8.7: on Jetsons use tensorrt-edge-llm",
         ),
     ] {
         assert_eq!(setting(format, Some(Text { kv_format, ..SERVE }), device, engine), expected);
@@ -126,7 +147,7 @@ fn mlc_lines_are_these() {
          \"max_num_sequence=4;max_total_seq_length=8192;context_window_size=2048;prefill_chunk_size=512\""
     );
     let line = setting("int8", None, gpu(8, 7), "mlc");
-    assert_eq!(line, "not available: MLC LLM has no quantisation for int8; nearest: fp8_e4m3");
+    assert_eq!(line, "not available: MLC LLM has no int8; nearest: fp16");
 }
 
 #[test]
@@ -141,11 +162,16 @@ fn torchao_configurations_are_these() {
             "Int4WeightOnlyConfig(group_size=128, int4_packing_format=\"tile_packed_to_4d\")",
         ),
         ("int4_g32", cpu, "PrototypeInt4WeightOnlyConfig(group_size=32)"),
-        ("int4", orin, "not available: torchao packs 4-bit integers in groups only; nearest: int4_g128"),
+        ("int4", orin, "not available: torchao has no int4; nearest: int4_g128"),
         ("fp8_e4m3", orin, "Float8WeightOnlyConfig(granularity=PerTensor())"),
         ("fp8_e4m3", ada, "Float8DynamicActivationFloat8WeightConfig(granularity=PerTensor())"),
         ("nf4", orin, "NF4WeightOnlyConfig()"),
-        ("nvfp4", orin, "NVFP4WeightOnlyConfig()"),
+        (
+            "nvfp4",
+            orin,
+            "not available: nvfp4 in torchao needs compute capability 10.0 and this GPU has 8.7: elsewhere torchao \
+             emulates it; nearest: int4_g128",
+        ),
         ("nvfp4", thor, "NVFP4DynamicActivationNVFP4WeightConfig(use_triton_kernel=False)"),
         ("mxfp8", thor, "MXDynamicActivationMXWeightConfig()"),
         (
@@ -154,13 +180,7 @@ fn torchao_configurations_are_these() {
             "MXDynamicActivationMXWeightConfig(activation_dtype=torch.float4_e2m1fn_x2, \
              weight_dtype=torch.float4_e2m1fn_x2)",
         ),
-        (
-            "mxfp4",
-            orin,
-            "not available: torchao computes MXFP4 from compute capability 10.0 on, elsewhere emulates it; nearest: \
-             nvfp4",
-        ),
-        ("q4_k_m", orin, "not available: torchao reads no GGUF files; nearest: awq_int4"),
+        ("q4_k_m", orin, "not available: torchao reads no GGUF files (q4_k_m); nearest: int4_g128"),
     ] {
         assert_eq!(setting(format, None, device, "torchao"), expected);
     }
@@ -169,10 +189,10 @@ fn torchao_configurations_are_these() {
 #[test]
 fn torch_lines_can_be_run_as_they_are() {
     assert_eq!(
-        setting("nvfp4", None, Device::Cpu { threads: Some(8) }, "torch"),
-        "import torch; from torchao.quantization import quantize_; from torchao.prototype.mx_formats import \
-         NVFP4WeightOnlyConfig; torch.set_num_threads(8); model = model.to(torch.bfloat16); quantize_(model, \
-         NVFP4WeightOnlyConfig())"
+        setting("nf4", None, Device::Cpu { threads: Some(8) }, "torch"),
+        "import torch; from torchao.quantization import quantize_; from torchao.prototype._nf4tensor_api import \
+         NF4WeightOnlyConfig; torch.set_num_threads(8); model = model.to(torch.bfloat16); quantize_(model, \
+         NF4WeightOnlyConfig())"
     );
     assert_eq!(
         setting("awq_int4", None, gpu(8, 7), "torch"),
@@ -181,4 +201,36 @@ fn torch_lines_can_be_run_as_they_are() {
          group_size=128, int4_packing_format=\"tile_packed_to_4d\"), step=\"prepare\")); calibrate(model); quantize_(model, \
          AWQConfig(Int4WeightOnlyConfig(group_size=128, int4_packing_format=\"tile_packed_to_4d\"), step=\"convert\"))"
     );
+}
+
+/// gpt-oss is published in MXFP4: nothing is quantised again.
+#[test]
+fn what_is_published_packed_is_served_as_it_is() {
+    let chat = Text { batch: 1, context_tokens: 4096, prompt_tokens: 0, chunk_tokens: None, kv_format: None };
+    let of = |published, memory_ratio| {
+        settings(&Chosen { published, memory_ratio, ..chosen("mxfp4", Some(chat), gpu(12, 1)) })
+    };
+    let checkpoint = of(Published::Checkpoint, Some(0.88));
+    assert_eq!(
+        checkpoint["llama.cpp"],
+        "convert_hf_to_gguf.py CHECKPOINT --outfile MODEL.gguf && llama-server -m MODEL.gguf -c 4096 -np 1 -b 2048 -ub 512 \
+         -ngl 999"
+    );
+    assert_eq!(
+        checkpoint["vllm"],
+        "vllm serve CHECKPOINT --max-num-seqs 1 --max-model-len 4096 --max-num-batched-tokens 2049 \
+         --gpu-memory-utilization 0.88  # CHECKPOINT: as published"
+    );
+    let file = of(Published::File, None);
+    assert_eq!(file["llama.cpp"], "llama-server -m MODEL.gguf -c 4096 -np 1 -b 2048 -ub 512 -ngl 999");
+}
+
+/// One pass takes what was predicted for it.
+#[test]
+fn a_chunk_that_was_predicted_is_the_physical_batch() {
+    let text = Text { chunk_tokens: Some(1024), prompt_tokens: 8192, context_tokens: 8320, ..SERVE };
+    let line = setting("q4_k_m", Some(text), gpu(8, 7), "llama.cpp");
+    assert!(line.contains(" -b 2048 -ub 1024 "), "{line}");
+    let line = setting("awq_int4", Some(text), gpu(8, 7), "vllm");
+    assert!(line.contains(" --max-num-batched-tokens 1028 "), "{line}");
 }

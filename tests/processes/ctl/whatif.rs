@@ -340,3 +340,119 @@ fn streams_do_not_disturb_each_other() {
     let output = third.wait_with_output().unwrap();
     assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
 }
+
+/// The error of a command that is refused, as it is told to people.
+#[track_caller]
+fn refused(args: &str) -> String {
+    let args: Vec<&str> = args.split(' ').collect();
+    let output = alone(&args);
+    assert_eq!(output.status.code(), Some(2), "{args:?}: {output:?}");
+    stderr(&output)
+}
+
+#[test]
+fn what_an_engine_does_not_run_is_refused_with_the_nearest_that_it_does() {
+    for (args, says) in [
+        ("vllm --format awq_int4 --hardware v100", "format gptq_int4"),
+        ("vllm --format nvfp4 --hardware jetson-agx-orin-64gb", "format awq_int4"),
+        ("vllm --format q4_k_m --hardware jetson-agx-thor-t5000", "not tuned"),
+        ("llama.cpp --format q4_k_m --kv-format fp8_e4m3 --hardware h100-sxm", "kv_format q8_0"),
+        ("tensorrt-llm --format fp16 --hardware jetson-agx-orin-64gb", "tensorrt-edge-llm"),
+        ("mlc --format q4_k_m --hardware jetson-orin-nx-16gb", "format int4_g32"),
+    ] {
+        let text = refused(&format!("predict llama-3.1-8b --engine {args}"));
+        contains(&text, &[says, "--hypothetical"]);
+        let answer = supposed(&format!("predict llama-3.1-8b --hypothetical --engine {args}"));
+        assert!(value(&answer, "/time_s/value") > 0.0);
+        contains(&answer["warnings"].to_string(), &["hypothetical: "]);
+    }
+    let body =
+        r#"{"hardware":"v100","engine":"vllm","workload":{"model":"llama-3.1-8b","format":"awq_int4"}}"#;
+    let (_, lines) = streamed(nowhere().path(), body.as_bytes());
+    let error = &lines[0]["error"];
+    assert_eq!((&error["code"], &error["field"]), (&json!("unsupported_format"), &json!("workload.format")));
+}
+
+/// Whatever is asked for, the line of the engine is there for what is chosen.
+#[test]
+fn a_recommendation_is_one_that_its_engine_runs() {
+    let engines = ["llama.cpp", "vllm", "tensorrt-llm", "tensorrt-edge-llm", "mlc", "torch"];
+    let boards = ["v100", "jetson-agx-orin-64gb", "jetson-agx-thor-t5000", "gb10", "rtx-4090"];
+    let named = ["", " --formats awq_int4,nvfp4,q4_k_m,fp16,int4_g32 --kv-formats fp16,fp8_e4m3,q8_0"];
+    let mut chosen = 0;
+    for engine in engines {
+        for board in boards {
+            for formats in named {
+                let args =
+                    format!("recommend llama-3.1-8b --engine {engine} --hardware {board}{formats} -o json");
+                let args: Vec<&str> = args.split(' ').collect();
+                let output = alone(&args);
+                if output.status.code() == Some(2) {
+                    contains(&stderr(&output), &["--hypothetical"]);
+                    continue;
+                }
+                let answer: Value = serde_json::from_str(&stdout(&output)).unwrap();
+                if answer["feasible"] == json!(true) {
+                    let line = answer["apply"]["settings"][engine].as_str().unwrap();
+                    assert!(!line.starts_with("not available"), "{args:?}: {line}");
+                    chosen += 1;
+                }
+            }
+        }
+    }
+    assert!(chosen > 30, "{chosen}");
+}
+
+#[test]
+fn a_checkpoint_published_in_four_bits_is_recommended_as_it_is() {
+    for (engine, hardware) in
+        [("llama.cpp", "gb10"), ("vllm", "gb10"), ("llama.cpp", "jetson-agx-thor-t5000")]
+    {
+        let answer = supposed(&format!(
+            "recommend gpt-oss-120b --engine {engine} --hardware {hardware} --context 4096"
+        ));
+        let line = answer["apply"]["settings"][engine].as_str().unwrap();
+        assert!(!line.contains("llama-quantize") && !line.contains("--quantization"), "{line}");
+        contains(&answer["decision"]["format"].to_string(), &["mxfp4"]);
+        assert_eq!(value(&answer, "/decision/quality_loss_ratio"), 0.0);
+    }
+    let answer = supposed("predict gpt-oss-20b --engine llama.cpp --hardware gb10");
+    assert!(value(&answer, "/memory_bytes/weights") < 14e9);
+}
+
+#[test]
+fn a_server_has_room_for_a_chat_and_leaves_what_must_stay_free() {
+    let line = |args: &str, engine: &str| {
+        let answer = supposed(&format!("recommend llama-3.1-8b --engine {engine} {args}"));
+        answer["apply"]["settings"][engine].as_str().unwrap().to_owned()
+    };
+    let orin = "--hardware jetson-agx-orin-64gb --context 512";
+    contains(&line(orin, "llama.cpp"), &[" -c 4096 "]);
+    contains(&line(orin, "vllm"), &[" --max-model-len 4096 "]);
+    // 64 GiB x 0.94 less 1 GB is available, less 16 GB that stay free.
+    let available = 64.0 * 1024.0_f64.powi(3) * 0.94 - 1e9;
+    let ratio = ((available - 16e9) / (available + 1e9) * 100.0).floor() / 100.0;
+    let free = format!("{orin} --min-free-memory-bytes 16e9");
+    contains(&line(&free, "vllm"), &[&format!(" --gpu-memory-utilization {ratio:.2}")]);
+    assert!(!line("--hardware rtx-4090 --context 512", "vllm").contains("utilization"));
+}
+
+#[test]
+fn a_vision_tower_is_counted_or_said() {
+    let answer =
+        supposed("predict gemma-3-4b --engine llama.cpp --format q4_k_m --hardware jetson-orin-nano-8gb");
+    contains(&answer["warnings"].to_string(), &["vision tower", "417 million"]);
+    let config = json!({"model_type": "gemma3", "text_config": {"num_hidden_layers": 2, "hidden_size": 256,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 512, "vocab_size": 96},
+        "vision_config": {"hidden_size": 1152, "image_size": 896, "intermediate_size": 4304,
+        "num_hidden_layers": 27, "patch_size": 14}});
+    let weights = |config: &Value| {
+        let body = json!({"hardware": "gb10", "engine": "vllm", "workload": {"model": config, "format": "int4_g128"}});
+        let (_, lines) = streamed(nowhere().path(), body.to_string().as_bytes());
+        value(&lines[0], "/memory_bytes/weights")
+    };
+    let mut text = config.clone();
+    text.as_object_mut().unwrap().remove("vision_config");
+    let tower = weights(&config) - weights(&text);
+    assert!((tower / (2.0 * 416.47e6) - 1.0).abs() < 1e-3, "{tower}");
+}

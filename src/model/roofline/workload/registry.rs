@@ -90,6 +90,8 @@ struct Entry {
     experts: Option<Experts>,
     context_tokens: Option<u64>,
     published_parameters: Option<u64>,
+    published_format: Option<WeightFormat>,
+    tower_parameters: Option<u64>,
     #[serde(default)]
     sixteen_bit: BTreeMap<WeightFormat, Vec<String>>,
     source: String,
@@ -107,6 +109,10 @@ pub struct KnownModel {
     pub architecture: Architecture,
     /// Weights by its model card; `None` where nobody published them.
     pub published_parameters: Option<u64>,
+    /// What its weights are published in, where it was trained in less than 16 bits.
+    pub published_format: Option<WeightFormat>,
+    /// Weights of a tower for pictures, which the architecture leaves out.
+    pub tower_parameters: Option<u64>,
     /// Classes that the published checkpoint of a format keeps at 16 bits, by their keys.
     pub sixteen_bit: BTreeMap<WeightFormat, Vec<String>>,
     /// Where the figures come from.
@@ -118,6 +124,14 @@ impl KnownModel {
     /// The model quantised by `recipe`.
     #[must_use]
     pub fn model(&self, recipe: Recipe) -> Model {
+        let tower = self.tower_parameters.map(|parameters| {
+            format!(
+                "the vision tower of {} is not counted: {} million weights, {:.2} GB in 16 bits, where pictures are looked at",
+                self.name,
+                parameters / 1_000_000,
+                parameters as f64 * 2e-9
+            )
+        });
         let guess = (self.confidence == Confidence::Guess).then(|| format!("{} is a guess", self.name));
         Model {
             name: self.name.clone(),
@@ -125,7 +139,7 @@ impl KnownModel {
             weights: self.weights(recipe),
             architecture: self.architecture.clone(),
             label: Some(recipe.key().to_owned()),
-            warnings: guess.into_iter().collect(),
+            warnings: guess.into_iter().chain(tower).collect(),
         }
     }
 
@@ -267,6 +281,8 @@ impl Entry {
             family: family.to_owned(),
             architecture,
             published_parameters: self.published_parameters,
+            published_format: self.published_format,
+            tower_parameters: self.tower_parameters,
             sixteen_bit: self.sixteen_bit,
             source: self.source,
             confidence: self.confidence,

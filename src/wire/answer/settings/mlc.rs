@@ -1,6 +1,6 @@
 //! MLC LLM: a quantisation by its name, and the overrides of `mlc_llm serve`.
 
-use super::{Chosen, Missing, Settings, checkpoint};
+use super::{Chosen, checkpoint};
 use roofline::precision::WeightFormat;
 use roofline::workload::recipe::Recipe;
 
@@ -8,14 +8,10 @@ use roofline::workload::recipe::Recipe;
 const USUAL_BATCH: u64 = 128;
 
 /// Conversion and server.
-pub(super) fn settings(recipe: Recipe, chosen: &Chosen<'_>) -> Settings {
-    let format = checkpoint(recipe, "MLC LLM", ["fp8_e4m3", "int4_g32"])?;
-    let name = quantization(format)?;
+pub(super) fn settings(recipe: Recipe, chosen: &Chosen<'_>) -> Option<String> {
+    let name = quantization(checkpoint(recipe)?)?;
     let convert = format!("mlc_llm convert_weight CHECKPOINT --quantization {name} -o MODEL");
-    let Some(text) = chosen.text else { return Ok(convert) };
-    if let Some(kv) = text.kv(format) {
-        return Err(Missing::cache("MLC LLM", kv, WeightFormat::Fp16));
-    }
+    let Some(text) = chosen.text else { return Some(convert) };
     let (batch, context, pass) = (text.batch, text.context_tokens.max(1), text.pass());
     let built = if batch > USUAL_BATCH { format!(" --max-batch-size {batch}") } else { String::new() };
     let config = format!(
@@ -26,13 +22,13 @@ pub(super) fn settings(recipe: Recipe, chosen: &Chosen<'_>) -> Settings {
         "max_num_sequence={batch};max_total_seq_length={total};context_window_size={context};prefill_chunk_size={pass}"
     );
     let device = if chosen.device.is_cpu() { "cpu" } else { "cuda" };
-    Ok(format!(
+    Some(format!(
         "{convert} && {config} && mlc_llm serve MODEL --device {device} --mode server --overrides \"{overrides}\""
     ))
 }
 
-fn quantization(format: WeightFormat) -> Result<&'static str, Missing> {
-    Ok(match format {
+const fn quantization(format: WeightFormat) -> Option<&'static str> {
+    Some(match format {
         WeightFormat::Fp32 => "q0f32",
         WeightFormat::Fp16 => "q0f16",
         WeightFormat::Bf16 => "q0bf16",
@@ -40,13 +36,6 @@ fn quantization(format: WeightFormat) -> Result<&'static str, Missing> {
         WeightFormat::AwqInt4 => "q4f16_autoawq",
         WeightFormat::Fp8E4m3 => "e4m3_e4m3_f16",
         WeightFormat::Fp8E5m2 => "e5m2_e5m2_f16",
-        _ => {
-            let nearest = match format.bits_per_weight() {
-                bits if bits > 16.0 => "fp32",
-                bits if bits >= 8.0 => "fp8_e4m3",
-                _ => "int4_g32",
-            };
-            return Err(Missing::but(format!("MLC LLM has no quantisation for {format}"), nearest));
-        }
+        _ => return None,
     })
 }

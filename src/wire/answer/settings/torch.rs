@@ -3,12 +3,9 @@
 //! Where torchao's own default needs kernels of a package that the registry does not have (mslk), the packing or the
 //! switch is chosen that needs none.
 
-use super::{Chosen, Device, Missing, Settings, checkpoint};
+use super::{Chosen, Device, checkpoint};
 use roofline::precision::WeightFormat;
 use roofline::workload::recipe::Recipe;
-
-/// For GGUF mixes.
-const INSTEAD: [&str; 2] = ["int8", "awq_int4"];
 
 /// What makes a model's weights a format.
 enum Means {
@@ -21,8 +18,8 @@ enum Means {
 }
 
 /// The configuration alone.
-pub(super) fn config(recipe: Recipe, chosen: &Chosen<'_>) -> Settings {
-    Ok(match means(checkpoint(recipe, "torchao", INSTEAD)?, chosen.device)? {
+pub(super) fn config(recipe: Recipe, chosen: &Chosen<'_>) -> Option<String> {
+    Some(match means(checkpoint(recipe)?, chosen.device)? {
         Means::Type(dtype) => format!("none: model.to(torch.{dtype})"),
         Means::Config { config, .. } => config,
         Means::Calibrated { observe, .. } => observe,
@@ -30,20 +27,16 @@ pub(super) fn config(recipe: Recipe, chosen: &Chosen<'_>) -> Settings {
 }
 
 /// Lines that can be run where there is a `model`.
-pub(super) fn settings(recipe: Recipe, chosen: &Chosen<'_>) -> Settings {
-    let format = checkpoint(recipe, "torch", INSTEAD)?;
+pub(super) fn settings(recipe: Recipe, chosen: &Chosen<'_>) -> Option<String> {
+    let format = checkpoint(recipe)?;
     let means = means(format, chosen.device)?;
-    let plain = |kv: &WeightFormat| matches!(kv, WeightFormat::Bf16 | WeightFormat::Fp32);
-    if let Some(kv) = chosen.text.and_then(|text| text.kv(format)).filter(|kv| !plain(kv)) {
-        return Err(Missing::cache("torch", kv, WeightFormat::Bf16));
-    }
     let (place, threads) = match chosen.device {
         Device::Gpu { .. } => ("\"cuda\", ", String::new()),
         Device::Cpu { threads: Some(threads) } => ("", format!("torch.set_num_threads({threads}); ")),
         Device::Cpu { threads: None } => ("", String::new()),
     };
     let cast = |dtype: &str| format!("{threads}model = model.to({place}torch.{dtype})");
-    Ok(match means {
+    Some(match means {
         Means::Type(dtype) if format == WeightFormat::Tf32 => {
             format!("import torch; torch.set_float32_matmul_precision(\"high\"); {}", cast(dtype))
         }
@@ -59,32 +52,27 @@ pub(super) fn settings(recipe: Recipe, chosen: &Chosen<'_>) -> Settings {
     })
 }
 
-fn means(format: WeightFormat, device: Device) -> Result<Means, Missing> {
+fn means(format: WeightFormat, device: Device) -> Option<Means> {
     use WeightFormat as F;
-    let in_bf16 = |config: &str| Ok(Means::Config { config: config.to_owned(), dtype: "bfloat16" });
-    match format {
-        F::Fp32 => Ok(Means::Type("float32")),
-        F::Tf32 if device.is_cpu() => Err(Missing::but("CPUs have no TF32", "fp32")),
-        F::Tf32 => device.at_least((8, 0), "TF32").map(|()| Means::Type("float32")),
-        F::Fp16 => Ok(Means::Type("float16")),
-        F::Bf16 => Ok(Means::Type("bfloat16")),
+    let in_bf16 = |config: &str| Means::Config { config: config.to_owned(), dtype: "bfloat16" };
+    Some(match format {
+        F::Fp32 | F::Tf32 => Means::Type("float32"),
+        F::Fp16 => Means::Type("float16"),
+        F::Bf16 => Means::Type("bfloat16"),
         F::Int8 => in_bf16("Int8WeightOnlyConfig()"),
-        F::Int4 => Err(Missing::but("torchao packs 4-bit integers in groups only", "int4_g128")),
-        F::Int4G32 => int4(32, device).and_then(|config| in_bf16(&config)),
-        F::Int4G64 => int4(64, device).and_then(|config| in_bf16(&config)),
-        F::Int4G128 => int4(128, device).and_then(|config| in_bf16(&config)),
+        F::Int4G32 => in_bf16(&int4(32, device)),
+        F::Int4G64 => in_bf16(&int4(64, device)),
+        F::Int4G128 => in_bf16(&int4(128, device)),
         F::AwqInt4 => {
-            let base = int4(128, device)?;
-            Ok(calibrated(|step| format!("AWQConfig({base}, step=\"{step}\")"), "prepare"))
+            let base = int4(128, device);
+            calibrated(|step| format!("AWQConfig({base}, step=\"{step}\")"), "prepare")
         }
-        F::GptqInt4 if device.is_cpu() => {
-            Err(Missing::but("torchao's GPTQ of 4 bits needs the GPU kernels of mslk", "int4_g128"))
-        }
-        F::GptqInt4 => Ok(calibrated(
+        F::GptqInt4 => calibrated(
             |step| format!("GPTQConfig(step=\"{step}\", base_config=Int4WeightOnlyConfig(group_size=128))"),
             "observe",
-        )),
-        F::Fp8E4m3 if multiplies_fp8(device) => {
+        ),
+        // Units for FP8; elsewhere the weights alone are kept in it.
+        F::Fp8E4m3 if device.at_least((8, 9)) => {
             in_bf16("Float8DynamicActivationFloat8WeightConfig(granularity=PerTensor())")
         }
         F::Fp8E4m3 => in_bf16("Float8WeightOnlyConfig(granularity=PerTensor())"),
@@ -93,55 +81,27 @@ fn means(format: WeightFormat, device: Device) -> Result<Means, Missing> {
         }
         // It takes no arguments: blocks of 64.
         F::Nf4 => in_bf16("NF4WeightOnlyConfig()"),
-        F::Nvfp4 if is_blackwell(device) => {
-            in_bf16("NVFP4DynamicActivationNVFP4WeightConfig(use_triton_kernel=False)")
-        }
-        F::Nvfp4 => in_bf16("NVFP4WeightOnlyConfig()"),
-        F::Mxfp8 => {
-            microscaled("MXFP8", "int8", device)?;
-            in_bf16("MXDynamicActivationMXWeightConfig()")
-        }
-        F::Mxfp4 => {
-            microscaled("MXFP4", "nvfp4", device)?;
-            in_bf16(
-                "MXDynamicActivationMXWeightConfig(activation_dtype=torch.float4_e2m1fn_x2, \
-                 weight_dtype=torch.float4_e2m1fn_x2)",
-            )
-        }
-        _ => Err(Missing::because(format!("torchao has no {format}"))),
-    }
+        F::Nvfp4 => in_bf16("NVFP4DynamicActivationNVFP4WeightConfig(use_triton_kernel=False)"),
+        F::Mxfp8 => in_bf16("MXDynamicActivationMXWeightConfig()"),
+        F::Mxfp4 => in_bf16(
+            "MXDynamicActivationMXWeightConfig(activation_dtype=torch.float4_e2m1fn_x2, \
+             weight_dtype=torch.float4_e2m1fn_x2)",
+        ),
+        _ => return None,
+    })
 }
 
 /// Packed for the multiplication in torch itself; the default packing is that of mslk.
-fn int4(group: u32, device: Device) -> Settings {
-    device.at_least((8, 0), "torch's product with 4-bit integers")?;
-    Ok(if device.is_cpu() {
+fn int4(group: u32, device: Device) -> String {
+    if device.is_cpu() {
         format!("PrototypeInt4WeightOnlyConfig(group_size={group})")
     } else {
         format!("Int4WeightOnlyConfig(group_size={group}, int4_packing_format=\"tile_packed_to_4d\")")
-    })
+    }
 }
 
 fn calibrated(config: impl Fn(&str) -> String, observe: &str) -> Means {
     Means::Calibrated { observe: config(observe), convert: config("convert") }
-}
-
-fn multiplies_fp8(device: Device) -> bool {
-    !device.is_cpu() && device.at_least((8, 9), "").is_ok()
-}
-
-fn is_blackwell(device: Device) -> bool {
-    !device.is_cpu() && device.at_least((10, 0), "").is_ok()
-}
-
-fn microscaled(what: &str, nearest: &'static str, device: Device) -> Result<(), Missing> {
-    if is_blackwell(device) {
-        return Ok(());
-    }
-    Err(Missing::but(
-        format!("torchao computes {what} from compute capability 10.0 on, elsewhere emulates it"),
-        nearest,
-    ))
 }
 
 /// Where the names of a configuration come from.
@@ -158,11 +118,7 @@ const HOMES: [(&str, &[&str]); 6] = [
     ),
     (
         "torchao.prototype.mx_formats",
-        &[
-            "NVFP4WeightOnlyConfig",
-            "NVFP4DynamicActivationNVFP4WeightConfig",
-            "MXDynamicActivationMXWeightConfig",
-        ],
+        &["NVFP4DynamicActivationNVFP4WeightConfig", "MXDynamicActivationMXWeightConfig"],
     ),
     ("torchao.prototype.quantization.int4", &["PrototypeInt4WeightOnlyConfig"]),
     ("torchao.prototype._nf4tensor_api", &["NF4WeightOnlyConfig"]),

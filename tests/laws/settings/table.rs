@@ -1,0 +1,151 @@
+//! The table of what engines support: as `docs/settings.md` prints it, and beside what others have run.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use predict::Engine;
+use roofline::hardware::registry;
+use roofline::precision::WeightFormat;
+use roofline::support::{Entry, PLATFORMS, Stores, TABLE, Target, check};
+use roofline::workload::recipe::Recipe;
+
+const BEGIN: &str = "<!-- support: begin -->\n";
+const END: &str = "<!-- support: end -->\n";
+
+fn cell(entry: Option<&Entry>) -> String {
+    let Some(entry) = entry else { return "-".to_owned() };
+    let mut parts = Vec::new();
+    if entry.cpu {
+        parts.push("CPU".to_owned());
+    }
+    for ((major, minor), most) in entry.gpus {
+        parts.push(match most {
+            (u32::MAX, _) => format!("{major}.{minor} on"),
+            most if *most == (*major, *minor) => format!("{major}.{minor}"),
+            most => format!("{major}.{minor} to {}.{}", most.0, most.1),
+        });
+    }
+    parts.join(", ")
+}
+
+/// A row for all formats that every engine treats alike.
+fn rows(stores: Stores) -> String {
+    let found = |engine: Engine, format: WeightFormat| {
+        TABLE
+            .iter()
+            .find(|entry| entry.engine == engine && entry.stores == stores && entry.formats.contains(&format))
+    };
+    let mut groups: Vec<(Vec<String>, Vec<&str>)> = Vec::new();
+    for format in WeightFormat::ALL {
+        let cells: Vec<String> =
+            PLATFORMS.iter().map(|platform| cell(found(platform.engine, *format))).collect();
+        if cells.iter().all(|cell| cell == "-") && stores == Stores::Cache {
+            continue;
+        }
+        match groups.iter_mut().find(|(known, _)| *known == cells) {
+            Some((_, formats)) => formats.push(format.key()),
+            None => groups.push((cells, vec![format.key()])),
+        }
+    }
+    let names: Vec<&str> = PLATFORMS.iter().map(|platform| platform.name).collect();
+    let mut text = format!("| format | {} |\n|---|{}\n", names.join(" | "), "---|".repeat(names.len()));
+    for (cells, formats) in groups {
+        let _ = writeln!(text, "| {} | {} |", formats.join(" "), cells.join(" | "));
+    }
+    text
+}
+
+fn printed() -> String {
+    let mut text = format!(
+        "Weights:\n\n{}\nKeys and values, beside 16 bits and the type of the model:\n\n{}\nSources:\n\n",
+        rows(Stores::Weights),
+        rows(Stores::Cache)
+    );
+    let mut sources: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+    for platform in PLATFORMS {
+        sources.entry((platform.name, platform.source)).or_default().push("where it runs at all");
+        for entry in TABLE.iter().filter(|entry| entry.engine == platform.engine) {
+            let keys = entry.formats.iter().map(|format| format.key());
+            let list = sources.entry((platform.name, entry.source)).or_default();
+            match entry.stores {
+                // Twenty-nine of them are told by the table above.
+                Stores::Weights if entry.formats.len() > 12 => list.push("GGUF's formats"),
+                Stores::Weights => list.extend(keys),
+                Stores::Cache => list.push("keys and values"),
+            }
+        }
+    }
+    for ((name, source), what) in sources {
+        let _ = writeln!(text, "- {name}: {}: {source}", what.join(", "));
+    }
+    text
+}
+
+/// `ROOFLINED_UPDATE_DOCS=1` writes it.
+#[test]
+fn the_document_prints_the_table() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/settings.md");
+    let document = std::fs::read_to_string(path).unwrap();
+    let (before, rest) = document.split_once(BEGIN).unwrap();
+    let (found, after) = rest.split_once(END).unwrap();
+    let wanted = printed();
+    if std::env::var_os("ROOFLINED_UPDATE_DOCS").is_some() {
+        std::fs::write(path, format!("{before}{BEGIN}{wanted}{END}{after}")).unwrap();
+        return;
+    }
+    assert!(
+        found == wanted,
+        "docs/settings.md is not the table; ROOFLINED_UPDATE_DOCS=1 writes it\n{wanted}"
+    );
+}
+
+/// What somebody ran and published is not refused. Other projects' names are those of the published table.
+#[test]
+fn what_others_have_run_is_supported() {
+    let formats = BTreeMap::from([
+        ("F16", "fp16"),
+        ("FP16", "fp16"),
+        ("BF16", "bf16"),
+        ("FP8", "fp8_e4m3"),
+        ("NVFP4", "nvfp4"),
+        ("MXFP4", "mxfp4"),
+        ("AWQ-INT4", "awq_int4"),
+        ("INT4-AWQ", "awq_int4"),
+        ("GPTQ-INT4", "gptq_int4"),
+        ("W4A16", "int4_g128"),
+        ("INT4-MLC", "int4_g32"),
+        ("q4f16_1", "int4_g32"),
+    ]);
+    let (mut seen, mut header) = (0, Vec::new());
+    for line in include_str!("../../data/published_llm.csv").lines() {
+        let mut quoted = false;
+        let fields: Vec<&str> = line
+            .split(|c| {
+                quoted ^= c == '"';
+                c == ',' && !quoted
+            })
+            .collect();
+        if header.is_empty() {
+            header = fields;
+            continue;
+        }
+        let field = |name: &str| fields[header.iter().position(|column| *column == name).unwrap()];
+        let lower = field("quant").to_ascii_lowercase();
+        let name = formats.get(field("quant")).copied().unwrap_or(&lower);
+        let engine =
+            Engine::ALL.into_iter().find(|engine| engine.key() == field("engine").to_ascii_lowercase());
+        let Some((engine, recipe)) = engine.zip(name.parse::<Recipe>().ok()) else { continue };
+        // A fork's blocks of two bits: the Q2_0 of llama.cpp itself is another.
+        if name == "q2_0" {
+            continue;
+        }
+        let device = field("device");
+        let hardware = registry().get(device).or_else(|| registry().get(&format!("jetson-{device}")));
+        let target = Target::Gpu(hardware.and_then(|hardware| hardware.compute_capability));
+        let kv_format = (field("kv_bits") == "8").then_some(WeightFormat::Fp8E4m3);
+        let answer = check(engine, recipe, kv_format, target);
+        assert_eq!(answer, Ok(()), "{line}");
+        seen += 1;
+    }
+    assert!(seen > 900, "{seen}");
+}
