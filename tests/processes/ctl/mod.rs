@@ -15,6 +15,7 @@ mod failing;
 mod fake;
 mod following;
 mod quant_error;
+mod scenarios;
 mod whatif;
 
 use fake::Fake;
