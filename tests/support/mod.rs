@@ -153,6 +153,8 @@ fn record() -> CalibrationRecord {
         wall: Seconds(8.0),
         plan: "full".into(),
         simulated: false,
+        loaded: false,
+        other_work: None,
         regimes: vec![Regime {
             key: "near".into(),
             reference: Reference { read: BytesPerSecond(50e9), core_to_core: Some(Seconds(50e-9)) },
@@ -162,6 +164,7 @@ fn record() -> CalibrationRecord {
             power: None,
             power_points: Vec::new(),
             power_reason: None,
+            loaded: false,
             samples: 40,
             roofline: roofline(),
             profile: profile(),

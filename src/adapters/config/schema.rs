@@ -111,7 +111,7 @@ schema! {
         time_limit_s: f64 = 10.0, 1.0..=600.0;
         /// Most memory of the probe.
         memory_limit_bytes: u64 = 4_294_967_296, 16_777_216..=1_099_511_627_776;
-        /// Other work may keep this part of the CPUs busy; above it a calibration waits.
+        /// Other work may keep this part of the CPUs busy; above it a calibration waits for a quieter moment.
         max_load_ratio: f64 = 0.2, 0.0..=1.0;
         /// Hottest zone at which a calibration starts.
         max_temperature_c: f64 = 80.0, 0.0..=150.0;

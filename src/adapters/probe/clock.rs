@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::thread::sched_yield;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::pool::Pool;
+use super::pool::{Pool, nanoseconds, thread_time};
 use super::stream;
 use predict::calibration::{Clock, Conditions, Reference};
 use roofline::units::{BytesPerSecond, Celsius, Hertz, Seconds};
@@ -17,6 +17,8 @@ use roofline::units::{BytesPerSecond, Celsius, Hertz, Seconds};
 const REFERENCE: Duration = Duration::from_micros(1_500);
 /// Runs that it is split into.
 const REFERENCE_RUNS: u32 = 3;
+/// Runs at most, where other processes disturb them.
+const REFERENCE_TRIES: u32 = 12;
 /// Bursts of the ping-pong, and round trips of each.
 const PING_PONG_BURSTS: u32 = 5;
 const PING_PONG_ROUNDS: u32 = 40;
@@ -102,24 +104,52 @@ pub fn slowest_clock(pool: &Pool, workers: usize) -> Hertz {
     Hertz(f64::from_bits(slowest.into_inner()))
 }
 
-/// For how many nanoseconds each of the first `workers` has so far been ready to run while another process had its
-/// CPU: the second number of schedstat. `None` where the kernel does not count.
-pub fn waited(pool: &Pool, workers: usize) -> Option<Vec<u64>> {
-    let waits: Vec<AtomicU64> = (0..workers).map(|_| AtomicU64::new(u64::MAX)).collect();
-    pool.run(workers, &|worker| {
-        let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-        if let Some(wait) = text.split_ascii_whitespace().nth(1).and_then(|field| field.parse().ok()) {
-            waits[worker].store(wait, Ordering::Relaxed);
-        }
-    });
-    waits.into_iter().map(|wait| Some(wait.into_inner()).filter(|wait| *wait != u64::MAX)).collect()
+/// A worker at its last reading: nanoseconds of CLOCK_MONOTONIC and of its thread's CPU time.
+#[repr(align(128))]
+#[derive(Default)]
+struct Account {
+    wall: AtomicU64,
+    cpu: AtomicU64,
+    stolen: AtomicU64,
 }
 
-/// The largest part of `elapsed` that one worker waited.
-pub fn waiting_ratio(before: &[u64], after: &[u64], elapsed: Duration) -> f64 {
-    let longest =
-        before.iter().zip(after).map(|(before, after)| after.saturating_sub(*before)).max().unwrap_or(0);
-    (Duration::from_nanos(longest).as_secs_f64() / elapsed.as_secs_f64().max(1e-9)).min(1.0)
+/// What others take of the workers' CPUs: the wall clock of each worker beside the CPU time of its thread. The difference
+/// between two readings is what another process, or the hypervisor where the kernel is told of it, had.
+pub struct Accounts<'a> {
+    pool: &'a Pool,
+    workers: Vec<Account>,
+}
+
+impl<'a> Accounts<'a> {
+    /// Takes the first reading of the first `workers`.
+    pub fn open(pool: &'a Pool, workers: usize) -> Self {
+        let accounts = Self { pool, workers: (0..workers).map(|_| Account::default()).collect() };
+        accounts.stolen();
+        accounts
+    }
+
+    pub const fn pool(&self) -> &'a Pool {
+        self.pool
+    }
+
+    /// Seconds that the worker worst off has been without its CPU since the last reading.
+    pub fn stolen(&self) -> f64 {
+        self.pool.run(self.workers.len(), &|worker| {
+            let account = &self.workers[worker];
+            let (wall, cpu) = (nanoseconds(ClockId::Monotonic), thread_time());
+            let wall_passed = wall.saturating_sub(account.wall.swap(wall, Ordering::Relaxed));
+            let cpu_passed = cpu.saturating_sub(account.cpu.swap(cpu, Ordering::Relaxed));
+            account.stolen.store(wall_passed.saturating_sub(cpu_passed), Ordering::Relaxed);
+        });
+        let worst = self.workers.iter().map(|account| account.stolen.load(Ordering::Relaxed)).max();
+        Duration::from_nanos(worst.unwrap_or(0)).as_secs_f64()
+    }
+}
+
+/// Whether nobody else had a worker's CPU for a noticeable part of a run: a switch to another thread and back takes longer
+/// than two microseconds.
+pub fn is_quiet(wall: f64, stolen: f64) -> bool {
+    stolen <= 2e-6 + 0.01 * wall
 }
 
 #[repr(align(128))]
@@ -182,9 +212,21 @@ pub const fn reference_len(bytes: usize) -> usize {
     bytes.next_multiple_of(REFERENCE_PIECE)
 }
 
-/// The best of a few runs: a worker that is preempted slows one of them, a neighbour on the memory bus all.
+/// The best of a few runs: a worker that is preempted slows one of them, a neighbour on the memory bus all. Runs during which
+/// a worker was preempted do not count towards the few.
 fn reference_read(pool: &Pool, parts: &[ReferencePart]) -> BytesPerSecond {
-    (0..REFERENCE_RUNS).map(|_| reference_run(pool, parts)).fold(BytesPerSecond::ZERO, BytesPerSecond::max)
+    let accounts = Accounts::open(pool, parts.len());
+    let (mut best, mut quiet) = (BytesPerSecond::ZERO, 0);
+    for _ in 0..REFERENCE_TRIES {
+        let begin = Instant::now();
+        best = best.max(reference_run(pool, parts));
+        let wall = begin.elapsed().as_secs_f64();
+        quiet += u32::from(is_quiet(wall, accounts.stolen()));
+        if quiet == REFERENCE_RUNS {
+            break;
+        }
+    }
+    best
 }
 
 fn reference_run(pool: &Pool, parts: &[ReferencePart]) -> BytesPerSecond {
@@ -217,10 +259,30 @@ pub struct Instruments {
     steal_ratio: Option<f64>,
 }
 
-#[derive(Clone, Copy, PartialEq)]
-struct Ticks {
+/// Time of a CPU since the start, as /proc/stat counts it.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Ticks {
+    idle: u64,
     stolen: u64,
     total: u64,
+}
+
+impl Ticks {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            idle: self.idle + other.idle,
+            stolen: self.stolen + other.stolen,
+            total: self.total + other.total,
+        }
+    }
+
+    /// Part of the time since an earlier reading that the CPU was busy; 0 where none has passed.
+    #[expect(clippy::cast_precision_loss, reason = "a few hundred ticks")]
+    pub fn busy_ratio_since(&self, before: &Self) -> f64 {
+        let total = self.total.saturating_sub(before.total);
+        let idle = self.idle.saturating_sub(before.idle).min(total);
+        if total == 0 { 0.0 } else { (total - idle) as f64 / total as f64 }
+    }
 }
 
 impl Instruments {
@@ -272,9 +334,8 @@ impl Instruments {
     }
 
     fn read_steal(&mut self, cpus: &[u32]) {
-        let Some(now) = fs::read_to_string("/proc/stat").ok().and_then(|text| steal(&text, cpus)) else {
-            return;
-        };
+        let Some(now) = cpu_ticks(cpus) else { return };
+        let now = now.into_iter().fold(Ticks::default(), |sum, (_, ticks)| sum.plus(ticks));
         // Ticks are 10 ms: between two quick readings none may have passed, and the last ratio still holds.
         match self.ticks {
             Some(before) if now.total > before.total => {
@@ -294,9 +355,13 @@ fn number(path: &PathBuf) -> Option<f64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// Sums `steal` and all time over the lines of `cpus` in the text of /proc/stat. `None` without a steal column.
-fn steal(stat: &str, cpus: &[u32]) -> Option<Ticks> {
-    let mut sum = None;
+/// The ticks of each of `cpus` in /proc/stat, in its order. `None` without a steal column.
+pub fn cpu_ticks(cpus: &[u32]) -> Option<Vec<(u32, Ticks)>> {
+    ticks(&fs::read_to_string("/proc/stat").ok()?, cpus)
+}
+
+fn ticks(stat: &str, cpus: &[u32]) -> Option<Vec<(u32, Ticks)>> {
+    let mut found = Vec::new();
     for line in stat.lines() {
         let mut fields = line.split_ascii_whitespace();
         let Some(cpu) = fields.next().and_then(|name| name.strip_prefix("cpu")?.parse::<u32>().ok()) else {
@@ -307,12 +372,10 @@ fn steal(stat: &str, cpus: &[u32]) -> Option<Ticks> {
         }
         // user nice system idle iowait irq softirq steal; guest time is contained in user.
         let ticks: Vec<u64> = fields.take(8).map_while(|field| field.parse().ok()).collect();
-        let [.., stolen] = *<&[u64; 8]>::try_from(ticks.as_slice()).ok()?;
-        let sum = sum.get_or_insert(Ticks { stolen: 0, total: 0 });
-        sum.stolen += stolen;
-        sum.total += ticks.iter().sum::<u64>();
+        let [_, _, _, idle, waiting, _, _, stolen] = *<&[u64; 8]>::try_from(ticks.as_slice()).ok()?;
+        found.push((cpu, Ticks { idle: idle + waiting, stolen, total: ticks.iter().sum() }));
     }
-    sum
+    (!found.is_empty()).then_some(found)
 }
 
 /// Sizes of the caches that matter for placing data.
@@ -378,12 +441,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steal_is_summed_over_the_workers_cpus() {
+    fn ticks_are_those_of_the_workers_cpus() {
         let stat = "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\ncpu1 1 1 1 1 1 1 1 1 0 0\nintr 5\n";
-        assert!(steal(stat, &[0]) == Some(Ticks { stolen: 8, total: 36 }));
-        assert!(steal(stat, &[0, 1]) == Some(Ticks { stolen: 9, total: 44 }));
-        assert!(steal(stat, &[7]).is_none());
-        assert!(steal("cpu0 1 2 3\n", &[0]).is_none());
+        let (first, second) =
+            (Ticks { idle: 9, stolen: 8, total: 36 }, Ticks { idle: 2, stolen: 1, total: 8 });
+        assert_eq!(ticks(stat, &[0]), Some(vec![(0, first)]));
+        assert_eq!(ticks(stat, &[0, 1]), Some(vec![(0, first), (1, second)]));
+        assert_eq!(ticks(stat, &[7]), None);
+        assert_eq!(ticks("cpu0 1 2 3\n", &[0]), None);
+        assert!((first.busy_ratio_since(&second) - 21.0 / 28.0).abs() < 1e-12);
+        assert_eq!(first.busy_ratio_since(&first), 0.0);
+    }
+
+    #[test]
+    fn what_others_take_of_a_worker_is_the_wall_clock_less_its_cpu_time() {
+        let pool = Pool::new(&super::super::pool::allowed_cpus(&[]).unwrap()[..1]).unwrap();
+        let accounts = Accounts::open(&pool, 1);
+        // A thread that sleeps is without its CPU as well.
+        std::thread::sleep(Duration::from_millis(30));
+        assert!(accounts.stolen() >= 0.03);
+        let begin = Instant::now();
+        dependent_additions(CHAIN);
+        let (stolen, wall) = (accounts.stolen(), begin.elapsed().as_secs_f64());
+        assert!(stolen <= wall, "{stolen} of {wall}");
+        assert!(is_quiet(1e-3, 10e-6) && is_quiet(20e-6, 2e-6) && !is_quiet(1e-3, 4e-3));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use self::job::{Demand, Job};
 use super::arena::{Region, replicate};
-use super::clock::{self, Caches, Instruments, ReferencePart};
+use super::clock::{self, Accounts, Caches, Instruments, ReferencePart};
 use super::pool::{Pool, allowed_cpus};
 use super::probe::{Outcome, Probe};
 use predict::calibration::{ForwardModel, Held, Hold, Plan, Sample, Step};
@@ -23,6 +23,11 @@ const MAX_TIMES: usize = 2_000;
 const MIN_ENTRY_S: f64 = 20e-6;
 /// Entries timed of every step, whatever its budget.
 const MIN_TIMES: usize = 3;
+/// A step beside other work goes on until this many entries were quiet, for at most [`PATIENCE`] times its budget.
+const QUIET_TIMES: usize = 12;
+const PATIENCE: f64 = 4.0;
+/// A good part of a time slice.
+const LONG_ENTRY_S: f64 = 1e-3;
 /// The clock counts as stable when this many readings in a row agree.
 const STABLE_READINGS: u32 = 3;
 /// Largest difference of those readings, as a ratio.
@@ -231,11 +236,7 @@ impl Probe for Cpu {
         let read =
             |instruments: &mut Instruments| instruments.read(&self.pool, demand.threads, &self.reference);
         let before = read(&mut self.instruments);
-        let (waited, begin) = (clock::waited(&self.pool, demand.threads), Instant::now());
-        let timed = time(&mut job, step.budget_s, stop);
-        let waiting_ratio = waited
-            .zip(clock::waited(&self.pool, demand.threads))
-            .map(|(before, after)| clock::waiting_ratio(&before, &after, begin.elapsed()));
+        let timed = time(&mut job, &Accounts::open(&self.pool, demand.threads), step.budget_s, stop);
         if timed.times.len() < MIN_TIMES {
             return Outcome::Stopped;
         }
@@ -250,7 +251,9 @@ impl Probe for Cpu {
             times: timed.times,
             overhead: timed.overhead,
             max_error_ratio: max_error_ratio.or(job.error()),
-            waiting_ratio,
+            waiting_ratio: Some(timed.waiting_ratio),
+            left_out: timed.left_out,
+            corrected_ratio: timed.corrected_ratio,
             before,
             after,
         }))
@@ -319,9 +322,40 @@ fn warm_up(
 struct Timed {
     times: Vec<Seconds>,
     overhead: Seconds,
+    waiting_ratio: f64,
+    left_out: u32,
+    corrected_ratio: f64,
 }
 
-fn time(job: &mut Job<'_>, budget_s: f64, stop: &dyn Fn() -> bool) -> Timed {
+/// An entry: how long it took, for how much of that a worker was without its CPU, and the CPU time of the busiest worker
+/// inside regions, where that was counted.
+#[derive(Clone, Copy)]
+struct Entry {
+    wall: f64,
+    stolen: f64,
+    busy: f64,
+}
+
+impl Entry {
+    fn is_quiet(&self) -> bool {
+        clock::is_quiet(self.wall, self.stolen)
+    }
+
+    fn lost_ratio(&self) -> f64 {
+        1.0 - self.busy / self.wall
+    }
+}
+
+/// The third of the entries that was disturbed least. Their time is what the busiest worker needed: with one region to an
+/// entry nothing else keeps the others waiting.
+fn least_disturbed(mut entries: Vec<Entry>) -> Vec<Entry> {
+    entries.retain(|entry| entry.busy > 0.0);
+    entries.sort_by(|a, b| a.lost_ratio().total_cmp(&b.lost_ratio()));
+    entries.truncate((entries.len() / 3).max(MIN_TIMES));
+    entries
+}
+
+fn time(job: &mut Job<'_>, accounts: &Accounts<'_>, budget_s: f64, stop: &dyn Fn() -> bool) -> Timed {
     let mut empty: Vec<f64> = (0..15).map(|_| job.run(0)).collect();
     empty.sort_by(f64::total_cmp);
     // Not the median: a neighbour on one of the cores can spoil most of them, and what is subtracted must not be more
@@ -337,15 +371,56 @@ fn time(job: &mut Job<'_>, budget_s: f64, stop: &dyn Fn() -> bool) -> Timed {
     }
     #[expect(clippy::cast_precision_loss, reason = "at most 2^32")]
     let divisor = repeats as f64;
+    let pool = accounts.pool();
+    // An entry longer than this is rarely undisturbed beside other work.
+    let long = job.run(repeats) > LONG_ENTRY_S;
+    pool.count_time(long);
+    let mut entry = || {
+        let wall = job.run(repeats);
+        Entry { wall, stolen: accounts.stolen(), busy: pool.most_time() }
+    };
     let begin = Instant::now();
-    let mut times = Vec::with_capacity(MAX_TIMES);
-    while (times.len() < MIN_TIMES || begin.elapsed().as_secs_f64() < budget_s)
-        && times.len() < MAX_TIMES
-        && !stop()
-    {
-        times.push(Seconds(((job.run(repeats) - overhead) / divisor).max(1e-12)));
+    let mut entries: Vec<Entry> = Vec::with_capacity(MAX_TIMES);
+    let mut quiet = 0;
+    let _ = (accounts.stolen(), pool.most_time());
+    while entries.len() < MAX_TIMES && !stop() {
+        let elapsed = begin.elapsed().as_secs_f64();
+        let quiet_enough = quiet >= QUIET_TIMES || (quiet >= MIN_TIMES && 2 * quiet >= entries.len());
+        let enough = elapsed >= budget_s && quiet_enough;
+        if entries.len() >= MIN_TIMES && (enough || elapsed >= PATIENCE * budget_s) {
+            break;
+        }
+        let next = entry();
+        quiet += usize::from(next.is_quiet());
+        entries.push(next);
     }
-    Timed { times, overhead: Seconds(overhead / divisor) }
+    let all = entries.len();
+    let stolen: f64 = entries.iter().map(|entry| entry.stolen).sum();
+    let waiting_ratio = (stolen / begin.elapsed().as_secs_f64().max(1e-9)).min(1.0);
+    let corrected = quiet < MIN_TIMES;
+    let kept = if corrected {
+        if !long {
+            pool.count_time(true);
+            entries = (0..3 * MIN_TIMES).take_while(|_| !stop()).map(|_| entry()).collect();
+        }
+        least_disturbed(entries)
+    } else {
+        entries.into_iter().filter(Entry::is_quiet).collect()
+    };
+    pool.count_time(false);
+    let wall: f64 = kept.iter().map(|entry| entry.wall).sum();
+    let busy: f64 = kept.iter().map(|entry| entry.busy).sum();
+    let times = kept.iter().map(|entry| {
+        let spent = if corrected { entry.busy } else { entry.wall - overhead };
+        Seconds((spent / divisor).max(1e-12))
+    });
+    Timed {
+        times: times.collect(),
+        overhead: Seconds(overhead / divisor),
+        waiting_ratio,
+        left_out: u32::try_from(all.saturating_sub(kept.len())).unwrap_or(u32::MAX),
+        corrected_ratio: if corrected { (1.0 - busy / wall).clamp(0.0, 1.0) } else { 0.0 },
+    }
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@
 )]
 
 mod arena;
+mod beside;
 mod clock;
 mod cpu;
 mod cuda;

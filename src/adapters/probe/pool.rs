@@ -8,14 +8,16 @@ use std::cell::UnsafeCell;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, sched_yield};
+use rustix::time::{ClockId, clock_gettime};
 
-/// Polls before a waiting thread starts to yield: some 20 to 50 µs, longer than any gap between two timed runs.
-const SPINS: u32 = 2_000;
+/// Polls before a waiting thread starts to yield: some milliseconds, a time slice. Whoever yields beside other work is off
+/// its CPU for a slice, and workers that yield to it in turn are never on at the same time.
+const SPINS: u32 = 100_000;
 /// Yields before a worker parks. Yielding lets an oversubscribed CPU run whoever we wait for.
 const YIELDS: u32 = 200;
 
@@ -32,11 +34,38 @@ struct Slot {
     done: Padded<AtomicU32>,
     parked: AtomicBool,
     failed: AtomicBool,
+    /// Nanoseconds of CPU time inside regions, while that is counted.
+    busy: AtomicU64,
+}
+
+impl Slot {
+    /// Runs the share of one worker.
+    fn share(&self, counted: bool, job: impl FnOnce()) {
+        if !counted {
+            return job();
+        }
+        let begin = thread_time();
+        job();
+        self.busy.fetch_add(thread_time().saturating_sub(begin), Ordering::Relaxed);
+    }
+}
+
+/// Nanoseconds of CPU time of this thread.
+pub fn thread_time() -> u64 {
+    nanoseconds(ClockId::ThreadCPUTime)
+}
+
+pub fn nanoseconds(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    let part = |part: i64| u64::try_from(part).unwrap_or(0);
+    part(time.tv_sec).saturating_mul(1_000_000_000).saturating_add(part(time.tv_nsec))
 }
 
 struct Shared {
     job: UnsafeCell<Option<Job<'static>>>,
     quit: AtomicBool,
+    /// The workers count their CPU time.
+    counted: AtomicBool,
     slots: Vec<Slot>,
 }
 
@@ -92,10 +121,12 @@ impl Pool {
             done: Padded(AtomicU32::new(0)),
             parked: AtomicBool::new(false),
             failed: AtomicBool::new(false),
+            busy: AtomicU64::new(0),
         };
         let shared = Arc::new(Shared {
             job: UnsafeCell::new(None),
             quit: AtomicBool::new(false),
+            counted: AtomicBool::new(false),
             slots: cpus.iter().map(|_| slot()).collect(),
         });
         let mut pool =
@@ -125,6 +156,18 @@ impl Pool {
         &self.cpus
     }
 
+    /// From now on, or no longer, the workers count the CPU time that they spend inside regions. It costs each region some
+    /// tenths of a microsecond.
+    pub fn count_time(&self, counted: bool) {
+        self.shared.counted.store(counted, Ordering::Relaxed);
+    }
+
+    /// The most CPU time in seconds that one worker has counted since this was last asked.
+    pub fn most_time(&self) -> f64 {
+        let most = self.shared.slots.iter().map(|slot| slot.busy.swap(0, Ordering::Relaxed)).max();
+        Duration::from_nanos(most.unwrap_or(0)).as_secs_f64()
+    }
+
     /// Runs `job(0)` here and `job(1)..job(workers-1)` on the others; returns when all are done.
     pub fn run(&self, workers: usize, job: Job<'_>) {
         let others = workers.min(self.len());
@@ -143,7 +186,8 @@ impl Pool {
                 }
             }
         }
-        let own = catch_unwind(AssertUnwindSafe(|| job(0)));
+        let counted = self.shared.counted.load(Ordering::Relaxed);
+        let own = catch_unwind(AssertUnwindSafe(|| self.shared.slots[0].share(counted, || job(0))));
         let mut failed = false;
         for slot in &self.shared.slots[1..others.max(1)] {
             let target = slot.started.0.load(Ordering::Relaxed);
@@ -191,8 +235,9 @@ fn work(shared: &Shared, index: usize) {
         seen = next;
         // SAFETY: between `started` and `done` the caller of `run` neither writes `job` nor lets it expire.
         let job = unsafe { *shared.job.get() };
+        let counted = shared.counted.load(Ordering::Relaxed);
         if let Some(job) = job
-            && catch_unwind(AssertUnwindSafe(|| job(index))).is_err()
+            && catch_unwind(AssertUnwindSafe(|| slot.share(counted, || job(index)))).is_err()
         {
             slot.failed.store(true, Ordering::Relaxed);
         }
@@ -246,6 +291,24 @@ mod tests {
             count.fetch_add(1, Ordering::Relaxed);
         });
         assert_eq!(count.load(Ordering::Relaxed), pool.len());
+    }
+
+    #[test]
+    fn the_time_inside_regions_is_that_of_the_busiest_worker() {
+        let pool = Pool::new(&allowed_cpus(&[]).unwrap()).unwrap();
+        let work = |worker: usize| {
+            let begin = thread_time();
+            while thread_time() - begin < 1_000_000 * (worker as u64 + 1) {}
+            // Not the time of the thread.
+            thread::sleep(Duration::from_millis(5));
+        };
+        pool.run(pool.len(), &work);
+        assert_eq!(pool.most_time(), 0.0, "it is not counted");
+        pool.count_time(true);
+        pool.run(pool.len(), &work);
+        let (most, least) = (pool.most_time(), 1e-3 * pool.len() as f64);
+        assert!(most >= least && most < least + 4e-3, "{most} of {least}");
+        assert_eq!(pool.most_time(), 0.0, "it begins anew");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! From a plan to events: the probe's protocol, its limits and its end.
 
+use std::borrow::Cow;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -11,7 +12,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::FileType;
 use rustix::process::{Signal, getpid, kill_process};
 
+use super::beside::other_work;
 use super::clock::boot_time;
+use super::pool::allowed_cpus;
 use super::probe::{Outcome, Probe};
 use super::{Cpu, Cuda};
 use predict::calibration::{Accelerator, Held, Hold, Plan, ProbeEvent, Step, disturbed};
@@ -23,7 +26,7 @@ const MAX_STEPS: usize = 10_000;
 /// Loads held for the power meter.
 const MAX_HOLDS: usize = 100;
 /// Times that a step is measured again when the machine moved under it.
-const MAX_RETRIES: u32 = 2;
+const MAX_RETRIES: u32 = 6;
 /// How long a step that is already running may overrun a limit before the process ends without a farewell.
 const GRACE: Duration = Duration::from_millis(700);
 
@@ -46,12 +49,26 @@ pub fn run(
     let started = Instant::now();
     match (substitute, plan.accelerator) {
         (Some(substitute), _) => drive(substitute(plan)?.as_mut(), plan, started, out, cancelled),
-        (None, Accelerator::Cpu) => drive(&mut Cpu::new(plan)?, plan, started, out, cancelled),
+        (None, Accelerator::Cpu) => {
+            let plan = beside(plan, out)?;
+            drive(&mut Cpu::new(&plan)?, &plan, started, out, cancelled)
+        }
         (None, Accelerator::Gpu) => {
             let mut cuda = Cuda::new(plan).map_err(io::Error::other)?;
             drive(&mut cuda, plan, started, out, cancelled)
         }
     }
+}
+
+/// Says what else the machine does, and gives a plan for some of the CPUs those that are idlest.
+fn beside<'a>(plan: &'a Plan, out: &mut dyn Write) -> io::Result<Cow<'a, Plan>> {
+    let cpus = allowed_cpus(&plan.cpus)?;
+    let Some((other_work, idlest)) = other_work(&cpus) else { return Ok(Cow::Borrowed(plan)) };
+    let choose = plan.cpus.is_empty()
+        && other_work.busy_cpus > 0
+        && plan.steps.iter().all(|step| (step.threads as usize) < idlest.len());
+    emit(out, &ProbeEvent::Beside(other_work))?;
+    Ok(if choose { Cow::Owned(Plan { cpus: idlest, ..plan.clone() }) } else { Cow::Borrowed(plan) })
 }
 
 /// Hands the steps of `plan` to `probe`, in order, until they are done, `cancelled`, or out of time since `started`.
@@ -107,7 +124,12 @@ pub fn drive(
     // The last step may have been stopped half-way.
     let cut_short = cut_short.or_else(reason);
     for _ in 0..MAX_RETRIES {
+        let before = unsettled.len();
         unsettled = again(probe, unsettled, out, &stop)?;
+        // What did not help any step will not help the next time.
+        if unsettled.len() == before {
+            break;
+        }
     }
     hold(probe, &loads, (idle.len() + plan.steps.len(), all), out, &stop)?;
     emit(out, &ProbeEvent::Finished { wall: Seconds(started.elapsed().as_secs_f64()), cut_short })

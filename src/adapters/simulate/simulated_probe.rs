@@ -206,6 +206,8 @@ impl Probe for Simulated {
             overhead: OVERHEAD,
             max_error_ratio: has_result.then_some(2e-7),
             waiting_ratio: None,
+            left_out: 0,
+            corrected_ratio: 0.0,
             before,
             after,
         }))

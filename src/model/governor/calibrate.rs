@@ -3,10 +3,11 @@
 use super::effects::{busy, log, refuse, reply};
 use super::machine::machine_key;
 use super::metering::{self, Metering};
-use super::{Effect, Governor, Now, Purpose, Reply, Severity, Ticket};
+use super::{Effect, Governor, Job, Now, Purpose, Reply, Severity, Ticket};
 use decide::snapshot::distance;
 use predict::calibration::{
-    Accelerator, CalibrationRecord, FitContext, Gate, GpuContext, PlanKind, Sample, calibration_plan, fit,
+    Accelerator, CalibrationRecord, FitContext, Gate, GpuContext, OtherWork, PlanContext, PlanKind, Sample,
+    calibration_plan, fit,
 };
 use roofline::board::OperatingPoint;
 use roofline::ceilings::datasheet;
@@ -29,6 +30,10 @@ pub(super) struct Calibrating {
     /// Length of the run, and why it was cut short if it was.
     pub(super) finished: Option<(Seconds, Option<String>)>,
     cancelled: bool,
+    /// What else the machine did when the probe began.
+    pub(super) other_work: Option<OtherWork>,
+    /// Workers of the plan.
+    workers: u32,
     /// Where the GPU was when it began; `None` for the CPU.
     point: Option<OperatingPoint>,
     pub(super) metering: Metering,
@@ -50,17 +55,35 @@ impl Governor {
             // A date in the future is as wrong as one too far back.
             age > self.policy.max_age.get() || age < -86_400.0
         });
-        let stale = stale || self.is_new_point();
+        // A run beside other work is better than none, and a quiet one better than that.
+        let stale = stale || self.is_new_point() || self.record.as_ref().is_some_and(|record| record.loaded);
         if !self.policy.automatic || !stale || self.job.is_some() || self.no_probe().is_some() {
             self.wait_for(None);
             return;
         }
         match self.gate(now) {
+            Some((Gate::Load, _)) if self.has_waited(now) => {
+                self.start_calibration(PlanKind::Full, Vec::new(), effects);
+            }
             Some(gate) => self.wait_for(Some(gate)),
             None => {
                 self.start_calibration(PlanKind::Full, Vec::new(), effects);
             }
         }
+    }
+
+    /// Whether a machine without a record was busy for so long that one made beside its load is better than none.
+    fn has_waited(&mut self, now: Now) -> bool {
+        /// An idle moment has come by then, if there are any.
+        const PATIENCE: Seconds = Seconds(60.0);
+        let since = *self.busy_since.get_or_insert(now.boottime);
+        self.record.is_none() && now.boottime - since >= PATIENCE
+    }
+
+    /// Whether samples follow each other closely, because a calibration waits for an idle moment, which may last only a few
+    /// hundred milliseconds. A few seconds of every minute: looking costs power too.
+    pub(super) fn looks_for_idleness(&self, now: Now) -> bool {
+        self.status.waiting_for == Some(Gate::Load) && now.boottime.get().rem_euclid(60.0) < 6.0
     }
 
     /// Why the accelerator cannot be measured; `None` where it can.
@@ -106,6 +129,9 @@ impl Governor {
     }
 
     fn wait_for(&mut self, gate: Option<(Gate, String)>) {
+        if gate.as_ref().is_none_or(|(gate, _)| *gate != Gate::Load) {
+            self.busy_since = None;
+        }
         let (gate, reason) = gate.unzip();
         self.status.waiting_for = gate;
         self.status.waiting_reason = reason;
@@ -115,10 +141,17 @@ impl Governor {
     fn gate(&self, now: Now) -> Option<(Gate, String)> {
         if let Some(failed_at) = self.failed_at {
             // Doubled with every further failure, up to some eleven hours for the default of ten minutes.
-            let back_off = self.policy.back_off * f64::from(1_u32 << self.failures.saturating_sub(1).min(6));
+            let mut back_off =
+                self.policy.back_off * f64::from(1_u32 << self.failures.saturating_sub(1).min(6));
+            let mut what = "the last attempt failed";
+            if self.status.last_error.is_none() {
+                // It was only spoilt by other work, which may be over.
+                back_off = back_off * 0.2;
+                what = "the last calibration was made beside other work";
+            }
             let left = back_off - (now.boottime - failed_at);
             if left.is_positive() {
-                return Some((Gate::BackOff, format!("the last attempt failed; the next is in {left}")));
+                return Some((Gate::BackOff, format!("{what}; the next is in {left}")));
             }
         }
         if let Some(reason) = self.too_hot() {
@@ -145,8 +178,10 @@ impl Governor {
         let busy = load.busy_ratio.unwrap_or((load.average_1m / f64::from(cores)).min(1.0));
         (busy > self.policy.max_load_ratio).then(|| {
             let reason = format!(
-                "the CPUs are {:.0} % busy, at most {:.0} % is wanted",
+                "{:.0} of {cores} cores busy ({:.0} %): load {:.1}, at most {:.0} % is wanted",
+                busy * f64::from(cores),
                 busy * 100.0,
+                load.average_1m,
                 self.policy.max_load_ratio * 100.0
             );
             (Gate::Load, reason)
@@ -206,7 +241,35 @@ impl Governor {
     }
 
     fn start_calibration(&mut self, plan: PlanKind, waiting: Vec<Ticket>, effects: &mut Vec<Effect>) -> u64 {
-        let context = self.plan_context();
+        let job = self.next_job();
+        self.calibrate_on(job, self.free_workers(), plan, waiting, effects);
+        job
+    }
+
+    /// As many workers as there are cores; fewer where so many are taken that all workers would hardly ever be on at once.
+    fn free_workers(&self) -> u32 {
+        /// With so many taken, all workers are on their CPUs for a quarter of the time.
+        const SHARED: u32 = 2;
+        let cores = self.plan_context().threads;
+        let busy = self.state.load.known().and_then(|load| load.busy_ratio).unwrap_or(0.0);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of the cores")]
+        let taken = (busy.clamp(0.0, 1.0) * f64::from(cores)).round() as u32;
+        if self.accelerator == Accelerator::Cpu && taken > SHARED {
+            cores.saturating_sub(taken).max(1)
+        } else {
+            cores
+        }
+    }
+
+    fn calibrate_on(
+        &mut self,
+        job: u64,
+        workers: u32,
+        plan: PlanKind,
+        waiting: Vec<Ticket>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let context = PlanContext { threads: workers, ..self.plan_context() };
         let mut steps = calibration_plan(&context, plan);
         let meter = match plan {
             PlanKind::Full => metering::meter_period(&self.state, self.accelerator),
@@ -219,23 +282,25 @@ impl Governor {
             }
             Err(why) => Metering::without(why),
         };
-        let job = self.start_job(Purpose::Calibrate(Box::new(Calibrating {
+        let purpose = Purpose::Calibrate(Box::new(Calibrating {
             plan,
             waiting,
             samples: Vec::new(),
             skipped: Vec::new(),
             finished: None,
             cancelled: false,
+            other_work: None,
+            workers,
             point: (self.accelerator == Accelerator::Gpu).then(|| self.state.operating_point()),
             metering,
-        })));
+        }));
+        self.job = Some(Job { id: job, purpose });
         self.wait_for(None);
         self.status.running = Some(job);
         self.status.fraction = Some(0.0);
         self.status.step = None;
         log(effects, Severity::Info, format!("calibration {job} started: {} steps", steps.steps.len()));
         effects.push(Effect::StartProbe { job, plan: steps });
-        job
     }
 
     pub(super) fn cancel(&mut self, ticket: Ticket, wanted: Option<u64>, effects: &mut Vec<Effect>) {
@@ -267,17 +332,31 @@ impl Governor {
         self.status.running = None;
         self.status.fraction = None;
         self.status.step = None;
-        self.status.last_job = Some(job);
-        let result = self.judge(now, &run, outcome);
+        let result =
+            self.judge(now, &run, outcome).map_err(|refusal| blaming(refusal, run.other_work.as_ref()));
         match result {
+            Err(refusal) if refusal.code == Code::FitFailed && self.may_do_with_fewer(&run).is_some() => {
+                let workers = self.may_do_with_fewer(&run).unwrap_or(1);
+                log(
+                    effects,
+                    Severity::Info,
+                    format!(
+                        "calibration {job}: {}; again with {workers} of {} workers",
+                        refusal.message, run.workers
+                    ),
+                );
+                self.calibrate_on(job, workers, PlanKind::Quick, run.waiting, effects);
+            }
             Ok(record) => {
+                self.status.last_job = Some(job);
                 let mut merged = record.merged_with(self.record.as_ref());
                 for said in metering::judge(&mut merged, self.hardware.as_deref()) {
                     log(effects, Severity::Warning, said);
                 }
                 self.status.last_error = None;
-                self.failed_at = None;
-                self.failures = 0;
+                // Beside other work it is done, and yet wanted again.
+                self.failed_at = merged.loaded.then_some(now.boottime);
+                self.failures = if merged.loaded { self.failures.saturating_add(1) } else { 0 };
                 log(effects, Severity::Info, summary(job, &merged));
                 effects
                     .push(Effect::SaveCalibration { record: Box::new(merged.clone()), samples: run.samples });
@@ -288,6 +367,7 @@ impl Governor {
                 }
             }
             Err(refusal) => {
+                self.status.last_job = Some(job);
                 let message = &refusal.message;
                 self.status.last_error = Some(message.clone());
                 // A cancelled run is no reason to wait before the next attempt somebody asks for, but starting
@@ -304,6 +384,15 @@ impl Governor {
                 }
             }
         }
+    }
+
+    /// How many workers to try it with once more: those that other work left a core of its own. `None` where that would be
+    /// no fewer, or it was no load that spoilt the run.
+    fn may_do_with_fewer(&self, run: &Calibrating) -> Option<u32> {
+        let other_work = run.other_work.as_ref().filter(|_| self.accelerator == Accelerator::Cpu)?;
+        let free = other_work.cpus.saturating_sub(other_work.busy_cpus).max(1);
+        (other_work.busy_cpus > 0 && run.workers == self.plan_context().threads && free < run.workers)
+            .then_some(free)
     }
 
     /// Where the GPU was measured, if it stayed there.
@@ -350,11 +439,27 @@ impl Governor {
             skipped,
             gpu,
             power: run.metering.summary(),
+            other_work: run.other_work.clone(),
+            fewer_workers: run.workers < self.plan_context().threads,
         };
         let mut record = fit(&run.samples, &context)
             .map_err(|error| Code::FitFailed.error(error.to_string(), LOOK_FURTHER))?;
         metering::attach(&mut record, &run.metering);
         Ok(record)
+    }
+}
+
+/// The refusal with the load that is to blame in front, if there was one.
+fn blaming(refusal: Refusal, other_work: Option<&OtherWork>) -> Refusal {
+    /// From this part of the CPUs on.
+    const LOAD: f64 = 0.1;
+    let Some(other_work) = other_work.filter(|work| work.busy_ratio >= LOAD) else { return refusal };
+    let hint = "end or pause that work, or try again when it rests; without being asked, the daemon waits for an idle moment";
+    match refusal.code {
+        Code::FitFailed | Code::ProbeFailed => {
+            refusal.code.error(format!("{other_work}: {}", refusal.message), hint)
+        }
+        _ => refusal,
     }
 }
 
@@ -370,8 +475,13 @@ fn summary(job: u64, record: &CalibrationRecord) -> String {
         .iter()
         .map(|(precision, ceiling)| format!("{precision} {}", ceiling.value))
         .collect();
+    let beside = match &record.other_work {
+        Some(other_work) if record.loaded => format!(" beside other work ({other_work})"),
+        _ if record.loaded => " beside other work".to_owned(),
+        _ => String::new(),
+    };
     format!(
-        "calibration {job} took {}: read {}, {} ({} samples, {} rejected, regime {})",
+        "calibration {job} took {}{beside}: read {}, {} ({} samples, {} rejected, regime {})",
         record.wall,
         regime.roofline.bandwidth.value,
         peaks.join(", "),

@@ -8,8 +8,8 @@ use super::effects::{log, reply};
 use super::machine::{machine_key, machine_name};
 use super::metering::Metering;
 use super::{
-    Effect, Event, Governor, Job, Now, Observed, Policy, Purpose, RefusedObservation, Reply, Severity,
-    Ticket, WATCHED_FOR, calibrate, measure, prior,
+    Effect, Event, Governor, IDLENESS_PERIOD, Job, Now, Observed, Policy, Purpose, RefusedObservation, Reply,
+    Severity, Ticket, WATCHED_FOR, calibrate, measure, prior,
 };
 use decide::snapshot::{
     Automatic, CalibrationStatus, PowerControl, Snapshot, accelerator, gpu_model, point_now,
@@ -84,6 +84,7 @@ impl Governor {
             next_job: 1,
             failed_at: None,
             failures: 0,
+            busy_since: None,
             reference: None,
             degraded: BTreeMap::new(),
             watched_until: Seconds::ZERO,
@@ -113,9 +114,10 @@ impl Governor {
                 self.sampled(now, *state, &mut effects);
                 self.pace(now, &mut effects);
                 self.consider_calibrating(now, &mut effects);
-                // Loads are metered many times a second; clients are notified as often as ever.
+                // Loads are metered, and idle moments looked for, many times a second; clients are notified as often as ever.
                 let since = now.boottime - self.snapshot.taken_at;
-                if !self.is_holding() || since >= self.policy.sampling_period {
+                let often = self.is_holding() || self.looks_for_idleness(now);
+                if !often || since >= self.policy.sampling_period {
                     self.publish(now, &mut effects);
                 }
             }
@@ -202,6 +204,8 @@ impl Governor {
         let fast = now.boottime < self.watched_until || self.job.is_some() || self.lively();
         let period = if self.is_holding() {
             METERING_PERIOD.min(self.policy.sampling_period)
+        } else if self.looks_for_idleness(now) {
+            IDLENESS_PERIOD.min(self.policy.sampling_period)
         } else if fast {
             self.policy.sampling_period
         } else {
@@ -336,6 +340,11 @@ impl Governor {
     fn probe(&mut self, now: Now, job: u64, event: ProbeEvent, effects: &mut Vec<Effect>) {
         let Some(running) = self.job.as_mut().filter(|running| running.id == job) else { return };
         match event {
+            ProbeEvent::Beside(other_work) => {
+                if let Purpose::Calibrate(calibrating) = &mut running.purpose {
+                    calibrating.other_work = Some(other_work);
+                }
+            }
             ProbeEvent::Progress { fraction, step } => {
                 if let Some(metering) = running.purpose.metering() {
                     metering.hold_over();
@@ -528,9 +537,13 @@ impl Governor {
         effects.push(Effect::Publish(Arc::clone(&self.snapshot)));
     }
 
-    pub(super) fn start_job(&mut self, purpose: Purpose) -> u64 {
-        let id = self.next_job;
+    pub(super) const fn next_job(&mut self) -> u64 {
         self.next_job += 1;
+        self.next_job - 1
+    }
+
+    pub(super) fn start_job(&mut self, purpose: Purpose) -> u64 {
+        let id = self.next_job();
         self.job = Some(Job { id, purpose });
         id
     }
@@ -624,6 +637,83 @@ mod tests {
         assert!(status.waiting_reason.as_ref().unwrap().contains("90 %"));
         assert!(started(&governor.handle(at(2.0), Event::Sampled(Box::new(state())))).is_some());
         assert_eq!(governor.snapshot().calibration_status.waiting_for, None);
+    }
+
+    fn busy(ratio: f64) -> Event {
+        let load = Load { average_1m: 4.0 * ratio, busy_ratio: Some(ratio), steal_ratio: None };
+        Event::Sampled(Box::new(BoardState { load: Reading::Known(load), ..state() }))
+    }
+
+    #[test]
+    fn an_idle_moment_is_looked_for_often_and_used() {
+        let policy = Policy { max_load_ratio: 0.2, ..policy() };
+        let mut governor = governor(&policy);
+        let effects = governor.handle(at(1.0), busy(0.75));
+        assert!(started(&effects).is_none());
+        let effects = governor.handle(at(2.0), busy(0.75));
+        assert!(
+            effects
+                .iter()
+                .any(|effect| matches!(effect, Effect::SampleEvery(period) if *period <= Seconds(0.3))),
+            "{effects:?}"
+        );
+        let reason = governor.snapshot().calibration_status.waiting_reason.clone().unwrap();
+        assert!(reason.contains("3 of 4 cores busy") && reason.contains("load 3.0"), "{reason}");
+        assert!(started(&governor.handle(at(2.25), busy(0.05))).is_some());
+    }
+
+    #[test]
+    fn a_machine_that_never_rests_is_calibrated_once_beside_its_load() {
+        let mut governor = governor(&policy());
+        assert!(started(&governor.handle(at(1.0), busy(1.0))).is_none());
+        assert!(started(&governor.handle(at(30.0), busy(1.0))).is_none());
+        let (job, plan) = started(&governor.handle(at(61.5), busy(1.0))).unwrap();
+        assert!(plan.steps.iter().all(|step| step.threads == 1), "one worker where every core is taken");
+        run(&mut governor, at(65.0), job, &plan, 50e-9);
+        let loaded = governor.snapshot();
+        assert!(loaded.calibration.as_ref().unwrap().loaded);
+        assert_eq!(loaded.calibration_status.last_error, None);
+        // A quiet one is wanted, but not at once and not beside the same load.
+        assert!(started(&governor.handle(at(66.0), busy(0.0))).is_none());
+        let later = 66.0 + policy().back_off.get();
+        assert!(started(&governor.handle(at(later), busy(1.0))).is_none());
+        assert!(started(&governor.handle(at(later + 120.0), busy(1.0))).is_none());
+        let (job, plan) = started(&governor.handle(at(later + 121.0), busy(0.1))).unwrap();
+        run(&mut governor, at(later + 130.0), job, &plan, 50e-9);
+        assert!(!governor.snapshot().calibration.as_ref().unwrap().loaded);
+        assert!(started(&governor.handle(at(later + 131.0), busy(0.0))).is_none());
+    }
+
+    #[test]
+    fn a_load_that_spoils_every_sample_leaves_one_more_try_with_fewer_workers_and_is_named() {
+        let mut governor = governor(&manual());
+        let asked = Event::CalibrateRequested { ticket: 9, plan: PlanKind::Full, wait: true, force: false };
+        let (job, _) = started(&governor.handle(at(1.0), asked)).unwrap();
+        let other_work = predict::calibration::OtherWork {
+            cpus: 4,
+            busy_cpus: 3,
+            busy_ratio: 0.75,
+            load_average: Some(3.1),
+            busiest: None,
+        };
+        let finish = |governor: &mut Governor, now: Now| {
+            for event in [
+                ProbeEvent::Beside(other_work.clone()),
+                ProbeEvent::Finished { wall: Seconds(1.0), cut_short: None },
+            ] {
+                governor.handle(now, Event::Probe { job, event: Box::new(event) });
+            }
+            governor.handle(now, Event::ProbeEnded { job, outcome: Ok(()) })
+        };
+        let effects = finish(&mut governor, at(2.0));
+        assert_eq!(replies(&effects), []);
+        let (again, plan) = started(&effects).unwrap();
+        assert_eq!(again, job);
+        assert!(plan.steps.iter().all(|step| step.threads == 1));
+        let effects = finish(&mut governor, at(3.0));
+        let [(9, Reply::Refused(refusal))] = &replies(&effects)[..] else { panic!("{effects:?}") };
+        assert_eq!(refusal.code, Code::FitFailed);
+        assert!(refusal.message.starts_with("3 of 4 cores busy: load 3.1"), "{}", refusal.message);
     }
 
     #[test]

@@ -58,6 +58,8 @@ pub struct Governor {
     failed_at: Option<Seconds>,
     /// Failures since the last success.
     failures: u32,
+    /// Since when a calibration waits for the load to end, CLOCK_BOOTTIME.
+    busy_since: Option<Seconds>,
     reference: Option<(Seconds, Reference)>,
     degraded: BTreeMap<&'static str, String>,
     watched_until: Seconds,
@@ -90,6 +92,8 @@ impl Purpose {
     }
 }
 
+/// Between two samples while a calibration waits for an idle moment.
+const IDLENESS_PERIOD: Seconds = Seconds(0.25);
 /// Sampling stays fast for this long after somebody last looked.
 const WATCHED_FOR: Seconds = Seconds(30.0);
 

@@ -10,7 +10,7 @@ use predict::calibration::{
     measurable, measurement_plan, regime_key, vet,
 };
 use predict::{EngineProfile, Prediction, predict};
-use roofline::ceilings::Roofline;
+use roofline::ceilings::{Roofline, scaling};
 use roofline::precision::WeightFormat;
 use roofline::refusal::Code;
 use roofline::units::Bytes;
@@ -219,6 +219,8 @@ impl Governor {
                 Subject::Model(work) => predict_step(roofline, profile, &work.model, &work.request()).ok(),
             }
         };
+        // A calibration beside other work may have left cores to it.
+        let on_all = |roofline: &Roofline| scaling::to_clock(roofline, sample.threads, roofline.clock);
         let reference = sample.reference();
         let row = |regime: String, predicted, predicted_at_calibration, drift_ratio| Measured {
             subject: subject.clone(),
@@ -242,9 +244,9 @@ impl Governor {
             let predicted = at(&snapshot.roofline, &snapshot.profile)?;
             return Some(row(regime_key(&reference).to_owned(), predicted.clone(), predicted, None));
         };
-        let at_calibration = at(&current.roofline, &current.profile)?;
+        let at_calibration = at(&on_all(&current.roofline), &current.profile)?;
         let drift = if (drift - 1.0).abs() < REFERENCE_REPEATABILITY { 1.0 } else { drift };
-        let now = at(&regime.roofline, &regime.profile.with_bandwidth_drift(drift))?;
+        let now = at(&on_all(&regime.roofline), &regime.profile.with_bandwidth_drift(drift))?;
         Some(row(regime.key, now, at_calibration, Some(reference.read / current.reference.read)))
     }
 }

@@ -114,7 +114,10 @@ pub fn true_time(kernel: &Kernel, threads: u32, drift: f64) -> (f64, Flops, Byte
             let bytes = bytes as f64;
             (bytes / (truth::BANDWIDTH * level), Flops(0.0), Bytes(bytes), 0.0)
         }
-        Kernel::Peak { .. } => (1e9 / truth::FP32, Flops(1e9), Bytes(0.0), 0.0),
+        Kernel::Peak { .. } => {
+            let part = f64::from(threads) / f64::from(truth::THREADS);
+            (1e9 / (truth::FP32 * part), Flops(1e9), Bytes(0.0), 0.0)
+        }
         Kernel::Gemv { n, k, columns, format, case } => {
             let weights = (n * k) as f64;
             let cycles = if format == WeightFormat::Int4 { truth::INT4_CYCLES } else { truth::CYCLES };
@@ -176,6 +179,8 @@ pub fn sample(step: &Step, drift: f64, core_to_core: f64) -> Sample {
         overhead: Seconds(0.0),
         max_error_ratio: Some(1e-6),
         waiting_ratio: Some(0.0),
+        left_out: 0,
+        corrected_ratio: 0.0,
         before: point(drift, core_to_core),
         after: point(drift, core_to_core),
     }

@@ -4,12 +4,14 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::Context;
 use super::args::CalibrateArgs;
 use super::failure::Failure;
 use super::words;
+use predict::calibration::OtherWork;
 use wire::client::{Client, ClientError, Events};
 use wire::{CalibrateAnswer, CalibrateRequest, CalibrationAnswer};
 
@@ -103,6 +105,9 @@ fn summary(answer: &CalibrationAnswer) -> String {
         .collect();
     let rejected = of("rejected").and_then(Value::as_array).map_or(0, Vec::len);
     let mut text = format!("calibrated{wall}; regimes known: {}", regimes.join(", "));
+    if let Some(load) = load(&answer.record) {
+        text.push_str(&format!("; {load}"));
+    }
     text.push_str(&power(&answer.record));
     if rejected > 0 {
         text.push_str(&format!(
@@ -110,6 +115,16 @@ fn summary(answer: &CalibrationAnswer) -> String {
         ));
     }
     text + "\ndraw it with: rooflinectl roofline\n"
+}
+
+/// What a load did to the newest run; `None` where it was quiet.
+pub fn load(record: &Value) -> Option<String> {
+    record.get("loaded").and_then(Value::as_bool).filter(|loaded| *loaded)?;
+    let work = record.get("other_work").and_then(|work| OtherWork::deserialize(work).ok());
+    let work = work.map_or_else(String::new, |work| format!(" ({work})"));
+    Some(format!(
+        "measured beside other work{work}: undisturbed runs alone count, and the intervals are wide"
+    ))
 }
 
 /// How many loads have a power in the regime in force, or why none has.

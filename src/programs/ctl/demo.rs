@@ -24,7 +24,7 @@ use private_daemon::PrivateDir;
 use roofline::refusal::Code;
 use roofline::units::BytesPerSecond;
 use wire::client::{Client, ClientError};
-use wire::{BoardAnswer, CalibrateRequest, RooflineAnswer, SweepRow};
+use wire::{BoardAnswer, CalibrateRequest, CalibrationAnswer, RooflineAnswer, SweepRow};
 
 /// A tour is of what can be measured: on a board whose GPU this version has no kernels for, the CPU.
 const CONFIG: &str = "[daemon]\naccelerator = \"cpu\"\n";
@@ -82,6 +82,8 @@ struct Findings {
     roofline: Option<RooflineAnswer>,
     predicted: Vec<SweepRow>,
     comparison: Option<Comparison>,
+    /// What other work did to the calibration.
+    load: Option<String>,
     failed: u32,
 }
 
@@ -107,6 +109,10 @@ async fn tour(printer: &Printer, args: &DemoArgs) -> Result<Exit, Failure> {
     heading(printer, 2, "calibration: what can this machine do?")?;
     let calibrated = measure_ceilings(printer, &mut client, args).await;
     findings.roofline = keep(&mut findings.failed, calibrated)?;
+    findings.load = load_beside(&mut client).await;
+    if let Some(load) = &findings.load {
+        printer.line(&format!("  {load}"))?;
+    }
     heading(printer, 3, "operations run now, under the roofline")?;
     let compared = measure_operations(printer, &mut client).await;
     if let Some((predicted, comparison)) = keep(&mut findings.failed, compared)? {
@@ -202,6 +208,12 @@ async fn measure_ceilings(
     Ok(answer)
 }
 
+/// What other work did to the calibration; `None` where there was none.
+async fn load_beside(client: &mut Client) -> Option<String> {
+    let answer: CalibrationAnswer = client.get("/v1/calibration").await.ok()?.parse().ok()?;
+    calibrate::load(&answer.record)
+}
+
 /// The main ceilings in words.
 fn ceilings(answer: &RooflineAnswer) -> Vec<String> {
     let bandwidth = &answer.bandwidth_bytes_per_s;
@@ -254,6 +266,9 @@ fn summary(findings: &Findings, with_bus: bool, wall: Duration) -> String {
     if let Some(comparison) = &findings.comparison {
         let median = comparison.median_error_ratio.map_or_else(|| "unknown".to_owned(), words::percent);
         parts.push(format!("{} operations with a median error of {median}", comparison.rows.len()));
+    }
+    if findings.load.is_some() {
+        parts.push("beside other work, so with wide intervals; on a quiet machine it is sharper".to_owned());
     }
     let board = findings.board.as_ref();
     let simulated = board.is_none_or(|board| board.simulated)

@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader, copy, sink};
@@ -16,6 +16,7 @@ use tokio::time::timeout;
 
 use governor::Event;
 use predict::calibration::{Accelerator, Plan, ProbeEvent};
+use roofline::units::Seconds;
 
 /// A sample with tens of thousands of raw times fits; a runaway line does not.
 const MAX_LINE_BYTES: u64 = 8 << 20;
@@ -74,6 +75,7 @@ async fn run(
     events: &mpsc::Sender<Event>,
     stopped: oneshot::Receiver<()>,
 ) -> Result<(), String> {
+    let started = Instant::now();
     let mut child =
         spawn(program).map_err(|error| format!("{} does not start: {error}", program.path.display()))?;
     // A GPU's driver maps what it likes; its probe counts what it asks for, and the unit's limit holds for both.
@@ -110,6 +112,14 @@ async fn run(
     let _ = timeout(GRACE, copy(&mut stdout, &mut sink())).await;
     let status = end(&mut child).await;
     let complaint = complaint.await.unwrap_or_default();
+    let in_time = started.elapsed() < time_limit;
+    if heard.is_ok() && !finished && !in_time && status.as_ref().is_ok_and(ExitStatus::success) {
+        // In the middle of a step that a busy machine drew out. What was measured before counts.
+        let wall = Seconds(started.elapsed().as_secs_f64());
+        let cut_short = Some(format!("the time limit of {} s has passed", plan.time_limit_s));
+        let event = Box::new(ProbeEvent::Finished { wall, cut_short });
+        return events.send(Event::Probe { job, event }).await.map_err(|_| "the daemon is ending".into());
+    }
     judge(heard, status, finished, &complaint)
 }
 

@@ -11,7 +11,8 @@ pub fn line(snapshot: &Snapshot) -> String {
             let roofline = &regime.roofline;
             let peak = roofline.compute(Precision::Fp32);
             let peak = peak.map(|peak| format!(", {} fp32", peak.value)).unwrap_or_default();
-            format!("calibrated: {}{peak} ({})", roofline.bandwidth.value, regime.key)
+            let beside = if regime.loaded { " beside other work" } else { "" };
+            format!("calibrated{beside}: {}{peak} ({})", roofline.bandwidth.value, regime.key)
         }
         None => "not calibrated".into(),
     }];

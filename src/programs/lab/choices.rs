@@ -179,6 +179,8 @@ fn power_of(
         wall: Seconds::ZERO,
         plan: "full".to_owned(),
         simulated: false,
+        loaded: false,
+        other_work: None,
         regimes: Vec::new(),
         rejected: Vec::new(),
         skipped: Vec::new(),

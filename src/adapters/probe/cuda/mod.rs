@@ -362,6 +362,8 @@ impl Cuda {
             overhead: Seconds::ZERO,
             max_error_ratio: job.error,
             waiting_ratio: None,
+            left_out: 0,
+            corrected_ratio: 0.0,
             before,
             after,
         }))

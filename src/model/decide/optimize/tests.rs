@@ -36,6 +36,8 @@ fn snapshot() -> Snapshot {
         skipped: Vec::new(),
         gpu: None,
         power: None,
+        other_work: None,
+        fewer_workers: false,
     };
     let record = fit(&samples(&plan), &context).unwrap();
     let regime = record.regimes[0].clone();
@@ -230,6 +232,20 @@ fn a_limit_in_another_unit_is_met_and_looks_odd() {
     let constraints = Constraints { max_time: Some(Seconds(time * 10.0)), ..Constraints::default() };
     let decision = decide(&snapshot(), &Query { constraints, ..query() }).unwrap();
     assert_eq!(decision.hints, Vec::<String>::new(), "ten times is generous and no mistake");
+    let constraints = Constraints { max_time: Some(Seconds(time / 1e6)), ..Constraints::default() };
+    let decision = decide(&snapshot(), &Query { constraints, ..query() }).unwrap();
+    let [hint] = decision.hints.as_slice() else { panic!("{:?}", decision.hints) };
+    assert!(hint.contains("max_time_s is") && hint.contains("times off"), "{hint}");
+    let constraints = Constraints { max_time: Some(Seconds(time / 3.0)), ..Constraints::default() };
+    let decision = decide(&snapshot(), &Query { constraints, work: gemv(&FORMATS[..1]), ..query() }).unwrap();
+    assert!(decision.chosen.is_none() && decision.hints.is_empty(), "a third is a wish and no other unit");
+    let constraints = Constraints { min_rate: Some(1e9), ..Constraints::default() };
+    let decision = decide(&snapshot(), &Query { constraints, ..query() }).unwrap();
+    assert!(
+        decision.hints[0].contains("min_tokens_per_s is 1000000000 tokens a second"),
+        "{:?}",
+        decision.hints
+    );
 }
 
 #[test]

@@ -11,7 +11,7 @@ use thiserror::Error;
 use super::PlanKind;
 use super::forward::FORWARD_KV_CACHE;
 use super::record::{CalibrationRecord, MachineKey, PowerUnderLoad, RECORD_SCHEMA, Regime};
-use super::sample::{GemvCase, Kernel, Reference, Sample, Stream};
+use super::sample::{GemvCase, Kernel, OtherWork, Reference, Sample, Stream};
 use super::vet::{Rejection, centre, least_disturbed, median, quantile, regime_key, vet};
 use crate::bare::{AttentionCost, most_of_one_worker};
 use crate::{Engine, EngineProfile, FormatCost, GemmCost, GemmPoint, OVERLAP_EXPONENT};
@@ -25,9 +25,7 @@ use roofline::workload::Op;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum FitError {
     /// Nothing that is needed for any prediction.
-    #[error(
-        "no usable {what} among {samples} samples ({rejected} rejected{most}); try again when the machine is quiet"
-    )]
+    #[error("no usable {what} among {samples} samples ({rejected} rejected{most})")]
     Missing {
         what: &'static str,
         samples: usize,
@@ -58,6 +56,10 @@ pub struct FitContext {
     /// The board, where its GPU was measured; `None` for the CPU.
     pub gpu: Option<GpuContext>,
     pub power: Option<PowerUnderLoad>,
+    /// What else the machine did when the run began; `None` where that is not known.
+    pub other_work: Option<OtherWork>,
+    /// Other work left fewer workers than there are cores.
+    pub fewer_workers: bool,
 }
 
 /// What is known of a board whose GPU was measured.
@@ -69,6 +71,8 @@ pub struct GpuContext {
     pub physical: Roofline,
 }
 
+/// Where others had a worker's CPU for more than this part of the time, the run was made beside a load.
+const LOADED_RATIO: f64 = 0.05;
 /// A measured rate may lie this factor above a data-sheet ceiling: clocks are rounded in names and tables.
 const PHYSICAL_MARGIN: f64 = 1.02;
 
@@ -115,8 +119,14 @@ pub fn fit(samples: &[Sample], context: &FitContext) -> Result<CalibrationRecord
     // The regime of the last sample is the one in force now.
     let now = samples.last().map(|sample| regime_key(&sample.after.reference));
     regimes.sort_by_key(|regime| (Some(regime.key.as_str()) != now, std::cmp::Reverse(regime.samples)));
+    let loaded = context.fewer_workers || waited(&used) > LOADED_RATIO;
+    if loaded {
+        regimes.iter_mut().for_each(Regime::mark_loaded);
+    }
     Ok(CalibrationRecord {
         schema: RECORD_SCHEMA,
+        loaded,
+        other_work: context.other_work.clone().filter(|_| loaded),
         key: context.key.clone(),
         measured_at_unix_s: context.unix_s,
         wall: context.wall,
@@ -147,6 +157,13 @@ fn one_of_each<'a>(samples: &[&'a Sample]) -> Vec<&'a Sample> {
         }
     }
     kept
+}
+
+/// Part of the time for which a worker was without its CPU, in the mean over the samples.
+fn waited(samples: &[&Sample]) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "a few dozen samples")]
+    let count = samples.len().max(1) as f64;
+    samples.iter().filter_map(|sample| sample.waiting_ratio).sum::<f64>() / count
 }
 
 fn commonest(rejected: &[Rejection]) -> Option<&str> {
@@ -313,6 +330,7 @@ impl<'a> RegimeFit<'a> {
             power: self.context.power.clone(),
             power_points: Vec::new(),
             power_reason: None,
+            loaded: false,
             samples: u32::try_from(self.own.len()).unwrap_or(u32::MAX),
             roofline: Roofline {
                 bandwidth: self.bandwidth,
@@ -774,6 +792,8 @@ mod tests {
             skipped: Vec::new(),
             gpu: None,
             power: None,
+            other_work: None,
+            fewer_workers: false,
         }
     }
 
@@ -943,6 +963,43 @@ mod tests {
         let mut samples = full();
         samples[3].after = point(1.0, 400e-9);
         assert_eq!(fit(&samples, &context()).unwrap().rejected[0].code, "regime_moved");
+    }
+
+    /// Others had a worker's CPU for half of the time; the quiet runs are as fast as ever.
+    #[test]
+    fn a_run_beside_other_work_is_marked_and_a_quiet_one_replaces_it() {
+        let beside = |sample: Sample| Sample { waiting_ratio: Some(0.5), left_out: 40, ..sample };
+        let other_work = OtherWork {
+            cpus: 4,
+            busy_cpus: 1,
+            busy_ratio: 0.26,
+            load_average: Some(1.1),
+            busiest: Some("sh (process 7)".into()),
+        };
+        let context = FitContext { other_work: Some(other_work.clone()), ..context() };
+        let loaded = fit(&full().into_iter().map(beside).collect::<Vec<_>>(), &context).unwrap();
+        let quiet = fit(&full(), &context).unwrap();
+        assert_eq!((loaded.loaded, loaded.other_work.as_ref()), (true, Some(&other_work)));
+        assert_eq!((quiet.loaded, quiet.other_work.as_ref()), (false, None));
+        assert_eq!(other_work.to_string(), "1 of 4 cores busy: load 1.1, most of it sh (process 7)");
+        let width = |record: &CalibrationRecord, op: &Op| {
+            let regime = record.current().unwrap();
+            let numeric = NumericFormat {
+                activations: WeightFormat::Fp32,
+                ..NumericFormat::stored(WeightFormat::Fp32)
+            };
+            let time = predict(&regime.roofline, &regime.profile, op, &numeric).unwrap().time;
+            (time.high / time.low, time.value.get())
+        };
+        for op in [Op::Gemv { n: 4096, k: 4096 }, Op::Gemm { m: 64, n: 4096, k: 4096 }] {
+            let ((wide, beside), (narrow, alone)) = (width(&loaded, &op), width(&quiet, &op));
+            assert!(wide > 1.2 * narrow, "{op:?}: {wide} and {narrow}");
+            close(beside, alone, 1e-9);
+        }
+        let replaced = quiet.merged_with(Some(&loaded));
+        assert!(!replaced.loaded && replaced.regimes.iter().all(|regime| !regime.loaded));
+        let fewer = FitContext { fewer_workers: true, ..context };
+        assert!(fit(&full(), &fewer).unwrap().loaded);
     }
 
     #[test]

@@ -20,8 +20,8 @@ pub use power::{LoadKind, METERING_PERIOD, Metered, PowerPoint, PowerReading, at
 pub use record::{CalibrationRecord, MachineKey, PowerUnderLoad, RECORD_SCHEMA, Regime};
 pub use roofline::names::PlanKind;
 pub use sample::{
-    Clock, Conditions, Gate, GemvCase, Held, Hold, Kernel, Plan, ProbeEvent, Reference, Sample, Step, Stores,
-    Stream,
+    Clock, Conditions, Gate, GemvCase, Held, Hold, Kernel, OtherWork, Plan, ProbeEvent, Reference, Sample,
+    Step, Stores, Stream,
 };
 pub use vet::{
     Rejection, centre, depends_on_bandwidth, disturbed, least_disturbed, median, quantile, regime_key, vet,

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::power::PowerPoint;
-use super::sample::Reference;
+use super::sample::{OtherWork, Reference};
 use super::vet::{Rejection, regime_key};
 use crate::power::PowerFile;
 use crate::{EngineProfile, FormatCost};
@@ -57,6 +57,9 @@ pub struct Regime {
     /// Why nothing can be said of the power of other work from them; `None` if it can.
     #[serde(default)]
     pub power_reason: Option<String>,
+    /// Measured beside other work: every interval is wide, and a quiet run replaces it.
+    #[serde(default)]
+    pub loaded: bool,
     pub samples: u32,
     pub roofline: Roofline,
     /// Costs of this crate's own kernels.
@@ -89,6 +92,12 @@ pub struct CalibrationRecord {
     pub plan: String,
     /// Measured on a simulated accelerator.
     pub simulated: bool,
+    /// The newest run was made beside other work.
+    #[serde(default)]
+    pub loaded: bool,
+    /// That work, as it was when the run began; `None` where the run was not loaded, or it is not known.
+    #[serde(default)]
+    pub other_work: Option<OtherWork>,
     /// Regimes, the one in force first; never empty.
     pub regimes: Vec<Regime>,
     /// Samples of the newest run that were not used.
@@ -155,7 +164,30 @@ impl CalibrationRecord {
     }
 }
 
+/// What quiet parts of a busy machine leave open, as a part: caches that others use too, clocks that they share.
+const LOADED_HALF_WIDTH: f64 = 0.2;
+
+fn wider<R: Copy + std::ops::Mul<f64, Output = R>>(ceiling: &mut Ceiling<R>) {
+    ceiling.low = ceiling.low * (1.0 - LOADED_HALF_WIDTH);
+    ceiling.high = ceiling.high * (1.0 + LOADED_HALF_WIDTH);
+}
+
 impl Regime {
+    /// Says that it was measured beside other work, with intervals as wide as that deserves.
+    pub(super) fn mark_loaded(&mut self) {
+        self.loaded = true;
+        let roofline = &mut self.roofline;
+        wider(&mut roofline.bandwidth);
+        wider(&mut roofline.launch);
+        roofline.copy.iter_mut().chain(&mut roofline.triad).for_each(wider);
+        roofline.compute.values_mut().for_each(wider);
+        let widths = self.profile.formats.values_mut().map(|cost| &mut cost.half_width_ratio);
+        let widths = widths.chain(self.profile.gemm.values_mut().map(|gemm| &mut gemm.half_width_ratio));
+        for width in widths.chain(self.profile.attention.iter_mut().map(|cost| &mut cost.half_width_ratio)) {
+            *width = width.hypot(LOADED_HALF_WIDTH);
+        }
+    }
+
     /// Takes over from an older run of the same regime what this one did not measure: a quick plan leaves formats,
     /// shapes and sizes out, and a disturbed run loses some.
     fn keep_from(&mut self, older: &Self) {

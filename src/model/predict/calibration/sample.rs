@@ -230,10 +230,16 @@ pub struct Sample {
     /// Largest relative deviation of the kernel's result from a scalar reference; `None` where the kernel has no
     /// result to check.
     pub max_error_ratio: Option<f64>,
-    /// Part of the timed span in which the worker worst off was ready to run but another process had its CPU;
-    /// `None` where the kernel keeps no such count.
+    /// Part of the timed span in which the worker worst off was without its CPU; `None` where that is not known.
     #[serde(default)]
     pub waiting_ratio: Option<f64>,
+    /// Timed runs left out because a worker was without its CPU meanwhile.
+    #[serde(default)]
+    pub left_out: u32,
+    /// Part of the runs kept that a worker was without its CPU, which is subtracted from their times; 0 where enough runs
+    /// were undisturbed.
+    #[serde(default)]
+    pub corrected_ratio: f64,
     /// Before the timed runs.
     pub before: Conditions,
     pub after: Conditions,
@@ -249,10 +255,39 @@ impl Sample {
     }
 }
 
+/// Other work on the CPUs that the probe may use, right before it began.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OtherWork {
+    pub cpus: u32,
+    /// Of them, how many somebody else kept busy for at least half of the time.
+    pub busy_cpus: u32,
+    /// Part of the time that all of them together were busy.
+    pub busy_ratio: f64,
+    /// Load average of the last minute; `None` where the machine tells none.
+    pub load_average: Option<f64>,
+    /// The process that used most of the CPUs, by name; `None` where none used a tenth of one.
+    pub busiest: Option<String>,
+}
+
+impl std::fmt::Display for OtherWork {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of {} cores busy", self.busy_cpus, self.cpus)?;
+        if self.busy_cpus == 0 {
+            write!(f, " ({:.0} % in all)", 100.0 * self.busy_ratio)?;
+        }
+        if let Some(load) = self.load_average {
+            write!(f, ": load {load:.1}")?;
+        }
+        self.busiest.as_ref().map_or(Ok(()), |busiest| write!(f, ", most of it {busiest}"))
+    }
+}
+
 /// A line of the probe's output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum ProbeEvent {
+    /// What else the machine does; comes first, where it is known.
+    Beside(OtherWork),
     Progress {
         /// Part of the plan that is done, 0 to 1.
         fraction: f64,

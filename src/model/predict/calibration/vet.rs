@@ -22,12 +22,16 @@ pub fn regime_key(reference: &Reference) -> &'static str {
 
 /// Part of the effective clock by which before and after may differ.
 const CLOCK_TOLERANCE: f64 = 0.05;
+/// The same beside other work, whose rests let the clock rise: what follows has wide intervals, and takes the mean.
+const LOADED_CLOCK_TOLERANCE: f64 = 0.15;
+/// Part of the time without its CPU from which on a worker was beside other work.
+const LOADED_WAITING: f64 = 0.1;
 /// Part of the CPU time that the hypervisor may take.
 const STEAL_TOLERANCE: f64 = 0.05;
-/// Part of the time for which other processes may have a worker's CPU: the robust centre bears that much.
-const WAITING_TOLERANCE: f64 = 0.25;
-/// From here on the sample is used, but a better one is sought.
-const WAITING_WORTH_A_RETRY: f64 = 0.03;
+/// Part of its runs that may have been subtracted from a sample because a worker was without its CPU. While one worker is off,
+/// the others have the memory to themselves; what the cores alone decide is known from their own time.
+const CORRECTED_TOLERANCE: f64 = 0.1;
+const CORRECTED_CORE_TOLERANCE: f64 = 0.7;
 /// Factor between the reference bandwidths before and after, for samples that depend on bandwidth.
 const BANDWIDTH_TOLERANCE: f64 = 1.35;
 /// No kernel of the plan is done in less: what remains below it is what subtracting the overhead left.
@@ -81,7 +85,7 @@ pub struct Rejection {
 pub fn vet(sample: &Sample) -> Option<Rejection> {
     let problem = no_runs(sample)
         .or_else(|| wrong_result(sample))
-        .or_else(|| clock_moved(sample))
+        .or_else(|| if sample.kernel == Kernel::Wake { None } else { clock_moved(sample) })
         .or_else(|| stolen(sample))
         .or_else(|| preempted(sample))
         .or_else(|| regime_moved(sample))
@@ -120,42 +124,51 @@ fn clock_moved(sample: &Sample) -> Problem {
         return Some(("clock_moved", "the clock could not be read".to_owned()));
     }
     let moved = after / before - 1.0;
-    (moved.abs() > CLOCK_TOLERANCE)
+    let loaded = sample.waiting_ratio.is_some_and(|waiting| waiting >= LOADED_WAITING);
+    (moved.abs() > if loaded { LOADED_CLOCK_TOLERANCE } else { CLOCK_TOLERANCE })
         .then(|| ("clock_moved", format!("the clock went from {before} to {after} during the sample")))
 }
 
 fn stolen(sample: &Sample) -> Problem {
     let steal = sample.after.steal_ratio?;
-    (steal > STEAL_TOLERANCE)
+    // Where the workers' own accounts show it, the runs that it struck have been left out.
+    let accounted = sample.waiting_ratio.is_some_and(|waiting| 2.0 * waiting >= steal);
+    (steal > STEAL_TOLERANCE && !accounted)
         .then(|| ("steal", format!("the hypervisor took {:.0} % of the CPU time", steal * 100.0)))
 }
 
 fn preempted(sample: &Sample) -> Problem {
-    let waiting = sample.waiting_ratio?;
-    (waiting > WAITING_TOLERANCE).then(|| {
-        ("preempted", format!("other processes had a worker's CPU for {:.0} % of the time", waiting * 100.0))
+    let tolerance = match sample.kernel {
+        Kernel::Peak { .. }
+        | Kernel::Gemm { .. }
+        | Kernel::Gemv { case: GemvCase::Cache, .. }
+        | Kernel::Elementwise { .. } => CORRECTED_CORE_TOLERANCE,
+        _ => CORRECTED_TOLERANCE,
+    };
+    (sample.corrected_ratio > tolerance).then(|| {
+        let lost = sample.corrected_ratio * 100.0;
+        ("preempted", format!("others had a worker's CPU for {lost:.0} % even of the least disturbed runs"))
     })
 }
 
-/// Whether the machine, rather than the kernel, spoilt a sample or may have coloured it: worth measuring again.
+/// Whether the machine, rather than the kernel, spoilt a sample: worth measuring again.
 #[must_use]
 pub fn disturbed(sample: &Sample) -> bool {
-    sample.waiting_ratio.is_some_and(|waiting| waiting > WAITING_WORTH_A_RETRY)
-        || vet(sample).is_some_and(|rejection| {
-            matches!(
-                rejection.code.as_str(),
-                "clock_moved" | "steal" | "preempted" | "regime_moved" | "bandwidth_moved"
-            )
-        })
+    vet(sample).is_some_and(|rejection| {
+        matches!(
+            rejection.code.as_str(),
+            "clock_moved" | "steal" | "preempted" | "regime_moved" | "bandwidth_moved"
+        )
+    })
 }
 
 /// The sample that can be believed most: one that passes [`vet`] before one that does not, then the one whose
-/// workers waited least.
+/// workers were without their CPU least.
 pub fn least_disturbed<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<&'a Sample> {
-    let rank = |sample: &Sample| (vet(sample).is_some(), sample.waiting_ratio.unwrap_or(0.0));
+    let waited = |sample: &Sample| sample.waiting_ratio.unwrap_or(0.0);
     samples.min_by(|a, b| {
-        let ((a_bad, a_waited), (b_bad, b_waited)) = (rank(a), rank(b));
-        a_bad.cmp(&b_bad).then(a_waited.total_cmp(&b_waited))
+        let bad = vet(a).is_some().cmp(&vet(b).is_some());
+        bad.then(a.corrected_ratio.total_cmp(&b.corrected_ratio)).then(waited(a).total_cmp(&waited(b)))
     })
 }
 
@@ -268,6 +281,39 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use crate::calibration::Step;
+    use crate::fixtures::sample;
+
+    #[test]
+    fn what_was_subtracted_may_be_much_of_the_cores_time_and_little_of_the_memorys() {
+        let gemm = Kernel::Gemm { m: 64, n: 1024, k: 1024 };
+        let read = Kernel::Stream {
+            pattern: super::super::sample::Stream::Read,
+            bytes: 64 << 20,
+            stores: super::super::sample::Stores::Temporal,
+        };
+        let corrected = |kernel, corrected_ratio| {
+            let step = Step { kernel, threads: 4, budget_s: 0.1 };
+            let waiting_ratio = Some(corrected_ratio);
+            vet(&Sample { corrected_ratio, waiting_ratio, ..sample(&step, 1.0, 50e-9) }).map(|no| no.code)
+        };
+        assert_eq!(corrected(gemm, 0.5), None);
+        assert_eq!(corrected(read, 0.05), None);
+        for (kernel, ratio) in [(gemm, 0.9), (read, 0.5)] {
+            assert_eq!(corrected(kernel, ratio).as_deref(), Some("preempted"));
+        }
+    }
+
+    #[test]
+    fn a_stolen_cpu_that_the_workers_saw_spoils_no_sample() {
+        let kernel = Kernel::Gemm { m: 64, n: 1024, k: 1024 };
+        let mut stolen = sample(&Step { kernel, threads: 4, budget_s: 0.1 }, 1.0, 50e-9);
+        stolen.after.steal_ratio = Some(0.3);
+        assert_eq!(vet(&stolen).map(|no| no.code).as_deref(), Some("steal"));
+        stolen.waiting_ratio = Some(0.25);
+        assert_eq!(vet(&stolen), None);
+    }
 
     fn seconds(times: &[f64]) -> Vec<Seconds> {
         times.iter().copied().map(Seconds).collect()

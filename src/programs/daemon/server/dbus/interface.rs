@@ -459,6 +459,7 @@ impl Calibration {
                 json!({
                     "regime": regime.key, "measured_at_unix_s": regime.measured_at_unix_s,
                     "samples": regime.samples, "plan": record.plan, "simulated": record.simulated,
+                    "loaded": regime.loaded,
                     "bandwidth_bytes_per_s": regime.roofline.bandwidth.value,
                     "compute_flops_per_s": regime.roofline.compute.iter()
                         .map(|(precision, ceiling)| (precision.key().to_owned(), json!(ceiling.value)))

@@ -127,6 +127,7 @@ async fn job(emitter: &SignalEmitter<'_>, old: &Snapshot, new: &Snapshot) -> zbu
     if let Some(job) = status.last_job.filter(|job| before.last_job != Some(*job)) {
         let facts = json!({
             "error": status.last_error,
+            "loaded": new.calibration.as_ref().map(|record| record.loaded),
             "measured_at_unix_s": new.calibration.as_ref().map(|record| record.measured_at_unix_s),
             "serial": new.serial,
         });
