@@ -321,7 +321,8 @@ fn usual(snapshot: &Snapshot) -> impl Iterator<Item = WeightFormat> + '_ {
     USUAL.into_iter().filter(move |(_, unit)| has(*unit)).map(|(format, _)| format)
 }
 
-/// The formats named, or else every format measured on this machine, or the usual ones where there is no machine.
+/// The formats named, or else every format measured on this machine; the usual ones where none has been, or there is no
+/// machine.
 pub fn formats_or_measured(
     snapshot: &Snapshot,
     names: Option<&[String]>,
@@ -333,22 +334,19 @@ pub fn formats_or_measured(
             .enumerate()
             .map(|(index, name)| format_named(name, || format!("{field}[{index}]")))
             .collect::<Result<Vec<_>, _>>()?,
-        None if snapshot.is_hypothetical() => usual(snapshot).collect(),
+        None if snapshot.is_hypothetical() || snapshot.measured_formats().next().is_none() => {
+            usual(snapshot).collect()
+        }
         None => snapshot.measured_formats().collect(),
     };
     let mut seen = BTreeSet::new();
     formats.retain(|format| seen.insert(*format));
-    match (formats.is_empty(), names) {
-        (true, Some(_)) => Err(Code::InvalidField.at(
+    if formats.is_empty() {
+        return Err(Code::InvalidField.at(
             field,
             format!("{field} is empty"),
-            "leave it out for every format measured on this machine",
-        )),
-        (true, None) => Err(Code::NotCalibrated.at(
-            field,
-            format!("no format has been measured on {} yet", subject(snapshot)),
-            format!("name them in {field}, or calibrate first: rooflinectl calibrate"),
-        )),
-        (false, _) => Ok(formats),
+            "leave it out for every format measured on this machine, or the usual ones before a calibration",
+        ));
     }
+    Ok(formats)
 }
