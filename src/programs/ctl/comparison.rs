@@ -12,6 +12,8 @@ use wire::{MeasureAnswer, MeasuredRow};
 pub(super) const TIME_LIMIT: Duration = Duration::from_secs(180);
 /// Median and 90th percentile of the error under which prediction and measurement agree.
 const GOOD: (f64, f64) = (0.08, 0.20);
+/// A prediction further off than this part of the measured time was none, however wide its interval.
+const AS_PREDICTED: f64 = 0.20;
 /// Ceilings have intervals: a time this much under the physical bound is still possible.
 const BOUND_TOLERANCE: f64 = 1.05;
 
@@ -53,7 +55,8 @@ pub struct Row {
     pub speedup_vs_fp16_predicted: Option<f64>,
     /// The same of the measured times.
     pub speedup_vs_fp16_measured: Option<f64>,
-    /// `impossible`, `as_predicted`, `slower_than_predicted` or `faster_than_predicted`.
+    /// `impossible`, `as_predicted` (inside the interval and at most a fifth off), `slower_than_predicted` or
+    /// `faster_than_predicted`.
     pub verdict: &'static str,
 }
 
@@ -94,9 +97,9 @@ fn judged_row(row: &MeasuredRow, all: &[MeasuredRow], calibrated: bool) -> Row {
     let measured = row.measured_time_s.value;
     let verdict = if calibrated && measured * BOUND_TOLERANCE < row.roofline_time_s {
         "impossible"
-    } else if measured > row.predicted_time_s.high {
+    } else if measured > row.predicted_time_s.high || row.error_ratio < -AS_PREDICTED {
         "slower_than_predicted"
-    } else if measured < row.predicted_time_s.low {
+    } else if measured < row.predicted_time_s.low || row.error_ratio > AS_PREDICTED {
         "faster_than_predicted"
     } else {
         "as_predicted"
@@ -217,6 +220,17 @@ mod tests {
             ["as_predicted", "slower_than_predicted", "faster_than_predicted", "impossible"]
         );
         assert_eq!(comparison(Vec::new()).verdict, "nothing could be measured");
+        let wide = |measured: f64| {
+            let row = row("fp32", 100e-6, measured);
+            let interval = EstimateAnswer { value: 100e-6, low: 10e-6, high: 1000e-6 };
+            judged_row(&MeasuredRow { predicted_time_s: interval, ..row }, &[], true).verdict
+        };
+        // 138 % too slow, 28 % and 57 % too fast, and 19 % either way.
+        let verdicts = [42e-6, 139e-6, 233e-6, 84.1e-6, 123e-6].map(wide);
+        assert_eq!(verdicts[..3], ["impossible", "slower_than_predicted", "slower_than_predicted"]);
+        assert_eq!(verdicts[3..], ["as_predicted"; 2]);
+        let above = MeasuredRow { roofline_time_s: 20e-6, ..row("fp32", 100e-6, 42e-6) };
+        assert_eq!(judged_row(&above, &[], true).verdict, "faster_than_predicted");
         let guessed = judged_row(&row("fp32", 100e-6, 70e-6), &[], false);
         assert_eq!(guessed.verdict, "faster_than_predicted", "a guess makes nothing impossible");
     }

@@ -13,6 +13,8 @@ use roofline::refusal::{Code, Refusal};
 use roofline::units::{Bytes, Seconds};
 use wire::{AnalyzeAnswer, AnalyzeRequest};
 
+/// A prediction further off than this part of the measured time was none, however wide its interval.
+const AS_PREDICTED: f64 = 0.20;
 /// From this part of the ceiling on there is nothing left to gain.
 const AT_CEILING: f64 = 0.95;
 
@@ -108,16 +110,24 @@ fn judge(
         );
     }
     let shown = format!("predicted {} ({} to {})", predicted.value, predicted.low, predicted.high);
-    if time > predicted.high {
+    let error = predicted.value / time - 1.0;
+    let within = if (predicted.low..=predicted.high).contains(&time) {
+        ", though within its wide interval"
+    } else {
+        ""
+    };
+    if time > predicted.high || error < -AS_PREDICTED {
         let factor = time / predicted.value;
-        let reason =
-            format!("{time} is {factor:.2} times the time {shown}; it reaches {share:.0} % of the ceiling.");
+        let reason = format!(
+            "{time} is {factor:.2} times the time {shown}{within}; it reaches {share:.0} % of the ceiling."
+        );
         return ("slower_than_predicted", reason);
     }
-    if time < predicted.low {
+    if time < predicted.low || error > AS_PREDICTED {
         let factor = predicted.value / time;
-        let reason =
-            format!("{time} is {factor:.2} times faster than {shown}, and {share:.0} % of the ceiling.");
+        let reason = format!(
+            "{time} is {factor:.2} times faster than {shown}{within} and at {share:.0} % of the ceiling."
+        );
         return ("faster_than_predicted", reason);
     }
     ("as_predicted", format!("{time} lies within what was {shown}; it reaches {share:.0} % of the ceiling."))

@@ -630,7 +630,28 @@ impl<'a> Judge<'a> {
         beyond(Constraint::Time, limits.time, time, "seconds", seconds);
         beyond(Constraint::TimePerToken, limits.per_token, per_token, "seconds", seconds);
         beyond(Constraint::TimeToFirstToken, limits.first, first, "seconds", seconds);
-        beyond(Constraint::Power, limits.watts, watts, "watts", "and 15000 mW are 15");
+        let milliwatts = "and 15000 mW are 15";
+        beyond(Constraint::Power, limits.watts, watts, "watts", milliwatts);
+        // Missed by every candidate, and that by far.
+        let mut missed = |by: Constraint, limit: f64, unit: &str, example: &str| {
+            let closest = self.nearest[by as usize];
+            let all = (0..MASKS)
+                .filter(|mask| self.counts[*mask] > 0)
+                .all(|mask| mask & usize::from(by.bit()) != 0);
+            let off = (closest / limit).max(limit / closest);
+            if all && closest.is_finite() && off.is_finite() && off >= BEYOND {
+                hints.push(format!(
+                    "{} is {limit} {unit}, and the closest candidate, {off:.0} times off, has {closest:.2e}: it is in {unit}, \
+                     {example}",
+                    by.key()
+                ));
+            }
+        };
+        missed(Constraint::Time, limits.time, "seconds", seconds);
+        missed(Constraint::TimePerToken, limits.per_token, "seconds", seconds);
+        missed(Constraint::TimeToFirstToken, limits.first, "seconds", seconds);
+        missed(Constraint::Rate, limits.rate, "tokens a second", "over the whole batch");
+        missed(Constraint::Power, limits.watts, "watts", milliwatts);
         if limits.memory < memory / 1e5 {
             hints.push(format!(
                 "max_memory_bytes is {} bytes, and no candidate does with less than {memory:.0}: 8 GB are 8e9",

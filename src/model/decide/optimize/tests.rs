@@ -239,7 +239,7 @@ fn a_limit_in_another_unit_is_met_and_looks_odd() {
     let constraints = Constraints { max_time: Some(Seconds(time / 3.0)), ..Constraints::default() };
     let decision = decide(&snapshot(), &Query { constraints, work: gemv(&FORMATS[..1]), ..query() }).unwrap();
     assert!(decision.chosen.is_none() && decision.hints.is_empty(), "a third is a wish and no other unit");
-    let constraints = Constraints { min_rate: Some(1e9), ..Constraints::default() };
+    let constraints = Constraints { min_tokens_per_s: Some(1e9), ..Constraints::default() };
     let decision = decide(&snapshot(), &Query { constraints, ..query() }).unwrap();
     assert!(
         decision.hints[0].contains("min_tokens_per_s is 1000000000 tokens a second"),
