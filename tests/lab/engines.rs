@@ -41,17 +41,44 @@ fn models_left_out_are_predicted_within_the_goals_that_are_met() {
     };
     assert!(found("A", "median_error_ratio") <= 0.01);
     assert!(found("B", "median_error_ratio") <= 0.12);
-    // 7 % is the goal; what is reached is held.
-    assert!(found("C", "median_error_ratio") <= 0.08);
-    assert!(found("D", "median_error_ratio") <= 0.025);
+    assert!(found("C", "median_error_ratio") <= 0.06);
+    assert!(found("D", "median_error_ratio") <= 0.02);
     assert!(found("E", "median_error_ratio") <= 0.04);
-    assert!(found("F", "median_error_ratio") <= 0.10);
-    // Two models have one- and two-bit kernels, and tell little of each other.
-    assert!(found("K", "covered_ratio") > 0.85);
-    let ordinary =
-        rows.iter().find(|row| row["found"]["covered_ratio"].is_number() && row["id"] == "").unwrap();
-    let covered = ordinary["found"]["covered_ratio"].as_f64().unwrap();
-    assert!((0.88..=0.93).contains(&covered), "{ordinary}");
+    assert!(found("F", "median_error_ratio") <= 0.08);
+    let named = |quantity: &str, key: &str| {
+        let row = rows.iter().find(|row| row["quantity"].as_str().unwrap().trim() == quantity).unwrap();
+        row["found"][key].as_f64().unwrap()
+    };
+    assert!(named("decode of several sequences", "median_error_ratio") <= 0.12);
+    // 14 % is the goal; what is reached is held.
+    assert!(named("prompts", "median_error_ratio") <= 0.16);
+    // One- and two-bit kernels have two models, which tell little of each other: 10 % is met without them.
+    assert!(
+        rows.iter()
+            .filter(|row| row["id"] == "" && row["found"]["mean_error_ratio"].is_number())
+            .nth(1)
+            .unwrap()["found"]["mean_error_ratio"]
+            .as_f64()
+            .unwrap()
+            <= 0.10
+    );
+    for quantity in [
+        "90 % interval, engine known",
+        "several sequences",
+        "prompts",
+        "90 % interval, anchored",
+        "another power mode",
+        "another context",
+        "other batches",
+    ] {
+        let of = rows.iter().find(|row| {
+            row["quantity"].as_str().unwrap().trim() == quantity && row["found"]["covered_ratio"].is_number()
+        });
+        let covered = of.unwrap()["found"]["covered_ratio"].as_f64().unwrap();
+        assert!((0.88..=0.93).contains(&covered), "{quantity}: {covered}");
+    }
+    assert!(named("90 % interval, engine known", "median_half_width_ratio") <= 0.22);
+    assert!(named("90 % interval, anchored", "median_half_width_ratio") <= 0.10);
     let faster = rows.iter().find(|row| row["quantity"] == "predicted faster than physics").unwrap();
     assert_eq!(faster["found"]["count"], 0);
     // A row may be named here only if it is wrong, with what is wrong about it.

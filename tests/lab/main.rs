@@ -2,3 +2,4 @@
 
 mod engines;
 mod evaluation;
+mod orderings;

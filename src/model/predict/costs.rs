@@ -30,6 +30,10 @@ macro_rules! families {
                 match self { $(Self::$variant => $key,)* }
             }
 
+            fn of_key(key: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|family| family.key() == key)
+            }
+
             /// The family of a block type; helpers and full precision count as 16 bits, which is dequantized for nothing.
             /// Without a wildcard, so that the compiler asks for the family of a new block.
             #[must_use]
@@ -109,23 +113,41 @@ coefficients! {
     State = "state_ratio", prior 1.5 x 0.7, device 0.0;
     /// Bytes of experts against other weights: scattered reads are slower.
     Expert = "expert_ratio", prior 1.1 x 0.2, device 0.0;
-    /// Time of one kernel of the small ones between products, launch included, in seconds.
+    /// Time of one kernel of the small ones between products, launch included, in seconds, where the GPU runs at 1 GHz.
     Kernel = "kernel_s", prior 4.5e-6 x 0.7, device 0.5;
-    /// Further time of a layer with a linear mixer, in seconds.
+    /// Further time of a layer with a linear mixer, likewise.
     LinearLayer = "linear_layer_s", prior 20e-6 x 1.0, device 0.0;
-    /// Further time of a layer with experts, in seconds.
+    /// Further time of a layer with experts, likewise.
     ExpertLayer = "expert_layer_s", prior 20e-6 x 1.0, device 0.0;
-    /// Time of a pass for every sequence: sampling and the way to the host and back, in seconds.
+    /// Time of a pass for every sequence: sampling and the way to the host and back, likewise.
     Sequence = "sequence_s", prior 1e-4 x 1.0, device 0.0;
     /// What a further column costs a kernel for few columns, as a part of the first.
     Column = "column_ratio", prior 0.05 x 1.0, device 0.4;
     /// Part of the peak that products of many rows reach, in what they are computed in.
     Product = "product_ratio", prior 0.4 x 0.5, device 0.4;
+    /// What products in 8 bits reach of their peak, against those in 16 bits.
+    EightBit = "eight_bit_ratio", prior 1.0 x 0.5, device 0.3;
+    /// Likewise of products in 4 bits.
+    FourBit = "four_bit_ratio", prior 1.0 x 0.5, device 0.3;
     /// Rows at which products reach half of that.
     HalfRows = "half_rows", prior 64.0 x 1.0, device 0.0;
     /// Part of the 16-bit peak that attention over a prompt reaches.
     Attention = "attention_ratio", prior 0.2 x 0.8, device 0.5;
 }
+
+/// Families of which the second is no cheaper for the cores, weight by weight, than the first: more bits in the same
+/// packing are more to unpack, 16 bits need no unpacking, and those of 8 bits less than six bits in two planes do. An
+/// inequality that the rows may break, at a price: [`ORDER_LOG_SD`].
+pub const ORDER: [(Family, Family); 6] = [
+    (Family::Q4K, Family::Q5K),
+    (Family::Q5K, Family::Q6K),
+    (Family::Q4, Family::Q5),
+    (Family::Plain, Family::Fp8),
+    (Family::Plain, Family::Int8),
+    (Family::Int8, Family::Q6K),
+];
+/// How far, as a logarithm, a family is likely to be cheaper than one that [`ORDER`] puts below it.
+pub const ORDER_LOG_SD: f64 = 0.05;
 
 /// How many coefficients there are: the scalars, and a cost of dequantization for every family.
 pub const COEFFICIENTS: usize = Scalar::ALL.len() + Family::ALL.len();
@@ -215,8 +237,12 @@ pub struct EngineCosts {
     pub log: Coefficients,
     /// Standard deviations of the logarithms: how sure they are, for what is learnt on top.
     pub spread: Coefficients,
-    /// 90 % intervals of predictions for a model that nobody measured here.
+    /// 90 % intervals of predictions for a model that nobody measured here, before what its storage adds.
     pub interval: Intervals,
+    /// Those for storage of a family that nobody measured with this engine.
+    pub unseen: Intervals,
+    /// The families that somebody did.
+    pub families: BTreeMap<Family, FamilyErrors>,
     /// Whether measurements of this very kind of machine went in.
     pub machine_known: bool,
     /// Memory that the engine takes for itself, in bytes.
@@ -265,6 +291,29 @@ impl EngineCosts {
         value(&self.log, coefficient)
     }
 
+    /// The intervals for a model whose weights are mostly of `family`.
+    #[must_use]
+    pub fn intervals(&self, family: Family) -> Intervals {
+        let of = |part: Part| {
+            let interval = self.interval.of(part);
+            match self.families.get(&family) {
+                Some(errors) => {
+                    let half = interval.half_width_ratio.ln_1p() * errors.ratio.of(part);
+                    // Errors of another machine say nothing of this machine with this storage.
+                    let nearest =
+                        if errors.here { interval.from } else { interval.from.max(IntervalSource::Engine) };
+                    Interval { half_width_ratio: half.exp_m1(), from: nearest, ..interval }
+                }
+                None => {
+                    let unseen = self.unseen.of(part);
+                    let half = unseen.half_width_ratio.max(interval.half_width_ratio);
+                    Interval { half_width_ratio: half, ..unseen }
+                }
+            }
+        };
+        Intervals { decode: of(Part::Decode), several: of(Part::Several), prefill: of(Part::Prefill) }
+    }
+
     /// Takes over the entries of a file; says which there were.
     fn set(&mut self, entries: &BTreeMap<String, Entry>) -> Result<[bool; COEFFICIENTS], InvalidCosts> {
         let mut set = [false; COEFFICIENTS];
@@ -294,11 +343,9 @@ impl EngineCosts {
             engine,
             log,
             spread,
-            interval: Intervals {
-                decode: GUESSED_INTERVAL,
-                prefill: GUESSED_INTERVAL,
-                experimental: GUESSED_INTERVAL,
-            },
+            interval: Intervals::GUESSED,
+            unseen: Intervals::GUESSED,
+            families: BTreeMap::new(),
             machine_known: false,
             memory_bytes: ENGINE_MEMORY_BYTES,
         }
@@ -383,23 +430,92 @@ impl From<Entry> for (f64, f64) {
     }
 }
 
-/// Intervals of the two parts of generating text.
+/// What predictions err differently in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// Tokens of one sequence, one by one.
+    Decode,
+    /// Tokens of several sequences at once.
+    Several,
+    Prefill,
+}
+
+impl Part {
+    /// That of a run with `batch` sequences of which the prompt takes `prompt_share` of the time: a prompt and an
+    /// answer together are as doubtful as the part that takes longer.
+    #[must_use]
+    pub fn of(batch: u64, prompt_share: f64) -> Self {
+        match batch {
+            _ if prompt_share > 0.5 => Self::Prefill,
+            0 | 1 => Self::Decode,
+            _ => Self::Several,
+        }
+    }
+}
+
+/// Intervals of the parts of generating text.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Intervals {
-    /// Of tokens one by one.
+    /// Of tokens of one sequence.
     pub decode: Interval,
+    /// Of tokens of several sequences at once.
+    pub several: Interval,
     pub prefill: Interval,
-    /// Decode and prefill with the experimental one- and two-bit kernels, which differ from version to version.
-    pub experimental: Interval,
+}
+
+impl Intervals {
+    const GUESSED: Self =
+        Self { decode: GUESSED_INTERVAL, several: GUESSED_INTERVAL, prefill: GUESSED_INTERVAL };
+
+    #[must_use]
+    pub const fn of(&self, part: Part) -> Interval {
+        match part {
+            Part::Decode => self.decode,
+            Part::Several => self.several,
+            Part::Prefill => self.prefill,
+        }
+    }
+}
+
+/// One number for each part.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PartRatios {
+    pub decode: f64,
+    pub several: f64,
+    pub prefill: f64,
+}
+
+impl PartRatios {
+    const fn of(&self, part: Part) -> f64 {
+        match part {
+            Part::Decode => self.decode,
+            Part::Several => self.several,
+            Part::Prefill => self.prefill,
+        }
+    }
+
+    fn is_valid(&self) -> bool {
+        [self.decode, self.several, self.prefill].iter().all(|ratio| ratio.is_finite() && *ratio > 0.0)
+    }
+}
+
+/// How predictions err with weights of one family.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FamilyErrors {
+    /// Against those of the engine with any weights: of the logarithms of the half-widths.
+    pub ratio: PartRatios,
+    /// Whether some were measured on this kind of machine.
+    pub here: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Interval {
-    /// Relative half-width that held 90 % of the errors of models left out of the fit.
+    /// Relative half-width that holds 90 % of the errors of models left out of the fit.
     pub half_width_ratio: f64,
-    /// How many errors it was taken from.
+    /// How many errors there are of what `from` names.
     pub errors: u32,
     pub from: IntervalSource,
 }
@@ -410,6 +526,8 @@ pub struct Interval {
 pub struct MachineFile {
     /// Rows that went in.
     pub rows: u32,
+    /// Families that most of the weights of some row are of.
+    pub families: Vec<String>,
     pub interval: Intervals,
     /// Its coefficients where they are not those of a typical machine.
     pub coefficients: BTreeMap<String, Entry>,
@@ -424,6 +542,11 @@ pub struct EngineFile {
     pub rows: u32,
     /// Intervals on a machine that is not listed.
     pub interval: Intervals,
+    /// Intervals for storage of a family that is not listed.
+    pub unseen: Intervals,
+    /// How the logarithms of half-widths with weights of a family compare with those of the engine.
+    #[serde(default)]
+    pub family: BTreeMap<String, PartRatios>,
     pub typical: BTreeMap<String, Entry>,
     /// Machines that were measured, by their key in the registry of hardware.
     #[serde(default)]
@@ -439,6 +562,9 @@ pub enum InvalidCosts {
     /// A name that is no coefficient.
     #[error("{0:?} is no coefficient of an engine")]
     Unknown(String),
+    /// A name that is no family of storage.
+    #[error("{0:?} is no family of storage")]
+    Family(String),
     #[error("{0:?} is missing")]
     Missing(String),
     /// A value that is no positive number.
@@ -467,10 +593,24 @@ impl EngineTable {
             return Err(InvalidCosts::Missing(absent.key()));
         }
         typical.interval = file.interval;
+        typical.unseen = file.unseen;
+        for (key, ratio) in &file.family {
+            let family = Family::of_key(key).ok_or_else(|| InvalidCosts::Family(key.clone()))?;
+            if !ratio.is_valid() {
+                return Err(InvalidCosts::Value(key.clone()));
+            }
+            typical.families.insert(family, FamilyErrors { ratio: *ratio, here: false });
+        }
         let machine = |machine: &MachineFile| {
             let mut costs = typical.clone();
             costs.set(&machine.coefficients)?;
             costs.interval = machine.interval;
+            for key in &machine.families {
+                let family = Family::of_key(key).ok_or_else(|| InvalidCosts::Family(key.clone()))?;
+                let errors =
+                    costs.families.get_mut(&family).ok_or_else(|| InvalidCosts::Missing(key.clone()))?;
+                errors.here = true;
+            }
             costs.machine_known = true;
             Ok(costs)
         };

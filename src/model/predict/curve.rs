@@ -7,7 +7,7 @@
 
 use std::ops::RangeInclusive;
 
-use super::costs::{Coefficient, Coefficients, EngineCosts, Family, Interval};
+use super::costs::{Coefficient, Coefficients, EngineCosts, GUESSED_INTERVAL, Interval, Intervals, Part};
 use super::model::ModelError;
 use super::power::{Activity, PowerCosts};
 use super::step::{Machine, Step};
@@ -147,7 +147,7 @@ impl PassCurve {
         Self {
             repeats: passes.repeats,
             prompt: passes.prompt,
-            overhead: line(&|step| step.overhead(&get).get()),
+            overhead: line(&|step| step.overhead(context.machine, &get).get()),
             memory: line(&|step| step.memory_time(context.machine, &get).get()),
             attention: line(&|step| step.attention_time(context.machine, context.roofline, &get).get()),
             products: products
@@ -277,8 +277,8 @@ pub struct Curve<'a> {
     decode_tokens: f64,
     times: Times,
     energy: Option<(&'a PowerCosts, Energy)>,
-    intervals: super::costs::Intervals,
-    experimental: bool,
+    /// For each batch of the range; one where all have the same.
+    intervals: Vec<Intervals>,
 }
 
 impl<'a> Curve<'a> {
@@ -305,7 +305,7 @@ impl<'a> Curve<'a> {
             .collect();
         let times = lines.map_or_else(|| Times::Each(each_time(steps, &context)), Times::Line);
         let energy = power.and_then(|power| Some((power, energy(steps, roofline, power)?)));
-        let experimental = |step: &Step| step.weights_of(Family::Q1) + step.weights_of(Family::Q2) > 0.0;
+        let of = |step: &Step| costs.intervals(step.main_family());
         Ok(Self {
             phase: steps.phase,
             first: steps.first,
@@ -313,11 +313,11 @@ impl<'a> Curve<'a> {
             decode_tokens: steps.decode_tokens,
             times,
             energy,
-            intervals: costs.interval,
-            experimental: steps.passes.iter().any(|passes| match &passes.steps {
-                Steps::Line(ends) => experimental(&ends[0]),
-                Steps::Each(steps) => steps.first().is_some_and(experimental),
-            }),
+            intervals: match steps.passes.first().map(|passes| &passes.steps) {
+                Some(Steps::Line(ends)) => vec![of(&ends[0])],
+                Some(Steps::Each(steps)) => steps.iter().map(of).collect(),
+                None => Vec::new(),
+            },
         })
     }
 
@@ -325,6 +325,12 @@ impl<'a> Curve<'a> {
     #[must_use]
     pub const fn decode_tokens(&self) -> f64 {
         self.decode_tokens
+    }
+
+    /// The smallest batch of the range.
+    #[must_use]
+    pub const fn first_batch(&self) -> u64 {
+        self.first
     }
 
     #[must_use]
@@ -352,15 +358,11 @@ impl<'a> Curve<'a> {
         batch.saturating_sub(self.first) as usize
     }
 
-    /// The interval of a run of which the prompt takes this part of the time: a prompt and an answer together are as
-    /// doubtful as the part that takes longer.
+    /// The interval of a run of which the prompt takes this part of the time.
     #[must_use]
-    pub const fn interval(&self, prompt_share: f64) -> Interval {
-        match () {
-            () if self.experimental => self.intervals.experimental,
-            () if prompt_share > 0.5 => self.intervals.prefill,
-            () => self.intervals.decode,
-        }
+    pub fn interval(&self, batch: u64, prompt_share: f64) -> Interval {
+        let of = self.intervals.get(self.index(batch)).or(self.intervals.first());
+        of.map_or(GUESSED_INTERVAL, |of| of.of(Part::of(batch, prompt_share)))
     }
 
     /// The least time in seconds that the power limit allows with `batch` sequences; 0 without a limit.

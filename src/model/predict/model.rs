@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use thiserror::Error;
 
 use super::bare::predict_step;
-use super::costs::{Coefficients, EngineCosts, Family, IntervalSource};
+use super::costs::{Coefficients, EngineCosts, Family, IntervalSource, Part as CostPart};
 use super::power::Activity;
 use super::step::{Machine, Step, StepTime};
 use super::{Engine, EngineProfile, Estimate, Limit, PredictError, Prediction, Tier, interval, predict};
@@ -114,8 +114,13 @@ pub fn predict_model(
     }
     let mut warnings = request.warnings(model);
     warnings.append(&mut total.warnings);
-    let (half_width, interval_from, tier) =
-        doubt(roofline, costs, &total, if total.time.is_positive() { prompt / total.time } else { 0.0 });
+    let (half_width, interval_from, tier) = doubt(
+        roofline,
+        costs,
+        &total,
+        request.batch,
+        if total.time.is_positive() { prompt / total.time } else { 0.0 },
+    );
     let value = total.time.max(total.bound);
     let estimate = |time: Seconds, bound: Seconds| interval(time.max(bound), half_width, bound);
     let decode_steps = run.decode.as_ref().map_or(0.0, |pass| as_f64(pass.repeats));
@@ -185,19 +190,15 @@ fn doubt(
     roofline: &Roofline,
     costs: Costs<'_>,
     total: &Total,
+    batch: u64,
     prompt_share: f64,
 ) -> (f64, IntervalSource, Tier) {
     match costs {
         Costs::Engine(costs) => {
             let measured = matches!(roofline.bandwidth.provenance, Provenance::Measured | Provenance::Scaled);
             let tier = if measured { Tier::BoardCalibrated } else { Tier::Prior };
-            let of = costs.interval;
-            // A prompt and an answer together are as doubtful as the part that takes longer.
-            let interval = match () {
-                () if total.experimental => of.experimental,
-                () if prompt_share > 0.5 => of.prefill,
-                () => of.decode,
-            };
+            let family = total.family.unwrap_or(Family::Plain);
+            let interval = costs.intervals(family).of(CostPart::of(batch, prompt_share));
             (interval.half_width_ratio, interval.from, tier)
         }
         Costs::Kernels(_) => (total.half_width(), IntervalSource::EngineAndMachine, total.tier),
@@ -223,8 +224,8 @@ struct Total {
     /// Sum of squared half-widths in seconds, of operations that err on their own.
     doubt: f64,
     compute: BTreeMap<Precision, f64>,
-    /// Whether experimental one- or two-bit kernels take part.
-    experimental: bool,
+    /// What most weights of the first pass are stored in.
+    family: Option<Family>,
 }
 
 impl Total {
@@ -250,7 +251,7 @@ impl Total {
             tier: Tier::EngineCalibrated,
             doubt: 0.0,
             compute: BTreeMap::new(),
-            experimental: false,
+            family: None,
         }
     }
 
@@ -293,7 +294,7 @@ impl Total {
         self.step.dequantization += part.dequantization * times;
         self.step.compute += part.compute * times;
         self.activity.add(&step.activity(roofline), times);
-        self.experimental |= step.weights_of(Family::Q1) + step.weights_of(Family::Q2) > 0.0;
+        self.family.get_or_insert_with(|| step.main_family());
         self.note_missing_units(roofline, costs.engine, &step);
         self.spread(roofline, &machine, costs.engine, &costs.log, pass, time - part.overhead, times);
         self.part("overhead", part.overhead * times, Flops(0.0), Bytes::ZERO);

@@ -6,7 +6,7 @@
 //! t_core  = sum over products of min(few rows, many rows) + attention over a prompt
 //!   few   = weights x cycles x (1 + beta (rows - 1)) / (SM x clock)
 //!   many  = work / (peak x u) x (1 + half / rows)
-//! overhead = kernels x t_kernel + linear layers x t_l + expert layers x t_e + sequences x t_s
+//! overhead = (kernels x t_kernel + linear layers x t_l + expert layers x t_e + sequences x t_s) (1 GHz / clock)^(1/2)
 //! ```
 //!
 //! An engine has a kernel for few rows and another for many, and takes the faster. The coefficients are
@@ -22,7 +22,7 @@ use super::power::Activity;
 use super::{Engine, Limit, OVERLAP_EXPONENT};
 use roofline::ceilings::{Ceiling, Roofline};
 use roofline::precision::Precision;
-use roofline::units::{Bytes, BytesPerSecond, Flops, FlopsPerSecond, Seconds};
+use roofline::units::{Bytes, BytesPerSecond, Flops, FlopsPerSecond, Hertz, Seconds};
 use roofline::workload::architecture::{FeedForward, Linear, Mixer};
 use roofline::workload::model::Model;
 use roofline::workload::transformer::{Kind, OpCost, Pass};
@@ -77,6 +77,16 @@ pub struct Machine {
     pub measured: Option<BytesPerSecond>,
     /// SMs times their clock, in cycles a second.
     pub cycles: f64,
+    /// The clock of the SMs; that of the costs where nobody knows it.
+    #[serde(default = "reference_clock")]
+    pub clock: Hertz,
+}
+
+/// The clock at which the time of small kernels is counted.
+const REFERENCE_CLOCK: Hertz = Hertz(1e9);
+
+const fn reference_clock() -> Hertz {
+    REFERENCE_CLOCK
 }
 
 impl Machine {
@@ -89,7 +99,13 @@ impl Machine {
         let clock = roofline.clock?;
         let measured = (roofline.bandwidth.provenance < roofline::ceilings::Provenance::Datasheet)
             .then_some(roofline.bandwidth.value);
-        Some(Self { memory, measured, cycles: f64::from(roofline.workers) * clock.get() })
+        Some(Self { memory, measured, cycles: f64::from(roofline.workers) * clock.get(), clock })
+    }
+
+    /// How much longer small kernels take than at the clock that they are counted at: a part of each is the GPU's, a
+    /// part is waiting for the host and the memory, whose clocks stay. The exponent is that of the published power modes.
+    fn slowness(&self) -> f64 {
+        (REFERENCE_CLOCK / self.clock).sqrt()
     }
 }
 
@@ -121,6 +137,15 @@ impl StepTime {
         ];
         let most = parts.into_iter().max_by(|a, b| a.0.get().total_cmp(&b.0.get()));
         most.map_or(Limit::Dram, |(_, limit)| limit)
+    }
+}
+
+/// The coefficient of products in fewer than 16 bits.
+const fn narrow(precision: Precision) -> Option<Scalar> {
+    match precision {
+        Precision::Fp4 | Precision::Int4 => Some(Scalar::FourBit),
+        Precision::Fp6 | Precision::Fp8 | Precision::Int8 => Some(Scalar::EightBit),
+        _ => None,
     }
 }
 
@@ -257,6 +282,10 @@ impl Step {
             Scalar::Expert => self.expert_bytes > 0.0,
             Scalar::LinearLayer => self.linear_layers > 0.0,
             Scalar::ExpertLayer => self.expert_layers > 0.0,
+            Scalar::EightBit | Scalar::FourBit => self
+                .products
+                .iter()
+                .any(|product| narrow(precisions(self.engine, product.family)[0]).is_some()),
             Scalar::Column => self.products.iter().any(|product| product.rows > 1.0),
             Scalar::Attention => self.attention_work > 0.0,
         });
@@ -279,7 +308,7 @@ impl Step {
             }
         }
         StepTime {
-            overhead: self.overhead(&get),
+            overhead: self.overhead(machine, &get),
             memory: self.memory_time(machine, &get),
             dequantization: Seconds(dequantization),
             compute: Seconds(compute) + self.attention_time(machine, roofline, &get),
@@ -297,12 +326,18 @@ impl Step {
         let scalar = |scalar: Scalar| get(Coefficient::Scalar(scalar));
         let (ratio, half_rows, column_ratio) =
             (scalar(Scalar::Product), scalar(Scalar::HalfRows), scalar(Scalar::Column));
+        let (eight, four) = (scalar(Scalar::EightBit), scalar(Scalar::FourBit));
         let cycles = machine.cycles;
         self.products.iter().map(move |product| {
             let each = get(Coefficient::Cycles(product.family));
             let few = product.weights * each * (1.0 + column_ratio * (product.rows - 1.0).max(0.0)) / cycles;
-            let many = self.peak(roofline, product.family).map_or(f64::INFINITY, |peak| {
-                product.work / (peak * ratio) * (1.0 + half_rows / product.rows.max(1.0))
+            let many = self.unit(roofline, product.family).map_or(f64::INFINITY, |(precision, peak)| {
+                let against = match narrow(precision) {
+                    Some(Scalar::EightBit) => eight,
+                    Some(_) => four,
+                    None => 1.0,
+                };
+                product.work / (peak * (ratio * against).min(1.0)) * (1.0 + half_rows / product.rows.max(1.0))
             });
             (few, many)
         })
@@ -323,14 +358,13 @@ impl Step {
     }
 
     /// Time beside the work: kernels, layers and sequences.
-    pub(super) fn overhead(&self, get: &impl Fn(Coefficient) -> f64) -> Seconds {
+    pub(super) fn overhead(&self, machine: &Machine, get: &impl Fn(Coefficient) -> f64) -> Seconds {
         let get = |scalar: Scalar| get(Coefficient::Scalar(scalar));
-        Seconds(
-            self.kernels * get(Scalar::Kernel)
-                + self.linear_layers * get(Scalar::LinearLayer)
-                + self.expert_layers * get(Scalar::ExpertLayer)
-                + self.sequences * get(Scalar::Sequence),
-        )
+        let time = self.kernels * get(Scalar::Kernel)
+            + self.linear_layers * get(Scalar::LinearLayer)
+            + self.expert_layers * get(Scalar::ExpertLayer)
+            + self.sequences * get(Scalar::Sequence);
+        Seconds(time * machine.slowness())
     }
 
     /// Whether `other` differs only in how much of the same it asks for: the same products in the same order, so that a
@@ -358,8 +392,21 @@ impl Step {
 
     /// Peak of what a family is computed in where rows are many; `None` where nothing computes it.
     fn peak(&self, roofline: &Roofline, family: Family) -> Option<f64> {
+        self.unit(roofline, family).map(|(_, peak)| peak)
+    }
+
+    /// Likewise with what that is.
+    fn unit(&self, roofline: &Roofline, family: Family) -> Option<(Precision, f64)> {
         let paths = precisions(self.engine, family);
-        paths.iter().find_map(|precision| Some(roofline.compute(*precision)?.value.get()))
+        paths.iter().find_map(|precision| Some((*precision, roofline.compute(*precision)?.value.get())))
+    }
+
+    /// The family that most weights are of; plain where there are none.
+    #[must_use]
+    pub fn main_family(&self) -> Family {
+        let weights = |family: Family| self.weights_of(family);
+        let families = self.products.iter().map(|product| product.family);
+        families.max_by(|a, b| weights(*a).total_cmp(&weights(*b)).then(b.cmp(a))).unwrap_or(Family::Plain)
     }
 
     /// What a single operation of a pass asks, without the kernels around it.

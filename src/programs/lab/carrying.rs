@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::engine_files::machine_costs;
-use super::rows::{EngineRows, Judged, Row};
+use super::rows::EngineRows;
 use predict::costs::EngineCosts;
 use predict::learning::anchor::{NORMAL_90, Observation, RunPoint, Subject, posterior, residual};
-use predict::learning::conformal::{conformal, quantile};
+use predict::learning::conformal::quantile;
 use roofline::workload::transformer::Phase;
 
 /// A row predicted from other runs of the same model.
@@ -165,24 +165,4 @@ pub fn coverage(errors: impl IntoIterator<Item = (f64, f64)>) -> Option<Coverage
     #[expect(clippy::cast_precision_loss, reason = "a count of rows")]
     let covered = inside / widths.len() as f64;
     Some(Coverage { count: widths.len(), covered, half_width: quantile(&widths, 0.5) })
-}
-
-/// Errors of rows with the half-width that the errors of all other models give them: of the same part and kind of kernels, engine and machine,
-/// else of the engine, else of all.
-#[must_use]
-pub fn with_intervals(judged: &[Judged<'_>]) -> Vec<(f64, f64)> {
-    let half = |of: &Judged<'_>| {
-        let row = of.row;
-        let others = |test: &dyn Fn(&Row) -> bool| {
-            let kept = judged.iter().filter(|other| {
-                let alike = other.row.phase == row.phase && other.row.experimental() == row.experimental();
-                other.row.model != row.model && alike && test(other.row)
-            });
-            conformal(kept.map(|other| other.error))
-        };
-        others(&|other| other.engine == row.engine && other.hardware == row.hardware)
-            .or_else(|| others(&|other| other.engine == row.engine))
-            .or_else(|| others(&|_| true))
-    };
-    judged.iter().filter_map(|judged| Some((judged.error, half(judged)?.ln_1p()))).collect()
 }

@@ -1,17 +1,18 @@
 //! Engine costs as files, from published rows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::pooled::{family_ratios, intervals, unseen};
 use super::rounded;
-use super::rows::{EngineRows, Judged, Row, between_machines, leave_one_machine_out, leave_one_model_out};
+use super::rows::{
+    EngineRows, Judged, Row, between_machines, leave_one_family_out, leave_one_machine_out,
+    leave_one_model_out,
+};
 use predict::Engine;
 use predict::costs::{
-    COEFFICIENTS, Coefficient, Coefficients, EngineCosts, EngineFile, Entry, GUESSED_INTERVAL, Interval,
-    IntervalSource, Intervals, MachineFile,
+    COEFFICIENTS, Coefficient, Coefficients, EngineCosts, EngineFile, Entry, Family, Intervals, MachineFile,
 };
-use predict::learning::conformal::conformal;
 use predict::learning::fit::Fitted;
-use roofline::workload::transformer::Phase;
 
 /// Engines that a file is written for.
 pub const ENGINES: [Engine; 7] = [
@@ -30,53 +31,22 @@ pub const ENGINES: [Engine; 7] = [
 pub fn engine_files(engines: &[EngineRows]) -> Vec<EngineFile> {
     let known = leave_one_model_out(engines);
     let unknown = leave_one_machine_out(engines);
-    let mut files: Vec<EngineFile> = engines.iter().map(|rows| file(rows, &known, &unknown)).collect();
+    let unseen = unseen(&leave_one_family_out(engines));
+    let mut files: Vec<EngineFile> =
+        engines.iter().map(|rows| file(rows, &known, &unknown, unseen)).collect();
     for engine in ENGINES {
         if !files.iter().any(|file| file.engine == engine) {
-            files.push(unmeasured(engine, &files, &unknown));
+            files.push(unmeasured(engine, &files, &unknown, unseen));
         }
     }
     files
 }
 
-fn intervals(judged: &[Judged<'_>], engine: Engine, hardware: Option<&str>) -> Intervals {
-    let of = |phase: Phase| move |row: &Row| row.phase == phase && !row.experimental();
-    Intervals {
-        decode: interval(judged, engine, hardware, &of(Phase::Decode)),
-        prefill: interval(judged, engine, hardware, &of(Phase::Prefill)),
-        experimental: interval(judged, engine, hardware, &Row::experimental),
-    }
-}
-
-fn interval(
-    judged: &[Judged<'_>],
-    engine: Engine,
-    hardware: Option<&str>,
-    of: &dyn Fn(&Row) -> bool,
-) -> Interval {
-    let errors = |test: &dyn Fn(&Judged<'_>) -> bool| -> Vec<f64> {
-        judged.iter().filter(|judged| of(judged.row) && test(judged)).map(|judged| judged.error).collect()
+fn file(rows: &EngineRows, known: &[Judged<'_>], unknown: &[Judged<'_>], unseen: Intervals) -> EngineFile {
+    let families = |test: &dyn Fn(&Row) -> bool| -> BTreeSet<Family> {
+        let of = rows.rows.iter().enumerate().filter(|(_, row)| test(row));
+        of.map(|(index, _)| rows.family(index)).collect()
     };
-    let groups: [(IntervalSource, Vec<f64>); 3] = [
-        (
-            IntervalSource::EngineAndMachine,
-            hardware.map_or_else(Vec::new, |key| {
-                errors(&|judged| judged.row.engine == engine && judged.row.hardware == key)
-            }),
-        ),
-        (IntervalSource::Engine, errors(&|judged| judged.row.engine == engine)),
-        (IntervalSource::All, errors(&|_| true)),
-    ];
-    groups
-        .into_iter()
-        .find_map(|(from, errors)| {
-            let count = u32::try_from(errors.len()).unwrap_or(u32::MAX);
-            conformal(errors).map(|half| Interval { half_width_ratio: rounded(half), errors: count, from })
-        })
-        .unwrap_or(GUESSED_INTERVAL)
-}
-
-fn file(rows: &EngineRows, known: &[Judged<'_>], unknown: &[Judged<'_>]) -> EngineFile {
     let fitted = rows.fit(|_| true, None);
     let between = between_machines();
     let mut spread = fitted.typical_sd;
@@ -86,6 +56,7 @@ fn file(rows: &EngineRows, known: &[Judged<'_>], unknown: &[Judged<'_>]) -> Engi
         let count = rows.rows.iter().filter(|row| row.hardware == *key).count();
         let machine = MachineFile {
             rows: u32::try_from(count).unwrap_or(u32::MAX),
+            families: families(&|row| row.hardware == *key).into_iter().map(|f| f.key().to_owned()).collect(),
             interval: intervals(known, rows.engine, Some(key)),
             coefficients: own(entries(&fitted.on(index), &machine_sd(&fitted, index)), &typical),
         };
@@ -95,6 +66,11 @@ fn file(rows: &EngineRows, known: &[Judged<'_>], unknown: &[Judged<'_>]) -> Engi
         engine: rows.engine,
         rows: u32::try_from(rows.rows.len()).unwrap_or(u32::MAX),
         interval: intervals(unknown, rows.engine, None),
+        unseen,
+        family: families(&|_| true)
+            .into_iter()
+            .map(|family| (family.key().to_owned(), family_ratios(known, rows.engine, family)))
+            .collect(),
         hardware: hardware.collect(),
         typical: typical.clone(),
     }
@@ -126,7 +102,12 @@ fn machine_sd(fitted: &Fitted, machine: usize) -> Coefficients {
 }
 
 /// An engine without rows: the mean of the others, each by its rows, and their spread.
-fn unmeasured(engine: Engine, others: &[EngineFile], unknown: &[Judged<'_>]) -> EngineFile {
+fn unmeasured(
+    engine: Engine,
+    others: &[EngineFile],
+    unknown: &[Judged<'_>],
+    unseen: Intervals,
+) -> EngineFile {
     let (mut log, mut sd) = ([0.0; COEFFICIENTS], [0.0; COEFFICIENTS]);
     for coefficient in Coefficient::all() {
         let place = coefficient.index();
@@ -146,7 +127,15 @@ fn unmeasured(engine: Engine, others: &[EngineFile], unknown: &[Judged<'_>]) -> 
         sd[place] = spread;
     }
     let interval = intervals(unknown, engine, None);
-    EngineFile { engine, rows: 0, interval, typical: entries(&log, &sd), hardware: BTreeMap::new() }
+    EngineFile {
+        engine,
+        rows: 0,
+        interval,
+        unseen,
+        family: BTreeMap::new(),
+        typical: entries(&log, &sd),
+        hardware: BTreeMap::new(),
+    }
 }
 
 fn entries(log: &Coefficients, sd: &Coefficients) -> BTreeMap<String, Entry> {

@@ -11,6 +11,7 @@ mod evaluate;
 mod fit_engines;
 mod fit_power;
 mod operations;
+mod pooled;
 mod power;
 mod power_rows;
 mod published;

@@ -1,10 +1,10 @@
 //! Rates that others published: the rows that engine costs are fitted to and judged by.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use predict::Engine;
-use predict::costs::{COEFFICIENTS, Coefficient, Coefficients, chunk_tokens, recipe};
+use predict::costs::{COEFFICIENTS, Coefficient, Coefficients, Family, Part, chunk_tokens, recipe};
 use predict::learning::anchor::{Observation, repeated};
 use predict::learning::conformal::quantile;
 use predict::learning::fit::{Fitted, Prior, Sample, fit};
@@ -77,7 +77,7 @@ impl Row {
         self.request().tokens()
     }
 
-    /// Whether its kernels are the experimental one- and two-bit ones.
+    /// Whether its kernels are the experimental one- and two-bit ones, which differ from version to version.
     #[must_use]
     pub const fn experimental(&self) -> bool {
         matches!(self.format, WeightFormat::Q1_0 | WeightFormat::Q2_0)
@@ -169,6 +169,12 @@ impl EngineRows {
         fit(&kept, self.machines.len(), &assumed(), &between_machines(), from)
     }
 
+    /// What most weights of a row are stored in.
+    #[must_use]
+    pub fn family(&self, index: usize) -> Family {
+        self.samples[index].steps.first().map_or(Family::Plain, |part| part.step.main_family())
+    }
+
     /// ln(predicted / measured) of a row.
     #[must_use]
     pub fn error(&self, index: usize, log: &Coefficients) -> f64 {
@@ -232,8 +238,17 @@ pub fn between_machines() -> Coefficients {
 #[derive(Debug, Clone, Copy)]
 pub struct Judged<'a> {
     pub row: &'a Row,
+    /// What most of its weights are stored in.
+    pub family: Family,
     /// ln(predicted / measured).
     pub error: f64,
+}
+
+impl Judged<'_> {
+    #[must_use]
+    pub fn part(&self) -> Part {
+        Part::of(self.row.batch, if self.row.phase == Phase::Prefill { 1.0 } else { 0.0 })
+    }
 }
 
 /// Leaves each model out in turn and predicts its rows from all others.
@@ -246,7 +261,7 @@ pub fn leave_one_model_out(engines: &[EngineRows]) -> Vec<Judged<'_>> {
             let fitted = engine.fit(|row| row.model != model, Some(&all));
             for (index, row) in engine.rows.iter().enumerate().filter(|(_, row)| row.model == model) {
                 let error = engine.error(index, &fitted.on(engine.samples[index].machine_index));
-                judged.push(Judged { row, error });
+                judged.push(Judged { row, family: engine.family(index), error });
             }
         }
     }
@@ -267,8 +282,38 @@ pub fn leave_one_machine_out(engines: &[EngineRows]) -> Vec<Judged<'_>> {
                 }
                 let fitted = engine.fit(|row| row.hardware != *machine && row.model != model, Some(&all));
                 for (index, row) in engine.rows.iter().enumerate().filter(|(_, row)| held(row)) {
-                    judged.push(Judged { row, error: engine.error(index, &fitted.typical) });
+                    let error = engine.error(index, &fitted.typical);
+                    judged.push(Judged { row, family: engine.family(index), error });
                 }
+            }
+        }
+    }
+    judged
+}
+
+/// Leaves each family of storage out in turn and predicts its rows from those of all others.
+#[must_use]
+pub fn leave_one_family_out(engines: &[EngineRows]) -> Vec<Judged<'_>> {
+    let mut judged = Vec::new();
+    for engine in engines {
+        let all = engine.fit(|_| true, None);
+        let families: BTreeSet<Family> = (0..engine.rows.len()).map(|index| engine.family(index)).collect();
+        for left_out in families {
+            let of: BTreeSet<&str> = (0..engine.rows.len())
+                .filter(|i| engine.family(*i) == left_out)
+                .map(|i| engine.rows[i].id.as_str())
+                .collect();
+            if of.len() == engine.rows.len() {
+                continue;
+            }
+            // Nothing that was learnt of the family may stay where the search starts.
+            let mut from = all.clone();
+            from.forget(Coefficient::Cycles(left_out), &assumed());
+            let fitted = engine.fit(|row| !of.contains(row.id.as_str()), Some(&from));
+            for (index, row) in engine.rows.iter().enumerate().filter(|(_, row)| of.contains(row.id.as_str()))
+            {
+                let error = engine.error(index, &fitted.on(engine.samples[index].machine_index));
+                judged.push(Judged { row, family: left_out, error });
             }
         }
     }

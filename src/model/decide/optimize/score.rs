@@ -173,12 +173,14 @@ impl Scores {
         let steps = curve.decode_tokens();
         let prompted = curve.phase() != Phase::Decode;
         self.time.extend_from_slice(&plain.total);
-        let slack = |(prompt, total): (&f64, &f64)| 1.0 + curve.interval(prompt / total).half_width_ratio;
+        let slack = |batch: u64, share: f64| 1.0 + curve.interval(batch, share).half_width_ratio;
+        let batches = curve.first_batch()..;
         if prompted {
-            self.slack.extend(plain.prompt.iter().zip(&plain.total).map(slack));
+            let shares = plain.prompt.iter().zip(&plain.total).map(|(prompt, total)| prompt / total);
+            self.slack.extend(batches.zip(shares).map(|(batch, share)| slack(batch, share)));
             self.first.extend_from_slice(&plain.prompt);
         } else {
-            self.slack.resize(count, 1.0 + curve.interval(0.0).half_width_ratio);
+            self.slack.extend(batches.take(count).map(|batch| slack(batch, 0.0)));
             self.first.resize(count, f64::NAN);
         }
         if steps > 0.0 {
@@ -457,7 +459,7 @@ fn timed(
     highest: bool,
 ) -> Score {
     let share = if curve.phase() == Phase::Decode { 0.0 } else { plain.prompt / plain.total };
-    let interval = curve.interval(share);
+    let interval = curve.interval(batch, share);
     let correction = fitted_model.correction(batch, interval.half_width_ratio, interval.from, plain_tier);
     let steps = curve.decode_tokens();
     let each = if steps > 0.0 { (plain.total - plain.prompt) / steps } else { f64::NAN };

@@ -1,21 +1,22 @@
 //! Fitting an engine's coefficients to measured rates: maximum a posteriori in logarithms.
 //!
 //! Minimised is `sum w rho((ln t_predicted - ln t_measured) / sigma) + sum ((x - prior) / sd)^2` over the logarithms x of
-//! a typical machine's coefficients and of what each machine differs by. `rho` is the pseudo-Huber loss: a row that
+//! a typical machine's coefficients and of what each machine differs by, and a penalty for a family of storage that
+//! comes out cheaper than one that [`ORDER`](crate::costs::ORDER) puts below it. `rho` is the pseudo-Huber loss: a row that
 //! disagrees with all others pulls with a constant force. Levenberg-Marquardt with numeric derivatives; everything is
 //! computed in a fixed order, so the same rows give the same figures.
 
 use serde::{Deserialize, Serialize};
 
-use crate::costs::{COEFFICIENTS, Coefficients};
+use crate::costs::{COEFFICIENTS, Coefficient, Coefficients, ORDER, ORDER_LOG_SD};
 use crate::step::{Machine, Step};
 use roofline::ceilings::Roofline;
 use roofline::units::Seconds;
 
 /// Standard deviation of the logarithm of one row's time that is put down to chance.
-pub const ROW_LOG_SD: f64 = 0.1;
+pub const ROW_LOG_SD: f64 = 0.05;
 /// Rows this many standard deviations off begin to count as outliers.
-const OUTLIER: f64 = 1.5;
+const OUTLIER: f64 = 1.0;
 /// Most steps of the search.
 const STEPS: usize = 40;
 /// The search ends when a step gains less than this part.
@@ -87,6 +88,13 @@ pub struct Fitted {
 }
 
 impl Fitted {
+    /// Sets a coefficient back to what was known before the rows, on every machine.
+    pub fn forget(&mut self, coefficient: Coefficient, prior: &Prior) {
+        let place = coefficient.index();
+        self.typical[place] = prior.mean[place];
+        self.difference.iter_mut().for_each(|difference| difference[place] = 0.0);
+    }
+
     /// The coefficients of one machine.
     #[must_use]
     pub fn on(&self, machine: usize) -> Coefficients {
@@ -106,6 +114,8 @@ struct Layout {
     machines: Vec<[Option<usize>; COEFFICIENTS]>,
     mean: Vec<f64>,
     sd: Vec<f64>,
+    /// Sums of unknowns that should not be above zero.
+    ordered: Vec<Vec<(usize, f64)>>,
 }
 
 impl Layout {
@@ -116,6 +126,7 @@ impl Layout {
             machines: vec![[None; COEFFICIENTS]; machines],
             mean: Vec::new(),
             sd: Vec::new(),
+            ordered: Vec::new(),
         };
         let mut used = [false; COEFFICIENTS];
         let mut used_by = vec![[false; COEFFICIENTS]; machines];
@@ -123,6 +134,13 @@ impl Layout {
             for coefficient in sample.steps.iter().flat_map(|part| part.step.depends_on()) {
                 used[coefficient.index()] = true;
                 used_by[sample.machine_index][coefficient.index()] = true;
+            }
+        }
+        // What is known of a family bounds those that are in order with it.
+        let order = ORDER.map(|(less, more)| [less, more].map(|family| Coefficient::Cycles(family).index()));
+        for pair in order {
+            if pair.iter().any(|place| used[*place]) {
+                pair.iter().for_each(|place| used[*place] = true);
             }
         }
         for (place, used) in used.into_iter().enumerate() {
@@ -141,7 +159,31 @@ impl Layout {
                 }
             }
         }
+        for pair in order {
+            let [Some(less), Some(more)] = pair.map(|place| layout.typical[place]) else { continue };
+            layout.ordered.push(vec![(less, 1.0), (more, -1.0)]);
+            for own in &layout.machines {
+                let own = pair.map(|place| own[place]);
+                if own == [None, None] {
+                    continue;
+                }
+                let own = own.into_iter().zip([1.0, -1.0]).filter_map(|(index, sign)| Some((index?, sign)));
+                layout.ordered.push([(less, 1.0), (more, -1.0)].into_iter().chain(own).collect());
+            }
+        }
         layout
+    }
+
+    /// Those differences of logarithms that are in the wrong order, in standard deviations, with their slopes.
+    fn disorder<'a>(
+        &'a self,
+        x: &'a [f64],
+    ) -> impl Iterator<Item = (f64, impl Iterator<Item = (usize, f64)>)> + 'a {
+        self.ordered.iter().filter_map(|terms| {
+            let over: f64 = terms.iter().map(|(index, sign)| x[*index] * sign).sum();
+            let slopes = terms.iter().map(|(index, sign)| (*index, sign / ORDER_LOG_SD));
+            (over > 0.0).then_some((over / ORDER_LOG_SD, slopes))
+        })
     }
 
     fn coefficients(&self, prior: &Prior, x: &[f64], machine: usize) -> Coefficients {
@@ -292,7 +334,8 @@ fn search(samples: &[Sample], layout: &Layout, prior: &Prior, x: &mut Vec<f64>) 
         let rows: f64 = residuals.iter().map(|r| r * r).sum();
         let priors: f64 =
             x.iter().zip(&layout.mean).zip(&layout.sd).map(|((x, mean), sd)| ((x - mean) / sd).powi(2)).sum();
-        rows + priors
+        let disorder: f64 = layout.disorder(x).map(|(over, _)| over * over).sum();
+        rows + priors + disorder
     };
     let mut now = residuals(x);
     let mut best = cost(x, &now);
@@ -349,6 +392,15 @@ fn linearise(
         let precision = layout.sd[index].powi(-2);
         matrix.set(index, index, precision);
         gradient[index] = (x[index] - layout.mean[index]) * precision;
+    }
+    for (over, slopes) in layout.disorder(x) {
+        let slopes: Vec<(usize, f64)> = slopes.collect();
+        for &(row, a) in &slopes {
+            gradient[row] += a * over;
+            for &(column, b) in &slopes {
+                matrix.set(row, column, matrix.at(row, column) + a * b);
+            }
+        }
     }
     let mut slopes: Vec<(usize, f64)> = Vec::new();
     for (sample, now) in samples.iter().zip(now) {

@@ -8,7 +8,7 @@ use crate::model::{Costs, ModelError, predict_model};
 use crate::step::Machine;
 use crate::{Engine, EngineProfile, Prediction};
 use roofline::ceilings::Roofline;
-use roofline::units::{Seconds, Watts};
+use roofline::units::{Hertz, Seconds, Watts};
 use roofline::workload::model::Model;
 use roofline::workload::transformer::{Request, Run};
 
@@ -49,8 +49,8 @@ impl<'a> ModelQuery<'a> {
         Machine::of(self.roofline).unwrap_or_else(|| Machine {
             memory: self.roofline.bandwidth.value,
             measured: None,
-            cycles: f64::from(self.roofline.workers)
-                * self.roofline.clock.map_or(1e9, roofline::units::Hertz::get),
+            cycles: f64::from(self.roofline.workers) * self.roofline.clock.unwrap_or(Hertz(1e9)).get(),
+            clock: self.roofline.clock.unwrap_or(Hertz(1e9)),
         })
     }
 

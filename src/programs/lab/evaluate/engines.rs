@@ -6,7 +6,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::percent;
-use crate::carrying::{Along, Carried, Coverage, carried, coverage, with_intervals};
+use crate::carrying::{Along, Carried, Coverage, carried, coverage};
+use crate::pooled::Errors;
 use crate::published::{self, Wanted};
 use crate::rounded;
 use crate::rows::{
@@ -15,6 +16,7 @@ use crate::rows::{
 use ctl::failure::Failure;
 use ctl::output::{Format, Printer};
 use ctl::table::Table;
+use predict::costs::Part;
 use predict::learning::fit::Sample;
 use predict::learning::vet::is_impossible;
 use roofline::hardware::registry;
@@ -239,17 +241,33 @@ fn rows(engines: &[EngineRows], known: &[Judged<'_>], unknown: &[Judged<'_>]) ->
         "median 17-30 % from one",
         "median <= 10 %",
     );
-    let decode: Vec<Judged<'_>> = known.iter().copied().filter(|judged| one_decode(judged.row)).collect();
+    let held = |part: Part, test: &dyn Fn(&Row) -> bool| -> Vec<(f64, f64)> {
+        let all = Errors::of(known, part).with_intervals();
+        all.into_iter().filter(|(one, _)| test(one.row)).map(|(one, half)| (one.error, half)).collect()
+    };
     let mut covers = |id, quantity, pairs: Vec<(f64, f64)>, prototype, goal| {
         if let Some(found) = coverage(pairs) {
             lines.push(Line { id, quantity, found: Outcome::Coverage(found), prototype, goal });
         }
     };
-    covers("K", "90 % interval, engine known", with_intervals(&decode), "91.8 %, +-35 %", "88-93 %, +-20 %");
-    let ordinary: Vec<Judged<'_>> = decode.iter().copied().filter(|judged| plain(judged.row)).collect();
-    covers("", "  without one- and two-bit kernels", with_intervals(&ordinary), "", "88-93 %, +-20 %");
-    let anchored = moved.iter().flat_map(|(_, all)| all).map(|one| (one.error, one.log_half_width));
-    covers("", "90 % interval, anchored", anchored.collect(), "", "88-93 %, +-10 %");
+    covers(
+        "K",
+        "90 % interval, engine known",
+        held(Part::Decode, &|_| true),
+        "91.8 %, +-35 %",
+        "88-93 %, +-22 %",
+    );
+    covers("", "  without one- and two-bit kernels", held(Part::Decode, &plain), "", "88-93 %, +-22 %");
+    covers("", "  several sequences", held(Part::Several, &|_| true), "", "88-93 %");
+    covers("", "  prompts", held(Part::Prefill, &|_| true), "", "88-93 %");
+    let anchored = |test: &dyn Fn(Along) -> bool| -> Vec<(f64, f64)> {
+        let of = moved.iter().filter(|(along, _)| test(*along)).flat_map(|(_, all)| all);
+        of.map(|one| (one.error, one.log_half_width)).collect()
+    };
+    covers("", "90 % interval, anchored", anchored(&|_| true), "", "88-93 %, +-10 %");
+    covers("", "  another power mode", anchored(&|along| along == Along::Mode), "", "88-93 %");
+    covers("", "  another context", anchored(&|along| along == Along::Context), "", "88-93 %");
+    covers("", "  other batches", anchored(&|along| along == Along::Batch), "", "88-93 %");
     let faster = engines
         .iter()
         .map(|engine| {
