@@ -165,7 +165,7 @@ pub struct Board {
     /// The GPU that answers are about; absent where the CPU is the accelerator.
     pub gpu: Reading<Gpu>,
     /// Highest memory clock that the firmware admits, whatever a mode asks for; `None` where it does not tell.
-    #[serde(default)]
+    #[serde(skip)]
     pub memory_clock_max: Option<Hertz>,
     /// The power modes of this machine.
     pub modes: Reading<PowerModes>,
