@@ -361,7 +361,10 @@ fn doctor_says_what_is_wrong_and_what_to_do() {
     contains(&text, &["ok   query socket: ", "ok   daemon: answers, version", "ok   ready: serial 17"]);
     contains(
         &text,
-        &["ok   control: commands are taken", "warn degraded: no message bus; start one or give --bus none\n"],
+        &[
+            "ok   control: commands are taken",
+            "warn degraded: no message bus; start one or give --bus none\n",
+        ],
     );
     let json: Value = serde_json::from_str(&good(&fake, &["doctor", "-o", "json"])).unwrap();
     assert_eq!(json["ok"], true);
