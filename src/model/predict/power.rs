@@ -395,8 +395,8 @@ impl PowerCosts {
         Some(of.static_w + of.byte_j * bandwidth + cores.max(dequantization))
     }
 
-    /// The same costs with the budget of the module as their limit. Those that were carried from elsewhere are scaled into
-    /// it: a maker sizes the clocks of a mode so that everything at once stays within its budget.
+    /// The same costs with the budget of the module as their limit. What others measured and was carried to a mode is scaled
+    /// into its budget: a maker sizes the clocks of a mode so that everything at once stays within it.
     #[must_use]
     pub fn within(mut self, budget: Budget, roofline: &Roofline) -> Self {
         // What a meter behind the module covers has losses and parts that the budget does not.
@@ -404,6 +404,8 @@ impl PowerCosts {
             return self;
         }
         if self.carried
+            && budget.is_of_mode
+            && self.source == PowerSource::Prior
             && let Some(flat_out) = self.flat_out(roofline)
             && flat_out > budget.watts.get()
         {

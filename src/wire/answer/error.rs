@@ -16,6 +16,7 @@
 //! | `invalid_model` | 400 | the fields of a model contradict each other |
 //! | `unsupported_workload` | 400 | a model where only operations go, or an operation with nothing to choose |
 //! | `unsupported_constraint` | 400 | a constraint that nothing here measures |
+//! | `unsupported_format` | 400 | a format that the inference engine does not run on this machine |
 //! | `unsupported_objective` | 400 | an objective that nothing here measures |
 //! | `unsupported_operating_point` | 400 | a clock or unit that this machine does not have |
 //! | `no_unit` | 400 | this accelerator computes in no such precision |

@@ -6,6 +6,7 @@ use super::model::ModelTask;
 use super::modes::Model;
 use super::observe::ObservedSoFar;
 use super::run::{self, available};
+use super::settings::Device;
 use super::supported;
 use super::task::{Task, model_at, unpredictable};
 use decide::snapshot::Snapshot;
@@ -13,8 +14,10 @@ use predict::learning::Residuals;
 use predict::{Engine, Estimate, PredictError, Prediction};
 use roofline::ceilings::Provenance;
 use roofline::refusal::Refusal;
+use roofline::support::{Unsupported, check, check_cache};
 use roofline::units::{Bytes, Flops, Joules, Seconds, Watts};
 use roofline::workload::Op;
+use roofline::workload::recipe::Recipe;
 use wire::{BreakdownEntry, EstimateAnswer, MemoryAnswer, PredictAnswer, PredictRequest, Workload};
 
 /// An operation or a model, as one engine would run it.
@@ -72,6 +75,33 @@ impl Work {
     }
 }
 
+/// Whether the engine of `work`, at `path` of the request, runs it on the machine of `snapshot`.
+///
+/// # Errors
+/// Code `unsupported_format`, with the nearest that it runs.
+pub fn refuse_unsupported(snapshot: &Snapshot, work: &Work, path: &str) -> Result<(), Refusal> {
+    unsupported(snapshot, work).map_or(Ok(()), |unsupported| Err(supported::refusal(&unsupported, path)))
+}
+
+/// The warning beside a prediction of something that the engine does not run.
+pub fn hypothetical_warning(snapshot: &Snapshot, work: &Work) -> Option<String> {
+    unsupported(snapshot, work).map(|unsupported| format!("hypothetical: {unsupported}"))
+}
+
+fn unsupported(snapshot: &Snapshot, work: &Work) -> Option<Unsupported> {
+    let target = Device::of(snapshot).target();
+    let answer = match work {
+        Work::Op(task) => match task.op {
+            Op::Attention { .. } => check_cache(task.engine, task.numeric.kv_cache, target),
+            Op::Gemv { .. } | Op::Gemm { .. } => check(task.engine, Recipe::of(task.format), None, target),
+        },
+        Work::Model(task) => {
+            supported::stored(task.engine, task.format.as_deref(), Some(task.request.kv_cache), target)
+        }
+    };
+    answer.err()
+}
+
 /// `POST /v1/predict`.
 pub fn predict(
     snapshot: &Snapshot,
@@ -81,11 +111,11 @@ pub fn predict(
     let model = model_at(snapshot, request.operating_point.as_ref(), "operating_point")?;
     let work = Work::new(snapshot, catalogue, &request.workload, request.engine, "workload")?;
     if !request.hypothetical {
-        supported::refuse(snapshot, &work, "workload")?;
+        refuse_unsupported(snapshot, &work, "workload")?;
     }
     let known = ObservedSoFar::supposing(snapshot, catalogue, &request.observations)?;
     let mut answer = predicted(snapshot, &model, &known, &work, "workload")?;
-    answer.warnings.extend(supported::warning(snapshot, &work));
+    answer.warnings.extend(hypothetical_warning(snapshot, &work));
     Ok(answer)
 }
 

@@ -1,6 +1,5 @@
 //! Workloads that an inference engine does not run are refused, unless the request says that it is hypothetical.
 
-use super::predict::Work;
 use super::settings::Device;
 use decide::optimize::Stored;
 use decide::snapshot::Snapshot;
@@ -8,41 +7,18 @@ use predict::Engine;
 use roofline::precision::WeightFormat;
 use roofline::refusal::{Code, Refusal};
 use roofline::support::{Nearest, Target, Unsupported, check, check_cache};
-use roofline::workload::Op;
 use roofline::workload::recipe::Recipe;
-
-/// Whether the engine of `work`, at `path` of the request, runs it on the machine of `snapshot`.
-///
-/// # Errors
-/// Code `unsupported_format`, with the nearest that it runs.
-pub fn refuse(snapshot: &Snapshot, work: &Work, path: &str) -> Result<(), Refusal> {
-    unsupported(snapshot, work).map_or(Ok(()), |unsupported| Err(refusal(&unsupported, path)))
-}
-
-/// What is to be known of a prediction of something that the engine does not run.
-pub fn warning(snapshot: &Snapshot, work: &Work) -> Option<String> {
-    unsupported(snapshot, work).map(|unsupported| format!("hypothetical: {unsupported}"))
-}
-
-fn unsupported(snapshot: &Snapshot, work: &Work) -> Option<Unsupported> {
-    let target = Device::of(snapshot).target();
-    let answer = match work {
-        Work::Op(task) => match task.op {
-            Op::Attention { .. } => check_cache(task.engine, task.numeric.kv_cache, target),
-            Op::Gemv { .. } | Op::Gemm { .. } => check(task.engine, Recipe::of(task.format), None, target),
-        },
-        Work::Model(task) => stored(task.engine, task.format.as_deref(), Some(task.request.kv_cache), target),
-    };
-    answer.err()
-}
 
 /// Whether `engine` runs weights of `format` on the machine of `snapshot`.
 pub fn runs(snapshot: &Snapshot, engine: Engine, format: WeightFormat) -> bool {
     check(engine, Recipe::of(format), None, Device::of(snapshot).target()).is_ok()
 }
 
-/// A file that does not say how it is stored is not refused for it.
-fn stored(
+/// Whether `engine` runs weights stored in `format`. A file that does not say how it is stored is not refused for it.
+///
+/// # Errors
+/// Why not.
+pub fn stored(
     engine: Engine,
     format: Option<&str>,
     kv_format: Option<WeightFormat>,
@@ -55,7 +31,7 @@ fn stored(
 }
 
 /// The refusal of a workload at `path`.
-fn refusal(unsupported: &Unsupported, path: &str) -> Refusal {
+pub fn refusal(unsupported: &Unsupported, path: &str) -> Refusal {
     let (field, instead) = match unsupported.nearest {
         Some(nearest @ Nearest::Weights(_)) => ("format", Some(nearest)),
         Some(nearest @ Nearest::Cache(_)) => ("kv_format", Some(nearest)),

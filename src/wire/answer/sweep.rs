@@ -182,7 +182,7 @@ fn sweep_op(
             let numeric = snapshot.numeric_format(format);
             let task = Task { op, format, numeric, engine: request.engine };
             if !request.hypothetical {
-                supported::refuse(snapshot, &Work::Op(task), "ops").map_err(|error| {
+                predict::refuse_unsupported(snapshot, &Work::Op(task), "ops").map_err(|error| {
                     let field = Some(format!("formats[{number}]"));
                     Refusal { field, ..error }
                 })?;
@@ -198,7 +198,7 @@ fn sweep_op(
                 })?;
             let work = Work::Op(task);
             let mut prediction = predict::prediction_answer(snapshot, &work, prediction);
-            prediction.warnings.extend(supported::warning(snapshot, &work));
+            prediction.warnings.extend(predict::hypothetical_warning(snapshot, &work));
             rows.push(SweepRow {
                 op: Some(op),
                 model: None,
@@ -224,11 +224,11 @@ fn model_row(
     let work =
         Work::new(snapshot, catalogue, workload, request.engine, path).map_err(|error| named(error, path))?;
     if !request.hypothetical {
-        supported::refuse(snapshot, &work, path).map_err(|error| named(error, path))?;
+        predict::refuse_unsupported(snapshot, &work, path).map_err(|error| named(error, path))?;
     }
     let mut prediction = predicted(snapshot, &point.model, &ObservedSoFar::of(snapshot), &work, path)
         .map_err(|error| named(error, path))?;
-    prediction.warnings.extend(supported::warning(snapshot, &work));
+    prediction.warnings.extend(predict::hypothetical_warning(snapshot, &work));
     let Work::Model(task) = work else {
         return Err(Code::Internal.error("a model became an operation", "report this"));
     };

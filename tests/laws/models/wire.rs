@@ -102,7 +102,8 @@ fn every_model_in_every_usual_format_has_a_prediction_within_physics() {
     for known in roofline::workload::registry::models().keys() {
         for format in ["fp16", "q4_k_m", "int8"] {
             let workload = json!({"model": known, "format": format, "batch": 4, "context_tokens": 100});
-            let body = json!({"hardware": "h100-sxm", "engine": "vllm", "workload": workload});
+            let body =
+                json!({"hardware": "h100-sxm", "engine": "vllm", "workload": workload, "hypothetical": true});
             let answer = asked_of(&catalogue, &body).unwrap_or_else(|error| panic!("{known}: {error:?}"));
             let bound = number(&answer, "/roofline_time_s");
             assert!(bound > 0.0 && number(&answer, "/time_s/low") >= bound, "{known} {format}");

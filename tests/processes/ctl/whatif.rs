@@ -121,8 +121,8 @@ fn what_is_cached_chunked_or_drafted_counts() {
     assert!(wide[0] < plain[0] && (wide[1] / plain[1] - 1.0).abs() < 1e-9, "{wide:?} {plain:?}");
     let step = predict("--context 1024");
     let drafted = predict("--context 1024 --draft-tokens 4 --accepted-per-step 2.5");
-    // A step costs more and adds three and a half tokens.
-    assert!(drafted[0] > step[0] && drafted[2] > 2.0 * step[2], "{drafted:?} {step:?}");
+    // A step of five tokens costs less than twice one of one, and adds three and a half.
+    assert!(drafted[0] > step[0] && drafted[2] > 1.75 * step[2], "{drafted:?} {step:?}");
     assert!((drafted[1] / step[1] - 1.0).abs() < 1e-9, "the same weights and cache: {drafted:?} {step:?}");
     let images = predict("--phase prefill --prompt 64 --image-tokens 576");
     assert_eq!(images, predict("--phase prefill --prompt 640"));
@@ -141,17 +141,19 @@ fn what_is_cached_chunked_or_drafted_counts() {
 
 #[test]
 fn clocks_of_an_operating_point_count() {
-    let line = |point: &str| {
+    let of = |m: u32, point: &str| {
         format!(
-            r#"{{"hardware":"jetson-agx-orin-64gb","operating_point":{point},"workload":{{"op":{{"kind":"gemm","m":512,"n":4096,"k":4096}}}}}}"#
+            r#"{{"hardware":"jetson-agx-orin-64gb","operating_point":{point},"workload":{{"op":{{"kind":"gemm","m":{m},"n":4096,"k":4096}}}}}}"#
         )
     };
+    let line = |point: &str| of(1024, point);
     let input = [
         line("{}"),
         line(r#"{"gpu_hz":6.5e8}"#),
         line(r#"{"sm_online":8}"#),
-        line(r#"{"emc_hz":1.6e9}"#),
         line(r#"{"power_mode":"MODE_30W"}"#),
+        of(16, "{}"),
+        of(16, r#"{"emc_hz":1.6e9}"#),
         line(r#"{"gpu_hz":650}"#),
         line(r#"{"sm_online":17}"#),
         line(r#"{"power_mode":"40W"}"#),
@@ -161,10 +163,11 @@ fn clocks_of_an_operating_point_count() {
     let (output, answers) = streamed(nowhere().path(), input.join("\n").as_bytes());
     assert_eq!(output.status.code(), Some(1));
     let time = |index: usize| value(&answers[index], "/time_s/value");
-    for index in 1..5 {
-        assert!(time(index) > time(0), "{index}: {} {}", answers[index], answers[0]);
+    for (slower, full) in [(1, 0), (2, 0), (3, 0), (5, 4)] {
+        assert!(time(slower) > time(full), "{slower}: {} {}", answers[slower], answers[full]);
     }
-    for (index, field) in [(5, "gpu_hz"), (6, "sm_online"), (7, "power_mode"), (8, "gpu_hz"), (9, "gpu_hz")] {
+    for (index, field) in [(6, "gpu_hz"), (7, "sm_online"), (8, "power_mode"), (9, "gpu_hz"), (10, "gpu_hz")]
+    {
         assert_eq!(
             answers[index]["error"]["field"],
             format!("operating_point.{field}"),

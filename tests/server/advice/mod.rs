@@ -213,16 +213,19 @@ fn a_target_that_can_no_longer_be_met_and_can_be_again_is_told() {
 #[test]
 fn a_question_that_can_no_longer_be_answered_says_so_and_goes_on() {
     let server = server();
-    let (mut watch, _) =
-        Watch::begin(&server.query(), r#"{"workload":{"op":{"kind":"gemv","n":64,"k":64}}}"#);
-    let profile = snapshot().profile;
-    server.publish(|snapshot| snapshot.profile = EngineProfile::unknown(Engine::Bare));
+    let (mut watch, _) = Watch::begin(
+        &server.query(),
+        r#"{"operating_point":{"cpu_hz":1e9},"workload":{"op":{"kind":"gemv","n":64,"k":64}}}"#,
+    );
+    let clock = snapshot().roofline.clock;
+    // Ceilings of an unknown clock cannot be scaled to another.
+    server.publish(|snapshot| snapshot.roofline.clock = None);
     let (name, stale) = watch.next();
     assert_eq!((name.as_str(), &stale["error"]["code"]), ("advice_stale", &json!("not_calibrated")));
     // Sent once.
     server.publish(|snapshot| snapshot.roofline.workers = 1);
     server.publish(|snapshot| snapshot.roofline.workers = 2);
-    server.publish(|snapshot| snapshot.profile = profile);
+    server.publish(|snapshot| snapshot.roofline.clock = clock);
     let (stale, answer) = watch.change();
     assert_eq!((&stale["serial"], &stale["error"]), (&json!(21), &Value::Null));
     assert_eq!(answer["feasible"], true);

@@ -101,12 +101,12 @@ fn each_query_is_compared_with_its_own_answer() {
         let stream: Result<String, _> = rooflined.call("Query", &stream.as_str()).await;
         assert!(error_of(stream).1.contains("Subscribe"));
 
-        // Without formats those that are calibrated are meant, and that they are is lost and found again.
-        let any = r#"{"workload":{"op":{"kind":"gemv","n":4096,"k":4096}}}"#;
+        // Ceilings are scaled to another clock while their own is known, which is lost and found again.
+        let any = r#"{"operating_point":{"cpu_hz":1e9},"workload":{"op":{"kind":"gemv","n":4096,"k":4096}}}"#;
         let (named, _) = subscribe(&rooflined, QUERY).await.unwrap();
         let (open, _) = subscribe(&rooflined, any).await.unwrap();
-        let profile = super::snapshot().profile;
-        server.publish(|snapshot| snapshot.profile = EngineProfile::unknown(Engine::Bare));
+        let clock = super::snapshot().roofline.clock;
+        server.publish(|snapshot| snapshot.roofline.clock = None);
         let mut seen = std::collections::BTreeMap::new();
         while !seen.contains_key(&open) {
             let (cookie, stale, answer) = changed(&mut changes).await;
@@ -114,7 +114,7 @@ fn each_query_is_compared_with_its_own_answer() {
         }
         let (stale, answer) = &seen[&open];
         assert_eq!((&stale["error"]["code"], answer), (&json!("not_calibrated"), &json!({})));
-        server.publish(|snapshot| snapshot.profile = profile);
+        server.publish(|snapshot| snapshot.roofline.clock = clock);
         loop {
             let (cookie, stale, answer) = changed(&mut changes).await;
             if cookie == open {

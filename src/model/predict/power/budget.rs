@@ -11,6 +11,8 @@ pub struct Budget {
     pub watts: Watts,
     /// `the budget of mode 15W`, `the budget of the module`.
     pub of: String,
+    /// It is that of a mode, whose clocks the maker chose for it.
+    pub is_of_mode: bool,
 }
 
 /// The watts in a mode's name: a number directly before a `W` that ends a word. They are a budget and no measurement.
@@ -41,13 +43,13 @@ pub fn budget(hardware: &Hardware, roofline: &Roofline) -> Option<Budget> {
     let most = |a: &(Watts, String), b: &(Watts, String)| a.0.get().total_cmp(&b.0.get());
     let here = hardware.modes.iter().filter(|mode| same_point(mode, hardware, roofline));
     if let Some((watts, name)) = here.filter_map(labelled).max_by(most) {
-        return Some(Budget { watts, of: format!("the budget of mode {name}") });
+        return Some(Budget { watts, of: format!("the budget of mode {name}"), is_of_mode: true });
     }
     let clock = roofline.clock?.get() * 1.001;
     let below = hardware.modes.iter().filter(|mode| mode.gpu_clock.get() <= clock);
     let modes = below.filter_map(|mode| label_watts(&mode.name));
     let watts = modes.chain(hardware.tdp).reduce(Watts::max)?;
-    Some(Budget { watts, of: "the budget of the module".to_owned() })
+    Some(Budget { watts, of: "the budget of the module".to_owned(), is_of_mode: false })
 }
 
 #[cfg(test)]

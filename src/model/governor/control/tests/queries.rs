@@ -272,7 +272,7 @@ fn of_holds_that_no_mode_meets_together_any_more_the_oldest_is_kept_and_the_othe
     let loser = hold_view(&rig, 2);
     let unmet = loser.unmet.unwrap();
     assert_eq!((loser.satisfied, loser.advice), (false, None));
-    for part in ["MAXN promises no bound", "app1", "15W misses min_tokens_per_s"] {
+    for part in ["nothing is known of the power of MAXN", "app1", "15W misses min_tokens_per_s"] {
         assert!(unmet.contains(part), "{unmet}");
     }
     assert_eq!(rig.logged.iter().filter(|(_, line)| line.contains("hold of app2 is not met")).count(), 1);
@@ -283,7 +283,7 @@ fn of_holds_that_no_mode_meets_together_any_more_the_oldest_is_kept_and_the_othe
     read(&mut rig, 101.0, throttled);
     assert!(rig.switches().is_empty());
     let unmet = hold_view(&rig, 1).unmet.unwrap();
-    for part in ["25W misses min_tokens_per_s", "app2", "MAXN promises no bound"] {
+    for part in ["25W misses min_tokens_per_s", "app2", "nothing is known of the power of MAXN"] {
         assert!(unmet.contains(part), "{unmet}");
     }
     read(&mut rig, 102.0, |_| {});
