@@ -40,16 +40,16 @@ fn models_left_out_are_predicted_within_the_goals_that_are_met() {
         row["found"][key].as_f64().unwrap()
     };
     assert!(found("A", "median_error_ratio") <= 0.01);
-    assert!(found("B", "median_error_ratio") <= 0.12);
+    assert!(found("B", "median_error_ratio") <= 0.10);
     assert!(found("C", "median_error_ratio") <= 0.06);
-    assert!(found("D", "median_error_ratio") <= 0.02);
-    assert!(found("E", "median_error_ratio") <= 0.04);
-    assert!(found("F", "median_error_ratio") <= 0.08);
+    assert!(found("D", "median_error_ratio") <= 0.015);
+    assert!(found("E", "median_error_ratio") <= 0.02);
+    assert!(found("F", "median_error_ratio") <= 0.05);
     let named = |quantity: &str, key: &str| {
         let row = rows.iter().find(|row| row["quantity"].as_str().unwrap().trim() == quantity).unwrap();
         row["found"][key].as_f64().unwrap()
     };
-    assert!(named("decode of several sequences", "median_error_ratio") <= 0.12);
+    assert!(named("decode of several sequences", "median_error_ratio") <= 0.10);
     // 14 % is the goal; what is reached is held.
     assert!(named("prompts", "median_error_ratio") <= 0.16);
     // One- and two-bit kernels have two models, which tell little of each other: 10 % is met without them.

@@ -22,16 +22,13 @@ const PAIRS: [(WeightFormat, WeightFormat); 4] = [
     (WeightFormat::Q8_0, WeightFormat::Fp16),
 ];
 
-/// How often a pair is known to be in the wrong order, and why.
-const LEFT: [(&str, usize); 3] = [
-    // Less than 1 % on AGX Xavier at 10 W: of it there are rows in Q4_K and none in Q5_K.
-    ("q4_k_m q5_k_m", 64),
-    // Models with rows that are no multiple of 256: Q5_K falls back to Q5_1, which costs the cores more weight by weight
-    // than the Q8_0 that Q6_K falls back to (small models in Q4_K_M on Orin Nano, q5_0 and q5_1 on GB10).
+/// How often a pair is known to be in the wrong order, and the rows that say so.
+const LEFT: [(&str, usize); 1] = [
+    // By at most 10 %, in models with rows that are no multiple of 256 (gemma-3-1b, gpt-oss, nemotron-3-nano,
+    // qwen2.5-0.5b, smollm2): Q5_K falls back to Q5_1, which costs the cores more weight by weight than the Q8_0 that
+    // Q6_K falls back to. Rows in Q5: gb10, llama.cpp, 8B in Q5_0 and Q5_1 (p0712 to p0715, ggml-org/llama.cpp#26843), and
+    // jetson-orin-nano-8gb-super, llama.cpp, SmolLM2-135M in Q4_K_M, which falls back to Q5_0 (p0001 to p0007).
     ("q5_k_m q6_k", 335),
-    // The rows in q8_0 and those that fall back to it bound the cores' cost of 8 bits from below; no row in 16 bits
-    // was ever bound by the cores, so that nothing bounds theirs.
-    ("q8_0 fp16", 346),
 ];
 
 /// Differences below this are no order.

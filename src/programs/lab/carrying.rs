@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::engine_files::machine_costs;
-use super::rows::EngineRows;
+use super::rows::{EngineRows, Row};
 use predict::costs::EngineCosts;
 use predict::learning::anchor::{NORMAL_90, Observation, RunPoint, Subject, posterior, residual};
 use predict::learning::conformal::quantile;
@@ -42,7 +42,8 @@ pub fn carried(engines: &[EngineRows], along: Along) -> Vec<Carried> {
             if groups.is_empty() {
                 continue;
             }
-            let fitted = engine.fit(|row| row.model != model, Some(&all));
+            let others = |row: &Row| row.model != model;
+            let fitted = engine.in_order(others, &engine.fit(others, Some(&all)));
             for group in groups {
                 let costs = machine_costs(engine.engine, &fitted, engine.samples[group[0]].machine_index);
                 carry(engine, &group, along, &costs, &mut carried);

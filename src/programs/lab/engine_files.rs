@@ -47,7 +47,7 @@ fn file(rows: &EngineRows, known: &[Judged<'_>], unknown: &[Judged<'_>], unseen:
         let of = rows.rows.iter().enumerate().filter(|(_, row)| test(row));
         of.map(|(index, _)| rows.family(index)).collect()
     };
-    let fitted = rows.fit(|_| true, None);
+    let fitted = rows.in_order(|_| true, &rows.fit(|_| true, None));
     let between = between_machines();
     let mut spread = fitted.typical_sd;
     spread.iter_mut().zip(between).for_each(|(sd, between)| *sd = sd.hypot(between));

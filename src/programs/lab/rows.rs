@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use predict::Engine;
-use predict::costs::{COEFFICIENTS, Coefficient, Coefficients, Family, Part, chunk_tokens, recipe};
+use predict::costs::{
+    ASSUMED_ORDER, COEFFICIENTS, Coefficient, Coefficients, Family, Part, chunk_tokens, recipe,
+};
 use predict::learning::anchor::{Observation, repeated};
 use predict::learning::conformal::quantile;
 use predict::learning::fit::{Fitted, Prior, Sample, fit};
@@ -93,6 +95,8 @@ pub struct EngineRows {
     pub samples: Vec<Sample>,
     /// Keys of the machines.
     pub machines: Vec<String>,
+    /// Their compute capabilities.
+    pub capabilities: Vec<Option<(u32, u32)>>,
 }
 
 /// Rows by engine. A row whose hardware or model is unknown is left out and named.
@@ -108,8 +112,10 @@ pub fn prepare(rows: &[Row], hardware: &Registry, models: &Models) -> (Vec<Engin
                     rows: Vec::new(),
                     samples: Vec::new(),
                     machines: Vec::new(),
+                    capabilities: Vec::new(),
                 });
-                sample.machine_index = of.machine(&row.hardware);
+                let capability = hardware.get(&row.hardware).and_then(|known| known.compute_capability);
+                sample.machine_index = of.machine(&row.hardware, capability);
                 of.rows.push(row.clone());
                 of.samples.push(sample);
             }
@@ -137,9 +143,10 @@ fn sample(row: &Row, hardware: &Registry, models: &Models) -> Result<Sample, Str
 }
 
 impl EngineRows {
-    fn machine(&mut self, key: &str) -> usize {
+    fn machine(&mut self, key: &str, capability: Option<(u32, u32)>) -> usize {
         self.machines.iter().position(|known| known == key).unwrap_or_else(|| {
             self.machines.push(key.to_owned());
+            self.capabilities.push(capability);
             self.machines.len() - 1
         })
     }
@@ -167,6 +174,41 @@ impl EngineRows {
             .map(|(_, sample)| sample.clone())
             .collect();
         fit(&kept, self.machines.len(), &assumed(), &between_machines(), from)
+    }
+
+    /// `fitted`, with families in [`ASSUMED_ORDER`] on the typical machine and on those where no row that `keep` says is
+    /// stored in the dearer one. A family puts others in order only where a row of the engine on a machine of that compute
+    /// capability is stored in it.
+    #[must_use]
+    pub fn in_order(&self, keep: impl Fn(&Row) -> bool, fitted: &Fitted) -> Fitted {
+        let measured: BTreeSet<(usize, Family)> = (0..self.rows.len())
+            .filter(|index| keep(&self.rows[*index]))
+            .map(|index| (self.samples[index].machine_index, self.family(index)))
+            .collect();
+        let raised = |mut log: Coefficients, machine: Option<usize>| {
+            for (less, more) in ASSUMED_ORDER {
+                let known = measured.iter().any(|(of, family)| {
+                    *family == less
+                        && machine.is_none_or(|own| self.capabilities[own] == self.capabilities[*of])
+                });
+                if known && !machine.is_some_and(|machine| measured.contains(&(machine, more))) {
+                    let [less, more] = [less, more].map(|family| Coefficient::Cycles(family).index());
+                    log[more] = log[more].max(log[less]);
+                }
+            }
+            log
+        };
+        let typical = raised(fitted.typical, None);
+        let mut ordered = Fitted { typical, ..fitted.clone() };
+        for (machine, difference) in ordered.difference.iter_mut().enumerate() {
+            let own = raised(fitted.on(machine), Some(machine));
+            difference
+                .iter_mut()
+                .zip(own)
+                .zip(typical)
+                .for_each(|((difference, own), typical)| *difference = own - typical);
+        }
+        ordered
     }
 
     /// What most weights of a row are stored in.
@@ -258,7 +300,8 @@ pub fn leave_one_model_out(engines: &[EngineRows]) -> Vec<Judged<'_>> {
     for engine in engines {
         let all = engine.fit(|_| true, None);
         for model in engine.models() {
-            let fitted = engine.fit(|row| row.model != model, Some(&all));
+            let others = |row: &Row| row.model != model;
+            let fitted = engine.in_order(others, &engine.fit(others, Some(&all)));
             for (index, row) in engine.rows.iter().enumerate().filter(|(_, row)| row.model == model) {
                 let error = engine.error(index, &fitted.on(engine.samples[index].machine_index));
                 judged.push(Judged { row, family: engine.family(index), error });
@@ -280,7 +323,8 @@ pub fn leave_one_machine_out(engines: &[EngineRows]) -> Vec<Judged<'_>> {
                 if !engine.rows.iter().any(held) {
                     continue;
                 }
-                let fitted = engine.fit(|row| row.hardware != *machine && row.model != model, Some(&all));
+                let others = |row: &Row| row.hardware != *machine && row.model != model;
+                let fitted = engine.in_order(others, &engine.fit(others, Some(&all)));
                 for (index, row) in engine.rows.iter().enumerate().filter(|(_, row)| held(row)) {
                     let error = engine.error(index, &fitted.typical);
                     judged.push(Judged { row, family: engine.family(index), error });
@@ -309,7 +353,8 @@ pub fn leave_one_family_out(engines: &[EngineRows]) -> Vec<Judged<'_>> {
             // Nothing that was learnt of the family may stay where the search starts.
             let mut from = all.clone();
             from.forget(Coefficient::Cycles(left_out), &assumed());
-            let fitted = engine.fit(|row| !of.contains(row.id.as_str()), Some(&from));
+            let others = |row: &Row| !of.contains(row.id.as_str());
+            let fitted = engine.in_order(others, &engine.fit(others, Some(&from)));
             for (index, row) in engine.rows.iter().enumerate().filter(|(_, row)| of.contains(row.id.as_str()))
             {
                 let error = engine.error(index, &fitted.on(engine.samples[index].machine_index));

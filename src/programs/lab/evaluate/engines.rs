@@ -271,7 +271,7 @@ fn rows(engines: &[EngineRows], known: &[Judged<'_>], unknown: &[Judged<'_>]) ->
     let faster = engines
         .iter()
         .map(|engine| {
-            let fitted = engine.fit(|_| true, None);
+            let fitted = engine.in_order(|_| true, &engine.fit(|_| true, None));
             let below =
                 |sample: &&Sample| sample.predicted(&fitted.on(sample.machine_index)) < sample.floor();
             engine.samples.iter().filter(below).count()
