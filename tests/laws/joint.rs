@@ -92,6 +92,7 @@ fn part_of(roofline: &Roofline, share: f64) -> Roofline {
     let mut part = roofline.clone();
     part.bandwidth = times(part.bandwidth, share);
     part.memory_limit = part.memory_limit.map(|limit| times(limit, share));
+    part.pull_limit = part.pull_limit.map(|limit| times(limit, share));
     part.compute.values_mut().for_each(|peak| *peak = times(*peak, share));
     part.clock = part.clock.map(|clock| clock * share);
     part
