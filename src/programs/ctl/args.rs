@@ -9,6 +9,7 @@ use super::failure::Failure;
 use super::input::{self, Kind, MachineArgs, ModelArgs, OpArgs, ShapeArgs, Targets};
 use super::model_work::{self, ModelWork};
 use super::output::Format;
+use super::server_address::Address;
 use decide::optimize::{Objective, Optimism};
 use predict::Engine;
 use predict::calibration::PlanKind;
@@ -71,8 +72,10 @@ pub enum Command {
     Calibrate(CalibrateArgs),
     /// Format, batch size and power mode that meet a target
     Recommend(Box<RecommendArgs>),
-    /// Report a measured time, so that later predictions learn from it
-    Observe(ObserveArgs),
+    /// Report a measured time, or watch a server of models, so that later predictions learn from it
+    Observe(Box<ObserveArgs>),
+    /// Start llama-server with recommended settings, hold the power mode, observe it, and print predicted vs. measured
+    Run(RunArgs),
     /// List, enter, confirm and revert power modes
     #[command(subcommand)]
     Mode(ModeCommand),
@@ -417,7 +420,7 @@ pub struct ObserveArgs {
     #[arg(long, value_parser = input::engine, default_value = "none")]
     pub engine: Engine,
     /// Measured time of one run: 280us, 1.5ms
-    #[arg(long, value_parser = input::seconds, required_unless_present = "tokens_per_s", allow_negative_numbers = true)]
+    #[arg(long, value_parser = input::seconds, required_unless_present_any = ["tokens_per_s", "from", "pid"], allow_negative_numbers = true)]
     pub time: Option<f64>,
     /// Measured tokens/s (columns/s) over the batch
     #[arg(long, value_name = "RATE", value_parser = input::positive, conflicts_with = "time", allow_negative_numbers = true)]
@@ -425,6 +428,91 @@ pub struct ObserveArgs {
     /// Measured power: 15W
     #[arg(long, value_name = "POWER", value_parser = input::watts, allow_negative_numbers = true)]
     pub power: Option<f64>,
+    /// Server to watch instead, on this machine and unmodified: http://127.0.0.1:8080, or its port
+    #[arg(long, value_name = "URL", value_parser = Address::parse, conflicts_with_all = MEASURED)]
+    pub from: Option<Address>,
+    /// Process of a server to watch instead
+    #[arg(long, value_name = "PID", conflicts_with_all = MEASURED)]
+    pub pid: Option<u32>,
+    /// Number of medians to report, each of three windows alike; 0 = until the server ends (--from, --pid)
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub count: u64,
+    /// Time between two looks (--from, --pid)
+    #[arg(long, value_name = "TIME", value_parser = input::timeout, default_value = "1s")]
+    pub interval: Duration,
+    /// Maximum time to watch (--from, --pid) [default: until --count is reached]
+    #[arg(long = "for", value_name = "TIME", value_parser = input::timeout)]
+    pub limit: Option<Duration>,
+    /// Maximum time that the server waits for a processor, over the time that it runs (--from, --pid)
+    #[arg(long, value_name = "RATIO", value_parser = input::positive, default_value_t = MAX_WAIT_RATIO)]
+    pub max_wait: f64,
+    /// File with the key that the server asks for (--from, --pid)
+    #[arg(long, value_name = "FILE")]
+    pub api_key_file: Option<PathBuf>,
+    /// Every layer is on the GPU, by the server's log (--from, --pid)
+    #[arg(long)]
+    pub offloaded: bool,
+    /// Read the iterations of trtllm-serve, which takes them away from others (--from, --pid)
+    #[arg(long)]
+    pub drain: bool,
+    /// Report nothing (--from, --pid)
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Time that a server may wait for a processor, over the time that it runs. A quiet one was seen to wait for up to 2 %, one
+/// of two threads on shared cores for 60 % and more.
+const MAX_WAIT_RATIO: f64 = 0.03;
+/// Options of an observation that somebody else measured.
+const MEASURED: [&str; 6] = ["time", "tokens_per_s", "power", "batch", "mode", "engine"];
+
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Optimization objective
+    #[arg(long, value_enum, default_value = "latency")]
+    pub objective: ObjectiveArg,
+    /// Maximum time per token: 50ms
+    #[arg(long, value_name = "TIME", value_parser = input::seconds)]
+    pub max_time_per_token: Option<f64>,
+    /// Minimum tokens/s over the batch
+    #[arg(long, value_name = "RATE", value_parser = input::positive)]
+    pub min_tokens_per_s: Option<f64>,
+    /// Maximum power: 15W
+    #[arg(long, value_name = "POWER", value_parser = input::watts)]
+    pub max_power: Option<f64>,
+    /// Maximum memory for weights, cache and activations
+    #[arg(long, value_name = "BYTES", value_parser = input::positive)]
+    pub max_memory_bytes: Option<f64>,
+    /// Tokens in the cache of each sequence [default: that of the command line, else 4096]
+    #[arg(long, visible_alias = "context", value_name = "N", value_parser = input::count)]
+    pub context_tokens: Option<u64>,
+    /// Batch sizes to consider: 8, or 1..32 [default: that of the command line, else 1]
+    #[arg(long, value_name = "RANGE", value_parser = input::batch_range)]
+    pub batch: Option<(u64, u64)>,
+    /// Power modes to consider: names, all, or live for those that need no reboot [default: the active one]
+    #[arg(long, value_name = "MODES", value_delimiter = ',')]
+    pub modes: Vec<String>,
+    /// End of the prediction interval that must meet the limits
+    #[arg(long, value_enum, default_value = "pessimistic")]
+    pub optimism: OptimismArg,
+    /// Do not hold the power mode
+    #[arg(long)]
+    pub no_hold: bool,
+    /// Time between two looks
+    #[arg(long, value_name = "TIME", value_parser = input::timeout, default_value = "1s")]
+    pub interval: Duration,
+    /// Maximum time that the server waits for a processor, over the time that it runs
+    #[arg(long, value_name = "RATIO", value_parser = input::positive, default_value_t = MAX_WAIT_RATIO)]
+    pub max_wait: f64,
+    /// File with the key that the server asks for
+    #[arg(long, value_name = "FILE")]
+    pub api_key_file: Option<PathBuf>,
+    /// Report nothing to the daemon
+    #[arg(long)]
+    pub dry_run: bool,
+    /// llama-server and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<std::ffi::OsString>,
 }
 
 #[derive(Debug, Args)]

@@ -1,6 +1,7 @@
 //! `hold`: runs a command in a power mode that meets what it needs. The hold lasts as long as the connection, so it
 //! ends with the command, and also if this program is killed.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -27,11 +28,8 @@ const LONGEST_QUERY: u64 = 60 << 10;
 const LONGEST_NAME: usize = 128;
 
 pub async fn run(context: &mut Context, args: &HoldArgs) -> Result<Exit, Failure> {
-    let Some((program, rest)) = args.command.split_first() else {
-        return Err(Failure::usage("there is no command to run"));
-    };
     let needs = &args.needs;
-    let name = program.to_string_lossy();
+    let name = args.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
     let name: String = name
         .rsplit('/')
         .next()
@@ -61,15 +59,27 @@ pub async fn run(context: &mut Context, args: &HoldArgs) -> Result<Exit, Failure
         let mode = line.get("mode").and_then(Value::as_str).unwrap_or("an unknown mode");
         say(&format!("held in {mode}"));
     }
-    let mut child = Command::new(program).args(rest).spawn().map_err(|error| {
-        let code = if error.kind() == std::io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN };
-        say(&format!("{} cannot be run: {error}", program.display()));
-        Failure::Ended(code)
-    })?;
+    let mut child = spawn(&args.command)?;
+    let mut lines = Some(lines);
     let status = attend(&mut child, &mut lines, &mut signals).await?;
     // The connection closes here, and with it the hold ends.
     drop(lines);
     Err(Failure::Ended(code(status)))
+}
+
+/// Starts a command.
+///
+/// # Errors
+/// The exit code that shells give a command that cannot be run.
+pub fn spawn(command: &[OsString]) -> Result<Child, Failure> {
+    let Some((program, rest)) = command.split_first() else {
+        return Err(Failure::usage("there is no command to run"));
+    };
+    Command::new(program).args(rest).spawn().map_err(|error| {
+        let code = if error.kind() == std::io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN };
+        say(&format!("{} cannot be run: {error}", program.display()));
+        Failure::Ended(code)
+    })
 }
 
 /// The question in a file, or as it stands.
@@ -92,19 +102,25 @@ fn query(given: &str) -> Result<RecommendRequest, Failure> {
     parse(&bytes).map_err(|error| Failure::usage(format!("--query: {}", error.message)).with_hint(error.hint))
 }
 
-/// Waits for the command; passes signals on to it and says what becomes of the hold.
-async fn attend(child: &mut Child, lines: &mut Lines, signals: &mut Signals) -> Result<ExitStatus, Failure> {
+/// Waits for the command; passes signals on to it and says what becomes of the hold, of which there may be none.
+///
+/// # Errors
+/// The command is lost.
+pub async fn attend(
+    child: &mut Child,
+    lines: &mut Option<Lines>,
+    signals: &mut Signals,
+) -> Result<ExitStatus, Failure> {
     let pid = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
-    let mut held = true;
     loop {
         tokio::select! {
             status = child.wait() => {
                 return status.map_err(|error| Failure::failed(format!("the command is lost: {error}"), "run it again"));
             }
-            line = lines.next(), if held => match line {
-                Ok(Some(line)) => tell(&line),
-                Ok(None) | Err(_) => {
-                    held = false;
+            line = next(lines), if lines.is_some() => match line {
+                Some(line) => tell(&line),
+                None => {
+                    *lines = None;
                     say("the hold has ended; the command goes on without it");
                 }
             },
@@ -116,6 +132,11 @@ async fn attend(child: &mut Child, lines: &mut Lines, signals: &mut Signals) -> 
             }
         }
     }
+}
+
+/// The next line of the hold; `None` where it has ended.
+async fn next(lines: &mut Option<Lines>) -> Option<Value> {
+    lines.as_mut()?.next().await.ok().flatten()
 }
 
 fn tell(line: &Value) {
@@ -136,18 +157,18 @@ fn tell(line: &Value) {
 }
 
 /// On standard error, because standard output is the command's.
-fn say(text: &str) {
+pub fn say(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "rooflinectl: {text}");
 }
 
 /// As shells say it: 128 and the signal for a command that was killed.
-fn code(status: ExitStatus) -> u8 {
+pub fn code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(Exit::Failed as u8)
 }
 
 /// The signals that are passed on.
-struct Signals {
+pub struct Signals {
     terminate: tokio::signal::unix::Signal,
     hangup: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
@@ -155,7 +176,11 @@ struct Signals {
 }
 
 impl Signals {
-    fn new() -> Result<Self, Failure> {
+    /// Catches them from here on.
+    ///
+    /// # Errors
+    /// They cannot be caught.
+    pub fn new() -> Result<Self, Failure> {
         let caught = |kind| {
             signal(kind)
                 .map_err(|error| Failure::failed(format!("cannot catch signals: {error}"), "try again"))

@@ -21,6 +21,7 @@ mod mode;
 mod model_work;
 mod models;
 mod modes_compared;
+mod observe;
 pub mod output;
 mod plot;
 mod power;
@@ -28,6 +29,8 @@ mod quant_error;
 mod recommend_watch;
 mod requests;
 mod rooflines;
+mod run;
+mod server_address;
 mod show;
 mod ssh;
 mod svg;
@@ -159,7 +162,11 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
             Some(file) => return joint::run(context, file, args.machine.hardware.as_deref()).await,
             None => return commands::recommend(context, &args).await,
         },
+        Command::Observe(args) if args.from.is_some() || args.pid.is_some() => {
+            observe::run(context, &args).await?;
+        }
         Command::Observe(args) => commands::observe(context, &args).await?,
+        Command::Run(args) => return run::run(context, &args).await,
         Command::QuantError(args) => quant_error::run(&context.printer, &args)?,
         Command::Tiling(args) => tiling::run(context, &args).await?,
         Command::Watch(_) => watch::run(context).await?,

@@ -14,6 +14,8 @@ mod asking;
 mod failing;
 mod fake;
 mod following;
+mod inference;
+mod observing;
 mod quant_error;
 mod scenarios;
 mod whatif;

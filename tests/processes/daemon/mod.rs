@@ -12,7 +12,7 @@ mod activation;
 mod configuration;
 mod forward;
 mod gpu;
-mod harness;
+pub mod harness;
 mod holds;
 mod idle;
 mod lifecycle;

@@ -1,0 +1,619 @@
+//! The server that is observed: what kind it is, what it runs, and how it is looked at.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::command_line::{Program, Settings};
+use super::http::{Answer, HttpError, Server};
+use super::process::{FileIdentity, Process};
+use super::window::{Instant, Skip, Window};
+use super::{llama_server, mlc, trtllm, vllm};
+use crate::failure::{Exit, Failure};
+use crate::server_address::Address;
+use predict::Engine;
+use roofline::workload::registry::models;
+
+/// What the caller says of it, because it does not tell or to correct it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Told {
+    /// Key, or `{"path": …}`.
+    pub model: Option<Value>,
+    pub format: Option<String>,
+    pub kv_format: Option<String>,
+    pub context_tokens: Option<u64>,
+    /// Every layer is on the GPU.
+    pub offloaded: bool,
+    /// Its rows may be taken away from others.
+    pub drain: bool,
+}
+
+/// Servers that can be observed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    LlamaServer,
+    Vllm,
+    Mlc,
+    Trtllm,
+}
+
+impl Kind {
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::LlamaServer => "llama-server",
+            Self::Vllm => "vllm",
+            Self::Mlc => "mlc_llm",
+            Self::Trtllm => "trtllm-serve",
+        }
+    }
+
+    pub const fn engine(self) -> Engine {
+        match self {
+            Self::LlamaServer => Engine::LlamaCpp,
+            Self::Vllm => Engine::Vllm,
+            Self::Mlc => Engine::Mlc,
+            Self::Trtllm => Engine::TensorRtLlm,
+        }
+    }
+}
+
+/// One look at it.
+#[derive(Debug)]
+pub enum Look {
+    LlamaServer(llama_server::Look),
+    Vllm(vllm::Look),
+    Mlc(mlc::Look),
+    Trtllm(trtllm::Look),
+}
+
+impl Look {
+    pub fn at(&self) -> Instant {
+        match self {
+            Self::LlamaServer(look) => look.at,
+            Self::Vllm(look) => look.at,
+            Self::Mlc(look) => look.at,
+            Self::Trtllm(look) => look.at,
+        }
+    }
+
+    /// The window from here to `later`.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn window(&self, later: &Self) -> Result<Window, Skip> {
+        match (self, later) {
+            (Self::LlamaServer(before), Self::LlamaServer(after)) => llama_server::window(before, after),
+            (Self::Vllm(before), Self::Vllm(after)) => vllm::window(before, after),
+            (Self::Mlc(before), Self::Mlc(after)) => mlc::window(before, after),
+            (Self::Trtllm(before), Self::Trtllm(after)) => trtllm::window(before, after),
+            _ => Err(Skip::Inconsistent),
+        }
+    }
+
+    /// Takes over what `earlier` held and only one look can hold.
+    pub fn follow(&mut self, earlier: Self) {
+        if let (Self::Trtllm(own), Self::Trtllm(earlier)) = (self, earlier) {
+            own.follow(earlier);
+        }
+    }
+
+    /// Whether nothing runs, where that shows; then the server is left alone until it does something.
+    pub fn is_idle(&self) -> bool {
+        match self {
+            Self::LlamaServer(look) => !look.is_busy(),
+            Self::Vllm(look) => !look.is_busy(),
+            Self::Mlc(_) | Self::Trtllm(_) => false,
+        }
+    }
+}
+
+/// A server with what it runs.
+#[derive(Debug)]
+pub struct Subject {
+    pub kind: Kind,
+    pub server: Server,
+    /// `None` where it may not be seen, as behind a port that is forwarded.
+    pub process: Option<Process>,
+    pub model: Option<Value>,
+    pub format: Option<String>,
+    pub kv_format: Option<String>,
+    /// Where the server does not tell it.
+    pub context_tokens: Option<u64>,
+    pub threads: Option<u64>,
+    /// What the reader should know.
+    pub notes: Vec<String>,
+    file: Option<(PathBuf, FileIdentity)>,
+}
+
+/// A server that is known and cannot be observed.
+fn refused(message: impl Into<String>, hint: impl Into<String>) -> Failure {
+    Failure::failed(message, hint)
+}
+
+fn later(message: impl Into<String>, hint: impl Into<String>) -> Failure {
+    Failure::Message { exit: Exit::TryAgain, message: message.into(), hint: Some(hint.into()) }
+}
+
+fn unanswered(server: &Server, error: &HttpError) -> Failure {
+    let hint = "check that the server runs and that this is its HTTP port: ss -ltnp";
+    Failure::failed(format!("{} {error}", server.address), hint)
+}
+
+fn named(process: Option<&Process>) -> String {
+    process.map_or_else(String::new, |process| format!(", process {}", process.pid))
+}
+
+impl Subject {
+    /// Finds out what answers at the server. `has_gpu` = this machine's figures are those of its GPU.
+    ///
+    /// # Errors
+    /// It cannot be reached, is none that can be observed, or does not tell enough.
+    pub async fn find(
+        mut server: Server,
+        process: Option<Process>,
+        told: &Told,
+        has_gpu: bool,
+        key: Option<&std::path::Path>,
+    ) -> Result<Self, Failure> {
+        let process = process.or_else(|| Process::listening_on(server.address.port));
+        let props = server.get("/props").await.map_err(|error| unanswered(&server, &error))?;
+        if let Some(answer) =
+            props.json().filter(|answer| answer.get("default_generation_settings").is_some())
+        {
+            return Self::llama_server(server, process, told, has_gpu, &answer);
+        }
+        if props.server.starts_with("llama.cpp") {
+            return Err(match props.status.as_u16() {
+                503 => later("the server still loads its model", "try again when it is ready"),
+                401 | 403 => refused(
+                    format!("{} asks for a key", server.address),
+                    "put the key into a file that only you can read, and give --api-key-file FILE",
+                ),
+                status => refused(
+                    format!("{} answers /props with {status}", server.address),
+                    "update llama.cpp to a build of August 2025 or later",
+                ),
+            });
+        }
+        let mut get =
+            async |route: &str| server.get(route).await.map_err(|error| unanswered(&server, &error));
+        if let Some(version) =
+            get("/api/version").await?.json().as_ref().and_then(|answer| answer.get("version")?.as_str())
+        {
+            let loaded = get("/api/ps").await?.json().unwrap_or_default();
+            let (version, child) =
+                (version.to_owned(), ollama_child(process.as_ref(), &server, version, &loaded)?);
+            let offloaded = is_offloaded(&loaded);
+            let Some(port) = child.settings().port else {
+                return Err(refused(
+                    format!("process {} of Ollama tells no port", child.pid),
+                    "name it with --pid and --from",
+                ));
+            };
+            let mut runner = Server::new(Address::local(port), key).await?;
+            let props = runner.get("/props").await.map_err(|error| unanswered(&runner, &error))?;
+            let answer = props
+                .json()
+                .ok_or_else(|| later("the model is still loaded", "try again when it answers"))?;
+            let told = Told { offloaded: told.offloaded || offloaded, ..told.clone() };
+            let mut found = Self::llama_server(runner, Some(child), &told, has_gpu, &answer)?;
+            found.notes.insert(0, format!("the llama-server that Ollama {version} runs"));
+            return Ok(found);
+        }
+        let models = get("/v1/models").await?;
+        let list = models.json().unwrap_or_default();
+        let owner =
+            list.pointer("/data/0/owned_by").and_then(Value::as_str).unwrap_or("").to_ascii_lowercase();
+        let metrics = "read how such a server is observed in docs/observing.md";
+        match owner.as_str() {
+            "vllm" => Self::vllm(server, process, told, &list).await,
+            "mlc-llm" => Self::mlc(server, process, told).await,
+            "tensorrt_llm" | "tensorrt-llm" => Self::trtllm(server, process, told, &list).await,
+            "sglang" => Err(refused(
+                format!("{} is SGLang, which rooflined has no costs of", server.address),
+                "llama-server, Ollama, vLLM, MLC and TensorRT-LLM can be observed",
+            )),
+            "me" => Err(refused(
+                format!(
+                    "{} is the server of llama-cpp-python, which tells nothing while it generates",
+                    server.address
+                ),
+                "serve the same file with llama-server",
+            )),
+            _ if models.status.as_u16() == 401 => Err(refused(
+                format!("{} asks for a key", server.address),
+                "put the key into a file that only you can read, and give --api-key-file FILE",
+            )),
+            _ => Err(unknown(&mut server, named(process.as_ref()), metrics).await),
+        }
+    }
+
+    fn llama_server(
+        server: Server,
+        process: Option<Process>,
+        told: &Told,
+        has_gpu: bool,
+        props: &Value,
+    ) -> Result<Self, Failure> {
+        if props.get("role").and_then(Value::as_str) == Some("router") {
+            return Err(refused(
+                format!("{} is a router, whose models run in processes of their own", server.address),
+                "observe one of them: rooflinectl observe --pid PID (see ps -C llama-server)",
+            ));
+        }
+        if props.get("endpoint_slots").and_then(Value::as_bool) == Some(false) {
+            return Err(refused(
+                format!("{} was started with --no-slots, and nothing else tells the batch", server.address),
+                "start llama-server without --no-slots",
+            ));
+        }
+        let mut notes = Vec::new();
+        let own = process.as_ref().filter(|process| process.program() == Program::LlamaServer);
+        let settings = own.map(Process::settings);
+        if own.is_some_and(|own| own.environment.is_none()) {
+            notes.push(
+                "its environment may not be read: settings made by LLAMA_ARG_… are not seen".to_owned(),
+            );
+        }
+        let kv_format = match (&told.kv_format, &settings) {
+            (Some(told), _) => told.clone(),
+            (None, Some(settings)) => settings.cache_format().map(ToOwned::to_owned).map_err(|why| {
+                refused(format!("{why}: no prediction is of that"), "start it with -ctk and -ctv alike")
+            })?,
+            (None, None) => {
+                return Err(refused(
+                    format!(
+                        "the command line of {}{} cannot be seen or is no llama-server's",
+                        server.address,
+                        named(process.as_ref())
+                    ),
+                    "run this as the server's user, or say how its cache is stored: --kv-format fp16",
+                ));
+            }
+        };
+        if let Some(unlike) = settings.as_ref().and_then(|settings| settings.unlike.first()) {
+            return Err(refused(
+                format!(
+                    "it runs with {unlike}, so a step is not one of this model on this accelerator alone"
+                ),
+                "observe it without",
+            ));
+        }
+        let offloaded = told.offloaded || settings.as_ref().is_some_and(Settings::is_all_on_the_gpu);
+        if has_gpu && !offloaded {
+            return Err(refused(
+                "it does not tell whether every layer runs on the GPU",
+                "start it with -ngl all, or give --offloaded if its log says so: offloaded 33/33 layers to GPU",
+            ));
+        }
+        let path = settings.as_ref().and_then(|settings| settings.model.clone());
+        let path = path.or_else(|| props.get("model_path").and_then(Value::as_str).map(ToOwned::to_owned));
+        let path = path.and_then(|path| match &process {
+            Some(process) => process.path(&path),
+            None => Some(PathBuf::from(path)).filter(|path| path.is_absolute()),
+        });
+        let model = told.model.clone().or_else(|| Some(json!({"path": path.as_ref()?.to_str()?})));
+        let Some(model) = model else {
+            return Err(refused(
+                "the path of its model is not known from here",
+                "name the model: rooflinectl observe --from PORT /path/to/model.gguf",
+            ));
+        };
+        let file = path.and_then(|path| FileIdentity::of(&path).map(|identity| (path, identity)));
+        Ok(Self {
+            kind: Kind::LlamaServer,
+            server,
+            process,
+            model: Some(model),
+            format: told.format.clone(),
+            kv_format: Some(kv_format),
+            context_tokens: None,
+            threads: settings.and_then(|settings| settings.threads),
+            notes,
+            file,
+        })
+    }
+
+    async fn vllm(
+        mut server: Server,
+        process: Option<Process>,
+        told: &Told,
+        list: &Value,
+    ) -> Result<Self, Failure> {
+        let page = server.get("/metrics").await.map_err(|error| unanswered(&server, &error))?;
+        let Some(look) = vllm::Look::read(page.at, &page.text()) else {
+            return Err(refused(
+                format!("{} keeps no statistics", server.address),
+                "start vLLM without --disable-log-stats",
+            ));
+        };
+        if look.engines() > 1 {
+            return Err(refused(
+                format!(
+                    "{} is {} engines behind one address, which cannot be told apart",
+                    server.address,
+                    look.engines()
+                ),
+                "observe a server with one engine (--data-parallel-size 1)",
+            ));
+        }
+        let mut found = Self::from_hub(Kind::Vllm, server, process, told, list)?;
+        let cache = match look.cache_dtype.as_deref() {
+            Some("fp8" | "fp8_e4m3") => Some("fp8_e4m3".to_owned()),
+            Some("fp8_e5m2") => Some("fp8_e5m2".to_owned()),
+            _ => None,
+        };
+        found.kv_format = told.kv_format.clone().or(cache);
+        Ok(found)
+    }
+
+    async fn mlc(mut server: Server, process: Option<Process>, told: &Told) -> Result<Self, Failure> {
+        let page = server.get("/metrics").await.map_err(|error| unanswered(&server, &error))?;
+        if mlc::Look::read(page.at, &page.text()).is_none() {
+            return Err(refused(
+                format!("{} tells no times of decoding", server.address),
+                "start mlc_llm serve with --enable-metrics or a later version",
+            ));
+        }
+        // Its own names are those of compiled libraries, which say nothing that the registry knows.
+        Self::from_hub(Kind::Mlc, server, process, told, &Value::Null)
+    }
+
+    async fn trtllm(
+        server: Server,
+        process: Option<Process>,
+        told: &Told,
+        list: &Value,
+    ) -> Result<Self, Failure> {
+        if !told.drain {
+            return Err(refused(
+                format!(
+                    "reading the iterations of {} takes them away from whoever else reads its /metrics",
+                    server.address
+                ),
+                "give --drain if nobody else does; it needs enable_iter_perf_stats: true",
+            ));
+        }
+        Self::from_hub(Kind::Trtllm, server, process, told, list)
+    }
+
+    /// A server that names its model as a directory or as model hubs do.
+    fn from_hub(
+        kind: Kind,
+        server: Server,
+        process: Option<Process>,
+        told: &Told,
+        list: &Value,
+    ) -> Result<Self, Failure> {
+        let name =
+            ["/data/0/root", "/data/0/id"].iter().find_map(|at| list.pointer(at).and_then(Value::as_str));
+        let directory = name.filter(|name| name.starts_with('/')).map(|path| json!({ "path": path }));
+        let key = || {
+            let name = name?.rsplit('/').next()?.to_ascii_lowercase();
+            let plain = ["-instruct", "-chat", "-it"].iter().find_map(|end| name.strip_suffix(end));
+            [Some(name.as_str()), plain].into_iter().flatten().find_map(|name| models().get(name).ok())
+        };
+        let model = told.model.clone().or(directory).or_else(|| key().map(|known| json!(known.key)));
+        let Some(model) = model else {
+            return Err(refused(
+                format!(
+                    "{} is no model that is known",
+                    name.map_or_else(|| "what it serves".to_owned(), |name| format!("{name:?}"))
+                ),
+                "name it: rooflinectl observe --from PORT MODEL --format FORMAT (see rooflinectl models list)",
+            ));
+        };
+        if model.is_string() && told.format.is_none() {
+            return Err(refused(
+                format!("it does not tell how the weights of {model} are stored"),
+                "say it: --format bf16, --format awq_int4, …",
+            ));
+        }
+        Ok(Self {
+            kind,
+            server,
+            process,
+            model: Some(model),
+            format: told.format.clone(),
+            kv_format: told.kv_format.clone(),
+            context_tokens: told.context_tokens,
+            threads: None,
+            notes: Vec::new(),
+            file: None,
+        })
+    }
+
+    /// Looks at it once.
+    ///
+    /// # Errors
+    /// It does not answer, or not as it did.
+    pub async fn look(&mut self) -> Result<Look, Failure> {
+        let route = if self.kind == Kind::LlamaServer { "/slots" } else { "/metrics" };
+        let answer = self.server.get(route).await.map_err(|error| unanswered(&self.server, &error))?;
+        let unreadable =
+            |why: &str, hint: &str| refused(format!("{} answers {route} {why}", self.server.address), hint);
+        let looked = match self.kind {
+            Kind::LlamaServer => match slots(&answer)? {
+                Ok(look) => Some(Look::LlamaServer(look)),
+                Err(llama_server::Unusable::Old) => {
+                    return Err(unreadable(
+                        "without the tokens of each slot",
+                        "update llama.cpp to a build of August 2025 or later",
+                    ));
+                }
+                Err(llama_server::Unusable::NoSlots) => None,
+            },
+            Kind::Vllm => vllm::Look::read(answer.at, &answer.text()).map(Look::Vllm),
+            Kind::Mlc => mlc::Look::read(answer.at, &answer.text()).map(Look::Mlc),
+            Kind::Trtllm => {
+                answer.json().and_then(|rows| trtllm::Look::read(answer.at, &rows)).map(Look::Trtllm)
+            }
+        };
+        looked.ok_or_else(|| {
+            let status = answer.status.as_u16();
+            let hint = match (self.kind, status) {
+                (_, 401 | 403) => {
+                    "put the key into a file that only you can read, and give --api-key-file FILE"
+                }
+                (Kind::LlamaServer, 501) => "start llama-server without --no-slots",
+                (Kind::Trtllm, _) => {
+                    "start trtllm-serve with enable_iter_perf_stats: true in its configuration"
+                }
+                _ => "look at it with curl; a newer version may answer otherwise",
+            };
+            unreadable(&format!("with status {status} and nothing that is understood"), hint)
+        })
+    }
+
+    /// Whether the file that it has loaded is another now.
+    pub fn has_another_file(&self) -> bool {
+        self.file.as_ref().is_some_and(|(path, was)| FileIdentity::of(path).is_none_or(|is| is != *was))
+    }
+
+    /// `llama-server at http://…, process 12: x.gguf, cache fp16, 2 threads`.
+    pub fn describe(&self) -> String {
+        let model = self.model.as_ref().map_or_else(|| "unknown model".to_owned(), crate::words::model);
+        let format = self.format.as_ref().map_or_else(String::new, |format| format!(" {format}"));
+        let cache = self.kv_format.as_ref().map_or_else(String::new, |format| format!(", cache {format}"));
+        let threads = self.threads.map_or_else(String::new, |threads| format!(", {threads} threads"));
+        let process = named(self.process.as_ref());
+        format!("{} at {}{process}: {model}{format}{cache}{threads}", self.kind.key(), self.server.address)
+    }
+
+    /// The same for programs.
+    pub fn json(&self) -> Value {
+        json!({
+            "kind": self.kind.key(), "engine": self.kind.engine().key(), "address": self.server.address.to_string(),
+            "pid": self.process.as_ref().map(|process| process.pid), "model": self.model, "format": self.format,
+            "kv_format": self.kv_format, "threads": self.threads, "notes": self.notes,
+        })
+    }
+}
+
+/// `/slots` as a look; an error status is one of the server.
+fn slots(answer: &Answer) -> Result<Result<llama_server::Look, llama_server::Unusable>, Failure> {
+    if answer.status.as_u16() == 503 {
+        return Err(later("the server still loads its model", "try again when it is ready"));
+    }
+    let answered = answer.json().ok_or(llama_server::Unusable::NoSlots);
+    Ok(answered.and_then(|slots| llama_server::Look::read(answer.at, &slots)))
+}
+
+/// The one llama-server that Ollama runs.
+fn ollama_child(
+    process: Option<&Process>,
+    server: &Server,
+    version: &str,
+    loaded: &Value,
+) -> Result<Process, Failure> {
+    let parents = match process {
+        Some(process) => vec![process.clone()],
+        None => Process::of(Program::Ollama),
+    };
+    let mut children: Vec<Process> = parents.iter().flat_map(Process::children).collect();
+    children.retain(|child| child.program() == Program::LlamaServer);
+    match children.len() {
+        1 => Ok(children.remove(0)),
+        0 if is_before_0_30(version) => Err(refused(
+            format!("{} is Ollama {version}, which tells nothing while it generates", server.address),
+            "update Ollama to 0.30 or later, whose models run in llama-server",
+        )),
+        0 if loaded.pointer("/models/0").is_none() => {
+            Err(later("Ollama has no model loaded", "send it a request, or load one: ollama run MODEL"))
+        }
+        0 => Err(refused(
+            "the process that runs Ollama's model cannot be found",
+            "run this as root or as Ollama's user, on the machine and outside of its container",
+        )),
+        _ => Err(refused(
+            format!("Ollama runs {} models at once, which take time from each other", children.len()),
+            "stop all but one: ollama stop MODEL",
+        )),
+    }
+}
+
+/// `0.29.4`, `0.6.2-rc1`; what is no version is not old.
+fn is_before_0_30(version: &str) -> bool {
+    let mut parts = version.split('.').map(str::parse::<u64>);
+    match (parts.next(), parts.next()) {
+        (Some(Ok(0)), Some(Ok(minor))) => minor < 30,
+        _ => false,
+    }
+}
+
+/// Whether `/api/ps` says that all of the one model is in the GPU's memory.
+fn is_offloaded(loaded: &Value) -> bool {
+    let size = |key: &str| loaded.pointer(&format!("/models/0/{key}")).and_then(Value::as_u64);
+    size("size").zip(size("size_vram")).is_some_and(|(size, on_gpu)| on_gpu >= size)
+}
+
+/// The name of a server that cannot be observed, by what only it answers.
+async fn unknown(server: &mut Server, process: String, docs: &str) -> Failure {
+    let address = server.address.clone();
+    let mut json = async |route: &str| server.get(route).await.ok().and_then(|answer| answer.json());
+    let tells_nothing = |name: &str, instead: &str| {
+        refused(format!("{address} is {name}, which tells nothing of its steps"), instead)
+    };
+    if json("/health").await.is_some_and(|health| health.get("kv_cache_dtype").is_some()) {
+        return tells_nothing(
+            "TensorRT-Edge-LLM's server",
+            "report its own benchmark: rooflinectl observe MODEL --engine tensorrt-edge-llm --tokens-per-s RATE",
+        );
+    }
+    if json("/v2").await.is_some_and(|v2| v2.get("name").and_then(Value::as_str) == Some("triton")) {
+        return tells_nothing(
+            "Triton, whose counters mix prompts and steps",
+            "observe the engine behind it, or report its own benchmark: rooflinectl observe MODEL --tokens-per-s RATE",
+        );
+    }
+    if json("/info")
+        .await
+        .is_some_and(|info| info.get("max_total_tokens").is_some() && info.get("model_id").is_some())
+    {
+        return refused(
+            format!("{address} is Text Generation Inference, which rooflined has no costs of"),
+            "llama-server, Ollama, vLLM, MLC and TensorRT-LLM can be observed",
+        );
+    }
+    let page = server
+        .get("/metrics")
+        .await
+        .ok()
+        .filter(Answer::is_ok)
+        .map(|answer| answer.text())
+        .unwrap_or_default();
+    if page.contains("nv_inference_count") {
+        return tells_nothing(
+            "Triton's metrics port, whose counters mix prompts and steps",
+            "observe the engine behind it",
+        );
+    }
+    refused(format!("what answers at {address}{process} is no inference server that is known"), docs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_ollama_are_compared_as_numbers() {
+        for (version, old) in [
+            ("0.29.9", true),
+            ("0.6.2-rc1", true),
+            ("0.30.0", false),
+            ("0.100.1", false),
+            ("1.2.0", false),
+            ("dev", false),
+        ] {
+            assert_eq!(is_before_0_30(version), old, "{version}");
+        }
+    }
+
+    #[test]
+    fn a_model_that_is_partly_in_main_memory_is_not_offloaded() {
+        let loaded = |on_gpu: u64| json!({"models": [{"name": "x", "size": 100, "size_vram": on_gpu}]});
+        assert!(
+            is_offloaded(&loaded(100)) && !is_offloaded(&loaded(60)) && !is_offloaded(&json!({"models": []}))
+        );
+    }
+}

@@ -1,0 +1,272 @@
+//! `run`: starts llama-server with the settings recommended for a target, holds the power mode if that is allowed, observes
+//! it, and prints predicted beside measured rates at the end. Signals and the exit code pass through.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::Context;
+use super::args::RunArgs;
+use super::failure::{Exit, Failure};
+use super::hold::{self, Signals, say};
+use super::observe::{self, Plan, Process, Program, Server, Settings, Subject, Summary, Told, gives};
+use super::output::Format;
+use super::server_address::Address;
+use super::{show, words};
+use predict::Engine;
+use wire::client::Lines;
+use wire::{
+    BatchRange, CandidateAnswer, Constraints, ConstraintsOfHold, Freedom, HoldRequest, ModesRequest,
+    RecommendAnswer, RecommendRequest, Workload,
+};
+
+/// Tokens in the cache of a sequence where nothing says how many.
+const USUAL_CONTEXT: u64 = 4096;
+const USUAL_PORT: u16 = 8080;
+/// Between two tries to reach the server that starts.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Options of a recommendation, and what else sets the same.
+const OPTIONS: [(&str, &[&str], &str); 9] = [
+    ("-c", &["-c", "--ctx-size"], "LLAMA_ARG_CTX_SIZE"),
+    ("-np", &["-np", "--parallel"], "LLAMA_ARG_N_PARALLEL"),
+    ("-b", &["-b", "--batch-size"], "LLAMA_ARG_BATCH"),
+    ("-ub", &["-ub", "--ubatch-size"], "LLAMA_ARG_UBATCH"),
+    ("-ngl", &["-ngl", "--gpu-layers", "--n-gpu-layers"], "LLAMA_ARG_N_GPU_LAYERS"),
+    ("-t", &["-t", "--threads"], "LLAMA_ARG_THREADS"),
+    ("-fa", &["-fa", "--flash-attn"], "LLAMA_ARG_FLASH_ATTN"),
+    ("-ctk", &["-ctk", "--cache-type-k"], "LLAMA_ARG_CACHE_TYPE_K"),
+    ("-ctv", &["-ctv", "--cache-type-v"], "LLAMA_ARG_CACHE_TYPE_V"),
+];
+
+pub async fn run(context: &mut Context, args: &RunArgs) -> Result<Exit, Failure> {
+    let command: Vec<String> = args.command.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+    let environment: BTreeMap<String, String> = std::env::vars_os()
+        .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)))
+        .collect();
+    if observe::program(&command) != Program::LlamaServer {
+        return Err(Failure::usage(format!("{:?} is not llama-server, whose settings this knows", command[0]))
+            .with_hint("for other engines: rooflinectl recommend, then rooflinectl hold -- COMMAND, and rooflinectl observe"));
+    }
+    let settings = Settings::read(&command, &environment);
+    let request = request(args, &settings)?;
+    let answer: RecommendAnswer = context.client.post("/v1/recommend", &request).await?.parse()?;
+    let Some(decision) = answer.decision.as_ref().filter(|_| answer.feasible) else {
+        say(show::recommendation(&answer, Engine::LlamaCpp).trim_end());
+        return Err(Failure::Reported(Exit::Infeasible));
+    };
+    let added = added(&answer.apply, &command, &environment)?;
+    say(&format!(
+        "{} Predicted: {}",
+        answer.reason,
+        words::estimate(&decision.prediction.tokens_per_s, words::rate)
+    ));
+    say(&format!("added: {}", if added.is_empty() { "nothing".to_owned() } else { added.join(" ") }));
+
+    // Caught from here on, so that none ends this program between the hold and the command.
+    let mut signals = Signals::new()?;
+    let mut lines = if args.no_hold { None } else { hold_mode(context, decision).await };
+    let mut full: Vec<OsString> = args.command.clone();
+    full.extend(added.iter().map(OsString::from));
+    let mut child = hold::spawn(&full)?;
+    let mut summary = Summary::default();
+    let status = match child.id() {
+        None => hold::attend(&mut child, &mut lines, &mut signals).await,
+        Some(pid) => tokio::select! {
+            status = hold::attend(&mut child, &mut lines, &mut signals) => status,
+            never = follow(context, args, pid, settings.port.unwrap_or(USUAL_PORT), &mut summary) => match never {},
+        },
+    };
+    // The connection closes here, and with it the hold ends.
+    drop(lines);
+    conclude(context, decision, &summary)?;
+    Err(Failure::Ended(hold::code(status?)))
+}
+
+/// The question that the target and the command line stand for. What the command line sets is not to be chosen.
+fn request(args: &RunArgs, settings: &Settings) -> Result<RecommendRequest, Failure> {
+    let model = settings.model.as_deref().ok_or_else(|| {
+        Failure::usage("the command line names no model file")
+            .with_hint("give it: llama-server -m MODEL.gguf")
+    })?;
+    let path = std::path::absolute(model).unwrap_or_else(|_| model.into());
+    let told = settings
+        .context_tokens
+        .filter(|tokens| *tokens > 0)
+        .map(|tokens| tokens / settings.slots.unwrap_or(1).max(1));
+    let cache =
+        settings.cache_format().map_err(|why| Failure::usage(why).with_hint("give -ctk and -ctv alike"))?;
+    let fixed = |slots: u64| BatchRange { min: slots, max: slots };
+    Ok(RecommendRequest {
+        workload: Workload {
+            model: Some(json!({ "path": path })),
+            kv_format: Some(cache.to_owned()),
+            phase: Some("decode".to_owned()),
+            context_tokens: Some(args.context_tokens.or(told).unwrap_or(USUAL_CONTEXT)),
+            ..Workload::default()
+        },
+        engine: Engine::LlamaCpp,
+        objective: args.objective.into(),
+        constraints: Constraints {
+            max_time_per_token_s: args.max_time_per_token,
+            min_tokens_per_s: args.min_tokens_per_s,
+            max_power_w: args.max_power,
+            max_memory_bytes: args.max_memory_bytes,
+            ..Constraints::default()
+        },
+        freedom: Freedom {
+            power_modes: match args.modes.as_slice() {
+                [] => None,
+                [kind] if kind == "all" || kind == "live" => Some(ModesRequest::Kind(kind.clone())),
+                modes => Some(ModesRequest::Listed(modes.to_vec())),
+            },
+            threads: settings
+                .threads
+                .and_then(|threads| u32::try_from(threads).ok())
+                .map(|threads| vec![threads]),
+            batch: settings.slots.map(fixed).or_else(|| args.batch.map(|(min, max)| BatchRange { min, max })),
+            ..Freedom::default()
+        },
+        optimism: args.optimism.into(),
+        ..RecommendRequest::default()
+    })
+}
+
+/// The options of `apply.settings` that the command line and the environment leave open.
+fn added(
+    apply: &Value,
+    command: &[String],
+    environment: &BTreeMap<String, String>,
+) -> Result<Vec<String>, Failure> {
+    let line = apply.pointer("/settings/llama.cpp").and_then(Value::as_str).unwrap_or("");
+    let Some((_, options)) = line.split_once("llama-server -m MODEL.gguf") else {
+        return Err(Failure::failed(
+            format!("the recommendation has no options of llama-server: {line}"),
+            "choose other formats of the cache, or start it without this",
+        ));
+    };
+    let words: Vec<&str> = options.split_whitespace().collect();
+    let open = |pair: &&[&str]| {
+        let known = OPTIONS.iter().find(|(option, ..)| *option == pair[0]);
+        known
+            .is_none_or(|(_, names, variable)| !gives(command, names) && !environment.contains_key(*variable))
+    };
+    Ok(words.chunks_exact(2).filter(open).flatten().map(|word| (*word).to_owned()).collect())
+}
+
+/// Holds the mode that was chosen, if that is allowed; the command runs in any case.
+async fn hold_mode(context: &mut Context, decision: &CandidateAnswer) -> Option<Lines> {
+    let mode = decision.power_mode.as_ref()?;
+    let request = HoldRequest {
+        constraints: ConstraintsOfHold { mode: Some(mode.name.clone()), ..ConstraintsOfHold::default() },
+        query: None,
+        app_id: "rooflinectl run".to_owned(),
+        reason: "llama-server with recommended settings".to_owned(),
+        ttl_s: None,
+    };
+    match context.client.hold(&request).await {
+        Ok(lines) => {
+            say(&format!("held in {}", mode.name));
+            Some(lines)
+        }
+        Err(error) => {
+            let hint = error.hint().map_or_else(String::new, |hint| format!(" ({hint})"));
+            say(&format!("{} is not held: {error}{hint}", mode.name));
+            None
+        }
+    }
+}
+
+/// Waits for the server to answer and observes it until it ends.
+async fn follow(
+    context: &mut Context,
+    args: &RunArgs,
+    pid: u32,
+    port: u16,
+    summary: &mut Summary,
+) -> std::convert::Infallible {
+    if let Err(failure) = observed(context, args, pid, port, summary).await {
+        let hint = failure.hint().map_or_else(String::new, |hint| format!(" ({hint})"));
+        say(&format!("not observed: {failure}{hint}"));
+    }
+    std::future::pending().await
+}
+
+async fn observed(
+    context: &mut Context,
+    args: &RunArgs,
+    pid: u32,
+    port: u16,
+    summary: &mut Summary,
+) -> Result<(), Failure> {
+    let has_gpu = observe::has_gpu(&mut context.client, false).await?;
+    let subject = loop {
+        // Its own port and not one that another server has taken before it.
+        if let Some(process) = listener(pid, port) {
+            let server = Server::new(Address::local(port), args.api_key_file.as_deref()).await?;
+            let told = Told::default();
+            match Subject::find(server, Some(process), &told, has_gpu, args.api_key_file.as_deref()).await {
+                Ok(subject) => break subject,
+                Err(failure) if failure.exit() == Exit::TryAgain => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        sleep(PAUSE).await;
+    };
+    say(&format!("observing {}", subject.describe()));
+    let plan = Plan {
+        count: None,
+        interval: args.interval,
+        limit: None,
+        max_wait_ratio: args.max_wait,
+        dry_run: args.dry_run,
+    };
+    observe::watch(&mut context.client, subject, plan, summary, |_| Ok(())).await
+}
+
+/// The process that listens on `port`: `pid`, or one that it started.
+fn listener(pid: u32, port: u16) -> Option<Process> {
+    let process = Process::find(pid)?;
+    if process.ports().contains(&port) {
+        return Some(process);
+    }
+    process.children().into_iter().find(|child| child.ports().contains(&port))
+}
+
+/// Predicted beside measured.
+fn conclude(context: &Context, decision: &CandidateAnswer, summary: &Summary) -> Result<(), Failure> {
+    let predicted = &decision.prediction.tokens_per_s;
+    if context.printer.format != Format::Human {
+        let mut value = summary.json();
+        value["recommended"] = json!({
+            "batch": decision.batch, "threads": decision.threads, "power_mode": decision.power_mode,
+            "kv_format": decision.kv_format, "predicted_tokens_per_s": predicted,
+        });
+        return context.printer.value("run", &value);
+    }
+    say(&format!("recommended x{}: predicted {}", decision.batch, words::estimate(predicted, words::rate)));
+    for line in summary.lines().lines().chain(summary.skipped().lines()) {
+        say(line);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_that_are_given_already_are_not_added() {
+        let line = "llama-quantize A MODEL.gguf Q4_0 && llama-server -m MODEL.gguf -c 8192 -np 2 -b 2048 -ub 512 -ngl 0 -t 6";
+        let apply = json!({"settings": {"llama.cpp": line}});
+        let command: Vec<String> =
+            ["llama-server", "-m", "x.gguf", "--threads", "4"].map(ToOwned::to_owned).to_vec();
+        let environment = BTreeMap::from([("LLAMA_ARG_BATCH".to_owned(), "1024".to_owned())]);
+        let found = added(&apply, &command, &environment).unwrap();
+        assert_eq!(found.join(" "), "-c 8192 -np 2 -ub 512 -ngl 0");
+        let none = json!({"settings": {"llama.cpp": "not available: no int8"}});
+        assert!(added(&none, &command, &environment).unwrap_err().to_string().contains("no int8"));
+    }
+}
