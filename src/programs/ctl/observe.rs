@@ -102,10 +102,16 @@ impl Observed {
         self.predicted.map(|predicted| predicted.value / self.tokens_per_s() - 1.0)
     }
 
+    /// The rate with that of the slowest and of the fastest window.
+    fn measured(&self) -> EstimateAnswer {
+        let (fastest, slowest) = self.median.step_range_s;
+        let batch = self.median.batch;
+        EstimateAnswer { value: self.tokens_per_s(), low: rate(batch, slowest), high: rate(batch, fastest) }
+    }
+
     /// One line for people.
     fn line(&self) -> String {
         let median = &self.median;
-        let (fastest, slowest) = median.step_range_s;
         let context =
             median.context_tokens.map_or_else(String::new, |tokens| format!(" after {tokens} tokens"));
         let predicted = self.predicted.zip(self.error_ratio()).map_or_else(
@@ -125,11 +131,9 @@ impl Observed {
             Outcome::Refused(why) => format!("refused: {why}"),
         };
         format!(
-            "x{}{context}: {} ({} to {}), step {}{power}, {} windows, {} steps in {:.1} s{predicted}; {outcome}",
+            "x{}{context}: {}, step {}{power}, {} windows, {} steps in {:.1} s{predicted}; {outcome}",
             median.batch,
-            words::rate(self.tokens_per_s()),
-            words::rate(rate(median.batch, slowest)),
-            words::rate(rate(median.batch, fastest)),
+            words::estimate(&self.measured(), words::rate),
             words::time(median.step_s),
             median.windows,
             median.steps,
@@ -138,7 +142,6 @@ impl Observed {
     }
 
     fn json(&self) -> Value {
-        let (fastest, slowest) = self.median.step_range_s;
         let (outcome, reason) = match &self.outcome {
             Outcome::Learned => ("learned", None),
             Outcome::NotReported(why) => ("not_reported", Some((*why).to_owned())),
@@ -146,10 +149,7 @@ impl Observed {
         };
         json!({
             "batch": self.median.batch, "context_tokens": self.median.context_tokens,
-            "tokens_per_s": {
-                "value": self.tokens_per_s(), "low": rate(self.median.batch, slowest),
-                "high": rate(self.median.batch, fastest),
-            },
+            "tokens_per_s": self.measured(),
             "time_s": self.median.step_s, "windows": self.median.windows, "steps": self.median.steps,
             "duration_s": self.median.seconds, "power_w": self.power_w,
             "predicted_tokens_per_s": self.predicted, "error_ratio": self.error_ratio(),

@@ -147,13 +147,22 @@ fn added(
             "choose other formats of the cache, or start it without this",
         ));
     };
-    let words: Vec<&str> = options.split_whitespace().collect();
-    let open = |pair: &&[&str]| {
-        let known = OPTIONS.iter().find(|(option, ..)| *option == pair[0]);
-        known
-            .is_none_or(|(_, names, variable)| !gives(command, names) && !environment.contains_key(*variable))
-    };
-    Ok(words.chunks_exact(2).filter(open).flatten().map(|word| (*word).to_owned()).collect())
+    let mut added = Vec::new();
+    let mut is_open = true;
+    for word in options.split_whitespace() {
+        if word.starts_with('-') {
+            let known = OPTIONS.iter().find(|(option, ..)| *option == word);
+            is_open = known.map_or_else(
+                || !gives(command, &[word]),
+                |(_, names, variable)| !gives(command, names) && !environment.contains_key(*variable),
+            );
+        }
+        // A value goes with the option before it.
+        if is_open {
+            added.push(word.to_owned());
+        }
+    }
+    Ok(added)
 }
 
 /// Holds the mode that was chosen, if that is allowed; the command runs in any case.
@@ -259,13 +268,13 @@ mod tests {
 
     #[test]
     fn options_that_are_given_already_are_not_added() {
-        let line = "llama-quantize A MODEL.gguf Q4_0 && llama-server -m MODEL.gguf -c 8192 -np 2 -b 2048 -ub 512 -ngl 0 -t 6";
+        let line = "llama-quantize A MODEL.gguf Q4_0 && llama-server -m MODEL.gguf -c 8192 -np 2 -b 2048 -ub 512 -ngl 0 -t 6 --cache-prompt";
         let apply = json!({"settings": {"llama.cpp": line}});
         let command: Vec<String> =
             ["llama-server", "-m", "x.gguf", "--threads", "4"].map(ToOwned::to_owned).to_vec();
         let environment = BTreeMap::from([("LLAMA_ARG_BATCH".to_owned(), "1024".to_owned())]);
         let found = added(&apply, &command, &environment).unwrap();
-        assert_eq!(found.join(" "), "-c 8192 -np 2 -ub 512 -ngl 0");
+        assert_eq!(found.join(" "), "-c 8192 -np 2 -ub 512 -ngl 0 --cache-prompt");
         let none = json!({"settings": {"llama.cpp": "not available: no int8"}});
         assert!(added(&none, &command, &environment).unwrap_err().to_string().contains("no int8"));
     }

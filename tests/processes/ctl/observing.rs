@@ -326,7 +326,10 @@ fn without_a_context_nothing_is_reported_until_one_is_given() {
     let port = server.port.to_string();
     let named = ["llama-3.1-8b", "--format", "int4"];
     let output = run(fake.path(), &observe(&port, &named));
-    contains(&stdout(&output), &["x2: 200 /s", "not reported: the server does not tell the context"]);
+    contains(
+        &stdout(&output),
+        &["x2: 200 /s (200 to 200 /s)", "not reported: the server does not tell the context"],
+    );
     let told = [&named[..], &["--context-tokens", "512"]].concat();
     assert!(run(fake.path(), &observe(&port, &told)).status.success());
     let sent = fake.asked_of("/v1/observations").json();

@@ -475,7 +475,10 @@ impl Subject {
         let model = self.model.as_ref().map_or_else(|| "unknown model".to_owned(), crate::words::model);
         let format = self.format.as_ref().map_or_else(String::new, |format| format!(" {format}"));
         let cache = self.kv_format.as_ref().map_or_else(String::new, |format| format!(", cache {format}"));
-        let threads = self.threads.map_or_else(String::new, |threads| format!(", {threads} threads"));
+        let threads = self.threads.map_or_else(String::new, |threads| {
+            let ending = if threads == 1 { "" } else { "s" };
+            format!(", {threads} thread{ending}")
+        });
         let process = named(self.process.as_ref());
         format!("{} at {}{process}: {model}{format}{cache}{threads}", self.kind.key(), self.server.address)
     }
