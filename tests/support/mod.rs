@@ -26,7 +26,6 @@ use daemon::server::{Command, Control, Limits, Request, Socket, http};
 use decide::snapshot::{CalibrationStatus, Snapshot};
 use governor::Reply;
 use predict::calibration::{CalibrationRecord, MachineKey, PowerUnderLoad, RECORD_SCHEMA, Reference, Regime};
-use predict::learning::Residuals;
 use predict::power::label_watts;
 use predict::{Engine, EngineProfile, FormatCost};
 use roofline::board::{Board, BoardState, Cache, Cpu, Load, Memory, Reading, ThermalZone, Throttle};
@@ -207,8 +206,9 @@ pub fn snapshot() -> Snapshot {
         hardware: None,
         roofline: roofline(),
         profile: profile(),
-        residuals: Residuals::default(),
+        residuals: Arc::default(),
         observed_runs: Arc::default(),
+        reports: Arc::default(),
         calibration: Some(record()),
         calibration_status: CalibrationStatus::default(),
         reference: Some((
@@ -262,7 +262,9 @@ async fn answer_by_rote(mut requests: mpsc::Receiver<Request>, seen: sync_mpsc::
             Command::Measure { .. } => {
                 Reply::Refused(Code::ProbeFailed.error("there is no probe in this test", "expect none"))
             }
-            Command::Observe { observations } => {
+            Command::Forget { .. } => Reply::Forgotten { count: 1 },
+            Command::ConfirmReport { .. } => Reply::Done,
+            Command::Observe { observations, .. } => {
                 Reply::Observed { accepted: observations.len() as u64, refused: vec![], outcomes: vec![] }
             }
         };

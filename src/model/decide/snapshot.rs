@@ -18,6 +18,7 @@ use std::sync::Arc;
 use predict::calibration::{Accelerator, CalibrationRecord, Gate, Reference};
 use predict::learning::Residuals;
 use predict::learning::models::ObservedRuns;
+use predict::learning::reports::{Reports, View};
 use predict::{Engine, EngineProfile};
 use roofline::board::{Board, BoardState};
 use roofline::ceilings::Roofline;
@@ -53,9 +54,11 @@ pub struct Snapshot {
     pub roofline: Roofline,
     /// Costs of this crate's own kernels; unknown before the first calibration.
     pub profile: EngineProfile,
-    pub residuals: Residuals,
+    pub residuals: Arc<Residuals>,
     /// What services reported of whole models.
     pub observed_runs: Arc<ObservedRuns>,
+    /// What users reported that moves their own answers only.
+    pub reports: Arc<Reports>,
     pub calibration: Option<CalibrationRecord>,
     pub calibration_status: CalibrationStatus,
     /// The newest reference measurement of the memory system, and when (CLOCK_BOOTTIME).
@@ -91,6 +94,19 @@ impl Snapshot {
     #[must_use]
     pub fn degraded_lines(&self) -> Vec<String> {
         self.degraded.iter().map(|(name, problem)| format!("{name}: {problem}")).collect()
+    }
+
+    /// The same as one user sees it: with what that user reported. Shared with everybody where that is nothing.
+    #[must_use]
+    pub fn seen_by(self: &Arc<Self>, uid: u32) -> Arc<Self> {
+        match self.reports.view(uid, &self.residuals, &self.observed_runs) {
+            None => Arc::clone(self),
+            Some(View { residuals, observed_runs }) => Arc::new(Self {
+                residuals: Arc::clone(residuals),
+                observed_runs: Arc::clone(observed_runs),
+                ..Self::clone(self)
+            }),
+        }
     }
 
     /// How this machine would run weights stored as `format`: what its own kernels compute in where they were

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::control::PowerState;
-use super::effects::{log, reply};
+use super::effects::log;
 use super::machine::{machine_key, machine_name};
 use super::metering::Metering;
 use super::{
-    Effect, Event, Governor, IDLENESS_PERIOD, Job, Now, Observed, Policy, Purpose, RefusedObservation, Reply,
-    Severity, Ticket, WATCHED_FOR, calibrate, measure, prior,
+    Effect, Event, Governor, IDLENESS_PERIOD, Job, Now, Policy, Purpose, Severity, Ticket, WATCHED_FOR,
+    calibrate, measure, prior,
 };
 use decide::snapshot::{
     Automatic, CalibrationStatus, PowerControl, Snapshot, accelerator, gpu_model, point_now,
@@ -17,20 +17,14 @@ use decide::snapshot::{
 use predict::calibration::{
     Accelerator, CalibrationRecord, METERING_PERIOD, PlanContext, ProbeEvent, regime_key,
 };
-use predict::learning::models::{Measured as MeasuredRun, ObservationOutcome, ObservedRuns};
-use predict::learning::vet::Refused;
-use predict::learning::{ResidualKey, Residuals};
-use predict::{Engine, EngineProfile, predict};
+use predict::learning::Residuals;
+use predict::learning::models::ObservedRuns;
+use predict::learning::reports::{Learnt, Reports};
+use predict::{Engine, EngineProfile};
 use roofline::board::{Board, BoardState};
 use roofline::ceilings::{Roofline, scaling};
 use roofline::hardware;
-use roofline::precision::WeightFormat;
-use roofline::refusal::Code;
 use roofline::units::{Hertz, Seconds};
-use roofline::workload::Op;
-
-/// Name of the degradation that an alarm of the learning is.
-const CHANGED: &str = "changed";
 
 impl Governor {
     /// A governor for one machine, with what an earlier run of the daemon stored. A record of another machine, or of
@@ -46,7 +40,7 @@ impl Governor {
     ) -> Self {
         let record = record.filter(|record| record.key == machine_key(&board) && !record.regimes.is_empty());
         let name = machine_name(&board);
-        let residuals = residuals.of(name.clone());
+        let learnt = Learnt::on(&name, residuals, ObservedRuns::default(), Reports::default());
         let hardware = hardware::known().get(&board.key).cloned().map(Arc::new);
         let accelerator = accelerator(&board, hardware.as_deref(), policy.accelerator);
         let roofline = prior::roofline(&board, &state);
@@ -59,8 +53,9 @@ impl Governor {
             hardware: hardware.clone(),
             roofline,
             profile: EngineProfile::unknown(Engine::Bare),
-            residuals: residuals.clone(),
-            observed_runs: Arc::default(),
+            residuals: Arc::clone(&learnt.residuals),
+            observed_runs: Arc::clone(&learnt.observed_runs),
+            reports: Arc::clone(&learnt.reports),
             calibration: None,
             calibration_status: CalibrationStatus::default(),
             reference: None,
@@ -76,8 +71,7 @@ impl Governor {
             accelerator,
             state,
             record,
-            residuals,
-            observed_runs: Arc::new(ObservedRuns::default().of(name)),
+            learnt,
             policy: policy.clone(),
             status: CalibrationStatus::default(),
             job: None,
@@ -138,9 +132,15 @@ impl Governor {
                 let asked = measure::MeasurementRequest { ticket, power };
                 self.measure_requested(now, asked, &work, models, &mut effects);
             }
-            Event::Observed { ticket, observations } => {
-                self.observed(now, ticket, &observations, &mut effects);
+            Event::Observed { ticket, by, observations } => {
+                self.observed(now, ticket, &by, &observations, &mut effects);
                 self.publish(now, &mut effects);
+            }
+            Event::ForgetRequested { ticket, which } => {
+                self.forget_requested(now, ticket, &which, &mut effects);
+            }
+            Event::ConfirmReportRequested { ticket, id, uid } => {
+                self.confirm_report(now, ticket, id, uid, &mut effects);
             }
             Event::ControlRequested { ticket, client, request } => {
                 self.control_requested(now, ticket, client, request, &mut effects);
@@ -218,7 +218,7 @@ impl Governor {
     }
 
     /// True if anything changed. Says a lasting fault once when it starts and once when it ends.
-    fn note_degraded(
+    pub(super) fn note_degraded(
         &mut self,
         name: &'static str,
         problem: Option<String>,
@@ -240,101 +240,6 @@ impl Governor {
                 known
             }
         }
-    }
-
-    fn observed(&mut self, now: Now, ticket: Ticket, observations: &[Observed], effects: &mut Vec<Effect>) {
-        let (mut accepted, mut refused, mut outcomes) = (0, Vec::new(), Vec::new());
-        let (mut models, mut positions) = (Vec::new(), Vec::new());
-        for (index, observed) in observations.iter().enumerate() {
-            match observed {
-                Observed::Op { engine, op, format, time } => {
-                    match self.observed_op(*engine, op, *format, *time) {
-                        Ok(()) => accepted += 1,
-                        Err((field, reason)) => refused.push(RefusedObservation {
-                            index,
-                            refusal: Code::ImpossibleObservation.at(
-                                field,
-                                reason,
-                                "give the time of one run of this operation in seconds",
-                            ),
-                        }),
-                    }
-                }
-                Observed::Model(run) => {
-                    models.push(MeasuredRun::clone(run));
-                    positions.push(index);
-                }
-            }
-        }
-        if accepted > 0 {
-            effects.push(Effect::SaveResiduals(self.residuals.clone()));
-        }
-        if !models.is_empty() {
-            for (index, outcome) in positions.into_iter().zip(self.observed_models(now, &models, effects)) {
-                match outcome {
-                    Ok(outcome) => {
-                        accepted += 1;
-                        outcomes.push((index, outcome));
-                    }
-                    Err(error) => refused.push(RefusedObservation { index, refusal: error.refusal() }),
-                }
-            }
-        }
-        refused.sort_by_key(|refused| refused.index);
-        reply(effects, ticket, Reply::Observed { accepted, refused, outcomes });
-    }
-
-    fn observed_op(
-        &mut self,
-        engine: Engine,
-        op: &Op,
-        format: WeightFormat,
-        time: Seconds,
-    ) -> Result<(), (&'static str, String)> {
-        let numeric = self.snapshot.numeric_format(format);
-        let profile = self.snapshot.profile_of(engine);
-        let predicted = predict(&self.snapshot.roofline, &profile, op, &numeric)
-            .map_err(|error| ("workload", error.to_string()))?;
-        let key = ResidualKey::new(engine, op, format);
-        self.residuals.observe(key, &predicted, time).map_err(|error| ("time_s", error.to_string()))
-    }
-
-    fn observed_models(
-        &mut self,
-        now: Now,
-        runs: &[MeasuredRun],
-        effects: &mut Vec<Effect>,
-    ) -> Vec<Result<ObservationOutcome, Refused>> {
-        let observed_runs = Arc::make_mut(&mut self.observed_runs);
-        let outcomes = observed_runs.observe(runs, now.unix_s);
-        effects.push(Effect::SaveObservedRuns(Arc::clone(&self.observed_runs)));
-        self.note_changes(effects);
-        outcomes
-    }
-
-    /// Says that the machine is not what it was when that is noticed, and when it is over.
-    fn note_changes(&mut self, effects: &mut Vec<Effect>) {
-        let alarms = self.observed_runs.alarms();
-        self.note_degraded(CHANGED, (!alarms.is_empty()).then(|| alarms.join("; ")), effects);
-    }
-
-    /// The machine was calibrated again, which explains what had changed.
-    pub(super) fn forget_changes(&mut self, effects: &mut Vec<Effect>) {
-        if !self.observed_runs.alarms().is_empty() {
-            Arc::make_mut(&mut self.observed_runs).recalibrated();
-            effects.push(Effect::SaveObservedRuns(Arc::clone(&self.observed_runs)));
-            self.note_changes(effects);
-        }
-    }
-
-    /// The same with what an earlier run of the daemon learnt of models, where that was on this machine.
-    #[must_use]
-    pub fn with_observed_runs(mut self, now: Now, observed_runs: ObservedRuns) -> Self {
-        self.observed_runs = Arc::new(observed_runs.of(machine_name(&self.board)));
-        // What was said before the restart is said again, in the snapshot and not in the log.
-        self.note_changes(&mut Vec::new());
-        self.rebuild(now);
-        self
     }
 
     fn probe(&mut self, now: Now, job: u64, event: ProbeEvent, effects: &mut Vec<Effect>) {
@@ -509,7 +414,7 @@ impl Governor {
         }
     }
 
-    fn rebuild(&mut self, now: Now) {
+    pub(super) fn rebuild(&mut self, now: Now) {
         let (roofline, profile) = self.current_model();
         self.snapshot = Arc::new(Snapshot {
             serial: self.snapshot.serial + 1,
@@ -520,8 +425,9 @@ impl Governor {
             hardware: self.hardware.clone(),
             roofline,
             profile,
-            residuals: self.residuals.clone(),
-            observed_runs: Arc::clone(&self.observed_runs),
+            residuals: Arc::clone(&self.learnt.residuals),
+            observed_runs: Arc::clone(&self.learnt.observed_runs),
+            reports: Arc::clone(&self.learnt.reports),
             calibration: self.record.clone(),
             calibration_status: self.status.clone(),
             reference: self.reference,
@@ -563,9 +469,14 @@ fn clock_now(calibrated: Option<Hertz>, cap_then: Option<Hertz>, cap_now: Option
 mod tests {
     use super::*;
     use crate::fixtures::{board, policy, sample, state, truth};
+    use crate::{Observed, Reply};
     use predict::calibration::{Gate, Kernel, Plan, PlanKind};
+    use predict::learning::report::Reporter;
     use roofline::board::{Load, Reading, Throttle};
+    use roofline::precision::WeightFormat;
+    use roofline::refusal::Code;
     use roofline::refusal::Refusal;
+    use roofline::workload::Op;
 
     fn at(seconds: f64) -> Now {
         Now { boottime: Seconds(seconds), unix_s: 1e9 + seconds }
@@ -914,7 +825,8 @@ mod tests {
             time: Seconds(time),
         };
         let observations = vec![run(2.0 * bound), run(bound / 1000.0), run(bound * 1000.0)];
-        let effects = governor.handle(at(2.0), Event::Observed { ticket: 4, observations });
+        let by = Reporter { uid: 0, pid: None, trusted: true };
+        let effects = governor.handle(at(2.0), Event::Observed { ticket: 4, by, observations });
         let [(4, Reply::Observed { accepted: 1, refused, .. })] = &replies(&effects)[..] else {
             panic!("{effects:?}")
         };

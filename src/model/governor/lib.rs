@@ -7,6 +7,7 @@ mod core;
 mod effects;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixtures;
+mod learn;
 mod machine;
 mod measure;
 mod metering;
@@ -30,6 +31,8 @@ use predict::Prediction;
 use predict::calibration::{Accelerator, CalibrationRecord, Plan, PlanKind, ProbeEvent, Reference, Sample};
 use predict::learning::Residuals;
 use predict::learning::models::{ObservationOutcome, ObservedRuns};
+use predict::learning::report::{Reporter, Selection};
+use predict::learning::reports::{Learnt, Reports};
 use roofline::board::{Board, BoardState, Order, OrderAnswer, OrderFailure, SwitchReport};
 use roofline::hardware::Hardware;
 use roofline::precision::WeightFormat;
@@ -47,9 +50,8 @@ pub struct Governor {
     accelerator: Accelerator,
     state: BoardState,
     record: Option<CalibrationRecord>,
-    residuals: Residuals,
-    /// What services reported of models.
-    observed_runs: Arc<ObservedRuns>,
+    /// What services reported.
+    learnt: Learnt,
     policy: Policy,
     status: CalibrationStatus,
     job: Option<Job>,
@@ -134,8 +136,22 @@ pub enum Event {
     /// A service reports measured times. Replied to with [`Reply::Observed`].
     Observed {
         ticket: Ticket,
+        by: Reporter,
         /// What ran and how long it took.
         observations: Vec<Observed>,
+    },
+    /// Reports are to be forgotten. Replied to with [`Reply::Forgotten`].
+    ForgetRequested {
+        ticket: Ticket,
+        which: Selection,
+    },
+    /// A report that moves one user's answers is to move everybody's. Replied to with [`Reply::Done`].
+    ConfirmReportRequested {
+        ticket: Ticket,
+        /// Of the report.
+        id: u64,
+        /// Who says so.
+        uid: u32,
     },
     /// A mode or a hold is asked for.
     ControlRequested {
@@ -216,9 +232,11 @@ pub enum Effect {
         order: u64,
         what: Order,
     },
-    SaveResiduals(Residuals),
+    SaveResiduals(Arc<Residuals>),
     /// Store what was learnt of models.
     SaveObservedRuns(Arc<ObservedRuns>),
+    /// Store what users reported that moves their own answers only.
+    SaveReports(Arc<Reports>),
     Reply {
         ticket: Ticket,
         reply: Reply,
@@ -261,6 +279,10 @@ pub enum Reply {
         refused: Vec<RefusedObservation>,
         /// What was learnt of models, with the position.
         outcomes: Vec<(usize, ObservationOutcome)>,
+    },
+    Forgotten {
+        /// Reports that were meant and are gone.
+        count: usize,
     },
     /// A switch was made, or came to nothing.
     Switched {

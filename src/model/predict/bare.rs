@@ -178,6 +178,7 @@ fn finish(
     let provenance = bandwidth.provenance.max(roofline.launch.provenance);
     let limit = sum.limits.iter().max_by(|a, b| a.1.get().total_cmp(&b.1.get())).map_or(Limit::Dram, |l| l.0);
     Prediction {
+        moved: Default::default(),
         time: interval(value, half_width, roofline_time),
         tokens,
         roofline_time,

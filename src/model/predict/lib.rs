@@ -34,6 +34,7 @@ use thiserror::Error;
 use self::bare::AttentionCost;
 use self::model::ModelPart;
 use self::power::{Activity, Power, PowerCosts};
+use learning::report::Moved;
 use roofline::ceilings::{Bound, Provenance, Roofline};
 use roofline::precision::{NumericFormat, Precision, WeightFormat};
 use roofline::units::{ArithmeticIntensity, BytesPerSecond, FlopsPerSecond, Joules, Seconds};
@@ -197,6 +198,8 @@ pub struct Prediction {
     pub provenance: Provenance,
     /// Power and energy of the run; `None` where nothing is known of it, or before [`with_power`](Self::with_power).
     pub power: Option<Power>,
+    /// How many reports of measured runs moved it.
+    pub moved: Moved,
     /// What the caller should know.
     pub warnings: Vec<String>,
     /// What only the run of a model has. Boxed: candidates are predicted by the thousand, and an operation has none of it.
@@ -295,6 +298,27 @@ impl Prediction {
     }
 }
 
+impl Prediction {
+    /// The same with intervals that reach `slower` times as long and `faster` times as short as the expected times.
+    #[must_use]
+    pub fn reaching(mut self, slower: f64, faster: f64) -> Self {
+        let (value, bound) = (self.time.value, self.roofline_time);
+        let reach = |part: Estimate<Seconds>| {
+            let least = if value.is_positive() { bound * (part.value / value).min(1.0) } else { bound };
+            Estimate {
+                low: part.low.min((part.value * (1.0 / faster)).max(least)),
+                high: part.high.max(part.value * slower),
+                ..part
+            }
+        };
+        if let Some(model) = &mut self.model {
+            model.correct(reach, 1.0);
+        }
+        self.time = reach(self.time);
+        self
+    }
+}
+
 /// Why there is no prediction.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PredictError {
@@ -347,6 +371,7 @@ pub fn predict(
     let guessed = provenance >= Provenance::Datasheet && roofline.memory_limit.is_none();
     let lowest = if guessed { floor } else { roofline_time };
     Ok(Prediction {
+        moved: Default::default(),
         time: interval(value, half_width, lowest),
         tokens: as_f64(op.tokens()),
         roofline_time,

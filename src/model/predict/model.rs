@@ -134,6 +134,7 @@ pub fn predict_model(
     total.parts.sort_by(|a, b| b.time.get().total_cmp(&a.time.get()));
     let limit = total.limit();
     let prediction = Prediction {
+        moved: Default::default(),
         time: estimate(value, total.bound),
         tokens,
         roofline_time: total.bound,

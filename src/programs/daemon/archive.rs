@@ -8,6 +8,7 @@ use governor::Event;
 use predict::calibration::{CalibrationRecord, Sample};
 use predict::learning::Residuals;
 use predict::learning::models::ObservedRuns;
+use predict::learning::reports::Reports;
 
 /// Name of the degradation.
 const NAME: &str = "state_dir";
@@ -16,9 +17,11 @@ const NAME: &str = "state_dir";
 pub enum Item {
     /// A record with its samples.
     Calibration(Box<CalibrationRecord>, Vec<Sample>),
-    Residuals(Residuals),
+    Residuals(Arc<Residuals>),
     /// What was learnt of models.
     ObservedRuns(Arc<ObservedRuns>),
+    /// What users reported that moves their own answers only.
+    Reports(Arc<Reports>),
 }
 
 /// What an earlier run of the daemon left.
@@ -28,6 +31,8 @@ pub struct Earlier {
     pub residuals: Residuals,
     /// What was learnt of models.
     pub observed_runs: ObservedRuns,
+    /// What users reported that moves their own answers only.
+    pub reports: Reports,
     /// What went wrong; the daemon starts all the same.
     pub problems: Vec<String>,
     pub writable: bool,
@@ -54,6 +59,7 @@ pub fn load(dir: &Path) -> Earlier {
     earlier.record = value(store.load_calibration(), &mut earlier.problems);
     earlier.residuals = value(store.load_residuals(), &mut earlier.problems).unwrap_or_default();
     earlier.observed_runs = value(store.load_observed_runs(), &mut earlier.problems).unwrap_or_default();
+    earlier.reports = value(store.load_reports(), &mut earlier.problems).unwrap_or_default();
     earlier
 }
 
@@ -77,6 +83,7 @@ fn save(dir: &Path, item: &Item) -> Result<(), StoreError> {
         Item::Calibration(record, samples) => store.save_calibration(record, samples),
         Item::Residuals(residuals) => store.save_residuals(residuals),
         Item::ObservedRuns(observed_runs) => store.save_observed_runs(observed_runs),
+        Item::Reports(reports) => store.save_reports(reports),
     }
 }
 

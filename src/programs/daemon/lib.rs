@@ -152,8 +152,11 @@ async fn run(args: Serve, settings: Settings) -> Result<(), DaemonError> {
     let simulated = board.simulated.then(|| settings.root.clone());
     let state = machine();
     let policy = &settings.policy;
-    let governor = Governor::new(now(), board, state, earlier.record, earlier.residuals, policy)
-        .with_observed_runs(now(), earlier.observed_runs);
+    let governor = Governor::new(now(), board, state, earlier.record, earlier.residuals, policy).with_learnt(
+        now(),
+        earlier.observed_runs,
+        earlier.reports,
+    );
 
     let (events_in, mut events) = mpsc::channel(EVENTS);
     let (requests_in, mut requests) = mpsc::channel(REQUESTS);

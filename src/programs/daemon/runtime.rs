@@ -19,6 +19,7 @@ use governor::{Effect, Event, Governor, Now, Policy, Reply, Severity, Ticket};
 use hw::boot_time;
 use predict::learning::Residuals;
 use predict::learning::models::ObservedRuns;
+use predict::learning::reports::Reports;
 use roofline::units::Seconds;
 
 /// What was learnt is saved this long after it was, so that a stream of observations costs one write and not many.
@@ -73,8 +74,9 @@ pub struct Runtime {
 /// What was learnt and is not on the disk yet.
 #[derive(Debug, Default)]
 struct Unsaved {
-    residuals: Option<Residuals>,
+    residuals: Option<Arc<Residuals>>,
     observed_runs: Option<Arc<ObservedRuns>>,
+    reports: Option<Arc<Reports>>,
 }
 
 /// What the loop is built from.
@@ -245,6 +247,7 @@ impl Runtime {
             Effect::Actuate { order, what } => return self.power.as_ref()?.order(order, what),
             Effect::SaveResiduals(residuals) => self.unsaved_mut().residuals = Some(residuals),
             Effect::SaveObservedRuns(observed_runs) => self.unsaved_mut().observed_runs = Some(observed_runs),
+            Effect::SaveReports(reports) => self.unsaved_mut().reports = Some(reports),
             Effect::Reply { ticket, reply } => {
                 if let Some(waiting) = self.waiting.remove(&ticket) {
                     // The client may have gone this instant.
@@ -304,7 +307,9 @@ impl Runtime {
                 }
                 Event::MeasureRequested { ticket, work, models: Vec::new(), power }
             }
-            Command::Observe { observations } => Event::Observed { ticket, observations },
+            Command::Observe { by, observations } => Event::Observed { ticket, by, observations },
+            Command::Forget { which } => Event::ForgetRequested { ticket, which },
+            Command::ConfirmReport { id, uid } => Event::ConfirmReportRequested { ticket, id, uid },
             Command::Control { client, request } => Event::ControlRequested { ticket, client, request },
             Command::Closed { connection } => Event::ConnectionClosed { connection },
             Command::Watched => Event::Watched,
@@ -328,7 +333,11 @@ impl Runtime {
 
     async fn save_residuals(&mut self) {
         let Some((unsaved, _)) = self.unsaved.take() else { return };
-        let items = [unsaved.residuals.map(Item::Residuals), unsaved.observed_runs.map(Item::ObservedRuns)];
+        let items = [
+            unsaved.residuals.map(Item::Residuals),
+            unsaved.observed_runs.map(Item::ObservedRuns),
+            unsaved.reports.map(Item::Reports),
+        ];
         for item in items.into_iter().flatten() {
             let event = archive::keep(self.state_dir.clone(), item).await;
             self.take(event).await;

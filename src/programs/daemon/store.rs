@@ -3,8 +3,9 @@
 //! ```text
 //! STATE_DIR/calibration.json          {"schema":1,"kind":"calibration","samples":"samples-….jsonl","content":{…}}
 //! STATE_DIR/samples-UNIX_MS-N.jsonl   the samples of that record, one JSON object a line
-//! STATE_DIR/residuals.json            {"schema":1,"kind":"residuals","samples":null,"content":{…}}
-//! STATE_DIR/models.json               {"schema":1,"kind":"models","samples":null,"content":{…}}
+//! STATE_DIR/residuals.json            {"schema":2,"kind":"residuals","samples":null,"content":{…}}
+//! STATE_DIR/models.json               {"schema":2,"kind":"models","samples":null,"content":{…}}
+//! STATE_DIR/reports.json              {"schema":1,"kind":"reports","samples":null,"content":{…}}
 //! STATE_DIR/NAME.damaged-UNIX_S       a file that could not be used; the newest three of each name are kept
 //! STATE_DIR/.NAME.new-PID-N           being written
 //! ```
@@ -16,6 +17,7 @@
 mod file;
 
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
@@ -25,18 +27,24 @@ use thiserror::Error;
 use predict::calibration::{CalibrationRecord, RECORD_SCHEMA, Sample};
 use predict::learning::Residuals;
 use predict::learning::models::ObservedRuns;
+use predict::learning::reports::Reports;
 
 /// Longest record that is read or written.
 const LONGEST_RECORD: u64 = 16 << 20;
 /// Longest file of raw samples.
 const LONGEST_SAMPLES: u64 = 64 << 20;
-/// Version of the stored residuals.
-const RESIDUALS_SCHEMA: u32 = 1;
-/// Version of what was learnt of models.
-const MODELS_SCHEMA: u32 = 1;
+/// Version of the stored residuals; since 2 with the reports that they follow from.
+const RESIDUALS_SCHEMA: u32 = 2;
+/// Version of what was learnt of models; since 2 with who reported it.
+const MODELS_SCHEMA: u32 = 2;
+/// Version of what users reported that moves their own answers only.
+const REPORTS_SCHEMA: u32 = 1;
+/// The oldest version of each that is read: what it lacks is unknown.
+const OLDEST_SCHEMA: u32 = 1;
 const CALIBRATION: &str = "calibration.json";
 const RESIDUALS: &str = "residuals.json";
 const MODELS: &str = "models.json";
+const REPORTS: &str = "reports.json";
 
 /// Why something could not be stored or read. None of these stops the daemon: it goes on in memory.
 #[derive(Debug, Error)]
@@ -148,7 +156,7 @@ impl Store {
     /// # Errors
     /// The file is there but the system does not let it be read.
     pub fn load_calibration(&self) -> Result<Loaded<CalibrationRecord>, StoreError> {
-        self.load(CALIBRATION, "calibration", RECORD_SCHEMA, |record: &CalibrationRecord| {
+        self.load(CALIBRATION, "calibration", RECORD_SCHEMA..=RECORD_SCHEMA, |record: &CalibrationRecord| {
             if record.schema != RECORD_SCHEMA {
                 return Err(format!(
                     "its record has schema {}, this version reads {RECORD_SCHEMA}",
@@ -220,16 +228,7 @@ impl Store {
     /// # Errors
     /// The file is there but the system does not let it be read.
     pub fn load_residuals(&self) -> Result<Loaded<Residuals>, StoreError> {
-        self.load(RESIDUALS, "residuals", RESIDUALS_SCHEMA, |residuals: &Residuals| {
-            let sound = residuals
-                .iter()
-                .all(|(_, residual)| residual.log_variance >= 0.0 && residual.log_mean.abs() < 100.0);
-            if sound {
-                Ok(())
-            } else {
-                Err("it holds a correction that no measurement can have led to".into())
-            }
-        })
+        self.load(RESIDUALS, "residuals", OLDEST_SCHEMA..=RESIDUALS_SCHEMA, Residuals::check)
     }
 
     /// Replaces what was learnt.
@@ -246,7 +245,7 @@ impl Store {
     /// # Errors
     /// The file is there but the system does not let it be read.
     pub fn load_observed_runs(&self) -> Result<Loaded<ObservedRuns>, StoreError> {
-        self.load(MODELS, "models", MODELS_SCHEMA, ObservedRuns::check)
+        self.load(MODELS, "models", OLDEST_SCHEMA..=MODELS_SCHEMA, ObservedRuns::check)
     }
 
     /// Replaces what was learnt of models.
@@ -258,11 +257,28 @@ impl Store {
         self.write(MODELS, &bytes)
     }
 
+    /// What users reported that moves their own answers only.
+    ///
+    /// # Errors
+    /// The file is there but the system does not let it be read.
+    pub fn load_reports(&self) -> Result<Loaded<Reports>, StoreError> {
+        self.load(REPORTS, "reports", REPORTS_SCHEMA..=REPORTS_SCHEMA, Reports::check)
+    }
+
+    /// Replaces what users reported that moves their own answers only.
+    ///
+    /// # Errors
+    /// As for [`Store::save_calibration`].
+    pub fn save_reports(&self, reports: &Reports) -> Result<(), StoreError> {
+        let bytes = self.encode(REPORTS, "reports", REPORTS_SCHEMA, None, reports)?;
+        self.write(REPORTS, &bytes)
+    }
+
     fn load<T: DeserializeOwned>(
         &self,
         name: &str,
         kind: &str,
-        schema: u32,
+        schemas: RangeInclusive<u32>,
         sound: impl FnOnce(&T) -> Result<(), String>,
     ) -> Result<Loaded<T>, StoreError> {
         let bytes = match self.read(name, LONGEST_RECORD)? {
@@ -273,7 +289,8 @@ impl Store {
         // The label first: of another version nothing else is known.
         let content = serde_json::from_slice::<Label>(&bytes).map_err(|error| format!("damaged: {error}")).and_then(
             |label| {
-                if label.kind != kind || label.schema != schema {
+                if label.kind != kind || !schemas.contains(&label.schema) {
+                    let schema = schemas.end();
                     let (found, version) = (label.kind, label.schema);
                     return Err(format!("it holds {found:.40?} of schema {version}, this version reads {kind:?} of schema {schema}"));
                 }

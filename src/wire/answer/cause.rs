@@ -35,6 +35,8 @@ pub fn may_alter(old: &Snapshot, new: &Snapshot) -> bool {
         profile,
         residuals,
         observed_runs,
+        // A user's snapshot has them in the two above.
+        reports: _,
         calibration,
         calibration_status: _,
         reference: _,
@@ -48,7 +50,7 @@ pub fn may_alter(old: &Snapshot, new: &Snapshot) -> bool {
         || *profile != old.profile
         || !(Arc::ptr_eq(modes, &old.modes) || *modes == old.modes)
         || !Arc::ptr_eq(observed_runs, &old.observed_runs)
-        || *residuals != old.residuals
+        || !Arc::ptr_eq(residuals, &old.residuals)
         || *calibration != old.calibration
         || *power != old.power
         || *board != old.board
@@ -118,7 +120,8 @@ pub fn causes(old: &Snapshot, new: &Snapshot) -> Vec<Cause> {
             Change::State | Change::Hold | Change::Degraded => {}
         }
     }
-    let learnt = !Arc::ptr_eq(&old.observed_runs, &new.observed_runs) || old.residuals != new.residuals;
+    let learnt =
+        !Arc::ptr_eq(&old.observed_runs, &new.observed_runs) || !Arc::ptr_eq(&old.residuals, &new.residuals);
     if learnt && causes.iter().all(|cause| cause.key != "calibration") {
         causes.push(Cause { key: "observations", words: "services reported what they measured".to_owned() });
     }

@@ -21,6 +21,7 @@ mod power;
 mod predict;
 mod question;
 mod recommend;
+pub mod reports;
 mod run;
 pub mod settings;
 pub mod stale;

@@ -11,6 +11,7 @@ use super::supported;
 use super::task::{Task, model_at, unpredictable};
 use decide::snapshot::Snapshot;
 use predict::learning::Residuals;
+use predict::learning::report::Moved;
 use predict::{Engine, Estimate, PredictError, Prediction};
 use roofline::ceilings::Provenance;
 use roofline::refusal::Refusal;
@@ -18,7 +19,9 @@ use roofline::support::{Unsupported, check, check_cache};
 use roofline::units::{Bytes, Flops, Joules, Seconds, Watts};
 use roofline::workload::Op;
 use roofline::workload::recipe::Recipe;
-use wire::{BreakdownEntry, EstimateAnswer, MemoryAnswer, PredictAnswer, PredictRequest, Workload};
+use wire::{
+    BreakdownEntry, EstimateAnswer, MemoryAnswer, PredictAnswer, PredictRequest, ReportsAnswer, Workload,
+};
 
 /// An operation or a model, as one engine would run it.
 #[derive(Debug, Clone)]
@@ -186,8 +189,20 @@ pub fn prediction_answer(snapshot: &Snapshot, work: &Work, prediction: Predictio
         simulated: snapshot.board.simulated,
         hardware: hypothetical(snapshot),
         serial: snapshot.serial,
+        reports: reports(prediction.moved),
         warnings: warnings(snapshot, prediction.provenance, work.warnings(prediction.warnings)),
     }
+}
+
+/// Whose reports moved a prediction; `None` where there are none.
+fn reports(Moved { own, confirmed, doubted }: Moved) -> Option<ReportsAnswer> {
+    let scope = match (own, confirmed) {
+        (0, 0) if doubted == 0 => return None,
+        (0, 0) => "none",
+        (0, _) => "confirmed",
+        _ => "own",
+    };
+    Some(ReportsAnswer { scope: scope.to_owned(), own, confirmed, doubted })
 }
 
 /// The parts of a model's time; an operation is its only one.

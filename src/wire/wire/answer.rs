@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::PowerCostsAnswer;
-use roofline::names::Op;
+use roofline::names::{Engine, Op};
 use roofline::refusal::{Code, Refusal};
 
 /// An estimate with its 90 % interval.
@@ -447,8 +447,24 @@ pub struct PredictAnswer {
     pub hardware: Option<String>,
     /// Serial number of the snapshot that the answer rests on; 0 where no machine was asked.
     pub serial: u64,
+    /// Whose reports of measured runs moved it, and how many; absent where there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reports: Option<ReportsAnswer>,
     /// What the caller should know.
     pub warnings: Vec<String>,
+}
+
+/// Reports of measured runs that moved an answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReportsAnswer {
+    /// Whose moved it: `own` (the caller's, or given with the question, beside confirmed ones), `confirmed` or `none`.
+    pub scope: String,
+    /// Number of the caller's reports, or of those given with the question.
+    pub own: u32,
+    /// Number of reports that everybody believes.
+    pub confirmed: u32,
+    /// Number of reports that contradict the calibrated costs: they widened the interval and moved nothing.
+    pub doubted: u32,
 }
 
 /// One point of a sweep.
@@ -653,9 +669,9 @@ pub struct CalibrateAnswer {
 pub struct ObservationsAnswer {
     /// Number of observations that were learned from.
     pub accepted: u64,
-    /// What was learned of models, by position: `{"index", "factor", "tier", "count", "alarm"}`. `factor` is the time
+    /// What was learned of models, by position: `{"index", "factor", "tier", "count", "alarm", "doubted"}`. `factor` is the time
     /// predicted now over what was predicted before anything was learned, `count` the runs of this model that are kept, `alarm`
-    /// what changed.
+    /// what changed, `doubted` whether the run contradicts the calibrated costs and moves nothing yet.
     #[serde(default)]
     #[schema(value_type = Vec<Object>)]
     pub learnt: Vec<serde_json::Value>,
@@ -665,6 +681,72 @@ pub struct ObservationsAnswer {
     /// What was not learned of those that were.
     #[serde(default)]
     pub warnings: Vec<String>,
+}
+
+/// A report of something that was measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ObservationEntry {
+    /// Number of the report; `null` for what an earlier version learned without keeping reports.
+    pub id: Option<u64>,
+    /// User who reported it; `null` where that was not recorded, or where several agreed.
+    pub uid: Option<u32>,
+    /// Process that reported it; `null` where that is not known.
+    pub pid: Option<i32>,
+    /// When it was reported, in seconds since 1970; `null` where that was not recorded.
+    pub reported_at_unix_s: Option<f64>,
+    /// Whose answers it moves: `everyone`, `own` (those of `uid`), or `nobody` while it is doubted.
+    pub moves: String,
+    /// Why: `confirmed` (by `confirmed_by`), `agreed` (by `agreeing_users`), `own`, `doubted` or `unrecorded`.
+    pub because: String,
+    /// User by whom it was confirmed; `null` where it was not.
+    pub confirmed_by: Option<u32>,
+    /// Number of independent users who agree; `null` where nobody was asked.
+    pub agreeing_users: Option<u32>,
+    /// Engine that ran.
+    #[schema(value_type = String)]
+    pub engine: Engine,
+    /// Key, path or name of the model; `null` for an operation.
+    pub model: Option<String>,
+    /// The operation, or what kind it is where no more was kept; `null` for a model.
+    #[schema(value_type = Option<Object>)]
+    pub op: Option<serde_json::Value>,
+    /// How weights were stored.
+    pub format: String,
+    /// `prefill`, `decode` or `serve`; `null` for an operation.
+    pub phase: Option<String>,
+    /// Sequences; `null` for an operation.
+    pub batch: Option<u64>,
+    /// Tokens that were in the cache; `null` for an operation.
+    pub context_tokens: Option<u64>,
+    /// Tokens of the prompt; `null` for an operation.
+    pub prompt_tokens: Option<u64>,
+    /// Power mode by name; `null` where it was not known.
+    pub power_mode: Option<String>,
+    /// Measured time of one run; `null` where only ratios were kept.
+    pub time_s: Option<f64>,
+    /// Reported power; `null` where there was none.
+    pub power_w: Option<f64>,
+    /// Measured over predicted: of a model as it was predicted before, of an operation without what was learned; `null` where
+    /// that is not known any more.
+    pub measured_over_predicted_ratio: Option<f64>,
+}
+
+/// `GET /v1/observations`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ObservationListAnswer {
+    /// Reports, those of the lowest number first.
+    pub observations: Vec<ObservationEntry>,
+    /// Other users with reports that move only their own answers and are not listed.
+    pub other_users: u32,
+    /// Serial number of the snapshot that the answer rests on.
+    pub serial: u64,
+}
+
+/// `DELETE /v1/observations` and `DELETE /v1/observations/{id}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ForgottenAnswer {
+    /// Number of reports that are gone.
+    pub forgotten: u64,
 }
 
 /// What tells a model from an operation.

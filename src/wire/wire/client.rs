@@ -111,6 +111,14 @@ impl Client {
         self.call(Socket::Query, Method::POST, route, body.into()).await
     }
 
+    /// Deletes what `route` names, on the query socket.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn delete(&mut self, route: &str) -> Result<Answer, ClientError> {
+        self.call(Socket::Query, Method::DELETE, route, Bytes::new()).await
+    }
+
     /// Posts `body` to `route` on the control socket.
     ///
     /// # Errors

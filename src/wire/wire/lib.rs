@@ -20,10 +20,11 @@ pub use advice::{AdviceChange, AdviceStale};
 pub use answer::{
     AnalyzeAnswer, BandwidthPointAnswer, BoardAnswer, BreakdownEntry, CalibrateAnswer, CalibrationAnswer,
     CandidateAnswer, CeilingAnswer, CeilingsAnswer, ChoiceAnswer, ErrorAnswer, ErrorBody, EstimateAnswer,
-    FormatAnswer, FormatsAnswer, MeasureAnswer, MeasuredModel, MeasuredOp, MeasuredPowerAnswer, MeasuredRow,
-    MemoryAnswer, ModeAnswer, ModeDetail, ModeWarning, ModelKind, ModesAnswer, ObservationsAnswer,
-    PredictAnswer, RecommendAnswer, RegimeAnswer, RejectedAnswer, RooflineAnswer, SensitivityAnswer,
-    StateAnswer, StateField, SweepAnswer, SweepRow,
+    ForgottenAnswer, FormatAnswer, FormatsAnswer, MeasureAnswer, MeasuredModel, MeasuredOp,
+    MeasuredPowerAnswer, MeasuredRow, MemoryAnswer, ModeAnswer, ModeDetail, ModeWarning, ModelKind,
+    ModesAnswer, ObservationEntry, ObservationListAnswer, ObservationsAnswer, PredictAnswer, RecommendAnswer,
+    RegimeAnswer, RejectedAnswer, ReportsAnswer, RooflineAnswer, SensitivityAnswer, StateAnswer, StateField,
+    SweepAnswer, SweepRow,
 };
 pub use control::{
     AdviceOfHold, ConfirmAnswer, ConfirmRequest, ConstraintsOfHold, DoneAnswer, HeldAnswer, HoldAnswer,
@@ -37,9 +38,9 @@ pub use joint::{
 pub use models::{BlockAnswer, ClassAnswer, LayersAnswer, ModelAnswer, ModelEntry, ModelsAnswer};
 pub use power::{PowerCostsAnswer, PowerPointAnswer};
 pub use request::{
-    AnalyzeRequest, BatchRange, CalibrateRequest, Constraints, Freedom, MeasureRequest, ModesRequest,
-    ObservationRequest, OperatingPointRequest, PredictRequest, RecommendRequest, Speculative, SweepRequest,
-    Workload,
+    AnalyzeRequest, BatchRange, CalibrateRequest, ConfirmObservationRequest, Constraints, Freedom,
+    MeasureRequest, ModesRequest, ObservationRequest, OperatingPointRequest, PredictRequest,
+    RecommendRequest, Speculative, SweepRequest, Workload,
 };
 pub use tiling::{DEFAULT_TILES, MOST_TILES, SmLimitsAnswer, TileAnswer, TilingAnswer, TilingRequest};
 

@@ -136,6 +136,14 @@ pub struct ObservationRequest {
     pub power_w: Option<f64>,
 }
 
+/// `POST /v1/observations/confirm` (control socket).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ConfirmObservationRequest {
+    /// Number of a report that moves only its user's answers, and shall move everybody's.
+    pub id: u64,
+}
+
 /// Limits that an answer must keep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

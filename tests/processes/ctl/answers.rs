@@ -133,6 +133,7 @@ pub fn prediction(flops: f64, bytes: f64) -> PredictAnswer {
         simulated: false,
         hardware: None,
         serial: 17,
+        reports: None,
         warnings: vec!["fp16 runs as fp32 here".into()],
     }
 }

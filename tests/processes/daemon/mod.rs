@@ -19,4 +19,5 @@ mod lifecycle;
 mod place;
 mod power;
 mod probe;
+mod reporters;
 mod state;

@@ -467,13 +467,13 @@ fn timed(
     let (mut time, mut first, mut per_token, slack) = match correction {
         // A plain prediction lies above its bound.
         None => (plain.total, first, each, 1.0 + interval.half_width_ratio),
-        Some(Correction { factor, half_width, .. }) => {
+        Some(Correction { factor, half_width, slower, .. }) => {
             // A part is bounded by its share of the physical bound; what there is none of stays unknown.
             let part = |time: f64| {
                 let bound = plain.bound * (time / plain.total).min(1.0);
                 if time * factor < bound { bound } else { time * factor }
             };
-            ((plain.total * factor).max(plain.bound), part(first), part(each), 1.0 + half_width)
+            ((plain.total * factor).max(plain.bound), part(first), part(each), (1.0 + half_width).max(slower))
         }
     };
     let least = curve.least_time(batch);

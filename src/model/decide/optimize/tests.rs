@@ -2,7 +2,6 @@ use super::*;
 use crate::snapshot::CalibrationStatus;
 use predict::calibration::{FitContext, MachineKey, PlanContext, PlanKind, calibration_plan, fit};
 use predict::fixtures::{board, samples, state, truth};
-use predict::learning::Residuals;
 use roofline::board::Reading;
 
 /// The fixture machine, calibrated.
@@ -50,8 +49,9 @@ fn snapshot() -> Snapshot {
         hardware: None,
         roofline: regime.roofline,
         profile: regime.profile,
-        residuals: Residuals::default(),
+        residuals: std::sync::Arc::default(),
         observed_runs: std::sync::Arc::default(),
+        reports: std::sync::Arc::default(),
         calibration: Some(record),
         calibration_status: CalibrationStatus::default(),
         reference: None,

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::{CalibrationStatus, ModeView, PowerControl, Snapshot, gpu_model, point_now};
 use predict::calibration::Accelerator;
-use predict::learning::Residuals;
 use roofline::board::{
     ActiveMode, Board, BoardState, Cpu, Gpu, GpuDriver, Knob, Memory, PowerMode, PowerModes, Reading,
 };
@@ -141,8 +140,9 @@ impl Snapshot {
             hardware: Some(hardware),
             roofline,
             profile,
-            residuals: Residuals::default(),
+            residuals: Arc::default(),
             observed_runs: Arc::default(),
+            reports: Arc::default(),
             calibration: None,
             calibration_status: CalibrationStatus::default(),
             reference: None,

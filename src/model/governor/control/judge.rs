@@ -80,7 +80,7 @@ fn matters(old: &Snapshot, new: &Snapshot) -> bool {
         || throttled(old) != throttled(new)
         || memory_moved
         || !Arc::ptr_eq(&old.observed_runs, &new.observed_runs)
-        || old.residuals != new.residuals
+        || !Arc::ptr_eq(&old.residuals, &new.residuals)
         || moved(&old.roofline, &new.roofline)
         || old.modes.len() != new.modes.len()
         || (old.modes.iter().zip(new.modes.iter())).any(|(old, new)| {

@@ -6,16 +6,21 @@
 //! there are [`LEAST_ERRORS`], else of the same engine at that tier or a weaker one, else what the scatter of the model's
 //! runs or the engine's file says. Where the machine changed ([`change`](super::change)) what was seen before is dropped,
 //! and until [`RECOVERED`] runs in a row agree again, intervals are widened by the shift and the tier falls back.
+//!
+//! A run far off its prediction is doubted ([`is_doubtful`]): predictions of the model reach as far as it, and stay where
+//! they are, until [`BELIEVED_REPORTS`] such runs agree. What one user reported is kept apart from what everybody believes
+//! ([`reports`](super::reports)), and laid over it for that user's answers ([`ObservedRuns::with_own`]).
 
 use std::cell::OnceCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::anchor::{self, Anchors, Observation, Residual, RunPoint};
+use super::anchor::{self, Anchors, Observation, Residual, RunPoint, Subject};
 use super::change::Detector;
 use super::conformal::{COVERAGE, LEAST_ERRORS};
+use super::report::{self, BELIEVED_REPORTS, Moved, Report, Selection, Source, is_doubtful};
 pub use super::run::{Measured, ModelQuery};
 use super::vet::{self, Contradictions, Refused};
 use crate::costs::{EngineCosts, IntervalSource, engine_costs};
@@ -48,6 +53,10 @@ const SAME_TIME: f64 = 1e-9;
 /// What holds 90 % of a normal distribution on both sides, in standard deviations.
 const NORMAL_90: f64 = 1.645;
 
+/// Said with a prediction that reaches to doubted runs.
+const DOUBTED: &str = "a reported run contradicts the calibrated costs: the interval reaches to it, and the prediction moves \
+                       only if others agree with it; see rooflinectl observations list";
+
 /// What the runs of a model are filed under beside its name: its format, and that of its cache where it is unusual.
 #[must_use]
 pub fn stored_as(format: Option<&str>, kv_cache: WeightFormat) -> String {
@@ -60,15 +69,113 @@ pub fn stored_as(format: Option<&str>, kv_cache: WeightFormat) -> String {
 
 /// A run in the store.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct StoredRun {
-    /// Which of all that were taken.
+pub struct StoredRun {
+    /// Which of all that were taken: the number of its report.
     number: u64,
+    #[serde(default)]
+    source: Source,
+    /// Seconds since 1970; 0 where no date was kept.
+    #[serde(default)]
+    unix_s: f64,
+    /// It was far off what was predicted.
+    #[serde(default)]
+    doubtful: bool,
+    #[serde(default)]
+    foreseen: Option<Foreseen>,
     /// Predicted by calibrated kernels, so that it says nothing of the engine's coefficients.
     by_kernels: bool,
     /// The time as it was measured.
     time: Seconds,
     power: Option<Watts>,
     observation: Observation,
+}
+
+/// What was predicted of a run before it was seen.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+struct Foreseen {
+    tier: Tier,
+    /// ln(measured / predicted).
+    error: f64,
+    /// What the prediction allowed for, where it rested on runs of the model itself.
+    log_sd: Option<f64>,
+    /// Measured over usual, where it outvoted runs that agreed.
+    outvotes: Option<f64>,
+}
+
+impl StoredRun {
+    #[must_use]
+    pub fn report(&self) -> Report {
+        Report { id: self.number, source: self.source.clone(), unix_s: self.unix_s }
+    }
+
+    #[must_use]
+    pub const fn observation(&self) -> &Observation {
+        &self.observation
+    }
+
+    /// As it was measured.
+    #[must_use]
+    pub const fn time(&self) -> Seconds {
+        self.time
+    }
+
+    #[must_use]
+    pub const fn power(&self) -> Option<Watts> {
+        self.power
+    }
+
+    /// Measured over what was predicted before it was seen; `None` where that is no longer known.
+    #[must_use]
+    pub fn ratio(&self) -> Option<f64> {
+        self.foreseen.map(|foreseen| foreseen.error.exp())
+    }
+
+    /// Whether it did the same as another, at the same operating point.
+    #[must_use]
+    pub fn is_like(&self, other: &Self) -> bool {
+        self.by_kernels == other.by_kernels
+            && self.observation.engine == other.observation.engine
+            && alike(&self.observation, &other.observation)
+    }
+
+    /// As everybody believes it from now on.
+    pub(super) fn believed(&self, id: u64, source: Source) -> Self {
+        let foreseen = self.foreseen.map(|foreseen| Foreseen { outvotes: None, ..foreseen });
+        Self { number: id, source, doubtful: false, foreseen, ..self.clone() }
+    }
+
+    /// Without what was predicted of it.
+    pub(super) fn unforeseen(&self) -> Self {
+        Self { foreseen: None, ..self.clone() }
+    }
+
+    pub(super) fn is_selected(&self, which: &Selection) -> bool {
+        let of = &self.observation;
+        which.takes(&self.report(), of.engine, Some(&of.model), None, &of.format)
+    }
+
+    /// Whether no number in it can spoil an answer.
+    pub(super) fn is_sound(&self) -> bool {
+        let positive = |value: f64| value.is_finite() && value > 0.0;
+        let of = &self.observation;
+        positive(self.time.get())
+            && self.unix_s.is_finite()
+            && self.foreseen.is_none_or(|foreseen| foreseen.error.abs() < 100.0)
+            && positive(of.time.get())
+            && positive(of.machine.cycles)
+            && positive(of.machine.memory.get())
+            && self.log_ratio().is_finite()
+    }
+
+    fn log_ratio(&self) -> f64 {
+        let of = &self.observation;
+        of.log_ratio(engine_costs(of.engine, of.hardware.as_deref()))
+    }
+
+    /// Whether a measured run says the same again.
+    fn says_again(&self, run: &Measured) -> bool {
+        same(self, run) && (self.time.get().ln() - run.time.get().ln()).abs() < SAME_TIME
+    }
 }
 
 /// How far a prediction was off that was made before its run was seen.
@@ -80,6 +187,9 @@ struct PastError {
     /// ln(measured / predicted).
     error: f64,
     unix_s: f64,
+    /// As the detector was told; `None` where it was not.
+    #[serde(default)]
+    watched_log_sd: Option<f64>,
 }
 
 /// The machine is not what it was.
@@ -112,6 +222,8 @@ pub struct ObservationOutcome {
     pub count: usize,
     /// The alarm in words, while there is one.
     pub alarm: Option<String>,
+    /// It is far off what was predicted: it widens intervals and moves nothing before others agree with it.
+    pub doubted: bool,
 }
 
 /// Observed runs of whole models on one machine, and what was learnt from them.
@@ -128,6 +240,9 @@ pub struct ObservedRuns {
     /// The engines' coefficients on this machine: they follow from the runs.
     #[serde(skip)]
     posterior: BTreeMap<Engine, Arc<EngineCosts>>,
+    /// Numbers of the runs that are not believed: they follow from the runs.
+    #[serde(skip)]
+    doubted: BTreeSet<u64>,
 }
 
 impl ObservedRuns {
@@ -137,10 +252,113 @@ impl ObservedRuns {
         if self.machine.as_ref() != Some(&machine) {
             return Self { machine: Some(machine), ..Self::default() };
         }
-        for engine in self.engines.keys().copied().collect::<Vec<_>>() {
-            self.fit(engine);
-        }
+        self.settle(self.engines.keys().copied().collect::<Vec<_>>());
         self
+    }
+
+    /// Every run that is kept, oldest first.
+    pub fn runs(&self) -> impl Iterator<Item = &Arc<StoredRun>> {
+        self.runs.iter()
+    }
+
+    /// Whether a run is kept and not believed.
+    #[must_use]
+    pub fn doubts(&self, run: &StoredRun) -> bool {
+        self.doubted.contains(&run.number)
+    }
+
+    /// Number of the last run that was taken.
+    #[must_use]
+    pub const fn last_id(&self) -> u64 {
+        self.taken
+    }
+
+    /// Numbers runs from here on if it has not come as far.
+    pub fn number_after(&mut self, last: u64) {
+        self.taken = self.taken.max(last);
+    }
+
+    /// How many runs move the prediction of a model.
+    #[must_use]
+    pub fn moved(&self, asked: &ModelQuery<'_>) -> Moved {
+        let by_kernels = asked.kernels.is_some();
+        let mut moved = Moved::default();
+        for run in self.runs.iter().filter(|run| run.observation.engine == asked.engine) {
+            let of_it = run.observation.is_of(asked.subject(), asked.request.phase);
+            if self.doubts(run) {
+                moved.doubted += u32::from(of_it);
+            } else if run.by_kernels == by_kernels && (of_it || !by_kernels) {
+                moved.count(&run.source);
+            }
+        }
+        moved
+    }
+
+    /// The same with what one user reported laid over it.
+    #[must_use]
+    pub fn with_own(&self, own: &[Arc<StoredRun>]) -> Self {
+        let mut view = self.clone();
+        for run in own {
+            view.admit(run);
+        }
+        view.settle(own.iter().map(|run| run.observation.engine));
+        view
+    }
+
+    /// Takes in a run that everybody believes.
+    pub(super) fn believe(&mut self, run: StoredRun) {
+        let engine = run.observation.engine;
+        self.number_after(run.number);
+        self.admit(&Arc::new(run));
+        self.settle([engine]);
+    }
+
+    /// Forgets the runs that are meant, and says which. What was predicted after the first of them rested on it, so how far
+    /// that was off is forgotten too.
+    pub fn forget(&mut self, which: impl Fn(&StoredRun) -> bool) -> Vec<Arc<StoredRun>> {
+        let (gone, kept): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.runs).into_iter().partition(|run| which(run));
+        self.runs = kept;
+        for (engine, of) in &mut self.engines {
+            let of_engine = gone.iter().filter(|run| run.observation.engine == *engine);
+            let Some(first) = of_engine.min_by_key(|run| run.number) else { continue };
+            of.errors.retain(|past| past.number < first.number);
+            if of.changed.is_some_and(|changed| changed.unix_s >= first.unix_s) {
+                of.changed = None;
+            }
+            of.detector = Detector::default();
+            for past in &of.errors {
+                if let Some(log_sd) = past.watched_log_sd {
+                    of.detector.take(past.error, log_sd);
+                }
+            }
+        }
+        let runs = &self.runs;
+        self.engines.retain(|engine, of| {
+            *of != EngineHistory::default() || runs.iter().any(|run| run.observation.engine == *engine)
+        });
+        if !gone.is_empty() {
+            self.contradictions = Contradictions::default();
+            self.settle(gone.iter().map(|run| run.observation.engine));
+        }
+        gone
+    }
+
+    /// Works out what follows from the runs: whom to believe, and the coefficients of engines.
+    fn settle(&mut self, engines: impl IntoIterator<Item = Engine>) {
+        let far_off = self.runs.iter().filter(|run| run.doubtful);
+        let doubtful: Vec<(&StoredRun, f64)> = far_off.map(|run| (run.as_ref(), run.log_ratio())).collect();
+        let believed = |(run, ratio): &(&StoredRun, f64)| {
+            let of = &run.observation;
+            let subject = Subject { engine: of.engine, model: &of.model, format: &of.format };
+            let agrees = |(other, theirs): &&(&StoredRun, f64)| {
+                other.observation.is_of(subject, of.phase) && report::agree(*ratio, *theirs)
+            };
+            doubtful.iter().filter(agrees).count() >= BELIEVED_REPORTS
+        };
+        self.doubted = doubtful.iter().filter(|run| !believed(run)).map(|(run, _)| run.number).collect();
+        let engines: BTreeSet<Engine> = engines.into_iter().collect();
+        engines.into_iter().for_each(|engine| self.fit(engine));
     }
 
     /// Why what was read from a file cannot be used.
@@ -149,16 +367,7 @@ impl ObservedRuns {
     /// A number that no measurement can have led to, or more than is ever kept.
     pub fn check(&self) -> Result<(), String> {
         let positive = |value: f64| value.is_finite() && value > 0.0;
-        let sound_run = |run: &Arc<StoredRun>| {
-            let of = &run.observation;
-            let machine = of.machine;
-            positive(run.time.get())
-                && positive(of.time.get())
-                && positive(machine.cycles)
-                && positive(machine.memory.get())
-                && run.number <= self.taken
-                && of.log_ratio(engine_costs(of.engine, of.hardware.as_deref())).is_finite()
-        };
+        let sound_run = |run: &Arc<StoredRun>| run.number <= self.taken && run.is_sound();
         let sound_engine = |of: &EngineHistory| {
             of.detector.sound()
                 && of.errors.len() <= MAX_ERRORS
@@ -200,12 +409,19 @@ impl ObservedRuns {
 
     /// Learns from runs. Each is held against what was learnt before it; the engines' coefficients move once, at the end.
     pub fn observe(&mut self, runs: &[Measured], unix_s: f64) -> Vec<Result<ObservationOutcome, Refused>> {
-        let taken: Vec<Result<(), Refused>> = runs.iter().map(|run| self.take(run, unix_s)).collect();
-        let mut engines: Vec<Engine> =
-            runs.iter().zip(&taken).filter(|(_, taken)| taken.is_ok()).map(|(run, _)| run.engine).collect();
-        engines.sort_unstable();
-        engines.dedup();
-        engines.into_iter().for_each(|engine| self.fit(engine));
+        self.observe_from(&Source::Supposed, runs, unix_s)
+    }
+
+    /// The same of runs that somebody reported.
+    pub fn observe_from(
+        &mut self,
+        source: &Source,
+        runs: &[Measured],
+        unix_s: f64,
+    ) -> Vec<Result<ObservationOutcome, Refused>> {
+        let taken: Vec<Result<(), Refused>> = runs.iter().map(|run| self.take(source, run, unix_s)).collect();
+        let accepted = runs.iter().zip(&taken).filter(|(_, taken)| taken.is_ok());
+        self.settle(accepted.map(|(run, _)| run.engine).collect::<Vec<_>>());
         let learnt = |(run, taken): (&Measured, Result<(), Refused>)| {
             taken.and_then(|()| {
                 let asked = run.asked();
@@ -216,21 +432,32 @@ impl ObservedRuns {
                     tier: now.tier,
                     count: self.of_model(&asked).count(),
                     alarm: self.alarm(run.engine),
+                    doubted: self.runs.iter().any(|known| self.doubts(known) && known.says_again(run)),
                 })
             })
         };
         runs.iter().zip(taken).map(learnt).collect()
     }
 
-    /// The machine was calibrated again: what was seen of it since it changed is explained by that.
+    /// Whether a calibration would change what is known.
+    #[must_use]
+    pub fn awaits_calibration(&self) -> bool {
+        !self.doubted.is_empty() || self.engines.values().any(|of| of.changed.is_some())
+    }
+
+    /// The machine was calibrated again: what was seen of it since it changed is explained by that, and what was doubted
+    /// contradicts a second measurement.
     pub fn recalibrated(&mut self) {
+        let doubted = std::mem::take(&mut self.doubted);
+        self.runs.retain(|run| !doubted.contains(&run.number));
         let changed: Vec<Engine> =
             self.engines.iter().filter(|(_, of)| of.changed.is_some()).map(|(engine, _)| *engine).collect();
         for engine in changed {
             self.runs.retain(|run| run.observation.engine != engine);
             self.engines.remove(&engine);
-            self.fit(engine);
         }
+        let known: Vec<Engine> = self.posterior.keys().chain(self.engines.keys()).copied().collect();
+        self.settle(known);
     }
 
     /// What changed, in words that end with the remedy; `None` where nothing did.
@@ -258,7 +485,22 @@ impl ObservedRuns {
         let (engine, name, format) = (asked.engine, asked.name.to_owned(), asked.format.to_owned());
         self.runs.iter().map(Arc::as_ref).filter(move |run| {
             let of = &run.observation;
-            of.engine == engine && of.model == name && of.format == format
+            of.engine == engine && of.model == name && of.format == format && !self.doubts(run)
+        })
+    }
+
+    /// How far doubted runs of a model lie from what the coefficients say: logarithms of the fastest and the slowest, 0 where
+    /// none is that far.
+    fn doubted_of(&self, costs: &EngineCosts, asked: &ModelQuery<'_>) -> (f64, f64) {
+        if self.doubted.is_empty() {
+            return (0.0, 0.0);
+        }
+        let of_it = |run: &&Arc<StoredRun>| {
+            self.doubts(run) && run.observation.is_of(asked.subject(), asked.request.phase)
+        };
+        self.runs.iter().filter(of_it).fold((0.0, 0.0), |(low, high), run| {
+            let ratio = run.observation.log_ratio(costs);
+            (ratio.min(low), ratio.max(high))
         })
     }
 
@@ -287,25 +529,30 @@ impl ObservedRuns {
             phase,
             tokens: asked.tokens(),
             machine: asked.machine(),
+            doubted: self.doubted_of(costs, asked),
             intervals: Default::default(),
         }
     }
 
     fn forecast(&self, asked: &ModelQuery<'_>) -> Result<Forecast, ModelError> {
         let fitted_model = self.fitted_model(asked);
-        let plain = asked.predict(fitted_model.costs)?;
+        let plain = Prediction { moved: self.moved(asked), ..asked.predict(fitted_model.costs)? };
         let half = half_width(&plain);
         let from = plain.model.as_ref().map_or(IntervalSource::Guess, |model| model.interval_from);
         let Some(correction) = fitted_model.correction(asked.request.batch, half, from, plain.tier) else {
             return Ok(Forecast { log_sd: log_sd(half), prediction: plain, residual: None });
         };
-        let Correction { factor, half_width, tier, from, residual } = correction;
+        let Correction { factor, half_width, tier, from, slower, faster, residual } = correction;
         let mut prediction = plain;
         prediction.warnings.extend(self.alarm(asked.engine));
         if let Some(model) = &mut prediction.model {
             model.interval_from = from;
         }
-        let prediction = prediction.corrected(factor, half_width, tier);
+        let mut prediction = prediction.corrected(factor, half_width, tier);
+        if slower > 1.0 || faster > 1.0 {
+            prediction = prediction.reaching(slower, faster);
+            prediction.warnings.push(DOUBTED.to_owned());
+        }
         Ok(Forecast {
             log_sd: residual.map_or_else(|| log_sd(half_width), |r| r.log_sd),
             prediction,
@@ -314,75 +561,91 @@ impl ObservedRuns {
     }
 
     /// Takes in one run, or says why not. The engine's coefficients stay as they were.
-    fn take(&mut self, run: &Measured, unix_s: f64) -> Result<(), Refused> {
-        let taken = self.vetted(run, unix_s);
+    fn take(&mut self, source: &Source, run: &Measured, unix_s: f64) -> Result<(), Refused> {
+        let taken = self.vetted(source, run, unix_s);
         if taken.is_err() {
             self.refused = self.refused.saturating_add(1);
         }
         taken
     }
 
-    fn vetted(&mut self, run: &Measured, unix_s: f64) -> Result<(), Refused> {
+    fn vetted(&mut self, source: &Source, run: &Measured, unix_s: f64) -> Result<(), Refused> {
         let asked = run.asked();
         vet::request(run)?;
-        let foreseen = self.forecast(&asked)?;
-        vet::plausible(run, &foreseen.prediction)?;
+        let forecast = self.forecast(&asked)?;
+        vet::plausible(run, &forecast.prediction)?;
         let alike: Vec<f64> = self
             .of_model(&asked)
             .filter(|known| same(known, run))
             .map(|known| known.time.get().ln())
             .collect();
-        let log_time = run.time.get().ln();
-        if let Some(position) = self.again(run, log_time) {
+        if let Some(position) = self.runs.iter().position(|known| known.says_again(run)) {
             let elder = self.runs.remove(position);
             self.runs.push(elder);
             return Ok(());
         }
-        let outvoted = self.contradictions.weigh(run, &alike)?;
+        let outvotes = self.contradictions.weigh(run, &alike)?;
         let shipped = asked.shipped();
         let plain = asked.predict(shipped)?;
         let observation = run.observation(shipped, &plain)?;
-        let error = log_time - foreseen.prediction.time.value.get().ln();
+        let error = run.time.get().ln() - forecast.prediction.time.value.get().ln();
         self.taken += 1;
-        let number = self.taken;
-        if let Some(ratio) = outvoted {
-            self.change(run.engine, number.saturating_sub(1), ratio, unix_s);
-        }
-        let of = self.engines.entry(run.engine).or_default();
-        let tier = foreseen.prediction.tier;
-        if outvoted.is_none() {
-            of.errors.push(PastError { number, phase: run.request.phase, tier, error, unix_s });
-            if of.errors.len() > MAX_ERRORS {
-                of.errors.remove(0);
-            }
-        }
-        self.runs.push(Arc::new(StoredRun {
-            number,
+        self.admit(&Arc::new(StoredRun {
+            number: self.taken,
+            source: source.clone(),
+            unix_s,
+            doubtful: outvotes.is_none() && is_doubtful(error, forecast.log_sd),
+            foreseen: Some(Foreseen {
+                tier: forecast.prediction.tier,
+                error,
+                // The first run of a model tells of the model, the next ones of the machine.
+                log_sd: forecast.residual.is_some().then_some(forecast.log_sd),
+                outvotes,
+            }),
             by_kernels: run.kernels.is_some(),
             time: run.time,
             power: run.power,
             observation,
         }));
-        self.bound(run);
-        // The first run of a model tells of the model, the next ones of the machine.
-        if foreseen.residual.is_some() && outvoted.is_none() {
-            self.watch(run.engine, error, foreseen.log_sd, unix_s);
-        }
         Ok(())
     }
 
-    /// Index of a run that said the same.
-    fn again(&self, run: &Measured, log_time: f64) -> Option<usize> {
-        self.runs
-            .iter()
-            .position(|known| same(known, run) && (known.time.get().ln() - log_time).abs() < SAME_TIME)
+    /// Takes in a run that was vetted. What follows from the runs stays as it was.
+    fn admit(&mut self, run: &Arc<StoredRun>) {
+        let (engine, number, unix_s) = (run.observation.engine, run.number, run.unix_s);
+        let outvotes = run.foreseen.and_then(|foreseen| foreseen.outvotes);
+        if let Some(ratio) = outvotes {
+            self.change(engine, number.saturating_sub(1), ratio, unix_s);
+        }
+        let of = self.engines.entry(engine).or_default();
+        // What is doubted, or shows that the machine has changed, tells nothing of the predictions to come.
+        let told = run.foreseen.filter(|_| outvotes.is_none() && !run.doubtful);
+        if let Some(Foreseen { tier, error, log_sd, .. }) = told {
+            let phase = run.observation.phase;
+            of.errors.push(PastError { number, phase, tier, error, unix_s, watched_log_sd: log_sd });
+            if of.errors.len() > MAX_ERRORS {
+                of.errors.remove(0);
+            }
+        }
+        if run.doubtful {
+            // Until it is known who agrees with it.
+            self.doubted.insert(number);
+        }
+        self.runs.push(Arc::clone(run));
+        self.bound(&run.observation);
+        if let Some(Foreseen { error, log_sd: Some(log_sd), .. }) = told {
+            self.watch(engine, error, log_sd, unix_s);
+        }
     }
 
     /// Lets the oldest leave.
-    fn bound(&mut self, run: &Measured) {
-        let asked = run.asked();
-        if self.of_model(&asked).count() > MAX_RUNS_OF_MODEL {
-            let oldest = self.of_model(&asked).map(|known| known.number).min();
+    fn bound(&mut self, newest: &Observation) {
+        let of_model = |run: &&Arc<StoredRun>| {
+            let of = &run.observation;
+            of.engine == newest.engine && of.model == newest.model && of.format == newest.format
+        };
+        if self.runs.iter().filter(of_model).count() > MAX_RUNS_OF_MODEL {
+            let oldest = self.runs.iter().filter(of_model).map(|known| known.number).min();
             self.runs.retain(|known| Some(known.number) != oldest);
         }
         if self.runs.len() > MAX_RUNS {
@@ -425,7 +688,10 @@ impl ObservedRuns {
     /// Computes an engine's coefficients on this machine from its runs.
     fn fit(&mut self, engine: Engine) {
         let mut merged: Vec<(Observation, f64, f64)> = Vec::new();
-        let of_engine = self.runs.iter().filter(|run| run.observation.engine == engine && !run.by_kernels);
+        let of_engine = self
+            .runs
+            .iter()
+            .filter(|run| run.observation.engine == engine && !run.by_kernels && !self.doubts(run));
         for run in of_engine.rev().take(MAX_FITTED) {
             let log_time = run.observation.time.get().ln();
             match merged.iter_mut().find(|(known, ..)| alike(known, &run.observation)) {
@@ -465,6 +731,8 @@ pub struct FittedModel<'a> {
     phase: Phase,
     tokens: u64,
     machine: Machine,
+    /// Logarithms of the fastest and the slowest doubted run over what the coefficients say.
+    doubted: (f64, f64),
     /// Of past errors, by tier: worked out once it is asked for.
     intervals: [OnceCell<Option<(f64, IntervalSource)>>; 5],
 }
@@ -479,6 +747,9 @@ pub struct Correction {
     pub tier: Tier,
     /// Whose errors the interval was taken from.
     pub from: IntervalSource,
+    /// How many times as long, and as short, doubted runs took: the interval reaches that far; 1 where there are none.
+    pub slower: f64,
+    pub faster: f64,
     residual: Option<Residual>,
 }
 
@@ -515,7 +786,10 @@ impl FittedModel<'_> {
             tier = plain_tier.min(Tier::BoardCalibrated);
         }
         let factor = residual.map_or(1.0, |residual| residual.log_factor.exp());
-        Some(Correction { factor, half_width, tier, from, residual })
+        let (fastest, slowest) = self.doubted;
+        let slower = if slowest > 0.0 { (slowest.exp() / factor).max(1.0) } else { 1.0 };
+        let faster = if fastest < 0.0 { (factor / fastest.exp()).max(1.0) } else { 1.0 };
+        Some(Correction { factor, half_width, tier, from, slower, faster, residual })
     }
 }
 

@@ -261,6 +261,8 @@ impl Contradictions {
         self.list.retain(|doubt| {
             doubt.workload != workload || (doubt.log_time - log_time).abs() < AGREEMENT_RATIO.ln()
         });
+        // Saying the same again is no second opinion.
+        self.list.retain(|doubt| doubt.workload != workload || (doubt.log_time - log_time).abs() > 1e-9);
         if self.list.iter().filter(|doubt| doubt.workload == workload).count() + 1 >= OUTVOTING_RUNS {
             self.list.retain(|doubt| doubt.workload != workload);
             return Ok(Some(off.exp()));

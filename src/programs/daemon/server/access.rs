@@ -13,13 +13,19 @@
 //! Power modes and holds change the machine for everybody: the same callers may, but nobody, root included, before
 //! `[control] enabled = true`.
 //!
+//! Reports of what was measured are open to everybody, and whose are believed by everybody is decided here too: those of
+//! root, of the daemon's own user and of group `rooflined`, `[control]` or not, because a report changes nothing on the
+//! machine.
+//!
 //! The caller is who the kernel says it was when it connected (`SO_PEERCRED` on the socket, and what the bus daemon
 //! learnt the same way on D-Bus). Membership of the group is the primary group of the connection, or a line of
 //! /etc/group; groups that only a directory service knows are admitted by their primary group alone.
 
+use predict::learning::report::Reporter;
 use roofline::refusal::{Code, Refusal};
 use std::fs;
 use std::path::Path;
+use std::sync::OnceLock;
 
 /// The group whose members may control.
 pub const GROUP: &str = "rooflined";
@@ -28,8 +34,54 @@ pub const GROUP: &str = "rooflined";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
     pub uid: u32,
+    /// The process, where that is told.
+    pub pid: Option<i32>,
     /// Groups known of it: the primary one at least.
     pub gids: Vec<u32>,
+    account: OnceLock<u32>,
+}
+
+impl Peer {
+    #[must_use]
+    pub const fn new(uid: u32, pid: Option<i32>, gids: Vec<u32>) -> Self {
+        Self { uid, pid, gids, account: OnceLock::new() }
+    }
+
+    /// The user who answers for it: who may use a range of subordinate users (/etc/subuid), as rootless containers do, is one
+    /// user and not as many as the range has.
+    #[must_use]
+    pub fn account(&self) -> u32 {
+        *self.account.get_or_init(|| {
+            let read = |name: &str| fs::read_to_string(Path::new("/etc").join(name)).unwrap_or_default();
+            let subuid = read("subuid");
+            if subuid.is_empty() { self.uid } else { account(self.uid, &subuid, &read("passwd")) }
+        })
+    }
+
+    /// Who reports what this process measured.
+    #[must_use]
+    pub fn reporter(&self) -> Reporter {
+        let trusted = self.uid == 0
+            || self.uid == rustix::process::geteuid().as_raw()
+            || is_member(self, Path::new("/etc"));
+        Reporter { uid: self.account(), pid: self.pid, trusted }
+    }
+}
+
+/// `subuid` lines are `name-or-uid:first:count`.
+fn account(uid: u32, subuid: &str, passwd: &str) -> u32 {
+    let owner = subuid.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let (name, first, count) = (fields.next()?, fields.next()?, fields.next()?);
+        let (first, count): (u32, u32) = (first.parse().ok()?, count.trim().parse().ok()?);
+        (uid >= first && uid - first < count).then_some(name)
+    });
+    let Some(owner) = owner else { return uid };
+    let named = || {
+        let line = passwd.lines().find(|line| line.split(':').next() == Some(owner))?;
+        line.split(':').nth(2)?.parse().ok()
+    };
+    owner.parse().ok().or_else(named).unwrap_or(uid)
 }
 
 /// May this peer calibrate and measure?
@@ -115,7 +167,7 @@ mod tests {
     use super::*;
 
     fn peer(uid: u32, gid: u32) -> Peer {
-        Peer { uid, gids: vec![gid] }
+        Peer::new(uid, None, vec![gid])
     }
 
     fn code(peer: Option<&Peer>, enabled: bool, in_group: bool) -> Option<Code> {
@@ -144,6 +196,23 @@ mod tests {
         assert_eq!(may_control(Some(&root), false).unwrap_err().code, Code::ControlDisabled);
         assert_eq!(may_control(Some(&root), true), Ok(0));
         assert_eq!(may_control(None, true).unwrap_err().code, Code::NotAuthorized);
+    }
+
+    #[test]
+    fn a_subordinate_user_is_its_owner() {
+        let subuid = "ann:100000:65536\n1002:165536:65536\nghost:231072:65536\nbad:x:1\n";
+        let passwd = "root:x:0:0::/:\nann:x:1001:1001::/:\n";
+        for (uid, owner) in [
+            (1001, 1001),
+            (99_999, 99_999),
+            (100_000, 1001),
+            (165_535, 1001),
+            (165_536, 1002),
+            (231_072, 231_072),
+            (296_608, 296_608),
+        ] {
+            assert_eq!(account(uid, subuid, passwd), owner, "{uid}");
+        }
     }
 
     #[test]

@@ -13,6 +13,8 @@ use wire::{AdviceStale, RecommendAnswer, RecommendRequest};
 #[derive(Debug)]
 pub struct Advice {
     request: RecommendRequest,
+    /// Whose answer it is.
+    viewer: Option<u32>,
     previous: Result<RecommendAnswer, Refusal>,
     /// What that was answered from.
     previous_snapshot: Arc<Snapshot>,
@@ -38,7 +40,9 @@ impl Advice {
         service: &Service,
         snapshot: &Arc<Snapshot>,
         request: RecommendRequest,
+        viewer: Option<u32>,
     ) -> Result<(Self, RecommendAnswer), Refusal> {
+        let snapshot = &service.seen_by(snapshot, viewer);
         let answer = service.recommend(Arc::clone(snapshot), request.clone()).await?;
         if answer.serial != snapshot.serial {
             return Err(Code::InvalidField.at(
@@ -48,17 +52,17 @@ impl Advice {
             ));
         }
         let (previous_snapshot, seen) = (Arc::clone(snapshot), Arc::clone(snapshot));
-        Ok((Self { request, previous: Ok(answer.clone()), previous_snapshot, seen }, answer))
+        Ok((Self { request, viewer, previous: Ok(answer.clone()), previous_snapshot, seen }, answer))
     }
 
     /// Re-evaluates the query where the newest snapshot differs from the one answered from last in anything that answers rest
     /// on. `None` while the previous answer holds.
     pub async fn renew(&mut self, service: &Service) -> Option<Renewal> {
-        let newest = service.snapshot();
+        let newest = service.seen_by(&service.snapshot(), self.viewer);
         if newest.serial == self.seen.serial || !may_alter(&self.seen, &newest) {
             return None;
         }
-        let (snapshot, now) = service.reevaluate(self.request.clone()).await;
+        let (snapshot, now) = service.reevaluate(self.request.clone(), self.viewer).await;
         self.seen = Arc::clone(&snapshot);
         let stale = renewed((self.previous.as_ref(), &self.previous_snapshot), (now.as_ref(), &snapshot))?;
         let answer = now.as_ref().ok().cloned();

@@ -24,6 +24,8 @@ struct Entries {
 
 #[derive(Debug)]
 struct Answered {
+    /// Whose answer it is; `None`: everybody's who reported nothing.
+    viewer: Option<u32>,
     body: Box<[u8]>,
     answer: Box<[u8]>,
 }
@@ -31,17 +33,18 @@ struct Answered {
 impl AnswerCache {
     /// What the same body was answered from the snapshot with this serial.
     #[must_use]
-    pub fn find(&self, serial: u64, body: &[u8]) -> Option<Vec<u8>> {
+    pub fn find(&self, serial: u64, viewer: Option<u32>, body: &[u8]) -> Option<Vec<u8>> {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         if entries.serial != serial {
             return None;
         }
-        let known = entries.answers.iter().rev().find(|known| *known.body == *body)?;
+        let known =
+            entries.answers.iter().rev().find(|known| known.viewer == viewer && *known.body == *body)?;
         Some(known.answer.to_vec())
     }
 
     /// Keeps the answer to `body`; those from older snapshots are forgotten.
-    pub fn insert(&self, serial: u64, body: &[u8], answer: &[u8]) {
+    pub fn insert(&self, serial: u64, viewer: Option<u32>, body: &[u8], answer: &[u8]) {
         if body.len() > LONGEST_BODY {
             return;
         }
@@ -56,7 +59,7 @@ impl AnswerCache {
         if entries.answers.len() >= MOST {
             entries.answers.remove(0);
         }
-        entries.answers.push(Answered { body: body.into(), answer: answer.into() });
+        entries.answers.push(Answered { viewer, body: body.into(), answer: answer.into() });
     }
 }
 
@@ -74,26 +77,27 @@ mod tests {
     #[test]
     fn an_answer_is_found_again_until_the_snapshot_changes() {
         let cache = AnswerCache::default();
-        cache.insert(7, b"a", b"answer");
-        assert_eq!(cache.find(7, b"a").as_deref(), Some(&b"answer"[..]));
-        assert_eq!(cache.find(7, b"b"), None);
-        assert_eq!(cache.find(8, b"a"), None);
-        cache.insert(8, b"b", b"newer");
-        assert_eq!(cache.find(7, b"a"), None, "an older snapshot's answers are gone");
-        cache.insert(7, b"c", b"late");
-        assert_eq!(cache.find(8, b"b").as_deref(), Some(&b"newer"[..]));
+        cache.insert(7, None, b"a", b"answer");
+        assert_eq!(cache.find(7, None, b"a").as_deref(), Some(&b"answer"[..]));
+        assert_eq!(cache.find(7, None, b"b"), None);
+        assert_eq!(cache.find(7, Some(1000), b"a"), None, "whose reports differ is answered otherwise");
+        assert_eq!(cache.find(8, None, b"a"), None);
+        cache.insert(8, None, b"b", b"newer");
+        assert_eq!(cache.find(7, None, b"a"), None, "an older snapshot's answers are gone");
+        cache.insert(7, None, b"c", b"late");
+        assert_eq!(cache.find(8, None, b"b").as_deref(), Some(&b"newer"[..]));
     }
 
     #[test]
     fn memory_is_bounded() {
         let cache = AnswerCache::default();
         for index in 0..1_000_u32 {
-            cache.insert(1, &index.to_le_bytes(), b"x");
+            cache.insert(1, None, &index.to_le_bytes(), b"x");
         }
         assert_eq!(cache.entries.lock().unwrap().answers.len(), MOST);
-        assert!(cache.find(1, &999_u32.to_le_bytes()).is_some());
-        cache.insert(1, &vec![0; LONGEST_BODY + 1], b"x");
-        assert_eq!(cache.find(1, &vec![0; LONGEST_BODY + 1]), None);
+        assert!(cache.find(1, None, &999_u32.to_le_bytes()).is_some());
+        cache.insert(1, None, &vec![0; LONGEST_BODY + 1], b"x");
+        assert_eq!(cache.find(1, None, &vec![0; LONGEST_BODY + 1]), None);
     }
 
     #[test]

@@ -10,15 +10,16 @@ use decide::snapshot::Snapshot;
 use governor::{Measured, MeasuredPower, MeasuredSet, RefusedObservation, Reply, Subject};
 use predict::calibration::{FORWARD_KV_CACHE, MAX_FORWARD_BATCH, Sample, centre, quantile};
 use predict::learning::models::ObservationOutcome;
+use predict::learning::report::Reporter;
 use roofline::precision::WeightFormat;
 use roofline::refusal::{Code, Refusal};
 use roofline::units::{Joules, Seconds, Watts};
 use roofline::workload::Op;
 use roofline::workload::transformer::MAX_TOKENS;
 use wire::{
-    CalibrateAnswer, CalibrateRequest, EstimateAnswer, MeasureAnswer, MeasureRequest, MeasuredModel,
-    MeasuredOp, MeasuredPowerAnswer, MeasuredRow, ModelKind, ObservationRequest, ObservationsAnswer,
-    Workload,
+    CalibrateAnswer, CalibrateRequest, DoneAnswer, EstimateAnswer, ForgottenAnswer, MeasureAnswer,
+    MeasureRequest, MeasuredModel, MeasuredOp, MeasuredPowerAnswer, MeasuredRow, ModelKind,
+    ObservationRequest, ObservationsAnswer, Workload,
 };
 
 /// Most operations of one `POST /v1/measure`; each takes up to some tenths of a second of every core.
@@ -143,7 +144,12 @@ struct ObservationList {
 ///
 /// # Errors
 /// A body that is not this request; then nothing is learnt from any of it. Blocks where a model is a file.
-pub fn observe(snapshot: &Snapshot, catalogue: &Catalogue, body: &[u8]) -> Result<(Command, bool), Refusal> {
+pub fn observe(
+    snapshot: &Snapshot,
+    catalogue: &Catalogue,
+    by: Reporter,
+    body: &[u8],
+) -> Result<(Command, bool), Refusal> {
     let first = body.iter().find(|byte| !byte.is_ascii_whitespace());
     let (list, single) = if first == Some(&b'[') {
         (parse_list(body)?, false)
@@ -174,7 +180,7 @@ pub fn observe(snapshot: &Snapshot, catalogue: &Catalogue, body: &[u8]) -> Resul
         observations.push(about);
     }
     let power = list.iter().any(|observation| observation.power_w.is_some());
-    Ok((Command::Observe { observations }, power))
+    Ok((Command::Observe { by, observations }, power))
 }
 
 /// A reply in the shape of its route's answer.
@@ -190,7 +196,9 @@ pub fn answered(snapshot: &Snapshot, reply: Option<Reply>, power: bool) -> Resul
         Some(Reply::Observed { accepted, refused, outcomes }) => {
             encode(&observations(accepted, &refused, &outcomes, power))
         }
-        Some(Reply::Switched { .. } | Reply::Held { .. } | Reply::Done) => {
+        Some(Reply::Forgotten { count }) => encode(&ForgottenAnswer { forgotten: count as u64 }),
+        Some(Reply::Done) => encode(&DoneAnswer { done: true }),
+        Some(Reply::Switched { .. } | Reply::Held { .. }) => {
             Err(Code::Internal.error("the daemon answered something else", "report this"))
         }
         Some(Reply::Refused(refusal)) => Err(refusal),
@@ -220,8 +228,8 @@ fn observations(
         learnt: outcomes
             .iter()
             .map(|(index, outcome)| {
-                let ObservationOutcome { factor, tier, count, alarm } = outcome;
-                json!({ "index": index, "factor": factor, "tier": tier_key(*tier), "count": count, "alarm": alarm })
+                let ObservationOutcome { factor, tier, count, alarm, doubted } = outcome;
+                json!({ "index": index, "factor": factor, "tier": tier_key(*tier), "count": count, "alarm": alarm, "doubted": doubted })
             })
             .collect(),
         refused: refused

@@ -12,14 +12,17 @@ use super::access::{Peer, may_control, may_run};
 use super::routes::{self, Found, NoRoute, Route, query_pairs};
 use super::{Command, Control, Socket, clock, command, openapi, power};
 use answer::parse::parse;
+use answer::reports::{self, Listing};
 use answer::{Request, models};
 use decide::snapshot::Snapshot;
 use governor::{Client, ControlRequest};
+use predict::Engine;
+use predict::learning::report::{Reporter, Selection};
 use roofline::precision::{UnknownName, WeightFormat};
 use roofline::refusal::{Code, Refusal};
 use roofline::workload::recipe::Recipe;
 use roofline::workload::registry;
-use wire::{ModelAnswer, RecommendRequest};
+use wire::{ConfirmObservationRequest, ModelAnswer, RecommendRequest};
 
 /// Where a request came in.
 #[derive(Debug, Clone, Copy)]
@@ -46,6 +49,30 @@ impl Caller<'_> {
             Self::Allowed(uid) => uid,
         };
         Ok(Client { connection: 0, uid })
+    }
+
+    /// Who reports, and whom it moves.
+    fn reporter(self) -> Result<Reporter, Refusal> {
+        match self {
+            Self::Peer(Some(peer)) => Ok(peer.reporter()),
+            Self::Peer(None) => Err(unknown()),
+            Self::Allowed(uid) => Ok(Reporter { uid, pid: None, trusted: true }),
+        }
+    }
+
+    /// The user who answers for it; `None` where nobody tells.
+    #[must_use]
+    pub fn account(self) -> Option<u32> {
+        match self {
+            Self::Peer(peer) => peer.map(Peer::account),
+            Self::Allowed(uid) => Some(uid),
+        }
+    }
+
+    /// Who calibrates and measures.
+    fn runs_as(self, control_enabled: bool) -> Result<u32, Refusal> {
+        self.may_run(control_enabled)?;
+        self.account().ok_or_else(unknown)
     }
 
     /// May it calibrate and measure?
@@ -82,7 +109,7 @@ pub enum Content {
 #[derive(Debug)]
 pub enum Accepted {
     /// To be answered from the snapshot.
-    Question(Request),
+    Question(Box<Request>),
     /// To be shown as it is.
     Shown(Content),
     /// The page of Prometheus.
@@ -167,10 +194,12 @@ fn wrong_socket(path: &str, control: Option<&Path>) -> Refusal {
 /// What is wrong with it.
 pub async fn judge(control: &Control, snapshot: &Arc<Snapshot>, call: Call<'_>) -> Result<Accepted, Refusal> {
     let route = call.route;
-    if !matches!(route, Route::Roofline | Route::Model) {
+    let takes_parameters =
+        matches!(route, Route::Roofline | Route::Model | Route::ObservationList | Route::ForgetObservations);
+    if !takes_parameters {
         query_pairs(call.query, &[])?;
     }
-    let question = |request| Ok(Accepted::Question(request));
+    let question = |request| Ok(Accepted::Question(Box::new(request)));
     match route {
         Route::Predict => question(Request::Predict(parse(call.body)?)),
         Route::Recommend => question(Request::Recommend(Box::new(parse(call.body)?))),
@@ -204,7 +233,17 @@ pub async fn judge(control: &Control, snapshot: &Arc<Snapshot>, call: Call<'_>) 
         | Route::Release => order(control, snapshot, call).await,
         Route::RecommendWatch => Ok(Accepted::Stream(Stream::Advice(Box::new(parse(call.body)?)))),
         Route::Events => Ok(Accepted::Stream(Stream::Events)),
-        Route::Observations => observations(control, snapshot, call.body).await,
+        Route::Observations => observations(control, snapshot, call).await,
+        Route::ObservationList => json(&reports::observations(snapshot, &listing(snapshot, call)?)),
+        Route::ConfirmObservation => {
+            let uid = call.caller.runs_as(snapshot.control_enabled)?;
+            let ConfirmObservationRequest { id } = parse(call.body)?;
+            Ok(Accepted::Command { command: Command::ConfirmReport { id, uid }, power: false })
+        }
+        Route::ForgetObservations | Route::ForgetObservation => {
+            let which = forgotten(snapshot, call)?;
+            Ok(Accepted::Command { command: Command::Forget { which }, power: false })
+        }
         Route::Calibrate => {
             call.caller.may_run(snapshot.control_enabled)?;
             Ok(Accepted::Command { command: command::calibrate(call.body)?, power: false })
@@ -234,11 +273,93 @@ async fn order(control: &Control, snapshot: &Arc<Snapshot>, call: Call<'_>) -> R
     Ok(Accepted::Order { client, request })
 }
 
+const SELECTION: &[&str] = &["scope", "user", "engine", "model", "op", "format"];
+
+/// What the parameters of a request name, and whether they name it of everybody (`scope=all`) or of another user.
+fn selection(query: &str) -> Result<(Selection, bool), Refusal> {
+    let (mut which, mut all) = (Selection::default(), false);
+    let invalid = |key: &str, value: &str, hint: &str| {
+        let value: String = value.chars().take(40).collect();
+        Code::InvalidField.at(key, format!("{key} is {value:?}"), hint)
+    };
+    for (key, value) in query_pairs(query, SELECTION)? {
+        match key.as_str() {
+            "scope" => match value.as_str() {
+                "own" => all = false,
+                "all" => all = true,
+                _ => return Err(invalid("scope", &value, "give own, or all")),
+            },
+            "user" => {
+                let uid = value
+                    .parse()
+                    .map_err(|_| invalid("user", &value, "give the number of a user: id -u NAME"))?;
+                which.uid = Some(uid);
+            }
+            "engine" => {
+                let engine = Engine::ALL.into_iter().find(|engine| engine.key() == value);
+                let hint = "give an engine that GET /v1/observations shows";
+                which.engine = Some(engine.ok_or_else(|| invalid("engine", &value, hint))?);
+            }
+            "model" => which.model = Some(value),
+            "op" => which.op = Some(value),
+            _ => which.format = Some(value),
+        }
+    }
+    Ok((which, all))
+}
+
+/// Who may calibrate may see everybody's reports.
+fn listing(snapshot: &Snapshot, call: Call<'_>) -> Result<Listing, Refusal> {
+    let (which, all) = selection(call.query)?;
+    if all {
+        call.caller.may_run(snapshot.control_enabled)?;
+    }
+    Ok(Listing { viewer: call.caller.account(), all, which })
+}
+
+/// A user's own reports are its own to forget; who may calibrate may forget everybody's.
+fn forgotten(snapshot: &Snapshot, call: Call<'_>) -> Result<Selection, Refusal> {
+    let own = call.caller.account();
+    if call.route == Route::ForgetObservation {
+        let argument = call.argument.unwrap_or_default();
+        let id = argument.parse().map_err(|_| {
+            Code::NotFound
+                .error(format!("{argument:.40?} is no number of a report"), "GET /v1/observations lists them")
+        })?;
+        let uid = if call.caller.may_run(snapshot.control_enabled).is_ok() {
+            None
+        } else {
+            Some(own.ok_or_else(unknown)?)
+        };
+        return Ok(Selection { uid, id: Some(id), ..Selection::default() });
+    }
+    let (which, all) = selection(call.query)?;
+    if all || which.uid.is_some_and(|uid| Some(uid) != own) {
+        call.caller.may_run(snapshot.control_enabled)?;
+    }
+    match (all, which.uid) {
+        (true, _) | (_, Some(_)) => Ok(which),
+        (false, None) => Ok(Selection { uid: Some(own.ok_or_else(unknown)?), ..which }),
+    }
+}
+
+fn unknown() -> Refusal {
+    Code::NotAuthorized.error(
+        "nobody tells who is calling, so that nothing can be kept as theirs",
+        "connect through a Unix socket of this machine",
+    )
+}
+
 /// Reads what a service measured beside the event loop: its model may be a file.
-async fn observations(control: &Control, snapshot: &Arc<Snapshot>, body: &[u8]) -> Result<Accepted, Refusal> {
+async fn observations(
+    control: &Control,
+    snapshot: &Arc<Snapshot>,
+    call: Call<'_>,
+) -> Result<Accepted, Refusal> {
+    let by = call.caller.reporter()?;
     let (catalogue, snapshot) = (Arc::clone(control.catalogue()), Arc::clone(snapshot));
-    let body = body.to_vec();
-    let worker = tokio::task::spawn_blocking(move || command::observe(&snapshot, &catalogue, &body));
+    let body = call.body.to_vec();
+    let worker = tokio::task::spawn_blocking(move || command::observe(&snapshot, &catalogue, by, &body));
     let (command, power) = worker.await.unwrap_or_else(|_| {
         Err(Code::Internal.error("the observations were not read to the end", "report this"))
     })?;

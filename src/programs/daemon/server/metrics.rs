@@ -250,7 +250,7 @@ fn calibration(page: &mut Page, snapshot: &Snapshot, now: Now) {
     }
     let family = gauge("rooflined_model_observation_refused_count", "Runs of models that were refused.");
     #[expect(clippy::cast_precision_loss, reason = "a count")]
-    page.sample(family, &[], snapshot.observed_runs.refused() as f64);
+    page.sample(family, &[], (snapshot.observed_runs.refused() + snapshot.reports.refused()) as f64);
 }
 
 fn server(page: &mut Page, counters: &Counters, socket: &str) {

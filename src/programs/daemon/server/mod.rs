@@ -14,6 +14,7 @@ use answer::Catalogue;
 use decide::snapshot::Snapshot;
 use governor::{Client, ControlRequest, Observed, Reply};
 use predict::calibration::PlanKind;
+use predict::learning::report::{Reporter, Selection};
 use roofline::precision::WeightFormat;
 use roofline::workload::Op;
 
@@ -73,8 +74,18 @@ pub enum Command {
     },
     /// Learn from what a service measured.
     Observe {
+        by: Reporter,
         /// What ran and how long it took.
         observations: Vec<Observed>,
+    },
+    /// Forget reports.
+    Forget { which: Selection },
+    /// Have everybody believe a report.
+    ConfirmReport {
+        /// Of the report.
+        id: u64,
+        /// Who says so.
+        uid: u32,
     },
     /// Something about power modes or holds.
     Control { client: Client, request: ControlRequest },

@@ -19,9 +19,11 @@ use wire as api;
     api::CalibrateAnswer,
     api::CalibrateRequest,
     api::CalibrationAnswer,
+    api::ConfirmObservationRequest,
     api::ConfirmRequest,
     api::DoneAnswer,
     api::ErrorAnswer,
+    api::ForgottenAnswer,
     api::FormatsAnswer,
     api::HeldAnswer,
     api::HoldRequest,
@@ -36,6 +38,7 @@ use wire as api;
     api::ModelsAnswer,
     api::ModeRequest,
     api::ModesAnswer,
+    api::ObservationListAnswer,
     api::ObservationRequest,
     api::ObservationsAnswer,
     api::PredictAnswer,
@@ -123,6 +126,19 @@ fn operation(spec: &Spec) -> Value {
             parameter("hardware", "Other hardware, by its data sheet, such as jetson-agx-orin-64gb"),
         ]);
     }
+    if matches!(spec.route, Route::ObservationList | Route::ForgetObservations) {
+        operation["parameters"] = json!([
+            parameter(
+                "scope",
+                "own or all; all is for those who may calibrate [default: own, listed beside what everybody believes]"
+            ),
+            parameter("user", "Reports of this user, by number"),
+            parameter("engine", "Reports of this inference engine"),
+            parameter("model", "Reports of this model: its key or path"),
+            parameter("op", "Reports of this kind of operation: gemv, gemm or attention"),
+            parameter("format", "Reports of this weight format, as a listed report names it"),
+        ]);
+    }
     if let Some(name) = spec.parameter() {
         let mut parameters =
             vec![json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } })];
@@ -203,6 +219,9 @@ fn statuses(spec: &Spec) -> Vec<u16> {
     match (spec.control, spec.method, spec.route) {
         (true, _, Route::Calibrate | Route::Measure) => vec![400, 403, 408, 409, 413, 500, 503],
         (true, ..) => vec![400, 403, 404, 408, 409, 413, 503],
+        (_, _, Route::Observations) => vec![400, 403, 408, 409, 413, 503],
+        (_, _, Route::ObservationList | Route::ForgetObservations) => vec![400, 403, 503],
+        (_, _, Route::ForgetObservation) => vec![400, 403, 404, 503],
         (_, Method::Post | Method::Put, _) => vec![400, 408, 409, 413, 503],
         (_, _, Route::Roofline | Route::Hardware) => vec![400, 503],
         // An unknown key of a model is not found; an unknown format is a bad request.

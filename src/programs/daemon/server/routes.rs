@@ -43,6 +43,14 @@ pub enum Route {
     Analyze,
     /// `POST /v1/observations`
     Observations,
+    /// `GET /v1/observations`
+    ObservationList,
+    /// `POST /v1/observations/confirm`
+    ConfirmObservation,
+    /// `DELETE /v1/observations`
+    ForgetObservations,
+    /// `DELETE /v1/observations/{id}`
+    ForgetObservation,
     /// `POST /v1/calibrate`
     Calibrate,
     /// `POST /v1/measure`
@@ -71,6 +79,21 @@ pub enum Route {
     Ready,
     /// `GET /-/healthy`
     Healthy,
+}
+
+impl Route {
+    /// Whether it takes, shows or forgets what users reported, so that it matters who asks.
+    #[must_use]
+    pub const fn is_about_reports(self) -> bool {
+        matches!(
+            self,
+            Self::Observations
+                | Self::ObservationList
+                | Self::ConfirmObservation
+                | Self::ForgetObservations
+                | Self::ForgetObservation
+        )
+    }
 }
 
 /// How a route is called.
@@ -195,6 +218,10 @@ pub const ROUTES: &[Spec] = &[
     get(Route::Model, "/v1/models/{key}", Some("ModelAnswer"), "One model in ?format=, with its cache in ?kv_format="),
     get(Route::Calibration, "/v1/calibration", Some("CalibrationAnswer"), "Calibration record in force, and the job that runs or waits"),
     post(Route::Observations, "/v1/observations", "ObservationRequest", "ObservationsAnswer", "Learn from what a service measured: one, a list, or {\"observations\": […]}"),
+    get(Route::ObservationList, "/v1/observations", Some("ObservationListAnswer"), "Reports that move the caller's answers, with ?scope=all everybody's: by whom, and what they moved"),
+    on_control(post(Route::ConfirmObservation, "/v1/observations/confirm", "ConfirmObservationRequest", "DoneAnswer", "Have everybody believe a report that moves its user's answers only")),
+    delete(Route::ForgetObservations, "/v1/observations", "ForgottenAnswer", "Forget the caller's reports, or everybody's: by engine, model, operation, format"),
+    delete(Route::ForgetObservation, "/v1/observations/{id}", "ForgottenAnswer", "Forget one report"),
     on_control(post(Route::Calibrate, "/v1/calibrate", "CalibrateRequest", "CalibrateAnswer", "Measure this machine's ceilings")),
     on_control(post(Route::Measure, "/v1/measure", "MeasureRequest", "MeasureAnswer", "Run operations now: predicted vs. measured")),
     on_control(post(Route::SetMode, "/v1/mode", "ModeRequest", "SwitchAnswer", "Enter a power mode")),

@@ -1,7 +1,7 @@
 //! From a route and a body to the bytes of an answer: what HTTP and D-Bus `Query` have in common.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -43,8 +43,18 @@ pub struct Service {
     cache: AnswerCache,
     /// Permit to re-evaluate an earlier answer.
     reevaluation: Arc<Semaphore>,
+    /// The newest snapshot as users see it whose answers differ from everybody's.
+    views: Mutex<Views>,
     /// Boot-time second in which the daemon was last notified that somebody looks.
     watched_at: AtomicU64,
+}
+
+/// Copies of one snapshot, by the user who sees them.
+#[derive(Debug, Default)]
+struct Views {
+    /// Of the snapshot that they are copies of.
+    serial: u64,
+    of: Vec<(u32, Arc<Snapshot>)>,
 }
 
 /// What a request comes to.
@@ -67,6 +77,7 @@ impl Service {
             heavy: Arc::new(Semaphore::new(HEAVY_AT_ONCE)),
             cache: AnswerCache::default(),
             reevaluation: Arc::new(Semaphore::new(1)),
+            views: Mutex::default(),
             watched_at: AtomicU64::new(0),
         }
     }
@@ -74,6 +85,28 @@ impl Service {
     #[must_use]
     pub fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.snapshots.borrow())
+    }
+
+    /// A snapshot as a user sees it: a copy is made where its answers differ from everybody's, once for each serial.
+    #[must_use]
+    pub fn seen_by(&self, snapshot: &Arc<Snapshot>, uid: Option<u32>) -> Arc<Snapshot> {
+        let Some(uid) = uid.filter(|_| !snapshot.reports.is_empty()) else { return Arc::clone(snapshot) };
+        let known = {
+            let views = self.views.lock().unwrap_or_else(PoisonError::into_inner);
+            let view = views.of.iter().find(|(user, _)| *user == uid && views.serial == snapshot.serial);
+            view.map(|(_, view)| Arc::clone(view))
+        };
+        known.unwrap_or_else(|| {
+            let view = snapshot.seen_by(uid);
+            if !Arc::ptr_eq(&view, snapshot) {
+                let mut views = self.views.lock().unwrap_or_else(PoisonError::into_inner);
+                if views.serial != snapshot.serial {
+                    *views = Views { serial: snapshot.serial, of: Vec::new() };
+                }
+                views.of.push((uid, Arc::clone(&view)));
+            }
+            view
+        })
     }
 
     /// Tells the daemon that somebody looks, at most once a second.
@@ -90,10 +123,14 @@ impl Service {
     /// # Errors
     /// What the answer would have been refused with.
     pub async fn respond(&self, snapshot: &Arc<Snapshot>, call: Call<'_>) -> Result<Answered, Refusal> {
+        let viewer = if snapshot.reports.is_empty() { None } else { call.caller.account() };
+        let seen = self.seen_by(snapshot, viewer);
+        // Everybody who sees the same is answered the same.
+        let viewer = viewer.filter(|_| !Arc::ptr_eq(&seen, snapshot));
         // What is cached was judged when it was first asked.
         if call.route == Route::Recommend
             && call.query.is_empty()
-            && let Some(known) = self.cache.find(snapshot.serial, call.body)
+            && let Some(known) = self.cache.find(snapshot.serial, viewer, call.body)
         {
             self.watched(clock::now().boottime);
             return Ok(Answered::Whole(Content::Json(known)));
@@ -105,7 +142,7 @@ impl Service {
                 return Ok(Answered::Whole(Content::Text(page)));
             }
             Accepted::Stream(stream) => return Ok(Answered::Stream(stream)),
-            Accepted::Question(request) => self.question(snapshot, request, call.body).await?,
+            Accepted::Question(request) => self.question(&seen, viewer, *request, call.body).await?,
             Accepted::Order { client, request } => {
                 power::ask(&self.control, clock::now, client, request).await?.encode()?
             }
@@ -131,6 +168,7 @@ impl Service {
     async fn question(
         &self,
         snapshot: &Arc<Snapshot>,
+        viewer: Option<u32>,
         request: Request,
         body: &[u8],
     ) -> Result<Vec<u8>, Refusal> {
@@ -141,7 +179,7 @@ impl Service {
             command::encode(&answer(snapshot, self.control.catalogue(), clock::now(), &request)?)?
         };
         if cacheable {
-            self.cache.insert(snapshot.serial, body, &encoded);
+            self.cache.insert(snapshot.serial, viewer, body, &encoded);
         }
         Ok(encoded)
     }
@@ -192,15 +230,16 @@ impl Service {
     pub async fn reevaluate(
         &self,
         request: RecommendRequest,
+        viewer: Option<u32>,
     ) -> (Arc<Snapshot>, Result<RecommendAnswer, Refusal>) {
         let Ok(permit) = Arc::clone(&self.reevaluation).acquire_owned().await else {
             // It is never closed.
             return (
-                self.snapshot(),
+                self.seen_by(&self.snapshot(), viewer),
                 Err(Code::Internal.error("there is no permit to work with", "report this")),
             );
         };
-        let snapshot = self.snapshot();
+        let snapshot = self.seen_by(&self.snapshot(), viewer);
         let (from, catalogue) = (Arc::clone(&snapshot), Arc::clone(self.control.catalogue()));
         let request = Request::Recommend(Box::new(request));
         let work = move || recommended(answer(&from, &catalogue, clock::now(), &request));

@@ -267,8 +267,14 @@ fn a_calibration_explains_what_changed() {
 
 #[test]
 fn an_old_error_weighs_less_than_a_new_one() {
-    let past =
-        |error, unix_s| PastError { number: 0, phase: Phase::Decode, tier: Tier::Observed, error, unix_s };
+    let past = |error, unix_s| PastError {
+        number: 0,
+        phase: Phase::Decode,
+        tier: Tier::Observed,
+        error,
+        unix_s,
+        watched_log_sd: None,
+    };
     let day = 86_400.0;
     let errors: Vec<PastError> =
         (0..60).map(|index| past(if index < 6 { 0.5 } else { 0.02 }, f64::from(index) * 3.0 * day)).collect();

@@ -22,6 +22,7 @@ use crate::server::{Command, clock};
 use answer::error::status;
 use answer::parse::parse;
 use answer::{Request, answer};
+use decide::snapshot::Snapshot;
 use governor::Reply;
 use roofline::refusal::{Code, Refusal};
 use wire::API_VERSION;
@@ -94,8 +95,16 @@ impl Rooflined {
     }
 
     /// Answers a query for the first time and keeps it for its sender.
-    async fn begin(&self, sender: &str, cookie: u64, json: &str) -> Result<Variants, Refusal> {
+    async fn begin(
+        &self,
+        sender: &str,
+        cookie: u64,
+        json: &str,
+        by: Sender<'_, '_>,
+    ) -> Result<Variants, Refusal> {
         let snapshot = self.service.snapshot();
+        // What this user reports from now on moves this answer, so who it is counts even before there is anything.
+        let viewer = caller(by.connection, by.header).await.ok().map(|peer| peer.account());
         let call = Call {
             route: Route::RecommendWatch,
             argument: None,
@@ -106,7 +115,7 @@ impl Rooflined {
         let Accepted::Stream(Stream::Advice(request)) = self.service.judge(&snapshot, call).await? else {
             return Err(answered_otherwise());
         };
-        let (advice, first) = Advice::begin(&self.service, &snapshot, *request).await?;
+        let (advice, first) = Advice::begin(&self.service, &snapshot, *request, viewer).await?;
         if !self.subscriptions.begin(cookie, advice) {
             return Err(gone(sender));
         }
@@ -114,18 +123,32 @@ impl Rooflined {
     }
 
     /// Answers a route from a body in variants.
-    async fn ask(&self, path: &str, body: &HashMap<String, OwnedVariant>) -> Result<Variants, BusError> {
+    async fn ask(
+        &self,
+        path: &str,
+        body: &HashMap<String, OwnedVariant>,
+        by: Sender<'_, '_>,
+    ) -> Result<Variants, BusError> {
         let body = encode(&from_variants(body)?)?;
-        let json = self.respond("POST", path, "", &body).await?;
+        let json = self.respond("POST", path, "", &body, by).await?;
         Ok(to_variants(decode(&json)?))
     }
 
     /// Answers a route as the query socket would.
-    async fn respond(&self, method: &str, path: &str, query: &str, body: &[u8]) -> Result<Vec<u8>, Refusal> {
+    async fn respond(
+        &self,
+        method: &str,
+        path: &str,
+        query: &str,
+        body: &[u8],
+        by: Sender<'_, '_>,
+    ) -> Result<Vec<u8>, Refusal> {
         let Found { spec, argument } = admitted(method, path, Entrance::Bus)?;
         let (route, argument) = (spec.route, argument.as_deref());
-        let call = Call { route, argument, query, body, caller: Caller::Peer(None) };
-        match self.service.respond(&self.service.snapshot(), call).await? {
+        let snapshot = self.service.snapshot();
+        let peer = by.peer(&snapshot, route).await;
+        let call = Call { route, argument, query, body, caller: Caller::Peer(peer.as_ref()) };
+        match self.service.respond(&snapshot, call).await? {
             Answered::Whole(Content::Json(json)) => Ok(json),
             Answered::Whole(Content::Static(json)) => Ok(json.to_vec()),
             Answered::Whole(Content::Text(text)) => encode(&text),
@@ -192,7 +215,12 @@ struct Query {
 #[interface(name = "io.github.rooflined.Rooflined1")]
 impl Rooflined {
     /// Any route of the query socket: `{"path": "/v1/recommend", "body": {…}}` → its answer, both as JSON.
-    async fn query(&self, json: &str) -> Result<String, BusError> {
+    async fn query(
+        &self,
+        json: &str,
+        #[zbus(header)] header: Header<'_>,
+        #[zbus(connection)] connection: &Connection,
+    ) -> Result<String, BusError> {
         if json.len() > MAX_REQUEST {
             return Err(too_large().into());
         }
@@ -200,19 +228,30 @@ impl Rooflined {
         let method = method.as_deref().unwrap_or(if body.is_some() { "POST" } else { "GET" });
         let body = body.map_or_else(|| Ok(Vec::new()), |body| encode(&body))?;
         let (path, query) = path.split_once('?').unwrap_or((&path, ""));
-        let answer = self.respond(method, path, query, &body).await?;
+        let by = Sender { connection, header: &header };
+        let answer = self.respond(method, path, query, &body, by).await?;
         String::from_utf8(answer)
             .map_err(|_| Code::Internal.error("the answer is no text", "report this").into())
     }
 
     /// The body of `POST /v1/predict` and its answer.
-    async fn predict(&self, request: HashMap<String, OwnedVariant>) -> Result<Variants, BusError> {
-        self.ask("/v1/predict", &request).await
+    async fn predict(
+        &self,
+        request: HashMap<String, OwnedVariant>,
+        #[zbus(header)] header: Header<'_>,
+        #[zbus(connection)] connection: &Connection,
+    ) -> Result<Variants, BusError> {
+        self.ask("/v1/predict", &request, Sender { connection, header: &header }).await
     }
 
     /// The body of `POST /v1/recommend` and its answer.
-    async fn recommend(&self, request: HashMap<String, OwnedVariant>) -> Result<Variants, BusError> {
-        self.ask("/v1/recommend", &request).await
+    async fn recommend(
+        &self,
+        request: HashMap<String, OwnedVariant>,
+        #[zbus(header)] header: Header<'_>,
+        #[zbus(connection)] connection: &Connection,
+    ) -> Result<Variants, BusError> {
+        self.ask("/v1/recommend", &request, Sender { connection, header: &header }).await
     }
 
     /// The body of `POST /v1/recommend` as JSON, its answer, and a cookie. From then on the sender alone is notified with
@@ -230,7 +269,7 @@ impl Rooflined {
         let cookie = self.subscriptions.reserve(&sender)?;
         // From here on its leaving is noticed; if it left before, nobody will say so again.
         let answered = if on_the_bus(connection, &header).await {
-            self.begin(&sender, cookie, json).await
+            self.begin(&sender, cookie, json, Sender { connection, header: &header }).await
         } else {
             Err(gone(&sender))
         };
@@ -362,6 +401,7 @@ impl Calibration {
             Some(
                 Reply::Measured(_)
                 | Reply::Observed { .. }
+                | Reply::Forgotten { .. }
                 | Reply::Switched { .. }
                 | Reply::Held { .. }
                 | Reply::Done,
@@ -382,7 +422,25 @@ pub(super) async fn caller(connection: &Connection, header: &Header<'_>) -> Resu
     let credentials =
         proxy.get_connection_credentials(BusName::Unique(sender)).await.map_err(|_| unknown())?;
     let uid = credentials.unix_user_id().ok_or_else(unknown)?;
-    Ok(Peer { uid, gids: credentials.unix_group_ids().cloned().unwrap_or_default() })
+    let pid = credentials.process_id().and_then(|pid| i32::try_from(pid).ok());
+    Ok(Peer::new(uid, pid, credentials.unix_group_ids().cloned().unwrap_or_default()))
+}
+
+/// Where a call came from.
+#[derive(Clone, Copy)]
+struct Sender<'a, 'm> {
+    connection: &'a Connection,
+    header: &'a Header<'m>,
+}
+
+impl Sender<'_, '_> {
+    /// Who it is, where an answer depends on that: asking the bus takes a round trip.
+    async fn peer(&self, snapshot: &Snapshot, route: Route) -> Option<Peer> {
+        if snapshot.reports.is_empty() && !route.is_about_reports() {
+            return None;
+        }
+        caller(self.connection, self.header).await.ok()
+    }
 }
 
 /// The sender of a call has not left since.

@@ -109,7 +109,7 @@ impl Handler {
         let content = match self.service.respond(snapshot, call).await? {
             Answered::Whole(content) => content,
             Answered::Stream(Stream::Events) => return self.stream(),
-            Answered::Stream(Stream::Advice(request)) => return self.watch(snapshot, *request).await,
+            Answered::Stream(Stream::Advice(request)) => return self.watch(snapshot, *request, peer).await,
             Answered::Stream(Stream::Hold { client, request }) => return self.hold(client, request).await,
         };
         let (content_type, bytes) = match content {
@@ -175,9 +175,11 @@ impl Handler {
         &self,
         snapshot: &Arc<decide::snapshot::Snapshot>,
         request: RecommendRequest,
+        peer: Option<&Peer>,
     ) -> Result<Response<Body>, Refusal> {
         let permit = self.stream_permit()?;
-        let (advice, first) = Advice::begin(&self.service, snapshot, request).await?;
+        let (advice, first) =
+            Advice::begin(&self.service, snapshot, request, peer.map(Peer::account)).await?;
         let source = advice::Source {
             service: Arc::clone(&self.service),
             heartbeat: self.limits.heartbeat,

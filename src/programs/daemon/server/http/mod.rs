@@ -108,14 +108,15 @@ async fn connection(
 ) {
     let counters = Arc::clone(&handler.service().counters);
     counters.connections.fetch_add(1, Ordering::Relaxed);
-    let peer = stream.peer_cred().ok().map(|peer| Peer { uid: peer.uid(), gids: vec![peer.gid()] });
+    let peer =
+        stream.peer_cred().ok().map(|peer| Arc::new(Peer::new(peer.uid(), peer.pid(), vec![peer.gid()])));
     let limits = handler.limits().clone();
     let answering = Arc::clone(&handler);
     let service = service_fn(move |request| {
         let (handler, peer) = (Arc::clone(&answering), peer.clone());
         // Boxed, because only a movable future lets the stream be taken back for the answer to a slow header.
         Box::pin(
-            async move { Ok::<_, std::convert::Infallible>(handler.answer(request, peer.as_ref()).await) },
+            async move { Ok::<_, std::convert::Infallible>(handler.answer(request, peer.as_deref()).await) },
         )
     });
     let io = TokioIo::new(Guarded::new(stream, limits.write_stall));
