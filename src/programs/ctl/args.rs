@@ -74,6 +74,9 @@ pub enum Command {
     Recommend(Box<RecommendArgs>),
     /// Report a measured time, or watch a server of models, so that later predictions learn from it
     Observe(Box<ObserveArgs>),
+    /// List, forget and confirm what was reported
+    #[command(subcommand)]
+    Observations(ObservationsCommand),
     /// Start llama-server with recommended settings, hold the power mode, observe it, and print predicted vs. measured
     Run(RunArgs),
     /// List, enter, confirm and revert power modes
@@ -396,6 +399,55 @@ pub struct RecommendArgs {
     /// with --hardware it needs no daemon
     #[arg(long, value_name = "FILE", conflicts_with_all = ["kind", "formats", "modes", "batch", "mode", "watch"])]
     pub joint: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ObservationsCommand {
+    /// List the reports that move your answers: by whom, and what they moved
+    List(ReportsArgs),
+    /// Forget reports: your own, or with --all everybody's (root, group rooflined)
+    Forget(ForgetArgs),
+    /// Have everybody believe a report that moves its user's answers only (root, group rooflined)
+    Confirm {
+        /// Number of the report
+        id: u64,
+    },
+}
+
+/// Which reports are meant.
+#[derive(Debug, Args)]
+pub struct ReportsArgs {
+    /// Reports of every user (root, group rooflined)
+    #[arg(long)]
+    pub all: bool,
+    /// Reports of this user, by number
+    #[arg(long, value_name = "UID")]
+    pub user: Option<u32>,
+    /// Reports of this inference engine
+    #[arg(long, value_parser = input::engine)]
+    pub engine: Option<Engine>,
+    /// Reports of this model: its key or path
+    #[arg(long, value_name = "MODEL", conflicts_with = "op")]
+    pub model: Option<String>,
+    /// Reports of this kind of operation: gemv, gemm, attention
+    #[arg(long, value_name = "KIND")]
+    pub op: Option<String>,
+    /// Reports of this weight format
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("meant").required(true).multiple(true).args(["id", "own", "all", "user", "engine", "model", "op", "format"]))]
+pub struct ForgetArgs {
+    /// Number of the report
+    #[arg(conflicts_with_all = ["own", "all", "user", "engine", "model", "op", "format"])]
+    pub id: Option<u64>,
+    /// Every report of yours
+    #[arg(long, conflicts_with = "all")]
+    pub own: bool,
+    #[command(flatten)]
+    pub which: ReportsArgs,
 }
 
 #[derive(Debug, Args)]

@@ -21,6 +21,7 @@ mod mode;
 mod model_work;
 mod models;
 mod modes_compared;
+mod observations;
 mod observe;
 pub mod output;
 mod plot;
@@ -167,6 +168,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         }
         Command::Observe(args) => commands::observe(context, &args).await?,
         Command::Run(args) => return run::run(context, &args).await,
+        Command::Observations(command) => observations::run(context, &command).await?,
         Command::QuantError(args) => quant_error::run(&context.printer, &args)?,
         Command::Tiling(args) => tiling::run(context, &args).await?,
         Command::Watch(_) => watch::run(context).await?,

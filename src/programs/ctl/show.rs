@@ -11,7 +11,8 @@ use predict::Engine;
 use roofline::units::{Bytes, BytesPerSecond, Flops};
 use wire::{
     AnalyzeAnswer, BoardAnswer, BreakdownEntry, CandidateAnswer, CeilingAnswer, MemoryAnswer,
-    ObservationsAnswer, PredictAnswer, RecommendAnswer, RooflineAnswer, StateAnswer, StateField, SweepAnswer,
+    ObservationsAnswer, PredictAnswer, RecommendAnswer, ReportsAnswer, RooflineAnswer, StateAnswer,
+    StateField, SweepAnswer,
 };
 
 /// Said of every value that describes no hardware.
@@ -249,6 +250,9 @@ pub fn prediction(what: &str, answer: &PredictAnswer) -> String {
         row("energy per token", words::estimate(energy, |value| words::field("_j", &value.into())));
     }
     row("rests on", format!("{} ({})", answer.tier, answer.provenance));
+    if let Some(ReportsAnswer { own, confirmed, doubted, .. }) = &answer.reports {
+        row("reported runs", format!("{own} own, {confirmed} confirmed, {doubted} doubted"));
+    }
     text.push_str(&table.render());
     // One operation is all of itself.
     if answer.breakdown.len() > 1 {
@@ -456,6 +460,9 @@ pub fn learnt(answer: &ObservationsAnswer) -> String {
             number("count"),
             word("tier").unwrap_or("unknown"),
         );
+        if learnt.get("doubted").and_then(Value::as_bool) == Some(true) {
+            text.push_str("it contradicts the calibrated costs: intervals reach to it, and nothing moves before others agree\n");
+        }
         if let Some(alarm) = word("alarm") {
             text.push_str(alarm);
             text.push('\n');
