@@ -170,6 +170,51 @@ mod tests {
         assert!(slow.bandwidth.low < slow.bandwidth.value, "carried ceilings have a wider interval");
     }
 
+    /// Eight cores of which one reads 24, half 80 and all 100 GB/s, and a cache of 400.
+    fn eight_cores() -> Roofline {
+        let point = |working_set, threads, read| BandwidthPoint {
+            working_set: Bytes(working_set),
+            threads,
+            read: BytesPerSecond(read),
+        };
+        Roofline {
+            curve: vec![point(1e9, 1, 24e9), point(1e9, 4, 80e9), point(8e6, 8, 400e9), point(1e9, 8, 100e9)],
+            workers: 8,
+            ..roofline(100e9, 800e9)
+        }
+    }
+
+    #[test]
+    fn one_core_reads_what_it_was_measured_to_and_not_its_share() {
+        let at = |threads| scaling::to_threads(&eight_cores(), threads, 8);
+        assert_eq!(at(1).bandwidth.value, BytesPerSecond(24e9));
+        assert_eq!(at(4).bandwidth.value, BytesPerSecond(80e9));
+        assert_eq!(at(8), eight_cores());
+        let two = at(2).bandwidth;
+        assert!((two.value.get() / (24e9f64 * 80e9).sqrt() - 1.0).abs() < 1e-9, "{two:?}");
+        assert!(two.high > two.value && two.high <= at(8).bandwidth.high);
+        assert_eq!(at(2).compute(Precision::Fp16).unwrap().value, FlopsPerSecond(200e9));
+        let cached =
+            at(1).curve.iter().find(|point| point.threads == 1 && point.working_set == Bytes(8e6)).copied();
+        assert_eq!(cached.unwrap().read, BytesPerSecond(96e9));
+        // Cores that are offline read nothing either.
+        assert_eq!(scaling::to_clock(&eight_cores(), 4, None).bandwidth.value, BytesPerSecond(80e9));
+    }
+
+    #[test]
+    fn a_second_thread_of_a_core_adds_no_arithmetic() {
+        let physical = scaling::to_threads(&eight_cores(), 4, 4);
+        assert_eq!(physical.compute(Precision::Fp16).unwrap().value, FlopsPerSecond(800e9));
+        assert_eq!(physical.bandwidth.value, BytesPerSecond(80e9));
+    }
+
+    #[test]
+    fn where_fewer_threads_were_not_measured_their_bound_is_that_of_all() {
+        let one = scaling::to_threads(&Roofline { curve: Vec::new(), ..eight_cores() }, 1, 8);
+        assert!(one.bandwidth.value < BytesPerSecond(100e9));
+        assert_eq!(one.bandwidth.high, BytesPerSecond(100e9));
+    }
+
     #[test]
     fn an_idle_clock_of_zero_scales_nothing() {
         let same = scaling::to_clock(&roofline(287e9, 62e12), 2, Some(Hertz(0.0)));

@@ -3,6 +3,8 @@
 //! Shapes are chosen to lie between and beyond those that people ask about, never on the round powers of two that
 //! comparisons use.
 
+use std::collections::BTreeSet;
+
 use super::PlanKind;
 use super::accelerator::Accelerator;
 use super::forward::ForwardModel;
@@ -239,6 +241,12 @@ fn streams(context: &PlanContext, quick: bool, add: &mut impl FnMut(Kernel, u32,
         let stores =
             if context.accelerator == Accelerator::Cpu { Stores::NonTemporal } else { Stores::Temporal };
         add(Kernel::Stream { pattern: Stream::Triad, bytes: dram, stores }, all, 0.06);
+        if context.accelerator == Accelerator::Cpu {
+            // What one core reads is no fraction of what all do.
+            let fewer: BTreeSet<u32> =
+                [1, all / 2].into_iter().filter(|count| (1..all).contains(count)).collect();
+            fewer.into_iter().for_each(|count| add(read(dram), count, 0.04));
+        }
         return;
     }
     let threads = u64::from(all);
@@ -260,11 +268,18 @@ fn streams(context: &PlanContext, quick: bool, add: &mut impl FnMut(Kernel, u32,
         }
         return;
     }
-    // Powers of two below all threads, so that a 64-core machine is not measured 64 times.
-    let mut fewer = 1;
-    while fewer < all {
-        add(read(dram), fewer, 0.06);
-        fewer = fewer.saturating_mul(2);
+    // Powers of two below all threads, so that a 64-core machine is not measured 64 times, and half of them: engines run one
+    // thread for every physical core.
+    let powers =
+        std::iter::successors(Some(1_u32), |count| count.checked_mul(2)).take_while(|count| *count < all);
+    let fewer: BTreeSet<u32> = powers.chain((all > 1).then_some(all / 2)).collect();
+    let cached = context.last_level_cache_bytes / 2;
+    for count in fewer {
+        add(read(dram), count, 0.06);
+        // A model that fits in the last-level cache is read from there, by few threads too.
+        if cached < dram {
+            add(read(cached), count, 0.03);
+        }
     }
     for pattern in [Stream::Copy, Stream::Triad] {
         for stores in [Stores::Temporal, Stores::NonTemporal] {

@@ -8,10 +8,10 @@
 
 use super::datasheet::{memory_limit, pull_limit};
 use super::point::Point;
-use super::{Ceiling, Provenance, Roofline};
+use super::{BandwidthPoint, Ceiling, Provenance, Roofline};
 use crate::board::OperatingPoint;
 use crate::hardware::{Hardware, Kind};
-use crate::units::{BytesPerSecond, Hertz};
+use crate::units::{Bytes, BytesPerSecond, Hertz};
 
 /// Additional relative half-width of the interval per unit of |ln(ratio)|. A documented guess until boards are measured.
 const WIDENING: f64 = 0.15;
@@ -34,8 +34,8 @@ fn scale<R: Copy + std::ops::Mul<f64, Output = R>>(
 }
 
 /// The roofline of a CPU with its workers at another clock or in another number. Compute follows workers x clock.
-/// Bandwidth never rises above what was measured; with fewer workers it falls no faster than their number,
-/// because each worker has a limit of its own on bytes in flight. Launch cost follows the clock.
+/// Bandwidth never rises above what was measured; with fewer workers it is what as many read where that was measured, else it
+/// falls with their number, and no faster: each worker has a limit of its own on bytes in flight. Launch cost follows the clock.
 ///
 /// Returns the roofline unchanged where its own clock is unknown or a new value is not positive.
 #[must_use]
@@ -58,13 +58,100 @@ pub fn to_clock(roofline: &Roofline, workers: u32, clock: Option<Hertz>) -> Roof
     for ceiling in scaled.compute.values_mut() {
         *ceiling = scale(*ceiling, rate, distance);
     }
-    let bandwidth_factor = worker_ratio.min(1.0);
-    scaled.bandwidth = scale(scaled.bandwidth, bandwidth_factor, distance);
+    let bandwidth_factor =
+        read_ratio(roofline, scaled_workers(roofline, workers)).unwrap_or(worker_ratio.min(1.0));
+    scaled.bandwidth = of_workers(roofline, scaled_workers(roofline, workers), distance);
     scaled.copy = scaled.copy.map(|ceiling| scale(ceiling, bandwidth_factor, distance));
     scaled.triad = scaled.triad.map(|ceiling| scale(ceiling, bandwidth_factor, distance));
     scaled.launch = scale(scaled.launch, 1.0 / clock_ratio, distance);
     scaled.workers = if workers == 0 { roofline.workers } else { workers };
     scaled.clock = scaled.clock.map(|from| from * clock_ratio);
+    scaled
+}
+
+const fn scaled_workers(roofline: &Roofline, workers: u32) -> u32 {
+    if workers == 0 { roofline.workers } else { workers }
+}
+
+/// How far above the middle of its runs the read of some threads may lie: one of a few runs finds its neighbours quiet.
+const QUIET_NEIGHBOURS: f64 = 1.15;
+
+/// What `threads` read of main memory over what all workers do, from the numbers that were measured; between two of them in
+/// proportion to the logarithms. `None` where too few were measured to tell.
+fn read_ratio(roofline: &Roofline, threads: u32) -> Option<f64> {
+    let of_all = roofline.curve.iter().filter(|point| point.threads == roofline.workers);
+    let largest = of_all.max_by(|a, b| a.working_set.get().total_cmp(&b.working_set.get()))?.working_set;
+    // The same working set for all, or a cache would be compared with main memory.
+    let points =
+        || roofline.curve.iter().filter(|point| point.working_set == largest && point.read.is_positive());
+    let read = |threads: u32| points().find(|point| point.threads == threads).map(|point| point.read.get());
+    let all = read(roofline.workers)?;
+    let counts = || points().map(|point| point.threads).filter(|count| *count > 0);
+    let below = counts().filter(|count| *count <= threads).max()?;
+    let above = counts().filter(|count| *count >= threads).min().unwrap_or(below);
+    let (low, high) = (read(below)?, read(above)?);
+    let share = if above > below {
+        (f64::from(threads) / f64::from(below)).ln() / (f64::from(above) / f64::from(below)).ln()
+    } else {
+        0.0
+    };
+    Some((low.powf(1.0 - share) * high.powf(share) / all).min(1.0))
+}
+
+/// Main-memory bandwidth of another number of workers. One core's share is no fraction of the whole: it has a limit of its
+/// own on bytes in flight, and alone reaches half of what all do, or all of it. Where nobody measured it, the upper end stays
+/// that of all workers.
+fn of_workers(roofline: &Roofline, workers: u32, distance: f64) -> Ceiling<BytesPerSecond> {
+    let all = roofline.bandwidth;
+    let proportion = (f64::from(workers) / f64::from(roofline.workers.max(1))).min(1.0);
+    match read_ratio(roofline, workers) {
+        Some(_) if workers == roofline.workers => scale(all, 1.0, distance),
+        Some(ratio) => {
+            let value = all.value * ratio;
+            Ceiling {
+                value,
+                low: all.low * ratio,
+                high: (all.high * ratio).max(value * QUIET_NEIGHBOURS).min(all.high.max(value)),
+                provenance: all.provenance,
+            }
+        }
+        None => {
+            let scaled = scale(all, proportion, distance);
+            Ceiling { high: scaled.high.max(all.high), ..scaled }
+        }
+    }
+}
+
+/// The ceilings of a CPU for a number of threads on `cores` physical cores. A second thread of a core adds no arithmetic; the
+/// bandwidth is what that many threads were measured to read, where they were. Unchanged where as many threads are meant
+/// already.
+#[must_use]
+pub fn to_threads(roofline: &Roofline, threads: u32, cores: u32) -> Roofline {
+    let cores = cores.max(1);
+    if threads == 0 || roofline.workers == 0 || threads == roofline.workers {
+        return roofline.clone();
+    }
+    let rate = f64::from(threads.min(cores)) / f64::from(roofline.workers.min(cores));
+    let distance = rate.ln().abs();
+    let mut scaled = roofline.clone();
+    for ceiling in scaled.compute.values_mut() {
+        *ceiling = scale(*ceiling, rate, distance);
+    }
+    scaled.bandwidth = of_workers(roofline, threads, distance);
+    let factor = scaled.bandwidth.value / roofline.bandwidth.value;
+    scaled.copy = scaled.copy.map(|ceiling| scale(ceiling, factor, distance));
+    scaled.triad = scaled.triad.map(|ceiling| scale(ceiling, factor, distance));
+    let own: Vec<Bytes> =
+        scaled.curve.iter().filter(|point| point.threads == threads).map(|point| point.working_set).collect();
+    let inferred = roofline.curve.iter().filter(|point| {
+        point.threads == roofline.workers && own.iter().all(|known| *known != point.working_set)
+    });
+    scaled.curve.extend(inferred.map(|point| BandwidthPoint {
+        threads,
+        read: point.read * factor,
+        ..*point
+    }));
+    scaled.workers = threads;
     scaled
 }
 
