@@ -133,6 +133,7 @@ fn one_by_one(snapshot: &Snapshot, query: &Query) -> f64 {
                     request: &request,
                     roofline: &view.roofline,
                     kernels: None,
+                    cpu: None,
                     hardware,
                 };
                 let prediction = snapshot.observed_runs.predict(&asked).unwrap();

@@ -121,6 +121,8 @@ fn taught(
             request,
             roofline: Arc::new(snapshot.roofline.clone()),
             kernels: None,
+            cpu: None,
+            memory_ratio: None,
             hardware: snapshot.hardware.as_deref().map(|hardware| hardware.key.clone()),
             mode: None,
             time: Seconds(1.0),
@@ -160,6 +162,7 @@ fn rows(of: &Universe) -> Vec<Row> {
                         request: &request,
                         roofline,
                         kernels: None,
+                        cpu: None,
                         hardware: of.snapshot.hardware.as_deref().map(|hardware| hardware.key.as_str()),
                     };
                     let mut prediction = of.snapshot.observed_runs.predict(&asked).unwrap();

@@ -120,6 +120,7 @@ fn rows(snapshot: &Snapshot, engine: Engine, known: &Candidate, share: Option<f6
                         request: &request,
                         roofline: &part,
                         kernels: None,
+                        cpu: None,
                         hardware: snapshot.hardware.as_deref().map(|hardware| hardware.key.as_str()),
                     };
                     let mut prediction = snapshot.observed_runs.predict(&asked).unwrap();

@@ -7,6 +7,7 @@
 pub mod anchor;
 pub mod change;
 pub mod conformal;
+pub mod cpu;
 pub mod fit;
 pub mod metered;
 pub mod models;

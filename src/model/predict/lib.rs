@@ -13,6 +13,7 @@
 
 pub mod calibration;
 pub mod costs;
+pub mod cpu;
 pub mod curve;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixtures;

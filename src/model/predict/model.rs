@@ -1,8 +1,8 @@
 //! Time of a whole model on a roofline: a prompt, a token, or both.
 //!
-//! On a GPU the passes go through an engine's fitted costs ([`step`](super::step)). Where the accelerator's own kernels
-//! were calibrated and no engine's costs apply (a CPU, or engine `none` after a calibration) a pass is the sum of its
-//! operations, each predicted on its own by [`predict`].
+//! On a GPU the passes go through an engine's fitted costs ([`step`](super::step)), on a CPU through those of [`cpu`](super::cpu).
+//! Where the accelerator's own kernels were calibrated and no engine's costs apply (an engine without costs on CPUs, or `none`
+//! after a calibration) a pass is the sum of its operations, each predicted on its own by [`predict`].
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,18 @@ use thiserror::Error;
 
 use super::bare::predict_step;
 use super::costs::{Coefficients, EngineCosts, Family, IntervalSource, Part as CostPart};
+use super::cpu::{self, CpuCosts};
+use super::learning::anchor::NORMAL_90;
+use super::learning::cpu::CpuRun;
 use super::power::Activity;
 use super::step::{Machine, Step, StepTime};
-use super::{Engine, EngineProfile, Estimate, Limit, PredictError, Prediction, Tier, interval, predict};
+use super::{
+    Engine, EngineProfile, Estimate, Limit, PredictError, Prediction, Tier, interval, predict,
+    relative_half_width,
+};
 use roofline::ceilings::{Bound, Provenance, Roofline};
 use roofline::precision::{NumericFormat, Precision};
-use roofline::units::{ArithmeticIntensity, Bytes, Flops, Seconds};
+use roofline::units::{ArithmeticIntensity, Bytes, BytesPerSecond, Flops, Seconds};
 use roofline::workload::model::Model;
 use roofline::workload::transformer::{OpCost, Pass, Phase, Request, Run};
 use roofline::workload::{Cost, Op};
@@ -25,6 +31,8 @@ use roofline::workload::{Cost, Op};
 pub enum Costs<'a> {
     /// An engine's, fitted from whole runs.
     Engine(&'a EngineCosts),
+    /// An engine's on a CPU.
+    Cpu { costs: &'a CpuCosts, machine: &'a cpu::Machine },
     /// Calibrated kernels, one operation after the other.
     Kernels(&'a EngineProfile),
 }
@@ -196,13 +204,29 @@ fn doubt(
 ) -> (f64, IntervalSource, Tier) {
     match costs {
         Costs::Engine(costs) => {
-            let measured = matches!(roofline.bandwidth.provenance, Provenance::Measured | Provenance::Scaled);
-            let tier = if measured { Tier::BoardCalibrated } else { Tier::Prior };
             let family = total.family.unwrap_or(Family::Plain);
             let interval = costs.intervals(family).of(CostPart::of(batch, prompt_share));
+            let tier = measured_tier(roofline);
             (interval.half_width_ratio, interval.from, tier)
         }
+        Costs::Cpu { costs, machine } => {
+            let run = CpuRun { machine: machine.clone(), passes: total.cpu_passes.clone() };
+            let own = (NORMAL_90 * run.prior_log_sd(costs)).exp_m1();
+            let memory =
+                if total.time.is_positive() { (total.step.memory / total.time).min(1.0) } else { 0.0 };
+            let ceiling = relative_half_width(&roofline.bandwidth.map(BytesPerSecond::get)) * memory;
+            let from = if costs.measured { IntervalSource::EngineAndMachine } else { IntervalSource::Engine };
+            (own.hypot(ceiling), from, measured_tier(roofline))
+        }
         Costs::Kernels(_) => (total.half_width(), IntervalSource::EngineAndMachine, total.tier),
+    }
+}
+
+/// What a prediction rests on that takes an engine's costs from elsewhere.
+const fn measured_tier(roofline: &Roofline) -> Tier {
+    match roofline.bandwidth.provenance {
+        Provenance::Measured | Provenance::Scaled => Tier::BoardCalibrated,
+        _ => Tier::Prior,
     }
 }
 
@@ -227,6 +251,8 @@ struct Total {
     compute: BTreeMap<Precision, f64>,
     /// What most weights of the first pass are stored in.
     family: Option<Family>,
+    /// Passes on a CPU.
+    cpu_passes: Vec<cpu::Repeated>,
 }
 
 impl Total {
@@ -253,6 +279,7 @@ impl Total {
             doubt: 0.0,
             compute: BTreeMap::new(),
             family: None,
+            cpu_passes: Vec::new(),
         }
     }
 
@@ -266,6 +293,10 @@ impl Total {
     ) -> Result<(), ModelError> {
         match costs {
             Costs::Engine(costs) => self.add_step(roofline, costs, model, pass),
+            Costs::Cpu { costs, machine } => {
+                self.add_cpu_pass(roofline, costs, machine, model, request, pass);
+                Ok(())
+            }
             Costs::Kernels(profile) => self.add_ops(roofline, profile, model, request, pass),
         }
     }
@@ -300,6 +331,54 @@ impl Total {
         self.spread(roofline, &machine, costs.engine, &costs.log, pass, time - part.overhead, times);
         self.part("overhead", part.overhead * times, Flops(0.0), Bytes::ZERO);
         Ok(())
+    }
+
+    fn add_cpu_pass(
+        &mut self,
+        roofline: &Roofline,
+        costs: &CpuCosts,
+        machine: &cpu::Machine,
+        model: &Model,
+        request: &Request,
+        pass: &Pass,
+    ) {
+        let work = cpu::Work::new(model, pass, request.kv_cache);
+        let times = as_f64(pass.repeats);
+        let part = work.time(machine, &costs.log);
+        let bound = work.floor(machine, roofline);
+        let time = part.total().max(bound);
+        self.bound += bound * times;
+        self.floor += work.fastest(machine, roofline) * times;
+        self.time += time * times;
+        self.traffic += work.bytes() * times;
+        self.work += work.work() * times;
+        self.step.overhead += part.overhead * times;
+        self.step.memory += part.memory * times;
+        self.step.dequantization += (part.core + part.inputs + part.attention) * times;
+        self.activity.traffic += work.bytes() * times;
+        for (kernel, weights) in work.weights() {
+            self.weights += weights;
+            if !matches!(kernel, cpu::Kernel::F32 | cpu::Kernel::F16 | cpu::Kernel::Bf16) {
+                self.activity.dequantized += weights * times;
+            }
+        }
+        if let Some((precision, peak)) =
+            roofline.compute.iter().max_by(|a, b| a.1.value.get().total_cmp(&b.1.value.get()))
+        {
+            self.work_time += work.work() / peak.value * times;
+            self.activity.add_work(*precision, work.work() * times);
+            *self.compute.entry(*precision).or_default() +=
+                work.weights().map(|(_, weights)| weights).sum::<f64>();
+        }
+        let alone: Vec<f64> = work.alone(model, pass, machine, &costs.log).collect();
+        let sum: f64 = alone.iter().sum();
+        for (op, alone) in pass.ops.iter().zip(alone) {
+            let share = if sum > 0.0 { alone / sum } else { 0.0 };
+            let time = (time - part.overhead).max(Seconds::ZERO) * (share * times);
+            self.part(op.kind.key(), time, op.cost.work * times, op.cost.traffic * times);
+        }
+        self.part("overhead", part.overhead * times, Flops(0.0), Bytes::ZERO);
+        self.cpu_passes.push(cpu::Repeated { work, times });
     }
 
     /// A format that no unit takes is expanded: said once.

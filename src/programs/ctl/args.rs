@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::failure::Failure;
-use super::input::{self, Kind, MachineArgs, ModelArgs, OpArgs, ShapeArgs, Targets};
+use super::input::{self, Kind, MachineArgs, ModelArgs, OpArgs, RunArgs, ShapeArgs, Targets};
 use super::model_work::{self, ModelWork};
 use super::output::Format;
 use super::server_address::Address;
@@ -138,6 +138,8 @@ pub struct PredictArgs {
     pub op: OpArgs,
     #[command(flatten)]
     pub model: ModelArgs,
+    #[command(flatten)]
+    pub run: RunArgs,
     /// Weight format [default: fp16; a file's own]
     #[arg(long, value_parser = input::storage)]
     pub format: Option<String>,
@@ -157,7 +159,7 @@ pub struct PredictArgs {
     pub machine: MachineArgs,
     /// File of requests, one a line (- for standard input); prints one answer a line; lines that name hardware need no
     /// daemon
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["kind", "batch", "kv_format", "format", "mode", "hardware"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kind", "batch", "threads", "kv_format", "format", "mode", "hardware"])]
     pub requests: Option<PathBuf>,
 }
 
@@ -285,6 +287,8 @@ pub struct AnalyzeArgs {
     pub op: OpArgs,
     #[command(flatten)]
     pub model: ModelArgs,
+    #[command(flatten)]
+    pub run: RunArgs,
     /// Weight format [default: fp16; a file's own]
     #[arg(long, value_parser = input::storage)]
     pub format: Option<String>,
@@ -456,6 +460,8 @@ pub struct ObserveArgs {
     pub op: OpArgs,
     #[command(flatten)]
     pub model: ModelArgs,
+    #[command(flatten)]
+    pub run: RunArgs,
     /// Weight format [default: fp16; a file's own]
     #[arg(long, value_parser = input::storage)]
     pub format: Option<String>,

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::Context;
 use super::args::{AnalyzeArgs, ObserveArgs, PredictArgs, RecommendArgs, SweepArgs};
 use super::failure::{Exit, Failure};
-use super::input::{AttentionArgs, OpArgs, ShapeArgs, Target};
+use super::input::{AttentionArgs, OpArgs, RunArgs, ShapeArgs, Target};
 use super::output::Format;
 use super::{show, words};
 use answer::Request;
@@ -44,7 +44,7 @@ pub async fn board(context: &mut Context) -> Result<(), Failure> {
 /// `predict` of one operation or model.
 pub async fn predict(context: &mut Context, args: &PredictArgs) -> Result<(), Failure> {
     let (workload, asked) =
-        args.op.workload(&args.model, args.format.as_deref(), args.kv_format, args.batch)?;
+        args.op.workload(&args.model, args.format.as_deref(), args.kv_format, args.batch, args.run)?;
     let request = PredictRequest {
         hardware: args.machine.hardware.clone(),
         operating_point: args.machine.point(),
@@ -115,7 +115,7 @@ pub async fn sweep(context: &mut Context, args: &SweepArgs) -> Result<(), Failur
 
 pub async fn analyze(context: &mut Context, args: &AnalyzeArgs) -> Result<(), Failure> {
     let (workload, asked) =
-        args.op.workload(&args.model, args.format.as_deref(), args.kv_format, args.batch)?;
+        args.op.workload(&args.model, args.format.as_deref(), args.kv_format, args.batch, args.run)?;
     let request = AnalyzeRequest {
         hardware: args.machine.hardware.clone(),
         operating_point: args.machine.point(),
@@ -147,7 +147,7 @@ pub async fn recommend(context: &mut Context, args: &RecommendArgs) -> Result<Ex
 
 /// The body that the arguments of `recommend` stand for.
 fn recommend_request(args: &RecommendArgs) -> Result<RecommendRequest, Failure> {
-    let (workload, _) = args.op.workload(&args.model, None, None, None)?;
+    let (workload, _) = args.op.workload(&args.model, None, None, None, RunArgs::default())?;
     let listed = |formats: &[String]| (!formats.is_empty()).then(|| formats.to_vec());
     Ok(RecommendRequest {
         hardware: args.machine.hardware.clone(),
@@ -185,7 +185,8 @@ fn recommend_request(args: &RecommendArgs) -> Result<RecommendRequest, Failure> 
 }
 
 pub async fn observe(context: &mut Context, args: &ObserveArgs) -> Result<(), Failure> {
-    let (workload, _) = args.op.workload(&args.model, args.format.as_deref(), args.kv_format, args.batch)?;
+    let (workload, _) =
+        args.op.workload(&args.model, args.format.as_deref(), args.kv_format, args.batch, args.run)?;
     let point =
         |mode: &String| OperatingPointRequest { power_mode: Some(mode.clone()), ..Default::default() };
     let request = ObservationRequest {

@@ -139,6 +139,14 @@ pub struct ModelArgs {
     pub image_tokens: Option<u64>,
 }
 
+/// How an engine runs it.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub struct RunArgs {
+    /// Worker threads, where the CPU is the accelerator [default: one for every physical core; engine none: as calibrated]
+    #[arg(long, value_name = "N", value_parser = threads, allow_negative_numbers = true)]
+    pub threads: Option<u32>,
+}
+
 /// Phase of text generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PhaseArg {
@@ -305,6 +313,7 @@ impl OpArgs {
         format: Option<&str>,
         kv_format: Option<WeightFormat>,
         batch: Option<u64>,
+        run: RunArgs,
     ) -> Result<(Workload, String), Failure> {
         let kv_format = kv_format.map(|format| format.key().to_owned());
         if let Some(named) = self.model(model)? {
@@ -328,6 +337,7 @@ impl OpArgs {
                 chunk_tokens: model.chunk_tokens,
                 speculative: model.speculative(),
                 image_tokens: model.image_tokens,
+                threads: run.threads,
                 ..Workload::default()
             };
             let format = format.map_or_else(String::new, |format| format!(" {format}"));
@@ -347,7 +357,15 @@ impl OpArgs {
             format!("{} {format}{columns}", words::operation(&op))
         };
         let format = Some(format.to_owned());
-        Ok((Workload { op: Some(op), format, kv_format, batch: columns, ..Workload::default() }, asked))
+        let workload = Workload {
+            op: Some(op),
+            format,
+            kv_format,
+            batch: columns,
+            threads: run.threads,
+            ..Workload::default()
+        };
+        Ok((workload, asked))
     }
 }
 
@@ -503,6 +521,17 @@ pub fn count(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(value) if (1..=MAX_DIMENSION).contains(&value) => Ok(value),
         _ => Err(format!("expected a whole number from 1 to {MAX_DIMENSION}")),
+    }
+}
+
+/// A number of threads.
+///
+/// # Errors
+/// What was expected, in words.
+pub fn threads(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(value) if value >= 1 => Ok(value),
+        _ => Err("expected a whole number of threads from 1".to_owned()),
     }
 }
 

@@ -64,6 +64,8 @@ impl File<'_> {
                 request: row.request(),
                 roofline: Arc::new(view.roofline.clone()),
                 kernels: None,
+                cpu: None,
+                memory_ratio: None,
                 hardware: Some(row.hardware.clone()),
                 mode: Some(view.mode.name.clone()),
                 time: Seconds(row.tokens() / row.tokens_per_s),

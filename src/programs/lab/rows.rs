@@ -229,6 +229,7 @@ impl EngineRows {
     pub fn observation(&self, index: usize) -> Observation {
         let (row, sample) = (&self.rows[index], &self.samples[index]);
         Observation {
+            cpu: None,
             engine: row.engine,
             model: row.model.clone(),
             format: row.format.key().to_owned(),

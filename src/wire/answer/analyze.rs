@@ -3,7 +3,7 @@
 use super::catalogue::Catalogue;
 use super::convert::{bound_key, limit_key};
 use super::predict::{Work, prediction_answer};
-use super::task::{model_at, unpredictable};
+use super::task::{model_at, unpredictable, with_threads};
 use super::{positive, run};
 use decide::snapshot::Snapshot;
 use predict::Prediction;
@@ -25,6 +25,7 @@ pub fn analyze(
     request: &AnalyzeRequest,
 ) -> Result<AnalyzeAnswer, Refusal> {
     let model = model_at(snapshot, request.operating_point.as_ref(), "operating_point")?;
+    let model = with_threads(snapshot, model, request.workload.threads, "workload.threads")?;
     let work = Work::new(snapshot, catalogue, &request.workload, request.engine, "workload")?;
     let time = measured_time(request, work.tokens())?;
     let (prediction, cached) = match &work {

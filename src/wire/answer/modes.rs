@@ -66,12 +66,18 @@ pub struct Model<'a> {
     pub roofline: Cow<'a, Roofline>,
     /// The costs of this crate's own kernels.
     pub profile: Cow<'a, EngineProfile>,
+    /// Threads that are asked for on a CPU; `None` = as many as the engine takes.
+    pub threads: Option<u32>,
 }
 
 impl<'a> Model<'a> {
     /// As the machine is now.
     pub const fn now(snapshot: &'a Snapshot) -> Self {
-        Self { roofline: Cow::Borrowed(&snapshot.roofline), profile: Cow::Borrowed(&snapshot.profile) }
+        Self {
+            roofline: Cow::Borrowed(&snapshot.roofline),
+            profile: Cow::Borrowed(&snapshot.profile),
+            threads: None,
+        }
     }
 }
 
@@ -91,6 +97,7 @@ pub fn gpu_model_at<'a>(
                 return Ok(Model {
                     roofline: Cow::Borrowed(&view.roofline),
                     profile: Cow::Borrowed(&view.profile),
+                    threads: None,
                 });
             }
             decide::snapshot::point_in(&snapshot.board, &snapshot.state, hardware, &view.mode)
@@ -155,5 +162,5 @@ pub fn gpu_model_at<'a>(
             "leave operating_point out",
         )
     })?;
-    Ok(Model { roofline: Cow::Owned(roofline), profile: Cow::Owned(profile) })
+    Ok(Model { roofline: Cow::Owned(roofline), profile: Cow::Owned(profile), threads: None })
 }

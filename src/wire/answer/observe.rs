@@ -8,7 +8,7 @@ use super::convert::as_f64;
 use super::model::ModelTask;
 use super::modes::Model;
 use super::run;
-use super::task::{Task, model_at, unpredictable};
+use super::task::{Task, model_at, unpredictable, with_threads};
 use super::{positive, shorten};
 use decide::snapshot::Snapshot;
 use predict::learning::models::{Measured, ObservedRuns};
@@ -20,6 +20,9 @@ use wire::ObservationRequest;
 
 /// Most observations of one request; each is a prediction itself.
 pub const MAX_OBSERVATIONS: usize = 256;
+
+/// A reference read this long before an observation arrives was read beside the run.
+const BESIDE: Seconds = Seconds(120.0);
 
 /// The observations that one answer rests on.
 #[derive(Debug)]
@@ -155,6 +158,13 @@ fn timed(
     observation: &ObservationRequest,
     path: &str,
 ) -> Result<(Task, Seconds), Refusal> {
+    if observation.workload.threads.is_some() {
+        return Err(Code::UnsupportedWorkload.at(
+            format!("{path}.workload.threads"),
+            "observations of operations are not distinguished by the number of threads",
+            "leave threads out, and report runs with all of them",
+        ));
+    }
     let task = Task::new(snapshot, &observation.workload, observation.engine, &format!("{path}.workload"))?;
     let time = time(observation, as_f64(task.op.tokens()), path)?;
     Ok((task, time))
@@ -199,6 +209,8 @@ fn measured(
     let time = time(observation, run::tokens(&task), path)?;
     let point = observation.operating_point.as_ref();
     let at: Model<'_> = model_at(snapshot, point, &format!("{path}.operating_point"))?;
+    let threads = observation.workload.threads;
+    let at = with_threads(snapshot, at, threads, &format!("{workload}.threads"))?;
     let now = || snapshot.state.power_mode.known().map(|mode| mode.name.clone());
     let mode = match point {
         None => now(),
@@ -213,6 +225,8 @@ fn measured(
         model: task.model,
         request: task.request,
         kernels,
+        cpu: snapshot.cpu_host(task.engine, at.threads),
+        memory_ratio: snapshot.memory_ratio(BESIDE),
         roofline: Arc::new(at.roofline.into_owned()),
         hardware: hardware.map(|hardware| hardware.key.clone()),
         mode,

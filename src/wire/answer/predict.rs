@@ -8,7 +8,7 @@ use super::observe::ObservedSoFar;
 use super::run::{self, available};
 use super::settings::Device;
 use super::supported;
-use super::task::{Task, model_at, unpredictable};
+use super::task::{Task, model_at, unpredictable, with_threads};
 use decide::snapshot::Snapshot;
 use predict::learning::Residuals;
 use predict::learning::report::Moved;
@@ -112,6 +112,7 @@ pub fn predict(
     request: &PredictRequest,
 ) -> Result<PredictAnswer, Refusal> {
     let model = model_at(snapshot, request.operating_point.as_ref(), "operating_point")?;
+    let model = with_threads(snapshot, model, request.workload.threads, "workload.threads")?;
     let work = Work::new(snapshot, catalogue, &request.workload, request.engine, "workload")?;
     if !request.hypothetical {
         refuse_unsupported(snapshot, &work, "workload")?;

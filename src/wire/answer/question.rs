@@ -10,7 +10,7 @@ use super::catalogue::Catalogue;
 use super::mode_named::mode_named;
 use super::model::{self, ModelTask};
 use super::sweep::formats_or_measured;
-use super::task::{format_named, operation};
+use super::task::{format_named, operation, possible_threads};
 use super::{positive, shorten, supported};
 use decide::optimize::{Constraints, Modes, Published, Query, Stored, USUAL_RUN, Work};
 use decide::snapshot::Snapshot;
@@ -57,7 +57,7 @@ pub fn query(
     let query = Query {
         constraints: constraints(&request.constraints, &work)?,
         reserve: reserve(snapshot, &request.constraints)?,
-        threads: threads(snapshot, freedom.threads.as_deref())?,
+        threads: threads(snapshot, freedom.threads.as_deref(), request.workload.threads)?,
         run_time: match freedom.run_s {
             Some(run) => Seconds(positive("freedom.run_s", run)?),
             None => USUAL_RUN,
@@ -346,16 +346,24 @@ fn modes(snapshot: &Snapshot, request: &RecommendRequest) -> Result<Modes, Refus
     }
 }
 
-fn threads(snapshot: &Snapshot, wanted: Option<&[u32]>) -> Result<Vec<u32>, Refusal> {
-    let Some(wanted) = wanted else { return Ok(Vec::new()) };
+/// Numbers of threads to choose from: those listed, or the one of the workload.
+fn threads(snapshot: &Snapshot, wanted: Option<&[u32]>, fixed: Option<u32>) -> Result<Vec<u32>, Refusal> {
     let field = "freedom.threads";
-    if snapshot.accelerator == Accelerator::Gpu {
-        return Err(Code::InvalidField.at(
-            field,
-            "the accelerator is a GPU, which uses all its SMs together",
-            "leave freedom.threads out",
-        ));
-    }
+    let wanted = match (wanted, fixed) {
+        (None, None) => return Ok(Vec::new()),
+        (Some(_), Some(_)) => {
+            return Err(Code::InvalidField.at(
+                field,
+                "workload.threads and freedom.threads are both given",
+                "leave one of the two out",
+            ));
+        }
+        (None, Some(fixed)) => {
+            possible_threads(snapshot, fixed, "workload.threads")?;
+            return Ok(vec![fixed]);
+        }
+        (Some(wanted), None) => wanted,
+    };
     if wanted.is_empty() {
         return Err(Code::InvalidField.at(
             field,
@@ -363,15 +371,8 @@ fn threads(snapshot: &Snapshot, wanted: Option<&[u32]>) -> Result<Vec<u32>, Refu
             "leave it out for as many as were calibrated",
         ));
     }
-    let most = snapshot.board.cpu.logical.max(1);
-    if let Some((index, threads)) =
-        wanted.iter().enumerate().find(|(_, threads)| !(1..=most).contains(*threads))
-    {
-        return Err(Code::InvalidField.at(
-            format!("{field}[{index}]"),
-            format!("{threads} threads are not possible: this machine has {most}"),
-            format!("give 1 to {most}"),
-        ));
+    for (index, threads) in wanted.iter().enumerate() {
+        possible_threads(snapshot, *threads, &format!("{field}[{index}]"))?;
     }
     let mut seen = BTreeSet::new();
     Ok(wanted.iter().copied().filter(|threads| seen.insert(*threads)).collect())

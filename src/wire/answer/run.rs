@@ -43,6 +43,7 @@ pub fn run(
         request: &task.request,
         roofline: &at.roofline,
         kernels: kernels.as_deref(),
+        cpu: snapshot.cpu_host(task.engine, at.threads),
         hardware: snapshot.hardware.as_deref().map(|hardware| hardware.key.as_str()),
     };
     let prediction = observed_runs.predict(&asked).map_err(|error| unpredictable(&error, path))?;

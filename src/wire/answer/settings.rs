@@ -96,7 +96,8 @@ impl Device {
     pub fn of(snapshot: &Snapshot) -> Self {
         match snapshot.accelerator {
             Accelerator::Cpu => {
-                Self::Cpu { threads: Some(snapshot.roofline.workers).filter(|workers| *workers > 0) }
+                let workers = snapshot.roofline.workers;
+                Self::Cpu { threads: (workers > 0).then(|| workers.min(snapshot.physical_cores())) }
             }
             Accelerator::Gpu => Self::Gpu {
                 compute_capability: snapshot

@@ -222,7 +222,46 @@ pub fn model_at<'a>(
         return Ok(Model::now(snapshot));
     }
     let roofline = scaling::to_clock(&snapshot.roofline, workers, clock);
-    Ok(Model { roofline: Cow::Owned(roofline), profile: Cow::Borrowed(&snapshot.profile) })
+    Ok(Model { roofline: Cow::Owned(roofline), profile: Cow::Borrowed(&snapshot.profile), threads: None })
+}
+
+/// The same with as many threads on its CPU as the field at `path` says.
+///
+/// # Errors
+/// Threads on a GPU, none, or more than the machine has CPUs.
+pub fn with_threads<'a>(
+    snapshot: &Snapshot,
+    model: Model<'a>,
+    threads: Option<u32>,
+    path: &str,
+) -> Result<Model<'a>, Refusal> {
+    let Some(threads) = threads else { return Ok(model) };
+    possible_threads(snapshot, threads, path)?;
+    let roofline = scaling::to_threads(&model.roofline, threads, snapshot.physical_cores());
+    Ok(Model { roofline: Cow::Owned(roofline), threads: Some(threads), ..model })
+}
+
+/// Whether that many threads can run here.
+///
+/// # Errors
+/// As [`with_threads`].
+pub fn possible_threads(snapshot: &Snapshot, threads: u32, path: &str) -> Result<(), Refusal> {
+    if snapshot.accelerator == Accelerator::Gpu {
+        return Err(Code::InvalidField.at(
+            path,
+            "the accelerator is a GPU, which uses all its SMs together",
+            format!("leave {path} out"),
+        ));
+    }
+    let most = snapshot.board.cpu.logical.max(1);
+    if (1..=most).contains(&threads) {
+        return Ok(());
+    }
+    Err(Code::InvalidField.at(
+        path,
+        format!("{threads} threads are not possible: this machine has {most}"),
+        format!("give 1 to {most}"),
+    ))
 }
 
 fn cpu_clock(snapshot: &Snapshot, clock: f64, path: &str) -> Result<Hertz, Refusal> {
@@ -262,4 +301,79 @@ fn workers(snapshot: &Snapshot, cores: u32, path: &str) -> Result<u32, Refusal> 
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a product of small counts")]
     let workers = scaled.round() as u32;
     Ok(workers.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use governor::{Governor, Now, fixtures};
+    use predict::learning::Residuals;
+    use roofline::units::Seconds;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::{Catalogue, Request, answer};
+
+    fn snapshot() -> Arc<Snapshot> {
+        let now = Now { boottime: Seconds(1.0), unix_s: 1e9 };
+        let governor = Governor::new(
+            now,
+            fixtures::board(),
+            fixtures::state(),
+            None,
+            Residuals::default(),
+            &fixtures::policy(),
+        );
+        governor.snapshot()
+    }
+
+    fn predicted(engine: &str, threads: Value, observations: Value) -> Result<f64, Refusal> {
+        let body = json!({
+            "engine": engine,
+            "workload": { "model": "tinyllama-1.1b", "format": "q8_0", "threads": threads },
+            "observations": observations,
+        });
+        let now = Now { boottime: Seconds(1.0), unix_s: 1e9 };
+        let request = Request::Predict(serde_json::from_value(body).unwrap());
+        let answer = answer(&snapshot(), &Catalogue::default(), now, &request)?;
+        Ok(serde_json::to_value(answer).unwrap()["time_s"]["value"].as_f64().unwrap())
+    }
+
+    #[test]
+    fn threads_are_part_of_the_question_and_one_for_every_core_is_the_default() {
+        let of = |threads| predicted("llama.cpp", threads, json!([])).unwrap();
+        assert!(of(json!(1)) > 1.5 * of(json!(4)));
+        assert_eq!(of(Value::Null), of(json!(4)));
+        assert!(
+            predicted("none", json!(1), json!([])).unwrap()
+                > predicted("none", Value::Null, json!([])).unwrap()
+        );
+    }
+
+    #[test]
+    fn more_threads_than_the_machine_has_are_refused() {
+        for threads in [0, 5] {
+            let refusal = predicted("llama.cpp", json!(threads), json!([])).unwrap_err();
+            assert_eq!(refusal.code.key(), "invalid_field");
+            assert_eq!(refusal.field.as_deref(), Some("workload.threads"));
+            assert_eq!(refusal.hint, "give 1 to 4");
+        }
+    }
+
+    #[test]
+    fn a_run_with_one_thread_says_something_of_another_format_with_all() {
+        let before = predicted("llama.cpp", Value::Null, json!([])).unwrap();
+        let run = |slower: f64| {
+            let workload = json!({ "model": "qwen2.5-0.5b", "format": "q4_0", "threads": 1 });
+            let question = json!({ "engine": "llama.cpp", "workload": workload });
+            let now = Now { boottime: Seconds(1.0), unix_s: 1e9 };
+            let request = Request::Predict(serde_json::from_value(question).unwrap());
+            let answer = answer(&snapshot(), &Catalogue::default(), now, &request).unwrap();
+            let time = serde_json::to_value(answer).unwrap()["time_s"]["value"].as_f64().unwrap();
+            json!([{ "engine": "llama.cpp", "workload": workload, "time_s": time * slower }])
+        };
+        let after = predicted("llama.cpp", Value::Null, run(1.5)).unwrap();
+        assert!(after > 1.1 * before, "{after} {before}");
+    }
 }

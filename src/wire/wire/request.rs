@@ -51,6 +51,10 @@ pub struct Workload {
     /// Tokens of the images in every prompt, beside `prompt_tokens` (models only). Default 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_tokens: Option<u64>,
+    /// Worker threads, where the CPU is the accelerator. Default: one for every physical core, as engines do; without an
+    /// engine, as many as were calibrated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threads: Option<u32>,
 }
 
 /// Tokens that are drafted ahead and verified together. The time of drafting is not counted.

@@ -88,7 +88,7 @@ pub(super) fn points<'a>(
         return Err(QueryError::NoThreads);
     }
     let with = |point: &CandidatePoint<'a>, threads: u32| {
-        let roofline = scaling::to_clock(&point.roofline, threads, None);
+        let roofline = scaling::to_threads(&point.roofline, threads, snapshot.physical_cores());
         let power = snapshot.power_costs(&roofline);
         CandidatePoint { threads: Some(threads), roofline: Cow::Owned(roofline), power, ..point.clone() }
     };

@@ -343,7 +343,8 @@ impl ModelScorer<'_> {
             point,
             kernels.as_deref(),
         );
-        if kernels.is_some() {
+        // Neither a sum of kernels nor a pass on a CPU is a line in the batch.
+        if kernels.is_some() || asked.cpu.is_some() {
             for batch in self.query.batch.clone() {
                 let request = Request { batch, ..self.request };
                 let prediction = self
@@ -428,6 +429,7 @@ pub(super) fn asked<'a>(
         request,
         roofline: &point.roofline,
         kernels,
+        cpu: snapshot.cpu_host(query.engine, point.threads),
         hardware: snapshot.hardware.as_deref().map(|hardware| hardware.key.as_str()),
     }
 }

@@ -49,7 +49,8 @@ pub(super) fn candidates(snapshot: &Snapshot, query: &Query, points: &[Candidate
     let batches = (max - min).saturating_add(1);
     let candidates = batches.saturating_mul(options).saturating_mul(points.len() as u64);
     let summed = matches!(query.work, Work::Model { .. })
-        && points.iter().any(|point| snapshot.kernels(&point.profile, query.engine).is_some());
+        && (snapshot.cpu_host(query.engine, None).is_some()
+            || points.iter().any(|point| snapshot.kernels(&point.profile, query.engine).is_some()));
     (candidates, if summed { MAX_SUMMED } else { MAX_CANDIDATES })
 }
 

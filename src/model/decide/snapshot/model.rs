@@ -3,14 +3,16 @@
 use std::borrow::Cow;
 
 use super::Snapshot;
-use predict::calibration::{Accelerator, CalibrationRecord, Regime};
+use predict::calibration::{Accelerator, CalibrationRecord, Regime, regime_key};
 use predict::costs::engine_costs;
+use predict::cpu::{self, Host, Processor};
 use predict::power::{PowerCosts, PowerSource, budget, power_of};
 use predict::{Engine, EngineProfile};
 use roofline::board::{ActiveMode, Board, BoardState, OperatingPoint, PowerMode};
 use roofline::ceilings::{Roofline, datasheet, scaling};
 use roofline::hardware::{Hardware, Kind};
-use roofline::units::{Bytes, Hertz};
+use roofline::precision::Precision;
+use roofline::units::{Bytes, Hertz, Seconds};
 
 /// A GPU that is throttled and at least this busy runs at the clock it shows; below, the clock is an idle one.
 const UNDER_LOAD: f64 = 0.5;
@@ -185,6 +187,10 @@ impl Snapshot {
     /// engine's own costs are known better.
     #[must_use]
     pub fn kernels<'a>(&self, profile: &'a EngineProfile, engine: Engine) -> Option<Cow<'a, EngineProfile>> {
+        // A CPU's cores are calibrated; what an engine makes of them is its own.
+        if self.accelerator == Accelerator::Cpu && cpu::has_costs(engine) {
+            return None;
+        }
         // Kernels calibrated on this machine say more than what an engine took on others.
         let own = engine == Engine::Bare && !profile.formats.is_empty();
         if self.accelerator == Accelerator::Gpu && !own {
@@ -195,6 +201,50 @@ impl Snapshot {
         } else {
             Cow::Owned(profile.clone().lent_to(engine))
         })
+    }
+
+    /// The CPU as an engine's kernels see it, with that many threads; `None` where a GPU is the accelerator, or the engine has no
+    /// costs on CPUs.
+    #[must_use]
+    pub fn cpu_host(&self, engine: Engine, threads: Option<u32>) -> Option<Host> {
+        if self.accelerator == Accelerator::Gpu || !cpu::has_costs(engine) {
+            return None;
+        }
+        let of = &self.board.cpu;
+        let regime = self.calibration.as_ref().and_then(CalibrationRecord::current);
+        let flops_per_cycle = regime.map(|regime| &regime.roofline).and_then(|roofline| {
+            let cores = roofline.workers.min(self.physical_cores());
+            let peak = roofline.compute(Precision::Fp32)?.value;
+            Some(peak.get() / f64::from(cores.max(1)) / roofline.clock?.get())
+        });
+        let far = match &self.reference {
+            Some((_, reference)) => regime_key(reference) == "far",
+            None => regime.is_some_and(|regime| regime.key == "far"),
+        };
+        let name = of.model.known().map(String::as_str);
+        Some(Host {
+            processor: Processor::of(name, &of.features, flops_per_cycle),
+            cores: self.physical_cores(),
+            threads,
+            far,
+        })
+    }
+
+    /// Physical cores that can run threads: as many as an engine starts where nobody says.
+    #[must_use]
+    pub fn physical_cores(&self) -> u32 {
+        let cores = self.board.cpu.cores.known().copied().unwrap_or(self.board.cpu.logical);
+        let online = self.state.cores_online.known().copied().unwrap_or(u32::MAX);
+        cores.min(online).max(1)
+    }
+
+    /// The newest reference read over that of the calibration, where it is as young as `within`: part of the bandwidth that
+    /// others leave.
+    #[must_use]
+    pub fn memory_ratio(&self, within: Seconds) -> Option<f64> {
+        let (at, reference) = self.reference.as_ref().filter(|(at, _)| self.taken_at - *at <= within)?;
+        let (_, ratio) = self.calibration.as_ref()?.under(reference)?;
+        (at.get().is_finite() && ratio.is_finite() && ratio > 0.0).then_some(ratio)
     }
 
     /// Memory that an engine takes for itself: on a GPU a context, kernels and work space; kernels of this crate keep

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::cpu::CpuRun;
 use super::fit::{Matrix, Prior, Repeated, Sample, fit};
 use crate::costs::{COEFFICIENTS, EngineCosts};
 use crate::step::{Machine, Step};
@@ -40,6 +41,9 @@ pub struct Observation {
     /// The machine as it ran.
     pub machine: Machine,
     pub roofline: Arc<Roofline>,
+    /// The run as an engine's kernels on a CPU see it, which has no `steps`; `None` elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<CpuRun>,
     /// Measured time of all passes.
     pub time: Seconds,
 }
@@ -81,7 +85,7 @@ impl Observation {
             && (self.phase == Phase::Prefill) == (phase == Phase::Prefill)
     }
 
-    fn point(&self) -> RunPoint {
+    pub(super) fn point(&self) -> RunPoint {
         RunPoint::new(self.batch, self.context_tokens + self.prompt_tokens, &self.machine)
     }
 }
@@ -156,7 +160,7 @@ impl RunPoint {
     }
 
     /// Whether it is the same operating point, batch and about the same context.
-    fn same(&self, other: &Self) -> bool {
+    pub(super) fn same(&self, other: &Self) -> bool {
         let near = |a: f64, b: f64, within: f64| (a - b).abs() < within;
         near(self.batch, other.batch, 1e-9)
             && near(self.context, other.context, 0.25)

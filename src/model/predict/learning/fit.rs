@@ -259,8 +259,8 @@ pub fn fit(
 }
 
 /// A symmetric matrix in full.
-#[derive(Debug, Clone)]
-pub(super) struct Matrix {
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Matrix {
     size: usize,
     cells: Vec<f64>,
 }
@@ -270,7 +270,7 @@ impl Matrix {
         Self { size, cells: vec![0.0; size * size] }
     }
 
-    fn at(&self, row: usize, column: usize) -> f64 {
+    pub(super) fn at(&self, row: usize, column: usize) -> f64 {
         self.cells[row * self.size + column]
     }
 

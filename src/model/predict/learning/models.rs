@@ -21,9 +21,11 @@ use super::anchor::{self, Anchors, Observation, Residual, RunPoint, Subject};
 use super::change::Detector;
 use super::conformal::{COVERAGE, LEAST_ERRORS};
 use super::report::{self, BELIEVED_REPORTS, Moved, Report, Selection, Source, is_doubtful};
+use super::cpu::FittedCpu;
 pub use super::run::{Measured, ModelQuery};
 use super::vet::{self, Contradictions, Refused};
 use crate::costs::{EngineCosts, IntervalSource, engine_costs};
+use crate::cpu::CpuCosts;
 use crate::model::ModelError;
 use crate::step::Machine;
 use crate::{Engine, Prediction, Tier};
@@ -164,7 +166,10 @@ impl StoredRun {
             && positive(of.time.get())
             && positive(of.machine.cycles)
             && positive(of.machine.memory.get())
-            && self.log_ratio().is_finite()
+            && match &of.cpu {
+                Some(cpu) => cpu.is_sound(of.engine),
+                None => self.log_ratio().is_finite(),
+            }
     }
 
     fn log_ratio(&self) -> f64 {
@@ -243,6 +248,9 @@ pub struct ObservedRuns {
     /// Numbers of the runs that are not believed: they follow from the runs.
     #[serde(skip)]
     doubted: BTreeSet<u64>,
+    /// Likewise on its CPU.
+    #[serde(skip)]
+    on_cpu: BTreeMap<Engine, Arc<FittedCpu>>,
 }
 
 impl ObservedRuns {
@@ -516,7 +524,7 @@ impl ObservedRuns {
             let by_kernels = asked.kernels.is_some();
             let known: Vec<&Observation> = self
                 .of_model(asked)
-                .filter(|run| run.by_kernels == by_kernels)
+                .filter(|run| run.by_kernels == by_kernels && run.observation.cpu.is_none())
                 .map(|run| &run.observation)
                 .collect();
             Anchors::new(costs, &known, asked.subject(), phase)
@@ -534,7 +542,34 @@ impl ObservedRuns {
         }
     }
 
+    /// On a CPU one fit holds the engine's costs, the number of threads and the file, so it says how sure it is.
+    fn forecast_on_cpu(&self, asked: &ModelQuery<'_>, shipped: &CpuCosts) -> Result<Forecast, ModelError> {
+        let Some(fitted) = self.on_cpu.get(&asked.engine) else {
+            let prediction = Prediction { moved: self.moved(asked), ..asked.predict_on_cpu(shipped)? };
+            return Ok(Forecast { log_sd: log_sd(half_width(&prediction)), prediction, residual: None });
+        };
+        let mut prediction = Prediction { moved: self.moved(asked), ..asked.predict_on_cpu(&fitted.costs)? };
+        let here = RunPoint::new(asked.request.batch, asked.tokens(), &asked.machine());
+        let residual = fitted.at(&asked.cpu_run()?, asked.subject(), asked.request.phase, &here);
+        let mut tier = residual.tier;
+        let mut half = (NORMAL_90 * residual.log_sd).exp_m1().max(LEAST_HALF_WIDTH);
+        if let Some(changed) = self.engines.get(&asked.engine).and_then(|of| of.changed) {
+            half = (1.0 + half) * changed.ratio.max(1.0 / changed.ratio) - 1.0;
+            tier = prediction.tier.min(Tier::BoardCalibrated);
+            prediction.warnings.extend(self.alarm(asked.engine));
+        }
+        if let Some(model) = &mut prediction.model {
+            model.interval_from = IntervalSource::OwnRuns;
+        }
+        let prediction = prediction.corrected(residual.log_factor.exp(), half, tier);
+        let residual = (residual.count > 0).then_some(residual);
+        Ok(Forecast { log_sd: log_sd(half), prediction, residual })
+    }
+
     fn forecast(&self, asked: &ModelQuery<'_>) -> Result<Forecast, ModelError> {
+        if let Some(shipped) = asked.cpu_costs() {
+            return self.forecast_on_cpu(asked, shipped);
+        }
         let fitted_model = self.fitted_model(asked);
         let plain = Prediction { moved: self.moved(asked), ..asked.predict(fitted_model.costs)? };
         let half = half_width(&plain);
@@ -688,6 +723,7 @@ impl ObservedRuns {
     /// Computes an engine's coefficients on this machine from its runs.
     fn fit(&mut self, engine: Engine) {
         let mut merged: Vec<(Observation, f64, f64)> = Vec::new();
+        self.on_cpu.remove(&engine);
         let of_engine = self
             .runs
             .iter()
@@ -716,6 +752,15 @@ impl ObservedRuns {
         };
         let shipped = engine_costs(engine, first.hardware.as_deref());
         let observations: Vec<&Observation> = merged.iter().map(|(observation, ..)| observation).collect();
+        if let Some(fitted) = FittedCpu::new(engine, &observations) {
+            self.on_cpu.insert(engine, Arc::new(fitted));
+        }
+        let observations: Vec<&Observation> =
+            observations.into_iter().filter(|observation| observation.cpu.is_none()).collect();
+        if observations.is_empty() {
+            self.posterior.remove(&engine);
+            return;
+        }
         self.posterior.insert(engine, Arc::new(anchor::posterior(shipped, &observations)));
     }
 }
@@ -863,21 +908,23 @@ fn alike(a: &Observation, b: &Observation) -> bool {
 /// Likewise of a run that is not kept yet; `output_tokens` shows in the passes.
 fn same(known: &StoredRun, run: &Measured) -> bool {
     let (of, request, machine) = (&known.observation, &run.request, run.asked().machine());
-    let passes = |times: f64| near(times, of.steps.last().map_or(1.0, |step| step.times));
+    let last = of.steps.last().map(|step| step.times);
+    let last = last.or_else(|| Some(of.cpu.as_ref()?.passes.last()?.times));
+    let passes = |times: f64| near(times, last.unwrap_or(1.0));
     of.engine == run.engine
         && of.model == run.name
         && of.format == run.format
         && of.phase == request.phase
         && (of.batch, of.context_tokens, of.prompt_tokens)
             == (request.batch, request.context_tokens, request.prompt_tokens)
-        && (request.phase != Phase::Serve || passes(anchor_passes(run)))
+        && (request.phase != Phase::Serve || passes(repeats(run)))
         && near(of.machine.cycles, machine.cycles)
         && near(of.machine.memory.get(), machine.memory.get())
 }
 
 /// How often the last pass of a run repeats.
 #[expect(clippy::cast_precision_loss, reason = "a count of tokens")]
-fn anchor_passes(run: &Measured) -> f64 {
+fn repeats(run: &Measured) -> f64 {
     Run::new(&run.model, &run.request)
         .ok()
         .and_then(|run| run.decode.map(|pass| pass.repeats as f64))

@@ -111,6 +111,13 @@ fn model_asked(workload: &Workload, path: &str) -> Result<ModelAsked, Refusal> {
     if workload.kv_format.as_deref().is_some_and(|format| format != FORWARD_KV_CACHE.key()) {
         return other("kv_format", "keys and values are kept in fp16 here", "leave kv_format out");
     }
+    if workload.threads.is_some() {
+        return other(
+            "threads",
+            "a step is run with as many threads as were calibrated",
+            "leave threads out",
+        );
+    }
     let batch = workload.batch.unwrap_or(1);
     if !(1..=MAX_FORWARD_BATCH).contains(&batch) {
         return Err(Code::InvalidDimension.at(

@@ -20,6 +20,8 @@ fn run(model: &str, request: Request, mode: usize) -> Measured {
         request,
         roofline: Arc::new(datasheet(hardware, &point)),
         kernels: None,
+        cpu: None,
+        memory_ratio: None,
         hardware: Some(KEY.to_owned()),
         mode: Some(hardware.modes[mode].name.clone()),
         time: Seconds(1.0),
