@@ -75,10 +75,12 @@ pub enum Engine {
     /// NumPy with the BLAS it was built with.
     #[serde(rename = "numpy")]
     Numpy,
+    #[serde(rename = "onnxruntime")]
+    OnnxRuntime,
 }
 
 impl Engine {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Bare,
         Self::LlamaCpp,
         Self::Vllm,
@@ -87,6 +89,7 @@ impl Engine {
         Self::Mlc,
         Self::Torch,
         Self::Numpy,
+        Self::OnnxRuntime,
     ];
 
     /// The key on the wire.
@@ -101,6 +104,7 @@ impl Engine {
             Self::Mlc => "mlc",
             Self::Torch => "torch",
             Self::Numpy => "numpy",
+            Self::OnnxRuntime => "onnxruntime",
         }
     }
 }

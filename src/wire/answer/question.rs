@@ -304,6 +304,7 @@ fn usual(snapshot: &Snapshot, catalogue: &Catalogue, request: &RecommendRequest)
         Engine::LlamaCpp => gguf(),
         Engine::Mlc => vec![F::Int4G32, F::Fp16],
         Engine::Numpy => vec![F::Fp32],
+        Engine::OnnxRuntime => vec![F::Int4G32, F::Int8, F::Fp32],
         Engine::Vllm | Engine::TensorRtLlm | Engine::TensorRtEdgeLlm => with_units(&[F::AwqInt4, F::Fp16]),
         Engine::Torch => with_units(&[F::Int4G128, F::Int8, F::Bf16]),
         Engine::Bare if snapshot.accelerator == Accelerator::Cpu => {

@@ -386,6 +386,7 @@ macro_rules! built_in {
 
 built_in! {
     "llama.cpp",
+    "onnxruntime",
     "torch",
 }
 
