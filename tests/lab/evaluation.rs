@@ -129,3 +129,29 @@ fn choosing_a_power_mode_costs_no_more_than_is_said() {
     let empty = lab(&["evaluate", "decisions", PUBLISHED]);
     assert_eq!(empty.status.code(), Some(1));
 }
+
+#[test]
+fn an_engine_on_a_cpu_is_learnt_from_runs_of_other_models() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../tests/lab/data/cpu_llama_cpp.csv");
+    let output = lab(&["evaluate", "cpu", file, "-o", "json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&answer["runs"], &answer["refused"]), (&Value::from(69), &Value::from(0)), "{answer}");
+    let stage = |observed: &str, asked: &str, name: &str| {
+        let stages = answer["stages"].as_array().unwrap();
+        let stage = stages.iter().find(|stage| stage["observed"] == observed).unwrap();
+        stage["asked"][asked][name].as_f64().unwrap()
+    };
+    for (asked, most) in [("decode, one thread", 0.12), ("decode, all threads", 0.16), ("prompt", 0.15)] {
+        let nothing = stage("nothing", asked, "median_error_ratio");
+        let others = stage("all runs of others", asked, "median_error_ratio");
+        assert!(others <= most && others <= nothing.max(most), "{asked}: {nothing} {others}");
+        assert!(stage("all runs of others", asked, "inside_ratio") >= 0.85, "{asked}");
+    }
+    let other = lab(&["evaluate", "cpu", PUBLISHED]);
+    assert!(!other.status.success());
+    assert!(
+        String::from_utf8_lossy(&other.stderr).contains("cpu_llama_cpp.csv"),
+        "the hint names a file that works"
+    );
+}

@@ -331,6 +331,10 @@ impl Work {
         });
         let scalars = [
             Some(Scalar::Core),
+            self.products
+                .iter()
+                .any(|product| costs::few_rows(costs::between(product.rows).0))
+                .then_some(Scalar::OneRow),
             Some(bandwidth_of(machine)),
             (self.pairs > 0.0).then_some(if self.prompt {
                 Scalar::PromptAttention

@@ -65,6 +65,11 @@ pub enum EvaluateCommand {
         /// Measurements, such as tests/data/published_llm.csv
         file: PathBuf,
     },
+    /// Engines on CPUs: error of each model before any run, after runs of others, and after one of its own
+    Cpu {
+        /// Measurements, such as tests/lab/data/cpu_llama_cpp.csv
+        file: PathBuf,
+    },
     /// Decisions: regret of the power mode chosen for minimum energy, where every mode was measured
     Decisions {
         /// Runs of models, such as tests/data/published_llm.csv

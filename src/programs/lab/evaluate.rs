@@ -1,5 +1,6 @@
 //! `evaluate`: how good the models are on measurements that others published.
 
+mod cpu;
 mod decisions;
 mod engines;
 mod gemm;
@@ -19,6 +20,7 @@ use roofline::precision::{Precision, WeightFormat};
 pub fn run(printer: &Printer, command: &EvaluateCommand) -> Result<(), Failure> {
     match command {
         EvaluateCommand::Engines { file } => engines::run(printer, file),
+        EvaluateCommand::Cpu { file } => cpu::run(printer, file),
         EvaluateCommand::Decisions { file } => decisions::run(printer, file),
         EvaluateCommand::Gemm { file } => gemm::run(printer, file),
         EvaluateCommand::Moe { file } => moe::run(printer, file),

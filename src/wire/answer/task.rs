@@ -328,7 +328,7 @@ mod tests {
         governor.snapshot()
     }
 
-    fn predicted(engine: &str, threads: Value, observations: Value) -> Result<f64, Refusal> {
+    fn predicted(engine: &str, threads: &Value, observations: &Value) -> Result<f64, Refusal> {
         let body = json!({
             "engine": engine,
             "workload": { "model": "tinyllama-1.1b", "format": "q8_0", "threads": threads },
@@ -342,19 +342,19 @@ mod tests {
 
     #[test]
     fn threads_are_part_of_the_question_and_one_for_every_core_is_the_default() {
-        let of = |threads| predicted("llama.cpp", threads, json!([])).unwrap();
+        let of = |threads: Value| predicted("llama.cpp", &threads, &json!([])).unwrap();
         assert!(of(json!(1)) > 1.5 * of(json!(4)));
         assert_eq!(of(Value::Null), of(json!(4)));
         assert!(
-            predicted("none", json!(1), json!([])).unwrap()
-                > predicted("none", Value::Null, json!([])).unwrap()
+            predicted("none", &json!(1), &json!([])).unwrap()
+                > predicted("none", &Value::Null, &json!([])).unwrap()
         );
     }
 
     #[test]
     fn more_threads_than_the_machine_has_are_refused() {
         for threads in [0, 5] {
-            let refusal = predicted("llama.cpp", json!(threads), json!([])).unwrap_err();
+            let refusal = predicted("llama.cpp", &json!(threads), &json!([])).unwrap_err();
             assert_eq!(refusal.code.key(), "invalid_field");
             assert_eq!(refusal.field.as_deref(), Some("workload.threads"));
             assert_eq!(refusal.hint, "give 1 to 4");
@@ -363,7 +363,7 @@ mod tests {
 
     #[test]
     fn a_run_with_one_thread_says_something_of_another_format_with_all() {
-        let before = predicted("llama.cpp", Value::Null, json!([])).unwrap();
+        let before = predicted("llama.cpp", &Value::Null, &json!([])).unwrap();
         let run = |slower: f64| {
             let workload = json!({ "model": "qwen2.5-0.5b", "format": "q4_0", "threads": 1 });
             let question = json!({ "engine": "llama.cpp", "workload": workload });
@@ -373,7 +373,7 @@ mod tests {
             let time = serde_json::to_value(answer).unwrap()["time_s"]["value"].as_f64().unwrap();
             json!([{ "engine": "llama.cpp", "workload": workload, "time_s": time * slower }])
         };
-        let after = predicted("llama.cpp", Value::Null, run(1.5)).unwrap();
+        let after = predicted("llama.cpp", &Value::Null, &run(1.5)).unwrap();
         assert!(after > 1.1 * before, "{after} {before}");
     }
 }

@@ -96,6 +96,8 @@ macro_rules! scalars {
 scalars! {
     /// Factor on everything that the cores do: how a processor differs from the one that was measured.
     Core = "core";
+    /// Further factor on kernels for one row and two, which wait for what they read: it differs more than that of tiles.
+    OneRow = "one_row_ratio";
     /// Part of what one thread reads of main memory that streaming weights reaches.
     BandwidthOneThread = "bandwidth_ratio_one_thread";
     /// Likewise of what several threads read whose cores share a cache.
@@ -152,9 +154,16 @@ pub(super) fn between(rows: f64) -> (usize, usize, f64) {
     (low, high, (rows / ROWS[low]).ln() / (ROWS[high] / ROWS[low]).ln())
 }
 
+/// Whether kernels take so few rows one by one.
+pub(super) const fn few_rows(place: usize) -> bool {
+    place < 2
+}
+
 /// Cycles of a kernel for one weight and row.
 pub(super) fn cycles(log: &[f64; COEFFICIENTS], kernel: Kernel, rows: f64) -> f64 {
-    let at = |place| log[Coefficient::Cycles(kernel, place).index()];
+    let one_row = log[Coefficient::Scalar(Scalar::OneRow).index()];
+    let at =
+        |place| log[Coefficient::Cycles(kernel, place).index()] + if few_rows(place) { one_row } else { 0.0 };
     let (low, high, share) = between(rows);
     (at(low) * (1.0 - share) + at(high) * share).exp()
 }
@@ -253,6 +262,8 @@ struct ProcessorFile {
     /// The processor whose cycles these are a multiple of.
     like: Option<String>,
     core: Entry,
+    /// 1 for sure where the cycles were measured.
+    one_row_ratio: Option<Entry>,
     attention_cycles: Entry,
     prompt_attention_ratio: Entry,
     /// Standard deviation of every kernel's logarithm where the cycles are another's.
@@ -341,6 +352,7 @@ fn costs_of(file: &File, key: &str, of: &ProcessorFile) -> Result<CpuCosts, Inva
     for scalar in Scalar::ALL {
         let entry = match scalar {
             Scalar::Core => of.core,
+            Scalar::OneRow => of.one_row_ratio.unwrap_or((1.0, 0.0)),
             Scalar::Attention => of.attention_cycles,
             Scalar::PromptAttention => of.prompt_attention_ratio,
             _ => *file

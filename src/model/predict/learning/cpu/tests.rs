@@ -60,7 +60,7 @@ fn measured(model: &str, format: &str, threads: u32, request: Request) -> Measur
         request,
         roofline: Arc::new(ceilings()),
         kernels: None,
-        cpu: Some(Host { processor: Processor::Avx512Vnni, cores: 2, threads: Some(threads), far: false }),
+        cpu: Some(Host { processor: Processor::Avx2, cores: 2, threads: Some(threads), far: false }),
         memory_ratio: None,
         hardware: None,
         mode: None,
@@ -70,7 +70,8 @@ fn measured(model: &str, format: &str, threads: u32, request: Request) -> Measur
     }
 }
 
-const CORES: f64 = 1.5;
+/// Half as much again as what is assumed of the processor.
+const CORES: f64 = 2.1;
 
 fn run(model: &str, format: &str, threads: u32, request: Request, noise: f64) -> Measured {
     let plain = measured(model, format, threads, request);
