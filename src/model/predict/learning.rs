@@ -8,6 +8,7 @@ pub mod anchor;
 pub mod change;
 pub mod conformal;
 pub mod cpu;
+pub mod cpu_run;
 pub mod fit;
 pub mod metered;
 pub mod models;

@@ -12,7 +12,7 @@ use super::bare::predict_step;
 use super::costs::{Coefficients, EngineCosts, Family, IntervalSource, Part as CostPart};
 use super::cpu::{self, CpuCosts};
 use super::learning::anchor::NORMAL_90;
-use super::learning::cpu::CpuRun;
+use super::learning::cpu_run::CpuRun;
 use super::power::Activity;
 use super::step::{Machine, Step, StepTime};
 use super::{

@@ -1,5 +1,5 @@
 use super::*;
-use crate::learning::cpu::CpuRun;
+use crate::learning::cpu_run::CpuRun;
 use roofline::ceilings::{BandwidthPoint, Ceiling, Provenance};
 use roofline::precision::Precision;
 use roofline::workload::recipe::Recipe;

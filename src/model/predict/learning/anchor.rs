@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::cpu::CpuRun;
+use super::cpu_run::CpuRun;
 use super::fit::{Matrix, Prior, Repeated, Sample, fit};
 use crate::costs::{COEFFICIENTS, EngineCosts};
 use crate::step::{Machine, Step};

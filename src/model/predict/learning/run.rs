@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::anchor::{self, Observation, Subject};
-use super::cpu::CpuRun;
+use super::cpu_run::CpuRun;
 use crate::costs::{EngineCosts, engine_costs};
 use crate::cpu::{self, CpuCosts, Host, cpu_costs};
 use crate::model::{Costs, ModelError, predict_model};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::cpu::{Coefficient, Host, Processor, Scalar, repeated};
+use crate::cpu::{Coefficient, Host, Machine, Processor, Repeated, Scalar, repeated};
 use crate::fixtures::Noise;
 use crate::learning::models::{Measured, ObservedRuns};
 use roofline::ceilings::{BandwidthPoint, Ceiling, Provenance, Roofline};
