@@ -83,9 +83,10 @@ fn query(phase: Phase, objective: Objective) -> Query {
                 context_tokens: 2048,
                 prompt_tokens: if serve { 512 } else { 0 },
                 output_tokens: if serve { 128 } else { 0 },
-                chunk_tokens: costs::chunk_tokens(engine),
+                usual_chunk_tokens: costs::chunk_tokens(engine),
                 activations: WeightFormat::Fp16,
                 kv_cache: WeightFormat::Fp16,
+                ..Run::decode(0)
             },
             stored: FORMATS
                 .iter()
@@ -210,9 +211,9 @@ fn main() {
     });
     println!("\nbytes in, bytes out          {time:8.1} us   {} bytes", bytes.len());
     let cache = daemon::server::AnswerCache::default();
-    cache.insert(snapshot.serial, body.as_bytes(), &bytes);
+    cache.insert(snapshot.serial, None, body.as_bytes(), &bytes);
     let again = microseconds(3001, || {
-        black_box(cache.find(black_box(snapshot.serial), black_box(body.as_bytes()))).unwrap();
+        black_box(cache.find(black_box(snapshot.serial), None, black_box(body.as_bytes()))).unwrap();
     });
     let verdict = if again <= 5.0 { "ok" } else { "MISSED" };
     println!("the same, asked again        {again:8.2} us   target 5 us   {verdict}");

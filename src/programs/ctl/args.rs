@@ -78,7 +78,7 @@ pub enum Command {
     #[command(subcommand)]
     Observations(ObservationsCommand),
     /// Start llama-server with recommended settings, hold the power mode, observe it, and print predicted vs. measured
-    Run(RunArgs),
+    Run(LaunchArgs),
     /// List, enter, confirm and revert power modes
     #[command(subcommand)]
     Mode(ModeCommand),
@@ -525,7 +525,7 @@ const MAX_WAIT_RATIO: f64 = 0.03;
 const MEASURED: [&str; 6] = ["time", "tokens_per_s", "power", "batch", "mode", "engine"];
 
 #[derive(Debug, Args)]
-pub struct RunArgs {
+pub struct LaunchArgs {
     /// Optimization objective
     #[arg(long, value_enum, default_value = "latency")]
     pub objective: ObjectiveArg,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::Context;
-use super::args::RunArgs;
+use super::args::LaunchArgs;
 use super::failure::{Exit, Failure};
 use super::hold::{self, Signals, say};
 use super::observe::{self, Plan, Process, Program, Server, Settings, Subject, Summary, Told, gives};
@@ -41,7 +41,7 @@ const OPTIONS: [(&str, &[&str], &str); 9] = [
     ("-ctv", &["-ctv", "--cache-type-v"], "LLAMA_ARG_CACHE_TYPE_V"),
 ];
 
-pub async fn run(context: &mut Context, args: &RunArgs) -> Result<Exit, Failure> {
+pub async fn run(context: &mut Context, args: &LaunchArgs) -> Result<Exit, Failure> {
     let command: Vec<String> = args.command.iter().map(|part| part.to_string_lossy().into_owned()).collect();
     let environment: BTreeMap<String, String> = std::env::vars_os()
         .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)))
@@ -86,7 +86,7 @@ pub async fn run(context: &mut Context, args: &RunArgs) -> Result<Exit, Failure>
 }
 
 /// The question that the target and the command line stand for. What the command line sets is not to be chosen.
-fn request(args: &RunArgs, settings: &Settings) -> Result<RecommendRequest, Failure> {
+fn request(args: &LaunchArgs, settings: &Settings) -> Result<RecommendRequest, Failure> {
     let model = settings.model.as_deref().ok_or_else(|| {
         Failure::usage("the command line names no model file")
             .with_hint("give it: llama-server -m MODEL.gguf")
@@ -191,7 +191,7 @@ async fn hold_mode(context: &mut Context, decision: &CandidateAnswer) -> Option<
 /// Waits for the server to answer and observes it until it ends.
 async fn follow(
     context: &mut Context,
-    args: &RunArgs,
+    args: &LaunchArgs,
     pid: u32,
     port: u16,
     summary: &mut Summary,
@@ -205,7 +205,7 @@ async fn follow(
 
 async fn observed(
     context: &mut Context,
-    args: &RunArgs,
+    args: &LaunchArgs,
     pid: u32,
     port: u16,
     summary: &mut Summary,

@@ -111,13 +111,14 @@ fn watched(server: &Inference, more: &[&str]) -> (i32, Value, usize) {
     args.extend(more);
     let output = run(fake.path(), &args);
     let sent = fake.asked().iter().filter(|asked| asked.route == "/v1/observations").count();
-    let seen = serde_json::from_str(&stdout(&output)).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    let seen = serde_json::from_str(&stdout(&output)).unwrap();
     (output.status.code().unwrap(), seen, sent)
 }
 
 #[test]
 fn prompts_in_between_restarts_and_silence_are_skipped_by_reason() {
-    let cases: [(&str, fn(f64) -> Value); 5] = [
+    type Slots = fn(f64) -> Value;
+    let cases: [(&str, Slots); 5] = [
         // Another request every half second on the other slot, gone before anybody looks.
         ("requests_changed", |now| {
             let mut other = idle(1);
@@ -173,7 +174,8 @@ fn a_server_that_rests_is_not_asked_again_until_its_process_does_something() {
 
 #[test]
 fn answers_that_cannot_be_read_end_it_with_what_came() {
-    let cases: [(&str, fn() -> Reply, &str); 4] = [
+    type Answer = fn() -> Reply;
+    let cases: [(&str, Answer, &str); 4] = [
         ("broken JSON", || Reply::text("[{\"id\":0,"), "nothing that is understood"),
         ("a huge answer", || Reply::text("[".repeat(5 << 20)), "more than 4 MiB"),
         ("a dropped connection", || Reply::Dropped, "broke off its answer to /slots"),

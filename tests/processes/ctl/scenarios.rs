@@ -99,7 +99,7 @@ fn the_scenarios_are_answered_as_printed() {
             match before_now(name) {
                 Some(old) if (*low..=*high).contains(&old) => {}
                 old => {
-                    wrong.push(format!("{line}\n  {name}: printed {old:?}, now {value} ({low} to {high})"))
+                    wrong.push(format!("{line}\n  {name}: printed {old:?}, now {value} ({low} to {high})"));
                 }
             }
         }

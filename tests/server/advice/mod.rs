@@ -9,7 +9,6 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use daemon::server::Limits;
-use predict::{Engine, EngineProfile};
 use roofline::board::{ActiveMode, Reading, ThermalZone};
 use roofline::precision::Precision;
 use roofline::units::{Bytes, BytesPerSecond, Celsius, FlopsPerSecond};

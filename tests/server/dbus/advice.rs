@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use daemon::server::dbus::{NAME, from_variants};
 use futures_util::StreamExt;
-use predict::{Engine, EngineProfile};
 use roofline::board::{Reading, ThermalZone};
 use roofline::units::{BytesPerSecond, Celsius};
 use serde_json::{Value, json};

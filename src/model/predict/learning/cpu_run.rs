@@ -1,5 +1,6 @@
 //! A run on a CPU as an engine's kernels see it, and how sure its time is before any was observed.
 
+use roofline::units::Seconds;
 use serde::{Deserialize, Serialize};
 
 use crate::Engine;
@@ -63,5 +64,12 @@ impl CpuRun {
         self.machine.is_sound()
             && cpu_costs(engine, self.machine.processor)
                 .is_some_and(|costs| self.log_time(&costs.log).is_finite())
+    }
+
+    /// Logarithm of `time` over that predicted with the shipped costs; NaN where the engine has none here.
+    #[must_use]
+    pub fn log_ratio(&self, engine: Engine, time: Seconds) -> f64 {
+        let costs = cpu_costs(engine, self.machine.processor);
+        costs.map_or(f64::NAN, |costs| time.get().ln() - self.log_time(&costs.log))
     }
 }

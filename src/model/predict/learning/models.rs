@@ -20,8 +20,8 @@ use serde::{Deserialize, Serialize};
 use super::anchor::{self, Anchors, Observation, Residual, RunPoint, Subject};
 use super::change::Detector;
 use super::conformal::{COVERAGE, LEAST_ERRORS};
-use super::report::{self, BELIEVED_REPORTS, Moved, Report, Selection, Source, is_doubtful};
 use super::cpu::FittedCpu;
+use super::report::{self, BELIEVED_REPORTS, Moved, Report, Selection, Source, is_doubtful};
 pub use super::run::{Measured, ModelQuery};
 use super::vet::{self, Contradictions, Refused};
 use crate::costs::{EngineCosts, IntervalSource, engine_costs};
@@ -166,15 +166,16 @@ impl StoredRun {
             && positive(of.time.get())
             && positive(of.machine.cycles)
             && positive(of.machine.memory.get())
-            && match &of.cpu {
-                Some(cpu) => cpu.is_sound(of.engine),
-                None => self.log_ratio().is_finite(),
-            }
+            && of.cpu.as_ref().is_none_or(|cpu| cpu.is_sound(of.engine))
+            && self.log_ratio().is_finite()
     }
 
     fn log_ratio(&self) -> f64 {
         let of = &self.observation;
-        of.log_ratio(engine_costs(of.engine, of.hardware.as_deref()))
+        match &of.cpu {
+            Some(cpu) => cpu.log_ratio(of.engine, of.time),
+            None => of.log_ratio(engine_costs(of.engine, of.hardware.as_deref())),
+        }
     }
 
     /// Whether a measured run says the same again.

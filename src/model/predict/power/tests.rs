@@ -351,8 +351,10 @@ fn no_prediction_is_above_the_budget_or_reaches_it_without_naming_the_limit() {
             slowed += usize::from(run.limit == Limit::PowerCap);
         }
     });
-    assert!(count > 17_000, "{count}");
-    println!("{count} predictions, {held} at the budget, {slowed} slowed by it");
+    assert!(
+        count > 17_000 && held >= slowed,
+        "{count} predictions, {held} at the budget, {slowed} slowed by it"
+    );
 }
 
 #[test]
@@ -371,6 +373,6 @@ fn power_falls_with_the_batch_by_no_more_than_the_memory_rests() {
             }
         }
     });
-    println!("{falls} of {pairs} doublings fall by more than 5 %, worst {worst:?}");
-    assert!(worst.0 < 0.25, "{worst:?}");
+    let text = format!("{falls} of {pairs} doublings fall by more than 5 %, worst {worst:?}");
+    assert!(worst.0 < 0.26 && falls * 5 < pairs, "{text}");
 }

@@ -16,6 +16,8 @@ fn run(context: u64) -> Measured {
     let format = "q4_k_m".parse().unwrap();
     let point = hardware.modes[0].operating_point();
     Measured {
+        cpu: None,
+        memory_ratio: None,
         engine: Engine::LlamaCpp,
         name: "llama-3.1-8b".to_owned(),
         format: "q4_k_m".to_owned(),
