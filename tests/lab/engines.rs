@@ -75,7 +75,8 @@ fn models_left_out_are_predicted_within_the_goals_that_are_met() {
             row["quantity"].as_str().unwrap().trim() == quantity && row["found"]["covered_ratio"].is_number()
         });
         let covered = of.unwrap()["found"]["covered_ratio"].as_f64().unwrap();
-        assert!((0.88..=0.93).contains(&covered), "{quantity}: {covered}");
+        // 14 of 15 other batches are 93.3 %.
+        assert!((0.88..0.934).contains(&covered), "{quantity}: {covered}");
     }
     assert!(named("90 % interval, engine known", "median_half_width_ratio") <= 0.22);
     assert!(named("90 % interval, anchored", "median_half_width_ratio") <= 0.10);

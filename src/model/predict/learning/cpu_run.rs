@@ -69,7 +69,11 @@ impl CpuRun {
     /// Logarithm of `time` over that predicted with the shipped costs; NaN where the engine has none here.
     #[must_use]
     pub fn log_ratio(&self, engine: Engine, time: Seconds) -> f64 {
-        let costs = cpu_costs(engine, self.machine.processor);
-        costs.map_or(f64::NAN, |costs| time.get().ln() - self.log_time(&costs.log))
+        cpu_costs(engine, self.machine.processor).map_or(f64::NAN, |costs| self.log_ratio_to(costs, time))
+    }
+
+    /// Logarithm of `time` over that predicted with `costs`.
+    pub(super) fn log_ratio_to(&self, costs: &CpuCosts, time: Seconds) -> f64 {
+        time.get().ln() - self.log_time(&costs.log)
     }
 }

@@ -500,7 +500,7 @@ impl ObservedRuns {
 
     /// How far doubted runs of a model lie from what the coefficients say: logarithms of the fastest and the slowest, 0 where
     /// none is that far.
-    fn doubted_of(&self, costs: &EngineCosts, asked: &ModelQuery<'_>) -> (f64, f64) {
+    fn doubted_of(&self, asked: &ModelQuery<'_>, log_ratio: impl Fn(&Observation) -> f64) -> (f64, f64) {
         if self.doubted.is_empty() {
             return (0.0, 0.0);
         }
@@ -508,7 +508,7 @@ impl ObservedRuns {
             self.doubts(run) && run.observation.is_of(asked.subject(), asked.request.phase)
         };
         self.runs.iter().filter(of_it).fold((0.0, 0.0), |(low, high), run| {
-            let ratio = run.observation.log_ratio(costs);
+            let ratio = log_ratio(&run.observation);
             (ratio.min(low), ratio.max(high))
         })
     }
@@ -538,16 +538,27 @@ impl ObservedRuns {
             phase,
             tokens: asked.tokens(),
             machine: asked.machine(),
-            doubted: self.doubted_of(costs, asked),
+            doubted: self.doubted_of(asked, |observation| observation.log_ratio(costs)),
             intervals: Default::default(),
         }
     }
 
     /// On a CPU one fit holds the engine's costs, the number of threads and the file, so it says how sure it is.
     fn forecast_on_cpu(&self, asked: &ModelQuery<'_>, shipped: &CpuCosts) -> Result<Forecast, ModelError> {
-        let Some(fitted) = self.on_cpu.get(&asked.engine) else {
+        let fitted = self.on_cpu.get(&asked.engine);
+        let costs = fitted.map_or(shipped, |fitted| &fitted.costs);
+        let log_ratio = |observation: &Observation| {
+            observation.cpu.as_ref().map_or(0.0, |cpu| cpu.log_ratio_to(costs, observation.time))
+        };
+        let doubted = self.doubted_of(asked, log_ratio);
+        let Some(fitted) = fitted else {
             let prediction = Prediction { moved: self.moved(asked), ..asked.predict_on_cpu(shipped)? };
-            return Ok(Forecast { log_sd: log_sd(half_width(&prediction)), prediction, residual: None });
+            let log_sd = log_sd(half_width(&prediction));
+            return Ok(Forecast {
+                log_sd,
+                prediction: reaching(prediction, reach(doubted, 1.0)),
+                residual: None,
+            });
         };
         let mut prediction = Prediction { moved: self.moved(asked), ..asked.predict_on_cpu(&fitted.costs)? };
         let here = RunPoint::new(asked.request.batch, asked.tokens(), &asked.machine());
@@ -562,7 +573,8 @@ impl ObservedRuns {
         if let Some(model) = &mut prediction.model {
             model.interval_from = IntervalSource::OwnRuns;
         }
-        let prediction = prediction.corrected(residual.log_factor.exp(), half, tier);
+        let factor = residual.log_factor.exp();
+        let prediction = reaching(prediction.corrected(factor, half, tier), reach(doubted, factor));
         let residual = (residual.count > 0).then_some(residual);
         Ok(Forecast { log_sd: log_sd(half), prediction, residual })
     }
@@ -584,11 +596,7 @@ impl ObservedRuns {
         if let Some(model) = &mut prediction.model {
             model.interval_from = from;
         }
-        let mut prediction = prediction.corrected(factor, half_width, tier);
-        if slower > 1.0 || faster > 1.0 {
-            prediction = prediction.reaching(slower, faster);
-            prediction.warnings.push(DOUBTED.to_owned());
-        }
+        let prediction = reaching(prediction.corrected(factor, half_width, tier), (slower, faster));
         Ok(Forecast {
             log_sd: residual.map_or_else(|| log_sd(half_width), |r| r.log_sd),
             prediction,
@@ -832,11 +840,26 @@ impl FittedModel<'_> {
             tier = plain_tier.min(Tier::BoardCalibrated);
         }
         let factor = residual.map_or(1.0, |residual| residual.log_factor.exp());
-        let (fastest, slowest) = self.doubted;
-        let slower = if slowest > 0.0 { (slowest.exp() / factor).max(1.0) } else { 1.0 };
-        let faster = if fastest < 0.0 { (factor / fastest.exp()).max(1.0) } else { 1.0 };
+        let (slower, faster) = reach(self.doubted, factor);
         Some(Correction { factor, half_width, tier, from, slower, faster, residual })
     }
+}
+
+/// How many times as long, and as short, as a prediction corrected by `factor` the doubted runs took; 1 where none is that
+/// far off.
+fn reach((fastest, slowest): (f64, f64), factor: f64) -> (f64, f64) {
+    let slower = if slowest > 0.0 { (slowest.exp() / factor).max(1.0) } else { 1.0 };
+    let faster = if fastest < 0.0 { (factor / fastest.exp()).max(1.0) } else { 1.0 };
+    (slower, faster)
+}
+
+/// A prediction that reaches to the doubted runs.
+fn reaching(mut prediction: Prediction, (slower, faster): (f64, f64)) -> Prediction {
+    if slower > 1.0 || faster > 1.0 {
+        prediction = prediction.reaching(slower, faster);
+        prediction.warnings.push(DOUBTED.to_owned());
+    }
+    prediction
 }
 
 /// A prediction and how sure it was.
