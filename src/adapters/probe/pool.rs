@@ -308,7 +308,7 @@ mod tests {
         pool.run(pool.len(), &work);
         let (most, least) = (pool.most_time(), 1e-3 * pool.len() as f64);
         assert!(most >= least && most < least + 4e-3, "{most} of {least}");
-        assert_eq!(pool.most_time(), 0.0, "it begins anew");
+        assert_eq!(pool.most_time(), 0.0, "it starts again");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Time of a whole model on a roofline: a prompt, a token, or both.
 //!
-//! On a GPU the passes go through an engine's fitted costs ([`step`](super::step)), on a CPU through those of [`cpu`](super::cpu).
+//! On a GPU the passes go through an engine's fitted costs ([`step`](super::step)), on a CPU through those of [`cpu`].
 //! Where the accelerator's own kernels were calibrated and no engine's costs apply (an engine without costs on CPUs, or `none`
 //! after a calibration) a pass is the sum of its operations, each predicted on its own by [`predict`].
 

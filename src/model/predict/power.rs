@@ -11,7 +11,7 @@
 //!
 //! Operations have a ceiling of their own: cores that are busy all the time draw what they drew in the busiest run that was
 //! measured at that clock, whether or not a better kernel does more operations meanwhile. The whole has the budget of the
-//! module or of its mode ([`budget`]): where the energy that is certain exceeds it, the clock comes down and the time goes
+//! module or of its mode ([`budget()`]): where the energy that is certain exceeds it, the clock comes down and the time goes
 //! up.
 //!
 //! `config/power/*.toml` holds what published measurements say of a board; `rooflined-lab fit-power` writes these files.

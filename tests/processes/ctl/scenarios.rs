@@ -1,5 +1,5 @@
 //! `docs/scenarios.md`: its questions are asked again, and the answers have to be the ones that it prints: the decision as it
-//! stands there, every figure within the interval that is predicted now. `ROOFLINED_UPDATE_DOCS=1` writes them anew.
+//! stands there, every figure within the interval that is predicted now. `ROOFLINED_UPDATE_DOCS=1` writes them again.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -113,6 +113,6 @@ fn the_scenarios_are_answered_as_printed() {
         return;
     }
     assert!(scenarios >= 10, "{scenarios} scenarios");
-    let hint = "ROOFLINED_UPDATE_DOCS=1 cargo test --test processes scenarios writes them anew; read the comments again then";
+    let hint = "ROOFLINED_UPDATE_DOCS=1 cargo test --test processes scenarios writes them again; read the comments again then";
     assert!(wrong.is_empty(), "{}\n{hint}", wrong.join("\n"));
 }

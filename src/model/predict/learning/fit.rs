@@ -2,7 +2,7 @@
 //!
 //! Minimised is `sum w rho((ln t_predicted - ln t_measured) / sigma) + sum ((x - prior) / sd)^2` over the logarithms x of
 //! a typical machine's coefficients and of what each machine differs by, and a penalty for a family of storage that
-//! comes out cheaper than one that [`ORDER`](crate::costs::ORDER) puts below it. `rho` is the pseudo-Huber loss: a row that
+//! comes out cheaper than one that [`ORDER`] puts below it. `rho` is the pseudo-Huber loss: a row that
 //! disagrees with all others pulls with a constant force. Levenberg-Marquardt with numeric derivatives; everything is
 //! computed in a fixed order, so the same rows give the same figures.
 

@@ -35,7 +35,7 @@ const STEPS: u32 = 9;
 /// What the private daemon may do. The declared clocks are for boards without nvpmodel.
 const CONFIG: &str = "[control]\nenabled = true\nclock_modes = [\"quiet=0..1500MHz\"]\n";
 /// Power of a service on battery.
-const LITTLE: f64 = 20.0;
+const LITTLE: f64 = 30.0;
 
 /// What the steps share.
 struct Tour<'a> {
