@@ -136,6 +136,7 @@ fn the_probe_rests_first_and_then_holds_each_load_on_this_machine_and_says_what_
         cpus: Vec::new(),
         warm_up_s: 0.05,
         time_limit_s: 60.0,
+        filling_s: 0.0,
         memory_limit_bytes: 4 << 30,
         seed: 1,
     };

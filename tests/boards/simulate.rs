@@ -378,6 +378,7 @@ fn plan() -> Plan {
         cpus: vec![],
         warm_up_s: 1.0,
         time_limit_s: 30.0,
+        filling_s: 0.0,
         memory_limit_bytes: 1 << 30,
         seed: 7,
     }

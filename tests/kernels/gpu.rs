@@ -45,6 +45,7 @@ fn plan(kernels: &[Kernel]) -> Plan {
         cpus: Vec::new(),
         warm_up_s: 0.05,
         time_limit_s: 120.0,
+        filling_s: 0.0,
         memory_limit_bytes: 64 << 20,
         seed: 3,
     }

@@ -138,6 +138,9 @@ impl Cpu {
             memory_limit: plan.memory_limit_bytes,
         };
         cpu.fill_reference(reference);
+        // The time that pages take to come is not a step's.
+        let part = cpu.buffers.parts.iter().map(|part| part.len() - reference).min().unwrap_or_default();
+        cpu.buffers.fill(&cpu.pool, workers, part);
         Ok(cpu)
     }
 
@@ -443,6 +446,7 @@ mod tests {
             cpus: vec![],
             warm_up_s: 0.01,
             time_limit_s: 60.0,
+            filling_s: 0.0,
             memory_limit_bytes: 600 << 20,
             seed: 5,
         }

@@ -82,11 +82,14 @@ pub fn drive(
     out: &mut dyn Write,
     cancelled: &dyn Fn() -> bool,
 ) -> io::Result<()> {
+    let (measuring, limit_s) = (Instant::now(), plan.time_limit_s - plan.filling_s);
     let reason = || {
         if cancelled() {
             Some("cancelled".to_owned())
-        } else if started.elapsed().as_secs_f64() >= plan.time_limit_s {
-            Some(format!("the time limit of {} s has passed", plan.time_limit_s))
+        } else if measuring.elapsed().as_secs_f64() >= limit_s
+            || started.elapsed().as_secs_f64() >= plan.time_limit_s
+        {
+            Some(format!("the time limit of {limit_s} s has passed"))
         } else {
             None
         }
@@ -242,6 +245,9 @@ fn check(plan: &Plan) -> Result<(), String> {
         }
     };
     positive(plan.time_limit_s, "time_limit_s")?;
+    if !(0.0..plan.time_limit_s).contains(&plan.filling_s) {
+        return Err(format!("filling_s is {}, expected a part of the time limit", plan.filling_s));
+    }
     if !plan.warm_up_s.is_finite() || plan.warm_up_s < 0.0 {
         return Err(format!("warm_up_s is {}, expected zero or a positive time", plan.warm_up_s));
     }
@@ -395,6 +401,7 @@ mod tests {
             cpus: vec![],
             warm_up_s: 0.0,
             time_limit_s: 10.0,
+            filling_s: 0.0,
             memory_limit_bytes: 1 << 20,
             seed: 1,
         }
@@ -431,5 +438,21 @@ mod tests {
         let mut bad = plan(1);
         bad.steps[0].budget_s = f64::NAN;
         assert!(check(&bad).unwrap_err().contains("budget_s of step 0"));
+        let full = Plan { filling_s: 10.0, ..plan(1) };
+        assert!(check(&full).unwrap_err().contains("filling_s is 10"));
+    }
+
+    #[test]
+    fn time_for_buffers_is_not_for_steps() {
+        let measured = |filling_s, spent: Duration| {
+            let plan = Plan { time_limit_s: 60.0, filling_s, ..plan(3) };
+            let (mut out, began) = (Vec::new(), Instant::now().checked_sub(spent).unwrap());
+            drive(&mut Scripted, &plan, began, &mut out, &|| false).unwrap();
+            events(&out).iter().filter(|event| matches!(event, ProbeEvent::Skipped { .. })).count()
+        };
+        // Buffers that took long leave the steps their own time, and buffers that came at once do not add to it.
+        assert_eq!(measured(50.0, Duration::from_secs(40)), 3);
+        assert_eq!(measured(60.0 - 1e-9, Duration::ZERO), 0);
+        assert_eq!(measured(50.0, Duration::from_secs(61)), 0);
     }
 }

@@ -33,6 +33,7 @@ fn truth(root: &Path, format: WeightFormat) -> f64 {
         cpus: Vec::new(),
         warm_up_s: 1.0,
         time_limit_s: 30.0,
+        filling_s: 0.0,
         memory_limit_bytes: 1 << 30,
         seed: 3,
     };

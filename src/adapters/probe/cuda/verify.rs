@@ -45,6 +45,7 @@ pub fn verify(each: &mut dyn FnMut(Verified)) -> Result<(), String> {
         cpus: Vec::new(),
         warm_up_s: 0.0,
         time_limit_s: 60.0,
+        filling_s: 0.0,
         memory_limit_bytes: MEMORY,
         seed: 11,
     };

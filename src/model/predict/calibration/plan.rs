@@ -83,12 +83,13 @@ impl PlanContext {
             .min((self.memory_limit_bytes / 2).max(8 << 20))
     }
 
-    /// Seconds for touching the buffers of a CPU's probe for the first time. Gigabytes beside a large cache are given by
-    /// a virtual machine's host page by page: 1.0 to 5.6 s for 2 GiB on a Xeon with 480 MiB of cache.
+    /// Seconds at most for touching the buffers of a CPU's probe for the first time. Gigabytes beside a large cache are
+    /// given by a virtual machine's host page by page: 1.0 to 5.6 s for 2 GiB on a Xeon with 480 MiB of cache, and several
+    /// times that beside other work.
     #[expect(clippy::cast_precision_loss, reason = "a time limit")]
     fn filling_s(&self) -> f64 {
         match self.accelerator {
-            Accelerator::Cpu => 3.0 * self.dram_bytes() as f64 / SLOWEST_BYTES_PER_S,
+            Accelerator::Cpu => 10.0 * self.dram_bytes() as f64 / SLOWEST_BYTES_PER_S,
             Accelerator::Gpu => 0.0,
         }
     }
@@ -163,6 +164,7 @@ pub fn calibration_plan(context: &PlanContext, kind: PlanKind) -> Plan {
         cpus: Vec::new(),
         warm_up_s: if quick { 0.2 } else { 1.0 },
         time_limit_s: translating + context.filling_s() + if quick { limit.min(2.0) } else { limit },
+        filling_s: context.filling_s(),
         memory_limit_bytes: context.memory_limit_bytes,
         seed: 0x726f_6f66,
     }
@@ -360,6 +362,7 @@ pub fn measurement_plan(kernels: &[Kernel], models: Vec<ForwardModel>, context: 
         cpus: Vec::new(),
         warm_up_s: 0.3,
         time_limit_s,
+        filling_s: context.filling_s(),
         memory_limit_bytes: context.memory_limit_bytes,
         seed: 0x726f_6f66,
     }

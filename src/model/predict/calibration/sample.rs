@@ -174,6 +174,9 @@ pub struct Plan {
     pub warm_up_s: f64,
     /// The whole process ends by itself after this long, with what it has.
     pub time_limit_s: f64,
+    /// The part of it that is for touching buffers for the first time, and for nothing else.
+    #[serde(default)]
+    pub filling_s: f64,
     /// Bytes of buffers that may be allocated together.
     pub memory_limit_bytes: u64,
     /// Seed of the random matrices, so that a run can be repeated.
