@@ -19,3 +19,4 @@ tar -xf "$base" -C "$tree"
 tests/systemd/install.sh "$tree" target/release
 tests/systemd/offline.sh "$tree"
 tests/systemd/booted.sh "$tree"
+tests/systemd/devices.sh "$tree"

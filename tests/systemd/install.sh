@@ -8,7 +8,7 @@ cd "$(dirname "$0")/../.."
 put() { install -D -m "$1" "$2" "$root/$3"; }
 put 755 "$binaries/rooflined" usr/bin/rooflined
 put 755 "$binaries/rooflinectl" usr/bin/rooflinectl
-for unit in systemd/*.service systemd/*.socket; do
+for unit in systemd/*.service systemd/*.socket systemd/*.path; do
     put 644 "$unit" "usr/lib/systemd/system/$(basename "$unit")"
 done
 put 644 systemd/sysusers.d/rooflined.conf usr/lib/sysusers.d/rooflined.conf

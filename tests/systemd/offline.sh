@@ -17,7 +17,7 @@ says_nothing() {
     fi
 }
 for unit in rooflined.service rooflined.socket rooflined-control.socket rooflined-actuate.service rooflined-actuate.socket \
-    rooflined-observe@.service; do
+    rooflined-observe@.service rooflined-gpu-nodes.service rooflined-gpu-nodes.path; do
     check "systemd-analyze verify $unit prints nothing" \
         says_nothing chroot "$root" systemd-analyze verify --man=no "/usr/lib/systemd/system/$unit"
 done
@@ -27,4 +27,6 @@ check "the exposure of the unit that runs as root is at most $threshold_of_root 
     chroot "$root" systemd-analyze security --offline=yes --no-pager --threshold="$threshold_of_root" /usr/lib/systemd/system/rooflined-actuate.service
 check "the exposure of the unit that observes servers is at most $threshold_of_observer tenths" \
     chroot "$root" systemd-analyze security --offline=yes --no-pager --threshold="$threshold_of_observer" /usr/lib/systemd/system/rooflined-observe@.service
+check "the exposure of the unit that powers a GPU on is at most $threshold_of_root tenths" \
+    chroot "$root" systemd-analyze security --offline=yes --no-pager --threshold="$threshold_of_root" /usr/lib/systemd/system/rooflined-gpu-nodes.service
 checked

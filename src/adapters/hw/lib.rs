@@ -19,6 +19,7 @@ mod devfreq;
 mod discover;
 mod emc;
 mod file;
+mod gpu_nodes;
 mod identity;
 mod modes;
 pub mod nvml;
@@ -37,6 +38,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 pub use discover::{Discovered, discover};
 pub use file::ReadError;
+pub use gpu_nodes::{GpuNode, denied_nodes, gpu_nodes};
 pub use nvml::Nvml;
 pub use sampler::{Sampler, read_state};
 

@@ -189,6 +189,11 @@ async fn run(args: Serve, settings: Settings) -> Result<(), DaemonError> {
     if !earlier.problems.is_empty() {
         daemon.take(archive::degraded(Some(earlier.problems.join("; also ")))).await;
     }
+    // Not looked at again: what a driver registers later starts the unit anew.
+    if let Some(problem) = hw::denied_nodes(&hw::gpu_nodes(&hw::SysRoot::new(&settings.root))) {
+        tracing::warn!(%problem, "device nodes are denied");
+        daemon.take(Event::Degraded { name: "gpu_nodes", problem: Some(problem) }).await;
+    }
     daemon.take(Event::Tick).await;
 
     let listening = paths.iter().flatten().cloned().collect::<Vec<_>>();

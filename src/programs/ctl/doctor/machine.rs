@@ -31,6 +31,7 @@ pub fn facts(root: &Path) -> Vec<Finding> {
             "neighbours may take bandwidth; each measurement keeps its regime",
         ));
     }
+    findings.extend(gpu(root));
     if read("proc/pressure/memory").is_none() {
         findings.push(Finding::warn(
             "pressure",
@@ -47,6 +48,20 @@ pub fn facts(root: &Path) -> Vec<Finding> {
         ));
     }
     findings
+}
+
+/// Each node of the GPU's driver, as this user finds it; the daemon says under `degraded` what it is denied.
+fn gpu(root: &Path) -> Vec<Finding> {
+    let nodes = hw::gpu_nodes(&hw::SysRoot::new(root));
+    let finding = |node: hw::GpuNode| match node.denied {
+        None => Finding::ok("gpu node", format!("{} may be used", node.path.display())),
+        Some(why) => Finding::warn(
+            "gpu node",
+            format!("{} is denied: {why}", node.path.display()),
+            "sudo usermod -aG video,render \"$USER\", and log in again",
+        ),
+    };
+    nodes.into_iter().map(finding).collect()
 }
 
 #[cfg(test)]
@@ -70,8 +85,13 @@ mod tests {
         };
         put("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n");
         put("sys/fs/cgroup/cpu.max", "100000 100000\n");
+        put("dev/nvgpu/igpu0/power", "");
+        put("dev/nvmap", "");
         let warned: Vec<_> =
             facts(root.path()).into_iter().filter(|f| f.level == Level::Warn).map(|f| f.check).collect();
         assert_eq!(warned, ["cpufreq", "pressure", "cpu limit"]);
+        let usable: Vec<_> =
+            facts(root.path()).into_iter().filter(|f| f.check == "gpu node").map(|f| f.message).collect();
+        assert_eq!(usable, ["/dev/nvmap may be used"]);
     }
 }
