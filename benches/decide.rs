@@ -139,7 +139,7 @@ fn one_by_one(snapshot: &Snapshot, query: &Query) -> f64 {
                 };
                 let prediction = snapshot.observed_runs.predict(&asked).unwrap();
                 let costs = snapshot.power_costs(&view.roofline).unwrap();
-                let prediction = prediction.with_power(&costs, &view.roofline);
+                let prediction = prediction.with_power_at(&costs, &view.roofline, None);
                 best = best.min(prediction.time.value.get());
             }
         }

@@ -167,7 +167,13 @@ fn rows(of: &Universe) -> Vec<Row> {
                     };
                     let mut prediction = of.snapshot.observed_runs.predict(&asked).unwrap();
                     if let Some(costs) = of.snapshot.power_costs(roofline) {
-                        prediction = prediction.with_power(&costs, roofline);
+                        prediction = prediction.with_power(&costs, roofline, batch, |batch| {
+                            let request = Request { batch, ..request };
+                            of.snapshot
+                                .observed_runs
+                                .predict(&ModelQuery { request: &request, ..asked.clone() })
+                                .ok()
+                        });
                     }
                     let engine = of.snapshot.engine_memory(of.engine);
                     let memory = MemoryFootprint::new(&stored.model, &request, engine).total().get();

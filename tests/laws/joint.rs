@@ -125,7 +125,13 @@ fn rows(snapshot: &Snapshot, engine: Engine, known: &Candidate, share: Option<f6
                     };
                     let mut prediction = snapshot.observed_runs.predict(&asked).unwrap();
                     if let Some(costs) = &costs {
-                        prediction = prediction.with_power(costs, &part);
+                        prediction = prediction.with_power(costs, &part, batch, |batch| {
+                            let request = Request { batch, ..request };
+                            snapshot
+                                .observed_runs
+                                .predict(&ModelQuery { request: &request, ..asked.clone() })
+                                .ok()
+                        });
                     }
                     let ends = |estimate: Estimate<Seconds>| (estimate.value.get(), estimate.high.get());
                     rows.push(Row {

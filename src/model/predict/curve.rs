@@ -9,18 +9,68 @@ use std::ops::RangeInclusive;
 
 use super::costs::{Coefficient, Coefficients, EngineCosts, GUESSED_INTERVAL, Interval, Intervals, Part};
 use super::model::ModelError;
-use super::power::{Activity, PowerCosts};
+use super::power::{Activity, PowerCosts, rungs};
 use super::step::{Machine, Step};
 use roofline::ceilings::Roofline;
 use roofline::units::{Seconds, Watts};
 use roofline::workload::model::Model;
-use roofline::workload::transformer::{Pass, Phase, Request, Run};
+use roofline::workload::transformer::{MAX_BATCH, Pass, Phase, Request, Run};
+
+/// The batches of a range, and those beside it by which power is known not to fall ([`Rising`](super::power::Rising)).
+#[derive(Debug, Clone)]
+pub struct Batches {
+    asked: RangeInclusive<u64>,
+    beside: Vec<u64>,
+}
+
+impl Batches {
+    #[must_use]
+    pub fn new(asked: RangeInclusive<u64>) -> Self {
+        let possible = rungs(*asked.end()).filter(|rung| *rung <= MAX_BATCH);
+        let beside = possible.filter(|rung| !asked.contains(rung)).collect();
+        Self { asked, beside }
+    }
+
+    /// Those asked for.
+    #[must_use]
+    pub fn asked(&self) -> RangeInclusive<u64> {
+        self.asked.clone()
+    }
+
+    /// Those asked for, and then the others.
+    pub fn all(&self) -> impl Iterator<Item = u64> + '_ {
+        self.asked().chain(self.beside.iter().copied())
+    }
+
+    /// The largest that was asked for.
+    #[must_use]
+    pub const fn last(&self) -> u64 {
+        *self.asked.end()
+    }
+
+    /// How many were asked for.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "as many as there are candidates")]
+    pub fn count(&self) -> usize {
+        (self.asked.end() + 1).saturating_sub(*self.asked.start()) as usize
+    }
+
+    /// The place of a batch among all; `None` of one that is not there.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "an index into a list that exists")]
+    pub fn index(&self, batch: u64) -> Option<usize> {
+        if self.asked.contains(&batch) {
+            return Some((batch - self.asked.start()) as usize);
+        }
+        Some(self.count() + self.beside.iter().position(|known| *known == batch)?)
+    }
+}
 
 /// A run's passes for every batch of a range, whatever the machine.
 #[derive(Debug, Clone)]
 pub struct BatchSteps {
     phase: Phase,
-    first: u64,
+    batches: Batches,
     /// Tokens of the run for each sequence.
     tokens_each: f64,
     decode_tokens: f64,
@@ -38,7 +88,7 @@ struct Passes {
 enum Steps {
     /// With one and with two sequences; all others lie on the line through them.
     Line(Box<[Step; 2]>),
-    /// For each batch of the range.
+    /// For each batch.
     Each(Vec<Step>),
 }
 
@@ -54,10 +104,10 @@ impl BatchSteps {
         batches: &RangeInclusive<u64>,
     ) -> Result<Self, ModelError> {
         let run = |batch| Run::new(model, &Request { batch, ..*request });
-        let first = *batches.start();
-        for batch in [first, *batches.end()] {
+        for batch in [*batches.start(), *batches.end()] {
             Request { batch, ..*request }.validate()?;
         }
+        let batches = Batches::new(batches.clone());
         let [one, two] = [run(1)?, run(2)?];
         let step = |pass: &Pass| Step::new(engine, model, pass);
         let mut passes: Vec<Passes> = every_pass(&one)
@@ -74,7 +124,7 @@ impl BatchSteps {
         };
         if !passes.iter().all(straight) {
             passes.iter_mut().for_each(|passes| passes.steps = Steps::Each(Vec::new()));
-            for batch in batches.clone() {
+            for batch in batches.all() {
                 let run = run(batch)?;
                 for (passes, (pass, _)) in passes.iter_mut().zip(every_pass(&run)) {
                     if let Steps::Each(steps) = &mut passes.steps {
@@ -86,7 +136,7 @@ impl BatchSteps {
         let decode_steps = one.decode.as_ref().map_or(0.0, |pass| as_f64(pass.repeats));
         let tokens_each = Request { batch: 1, ..*request }.tokens();
         let decode_tokens = decode_steps * request.tokens_per_step();
-        Ok(Self { phase: request.phase, first, tokens_each, decode_tokens, passes })
+        Ok(Self { phase: request.phase, batches, tokens_each, decode_tokens, passes })
     }
 }
 
@@ -217,16 +267,16 @@ pub struct Columns {
 }
 
 impl Columns {
-    fn clear(&mut self, batches: &RangeInclusive<u64>, tokens_each: f64) {
+    fn clear(&mut self, batches: &Batches, tokens_each: f64) {
         let Self { further, prompt, total, bound, tokens, .. } = self;
         further.clear();
-        further.extend(batches.clone().map(|batch| as_f64(batch) - 1.0));
+        further.extend(batches.all().map(|batch| as_f64(batch) - 1.0));
         for column in [&mut *prompt, total, bound] {
             column.clear();
             column.resize(further.len(), 0.0);
         }
         tokens.clear();
-        tokens.extend(batches.clone().map(|batch| tokens_each * as_f64(batch)));
+        tokens.extend(batches.all().map(|batch| tokens_each * as_f64(batch)));
     }
 }
 
@@ -272,7 +322,7 @@ pub struct RunPower {
 #[derive(Debug)]
 pub struct Curve<'a> {
     phase: Phase,
-    first: u64,
+    batches: Batches,
     tokens_each: f64,
     decode_tokens: f64,
     times: Times,
@@ -308,7 +358,7 @@ impl<'a> Curve<'a> {
         let of = |step: &Step| costs.intervals(step.main_family());
         Ok(Self {
             phase: steps.phase,
-            first: steps.first,
+            batches: steps.batches.clone(),
             tokens_each: steps.tokens_each,
             decode_tokens: steps.decode_tokens,
             times,
@@ -327,10 +377,10 @@ impl<'a> Curve<'a> {
         self.decode_tokens
     }
 
-    /// The smallest batch of the range.
+    /// The batches that it is of.
     #[must_use]
-    pub const fn first_batch(&self) -> u64 {
-        self.first
+    pub const fn batches(&self) -> &Batches {
+        &self.batches
     }
 
     #[must_use]
@@ -338,9 +388,9 @@ impl<'a> Curve<'a> {
         self.phase
     }
 
-    /// Works out every batch of `batches`, which is the range that the steps were made for.
-    pub fn fill(&self, batches: &RangeInclusive<u64>, columns: &mut Columns) {
-        columns.clear(batches, self.tokens_each);
+    /// Works out every batch that the steps were made for, in the order of [`Batches::all`].
+    pub fn fill(&self, columns: &mut Columns) {
+        columns.clear(&self.batches, self.tokens_each);
         match &self.times {
             Times::Line(passes) => passes.iter().for_each(|pass| pass.add_to(columns)),
             Times::Each(times) => {
@@ -353,15 +403,11 @@ impl<'a> Curve<'a> {
         }
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "an index into a list that exists")]
-    const fn index(&self, batch: u64) -> usize {
-        batch.saturating_sub(self.first) as usize
-    }
-
     /// The interval of a run of which the prompt takes this part of the time.
     #[must_use]
     pub fn interval(&self, batch: u64, prompt_share: f64) -> Interval {
-        let of = self.intervals.get(self.index(batch)).or(self.intervals.first());
+        let own = self.batches.index(batch).and_then(|index| self.intervals.get(index));
+        let of = own.or(self.intervals.first());
         of.map_or(GUESSED_INTERVAL, |of| of.of(Part::of(batch, prompt_share)))
     }
 
@@ -470,7 +516,7 @@ impl<'a> Curve<'a> {
                 let [base, value, low, high] = [base, value, low, high].map(|line| line.at(further));
                 Some((*costs, RunEnergy { dynamic: super::power::Dynamic { base, value, low, high }, work }))
             }
-            Energy::Each(spent) => Some((*costs, (*spent.get(self.index(batch))?)?)),
+            Energy::Each(spent) => Some((*costs, (*spent.get(self.batches.index(batch)?)?)?)),
         }
     }
 }

@@ -34,11 +34,11 @@ use thiserror::Error;
 
 use self::bare::AttentionCost;
 use self::model::ModelPart;
-use self::power::{Activity, Power, PowerCosts};
+use self::power::{Activity, Power, PowerCosts, Rising};
 use learning::report::Moved;
 use roofline::ceilings::{Bound, Provenance, Roofline};
 use roofline::precision::{NumericFormat, Precision, WeightFormat};
-use roofline::units::{ArithmeticIntensity, BytesPerSecond, FlopsPerSecond, Joules, Seconds};
+use roofline::units::{ArithmeticIntensity, BytesPerSecond, FlopsPerSecond, Joules, Seconds, Watts};
 use roofline::workload::{Cost, InvalidOp, Op};
 
 pub use gemm::{GemmCost, GemmPoint, Ratios};
@@ -258,10 +258,38 @@ impl Prediction {
         Activity { traffic: self.cost.traffic, work, dequantized: self.dequantized }
     }
 
+    /// What the run draws, whatever smaller batches do.
+    fn watts_alone(&self, costs: &PowerCosts, roofline: &Roofline) -> Option<f64> {
+        let activity = self.activity();
+        let (time, _) = costs.capped(&activity, roofline, self.time);
+        Some(costs.of(&activity, roofline, time)?.watts.value.get())
+    }
+
     /// The same prediction with its power and energy, and with the power limit as a further ceiling. Apply corrections of
-    /// the time first.
+    /// the time first. It draws no less than the same work with fewer sequences than its `batch`, of which `with` gives the
+    /// prediction before its power.
     #[must_use]
-    pub fn with_power(mut self, costs: &PowerCosts, roofline: &Roofline) -> Self {
+    pub fn with_power(
+        self,
+        costs: &PowerCosts,
+        roofline: &Roofline,
+        batch: u64,
+        mut with: impl FnMut(u64) -> Option<Self>,
+    ) -> Self {
+        let rising = (batch > 1).then(|| {
+            Rising::of(batch, |rung| {
+                if rung == batch {
+                    return self.watts_alone(costs, roofline);
+                }
+                with(rung)?.watts_alone(costs, roofline)
+            })
+        });
+        self.with_power_at(costs, roofline, rising.and_then(|rising| rising.at(batch)).map(Watts))
+    }
+
+    /// The same with its watts known already, of the batch alone where they are `None`.
+    #[must_use]
+    pub fn with_power_at(mut self, costs: &PowerCosts, roofline: &Roofline, watts: Option<Watts>) -> Self {
         let activity = self.activity();
         let (time, binds) = costs.capped(&activity, roofline, self.time);
         if let Some(limit) = binds {
@@ -271,7 +299,10 @@ impl Prediction {
             self.time = time;
             self.limit = limit;
         }
-        self.power = costs.of(&activity, roofline, time);
+        self.power = costs.of(&activity, roofline, time).map(|power| match watts {
+            Some(watts) => costs.at(power, watts),
+            None => power,
+        });
         if let Some(power) = &self.power {
             self.warnings.extend(costs.cap_words(power.watts.value));
             self.warnings.extend(costs.words());

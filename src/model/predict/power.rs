@@ -9,6 +9,8 @@
 //! square of the voltage, V = 1 + a (f - f0); below the lowest clock that was measured nothing is known of the voltage,
 //! and the answer says so. The static part is that of the temperature it was measured at.
 //!
+//! More sequences draw no less than fewer ([`rising`](Rising)): past the ridge the sum alone would say so.
+//!
 //! Operations have a ceiling of their own: cores that are busy all the time draw what they drew in the busiest run that was
 //! measured at that clock, whether or not a better kernel does more operations meanwhile. The whole has the budget of the
 //! module or of its mode ([`budget()`]): where the energy that is certain exceeds it, the clock comes down and the time goes
@@ -19,10 +21,12 @@
 
 mod budget;
 mod family;
+mod rising;
 mod table;
 
 pub use budget::{Budget, budget, label_watts};
 pub use family::{power_of, whole_power_of};
+pub use rising::{Rising, rungs};
 
 pub use table::{
     CARRIED_GUESS, ErrorsOf, FILES, InvalidPower, ModeFile, PowerFile, PowerTable, table, voltage_scale,
@@ -311,6 +315,16 @@ impl PowerCosts {
         (capped, Some(Limit::PowerCap))
     }
 
+    /// `power` of the same run with `watts` as its mean, in the same time.
+    #[must_use]
+    pub fn at(&self, power: Power, watts: Watts) -> Power {
+        let ratio = watts / power.watts.value;
+        let end = |end: Watts| Watts(self.capped_watts(end.get() * ratio));
+        // The middle is not multiplied: rounding would put it in another order.
+        let watts = Estimate { value: watts, low: end(power.watts.low), high: end(power.watts.high) };
+        Power { watts, energy: power.energy.map(|energy| energy * ratio), ..power }
+    }
+
     /// Power and energy of a run that takes `time`; `None` where too little is known.
     #[must_use]
     pub fn of(&self, activity: &Activity, roofline: &Roofline, time: Estimate<Seconds>) -> Option<Power> {
@@ -367,7 +381,8 @@ impl PowerCosts {
     }
 
     /// No more than the power limit.
-    pub(super) fn capped_watts(&self, watts: f64) -> f64 {
+    #[must_use]
+    pub fn capped_watts(&self, watts: f64) -> f64 {
         self.cap.map_or(watts, |cap| watts.min(cap.get()))
     }
 

@@ -9,6 +9,7 @@ use super::run::{self, available};
 use super::settings::Device;
 use super::supported;
 use super::task::{Task, model_at, unpredictable, with_threads};
+use decide::optimize::with_columns;
 use decide::snapshot::Snapshot;
 use predict::learning::Residuals;
 use predict::learning::report::Moved;
@@ -152,9 +153,18 @@ pub fn predict_op(
     residuals: &Residuals,
     task: &Task,
 ) -> Result<Prediction, PredictError> {
-    let prediction = residuals.correct(&task.residual_key(), task.predict(model)?);
+    let predicted = |task: &Task| -> Result<Prediction, PredictError> {
+        Ok(residuals.correct(&task.residual_key(), task.predict(model)?))
+    };
+    let prediction = predicted(task)?;
+    let columns = match task.op {
+        Op::Gemm { m, .. } => m,
+        Op::Gemv { .. } | Op::Attention { .. } => 1,
+    };
     Ok(match snapshot.power_costs(&model.roofline) {
-        Some(costs) => prediction.with_power(&costs, &model.roofline),
+        Some(costs) => prediction.with_power(&costs, &model.roofline, columns, |columns| {
+            predicted(&Task { op: with_columns(task.op, columns), ..*task }).ok()
+        }),
         None => prediction,
     })
 }

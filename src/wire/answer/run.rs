@@ -10,7 +10,7 @@ use predict::model::ModelError;
 use predict::{Engine, EngineProfile, Prediction};
 use roofline::refusal::{Code, Refusal};
 use roofline::units::Bytes;
-use roofline::workload::transformer::MemoryFootprint;
+use roofline::workload::transformer::{MemoryFootprint, Request};
 use wire::MemoryAnswer;
 
 /// The calibrated kernels that a model's passes are summed from; `None` where the engine's own costs are known better.
@@ -49,7 +49,10 @@ pub fn run(
     let prediction = observed_runs.predict(&asked).map_err(|error| unpredictable(&error, path))?;
     // Power follows from the time, so it comes after what was learnt.
     Ok(match snapshot.power_costs(&at.roofline) {
-        Some(costs) => prediction.with_power(&costs, &at.roofline),
+        Some(costs) => prediction.with_power(&costs, &at.roofline, task.request.batch, |batch| {
+            let request = Request { batch, ..task.request };
+            observed_runs.predict(&ModelQuery { request: &request, ..asked.clone() }).ok()
+        }),
         None => prediction,
     })
 }

@@ -316,6 +316,65 @@ fn a_sweep_ranges_over_models_formats_modes_batches_and_contexts() {
 }
 
 #[test]
+fn power_never_falls_with_the_batch_and_is_the_same_in_every_answer() {
+    let ask = |request: Request| {
+        serde_json::to_value(suppose(&catalogue(Opener::Caller), &request).unwrap()).unwrap()
+    };
+    let with = |mut body: Value, more: &Value| {
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        body
+    };
+    let decode = json!({"phase": "decode"});
+    let serve = json!({"phase": "serve", "prompt_tokens": 64, "output_tokens": 64});
+    let batches: Vec<u64> = (1..=70).collect();
+    for (hardware, engine, model, format, phase) in [
+        ("jetson-agx-orin-64gb", "llama.cpp", "llama-3.1-8b", "q4_0", &decode),
+        ("jetson-orin-nano-8gb-super", "llama.cpp", "qwen3-30b-a3b", "q4_k_m", &decode),
+        ("gb10", "vllm", "llama-3.2-1b", "fp16", &serve),
+    ] {
+        let machine = json!({"hardware": hardware, "engine": engine});
+        let body =
+            with(machine.clone(), &json!({"models": [model], "formats": [format], "batches": batches}));
+        let swept = ask(Request::Sweep(parse(with(body, phase).to_string().as_bytes()).unwrap()));
+        let rows = swept["rows"].as_array().unwrap();
+        let mut highest = 0.0;
+        for row in rows {
+            let (watts, batch) = (number(row, "/power_w/value"), &row["batch"]);
+            assert!(watts >= highest, "{hardware} {batch}: {watts} W after {highest} W");
+            highest = watts;
+            let joules = watts / number(row, "/tokens_per_s/value");
+            assert!(
+                (joules / number(row, "/energy_j_per_token/value") - 1.0).abs() < 1e-9,
+                "{hardware} {batch}"
+            );
+        }
+        for batch in [1_u64, 7, 16, 48, 64] {
+            let workload = with(json!({"model": model, "format": format, "batch": batch}), phase);
+            let body = with(machine.clone(), &json!({"workload": workload}));
+            let predicted = ask(Request::Predict(parse(body.to_string().as_bytes()).unwrap()));
+            let free = json!({"formats": [format], "batch": {"min": batch, "max": batch}});
+            let body = with(body, &json!({"objective": "latency", "freedom": free}));
+            let asked = ask(Request::Recommend(parse(body.to_string().as_bytes()).unwrap()));
+            let answers = [&asked["decision"], &asked["closest"]];
+            let chosen = answers.into_iter().find(|answer| answer.is_object()).unwrap();
+            let row = &rows[usize::try_from(batch).unwrap() - 1];
+            for path in ["/power_w/value", "/power_w/high", "/energy_j_per_token/value"] {
+                let one = number(&predicted, path);
+                for (what, other) in [
+                    ("sweep", number(row, path)),
+                    ("recommend", number(chosen, &format!("/prediction{path}"))),
+                ] {
+                    assert!(
+                        (other / one - 1.0).abs() < 1e-6,
+                        "{hardware} {batch} {path}: {one}, {what} {other}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn a_measured_rate_is_judged_and_an_impossible_one_is_named() {
     let analyze = |rate: f64| {
         let body = json!({

@@ -108,6 +108,7 @@ impl Candidate {
                 let lent = score::lent(&point.profile, query.engine);
                 let prediction =
                     score::predicted_op(snapshot, point, &lent, query.engine, *op, format, self.batch)?;
+                let prediction = score::with_power(prediction, point, Some(self.score.watts));
                 Ok(Outcome { runs: Runs::Op { op: with_columns(*op, self.batch), format }, prediction })
             }
             Work::Model { name, request, stored, kv_formats } => {
@@ -128,7 +129,7 @@ impl Candidate {
                 let prediction = snapshot.observed_runs.predict(&ModelQuery { ..asked })?;
                 Ok(Outcome {
                     runs: Runs::Model { model: Arc::clone(&stored.model), request },
-                    prediction: score::with_power(prediction, point),
+                    prediction: score::with_power(prediction, point, Some(self.score.watts)),
                 })
             }
         }

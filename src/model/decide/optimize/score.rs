@@ -6,9 +6,10 @@ use super::point::CandidatePoint;
 use super::{Query, QueryError, Stored, Work, as_f64, with_columns};
 use crate::snapshot::Snapshot;
 use predict::costs::{Coefficients, values};
-use predict::curve::{BatchSteps, Columns, Curve};
+use predict::curve::{BatchSteps, Batches, Columns, Curve};
 use predict::learning::ResidualKey;
 use predict::learning::models::{Correction, FittedModel, ModelQuery, stored_as};
+use predict::power::Rising;
 use predict::{Engine, EngineProfile, Estimate, Prediction, Tier, predict};
 use roofline::ceilings::Provenance;
 use roofline::precision::WeightFormat;
@@ -167,6 +168,24 @@ impl Scores {
         sliced
     }
 
+    /// Makes power rise with the batch, and leaves what was asked for: those of the range of `batches`.
+    fn rise(&mut self, batches: &Batches, point: &CandidatePoint<'_>) {
+        if let Some(costs) = &point.power {
+            let alone =
+                |batch: u64| Some(self.watts[batches.index(batch)?]).filter(|watts| watts.is_finite());
+            let rising = Rising::of(batches.last(), alone);
+            for (index, batch) in batches.asked().enumerate() {
+                let Some(watts) = rising.at(batch) else { continue };
+                let ratio = watts / self.watts[index];
+                // Unknown stays unknown, and rounding puts nothing in another order.
+                self.watts[index] = if ratio.is_nan() { f64::NAN } else { watts };
+                self.watts_high[index] = costs.capped_watts(self.watts_high[index] * ratio);
+                self.energy[index] *= ratio;
+            }
+        }
+        self.columns().into_iter().for_each(|column| column.truncate(batches.count()));
+    }
+
     /// What a curve says of every batch where nothing corrects it and no power limit slows it down.
     fn fill(&mut self, curve: &Curve<'_>, plain: &Columns, highest: bool) {
         let count = plain.total.len();
@@ -174,13 +193,13 @@ impl Scores {
         let prompted = curve.phase() != Phase::Decode;
         self.time.extend_from_slice(&plain.total);
         let slack = |batch: u64, share: f64| 1.0 + curve.interval(batch, share).half_width_ratio;
-        let batches = curve.first_batch()..;
+        let batches = curve.batches().all();
         if prompted {
             let shares = plain.prompt.iter().zip(&plain.total).map(|(prompt, total)| prompt / total);
             self.slack.extend(batches.zip(shares).map(|(batch, share)| slack(batch, share)));
             self.first.extend_from_slice(&plain.prompt);
         } else {
-            self.slack.extend(batches.take(count).map(|batch| slack(batch, 0.0)));
+            self.slack.extend(batches.map(|batch| slack(batch, 0.0)));
             self.first.resize(count, f64::NAN);
         }
         if steps > 0.0 {
@@ -293,12 +312,15 @@ impl OpScorer<'_> {
         let lent = lent(&point.profile, self.query.engine);
         let loss = self.format.expected_loss();
         self.scores.clear(loss);
-        for columns in self.query.batch.clone() {
+        let batches = Batches::new(self.query.batch.clone());
+        for columns in batches.all() {
             let prediction =
                 predicted_op(self.snapshot, point, &lent, self.query.engine, self.op, self.format, columns)?;
+            let prediction = with_power(prediction, point, None);
             let memory = prediction.cost.traffic;
             self.scores.push(&Score::of(&prediction, memory.get(), loss));
         }
+        self.scores.rise(&batches, point);
         Ok(&self.scores)
     }
 }
@@ -312,7 +334,7 @@ pub(super) fn lent<'p>(profile: &'p EngineProfile, engine: Engine) -> Cow<'p, En
     }
 }
 
-/// An operation with what was learnt and its power.
+/// An operation with what was learnt, before its power.
 pub(super) fn predicted_op(
     snapshot: &Snapshot,
     point: &CandidatePoint<'_>,
@@ -325,8 +347,7 @@ pub(super) fn predicted_op(
     let op = with_columns(op, columns);
     op.validate()?;
     let plain = predict(&point.roofline, profile, &op, &snapshot.numeric_format(format))?;
-    let prediction = snapshot.residuals.correct(&ResidualKey::new(engine, &op, format), plain);
-    Ok(with_power(prediction, point))
+    Ok(snapshot.residuals.correct(&ResidualKey::new(engine, &op, format), plain))
 }
 
 impl ModelScorer<'_> {
@@ -345,16 +366,18 @@ impl ModelScorer<'_> {
         );
         // Neither a sum of kernels nor a pass on a CPU is a line in the batch.
         if kernels.is_some() || asked.cpu.is_some() {
-            for batch in self.query.batch.clone() {
+            let batches = Batches::new(self.query.batch.clone());
+            for batch in batches.all() {
                 let request = Request { batch, ..self.request };
                 let prediction = self
                     .snapshot
                     .observed_runs
                     .predict(&ModelQuery { request: &request, ..asked.clone() })?;
-                let prediction = with_power(prediction, point);
+                let prediction = with_power(prediction, point, None);
                 let (memory, loss) = (self.memory_of(batch), self.loss());
                 self.scores.push(&Score::of(&prediction, memory, loss));
             }
+            self.scores.rise(&batches, point);
             return Ok(&self.scores);
         }
         let fitted_model = self.snapshot.observed_runs.fitted_model(&asked);
@@ -378,16 +401,15 @@ impl ModelScorer<'_> {
         };
         let (one, more) = self.memory;
         let highest = self.query.constraints.max_power.is_some();
-        curve.fill(&self.query.batch, &mut self.columns);
+        curve.fill(&mut self.columns);
         let columns = &self.columns;
         if fitted_model.is_plain() && !curve.is_slowed(columns) {
             self.scores.fill(&curve, columns, highest);
-            self.scores
-                .memory
-                .extend(self.query.batch.clone().map(|batch| one + more * (as_f64(batch) - 1.0)));
+            self.scores.memory.extend(curve.batches().all().map(|batch| one + more * (as_f64(batch) - 1.0)));
+            self.scores.rise(curve.batches(), point);
             return Ok(&self.scores);
         }
-        for (index, batch) in self.query.batch.clone().enumerate() {
+        for (index, batch) in curve.batches().all().enumerate() {
             let plain = UncorrectedRun {
                 prompt: columns.prompt[index],
                 total: columns.total[index],
@@ -398,6 +420,7 @@ impl ModelScorer<'_> {
             let score = Score { memory, ..timed(&curve, &fitted_model, &plain, batch, plain_tier, highest) };
             self.scores.push(&score);
         }
+        self.scores.rise(curve.batches(), point);
         Ok(&self.scores)
     }
 
@@ -434,9 +457,17 @@ pub(super) fn asked<'a>(
     }
 }
 
-pub(super) fn with_power(prediction: Prediction, point: &CandidatePoint<'_>) -> Prediction {
+/// With what `watts` says, of the batch alone where that is `None`; nothing is known of what is NaN.
+pub(super) fn with_power(
+    prediction: Prediction,
+    point: &CandidatePoint<'_>,
+    watts: Option<f64>,
+) -> Prediction {
     match &point.power {
-        Some(costs) => prediction.with_power(costs, &point.roofline),
+        Some(costs) => {
+            let watts = watts.filter(|watts| watts.is_finite()).map(Watts);
+            prediction.with_power_at(costs, &point.roofline, watts)
+        }
         None => prediction,
     }
 }
