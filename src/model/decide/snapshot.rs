@@ -9,7 +9,7 @@ use serde::Serialize;
 pub use model::{accelerator, distance, gpu_model, point_in, point_now};
 pub use power::{
     Advice, Automatic, Hold, HoldConstraints, ModeCause, ModeView, PendingConfirmation, PowerControl,
-    WorstPower,
+    WorstPower, WorstSource,
 };
 
 use std::collections::BTreeMap;

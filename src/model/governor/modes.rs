@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use super::Governor;
-use decide::snapshot::{ModeView, WorstPower, gpu_model, point_in};
+use decide::snapshot::{ModeView, WorstPower, WorstSource, gpu_model, point_in};
 use predict::EngineProfile;
 use predict::calibration::{Accelerator, CalibrationRecord, PowerUnderLoad};
 use predict::power::{CARRIED_GUESS, PowerSource, whole_power_of};
 use roofline::board::{PowerMode, Reading, nvpmodel};
 use roofline::ceilings::Roofline;
 use roofline::hardware::Hardware;
+use roofline::units::{Hertz, Watts};
 
 /// Power measured in the mode of that name.
 fn measured_power<'a>(record: Option<&'a CalibrationRecord>, mode: &PowerMode) -> Option<&'a PowerUnderLoad> {
@@ -28,14 +29,65 @@ fn worst_power(
 ) -> Option<WorstPower> {
     let peak = measured_power(record, mode).map(|power| power.peak);
     let file = record.and_then(|record| record.power.as_ref());
-    let held = file.and_then(|file| file.at(roofline, PowerSource::Measured)?.worst(roofline));
-    let measured = held.map(|held| peak.map_or(held, |peak| held.max(peak)));
-    let measured = measured.or_else(|| Some(peak? * (1.0 + CARRIED_GUESS)));
-    if let Some(watts) = measured {
-        return Some(WorstPower { watts, measured: true });
+    let held = file.and_then(|file| file.at(roofline, PowerSource::Measured)).and_then(|costs| {
+        let source = if costs.carried { WorstSource::Carried } else { WorstSource::Measured };
+        Some(WorstPower { watts: costs.worst(roofline)?, source })
+    });
+    match (held, peak) {
+        (Some(held), Some(peak)) if peak > held.watts => {
+            Some(WorstPower { watts: peak, source: WorstSource::Measured })
+        }
+        (Some(held), _) => Some(held),
+        (None, Some(peak)) => {
+            Some(WorstPower { watts: peak * (1.0 + CARRIED_GUESS), source: WorstSource::Measured })
+        }
+        (None, None) => {
+            let watts = whole_power_of(hardware?, roofline)?.worst(roofline)?;
+            Some(WorstPower { watts, source: WorstSource::Prior })
+        }
     }
-    let watts = whole_power_of(hardware?, roofline)?.worst(roofline)?;
-    Some(WorstPower { watts, measured: false })
+}
+
+/// Caps that differ by less than this are the same: clocks are rounded to the steps of a table.
+const SAME_CAP: f64 = 0.01;
+
+/// What bounds the load of a mode from above, each infinite where nothing caps it.
+type Caps = [f64; 5];
+
+/// Whether a mode with these caps gives nothing more than `other`: what it can draw, that one can.
+fn within(caps: &Caps, other: &Caps) -> bool {
+    caps.iter().zip(other).all(|(own, others)| *own <= others * (1.0 + SAME_CAP))
+}
+
+/// The most that each mode draws in line with the others: no more than a mode that gives no less of anything, and no less
+/// than a reading in a mode that gives no more. Each mode has its caps, what is said of it alone, and its highest reading.
+fn in_line(modes: &[(Caps, Option<WorstPower>, Option<Watts>)]) -> Vec<Option<WorstPower>> {
+    let seen = |of: &Caps| {
+        let within = modes.iter().filter(|(caps, ..)| within(caps, of));
+        within.filter_map(|(_, _, peak)| *peak).reduce(Watts::max)
+    };
+    let elsewhere = |worst: WorstPower| match worst.source {
+        WorstSource::Measured => WorstSource::Carried,
+        source => source,
+    };
+    // A reading is a fact: what is carried to a mode that gives more is no less.
+    let raised: Vec<Option<WorstPower>> = modes
+        .iter()
+        .map(|(caps, worst, _)| {
+            let worst = (*worst)?;
+            let seen = seen(caps).filter(|seen| *seen > worst.watts);
+            Some(seen.map_or(worst, |watts| WorstPower { watts, source: WorstSource::Carried }))
+        })
+        .collect();
+    let bounded = |index: usize| {
+        let (caps, ..) = &modes[index];
+        let others = modes.iter().zip(&raised).filter(|((of, ..), _)| within(caps, of));
+        let bound =
+            others.filter_map(|(_, worst)| *worst).reduce(|a, b| if b.watts < a.watts { b } else { a })?;
+        let own = raised[index].filter(|own| own.watts <= bound.watts);
+        Some(own.unwrap_or(WorstPower { source: elsewhere(bound), ..bound }))
+    };
+    (0..modes.len()).map(bounded).collect()
 }
 
 impl Governor {
@@ -56,7 +108,43 @@ impl Governor {
                 mode: mode.clone(),
             }
         });
-        Arc::new(views.collect())
+        let mut views: Vec<ModeView> = views.collect();
+        let alone: Vec<_> = views
+            .iter()
+            .map(|view| {
+                let peak = measured_power(self.record.as_ref(), &view.mode).map(|power| power.peak);
+                (self.caps_of(&view.mode), view.worst_power, peak)
+            })
+            .collect();
+        views.iter_mut().zip(in_line(&alone)).for_each(|(view, worst)| view.worst_power = worst);
+        Arc::new(views)
+    }
+
+    /// What bounds the worst load in `mode`: of a GPU its own clock, SMs and memory, for that load keeps these busy and not
+    /// the CPU; where the CPU is the accelerator all that the mode caps.
+    fn caps_of(&self, mode: &PowerMode) -> Caps {
+        let hardware = self.hardware.as_deref().filter(|_| self.accelerator == Accelerator::Gpu);
+        let clock = |cap: Option<Hertz>| cap.map_or(f64::INFINITY, Hertz::get);
+        let units = |count: Option<u32>| count.map_or(f64::INFINITY, f64::from);
+        match hardware {
+            Some(hardware) => {
+                let point = point_in(&self.board, &self.state, Some(hardware), mode);
+                [
+                    point.gpu_clock.unwrap_or(hardware.gpu_clock).get(),
+                    f64::from(point.sm_online.unwrap_or(hardware.sm)),
+                    clock(point.memory_clock.or(hardware.memory_clock)),
+                    0.0,
+                    0.0,
+                ]
+            }
+            None => [
+                clock(mode.gpu_max),
+                units(mode.sm_online),
+                clock(mode.memory_max),
+                clock(mode.cpu_max),
+                units(mode.cores_online),
+            ],
+        }
     }
 
     fn model_in(&self, mode: &PowerMode) -> (Roofline, EngineProfile) {
@@ -115,12 +203,16 @@ impl Governor {
 mod tests {
     use super::*;
     use crate::fixtures::{board, jetson, jetson_in, policy, sample};
+    use crate::machine::machine_key;
     use crate::{Effect, Event, Now, Policy, Reply};
     use decide::snapshot::{Change, diff};
-    use predict::calibration::{PlanKind, ProbeEvent};
+    use predict::Engine;
+    use predict::calibration::{PlanKind, ProbeEvent, RECORD_SCHEMA, Reference, Regime};
     use predict::learning::Residuals;
-    use roofline::board::{BoardState, Throttle};
+    use predict::power::{ErrorsOf, ModeFile, PowerFile, Rails};
+    use roofline::board::{Board, BoardState, Gpu, GpuDriver, Knob, PowerModes, Throttle};
     use roofline::ceilings::Provenance;
+    use roofline::hardware::{Kind, registry};
     use roofline::precision::Precision;
     use roofline::refusal::{Code, Refusal};
     use roofline::units::{Hertz, Seconds};
@@ -308,6 +400,244 @@ mod tests {
         let fp16 = |state| governor(state).snapshot().roofline.compute[&Precision::Fp16].value.get();
         assert!(near(fp16(throttled(0.95)) / fp16(jetson_in(0)), 0.5));
         assert!(near(fp16(throttled(0.0)) / fp16(jetson_in(0)), 1.0));
+    }
+
+    macro_rules! tables {
+        ($($name:literal)*) => {
+            /// Every file of power modes that a release ships.
+            const TABLES: &[(&str, &str)] =
+                &[$(($name, include_str!(concat!("../../../tests/nvpmodel/", $name, ".conf"))),)*];
+        };
+    }
+
+    tables! {
+        "agx-orin-32gb-r35" "agx-orin-64gb-r34" "agx-orin-64gb-r35" "agx-orin-64gb-r36" "agx-thor-t4000-r38"
+        "agx-thor-t5000-r38" "agx-xavier-r32" "custom-names-and-gaps" "orin-nano-4gb-r35" "orin-nano-4gb-super-r36"
+        "orin-nano-8gb-r35" "orin-nano-8gb-r36" "orin-nano-8gb-super-r36" "orin-nano-8gb-super-r36.5" "orin-nx-16gb-r35"
+        "orin-nx-16gb-super-r36" "orin-nx-8gb-r35" "orin-nx-8gb-super-r36" "tx2-r32" "xavier-nx-r32" "xavier-nx-r35"
+    }
+
+    /// Every board of the registry that shares its memory with the CPU, with its own modes and with those of every file.
+    fn boards() -> Vec<(&'static Hardware, Board)> {
+        let mut boards = Vec::new();
+        for hardware in registry().entries().filter(|hardware| hardware.kind == Kind::Integrated) {
+            let own = hardware.modes.iter().map(|mode| PowerMode {
+                id: mode.id,
+                name: mode.name.clone(),
+                cores_online: Some(mode.cores_online),
+                cpu_max: mode.cpu_clock,
+                gpu_max: Some(mode.gpu_clock),
+                memory_max: Some(mode.memory_clock),
+                tpc_mask: None,
+                sm_online: Some(mode.sm_online),
+                knob: Knob::Nvpmodel,
+                settings: Vec::new(),
+            });
+            let own = PowerModes { modes: own.collect(), ..PowerModes::default() };
+            for modes in TABLES.iter().map(|(_, text)| nvpmodel::parse(text)).chain([own]) {
+                let gpu = Gpu {
+                    name: Reading::absent("not asked"),
+                    driver: GpuDriver::Devfreq,
+                    sm_total: Reading::Known(hardware.sm),
+                    max_clock: Reading::Known(hardware.gpu_clock),
+                    clocks: Vec::new(),
+                    driver_version: Reading::absent("not asked"),
+                };
+                let board = Board {
+                    key: hardware.key.clone(),
+                    gpu: Reading::Known(gpu),
+                    modes: Reading::Known(modes),
+                    ..jetson()
+                };
+                boards.push((hardware, board));
+            }
+        }
+        boards
+    }
+
+    /// A calibration in `mode` whose readings reached `peak`, with loads that were held there or without.
+    fn calibrated_in(
+        board: &Board,
+        mode: &PowerMode,
+        view: &ModeView,
+        peak: f64,
+        held: bool,
+    ) -> CalibrationRecord {
+        let (clock, sm_online) = (view.roofline.clock.unwrap().get(), view.roofline.workers);
+        let memory_bytes_per_s = view.roofline.memory_limit.unwrap().value.get();
+        let loads = ModeFile {
+            name: mode.name.clone(),
+            gpu_clock_hz: clock,
+            sm_online,
+            memory_bytes_per_s,
+            rows: 8,
+            static_w: 0.2 * peak,
+            byte_j: 0.4 * peak / memory_bytes_per_s,
+            flop_j: Some(1e-12),
+            weight_j: 0.0,
+            busy_w: Some(0.5 * peak),
+            half_width_ratio: None,
+        };
+        let file = PowerFile {
+            hardware: board.key.clone(),
+            rails: Rails::Module,
+            rows: 8,
+            half_width_ratio: 0.1,
+            errors: 8,
+            errors_of: ErrorsOf::Hardware,
+            flop_precision: Precision::Fp16,
+            cap_w: None,
+            voltage_per_ghz: None,
+            carried_half_width_ratio: None,
+            below_half_width_ratio: None,
+            modes: vec![loads],
+        };
+        let power = PowerUnderLoad {
+            mean: Watts(0.8 * peak),
+            peak: Watts(peak),
+            readings: 50,
+            scope: "module".into(),
+        };
+        let regime = Regime {
+            key: mode.name.clone(),
+            reference: Reference { read: view.roofline.bandwidth.value, core_to_core: None },
+            measured_at_unix_s: 1e9,
+            clock_cap: None,
+            point: None,
+            power: Some(power),
+            power_points: Vec::new(),
+            power_reason: None,
+            samples: 40,
+            loaded: false,
+            roofline: view.roofline.clone(),
+            profile: EngineProfile::unknown(Engine::Bare),
+        };
+        CalibrationRecord {
+            schema: RECORD_SCHEMA,
+            key: machine_key(board),
+            measured_at_unix_s: 1e9,
+            wall: Seconds(8.0),
+            plan: "full".into(),
+            simulated: true,
+            loaded: false,
+            other_work: None,
+            regimes: vec![regime],
+            rejected: Vec::new(),
+            skipped: Vec::new(),
+            power: held.then_some(file),
+        }
+    }
+
+    /// GPU clock, SMs and memory clock of a mode.
+    fn clocks_and_units(hardware: &Hardware, mode: &PowerMode) -> [f64; 3] {
+        let highest = |cap: Option<Hertz>, own: Option<Hertz>| {
+            cap.into_iter().chain(own).reduce(Hertz::min).map_or(f64::INFINITY, Hertz::get)
+        };
+        let nominal = hardware.mode(&mode.name).map(|mode| mode.sm_online);
+        [
+            highest(mode.gpu_max, Some(hardware.gpu_clock)),
+            f64::from(mode.sm_online.or(nominal).unwrap_or(hardware.sm)),
+            highest(mode.memory_max, hardware.memory_clock),
+        ]
+    }
+
+    #[test]
+    fn no_mode_draws_more_at_its_worst_than_one_that_gives_no_less() {
+        let (mut pairs, mut alone) = (0, 0);
+        for (hardware, board) in boards() {
+            let with = |record| {
+                let state = crate::fixtures::state();
+                Governor::new(at(0.0), board.clone(), state, record, Residuals::default(), &manual())
+            };
+            let modes = board.power_modes();
+            let views = with(None).snapshot().modes.clone();
+            let measured = modes.iter().zip(views.iter()).enumerate().flat_map(|(index, (mode, view))| {
+                // Once more than any other mode's, once less.
+                let peak = if index % 2 == 0 { 90.0 } else { 9.0 };
+                [true, false].map(|held| Some(calibrated_in(&board, mode, view, peak, held)))
+            });
+            for record in measured.chain([None]) {
+                let governor = with(record.clone());
+                let views = governor.snapshot().modes.clone();
+                let by_itself = |view: &ModeView| {
+                    Some(worst_power(record.as_ref(), Some(hardware), &view.mode, &view.roofline)?.watts)
+                };
+                for less in views.iter() {
+                    let reading = measured_power(record.as_ref(), &less.mode).map(|power| power.peak);
+                    assert!(
+                        reading <= less.worst_power.map(|worst| worst.watts),
+                        "{} {}",
+                        board.key,
+                        less.mode.name
+                    );
+                    for more in views.iter() {
+                        let [fewer, many] = [less, more].map(|view| clocks_and_units(hardware, &view.mode));
+                        if std::ptr::eq(less, more) || !fewer.iter().zip(many).all(|(a, b)| *a <= b) {
+                            continue;
+                        }
+                        pairs += 1;
+                        alone += usize::from(by_itself(less) > by_itself(more));
+                        let [low, high] = [less, more].map(|view| view.worst_power.unwrap().watts);
+                        let names = [&less.mode.name, &more.mode.name];
+                        assert!(low <= high, "{} {names:?}: {low} and {high}, {record:?}", board.key);
+                    }
+                }
+            }
+        }
+        assert!(
+            pairs > 10_000 && alone > 100,
+            "{alone} of {pairs} pairs are out of line alone: nothing was tested"
+        );
+    }
+
+    #[test]
+    fn what_a_mode_draws_at_its_worst_says_where_it_comes_from() {
+        let mut board = jetson();
+        board.key = "jetson-agx-orin-64gb".into();
+        let with = |record| {
+            let state = crate::fixtures::state();
+            let governor =
+                Governor::new(at(0.0), board.clone(), state, record, Residuals::default(), &manual());
+            governor.snapshot().modes.clone()
+        };
+        let sources = |views: &[ModeView]| -> Vec<_> {
+            views.iter().map(|view| view.worst_power.unwrap().source.key()).collect()
+        };
+        let before = with(None);
+        assert_eq!(sources(&before), ["prior"; 3]);
+        // Of MAXN, MODE_30W and MODE_50W the last.
+        let record = calibrated_in(&board, &before[2].mode, &before[2], 30.0, true);
+        let after = with(Some(record));
+        assert_eq!(sources(&after), ["carried", "carried", "measured"]);
+    }
+
+    #[test]
+    fn a_mode_that_gives_nothing_more_is_bounded_and_a_reading_raises_what_gives_no_less() {
+        let measured = |watts| Some(WorstPower { watts: Watts(watts), source: WorstSource::Measured });
+        let prior = |watts| Some(WorstPower { watts: Watts(watts), source: WorstSource::Prior });
+        let caps = |clock: f64| [clock, 8.0, f64::INFINITY, 0.0, 0.0];
+        // 15W says 26.7 W beside 21.2 W that 25W was measured with.
+        let modes = [(caps(612e6), prior(26.7), None), (caps(918e6), measured(21.2), Some(Watts(17.0)))];
+        let told = |modes: &[_]| -> Vec<_> {
+            in_line(modes)
+                .into_iter()
+                .map(|worst| worst.map(|worst| (worst.watts.get(), worst.source)))
+                .collect()
+        };
+        assert_eq!(told(&modes), [Some((21.2, WorstSource::Carried)), Some((21.2, WorstSource::Measured))]);
+        let modes = [(caps(612e6), measured(20.0), Some(Watts(20.0))), (caps(918e6), prior(18.0), None)];
+        assert_eq!(told(&modes), [Some((20.0, WorstSource::Measured)), Some((20.0, WorstSource::Carried))]);
+        // Fewer SMs at a higher clock are another thing, and nothing bounds the fastest mode.
+        let modes = [
+            ([918e6, 4.0, 1.0, 0.0, 0.0], prior(9.0), None),
+            ([612e6, 8.0, 1.0, 0.0, 0.0], prior(7.0), None),
+        ];
+        assert_eq!(told(&modes), [Some((9.0, WorstSource::Prior)), Some((7.0, WorstSource::Prior))]);
+        let modes = [(caps(612e6), measured(7.0), Some(Watts(7.0))), (caps(918e6), None, None)];
+        assert_eq!(told(&modes), [Some((7.0, WorstSource::Measured)), None]);
+        // What nobody knows alone is known to stay below what gives no less.
+        let modes = [(caps(612e6), None, None), (caps(918e6), measured(7.0), Some(Watts(7.0)))];
+        assert_eq!(told(&modes), [Some((7.0, WorstSource::Carried)), Some((7.0, WorstSource::Measured))]);
     }
 
     #[test]

@@ -142,8 +142,30 @@ pub struct PendingConfirmation {
 pub struct WorstPower {
     /// The pessimistic end, with memory and cores both flat out.
     pub watts: Watts,
-    /// Measured on this machine, in this mode or another; else carried from boards that others measured.
-    pub measured: bool,
+    pub source: WorstSource,
+}
+
+/// Where the most that a mode draws comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorstSource {
+    /// Loads or readings in this very mode, on this machine.
+    Measured,
+    /// Those in another mode of this machine.
+    Carried,
+    /// Boards that others measured.
+    Prior,
+}
+
+impl WorstSource {
+    /// The key on the wire.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Measured => "measured",
+            Self::Carried => "carried",
+            Self::Prior => "prior",
+        }
+    }
 }
 
 /// One mode with what it would give, without switching to it.

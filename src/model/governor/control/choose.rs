@@ -1,7 +1,7 @@
 //! Choice of the power mode that meets given constraints. Pure functions over the modes of the machine.
 
 use decide::optimize::ModeVerdict;
-use decide::snapshot::{HoldConstraints, ModeView, WorstPower};
+use decide::snapshot::{HoldConstraints, ModeView, WorstPower, WorstSource};
 use predict::power::label_watts;
 use roofline::board::PowerMode;
 use roofline::precision::Precision;
@@ -93,10 +93,10 @@ impl Candidate<'_> {
             && self.worst_power().is_none_or(|worst| worst.watts > *limit)
         {
             return Some(match self.worst_power() {
-                Some(WorstPower { watts, measured: true }) => {
+                Some(WorstPower { watts, source: WorstSource::Measured | WorstSource::Carried }) => {
                     format!("{name} takes up to {watts} by what was measured here, more than {limit}")
                 }
-                Some(WorstPower { watts, measured: false }) => format!(
+                Some(WorstPower { watts, source: WorstSource::Prior }) => format!(
                     "{name} may take up to {watts}, more than {limit}: that is carried from other boards, and a calibration in \
                      {name} tells (rooflinectl calibrate)"
                 ),
@@ -229,7 +229,8 @@ mod tests {
         };
         let profile = EngineProfile::unknown(Engine::Bare);
         let measured_power = watts.map(Watts);
-        let worst_power = watts.map(|watts| WorstPower { watts: Watts(watts * 1.1), measured: true });
+        let worst_power =
+            watts.map(|watts| WorstPower { watts: Watts(watts * 1.1), source: WorstSource::Measured });
         let mode = mode(id, name);
         ModeView {
             mode,
