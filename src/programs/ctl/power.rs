@@ -142,11 +142,26 @@ fn listed(answer: &ModesAnswer) -> String {
         return text + &format!("no power modes: {reason}\n");
     }
     let mut table = Table::new(&[
-        "", ">id", "mode", ">cores", ">CPU", ">GPU", ">memory", ">SM", ">read", ">peak", "from", ">power",
+        "",
+        ">id",
+        "mode",
+        ">cores",
+        ">CPU",
+        ">GPU",
+        ">memory",
+        ">SM",
+        ">read",
+        ">peak",
+        "from",
+        ">power",
+        ">at worst",
+        "by",
         "enter",
     ]);
     for mode in &answer.modes {
         let clock = |hz: Option<f64>| hz.map_or_else(|| "-".to_owned(), |hz| Hertz(hz).to_string());
+        let watts =
+            |watts: Option<f64>| watts.map_or_else(|| "-".to_owned(), |watts| Watts(watts).to_string());
         let count = |count: Option<u32>| count.map_or_else(|| "-".to_owned(), |count| count.to_string());
         let ceilings = &mode.ceilings;
         let peak = ["fp16", "fp32"].into_iter().find_map(|key| {
@@ -164,7 +179,9 @@ fn listed(answer: &ModesAnswer) -> String {
             BytesPerSecond(ceilings.bandwidth_bytes_per_s.value).to_string(),
             peak.unwrap_or_else(|| "-".to_owned()),
             ceilings.bandwidth_bytes_per_s.provenance.clone(),
-            mode.measured_power_w.map_or_else(|| "-".to_owned(), |watts| Watts(watts).to_string()),
+            watts(mode.measured_power_w),
+            watts(mode.worst_power_w),
+            mode.worst_power_source.clone().unwrap_or_else(|| "-".to_owned()),
             match (&mode.unreachable_reason, mode.active) {
                 (_, true) => "active".to_owned(),
                 (Some(reason), false) => reason.clone(),
@@ -178,7 +195,8 @@ fn listed(answer: &ModesAnswer) -> String {
         text.push_str(&format!("warning:{place} {}\n", warning.message));
     }
     text.push_str(
-        "- is no cap; ceilings of modes that are not active were worked out, nothing was switched\n",
+        "- is no cap, or not known; ceilings of modes that are not active were worked out, nothing was switched; at worst \
+         is what a hold's maximum power is compared with\n",
     );
     text
 }

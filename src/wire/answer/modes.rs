@@ -11,7 +11,7 @@ use predict::calibration::Accelerator;
 use roofline::board::{self, OperatingPoint};
 use roofline::ceilings::Roofline;
 use roofline::refusal::{Code, Refusal};
-use roofline::units::Hertz;
+use roofline::units::{Hertz, Watts};
 use wire::{ModeDetail, ModeWarning, ModesAnswer, OperatingPointRequest};
 
 /// `GET /v1/modes`.
@@ -56,7 +56,9 @@ fn detail(snapshot: &Snapshot, view: &ModeView, now: Now) -> ModeDetail {
         reachable: active || view.unreachable.is_none(),
         unreachable_reason: view.unreachable.clone().filter(|_| !active),
         ceilings: super::ceilings::ceilings(&view.roofline, Ages::of(snapshot, &mode.name, now), |_| true),
-        measured_power_w: view.measured_power.map(roofline::units::Watts::get),
+        measured_power_w: view.measured_power.map(Watts::get),
+        worst_power_w: view.worst_power.map(|worst| worst.watts.get()),
+        worst_power_source: view.worst_power.map(|worst| worst.source.key().to_owned()),
     }
 }
 
@@ -163,4 +165,39 @@ pub fn gpu_model_at<'a>(
         )
     })?;
     Ok(Model { roofline: Cow::Owned(roofline), profile: Cow::Owned(profile), threads: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use decide::snapshot::{WorstPower, WorstSource};
+    use roofline::hardware::registry;
+    use roofline::units::Seconds;
+    use serde_json::json;
+
+    #[test]
+    fn a_mode_shows_what_it_draws_at_its_worst_and_null_where_nobody_knows() {
+        let hardware = Arc::new(registry().get("jetson-orin-nano-8gb-super").unwrap().clone());
+        let mut snapshot = Snapshot::hypothetical(hardware);
+        let mut views = snapshot.modes.to_vec();
+        let worst = |watts, source| Some(WorstPower { watts: Watts(watts), source });
+        views[0].worst_power = worst(12.5, WorstSource::Measured);
+        views[1].worst_power = worst(21.2, WorstSource::Carried);
+        snapshot.modes = Arc::new(views);
+        let now = Now { boottime: Seconds(1.0), unix_s: 1e9 };
+        let answer = serde_json::to_value(modes(&snapshot, now)).unwrap();
+        let shown = |index: usize| {
+            let mode = &answer["modes"][index];
+            json!([mode["worst_power_w"], mode["worst_power_source"]])
+        };
+        assert_eq!(shown(0), json!([12.5, "measured"]));
+        assert_eq!(shown(1), json!([21.2, "carried"]));
+        assert_eq!(shown(2), json!([null, null]));
+        assert!(
+            answer["modes"][2].as_object().unwrap().contains_key("worst_power_w"),
+            "null and not left out"
+        );
+    }
 }

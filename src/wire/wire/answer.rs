@@ -288,6 +288,12 @@ pub struct ModeDetail {
     pub ceilings: CeilingsAnswer,
     /// Mean power while it was calibrated; `null` where that was not measured.
     pub measured_power_w: Option<f64>,
+    /// The most that it draws: memory and cores flat out at once, at the upper end of the 90 % interval. What a hold's
+    /// `max_power_w` is compared with; `null` where nothing is known of it, and such a mode meets no limit.
+    pub worst_power_w: Option<f64>,
+    /// `measured` in this mode on this machine, `carried` from another of its modes, or `prior`: from boards that others
+    /// measured; `null` with the watts. The watts in a mode's name count for nothing.
+    pub worst_power_source: Option<String>,
 }
 
 /// Something in a file of modes that was not understood.

@@ -362,6 +362,7 @@ impl Power {
         (snapshot.board.power_modes().iter())
             .map(|mode| {
                 let view = views.iter().find(|view| view.mode.is(&mode.key()));
+                let worst = view.and_then(|view| view.worst_power);
                 to_variants(json!({
                     "id": mode.id, "name": mode.name, "cores_online": mode.cores_online,
                     "cpu_max_hz": mode.cpu_max, "gpu_max_hz": mode.gpu_max, "emc_max_hz": mode.memory_max,
@@ -369,6 +370,8 @@ impl Power {
                     "reboot_required": view.and_then(|view| view.reboot_required),
                     "unreachable": view.and_then(|view| view.unreachable.as_ref()),
                     "measured_power_w": view.and_then(|view| view.measured_power),
+                    "worst_power_w": worst.map(|worst| worst.watts),
+                    "worst_power_source": worst.map(|worst| worst.source.key()),
                 }))
             })
             .collect()
