@@ -48,8 +48,7 @@ macro_rules! families {
 
 families! {
     /// 16 bits and more, and helpers: indices, scales, quantised activations.
-    // Q2_0G64 counts here although it has to be dequantized as Q2_0 has.
-    Plain = "plain": F16 | Bf16 | F32 | F64 | E8m0 | I64 | I32 | I16 | Q8K | Q2_0G64;
+    Plain = "plain": F16 | Bf16 | F32 | F64 | E8m0 | I64 | I32 | I16 | Q8K;
     /// 8-bit floats.
     Fp8 = "fp8": Fp8E4m3 | Fp8E5m2 | Mxfp8;
     /// 8-bit integers.
@@ -82,8 +81,8 @@ families! {
     Iq2 = "iq2": Iq2Xxs | Iq2Xs | Iq2S | Iq1S | Iq1M | Tq1_0 | Tq2_0;
     /// One-bit blocks of 128.
     Q1 = "q1_0": Q1_0;
-    /// Two-bit blocks of 128.
-    Q2 = "q2_0": Q2_0;
+    /// Two-bit blocks of 128, and of 64 as older files have them.
+    Q2 = "q2_0": Q2_0 | Q2_0G64;
 }
 
 macro_rules! coefficients {
