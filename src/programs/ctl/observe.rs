@@ -74,6 +74,8 @@ enum Outcome {
 #[derive(Debug, Clone)]
 pub struct Observed {
     median: Median,
+    /// That computed a step; `None` on a GPU and where nobody tells.
+    threads: Option<u32>,
     power_w: Option<f64>,
     predicted: Option<EstimateAnswer>,
     outcome: Outcome,
@@ -114,6 +116,9 @@ impl Observed {
         let median = &self.median;
         let context =
             median.context_tokens.map_or_else(String::new, |tokens| format!(" after {tokens} tokens"));
+        let threads = self.threads.map_or_else(String::new, |threads| {
+            format!(" on {threads} thread{}", if threads == 1 { "" } else { "s" })
+        });
         let predicted = self.predicted.zip(self.error_ratio()).map_or_else(
             || "; no prediction".to_owned(),
             |(predicted, error)| {
@@ -131,7 +136,7 @@ impl Observed {
             Outcome::Refused(why) => format!("refused: {why}"),
         };
         format!(
-            "x{}{context}: {}, step {}{power}, {} windows, {} steps in {:.1} s{predicted}; {outcome}",
+            "x{}{context}{threads}: {}, step {}{power}, {} windows, {} steps in {:.1} s{predicted}; {outcome}",
             median.batch,
             words::estimate(&self.measured(), words::rate),
             words::time(median.step_s),
@@ -149,7 +154,7 @@ impl Observed {
         };
         json!({
             "batch": self.median.batch, "context_tokens": self.median.context_tokens,
-            "tokens_per_s": self.measured(),
+            "threads": self.threads, "tokens_per_s": self.measured(),
             "time_s": self.median.step_s, "windows": self.median.windows, "steps": self.median.steps,
             "duration_s": self.median.seconds, "power_w": self.power_w,
             "predicted_tokens_per_s": self.predicted, "error_ratio": self.error_ratio(),
@@ -205,6 +210,7 @@ pub async fn run(context: &mut Context, args: &ObserveArgs) -> Result<(), Failur
         format: args.format.clone(),
         kv_format: args.kv_format.map(|format| format.key().to_owned()),
         context_tokens: args.op.attention.context_tokens,
+        threads: args.run.threads.map(u64::from),
         offloaded: args.offloaded,
         drain: args.drain,
     };
@@ -305,7 +311,7 @@ pub async fn watch(
     summary.subject = Some(subject.json());
     if !plan.dry_run {
         // A model that the daemon cannot read is said now and not after a minute.
-        predicted(client, &request(&subject, 1, Some(0))).await?;
+        predicted(client, &request(&subject, 1, Some(0), subject.threads(None))).await?;
     }
     let deadline = plan.limit.map(|limit| Instant::now() + limit);
     let mut meter = Meter::default();
@@ -380,6 +386,9 @@ pub async fn watch(
             Err(skip) => summary.windows.skip(skip),
             Ok(mut window) => {
                 window.context_tokens = window.context_tokens.or(subject.context_tokens);
+                let activities = activity.as_ref().zip(begin.activity.as_ref());
+                window.threads =
+                    activities.and_then(|(now, before)| subject.count(now, before, window.seconds));
                 let power = meter.mean(began_s, look.at().at_s);
                 if let Some(median) = summary.windows.add(window, power, WINDOWS) {
                     let observed = report(client, &subject, median, plan.dry_run).await?;
@@ -404,7 +413,12 @@ async fn conditions(client: &mut Client, meter: &mut Meter, now_s: f64) -> Optio
 }
 
 /// What the server does, as requests say it.
-fn request(subject: &Subject, batch: u64, context_tokens: Option<u64>) -> PredictRequest {
+fn request(
+    subject: &Subject,
+    batch: u64,
+    context_tokens: Option<u64>,
+    threads: Option<u32>,
+) -> PredictRequest {
     let workload = Workload {
         model: subject.model.clone(),
         format: subject.format.clone(),
@@ -412,6 +426,7 @@ fn request(subject: &Subject, batch: u64, context_tokens: Option<u64>) -> Predic
         phase: Some("decode".to_owned()),
         batch: Some(batch),
         context_tokens,
+        threads,
         ..Workload::default()
     };
     PredictRequest { engine: subject.kind.engine(), workload, ..PredictRequest::default() }
@@ -429,7 +444,8 @@ async fn report(
     median: Median,
     dry_run: bool,
 ) -> Result<Observed, Failure> {
-    let asked = request(subject, median.batch, median.context_tokens);
+    let threads = subject.threads(median.threads);
+    let asked = request(subject, median.batch, median.context_tokens, threads);
     let predicted = match median.context_tokens {
         // Of no context in particular there is no prediction.
         None => None,
@@ -451,7 +467,7 @@ async fn report(
         };
         learned(client, &observation).await?
     };
-    Ok(Observed { median, power_w, predicted, outcome })
+    Ok(Observed { median, threads, power_w, predicted, outcome })
 }
 
 async fn learned(client: &mut Client, observation: &ObservationRequest) -> Result<Outcome, Failure> {

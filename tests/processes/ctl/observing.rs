@@ -142,6 +142,78 @@ fn prompts_in_between_restarts_and_silence_are_skipped_by_reason() {
     }
 }
 
+/// A process that a llama-server's command line started, of one slot at 200 tokens/s; `None`, said aloud, without Python.
+fn started_with(options: &[&str]) -> Option<(tempfile::TempDir, std::process::Child, String)> {
+    let script = "import http.server,json,sys,time\n\
+        began=time.monotonic()\n\
+        def slot():\n\
+        \tdone=10+int(200*(time.monotonic()-began))\n\
+        \treturn {'id':0,'is_processing':True,'id_task':7,'n_prompt_tokens':100+done,'next_token':[{'n_decoded':done}]}\n\
+        class H(http.server.BaseHTTPRequestHandler):\n\
+        \tprotocol_version='HTTP/1.1'\n\
+        \tdef do_GET(self):\n\
+        \t\tbody=json.dumps({'default_generation_settings':{},'endpoint_slots':True,'model_path':'/m.gguf'} if self.path=='/props' else [slot()]).encode()\n\
+        \t\tself.send_response(200); self.send_header('content-length',str(len(body))); self.end_headers(); self.wfile.write(body)\n\
+        \tdef log_message(self,*a): pass\n\
+        s=http.server.HTTPServer(('127.0.0.1',0),H); print(s.server_port,flush=True); s.serve_forever()\n";
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("llama-server");
+    std::fs::write(&path, script).unwrap();
+    let spawned =
+        Command::new("python3").arg(&path).args(options).stdout(std::process::Stdio::piped()).spawn();
+    let Ok(mut child) = spawned else {
+        crate::daemon::harness::missing("python3", "run as a server");
+        return None;
+    };
+    let mut port = String::new();
+    let mut lines = std::io::BufReader::new(child.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut lines, &mut port).unwrap();
+    Some((directory, child, port.trim().to_owned()))
+}
+
+#[test]
+fn the_threads_of_the_server_go_with_every_observation_of_a_cpu() {
+    let on_a_gpu = |asked: &Received| match asked.route.as_str() {
+        "/v1/board" => {
+            let mut board = answers::board();
+            board.accelerators = vec![json!({"kind": "gpu"})];
+            Answer::ok(&board)
+        }
+        _ => daemon(asked),
+    };
+    type Daemon = fn(&Received) -> Answer;
+    let cases: [(Daemon, &[&str], &[&str], Value); 4] = [
+        (daemon, &["-t", "3"], &[], json!(3)),
+        (daemon, &["--threads", "3"], &["--threads", "1"], json!(1)),
+        // Its own choice; nothing of this one computes.
+        (daemon, &["-t", "-1"], &[], Value::Null),
+        (on_a_gpu, &["-t", "3", "-ngl", "all"], &[], Value::Null),
+    ];
+    let check = |(daemon, options, more, expected): (Daemon, &[&str], &[&str], Value)| {
+        let Some((_directory, mut child, port)) = started_with(options) else { return };
+        let fake = Fake::start(daemon);
+        let args = observe(&port, &[&["-o", "json"], more].concat());
+        let output = run(fake.path(), &args);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let seen: Value = serde_json::from_str(&stdout(&output)).unwrap();
+        assert_eq!(seen["observations"][0]["threads"], expected, "{options:?}");
+        for route in ["/v1/predict", "/v1/observations"] {
+            let asked = fake.asked().into_iter().filter(|asked| asked.route == route);
+            for asked in asked.map(|asked| asked.json()) {
+                assert_eq!(asked["workload"]["threads"], expected, "{route} {options:?}");
+            }
+        }
+    };
+    // Each watches for some seconds.
+    std::thread::scope(|scope| {
+        for case in cases {
+            scope.spawn(|| check(case));
+        }
+    });
+}
+
 #[test]
 fn a_server_that_rests_is_not_asked_again_until_its_process_does_something() {
     // A process that does nothing but listen: its port is forwarded by nobody, so it is found.

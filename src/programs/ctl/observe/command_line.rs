@@ -116,7 +116,8 @@ impl Settings {
             port: number(PORT).and_then(|port: u64| port.try_into().ok()),
             context_tokens: number(CONTEXT),
             slots: number(SLOTS),
-            threads: number(THREADS),
+            // 0 and -1 stand for its own choice.
+            threads: number(THREADS).filter(|threads| *threads > 0),
             gpu_layers: text(GPU_LAYERS),
             cache_keys: text(CACHE_KEYS),
             cache_values: text(CACHE_VALUES),

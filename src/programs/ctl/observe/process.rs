@@ -12,6 +12,9 @@ use crate::failure::Failure;
 
 /// What a hypervisor may take of all processors, over what a process may wait for one.
 const STEAL_PER_WAIT: f64 = 1.0 / 3.0;
+/// A thread that computes waits for the others at every operation without giving its processor up, so it runs for nearly all
+/// of a window; one that answers requests runs for next to nothing.
+const COMPUTES_RATIO: f64 = 0.5;
 /// Difference of the clocks with and without suspend that is none.
 const SUSPEND_S: f64 = 0.1;
 
@@ -247,6 +250,16 @@ impl Activity {
         (run > 0).then(|| waited as f64 / run as f64)
     }
 
+    /// Threads that computed in the `seconds` since `before`; `None` where none did, as where tasks may not be read.
+    pub fn computing(&self, before: &Self, seconds: f64) -> Option<u64> {
+        #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a window")]
+        let computed = |(task, (ran, _)): &(&u32, &(u64, u64))| {
+            let was = before.tasks.get(*task).map_or(0, |(was, _)| *was);
+            ran.saturating_sub(was) as f64 / 1e9 > COMPUTES_RATIO * seconds
+        };
+        Some(self.tasks.iter().filter(computed).count() as u64).filter(|threads| *threads > 0)
+    }
+
     /// Why the time since `before` does not tell what the server can do.
     pub fn judge(&self, before: &Self, max_wait_ratio: f64) -> Result<(), Skip> {
         if self.is_stopped || before.is_stopped {
@@ -337,6 +350,20 @@ mod tests {
         assert_eq!(Process::find(child.id()), None);
         let ended = process.activity().unwrap_err();
         assert_eq!(ended.exit(), crate::failure::Exit::TryAgain);
+    }
+
+    #[test]
+    fn threads_that_compute_are_told_from_those_that_answer() {
+        let of = |runs: [u64; 4]| Activity {
+            tasks: (1..).zip(runs.map(|run| (run * 1_000_000, 0))).collect(),
+            ..activity(0, 0, 0)
+        };
+        let before = of([5_000, 0, 100, 9_000]);
+        assert_eq!(of([6_960, 1_400, 150, 9_000]).computing(&before, 2.0), Some(2));
+        assert_eq!(before.computing(&before, 2.0), None);
+        // A thread that began in the window.
+        let after = of([6_960, 1_400, 150, 9_000]);
+        assert_eq!(after.computing(&Activity { tasks: BTreeMap::new(), ..before }, 8.0), Some(2));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::command_line::{Program, Settings};
 use super::http::{Answer, HttpError, Server};
-use super::process::{FileIdentity, Process};
+use super::process::{Activity, FileIdentity, Process};
 use super::window::{Instant, Skip, Window};
 use super::{llama_server, mlc, trtllm, vllm};
 use crate::failure::{Exit, Failure};
@@ -22,6 +22,8 @@ pub struct Told {
     pub format: Option<String>,
     pub kv_format: Option<String>,
     pub context_tokens: Option<u64>,
+    /// Threads that compute.
+    pub threads: Option<u64>,
     /// Every layer is on the GPU.
     pub offloaded: bool,
     /// Its rows may be taken away from others.
@@ -119,7 +121,10 @@ pub struct Subject {
     pub kv_format: Option<String>,
     /// Where the server does not tell it.
     pub context_tokens: Option<u64>,
+    /// Threads it was told to compute with.
     pub threads: Option<u64>,
+    /// The figures of this machine are those of its CPU, where the number of threads counts.
+    pub is_on_cpu: bool,
     /// What the reader should know.
     pub notes: Vec<String>,
     file: Option<(PathBuf, FileIdentity)>,
@@ -149,6 +154,17 @@ impl Subject {
     /// # Errors
     /// It cannot be reached, is none that can be observed, or does not tell enough.
     pub async fn find(
+        server: Server,
+        process: Option<Process>,
+        told: &Told,
+        has_gpu: bool,
+        key: Option<&std::path::Path>,
+    ) -> Result<Self, Failure> {
+        let found = Self::identify(server, process, told, has_gpu, key).await?;
+        Ok(Self { threads: told.threads.or(found.threads), is_on_cpu: !has_gpu, ..found })
+    }
+
+    async fn identify(
         mut server: Server,
         process: Option<Process>,
         told: &Told,
@@ -309,6 +325,7 @@ impl Subject {
             kv_format: Some(kv_format),
             context_tokens: None,
             threads: settings.and_then(|settings| settings.threads),
+            is_on_cpu: false,
             notes,
             file,
         })
@@ -418,9 +435,21 @@ impl Subject {
             kv_format: told.kv_format.clone(),
             context_tokens: told.context_tokens,
             threads: None,
+            is_on_cpu: false,
             notes: Vec::new(),
             file: None,
         })
+    }
+
+    /// Threads that compute a step, as requests name them: those it was told, else those `counted`; `None` on a GPU.
+    pub fn threads(&self, counted: Option<u64>) -> Option<u32> {
+        self.threads.or(counted).filter(|_| self.is_on_cpu).and_then(|threads| u32::try_from(threads).ok())
+    }
+
+    /// How many threads computed in the `seconds` between two looks, where they are those of the process that answers.
+    pub fn count(&self, now: &Activity, before: &Activity, seconds: f64) -> Option<u64> {
+        let counts = self.is_on_cpu && self.kind == Kind::LlamaServer;
+        now.computing(before, seconds).filter(|_| counts)
     }
 
     /// Looks at it once.

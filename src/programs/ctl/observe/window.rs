@@ -48,6 +48,8 @@ pub struct Window {
     pub steps: u64,
     /// Time between the two looks.
     pub seconds: f64,
+    /// Threads that computed for most of it; `None` where they are not counted.
+    pub threads: Option<u64>,
 }
 
 impl Window {
@@ -68,7 +70,7 @@ impl Window {
         if batch == 0 || !step_s.is_finite() || step_s <= 0.0 {
             return Err(Skip::Inconsistent);
         }
-        Ok(Self { batch, context_tokens, step_s, steps, seconds })
+        Ok(Self { batch, context_tokens, step_s, steps, seconds, threads: None })
     }
 
     /// Whether it may stand in one median with `other`.
@@ -204,6 +206,8 @@ pub struct Median {
     pub seconds: f64,
     /// Mean power, where every window has one.
     pub power_w: Option<f64>,
+    /// Threads that computed in the window in the middle, where they are counted.
+    pub threads: Option<u64>,
 }
 
 /// Windows that wait for others like them.
@@ -243,6 +247,8 @@ fn median(windows: &[(Window, Option<f64>)]) -> Median {
     steps.sort_by(f64::total_cmp);
     let mut contexts: Vec<u64> = windows.iter().filter_map(|(window, _)| window.context_tokens).collect();
     contexts.sort_unstable();
+    let mut threads: Vec<u64> = windows.iter().filter_map(|(window, _)| window.threads).collect();
+    threads.sort_unstable();
     let powers: Option<Vec<f64>> = windows.iter().map(|(_, power)| *power).collect();
     #[expect(clippy::cast_precision_loss, reason = "a handful of windows")]
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
@@ -258,6 +264,7 @@ fn median(windows: &[(Window, Option<f64>)]) -> Median {
         steps: windows.iter().map(|(window, _)| window.steps).sum(),
         seconds: windows.iter().map(|(window, _)| window.seconds).sum(),
         power_w: powers.map(|powers| mean(&powers)),
+        threads: threads.get(threads.len() / 2).copied(),
     }
 }
 
@@ -266,7 +273,8 @@ mod tests {
     use super::*;
 
     fn window(batch: u64, context: u64, step_s: f64) -> Window {
-        Window { batch, context_tokens: Some(context), step_s, steps: 100, seconds: 100.0 * step_s }
+        let seconds = 100.0 * step_s;
+        Window { batch, context_tokens: Some(context), step_s, steps: 100, seconds, threads: None }
     }
 
     #[test]
@@ -283,6 +291,16 @@ mod tests {
         // They were used up; the others still wait.
         assert_eq!(windows.add(window(1, 200, 0.02), None, 3), None);
         assert_eq!(windows.taken, 6);
+    }
+
+    #[test]
+    fn one_window_in_which_threads_were_miscounted_does_not_count() {
+        let mut windows = Windows::default();
+        let with = |threads| Window { threads, ..window(1, 1, 0.02) };
+        assert_eq!(windows.add(with(Some(2)), None, 3), None);
+        assert_eq!(windows.add(with(Some(1)), None, 3), None);
+        assert_eq!(windows.add(with(Some(2)), None, 3).unwrap().threads, Some(2));
+        assert_eq!(windows.add(with(None), None, 1).unwrap().threads, None);
     }
 
     #[test]
