@@ -173,6 +173,69 @@ stops_cleanly() {
     [ $((SECONDS - began)) -le 5 ] || { echo "it took $((SECONDS - began)) s" && return 1; }
 }
 
+# ---- an unmodified server, observed for good
+
+engine_port=$((20000 + RANDOM % 10000))
+observer=rooflined-observe@$engine_port.service
+of_engine() { inside curl --silent --fail --max-time 60 "$@"; }
+engine_answers() { of_engine --output /dev/null "http://127.0.0.1:$engine_port/health"; }
+starts_an_engine() {
+    inside systemd-run --quiet --unit=engine --uid=nobody --setenv=PYTHONPATH=/opt/engine \
+        /opt/engine/llama-server -m /srv/model.gguf --port "$engine_port" -np 1 -c 2048 -t 1
+    eventually 60 engine_answers || { inside journalctl --no-pager --unit=engine --lines=20 && return 1; }
+}
+# One request after another, each long enough for some windows.
+# shellcheck disable=SC2317  # run in the background
+generates() {
+    while engine_answers; do
+        of_engine --output /dev/null "http://127.0.0.1:$engine_port/completion" --header 'content-type: application/json' \
+            --data '{"prompt": [5, 6, 7, 8], "n_predict": 1800, "ignore_eos": true, "temperature": 0, "cache_prompt": false}' || true
+    done
+}
+reports() { inside curl --silent --max-time 10 --unix-socket "$control" 'http://localhost/v1/observations?scope=all'; }
+reported() {
+    reports | jq --exit-status --argjson uid "$(inside id -u rooflined)" \
+        'any(.observations[]; .uid == $uid and .engine == "llama.cpp")' >/dev/null
+}
+observes() {
+    inside systemctl start "$observer"
+    if ! eventually 150 reported; then
+        inside systemctl status --no-pager --lines=40 "$observer"
+        reports
+        return 1
+    fi
+    inside journalctl --no-pager --output=cat --unit="$observer" | grep 'on 1 thread: .*; learned'
+}
+observer_is_confined() {
+    local pid
+    pid=$(show MainPID "$observer")
+    is "$(inside stat -c %U "/proc/$pid")" rooflined
+    inside cat "/proc/$pid/status" >"$scratch/status"
+    is "$(sed -nE 's/^Cap(Eff|Bnd|Prm|Amb):\s*//p' "$scratch/status" | sort -u)" 0000000000000000
+    is "$(sed -nE 's/^Seccomp:\s*//p' "$scratch/status")" 2
+    is "$(sed -nE 's/^NoNewPrivs:\s*//p' "$scratch/status")" 1
+    # Not even root writes where it stands, or sees a home.
+    # shellcheck disable=SC2016  # expanded inside
+    is "$(inside nsenter --target "$pid" --mount sh -c \
+        'for dir in /etc /usr /var /srv; do touch $dir/x 2>/dev/null && echo $dir; done; find /root /home -mindepth 1')" ''
+}
+observer_stops() {
+    inside systemctl stop "$observer"
+    is "$(show ActiveState "$observer")" inactive
+    is "$(show Result "$observer")" success
+    engine_answers
+}
+observer_waits() { [ "$(show SubState "$observer")" = auto-restart ]; }
+# Nothing to observe is no failure, and the unit comes back by itself.
+observer_outlives_the_engine() {
+    inside systemctl start "$observer"
+    inside systemctl stop engine.service
+    eventually 30 observer_waits || { inside systemctl status --no-pager --lines=20 "$observer" && return 1; }
+    inside systemctl stop "$observer"
+    is "$(show Result "$observer")" success
+    nothing_failed
+}
+
 check "the unit is ready after boot, at the first attempt" starts_with_boot
 checked
 check "it says its status" says_its_status
@@ -186,6 +249,13 @@ check "the control socket answers root" control_answers_root
 check "rooflinectl finds the daemon" client_finds_the_daemon
 check "it calibrates inside the unit's limits" calibrates
 check "journald has its records with fields" journal_has_fields
+check "a llama.cpp server starts as another user" starts_an_engine
+generates &
+check "rooflined-observe@ observes it and reports as the daemon's user" observes
+check "it runs as rooflined, without capabilities, with a system call filter, and writes nowhere" observer_is_confined
+check "it stops and leaves the server alone" observer_stops
+check "it outlives the server, and nothing has failed" observer_outlives_the_engine
+wait $!
 check "the bus answers" bus_answers
 check "anyone may ask over the bus" anyone_may_ask_the_bus
 check "the bus name is the daemon's alone" name_is_the_daemons_alone
