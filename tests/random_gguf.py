@@ -167,6 +167,10 @@ def write(path, model, format_name, seed):
         pair("tokenizer.ggml.model", STRING, "llama" if prefix == "llama" else "gpt2"),
         *tokens(model["vocab"]),
     ]
+    if prefix != "llama":
+        # An engine asks for the pairs that make a vocabulary of this kind.
+        merges = struct.pack("<IIQ", ARRAY, STRING, 1) + text("t 0")
+        pairs.append(text("tokenizer.ggml.merges") + merges)
     table, sizes, offset = [], [], 0
     for name, rows, columns, is_vector in tensors(model):
         if is_vector:

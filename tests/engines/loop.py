@@ -1,0 +1,473 @@
+#!/usr/bin/env python3
+"""Predict, choose, run, observe and predict again, with real engines on this machine: loop.py BINARIES [ENGINE…]
+
+BINARIES holds rooflined and rooflinectl, built with --release. Engines are llama.cpp, torch and onnxruntime; all unless named.
+Models have random weights. A private daemon is calibrated; then for each case it is asked for format, threads and batch that
+meet a target, predicts that, the engine runs it, the run is reported (by `rooflinectl observe --from` where the engine is a
+server), and the next stretch of the same run is held against the prediction that has learned. A table says how it went.
+
+Beside each run the daemon reads memory, as it did for its calibration. Where that read is off, or the machine was seen to be
+busy, the run is disturbed: the machine is calibrated again and the case run again, twice at most. One that stays disturbed is
+reported as that, not as passed.
+
+Exit codes: 0 no undisturbed case is beyond its limits, 1 one is, or none could be judged, 2 usage.
+"""
+
+import argparse
+import dataclasses
+import http.client
+import json
+import os
+import pathlib
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+# A prediction may be off from the run by this factor, to either side. Before anything of an engine was seen, its costs are
+# those of other processors; once the very run was reported, what is left is noise.
+MOST_BEFORE = 2.5
+MOST_AFTER = 1.15
+# Of the rate that is observed and that of the server's own timings, whose context grows.
+MOST_APART = 1.10
+# Beside an undisturbed run the reference read is within this of the calibrated bandwidth, and the windows of the run are this
+# close to each other. By what the reference is off, the limits above give way.
+SAME_REFERENCE = 0.15
+SAME_WINDOWS = 0.25
+TRIES = 3
+# Time that a server may wait for a processor over the time it runs. Who asks and who watches runs on the same cores, of which the
+# engine may have all; what that costs shows beside the server's own timings.
+MOST_WAIT = 0.15
+
+# The shape of the layers that torch and ONNX Runtime run: larger than a cache, several steps a second.
+LAYERS = {
+    "model_type": "llama", "hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 8, "num_attention_heads": 16,
+    "num_key_value_heads": 16, "vocab_size": 4096, "tie_word_embeddings": False, "torch_dtype": "float32",
+}
+
+
+def fail(message):
+    sys.exit(f"error: {message}")
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+class Daemon:
+    """A private one, which ends with this program."""
+
+    def __init__(self, binaries, home):
+        self.binaries, self.home = binaries, home
+        (home / "rooflined.toml").write_text(
+            "[calibration]\nautomatic = false\n[control]\nenabled = true\n[daemon]\naccelerator = \"cpu\"\n"
+        )
+        self.process = subprocess.Popen(
+            [binaries / "rooflined", "serve", "--config", home / "rooflined.toml", "--socket", home / "run",
+             "--state-dir", home / "state", "--bus", "none", "--exit-on-stdin-close"],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=open(home / "log", "w"),
+        )
+        for _ in range(200):
+            if (home / "run/query.sock").exists() and self.ask("GET", "/-/ready")[0] == 200:
+                return
+            time.sleep(0.1)
+        fail(f"the daemon did not become ready: {(home / 'log').read_text()}")
+
+    def ask(self, method, path, body=None, which="query"):
+        """Status and answer of one request."""
+        connection = http.client.HTTPConnection("rooflined", timeout=120)
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.settimeout(120)
+        try:
+            connection.sock.connect(str(self.home / f"run/{which}.sock"))
+            connection.request(method, path, body and json.dumps(body), {"content-type": "application/json"})
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read() or "null")
+        except OSError as error:
+            return 0, str(error)
+        finally:
+            connection.close()
+
+    def post(self, path, body, which="query"):
+        status, answer = self.ask("POST", path, body, which)
+        if status != 200:
+            fail(f"{path} {json.dumps(body)} is answered with {status}: {json.dumps(answer)}")
+        return answer
+
+    def command(self, *arguments):
+        return [self.binaries / "rooflinectl", "--timeout", "60s", *map(str, arguments)]
+
+    @property
+    def environment(self):
+        return {**os.environ, "ROOFLINED_SOCKET": str(self.home / "run")}
+
+    def ctl(self, *arguments):
+        return subprocess.run(
+            self.command(*arguments), env=self.environment, capture_output=True, text=True, timeout=120
+        )
+
+    def calibrate(self):
+        """Says what came of it; a failed one is tried again, for neighbours come and go."""
+        for _ in range(TRIES):
+            done = self.ctl("calibrate", "--wait", "--force")
+            if done.returncode == 0:
+                print((done.stdout + done.stderr).split("regimes known")[0].strip().splitlines()[-1].rstrip("; "), flush=True)
+                return
+        fail(f"the machine cannot be calibrated: {done.stdout}{done.stderr}")
+
+    def reference(self):
+        """A read beside a product from main memory over the calibrated one, and what disturbed it."""
+        body = {"op": {"kind": "gemv", "n": 4096, "k": 4096}, "formats": ["fp32"]}
+        answer = self.post("/v1/measure", body, "control")
+        if not answer["rows"]:
+            return None, f"no reference: {answer['skipped']}"
+        row = answer["rows"][0]
+        return row["drift_ratio"], row["disturbed"]
+
+    def stop(self):
+        self.process.stdin.close()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+@dataclasses.dataclass
+class Run:
+    """What came of one try of a case."""
+
+    before: float
+    measured: float
+    after: float
+    again: float
+    # Slowest over fastest window, less 1.
+    spread: float
+    # Tokens in the cache, in the middle of what was measured first.
+    context: int = 0
+    # By the server's own timings.
+    own: float | None = None
+    # Why it may not count, beside the reference.
+    noise: str | None = None
+    references: tuple = ()
+
+    @property
+    def off(self):
+        return max((abs(ratio - 1) for ratio, _ in self.references if ratio is not None), default=1.0)
+
+    def disturbed(self):
+        if self.noise:
+            return self.noise
+        for ratio, why in self.references:
+            if why or ratio is None:
+                return why or "no reference read"
+        if self.off > SAME_REFERENCE:
+            return f"reference read off by {self.off:.0%}"
+        if self.spread > SAME_WINDOWS:
+            return f"windows {self.spread:.0%} apart"
+        return None
+
+    def beyond(self):
+        """Limits that it broke, widened by what the reference was off."""
+        def factor(one, other):
+            return max(one / other, other / one)
+
+        broken = []
+        for name, found, limit in (
+            ("before", factor(self.before, self.measured), MOST_BEFORE),
+            ("after", factor(self.after, self.again), MOST_AFTER),
+            ("own timings", factor(self.own, self.measured) if self.own else 1.0, MOST_APART),
+        ):
+            if found > limit * (1 + self.off):
+                broken.append(f"{name} {found:.2f}x, limit {limit * (1 + self.off):.2f}x")
+        return broken
+
+
+class Llama:
+    """A file served by llama.cpp's server and watched by `rooflinectl observe`, or run and watched by `rooflinectl run`."""
+
+    engine = "llama.cpp"
+    context = 256
+
+    def __init__(self, files, name, target, freedom, tokens, whole=False):
+        self.files, self.name, self.target, self.freedom = files, name, target, freedom
+        self.tokens, self.whole = tokens, whole
+
+    def workload(self, chosen):
+        return {"model": {"path": str(self.files[chosen["format"]])}, "kv_format": "fp16", "phase": "decode",
+                "batch": chosen["batch"], "context_tokens": self.context, "threads": chosen["threads"]}
+
+    def question(self):
+        # The file that the others were quantised from.
+        workload = {"model": {"path": str(self.files["fp16"])}, "kv_format": "fp16", "phase": "decode",
+                    "context_tokens": self.context}
+        return workload, {**self.freedom, "formats": sorted(self.files)}
+
+    def generate(self, port, timings):
+        body = {"prompt": [1 + index % 250 for index in range(self.context - 40)], "n_predict": self.tokens,
+                "ignore_eos": True, "temperature": 0, "cache_prompt": False}
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/completion", json.dumps(body).encode())
+        try:
+            with urllib.request.urlopen(request, timeout=150) as answer:
+                timings.append(json.load(answer)["timings"])
+        except OSError:
+            # Broken off with the server, once enough was seen.
+            pass
+
+    def run(self, daemon, chosen, before):
+        port = free_port()
+        server = ["-m", self.files[chosen["format"]], "--port", port, "-c", 2048 * chosen["batch"], "-np", chosen["batch"]]
+        server = [HERE / "llama-server", *map(str, server)]
+        path = {"PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"}
+        if self.whole:
+            # It recommends once more, for the file and the slots, and adds the threads.
+            start = daemon.command("run", "--context", self.context, "--interval", "500ms", "--max-wait", MOST_WAIT, "-o", "json",
+                                   "--optimism", "expected", *self.target_options(), "--", *server)
+        else:
+            start = [*server, "-t", str(chosen["threads"])]
+        process = subprocess.Popen(start, env={**daemon.environment, **path}, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
+        timings = []
+        try:
+            self.until_ready(port, process)
+            requests = [threading.Thread(target=self.generate, args=(port, timings), daemon=True)
+                        for _ in range(chosen["batch"])]
+            for request in requests:
+                request.start()
+            if not self.whole:
+                seen = daemon.ctl("observe", "--from", port, "--count", 2, "--interval", "500ms", "--max-wait", MOST_WAIT,
+                                  "--for", "40s", "-o", "json")
+                said, errors = seen.stdout, seen.stderr
+            for request in requests:
+                request.join()
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                output = process.communicate(timeout=20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                output = process.communicate()
+        if self.whole:
+            said, errors = output
+        try:
+            report = json.loads(said)
+        except json.JSONDecodeError:
+            fail(f"nothing was observed of {self.name}: {errors}")
+        found = [one for one in report["observations"] if one["batch"] == chosen["batch"]]
+        skipped = {why: count for why, count in report["skipped"].items() if why not in ("idle", "prompt", "requests_changed")}
+        if len(found) < 2:
+            return Run(before, 1, 1, 1, 0, noise=f"{len(found)} observations, skipped {skipped}")
+        first, second = found[:2]
+        if self.whole:
+            chosen["threads"] = report["recommended"]["threads"]
+        # The prediction for the very context, by what was known before the run.
+        before = first["predicted_tokens_per_s"]["value"]
+        for one in (first, second):
+            if one["outcome"] != "learned" or one["threads"] != chosen["threads"]:
+                fail(f"{self.name}: {json.dumps(one)} is not what ran: {chosen}")
+        spread = max(one["tokens_per_s"]["high"] / one["tokens_per_s"]["low"] for one in (first, second)) - 1
+        own = sum((one["predicted_n"] - 1) / one["predicted_ms"] * 1e3 for one in timings)
+        return Run(before, first["tokens_per_s"]["value"], second["predicted_tokens_per_s"]["value"],
+                   second["tokens_per_s"]["value"], spread, context=first["context_tokens"],
+                   own=own if len(timings) == chosen["batch"] else None)
+
+    def target_options(self):
+        return ["--min-tokens-per-s", self.target["min_tokens_per_s"]] if "min_tokens_per_s" in self.target else []
+
+    def until_ready(self, port, process):
+        for _ in range(600):
+            if process.poll() is not None:
+                fail(f"the server of {self.name} ended: {process.stderr.read()[-2000:]}")
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2) as answer:
+                    if answer.status == 200:
+                        return
+            except (urllib.error.URLError, OSError):
+                pass
+            time.sleep(0.1)
+        fail(f"the server of {self.name} did not become ready")
+
+
+class Layers:
+    """A stack of layers that another program steps through; its times are reported as anybody's."""
+
+    name = "8 layers of 1024"
+    context = 256
+    seconds = 4
+
+    def __init__(self, engine, formats, target, freedom):
+        self.engine, self.formats, self.target, self.freedom = engine, formats, target, freedom
+
+    def workload(self, chosen):
+        # The cache is stored as the weights are.
+        return {"model": LAYERS, "format": chosen["format"], "kv_format": chosen["format"], "phase": "decode",
+                "batch": chosen["batch"], "context_tokens": self.context, "threads": chosen["threads"]}
+
+    def question(self):
+        workload = {"model": LAYERS, "kv_format": "fp32", "phase": "decode", "context_tokens": self.context}
+        return workload, {**self.freedom, "formats": self.formats}
+
+    def run(self, daemon, chosen, before):
+        arguments = [self.engine, json.dumps(LAYERS), chosen["format"], chosen["threads"], chosen["batch"], self.context, self.seconds]
+        process = subprocess.Popen([sys.executable, HERE / "layers.py", *map(str, arguments)], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, text=True)
+
+        def turn():
+            process.stdin.write("\n")
+            process.stdin.flush()
+            return json.loads(process.stdout.readline())
+
+        try:
+            if process.stdout.readline().strip() != "ready":
+                fail(f"{self.engine} cannot run the layers")
+            first = turn()
+            observation = {"workload": self.workload(chosen), "engine": self.engine, "time_s": first["time_s"]}
+            learned = daemon.post("/v1/observations", observation)
+            if learned["refused"]:
+                fail(f"{self.engine}: the run is refused: {json.dumps(learned['refused'])}")
+            after = predicted(daemon, self, chosen)
+            second = turn()
+        finally:
+            process.stdin.close()
+            process.wait(20)
+        batch = chosen["batch"]
+        # Steps scatter more than windows of seconds do, so what counts is how far the two turns are apart.
+        spread = max(first["time_s"], second["time_s"]) / min(first["time_s"], second["time_s"]) - 1
+        return Run(before, batch / first["time_s"], after, batch / second["time_s"], spread, context=self.context)
+
+
+def predicted(daemon, case, chosen):
+    """Tokens per second over the batch, as everybody would be told now."""
+    answer = daemon.post("/v1/predict", {"engine": case.engine, "workload": case.workload(chosen)})
+    return answer["tokens_per_s"]["value"]
+
+
+def choose(daemon, case):
+    workload, freedom = case.question()
+    body = {"engine": case.engine, "workload": workload, "objective": "latency", "constraints": case.target,
+            "freedom": freedom, "optimism": "expected"}
+    answer = daemon.post("/v1/recommend", body)
+    if not answer["feasible"]:
+        fail(f"nothing meets the target of {case.engine} {case.name}: {json.dumps(answer['rejected'])}")
+    decision = answer["decision"]
+    return {key: decision[key] for key in ("format", "threads", "batch")}
+
+
+def judge(daemon, case):
+    """Runs a case until it is undisturbed, at most so often; the row of the table."""
+    for attempt in range(1, TRIES + 1):
+        chosen = choose(daemon, case)
+        before = predicted(daemon, case, chosen)
+        first = daemon.reference()
+        run = case.run(daemon, chosen, before)
+        run.references = (first, daemon.reference())
+        disturbed = run.disturbed()
+        if not disturbed:
+            break
+        print(f"-- {case.engine} {case.name}, try {attempt}: disturbed: {disturbed}", flush=True)
+        if attempt < TRIES:
+            daemon.calibrate()
+    broken = [] if disturbed else run.beyond()
+    verdict = f"disturbed: {disturbed}" if disturbed else "; ".join(broken) or "within limits"
+    return chosen, run, attempt, verdict, disturbed, broken
+
+
+def files(home, model, formats, *options):
+    """The same random model in several formats."""
+    made = {}
+    for format_name in formats:
+        made[format_name] = home / f"{model}-{format_name}.gguf"
+        subprocess.run([sys.executable, HERE.parent / "random_gguf.py", model, format_name, made[format_name], *options],
+                       check=True, stdout=subprocess.DEVNULL)
+        # The first tokens would otherwise wait for the disk.
+        with open(made[format_name], "rb", buffering=0) as file:
+            while file.read(1 << 24):
+                pass
+    return made
+
+
+def cases(home, engines):
+    if "llama.cpp" in engines:
+        tiny = files(home, "tinyllama", ("fp16", "q8_0", "q4_0"), "--layers", "2", "--vocab", "2048")
+        half = files(home, "qwen2.5-0.5b", ("fp16", "q8_0", "q4_0"))
+        one = {"threads": [1], "batch": {"min": 1, "max": 1}}
+        yield Llama(tiny, "tiny (2 layers of 2048)", {"min_tokens_per_s": 20}, {"threads": [1, 2], "batch": {"min": 1, "max": 1}}, 1400)
+        yield Llama(half, "qwen2.5-0.5b", {"min_tokens_per_s": 5}, one, 900)
+        yield Llama(half, "qwen2.5-0.5b", {"min_tokens_per_s": 10}, {"threads": [1], "batch": {"min": 2, "max": 2}}, 700)
+        yield Llama(half, "qwen2.5-0.5b, rooflinectl run", {"min_tokens_per_s": 5}, {"threads": [1, 2], "batch": {"min": 1, "max": 1}}, 900, whole=True)
+    free = {"threads": [1, 2], "batch": {"min": 1, "max": 1}}
+    four = {"threads": [1, 2], "batch": {"min": 4, "max": 4}}
+    for engine, formats in (("torch", ["fp32", "bf16"]), ("onnxruntime", ["fp32"])):
+        if engine in engines:
+            yield Layers(engine, formats, {"min_tokens_per_s": 5}, free)
+            yield Layers(engine, formats, {"min_tokens_per_s": 20}, four)
+
+
+HEADINGS = ("engine", "model", "format", "threads", "batch", "context", "before", "measured", "ratio", "after", "again", "ratio",
+            "reference", "tries", "verdict")
+
+
+def show(rows):
+    lines = [HEADINGS, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
+    for line in lines:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip())
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Hold predictions against real engines that run now.")
+    parser.add_argument("binaries", type=pathlib.Path)
+    parser.add_argument("engines", nargs="*", choices=[[], "llama.cpp", "torch", "onnxruntime"], default=[])
+    given = parser.parse_args()
+    engines = given.engines or ["llama.cpp", "torch", "onnxruntime"]
+    rows, judged, failed, disturbed_names = [], 0, 0, []
+    with tempfile.TemporaryDirectory(prefix="rl-") as home:
+        home = pathlib.Path(home)
+        daemon = Daemon(given.binaries.resolve(), home)
+        try:
+            daemon.calibrate()
+            for case in cases(home, engines):
+                began = time.monotonic()
+                chosen, run, tries, verdict, disturbed, broken = judge(daemon, case)
+                percent = " ".join("-" if ratio is None else f"{ratio:.0%}" for ratio, _ in run.references)
+                rows.append((
+                    case.engine, case.name, chosen["format"], str(chosen["threads"]), str(chosen["batch"]), str(run.context),
+                    f"{run.before:.1f}", f"{run.measured:.1f}", f"{run.before / run.measured:.2f}", f"{run.after:.1f}",
+                    f"{run.again:.1f}", f"{run.after / run.again:.2f}", percent, str(tries), verdict,
+                ))
+                name = f"{case.engine} {case.name} {chosen['format']} x{chosen['batch']} on {chosen['threads']} threads"
+                took = f"{time.monotonic() - began:.0f} s"
+                if disturbed:
+                    disturbed_names.append(name)
+                    print(f"DISTURBED {name}: {disturbed} ({took})", flush=True)
+                else:
+                    judged += 1
+                    failed += bool(broken)
+                    print(f"check: {'FAILED' if broken else 'ok'} {name}: {verdict} ({took})", flush=True)
+        finally:
+            daemon.stop()
+    print("\ntokens/s predicted before, measured, predicted after and measured again; reference read before and after the run, of"
+          " the calibrated bandwidth")
+    show(rows)
+    medians = [abs(float(row[column]) - 1) for column in (8, 11) for row in rows if not row[-1].startswith("disturbed")]
+    if judged:
+        before, after = medians[:judged], medians[judged:]
+        print(f"\n{judged} judged, {failed} beyond their limits, {len(disturbed_names)} disturbed; median error before"
+              f" {statistics.median(before):.1%}, after {statistics.median(after):.1%}")
+    else:
+        print("\nnothing could be judged: every run was disturbed")
+    return 1 if failed or not judged else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
