@@ -95,6 +95,12 @@ fn properties_show_modes_and_who_holds() {
             (&json!(false), &json!(true))
         );
         assert!(modes[3]["unreachable"].as_str().unwrap().contains("reboot"));
+        // What a hold with `max_power_w` goes by; nothing was read in MAXN, and what is unknown is left out here.
+        assert_eq!(modes[2]["worst_power_source"], "measured");
+        // The highest reading, and 30 % for loads that were not held.
+        let worst = 7.0 * 0.7 * 1.3;
+        assert!((modes[2]["worst_power_w"].as_f64().unwrap() - worst).abs() < 1e-9, "{:?}", modes[2]);
+        assert!(modes[3].get("worst_power_w").is_none() && modes[3].get("worst_power_source").is_none());
         assert_eq!(property(&power, "ActiveMode").await, "25W");
         assert_eq!(property(&power, "ActiveModeCause").await, "boot");
         assert!(list(&power, "Holds").await.is_empty());
