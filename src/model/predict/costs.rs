@@ -370,7 +370,12 @@ const ENGINE_MEMORY_BYTES: f64 = 5e8;
 /// The value of a coefficient among logarithms.
 #[must_use]
 pub fn value(log: &Coefficients, coefficient: Coefficient) -> f64 {
-    log[coefficient.index()].exp().min(coefficient.most()).max(coefficient.least())
+    bounded(log[coefficient.index()], coefficient)
+}
+
+/// The value of a coefficient whose logarithm is `log`.
+pub(crate) fn bounded(log: f64, coefficient: Coefficient) -> f64 {
+    log.exp().min(coefficient.most()).max(coefficient.least())
 }
 
 /// The values of all coefficients, by [`Coefficient::index`].

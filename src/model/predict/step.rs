@@ -17,7 +17,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::costs::{Coefficient, Coefficients, Family, Scalar, precisions, value};
+use super::costs::{Coefficient, Coefficients, Family, Scalar, precisions, values};
 use super::power::Activity;
 use super::{Engine, Limit, OVERLAP_EXPONENT};
 use roofline::ceilings::{Ceiling, Roofline};
@@ -298,7 +298,17 @@ impl Step {
     /// Its time on a machine whose peaks are those of `roofline`, with coefficients as logarithms.
     #[must_use]
     pub fn time(&self, machine: &Machine, roofline: &Roofline, log: &Coefficients) -> StepTime {
-        let get = |coefficient| value(log, coefficient);
+        self.time_with(machine, roofline, &values(log))
+    }
+
+    /// The same with the coefficients themselves, by [`Coefficient::index`].
+    pub(super) fn time_with(
+        &self,
+        machine: &Machine,
+        roofline: &Roofline,
+        values: &Coefficients,
+    ) -> StepTime {
+        let get = |coefficient: Coefficient| values[coefficient.index()];
         let (mut dequantization, mut compute) = (0.0, 0.0);
         for (few, many) in self.product_times(machine, roofline, &get) {
             if few <= many {

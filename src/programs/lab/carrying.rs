@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::engine_files::machine_costs;
-use super::rows::{EngineRows, Row};
+use super::rows::{EngineRows, Fits};
 use predict::costs::EngineCosts;
 use predict::learning::anchor::{NORMAL_90, Observation, RunPoint, Subject, posterior, residual};
 use predict::learning::conformal::quantile;
@@ -33,21 +33,12 @@ pub enum Along {
 
 /// Rows of models that were left out of the fit, predicted from other runs of the same model.
 #[must_use]
-pub fn carried(engines: &[EngineRows], along: Along) -> Vec<Carried> {
+pub fn carried(fits: &Fits<'_>, along: Along) -> Vec<Carried> {
     let mut carried = Vec::new();
-    for engine in engines {
-        let all = engine.fit(|_| true, None);
-        for model in engine.models() {
-            let groups = groups(engine, model, along);
-            if groups.is_empty() {
-                continue;
-            }
-            let others = |row: &Row| row.model != model;
-            let fitted = engine.in_order(others, &engine.fit(others, Some(&all)));
-            for group in groups {
-                let costs = machine_costs(engine.engine, &fitted, engine.samples[group[0]].machine_index);
-                carry(engine, &group, along, &costs, &mut carried);
-            }
+    for (engine, model, fitted) in fits.without_models() {
+        for group in groups(engine, model, along) {
+            let costs = machine_costs(engine.engine, fitted, engine.samples[group[0]].machine_index);
+            carry(engine, &group, along, &costs, &mut carried);
         }
     }
     carried

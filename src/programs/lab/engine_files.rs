@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::pooled::{family_ratios, intervals, unseen};
 use super::rounded;
 use super::rows::{
-    EngineRows, Judged, Row, between_machines, leave_one_family_out, leave_one_machine_out,
+    EngineRows, Fits, Judged, Row, between_machines, leave_one_family_out, leave_one_machine_out,
     leave_one_model_out,
 };
 use predict::Engine;
@@ -29,11 +29,12 @@ pub const ENGINES: [Engine; 7] = [
 /// mathematics of one processor differs by from another's.
 #[must_use]
 pub fn engine_files(engines: &[EngineRows]) -> Vec<EngineFile> {
-    let known = leave_one_model_out(engines);
-    let unknown = leave_one_machine_out(engines);
-    let unseen = unseen(&leave_one_family_out(engines));
+    let fits = Fits::new(engines);
+    let known = leave_one_model_out(&fits);
+    let unknown = leave_one_machine_out(&fits);
+    let unseen = unseen(&leave_one_family_out(&fits));
     let mut files: Vec<EngineFile> =
-        engines.iter().map(|rows| file(rows, &known, &unknown, unseen)).collect();
+        fits.all().map(|(rows, all)| file(rows, all, &known, &unknown, unseen)).collect();
     for engine in ENGINES {
         if !files.iter().any(|file| file.engine == engine) {
             files.push(unmeasured(engine, &files, &unknown, unseen));
@@ -42,12 +43,18 @@ pub fn engine_files(engines: &[EngineRows]) -> Vec<EngineFile> {
     files
 }
 
-fn file(rows: &EngineRows, known: &[Judged<'_>], unknown: &[Judged<'_>], unseen: Intervals) -> EngineFile {
+fn file(
+    rows: &EngineRows,
+    all: &Fitted,
+    known: &[Judged<'_>],
+    unknown: &[Judged<'_>],
+    unseen: Intervals,
+) -> EngineFile {
     let families = |test: &dyn Fn(&Row) -> bool| -> BTreeSet<Family> {
         let of = rows.rows.iter().enumerate().filter(|(_, row)| test(row));
         of.map(|(index, _)| rows.family(index)).collect()
     };
-    let fitted = rows.in_order(|_| true, &rows.fit(|_| true, None));
+    let fitted = rows.in_order(|_| true, all);
     let between = between_machines();
     let mut spread = fitted.typical_sd;
     spread.iter_mut().zip(between).for_each(|(sd, between)| *sd = sd.hypot(between));

@@ -176,6 +176,11 @@ impl EngineRows {
         fit(&kept, self.machines.len(), &assumed(), &between_machines(), from)
     }
 
+    /// Both of [`fit`](Self::fit) and [`in_order`](Self::in_order), starting from `from`.
+    fn fit_ordered(&self, keep: impl Fn(&Row) -> bool, from: &Fitted) -> Fitted {
+        self.in_order(&keep, &self.fit(&keep, Some(from)))
+    }
+
     /// `fitted`, with families in [`ASSUMED_ORDER`] on the typical machine and on those where no row that `keep` says is
     /// stored in the dearer one. A family puts others in order only where a row of the engine on a machine of that compute
     /// capability is stored in it.
@@ -294,19 +299,46 @@ impl Judged<'_> {
     }
 }
 
+/// The fits of every engine: of all rows, and without each model.
+#[derive(Debug)]
+pub struct Fits<'a> {
+    pub engines: &'a [EngineRows],
+    all: Vec<Fitted>,
+    without: Vec<BTreeMap<&'a str, Fitted>>,
+}
+
+impl<'a> Fits<'a> {
+    #[must_use]
+    pub fn new(engines: &'a [EngineRows]) -> Self {
+        let all: Vec<Fitted> = engines.iter().map(|engine| engine.fit(|_| true, None)).collect();
+        let without = engines.iter().zip(&all).map(|(engine, all)| {
+            let fit = |model: &'a str| (model, engine.fit_ordered(|row| row.model != model, all));
+            engine.models().into_iter().map(fit).collect()
+        });
+        let without = without.collect();
+        Self { engines, all, without }
+    }
+
+    /// Each engine with the fit of all of its rows, before what is assumed of the order of families.
+    pub fn all(&self) -> impl Iterator<Item = (&'a EngineRows, &Fitted)> {
+        self.engines.iter().zip(&self.all)
+    }
+
+    /// Each engine and each of its models, with the fit of all others.
+    pub fn without_models(&self) -> impl Iterator<Item = (&'a EngineRows, &'a str, &Fitted)> {
+        let each = self.engines.iter().zip(&self.without);
+        each.flat_map(|(engine, fits)| fits.iter().map(move |(model, fitted)| (engine, *model, fitted)))
+    }
+}
+
 /// Leaves each model out in turn and predicts its rows from all others.
 #[must_use]
-pub fn leave_one_model_out(engines: &[EngineRows]) -> Vec<Judged<'_>> {
+pub fn leave_one_model_out<'a>(fits: &Fits<'a>) -> Vec<Judged<'a>> {
     let mut judged = Vec::new();
-    for engine in engines {
-        let all = engine.fit(|_| true, None);
-        for model in engine.models() {
-            let others = |row: &Row| row.model != model;
-            let fitted = engine.in_order(others, &engine.fit(others, Some(&all)));
-            for (index, row) in engine.rows.iter().enumerate().filter(|(_, row)| row.model == model) {
-                let error = engine.error(index, &fitted.on(engine.samples[index].machine_index));
-                judged.push(Judged { row, family: engine.family(index), error });
-            }
+    for (engine, model, fitted) in fits.without_models() {
+        for (index, row) in engine.rows.iter().enumerate().filter(|(_, row)| row.model == model) {
+            let error = engine.error(index, &fitted.on(engine.samples[index].machine_index));
+            judged.push(Judged { row, family: engine.family(index), error });
         }
     }
     judged
@@ -314,10 +346,9 @@ pub fn leave_one_model_out(engines: &[EngineRows]) -> Vec<Judged<'_>> {
 
 /// Leaves each machine out in turn, and each of its models: a board that nobody measured, a model that nobody ran.
 #[must_use]
-pub fn leave_one_machine_out(engines: &[EngineRows]) -> Vec<Judged<'_>> {
+pub fn leave_one_machine_out<'a>(fits: &Fits<'a>) -> Vec<Judged<'a>> {
     let mut judged = Vec::new();
-    for engine in engines {
-        let all = engine.fit(|_| true, None);
+    for (engine, all) in fits.all() {
         for machine in &engine.machines {
             for model in engine.models() {
                 let held = |row: &Row| row.hardware == *machine && row.model == model;
@@ -325,7 +356,7 @@ pub fn leave_one_machine_out(engines: &[EngineRows]) -> Vec<Judged<'_>> {
                     continue;
                 }
                 let others = |row: &Row| row.hardware != *machine && row.model != model;
-                let fitted = engine.in_order(others, &engine.fit(others, Some(&all)));
+                let fitted = engine.fit_ordered(others, all);
                 for (index, row) in engine.rows.iter().enumerate().filter(|(_, row)| held(row)) {
                     let error = engine.error(index, &fitted.typical);
                     judged.push(Judged { row, family: engine.family(index), error });
@@ -338,10 +369,9 @@ pub fn leave_one_machine_out(engines: &[EngineRows]) -> Vec<Judged<'_>> {
 
 /// Leaves each family of storage out in turn and predicts its rows from those of all others.
 #[must_use]
-pub fn leave_one_family_out(engines: &[EngineRows]) -> Vec<Judged<'_>> {
+pub fn leave_one_family_out<'a>(fits: &Fits<'a>) -> Vec<Judged<'a>> {
     let mut judged = Vec::new();
-    for engine in engines {
-        let all = engine.fit(|_| true, None);
+    for (engine, all) in fits.all() {
         let families: BTreeSet<Family> = (0..engine.rows.len()).map(|index| engine.family(index)).collect();
         for left_out in families {
             let of: BTreeSet<&str> = (0..engine.rows.len())
@@ -355,7 +385,7 @@ pub fn leave_one_family_out(engines: &[EngineRows]) -> Vec<Judged<'_>> {
             let mut from = all.clone();
             from.forget(Coefficient::Cycles(left_out), &assumed());
             let others = |row: &Row| !of.contains(row.id.as_str());
-            let fitted = engine.in_order(others, &engine.fit(others, Some(&from)));
+            let fitted = engine.fit_ordered(others, &from);
             for (index, row) in engine.rows.iter().enumerate().filter(|(_, row)| of.contains(row.id.as_str()))
             {
                 let error = engine.error(index, &fitted.on(engine.samples[index].machine_index));

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::cpu_run::CpuRun;
-use super::fit::{Matrix, Prior, Repeated, Sample, fit};
+use super::fit::{Lower, Matrix, Prior, Repeated, Sample, fit};
 use crate::costs::{COEFFICIENTS, EngineCosts};
 use crate::step::{Machine, Step};
 use crate::{Engine, Tier};
@@ -207,7 +207,7 @@ const MOST: usize = 64;
 #[derive(Debug, Clone)]
 pub struct Anchors {
     points: Vec<RunPoint>,
-    lower: Matrix,
+    lower: Lower,
     /// The inverse of the covariance times the logarithms of the runs' ratios.
     pull: Vec<f64>,
 }

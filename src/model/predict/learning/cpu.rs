@@ -8,7 +8,7 @@
 
 use super::anchor::{Observation, Residual, RunPoint, Subject};
 use super::cpu_run::{CpuRun, FILE_LOG_SD, THREADS_LOG_SD};
-use super::fit::Matrix;
+use super::fit::{Lower, Matrix};
 use crate::cpu::{COEFFICIENTS, CpuCosts, cpu_costs};
 use crate::{Engine, Tier};
 use roofline::workload::transformer::Phase;
@@ -32,7 +32,7 @@ pub struct FittedCpu {
     /// Differences from the prior: of the coefficients, of the numbers of threads, of the files.
     x: Vec<f64>,
     /// Triangle of the curvature at the optimum, whose inverse is their covariance.
-    lower: Matrix,
+    lower: Lower,
     /// Runs by file, phase and where they stood, for what a prediction rests on.
     seen: Vec<(usize, Phase, RunPoint)>,
 }
@@ -77,7 +77,7 @@ impl FittedCpu {
             threads,
             files,
             x: vec![0.0; size],
-            lower: Matrix::zero(0),
+            lower: Lower::default(),
             seen,
         };
         let mut best = fitted.loss(shipped, &rows, &fitted.x);

@@ -8,7 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::costs::{COEFFICIENTS, Coefficient, Coefficients, ORDER, ORDER_LOG_SD};
+use crate::costs::{COEFFICIENTS, Coefficient, Coefficients, ORDER, ORDER_LOG_SD, bounded, values};
 use crate::step::{Machine, Step};
 use roofline::ceilings::Roofline;
 use roofline::units::Seconds;
@@ -59,11 +59,43 @@ impl Sample {
     /// Predicted time, no less than what physics allows.
     #[must_use]
     pub fn predicted(&self, log: &Coefficients) -> Seconds {
-        let time = |part: &Repeated| {
-            let time = part.step.time(&self.machine, &self.roofline, log).total();
-            time.max(part.step.least_by_engine(&self.roofline)) * part.times
-        };
-        self.steps.iter().map(time).sum()
+        let values = values(log);
+        self.steps.iter().map(|part| self.part(part, &values, self.least(part))).sum()
+    }
+
+    fn least(&self, part: &Repeated) -> Seconds {
+        part.step.least_by_engine(&self.roofline)
+    }
+
+    fn part(&self, part: &Repeated, values: &Coefficients, least: Seconds) -> Seconds {
+        let time = part.step.time_with(&self.machine, &self.roofline, values).total();
+        time.max(least) * part.times
+    }
+}
+
+/// A sample with what stays the same throughout a search.
+struct Prepared<'a> {
+    sample: &'a Sample,
+    /// The least time of each of its steps.
+    least: Vec<Seconds>,
+    /// The coefficients that its time depends on, each once.
+    depends_on: Vec<Coefficient>,
+}
+
+impl<'a> Prepared<'a> {
+    fn new(sample: &'a Sample) -> Self {
+        let mut depends_on: Vec<Coefficient> =
+            sample.steps.iter().flat_map(|part| part.step.depends_on()).collect();
+        depends_on.sort_unstable();
+        depends_on.dedup();
+        Self { sample, least: sample.steps.iter().map(|part| sample.least(part)).collect(), depends_on }
+    }
+
+    fn residual(&self, values: &Coefficients) -> f64 {
+        let sample = self.sample;
+        let parts = sample.steps.iter().zip(&self.least);
+        let time: Seconds = parts.map(|(part, least)| sample.part(part, values, *least)).sum();
+        sample.weight.sqrt() * robust((time.get().ln() - sample.log_time) / ROW_LOG_SD)
     }
 }
 
@@ -106,7 +138,8 @@ impl Fitted {
     }
 }
 
-/// The unknowns: those of a typical machine that move, then for each machine those that may differ.
+/// The unknowns: for each machine those that may differ, then those of a typical machine that move. In this order the
+/// curvature is zero between machines, and so is its triangle.
 struct Layout {
     /// Index of each coefficient of the typical machine.
     typical: [Option<usize>; COEFFICIENTS],
@@ -120,7 +153,7 @@ struct Layout {
 
 impl Layout {
     /// Only what a row depends on is an unknown; everything else stays at its prior.
-    fn new(samples: &[Sample], machines: usize, prior: &Prior, between: &Coefficients) -> Self {
+    fn new(samples: &[Prepared<'_>], machines: usize, prior: &Prior, between: &Coefficients) -> Self {
         let mut layout = Self {
             typical: [None; COEFFICIENTS],
             machines: vec![[None; COEFFICIENTS]; machines],
@@ -131,9 +164,9 @@ impl Layout {
         let mut used = [false; COEFFICIENTS];
         let mut used_by = vec![[false; COEFFICIENTS]; machines];
         for sample in samples {
-            for coefficient in sample.steps.iter().flat_map(|part| part.step.depends_on()) {
+            for coefficient in &sample.depends_on {
                 used[coefficient.index()] = true;
-                used_by[sample.machine_index][coefficient.index()] = true;
+                used_by[sample.sample.machine_index][coefficient.index()] = true;
             }
         }
         // What is known of a family bounds those that are in order with it.
@@ -143,13 +176,6 @@ impl Layout {
                 pair.iter().for_each(|place| used[*place] = true);
             }
         }
-        for (place, used) in used.into_iter().enumerate() {
-            if used && prior.sd[place] > 0.0 {
-                layout.typical[place] = Some(layout.mean.len());
-                layout.mean.push(prior.mean[place]);
-                layout.sd.push(prior.sd[place]);
-            }
-        }
         for (machine, used) in used_by.into_iter().enumerate() {
             for (place, used) in used.into_iter().enumerate() {
                 if used && between[place] > 0.0 {
@@ -157,6 +183,13 @@ impl Layout {
                     layout.mean.push(0.0);
                     layout.sd.push(between[place]);
                 }
+            }
+        }
+        for (place, used) in used.into_iter().enumerate() {
+            if used && prior.sd[place] > 0.0 {
+                layout.typical[place] = Some(layout.mean.len());
+                layout.mean.push(prior.mean[place]);
+                layout.sd.push(prior.sd[place]);
             }
         }
         for pair in order {
@@ -186,6 +219,11 @@ impl Layout {
         })
     }
 
+    /// The values of all coefficients on each machine.
+    fn values(&self, prior: &Prior, x: &[f64]) -> Vec<Coefficients> {
+        (0..self.machines.len()).map(|machine| values(&self.coefficients(prior, x, machine))).collect()
+    }
+
     fn coefficients(&self, prior: &Prior, x: &[f64], machine: usize) -> Coefficients {
         let mut log = prior.mean;
         let places = self.typical.iter().zip(&self.machines[machine]);
@@ -204,11 +242,6 @@ fn robust(z: f64) -> f64 {
     z.signum() * OUTLIER * (2.0 * loss).sqrt()
 }
 
-fn residual(sample: &Sample, log: &Coefficients) -> f64 {
-    let off = sample.predicted(log).get().ln() - sample.log_time;
-    sample.weight.sqrt() * robust(off / ROW_LOG_SD)
-}
-
 /// Fits `samples` of one engine on `machines` machines, starting from `from` where that is given.
 #[must_use]
 pub fn fit(
@@ -218,7 +251,8 @@ pub fn fit(
     between: &Coefficients,
     from: Option<&Fitted>,
 ) -> Fitted {
-    let layout = Layout::new(samples, machines, prior, between);
+    let samples: Vec<Prepared<'_>> = samples.iter().map(Prepared::new).collect();
+    let layout = Layout::new(&samples, machines, prior, between);
     let mut x = layout.mean.clone();
     if let Some(from) = from {
         for place in 0..COEFFICIENTS {
@@ -232,7 +266,7 @@ pub fn fit(
             }
         }
     }
-    let curvature = search(samples, &layout, prior, &mut x);
+    let curvature = search(&samples, &layout, prior, &mut x);
     let variance = inverse_diagonal(&curvature);
     let sd = |index: Option<usize>, otherwise: f64| {
         index.and_then(|index| variance.get(index).copied()).map_or(otherwise, f64::sqrt)
@@ -259,7 +293,7 @@ pub fn fit(
 }
 
 /// A symmetric matrix in full.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Matrix {
     size: usize,
     cells: Vec<f64>,
@@ -278,12 +312,17 @@ impl Matrix {
         self.cells[row * self.size + column] = value;
     }
 
-    /// The lower triangle L of `L L^T`; `None` where the matrix is not positive definite.
-    pub(super) fn cholesky(&self) -> Option<Self> {
+    /// The lower triangle L of `L L^T`; `None` where the matrix is not positive definite. A row begins where that of the
+    /// matrix does: what is zero before it stays zero.
+    pub(super) fn cholesky(&self) -> Option<Lower> {
+        let first = |row: usize| (0..row).find(|column| self.at(row, *column) != 0.0).unwrap_or(row);
+        let first: Vec<usize> = (0..self.size).map(first).collect();
         let mut lower = Self::zero(self.size);
         for row in 0..self.size {
-            for column in 0..=row {
-                let sum: f64 = (0..column).map(|k| lower.at(row, k) * lower.at(column, k)).sum();
+            for column in first[row]..=row {
+                let from = first[row].max(first[column]);
+                let [a, b] = [row, column].map(|of| &lower.cells[of * self.size..][from..column.max(from)]);
+                let sum: f64 = a.iter().zip(b).map(|(a, b)| a * b).sum();
                 let rest = self.at(row, column) - sum;
                 if row == column {
                     if rest <= 0.0 || !rest.is_finite() {
@@ -295,19 +334,36 @@ impl Matrix {
                 }
             }
         }
-        Some(lower)
+        Some(Lower { matrix: lower, first })
+    }
+}
+
+/// A lower triangle L, whose rows are zero before some column.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Lower {
+    matrix: Matrix,
+    /// The first column of each row that is not zero.
+    first: Vec<usize>,
+}
+
+impl Lower {
+    pub(super) fn at(&self, row: usize, column: usize) -> f64 {
+        self.matrix.at(row, column)
     }
 
     /// Solves `L L^T x = b`.
     pub(super) fn solve(&self, b: &[f64]) -> Vec<f64> {
+        let size = self.matrix.size;
         let mut x = b.to_vec();
-        for row in 0..self.size {
-            let sum: f64 = (0..row).map(|k| self.at(row, k) * x[k]).sum();
+        let row_of = |row: usize| &self.matrix.cells[row * size..][self.first[row]..row];
+        for row in 0..size {
+            let sum: f64 = row_of(row).iter().zip(&x[self.first[row]..row]).map(|(l, x)| l * x).sum();
             x[row] = (x[row] - sum) / self.at(row, row);
         }
-        for row in (0..self.size).rev() {
-            let sum: f64 = (row + 1..self.size).map(|k| self.at(k, row) * x[k]).sum();
-            x[row] = (x[row] - sum) / self.at(row, row);
+        for row in (0..size).rev() {
+            x[row] /= self.at(row, row);
+            let solved = x[row];
+            x[self.first[row]..row].iter_mut().zip(row_of(row)).for_each(|(x, l)| *x -= l * solved);
         }
         x
     }
@@ -325,10 +381,11 @@ fn inverse_diagonal(matrix: &Matrix) -> Vec<f64> {
 }
 
 /// Moves `x` to the minimum and returns the curvature there.
-fn search(samples: &[Sample], layout: &Layout, prior: &Prior, x: &mut Vec<f64>) -> Matrix {
+fn search(samples: &[Prepared<'_>], layout: &Layout, prior: &Prior, x: &mut Vec<f64>) -> Matrix {
     let size = x.len();
     let residuals = |x: &[f64]| -> Vec<f64> {
-        samples.iter().map(|s| residual(s, &layout.coefficients(prior, x, s.machine_index))).collect()
+        let values = layout.values(prior, x);
+        samples.iter().map(|s| s.residual(&values[s.sample.machine_index])).collect()
     };
     let cost = |x: &[f64], residuals: &[f64]| -> f64 {
         let rows: f64 = residuals.iter().map(|r| r * r).sum();
@@ -378,7 +435,7 @@ fn search(samples: &[Sample], layout: &Layout, prior: &Prior, x: &mut Vec<f64>) 
 
 /// `J^T J` and `J^T r` of rows and prior together.
 fn linearise(
-    samples: &[Sample],
+    samples: &[Prepared<'_>],
     layout: &Layout,
     prior: &Prior,
     x: &[f64],
@@ -403,23 +460,23 @@ fn linearise(
         }
     }
     let mut slopes: Vec<(usize, f64)> = Vec::new();
+    let logs: Vec<Coefficients> =
+        (0..layout.machines.len()).map(|machine| layout.coefficients(prior, x, machine)).collect();
+    let all_values: Vec<Coefficients> = logs.iter().map(values).collect();
     for (sample, now) in samples.iter().zip(now) {
-        let machine = sample.machine_index;
-        let log = layout.coefficients(prior, x, machine);
+        let machine = sample.sample.machine_index;
         slopes.clear();
-        let mut seen = [false; COEFFICIENTS];
-        for coefficient in sample.steps.iter().flat_map(|part| part.step.depends_on()) {
+        let mut moved = all_values[machine];
+        for coefficient in &sample.depends_on {
             let place = coefficient.index();
-            if std::mem::replace(&mut seen[place], true) {
-                continue;
-            }
             let places = [layout.typical[place], layout.machines[machine][place]];
             if places == [None, None] {
                 continue;
             }
-            let mut moved = log;
-            moved[place] += STEP;
-            let slope = (residual(sample, &moved) - now) / STEP;
+            let before = moved[place];
+            moved[place] = bounded(logs[machine][place] + STEP, *coefficient);
+            let slope = (sample.residual(&moved) - now) / STEP;
+            moved[place] = before;
             slopes.extend(places.into_iter().flatten().map(|index| (index, slope)));
         }
         for &(row, a) in &slopes {

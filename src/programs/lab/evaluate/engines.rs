@@ -11,7 +11,7 @@ use crate::pooled::Errors;
 use crate::published::{self, Wanted};
 use crate::rounded;
 use crate::rows::{
-    EngineRows, Judged, Row, Summary, leave_one_machine_out, leave_one_model_out, prepare, summary,
+    EngineRows, Fits, Judged, Row, Summary, leave_one_machine_out, leave_one_model_out, prepare, summary,
 };
 use ctl::failure::Failure;
 use ctl::output::{Format, Printer};
@@ -30,15 +30,16 @@ pub fn run(printer: &Printer, file: &Path) -> Result<(), Failure> {
     let (engines, _) = prepare(&table.rows, registry(), models());
     let all = published::read_wanted(file, Wanted::All)?;
     let refused = refused(&prepare(&all.rows, registry(), models()).0);
-    let known = leave_one_model_out(&engines);
-    let unknown = leave_one_machine_out(&engines);
+    let fits = Fits::new(&engines);
+    let known = leave_one_model_out(&fits);
+    let unknown = leave_one_machine_out(&fits);
     if known.is_empty() {
         return Err(Failure::failed(
             format!("{} has no row that can be judged", file.display()),
             "its engines, devices and models must be known: rooflinectl hardware list, rooflinectl models list",
         ));
     }
-    let rows = rows(&engines, &known, &unknown);
+    let rows = rows(&fits, &known, &unknown);
     match printer.format {
         Format::Human => {
             let mut shown =
@@ -155,7 +156,7 @@ const fn one_decode(row: &Row) -> bool {
     matches!(row.phase, Phase::Decode) && row.batch == 1
 }
 
-fn rows(engines: &[EngineRows], known: &[Judged<'_>], unknown: &[Judged<'_>]) -> Vec<Line> {
+fn rows(fits: &Fits<'_>, known: &[Judged<'_>], unknown: &[Judged<'_>]) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut errors = |id, quantity, errors: &mut dyn Iterator<Item = f64>, prototype, goal| {
         if let Some(found) = summary(errors) {
@@ -207,7 +208,7 @@ fn rows(engines: &[EngineRows], known: &[Judged<'_>], unknown: &[Judged<'_>]) ->
     );
     let moved: Vec<(Along, Vec<Carried>)> = [Along::Mode, Along::Context, Along::Batch]
         .into_iter()
-        .map(|along| (along, carried(engines, along)))
+        .map(|along| (along, carried(fits, along)))
         .collect();
     let of = |along: Along, test: &dyn Fn(&Carried) -> bool| -> Vec<f64> {
         let all = moved.iter().find(|(known, _)| *known == along).map_or(&[][..], |(_, all)| all);
@@ -268,16 +269,16 @@ fn rows(engines: &[EngineRows], known: &[Judged<'_>], unknown: &[Judged<'_>]) ->
     covers("", "  another power mode", anchored(&|along| along == Along::Mode), "", "88-93 %");
     covers("", "  another context", anchored(&|along| along == Along::Context), "", "88-93 %");
     covers("", "  other batches", anchored(&|along| along == Along::Batch), "", "88-93 %");
-    let faster = engines
-        .iter()
-        .map(|engine| {
-            let fitted = engine.in_order(|_| true, &engine.fit(|_| true, None));
+    let faster = fits
+        .all()
+        .map(|(engine, fitted)| {
+            let fitted = engine.in_order(|_| true, fitted);
             let below =
                 |sample: &&Sample| sample.predicted(&fitted.on(sample.machine_index)) < sample.floor();
             engine.samples.iter().filter(below).count()
         })
         .sum();
-    let of = engines.iter().map(|engine| engine.samples.len()).sum();
+    let of = fits.engines.iter().map(|engine| engine.samples.len()).sum();
     lines.push(Line {
         id: "",
         quantity: "predicted faster than physics",
