@@ -84,7 +84,7 @@ fn places(snapshot: &Snapshot) -> Vec<(Option<u32>, &Roofline)> {
     places
 }
 
-/// Every rate of the machine times `share`.
+/// Every rate of the machine times `share`, and its clock as it is for what does not grow with fewer SMs.
 fn part_of(roofline: &Roofline, share: f64) -> Roofline {
     fn times<R: Copy + std::ops::Mul<f64, Output = R>>(ceiling: Ceiling<R>, share: f64) -> Ceiling<R> {
         ceiling.map(|rate| rate * share)
@@ -94,6 +94,7 @@ fn part_of(roofline: &Roofline, share: f64) -> Roofline {
     part.memory_limit = part.memory_limit.map(|limit| times(limit, share));
     part.pull_limit = part.pull_limit.map(|limit| times(limit, share));
     part.compute.values_mut().for_each(|peak| *peak = times(*peak, share));
+    part.whole_clock = part.clock;
     part.clock = part.clock.map(|clock| clock * share);
     part
 }

@@ -38,6 +38,7 @@ prop_compose! {
             ramp: Seconds(ramp),
             workers,
             clock: Some(Hertz(clock)),
+            whole_clock: None,
         }
     }
 }
@@ -238,6 +239,7 @@ fn known_gemv_times_come_out_of_the_predictor() {
         ramp: Seconds::ZERO,
         workers: 1,
         clock: None,
+        whole_clock: None,
     };
     let op = Op::Gemv { n: 4096, k: 4096 };
     // The quoted times count weights only; the vectors add two parts in a thousand at most.

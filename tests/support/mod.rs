@@ -56,6 +56,7 @@ pub fn roofline() -> Roofline {
         ramp: Seconds::ZERO,
         workers: 2,
         clock: Some(Hertz(2e9)),
+        whole_clock: None,
     }
 }
 

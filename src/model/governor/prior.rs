@@ -74,5 +74,6 @@ pub(super) fn roofline(board: &Board, state: &BoardState) -> Roofline {
         ramp: Seconds::ZERO,
         workers,
         clock: Some(clock),
+        whole_clock: None,
     }
 }

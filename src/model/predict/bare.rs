@@ -346,6 +346,7 @@ mod tests {
             ramp: Seconds::ZERO,
             workers: 2,
             clock: Some(Hertz(3e9)),
+            whole_clock: None,
         }
     }
 

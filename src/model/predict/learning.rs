@@ -513,6 +513,7 @@ mod tests {
             ramp: Seconds::ZERO,
             workers: 2,
             clock: None,
+            whole_clock: None,
         };
         let format = NumericFormat::stored(WeightFormat::Fp32);
         predict(&roofline, &EngineProfile::unknown(Engine::Numpy), op, &format).unwrap()

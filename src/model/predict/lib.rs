@@ -597,6 +597,7 @@ mod tests {
             ramp: Seconds(2e-6),
             workers: 8,
             clock: Some(Hertz(1e9)),
+            whole_clock: None,
         }
     }
 

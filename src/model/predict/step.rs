@@ -77,7 +77,7 @@ pub struct Machine {
     pub measured: Option<BytesPerSecond>,
     /// SMs times their clock, in cycles a second.
     pub cycles: f64,
-    /// The clock of the SMs; that of the costs where nobody knows it.
+    /// The clock of the SMs, however few of them are to be had; that of the costs where nobody knows it.
     #[serde(default = "reference_clock")]
     pub clock: Hertz,
 }
@@ -99,7 +99,8 @@ impl Machine {
         let clock = roofline.clock?;
         let measured = (roofline.bandwidth.provenance < roofline::ceilings::Provenance::Datasheet)
             .then_some(roofline.bandwidth.value);
-        Some(Self { memory, measured, cycles: f64::from(roofline.workers) * clock.get(), clock })
+        let cycles = f64::from(roofline.workers) * clock.get();
+        Some(Self { memory, measured, cycles, clock: roofline.whole_clock.unwrap_or(clock) })
     }
 
     /// How much longer small kernels take than at the clock that they are counted at: a part of each is the GPU's, a
@@ -531,5 +532,38 @@ impl Step {
         let bytes = self.weight_bytes + self.cache_bytes + self.state_bytes + self.other_bytes;
         let work: f64 = self.products.iter().map(|product| product.work).sum();
         (Bytes(bytes), Flops(work + self.attention_work))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "what is built in is there")]
+
+    use super::*;
+    use crate::costs::{engine_costs, recipe};
+    use roofline::board::OperatingPoint;
+    use roofline::ceilings::{datasheet, scaling::split};
+    use roofline::hardware::registry;
+    use roofline::precision::WeightFormat;
+    use roofline::workload::registry::models;
+    use roofline::workload::transformer::{Request, Run};
+
+    #[test]
+    fn small_kernels_take_no_longer_on_a_share_of_the_sms() {
+        let hardware = registry().get("jetson-orin-nano-8gb-super").unwrap();
+        let whole = datasheet(hardware, &OperatingPoint::default());
+        let model = models().get("llama-3.2-1b").unwrap();
+        let model = model.model(recipe(Engine::LlamaCpp, WeightFormat::Q4KM));
+        let run = Run::new(&model, &Request::decode(512)).unwrap();
+        let step = Step::new(Engine::LlamaCpp, &model, run.decode.as_ref().unwrap());
+        let costs = engine_costs(Engine::LlamaCpp, Some(&hardware.key));
+        let on = |roofline: &Roofline| step.time(&Machine::of(roofline).unwrap(), roofline, &costs.log);
+        let (alone, shared) = (on(&whole), on(&split(&split(&whole, 0.5), 0.5)));
+        assert_eq!(shared.overhead, alone.overhead);
+        for (part, of_all) in
+            [(shared.memory, alone.memory), (shared.dequantization, alone.dequantization)]
+        {
+            assert!((part / of_all - 4.0).abs() < 1e-9, "{part:?} {of_all:?}");
+        }
     }
 }

@@ -102,8 +102,12 @@ pub struct Roofline {
     pub ramp: Seconds,
     /// Workers (CPU cores, or SMs) the ceilings hold for.
     pub workers: u32,
-    /// Clock of the workers the ceilings hold for; `None` where nothing tells it.
+    /// Clock of the workers the ceilings hold for; `None` where nothing tells it. Times the share, where a part of the
+    /// workers is left to others: workers times clock are the cycles that are to be had.
     pub clock: Option<Hertz>,
+    /// The clock itself where that one is times a share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub whole_clock: Option<Hertz>,
 }
 
 impl Roofline {
@@ -146,6 +150,7 @@ mod tests {
             ramp: Seconds::ZERO,
             workers: 2,
             clock: Some(Hertz(2e9)),
+            whole_clock: None,
         }
     }
 

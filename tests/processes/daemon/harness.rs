@@ -285,6 +285,7 @@ fn record() -> CalibrationRecord {
         ramp: Seconds::ZERO,
         workers: board.cpu.logical,
         clock: None,
+        whole_clock: None,
     };
     let regime = Regime {
         key: "single".into(),

@@ -226,6 +226,7 @@ mod tests {
             ramp: Seconds::ZERO,
             workers: 8,
             clock: None,
+            whole_clock: None,
         };
         let profile = EngineProfile::unknown(Engine::Bare);
         let measured_power = watts.map(Watts);

@@ -344,6 +344,7 @@ impl<'a> RegimeFit<'a> {
                 ramp,
                 workers: self.threads,
                 clock: Some(self.clock),
+                whole_clock: None,
             },
             profile: EngineProfile {
                 attention: formats.get(&FORWARD_KV_CACHE).and_then(|cache| self.attention(cache)),

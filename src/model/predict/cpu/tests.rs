@@ -31,6 +31,7 @@ fn two_cores() -> Roofline {
         ramp: Seconds::ZERO,
         workers: 2,
         clock: Some(Hertz(3.7e9)),
+        whole_clock: None,
     }
 }
 

@@ -78,6 +78,7 @@ pub fn datasheet(hardware: &Hardware, point: &OperatingPoint) -> Roofline {
         ramp: Seconds::ZERO,
         workers: at.sm,
         clock: Some(at.gpu_clock),
+        whole_clock: None,
     }
 }
 
@@ -154,5 +155,6 @@ fn unmeasured_cpu(point: &OperatingPoint) -> Roofline {
         ramp: Seconds::ZERO,
         workers: point.cores_online.unwrap_or(1).max(1),
         clock: point.cpu_clock.filter(|clock| clock.is_positive()),
+        whole_clock: None,
     }
 }

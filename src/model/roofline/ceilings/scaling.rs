@@ -156,8 +156,8 @@ pub fn to_threads(roofline: &Roofline, threads: u32, cores: u32) -> Roofline {
 }
 
 /// What is left of a machine for who has this share of it while others run: every rate and the clock times `share`, which is
-/// above 0 and at most 1. Starting an operation takes as long as ever. The memory's own limit shrinks too: what others read
-/// cannot be read again.
+/// above 0 and at most 1. A share of the workers has the whole clock, so starting an operation takes as long as ever, and
+/// `whole_clock` keeps it. The memory's own limit shrinks too: what others read cannot be read again.
 #[must_use]
 pub fn split(roofline: &Roofline, share: f64) -> Roofline {
     let distance = share.ln().abs();
@@ -174,6 +174,7 @@ pub fn split(roofline: &Roofline, share: f64) -> Roofline {
     split.pull_limit = split.pull_limit.map(part);
     split.copy = split.copy.map(part);
     split.triad = split.triad.map(part);
+    split.whole_clock = split.whole_clock.or(split.clock);
     split.clock = split.clock.map(|clock| clock * share);
     split
 }

@@ -86,6 +86,7 @@ impl Line {
             ramp: Seconds::ZERO,
             workers: self.cores,
             clock: Some(Hertz(clock)),
+            whole_clock: None,
         }
     }
 

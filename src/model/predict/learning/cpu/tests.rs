@@ -32,6 +32,7 @@ fn ceilings() -> Roofline {
         ramp: Seconds::ZERO,
         workers: 2,
         clock: Some(Hertz(3e9)),
+        whole_clock: None,
     }
 }
 

@@ -229,6 +229,7 @@ fn predicted(op: &Op) -> Prediction {
         ramp: Seconds::ZERO,
         workers: 2,
         clock: None,
+        whole_clock: None,
     };
     let format = NumericFormat::stored(WeightFormat::Fp32);
     predict(&roofline, &EngineProfile::unknown(Engine::Numpy), op, &format).unwrap()
