@@ -560,9 +560,7 @@ mod tests {
         let on = |roofline: &Roofline| step.time(&Machine::of(roofline).unwrap(), roofline, &costs.log);
         let (alone, shared) = (on(&whole), on(&split(&split(&whole, 0.5), 0.5)));
         assert_eq!(shared.overhead, alone.overhead);
-        for (part, of_all) in
-            [(shared.memory, alone.memory), (shared.dequantization, alone.dequantization)]
-        {
+        for (part, of_all) in [(shared.memory, alone.memory), (shared.dequantization, alone.dequantization)] {
             assert!((part / of_all - 4.0).abs() < 1e-9, "{part:?} {of_all:?}");
         }
     }
