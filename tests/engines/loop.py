@@ -43,6 +43,8 @@ MOST_APART = 1.10
 SAME_REFERENCE = 0.15
 SAME_WINDOWS = 0.25
 TRIES = 3
+# Nothing is run again later than this after the beginning, for the whole has to end.
+REPEAT_UNTIL_S = 180
 # Time that a server may wait for a processor over the time it runs. Who asks and who watches runs on the same cores, of which the
 # engine may have all; what that costs shows beside the server's own timings.
 MOST_WAIT = 0.15
@@ -246,7 +248,7 @@ class Llama:
                 request.start()
             if not self.whole:
                 seen = daemon.ctl("observe", "--from", port, "--count", 2, "--interval", "500ms", "--max-wait", MOST_WAIT,
-                                  "--for", "40s", "-o", "json")
+                                  "--for", "30s", "-o", "json")
                 said, errors = seen.stdout, seen.stderr
             for request in requests:
                 request.join()
@@ -363,8 +365,8 @@ def choose(daemon, case):
     return {key: decision[key] for key in ("format", "threads", "batch")}
 
 
-def judge(daemon, case):
-    """Runs a case until it is undisturbed, at most so often; the row of the table."""
+def judge(daemon, case, began):
+    """Runs a case until it is undisturbed, at most so often; what goes into the table."""
     for attempt in range(1, TRIES + 1):
         chosen = choose(daemon, case)
         before = predicted(daemon, case, chosen)
@@ -375,8 +377,9 @@ def judge(daemon, case):
         if not disturbed:
             break
         print(f"-- {case.engine} {case.name}, try {attempt}: disturbed: {disturbed}", flush=True)
-        if attempt < TRIES:
-            daemon.calibrate()
+        if attempt == TRIES or time.monotonic() - began > REPEAT_UNTIL_S:
+            break
+        daemon.calibrate()
     broken = [] if disturbed else run.beyond()
     verdict = f"disturbed: {disturbed}" if disturbed else "; ".join(broken) or "within limits"
     return chosen, run, attempt, verdict, disturbed, broken
@@ -431,6 +434,7 @@ def main():
     given = parser.parse_args()
     engines = given.engines or ["llama.cpp", "torch", "onnxruntime"]
     rows, judged, failed, disturbed_names = [], 0, 0, []
+    start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="rl-") as home:
         home = pathlib.Path(home)
         daemon = Daemon(given.binaries.resolve(), home)
@@ -438,7 +442,7 @@ def main():
             daemon.calibrate()
             for case in cases(home, engines):
                 began = time.monotonic()
-                chosen, run, tries, verdict, disturbed, broken = judge(daemon, case)
+                chosen, run, tries, verdict, disturbed, broken = judge(daemon, case, start)
                 percent = " ".join("-" if ratio is None else f"{ratio:.0%}" for ratio, _ in run.references)
                 rows.append((
                     case.engine, case.name, chosen["format"], str(chosen["threads"]), str(chosen["batch"]), str(run.context),
