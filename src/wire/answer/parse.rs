@@ -33,10 +33,49 @@ pub fn parse_list<T: DeserializeOwned>(body: &[u8]) -> Result<Vec<T>, Refusal> {
 
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
     // Paths are tracked only for the error: the good case shall not pay for them.
-    serde_json::from_slice(body).map_err(|error| match error.classify() {
-        Category::Data => explain::<T>(body),
-        Category::Syntax | Category::Eof | Category::Io => not_json(body, &error),
+    serde_json::from_slice(body).or_else(|error| match error.classify() {
+        // JSON has one kind of number, and some programs write every one with a point.
+        Category::Data => match with_integers(body) {
+            Some(body) => serde_json::from_slice(&body).map_err(|_| explain::<T>(&body)),
+            None => Err(explain::<T>(body)),
+        },
+        Category::Syntax | Category::Eof | Category::Io => Err(not_json(body, &error)),
     })
+}
+
+/// The same JSON with every number that is whole written without a point or an exponent: 4096.0 and 4.096e3 are 4096.
+/// `None` where none is written otherwise.
+fn with_integers(body: &[u8]) -> Option<Vec<u8>> {
+    /// Above it neighbouring whole numbers are one floating-point number.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let mut text = Vec::with_capacity(body.len());
+    let (mut quoted, mut altered, mut at) = (false, false, 0);
+    while let Some(&byte) = body.get(at) {
+        let rest = &body[at..];
+        let length = match byte {
+            b'\\' if quoted => 2.min(rest.len()),
+            b'-' | b'0'..=b'9' if !quoted => {
+                let is_part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-');
+                rest.iter().position(|byte| !is_part(byte)).unwrap_or(rest.len())
+            }
+            _ => 1,
+        };
+        quoted ^= byte == b'"';
+        let token = &rest[..length];
+        let number = std::str::from_utf8(token).ok().filter(|_| length > 1 && !quoted && byte != b'\\');
+        let number =
+            number.filter(|token| token.contains(['.', 'e', 'E'])).and_then(|token| token.parse().ok());
+        match number.filter(|number: &f64| number.fract() == 0.0 && number.abs() <= EXACT) {
+            // Minus zero is zero.
+            Some(number) => {
+                text.extend_from_slice(format!("{:.0}", number + 0.0).as_bytes());
+                altered = true;
+            }
+            None => text.extend_from_slice(token),
+        }
+        at += length;
+    }
+    altered.then_some(text)
 }
 
 fn not_json(body: &[u8], error: &serde_json::Error) -> Refusal {
@@ -196,6 +235,32 @@ mod tests {
     fn wrong<T: DeserializeOwned + std::fmt::Debug>(body: &str) -> (&'static str, String, String) {
         let error = parse::<T>(body.as_bytes()).unwrap_err();
         (error.code.key(), error.field.unwrap_or_default(), error.hint)
+    }
+
+    #[test]
+    fn whole_numbers_may_be_written_with_a_point_and_no_others() {
+        let read = |body: &str| parse::<PredictRequest>(body.as_bytes());
+        let whole = read(
+            r#"{"workload":{"op":{"kind":"gemv","n":4096.0,"k":4.096E3},"format":"int8","batch":-0.0e2,"threads":2.0}}"#,
+        );
+        let plain = read(
+            r#"{"workload":{"op":{"kind":"gemv","n":4096,"k":4096},"format":"int8","batch":0,"threads":2}}"#,
+        );
+        assert_eq!(whole.unwrap(), plain.unwrap());
+        // Texts stay what they are.
+        let named =
+            read(r#"{"workload":{"model":{"path":"/a \"1.0\" 2.0.gguf"},"context_tokens":8.0}}"#).unwrap();
+        assert_eq!(named.workload.model.unwrap()["path"], "/a \"1.0\" 2.0.gguf");
+        assert_eq!(named.workload.context_tokens, Some(8));
+        for (body, field) in [
+            (r#"{"workload":{"op":{"kind":"gemv","n":4096.5,"k":8.0}}}"#, "workload.op.n"),
+            (r#"{"workload":{"model":"m","batch":1.5,"context_tokens":8.0}}"#, "workload.batch"),
+            (r#"{"workload":{"model":"m","context_tokens":1e300}}"#, "workload.context_tokens"),
+            (r#"{"workload":{"model":"m","batch":1.0,"batch":2.0}}"#, "workload"),
+        ] {
+            let refused = read(body).unwrap_err();
+            assert!(refused.field.unwrap_or_default().starts_with(field), "{body}");
+        }
     }
 
     #[test]
