@@ -70,6 +70,25 @@ calibrates() {
     return 1
 }
 calibrated() { get /v1/calibration | jq --exit-status '.record != null' >/dev/null; }
+# The unit sees no home directory; the client reads the file where it lies, with the rights of its user.
+predicts_a_private_file() {
+    local folder=/home/somebody told absent
+    inside install -d -m 700 -o nobody -g nogroup $folder
+    inside sh -c "umask 077; cat >$folder/config.json" <<'JSON'
+{"model_type":"llama","hidden_size":2048,"num_hidden_layers":22,"num_attention_heads":32,"num_key_value_heads":4,
+ "intermediate_size":5632,"vocab_size":32000,"torch_dtype":"bfloat16"}
+JSON
+    inside chown nobody:nogroup $folder/config.json
+    nobody rooflinectl predict $folder/config.json --engine llama.cpp -o json | jq --exit-status '.time_s.value > 0' >/dev/null
+    # By its path alone the daemon tells nothing of it, not even that it is there.
+    told=$(by_path $folder/config.json) absent=$(by_path $folder/absent.json)
+    is "$(jq --raw-output .error.code <<<"$told")" unreadable_model
+    is "$told" "$absent"
+}
+by_path() {
+    nobody curl --silent --max-time 10 --unix-socket "$query" http://localhost/v1/predict \
+        --data "{\"workload\":{\"model\":{\"path\":\"$1\"}}}"
+}
 journal_has_fields() {
     journal --output=json >"$scratch/journal"
     jq --exit-status --slurp 'any(.[]; ._SYSTEMD_UNIT == "rooflined.service" and any(keys[]; startswith("F_")))' \
@@ -248,6 +267,7 @@ check "strangers stay off the control socket" strangers_stay_off_control
 check "the control socket answers root" control_answers_root
 check "rooflinectl finds the daemon" client_finds_the_daemon
 check "it calibrates inside the unit's limits" calibrates
+check "a private file in a home directory is predicted" predicts_a_private_file
 check "journald has its records with fields" journal_has_fields
 check "a llama.cpp server starts as another user" starts_an_engine
 generates &

@@ -146,8 +146,11 @@ schema! {
         /// Directory of a user's own entries.
         dir: PathBuf = PathBuf::from("/etc/rooflined/hardware");
     }
-    /// `[models]`: no keys in this version.
-    models: Models {}
+    /// `[models]`: files that requests name.
+    models: Models {
+        /// Directories below which the daemon itself opens model files.
+        dirs: Vec<String> = vec!["/var/lib/rooflined/models".to_owned()];
+    }
     /// `[engines]`: no keys in this version.
     engines: Engines {}
     /// `[metrics]`: no keys in this version.

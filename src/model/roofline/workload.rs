@@ -8,6 +8,7 @@ use thiserror::Error;
 pub mod architecture;
 pub mod block;
 pub mod class;
+pub mod contents;
 pub mod import;
 pub mod model;
 pub mod recipe;

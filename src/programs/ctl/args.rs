@@ -741,6 +741,11 @@ pub enum ModelsCommand {
     },
     /// Compare predicted file sizes with those of published files
     Sizes,
+    /// Print a model file as requests name it that are sent to the daemon: its path, and the contents of its header
+    Contents {
+        /// File or directory
+        path: PathBuf,
+    },
     /// Contents of a model file: GGUF, safetensors, config.json, or a directory of them; only headers are read
     Inspect {
         /// File or directory

@@ -284,6 +284,7 @@ impl OpArgs {
                 let text = whole.to_str().ok_or_else(|| {
                     Failure::usage(format!("{} is no UTF-8, which requests are", path.display()))
                 })?;
+                super::model_work::present(&whole)?;
                 json!({ "path": text })
             }
             Some(Target::Op(_)) | None => {

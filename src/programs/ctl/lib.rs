@@ -9,6 +9,7 @@ mod compare;
 mod compare_models;
 mod comparison;
 mod configuration;
+mod contents;
 mod demo;
 mod doctor;
 pub mod failure;
@@ -141,7 +142,7 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
 async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
     let global = cli.global;
     let mut context = Context {
-        client: Client::new(global.socket.as_deref(), global.timeout),
+        client: Client::new(global.socket.as_deref(), global.timeout).preparing(contents::enclosed),
         printer: Printer::from_environment(global.output, global.ascii),
         catalogue: None,
     };

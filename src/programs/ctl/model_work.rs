@@ -33,7 +33,7 @@ pub fn reference(text: &str) -> Result<Value, Failure> {
         || Path::new(text).extension().is_some_and(|end| end == "gguf" || end == "safetensors");
     if is_path {
         let path = std::path::absolute(text).unwrap_or_else(|_| PathBuf::from(text));
-        return Ok(json!({ "path": path }));
+        return present(&path).map(|()| json!({ "path": path }));
     }
     match models().get(text) {
         Ok(known) => Ok(json!(known.key)),
@@ -44,14 +44,31 @@ pub fn reference(text: &str) -> Result<Value, Failure> {
     }
 }
 
+/// A file that somebody names on the command line is there.
+///
+/// # Errors
+/// It is not, or nobody says.
+pub fn present(path: &Path) -> Result<(), Failure> {
+    match std::fs::metadata(path) {
+        // Whether the daemon may do what this user may not is for the daemon to say.
+        Err(error) if error.kind() != std::io::ErrorKind::PermissionDenied => {
+            let hint = "check the path; keys of known models are listed by rooflinectl models list";
+            Err(Failure::failed(format!("{}: {error}", path.display()), hint))
+        }
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_path_is_made_whole_and_a_key_is_found() {
-        assert_eq!(reference("/a/b.gguf").unwrap(), json!({"path": "/a/b.gguf"}));
-        assert!(reference("b.gguf").unwrap()["path"].as_str().unwrap().starts_with('/'));
+        let file = tempfile::Builder::new().suffix(".gguf").tempfile().unwrap();
+        assert_eq!(reference(file.path().to_str().unwrap()).unwrap(), json!({"path": file.path()}));
+        assert!(reference("./Cargo.toml").unwrap()["path"].as_str().unwrap().starts_with('/'));
+        assert!(reference("b.gguf").unwrap_err().to_string().contains("/b.gguf: No such file"));
         assert_eq!(reference("TinyLlama-1.1B").unwrap(), json!("tinyllama-1.1b"));
         assert!(reference("tinylama").unwrap_err().to_string().contains("tinylama"));
     }

@@ -19,6 +19,7 @@ pub fn run(printer: &Printer, command: &ModelsCommand) -> Result<Exit, Failure> 
         ModelsCommand::List => list(printer)?,
         ModelsCommand::Show { key, format, kv_format } => show(printer, key, *format, *kv_format)?,
         ModelsCommand::Sizes => sizes(printer)?,
+        ModelsCommand::Contents { path } => contents(printer, path)?,
         ModelsCommand::Inspect { path, kv_format } => inspect(printer, path, *kv_format)?,
     }
     Ok(Exit::Ok)
@@ -110,6 +111,14 @@ fn inspect(printer: &Printer, path: &Path, kv_format: WeightFormat) -> Result<()
     let file = modelfile::load(path).map_err(|error| Failure::failed(error.to_string(), error.hint()))?;
     let files = file.files.iter().map(|file| file.display().to_string()).collect();
     print(printer, &ModelAnswer { files, ..answer::models::of(&file.model, kv_format) })
+}
+
+/// What a request names the file by that is sent to a daemon which may not read it.
+fn contents(printer: &Printer, path: &Path) -> Result<(), Failure> {
+    let file = modelfile::load(path).map_err(|error| Failure::failed(error.to_string(), error.hint()))?;
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let model = serde_json::json!({ "path": whole.to_string_lossy(), "contents": file.contents() });
+    printer.text(&format!("{model}\n"))
 }
 
 fn value(printer: &Printer, answer: &impl serde::Serialize) -> Result<(), Failure> {

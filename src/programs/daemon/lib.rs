@@ -168,7 +168,7 @@ async fn run(args: Serve, settings: Settings) -> Result<(), DaemonError> {
     };
     let sampler = Sampler::start(period, machine, deliver)?;
     let (stop, stopping) = watch::channel(false);
-    let control_end = Control::new(requests_in).with_catalogue(catalogue);
+    let control_end = Control::new(requests_in).with_catalogue(Arc::clone(&catalogue));
     let servers = Servers { snapshots, control: control_end, events: events_in.clone(), stopping };
     let mut tasks = servers.start(&settings, query, control, &paths)?;
 
@@ -184,6 +184,7 @@ async fn run(args: Serve, settings: Settings) -> Result<(), DaemonError> {
         program,
         simulated,
         state_dir,
+        catalogue,
         period,
     });
     if !earlier.problems.is_empty() {
@@ -234,11 +235,7 @@ fn catalogue(settings: &Settings) -> Arc<Catalogue> {
         tracing::warn!(%problem, "a description of hardware is not used");
     }
     hardware::declare(&user);
-    if user.is_empty() {
-        Arc::default()
-    } else {
-        Arc::new(Catalogue::new(Registry::with(user), Opener::Daemon))
-    }
+    Arc::new(Catalogue::new(Registry::with(user), Opener::Daemon(settings.model_dirs.clone())))
 }
 
 /// What the servers share.

@@ -1,28 +1,28 @@
-//! Models that clients name: a key of the registry, or a file whose header is read here.
+//! Models that clients name: a key of the registry, or a file of which they tell the contents or which is read here.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value;
 
 use crate::server::ModelAsked;
-use answer::modelfile;
+use answer::Catalogue;
 use governor::ModelWork;
 use roofline::workload::model::Model;
 use roofline::workload::recipe::Recipe;
 use roofline::workload::registry::models;
 
 /// Finds the models. What cannot be read is said in words that end with what to do.
-pub async fn found(asked: Vec<ModelAsked>) -> Vec<Result<ModelWork, String>> {
+pub async fn found(catalogue: Arc<Catalogue>, asked: Vec<ModelAsked>) -> Vec<Result<ModelWork, String>> {
     // A disk may take its time, which the loop does not have.
-    let finding = tokio::task::spawn_blocking(move || asked.into_iter().map(find).collect());
+    let finding =
+        tokio::task::spawn_blocking(move || asked.into_iter().map(|asked| find(&catalogue, asked)).collect());
     finding.await.unwrap_or_else(|_| vec![Err("the model could not be read: report this".to_owned())])
 }
 
-fn find(asked: ModelAsked) -> Result<ModelWork, String> {
+fn find(catalogue: &Catalogue, asked: ModelAsked) -> Result<ModelWork, String> {
     let ModelAsked { reference, format, batch, context_tokens } = asked;
-    let model = match (&reference, reference.get("path").and_then(Value::as_str)) {
-        (Value::String(key), _) => {
+    let model = match &reference {
+        Value::String(key) => {
             let known = models().get(key).map_err(|error| {
                 format!(
                     "there is no model {:?}; did you mean {:?}? GET /v1/models lists all",
@@ -32,8 +32,10 @@ fn find(asked: ModelAsked) -> Result<ModelWork, String> {
             let format = format.ok_or_else(|| format!("{key} has no storage of its own: give a format"))?;
             known.model(Recipe::of(format))
         }
-        (_, Some(path)) => {
-            let model = file(Path::new(path))?;
+        Value::Object(fields) if fields.contains_key("path") => {
+            let found = catalogue.referenced(fields, "model");
+            let found = found.map_err(|refusal| format!("{}; {}", refusal.message, refusal.hint))?;
+            let model = found.model.clone();
             match format {
                 Some(format) => {
                     let weights = Recipe::of(format).weights(&model.architecture);
@@ -48,15 +50,8 @@ fn find(asked: ModelAsked) -> Result<ModelWork, String> {
             );
         }
     };
+    let reference = answer::without_contents(&reference);
     Ok(ModelWork { reference, format, model: Arc::new(model), batch, context_tokens })
-}
-
-fn file(path: &Path) -> Result<Model, String> {
-    if !path.is_absolute() {
-        return Err(format!("{}: the daemon opens it, so give the whole path", path.display()));
-    }
-    let file = modelfile::load(path).map_err(|error| format!("{error}; {}", error.hint()))?;
-    Ok(file.model)
 }
 
 #[cfg(test)]
@@ -66,15 +61,17 @@ mod tests {
     use serde_json::json;
 
     fn said(reference: Value, format: Option<WeightFormat>) -> String {
-        find(ModelAsked { reference, format, batch: 1, context_tokens: 0 }).unwrap_err()
+        find(&Catalogue::default(), ModelAsked { reference, format, batch: 1, context_tokens: 0 })
+            .unwrap_err()
     }
 
     #[test]
     fn what_is_no_model_is_refused_with_what_to_do() {
         assert!(said(json!("tinylama-1.1b"), None).contains("tinyllama-1.1b"));
         assert!(said(json!("tinyllama-1.1b"), None).contains("give a format"));
-        assert!(said(json!({"path": "here.gguf"}), None).contains("whole path"));
-        assert!(said(json!({"path": "/nowhere/here.gguf"}), None).contains("check the path"));
+        for path in ["here.gguf", "/nowhere/here.gguf", "/etc/passwd"] {
+            assert!(said(json!({ "path": path }), None).contains("rooflinectl models contents FILE"));
+        }
         assert!(said(json!(7), None).contains("give one of these"));
     }
 
@@ -86,7 +83,7 @@ mod tests {
             batch: 1,
             context_tokens: 0,
         };
-        let work = find(asked).unwrap();
+        let work = find(&Catalogue::default(), asked).unwrap();
         assert_eq!(work.model.by_block()[0].0.key(), "q8_0");
     }
 }

@@ -14,6 +14,7 @@ use super::power::Power;
 use super::sampler::Sampler;
 use super::{model, notify, status};
 use crate::server::{Command, Request};
+use answer::Catalogue;
 use decide::snapshot::Snapshot;
 use governor::{Effect, Event, Governor, Now, Policy, Reply, Severity, Ticket};
 use hw::boot_time;
@@ -57,6 +58,7 @@ pub struct Runtime {
     /// The simulated board that the probe measures; `None` on a real machine.
     simulated: Option<PathBuf>,
     state_dir: PathBuf,
+    catalogue: Arc<Catalogue>,
     probe: Option<Probe>,
     power: Option<Power>,
     waiting: HashMap<Ticket, oneshot::Sender<Reply>>,
@@ -94,6 +96,8 @@ pub struct Parts {
     pub simulated: Option<PathBuf>,
     /// Where to keep things.
     pub state_dir: PathBuf,
+    /// Known hardware and models.
+    pub catalogue: Arc<Catalogue>,
     pub period: Duration,
 }
 
@@ -109,6 +113,7 @@ impl Runtime {
             program: parts.program,
             simulated: parts.simulated,
             state_dir: parts.state_dir,
+            catalogue: parts.catalogue,
             probe: None,
             power: Some(parts.power),
             waiting: HashMap::new(),
@@ -297,9 +302,9 @@ impl Runtime {
             Command::Cancel { job } => Event::CancelRequested { ticket, job },
             Command::Measure { work, models, power } => {
                 if !models.is_empty() {
-                    let events = self.events.clone();
+                    let (events, catalogue) = (self.events.clone(), Arc::clone(&self.catalogue));
                     tokio::spawn(async move {
-                        let models = model::found(models).await;
+                        let models = model::found(catalogue, models).await;
                         // Only the end of the daemon closes its queue.
                         let _ = events.send(Event::MeasureRequested { ticket, work, models, power }).await;
                     });

@@ -33,6 +33,8 @@ pub struct Settings {
     pub limits: Limits,
     /// Directory of hardware beside what is built in.
     pub hardware_dir: PathBuf,
+    /// Directories of the model files that requests may name.
+    pub model_dirs: Vec<PathBuf>,
     /// What the governor decides by.
     pub policy: Policy,
     /// Power modes that are declared rather than found.
@@ -74,6 +76,7 @@ impl Settings {
                 ..Limits::default()
             },
             hardware_dir: config.hardware.dir.clone(),
+            model_dirs: config.models.dirs.iter().map(PathBuf::from).collect(),
             policy: Policy { elsewhere: !SysRoot::new(root.clone()).is_host(), ..policy(&config) },
             declared_modes: config.control.declared_modes(),
             actuator: config.control.actuator.path().map(Path::to_owned),

@@ -8,13 +8,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
+use serde_json::{Map, Value};
+
 use super::shorten;
-use crate::modelfile::{self, ModelFile};
+use crate::modelfile::{self, ModelFile, ModelFileError};
 use decide::snapshot::Snapshot;
 use predict::{Engine, costs};
 use roofline::hardware::{Kind, Registry, registry};
 use roofline::precision::WeightFormat;
 use roofline::refusal::{Code, Refusal};
+use roofline::workload::contents::Contents;
 use roofline::workload::model::Model;
 use roofline::workload::recipe::Recipe;
 use roofline::workload::registry::models;
@@ -67,12 +70,13 @@ struct Stamp {
 }
 
 /// Who opens the files that requests name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Opener {
     /// The program that was given the request, in the directory that it was started in.
     Caller,
-    /// A daemon: its working directory is nobody's, so a path has to begin at the root.
-    Daemon,
+    /// A daemon, which anybody may ask: it opens nothing outside these directories, and says of what lies outside neither
+    /// what it is nor whether it is there.
+    Daemon(Vec<PathBuf>),
 }
 
 /// Known hardware, known models, and models in files.
@@ -86,9 +90,9 @@ pub struct Catalogue {
 }
 
 impl Default for Catalogue {
-    /// What is built in, for a daemon.
+    /// What is built in, for a daemon that opens no files.
     fn default() -> Self {
-        Self::of(Cow::Borrowed(registry()), Opener::Daemon)
+        Self::of(Cow::Borrowed(registry()), Opener::Daemon(Vec::new()))
     }
 }
 
@@ -178,26 +182,60 @@ impl Catalogue {
         own.is_some_and(|own| format.is_some_and(|format| format == own.key() || format == recipe(own)))
     }
 
+    /// The model that a request describes by `path`, and by `contents` where whoever asks has read the file: nothing is
+    /// opened then. Blocks while headers are read.
+    ///
+    /// # Errors
+    /// Another field, contents that cannot be, or a file that cannot be read, may not be, or holds no model.
+    pub fn referenced(&self, fields: &Map<String, Value>, at: &str) -> Result<Arc<ModelFile>, Refusal> {
+        if let Some(other) = fields.keys().find(|key| !["path", "contents"].contains(&key.as_str())) {
+            return Err(Code::UnknownField.at(
+                format!("{at}.{}", shorten(other)),
+                format!("a model with a path has no field {:?}", shorten(other)),
+                "leave it out: the file says everything",
+            ));
+        }
+        let field = format!("{at}.path");
+        let Some(path) = fields.get("path").and_then(Value::as_str) else {
+            return Err(Code::InvalidField.at(
+                &field,
+                format!("{field} is no text"),
+                "write {\"path\":\"/models/x.gguf\"}",
+            ));
+        };
+        match fields.get("contents") {
+            Some(contents) => told(contents, &format!("{at}.contents")).map(Arc::new),
+            None => self.file(path, &field),
+        }
+    }
+
     /// The model at `path`. Blocks while its headers are read.
     ///
     /// # Errors
-    /// It cannot be read, is no plain file, or holds no model.
+    /// It cannot be read, may not be, is no plain file, or holds no model.
     pub fn file(&self, path: &str, field: &str) -> Result<Arc<ModelFile>, Refusal> {
         let path = Path::new(path);
-        if self.opener == Opener::Daemon && !path.is_absolute() {
-            return Err(Code::UnreadableModel.at(
-                field,
-                format!("{:?} does not begin at the root", shorten(&path.to_string_lossy())),
-                "the daemon opens it, so give the whole path",
-            ));
-        }
+        let root = match &self.opener {
+            Opener::Caller => None,
+            Opener::Daemon(roots) => Some(
+                roots
+                    .iter()
+                    .find(|root| modelfile::is_beneath(root, path))
+                    .ok_or_else(|| outside(field, roots))?,
+            ),
+        };
         let stamp = stamp(path);
         if let Some(file) = stamp.as_ref().and_then(|stamp| self.files.find(|kept| kept == stamp)) {
             return Ok(file);
         }
-        let file = modelfile::load(path).map(Arc::new).map_err(|error| {
-            let hint = match (self.opener, &error) {
-                (Opener::Daemon, modelfile::ModelFileError::Open { .. }) => {
+        let read = match root {
+            None => modelfile::load(path),
+            Some(root) => modelfile::load_beneath(root, path),
+        };
+        let file = read.map(Arc::new).map_err(|error| {
+            let hint = match (&self.opener, &error) {
+                (Opener::Daemon(roots), ModelFileError::Outside) => return outside(field, roots),
+                (Opener::Daemon(_), ModelFileError::Open { .. }) => {
                     "the daemon opens it with its own rights: check the path and who may read it"
                 }
                 _ => error.hint(),
@@ -210,6 +248,40 @@ impl Catalogue {
         }
         Ok(file)
     }
+}
+
+/// Said of every path outside `roots`, whatever lies there: strangers learn nothing of files that the daemon may read.
+fn outside(field: &str, roots: &[PathBuf]) -> Refusal {
+    let roots: Vec<_> = roots.iter().map(|root| root.display().to_string()).collect();
+    let below = if roots.is_empty() {
+        "name directories in [models] dirs that the daemon itself may read".to_owned()
+    } else {
+        format!("put the file below {}", roots.join(" or "))
+    };
+    Code::UnreadableModel.at(
+        field,
+        format!("{field} lies in none of the directories that the daemon reads models from"),
+        format!(
+            "check the path and who may read it: rooflinectl sends the contents of files that its user may read; other \
+             clients send what rooflinectl models contents FILE prints; or {below}"
+        ),
+    )
+}
+
+/// A model as somebody tells it who has read its file.
+fn told(contents: &Value, field: &str) -> Result<ModelFile, Refusal> {
+    let invalid = |message: String| {
+        Code::InvalidModel.at(
+            field,
+            format!("{field}: {message}"),
+            "send what rooflinectl models contents FILE prints, of the version of this daemon",
+        )
+    };
+    let contents: Contents =
+        serde_path_to_error::deserialize(contents).map_err(|error| invalid(error.to_string()))?;
+    let exact = contents.exact;
+    let model = contents.model().map_err(|error| invalid(error.to_string()))?;
+    Ok(ModelFile { model, exact, files: Vec::new() })
 }
 
 /// A GGUF file as it is now; `None` for anything else.

@@ -267,6 +267,16 @@ impl Request {
     }
 }
 
+/// What of a model is shown to others, or kept: its contents say no more than its path, and at length.
+#[must_use]
+pub fn without_contents(model: &Value) -> Value {
+    let mut shown = model.clone();
+    if let Some(fields) = shown.as_object_mut().filter(|fields| fields.contains_key("path")) {
+        fields.remove("contents");
+    }
+    shown
+}
+
 /// Predictions of an operation that the prediction of a model takes about as long as: a key is looked up, while fields
 /// are unfolded and a file is waited for, however long its medium takes.
 fn weight(model: &Value) -> u64 {

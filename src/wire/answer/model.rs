@@ -278,26 +278,11 @@ fn from_file(
     path: &str,
     warnings: &mut Vec<String>,
 ) -> Result<(Arc<Model>, Option<String>), Refusal> {
-    let field = format!("{path}.model.path");
-    if let Some(other) = fields.keys().find(|key| *key != "path") {
-        return Err(Code::UnknownField.at(
-            format!("{path}.model.{}", shorten(other)),
-            format!("a model with a path has no field {:?}", shorten(other)),
-            "leave it out: the file says everything",
-        ));
-    }
-    let Some(file) = fields.get("path").and_then(Value::as_str) else {
-        return Err(Code::InvalidField.at(
-            &field,
-            format!("{field} is no text"),
-            "write {\"path\":\"/models/x.gguf\"}",
-        ));
-    };
-    let found = catalogue.file(file, &field)?;
+    let found = catalogue.referenced(fields, &format!("{path}.model"))?;
     let model = Arc::new(found.model.clone());
     let own = model.label.clone();
     let Some(wanted) = wanted else { return Ok((model, own)) };
-    if found.has_tensors() {
+    if found.exact {
         if !own.as_deref().is_some_and(|own| own.eq_ignore_ascii_case(wanted.key())) {
             warnings.push(format!(
                 "the file is stored as {}, and its exact bytes are counted, not those of {}",

@@ -12,7 +12,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::{Bytes, Incoming};
+pub use hyper::body::Bytes;
+use hyper::body::Incoming;
 use hyper::client::conn::http1::SendRequest;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
@@ -42,7 +43,11 @@ pub struct Client {
     /// The open connections, by [`Socket`].
     open: [Option<SendRequest<Full<Bytes>>>; 2],
     timeout: Duration,
+    prepare: Prepare,
 }
+
+/// What becomes of every body before it is sent.
+pub type Prepare = fn(Bytes) -> Result<Bytes, ClientError>;
 
 /// A successful answer, not yet parsed.
 #[derive(Debug, Clone)]
@@ -68,13 +73,20 @@ impl Client {
     /// Nothing is opened yet.
     #[must_use]
     pub fn new(given: Option<&Path>, timeout: Duration) -> Self {
-        Self { addresses: address::candidates(given), open: [None, None], timeout }
+        Self { addresses: address::candidates(given), open: [None, None], timeout, prepare: Ok }
+    }
+
+    /// The same client, which passes every body through `prepare`: whoever may read the files that a body names puts into
+    /// it what the daemon may not read.
+    #[must_use]
+    pub fn preparing(self, prepare: Prepare) -> Self {
+        Self { prepare, ..self }
     }
 
     /// The same daemon over a connection of its own, with another time limit.
     #[must_use]
     pub fn another(&self, timeout: Duration) -> Self {
-        Self { addresses: self.addresses.clone(), open: [None, None], timeout }
+        Self { addresses: self.addresses.clone(), open: [None, None], timeout, prepare: self.prepare }
     }
 
     /// Where the daemon is looked for, best first; the one that answered alone after the first call.
@@ -165,6 +177,7 @@ impl Client {
         route: &str,
         body: Bytes,
     ) -> Result<(SendRequest<Full<Bytes>>, Incoming), ClientError> {
+        let body = (self.prepare)(body)?;
         let mut sender = self.connect(socket).await?;
         let request = request(&method, route, body)?;
         let response = within(self.timeout, route, sender.send_request(request)).await??;
@@ -182,6 +195,7 @@ impl Client {
         route: &str,
         body: Bytes,
     ) -> Result<Answer, ClientError> {
+        let body = (self.prepare)(body)?;
         within(self.timeout, route, self.exchange(socket, method, route, body)).await?
     }
 

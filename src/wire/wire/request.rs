@@ -13,7 +13,9 @@ pub struct Workload {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub op: Option<Op>,
-    /// A model: a key of `GET /v1/models`, `{"path": FILE}`, or the fields of a Hugging Face `config.json`.
+    /// A model: a key of `GET /v1/models`; `{"path": FILE, "contents": {…}}` as `rooflinectl models contents FILE` prints it,
+    /// where nothing is opened; `{"path": FILE}` below a directory of `[models] dirs`; or the fields of a Hugging Face
+    /// `config.json`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<serde_json::Value>,
     /// Weight format: a key of `GET /v1/formats`. Default: a file's own, what a model known by a key is published in, `fp16`.

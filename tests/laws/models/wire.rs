@@ -221,7 +221,7 @@ fn a_file_is_counted_as_it_is_whatever_format_is_asked_for() {
 fn a_file_that_changes_is_read_again() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.gguf");
-    let catalogue = catalogue(Opener::Daemon);
+    let catalogue = catalogue(Opener::Daemon(vec![folder.path().to_owned()]));
     let ask = || {
         let body = json!({"hardware": "h100", "workload": {"model": {"path": path}}});
         number(&asked_of(&catalogue, &body).unwrap(), "/memory_bytes/weights")
@@ -260,22 +260,114 @@ fn paths_to_anything_else_are_refused() {
         assert!(error.hint.is_some());
         (error.code, error.message)
     };
+    let daemon = || Opener::Daemon(vec![folder.path().to_owned()]);
     let names =
         ["fifo.gguf", "empty", "cut.gguf", "nothing.gguf", "deep.json", "socket.gguf", "missing.gguf"];
     for name in names {
-        let (code, message) = refuse(Opener::Daemon, &at(name));
+        let (code, message) = refuse(daemon(), &at(name));
         assert_eq!(code, "unreadable_model", "{name}: {message}");
     }
     for path in ["/dev/zero", "/dev/null", "/proc/self/mem", "/", ""] {
-        assert_eq!(refuse(Opener::Daemon, Path::new(path)).0, "unreadable_model", "{path}");
+        assert_eq!(refuse(Opener::Caller, Path::new(path)).0, "unreadable_model", "{path}");
     }
     // Root may read everything.
     if !rustix::process::geteuid().is_root() {
-        assert_eq!(refuse(Opener::Daemon, &at("secret.gguf")).0, "unreadable_model");
+        assert_eq!(refuse(daemon(), &at("secret.gguf")).0, "unreadable_model");
     }
-    let (_, message) = refuse(Opener::Daemon, Path::new("relative/m.gguf"));
-    assert!(message.contains("root"), "{message}");
     assert!(refuse(Opener::Caller, Path::new("relative/m.gguf")).1.contains("No such file"));
+}
+
+/// Of what lies outside its directories a daemon says the same, be it a model, no model, closed, or not there.
+#[test]
+fn outside_its_directories_a_daemon_tells_nothing() {
+    let (inside, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let at = |name: &str| outside.path().join(name);
+    fs::write(at("model.gguf"), llama(false).file()).unwrap();
+    fs::write(at("words.gguf"), "secret").unwrap();
+    fs::write(at("closed.gguf"), "secret").unwrap();
+    fs::set_permissions(at("closed.gguf"), fs::Permissions::from_mode(0o0)).unwrap();
+    fs::create_dir(at("folder")).unwrap();
+    fs::write(at("folder/config.json"), r#"{"hidden_size":"secret"}"#).unwrap();
+    let link = |name: &str, to: &Path| {
+        std::os::unix::fs::symlink(to, inside.path().join(name)).unwrap();
+        inside.path().join(name)
+    };
+    let mut paths: Vec<_> =
+        ["model.gguf", "words.gguf", "closed.gguf", "folder", "missing.gguf"].map(at).into_iter().collect();
+    paths.push("relative.gguf".into());
+    paths.push(inside.path().join("..").join("model.gguf"));
+    paths.push(link("to-file.gguf", &at("model.gguf")));
+    paths.push(link("to-folder", outside.path()).join("model.gguf"));
+    paths.push(link("to-nothing.gguf", &at("missing.gguf")));
+    for roots in [vec![], vec![inside.path().to_owned()]] {
+        let catalogue = catalogue(Opener::Daemon(roots.clone()));
+        let told: Vec<_> = paths
+            .iter()
+            .map(|path| {
+                let body = json!({"hardware": "h100", "workload": {"model": {"path": path}}});
+                asked_of(&catalogue, &body).unwrap_err()
+            })
+            .collect();
+        assert_eq!(told[0].code, "unreadable_model");
+        for (told, path) in told.iter().zip(&paths) {
+            let same = |error: &ErrorBody| (error.code.clone(), error.message.clone(), error.hint.clone());
+            assert_eq!(
+                same(told),
+                same(
+                    &asked_of(
+                        &catalogue,
+                        &json!({
+                            "hardware": "h100", "workload": {"model": {"path": "/nowhere"}}
+                        })
+                    )
+                    .unwrap_err()
+                ),
+                "{}",
+                path.display()
+            );
+        }
+    }
+    fs::write(inside.path().join("own.gguf"), llama(false).file()).unwrap();
+    let own = link("to-own.gguf", Path::new("own.gguf"));
+    let catalogue = catalogue(Opener::Daemon(vec![inside.path().to_owned()]));
+    for path in [inside.path().join("own.gguf"), own] {
+        let body = json!({"hardware": "h100", "workload": {"model": {"path": path}}});
+        asked_of(&catalogue, &body).unwrap();
+    }
+}
+
+/// Who may read a file tells its contents, and is answered as if the daemon had read it.
+#[test]
+fn contents_are_answered_like_their_file_and_checked_like_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.gguf");
+    fs::write(&path, llama(false).file()).unwrap();
+    let contents = json!(answer::modelfile::load(&path).unwrap().contents());
+    let ask = |opener, model: Value| {
+        let body = json!({"hardware": "h100", "engine": "llama.cpp", "workload": {"model": model}});
+        asked_of(&catalogue(opener), &body)
+    };
+    let read = ask(Opener::Caller, json!({"path": path})).unwrap();
+    let told = json!({"path": "/home/somebody/m.gguf", "contents": contents});
+    assert_eq!(ask(Opener::Daemon(Vec::new()), told.clone()).unwrap(), read);
+    for (pointer, wrong, word) in [
+        ("/contents/hidden", json!(0), "hidden"),
+        ("/contents/weights/0/rows", json!(u64::MAX), "weights[0]"),
+        ("/contents/weights/0/block", json!("q9_9"), "q9_9"),
+        ("/contents/layers", json!([]), "layers"),
+        ("/contents/name", json!(7), "name"),
+        ("/contents", json!("x"), "contents"),
+    ] {
+        let mut bad = told.clone();
+        *bad.pointer_mut(pointer).unwrap() = wrong;
+        let error = ask(Opener::Daemon(Vec::new()), bad).unwrap_err();
+        assert_eq!(error.code, "invalid_model", "{pointer}");
+        assert_eq!(error.field.as_deref(), Some("workload.model.contents"));
+        assert!(error.message.contains(word), "{}", error.message);
+    }
+    let mut other = told;
+    other["content"] = json!({});
+    assert_eq!(ask(Opener::Caller, other).unwrap_err().field.as_deref(), Some("workload.model.content"));
 }
 
 #[test]

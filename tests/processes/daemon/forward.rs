@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::harness::{Home, http, missing};
 
 /// A model of 2.9 million weights in the format; `None` without Python.
-fn small(home: &Home, format: &str) -> Option<PathBuf> {
+pub fn small(home: &Home, format: &str) -> Option<PathBuf> {
     let path = home.path(&format!("small-{format}.gguf"));
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/random_gguf.py");
     let written = Command::new("python3").arg(script).args(["small", format]).arg(&path).output();
@@ -22,7 +22,7 @@ fn small(home: &Home, format: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-fn ctl(home: &Home, args: &[&str]) -> Output {
+pub fn ctl(home: &Home, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_rooflinectl"))
         .arg("--socket")
         .arg(home.path("run"))
@@ -83,7 +83,8 @@ fn what_cannot_be_run_is_refused_with_the_reason() {
     home.calibrate();
     let _daemon = home.start();
     let Some(file) = small(&home, "q4_0") else { return };
-    let path = json!({ "path": file });
+    let path: Value =
+        serde_json::from_slice(&ctl(&home, &["models", "contents", file.to_str().unwrap()]).stdout).unwrap();
     let cut = home.path("cut.gguf");
     let whole = fs::read(&file).unwrap();
     fs::write(&cut, &whole[..whole.len() / 2]).unwrap();
@@ -100,9 +101,13 @@ fn what_cannot_be_run_is_refused_with_the_reason() {
         (json!({"model": path, "kv_format": "q8_0"}), "unsupported_workload", "fp16"),
         (json!({"model": path, "format": "q4_k_m"}), "unsupported_workload", "stored as q"),
         (json!({"model": path, "format": "q9"}), "unknown_format", "q9"),
-        (json!({"model": {"path": cut}}), "unsupported_workload", "cut"),
-        (json!({"model": {"path": "small.gguf"}}), "unsupported_workload", "whole path"),
-        (json!({"model": {"path": home.path("gone.gguf")}}), "unsupported_workload", "No such file"),
+        (json!({"model": {"path": cut}}), "unsupported_workload", "none of the directories"),
+        (json!({"model": {"path": "small.gguf"}}), "unsupported_workload", "none of the directories"),
+        (
+            json!({"model": {"path": home.path("gone.gguf")}}),
+            "unsupported_workload",
+            "none of the directories",
+        ),
         (json!({"model": "tinylama-1.1b", "format": "fp16"}), "unsupported_workload", "tinyllama-1.1b"),
         (json!({"model": 7}), "unsupported_workload", "give one of these"),
     ];
@@ -122,12 +127,12 @@ fn a_file_that_vanishes_between_two_questions_is_missed_and_nothing_else_suffers
     home.calibrate();
     let _daemon = home.start();
     let Some(file) = small(&home, "fp16") else { return };
-    let workload = json!({"model": {"path": file}, "batch": 1, "context_tokens": 3});
-    assert_eq!(measure(&home, &workload).0, 200);
+    let compare = || ctl(&home, &["compare", file.to_str().unwrap(), "--batches", "1", "--contexts", "3"]);
+    assert!(compare().status.success());
     fs::remove_file(&file).unwrap();
-    let (status, answer) = measure(&home, &workload);
-    assert_eq!(status, 400, "{answer}");
-    assert!(answer["error"]["message"].as_str().unwrap().contains("No such file"), "{answer}");
+    let missed = compare();
+    assert_eq!(missed.status.code(), Some(1), "{missed:?}");
+    assert!(String::from_utf8_lossy(&missed.stderr).contains("No such file"), "{missed:?}");
     let op = json!({"op": {"kind": "gemv", "n": 64, "k": 64}, "format": "fp32"});
     assert_eq!(measure(&home, &op).0, 200);
 }

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::os::unix::process::CommandExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
@@ -120,6 +121,8 @@ impl Home {
         let socket = self.path(&format!("notify{}", fastrand::u32(..)));
         let manager = UnixDatagram::bind(&socket).unwrap();
         manager.set_nonblocking(true).unwrap();
+        // The daemon may be another user's.
+        fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).unwrap();
         command.env("NOTIFY_SOCKET", &socket);
         Daemon { child: command.spawn().unwrap(), manager, notifications: Vec::new() }
     }

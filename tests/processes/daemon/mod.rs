@@ -10,6 +10,7 @@ mod bus;
 
 mod activation;
 mod configuration;
+mod files;
 mod forward;
 mod gpu;
 pub mod harness;

@@ -181,7 +181,7 @@ impl Linear {
 }
 
 /// What mixes tokens in one layer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mixer {
     Attention(Attention),
@@ -193,7 +193,7 @@ pub enum Mixer {
 }
 
 /// What follows the mixer in one layer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FeedForward {
     /// Nothing.
@@ -217,7 +217,7 @@ pub enum FeedForward {
     },
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Layer {
     /// What mixes tokens.
     pub mixer: Mixer,
@@ -433,6 +433,65 @@ impl Description {
             Some(width) => Ok(FeedForward::Dense { intermediate: dimension("intermediate", *width)? }),
             None => Ok(FeedForward::Dense { intermediate: dimension("intermediate", self.intermediate)? }),
         }
+    }
+}
+
+impl Layer {
+    /// Holds a layer that somebody else described to what [`Description::build`] makes.
+    pub(super) fn check(&self) -> Result<(), InvalidModel> {
+        match &self.mixer {
+            Mixer::None => {}
+            Mixer::Attention(attention) => {
+                let Attention { heads, kv_heads, head_dim, value_dim, window, .. } = *attention;
+                dimension("heads", heads)?;
+                dimension("kv_heads", kv_heads)?;
+                dimension("head_dim", head_dim)?;
+                dimension("value_dim", value_dim)?;
+                dimension("window", window.unwrap_or(1))?;
+                if heads % kv_heads != 0 {
+                    return Err(InvalidModel::HeadGroups { heads, kv_heads });
+                }
+            }
+            Mixer::Latent(latent) => check_latent(latent)?,
+            Mixer::Linear(Linear::Other { state_bytes }) => {
+                dimension("state_bytes", *state_bytes)?;
+            }
+            Mixer::Linear(linear) => check_linear(linear)?,
+        }
+        match self.feed_forward {
+            FeedForward::None => {}
+            FeedForward::Dense { intermediate } => {
+                dimension("intermediate", intermediate)?;
+            }
+            FeedForward::Experts { experts, active, intermediate, shared_intermediate, .. } => {
+                dimension("experts", experts)?;
+                dimension("active_experts", active)?;
+                dimension("expert_intermediate", intermediate)?;
+                if shared_intermediate > MAX_WIDTH {
+                    return Err(InvalidModel::Dimension {
+                        field: "shared_intermediate",
+                        value: shared_intermediate,
+                    });
+                }
+                if active > experts {
+                    return Err(InvalidModel::ActiveExperts { active, experts });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Architecture {
+    /// Holds an architecture that somebody else described to what [`Description::build`] makes.
+    pub(super) fn check(&self) -> Result<(), InvalidModel> {
+        dimension("hidden", self.hidden)?;
+        dimension("vocab", self.vocab)?;
+        dimension("context_tokens", self.context_tokens.unwrap_or(1))?;
+        if !(1..=MAX_LAYERS).contains(&self.layers.len()) {
+            return Err(InvalidModel::Layers(self.layers.len() as u64));
+        }
+        self.layers.iter().try_for_each(Layer::check)
     }
 }
 

@@ -4,15 +4,15 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::precision::WeightFormat;
 
 macro_rules! blocks {
     ($($(#[$doc:meta])* $variant:ident = $key:literal, $elements:literal in $bytes:literal, $ggml:expr, $format:expr;)*) => {
         /// How the elements of one tensor are stored.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-        #[serde(into = "&'static str")]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(into = "&'static str", try_from = "String")]
         pub enum Block { $($(#[$doc])* $variant,)* }
 
         impl Block {
@@ -196,6 +196,20 @@ impl Block {
     #[must_use]
     pub const fn is_plain(self) -> bool {
         matches!(self, Self::F64 | Self::F32 | Self::F16 | Self::Bf16)
+    }
+}
+
+impl TryFrom<String> for Block {
+    type Error = String;
+
+    fn try_from(key: String) -> Result<Self, String> {
+        let known = Self::ALL.iter().copied().find(|known| known.key() == key);
+        known.ok_or_else(|| {
+            format!(
+                "{:?} is not a storage of tensors that this version knows",
+                key.chars().take(40).collect::<String>()
+            )
+        })
     }
 }
 

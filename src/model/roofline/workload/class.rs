@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 macro_rules! classes {
     ($($(#[$doc:meta])* $variant:ident = $key:literal,)*) => {
         /// What a weight is used for.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-        #[serde(into = "&'static str")]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(into = "&'static str", try_from = "String")]
         pub enum Class { $($(#[$doc])* $variant,)* }
 
         impl Class {
@@ -66,6 +66,20 @@ impl Class {
     #[must_use]
     pub const fn read_whole(self) -> bool {
         !matches!(self, Self::Embedding | Self::Tower | Self::Draft | Self::Expert)
+    }
+}
+
+impl TryFrom<String> for Class {
+    type Error = String;
+
+    fn try_from(key: String) -> Result<Self, String> {
+        let known = Self::ALL.iter().copied().find(|known| known.key() == key);
+        known.ok_or_else(|| {
+            format!(
+                "{:?} is not a use of weights that this version knows",
+                key.chars().take(40).collect::<String>()
+            )
+        })
     }
 }
 

@@ -33,7 +33,7 @@ pub const MAX_TENSORS: u64 = 1 << 18;
 /// Longest name of a tensor or key in bytes.
 pub const MAX_NAME: u64 = 512;
 /// Distinct combinations of use, storage and shape; real models have below a hundred.
-const MAX_GROUPS: usize = 4096;
+pub(super) const MAX_GROUPS: usize = 4096;
 
 /// Why a file is no model that we can read.
 #[derive(Debug, Error)]
@@ -58,6 +58,9 @@ pub enum ImportError {
     /// More of something than any model has.
     #[error("claims {count} {what}; at most {limit} are read")]
     TooMany { what: &'static str, count: u64, limit: u64 },
+    /// More than is read of all files of a model together.
+    #[error("the files of this model have more than {limit} {what}, of which no more is read")]
+    Budget { what: &'static str, limit: u64 },
     /// A number that stands for no type.
     #[error("{what} is of unknown type {number}")]
     UnknownType { what: String, number: String },
@@ -153,6 +156,9 @@ impl ImportError {
             Self::TooMany { .. } | Self::Nested(..) => {
                 "no model has that: the file is damaged or not what it says"
             }
+            Self::Budget { .. } => {
+                "give one file of the model, or a directory that holds this model alone and holds it once"
+            }
             Self::BigEndian => "convert it to little-endian: gguf_convert_endian.py of llama.cpp",
             Self::Duplicate { .. } | Self::Tensor { .. } | Self::Overlap { .. } => {
                 "the file is damaged or was written wrongly: fetch or convert it again"
@@ -169,7 +175,7 @@ impl ImportError {
 }
 
 /// A name cut to what fits a message.
-fn short(name: &str) -> String {
+pub(super) fn short(name: &str) -> String {
     name.chars().take(80).collect()
 }
 

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::architecture::{Architecture, FeedForward, Mixer};
 use super::block::Block;
@@ -14,7 +14,8 @@ use crate::precision::WeightFormat;
 use crate::units::Bytes;
 
 /// Weights of one class that are stored and shaped alike.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct WeightGroup {
     pub class: Class,
     pub block: Block,

@@ -67,7 +67,8 @@ impl AnswerCache {
 #[must_use]
 pub fn is_cacheable(request: &Request) -> bool {
     let Request::Recommend(request) = request else { return false };
-    request.workload.model.as_ref().is_none_or(serde_json::Value::is_string)
+    let reads_nothing = |model: &serde_json::Value| model.is_string() || model.get("contents").is_some();
+    request.workload.model.as_ref().is_none_or(reads_nothing)
 }
 
 #[cfg(test)]
@@ -108,6 +109,7 @@ mod tests {
         };
         assert!(is_cacheable(&request("llama-3.1-8b".into())));
         assert!(!is_cacheable(&request(serde_json::json!({ "path": "/m.gguf" }))));
+        assert!(is_cacheable(&request(serde_json::json!({ "path": "/m.gguf", "contents": {} }))));
         assert!(!is_cacheable(&Request::Board));
     }
 }

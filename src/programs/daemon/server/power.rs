@@ -250,6 +250,9 @@ fn checked_query(
 /// A query as everybody may see it, in bounded length.
 fn shown_query(query: &RecommendRequest) -> Value {
     let mut shown = json!(query);
+    if let Some(model) = shown.pointer_mut("/workload/model") {
+        *model = answer::without_contents(model);
+    }
     let fields = |model: &Value| model.is_object() && model.get("path").is_none();
     if shown.pointer("/workload/model").is_some_and(fields) {
         shown["workload"]["model"] = json!({});

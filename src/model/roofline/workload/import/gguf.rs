@@ -240,6 +240,14 @@ impl<R: Read> Cursor<R> {
 /// # Errors
 /// Says what is wrong with the file, or that reading failed.
 pub fn read(source: impl Read, file_bytes: u64) -> Result<Header, ImportError> {
+    read_at_most(source, file_bytes, MAX_TENSORS)
+}
+
+/// The same of one shard of several, which may have `most` tensors more.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_at_most(source: impl Read, file_bytes: u64, most: u64) -> Result<Header, ImportError> {
     let mut cursor = Cursor { source, at: 0, file_bytes, big_endian: false, version: 3, kept: 0 };
     let mut magic = [0; 4];
     cursor.fill(&mut magic, &|| "the magic number".to_owned())?;
@@ -260,6 +268,9 @@ pub fn read(source: impl Read, file_bytes: u64) -> Result<Header, ImportError> {
         if count > limit {
             return Err(ImportError::TooMany { what, count, limit });
         }
+    }
+    if tensors > most {
+        return Err(ImportError::Budget { what: "tensors", limit: MAX_TENSORS });
     }
     let metadata = read_metadata(&mut cursor, pairs)?;
     let tensors = read_tensors(&mut cursor, tensors, &metadata)?;

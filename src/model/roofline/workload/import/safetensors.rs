@@ -11,7 +11,7 @@ use std::fmt;
 use std::io::{self, Read};
 
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::{ImportError, MAX_NAME, MAX_TENSORS, Tensor, check_extents, config::Config, short};
 use crate::workload::block::Block;
@@ -58,35 +58,44 @@ impl<'de> Deserialize<'de> for Shape {
     }
 }
 
-/// Every entry in the order of the file. A JSON object may repeat a name; a map would keep the last silently.
-struct Entries(Vec<(String, Entry)>);
+/// Every entry in the order of the file, up to `most`. A JSON object may repeat a name; a map would keep the last silently.
+struct Entries {
+    most: u64,
+}
 
-impl<'de> Deserialize<'de> for Entries {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct All;
-        impl<'de> Visitor<'de> for All {
-            type Value = Entries;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object of tensors")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
-                let mut entries = Vec::new();
-                while let Some(name) = map.next_key::<String>()? {
-                    if name == "__metadata__" {
-                        map.next_value::<IgnoredAny>()?;
-                        continue;
-                    }
-                    if entries.len() as u64 == MAX_TENSORS {
-                        return Err(serde::de::Error::custom(format!("more than {MAX_TENSORS} tensors")));
-                    }
-                    entries.push((name, map.next_value()?));
-                }
-                Ok(Entries(entries))
-            }
-        }
-        deserializer.deserialize_map(All)
+impl<'de> DeserializeSeed<'de> for Entries {
+    type Value = Vec<(String, Entry)>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_map(self)
     }
 }
+
+impl<'de> Visitor<'de> for Entries {
+    type Value = Vec<(String, Entry)>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of tensors")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut entries = Vec::new();
+        while let Some(name) = map.next_key::<String>()? {
+            if name == "__metadata__" {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            if entries.len() as u64 >= self.most {
+                return Err(serde::de::Error::custom(TOO_MANY));
+            }
+            entries.push((name, map.next_value()?));
+        }
+        Ok(entries)
+    }
+}
+
+/// Told from other errors of JSON by its words, because serde keeps nothing else.
+const TOO_MANY: &str = "more tensors than are read";
 
 /// The files of an index, in its order and with what it repeats.
 struct WeightMap(Vec<(String, String)>);
@@ -138,7 +147,15 @@ fn block(dtype: &str) -> Option<Block> {
 ///
 /// # Errors
 /// Says what is wrong with the file, or that reading failed.
-pub fn read(mut source: impl Read, file_bytes: u64) -> Result<Vec<Tensor>, ImportError> {
+pub fn read(source: impl Read, file_bytes: u64) -> Result<Vec<Tensor>, ImportError> {
+    read_at_most(source, file_bytes, MAX_TENSORS)
+}
+
+/// The same of one file of several, which may have `most` tensors more.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_at_most(mut source: impl Read, file_bytes: u64, most: u64) -> Result<Vec<Tensor>, ImportError> {
     let cut = |what: &str, needed| ImportError::Cut { what: what.to_owned(), needed, available: file_bytes };
     let ended = |what: &str, needed: u64, error: io::Error| match error.kind() {
         io::ErrorKind::UnexpectedEof => cut(what, needed),
@@ -163,16 +180,23 @@ pub fn read(mut source: impl Read, file_bytes: u64) -> Result<Vec<Tensor>, Impor
         let found = json[..json.len().min(4)].escape_ascii().to_string();
         return Err(ImportError::Magic { expected: "safetensors", found });
     }
-    let entries: Entries = serde_json::from_slice(&json)
-        .map_err(|error| ImportError::Json { what: "the header", error: error.to_string() })?;
+    let mut parser = serde_json::Deserializer::from_slice(&json);
+    let entries = Entries { most }
+        .deserialize(&mut parser)
+        .and_then(|entries| parser.end().map(|()| entries))
+        .map_err(|error| match error.to_string() {
+            error if error.starts_with(TOO_MANY) => {
+                ImportError::Budget { what: "tensors", limit: MAX_TENSORS }
+            }
+            error => ImportError::Json { what: "the header", error },
+        })?;
     drop(json);
-    tensors(entries.0, data, file_bytes)
+    tensors(entries, data, file_bytes)
 }
 
 fn tensors(entries: Vec<(String, Entry)>, data: u64, available: u64) -> Result<Vec<Tensor>, ImportError> {
-    let mut tensors = Vec::new();
+    let mut tensors: Vec<Tensor> = Vec::new();
     let mut extents = Vec::new();
-    let mut names = HashSet::new();
     for (name, Entry { dtype, shape: Shape(shape), data_offsets: (begin, end) }) in entries {
         if name.len() as u64 > MAX_NAME {
             let count = name.len() as u64;
@@ -185,23 +209,23 @@ fn tensors(entries: Vec<(String, Entry)>, data: u64, available: u64) -> Result<V
         })?;
         let offset = data.saturating_add(begin);
         let bytes = end.saturating_sub(begin);
-        let tensor = Tensor { name: name.clone(), block, shape, file: 0, offset, bytes };
-        let expected = tensor.elements().and_then(|elements| block.size(1, elements));
-        let Some(expected) = expected else {
-            return Err(wrong(format!("has the impossible shape {:?}", tensor.shape)));
+        let elements = shape.iter().try_fold(1u64, |product, &length| product.checked_mul(length));
+        let Some(expected) = elements.and_then(|elements| block.size(1, elements)) else {
+            return Err(wrong(format!("has the impossible shape {shape:?}")));
         };
         if begin > end || expected != end - begin {
             return Err(wrong(format!(
-                "of {dtype} {:?} takes {expected} bytes and claims those from {begin} to {end}",
-                tensor.shape
+                "of {dtype} {shape:?} takes {expected} bytes and claims those from {begin} to {end}"
             )));
         }
         extents.push((offset, data.saturating_add(end), tensors.len()));
-        tensors.push(tensor);
-        if !names.insert(name.clone()) {
-            return Err(ImportError::Duplicate { what: "tensor", name: short(&name) });
-        }
+        tensors.push(Tensor { name, block, shape, file: 0, offset, bytes });
     }
+    let mut names = HashSet::new();
+    if let Some(tensor) = tensors.iter().find(|tensor| !names.insert(tensor.name.as_str())) {
+        return Err(ImportError::Duplicate { what: "tensor", name: short(&tensor.name) });
+    }
+    drop(names);
     check_extents(extents, available, |index| {
         tensors.get(index).map(|tensor| short(&tensor.name)).unwrap_or_default()
     })?;
@@ -266,12 +290,8 @@ impl Index {
             return Err(ImportError::TooMany { what: "tensors", count: total, limit: MAX_TENSORS });
         }
         let mut all = Vec::new();
-        let mut found = HashSet::new();
         for (number, (file, tensors)) in files.into_iter().enumerate() {
             for tensor in tensors {
-                if !found.insert(tensor.name.clone()) {
-                    return Err(ImportError::Duplicate { what: "tensor", name: short(&tensor.name) });
-                }
                 match self.map.get(&tensor.name) {
                     Some(expected) if *expected != file => {
                         return Err(ImportError::Shards(format!(
@@ -283,12 +303,19 @@ impl Index {
                 }
             }
         }
-        match self.map.iter().find(|(name, _)| !found.contains(*name)) {
+        let mut found = HashSet::new();
+        if let Some(tensor) = all.iter().find(|tensor: &&Tensor| !found.insert(tensor.name.as_str())) {
+            return Err(ImportError::Duplicate { what: "tensor", name: short(&tensor.name) });
+        }
+        match self.map.iter().find(|(name, _)| !found.contains(name.as_str())) {
             Some((name, file)) => Err(ImportError::Shards(format!(
                 "{:?} is not in {file}, where the index puts it",
                 short(name)
             ))),
-            None => Ok(all),
+            None => {
+                drop(found);
+                Ok(all)
+            }
         }
     }
 }

@@ -1,0 +1,148 @@
+//! Model files are read where they lie, with the rights of whoever runs this program: into every request that names one goes
+//! what its header says. The daemon, which runs as a user of its own, opens nothing.
+
+use std::sync::LazyLock;
+
+use serde_json::{Map, Value, json};
+
+use super::failure::refused;
+use answer::{Catalogue, Opener};
+use roofline::hardware::registry;
+use roofline::refusal::Refusal;
+use wire::client::{Bytes, ClientError};
+
+/// Keeps what was read last: the same file is asked about again and again.
+static FILES: LazyLock<Catalogue> = LazyLock::new(|| Catalogue::new(registry().clone(), Opener::Caller));
+
+/// The same body with the contents of the files that it names. What is no JSON, or names no files, stays as it is.
+pub fn enclosed(body: Bytes) -> Result<Bytes, ClientError> {
+    if !body.windows(PATH.len()).any(|part| part == PATH) {
+        return Ok(body);
+    }
+    let Ok(mut request) = serde_json::from_slice::<Value>(&body) else { return Ok(body) };
+    fill(&mut request, "").map_err(refused)?;
+    let filled = serde_json::to_vec(&request);
+    filled.map(Bytes::from).map_err(|error| ClientError::Unsendable { reason: error.to_string() })
+}
+
+/// Bodies without it are looked at no further.
+const PATH: &[u8] = b"\"path\"";
+
+/// Fills in every `model` and every member of `models`, wherever in a request they stand.
+fn fill(value: &mut Value, at: &str) -> Result<(), Refusal> {
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                let at = if at.is_empty() { key.clone() } else { format!("{at}.{key}") };
+                match value {
+                    Value::Object(model) if key == "model" => enclose(model, &at)?,
+                    Value::Array(models) if key == "models" => {
+                        for (index, model) in models.iter_mut().enumerate() {
+                            if let Value::Object(model) = model {
+                                enclose(model, &format!("{at}[{index}]"))?;
+                            }
+                        }
+                    }
+                    value => fill(value, &at)?,
+                }
+            }
+            Ok(())
+        }
+        Value::Array(list) => {
+            list.iter_mut().enumerate().try_for_each(|(index, value)| fill(value, &format!("{at}[{index}]")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The contents of the file that `model` names by its path alone.
+fn enclose(model: &mut Map<String, Value>, at: &str) -> Result<(), Refusal> {
+    let Some(path) = model.get("path").and_then(Value::as_str).filter(|_| model.len() == 1) else {
+        return Ok(());
+    };
+    let whole = std::path::absolute(path).ok();
+    let whole = whole.as_deref().and_then(std::path::Path::to_str).unwrap_or(path).to_owned();
+    if is_out_of_reach(&whole) {
+        // The daemon may reach what this user does not: models of the service itself, or of the container it runs in.
+        model.insert("path".to_owned(), json!(whole));
+        return Ok(());
+    }
+    let file = FILES.file(&whole, &format!("{at}.path"))?;
+    model.insert("path".to_owned(), json!(whole));
+    model.insert("contents".to_owned(), json!(file.contents()));
+    Ok(())
+}
+
+fn is_out_of_reach(path: &str) -> bool {
+    use std::io::ErrorKind::{NotFound, PermissionDenied};
+    let closed = |error: std::io::Error| matches!(error.kind(), NotFound | PermissionDenied);
+    match std::fs::metadata(path) {
+        Err(error) => closed(error),
+        Ok(metadata) if metadata.is_dir() => std::fs::read_dir(path).err().is_some_and(closed),
+        Ok(metadata) => metadata.is_file() && std::fs::File::open(path).err().is_some_and(closed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(request: &Value) -> Result<Value, ClientError> {
+        let body = Bytes::from(serde_json::to_vec(request).unwrap());
+        enclosed(body).map(|body| serde_json::from_slice(&body).unwrap())
+    }
+
+    fn file() -> tempfile::NamedTempFile {
+        let mut file = tempfile::Builder::new().suffix(".json").tempfile().unwrap();
+        let config = json!({
+            "model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 22, "num_attention_heads": 32,
+            "num_key_value_heads": 4, "intermediate_size": 5632, "vocab_size": 32000, "torch_dtype": "bfloat16",
+        });
+        std::io::Write::write_all(&mut file, config.to_string().as_bytes()).unwrap();
+        file
+    }
+
+    #[test]
+    fn files_are_read_wherever_a_request_names_them() {
+        let file = file();
+        let path = json!({ "path": file.path() });
+        let request = json!({
+            "workload": { "model": path }, "models": ["tinyllama-1.1b", path],
+            "workloads": [{ "workload": { "model": path } }], "query": { "workload": { "model": path } },
+        });
+        let sent = sent(&request).unwrap();
+        for pointer in ["/workload", "/workloads/0/workload", "/query/workload"] {
+            let model = sent.pointer(pointer).unwrap().get("model").unwrap();
+            assert_eq!(model["path"], json!(file.path()));
+            assert_eq!(model["contents"]["hidden"], 2048, "{pointer}");
+            assert_eq!(model["contents"]["exact"], false);
+        }
+        assert_eq!(sent["models"][0], "tinyllama-1.1b");
+        assert_eq!(sent["models"][1]["contents"]["layers"].as_array().unwrap().len(), 22);
+    }
+
+    #[test]
+    fn what_names_no_file_or_is_told_already_is_sent_as_it_is() {
+        for request in [
+            json!({ "workload": { "model": "tinyllama-1.1b" } }),
+            json!({ "workload": { "model": { "path": "/nowhere", "contents": {} } } }),
+            json!({ "workload": { "model": { "hidden_size": 64, "path": "/nowhere" } } }),
+            json!({ "path": "/v1/recommend" }),
+        ] {
+            assert_eq!(sent(&request).unwrap(), request);
+        }
+        assert_eq!(enclosed(Bytes::from_static(b"{\"path\"")).unwrap(), &b"{\"path\""[..]);
+    }
+
+    #[test]
+    fn what_is_not_there_is_left_to_the_daemon_and_what_is_no_model_is_refused_here() {
+        let request = |path: &str| json!({ "workload": { "model": { "path": path } } });
+        assert_eq!(sent(&request("/nowhere/m.gguf")).unwrap(), request("/nowhere/m.gguf"));
+        let error = sent(&request("/proc/self/comm")).unwrap_err();
+        let ClientError::Refused { body, .. } = error else { panic!("{error}") };
+        assert_eq!(
+            (body.code.as_str(), body.field.as_deref()),
+            ("unreadable_model", Some("workload.model.path"))
+        );
+    }
+}

@@ -1,0 +1,174 @@
+//! Model files belong to their users: what a daemon of another user tells of them, what its client does for its user, and what
+//! files may cost.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::forward::{ctl, small};
+use super::harness::{Home, as_nobody, http, skip};
+
+const NOBODY: u32 = 65_534;
+
+fn is_root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        skip("only root can start a daemon of another user");
+    }
+    root
+}
+
+/// A home whose daemon runs as another user, and a directory that this one alone may enter.
+fn homes() -> (Home, tempfile::TempDir) {
+    let home = Home::new();
+    chown(home.path(""), Some(NOBODY), Some(NOBODY)).unwrap();
+    fs::set_permissions(home.path("rooflined.toml"), fs::Permissions::from_mode(0o644)).unwrap();
+    let private = tempfile::tempdir().unwrap();
+    fs::set_permissions(private.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    (home, private)
+}
+
+fn private(folder: &Path, file: &Path) -> PathBuf {
+    let moved = folder.join(file.file_name().unwrap());
+    fs::rename(file, &moved).or_else(|_| fs::copy(file, &moved).map(drop)).unwrap();
+    fs::set_permissions(&moved, fs::Permissions::from_mode(0o600)).unwrap();
+    moved
+}
+
+fn answered(home: &Home, args: &[&str]) -> Value {
+    let output = ctl(home, &[args, &["-o", "json"]].concat());
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn every_verb_takes_a_file_that_only_its_user_may_read() {
+    if !is_root() {
+        return;
+    }
+    let (home, folder) = homes();
+    let Some(file) = small(&home, "q8_0") else { return };
+    let file = private(folder.path(), &file);
+    let _daemon = home.start_with(as_nobody);
+    let file = file.to_str().unwrap();
+    for args in [
+        &["predict", file, "--engine", "llama.cpp"][..],
+        &["recommend", file, "--engine", "llama.cpp"],
+        &["sweep", file, "--engine", "llama.cpp", "--contexts", "0,64"],
+        &["analyze", file, "--engine", "llama.cpp", "--tokens-per-s", "100"],
+        &["observe", file, "--engine", "llama.cpp", "--tokens-per-s", "100"],
+    ] {
+        let output = ctl(&home, &[args, &["-o", "json"]].concat());
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(!errors.contains("directories") && !errors.contains("denied"), "{args:?}: {errors}");
+        // An observation may be refused as impossible on this machine, which takes knowing the model.
+        assert!(output.status.success() || args[0] == "observe", "{args:?}: {errors}");
+    }
+    let lines = home.path("lines");
+    fs::write(&lines, json!({"workload": {"model": {"path": file}}, "engine": "llama.cpp"}).to_string())
+        .unwrap();
+    let predicted = answered(&home, &["predict", "--requests", lines.to_str().unwrap()]);
+    assert_eq!(predicted["tier"], answered(&home, &["predict", file, "--engine", "llama.cpp"])["tier"]);
+    let compared = ctl(&home, &["--socket", home.path("run").to_str().unwrap(), "models", "contents", file]);
+    let model: Value = serde_json::from_slice(&compared.stdout).unwrap();
+    // What the command prints is what any client sends.
+    let body = json!({"workload": {"model": model}, "engine": "llama.cpp"}).to_string();
+    let (status, answer) = http(&home.query(), "POST", "/v1/predict", &body);
+    assert_eq!(status, 200, "{answer}");
+    let body = json!({"path": "/v1/predict", "workload": {"model": {"path": file}}});
+    assert_eq!(http(&home.query(), "POST", "/v1/predict", &body.to_string()).0, 400);
+}
+
+#[test]
+fn by_a_path_alone_nobody_learns_what_lies_there() {
+    if !is_root() {
+        return;
+    }
+    let (home, folder) = homes();
+    let open = tempfile::tempdir().unwrap();
+    fs::set_permissions(open.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(open.path().join("readable.gguf"), "first bytes").unwrap();
+    fs::write(open.path().join("config.json"), r#"{"hidden_size":"secret"}"#).unwrap();
+    fs::write(folder.path().join("closed.gguf"), "first bytes").unwrap();
+    let _daemon = home.start_with(as_nobody);
+    let told = |path: PathBuf| {
+        let body = json!({"workload": {"model": {"path": path}}}).to_string();
+        let (status, answer) = http(&home.query(), "POST", "/v1/predict", &body);
+        (status, answer["error"].clone())
+    };
+    let absent = told(open.path().join("absent.gguf"));
+    assert_eq!((absent.0, &absent.1["code"]), (400, &json!("unreadable_model")));
+    for path in [
+        open.path().join("readable.gguf"),
+        open.path().join("config.json"),
+        open.path().to_owned(),
+        folder.path().join("closed.gguf"),
+        folder.path().join("absent.gguf"),
+        home.path("rooflined.toml"),
+        "/proc/self/environ".into(),
+    ] {
+        assert_eq!(told(path.clone()), absent, "{}", path.display());
+    }
+}
+
+#[test]
+fn files_below_a_configured_directory_are_opened() {
+    let home = Home::new();
+    let Some(file) = small(&home, "fp16") else { return };
+    let models = home.path("models");
+    fs::create_dir(&models).unwrap();
+    home.configure(&format!("[calibration]\nautomatic = false\n[models]\ndirs = [{models:?}]\n"));
+    let _daemon = home.start();
+    let told = |path: &Path| {
+        let body = json!({"workload": {"model": {"path": path}}, "engine": "llama.cpp"}).to_string();
+        http(&home.query(), "POST", "/v1/predict", &body)
+    };
+    assert_eq!(told(&file).0, 400);
+    let inside = models.join("m.gguf");
+    fs::copy(&file, &inside).unwrap();
+    let (status, answer) = told(&inside);
+    assert_eq!(status, 200, "{answer}");
+    std::os::unix::fs::symlink(&file, models.join("link.gguf")).unwrap();
+    assert_eq!(told(&models.join("link.gguf")).1, told(&file).1, "a link leads nowhere else");
+}
+
+/// An index of forty shards, each the same file of 30 MB. Read one after the other they would be four million tensors.
+#[test]
+fn many_links_to_one_large_header_cost_no_more_than_one_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let entry = |number: usize| {
+        format!("\"{number:0300}\":{{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}")
+    };
+    let header = format!("{{{}}}", (0..80_000).map(entry).collect::<Vec<_>>().join(","));
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.as_bytes());
+    fs::write(folder.path().join("one"), &bytes).unwrap();
+    let name = |number: usize| format!("model-{number:05}-of-00040.safetensors");
+    let mut map = serde_json::Map::new();
+    for number in 1..=40 {
+        std::os::unix::fs::symlink("one", folder.path().join(name(number))).unwrap();
+        map.insert(format!("tensor{number}"), json!(name(number)));
+    }
+    let index = json!({ "weight_map": map }).to_string();
+    fs::write(folder.path().join("model.safetensors.index.json"), index).unwrap();
+    let inspected = || {
+        // The limit is on addresses: threads and libraries take some too.
+        Command::new("sh")
+            .args(["-c", "ulimit -v 700000; exec \"$0\" models inspect \"$1\""])
+            .arg(env!("CARGO_BIN_EXE_rooflinectl"))
+            .arg(folder.path())
+            .output()
+            .unwrap()
+    };
+    let output = inspected();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("134217728 bytes of headers") || errors.contains("262144 tensors"), "{errors}");
+    assert!(errors.contains("hint: give one file of the model"), "{errors}");
+    fs::remove_file(folder.path().join("model.safetensors.index.json")).unwrap();
+    let output = inspected();
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+}
