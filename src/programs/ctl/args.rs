@@ -223,6 +223,27 @@ pub struct CompareArgs {
     /// now, which is entered again at the end (needs control)
     #[arg(long, value_name = "MODES", value_delimiter = ',')]
     pub modes: Vec<String>,
+    /// Run the inference engine itself instead of this program's kernels: llama.cpp, by its llama-bench (a GGUF file)
+    #[arg(long, value_parser = input::engine)]
+    pub engine: Option<Engine>,
+    /// Program of the engine, or the directory that holds it [default: llama-bench on the PATH]
+    #[arg(long, value_name = "PATH", requires = "engine")]
+    pub with: Option<PathBuf>,
+    /// Threads of the engine [default: its own]
+    #[arg(long, value_name = "N", value_parser = input::threads, requires = "engine", allow_negative_numbers = true)]
+    pub threads: Option<u32>,
+    /// Prompt length in tokens (engine) [default: 512]
+    #[arg(long, visible_alias = "prompt-tokens", value_name = "N", value_parser = input::count, requires = "engine", allow_negative_numbers = true)]
+    pub prompt: Option<u64>,
+    /// Number of tokens to generate (engine) [default: 128]
+    #[arg(long, value_name = "N", value_parser = input::count, requires = "engine", allow_negative_numbers = true)]
+    pub output_tokens: Option<u64>,
+    /// Runs of each test (engine) [default: 3]
+    #[arg(long, value_name = "N", value_parser = input::count, requires = "engine", allow_negative_numbers = true)]
+    pub repetitions: Option<u64>,
+    /// Longest time that the engine may take [default: 15 minutes]
+    #[arg(long, value_name = "TIME", value_parser = input::seconds, requires = "engine", allow_negative_numbers = true)]
+    pub time_limit: Option<f64>,
 }
 
 impl CompareArgs {

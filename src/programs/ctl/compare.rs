@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::Context;
 use super::args::{CompareArgs, MeasureArgs};
 use super::commands::{keys, workload};
-use super::compare_models;
 use super::comparison::{Comparison, TIME_LIMIT, judged};
 use super::failure::Failure;
 use super::input::ShapeArgs;
@@ -13,6 +12,7 @@ use super::modes_compared;
 use super::output::Format;
 use super::table::Table;
 use super::words;
+use super::{compare_engine, compare_models};
 use roofline::precision::WeightFormat;
 use roofline::units::Joules;
 use roofline::workload::Op;
@@ -33,6 +33,9 @@ pub fn default_work() -> Vec<(Op, Vec<WeightFormat>)> {
 }
 
 pub async fn run(context: &mut Context, args: &CompareArgs) -> Result<(), Failure> {
+    if let Some(engine) = args.engine {
+        return compare_engine::run(context, args, engine).await;
+    }
     if let Some(work) = args.models()? {
         let comparison = compare_models::compare(&context.client, &work).await?;
         return match context.printer.format {

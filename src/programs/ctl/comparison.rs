@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::words;
 use roofline::precision::WeightFormat;
-use wire::{MeasureAnswer, MeasuredRow};
+use wire::{EstimateAnswer, MeasureAnswer, MeasuredRow};
 
 /// Longest time that one request may measure.
 pub(super) const TIME_LIMIT: Duration = Duration::from_secs(180);
@@ -18,7 +18,7 @@ const AS_PREDICTED: f64 = 0.20;
 const BOUND_TOLERANCE: f64 = 1.05;
 
 /// Said where predictions rest on guesses.
-const UNCALIBRATED: &str =
+pub(super) const UNCALIBRATED: &str =
     "the ceilings are no measurements yet, so the predictions are guesses: rooflinectl calibrate";
 
 /// What `compare -o json` prints.
@@ -70,12 +70,13 @@ pub(super) fn judged(answer: MeasureAnswer, calibrated: bool) -> Comparison {
     let (median, p90) = (quantile(&own, 0.5), quantile(&own, 0.9));
     let at_calibration = quantile(&errors(|row| row.error_at_calibration_ratio), 0.5);
     let rows: Vec<Row> = answer.rows.iter().map(|row| judged_row(row, &answer.rows, calibrated)).collect();
+    let impossible = rows.iter().filter(|row| row.verdict == "impossible").count();
     Comparison {
         median_error_ratio: median,
         p90_error_ratio: p90,
         inside_interval_ratio: inside(&answer.rows),
         median_error_at_calibration_ratio: at_calibration,
-        verdict: verdict(median, p90, &rows),
+        verdict: verdict(median, p90, rows.len(), impossible),
         rows,
         skipped: answer.skipped,
         warnings: if calibrated { Vec::new() } else { vec![UNCALIBRATED.to_owned()] },
@@ -95,21 +96,40 @@ fn inside(rows: &[MeasuredRow]) -> Option<f64> {
 fn judged_row(row: &MeasuredRow, all: &[MeasuredRow], calibrated: bool) -> Row {
     let fp16 = all.iter().find(|other| other.op == row.op && other.format == WeightFormat::Fp16.key());
     let measured = row.measured_time_s.value;
-    let verdict = if calibrated && measured * BOUND_TOLERANCE < row.roofline_time_s {
-        "impossible"
-    } else if measured > row.predicted_time_s.high || row.error_ratio < -AS_PREDICTED {
-        "slower_than_predicted"
-    } else if measured < row.predicted_time_s.low || row.error_ratio > AS_PREDICTED {
-        "faster_than_predicted"
-    } else {
-        "as_predicted"
-    };
+    let verdict = verdict_of(measured, row.predicted_time_s, row.roofline_time_s, calibrated);
     Row {
         speedup_vs_fp16_predicted: fp16.map(|fp16| fp16.predicted_time_s.value / row.predicted_time_s.value),
         speedup_vs_fp16_measured: fp16.map(|fp16| fp16.measured_time_s.value / measured),
         verdict,
         measured: row.clone(),
     }
+}
+
+/// How a measured time stands to its prediction; nothing is impossible under ceilings that are guesses.
+pub(super) fn verdict_of(
+    measured: f64,
+    predicted: EstimateAnswer,
+    bound: f64,
+    calibrated: bool,
+) -> &'static str {
+    let error = (predicted.value - measured) / measured;
+    if calibrated && measured * BOUND_TOLERANCE < bound {
+        "impossible"
+    } else if measured > predicted.high || error < -AS_PREDICTED {
+        "slower_than_predicted"
+    } else if measured < predicted.low || error > AS_PREDICTED {
+        "faster_than_predicted"
+    } else {
+        "as_predicted"
+    }
+}
+
+/// The outcome of several rows in a sentence, with median and 90th percentile of the sizes of their errors.
+pub(super) fn outcome(errors: &[f64], impossible: usize) -> (Option<f64>, Option<f64>, String) {
+    let mut sizes: Vec<f64> = errors.iter().map(|error| error.abs()).collect();
+    sizes.sort_by(f64::total_cmp);
+    let (median, p90) = (quantile(&sizes, 0.5), quantile(&sizes, 0.9));
+    (median, p90, verdict(median, p90, sizes.len(), impossible))
 }
 
 /// Quantile of sorted values, interpolated between neighbours; `None` of nothing.
@@ -125,9 +145,8 @@ pub(super) fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     Some(below + (above - below) * place.fract())
 }
 
-fn verdict(median: Option<f64>, p90: Option<f64>, rows: &[Row]) -> String {
+fn verdict(median: Option<f64>, p90: Option<f64>, rows: usize, impossible: usize) -> String {
     let (Some(median), Some(p90)) = (median, p90) else { return "nothing could be measured".to_owned() };
-    let impossible = rows.iter().filter(|row| row.verdict == "impossible").count();
     let agree = if median <= GOOD.0 && p90 <= GOOD.1 {
         "prediction and measurement agree"
     } else {
@@ -143,7 +162,7 @@ fn verdict(median: Option<f64>, p90: Option<f64>, rows: &[Row]) -> String {
         "{agree}: median error {}, 90th percentile {} over {} rows{beyond}",
         words::percent(median),
         words::percent(p90),
-        rows.len()
+        rows
     )
 }
 

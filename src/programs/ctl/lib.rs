@@ -6,6 +6,7 @@ mod calibrate;
 mod chart;
 mod commands;
 mod compare;
+mod compare_engine;
 mod compare_models;
 mod comparison;
 mod configuration;

@@ -172,3 +172,108 @@ fn many_links_to_one_large_header_cost_no_more_than_one_model() {
     let output = inspected();
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
 }
+
+/// A llama-bench that prints what its documentation shows, or does what `$habit` says.
+fn stand_in(home: &Home) -> PathBuf {
+    let folder = home.path("bench");
+    fs::create_dir(&folder).unwrap();
+    let program = folder.join("llama-bench");
+    let script = r#"#!/bin/sh
+echo "$@" >"$0.args"
+echo "ggml: loading tensors, n_tensors = [ 7 ]" >&2
+row() {
+    cat <<ROW
+  {
+    "build_commit": "0c1e570", "build_number": 1, "cpu_info": "Intel(R) Xeon(R) Processor", "gpu_info": "",
+    "backends": "CPU", "model_filename": "m.gguf", "model_type": "llama ?B Q8_0", "model_size": 2900000,
+    "model_n_params": 2900000, "n_batch": 2048, "n_ubatch": 512, "n_threads": 2, "cpu_mask": "0x0", "cpu_strict": false,
+    "poll": 50, "type_k": "f16", "type_v": "f16", "n_gpu_layers": 0, "fit_target": 0, "of_a_later_version": {"a": [1]},
+    "n_prompt": $1, "n_gen": $2, "n_depth": 0, "test_time": "2026-11-23T01:32:30Z", "avg_ns": 312253413, "stddev_ns": 0,
+    "avg_ts": $3, "stddev_ts": 1.500000, "samples_ns": [ 312253413 ], "samples_ts": [ $3 ]
+  }
+ROW
+}
+case "$(cat "$0.habit" 2>/dev/null)" in
+empty) exit 0 ;;
+none) echo "[]" ;;
+zero) echo "["; row 512 0 0.000000; echo ","; row 0 128 0.000000; echo "]" ;;
+half) echo "["; row 512 0 1000.5; echo ","; row 0 128 0.000000; echo "]" ;;
+cut) echo "["; row 512 0 1000.5 | head -c 200 ;;
+killed) kill -KILL $$ ;;
+fails) echo "error: failed to load model 'm.gguf'" >&2; exit 1 ;;
+hangs) exec sleep 600 ;;
+*) echo "build: 1 (0c1e570)"; echo "["; row 512 0 1000.5; echo ","; row 0 128 250.25; echo "]" ;;
+esac
+"#;
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    program
+}
+
+#[test]
+fn the_engine_itself_is_run_and_put_beside_its_prediction() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let Some(file) = small(&home, "q8_0") else { return };
+    let file = file.to_str().unwrap();
+    let program = stand_in(&home);
+    let folder = program.parent().unwrap().to_str().unwrap();
+    let args = ["compare", file, "--engine", "llama.cpp", "--with", folder];
+    let compared = answered(&home, &args);
+    let rows = compared["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2, "{compared}");
+    for (row, (phase, tokens, rate)) in rows.iter().zip([("prefill", 512.0, 1000.5), ("decode", 1.0, 250.25)])
+    {
+        assert_eq!(
+            (&row["op"]["phase"], &row["threads"], &row["kv_format"]),
+            (&json!(phase), &json!(2), &json!("fp16"))
+        );
+        let measured = row["measured_time_s"]["value"].as_f64().unwrap();
+        assert!((measured - tokens / rate).abs() < 1e-9, "{row}");
+        let predicted = row["predicted_time_s"]["value"].as_f64().unwrap();
+        assert!(
+            (row["error_ratio"].as_f64().unwrap() - (predicted - measured) / measured).abs() < 1e-9,
+            "{row}"
+        );
+        assert!(row["verdict"].is_string() && row["bound"].is_string() && row["limit"].is_string());
+    }
+    assert_eq!(compared["engine"]["build_commit"], "0c1e570");
+    assert!(compared["median_error_ratio"].is_number() && compared["verdict"].is_string());
+    // The reference was read beside the run, or it is said why not.
+    let reference = &compared["reference"];
+    assert!(reference["after_ratio"].is_number() || reference["reason"].is_string(), "{reference}");
+    let given = fs::read_to_string(program.with_extension("args")).unwrap();
+    assert_eq!(given.trim(), format!("-m {file} -p 512 -n 128 -r 3 -ngl 0 -o json"));
+    let human = String::from_utf8(ctl(&home, &args).stdout).unwrap();
+    for word in
+        ["pp512", "tg128", "threads", "predicted", "measured", "memory beside the calibration", "verdict"]
+    {
+        assert!(human.contains(word), "{word}: {human}");
+    }
+
+    for (habit, word) in [
+        ("empty", "printed no test"),
+        ("none", "printed no test"),
+        ("zero", "0 tokens a second"),
+        ("cut", "not understood"),
+        ("killed", "ended by signal 9"),
+        ("fails", "exit code 1; it said"),
+        ("hangs", "was not done after"),
+    ] {
+        fs::write(program.with_extension("habit"), habit).unwrap();
+        let output = ctl(&home, &[&args[..], &["--time-limit", "5s"]].concat());
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{habit}: {errors}");
+        assert!(errors.contains(word) && errors.contains("hint: "), "{habit}: {errors}");
+    }
+    fs::write(program.with_extension("habit"), "half").unwrap();
+    let half = answered(&home, &args);
+    assert_eq!(half["rows"].as_array().unwrap().len(), 1);
+    assert!(half["skipped"][0].as_str().unwrap().contains("tg128"), "{half}");
+
+    // Nothing is on the PATH of these tests.
+    let missing = ctl(&home, &["compare", file, "--engine", "llama.cpp"]);
+    let errors = String::from_utf8_lossy(&missing.stderr).into_owned();
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(errors.contains("llama-bench") && errors.contains("install llama.cpp"), "{errors}");
+}

@@ -1,0 +1,654 @@
+//! `compare FILE.gguf --engine llama.cpp`: the engine itself run now, by its own `llama-bench`, beside what is predicted of it.
+//!
+//! `llama-bench -o json` prints a list with one object for each test. Read of it are `n_prompt`, `n_gen`, `n_depth`, `avg_ts`
+//! and `stddev_ts` (tokens a second), `n_threads`, `n_ubatch`, `type_k`, `type_v`, and of the program `build_commit`,
+//! `build_number` and `backends`; whatever else stands there is passed over. Its log goes to standard error.
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::Command;
+
+use super::Context;
+use super::args::CompareArgs;
+use super::comparison::{TIME_LIMIT, UNCALIBRATED, outcome, verdict_of};
+use super::failure::Failure;
+use super::observe;
+use super::output::Format;
+use super::table::Table;
+use super::words;
+use predict::Engine;
+use roofline::precision::WeightFormat;
+use roofline::workload::Op;
+use wire::client::Client;
+use wire::{
+    EstimateAnswer, MeasureAnswer, MeasureRequest, PredictAnswer, PredictRequest, RooflineAnswer, Workload,
+};
+
+const PROGRAM: &str = "llama-bench";
+const DEFAULT_PROMPT: u64 = 512;
+const DEFAULT_OUTPUT: u64 = 128;
+const DEFAULT_REPETITIONS: u64 = 3;
+const DEFAULT_TIME: Duration = Duration::from_secs(15 * 60);
+/// Most of what the program prints that is kept.
+const MAX_OUTPUT: usize = 4 << 20;
+/// The operation with which the memory is looked at before and after: larger than most caches, over in a second.
+const REFERENCE: Op = Op::Gemv { n: 8192, k: 8192 };
+/// Half of a 90 % interval in standard deviations.
+const NINETY: f64 = 1.645;
+
+/// One test, as the program prints it.
+#[derive(Debug, Clone, Deserialize)]
+struct Test {
+    #[serde(default)]
+    n_prompt: u64,
+    #[serde(default)]
+    n_gen: u64,
+    /// Tokens in the cache before the test; older versions have none.
+    #[serde(default)]
+    n_depth: u64,
+    #[serde(default)]
+    avg_ts: Option<f64>,
+    #[serde(default)]
+    stddev_ts: Option<f64>,
+    #[serde(default)]
+    n_threads: Option<u32>,
+    #[serde(default)]
+    n_ubatch: Option<u64>,
+    #[serde(default)]
+    type_k: Option<String>,
+    #[serde(default)]
+    type_v: Option<String>,
+    #[serde(default)]
+    build_commit: Option<String>,
+    #[serde(default)]
+    build_number: Option<u64>,
+    /// Text; older versions have a flag for each instead.
+    #[serde(default)]
+    backends: Option<String>,
+}
+
+/// What `-o json` prints.
+#[derive(Debug, Serialize)]
+struct EngineComparison {
+    rows: Vec<Row>,
+    /// Median of |predicted - measured| / measured; `null` without rows.
+    median_error_ratio: Option<f64>,
+    p90_error_ratio: Option<f64>,
+    verdict: String,
+    engine: EngineRan,
+    /// The memory before and after the run.
+    reference: Reference,
+    skipped: Vec<String>,
+    warnings: Vec<String>,
+    simulated: bool,
+    serial: u64,
+}
+
+/// The program that ran.
+#[derive(Debug, Serialize)]
+struct EngineRan {
+    name: &'static str,
+    program: String,
+    build_commit: Option<String>,
+    build_number: Option<u64>,
+    backends: Option<String>,
+}
+
+/// Bandwidth of a reference read over that beside the calibration.
+#[derive(Debug, Default, Serialize)]
+struct Reference {
+    before_ratio: Option<f64>,
+    after_ratio: Option<f64>,
+    /// Why one of them is `null`.
+    reason: Option<String>,
+}
+
+impl Reference {
+    fn mean(&self) -> Option<f64> {
+        self.before_ratio.zip(self.after_ratio).map(|(before, after)| f64::midpoint(before, after))
+    }
+}
+
+/// One test beside its prediction.
+#[derive(Debug, Serialize)]
+struct Row {
+    /// `kind` `model`, with what was asked of it.
+    op: Value,
+    /// What the file is stored as; `null` where it does not say.
+    format: Option<String>,
+    kv_format: String,
+    /// As the program says it ran; `null` where it does not say.
+    threads: Option<u32>,
+    /// Of one token (decode) or of the prompt.
+    predicted_time_s: EstimateAnswer,
+    measured_time_s: EstimateAnswer,
+    predicted_tokens_per_s: EstimateAnswer,
+    measured_tokens_per_s: EstimateAnswer,
+    /// (predicted - measured) / measured of the times.
+    error_ratio: f64,
+    drift_ratio: Option<f64>,
+    speedup_vs_fp16_predicted: Option<f64>,
+    speedup_vs_fp16_measured: Option<f64>,
+    bound: String,
+    limit: String,
+    tier: String,
+    roofline_time_s: f64,
+    verdict: &'static str,
+}
+
+pub async fn run(context: &mut Context, args: &CompareArgs, engine: Engine) -> Result<(), Failure> {
+    let file = file(args, engine)?;
+    let program = found(args.with.as_deref(), std::env::var_os("PATH").as_deref())?;
+    let comparison = compare(&context.client, args, &file, &program).await?;
+    match context.printer.format {
+        Format::Human => context.printer.text(&render(&comparison)),
+        _ => context.printer.value("compare", &json!(comparison)),
+    }
+}
+
+/// The one file that the arguments name.
+fn file(args: &CompareArgs, engine: Engine) -> Result<PathBuf, Failure> {
+    if engine != Engine::LlamaCpp {
+        return Err(Failure::usage(format!("{} is not run here", engine.key()))
+            .with_hint("compare runs llama.cpp; of other engines, rooflinectl observe watches a server"));
+    }
+    let others = !args.sizes.is_empty()
+        || !args.formats.is_empty()
+        || !args.batches.is_empty()
+        || !args.modes.is_empty();
+    if others {
+        return Err(Failure::usage("--sizes, --formats, --batches and --modes do not go with --engine")
+            .with_hint(
+                "the engine runs the file as it is; --prompt, --output-tokens and --contexts say with what",
+            ));
+    }
+    match args.what.as_slice() {
+        [file] if Path::new(file).extension().is_some_and(|end| end == "gguf") => {
+            let whole = std::path::absolute(file).unwrap_or_else(|_| file.into());
+            // What is no model is said before the engine says it in its own way.
+            answer::modelfile::load(&whole)
+                .map_err(|error| Failure::failed(error.to_string(), error.hint()))?;
+            Ok(whole)
+        }
+        _ => Err(Failure::usage("llama.cpp runs one GGUF file")
+            .with_hint("for example: rooflinectl compare model.gguf --engine llama.cpp")),
+    }
+}
+
+/// The program, where it is named or on the PATH.
+fn found(with: Option<&Path>, path: Option<&std::ffi::OsStr>) -> Result<PathBuf, Failure> {
+    let runs = |path: &Path| {
+        std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    };
+    if let Some(with) = with {
+        let named = if with.is_dir() { with.join(PROGRAM) } else { with.to_owned() };
+        if runs(&named) {
+            return Ok(named);
+        }
+        return Err(Failure::failed(
+            format!("{} is no program that can be run", named.display()),
+            "give --with the llama-bench of a built llama.cpp, or the directory that holds it",
+        ));
+    }
+    let found = path
+        .and_then(|path| std::env::split_paths(path).map(|dir| dir.join(PROGRAM)).find(|path| runs(path)));
+    found.ok_or_else(|| {
+        Failure::failed(
+            format!("there is no {PROGRAM} on the PATH"),
+            "install llama.cpp, whose llama-bench runs the model: brew install llama.cpp, or build it (cmake -B build && \
+             cmake --build build --target llama-bench); then give --with build/bin",
+        )
+    })
+}
+
+async fn compare(
+    client: &Client,
+    args: &CompareArgs,
+    file: &Path,
+    program: &Path,
+) -> Result<EngineComparison, Failure> {
+    let mut client = client.another(TIME_LIMIT);
+    // Refused now rather than after minutes.
+    predicted(&mut client, file, &probe_of(args)).await?;
+    let ceilings: RooflineAnswer = client.get("/v1/roofline").await?.parse()?;
+    let calibrated = ceilings.bandwidth_bytes_per_s.provenance != "prior";
+    let on_gpu = observe::has_gpu(&mut client, false).await?;
+
+    let mut reference = Reference::default();
+    reference.before_ratio = drift(&mut client, &mut reference.reason).await;
+    let output = ran(program, &arguments(args, file, on_gpu), limit(args)).await?;
+    let after = drift(&mut client, &mut reference.reason).await;
+    reference.after_ratio = after;
+
+    let tests = tests(&output)?;
+    let (mut rows, mut skipped, mut serial, mut simulated) = (Vec::new(), Vec::new(), 0, false);
+    for test in &tests {
+        match usable(test) {
+            Err(why) => skipped.push(why),
+            Ok(rate) => {
+                let prediction = predicted(&mut client, file, test).await?;
+                serial = prediction.serial;
+                simulated |= prediction.simulated;
+                rows.push(row(test, file, rate, &prediction, reference.mean(), calibrated));
+            }
+        }
+    }
+    if rows.is_empty() {
+        return Err(nothing(&skipped, &output));
+    }
+    let errors: Vec<f64> = rows.iter().map(|row| row.error_ratio).collect();
+    let impossible = rows.iter().filter(|row| row.verdict == "impossible").count();
+    let (median, p90, verdict) = outcome(&errors, impossible);
+    let first = &tests[0];
+    Ok(EngineComparison {
+        rows,
+        median_error_ratio: median,
+        p90_error_ratio: p90,
+        verdict,
+        engine: EngineRan {
+            name: Engine::LlamaCpp.key(),
+            program: program.display().to_string(),
+            build_commit: first.build_commit.clone(),
+            build_number: first.build_number,
+            backends: first.backends.clone(),
+        },
+        reference,
+        skipped,
+        warnings: if calibrated { Vec::new() } else { vec![UNCALIBRATED.to_owned()] },
+        simulated,
+        serial,
+    })
+}
+
+/// The shortest of what will be asked.
+fn probe_of(args: &CompareArgs) -> Test {
+    Test {
+        n_prompt: 0,
+        n_gen: args.output_tokens.unwrap_or(DEFAULT_OUTPUT),
+        n_depth: 0,
+        avg_ts: None,
+        stddev_ts: None,
+        n_threads: args.threads,
+        n_ubatch: None,
+        type_k: None,
+        type_v: None,
+        build_commit: None,
+        build_number: None,
+        backends: None,
+    }
+}
+
+fn limit(args: &CompareArgs) -> Duration {
+    args.time_limit.and_then(|limit| Duration::try_from_secs_f64(limit).ok()).unwrap_or(DEFAULT_TIME)
+}
+
+fn arguments(args: &CompareArgs, file: &Path, on_gpu: bool) -> Vec<std::ffi::OsString> {
+    let count = |given: Option<u64>, usual: u64| given.unwrap_or(usual).to_string();
+    let mut all: Vec<std::ffi::OsString> = vec!["-m".into(), file.into()];
+    let mut add = |option: &str, value: String| all.extend([option.into(), value.into()]);
+    add("-p", count(args.prompt, DEFAULT_PROMPT));
+    add("-n", count(args.output_tokens, DEFAULT_OUTPUT));
+    add("-r", count(args.repetitions, DEFAULT_REPETITIONS));
+    // Nothing on a GPU where the figures are those of the CPU.
+    add("-ngl", if on_gpu { "99" } else { "0" }.to_owned());
+    if let Some(threads) = args.threads {
+        add("-t", threads.to_string());
+    }
+    if !args.contexts.is_empty() {
+        let depths: Vec<_> = args.contexts.iter().map(u64::to_string).collect();
+        add("-d", depths.join(","));
+    }
+    add("-o", "json".to_owned());
+    all
+}
+
+/// How the memory does now beside the calibration: measured by the daemon, which only some may ask for.
+async fn drift(client: &mut Client, reason: &mut Option<String>) -> Option<f64> {
+    let request = MeasureRequest {
+        op: Some(REFERENCE),
+        formats: vec![WeightFormat::Fp32.key().to_owned()],
+        ..MeasureRequest::default()
+    };
+    let answer = match client.command("/v1/measure", &request).await {
+        Ok(answer) => answer.parse::<MeasureAnswer>(),
+        Err(error) => Err(error),
+    };
+    match answer {
+        Ok(answer) => {
+            let row = answer.rows.first();
+            let ratio = row.and_then(|row| row.drift_ratio);
+            if ratio.is_none() {
+                let why = answer.skipped.into_iter().next();
+                *reason = Some(why.unwrap_or_else(|| "there is no calibration to compare with".to_owned()));
+            }
+            ratio
+        }
+        Err(error) => {
+            let hint = error.hint().map_or_else(String::new, |hint| format!("; {hint}"));
+            *reason = Some(format!("{error}{hint}"));
+            None
+        }
+    }
+}
+
+/// What the program printed, and how it ended.
+struct Output {
+    text: Vec<u8>,
+    log: String,
+}
+
+impl Output {
+    /// The last lines of its log, in which it says what is wrong.
+    fn last_words(&self) -> String {
+        let lines: Vec<_> = self.log.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        let last = lines[lines.len().saturating_sub(3)..].join(" | ");
+        let clean: String = last.chars().map(|c| if c.is_control() { '?' } else { c }).take(400).collect();
+        if clean.is_empty() { "it said nothing".to_owned() } else { format!("it said: {clean}") }
+    }
+}
+
+/// Runs the program to its end, its time limit, or ours: it does not outlive this one.
+async fn ran(program: &Path, arguments: &[std::ffi::OsString], limit: Duration) -> Result<Output, Failure> {
+    let name = program.display();
+    let child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn();
+    let mut child = child.map_err(|error| {
+        Failure::failed(
+            format!("{name} cannot be started: {error}"),
+            "give --with a llama-bench for this machine",
+        )
+    })?;
+    let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
+        return Err(Failure::failed(format!("{name} has no output"), "report this"));
+    };
+    let work = async { tokio::join!(kept(stdout), kept(stderr), child.wait()) };
+    let Ok((text, log, status)) = tokio::time::timeout(limit, work).await else {
+        return Err(Failure::failed(
+            format!("{name} was not done after {} s and was ended", limit.as_secs_f64()),
+            "ask for less with --prompt, --output-tokens or --repetitions, or give it more with --time-limit",
+        ));
+    };
+    let output = Output { text, log: String::from_utf8_lossy(&log).into_owned() };
+    let status = status.map_err(|error| Failure::failed(format!("{name}: {error}"), "try again"))?;
+    if let Some(signal) = status.signal() {
+        let hint = if signal == 9 {
+            "the kernel kills what takes too much memory: try a smaller file, or look into dmesg"
+        } else {
+            "run it by hand with the same file; a build for another CPU ends with signal 4"
+        };
+        let message = format!("{name} was ended by signal {signal}; {}", output.last_words());
+        return Err(Failure::failed(message, hint));
+    }
+    if !status.success() {
+        let code = status.code().unwrap_or_default();
+        let message = format!("{name} failed with exit code {code}; {}", output.last_words());
+        return Err(Failure::failed(message, "run it by hand with the same file"));
+    }
+    Ok(output)
+}
+
+/// The end of what is read, so that a program which prints without end costs no memory.
+async fn kept(mut source: impl AsyncRead + Unpin) -> Vec<u8> {
+    let (mut text, mut part) = (Vec::new(), vec![0; 64 << 10]);
+    while let Ok(read) = source.read(&mut part).await {
+        if read == 0 {
+            break;
+        }
+        text.extend_from_slice(&part[..read]);
+        if text.len() > 2 * MAX_OUTPUT {
+            text.drain(..text.len() - MAX_OUTPUT);
+        }
+    }
+    text
+}
+
+/// The list in what was printed; some builds write lines of their log in front of it.
+fn tests(output: &Output) -> Result<Vec<Test>, Failure> {
+    let starts = output
+        .text
+        .iter()
+        .enumerate()
+        .filter(|(at, byte)| **byte == b'[' && (*at == 0 || output.text.get(at - 1) == Some(&b'\n')));
+    let mut error = None;
+    for (start, _) in starts {
+        match serde_json::Deserializer::from_slice(&output.text[start..]).into_iter::<Vec<Test>>().next() {
+            Some(Ok(tests)) => return Ok(tests),
+            Some(Err(wrong)) => error = Some(wrong),
+            None => {}
+        }
+    }
+    match error {
+        Some(error) => Err(Failure::failed(
+            format!("what llama-bench printed is not understood: {error}; {}", output.last_words()),
+            "use a llama-bench that knows -o json with n_prompt, n_gen and avg_ts",
+        )),
+        None => Ok(Vec::new()),
+    }
+}
+
+fn label(test: &Test) -> String {
+    let depth = if test.n_depth > 0 { format!(" @ d{}", test.n_depth) } else { String::new() };
+    match (test.n_prompt, test.n_gen) {
+        (prompt, 0) => format!("pp{prompt}{depth}"),
+        (0, tokens) => format!("tg{tokens}{depth}"),
+        (prompt, tokens) => format!("pp{prompt}+tg{tokens}{depth}"),
+    }
+}
+
+/// Tokens a second; or why the test tells none.
+fn usable(test: &Test) -> Result<f64, String> {
+    if (test.n_prompt > 0) == (test.n_gen > 0) {
+        return Err(format!("{}: neither a prompt alone nor decode alone", label(test)));
+    }
+    match test.avg_ts {
+        Some(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
+        Some(rate) => Err(format!("{}: llama-bench tells {rate} tokens a second", label(test))),
+        None => Err(format!("{}: llama-bench tells no avg_ts", label(test))),
+    }
+}
+
+fn nothing(skipped: &[String], output: &Output) -> Failure {
+    let message = match skipped.first() {
+        Some(first) => format!("llama-bench measured nothing: {first}"),
+        None => format!("llama-bench printed no test; {}", output.last_words()),
+    };
+    Failure::failed(message, "run it by hand with the same file, and look at its log")
+}
+
+/// How the cache is stored, as formats are named here.
+fn cache_format(test: &Test) -> Option<String> {
+    let named =
+        test.type_k.as_deref().filter(|keys| test.type_v.as_deref().is_none_or(|values| values == *keys))?;
+    Some(match named {
+        "f32" => "fp32".to_owned(),
+        "f16" => "fp16".to_owned(),
+        other => other.to_owned(),
+    })
+}
+
+async fn predicted(client: &mut Client, file: &Path, test: &Test) -> Result<PredictAnswer, Failure> {
+    let prompt = test.n_prompt > 0;
+    let workload = Workload {
+        model: Some(json!({ "path": file })),
+        kv_format: cache_format(test),
+        phase: Some(if prompt { "prefill" } else { "decode" }.to_owned()),
+        prompt_tokens: prompt.then_some(test.n_depth.saturating_add(test.n_prompt)),
+        cached_tokens: (prompt && test.n_depth > 0).then_some(test.n_depth),
+        // The cache grows while tokens are written: half of them are there in the mean.
+        context_tokens: (!prompt).then_some(test.n_depth.saturating_add(test.n_gen / 2)),
+        chunk_tokens: test.n_ubatch.filter(|_| prompt),
+        threads: test.n_threads,
+        ..Workload::default()
+    };
+    let request = PredictRequest { engine: Engine::LlamaCpp, workload, ..PredictRequest::default() };
+    match client.post("/v1/predict", &request).await {
+        Ok(answer) => Ok(answer.parse()?),
+        // A GPU has no threads to choose.
+        Err(wire::client::ClientError::Refused { body, .. })
+            if request.workload.threads.is_some() && body.field.as_deref() == Some("workload.threads") =>
+        {
+            let workload = Workload { threads: None, ..request.workload };
+            Ok(client.post("/v1/predict", &PredictRequest { workload, ..request }).await?.parse()?)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of tokens stay far below 2^53")]
+fn row(
+    test: &Test,
+    file: &Path,
+    rate: f64,
+    prediction: &PredictAnswer,
+    drift_ratio: Option<f64>,
+    calibrated: bool,
+) -> Row {
+    let prompt = test.n_prompt > 0;
+    let spread = test.stddev_ts.filter(|spread| spread.is_finite()).unwrap_or(0.0).max(0.0) * NINETY;
+    let measured = EstimateAnswer { value: rate, low: (rate - spread).max(rate / 10.0), high: rate + spread };
+    let tokens = if prompt { test.n_prompt as f64 } else { 1.0 };
+    let time = EstimateAnswer {
+        value: tokens / measured.value,
+        low: tokens / measured.high,
+        high: tokens / measured.low,
+    };
+    let op = json!({
+        "kind": "model",
+        "model": { "path": file },
+        "phase": if prompt { "prefill" } else { "decode" },
+        "batch": 1,
+        "prompt_tokens": prompt.then_some(test.n_prompt),
+        "output_tokens": (!prompt).then_some(test.n_gen),
+        "context_tokens": test.n_depth,
+        "test": label(test),
+    });
+    Row {
+        op,
+        format: answer::modelfile::load(file).ok().and_then(|file| file.model.label),
+        kv_format: cache_format(test).unwrap_or_else(|| "fp16".to_owned()),
+        threads: test.n_threads,
+        predicted_time_s: prediction.time_s,
+        measured_time_s: time,
+        predicted_tokens_per_s: EstimateAnswer::rate(tokens, prediction.time_s),
+        measured_tokens_per_s: measured,
+        error_ratio: (prediction.time_s.value - time.value) / time.value,
+        drift_ratio,
+        speedup_vs_fp16_predicted: None,
+        speedup_vs_fp16_measured: None,
+        bound: prediction.bound.clone(),
+        limit: prediction.limit.clone(),
+        tier: prediction.tier.clone(),
+        roofline_time_s: prediction.roofline_time_s,
+        verdict: verdict_of(time.value, prediction.time_s, prediction.roofline_time_s, calibrated),
+    }
+}
+
+fn render(comparison: &EngineComparison) -> String {
+    let mut text = if comparison.simulated { super::show::SIMULATED.to_owned() } else { String::new() };
+    let EngineRan { name, program, build_commit, backends, .. } = &comparison.engine;
+    let build = build_commit.as_ref().map_or_else(String::new, |commit| format!(", build {commit}"));
+    let backends = backends.as_ref().map_or_else(String::new, |backends| format!(", {backends}"));
+    text.push_str(&format!("{name}: {program}{build}{backends}\n"));
+    let mut table = Table::new(&[
+        "test",
+        "format",
+        ">threads",
+        ">predicted",
+        "90 % interval",
+        ">measured",
+        ">time error",
+        "bound, limit",
+        "verdict",
+    ]);
+    for row in &comparison.rows {
+        let predicted = row.predicted_tokens_per_s;
+        table.row([
+            row.op["test"].as_str().unwrap_or_default().to_owned(),
+            row.format.clone().unwrap_or_else(|| "-".to_owned()),
+            row.threads.map_or_else(|| "-".to_owned(), |threads| threads.to_string()),
+            words::rate(predicted.value),
+            format!("{} to {}", words::rate(predicted.low), words::rate(predicted.high)),
+            words::rate(row.measured_tokens_per_s.value),
+            words::signed_percent(row.error_ratio),
+            format!("{}, {}", row.bound, row.limit),
+            row.verdict.replace('_', " "),
+        ]);
+    }
+    text.push_str(&table.render());
+    let Reference { before_ratio, after_ratio, reason } = &comparison.reference;
+    let shown = |ratio: Option<f64>| {
+        ratio.map_or_else(|| "unknown".to_owned(), |ratio| words::signed_percent(ratio - 1.0))
+    };
+    text.push_str(&format!(
+        "  memory beside the calibration: {} before, {} after\n",
+        shown(*before_ratio),
+        shown(*after_ratio)
+    ));
+    if let Some(reason) = reason {
+        text.push_str(&format!("  {reason}\n"));
+    }
+    for skipped in &comparison.skipped {
+        text.push_str(&format!("  skipped: {skipped}\n"));
+    }
+    text.push_str(&format!("\n{}\n", comparison.verdict));
+    for warning in &comparison.warnings {
+        text.push_str(&format!("warning: {warning}\n"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn output(text: &str) -> Output {
+        Output { text: text.as_bytes().to_vec(), log: "loading\nerror: no memory\n".to_owned() }
+    }
+
+    #[test]
+    fn rows_are_read_with_fields_of_other_versions_and_words_in_front() {
+        let text = "build: 1 (0c1e570)\n[\n  {\"n_prompt\": 512, \"n_gen\": 0, \"avg_ts\": 102.5, \"stddev_ts\": 0.5, \
+                    \"n_threads\": 2, \"type_k\": \"f16\", \"type_v\": \"f16\", \"fit_target\": 0, \"samples_ts\": [ 102.5 ]},\n  \
+                    {\"n_prompt\": 0, \"n_gen\": 128, \"n_depth\": 1024, \"avg_ts\": 0.000000}\n]\n";
+        let tests = tests(&output(text)).unwrap();
+        assert_eq!(tests.len(), 2);
+        assert_eq!(usable(&tests[0]), Ok(102.5));
+        assert_eq!(cache_format(&tests[0]).as_deref(), Some("fp16"));
+        assert_eq!(label(&tests[1]), "tg128 @ d1024");
+        assert!(usable(&tests[1]).unwrap_err().contains("0 tokens a second"));
+    }
+
+    #[test]
+    fn a_run_that_printed_nothing_or_half_is_told_with_its_last_words() {
+        assert!(tests(&output("")).unwrap().is_empty());
+        assert!(nothing(&[], &output("")).to_string().contains("error: no memory"));
+        let half = tests(&output("[\n  {\"n_prompt\": 512, \"n_ge")).unwrap_err().to_string();
+        assert!(half.contains("not understood") && half.contains("error: no memory"), "{half}");
+    }
+
+    #[test]
+    fn a_program_that_is_missing_is_named_with_what_to_install() {
+        let directory = tempfile::tempdir().unwrap();
+        let missing = found(None, Some(directory.path().as_os_str())).unwrap_err();
+        assert!(missing.to_string().contains("llama-bench"));
+        assert!(missing.hint().unwrap().contains("install llama.cpp"));
+        let file = directory.path().join(PROGRAM);
+        std::fs::write(&file, "").unwrap();
+        assert!(found(None, Some(directory.path().as_os_str())).is_err(), "it may not be run");
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(found(None, Some(directory.path().as_os_str())).unwrap(), file);
+        assert_eq!(found(Some(directory.path()), None).unwrap(), file);
+    }
+}
