@@ -72,14 +72,15 @@ fn every_verb_takes_a_file_that_only_its_user_may_read() {
         .unwrap();
     let predicted = answered(&home, &["predict", "--requests", lines.to_str().unwrap()]);
     assert_eq!(predicted["tier"], answered(&home, &["predict", file, "--engine", "llama.cpp"])["tier"]);
-    let compared = ctl(&home, &["--socket", home.path("run").to_str().unwrap(), "models", "contents", file]);
-    let model: Value = serde_json::from_slice(&compared.stdout).unwrap();
+    let printed = ctl(&home, &["models", "contents", file]);
+    let model: Value = serde_json::from_slice(&printed.stdout).unwrap();
     // What the command prints is what any client sends.
     let body = json!({"workload": {"model": model}, "engine": "llama.cpp"}).to_string();
     let (status, answer) = http(&home.query(), "POST", "/v1/predict", &body);
     assert_eq!(status, 200, "{answer}");
-    let body = json!({"path": "/v1/predict", "workload": {"model": {"path": file}}});
-    assert_eq!(http(&home.query(), "POST", "/v1/predict", &body.to_string()).0, 400);
+    let body = json!({"workload": {"model": {"path": file}}, "engine": "llama.cpp"}).to_string();
+    let (status, answer) = http(&home.query(), "POST", "/v1/predict", &body);
+    assert_eq!((status, &answer["error"]["code"]), (400, &json!("unreadable_model")));
 }
 
 #[test]
