@@ -130,23 +130,34 @@ fn choosing_a_power_mode_costs_no_more_than_is_said() {
     assert_eq!(empty.status.code(), Some(1));
 }
 
+const CPU_ROWS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../tests/lab/data/cpu_");
+
+/// Each model is left out of the fit that it is predicted from. What is reached is held, a point or two above.
 #[test]
-fn an_engine_on_a_cpu_is_learnt_from_runs_of_other_models() {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../tests/lab/data/cpu_llama_cpp.csv");
-    let output = lab(&["evaluate", "cpu", file, "-o", "json"]);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((&answer["runs"], &answer["refused"]), (&Value::from(69), &Value::from(0)), "{answer}");
-    let stage = |observed: &str, asked: &str, name: &str| {
-        let stages = answer["stages"].as_array().unwrap();
-        let stage = stages.iter().find(|stage| stage["observed"] == observed).unwrap();
-        stage["asked"][asked][name].as_f64().unwrap()
-    };
-    for (asked, most) in [("decode, one thread", 0.12), ("decode, all threads", 0.16), ("prompt", 0.15)] {
-        let nothing = stage("nothing", asked, "median_error_ratio");
-        let others = stage("all runs of others", asked, "median_error_ratio");
-        assert!(others <= most && others <= nothing.max(most), "{asked}: {nothing} {others}");
-        assert!(stage("all runs of others", asked, "inside_ratio") >= 0.85, "{asked}");
+fn engines_on_a_cpu_are_predicted_from_rows_of_other_models() {
+    for (engine, runs, nothing, three, own) in [
+        ("llama_cpp", 69, [0.07, 0.10], [0.07, 0.09], [0.07, 0.10]),
+        ("torch", 103, [0.09, 0.07], [0.09, 0.06], [0.06, 0.05]),
+        ("onnxruntime", 106, [0.08, 0.05], [0.08, 0.05], [0.07, 0.05]),
+    ] {
+        let output = lab(&["evaluate", "cpu", &format!("{CPU_ROWS}{engine}.csv"), "-o", "json"]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((&answer["runs"], &answer["refused"]), (&Value::from(runs), &Value::from(0)), "{answer}");
+        let stage = |observed: &str, asked: &str, name: &str| {
+            let stages = answer["stages"].as_array().unwrap();
+            let stage = stages.iter().find(|stage| stage["observed"] == observed).unwrap();
+            stage["asked"][asked][name].as_f64().unwrap()
+        };
+        let decodes = ["decode, one thread", "decode, all threads"];
+        for (observed, most) in [("nothing", nothing), ("3 runs of others", three), ("1 run of the file", own)] {
+            for (asked, most) in decodes.into_iter().zip(most).chain([("prompt", 0.10)]) {
+                let error = stage(observed, asked, "median_error_ratio");
+                assert!(error <= most, "{engine}, {observed}, {asked}: {error}");
+                assert!(stage(observed, asked, "p90_error_ratio") <= 0.25, "{engine}, {observed}, {asked}");
+                assert!(stage(observed, asked, "inside_ratio") >= 0.85, "{engine}, {observed}, {asked}");
+            }
+        }
     }
     let other = lab(&["evaluate", "cpu", PUBLISHED]);
     assert!(!other.status.success());

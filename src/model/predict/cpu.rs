@@ -19,7 +19,8 @@ mod costs;
 use serde::{Deserialize, Serialize};
 
 pub use costs::{
-    COEFFICIENTS, Coefficient, CpuCosts, FILES, InvalidCpuCosts, Kernel, Processor, ROWS, Scalar, cpu_costs,
+    COEFFICIENTS, Coefficient, CpuCosts, Entry, FILES, File, InvalidCpuCosts, Kernel, KernelEntry, Processor,
+    ProcessorFile, ROWS, Scalar, cpu_costs,
 };
 
 use crate::Engine;
@@ -31,7 +32,7 @@ use roofline::workload::model::Model;
 use roofline::workload::transformer::{Kind, OpCost, Pass, Request, Run};
 
 /// What tells the costs of a machine's cores and how many of them run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Host {
     pub processor: Processor,
     /// Physical cores.
@@ -40,6 +41,8 @@ pub struct Host {
     pub threads: Option<u32>,
     /// Whether the cores share no last-level cache, as far as the newest reference says.
     pub far: bool,
+    /// Costs to start from in place of those shipped, as an evaluation takes that fits them without what it judges.
+    pub costs: Option<&'static CpuCosts>,
 }
 
 impl Host {
@@ -76,6 +79,9 @@ pub struct Machine {
     memory: BytesPerSecond,
     /// Likewise of working sets that caches may hold, ascending.
     cached: Vec<ReadPoint>,
+    /// As in [`Host`].
+    #[serde(skip)]
+    costs: Option<&'static CpuCosts>,
 }
 
 impl Machine {
@@ -99,7 +105,14 @@ impl Machine {
             far: host.far && at.workers > 1,
             memory: at.bandwidth.value,
             cached,
+            costs: host.costs,
         })
+    }
+
+    /// The costs of an engine on it before any run was observed.
+    #[must_use]
+    pub fn costs(&self, engine: Engine) -> Option<&'static CpuCosts> {
+        self.costs.or_else(|| cpu_costs(engine, self.processor))
     }
 
     /// The same while others leave `ratio` of the bandwidth.
@@ -327,14 +340,11 @@ impl Work {
     pub fn depends_on<'a>(&'a self, machine: &'a Machine) -> impl Iterator<Item = usize> + 'a {
         let rows = self.products.iter().flat_map(|product| {
             let (low, high, _) = costs::between(product.rows);
-            [low, high].map(|place| Coefficient::Cycles(product.kernel, place).index())
+            let factors = move |place| costs::factors(product.kernel, place).map(Coefficient::index);
+            factors(low).chain(factors(high))
         });
         let scalars = [
             Some(Scalar::Core),
-            self.products
-                .iter()
-                .any(|product| costs::few_rows(costs::between(product.rows).0))
-                .then_some(Scalar::OneRow),
             Some(bandwidth_of(machine)),
             (self.pairs > 0.0).then_some(if self.prompt {
                 Scalar::PromptAttention

@@ -24,6 +24,8 @@ pub struct Cli {
 pub enum Command {
     /// Fit engine costs to a table of published rates
     FitEngines(FitEnginesArgs),
+    /// Fit engine costs on CPUs to measured runs
+    FitCpuEngines(FitCpuEnginesArgs),
     /// Fit power coefficients to tables of published measurements
     FitPower(FitPowerArgs),
     /// Evaluate the models against published measurements
@@ -35,6 +37,19 @@ pub enum Command {
 pub struct FitEnginesArgs {
     /// CSV file, one measured run a line
     pub data: PathBuf,
+    /// Directory to write the files to [default: nowhere]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Fail where the rows give other costs than those built in
+    #[arg(long)]
+    pub check: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct FitCpuEnginesArgs {
+    /// CSV files, one measured run a line, such as tests/lab/data/cpu_llama_cpp.csv
+    #[arg(required = true)]
+    pub data: Vec<PathBuf>,
     /// Directory to write the files to [default: nowhere]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,

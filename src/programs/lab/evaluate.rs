@@ -85,7 +85,7 @@ fn records(file: &Path, op: &str) -> Result<Vec<Record>, Failure> {
 }
 
 /// The reader's own words, without the part that only says that it is one of its errors.
-fn in_words(error: &csv::Error) -> String {
+pub(super) fn in_words(error: &csv::Error) -> String {
     let text = error.to_string();
     text.strip_prefix("CSV error: ")
         .or_else(|| text.strip_prefix("CSV deserialize error: "))

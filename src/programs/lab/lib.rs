@@ -6,8 +6,10 @@
 mod args;
 mod carrying;
 mod choices;
+mod cpu_rows;
 mod engine_files;
 mod evaluate;
+mod fit_cpu;
 mod fit_engines;
 mod fit_power;
 mod operations;
@@ -34,6 +36,7 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
     let printer = Printer::from_environment(cli.output, cli.ascii);
     match cli.command {
         Command::FitEngines(args) => fit_engines::run(&printer, &args)?,
+        Command::FitCpuEngines(args) => fit_cpu::run(&printer, &args)?,
         Command::FitPower(args) => fit_power::run(&printer, &args)?,
         Command::Evaluate(command) => evaluate::run(&printer, &command)?,
     }

@@ -227,6 +227,7 @@ impl Snapshot {
             cores: self.physical_cores(),
             threads,
             far,
+            costs: None,
         })
     }
 

@@ -123,14 +123,21 @@ scalars! {
 /// Rows at which the cycles of a kernel are known. Between them its logarithm is a line in that of the rows.
 pub const ROWS: [f64; 6] = [1.0, 2.0, 4.0, 8.0, 16.0, 128.0];
 
-/// How many coefficients there are: scalars, and for every kernel one at each of [`ROWS`].
-pub const COEFFICIENTS: usize = Scalar::ALL.len() + Kernel::ALL.len() * ROWS.len();
+/// Coefficients of every kernel: one at each of [`ROWS`], and a factor for few rows and one for many.
+const OF_KERNEL: usize = ROWS.len() + 2;
+
+/// How many coefficients there are.
+pub const COEFFICIENTS: usize = Scalar::ALL.len() + Kernel::ALL.len() * OF_KERNEL;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Coefficient {
     Scalar(Scalar),
     /// Cycles of one core for a weight and a row, at this place of [`ROWS`].
     Cycles(Kernel, usize),
+    /// Factor on those of one kernel for few rows, so that one batch teaches its neighbours.
+    FewRows(Kernel),
+    /// Likewise for many.
+    ManyRows(Kernel),
 }
 
 impl Coefficient {
@@ -138,9 +145,15 @@ impl Coefficient {
     pub const fn index(self) -> usize {
         match self {
             Self::Scalar(scalar) => scalar as usize,
-            Self::Cycles(kernel, place) => Scalar::ALL.len() + kernel as usize * ROWS.len() + place,
+            Self::Cycles(kernel, place) => of_kernel(kernel) + place,
+            Self::FewRows(kernel) => of_kernel(kernel) + ROWS.len(),
+            Self::ManyRows(kernel) => of_kernel(kernel) + ROWS.len() + 1,
         }
     }
+}
+
+const fn of_kernel(kernel: Kernel) -> usize {
+    Scalar::ALL.len() + kernel as usize * OF_KERNEL
 }
 
 /// The places of [`ROWS`] around `rows`, and the share of the upper one.
@@ -159,11 +172,19 @@ pub(super) const fn few_rows(place: usize) -> bool {
     place < 2
 }
 
+/// What the cycles of a kernel at a place of [`ROWS`] are multiplied from, beside what all that the cores do has in common.
+pub(super) fn factors(kernel: Kernel, place: usize) -> impl Iterator<Item = Coefficient> {
+    let shared = if few_rows(place) {
+        [Some(Coefficient::FewRows(kernel)), Some(Coefficient::Scalar(Scalar::OneRow))]
+    } else {
+        [Some(Coefficient::ManyRows(kernel)), None]
+    };
+    shared.into_iter().flatten().chain([Coefficient::Cycles(kernel, place)])
+}
+
 /// Cycles of a kernel for one weight and row.
 pub(super) fn cycles(log: &[f64; COEFFICIENTS], kernel: Kernel, rows: f64) -> f64 {
-    let one_row = log[Coefficient::Scalar(Scalar::OneRow).index()];
-    let at =
-        |place| log[Coefficient::Cycles(kernel, place).index()] + if few_rows(place) { one_row } else { 0.0 };
+    let at = |place| factors(kernel, place).map(|coefficient| log[coefficient.index()]).sum::<f64>();
     let (low, high, share) = between(rows);
     (at(low) * (1.0 - share) + at(high) * share).exp()
 }
@@ -254,32 +275,84 @@ pub struct CpuCosts {
 }
 
 /// A value and the standard deviation of its logarithm.
-type Entry = (f64, f64);
+pub type Entry = (f64, f64);
 
-#[derive(Debug, Deserialize)]
+/// Cycles of a kernel at [`ROWS`], then the standard deviations of the logarithms of those for few rows and for many.
+pub type KernelEntry = [f64; ROWS.len() + 2];
+
+/// An engine's costs on one processor as a file has them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ProcessorFile {
+pub struct ProcessorFile {
+    /// Where the figures are from.
+    pub source: String,
+    /// Measured runs that they were fitted to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows: Option<u32>,
     /// The processor whose cycles these are a multiple of.
-    like: Option<String>,
-    core: Entry,
-    /// 1 for sure where the cycles were measured.
-    one_row_ratio: Option<Entry>,
-    attention_cycles: Entry,
-    prompt_attention_ratio: Entry,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub like: Option<String>,
+    pub core: Entry,
+    /// 1 for sure where nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub one_row_ratio: Option<Entry>,
+    pub attention_cycles: Entry,
+    pub prompt_attention_ratio: Entry,
     /// Standard deviation of every kernel's logarithm where the cycles are another's.
-    each_log_sd: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub each_log_sd: Option<f64>,
+    /// Standard deviation of what a number of rows costs beside its kernel's factor for few rows or many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows_log_sd: Option<f64>,
     /// Factor from four rows on where the cycles are another's.
-    many_rows_ratio: Option<f64>,
-    #[serde(default)]
-    cycles_per_weight: BTreeMap<String, [f64; 7]>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub many_rows_ratio: Option<f64>,
+    /// Scalars that are not those of the file.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub scalars: BTreeMap<String, Entry>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub cycles_per_weight: BTreeMap<String, KernelEntry>,
 }
 
-#[derive(Debug, Deserialize)]
+/// A file of costs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
-    engine: Engine,
-    scalars: BTreeMap<String, Entry>,
-    processors: BTreeMap<String, ProcessorFile>,
+pub struct File {
+    pub engine: Engine,
+    pub scalars: BTreeMap<String, Entry>,
+    pub processors: BTreeMap<String, ProcessorFile>,
+}
+
+impl File {
+    /// Reads a file's shape; [`costs`](Self::costs) checks what it says.
+    ///
+    /// # Errors
+    /// No TOML of this shape.
+    pub fn read(text: &str) -> Result<Self, InvalidCpuCosts> {
+        toml::from_str(text).map_err(|error| InvalidCpuCosts::Shape(error.to_string()))
+    }
+
+    /// The costs on one processor that it names.
+    ///
+    /// # Errors
+    /// As [`costs`](Self::costs), and where it does not name the processor.
+    pub fn costs_on(&self, processor: Processor) -> Result<CpuCosts, InvalidCpuCosts> {
+        let key = processor.key();
+        let of = self.processors.get(key).ok_or_else(|| InvalidCpuCosts::Missing(key.to_owned()))?;
+        costs_of(self, key, of)
+    }
+
+    /// The costs on every processor that it names.
+    ///
+    /// # Errors
+    /// Names the entry that is no coefficient, missing, or no positive number.
+    pub fn costs(&self) -> Result<BTreeMap<Processor, CpuCosts>, InvalidCpuCosts> {
+        let named = |key: &str| {
+            let found = Processor::ALL.iter().copied().find(|processor| processor.key() == key);
+            found.ok_or_else(|| InvalidCpuCosts::Unknown(key.to_owned()))
+        };
+        self.processors.iter().map(|(key, of)| Ok((named(key)?, costs_of(self, key, of)?))).collect()
+    }
 }
 
 /// Why a file of costs is refused.
@@ -298,6 +371,8 @@ pub enum InvalidCpuCosts {
     Value(String),
 }
 
+/// The same where nothing is said.
+const ROWS_LOG_SD: f64 = 0.1;
 /// What is assumed of a kernel that a file does not name: as dear as the dearest that it names, and far from sure.
 const UNNAMED_LOG_SD: f64 = 0.8;
 
@@ -329,12 +404,7 @@ impl CpuCosts {
 /// # Errors
 /// Anything that is no file of this shape, names the entry.
 pub fn parse(text: &str) -> Result<BTreeMap<Processor, CpuCosts>, InvalidCpuCosts> {
-    let file: File = toml::from_str(text).map_err(|error| InvalidCpuCosts::Shape(error.to_string()))?;
-    let named = |key: &str| {
-        let found = Processor::ALL.iter().copied().find(|processor| processor.key() == key);
-        found.ok_or_else(|| InvalidCpuCosts::Unknown(key.to_owned()))
-    };
-    file.processors.iter().map(|(key, of)| Ok((named(key)?, costs_of(&file, key, of)?))).collect()
+    File::read(text)?.costs()
 }
 
 fn costs_of(file: &File, key: &str, of: &ProcessorFile) -> Result<CpuCosts, InvalidCpuCosts> {
@@ -344,9 +414,8 @@ fn costs_of(file: &File, key: &str, of: &ProcessorFile) -> Result<CpuCosts, Inva
         sd: Box::new([0.0; COEFFICIENTS]),
         measured: of.like.is_none() && key != Processor::Other.key(),
     };
-    if let Some(unknown) =
-        file.scalars.keys().find(|key| Scalar::ALL.iter().all(|scalar| scalar.key() != *key))
-    {
+    let mut scalars = file.scalars.keys().chain(of.scalars.keys());
+    if let Some(unknown) = scalars.find(|key| Scalar::ALL.iter().all(|scalar| scalar.key() != *key)) {
         return Err(InvalidCpuCosts::Unknown(unknown.clone()));
     }
     for scalar in Scalar::ALL {
@@ -355,9 +424,10 @@ fn costs_of(file: &File, key: &str, of: &ProcessorFile) -> Result<CpuCosts, Inva
             Scalar::OneRow => of.one_row_ratio.unwrap_or((1.0, 0.0)),
             Scalar::Attention => of.attention_cycles,
             Scalar::PromptAttention => of.prompt_attention_ratio,
-            _ => *file
+            _ => *of
                 .scalars
                 .get(scalar.key())
+                .or_else(|| file.scalars.get(scalar.key()))
                 .ok_or_else(|| InvalidCpuCosts::Missing(scalar.key().to_owned()))?,
         };
         costs.set(Coefficient::Scalar(*scalar), scalar.key(), entry)?;
@@ -378,11 +448,17 @@ fn costs_of(file: &File, key: &str, of: &ProcessorFile) -> Result<CpuCosts, Inva
     for kernel in Kernel::ALL {
         let known = tables.get(kernel.key());
         let row = known.unwrap_or(dearest);
+        let spread = |own: f64| match (known, of.each_log_sd.filter(|_| of.like.is_some())) {
+            (None, _) => UNNAMED_LOG_SD,
+            (Some(_), each) => own.max(each.unwrap_or(0.0)),
+        };
+        let [.., few, many] = *row;
+        costs.set(Coefficient::FewRows(*kernel), kernel.key(), (1.0, spread(few)))?;
+        costs.set(Coefficient::ManyRows(*kernel), kernel.key(), (1.0, spread(many)))?;
         for (place, rows) in ROWS.iter().enumerate() {
             let ratio = if *rows >= 4.0 { of.many_rows_ratio.unwrap_or(1.0) } else { 1.0 };
-            let own = if known.is_some() { row[6] } else { UNNAMED_LOG_SD };
-            let sd = if of.like.is_some() { of.each_log_sd.unwrap_or(own).max(own) } else { own };
-            costs.set(Coefficient::Cycles(*kernel, place), kernel.key(), (row[place] * ratio, sd))?;
+            let entry = (row[place] * ratio, of.rows_log_sd.unwrap_or(ROWS_LOG_SD));
+            costs.set(Coefficient::Cycles(*kernel, place), kernel.key(), entry)?;
         }
     }
     Ok(costs)
@@ -419,6 +495,37 @@ pub fn cpu_costs(engine: Engine, processor: Processor) -> Option<&'static CpuCos
 mod tests {
     use super::*;
 
+    const TEXT: &str = r#"
+engine = "llama.cpp"
+[scalars]
+bandwidth_ratio_one_thread = [0.96, 0.06]
+bandwidth_ratio = [0.96, 0.06]
+bandwidth_ratio_far = [0.82, 0.09]
+layer_cycles = [32000.0, 0.5]
+barrier_s = [50e-6, 0.5]
+barrier_far_s = [120e-6, 0.5]
+quantise_cycles = [0.5, 0.35]
+quantise_super_cycles = [3.2, 0.35]
+[processors.zen4]
+source = "a test"
+core = [1.0, 0.1]
+attention_cycles = [80.0, 0.15]
+prompt_attention_ratio = [1.0, 0.25]
+[processors.zen4.cycles_per_weight]
+q4_1 = [0.22, 0.2, 0.19, 0.18, 0.17, 0.176, 0.25, 0.2]
+[processors.other]
+source = "a test"
+like = "zen4"
+core = [1.0, 0.5]
+one_row_ratio = [1.5, 0.3]
+each_log_sd = 0.4
+many_rows_ratio = 0.5
+attention_cycles = [75.0, 0.5]
+prompt_attention_ratio = [1.0, 0.7]
+[processors.other.scalars]
+barrier_s = [70e-6, 0.5]
+"#;
+
     #[test]
     fn every_shipped_file_is_read_and_covers_any_processor() {
         for (name, text) in FILES {
@@ -431,8 +538,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_in_a_file_is_named() {
-        let text = FILES[0].1;
-        let broken = |from: &str, to: &str| parse(&text.replacen(from, to, 1)).unwrap_err();
+        let broken = |from: &str, to: &str| parse(&TEXT.replacen(from, to, 1)).unwrap_err();
         assert_eq!(broken("q4_1 =", "q4_9 ="), InvalidCpuCosts::Unknown("q4_9".into()));
         assert_eq!(broken("like = \"zen4\"", "like = \"zen9\""), InvalidCpuCosts::Unknown("zen9".into()));
         assert_eq!(broken("barrier_s = [50e-6, 0.5]", ""), InvalidCpuCosts::Missing("barrier_s".into()));
@@ -440,6 +546,23 @@ mod tests {
             broken("barrier_s = [50e-6", "barrier_s = [-1.0"),
             InvalidCpuCosts::Value("barrier_s".into())
         );
+        assert!(matches!(broken("0.25, 0.2]", "0.25]"), InvalidCpuCosts::Shape(_)));
+    }
+
+    #[test]
+    fn a_processor_like_another_has_its_cycles_and_more_doubt() {
+        let table = parse(TEXT).unwrap();
+        let (zen4, other) = (&table[&Processor::Zen4], &table[&Processor::Other]);
+        let (few, many) = (Coefficient::FewRows(Kernel::Q4Offset), Coefficient::ManyRows(Kernel::Q4Offset));
+        assert!((cycles(&zen4.log, Kernel::Q4Offset, 1.0) - 0.22).abs() < 1e-9);
+        let one_row = cycles(&other.log, Kernel::Q4Offset, 1.0);
+        assert!((one_row - 0.22 * 1.5).abs() < 1e-9, "{one_row}");
+        assert!((cycles(&other.log, Kernel::Q4Offset, 8.0) - 0.18 * 0.5).abs() < 1e-9);
+        assert_eq!((zen4.sd[few.index()], zen4.sd[many.index()]), (0.25, 0.2));
+        assert_eq!((other.sd[few.index()], other.sd[many.index()]), (0.4, 0.4));
+        let barrier = Coefficient::Scalar(Scalar::Barrier);
+        assert!((zen4.get(barrier) - 50e-6).abs() < 1e-12 && (other.get(barrier) - 70e-6).abs() < 1e-12);
+        assert!(zen4.measured && !other.measured);
     }
 
     #[test]

@@ -36,7 +36,7 @@ fn two_cores() -> Roofline {
 }
 
 fn host(threads: u32) -> Host {
-    Host { processor: Processor::Zen4, cores: 2, threads: Some(threads), far: false }
+    Host { processor: Processor::Zen4, cores: 2, threads: Some(threads), far: false, costs: None }
 }
 
 fn tiny(format: &str) -> Model {

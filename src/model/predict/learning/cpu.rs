@@ -9,7 +9,8 @@
 use super::anchor::{Observation, Residual, RunPoint, Subject};
 use super::cpu_run::{CpuRun, FILE_LOG_SD, THREADS_LOG_SD};
 use super::fit::{Lower, Matrix};
-use crate::cpu::{COEFFICIENTS, CpuCosts, cpu_costs};
+use super::run::Measured;
+use crate::cpu::{COEFFICIENTS, Coefficient, CpuCosts};
 use crate::{Engine, Tier};
 use roofline::workload::transformer::Phase;
 
@@ -51,7 +52,7 @@ impl FittedCpu {
     pub fn new(engine: Engine, observations: &[&Observation]) -> Option<Self> {
         let of_cpu: Vec<(&Observation, &CpuRun)> =
             observations.iter().filter_map(|of| Some((*of, of.cpu.as_ref()?))).collect();
-        let shipped = cpu_costs(engine, of_cpu.last()?.1.machine.processor)?;
+        let shipped = of_cpu.last()?.1.machine.costs(engine)?;
         let (mut threads, mut files, mut places) = (Vec::new(), Vec::new(), Vec::new());
         let (mut rows, mut seen) = (Vec::new(), Vec::new());
         for (of, run) in of_cpu {
@@ -96,6 +97,43 @@ impl FittedCpu {
         }
         fitted.lower = fitted.linearised(shipped, &rows).0.cholesky()?;
         Some(fitted)
+    }
+
+    /// Learns from runs all of which ran on one kind of CPU; `None` where none says anything.
+    #[must_use]
+    pub fn of_runs(engine: Engine, runs: &[Measured]) -> Option<Self> {
+        let observed = |run: &Measured| {
+            let asked = run.asked();
+            run.observation(asked.shipped(), &asked.predict(asked.shipped()).ok()?).ok()
+        };
+        let observations: Vec<Observation> = runs.iter().filter_map(observed).collect();
+        Self::new(engine, &observations.iter().collect::<Vec<_>>())
+    }
+
+    /// Standard deviation of the logarithm of a product of coefficients after the runs.
+    #[must_use]
+    pub fn log_sd_of(&self, product: &[Coefficient]) -> f64 {
+        let mut vector = vec![0.0; self.x.len()];
+        let mut rest = 0.0;
+        for coefficient in product {
+            match self.places.binary_search(&coefficient.index()) {
+                Ok(unknown) => vector[unknown] += 1.0,
+                Err(_) => rest += self.costs.sd[coefficient.index()].powi(2),
+            }
+        }
+        (self.variance(&vector) + rest).sqrt()
+    }
+
+    /// Whether a run says something of a coefficient.
+    #[must_use]
+    pub fn saw(&self, coefficient: Coefficient) -> bool {
+        self.places.binary_search(&coefficient.index()).is_ok()
+    }
+
+    /// Variance of a sum of the unknowns, each times its part.
+    fn variance(&self, parts: &[f64]) -> f64 {
+        let solved = self.lower.solve(parts);
+        parts.iter().zip(&solved).map(|(a, b)| a * b).sum()
     }
 
     /// The step, or a part of it, that lowers the loss.
@@ -203,8 +241,7 @@ impl FittedCpu {
         for (unknown, slope) in slopes {
             vector[unknown] = slope;
         }
-        let solved = self.lower.solve(&vector);
-        let known: f64 = vector.iter().zip(&solved).map(|(a, b)| a * b).sum();
+        let known = self.variance(&vector);
         let prompt = |phase: Phase| phase == Phase::Prefill;
         let of_file = self.seen.iter().filter(|(known, ..)| Some(*known) == file);
         let same =

@@ -4,7 +4,7 @@ use roofline::units::Seconds;
 use serde::{Deserialize, Serialize};
 
 use crate::Engine;
-use crate::cpu::{COEFFICIENTS, CpuCosts, Machine, Repeated, cpu_costs};
+use crate::cpu::{COEFFICIENTS, CpuCosts, Machine, Repeated};
 
 /// Standard deviations of logarithms: of what a number of threads has of its own, and a file; of one run with one thread, and
 /// with several, which wait for each other.
@@ -62,14 +62,15 @@ impl CpuRun {
     #[must_use]
     pub fn is_sound(&self, engine: Engine) -> bool {
         self.machine.is_sound()
-            && cpu_costs(engine, self.machine.processor)
+            && self.machine
+                .costs(engine)
                 .is_some_and(|costs| self.log_time(&costs.log).is_finite())
     }
 
     /// Logarithm of `time` over that predicted with the shipped costs; NaN where the engine has none here.
     #[must_use]
     pub fn log_ratio(&self, engine: Engine, time: Seconds) -> f64 {
-        cpu_costs(engine, self.machine.processor).map_or(f64::NAN, |costs| self.log_ratio_to(costs, time))
+        self.machine.costs(engine).map_or(f64::NAN, |costs| self.log_ratio_to(costs, time))
     }
 
     /// Logarithm of `time` over that predicted with `costs`.

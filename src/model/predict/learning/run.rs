@@ -46,7 +46,7 @@ impl<'a> ModelQuery<'a> {
     /// The costs that were shipped for this CPU; `None` where a pass is no sum of an engine's costs on a CPU.
     pub(super) fn cpu_costs(&self) -> Option<&'static CpuCosts> {
         let host = self.cpu.filter(|_| self.kernels.is_none())?;
-        cpu_costs(self.engine, host.processor)
+        host.costs.or_else(|| cpu_costs(self.engine, host.processor))
     }
 
     /// Predicts it with an engine's costs on this CPU.

@@ -1,152 +1,22 @@
 //! `evaluate cpu`: an engine on CPUs, each model predicted without its own runs, after runs of others, and after one of its own.
 
 use std::path::Path;
-use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::json;
 
-use super::{in_words, percent};
+use super::percent;
+use crate::{cpu_rows, fit_cpu};
 use ctl::failure::Failure;
 use ctl::output::{Format, Printer};
 use ctl::table::Table;
-use predict::Engine;
-use predict::cpu::{Host, Processor};
+use predict::cpu::{CpuCosts, Host, cpu_costs};
 use predict::learning::conformal::quantile;
 use predict::learning::models::{Measured, ObservedRuns};
-use roofline::ceilings::{BandwidthPoint, Ceiling, Provenance, Roofline};
-use roofline::precision::{Precision, WeightFormat};
-use roofline::units::{Bytes, BytesPerSecond, FlopsPerSecond, Hertz, Seconds};
-use roofline::workload::model::Model;
-use roofline::workload::recipe::Recipe;
-use roofline::workload::registry::models;
-use roofline::workload::transformer::{Phase, Request};
+use roofline::workload::transformer::Phase;
 
 /// Runs of other models before the next is predicted.
 const OTHERS: [usize; 2] = [1, 3];
-/// Working set of the reads beside each run.
-const READ_BYTES: f64 = 268_435_456.0;
-/// A fork and join of the cores that takes longer crosses a cache.
-const FAR_NS: f64 = 300.0;
-/// Bandwidths beside one run that differ by more: the machine changed under it.
-const STEADY: f64 = 1.3;
-/// Operations of a core and cycle, for a bound that no run comes near.
-const FLOPS_PER_CYCLE: f64 = 512.0;
-
-const WANTED: &str = "give a CSV file with the columns engine, processor, cores, model, format, n_prompt, n_gen, depth, batch, \
-                      threads, tokens_per_s, clock_ghz, forkjoin_ns, and read1_gbs and read_all_gbs before and after (_0, _1), \
-                      such as tests/lab/data/cpu_llama_cpp.csv";
-
-/// A measured run: a line of the file. Columns that are not named here are not read.
-#[derive(Debug, Clone, Deserialize)]
-struct Line {
-    engine: Engine,
-    processor: Processor,
-    cores: u32,
-    model: String,
-    format: String,
-    n_prompt: u64,
-    n_gen: u64,
-    depth: u64,
-    batch: u64,
-    threads: u32,
-    tokens_per_s: f64,
-    clock_ghz: f64,
-    forkjoin_ns: f64,
-    read1_gbs_0: f64,
-    read_all_gbs_0: f64,
-    read1_gbs_1: f64,
-    read_all_gbs_1: f64,
-}
-
-impl Line {
-    /// Whether the machine was the same before and after.
-    fn steady(&self) -> bool {
-        let near = |a: f64, b: f64| (a / b).max(b / a) < STEADY;
-        near(self.read1_gbs_0, self.read1_gbs_1) && near(self.read_all_gbs_0, self.read_all_gbs_1)
-    }
-
-    fn roofline(&self) -> Roofline {
-        let mean = |a: f64, b: f64| BytesPerSecond((a * b).sqrt() * 1e9);
-        let exact = |value| Ceiling { value, low: value, high: value, provenance: Provenance::Measured };
-        let point = |threads, read| BandwidthPoint { working_set: Bytes(READ_BYTES), threads, read };
-        let all = mean(self.read_all_gbs_0, self.read_all_gbs_1);
-        let clock = self.clock_ghz * 1e9;
-        let peak = FLOPS_PER_CYCLE * f64::from(self.cores) * clock;
-        Roofline {
-            // Half of a file may lie in the last-level cache, so the upper end is open.
-            bandwidth: Ceiling { value: all, low: all, high: all * 2.0, provenance: Provenance::Measured },
-            memory_limit: None,
-            pull_limit: None,
-            curve: vec![point(1, mean(self.read1_gbs_0, self.read1_gbs_1)), point(self.cores, all)],
-            copy: None,
-            triad: None,
-            compute: [(Precision::Int8, exact(peak).map(FlopsPerSecond))].into(),
-            launch: exact(self.forkjoin_ns * 1e-9).map(Seconds),
-            ramp: Seconds::ZERO,
-            workers: self.cores,
-            clock: Some(Hertz(clock)),
-            whole_clock: None,
-        }
-    }
-
-    fn measured(&self) -> Option<Measured> {
-        let request = if self.n_prompt > 0 && self.n_gen == 0 {
-            Request {
-                context_tokens: self.depth,
-                batch: self.batch,
-                chunk_tokens: predict::costs::chunk_tokens(self.engine),
-                ..Request::prefill(self.n_prompt)
-            }
-        } else {
-            Request { batch: self.batch, output_tokens: self.n_gen, ..Request::decode(self.depth) }
-        };
-        let request = Request { activations: WeightFormat::Fp32, ..request };
-        let tokens = if request.phase == Phase::Prefill { self.n_prompt } else { self.n_gen };
-        #[expect(clippy::cast_precision_loss, reason = "counts of tokens")]
-        let time = (tokens * self.batch) as f64 / self.tokens_per_s;
-        Some(Measured {
-            engine: self.engine,
-            name: self.model.clone(),
-            format: self.format.clone(),
-            model: Arc::new(model(&self.model, &self.format)?),
-            request,
-            roofline: Arc::new(self.roofline()),
-            kernels: None,
-            cpu: Some(Host {
-                processor: self.processor,
-                cores: self.cores,
-                threads: Some(self.threads),
-                far: self.forkjoin_ns > FAR_NS,
-            }),
-            memory_ratio: None,
-            hardware: None,
-            mode: None,
-            time: (time.is_finite() && time > 0.0).then_some(Seconds(time))?,
-            power: None,
-            power_limit: None,
-        })
-    }
-}
-
-/// A model of the registry, or the first layers of one: `tinyllama-1.1b-cut6`.
-fn model(name: &str, format: &str) -> Option<Model> {
-    let recipe: Recipe = format.parse().ok()?;
-    let recipe = match recipe {
-        // Files have the head in the format of the rest.
-        Recipe::Checkpoint(format) => {
-            roofline::workload::recipe::Mix::of(format).map_or(recipe, Recipe::Gguf)
-        }
-        _ => recipe,
-    };
-    let (known, layers) = match name.rsplit_once("-cut") {
-        Some((known, layers)) => (known, layers.parse::<usize>().ok()),
-        None => (name, None),
-    };
-    let mut known = models().get(known).ok()?.clone();
-    known.architecture.layers.truncate(layers.unwrap_or(usize::MAX));
-    Some(known.model(recipe))
-}
 
 /// How good predictions of one kind were.
 #[derive(Debug, Clone, Serialize)]
@@ -200,9 +70,12 @@ fn outcome(known: &ObservedRuns, run: &Measured) -> Option<Outcome> {
     })
 }
 
-fn taught<'a>(runs: impl Iterator<Item = &'a Measured>) -> ObservedRuns {
+/// What `runs` teach where `of` is to be predicted: all start from the costs that know nothing of its model.
+fn taught<'a>(of: Option<&Measured>, runs: impl Iterator<Item = &'a Measured>) -> ObservedRuns {
     let mut known = ObservedRuns::default().of("evaluation".into());
-    let runs: Vec<Measured> = runs.cloned().collect();
+    let costs = of.and_then(|of| of.cpu).and_then(|host| host.costs);
+    let start = |run: &Measured| Measured { cpu: run.cpu.map(|host| Host { costs, ..host }), ..run.clone() };
+    let runs: Vec<Measured> = runs.map(start).collect();
     let _ = known.observe(&runs, 0.0);
     known
 }
@@ -255,7 +128,7 @@ fn of_others(runs: &[Measured], of: &Measured, count: usize) -> Vec<ObservedRuns
     (0..3)
         .map(|start| {
             let place = |index: usize| (start * 5 + index * others.len() / count) % others.len();
-            taught((0..count).map(|index| others[place(index)]))
+            taught(Some(of), (0..count).map(|index| others[place(index)]))
         })
         .collect()
 }
@@ -264,28 +137,19 @@ fn of_others(runs: &[Measured], of: &Measured, count: usize) -> Vec<ObservedRuns
 fn of_itself(runs: &[Measured], of: &Measured) -> Vec<ObservedRuns> {
     let decode = |run: &&Measured| run.request.phase == Phase::Decode && run.request.batch == 1;
     let others = runs.iter().filter(|run| same_file(run, of) && *run != of).filter(decode);
-    others.map(|run| taught(std::iter::once(run))).collect()
+    others.map(|run| taught(Some(of), std::iter::once(run))).collect()
 }
 
 /// `evaluate cpu FILE`
 pub fn run(printer: &Printer, file: &Path) -> Result<(), Failure> {
-    let named = |what: String| Failure::failed(format!("{}: {what}", file.display()), WANTED);
-    let mut reader = csv::ReaderBuilder::new()
-        .trim(csv::Trim::All)
-        .from_path(file)
-        .map_err(|error| named(format!("cannot be read: {}", in_words(&error))))?;
-    let lines: Vec<Line> =
-        reader.deserialize().collect::<Result<_, _>>().map_err(|error| named(in_words(&error)))?;
-    let runs: Vec<Measured> = lines.iter().filter(|line| line.steady()).filter_map(Line::measured).collect();
-    if runs.is_empty() {
-        return Err(named("has no steady run of a known model".to_owned()));
-    }
-    let refused = runs.iter().filter(|run| taught(std::iter::once(*run)).counts().is_empty()).count();
-    let stages: Vec<(String, Vec<Option<Judged>>)> = stages(&runs);
+    let lines = cpu_rows::read(file)?;
+    let runs = cpu_rows::runs(&lines);
+    let refused = runs.iter().filter(|run| taught(None, std::iter::once(*run)).counts().is_empty()).count();
+    let stages: Vec<(String, Vec<Option<Judged>>)> = stages(&without_their_models(&runs));
     match printer.format {
         Format::Human => {
             let mut text = format!(
-                "{} runs, {} left out because the machine changed beside them, {refused} refused as impossible\n",
+                "{} runs, {} left out because the machine was disturbed beside them, {refused} refused as impossible\n",
                 runs.len(),
                 lines.len() - runs.len()
             );
@@ -329,11 +193,32 @@ pub fn run(printer: &Printer, file: &Path) -> Result<(), Failure> {
     }
 }
 
+/// Every run with costs to start from that were fitted without its model.
+fn without_their_models(runs: &[Measured]) -> Vec<Measured> {
+    let mut judged = runs.to_vec();
+    let key = |run: &Measured| (run.engine, run.cpu.map(|host| host.processor), run.name.clone());
+    let mut keys: Vec<_> = runs.iter().map(key).collect();
+    keys.sort();
+    keys.dedup();
+    for of in keys {
+        let (Some(processor), rest) = (of.1, runs.iter().filter(|run| key(run) != of)) else { continue };
+        let rest: Vec<Measured> = rest.filter(|run| run.engine == of.0).cloned().collect();
+        // As long as the program runs: one for every model.
+        let costs: Option<&'static CpuCosts> = fit_cpu::costs(of.0, processor, &rest)
+            .map(|costs| -> &'static CpuCosts { Box::leak(Box::new(costs)) })
+            .or_else(|| cpu_costs(of.0, processor));
+        for run in judged.iter_mut().filter(|run| key(run) == of) {
+            run.cpu = run.cpu.map(|host| Host { costs, ..host });
+        }
+    }
+    judged
+}
+
 fn stages(runs: &[Measured]) -> Vec<(String, Vec<Option<Judged>>)> {
     let stage = |name: String, known: &dyn Fn(&Measured) -> Vec<ObservedRuns>| {
         (name, Asked::ALL.iter().map(|(asked, _)| judge(runs, *asked, known)).collect())
     };
-    let nothing = taught(std::iter::empty());
+    let nothing = taught(None, std::iter::empty());
     let mut stages = vec![stage("nothing".to_owned(), &|_| vec![nothing.clone()])];
     for count in OTHERS {
         let name =
@@ -343,8 +228,11 @@ fn stages(runs: &[Measured]) -> Vec<(String, Vec<Option<Judged>>)> {
     let mut names: Vec<&str> = runs.iter().map(|run| run.name.as_str()).collect();
     names.sort_unstable();
     names.dedup();
-    let all: Vec<(&str, ObservedRuns)> =
-        names.into_iter().map(|name| (name, taught(runs.iter().filter(|run| run.name != name)))).collect();
+    let others = |name: &str| {
+        let of = runs.iter().find(|run| run.name == name);
+        taught(of, runs.iter().filter(|run| run.name != name))
+    };
+    let all: Vec<(&str, ObservedRuns)> = names.into_iter().map(|name| (name, others(name))).collect();
     stages.push(stage("all runs of others".to_owned(), &|run| {
         all.iter().filter(|(name, _)| *name == run.name).map(|(_, known)| known.clone()).collect()
     }));

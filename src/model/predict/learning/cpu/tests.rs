@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::cpu::{Coefficient, Host, Machine, Processor, Repeated, Scalar, repeated};
+use crate::cpu::{Host, Machine, Processor, Repeated, Scalar, cpu_costs, repeated};
 use crate::fixtures::Noise;
 use crate::learning::models::{Measured, ObservedRuns};
 use roofline::ceilings::{BandwidthPoint, Ceiling, Provenance, Roofline};
@@ -61,7 +61,7 @@ fn measured(model: &str, format: &str, threads: u32, request: Request) -> Measur
         request,
         roofline: Arc::new(ceilings()),
         kernels: None,
-        cpu: Some(Host { processor: Processor::Avx2, cores: 2, threads: Some(threads), far: false }),
+        cpu: Some(Host { processor: Processor::Avx2, cores: 2, threads: Some(threads), far: false, costs: None }),
         memory_ratio: None,
         hardware: None,
         mode: None,
@@ -71,8 +71,8 @@ fn measured(model: &str, format: &str, threads: u32, request: Request) -> Measur
     }
 }
 
-/// Half as much again as what is assumed of the processor.
-const CORES: f64 = 2.1;
+/// Twice what is assumed of the processor, about.
+const CORES: f64 = 3.0;
 
 fn run(model: &str, format: &str, threads: u32, request: Request, noise: f64) -> Measured {
     let plain = measured(model, format, threads, request);
@@ -127,16 +127,19 @@ fn runs_of_other_models_make_the_next_model_right() {
 fn one_run_of_a_file_corrects_its_other_contexts_batches_and_threads() {
     let runs = taught(&[run("llama-3.2-1b", "q4_0", 1, Request::decode(32), 0.0)]);
     let at = |threads, request| run("llama-3.2-1b", "q4_0", threads, request, 0.0);
-    let others = [
-        (at(1, Request::decode(1024)), 0.15),
-        (at(2, Request::decode(32)), 0.15),
-        (at(1, Request { batch: 4, ..Request::decode(32) }), 0.2),
-        (at(1, Request::prefill(256)), 0.25),
-    ];
-    for (of, most) in others {
+    for of in [at(1, Request::decode(1024)), at(2, Request::decode(32))] {
         let off = error(&runs, &of);
-        assert!(off.abs() < most, "{:?} {off}", of.request);
+        assert!(off.abs() < 0.15, "{:?} {off}", of.request);
         assert_eq!(runs.predict(&of.asked()).unwrap().tier, Tier::Anchored);
+    }
+    // Processors differ in one row otherwise than in many, so these are moved the right way and stay in doubt.
+    let nothing = taught(&[]);
+    for of in [at(1, Request { batch: 4, ..Request::decode(32) }), at(1, Request::prefill(256))] {
+        let (before, off) = (error(&nothing, &of), error(&runs, &of));
+        assert!(off.abs() < before.abs(), "{:?} {before} {off}", of.request);
+        let prediction = runs.predict(&of.asked()).unwrap();
+        assert!((prediction.time.low..=prediction.time.high).contains(&of.time), "{:?}", of.request);
+        assert_eq!(prediction.tier, Tier::Anchored);
     }
     let same = runs.predict(&at(1, Request::decode(32)).asked()).unwrap();
     assert_eq!(same.tier, Tier::Observed);
