@@ -274,6 +274,10 @@ fn a_sweep_is_the_cross_product_up_to_its_limit() {
         "every measured format, batches as they are"
     );
     assert_eq!(default["rows"][3]["batch"], 2);
+    assert!(default["rows"][0].get("threads").is_none(), "threads are named where they are swept");
+    let one = sweep(&format!(r#"{{"ops":{ops},"formats":["int8"],"threads":[1,1]}}"#)).json();
+    let threads: Vec<&Value> = one["rows"].as_array().unwrap().iter().map(|row| &row["threads"]).collect();
+    assert_eq!(threads, [1, 1], "a row for each operation, a number of threads named twice counts once");
     let many: Vec<u64> = (1..=8000).collect();
     let answer = sweep(&format!(r#"{{"ops":{ops},"formats":["int8","fp32"],"batches":{}}}"#, json!(many)));
     assert_eq!(answer.error().0, "too_many");
@@ -286,6 +290,8 @@ fn a_sweep_is_the_cross_product_up_to_its_limit() {
         (format!(r#"{{"ops":{ops},"formats":[]}}"#), "invalid_field", "formats"),
         (format!(r#"{{"ops":{ops},"formats":["int8","int9"]}}"#), "unknown_format", "formats[1]"),
         (format!(r#"{{"ops":{ops},"batches":[1,0]}}"#), "invalid_dimension", "batches[1]"),
+        (format!(r#"{{"ops":{ops},"threads":[]}}"#), "invalid_field", "threads"),
+        (format!(r#"{{"ops":{ops},"threads":[1,0]}}"#), "invalid_field", "threads[1]"),
         (r#"{"ops":[{"kind":"gemv","n":0,"k":1}]}"#.to_owned(), "invalid_dimension", "ops[0].n"),
     ] {
         let answer = sweep(&body);

@@ -192,6 +192,9 @@ pub struct SweepArgs {
     /// Power modes [default: --mode]
     #[arg(long, value_delimiter = ',', conflicts_with = "mode")]
     pub modes: Vec<String>,
+    /// Worker threads, where the CPU is the accelerator: 1,2,4 [default: what the engine takes, one for every core]
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',')]
+    pub threads: Vec<u32>,
     /// Inference engine whose kernels run
     #[arg(long, value_parser = input::engine, default_value = "none")]
     pub engine: Engine,

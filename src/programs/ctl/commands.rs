@@ -96,6 +96,7 @@ pub async fn sweep(context: &mut Context, args: &SweepArgs) -> Result<(), Failur
         models,
         formats: non_empty(&args.formats),
         power_modes: non_empty(&args.modes),
+        threads: non_empty(&args.threads),
         batches: non_empty(&args.batches),
         contexts: non_empty(&args.contexts),
         kv_format: args.kv_format.map(|format| format.key().to_owned()),

@@ -296,9 +296,11 @@ fn breakdown(parts: &[BreakdownEntry]) -> String {
 #[must_use]
 pub fn sweep(answer: &SweepAnswer) -> String {
     let modes = answer.rows.iter().any(|row| row.power_mode.is_some());
+    let threads = answer.rows.iter().any(|row| row.threads.is_some());
     let contexts = answer.rows.iter().any(|row| row.context_tokens.is_some());
     let mut columns = vec!["what", "format"];
     columns.extend(modes.then_some("power mode"));
+    columns.extend(threads.then_some(">threads"));
     columns.push(">batch");
     columns.extend(contexts.then_some(">context"));
     columns.extend([">time", ">low", ">high", ">rate", "bound", "limit", "rests on"]);
@@ -311,6 +313,9 @@ pub fn sweep(answer: &SweepAnswer) -> String {
         ];
         if modes {
             cells.push(row.power_mode.as_ref().map(|mode| mode.name.clone()).unwrap_or_default());
+        }
+        if threads {
+            cells.push(row.threads.map(|count| count.to_string()).unwrap_or_default());
         }
         cells.push(row.batch.to_string());
         if contexts {

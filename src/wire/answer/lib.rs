@@ -248,11 +248,12 @@ impl Request {
                 let formats = list(request.formats.as_ref().map(Vec::len), 16);
                 let batches = list(request.batches.as_ref().map(Vec::len), 1);
                 let modes = list(request.power_modes.as_ref().map(Vec::len), 1);
+                let threads = list(request.threads.as_ref().map(Vec::len), 1);
                 let contexts = list(request.contexts.as_ref().map(Vec::len), 1);
                 let models =
                     request.models.iter().fold(0, |sum: u64, model| sum.saturating_add(weight(model)));
                 let what = (request.ops.len() as u64).saturating_add(models.saturating_mul(contexts));
-                what.saturating_mul(formats).saturating_mul(batches).saturating_mul(modes)
+                what.saturating_mul(formats).saturating_mul(batches).saturating_mul(modes).saturating_mul(threads)
             }
             // Sets of candidates are compared beside what they are predicted from.
             Self::Joint(_) => 1000,

@@ -63,7 +63,7 @@ fn detail(snapshot: &Snapshot, view: &ModeView, now: Now) -> ModeDetail {
 }
 
 /// Ceilings and kernel costs that a prediction rests on.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Model<'a> {
     pub roofline: Cow<'a, Roofline>,
     /// The costs of this crate's own kernels.

@@ -1,4 +1,4 @@
-//! A cross product of predictions: shapes or models, formats, power modes, batches and contexts.
+//! A cross product of predictions: shapes or models, formats, power modes, threads, batches and contexts.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::modes::Model;
 use super::observe::ObservedSoFar;
 use super::predict::{self, Work, predicted};
 use super::supported;
-use super::task::{Task, format_named, invalid_op, model_at};
+use super::task::{Task, format_named, invalid_op, model_at, with_threads};
 use ::predict::PredictError;
 use decide::optimize::with_columns;
 use decide::snapshot::Snapshot;
@@ -54,7 +54,7 @@ pub fn sweep(
         "leave it out for every format measured, or the usual ones",
     )?;
     check_fields(request)?;
-    let points = points(snapshot, request)?;
+    let points = with_each_thread_count(snapshot, request, points(snapshot, request)?)?;
     let modes = points.len();
     let formats = if request.ops.is_empty() { Vec::new() } else { formats(snapshot, request)? };
     let keys = model_formats(snapshot, request)?;
@@ -68,7 +68,7 @@ pub fn sweep(
         return Err(Code::TooMany.at(
             if request.ops.is_empty() { "models" } else { "ops" },
             format!("the cross product has {rows} rows, more than {MAX_SWEEP_ROWS}"),
-            "sweep fewer shapes, models, formats, modes, batches or contexts at a time",
+            "sweep fewer shapes, models, formats, modes, threads, batches or contexts at a time",
         ));
     }
     let mut rows = Vec::new();
@@ -168,6 +168,26 @@ fn points<'a>(snapshot: &'a Snapshot, request: &SweepRequest) -> Result<Vec<Swee
     names.iter().enumerate().map(at_mode).collect()
 }
 
+/// Each of the operating points with every number of threads that is asked for.
+fn with_each_thread_count<'a>(
+    snapshot: &Snapshot,
+    request: &SweepRequest,
+    points: Vec<SweepPoint<'a>>,
+) -> Result<Vec<SweepPoint<'a>>, Refusal> {
+    let hint = "leave it out for as many as the engine takes";
+    let Some(threads) = listed(request.threads.as_deref(), "threads", hint)? else { return Ok(points) };
+    let mut seen = BTreeSet::new();
+    let mut all = Vec::new();
+    for point in &points {
+        seen.clear();
+        for (index, &count) in threads.iter().enumerate().filter(|(_, count)| seen.insert(**count)) {
+            let model = with_threads(snapshot, point.model.clone(), Some(count), &format!("threads[{index}]"))?;
+            all.push(SweepPoint { mode: point.mode.clone(), model });
+        }
+    }
+    Ok(all)
+}
+
 fn sweep_op(
     snapshot: &Snapshot,
     request: &SweepRequest,
@@ -204,6 +224,7 @@ fn sweep_op(
                 model: None,
                 format: Some(format.key().to_owned()),
                 power_mode: point.mode.clone(),
+                threads: request.threads.as_ref().and(point.model.threads),
                 batch: op.tokens(),
                 context_tokens: None,
                 prediction,
@@ -240,6 +261,7 @@ fn model_row(
         }),
         format: task.format,
         power_mode: point.mode.clone(),
+        threads: request.threads.as_ref().and(point.model.threads),
         batch: task.request.batch,
         context_tokens: Some(task.request.context_tokens),
         prediction,

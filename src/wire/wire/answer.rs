@@ -487,6 +487,9 @@ pub struct SweepRow {
     /// The power mode, where modes are swept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_mode: Option<ModeAnswer>,
+    /// Worker threads, where they are swept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threads: Option<u32>,
     /// Columns, or sequences of a model.
     pub batch: u64,
     /// Tokens in the cache. Absent for an operation.

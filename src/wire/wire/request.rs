@@ -270,7 +270,8 @@ pub struct RecommendRequest {
     pub hypothetical: bool,
 }
 
-/// `POST /v1/sweep`: the cross product of shapes or models, formats, power modes, batches and contexts.
+/// `POST /v1/sweep`: the cross product of shapes or models, formats, power modes, threads, batches and
+/// contexts.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SweepRequest {
@@ -293,6 +294,10 @@ pub struct SweepRequest {
     /// Power modes; absent = the operating point above.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_modes: Option<Vec<String>>,
+    /// Worker threads, where the CPU is the accelerator; absent = one for every physical core, as engines do; without an
+    /// engine, as many as were calibrated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threads: Option<Vec<u32>>,
     /// Batch sizes (columns) to consider; absent = 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batches: Option<Vec<u64>>,

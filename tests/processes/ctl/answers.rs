@@ -163,6 +163,7 @@ fn sweep(request: &SweepRequest) -> SweepAnswer {
             model: None,
             format: Some(format.clone()),
             power_mode: None,
+            threads: None,
             batch: 1,
             context_tokens: None,
             prediction: prediction(flops, bytes),
