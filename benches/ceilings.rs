@@ -180,6 +180,7 @@ fn measure(step: Step) -> Outcome<Option<f64>> {
         cpus: vec![],
         warm_up_s: 0.2,
         time_limit_s: 20.0,
+        filling_s: 0.0,
         memory_limit_bytes: 2 << 30,
         seed: 1,
     };
