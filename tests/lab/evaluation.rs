@@ -150,7 +150,9 @@ fn engines_on_a_cpu_are_predicted_from_rows_of_other_models() {
             stage["asked"][asked][name].as_f64().unwrap()
         };
         let decodes = ["decode, one thread", "decode, all threads"];
-        for (observed, most) in [("nothing", nothing), ("3 runs of others", three), ("1 run of the file", own)] {
+        for (observed, most) in
+            [("nothing", nothing), ("3 runs of others", three), ("1 run of the file", own)]
+        {
             for (asked, most) in decodes.into_iter().zip(most).chain([("prompt", 0.10)]) {
                 let error = stage(observed, asked, "median_error_ratio");
                 assert!(error <= most, "{engine}, {observed}, {asked}: {error}");

@@ -10,9 +10,9 @@
 //!
 //! `B` is what T threads read of a working set as large as the pass's ([`Machine::read_rate`]): a model that fits in the last-level
 //! cache is read from there. `f` is the clock, `v` what narrow matrices waste of tiles for several rows. The coefficients are
-//! [`CpuCosts`]; `core` multiplies everything that the cores do, so one run of any model teaches every format. Memory and the
-//! unpacking of weights overlap in part: exponents from 1.5 to 4 fit alike because cycles and exponent trade, so it is fixed at 2
-//! and the cycles belong to it.
+//! [`CpuCosts`]; `core` multiplies everything that the cores do (with several threads times what these lose to each other), so one
+//! run of any model teaches every format. Memory and the unpacking of weights overlap in part: exponents from 1.5 to 4 fit alike
+//! because cycles and exponent trade, so it is fixed at 2 and the cycles belong to it.
 
 mod costs;
 
@@ -345,6 +345,7 @@ impl Work {
         });
         let scalars = [
             Some(Scalar::Core),
+            (machine.threads > 1).then_some(Scalar::ManyThreads),
             Some(bandwidth_of(machine)),
             (self.pairs > 0.0).then_some(if self.prompt {
                 Scalar::PromptAttention
@@ -363,7 +364,8 @@ impl Work {
     #[must_use]
     pub fn time(&self, machine: &Machine, log: &[f64; COEFFICIENTS]) -> PassTime {
         let get = |scalar: Scalar| log[Coefficient::Scalar(scalar).index()].exp();
-        let core = get(Scalar::Core);
+        let many = if machine.threads > 1 { get(Scalar::ManyThreads) } else { 1.0 };
+        let core = get(Scalar::Core) * many;
         let cycles = machine.clock.get() * f64::from(machine.cores) / core;
         let one = machine.clock.get();
         let read = machine.read_rate(self.bytes()).get() * get(bandwidth_of(machine)).min(1.0);

@@ -68,7 +68,8 @@ impl Line {
         let others = if self.tool == "llama-batched-bench" { None } else { self.other_cpu };
         let taken = others.unwrap_or(0.0) + self.steal.unwrap_or(0.0);
         taken < TAKEN
-            && near(self.read1_gbs_0, self.read1_gbs_1) && near(self.read_all_gbs_0, self.read_all_gbs_1)
+            && near(self.read1_gbs_0, self.read1_gbs_1)
+            && near(self.read_all_gbs_0, self.read_all_gbs_1)
     }
 
     fn roofline(&self) -> Roofline {
@@ -166,8 +167,9 @@ fn model(name: &str, format: &str) -> Option<Model> {
     let recipe: Recipe = format.parse().ok()?;
     let recipe = match recipe {
         // Files have the head in the format of the rest.
-        Recipe::Checkpoint(format) => Mix::of(format)
-            .map_or(Recipe::WithHead { weights: format, head: format }, Recipe::Gguf),
+        Recipe::Checkpoint(format) => {
+            Mix::of(format).map_or(Recipe::WithHead { weights: format, head: format }, Recipe::Gguf)
+        }
         _ => recipe,
     };
     let (known, layers) = match name.rsplit_once("-cut") {
@@ -178,4 +180,3 @@ fn model(name: &str, format: &str) -> Option<Model> {
     known.architecture.layers.truncate(layers.unwrap_or(usize::MAX));
     Some(known.model(recipe))
 }
-

@@ -15,7 +15,8 @@ use ctl::failure::Failure;
 use ctl::output::Printer;
 use predict::Engine;
 use predict::cpu::{
-    Coefficient, CpuCosts, Entry, FILES, File, Host, Kernel, KernelEntry, Processor, ProcessorFile, ROWS, Scalar,
+    Coefficient, CpuCosts, Entry, FILES, File, Host, Kernel, KernelEntry, Processor, ProcessorFile, ROWS,
+    Scalar,
 };
 use predict::learning::cpu::FittedCpu;
 use predict::learning::models::Measured;
@@ -35,6 +36,8 @@ const LEAST_BANDWIDTH_LOG_SD: f64 = 0.05;
 const LEAST_KERNEL_LOG_SD: f64 = 0.06;
 const LEAST_LOG_SD: f64 = 0.15;
 
+/// What cores that share a cache differ by from cores that share none, where only one of the two was measured.
+const OTHER_REGIME_LOG_SD: f64 = 0.2;
 /// What a processor that nobody measured differs by from one that was, in each kernel and scalar.
 const CARRIED_LOG_SD: f64 = 0.25;
 
@@ -54,7 +57,8 @@ const COMMON: [Kernel; 4] = [Kernel::F16, Kernel::Q8, Kernel::Q4, Kernel::Q4K];
 const BANDWIDTHS: [Scalar; 3] = [Scalar::BandwidthOneThread, Scalar::Bandwidth, Scalar::BandwidthFar];
 
 /// The scalars that a section can say of its own.
-const SCALARS: [Scalar; 8] = [
+const SCALARS: [Scalar; 9] = [
+    Scalar::ManyThreads,
     Scalar::BandwidthOneThread,
     Scalar::Bandwidth,
     Scalar::BandwidthFar,
@@ -148,10 +152,12 @@ fn of_processor(
         row[ROWS.len() + 1] = fit.log_sd_of(&at(last)).max(LEAST_KERNEL_LOG_SD);
         tables.insert(*kernel, row);
     }
-    put_in_order(&mut tables, |kernel| fit.saw(Coefficient::FewRows(kernel)) || fit.saw(Coefficient::ManyRows(kernel)));
+    put_in_order(&mut tables, |kernel| {
+        fit.saw(Coefficient::FewRows(kernel)) || fit.saw(Coefficient::ManyRows(kernel))
+    });
     let of_itself = SCALARS.iter().filter(|one| fit.saw(Coefficient::Scalar(**one))).map(|one| {
         let least = match *one {
-            one if BANDWIDTHS.contains(&one) => LEAST_BANDWIDTH_LOG_SD,
+            one if one == Scalar::ManyThreads || BANDWIDTHS.contains(&one) => LEAST_BANDWIDTH_LOG_SD,
             _ => LEAST_LOG_SD,
         };
         let value = scalar(*one, *one == Scalar::Layer, least);
@@ -159,6 +165,16 @@ fn of_processor(
         let most = if BANDWIDTHS.contains(one) { 1.0 } else { f64::INFINITY };
         (one.key().to_owned(), (value.0.min(most), value.1))
     });
+    let mut scalars: BTreeMap<String, Entry> = of_itself.collect();
+    // Runs of one regime say more of the other than runs of another processor do.
+    for (near, far) in [(Scalar::Bandwidth, Scalar::BandwidthFar), (Scalar::Barrier, Scalar::BarrierFar)] {
+        for (seen, other) in [(near, far), (far, near)] {
+            let known = scalars.get(seen.key()).filter(|_| !scalars.contains_key(other.key())).copied();
+            if let Some((value, log_sd)) = known {
+                scalars.insert(other.key().to_owned(), entry(value, log_sd.hypot(OTHER_REGIME_LOG_SD)));
+            }
+        }
+    }
     Some(ProcessorFile {
         source: "fitted to the runs of tests/lab/data".to_owned(),
         rows: u32::try_from(runs.len()).ok(),
@@ -170,8 +186,11 @@ fn of_processor(
         each_log_sd: None,
         rows_log_sd: None,
         many_rows_ratio: None,
-        scalars: of_itself.collect(),
-        cycles_per_weight: tables.into_iter().map(|(kernel, row)| (kernel.key().to_owned(), row.map(rounded))).collect(),
+        scalars,
+        cycles_per_weight: tables
+            .into_iter()
+            .map(|(kernel, row)| (kernel.key().to_owned(), row.map(rounded)))
+            .collect(),
     })
 }
 
@@ -179,7 +198,8 @@ fn of_processor(
 fn named_kernels(prior: &File, processor: Processor) -> Vec<&str> {
     let section = prior.processors.get(processor.key());
     let section = section.or_else(|| prior.processors.get(Processor::Other.key()));
-    let source = section.and_then(|of| of.like.as_ref()).and_then(|like| prior.processors.get(like)).or(section);
+    let source =
+        section.and_then(|of| of.like.as_ref()).and_then(|like| prior.processors.get(like)).or(section);
     source.map(|of| of.cycles_per_weight.keys().map(String::as_str).collect()).unwrap_or_default()
 }
 
@@ -224,7 +244,8 @@ fn carry(file: &mut File, fitted: &BTreeMap<&str, ProcessorFile>) {
         let like = of.like.clone().filter(|like| measured.contains_key(like));
         let near = like.as_ref().and_then(|like| fitted.get(like.as_str()));
         if let Some(near) = near {
-            of.scalars = near.scalars.iter().map(|(key, of)| (key.clone(), widened(*of, LEAST_LOG_SD))).collect();
+            of.scalars =
+                near.scalars.iter().map(|(key, of)| (key.clone(), widened(*of, LEAST_LOG_SD))).collect();
             of.attention_cycles = entry(near.attention_cycles.0, of.attention_cycles.1);
             of.prompt_attention_ratio = entry(near.prompt_attention_ratio.0, of.prompt_attention_ratio.1);
             continue;
@@ -237,7 +258,8 @@ fn carry(file: &mut File, fitted: &BTreeMap<&str, ProcessorFile>) {
             of.one_row_ratio = Some(of.one_row_ratio.unwrap_or((1.0, 0.4)));
             of.attention_cycles = entry(near.attention_cycles.0, of.attention_cycles.1);
             of.prompt_attention_ratio = entry(near.prompt_attention_ratio.0, of.prompt_attention_ratio.1);
-            of.scalars = near.scalars.iter().map(|(key, of)| (key.clone(), widened(*of, CARRIED_LOG_SD))).collect();
+            of.scalars =
+                near.scalars.iter().map(|(key, of)| (key.clone(), widened(*of, CARRIED_LOG_SD))).collect();
             of.cycles_per_weight.clear();
             continue;
         };
@@ -247,7 +269,9 @@ fn carry(file: &mut File, fitted: &BTreeMap<&str, ProcessorFile>) {
                 let logs: Vec<f64> = COMMON
                     .iter()
                     .filter_map(|kernel| {
-                        let of = |file: &ProcessorFile| Some(file.cycles_per_weight.get(kernel.key())?[place].ln());
+                        let of = |file: &ProcessorFile| {
+                            Some(file.cycles_per_weight.get(kernel.key())?[place].ln())
+                        };
                         Some(of(other)? - of(base)?)
                     })
                     .collect();
@@ -293,7 +317,8 @@ pub fn run(printer: &Printer, args: &FitCpuEnginesArgs) -> Result<(), Failure> {
     let mut changed = Vec::new();
     for (name, shipped) in FILES {
         let of_engine: Vec<Measured> = runs.iter().filter(|run| run.engine.key() == *name).cloned().collect();
-        let Some(engine) = PRIORS.iter().find_map(|(key, text)| Some(File::read(text).ok()?.engine).filter(|_| key == name))
+        let Some(engine) =
+            PRIORS.iter().find_map(|(key, text)| Some(File::read(text).ok()?.engine).filter(|_| key == name))
         else {
             return Err(Failure::failed(
                 format!("nothing is assumed of {name} on CPUs"),
@@ -315,7 +340,10 @@ pub fn run(printer: &Printer, args: &FitCpuEnginesArgs) -> Result<(), Failure> {
         if let Some(dir) = &args.out {
             let path = dir.join(format!("{name}.toml"));
             std::fs::write(&path, &text).map_err(|error| {
-                Failure::failed(format!("{}: {error}", path.display()), "name a directory that can be written")
+                Failure::failed(
+                    format!("{}: {error}", path.display()),
+                    "name a directory that can be written",
+                )
             })?;
         }
     }

@@ -253,7 +253,10 @@ impl Request {
                 let models =
                     request.models.iter().fold(0, |sum: u64, model| sum.saturating_add(weight(model)));
                 let what = (request.ops.len() as u64).saturating_add(models.saturating_mul(contexts));
-                what.saturating_mul(formats).saturating_mul(batches).saturating_mul(modes).saturating_mul(threads)
+                what.saturating_mul(formats)
+                    .saturating_mul(batches)
+                    .saturating_mul(modes)
+                    .saturating_mul(threads)
             }
             // Sets of candidates are compared beside what they are predicted from.
             Self::Joint(_) => 1000,

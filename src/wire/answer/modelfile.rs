@@ -284,7 +284,8 @@ impl<'a> Reading<'a> {
     /// Opens with `flags` whatever may be opened here.
     fn opened(&self, path: &Path, flags: OFlags) -> io::Result<File> {
         // What is only looked at takes no other flags.
-        let quiet = if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NONBLOCK | OFlags::NOCTTY };
+        let quiet =
+            if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NONBLOCK | OFlags::NOCTTY };
         let flags = flags | quiet | OFlags::CLOEXEC;
         let Some(root) = self.root else {
             return Ok(openat(CWD, path, flags, Mode::empty())?.into());

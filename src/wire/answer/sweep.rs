@@ -181,7 +181,8 @@ fn with_each_thread_count<'a>(
     for point in &points {
         seen.clear();
         for (index, &count) in threads.iter().enumerate().filter(|(_, count)| seen.insert(**count)) {
-            let model = with_threads(snapshot, point.model.clone(), Some(count), &format!("threads[{index}]"))?;
+            let model =
+                with_threads(snapshot, point.model.clone(), Some(count), &format!("threads[{index}]"))?;
             all.push(SweepPoint { mode: point.mode.clone(), model });
         }
     }

@@ -98,6 +98,8 @@ scalars! {
     Core = "core";
     /// Further factor on kernels for one row and two, which wait for what they read: it differs more than that of tiles.
     OneRow = "one_row_ratio";
+    /// Factor on everything that the cores do where several threads run: shares are uneven, and cores slow each other down.
+    ManyThreads = "many_threads_ratio";
     /// Part of what one thread reads of main memory that streaming weights reaches.
     BandwidthOneThread = "bandwidth_ratio_one_thread";
     /// Likewise of what several threads read whose cores share a cache.
@@ -372,7 +374,7 @@ pub enum InvalidCpuCosts {
 }
 
 /// The same where nothing is said.
-const ROWS_LOG_SD: f64 = 0.1;
+const ROWS_LOG_SD: f64 = 0.06;
 /// What is assumed of a kernel that a file does not name: as dear as the dearest that it names, and far from sure.
 const UNNAMED_LOG_SD: f64 = 0.8;
 
@@ -501,6 +503,7 @@ engine = "llama.cpp"
 bandwidth_ratio_one_thread = [0.96, 0.06]
 bandwidth_ratio = [0.96, 0.06]
 bandwidth_ratio_far = [0.82, 0.09]
+many_threads_ratio = [1.0, 0.05]
 layer_cycles = [32000.0, 0.5]
 barrier_s = [50e-6, 0.5]
 barrier_far_s = [120e-6, 0.5]

@@ -8,10 +8,10 @@ use crate::cpu::{COEFFICIENTS, CpuCosts, Machine, Repeated};
 
 /// Standard deviations of logarithms: of what a number of threads has of its own, and a file; of one run with one thread, and
 /// with several, which wait for each other.
-pub(super) const THREADS_LOG_SD: f64 = 0.05;
-pub(super) const FILE_LOG_SD: f64 = 0.05;
-const ONE_THREAD_LOG_SD: f64 = 0.07;
-const MANY_THREADS_LOG_SD: f64 = 0.1;
+pub(super) const THREADS_LOG_SD: f64 = 0.03;
+pub(super) const FILE_LOG_SD: f64 = 0.04;
+const ONE_THREAD_LOG_SD: f64 = 0.06;
+const MANY_THREADS_LOG_SD: f64 = 0.08;
 /// Step of the numeric derivatives.
 const DERIVATIVE: f64 = 1e-4;
 
@@ -62,9 +62,7 @@ impl CpuRun {
     #[must_use]
     pub fn is_sound(&self, engine: Engine) -> bool {
         self.machine.is_sound()
-            && self.machine
-                .costs(engine)
-                .is_some_and(|costs| self.log_time(&costs.log).is_finite())
+            && self.machine.costs(engine).is_some_and(|costs| self.log_time(&costs.log).is_finite())
     }
 
     /// Logarithm of `time` over that predicted with the shipped costs; NaN where the engine has none here.
