@@ -8,7 +8,7 @@ server), and the next stretch of the same run is held against the prediction tha
 
 Beside each run the daemon reads memory, as it did for its calibration. Where that read is off, or the machine was seen to be
 busy, the run is disturbed: the machine is calibrated again and the case run again, twice at most. One that stays disturbed is
-reported as that, not as passed.
+reported as that, not as passed. A case beyond a limit is run again likewise, and has failed if it stays beyond.
 
 Exit codes: 0 no undisturbed case is beyond its limits, 1 one is, or none could be judged, 2 usage.
 """
@@ -162,6 +162,8 @@ class Run:
     # Why it may not count, beside the reference.
     noise: str | None = None
     references: tuple = ()
+    # Why the daemon does not take the report of it.
+    refused: str | None = None
 
     @property
     def off(self):
@@ -184,7 +186,7 @@ class Run:
         def factor(one, other):
             return max(one / other, other / one)
 
-        broken = []
+        broken = [f"refused: {self.refused}"] if self.refused else []
         for name, found, limit in (
             ("before", factor(self.before, self.measured), MOST_BEFORE),
             ("after", factor(self.after, self.again), MOST_AFTER),
@@ -336,7 +338,8 @@ class Layers:
             observation = {"workload": self.workload(chosen), "engine": self.engine, "time_s": first["time_s"]}
             learned = daemon.post("/v1/observations", observation)
             if learned["refused"]:
-                fail(f"{self.engine}: the run is refused: {json.dumps(learned['refused'])}")
+                rate = chosen["batch"] / first["time_s"]
+                return Run(before, rate, before, rate, 0.0, context=self.context, refused=learned["refused"][0]["reason"])
             after = predicted(daemon, self, chosen)
             second = turn()
         finally:
@@ -374,13 +377,14 @@ def judge(daemon, case, began):
         run = case.run(daemon, chosen, before)
         run.references = (first, daemon.reference())
         disturbed = run.disturbed()
-        if not disturbed:
+        broken = [] if disturbed else run.beyond()
+        if not disturbed and not broken:
             break
-        print(f"-- {case.engine} {case.name}, try {attempt}: disturbed: {disturbed}", flush=True)
+        why = f"disturbed: {disturbed}" if disturbed else "; ".join(broken)
+        print(f"-- {case.engine} {case.name}, try {attempt}: {why}", flush=True)
         if attempt == TRIES or time.monotonic() - began > REPEAT_UNTIL_S:
             break
         daemon.calibrate()
-    broken = [] if disturbed else run.beyond()
     verdict = f"disturbed: {disturbed}" if disturbed else "; ".join(broken) or "within limits"
     return chosen, run, attempt, verdict, disturbed, broken
 
