@@ -224,7 +224,7 @@ class Llama:
         try:
             with urllib.request.urlopen(request, timeout=150) as answer:
                 timings.append(json.load(answer)["timings"])
-        except OSError:
+        except (OSError, http.client.HTTPException, json.JSONDecodeError):
             # Broken off with the server, once enough was seen.
             pass
 
@@ -252,8 +252,10 @@ class Llama:
                 seen = daemon.ctl("observe", "--from", port, "--count", 2, "--interval", "500ms", "--max-wait", MOST_WAIT,
                                   "--for", "30s", "-o", "json")
                 said, errors = seen.stdout, seen.stderr
-            for request in requests:
-                request.join()
+            # Where nothing was observed the server ends at once, and its requests with it.
+            if self.whole or seen.returncode == 0:
+                for request in requests:
+                    request.join()
         finally:
             process.send_signal(signal.SIGTERM)
             try:
