@@ -438,6 +438,8 @@ def main():
     parser.add_argument("binaries", type=pathlib.Path)
     parser.add_argument("engines", nargs="*", choices=[[], "llama.cpp", "torch", "onnxruntime"], default=[])
     given = parser.parse_args()
+    # What was started ends with this program.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     engines = given.engines or ["llama.cpp", "torch", "onnxruntime"]
     rows, judged, failed, disturbed_names = [], 0, 0, []
     start = time.monotonic()
