@@ -465,7 +465,9 @@ def main():
                 else:
                     judged += 1
                     failed += bool(broken)
-                    print(f"check: {'FAILED' if broken else 'ok'} {name}: {verdict} ({took})", flush=True)
+                    figures = (f"before {run.before:.1f}, measured {run.measured:.1f}, after {run.after:.1f}, again {run.again:.1f}"
+                               f" tokens/s, reference {percent}")
+                    print(f"check: {'FAILED' if broken else 'ok'} {name}: {figures}: {verdict} ({took})", flush=True)
         finally:
             daemon.stop()
     print("\ntokens/s predicted before, measured, predicted after and measured again; reference read before and after the run, of"
