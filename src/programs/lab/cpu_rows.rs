@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::evaluate::in_words;
+use super::in_words;
 use ctl::failure::Failure;
 use predict::Engine;
 use predict::cpu::{Host, Processor};

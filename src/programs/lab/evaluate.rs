@@ -12,6 +12,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::args::EvaluateCommand;
+use super::in_words;
 use super::operations::Score;
 use ctl::failure::Failure;
 use ctl::output::Printer;
@@ -82,15 +83,6 @@ fn records(file: &Path, op: &str) -> Result<Vec<Record>, Failure> {
         return Err(named(format!("has no line with op {op}")));
     }
     Ok(records)
-}
-
-/// The reader's own words, without the part that only says that it is one of its errors.
-pub(super) fn in_words(error: &csv::Error) -> String {
-    let text = error.to_string();
-    text.strip_prefix("CSV error: ")
-        .or_else(|| text.strip_prefix("CSV deserialize error: "))
-        .unwrap_or(&text)
-        .to_owned()
 }
 
 /// Median, mean and 90 % quantile of a score, in percent.

@@ -47,3 +47,12 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
 fn rounded(value: f64) -> f64 {
     format!("{value:.3e}").parse().unwrap_or(value)
 }
+
+/// The reader's own words, without the part that only says that it is one of its errors.
+fn in_words(error: &csv::Error) -> String {
+    let text = error.to_string();
+    text.strip_prefix("CSV error: ")
+        .or_else(|| text.strip_prefix("CSV deserialize error: "))
+        .unwrap_or(&text)
+        .to_owned()
+}

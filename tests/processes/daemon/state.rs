@@ -43,7 +43,8 @@ fn what_was_learnt_of_models_survives_a_kill() {
     assert_eq!((status, answer["accepted"].as_u64()), (200, Some(1)), "{answer}");
     assert_eq!(answer["learnt"][0]["tier"], "observed");
     let learnt = predicted();
-    assert!((learnt.0 / plain - 1.3).abs() < 0.02, "{learnt:?} {plain}");
+    // Nearly all of it: a run scatters by a few percent.
+    assert!((learnt.0 / plain - 1.3).abs() < 0.05, "{learnt:?} {plain}");
     assert_eq!(learnt.1, "observed");
     let file = home.path("state").join("models.json");
     eventually("what was learnt is stored", || file.exists().then_some(()));

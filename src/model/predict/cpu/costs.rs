@@ -374,7 +374,7 @@ pub enum InvalidCpuCosts {
 }
 
 /// The same where nothing is said.
-const ROWS_LOG_SD: f64 = 0.06;
+const ROWS_LOG_SD: f64 = 0.1;
 /// What is assumed of a kernel that a file does not name: as dear as the dearest that it names, and far from sure.
 const UNNAMED_LOG_SD: f64 = 0.8;
 

@@ -121,7 +121,8 @@ fn same_file(a: &Measured, b: &Measured) -> bool {
 
 /// `count` runs of other models, spread over all there are of them, in three ways.
 fn of_others(runs: &[Measured], of: &Measured, count: usize) -> Vec<ObservedRuns> {
-    let others: Vec<&Measured> = runs.iter().filter(|run| run.name != of.name).collect();
+    let others: Vec<&Measured> =
+        runs.iter().filter(|run| run.engine == of.engine && run.name != of.name).collect();
     if others.len() < count {
         return Vec::new();
     }
