@@ -139,8 +139,12 @@ impl Cpu {
         };
         cpu.fill_reference(reference);
         // The time that pages take to come is not a step's.
-        let part = cpu.buffers.parts.iter().map(|part| part.len() - reference).min().unwrap_or_default();
-        cpu.buffers.fill(&cpu.pool, workers, part);
+        for threads in (1..=workers).rev() {
+            // Steps of few workers have larger parts: the first worker's is the largest.
+            let lens = cpu.buffers.parts[..threads].iter().map(|part| part.len() - reference);
+            let len = lens.min().unwrap_or_default();
+            cpu.buffers.fill(&cpu.pool, threads, len);
+        }
         Ok(cpu)
     }
 

@@ -195,8 +195,9 @@ impl Plan {
                 self.holds.push(Hold { kernel, threads: step.threads, hold_s });
             }
         }
-        // Buffers are filled and kernels are warm again before each.
-        self.time_limit_s = 2.0 * self.time_limit_s + self.holds.iter().map(|hold| hold.hold_s).sum::<f64>();
+        // Kernels are warm again before each.
+        self.time_limit_s =
+            2.0 * self.time_limit_s - self.filling_s + self.holds.iter().map(|hold| hold.hold_s).sum::<f64>();
     }
 }
 
