@@ -280,10 +280,16 @@ pub fn decide(snapshot: &Snapshot, query: &Query) -> Result<Decision, QueryError
     let judged = search(snapshot, query, &points)?;
     let candidate = |of: judge::CandidateRef| candidate::candidate(query, &points, of);
     let chosen = judged.chosen.map(candidate);
-    let outcome = chosen.as_ref().map(|chosen| chosen.outcome_at(snapshot, query, &points)).transpose()?;
+    let outcome = chosen
+        .as_ref()
+        .map(|chosen| chosen.outcome_at(snapshot, query, &points, Some(chosen.score.watts)))
+        .transpose()?;
     let closest = judged.closest.map(|(which, misses)| (candidate(which), Constraint::of(misses)));
     let runner_up = judged.runner_up.map(candidate);
-    let rival = runner_up.as_ref().map(|rival| rival.outcome_at(snapshot, query, &points)).transpose()?;
+    let rival = runner_up
+        .as_ref()
+        .map(|rival| rival.outcome_at(snapshot, query, &points, Some(rival.score.watts)))
+        .transpose()?;
     let sensitivity = chosen.as_ref().map(|chosen| {
         let other = runner_up.as_ref().zip(rival.as_ref());
         let margin = outcome.as_ref().zip(other).map(|(outcome, (rival, other))| {

@@ -25,12 +25,13 @@ fn worst_power(
     record: Option<&CalibrationRecord>,
     hardware: Option<&Hardware>,
     mode: &PowerMode,
-    roofline: &Roofline,
+    // Its ceilings, and whether they are its own.
+    (roofline, own): (&Roofline, bool),
 ) -> Option<WorstPower> {
     let peak = measured_power(record, mode).map(|power| power.peak);
     let file = record.and_then(|record| record.power.as_ref());
     let held = file.and_then(|file| file.at(roofline, PowerSource::Measured)).and_then(|costs| {
-        let source = if costs.carried { WorstSource::Carried } else { WorstSource::Measured };
+        let source = if costs.carried || !own { WorstSource::Carried } else { WorstSource::Measured };
         Some(WorstPower { watts: costs.worst(roofline)?, source })
     });
     match (held, peak) {
@@ -97,7 +98,9 @@ impl Governor {
             let reboot_required = self.reboot_required(mode);
             let (roofline, profile) = self.model_in(mode);
             let hardware = self.hardware.as_deref().filter(|_| self.accelerator == Accelerator::Gpu);
-            let worst_power = worst_power(self.record.as_ref(), hardware, mode, &roofline);
+            let own =
+                hardware.is_some() || self.state.power_mode.known().is_some_and(|active| mode.is(active));
+            let worst_power = worst_power(self.record.as_ref(), hardware, mode, (&roofline, own));
             ModeView {
                 roofline,
                 profile,
@@ -560,7 +563,10 @@ mod tests {
                 let governor = with(record.clone());
                 let views = governor.snapshot().modes.clone();
                 let by_itself = |view: &ModeView| {
-                    Some(worst_power(record.as_ref(), Some(hardware), &view.mode, &view.roofline)?.watts)
+                    Some(
+                        worst_power(record.as_ref(), Some(hardware), &view.mode, (&view.roofline, true))?
+                            .watts,
+                    )
                 };
                 for less in views.iter() {
                     let reading = measured_power(record.as_ref(), &less.mode).map(|power| power.peak);

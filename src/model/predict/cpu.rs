@@ -74,6 +74,9 @@ pub struct Machine {
     /// Cores that run them.
     pub cores: u32,
     pub clock: Hertz,
+    /// That of one core where these are a share of the cores, as in [`Roofline::whole_clock`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub whole_clock: Option<Hertz>,
     pub far: bool,
     /// Rate at which the threads read main memory.
     memory: BytesPerSecond,
@@ -102,6 +105,7 @@ impl Machine {
             threads: at.workers,
             cores: at.workers.min(host.cores).max(1),
             clock,
+            whole_clock: roofline.whole_clock,
             far: host.far && at.workers > 1,
             memory: at.bandwidth.value,
             cached,
@@ -150,6 +154,7 @@ impl Machine {
     pub fn is_sound(&self) -> bool {
         let positive = |value: f64| value.is_finite() && value > 0.0;
         positive(self.clock.get())
+            && self.whole_clock.is_none_or(|clock| positive(clock.get()))
             && positive(self.memory.get())
             && self.threads > 0
             && self.cores > 0
@@ -367,7 +372,7 @@ impl Work {
         let many = if machine.threads > 1 { get(Scalar::ManyThreads) } else { 1.0 };
         let core = get(Scalar::Core) * many;
         let cycles = machine.clock.get() * f64::from(machine.cores) / core;
-        let one = machine.clock.get();
+        let one = machine.whole_clock.unwrap_or(machine.clock).get();
         let read = machine.read_rate(self.bytes()).get() * get(bandwidth_of(machine)).min(1.0);
         let mut time = PassTime {
             products: Seconds(self.other_bytes / read),

@@ -380,10 +380,10 @@ impl PowerCosts {
         (watts, self.capped_watts(watts.high))
     }
 
-    /// No more than the power limit.
+    /// No more than the power limit; NaN, which is unknown, stays that.
     #[must_use]
     pub fn capped_watts(&self, watts: f64) -> f64 {
-        self.cap.map_or(watts, |cap| watts.min(cap.get()))
+        self.cap.map(Watts::get).filter(|cap| watts > *cap).unwrap_or(watts)
     }
 
     /// The pessimistic end of what the machine draws at its worst: memory and cores of `roofline` both flat out. No limit

@@ -54,13 +54,15 @@ pub fn sweep(
         "leave it out for every format measured, or the usual ones",
     )?;
     check_fields(request)?;
-    let points = with_each_thread_count(snapshot, request, points(snapshot, request)?)?;
-    let modes = points.len();
+    let modes = points(snapshot, request)?;
+    let each_thread_count =
+        request.threads.as_deref().map_or(1, |threads| threads.iter().collect::<BTreeSet<_>>().len());
+    let points_count = product(&[modes.len(), each_thread_count.max(1)]);
     let formats = if request.ops.is_empty() { Vec::new() } else { formats(snapshot, request)? };
     let keys = model_formats(snapshot, request)?;
-    let per_op = product(&[formats.len(), batches.map_or(1, <[u64]>::len), modes]);
-    let per_model =
-        product(&[keys.len(), batches.map_or(1, <[u64]>::len), contexts.map_or(1, <[u64]>::len), modes]);
+    let per_op = product(&[formats.len(), batches.map_or(1, <[u64]>::len)]).saturating_mul(points_count);
+    let per_model = product(&[keys.len(), batches.map_or(1, <[u64]>::len), contexts.map_or(1, <[u64]>::len)])
+        .saturating_mul(points_count);
     let rows = per_op
         .saturating_mul(request.ops.len() as u64)
         .saturating_add(per_model.saturating_mul(request.models.len() as u64));
@@ -71,6 +73,7 @@ pub fn sweep(
             "sweep fewer shapes, models, formats, modes, threads, batches or contexts at a time",
         ));
     }
+    let points = with_each_thread_count(snapshot, request, modes)?;
     let mut rows = Vec::new();
     for point in &points {
         for (index, &op) in request.ops.iter().enumerate() {

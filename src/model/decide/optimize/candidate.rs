@@ -91,7 +91,12 @@ impl Candidate {
     /// # Errors
     /// What cannot be predicted, which a candidate can.
     pub fn outcome(&self, snapshot: &Snapshot, query: &Query) -> Result<Outcome, QueryError> {
-        self.outcome_at(snapshot, query, &points(snapshot, query)?)
+        self.outcome_at(snapshot, query, &points(snapshot, query)?, Some(self.score.watts))
+    }
+
+    /// The same with what its batch draws alone: its own score may be that of a share of the machine.
+    pub(super) fn outcome_alone(&self, snapshot: &Snapshot, query: &Query) -> Result<Outcome, QueryError> {
+        self.outcome_at(snapshot, query, &points(snapshot, query)?, None)
     }
 
     /// The same with the operating points of the query at hand.
@@ -100,6 +105,7 @@ impl Candidate {
         snapshot: &Snapshot,
         query: &Query,
         points: &[CandidatePoint<'_>],
+        watts: Option<f64>,
     ) -> Result<Outcome, QueryError> {
         let point = points.get(self.point).ok_or(QueryError::NoModes)?;
         match &query.work {
@@ -108,7 +114,7 @@ impl Candidate {
                 let lent = score::lent(&point.profile, query.engine);
                 let prediction =
                     score::predicted_op(snapshot, point, &lent, query.engine, *op, format, self.batch)?;
-                let prediction = score::with_power(prediction, point, Some(self.score.watts));
+                let prediction = score::with_power(prediction, point, watts);
                 Ok(Outcome { runs: Runs::Op { op: with_columns(*op, self.batch), format }, prediction })
             }
             Work::Model { name, request, stored, kv_formats } => {
@@ -129,7 +135,7 @@ impl Candidate {
                 let prediction = snapshot.observed_runs.predict(&ModelQuery { ..asked })?;
                 Ok(Outcome {
                     runs: Runs::Model { model: Arc::clone(&stored.model), request },
-                    prediction: score::with_power(prediction, point, Some(self.score.watts)),
+                    prediction: score::with_power(prediction, point, watts),
                 })
             }
         }

@@ -356,7 +356,7 @@ fn joint(
         // A workload that nothing is predicted of in any mode that the others have.
         let which = pick.which(of).ok_or_else(|| about(index)(QueryError::NoModes))?;
         let candidate = candidate::candidate(query, points, CandidateRef { point: found.point, ..which });
-        let alone = candidate.outcome(snapshot, query).map_err(about(index))?;
+        let alone = candidate.outcome_alone(snapshot, query).map_err(about(index))?;
         members.push(Member { candidate, alone });
     }
     Ok(Joint { members, totals: found.totals })

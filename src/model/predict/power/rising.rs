@@ -6,7 +6,7 @@
 //! least, and none that is too large for a limit on power meets it again by growing.
 //!
 //! Not every batch is worked out for that, but rungs: two to each doubling. A batch between two rungs lies on the line
-//! between them, which keeps the order of all.
+//! between them, which keeps the order of all, and may lie a little below its own figure where power bends there.
 
 /// How many rungs lie between a batch and twice as many.
 const RUNGS: u64 = 2;
