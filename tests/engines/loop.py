@@ -73,6 +73,8 @@ class Daemon:
         self.binaries, self.home = binaries, home
         (home / "rooflined.toml").write_text(
             "[calibration]\nautomatic = false\n[control]\nenabled = true\n[daemon]\naccelerator = \"cpu\"\n"
+            # Questions name the files themselves; the command line would send what stands in them.
+            f"[models]\ndirs = [\"{home}\"]\n"
         )
         self.process = subprocess.Popen(
             [binaries / "rooflined", "serve", "--config", home / "rooflined.toml", "--socket", home / "run",
@@ -268,7 +270,9 @@ class Llama:
         try:
             report = json.loads(said)
         except json.JSONDecodeError:
-            fail(f"nothing was observed of {self.name}: {errors}")
+            # All that is said without a report is why there is none.
+            lines = [line for line in errors.splitlines() if line.startswith("error:")]
+            return Run(before, 1, 1, 1, 0, noise=f"nothing was observed: {' '.join(lines) or 'no report'}")
         found = [one for one in report["observations"] if one["batch"] == chosen["batch"]]
         skipped = {why: count for why, count in report["skipped"].items() if why not in ("idle", "prompt", "requests_changed")}
         if len(found) < 2:

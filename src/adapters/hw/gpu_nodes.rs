@@ -71,10 +71,10 @@ pub fn gpu_nodes(root: &SysRoot) -> Vec<GpuNode> {
 /// `None` where there is no such node, or else why it may not be used.
 #[expect(clippy::option_option, reason = "absent, usable, and denied for a reason")]
 fn denied(path: &Path, access: Access) -> Option<Option<String>> {
-    match accessat(CWD, path, access, AtFlags::EACCESS) {
+    match accessat(CWD, path, access, AtFlags::empty()) {
         Ok(()) => Some(None),
         Err(Errno::NOENT | Errno::NOTDIR) => None,
-        // Only a device policy refuses with this.
+        // Only a device policy refuses with this. The call without flags is the old one, which every filter of calls knows.
         Err(Errno::PERM) => Some(Some("the control group's device policy does not allow it".into())),
         Err(Errno::ACCESS) => Some(Some("its owner and mode do not allow it".into())),
         Err(error) => Some(Some(error.to_string())),

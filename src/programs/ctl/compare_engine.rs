@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::Context;
 use super::args::CompareArgs;
@@ -216,14 +217,14 @@ async fn compare(
 ) -> Result<EngineComparison, Failure> {
     let mut client = client.another(TIME_LIMIT);
     // Refused now rather than after minutes.
-    predicted(&mut client, file, &probe_of(args)).await?;
     let ceilings: RooflineAnswer = client.get("/v1/roofline").await?.parse()?;
     let calibrated = ceilings.bandwidth_bytes_per_s.provenance != "prior";
     let on_gpu = observe::has_gpu(&mut client, false).await?;
+    predicted(&mut client, file, &probe_of(args), on_gpu).await?;
 
     let mut reference = Reference::default();
     reference.before_ratio = drift(&mut client, &mut reference.reason).await;
-    let output = ran(program, &arguments(args, file, on_gpu), limit(args)).await?;
+    let output = ran(program, &arguments(args, file, on_gpu), on_gpu, limit(args)).await?;
     let after = drift(&mut client, &mut reference.reason).await;
     reference.after_ratio = after;
 
@@ -233,7 +234,7 @@ async fn compare(
         match usable(test) {
             Err(why) => skipped.push(why),
             Ok(rate) => {
-                let prediction = predicted(&mut client, file, test).await?;
+                let prediction = predicted(&mut client, file, test, on_gpu).await?;
                 serial = prediction.serial;
                 simulated |= prediction.simulated;
                 rows.push(row(test, file, rate, &prediction, reference.mean(), calibrated));
@@ -297,7 +298,7 @@ fn arguments(args: &CompareArgs, file: &Path, on_gpu: bool) -> Vec<std::ffi::OsS
     add("-n", count(args.output_tokens, DEFAULT_OUTPUT));
     add("-r", count(args.repetitions, DEFAULT_REPETITIONS));
     // Nothing on a GPU where the figures are those of the CPU.
-    add("-ngl", if on_gpu { "99" } else { "0" }.to_owned());
+    add("-ngl", if on_gpu { "999" } else { "0" }.to_owned());
     if let Some(threads) = args.threads {
         add("-t", threads.to_string());
     }
@@ -355,9 +356,21 @@ impl Output {
 }
 
 /// Runs the program to its end, its time limit, or ours: it does not outlive this one.
-async fn ran(program: &Path, arguments: &[std::ffi::OsString], limit: Duration) -> Result<Output, Failure> {
+async fn ran(
+    program: &Path,
+    arguments: &[std::ffi::OsString],
+    on_gpu: bool,
+    limit: Duration,
+) -> Result<Output, Failure> {
     let name = program.display();
-    let child = Command::new(program)
+    let mut command = Command::new(program);
+    if !on_gpu {
+        // Builds for GPUs hand large batches to one whatever -ngl says.
+        for devices in ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES"] {
+            command.env(devices, "");
+        }
+    }
+    let child = command
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -374,7 +387,19 @@ async fn ran(program: &Path, arguments: &[std::ffi::OsString], limit: Duration) 
         return Err(Failure::failed(format!("{name} has no output"), "report this"));
     };
     let work = async { tokio::join!(kept(stdout), kept(stderr), child.wait()) };
-    let Ok((text, log, status)) = tokio::time::timeout(limit, work).await else {
+    let caught = |kind| {
+        signal(kind).map_err(|error| Failure::failed(format!("cannot catch signals: {error}"), "try again"))
+    };
+    let (mut interrupted, mut terminated, mut hung_up) =
+        (caught(SignalKind::interrupt())?, caught(SignalKind::terminate())?, caught(SignalKind::hangup())?);
+    let ended = tokio::select! {
+        ended = tokio::time::timeout(limit, work) => ended,
+        // The program is dropped on the way out, and ends by that.
+        _ = async { tokio::select! { _ = interrupted.recv() => {}, _ = terminated.recv() => {}, _ = hung_up.recv() => {} } } => {
+            return Err(Failure::failed(format!("{name} was ended by a signal to this program"), "start it again"));
+        }
+    };
+    let Ok((text, log, status)) = ended else {
         return Err(Failure::failed(
             format!("{name} was not done after {} s and was ended", limit.as_secs_f64()),
             "ask for less with --prompt, --output-tokens or --repetitions, or give it more with --time-limit",
@@ -478,7 +503,12 @@ fn cache_format(test: &Test) -> Option<String> {
     })
 }
 
-async fn predicted(client: &mut Client, file: &Path, test: &Test) -> Result<PredictAnswer, Failure> {
+async fn predicted(
+    client: &mut Client,
+    file: &Path,
+    test: &Test,
+    on_gpu: bool,
+) -> Result<PredictAnswer, Failure> {
     let prompt = test.n_prompt > 0;
     let workload = Workload {
         model: Some(json!({ "path": file })),
@@ -489,21 +519,12 @@ async fn predicted(client: &mut Client, file: &Path, test: &Test) -> Result<Pred
         // The cache grows while tokens are written: half of them are there in the mean.
         context_tokens: (!prompt).then_some(test.n_depth.saturating_add(test.n_gen / 2)),
         chunk_tokens: test.n_ubatch.filter(|_| prompt),
-        threads: test.n_threads,
+        // A GPU has no threads to choose.
+        threads: test.n_threads.filter(|_| !on_gpu),
         ..Workload::default()
     };
     let request = PredictRequest { engine: Engine::LlamaCpp, workload, ..PredictRequest::default() };
-    match client.post("/v1/predict", &request).await {
-        Ok(answer) => Ok(answer.parse()?),
-        // A GPU has no threads to choose.
-        Err(wire::client::ClientError::Refused { body, .. })
-            if request.workload.threads.is_some() && body.field.as_deref() == Some("workload.threads") =>
-        {
-            let workload = Workload { threads: None, ..request.workload };
-            Ok(client.post("/v1/predict", &PredictRequest { workload, ..request }).await?.parse()?)
-        }
-        Err(error) => Err(error.into()),
-    }
+    Ok(client.post("/v1/predict", &request).await?.parse()?)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of tokens stay far below 2^53")]

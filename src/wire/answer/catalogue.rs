@@ -28,6 +28,8 @@ const SNAPSHOTS: usize = 16;
 const MODELS: usize = 64;
 /// Models from files kept.
 const FILES: usize = 16;
+/// Longest path, as the kernel has it.
+const MAX_PATH: usize = 4096;
 
 /// Values that were made last, by key.
 #[derive(Debug)]
@@ -203,6 +205,14 @@ impl Catalogue {
                 "write {\"path\":\"/models/x.gguf\"}",
             ));
         };
+        // It names what is learnt, for everybody who lists that.
+        if path.len() > MAX_PATH || path.chars().any(char::is_control) {
+            return Err(Code::InvalidField.at(
+                &field,
+                format!("{field} is longer than {MAX_PATH} bytes or has control characters"),
+                "write {\"path\":\"/models/x.gguf\"}",
+            ));
+        }
         match fields.get("contents") {
             Some(contents) => told(contents, &format!("{at}.contents")).map(Arc::new),
             None => self.file(path, &field),

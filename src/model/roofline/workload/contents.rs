@@ -12,9 +12,9 @@ use super::model::{Model, WeightGroup};
 
 /// Longest name, family or format.
 const MAX_TEXT: usize = 512;
-/// Most remarks, and the longest.
-const MAX_WARNINGS: usize = 64;
-const MAX_WARNING: usize = 2048;
+/// Most remarks, and their bytes together: every answer repeats them, each row of a sweep too.
+const MAX_WARNINGS: usize = 8;
+const MAX_WARNINGS_BYTES: usize = 8192;
 
 /// A model as the header of its file describes it: what `contents` beside a `path` holds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -80,7 +80,12 @@ impl Contents {
             kinds,
             layers,
             weights: model.weights.clone(),
-            warnings: model.warnings.iter().take(MAX_WARNINGS).map(|text| cut(text, MAX_WARNING)).collect(),
+            warnings: model
+                .warnings
+                .iter()
+                .take(MAX_WARNINGS)
+                .map(|text| cut(text, MAX_WARNINGS_BYTES / MAX_WARNINGS))
+                .collect(),
         }
     }
 
@@ -96,8 +101,10 @@ impl Contents {
                 return Err(wrong(field, format!("has {} bytes; at most {MAX_TEXT} are read", text.len())));
             }
         }
-        if self.warnings.len() > MAX_WARNINGS || self.warnings.iter().any(|text| text.len() > MAX_WARNING) {
-            let reason = format!("are more than {MAX_WARNINGS}, or longer than {MAX_WARNING} bytes");
+        let bytes: usize = self.warnings.iter().map(String::len).sum();
+        if self.warnings.len() > MAX_WARNINGS || bytes > MAX_WARNINGS_BYTES {
+            let reason =
+                format!("are more than {MAX_WARNINGS}, or longer than {MAX_WARNINGS_BYTES} bytes together");
             return Err(wrong("warnings", reason));
         }
         for (what, count, limit) in [

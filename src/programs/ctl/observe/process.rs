@@ -10,8 +10,6 @@ use super::command_line::{self, Program, Settings};
 use super::window::Skip;
 use crate::failure::Failure;
 
-/// What a hypervisor may take of all processors, over what a process may wait for one.
-const STEAL_PER_WAIT: f64 = 1.0 / 3.0;
 /// A thread that computes waits for the others at every operation without giving its processor up, so it runs for nearly all
 /// of a window; one that answers requests runs for next to nothing.
 const COMPUTES_RATIO: f64 = 0.5;
@@ -275,7 +273,7 @@ impl Activity {
             #[expect(clippy::cast_precision_loss, reason = "ticks of a window")]
             let share = now.stolen.saturating_sub(before.stolen) as f64
                 / now.all.saturating_sub(before.all).max(1) as f64;
-            share > max_wait_ratio * STEAL_PER_WAIT
+            share > max_wait_ratio
         });
         if stolen { Err(Skip::Stolen) } else { Ok(()) }
     }

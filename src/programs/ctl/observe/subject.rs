@@ -441,9 +441,12 @@ impl Subject {
         })
     }
 
-    /// Threads that compute a step, as requests name them: those it was told, else those `counted`; `None` on a GPU.
+    /// Threads that compute a step, as requests name them: those it was told, else those `counted`, and no more than there
+    /// are logical CPUs to run them; `None` on a GPU.
     pub fn threads(&self, counted: Option<u64>) -> Option<u32> {
-        self.threads.or(counted).filter(|_| self.is_on_cpu).and_then(|threads| u32::try_from(threads).ok())
+        let cpus = std::thread::available_parallelism().map_or(u64::MAX, |cpus| cpus.get() as u64);
+        let threads = self.threads.or(counted).filter(|_| self.is_on_cpu);
+        threads.and_then(|threads| u32::try_from(threads.min(cpus)).ok())
     }
 
     /// How many threads computed in the `seconds` between two looks, where they are those of the process that answers.
