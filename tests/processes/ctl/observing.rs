@@ -182,9 +182,12 @@ fn the_threads_of_the_server_go_with_every_observation_of_a_cpu() {
         _ => daemon(asked),
     };
     type Daemon = fn(&Received) -> Answer;
-    let cases: [(Daemon, &[&str], &[&str], Value); 4] = [
-        (daemon, &["-t", "3"], &[], json!(3)),
-        (daemon, &["--threads", "3"], &["--threads", "1"], json!(1)),
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let cases: [(Daemon, &[&str], &[&str], Value); 5] = [
+        (daemon, &["-t", "1"], &[], json!(1)),
+        // More than can run are as many as can.
+        (daemon, &["-t", "100000"], &[], json!(cpus)),
+        (daemon, &["--threads", "2"], &["--threads", "1"], json!(1)),
         // Its own choice; nothing of this one computes.
         (daemon, &["-t", "-1"], &[], Value::Null),
         (on_a_gpu, &["-t", "3", "-ngl", "all"], &[], Value::Null),
