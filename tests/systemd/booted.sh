@@ -7,6 +7,7 @@ name=io.github.rooflined.Rooflined1
 query=/run/rooflined/query.sock control=/run/rooflined-control/control.sock
 . tests/systemd/machine.sh
 
+# shellcheck disable=SC2119  # it takes options of systemd-nspawn, of which there are none here
 boot
 
 # ---- what is asked of it

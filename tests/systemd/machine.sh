@@ -1,5 +1,6 @@
 # shellcheck shell=bash
 # Sourced by what boots the system at $root in a container, with an `inside` to run commands there; ends it at exit.
+root=${root:?what sources this says where the system lies}
 log=$(mktemp) scratch=$(mktemp -d)
 
 nspawn='' leader=''
