@@ -252,7 +252,7 @@ class Llama:
                 request.start()
             if not self.whole:
                 seen = daemon.ctl("observe", "--from", port, "--count", 2, "--interval", "500ms", "--max-wait", MOST_WAIT,
-                                  "--for", "30s", "-o", "json")
+                                  "--for", "45s", "-o", "json")
                 said, errors = seen.stdout, seen.stderr
             # Where nothing was observed the server ends at once, and its requests with it.
             if self.whole or seen.returncode == 0:
@@ -416,7 +416,7 @@ def cases(home, engines):
         one = {"threads": [1], "batch": {"min": 1, "max": 1}}
         yield Llama(tiny, "tiny (2 layers of 2048)", {"min_tokens_per_s": 20}, {"threads": [1, 2], "batch": {"min": 1, "max": 1}}, 1400)
         yield Llama(half, "qwen2.5-0.5b", {"min_tokens_per_s": 5}, one, 900)
-        yield Llama(half, "qwen2.5-0.5b", {"min_tokens_per_s": 10}, {"threads": [1], "batch": {"min": 2, "max": 2}}, 700)
+        yield Llama(half, "qwen2.5-0.5b", {"min_tokens_per_s": 10}, {"threads": [1], "batch": {"min": 2, "max": 2}}, 1000)
         yield Llama(half, "qwen2.5-0.5b, rooflinectl run", {"min_tokens_per_s": 5}, {"threads": [1, 2], "batch": {"min": 1, "max": 1}}, 900, whole=True)
     free = {"threads": [1, 2], "batch": {"min": 1, "max": 1}}
     four = {"threads": [1, 2], "batch": {"min": 4, "max": 4}}
