@@ -158,6 +158,12 @@ pub const ASSUMED_ORDER: [(Family, Family); 5] = [
     (Family::Int8, Family::Plain),
 ];
 
+/// Families of which the first is taken as no dearer than the second on a machine without a row of the first, after the fit:
+/// blocks with one scale for every 32, of which 8 bits are more to load. Rows in 5 bits are on three machines. On a GB10
+/// (p0712 to p0717) the memory hides what they cost, on an Orin Nano (p0001 to p0007) they come out cheaper than 8 bits, and
+/// of the third (gtx-1050ti, p1159) there is a single run, of a model of 135 M weights.
+pub const ASSUMED_NO_DEARER: [(Family, Family); 1] = [(Family::Q5, Family::Int8)];
+
 /// How many coefficients there are: the scalars, and a cost of dequantization for every family.
 pub const COEFFICIENTS: usize = Scalar::ALL.len() + Family::ALL.len();
 /// Cycles of one SM to dequantize a weight and multiply it, before any measurement.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use predict::Engine;
 use predict::costs::{
-    ASSUMED_ORDER, COEFFICIENTS, Coefficient, Coefficients, Family, Part, chunk_tokens, recipe,
+    ASSUMED_NO_DEARER, ASSUMED_ORDER, COEFFICIENTS, Coefficient, Coefficients, Family, Part, chunk_tokens,
+    recipe,
 };
 use predict::learning::anchor::{Observation, repeated};
 use predict::learning::conformal::quantile;
@@ -181,9 +182,9 @@ impl EngineRows {
         self.in_order(&keep, &self.fit(&keep, Some(from)))
     }
 
-    /// `fitted`, with families in [`ASSUMED_ORDER`] on the typical machine and on those where no row that `keep` says is
-    /// stored in the dearer one. A family puts others in order only where a row of the engine on a machine of that compute
-    /// capability is stored in it.
+    /// `fitted`, with families in [`ASSUMED_ORDER`] and [`ASSUMED_NO_DEARER`] on the typical machine and on those where no
+    /// row that `keep` says is stored in the one that moves. A family raises others only where a row of the engine on a
+    /// machine of that compute capability is stored in it.
     #[must_use]
     pub fn in_order(&self, keep: impl Fn(&Row) -> bool, fitted: &Fitted) -> Fitted {
         let measured: BTreeSet<(usize, Family)> = (0..self.rows.len())
@@ -199,6 +200,12 @@ impl EngineRows {
                 if known && !machine.is_some_and(|machine| measured.contains(&(machine, more))) {
                     let [less, more] = [less, more].map(|family| Coefficient::Cycles(family).index());
                     log[more] = log[more].max(log[less]);
+                }
+            }
+            for (less, more) in ASSUMED_NO_DEARER {
+                if !machine.is_some_and(|machine| measured.contains(&(machine, less))) {
+                    let [less, more] = [less, more].map(|family| Coefficient::Cycles(family).index());
+                    log[less] = log[less].min(log[more]);
                 }
             }
             log
