@@ -190,7 +190,7 @@ async fn run(args: Serve, settings: Settings) -> Result<(), DaemonError> {
     if !earlier.problems.is_empty() {
         daemon.take(archive::degraded(Some(earlier.problems.join("; also ")))).await;
     }
-    // Not looked at again: a driver that loads later starts the unit anew.
+    // Not looked at again: a driver that loads later restarts the unit.
     if let Some(problem) = hw::denied_nodes(&hw::gpu_nodes(&hw::SysRoot::new(&settings.root))) {
         tracing::warn!(%problem, "device nodes are denied");
         daemon.take(Event::Degraded { name: "gpu_nodes", problem: Some(problem) }).await;
