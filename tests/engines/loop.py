@@ -232,7 +232,7 @@ class Llama:
 
     def run(self, daemon, chosen, before):
         port = free_port()
-        server = ["-m", self.files[chosen["format"]], "--port", port, "-c", 4096 * chosen["batch"], "-np", chosen["batch"]]
+        server = ["-m", self.files[chosen["format"]], "--port", port, "-c", 2048 * chosen["batch"], "-np", chosen["batch"]]
         server = [HERE / "llama-server", *map(str, server)]
         path = {"PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"}
         if self.whole:
@@ -411,10 +411,10 @@ def files(home, model, formats, *options):
 
 def cases(home, engines):
     if "llama.cpp" in engines:
-        tiny = files(home, "tinyllama", ("fp16", "q8_0", "q4_0"), "--layers", "2", "--vocab", "2048")
+        tiny = files(home, "tinyllama", ("fp16", "q8_0", "q4_0"), "--layers", "12", "--vocab", "2048")
         half = files(home, "qwen2.5-0.5b", ("fp16", "q8_0", "q4_0"))
         one = {"threads": [1], "batch": {"min": 1, "max": 1}}
-        yield Llama(tiny, "tiny (2 layers of 2048)", {"min_tokens_per_s": 20}, {"threads": [1, 2], "batch": {"min": 1, "max": 1}}, 3600)
+        yield Llama(tiny, "tiny (12 layers of 2048)", {"min_tokens_per_s": 20}, {"threads": [1, 2], "batch": {"min": 1, "max": 1}}, 1400)
         yield Llama(half, "qwen2.5-0.5b", {"min_tokens_per_s": 5}, one, 900)
         yield Llama(half, "qwen2.5-0.5b", {"min_tokens_per_s": 10}, {"threads": [1], "batch": {"min": 2, "max": 2}}, 1000)
         yield Llama(half, "qwen2.5-0.5b, rooflinectl run", {"min_tokens_per_s": 5}, {"threads": [1, 2], "batch": {"min": 1, "max": 1}}, 900, whole=True)
