@@ -213,9 +213,9 @@ mod tests {
     use predict::calibration::{PlanKind, ProbeEvent, RECORD_SCHEMA, Reference, Regime};
     use predict::learning::Residuals;
     use predict::power::{ErrorsOf, ModeFile, PowerFile, Rails};
-    use roofline::board::{Board, BoardState, Gpu, GpuDriver, Knob, PowerModes, Throttle};
+    use roofline::board::{Board, BoardState, Gpu, GpuDriver, PowerModes, Throttle};
     use roofline::ceilings::Provenance;
-    use roofline::hardware::{Kind, registry};
+    use roofline::hardware::{Kind, NominalMode, registry};
     use roofline::precision::Precision;
     use roofline::refusal::{Code, Refusal};
     use roofline::units::{Hertz, Seconds};
@@ -424,18 +424,7 @@ mod tests {
     fn boards() -> Vec<(&'static Hardware, Board)> {
         let mut boards = Vec::new();
         for hardware in registry().entries().filter(|hardware| hardware.kind == Kind::Integrated) {
-            let own = hardware.modes.iter().map(|mode| PowerMode {
-                id: mode.id,
-                name: mode.name.clone(),
-                cores_online: Some(mode.cores_online),
-                cpu_max: mode.cpu_clock,
-                gpu_max: Some(mode.gpu_clock),
-                memory_max: Some(mode.memory_clock),
-                tpc_mask: None,
-                sm_online: Some(mode.sm_online),
-                knob: Knob::Nvpmodel,
-                settings: Vec::new(),
-            });
+            let own = hardware.modes.iter().map(NominalMode::power_mode);
             let own = PowerModes { modes: own.collect(), ..PowerModes::default() };
             for modes in TABLES.iter().map(|(_, text)| nvpmodel::parse(text)).chain([own]) {
                 let gpu = Gpu {

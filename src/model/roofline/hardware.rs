@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::board::{Knob, PowerMode};
 use crate::precision::Precision;
 use crate::units::{Bytes, BytesPerSecond, Hertz, Watts};
 
@@ -56,6 +57,25 @@ pub struct NominalMode {
     pub memory_clock: Hertz,
     /// SMs not gated.
     pub sm_online: u32,
+}
+
+impl NominalMode {
+    /// The same as a board reads it from its nvpmodel file, without the settings that file would write.
+    #[must_use]
+    pub fn power_mode(&self) -> PowerMode {
+        PowerMode {
+            id: self.id,
+            name: self.name.clone(),
+            cores_online: Some(self.cores_online),
+            cpu_max: self.cpu_clock,
+            gpu_max: Some(self.gpu_clock),
+            memory_max: Some(self.memory_clock),
+            tpc_mask: None,
+            sm_online: Some(self.sm_online),
+            knob: Knob::Nvpmodel,
+            settings: Vec::new(),
+        }
+    }
 }
 
 /// One entry of the registry. Rates are dense; marketing's sparse figures are kept apart and never used.

@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use super::{CalibrationStatus, ModeView, PowerControl, Snapshot, gpu_model, point_now};
 use predict::calibration::Accelerator;
-use roofline::board::{
-    ActiveMode, Board, BoardState, Cpu, Gpu, GpuDriver, Knob, Memory, PowerMode, PowerModes, Reading,
-};
+use roofline::board::{ActiveMode, Board, BoardState, Cpu, Gpu, GpuDriver, Memory, PowerModes, Reading};
 use roofline::hardware::{Hardware, Kind, NominalMode};
 use roofline::units::{Bytes, Seconds};
 
@@ -37,28 +35,13 @@ fn memory(hardware: &Hardware) -> Option<Memory> {
     Some(Memory { total, available, free: available, swap_used: Bytes::ZERO })
 }
 
-fn power_mode(mode: &NominalMode) -> PowerMode {
-    PowerMode {
-        id: mode.id,
-        name: mode.name.clone(),
-        cores_online: Some(mode.cores_online),
-        cpu_max: mode.cpu_clock,
-        gpu_max: Some(mode.gpu_clock),
-        memory_max: Some(mode.memory_clock),
-        tpc_mask: None,
-        sm_online: Some(mode.sm_online),
-        knob: Knob::Nvpmodel,
-        settings: Vec::new(),
-    }
-}
-
 fn board(hardware: &Hardware) -> Board {
     let reason = format!("the data sheet of {} does not say", hardware.key);
     let modes = match hardware.modes.as_slice() {
         [] => Reading::absent(format!("the registry knows no power modes of {}", hardware.key)),
         modes => Reading::Known(PowerModes {
             default: modes.first().map(|mode| mode.id),
-            modes: modes.iter().map(power_mode).collect(),
+            modes: modes.iter().map(NominalMode::power_mode).collect(),
             warnings: Vec::new(),
             source: format!("registry: {}", hardware.key),
         }),
@@ -120,7 +103,7 @@ impl Snapshot {
         let views = hardware.modes.iter().map(|mode| {
             let (roofline, profile) = gpu_model(&hardware, None, &mode.operating_point());
             ModeView {
-                mode: power_mode(mode),
+                mode: mode.power_mode(),
                 roofline,
                 profile,
                 reboot_required: None,
