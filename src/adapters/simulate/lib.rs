@@ -43,6 +43,7 @@ use spec::{BOARDS, Spec};
 
 use predict::calibration::Plan;
 use probe as bench;
+use temporary::{Kind, TemporaryDir};
 
 pub use nvpmodel::Ending;
 pub use simulated_probe::Simulated;
@@ -96,12 +97,13 @@ pub fn simulated(root: &Path) -> Option<String> {
 /// A board while it lives. Dropping it stops it; its files stay, unless it was made in a directory of its own.
 #[derive(Debug)]
 pub struct Simulation {
-    // Dropped before the directory is removed.
+    // In this order: it stops, lets go of the directory, and removes it.
     life: Option<Life>,
     dir: PathBuf,
     key: &'static str,
-    temporary: bool,
     lock: Option<File>,
+    /// Removed with it.
+    _temporary: Option<TemporaryDir>,
 }
 
 impl Simulation {
@@ -114,18 +116,22 @@ impl Simulation {
     pub fn create(key: &str, dir: Option<&Path>, program: &Path) -> Result<Self, SimulationError> {
         let spec = find(key)
             .ok_or_else(|| SimulationError::Unknown { key: key.to_owned(), known: boards().collect() })?;
-        let (dir, temporary) = match dir {
-            Some(dir) => (dir.to_owned(), false),
-            None => (std::env::temp_dir().join(format!("rooflined-board-{:08x}", fastrand::u32(..))), true),
-        };
+        let own = dir.is_none();
+        let dir =
+            dir.map_or_else(|| std::env::temp_dir().join(TemporaryDir::name(Kind::Board)), Path::to_owned);
         let failed = |path: &Path| {
             let path = path.to_owned();
             move |source| SimulationError::Io { path, source }
         };
-        DirBuilder::new().recursive(!temporary).mode(0o755).create(&dir).map_err(failed(&dir))?;
+        let temporary = if own {
+            Some(TemporaryDir::create(dir.clone(), 0o755).map_err(failed(&dir))?)
+        } else {
+            DirBuilder::new().recursive(true).mode(0o755).create(&dir).map_err(failed(&dir))?;
+            None
+        };
         // The script of the fake nvpmodel names it, and is run from another directory.
         let dir = dir.canonicalize().map_err(failed(&dir))?;
-        let mut simulation = Self { life: None, dir, key: spec.key, temporary, lock: None };
+        let mut simulation = Self { life: None, dir, key: spec.key, lock: None, _temporary: temporary };
         simulation.claim(spec)?;
         simulation.boot(spec, program).map_err(failed(&simulation.dir))?;
         Ok(simulation)
@@ -177,16 +183,6 @@ impl Simulation {
     }
 }
 
-impl Drop for Simulation {
-    fn drop(&mut self) {
-        self.life = None;
-        if self.temporary {
-            // What cannot be removed now will not be removable by trying again.
-            let _ = fs::remove_dir_all(&self.dir);
-        }
-    }
-}
-
 /// The program nvpmodel of the simulated board below `root`: `args` are its own.
 ///
 /// # Errors
@@ -228,5 +224,5 @@ pub fn nvpmodel_main(root: &Path, args: &[String]) -> ExitCode {
 pub fn probe_main(root: &Path) -> ExitCode {
     let simulated =
         |plan: &Plan| -> io::Result<Box<dyn bench::Probe>> { Ok(Box::new(Simulated::new(root, plan)?)) };
-    bench::probe_main(Some(&simulated))
+    bench::probe_main(Some(&simulated), None)
 }

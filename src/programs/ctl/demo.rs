@@ -2,7 +2,7 @@
 //! measured points, compares predicted and measured times, asks what a scheduler would ask, and leaves nothing behind.
 
 mod bus;
-mod private_daemon;
+pub mod private_daemon;
 mod questions;
 mod simulated;
 

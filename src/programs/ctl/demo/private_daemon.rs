@@ -2,15 +2,15 @@
 //! other end of a pipe to it, so that even a killed demo leaves no process behind.
 
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
+use temporary::{Kind, TemporaryDir};
 use wire::client::Client;
 
 /// Time for the daemon to answer for the first time.
@@ -20,16 +20,16 @@ const END_LIMIT: Duration = Duration::from_secs(3);
 /// A socket's path takes 107 bytes; the file names need some of them.
 const LONGEST_DIRECTORY: usize = 90;
 
-/// A directory of our own, removed in the end.
+/// A directory of our own, removed in the end, with that of a demo that was killed.
 #[derive(Debug)]
 pub struct PrivateDir {
-    path: PathBuf,
+    dir: TemporaryDir,
 }
 
 impl PrivateDir {
     /// Makes the directory, for this user only, with this configuration for its daemon.
     pub fn create(config: &str) -> Result<Self, Failure> {
-        let name = format!("rooflined-demo-{:08x}", fastrand::u32(..));
+        let name = TemporaryDir::name(Kind::Demo);
         let path = [std::env::temp_dir(), PathBuf::from("/tmp")]
             .into_iter()
             .map(|base| base.join(&name))
@@ -41,27 +41,23 @@ impl PrivateDir {
                 "name a writable directory in TMPDIR",
             )
         };
-        DirBuilder::new().mode(0o700).create(&path).map_err(failed)?;
-        let directory = Self { path };
+        let directory = Self { dir: TemporaryDir::create(path.clone(), 0o700).map_err(failed)? };
         // Nothing but this tour talks to the daemon, so it may be asked to measure; it shall not start by itself.
         let config = format!("{config}\n[calibration]\nautomatic = false\n");
-        fs::write(directory.path.join("rooflined.toml"), config).map_err(|error| {
-            Failure::failed(
-                format!("cannot write to {}: {error}", directory.path.display()),
-                "make room on that disk",
-            )
+        fs::write(path.join("rooflined.toml"), config).map_err(|error| {
+            Failure::failed(format!("cannot write to {}: {error}", path.display()), "make room on that disk")
         })?;
         Ok(directory)
     }
 
     pub fn path(&self) -> &Path {
-        &self.path
+        self.dir.path()
     }
 
     /// Starts the daemon that belongs to this rooflinectl; with `board`, on one that is simulated in a directory.
     pub async fn start_daemon(&self, bus: &str, board: Option<(&str, &Path)>) -> Result<Daemon, Failure> {
         let program = program_beside_us("rooflined");
-        let log = self.path.join("daemon.log");
+        let log = self.path().join("daemon.log");
         let cannot = |error: std::io::Error| {
             Failure::failed(
                 format!("{} cannot be started: {error}", program.display()),
@@ -73,11 +69,11 @@ impl PrivateDir {
         command
             .arg("serve")
             .arg("--config")
-            .arg(self.path.join("rooflined.toml"))
+            .arg(self.path().join("rooflined.toml"))
             .arg("--socket")
-            .arg(&self.path)
+            .arg(self.path())
             .arg("--state-dir")
-            .arg(self.path.join("state"))
+            .arg(self.path().join("state"))
             .args(["--bus", bus, "--exit-on-stdin-close"])
             .args(board.into_iter().flat_map(|(key, _)| ["--simulate", key]))
             .args(board.into_iter().flat_map(|(_, root)| [OsStr::new("--root"), root.as_os_str()]))
@@ -96,13 +92,6 @@ impl PrivateDir {
         }
         let process = Process::start(command).map_err(cannot)?;
         Ok(Daemon { process, log })
-    }
-}
-
-impl Drop for PrivateDir {
-    fn drop(&mut self) {
-        // What cannot be removed now will not be removable by trying again.
-        let _ = fs::remove_dir_all(&self.path);
     }
 }
 
@@ -180,7 +169,7 @@ impl Drop for Process {
 }
 
 /// A program in the directory of this one, else the first of that name on the PATH.
-fn program_beside_us(name: &str) -> PathBuf {
+pub fn program_beside_us(name: &str) -> PathBuf {
     let beside = std::env::current_exe().ok().map(|own| own.with_file_name(name));
     beside.filter(|path| path.is_file()).unwrap_or_else(|| PathBuf::from(name))
 }
