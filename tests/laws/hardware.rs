@@ -73,7 +73,9 @@ fn every_name_that_is_in_use_finds_its_entry() {
         jetson-orin-nx-16gb jetson-agx-orin-32gb jetson-agx-orin-64gb jetson-agx-thor-t4000 jetson-agx-thor-t5000 \
         jetson-xavier-nx jetson-agx-xavier gb10 t4 v100 a100-40gb a100-80gb l4 l40s a40 rtx-a6000 rtx-4090 rtx-5090 \
         h100-sxm h100-pcie h200 b200 cpu a100-pcie-80 rtx-6000-ada rtx-5000-ada rtx-4000-ada rtx-3090ti rtx-3090 \
-        rtx-3080ti rtx-3080 rtx-3070 rtx-2080 rtx-4080 rtx-4070ti rtx-5070 gtx-1050ti";
+        rtx-3080ti rtx-3080 rtx-3070 rtx-2080 rtx-4080 rtx-4070ti rtx-5070 gtx-1050ti \
+        jetson-agx-orin-devkit-32gb jetson-agx-orin-32gb-super jetson-agx-orin-industrial igx-orin igx-thor \
+        jetson-agx-xavier-8gb jetson-agx-xavier-industrial";
     for name in names.split_whitespace() {
         assert_eq!(registry().get(name).map(|entry| entry.key.as_str()), Some(name));
     }

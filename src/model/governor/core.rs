@@ -41,7 +41,7 @@ impl Governor {
         let record = record.filter(|record| record.key == machine_key(&board) && !record.regimes.is_empty());
         let name = machine_name(&board);
         let learnt = Learnt::on(&name, residuals, ObservedRuns::default(), Reports::default());
-        let hardware = hardware::known().get(&board.key).cloned().map(Arc::new);
+        let hardware = hardware::known().get(&board.key).cloned().map(|entry| Arc::new(entry.fitted(&board)));
         let accelerator = accelerator(&board, hardware.as_deref(), policy.accelerator);
         let roofline = prior::roofline(&board, &state);
         let snapshot = Arc::new(Snapshot {

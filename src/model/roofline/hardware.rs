@@ -4,6 +4,7 @@
 //! same shape. Peak rates are stored per SM and clock, so that a power mode, which gates SMs
 //! and caps clocks, has ceilings without anybody having written them down.
 
+mod fitted;
 mod parse;
 mod plausible;
 mod registry;
