@@ -8,20 +8,26 @@ use roofline::units::Hertz;
 const DEVFREQ: &str = "/sys/class/devfreq";
 /// The GPU's node in the device tree by generation; Orin's is called `gpu` since JetPack 6.
 pub(super) const NODES: [&str; 5] = ["ga10b", "gv11b", "gp10b", "gb10b", "gpu"];
-/// Of the nodes of Thor's GPU this one clocks its SMs; `gpu-nvd-0` clocks the video engines.
-const THOR_GPU: &str = "gpu-gpc-0";
+/// Of the nodes of Thor's GPU this one clocks its SMs, with the number of its memory node; `gpu-nvd-0` clocks the video
+/// engines.
+const THOR_GPU: &str = "gpu-gpc-";
+
+/// Below this a clock is written in another unit, or damaged.
+const LOWEST: Hertz = Hertz(10e6);
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct GpuDevice {
     pub dir: String,
-    /// Clocks that it can have, ascending; empty where it does not tell.
+    /// Clocks that it can have, ascending; empty where it does not tell. Where the hardware has many the driver lists some of
+    /// them and the highest.
     pub clocks: Vec<Hertz>,
 }
 
 pub(super) fn device(root: &SysRoot) -> Option<GpuDevice> {
     let dir = directory(root)?;
     let table = format!("{dir}/available_frequencies");
-    let clocks = ask(root, [table.clone()]).text(&table).map(parse::frequencies).unwrap_or_default();
+    let mut clocks = ask(root, [table.clone()]).text(&table).map(parse::frequencies).unwrap_or_default();
+    clocks.retain(|clock| *clock >= LOWEST);
     Some(GpuDevice { dir, clocks })
 }
 
@@ -32,7 +38,7 @@ fn is_there(root: &SysRoot, path: &str) -> bool {
 fn directory(root: &SysRoot) -> Option<String> {
     let devices = root.names(DEVFREQ);
     let is_gpu = |name: &str| name.rsplit_once('.').is_some_and(|(_, node)| NODES.contains(&node));
-    if let Some(name) = devices.iter().find(|name| *name == THOR_GPU || is_gpu(name)) {
+    if let Some(name) = devices.iter().find(|name| name.starts_with(THOR_GPU) || is_gpu(name)) {
         return Some(format!("{DEVFREQ}/{name}"));
     }
     // A kernel that names its devices otherwise still says which node of the device tree they stand for.

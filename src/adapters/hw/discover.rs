@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::identity::{gpu, identify};
+use super::identity::{Found, gpu, identify};
 use super::modes::ModeRule;
 use super::nvml::Facts;
 use super::source::{Device, DiscoveryContext, Registration, Source};
 use super::sources::memory::MEMINFO;
 use super::sources::{HWMON, SOURCES, cpufreq};
-use super::{SIMULATED, SysRoot, cpu, devfreq, emc, first_of, modes};
+use super::{SIMULATED, SysRoot, cpu, emc, first_of, modes};
 use roofline::board::{Board, Reading, parse};
 use roofline::units::Hertz;
 
@@ -55,12 +55,20 @@ pub(super) fn discover_with(root: &SysRoot, registrations: &[Registration]) -> (
     if memory.known().is_some() {
         sources.insert("memory_total".into(), MEMINFO.into());
     }
-    let who = identify(root, model.known().map(String::as_str), memory.known().map(|memory| memory.total));
     let modes = modes::discover(root);
+    let who = identify(
+        root,
+        &Found {
+            model: model.known().map(String::as_str),
+            memory: memory.known().map(|memory| memory.total),
+            cpus: cpu.logical,
+            modes: modes.known(),
+        },
+    );
     if let Reading::Known(modes) = &modes {
         sources.insert("modes".into(), modes.source.clone());
     }
-    let device = who.chip.and_then(|_| devfreq::device(root));
+    let device = who.device;
     let (no_gpu, gpu) = match who.gpu {
         Ok(driver) => {
             let gpu = gpu(device.as_ref(), who.nominal.as_ref(), who.facts.clone(), driver);
@@ -89,6 +97,7 @@ pub(super) fn discover_with(root: &SysRoot, registrations: &[Registration]) -> (
     sources.extend(who.sources);
     let board = Board {
         key: who.key,
+        notes: who.notes,
         model,
         kernel,
         os,

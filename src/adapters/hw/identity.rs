@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::devfreq::GpuDevice;
+use super::devfreq::{self, GpuDevice};
 use super::nvml::{Facts, Nvml};
 use super::{SysRoot, first_of};
 use roofline::board::identity::{self, Chip, Evidence};
-use roofline::board::{Gpu, GpuDriver, Reading, parse};
+use roofline::board::{Gpu, GpuDriver, PowerModes, Reading, parse};
 use roofline::hardware::{Hardware, Kind, known};
 use roofline::units::Bytes;
 
@@ -28,29 +28,43 @@ pub(super) struct Identity {
     /// What answers about the GPU, or why nothing does.
     pub gpu: Result<GpuDriver, String>,
     pub unified_memory: bool,
+    /// The device that clocks a Tegra's GPU.
+    pub device: Option<GpuDevice>,
+    /// What was assumed, and what of the board speaks against it.
+    pub notes: Vec<String>,
     pub sources: BTreeMap<String, String>,
 }
 
+/// What is known of a machine before it is known which one it is.
+pub(super) struct Found<'a> {
+    pub model: Option<&'a str>,
+    pub memory: Option<Bytes>,
+    pub cpus: u32,
+    pub modes: Option<&'a PowerModes>,
+}
+
 /// Finds out which machine `root` is.
-pub(super) fn identify(root: &SysRoot, model: Option<&str>, memory: Option<Bytes>) -> Identity {
+pub(super) fn identify(root: &SysRoot, found: &Found<'_>) -> Identity {
     let compatible = root.read(COMPATIBLE).unwrap_or_default();
     let compatible = parse::device_tree_strings(&compatible);
     match Chip::of(&compatible) {
-        Some(chip) => tegra(root, chip, &compatible, model, memory),
+        Some(chip) => tegra(root, chip, &compatible, found),
         None => by_nvml(root),
     }
 }
 
-fn tegra(
-    root: &SysRoot,
-    chip: Chip,
-    compatible: &[String],
-    model: Option<&str>,
-    memory: Option<Bytes>,
-) -> Identity {
+fn tegra(root: &SysRoot, chip: Chip, compatible: &[String], found: &Found<'_>) -> Identity {
     let boot = root.read(BOOT).ok().and_then(|text| identity::boot_module(&text));
     let module = identity::module(compatible);
-    let key = identity::jetson(Evidence { compatible, model, boot_module: boot.as_deref(), memory });
+    let device = devfreq::device(root);
+    let identified = identity::jetson(Evidence {
+        compatible,
+        boot_module: boot.as_deref(),
+        memory: found.memory,
+        cpus: Some(found.cpus),
+        has_gpu: device.is_some(),
+        modes: found.modes.map(|modes| modes.source.as_str()),
+    });
     let l4t = first_of(root, &[RELEASE], identity::l4t_release);
     let mut sources = BTreeMap::new();
     let mut from = |field: &str, file: &str| sources.insert(field.to_owned(), file.to_owned());
@@ -60,20 +74,57 @@ fn tegra(
     if l4t.known().is_some() {
         from("l4t", RELEASE);
     }
-    if key.is_some() {
+    if identified.is_some() {
         from("key", if boot.is_some() && chip == Chip::Tegra264 { BOOT } else { COMPATIBLE });
         from("gpu", COMPATIBLE);
     }
-    // Orin's library says no more than its name and version, and JetPack 5 has none.
+    // Orin's library says no more than its name and version, and JetPack 5 has none. On an IGX with a card it is the card's.
     let nvml = Nvml::discover(root).ok();
+    let (card, nvml) = match nvml {
+        Some((_, Facts { name: Reading::Known(name), .. })) if !identity::is_integrated(&name) => {
+            (Some(name), None)
+        }
+        nvml => (None, nvml),
+    };
     let (nvml, facts) = nvml.map_or((None, None), |(nvml, facts)| (Some(nvml), Some(facts)));
+    let gpu = match identified {
+        Some(_) => Ok(GpuDriver::Devfreq),
+        None => Err(unrecognised(module.as_deref(), found.model)),
+    };
+    let mut notes = Vec::new();
+    let mut key = PLAIN.to_owned();
+    let mut fitted = None;
+    if let Some(identified) = identified {
+        let most_sm = found.modes.and_then(most_sm);
+        fitted = nominal(identified.key);
+        notes = identified.notes;
+        if let Some(entry) = &mut fitted {
+            if identified.unlisted {
+                let from = found.modes.map_or("", |modes| modes.source.as_str());
+                notes.push(match most_sm {
+                    Some(sm) => {
+                        format!("the power modes of {from} leave {sm} SMs on at most, and that counts")
+                    }
+                    None => {
+                        format!("nothing tells how many SMs it has: {} is the most of its family", entry.sm)
+                    }
+                });
+                entry.sm = most_sm.map_or(entry.sm, |sm| sm.min(entry.sm));
+            }
+            let highest = device.as_ref().and_then(|device| device.clocks.last()).copied();
+            notes.extend(entry.contradictions(found.memory, most_sm, highest));
+        }
+        notes.extend(
+            card.map(|card| format!("NVML tells of {card}, a card beside this module: it is left alone")),
+        );
+        identified.key.clone_into(&mut key);
+    }
     Identity {
-        gpu: match key {
-            Some(_) => Ok(GpuDriver::Devfreq),
-            None => Err(unrecognised(module.as_deref(), model)),
-        },
-        nominal: key.and_then(nominal),
-        key: key.unwrap_or(PLAIN).to_owned(),
+        gpu,
+        notes,
+        nominal: fitted,
+        key,
+        device,
         module: module
             .map_or_else(|| Reading::absent(format!("{COMPATIBLE} holds no part number")), Reading::Known),
         l4t: l4t.map(|(release, _)| release),
@@ -83,6 +134,11 @@ fn tegra(
         unified_memory: true,
         sources,
     }
+}
+
+/// The SMs that the power modes leave on at most; `None` where no mode tells.
+fn most_sm(modes: &PowerModes) -> Option<u32> {
+    modes.modes.iter().filter_map(|mode| mode.sm_online).max()
 }
 
 fn unrecognised(module: Option<&str>, model: Option<&str>) -> String {
@@ -103,6 +159,8 @@ fn by_nvml(root: &SysRoot) -> Identity {
         nominal: None,
         gpu,
         unified_memory: false,
+        device: None,
+        notes: Vec::new(),
         sources: BTreeMap::new(),
     };
     let (nvml, facts) = match Nvml::discover(root) {

@@ -20,6 +20,7 @@ fn none<T>() -> Reading<T> {
 pub fn board() -> Board {
     Board {
         key: "cpu".into(),
+        notes: Vec::new(),
         model: Reading::Known("Fixture".into()),
         kernel: Reading::Known("6.1.0".into()),
         os: none(),

@@ -149,6 +149,9 @@ pub struct Gpu {
 pub struct Board {
     /// Key in the hardware registry; `cpu` on plain Linux.
     pub key: String,
+    /// What was assumed when it was taken for `key`, and what of it speaks against that, in sentences.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// Device-tree model or DMI product name.
     pub model: Reading<String>,
     /// Kernel release.

@@ -26,7 +26,7 @@ pub fn list(registry: &Registry) -> HardwareListAnswer {
 /// A key that the registry does not have.
 pub fn show(registry: &Registry, key: &str) -> Result<HardwareAnswer, Refusal> {
     registry.get(key).map(entry).ok_or_else(|| {
-        Code::UnknownHardware.at(
+        Code::NotFound.at(
             "key",
             format!("there is no hardware {:?} in the registry", shorten(key)),
             format!("did you mean {}? GET /v1/hardware lists all", registry.nearest(shorten(key))),

@@ -48,6 +48,7 @@ fn board(hardware: &Hardware) -> Board {
     };
     Board {
         key: hardware.key.clone(),
+        notes: Vec::new(),
         model: Reading::Known(hardware.name.clone()),
         kernel: Reading::absent(&reason),
         os: Reading::absent(&reason),
