@@ -272,8 +272,9 @@ fn listed(name: &str) -> Value {
 fn the_list_of_a_file_has_the_documented_shape_without_a_daemon() {
     let list = listed("orin-nano-8gb-super-r36");
     let expected = serde_json::json!({
-        "id": 0, "name": "15W", "cores_online": 6, "cpu_max_hz": 1_497_600_000_u64, "gpu_max_hz": 612_000_000,
-        "emc_max_hz": 2_133_000_000_u64, "tpc_mask": 240, "sm_online": 8, "reboot_required": null
+        "id": 0, "name": "15W", "cores_online": 6, "cpu_min_hz": 729_600_000, "cpu_max_hz": 1_497_600_000_u64,
+        "gpu_min_hz": null, "gpu_max_hz": 612_000_000, "emc_max_hz": 2_133_000_000_u64, "other_clocks": [],
+        "tpc_mask": 240, "sm_online": 8, "reboot_required": null
     });
     assert_eq!(
         (&list["default"], &list["modes"][0], &list["warnings"]),
@@ -283,6 +284,10 @@ fn the_list_of_a_file_has_the_documented_shape_without_a_daemon() {
     for key in ["cpu_max_hz", "gpu_max_hz", "emc_max_hz"] {
         assert_eq!(open.get(key), Some(&Value::Null), "{key}");
     }
+    // What the file bounds beside CPUs, GPU and memory is there by name; -1 is no cap.
+    let engines = &listed("agx-orin-64gb-r36")["modes"][0]["other_clocks"];
+    let uncapped = |name: &str| serde_json::json!({"name": name, "min_hz": null, "max_hz": null});
+    assert_eq!(*engines, Value::Array(["DLA0_CORE", "DLA0_FALCON", "VIC"].map(uncapped).into()));
     let warning = &listed("damaged-no-params")["warnings"][0];
     assert_eq!(warning["line"], 3);
     assert!(warning["message"].as_str().unwrap().contains("GPU MAX_FREQ 1020000000"));

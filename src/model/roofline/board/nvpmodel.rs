@@ -7,7 +7,7 @@
 //! < PARAM TYPE=FILE NAME=CPU_ONLINE >            the value is text, written as it stands
 //! CORE_1 /sys/devices/system/cpu/cpu1/online
 //! <PARAM TYPE=CLOCK NAME=EMC >                   the value is a whole number; -1 is no cap
-//! MAX_FREQ /sys/kernel/nvpmodel_emc_cap/emc_iso_cap
+//! MAX_FREQ /sys/kernel/nvpmodel_emc_cap/emc_iso_cap   some files have TYPE=FILE here: it caps the clock all the same
 //! MAX_FREQ_KNEXT /sys/kernel/nvpmodel_clk_cap/emc      the same on a newer kernel
 //! FREQ_TABLE /sys/…/available_frequencies        what the values are rounded to; only read
 //! < PARAM TYPE=HWMON NAME=VDDIN_OC_LIMIT >       a directory that holds a numbered one, and a file in that
@@ -124,6 +124,16 @@ struct Parser {
 
 impl Parser {
     fn line(&mut self, text: &str) {
+        let pieces = line::pieces(text);
+        if pieces.len() > 1 {
+            self.warn("a line break is missing; the line is read as if it were there".into());
+        }
+        for piece in pieces {
+            self.piece(piece);
+        }
+    }
+
+    fn piece(&mut self, text: &str) {
         match line::read(text) {
             Line::Empty => {}
             Line::TooLong => {
@@ -138,7 +148,9 @@ impl Parser {
     fn header(&mut self, header: &Header<'_>) {
         // Whatever is wrong with a header, the lines below it are not the section's above it.
         self.section = Section::Skipped;
-        if !header.closed {
+        if !header.opened {
+            self.warn("a header without <; it is taken as if it had one".into());
+        } else if !header.closed {
             self.warn("a header without >; it is taken as if it had one".into());
         }
         match header.keyword {
@@ -359,8 +371,8 @@ impl Parser {
                     setting.paths = files.older.iter().chain(&files.newer).cloned().collect();
                 }
             }
-            let is_clock = declared.map_or(base.ends_with("_FREQ"), |param| param.kind == Kind::Clock);
-            match caps.note(&setting, is_clock) {
+            let undeclared = if base.ends_with("_FREQ") { Kind::Clock } else { Kind::File };
+            match caps.note(&setting, declared.map_or(undeclared, |param| param.kind)) {
                 Ok(()) => settings.push(setting),
                 Err(why) => self.warnings.add(Some(line), why),
             }
@@ -380,7 +392,7 @@ impl Parser {
             id: mode.id,
             name: mode.name,
             cores_online: caps.cores_online(),
-            cpu_max: caps.cpu,
+            cpu_max: caps.cpu(),
             gpu_max: caps.gpu,
             memory_max: caps.memory,
             tpc_mask: caps.tpc_mask,

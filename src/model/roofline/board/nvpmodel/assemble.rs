@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::line::quoted;
-use super::{Param, Setting};
+use super::{Kind, NEWER, Param, Setting};
 use crate::units::Hertz;
 
 /// Clocks outside of this are written in another unit, or damaged: the lowest cap that is sold is 114.75 MHz, the
@@ -14,8 +14,8 @@ const PLAUSIBLE: std::ops::RangeInclusive<f64> = 1e6..=20e9;
 #[derive(Debug, Default)]
 pub(super) struct Caps {
     cores: BTreeMap<u32, bool>,
-    /// Highest of the CPU clusters' caps.
-    pub cpu: Option<Hertz>,
+    /// Of each CPU cluster that the mode names, by its parameter.
+    clusters: BTreeMap<String, Cluster>,
     /// Cap on the GPU clock.
     pub gpu: Option<Hertz>,
     /// Cap on the memory clock.
@@ -24,12 +24,62 @@ pub(super) struct Caps {
     pub tpc_mask: Option<u32>,
 }
 
+#[derive(Debug)]
+struct Cluster {
+    /// The CPU that its files are named by: its first. `None` where they name none.
+    first: Option<u32>,
+    /// `None` where its clock is left open.
+    cap: Option<Hertz>,
+}
+
+/// What a clock is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Capped {
+    Cpu,
+    Gpu,
+    Memory,
+}
+
+impl Capped {
+    /// What a setting caps, by the names that all releases use, else by the files that it stands for.
+    fn by(setting: &Setting) -> Option<Self> {
+        let arg = setting.arg.strip_suffix(NEWER).unwrap_or(&setting.arg);
+        match setting.param.as_str() {
+            "GPU" if arg == "MAX_FREQ" => Some(Self::Gpu),
+            "EMC" if arg == "MAX_FREQ" => Some(Self::Memory),
+            cpu if arg == "MAX_FREQ" && (cpu == "CPU" || cpu.starts_with("CPU_")) => Some(Self::Cpu),
+            _ if arg.starts_with("MIN") => None,
+            _ => setting.paths.iter().find_map(|path| Self::in_file(path)),
+        }
+    }
+
+    fn in_file(path: &str) -> Option<Self> {
+        const GPUS: [&str; 6] = [".gpu/", ".ga10b/", ".gv11b/", ".gp10b/", "/gpu-gpc-", "/gpu.0/"];
+        const MEMORY: [&str; 3] =
+            ["/nvpmodel_emc_cap/emc_iso_cap", "/nvpmodel_clk_cap/emc", "/bwmgr/max_freq"];
+        if MEMORY.iter().any(|file| path.ends_with(file)) {
+            return Some(Self::Memory);
+        }
+        if path.contains("/cpufreq/") && path.ends_with("/scaling_max_freq") {
+            return Some(Self::Cpu);
+        }
+        let gpu = path.ends_with("/max_freq") && GPUS.iter().any(|gpu| path.contains(gpu));
+        gpu.then_some(Self::Gpu)
+    }
+}
+
+/// The CPU, or the policy of cpufreq, that a path names.
+fn cpu_in(path: &str) -> Option<u32> {
+    let number = |part: &str| part.strip_prefix("cpu").or_else(|| part.strip_prefix("policy"))?.parse().ok();
+    path.split('/').find_map(number)
+}
+
 impl Caps {
     /// Takes one setting into account; later ones win, as they do when they are written.
     ///
     /// # Errors
     /// Its value means nothing. The message says what was found.
-    pub fn note(&mut self, setting: &Setting, is_clock: bool) -> Result<(), String> {
+    pub fn note(&mut self, setting: &Setting, kind: Kind) -> Result<(), String> {
         let Setting { param, arg, value, .. } = setting;
         match (param.as_str(), arg.as_str()) {
             ("CPU_ONLINE", core) => {
@@ -48,37 +98,53 @@ impl Caps {
                 self.tpc_mask = Some(mask);
                 Ok(())
             }
-            _ if is_clock => self.clock(setting),
-            _ => Ok(()),
+            _ if kind == Kind::Hwmon => Ok(()),
+            _ => match Capped::by(setting) {
+                Some(what) => self.clock(setting, what),
+                None if kind == Kind::Clock => whole(setting).map(|_| ()),
+                None => Ok(()),
+            },
         }
     }
 
-    fn clock(&mut self, setting: &Setting) -> Result<(), String> {
-        let Setting { param, arg, value, .. } = setting;
-        let number = value.parse::<i128>().map_err(|_| {
-            format!("{} {} {}, expected a whole number", quoted(param), quoted(arg), quoted(value))
-        })?;
-        if arg != "MAX_FREQ" && arg != "MAX_FREQ_KNEXT" {
-            return Ok(());
-        }
-        let is_cpu = param == "CPU" || param.starts_with("CPU_");
+    fn clock(&mut self, setting: &Setting, what: Capped) -> Result<(), String> {
+        let Setting { param, arg, value, paths } = setting;
         // cpufreq counts in kHz, devfreq and the clocks of the firmware in Hz.
-        let (scale, unit) = if is_cpu { (1e3, "kHz") } else { (1.0, "Hz") };
-        let cap = match param.as_str() {
-            "GPU" | "EMC" => cap(number, scale),
-            _ if is_cpu => cap(number, scale),
-            _ => return Ok(()),
-        };
-        let Ok(cap) = cap else {
+        let (scale, unit) = if what == Capped::Cpu { (1e3, "kHz") } else { (1.0, "Hz") };
+        let Ok(cap) = cap(whole(setting)?, scale) else {
             return Err(format!("{param} {arg} {}, expected a clock in {unit}", quoted(value)));
         };
-        match param.as_str() {
-            "GPU" => self.gpu = cap,
-            "EMC" => self.memory = cap,
-            // A cluster without a cap is as a rule one whose cores are off.
-            _ => self.cpu = self.cpu.into_iter().chain(cap).reduce(Hertz::max),
+        match what {
+            Capped::Gpu => self.gpu = cap,
+            Capped::Memory => self.memory = cap,
+            Capped::Cpu => {
+                let first = paths.iter().find_map(|path| cpu_in(path));
+                self.clusters.insert(param.clone(), Cluster { first, cap });
+            }
         }
         Ok(())
+    }
+
+    /// Highest of the caps of those CPU clusters that the mode leaves running; `None` where none of them is capped, or one
+    /// is left open.
+    pub fn cpu(&self) -> Option<Hertz> {
+        let open = self.clusters.values().any(|cluster| cluster.cap.is_none() && self.runs(cluster));
+        if open {
+            return None;
+        }
+        // Of a cluster that names no CPU nobody can say that it is offline.
+        let running = self.clusters.values().filter(|cluster| cluster.first.is_none() || self.runs(cluster));
+        running.filter_map(|cluster| cluster.cap).reduce(Hertz::max)
+    }
+
+    /// Whether any CPU of a cluster stays online: those from its first up to the next cluster's.
+    fn runs(&self, cluster: &Cluster) -> bool {
+        let Some(first) = cluster.first else { return self.cores.values().all(|online| *online) };
+        let next =
+            self.clusters.values().filter_map(|other| other.first).filter(|other| *other > first).min();
+        let mut own = self.cores.range(first..next.unwrap_or(u32::MAX)).peekable();
+        // The first CPU cannot be taken offline, and of what is not named nothing is known to be.
+        first == 0 || own.peek().is_none() || own.any(|(_, online)| *online)
     }
 
     /// CPUs that stay online; `None` where the mode says nothing of them.
@@ -91,6 +157,12 @@ impl Caps {
         let first = usize::from(!self.cores.contains_key(&0));
         u32::try_from(listed + first).ok()
     }
+}
+
+fn whole(setting: &Setting) -> Result<i128, String> {
+    let Setting { param, arg, value, .. } = setting;
+    let wrong = |_| format!("{} {} {}, expected a whole number", quoted(param), quoted(arg), quoted(value));
+    value.parse().map_err(wrong)
 }
 
 /// The clock that a number stands for; `Ok(None)` is no cap, `Err` no clock.

@@ -21,6 +21,8 @@ pub(super) enum Line<'a> {
 pub(super) struct Header<'a> {
     /// The first word.
     pub keyword: &'a str,
+    /// It begins with `<`.
+    pub opened: bool,
     /// It ends with `>`.
     pub closed: bool,
     attributes: Vec<(&'a str, &'a str)>,
@@ -36,10 +38,71 @@ impl<'a> Header<'a> {
 /// The keys that begin an attribute; anything else belongs to the value before it, because names are free text.
 const KEYS: [&str; 4] = ["TYPE", "NAME", "ID", "DEFAULT"];
 
+/// The words that begin a section.
+const SECTIONS: [&str; 4] = ["PARAM", "POWER_MODEL", "PM_CONFIG", "FAN_CONFIG"];
+
+/// The lines of which one was made where line breaks were lost: a header behind anything else, and what belongs below a
+/// header behind it. Together they are the text.
+pub(super) fn pieces(text: &str) -> Vec<&str> {
+    if text.len() > LONGEST_LINE {
+        return vec![text];
+    }
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    while let Some(at) = first_break(rest) {
+        let (piece, after) = rest.split_at(at);
+        pieces.push(piece);
+        rest = after;
+    }
+    pieces.push(rest);
+    pieces
+}
+
+/// Where the first line that a text begins with ends, if another follows.
+fn first_break(text: &str) -> Option<usize> {
+    let start = text.len() - text.trim_start().len();
+    let inner = &text[start..];
+    let end = comment(inner).unwrap_or(inner.len());
+    let header =
+        inner[..end].match_indices('<').map(|(at, _)| at).find(|at| *at > 0 && is_section(&inner[*at..]));
+    let line = &inner[..header.unwrap_or(end)];
+    let behind =
+        is_section(line).then(|| line.match_indices('>').find(|(at, _)| is_value(line, &line[at + 1..])));
+    behind.flatten().map(|(at, _)| start + at + 1).or_else(|| Some(start + header?))
+}
+
+/// Where a comment begins. A name may contain the sign, so in a header only one behind the `>` counts.
+fn comment(line: &str) -> Option<usize> {
+    let is_header = line.starts_with('<');
+    let begins = |at: usize| {
+        let before = &line[..at];
+        before.trim_end().ends_with('>') || (!is_header && !before.ends_with(|c: char| !c.is_whitespace()))
+    };
+    line.match_indices('#').map(|(at, _)| at).find(|at| begins(*at))
+}
+
+/// Whether a header of a known section begins here.
+fn is_section(text: &str) -> bool {
+    let word = text.strip_prefix('<').and_then(|text| text.split_whitespace().next());
+    word.is_some_and(|word| SECTIONS.contains(&word))
+}
+
+/// Whether what stands behind a `>` of `header` is what belongs below it, and no part of a name.
+fn is_value(header: &str, text: &str) -> bool {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    match (header.trim_start_matches('<').split_whitespace().next(), words.as_slice()) {
+        _ if text.trim_end().ends_with('>') => false,
+        (Some("PARAM"), [_, path, ..]) => path.starts_with('/'),
+        (Some("POWER_MODEL"), words) => words.len() >= 3,
+        _ => false,
+    }
+}
+
 pub(super) fn read(text: &str) -> Line<'_> {
     // Blocks of NUL are what an interrupted write leaves behind.
     let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\0');
-    if text.is_empty() || text.starts_with('#') {
+    // A lone > closes a header that was warned about already.
+    if text.is_empty() || text.starts_with('#') || text == ">" {
         return Line::Empty;
     }
     if text.len() > LONGEST_LINE {
@@ -51,7 +114,15 @@ pub(super) fn read(text: &str) -> Line<'_> {
     if text.chars().any(|c| c.is_control() && c != '\t') {
         return Line::Damaged(format!("{} is no text; the line is left out", quoted(text)));
     }
-    Line::Words(text.split_whitespace().take_while(|word| !word.starts_with('#')).collect())
+    let words: Vec<&str> = text.split_whitespace().take_while(|word| !word.starts_with('#')).collect();
+    match words.as_slice() {
+        // Taken for a value it would put the lines below it under the section above it.
+        [first, second, ..] if SECTIONS.contains(first) && key_of(second).is_some() => match header(text) {
+            Line::Header(header) => Line::Header(Header { opened: false, ..header }),
+            other => other,
+        },
+        _ => Line::Words(words),
+    }
 }
 
 fn header(inner: &str) -> Line<'_> {
@@ -63,7 +134,7 @@ fn header(inner: &str) -> Line<'_> {
     let (inner, closed) = inner.strip_suffix('>').map_or((inner, false), |inner| (inner, true));
     let inner = inner.trim();
     let (keyword, rest) = inner.split_once(char::is_whitespace).unwrap_or((inner, ""));
-    Line::Header(Header { keyword, closed, attributes: attributes(rest) })
+    Line::Header(Header { keyword, opened: true, closed, attributes: attributes(rest) })
 }
 
 /// `KEY=value` pairs; a value reaches up to the next key, so it may contain spaces.
@@ -71,8 +142,7 @@ fn attributes(text: &str) -> Vec<(&str, &str)> {
     let mut found: Vec<(&str, usize, usize)> = Vec::new();
     let mut offset = 0;
     for part in text.split_inclusive(char::is_whitespace) {
-        let key = part.split_once('=').map(|(key, _)| key).filter(|key| KEYS.contains(key));
-        if let Some(key) = key {
+        if let Some(key) = key_of(part) {
             if let Some((_, _, end)) = found.last_mut() {
                 *end = offset;
             }
@@ -81,6 +151,11 @@ fn attributes(text: &str) -> Vec<(&str, &str)> {
         offset += part.len();
     }
     found.into_iter().map(|(key, start, end)| (key, text[start..end].trim())).collect()
+}
+
+/// The key of `KEY=value`.
+fn key_of(word: &str) -> Option<&str> {
+    word.split_once('=').map(|(key, _)| key).filter(|key| KEYS.contains(key))
 }
 
 /// One word of printable text: what a parameter may be called.

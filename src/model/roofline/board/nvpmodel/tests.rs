@@ -182,6 +182,108 @@ fn each_damage_costs_its_own_line_and_says_where() {
 }
 
 #[test]
+fn a_lost_line_break_never_puts_one_mode_into_another() {
+    for (old, new) in [
+        ("EMC MAX_FREQ 0\n< POWER_MODEL", "EMC MAX_FREQ 0< POWER_MODEL"),
+        ("EMC MAX_FREQ 0\n< POWER_MODEL", "EMC MAX_FREQ 0 < POWER_MODEL"),
+        ("EMC MAX_FREQ 0\n< POWER_MODEL", "EMC MAX_FREQ 0\t<POWER_MODEL"),
+        ("NAME=SMALL >\nCPU_ONLINE", "NAME=SMALL >CPU_ONLINE"),
+        ("NAME=SMALL >\nCPU_ONLINE", "NAME=SMALL > CPU_ONLINE"),
+        ("clk_cap/emc\n< POWER_MODEL", "clk_cap/emc< POWER_MODEL"),
+        ("NAME=GPU >\nMAX_FREQ", "NAME=GPU > MAX_FREQ"),
+        ("EMC MAX_FREQ 2133000000\n< PM_CONFIG", "EMC MAX_FREQ 2133000000< PM_CONFIG"),
+        ("< POWER_MODEL ID=3 NAME=SMALL >", "POWER_MODEL ID=3 NAME=SMALL >"),
+    ] {
+        let modes = with(old, new);
+        let line = 1 + SMALL[..SMALL.find(old).unwrap()].lines().count();
+        assert_eq!((&modes.modes, modes.default), (&small().modes, Some(3)), "{new}");
+        let [warning] = modes.warnings.as_slice() else { panic!("{new}: {:?}", modes.warnings) };
+        assert!(warning.line.is_some_and(|found| found.abs_diff(line) <= 1), "{new}: {warning:?}");
+    }
+    // A mode of which nothing but the header is left, and the next one in the same line.
+    let modes = with(
+        "< POWER_MODEL ID=3 NAME=SMALL >",
+        "< POWER_MODEL ID=2 NAME=NOTHING >< POWER_MODEL ID=3 NAME=SMALL >",
+    );
+    assert_eq!(modes.modes.iter().map(|mode| mode.id).collect::<Vec<_>>(), [0, 2, 3]);
+    assert_eq!((modes.modes[1].settings.len(), &modes.modes[2]), (0, &small().modes[1]));
+    // What is said in a comment is no header.
+    for comment in
+        ["EMC MAX_FREQ 0 # < POWER_MODEL ID=9 NAME=X >", "EMC MAX_FREQ 0\n#< POWER_MODEL ID=9 NAME=X >"]
+    {
+        let modes = with("EMC MAX_FREQ 0", comment);
+        assert_eq!((&modes.modes, modes.warnings.len()), (&small().modes, 0), "{comment}");
+    }
+}
+
+#[test]
+fn a_cap_on_the_memory_clock_counts_whatever_its_type_and_name() {
+    let declared = "<PARAM TYPE=CLOCK NAME=EMC >\nMAX_FREQ /sys/kernel/nvpmodel_emc_cap/emc_iso_cap\n\
+                    MAX_FREQ_KNEXT /sys/kernel/nvpmodel_clk_cap/emc\n";
+    for (param, arg, path) in [
+        ("EMC", "MAX_FREQ", "/sys/kernel/nvpmodel_emc_cap/emc_iso_cap"),
+        ("EMC", "MAX_FREQ", "/sys/kernel/another"),
+        ("MEMORY", "CAP", "/sys/kernel/nvpmodel_emc_cap/emc_iso_cap"),
+        ("MEMORY", "MAX_FREQ", "/sys/kernel/nvpmodel_clk_cap/emc"),
+        ("BWMGR", "MAX_FREQ", "/sys/class/devfreq/bwmgr/max_freq"),
+    ] {
+        for kind in ["FILE", "CLOCK"] {
+            let text = SMALL
+                .replace(declared, &format!("< PARAM TYPE={kind} NAME={param} >\n{arg} {path}\n"))
+                .replace("EMC MAX_FREQ", &format!("{param} {arg}"));
+            let modes = parse(&text);
+            assert_eq!(modes.warnings, [], "{kind} {param} {arg}");
+            let caps: Vec<_> = modes.modes.iter().map(|mode| mode.memory_max).collect();
+            assert_eq!(caps, [None, Some(Hertz(2133e6))], "{kind} {param} {arg} {path}");
+        }
+    }
+    // No cap at all is none, and so is a value of a file that caps nothing.
+    let modes = parse(
+        &SMALL.replace(declared, "").replace("EMC MAX_FREQ 0\n", "").replace("EMC MAX_FREQ 2133000000\n", ""),
+    );
+    assert_eq!((modes.modes[1].memory_max, modes.warnings.len()), (None, 0));
+    let modes = with("TYPE=FILE NAME=GPU_POWER_CONTROL_ENABLE", "TYPE=FILE NAME=MAX_FREQ");
+    assert_eq!(
+        (modes.modes[1].memory_max, modes.modes[1].gpu_max),
+        (Some(Hertz(2133e6)), Some(Hertz(408e6)))
+    );
+}
+
+#[test]
+fn a_cluster_that_is_left_open_leaves_the_cpu_open_unless_its_cores_are_off() {
+    let cluster = |number: u32, cpu: u32| {
+        format!(
+            "< PARAM TYPE=CLOCK NAME=CPU_A78_{number} >\nMAX_FREQ /sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_max_freq\n"
+        )
+    };
+    let head: String = std::iter::once("< PARAM TYPE=FILE NAME=CPU_ONLINE >\n".to_owned())
+        .chain((0..6).map(|cpu| format!("CORE_{cpu} /sys/devices/system/cpu/cpu{cpu}/online\n")))
+        .chain([cluster(0, 0), cluster(1, 4), "< POWER_MODEL ID=0 NAME=X >\n".to_owned()])
+        .collect();
+    let cpu_max = |online: [u32; 6], caps: [&str; 2]| {
+        let cores = online.iter().enumerate().map(|(cpu, on)| format!("CPU_ONLINE CORE_{cpu} {on}\n"));
+        let caps = caps.iter().enumerate().filter(|(_, cap)| !cap.is_empty());
+        let caps = caps.map(|(number, cap)| format!("CPU_A78_{number} MAX_FREQ {cap}\n"));
+        let text = head.clone() + &cores.chain(caps).collect::<String>() + "< PM_CONFIG DEFAULT=0 >\n";
+        let modes = parse(&text);
+        assert_eq!(modes.warnings, [], "{text}");
+        modes.modes[0].cpu_max.map(|clock| clock.get() / 1e3)
+    };
+    let all = [1; 6];
+    let first_only = [1, 1, 1, 1, 0, 0];
+    assert_eq!(cpu_max(all, ["1497600", "1344000"]), Some(1_497_600.0));
+    assert_eq!(cpu_max(first_only, ["1344000", "1497600"]), Some(1_344_000.0), "the other is offline");
+    for open in ["-1", "0", "2147483647", "9223372036854775807"] {
+        assert_eq!(cpu_max(all, ["1497600", open]), None, "{open}");
+        assert_eq!(cpu_max(all, [open, "1497600"]), None, "{open}");
+        assert_eq!(cpu_max([1, 1, 1, 1, 0, 1], ["1497600", open]), None, "{open}");
+        assert_eq!(cpu_max(first_only, ["1497600", open]), Some(1_497_600.0), "{open}");
+        assert_eq!(cpu_max(first_only, [open, "1497600"]), None, "{open}");
+    }
+    assert_eq!(cpu_max(first_only, ["1497600", ""]), Some(1_497_600.0));
+}
+
+#[test]
 fn what_stands_below_a_damaged_header_is_nobodys() {
     for header in [
         "< POWER_MODEL NAME=SMALL >",
