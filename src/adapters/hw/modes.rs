@@ -57,6 +57,8 @@ pub(super) struct MemoryLimits {
     /// The cap as it is set.
     pub cap: Option<LiveCap>,
     pub max: Option<Hertz>,
+    /// Highest clock that the firmware admits, where it tells.
+    pub admitted: Option<Hertz>,
 }
 
 impl ModeRule {
@@ -78,6 +80,7 @@ impl ModeRule {
             gpu_max: self.gpu_max,
             memory_cap: memory.cap,
             memory_max: memory.max,
+            memory_admitted: memory.admitted,
             tpc_mask: state.tpc_mask.known().copied(),
             throttled: state.throttle.known().is_some_and(|throttle| throttle.active),
         };

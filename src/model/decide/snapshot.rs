@@ -6,7 +6,7 @@ mod power;
 
 use serde::Serialize;
 
-pub use model::{accelerator, distance, gpu_model, point_in, point_now};
+pub use model::{accelerator, clock_notes, distance, gpu_model, point_in, point_now};
 pub use power::{
     Advice, Automatic, Hold, HoldConstraints, ModeCause, ModeView, PendingConfirmation, PowerControl,
     WorstPower, WorstSource,

@@ -6,6 +6,7 @@
 pub mod active;
 pub mod identity;
 mod mode;
+mod mode_clocks;
 pub mod nvpmodel;
 pub mod parse;
 mod switch;
@@ -13,6 +14,7 @@ mod switch;
 use std::collections::BTreeMap;
 
 pub use mode::{Knob, ModeWarning, OperatingPoint, PowerMode, PowerModes, Setting};
+pub use mode_clocks::ClockBounds;
 pub use switch::{
     Difference, JournalEntry, Order, OrderAnswer, OrderFailure, ReadBack, SwitchOutcome, SwitchPhase,
     SwitchReport,

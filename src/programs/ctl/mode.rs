@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::failure::Failure;
 use super::output::{Format, Printer};
 use super::table::Table;
-use roofline::board::{ModeWarning, PowerMode, PowerModes, nvpmodel};
+use roofline::board::{ClockBounds, ModeWarning, PowerMode, PowerModes, nvpmodel};
 use roofline::units::Hertz;
 
 /// Largest file read; those that are shipped have about 20 kB.
@@ -45,13 +45,24 @@ struct ModeRow<'a> {
     id: u32,
     name: &'a str,
     cores_online: Option<u32>,
+    cpu_min_hz: Option<u64>,
     cpu_max_hz: Option<u64>,
+    gpu_min_hz: Option<u64>,
     gpu_max_hz: Option<u64>,
     emc_max_hz: Option<u64>,
+    other_clocks: Vec<ClockRow>,
     tpc_mask: Option<u32>,
     sm_online: Option<u32>,
     /// Always null: a file does not say what is live.
     reboot_required: Option<bool>,
+}
+
+/// Bounds on a clock that has no key of its own: DLA, PVA, video engines.
+#[derive(Debug, Serialize)]
+struct ClockRow {
+    name: String,
+    min_hz: Option<u64>,
+    max_hz: Option<u64>,
 }
 
 impl<'a> ListAnswer<'a> {
@@ -60,9 +71,20 @@ impl<'a> ListAnswer<'a> {
             id: mode.id,
             name: &mode.name,
             cores_online: mode.cores_online,
+            cpu_min_hz: mode.min_clock(ClockBounds::is_cpu).map(whole),
             cpu_max_hz: mode.cpu_max.map(whole),
+            gpu_min_hz: mode.min_clock(|clock| clock.name == "GPU").map(whole),
             gpu_max_hz: mode.gpu_max.map(whole),
             emc_max_hz: mode.memory_max.map(whole),
+            other_clocks: mode
+                .other_clocks()
+                .into_iter()
+                .map(|clock| ClockRow {
+                    name: clock.name,
+                    min_hz: clock.min.map(whole),
+                    max_hz: clock.max.map(whole),
+                })
+                .collect(),
             tpc_mask: mode.tpc_mask,
             sm_online: mode.sm_online,
             reboot_required: None,

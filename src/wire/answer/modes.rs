@@ -5,14 +5,14 @@ use std::borrow::Cow;
 use super::ceilings::Ages;
 use super::mode_named::mode_named;
 use super::{positive, subject};
-use decide::snapshot::{ModeView, Now, Snapshot};
+use decide::snapshot::{ModeView, Now, Snapshot, clock_notes};
 use predict::EngineProfile;
 use predict::calibration::Accelerator;
 use roofline::board::{self, OperatingPoint};
 use roofline::ceilings::Roofline;
 use roofline::refusal::{Code, Refusal};
 use roofline::units::{Hertz, Watts};
-use wire::{ModeDetail, ModeWarning, ModesAnswer, OperatingPointRequest};
+use wire::{ModeClock, ModeDetail, ModeWarning, ModesAnswer, OperatingPointRequest};
 
 /// `GET /v1/modes`.
 pub fn modes(snapshot: &Snapshot, now: Now) -> ModesAnswer {
@@ -45,9 +45,20 @@ fn detail(snapshot: &Snapshot, view: &ModeView, now: Now) -> ModeDetail {
         default: default == Some(mode.id),
         active,
         cores_online: mode.cores_online,
+        cpu_min_hz: mode.min_clock(board::ClockBounds::is_cpu).map(Hertz::get),
         cpu_max_hz: mode.cpu_max.map(Hertz::get),
+        gpu_min_hz: mode.min_clock(|clock| clock.name == "GPU").map(Hertz::get),
         gpu_max_hz: mode.gpu_max.map(Hertz::get),
         emc_max_hz: mode.memory_max.map(Hertz::get),
+        other_clocks: mode
+            .other_clocks()
+            .into_iter()
+            .map(|clock| ModeClock {
+                name: clock.name,
+                min_hz: clock.min.map(Hertz::get),
+                max_hz: clock.max.map(Hertz::get),
+            })
+            .collect(),
         tpc_mask: mode.tpc_mask,
         sm_online: mode
             .sm_online
@@ -56,6 +67,7 @@ fn detail(snapshot: &Snapshot, view: &ModeView, now: Now) -> ModeDetail {
         reachable: active || view.unreachable.is_none(),
         unreachable_reason: view.unreachable.clone().filter(|_| !active),
         ceilings: super::ceilings::ceilings(&view.roofline, Ages::of(snapshot, &mode.name, now), |_| true),
+        clock_notes: clock_notes(&snapshot.board, &snapshot.state, snapshot.hardware.as_deref(), mode),
         measured_power_w: view.measured_power.map(Watts::get),
         worst_power_w: view.worst_power.map(|worst| worst.watts.get()),
         worst_power_source: view.worst_power.map(|worst| worst.source.key().to_owned()),

@@ -268,12 +268,18 @@ pub struct ModeDetail {
     pub active: bool,
     /// CPUs that stay online; `null` = the mode sets none.
     pub cores_online: Option<u32>,
+    /// Lowest CPU clock that the governor may choose; `null` = the mode sets none.
+    pub cpu_min_hz: Option<f64>,
     /// Highest CPU clock; `null` = no cap.
     pub cpu_max_hz: Option<f64>,
+    /// Lowest GPU clock that the governor may choose; `null` = the mode sets none.
+    pub gpu_min_hz: Option<f64>,
     /// Cap on the GPU clock; `null` = no cap.
     pub gpu_max_hz: Option<f64>,
     /// Cap on the memory clock; `null` = no cap.
     pub emc_max_hz: Option<f64>,
+    /// Bounds on every other clock that the mode names, in the order of the file: DLA, PVA, video engines.
+    pub other_clocks: Vec<ModeClock>,
     /// Gating mask of the texture-processing clusters; `null` = the mode sets none.
     pub tpc_mask: Option<u32>,
     /// SMs that the mask leaves online.
@@ -286,6 +292,10 @@ pub struct ModeDetail {
     pub unreachable_reason: Option<String>,
     /// What it would give; nothing was switched to find out.
     pub ceilings: CeilingsAnswer,
+    /// What keeps its clocks below its caps on this board, such as older firmware, or that nothing tells whether they are
+    /// reached.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clock_notes: Vec<String>,
     /// Mean power while it was calibrated; `null` where that was not measured.
     pub measured_power_w: Option<f64>,
     /// The most that it draws: memory and cores flat out at once, at the upper end of the 90 % interval. What a hold's
@@ -294,6 +304,17 @@ pub struct ModeDetail {
     /// `measured` in this mode on this machine, `carried` from another of its modes, or `prior`: from boards that others
     /// measured; `null` with the watts. The watts in a mode's name count for nothing.
     pub worst_power_source: Option<String>,
+}
+
+/// Bounds that a mode sets on the clock of an engine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ModeClock {
+    /// Parameter in the file of modes: `DLA0_CORE`, `PVA0_VPS`, …
+    pub name: String,
+    /// Lowest clock; `null` = the mode sets none.
+    pub min_hz: Option<f64>,
+    /// Cap; `null` = no cap.
+    pub max_hz: Option<f64>,
 }
 
 /// Something in a file of modes that was not understood.

@@ -67,12 +67,13 @@ impl Source for TegraMemory {
     fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
         let clock = |path: &str| answers.value(path, "a clock in Hz", parse::hertz);
         // What the boot processor admits and what the part can do: each alone may be too high.
-        let max = [clock(&self.max).known().copied(), self.nominal].into_iter().flatten().reduce(Hertz::min);
+        let admitted = clock(&self.max).known().copied();
+        let max = [admitted, self.nominal].into_iter().flatten().reduce(Hertz::min);
         let (cap, limit) = self.cap(answers, max);
         vec![
             Update::MemoryClock(clock(&self.clock)),
             Update::MemoryClockCap(cap),
-            Update::MemoryLimits(MemoryLimits { cap: limit, max }),
+            Update::MemoryLimits(MemoryLimits { cap: limit, max, admitted }),
         ]
     }
 }

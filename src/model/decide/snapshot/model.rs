@@ -8,7 +8,7 @@ use predict::costs::engine_costs;
 use predict::cpu::{self, Host, Processor};
 use predict::power::{PowerCosts, PowerSource, budget, power_of};
 use predict::{Engine, EngineProfile};
-use roofline::board::{ActiveMode, Board, BoardState, OperatingPoint, PowerMode};
+use roofline::board::{ActiveMode, Board, BoardState, Knob, OperatingPoint, PowerMode};
 use roofline::ceilings::{Roofline, datasheet, scaling};
 use roofline::hardware::{Hardware, Kind};
 use roofline::precision::Precision;
@@ -28,6 +28,66 @@ pub fn accelerator(board: &Board, hardware: Option<&Hardware>, chosen: Option<Ac
     chosen.unwrap_or(usual)
 }
 
+/// The lower of two clocks of which either may be open.
+fn lower(one: Option<Hertz>, other: Option<Hertz>) -> Option<Hertz> {
+    one.into_iter().chain(other).reduce(Hertz::min)
+}
+
+/// What the memory clock that is read tells beside the mode in force.
+struct MemoryClock {
+    /// The highest that this board's memory runs at, as far as anything tells.
+    highest: Option<Hertz>,
+    /// The clock in force, where it is below what the mode in force asks for: firmware holds it there.
+    held: Option<Hertz>,
+}
+
+impl MemoryClock {
+    fn of(board: &Board, state: &BoardState, hardware: Option<&Hardware>) -> Self {
+        let told = lower(board.memory_clock_max, hardware.and_then(|hardware| hardware.memory_clock));
+        // Of an uncapped mode and of one with a cap alike the kernel tells what comes of it and of the firmware's limit.
+        let active = state.power_mode.known().and_then(|active| board.modes.known()?.get(active));
+        let asked = active.and_then(|mode| lower(mode.memory_max, told));
+        let in_force = state.memory_clock_cap.known().filter(|clock| clock.is_positive());
+        let held = in_force.zip(asked).filter(|(now, asked)| now.get() < asked.get() * (1.0 - SAME_POINT));
+        let held = held.map(|(now, _)| *now);
+        Self { highest: held.or(told), held }
+    }
+}
+
+/// What is to be said of the clocks that `mode` gets: what keeps one below its cap, or that nobody knows.
+#[must_use]
+pub fn clock_notes(
+    board: &Board,
+    state: &BoardState,
+    hardware: Option<&Hardware>,
+    mode: &PowerMode,
+) -> Vec<String> {
+    let mut notes = Vec::new();
+    if mode.knob != Knob::Nvpmodel {
+        return notes;
+    }
+    let above = |clock: Hertz, limit: Hertz| clock.get() > limit.get() * (1.0 + SAME_POINT);
+    let table = board.gpu.known().and_then(|gpu| gpu.clocks.last().copied());
+    if let Some((cap, highest)) = mode.gpu_max.zip(table).filter(|(cap, highest)| above(*cap, *highest)) {
+        notes.push(format!("the GPU's table of clocks ends at {highest}, below the {cap} of this mode"));
+    }
+    let nominal = hardware.and_then(|hardware| hardware.memory_clock);
+    let MemoryClock { highest, held } = MemoryClock::of(board, state, hardware);
+    let (Some(asked), Some(highest)) = (lower(mode.memory_max, nominal), highest) else { return notes };
+    let in_force = state.memory_clock_cap.known();
+    if above(asked, highest) {
+        let why =
+            if held.is_some() { "the mode in force gets no more" } else { "the firmware admits no more" };
+        notes.push(format!("the memory clock stays at {highest}, below the {asked} of this mode: {why}"));
+    } else if board.memory_clock_max.is_none() && in_force.is_some_and(|now| above(asked, *now)) {
+        notes.push(format!(
+            "nothing confirms a memory clock of {asked}: the mode in force caps it lower, and what the firmware admits is \
+             for root only"
+        ));
+    }
+    notes
+}
+
 /// The point that `mode` makes of this board: its caps, but no more than the board can do. In the mode in force these are
 /// the caps that are in force, unless cooling lowers them.
 #[must_use]
@@ -38,17 +98,20 @@ pub fn point_in(
     mode: &PowerMode,
 ) -> OperatingPoint {
     let caps = mode.operating_point();
-    let lower =
-        |cap: Option<Hertz>, highest: Option<Hertz>| cap.into_iter().chain(highest).reduce(Hertz::min);
     let gpu = board.gpu.known();
     let table = gpu.map_or(&[][..], |gpu| &gpu.clocks);
     let highest = table.last().copied().or_else(|| gpu?.max_clock.known().copied());
-    let nominal = hardware.and_then(|hardware| hardware.memory_clock);
+    let sm = caps.sm_online.or_else(|| Some(hardware?.mode(&mode.name)?.sm_online));
     let can = OperatingPoint {
         // Thor's file gates units by a number that means nothing by itself; the vendor's table tells how many.
-        sm_online: caps.sm_online.or_else(|| Some(hardware?.mode(&mode.name)?.sm_online)),
+        // A module with clusters fused off has fewer than the mask leaves.
+        sm_online: sm.map(|sm| hardware.map_or(sm, |hardware| sm.min(hardware.sm))),
         gpu_clock: lower(caps.gpu_clock, highest).map(|clock| admitted(clock, table)),
-        memory_clock: lower(caps.memory_clock, board.memory_clock_max.or(nominal)),
+        memory_clock: lower(caps.memory_clock, MemoryClock::of(board, state, hardware).highest),
+        cpu_clock: lower(
+            caps.cpu_clock,
+            board.cpu.max_clock.known().copied().filter(|clock| clock.is_positive()),
+        ),
         ..caps
     };
     let active = state.power_mode.known().is_some_and(|active| mode.is(active));

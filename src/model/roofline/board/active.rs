@@ -33,7 +33,10 @@ pub struct Live {
     pub gpu_max: Option<Hertz>,
     /// Cap on the memory clock.
     pub memory_cap: Option<LiveCap>,
+    /// Highest memory clock by firmware and data sheet.
     pub memory_max: Option<Hertz>,
+    /// Highest memory clock that the firmware admits: no mode goes beyond it.
+    pub memory_admitted: Option<Hertz>,
     /// Mask of gated texture-processing clusters.
     pub tpc_mask: Option<u32>,
     /// Something slows the machine down now, and lowers its caps for as long.
@@ -55,13 +58,23 @@ struct Comparison {
     differences: Vec<String>,
     /// Every difference is a clock below that of the mode.
     only_lower: bool,
+    /// Every difference is of the memory clock.
+    only_memory: bool,
+}
+
+impl Comparison {
+    /// All is as in the mode but for a memory clock that does not reach its cap.
+    fn lacks_memory_clock(&self) -> bool {
+        let agreed = self.compared as usize > self.differences.len();
+        agreed && self.only_lower && self.only_memory && !self.differences.is_empty()
+    }
 }
 
 /// Judges by what `status` (the number in nvpmodel's status file) claims and by what is in force.
 #[must_use]
 pub fn active_mode(modes: &PowerModes, status: Option<u32>, live: &Live) -> Judgement {
-    let highest_memory =
-        modes.modes.iter().filter_map(|mode| mode.memory_max).chain(live.memory_max).reduce(Hertz::max);
+    let of_modes = modes.modes.iter().filter_map(|mode| mode.memory_max);
+    let highest_memory = live.memory_admitted.or_else(|| of_modes.chain(live.memory_max).reduce(Hertz::max));
     let compared: Vec<(&PowerMode, Comparison)> =
         modes.modes.iter().map(|mode| (mode, compare(mode, live, highest_memory))).collect();
     let (claimed, source) = match status {
@@ -109,6 +122,14 @@ pub fn active_mode(modes: &PowerModes, status: Option<u32>, live: &Live) -> Judg
         ([], Some((mode, comparison))) if live.throttled && comparison.only_lower => {
             found(mode, Some(format!("throttled: {}", comparison.differences.join(", "))))
         }
+        // What is read is what comes of the mode's cap and the firmware's own, which older firmware has lower.
+        ([], Some((mode, comparison))) if comparison.lacks_memory_clock() => {
+            let differences = comparison.differences.join(", ");
+            found(
+                mode,
+                Some(format!("{differences}: its firmware admits no more, or something else caps it")),
+            )
+        }
         ([], _) => Judgement {
             mode: Err(format!("the caps in force are those of no mode: {against}")),
             note: Some(against),
@@ -122,46 +143,53 @@ pub fn active_mode(modes: &PowerModes, status: Option<u32>, live: &Live) -> Judg
 }
 
 fn compare(mode: &PowerMode, live: &Live, highest_memory: Option<Hertz>) -> Comparison {
-    let mut comparison = Comparison { only_lower: true, ..Comparison::default() };
+    let mut comparison = Comparison { only_lower: true, only_memory: true, ..Comparison::default() };
     let mut number = |what: &str, set: Option<u32>, now: Option<u32>| {
         let Some((set, now)) = set.zip(now) else { return };
         comparison.compared += 1;
         if set != now {
             comparison.only_lower = false;
+            comparison.only_memory = false;
             comparison.differences.push(format!("{what} is {now} and not {set}"));
         }
     };
     number("the number of CPUs online", mode.cores_online, live.cores_online);
     number("the mask of gated clusters", mode.tpc_mask, live.tpc_mask);
-    let mut clock =
-        |what: &str, set: Option<Hertz>, now: Option<LiveCap>, max: Option<Hertz>, table: &[Hertz]| {
-            // An uncapped mode can only be distinguished from a capped one where the highest clock is known.
-            let Some(expected) = set.or(max) else { return };
-            let Some(now) = now else { return };
-            let now = match (now, max) {
-                (LiveCap::At(now), Some(max)) => now.min(max),
-                (LiveCap::At(now), None) => now,
-                (LiveCap::Uncapped, Some(max)) => max,
-                (LiveCap::Uncapped, None) => {
-                    comparison.compared += 1;
-                    comparison.only_lower = false;
-                    comparison.differences.push(format!("{what} is not capped at {expected}"));
-                    return;
-                }
-            };
-            comparison.compared += 1;
-            // A cap above the highest clock is none.
-            let expected = max.map_or(expected, |max| expected.min(max));
-            if !same_clock(expected, now, table) {
-                comparison.only_lower &= now.0 < expected.0;
-                comparison.differences.push(format!("{what} is capped at {now} and not {expected}"));
+    let clock = |comparison: &mut Comparison,
+                 what: &str,
+                 set: Option<Hertz>,
+                 now: Option<LiveCap>,
+                 max: Option<Hertz>,
+                 table: &[Hertz]| {
+        // An uncapped mode can only be distinguished from a capped one where the highest clock is known.
+        let Some(expected) = set.or(max) else { return };
+        let Some(now) = now else { return };
+        let now = match (now, max) {
+            (LiveCap::At(now), Some(max)) => now.min(max),
+            (LiveCap::At(now), None) => now,
+            (LiveCap::Uncapped, Some(max)) => max,
+            (LiveCap::Uncapped, None) => {
+                comparison.compared += 1;
+                comparison.only_lower = false;
+                comparison.differences.push(format!("{what} is not capped at {expected}"));
+                return;
             }
         };
+        comparison.compared += 1;
+        // A cap above the highest clock is none.
+        let expected = max.map_or(expected, |max| expected.min(max));
+        if !same_clock(expected, now, table) {
+            comparison.only_lower &= now.0 < expected.0;
+            comparison.differences.push(format!("{what} is capped at {now} and not {expected}"));
+        }
+    };
     let at = |clock: Option<Hertz>| clock.map(LiveCap::At);
-    clock("the CPU", mode.cpu_max, at(live.cpu_cap), live.cpu_max, &[]);
+    clock(&mut comparison, "the CPU", mode.cpu_max, at(live.cpu_cap), live.cpu_max, &[]);
     let gpu_max = live.gpu_clocks.last().copied().or(live.gpu_max);
-    clock("the GPU", mode.gpu_max, at(live.gpu_cap), gpu_max, &live.gpu_clocks);
-    clock("the memory clock", mode.memory_max, live.memory_cap, highest_memory, &[]);
+    clock(&mut comparison, "the GPU", mode.gpu_max, at(live.gpu_cap), gpu_max, &live.gpu_clocks);
+    let beside_memory = comparison.differences.is_empty();
+    clock(&mut comparison, "the memory clock", mode.memory_max, live.memory_cap, highest_memory, &[]);
+    comparison.only_memory &= beside_memory;
     comparison
 }
 
@@ -283,6 +311,28 @@ mod tests {
         // Cooling never raises a cap.
         let above = Live { throttled: true, ..live(1020e6, 2133e6, 240) };
         assert!(active_mode(&nano(), Some(0), &above).mode.is_err());
+    }
+
+    #[test]
+    fn firmware_that_holds_the_memory_clock_down_changes_no_mode() {
+        // Its table ends below the caps of the modes, and the memory clock that is read below theirs.
+        let old = |memory: f64| Live {
+            gpu_clocks: [306e6, 408e6, 510e6, 612e6, 624.75e6].map(Hertz).to_vec(),
+            ..live(624.75e6, memory, 240)
+        };
+        let judgement = active_mode(&nano(), Some(2), &old(2133e6));
+        assert_eq!(name(&judgement), "MAXN_SUPER");
+        assert!(judgement.note.unwrap().contains("memory clock is capped at 2.13 GHz and not 3.20 GHz"));
+        // Where the firmware tells it nothing is odd.
+        let told = Live { memory_admitted: Some(Hertz(2133e6)), ..old(2133e6) };
+        let judgement = active_mode(&nano(), Some(2), &told);
+        assert_eq!((name(&judgement), &judgement.note), ("MAXN_SUPER", &None));
+        // A mode whose caps all agree counts more, and a clock above the mode's is none of it.
+        assert_eq!(name(&active_mode(&nano(), Some(1), &live(612e6, 2133e6, 240))), "15W");
+        assert!(active_mode(&nano(), Some(0), &live(612e6, 3199e6, 240)).mode.is_err());
+        // Nothing but the memory clock was read, so nothing speaks for the mode.
+        let alone = Live { memory_cap: Some(LiveCap::At(Hertz(1600e6))), ..Live::default() };
+        assert!(active_mode(&nano(), Some(2), &alone).mode.is_err());
     }
 
     #[test]

@@ -56,7 +56,7 @@ pub struct PowerMode {
     pub name: String,
     /// CPUs that stay online.
     pub cores_online: Option<u32>,
-    /// Highest of the CPU clusters' caps.
+    /// Highest of the CPU clusters' caps; `None` too where one that runs has no cap.
     pub cpu_max: Option<Hertz>,
     /// Cap on the GPU clock.
     pub gpu_max: Option<Hertz>,
