@@ -4,7 +4,9 @@
 //! neither is zero.
 
 pub mod active;
+pub mod details;
 pub mod identity;
+mod jetpack;
 mod mode;
 mod mode_clocks;
 pub mod nvpmodel;
@@ -13,6 +15,8 @@ mod switch;
 
 use std::collections::BTreeMap;
 
+pub use details::Details;
+pub use jetpack::jetpack;
 pub use mode::{Knob, ModeWarning, OperatingPoint, PowerMode, PowerModes, Setting};
 pub use mode_clocks::ClockBounds;
 pub use switch::{
@@ -327,6 +331,9 @@ pub struct BoardState {
     pub load: Reading<Load>,
     pub pressure: Reading<Pressure>,
     pub throttle: Reading<Throttle>,
+    /// What no answer rests on.
+    #[serde(flatten)]
+    pub details: Details,
 }
 
 impl BoardState {
@@ -354,6 +361,7 @@ impl BoardState {
             load: Reading::absent(reason),
             pressure: Reading::absent(reason),
             throttle: Reading::absent(reason),
+            details: Details::unknown(reason),
         }
     }
 
