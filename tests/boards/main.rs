@@ -6,5 +6,6 @@ mod bundle;
 mod captured;
 mod metering;
 mod nvpmodel;
+mod sensors;
 mod simulate;
 mod tree;

@@ -22,6 +22,7 @@ mod file;
 mod gpu_nodes;
 mod identity;
 mod modes;
+mod names;
 pub mod nvml;
 mod rail;
 mod sampler;

@@ -1,11 +1,14 @@
 //! A power rail: what its file counts, and the power that follows from it.
+//!
+//! Sensors measure with a sign. Near zero their offset shows through it, and a rail may feed back what it has stored. Power
+//! keeps the sign: cut off at zero, offsets would no longer cancel in a sum of rails.
 
 use super::answers::{Answers, File};
 use super::file::ReadError;
 use roofline::board::{MeterRead, Rail, Reading, parse};
 use roofline::units::{Joules, Seconds, Watts};
 
-/// A mean power beyond this is a counter that was reset, not power.
+/// Beyond this it is no power of a machine: a mean power is that of a counter that was reset.
 const IMPLAUSIBLE: Watts = Watts(20_000.0);
 
 #[derive(Debug, Clone, PartialEq)]
@@ -13,6 +16,8 @@ pub(super) struct Meter {
     pub name: String,
     /// Name of the sensor's driver; empty where there is none.
     pub device: String,
+    /// What tells it from others of its name: the address of its sensor and its number there.
+    pub place: String,
     pub path: String,
     /// The file of the current, where the first is that of a voltage.
     pub current: Option<String>,
@@ -48,6 +53,7 @@ pub(super) struct Count {
 /// A rail, with what tells which machine's it is.
 pub(super) struct Metered {
     pub device: String,
+    pub place: String,
     pub rail: Rail,
 }
 
@@ -57,7 +63,11 @@ pub(super) fn files(meters: &[Meter]) -> Vec<File> {
 }
 
 pub(super) fn read(meters: &mut [Meter], answers: &Answers<'_>) -> Vec<Metered> {
-    let read = |meter: &mut Meter| Metered { rail: meter.read(answers), device: meter.device.clone() };
+    let read = |meter: &mut Meter| Metered {
+        rail: meter.read(answers),
+        device: meter.device.clone(),
+        place: meter.place.clone(),
+    };
     meters.iter_mut().map(read).collect()
 }
 
@@ -77,6 +87,7 @@ impl Meter {
         let period = self.update_ms.map(|ms| Seconds(ms as f64 / 1e3));
         let read = MeterRead { at: answers.read_at(&self.path), since: None, period };
         let plain = |name, power: Reading<Watts>| {
+            let power = plausible(&self.path, power);
             let read = power.known().map(|_| read);
             Rail { name, power, energy: None, read }
         };
@@ -102,22 +113,39 @@ impl Meter {
 
     /// Voltage times current. Assumes nothing of either: a rail may be measured at the input of its converter.
     fn product(&self, answers: &Answers<'_>) -> Reading<Watts> {
-        let volts = match answers.value(&self.path, "a voltage in mV", milli) {
+        let volts = match answers.value(&self.path, "a voltage in mV", voltage) {
             Reading::Known(volts) => volts,
             other => return other.map(Watts),
         };
         let Some(current) = &self.current else {
             return Reading::failed(format!("{} is a voltage without a current", self.path));
         };
-        answers.value(current, "a current in mA", milli).map(|amperes| Watts(volts * amperes))
+        // No current at no voltage is not less than nothing.
+        answers.value(current, "a current in mA", milli).map(|amperes| Watts(volts * amperes + 0.0))
     }
 }
 
 /// More than any rail of a board carries, in mV, mA and mW alike.
 const LARGEST_MILLI: u64 = 1_000_000;
+/// Below zero by more than this no voltage is that of an offset.
+const LARGEST_OFFSET: f64 = 0.1;
 
 fn milli(text: &str) -> Option<f64> {
-    parse::unsigned(text).filter(|value| *value <= LARGEST_MILLI).map(|value| value as f64 / 1e3)
+    parse::signed(text).filter(|value| value.unsigned_abs() <= LARGEST_MILLI).map(|value| value as f64 / 1e3)
+}
+
+/// Against ground no rail is below zero.
+fn voltage(text: &str) -> Option<f64> {
+    milli(text).filter(|volts| *volts >= -LARGEST_OFFSET).map(|volts| volts.max(0.0))
+}
+
+fn plausible(path: &str, power: Reading<Watts>) -> Reading<Watts> {
+    match power {
+        Reading::Known(power) if power.0.abs() > IMPLAUSIBLE.0 => {
+            Reading::failed(format!("{path} tells of {power}, which no rail carries"))
+        }
+        other => other,
+    }
 }
 
 fn milliwatts(text: &str) -> Option<Watts> {

@@ -14,7 +14,8 @@ struct Rule<'a> {
     scope: &'static str,
 }
 
-/// AGX Orin measures three inputs of the module. VDDQ_VDD2_1V8AO is fed from VIN_SYS_5V0, so it is in it already.
+/// AGX Orin measures three inputs of the module. VDDQ_VDD2_1V8AO is fed from VIN_SYS_5V0, so it is in it already. What the
+/// sensors of an IGX carrier see (CVB_ATX_…) feeds the module among others: beside its rails it would count twice.
 const AGX_ORIN: [&str; 3] = ["VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0"];
 
 /// The rule for a machine with these rails; `None` where none is known, as for AGX Xavier, of whose rails it is not
@@ -24,8 +25,9 @@ fn rule(rails: &[Metered]) -> Option<Rule<'_>> {
         |wanted: &dyn Fn(&Metered) -> bool| rails.iter().find(|rail| wanted(rail)).map(|rail| vec![rail]);
     let input = |scope, rails: Option<Vec<_>>| Some(Rule { rails: rails?, scope });
     let named = |name: &str| rails.iter().find(|metered| metered.rail.name == name);
-    // Thor: its INA3221 sees only parts of what the INA238 at the input sees.
-    input("module", one(&|of| of.device == "ina238"))
+    // Thor: its INA3221 sees only parts of what the INA238 at the input sees. A carrier may have another.
+    input("module", one(&|of| of.device == "ina238" && of.rail.name == "VIN"))
+        .or_else(|| input("module", one(&|of| of.device == "ina238")))
         .or_else(|| input("system", one(&|of| of.device == "spbm" && of.rail.name == "sys_total")))
         .or_else(|| input("module", one(&|of| of.device.starts_with("ina3221") && of.rail.name == "VDD_IN")))
         .or_else(|| input("module", AGX_ORIN.into_iter().map(named).collect()))
@@ -74,6 +76,9 @@ pub(super) fn total(rails: &[Metered], gpu: Option<&GpuPower>) -> Reading<TotalP
     }
 }
 
+/// The offsets of sensors together stay above this. Below it one is mounted in reverse, or damaged.
+const LOWEST: Watts = Watts(-1.0);
+
 /// A rail that does not answer spoils it.
 fn sum(rule: &Rule<'_>) -> Reading<TotalPower> {
     let mut power = Watts::ZERO;
@@ -90,6 +95,10 @@ fn sum(rule: &Rule<'_>) -> Reading<TotalPower> {
             (known, None) | (None, known) => known,
         };
         names.push(rail.name.clone());
+    }
+    if power < LOWEST {
+        let names = names.join(" + ");
+        return Reading::failed(format!("{names} tells of {power}: no machine draws less than nothing"));
     }
     Reading::Known(TotalPower { power, rails: names, scope: rule.scope.into(), read: when })
 }

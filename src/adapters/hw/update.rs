@@ -1,6 +1,7 @@
 //! What sources read, by the field that it is for, and the state that it makes together.
 
 use super::modes::{MemoryLimits, ModeRule};
+use super::names::{Named, distinguished};
 use super::rail::Metered;
 use super::throttle::{self, ThrottleReport};
 use super::total::{self, GpuPower};
@@ -101,6 +102,16 @@ impl StateBuilder {
     /// The state, with what only follows from several sources.
     pub fn finish(mut self, modes: &ModeRule) -> BoardState {
         self.state.throttle = throttle::judge(self.throttle_reports);
+        keep_apart(
+            &mut self.rails,
+            |rail| &rail.rail.name,
+            |_, rail| rail.place.clone(),
+            |rail, name| rail.rail.name = name,
+        );
+        // Zones of one source have names of their own already; of several sources those of the first keep theirs.
+        if let Reading::Known(zones) = &mut self.state.temperatures {
+            keep_apart(zones, |zone| &zone.name, |index, _| index.to_string(), |zone, name| zone.name = name);
+        }
         self.state.total_power = total::total(&self.rails, self.gpu_power.as_ref());
         self.state.rails = rails(self.rails, self.gpu_power);
         modes.judge(&mut self.state, self.memory_limits, self.mode_entered);
@@ -111,6 +122,29 @@ impl StateBuilder {
 fn settle<T>(field: &mut Reading<T>, reading: Reading<T>) {
     if field.known().is_none() {
         *field = reading;
+    }
+}
+
+/// Gives sensors of one name a name each.
+fn keep_apart<T>(
+    sensors: &mut [T],
+    name: impl Fn(&T) -> &str,
+    place: impl Fn(usize, &T) -> String,
+    rename: impl Fn(&mut T, String),
+) {
+    let mut seen = HashSet::with_capacity(sensors.len());
+    if sensors.iter().all(|sensor| seen.insert(name(sensor))) {
+        return;
+    }
+    let places: Vec<String> =
+        sensors.iter().enumerate().map(|(index, sensor)| place(index, sensor)).collect();
+    let named: Vec<Named<'_>> =
+        sensors.iter().zip(&places).map(|(sensor, place)| Named { name: name(sensor), place }).collect();
+    let keys = distinguished(&named);
+    for (sensor, key) in sensors.iter_mut().zip(keys) {
+        if let Some(key) = key {
+            rename(sensor, key);
+        }
     }
 }
 

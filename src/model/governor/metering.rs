@@ -33,6 +33,13 @@ fn reading(state: &BoardState, accelerator: Accelerator) -> Result<(PowerReading
                 total.rails.join(" + ")
             ));
         }
+        (Some(total), _) if total.power < Watts::ZERO => {
+            return Err(format!(
+                "{} reads {}, which is no power drawn",
+                total.rails.join(" + "),
+                total.power
+            ));
+        }
         (Some(total), _) => total,
         (None, _) => {
             let reason = state.total_power.reason().unwrap_or("it is not reported");

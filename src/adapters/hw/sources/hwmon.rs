@@ -5,7 +5,7 @@ use crate::SysRoot;
 use crate::answers::{Answers, File};
 use crate::ask::ask;
 use crate::rail::{self, Counter, Meter};
-use crate::source::{DiscoveryContext, Source};
+use crate::source::{Device, DiscoveryContext, Source};
 use crate::update::Update;
 
 /// Every file of hwmon that tells power or energy.
@@ -86,6 +86,7 @@ fn meters(root: &SysRoot) -> Vec<Meter> {
                 None => sensor.name.clone(),
             }),
             device: device.unwrap_or_default(),
+            place: format!("{}.{}", device_of(root, &sensor.dir), sensor.name),
             path: format!("{}/{}", sensor.dir, sensor.file),
             current: None,
             counter: sensor.counter,
@@ -113,6 +114,21 @@ fn sensors(root: &SysRoot) -> Vec<Sensor> {
         }
     }
     found
+}
+
+/// What a directory of hwmon belongs to, `7-0044` of I2C: hwmon numbers its directories again at each boot. The name of the
+/// directory where nothing tells.
+pub(super) fn device_of(root: &SysRoot, dir: &str) -> String {
+    let last = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+    let device = last(&root.resolve(&format!("{dir}/device")));
+    if device == "device" { last(dir) } else { device }
+}
+
+/// Whether reading a device costs nothing but the reading: a device that sleeps would be woken up, and a drive that
+/// `drivetemp` asks could never go to sleep.
+pub(super) fn is_awake(root: &SysRoot, device: &Device) -> bool {
+    let status = root.read(&format!("{}/device/power/runtime_status", device.dir));
+    device.name != "drivetemp" && !status.is_ok_and(|status| status.trim() == "suspended")
 }
 
 /// GB10's power controller tells each channel as power and as energy, and beside the channels its limiters' own view.

@@ -5,9 +5,9 @@
 //! <device>/iio:deviceN/   rail_name_M  in_powerM_input (mW)                M = 0, 1, 2; JetPack 4
 //! ```
 //!
-//! Channels 4 to 7 of hwmon are shunt voltages and their sum. A channel labelled `NC` is not connected.
+//! Channels 4 to 7 of hwmon are shunt voltages and their sum. A channel labelled `NC` is not connected. Currents have a sign.
 
-use super::HWMON;
+use super::{HWMON, hwmon};
 use crate::SysRoot;
 use crate::answers::{Answers, File};
 use crate::ask::ask;
@@ -99,7 +99,7 @@ fn devices(root: &SysRoot) -> impl Iterator<Item = String> + '_ {
     })
 }
 
-fn hwmon_dirs(root: &SysRoot, hwmon: &[Device]) -> Vec<String> {
+pub(super) fn hwmon_dirs(root: &SysRoot, hwmon: &[Device]) -> Vec<String> {
     let mut dirs: Vec<String> = devices(root)
         .flat_map(|device| {
             let numbered = root.numbered(&format!("{device}/hwmon"), "hwmon");
@@ -130,6 +130,7 @@ fn voltage_and_current(root: &SysRoot, dir: &str, channel: u32) -> Option<Channe
         meter: Meter {
             name: format!("ina3221 in{channel}"),
             device: "ina3221".into(),
+            place: format!("{}.{channel}", place(root, dir)),
             path,
             current: Some(current),
             counter: Counter::MilliwattsByProduct,
@@ -137,6 +138,13 @@ fn voltage_and_current(root: &SysRoot, dir: &str, channel: u32) -> Option<Channe
             last: None,
         },
     })
+}
+
+/// The sensor's address on its bus, `1-0040`, where it is known.
+pub(super) fn place(root: &SysRoot, dir: &str) -> String {
+    let device =
+        DRIVERS.iter().find_map(|driver| dir.strip_prefix(driver)?.trim_start_matches('/').split('/').next());
+    device.map_or_else(|| hwmon::device_of(root, dir), str::to_owned)
 }
 
 fn milliwatts(root: &SysRoot, dir: &str, channel: u32) -> Option<Channel> {
@@ -147,6 +155,7 @@ fn milliwatts(root: &SysRoot, dir: &str, channel: u32) -> Option<Channel> {
         meter: Meter {
             name: format!("ina3221 rail {channel}"),
             device: "ina3221x".into(),
+            place: format!("{}.{channel}", place(root, dir)),
             path,
             current: None,
             counter: Counter::Milliwatts,

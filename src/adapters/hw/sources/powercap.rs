@@ -61,6 +61,8 @@ fn meters(root: &SysRoot) -> Vec<Meter> {
         Meter {
             name: parent.map_or_else(|| own.clone(), |parent| format!("{parent}/{own}")),
             device: String::new(),
+            // Of a package that is told of twice, `intel-rapl:0` and `intel-rapl-mmio:0`, the former keeps the name.
+            place: zone.clone(),
             path: file(zone, "energy_uj"),
             current: None,
             counter: Counter::Energy { wraps_after: range },

@@ -3,6 +3,7 @@
 use super::THERMAL;
 use crate::SysRoot;
 use crate::answers::{Answers, File};
+use crate::names::{Named, distinguished};
 use crate::source::Device;
 use crate::source::{DiscoveryContext, Source};
 use crate::update::Update;
@@ -17,15 +18,24 @@ pub(super) struct Thermal {
 
 #[derive(Debug, Clone, PartialEq)]
 struct Zone {
-    /// Its `type`, or the name of its directory where it has none.
+    /// Its `type`, or the name of its directory where it has none. With the zone's number behind it if another zone has the
+    /// same.
     name: String,
     path: String,
 }
 
 impl Source for Thermal {
     fn discover(context: &DiscoveryContext<'_>) -> Option<Self> {
-        let zones = Device::all(context.root, THERMAL, "thermal_zone", "type").into_iter();
-        let zones = zones.map(|Device { name, dir }| Zone { name, path: format!("{dir}/temp") });
+        let zones = Device::all(context.root, THERMAL, "thermal_zone", "type");
+        let number = |zone: &Device| zone.dir.trim_start_matches(|c: char| !c.is_ascii_digit()).to_owned();
+        let places: Vec<String> = zones.iter().map(number).collect();
+        let named: Vec<Named<'_>> =
+            zones.iter().zip(&places).map(|(zone, place)| Named { name: &zone.name, place }).collect();
+        let keys = distinguished(&named);
+        let zones = zones
+            .into_iter()
+            .zip(keys)
+            .map(|(zone, key)| Zone { name: key.unwrap_or(zone.name), path: format!("{}/temp", zone.dir) });
         Some(Self { zones: zones.collect() })
     }
 

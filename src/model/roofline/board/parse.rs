@@ -4,6 +4,7 @@
 //! none takes memory out of proportion to its input.
 
 mod cpu;
+pub mod details;
 mod tegra;
 
 pub use cpu::{CpuInfo, cpu_list, cpuinfo};
@@ -131,9 +132,13 @@ impl CpuTimes {
 /// The `cpu` line of /proc/stat.
 #[must_use]
 pub fn cpu_times(text: &str) -> Option<CpuTimes> {
-    let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    ticks(text.lines().find_map(|line| line.strip_prefix("cpu "))?)
+}
+
+/// What stands behind the name of a line of /proc/stat.
+fn ticks(fields: &str) -> Option<CpuTimes> {
     let ticks: Vec<u64> =
-        line.split_ascii_whitespace().map_while(|field| field.parse().ok()).take(8).collect();
+        fields.split_ascii_whitespace().map_while(|field| field.parse().ok()).take(8).collect();
     // user nice system idle, and since 2.6 iowait irq softirq steal. Guest time is part of user time.
     let at = |index: usize| ticks.get(index).copied().unwrap_or(0);
     if ticks.len() < 4 {
@@ -151,7 +156,9 @@ pub fn stat_cpus(text: &str) -> Vec<u32> {
         let digits = line.strip_prefix("cpu")?.split(' ').next()?;
         digits.parse().ok().filter(|number| *number < cpu::MOST_CPUS)
     };
-    let mut cpus: Vec<u32> = text.lines().filter_map(number).collect();
+    // A line without its end was cut off, perhaps within the number.
+    let whole = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+    let mut cpus: Vec<u32> = whole.filter_map(number).collect();
     cpus.sort_unstable();
     cpus.dedup();
     cpus
@@ -220,10 +227,10 @@ pub fn millidegrees(text: &str) -> Option<Temperature> {
     })
 }
 
-/// Power in µW as hwmon writes it; beyond a megawatt it is no reading.
+/// Power in µW as hwmon writes it, with a sign; beyond a megawatt it is no reading.
 #[must_use]
 pub fn microwatts(text: &str) -> Option<Watts> {
-    unsigned(text).map(|value| Watts(value as f64 / 1e6)).filter(|power| *power <= Watts(1e6))
+    signed(text).map(|value| Watts(value as f64 / 1e6)).filter(|power| power.0.abs() <= 1e6)
 }
 
 #[cfg(test)]

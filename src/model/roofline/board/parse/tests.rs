@@ -52,6 +52,7 @@ fn busy_and_stolen_parts_are_ratios_of_the_ticks_between_two_reads() {
     assert_eq!(after.ratios_since(&after), None);
     assert_eq!(cpu_times("cpu 1 2 3\n"), None);
     assert_eq!(stat_cpus("cpu  1 2 3 4\ncpu0 1\ncpu2 1\nintr 5\n"), [0, 2]);
+    assert_eq!(stat_cpus("cpu  1 2 3 4\ncpu0 1\ncpu1"), [0], "it may have been cpu12");
 }
 
 #[test]
@@ -88,7 +89,10 @@ fn temperatures_off_and_implausible_are_told_apart() {
     assert_eq!(millidegrees("2147483647"), Some(Temperature::Implausible(Celsius(2_147_483.647))));
     assert_eq!(millidegrees(""), None);
     assert_eq!(microwatts("15250000"), Some(Watts(15.25)));
-    assert_eq!(microwatts("-1"), None);
+    assert_eq!(microwatts("-392000\n"), Some(Watts(-0.392)));
+    for none in ["", "-", "--1", "1e6", "-1000000000001", "9223372036854775807", "18446744073709159616"] {
+        assert_eq!(microwatts(none), None, "{none}");
+    }
     assert_eq!(kilohertz("4050000"), Some(Hertz(4.05e9)));
     assert_eq!(kilohertz("0"), None);
 }
