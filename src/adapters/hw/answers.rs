@@ -14,27 +14,45 @@ use roofline::board::Reading;
 use roofline::units::Seconds;
 
 /// A file that a source reads at every sample.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct File {
     path: String,
     may_hang: bool,
     limit: usize,
+    /// Shortest time between two reads.
+    every: Seconds,
 }
+
+/// For what changes all the time but is not worth reading at each of several samples in one second.
+pub(super) const EACH_SECOND: Seconds = Seconds(0.9);
+/// For what costs its device work, and for what changes when somebody changes it.
+pub(super) const SOMETIMES: Seconds = Seconds(10.0);
+/// For what stays for hours.
+pub(super) const RARELY: Seconds = Seconds(60.0);
+/// A file that failed is tried again after this long at the latest.
+const RETRY: Seconds = Seconds(1.0);
 
 impl File {
     /// Answered by the kernel itself, without asking a driver: /proc and the topology of processors.
     pub fn of_kernel(path: impl Into<String>) -> Self {
-        Self { path: path.into(), may_hang: false, limit: 64 << 10 }
+        Self { path: path.into(), may_hang: false, limit: 64 << 10, every: Seconds::ZERO }
     }
 
     /// Behind a driver, which may wait for a bus or a firmware: thermal zones, hwmon, powercap, devfreq.
     pub fn of_driver(path: impl Into<String>) -> Self {
-        Self { path: path.into(), may_hang: true, limit: 4096 }
+        Self { path: path.into(), may_hang: true, limit: 4096, every: Seconds::ZERO }
     }
 
     /// The same with another bound on the bytes read.
     pub fn limited(self, limit: usize) -> Self {
         Self { limit, ..self }
+    }
+
+    /// The same, read again only when this much time has passed; what was read last stands until then. Of several
+    /// sources that name a file the least patient counts. Only for files behind drivers: the others are read when
+    /// they are asked for.
+    pub fn every(self, every: Seconds) -> Self {
+        Self { every, ..self }
     }
 
     #[cfg(test)]
@@ -49,10 +67,19 @@ enum FileIndex {
     Direct(usize),
 }
 
+/// When a file behind a driver is read.
+struct Pace {
+    every: Seconds,
+    last: Option<Seconds>,
+}
+
 /// Keeps the descriptors of every file that some source reads.
 pub(super) struct Files {
     places: HashMap<String, FileIndex>,
     timed: TimedReader,
+    paces: Vec<Pace>,
+    /// What was read last of each file behind a driver.
+    kept: Vec<Answer>,
     direct: Vec<RefCell<OpenFile>>,
 }
 
@@ -61,12 +88,17 @@ impl Files {
     pub fn new(root: &SysRoot, named: impl IntoIterator<Item = File>) -> Self {
         let mut places = HashMap::new();
         let (mut timed, mut direct) = (Vec::new(), Vec::new());
-        for File { path, may_hang, limit } in named {
-            if places.contains_key(&path) {
+        let mut paces: Vec<Pace> = Vec::new();
+        for File { path, may_hang, limit, every } in named {
+            if let Some(place) = places.get(&path) {
+                if let FileIndex::Timed(index) = *place {
+                    paces[index].every = paces[index].every.min(every);
+                }
                 continue;
             }
             let place = if may_hang {
                 timed.push(OpenFile::of_driver(root, &path).limited(limit));
+                paces.push(Pace { every, last: None });
                 FileIndex::Timed(timed.len() - 1)
             } else {
                 direct.push(RefCell::new(OpenFile::of_kernel(root, &path).limited(limit)));
@@ -74,7 +106,8 @@ impl Files {
             };
             places.insert(path, place);
         }
-        Self { places, timed: TimedReader::new(timed), direct }
+        let kept = timed.iter().map(|_| Err(ReadError::NotNamed)).collect();
+        Self { places, timed: TimedReader::new(timed), paces, kept, direct }
     }
 
     /// Files that have stopped answering.
@@ -82,12 +115,28 @@ impl Files {
         self.timed.stuck()
     }
 
-    /// Reads what lies behind drivers. `now` is the time of the sample.
+    /// Reads what lies behind drivers and is due. `now` is the time of the sample.
     pub fn read(&mut self, now: Seconds) -> Answers<'_> {
         let start = Instant::now();
-        let timed = self.timed.read_all();
+        let due: Vec<bool> =
+            self.paces.iter().zip(&self.kept).map(|(pace, kept)| pace.is_due(now, kept)).collect();
+        for (index, answer) in self.timed.read_due(&due).into_iter().enumerate() {
+            if let Some(answer) = answer {
+                self.kept[index] = answer;
+                self.paces[index].last = Some(now);
+            }
+        }
         let direct = self.direct.iter().map(|file| Lazy { file, answer: OnceCell::new() }).collect();
-        Answers { places: &self.places, timed, direct, start, now }
+        Answers { places: &self.places, timed: &self.kept, direct, start, now }
+    }
+}
+
+impl Pace {
+    fn is_due(&self, now: Seconds, kept: &Answer) -> bool {
+        let failed = kept.as_ref().is_err_and(|error| !error.is_lasting());
+        let wait = if failed { self.every.min(RETRY) } else { self.every };
+        // A clock that went back is a new start.
+        self.last.is_none_or(|last| now < last || now - last >= wait)
     }
 }
 
@@ -105,7 +154,7 @@ impl Lazy<'_> {
 
 pub(super) struct Answers<'a> {
     places: &'a HashMap<String, FileIndex>,
-    timed: Vec<Answer>,
+    timed: &'a [Answer],
     direct: Vec<Lazy<'a>>,
     start: Instant,
     now: Seconds,
@@ -138,6 +187,10 @@ impl Answers<'_> {
             Some(FileIndex::Timed(index)) => self.timed[*index].as_ref().ok(),
             _ => None,
         };
-        answer.map_or(self.now, |(_, at)| self.now + Seconds((*at - self.start).as_secs_f64()))
+        answer.map_or(self.now, |(_, at)| {
+            let (after, before) =
+                (at.saturating_duration_since(self.start), self.start.saturating_duration_since(*at));
+            self.now + Seconds(after.as_secs_f64()) - Seconds(before.as_secs_f64())
+        })
     }
 }

@@ -15,6 +15,7 @@ mod answers;
 mod ask;
 pub mod bundle;
 mod cpu;
+mod detail;
 mod devfreq;
 mod discover;
 mod emc;

@@ -5,11 +5,16 @@
 //! sources tell one value; nothing else depends on it.
 
 mod cooling;
+mod cores;
 pub(super) mod cpufreq;
+mod engines;
+mod gpu_control;
 mod hwmon;
 mod ina3221;
+mod jetson_clocks;
 mod load;
 pub(super) mod memory;
+mod memory_activity;
 mod mode_entered;
 mod nvml;
 pub(super) mod online;
@@ -45,6 +50,11 @@ pub(super) const SOURCES: &[Registration] = &[
     Registration::of::<memory::MemInfo>(),
     Registration::of::<load::LoadAverage>(),
     Registration::of::<pressure::Stall>(),
+    Registration::of::<cores::Cores>(),
+    Registration::of::<engines::Engines>(),
+    Registration::of::<memory_activity::MemoryActivity>(),
+    Registration::of::<gpu_control::GpuPower>(),
+    Registration::of::<jetson_clocks::JetsonClocks>(),
 ];
 
 pub(super) const HWMON: &str = "/sys/class/hwmon";

@@ -84,13 +84,21 @@ impl TimedReader {
 
     /// Reads every source that is not stuck. Takes no longer than the time limit.
     pub fn read_all(&mut self) -> Vec<Answer> {
+        let due = vec![true; self.slots.len()];
+        let answers = self.read_due(&due).into_iter().enumerate();
+        answers.map(|(index, answer)| answer.unwrap_or_else(|| Err(self.late(index)))).collect()
+    }
+
+    /// The same for the sources that are `due`, in their order; the others have no answer.
+    pub fn read_due(&mut self, due: &[bool]) -> Vec<Option<Answer>> {
+        let is_due = |index: usize| due.get(index).copied().unwrap_or(false);
         let start = Instant::now();
         while let Ok(done) = self.done.1.try_recv() {
             self.slots[done.index] = Slot::Ready(done.source);
         }
         let mut answers: Vec<Option<Answer>> = self.slots.iter().map(|_| None).collect();
         let stuck_before = self.stuck();
-        let mut awaited = self.hand_out(start);
+        let mut awaited = self.hand_out(start, is_due);
         let mut silence = SILENCE;
         // With every helper stuck there is nothing to wait for.
         while awaited > 0 && stuck_before < MOST_HELPERS {
@@ -117,11 +125,11 @@ impl TimedReader {
         if awaited > 0 {
             self.recall(&mut answers);
         }
-        answers
-            .into_iter()
-            .enumerate()
-            .map(|(index, answer)| answer.unwrap_or_else(|| Err(self.late(index))))
-            .collect()
+        let answers = answers.into_iter().enumerate();
+        let settled = |(index, answer): (usize, Option<Answer>)| {
+            is_due(index).then(|| answer.unwrap_or_else(|| Err(self.late(index))))
+        };
+        answers.map(settled).collect()
     }
 
     /// Sources that have not answered.
@@ -129,11 +137,11 @@ impl TimedReader {
         self.slots.iter().filter(|slot| matches!(slot, Slot::Away { .. })).count()
     }
 
-    /// Queues what is here and returns how many that is.
-    fn hand_out(&mut self, now: Instant) -> usize {
+    /// Queues what is here and due, and returns how many that is.
+    fn hand_out(&mut self, now: Instant, is_due: impl Fn(usize) -> bool) -> usize {
         let mut work = self.shared.work();
         let mut queued = 0;
-        for (index, slot) in self.slots.iter_mut().enumerate() {
+        for (index, slot) in self.slots.iter_mut().enumerate().filter(|(index, _)| is_due(*index)) {
             let Slot::Ready(source) = slot else { continue };
             let away = Slot::Away { path: source.logical().to_owned(), since: now };
             if let Slot::Ready(source) = std::mem::replace(slot, away) {

@@ -1,5 +1,9 @@
 //! What sources read, by the field that it is for, and the state that it makes together.
 
+use std::collections::HashSet;
+
+use super::answers::Answers;
+use super::detail::Detail;
 use super::modes::{MemoryLimits, ModeRule};
 use super::names::{Named, distinguished};
 use super::rail::Metered;
@@ -38,6 +42,23 @@ pub(super) enum Update {
     Throttle(ThrottleReport),
     /// The number of the mode that was entered last.
     ModeEntered(u32),
+    /// What no ceiling follows from; `read_at` where it is not read at every sample.
+    Detail {
+        detail: Detail,
+        read_at: Option<Seconds>,
+    },
+}
+
+impl Detail {
+    /// The update of what is read at every sample.
+    pub fn now(self) -> Update {
+        Update::Detail { detail: self, read_at: None }
+    }
+
+    /// The update of what was read when `path` was.
+    pub fn read_with(self, path: &str, answers: &Answers<'_>) -> Update {
+        Update::Detail { detail: self, read_at: Some(answers.read_at(path)) }
+    }
 }
 
 /// The state of one sample, put together from what its sources have read so far.
@@ -96,6 +117,7 @@ impl StateBuilder {
             Update::Pressure(reading) => settle(&mut state.pressure, reading),
             Update::Throttle(report) => self.throttle_reports.push(report),
             Update::ModeEntered(id) => self.mode_entered = Some(id),
+            Update::Detail { detail, read_at } => detail.settle(&mut state.details, read_at),
         }
     }
 

@@ -12,7 +12,7 @@ use crate::update::Update;
 use roofline::board::{Reading, parse};
 use roofline::units::Hertz;
 
-const CPUFREQ: &str = "/sys/devices/system/cpu/cpufreq";
+pub(super) const CPUFREQ: &str = "/sys/devices/system/cpu/cpufreq";
 const NONE: &str = "no /sys/devices/system/cpu/cpufreq/policy*: this kernel has no cpufreq driver";
 
 #[derive(Debug, Clone, PartialEq)]
@@ -29,19 +29,24 @@ struct Policy {
     cpus: Vec<u32>,
 }
 
+/// The directories of cpufreq, each with the CPUs that share its clock.
+pub(super) fn policies(root: &SysRoot) -> Vec<(String, Vec<u32>)> {
+    let policies = root.numbered(CPUFREQ, "policy").into_iter().map(|(number, name)| {
+        let dir = format!("{CPUFREQ}/{name}");
+        let cpus = root.read(&format!("{dir}/related_cpus")).ok();
+        let cpus = cpus
+            .and_then(|text| parse::cpu_list(&text.split_ascii_whitespace().collect::<Vec<_>>().join(",")));
+        (dir, cpus.filter(|cpus| !cpus.is_empty()).unwrap_or_else(|| vec![number]))
+    });
+    policies.collect()
+}
+
 impl Source for Cpufreq {
     fn discover(context: &DiscoveryContext<'_>) -> Option<Self> {
-        let policies = context.root.numbered(CPUFREQ, "policy").into_iter().map(|(number, name)| {
-            let dir = format!("{CPUFREQ}/{name}");
-            let cpus = context.root.read(&format!("{dir}/related_cpus")).ok();
-            let cpus = cpus.and_then(|text| {
-                parse::cpu_list(&text.split_ascii_whitespace().collect::<Vec<_>>().join(","))
-            });
-            Policy {
-                current: format!("{dir}/scaling_cur_freq"),
-                cap: format!("{dir}/scaling_max_freq"),
-                cpus: cpus.filter(|cpus| !cpus.is_empty()).unwrap_or_else(|| vec![number]),
-            }
+        let policies = policies(context.root).into_iter().map(|(dir, cpus)| Policy {
+            current: format!("{dir}/scaling_cur_freq"),
+            cap: format!("{dir}/scaling_max_freq"),
+            cpus,
         });
         Some(Self { policies: policies.collect() })
     }

@@ -39,9 +39,9 @@ pub(super) fn files() -> [File; 2] {
     [File::of_kernel(ONLINE), stat()]
 }
 
-/// Of /proc/stat the beginning counts; the interrupts after it are long.
+/// Of /proc/stat the beginning counts, 256 CPUs and more; the interrupts after it are long.
 pub(super) fn stat() -> File {
-    File::of_kernel(STAT).limited(16 << 10)
+    File::of_kernel(STAT).limited(64 << 10)
 }
 
 /// The CPUs, in ascending order.

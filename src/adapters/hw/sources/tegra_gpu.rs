@@ -12,13 +12,17 @@ use crate::answers::{Answers, File};
 use crate::devfreq::NODES;
 use crate::source::{DiscoveryContext, Source};
 use crate::update::Update;
+use roofline::board::Reading;
 use roofline::board::identity::Chip;
-use roofline::board::{Reading, parse};
+use roofline::board::parse::{self, Cap};
 use roofline::hardware::Hardware;
-use roofline::units::Hertz;
+use roofline::units::{Hertz, Seconds};
 
 const NONE: &str =
     "no devfreq device of a GPU: neither gpu-gpc-0 nor *.gpu, *.ga10b, *.gv11b in /sys/class/devfreq";
+
+/// Shortest time between two looks at the load: each puts off the switching off of the GPU for half a second.
+const LOAD_INTERVAL: Seconds = Seconds(0.5);
 
 /// Where the changing values of the GPU are.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,6 +30,8 @@ pub(super) struct TegraGpu {
     chip: Chip,
     clock: Option<String>,
     cap: Option<String>,
+    /// The highest clock of its table, which no cap raises: old firmware ends it below what newer modes ask for.
+    highest: Option<Hertz>,
     /// File with the busy part in thousandths.
     load: Option<String>,
     /// Mask of gated texture-processing clusters.
@@ -46,6 +52,7 @@ impl Source for TegraGpu {
             chip,
             clock: dir.map(|dir| format!("{dir}/cur_freq")),
             cap: dir.map(|dir| format!("{dir}/max_freq")),
+            highest: context.gpu.as_ref().and_then(|gpu| gpu.clocks.last().copied()),
             load: first("load"),
             mask: first("tpc_pg_mask"),
             status: first("power/runtime_status"),
@@ -103,12 +110,17 @@ impl Source for TegraGpu {
 
     fn files(&self) -> Vec<File> {
         let paths = [&self.clock, &self.cap, &self.load, &self.mask, &self.status];
-        paths.into_iter().flatten().map(File::of_driver).collect()
+        let file = |path: &String| {
+            let file = File::of_driver(path);
+            // Reads in quick succession keep the GPU on its rail.
+            if self.load.as_ref() == Some(path) { file.every(LOAD_INTERVAL) } else { file }
+        };
+        paths.into_iter().flatten().map(file).collect()
     }
 
     fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
         let mask = value(self.mask.as_deref(), answers, "a mask", parse::gating_mask, self.no_mask());
-        let cap = value(self.cap.as_deref(), answers, "a clock in Hz", parse::hertz, NONE);
+        let cap = self.cap(answers);
         let no_load = "no file tells the load of this GPU: neither gpu.0/load nor <device>/load";
         let load = value(self.load.as_deref(), answers, "a load in thousandths", parse::permille, no_load);
         vec![
@@ -134,6 +146,21 @@ impl TegraGpu {
                 Reading::absent(format!("{path} holds 0: the GPU is switched off for now"))
             }
             _ => answers.value(path, "a clock in Hz", parse::hertz),
+        }
+    }
+
+    /// The cap in force. No cap is the highest clock.
+    fn cap(&self, answers: &Answers<'_>) -> Reading<Hertz> {
+        match value(self.cap.as_deref(), answers, "a clock in Hz", parse::clock_cap, NONE) {
+            Reading::Known(Cap::At(cap)) => {
+                Reading::Known(self.highest.map_or(cap, |highest| cap.min(highest)))
+            }
+            Reading::Known(Cap::None) => self.highest.map_or_else(
+                || Reading::absent("no cap is set on the GPU clock, and no table tells the highest"),
+                Reading::Known,
+            ),
+            Reading::Absent { reason } => Reading::Absent { reason },
+            Reading::Failed { reason } => Reading::Failed { reason },
         }
     }
 
@@ -194,7 +221,7 @@ fn by_nominal_clock(cap: &Reading<Hertz>, nominal: Option<&Hardware>) -> Reading
 }
 
 /// Directories in which the GPU's other files may lie, the aliases first that no address is part of.
-fn bases(root: &SysRoot, gpu: Option<&str>) -> Vec<String> {
+pub(super) fn bases(root: &SysRoot, gpu: Option<&str>) -> Vec<String> {
     let mut bases: Vec<String> = vec!["/sys/devices/gpu.0".into(), "/sys/devices/platform/gpu.0".into()];
     if let Some(gpu) = gpu {
         bases.push(format!("{gpu}/device"));
