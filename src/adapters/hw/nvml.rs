@@ -13,18 +13,20 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nvml_wrapper::Device;
 use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
+use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 
 use super::SysRoot;
 use super::answers::Answers;
 use super::ask::ask;
+use roofline::board::details::GpuProcess;
 use roofline::board::parse::{self, Temperature};
 use roofline::board::{Reading, parse::hertz};
-use roofline::units::{Celsius, Hertz, Watts};
+use roofline::units::{Bytes, Celsius, Hertz, Watts};
 
 /// The files that stand for the first GPU's getters under a root that is not this machine.
 pub(super) const FILES: &str = "/rooflined/nvml/0";
@@ -32,6 +34,9 @@ pub(super) const FILES: &str = "/rooflined/nvml/0";
 const START_LIMIT: Duration = Duration::from_secs(5);
 /// A sample of a dozen getters takes a few milliseconds.
 const SAMPLE_LIMIT: Duration = Duration::from_millis(100);
+/// Shortest time between two looks at the list of processes.
+const PROCESSES_INTERVAL: Duration = Duration::from_secs(10);
+const MOST_PROCESSES: usize = 256;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Nvml {
@@ -64,10 +69,12 @@ pub struct Sample {
     pub locked: Reading<Hertz>,
     /// Reasons for a clock below the highest, by bit.
     pub reasons: Reading<u64>,
+    /// Processes with memory on the GPU.
+    pub processes: Reading<Vec<GpuProcess>>,
 }
 
 /// The getters behind a [`Sample`].
-const GETTERS: [&str; 7] = [
+const GETTERS: [&str; 8] = [
     "temperature_c",
     "power_mw",
     "utilization_gpu_percent",
@@ -75,6 +82,7 @@ const GETTERS: [&str; 7] = [
     "memory_clock_mhz",
     "locked_clocks_mhz",
     "throttle_reasons",
+    "processes",
 ];
 
 impl Nvml {
@@ -186,7 +194,22 @@ fn from_files(dir: &str, answers: &Answers<'_>) -> Sample {
             Reading::Failed { reason } => Reading::Failed { reason },
         },
         reasons: value(from, "throttle_reasons", "a mask of reasons", parse::bits),
+        processes: value(from, "processes", "processes and their bytes", parse::details::nvml_processes).map(
+            |list| {
+                let process = |(pid, memory): (u32, Option<Bytes>)| {
+                    let name = Reading::absent(format!("{dir}/processes tells no names"));
+                    GpuProcess { pid, name, memory: held(memory) }
+                };
+                list.into_iter().map(process).collect()
+            },
+        ),
     }
+}
+
+/// What a process holds. Thor's driver says 0 of all, which is not what they hold.
+fn held(memory: Option<Bytes>) -> Reading<Bytes> {
+    let told = memory.filter(|memory| memory.is_positive());
+    told.map_or_else(|| Reading::absent("NVML does not tell how much this process holds"), Reading::Known)
 }
 
 /// `0,2200`; an empty text where nothing is locked.
@@ -289,6 +312,7 @@ impl Sample {
             memory_clock: Reading::failed(reason),
             locked: Reading::failed(reason),
             reasons: Reading::failed(reason),
+            processes: Reading::failed(reason),
         }
     }
 }
@@ -320,15 +344,53 @@ fn serve(
     if first.send(Ok(facts)).is_err() {
         return;
     }
+    let mut listed: Option<(Instant, Reading<Vec<GpuProcess>>)> = None;
     while orders.recv().is_ok() {
-        if samples.send(sample(&device)).is_err() {
+        // What is not supported will not be either in ten seconds, but costs no more than the question.
+        let recent = listed.take().filter(|(at, _)| at.elapsed() < PROCESSES_INTERVAL);
+        let (at, processes) = recent.unwrap_or_else(|| (Instant::now(), processes(&device)));
+        listed = Some((at, processes.clone()));
+        if samples.send(sample(&device, processes)).is_err() {
             return;
         }
     }
 }
 
-fn sample(device: &Device<'_>) -> Sample {
+/// Compute and graphics processes, each once with the larger of its memories.
+fn processes(device: &Device<'_>) -> Reading<Vec<GpuProcess>> {
+    let compute = reported("list of processes", device.running_compute_processes());
+    let graphics = reported("list of processes", device.running_graphics_processes());
+    let lists = match (compute, graphics) {
+        (Reading::Known(mut all), graphics) => {
+            all.extend(graphics.known().cloned().unwrap_or_default());
+            all
+        }
+        (_, Reading::Known(graphics)) => graphics,
+        (unknown, _) => return unknown.map(|_| Vec::new()),
+    };
+    let mut held_by: BTreeMap<u32, Option<Bytes>> = BTreeMap::new();
+    for process in lists.into_iter().take(MOST_PROCESSES) {
+        let memory = match process.used_gpu_memory {
+            UsedGpuMemory::Used(bytes) => Some(Bytes(bytes as f64)),
+            UsedGpuMemory::Unavailable => None,
+        };
+        let largest = held_by.entry(process.pid).or_default();
+        *largest = match (*largest, memory) {
+            (Some(a), Some(b)) => Some(a.max(b)),
+            (a, b) => a.or(b),
+        };
+    }
+    let process = |(pid, memory): (u32, Option<Bytes>)| {
+        let comm = format!("/proc/{pid}/comm");
+        let name = super::parsed(&comm, SysRoot::host().read(&comm), "a name", parse::label);
+        GpuProcess { pid, name, memory: held(memory) }
+    };
+    Reading::Known(held_by.into_iter().map(process).collect())
+}
+
+fn sample(device: &Device<'_>, processes: Reading<Vec<GpuProcess>>) -> Sample {
     Sample {
+        processes,
         temperature: within("temperature", device.temperature(TemperatureSensor::Gpu), |value| {
             degrees(i64::from(value))
         }),
@@ -373,7 +435,6 @@ fn reported<T>(what: &str, answer: Result<T, NvmlError>) -> Reading<T> {
 #[cfg(test)]
 mod tests {
     use std::process::Command;
-    use std::time::Instant;
 
     use super::*;
     use crate::answers::{File, Files};

@@ -7,7 +7,9 @@
 mod cooling;
 mod cores;
 pub(super) mod cpufreq;
+mod device_temperatures;
 mod engines;
+mod fans;
 mod gpu_control;
 mod hwmon;
 mod ina3221;
@@ -16,12 +18,16 @@ mod load;
 pub(super) mod memory;
 mod memory_activity;
 mod mode_entered;
+mod nvmap;
 mod nvml;
 pub(super) mod online;
 mod powercap;
 mod pressure;
+mod rail_meters;
 mod soctherm;
+mod software;
 mod spbm;
+mod swap;
 mod tegra_gpu;
 mod tegra_memory;
 mod thermal;
@@ -53,8 +59,14 @@ pub(super) const SOURCES: &[Registration] = &[
     Registration::of::<cores::Cores>(),
     Registration::of::<engines::Engines>(),
     Registration::of::<memory_activity::MemoryActivity>(),
+    Registration::of::<fans::Fans>(),
     Registration::of::<gpu_control::GpuPower>(),
+    Registration::of::<nvmap::Nvmap>(),
+    Registration::of::<swap::Swap>(),
+    Registration::of::<rail_meters::RailMeters>(),
+    Registration::of::<device_temperatures::DeviceTemperatures>(),
     Registration::of::<jetson_clocks::JetsonClocks>(),
+    Registration::of::<software::Software>(),
 ];
 
 pub(super) const HWMON: &str = "/sys/class/hwmon";

@@ -110,7 +110,72 @@ pub(super) fn write(spec: &Spec, root: &Path) -> io::Result<()> {
         Family::Thor => thor_gpu(spec, &tree)?,
         Family::Gb10 => {}
     }
-    nvml(spec, &tree)
+    nvml(spec, &tree)?;
+    watched(spec, &tree)
+}
+
+/// What people watch beside what answers rest on. None of it follows the load.
+fn watched(spec: &Spec, tree: &Tree<'_>) -> io::Result<()> {
+    let swap = spec.swap_kib;
+    let heading = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority";
+    let area = if spec.family == Family::Gb10 { "/swap.img" } else { "/dev/zram0" };
+    let kind = if spec.family == Family::Gb10 { "file" } else { "partition" };
+    let swaps =
+        if swap == 0 { heading.to_owned() } else { format!("{heading}\n{area}\t{kind}\t{swap}\t0\t5") };
+    tree.line("/proc/swaps", swaps)?;
+    if swap > 0 && spec.family != Family::Gb10 {
+        tree.line("/sys/block/zram0/mm_stat", "4096 74 12288 0 12288 0 0 0 0")?;
+    }
+    tree.line("/proc/buddyinfo", "Node 0, zone   Normal   4381 2139 97 40 16 8 9 4 4 1 102")?;
+    tree.line(
+        "/usr/local/cuda/version.json",
+        format_args!("{{\"cuda\": {{\"name\": \"CUDA SDK\", \"version\": \"{}\"}}}}", cuda(spec)),
+    )?;
+    if spec.family == Family::Gb10 {
+        return Ok(());
+    }
+    tree.bytes(
+        "/etc/nvfancontrol.conf",
+        b"<FAN 1>\n\tFAN_DEFAULT_CONTROL close_loop\n\tFAN_DEFAULT_PROFILE quiet\n",
+    )?;
+    let tach = "/sys/devices/platform/tach/hwmon/hwmon7";
+    tree.lines(tach, &[("name", "pwm_tach"), ("fan1_input", "1460")])?;
+    hwmon_link(tree, 7, tach)?;
+    for (state, name) in ["WFI", "c7"].into_iter().enumerate() {
+        let dir = format!("/sys/devices/system/cpu/cpu0/cpuidle/state{state}");
+        tree.lines(&dir, &[("name", name), ("disable", "0")])?;
+    }
+    if spec.family == Family::Orin6 {
+        let engines = [
+            ("15340000.vic", 729_600_000_u64),
+            ("15380000.nvjpg", 627_200_000),
+            ("15480000.nvdec", 998_400_000),
+            ("15a50000.ofa", 908_800_000),
+        ];
+        for (name, max) in engines {
+            let real = format!("/sys/devices/platform/bus@0/13e00000.host1x/{name}");
+            let dir = format!("{real}/devfreq/{name}");
+            let clocks = [("cur_freq", 115_200_000), ("min_freq", 115_200_000), ("max_freq", max)];
+            tree.lines(&dir, &clocks)?;
+            tree.line(&format!("{dir}/governor"), "tegra_wmark")?;
+            tree.link(&format!("{dir}/device"), "../..")?;
+            tree.line(&format!("{real}/power/runtime_status"), "suspended")?;
+            tree.link(
+                &format!("/sys/class/devfreq/{name}"),
+                &format!("../../{}", dir.trim_start_matches("/sys/")),
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// The release of CUDA that comes with a board's software.
+const fn cuda(spec: &Spec) -> &'static str {
+    match spec.family {
+        Family::Orin5 => "11.4.19",
+        Family::Orin6 => "12.6.11",
+        Family::Thor | Family::Gb10 => "13.0.0",
+    }
 }
 
 fn identity(spec: &Spec, tree: &Tree<'_>) -> io::Result<()> {
@@ -381,8 +446,13 @@ fn orin_gpu(spec: &Spec, tree: &Tree<'_>) -> io::Result<()> {
     let full = 0xff & !((1_u32 << (spec.sm / 2)) - 1);
     tree.line(&format!("{device}/tpc_pg_mask"), full)?;
     tree.line(&format!("{device}/fbp_pg_mask"), if spec.family == Family::Orin6 { 2 } else { 0 })?;
-    let files =
-        [("load", "0"), ("power/control", "auto"), ("railgate_enable", "1"), ("enable_3d_scaling", "1")];
+    let files = [
+        ("load", "0"),
+        ("power/control", "auto"),
+        ("railgate_enable", "1"),
+        ("railgate_delay", "500"),
+        ("enable_3d_scaling", "1"),
+    ];
     tree.lines(device, &files)?;
     if spec.family == Family::Orin6 {
         tree.link("/sys/devices/platform/17000000.gpu", "bus@0/17000000.gpu")?;

@@ -3,6 +3,7 @@
 
 use crate::SysRoot;
 use crate::answers::{Answers, File};
+use crate::detail::Detail;
 use crate::nvml::{Nvml, Sample};
 use crate::source::{DiscoveryContext, Source};
 use crate::throttle::{EvidenceKind, ThrottleReport};
@@ -55,8 +56,12 @@ impl Source for NvmlGpu {
         &["/rooflined/nvml/*/*"]
     }
 
-    fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
-        Vec::new()
+    fn origins(&self, root: &SysRoot) -> Vec<(&'static str, String)> {
+        let source = match &self.nvml {
+            Nvml::Library(_) => Some("NVML".to_owned()),
+            Nvml::Files { dir } => Some(format!("{dir}/processes")).filter(|path| root.path(path).is_file()),
+        };
+        source.map(|source| ("gpu_processes", source)).into_iter().collect()
     }
 
     fn files(&self) -> Vec<File> {
@@ -69,7 +74,10 @@ impl Source for NvmlGpu {
 
     fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
         let sample = self.nvml.finish(answers);
-        let mut updates = vec![Update::Throttle(self.report(&sample, answers.now()))];
+        let mut updates = vec![
+            Update::Throttle(self.report(&sample, answers.now())),
+            Detail::GpuProcesses(sample.processes.clone()).now(),
+        ];
         if self.beside_devfreq {
             updates.push(Update::GpuLoad(sample.load));
         } else {

@@ -1,5 +1,7 @@
 //! A made-up source, registered by one line.
 
+mod watched;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;

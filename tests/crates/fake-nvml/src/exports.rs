@@ -6,13 +6,13 @@ use std::collections::HashMap;
 use std::env;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::activity::{Activity, boottime_ns};
-use crate::scenario::{Scenario, VARIABLE};
+use crate::activity::{Activity, Timed, boottime_ns};
+use crate::scenario::{Scenario, Tenant, VARIABLE, lost};
 
 /// An `nvmlReturn_t`.
 type Code = c_uint;
@@ -23,6 +23,7 @@ const INVALID_ARGUMENT: Code = 2;
 const NOT_SUPPORTED: Code = 3;
 const INSUFFICIENT_SIZE: Code = 7;
 const DRIVER_NOT_LOADED: Code = 9;
+const GPU_IS_LOST: Code = 15;
 const GPU_NOT_FOUND: Code = 28;
 const UNKNOWN: Code = 999;
 
@@ -110,7 +111,11 @@ fn call(name: &'static str, body: impl FnOnce(&mut Library) -> Result<(), Code>)
 
 /// As [`call`], with the one GPU that there is.
 fn of_device(name: &'static str, device: usize, body: impl FnOnce(&mut Library) -> Result<(), Code>) -> Code {
-    call(name, |library| if device == HANDLE { body(library) } else { Err(INVALID_ARGUMENT) })
+    call(name, |library| match device {
+        HANDLE if lost(&library.path).exists() => Err(GPU_IS_LOST),
+        HANDLE => body(library),
+        _ => Err(INVALID_ARGUMENT),
+    })
 }
 
 impl Library {
@@ -135,7 +140,7 @@ impl Library {
         if self.starts == 0 && !name.starts_with("nvmlInit") {
             return Err(Answer::Code(UNINITIALIZED));
         }
-        let plain = |name: &str| name.trim_end_matches("_v2").to_owned();
+        let plain = |name: &str| name.trim_end_matches("_v2").trim_end_matches("_v3").to_owned();
         if nvml.not_supported.iter().any(|it| plain(it) == plain(name)) {
             return Err(Answer::Code(NOT_SUPPORTED));
         }
@@ -153,7 +158,29 @@ impl Library {
 
     /// What the GPU does now; `None` where it does nothing.
     fn load(&self) -> Option<Activity> {
-        Activity::read(&self.path).filter(|activity| activity.busy_until_ns > boottime_ns())
+        let activity = Activity::read(&self.path)?;
+        let busy = match activity.timed {
+            Some(timed) => timed.busy && runs(timed.pid),
+            None => activity.busy_until_ns > boottime_ns(),
+        };
+        busy.then_some(activity)
+    }
+
+    /// What the GPU is at a moment of its own time, where its driver keeps one.
+    fn timed(&self) -> Option<(Activity, Timed)> {
+        let activity = Activity::read(&self.path)?;
+        activity.timed.filter(|timed| runs(timed.pid)).map(|timed| (activity, timed))
+    }
+
+    /// The scenario's other processes that are there now. Before the driver's time begins, those that are from the start.
+    fn tenants(&self) -> Vec<&Tenant> {
+        let known = self.timed().map(|(_, timed)| timed.tenants);
+        let here = |place: usize, tenant: &Tenant| match known {
+            Some(tenants) => tenants >> place & 1 == 1,
+            None => tenant.when.at(0.0).0,
+        };
+        let tenants = self.scenario.tenant.iter().enumerate();
+        tenants.filter(|(place, tenant)| here(*place, tenant)).map(|(_, tenant)| tenant).collect()
     }
 
     fn power_w(&self) -> f64 {
@@ -172,12 +199,20 @@ impl Library {
         match kind {
             // Graphics and SMs are one clock.
             0 | 1 if highest => Ok(clock.sm_hz),
-            0 | 1 => Ok(self.load().map_or(clock.idle_hz, |load| load.sm_hz)),
+            0 | 1 => Ok(match self.timed() {
+                Some((activity, _)) => activity.sm_hz,
+                None => self.load().map_or(clock.idle_hz, |load| load.sm_hz),
+            }),
             2 => Ok(clock.memory_hz),
             3 => Err(NOT_SUPPORTED),
             _ => Err(INVALID_ARGUMENT),
         }
     }
+}
+
+/// Whether there is a process of that number.
+fn runs(pid: u32) -> bool {
+    Path::new("/proc").join(pid.to_string()).exists()
 }
 
 unsafe fn put<T>(place: *mut T, value: T) -> Result<(), Code> {
@@ -331,7 +366,8 @@ unsafe extern "C" fn nvmlDeviceGetUtilizationRates(device: usize, rates: *mut Ut
             let memory = (load.dram_bytes_per_s / peak * 100.0).round().min(100.0) as c_uint;
             Utilization { gpu: 100, memory }
         });
-        unsafe { put(rates, known) }
+        let gpu = library.timed().map_or(known.gpu, |(_, timed)| (timed.load * 100.0).round() as c_uint);
+        unsafe { put(rates, Utilization { gpu, ..known }) }
     })
 }
 
@@ -382,10 +418,110 @@ unsafe extern "C" fn nvmlDeviceGetCurrentClocksEventReasons(
     })
 }
 
+/// A process on the GPU, as the first version of the functions has it.
+#[repr(C)]
+struct Process1 {
+    pid: c_uint,
+    used: c_ulonglong,
+}
+
+/// The same, as the second and the third have it.
+#[repr(C)]
+struct Process2 {
+    pid: c_uint,
+    used: c_ulonglong,
+    gpu_instance: c_uint,
+    compute_instance: c_uint,
+}
+
+/// Pid and bytes of each process with a context: the driver's own is one of them.
+fn processes(library: &Library) -> Vec<(c_uint, c_ulonglong)> {
+    let own = library.timed().map(|(activity, timed)| (timed.pid, activity.allocated));
+    own.into_iter().chain(library.tenants().iter().map(|tenant| (tenant.pid, tenant.bytes))).collect()
+}
+
+/// Puts the list where the caller has room for it, and its length in any case.
+unsafe fn put_processes<T>(
+    known: &[(c_uint, c_ulonglong)],
+    count: *mut c_uint,
+    places: *mut T,
+    entry: impl Fn(c_uint, c_ulonglong) -> T,
+) -> Result<(), Code> {
+    if count.is_null() {
+        return Err(INVALID_ARGUMENT);
+    }
+    // SAFETY: not null; it says how many places there are.
+    let room = unsafe { count.read() } as usize;
+    unsafe { put(count, known.len() as c_uint) }?;
+    if room < known.len() {
+        return Err(INSUFFICIENT_SIZE);
+    }
+    for (index, &(pid, used)) in known.iter().enumerate() {
+        if places.is_null() {
+            return Err(INVALID_ARGUMENT);
+        }
+        // SAFETY: within the caller's places.
+        unsafe { put(places.add(index), entry(pid, used)) }?;
+    }
+    Ok(())
+}
+
+/// Instances belong to MIG; without it they are all ones.
+fn process2(pid: c_uint, used: c_ulonglong) -> Process2 {
+    Process2 { pid, used, gpu_instance: c_uint::MAX, compute_instance: c_uint::MAX }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses(
+    device: usize,
+    count: *mut c_uint,
+    places: *mut Process1,
+) -> Code {
+    of_device("nvmlDeviceGetComputeRunningProcesses", device, |library| unsafe {
+        put_processes(&processes(library), count, places, |pid, used| Process1 { pid, used })
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v2(
+    device: usize,
+    count: *mut c_uint,
+    places: *mut Process2,
+) -> Code {
+    of_device("nvmlDeviceGetComputeRunningProcesses_v2", device, |library| unsafe {
+        put_processes(&processes(library), count, places, process2)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
+    device: usize,
+    count: *mut c_uint,
+    places: *mut Process2,
+) -> Code {
+    of_device("nvmlDeviceGetComputeRunningProcesses_v3", device, |library| unsafe {
+        put_processes(&processes(library), count, places, process2)
+    })
+}
+
+/// Nobody draws.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlDeviceGetGraphicsRunningProcesses_v3(
+    device: usize,
+    count: *mut c_uint,
+    places: *mut Process2,
+) -> Code {
+    of_device("nvmlDeviceGetGraphicsRunningProcesses_v3", device, |_| unsafe {
+        put_processes(&[], count, places, process2)
+    })
+}
+
 /// Bytes: total, free and used.
 fn memory_of(library: &Library) -> (u64, u64, u64) {
     let known = &library.scenario.memory;
-    let allocated = library.load().map_or(0, |load| load.allocated);
+    let own = library.timed().map(|(activity, _)| activity).or_else(|| library.load());
+    let others: u64 = library.tenants().iter().map(|tenant| tenant.bytes).sum();
+    let allocated = others + own.map_or(0, |load| load.allocated);
     let free = known.free_bytes.saturating_sub(allocated);
     (known.total_bytes, free, known.total_bytes.saturating_sub(free))
 }

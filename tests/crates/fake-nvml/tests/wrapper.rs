@@ -13,7 +13,7 @@ use std::ptr::null_mut;
 
 use cudarc::driver::result;
 use fake_cuda::activity::{Activity, Reporter, boottime_ns};
-use fake_cuda::{Fail, Scenario};
+use fake_cuda::{Fail, Governor, GovernorKind, Host, Scenario, Tenant, When};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
 use nvml_wrapper::error::NvmlError;
@@ -77,6 +77,7 @@ fn the_drivers_load_is_seen_until_it_ends() {
         dram_bytes_per_s: 0.25e9,
         throttled: true,
         allocated: 1 << 20,
+        timed: None,
     };
     reporter.report(&busy).unwrap();
     let nvml = Nvml::init().unwrap();
@@ -177,4 +178,55 @@ fn a_kernel_is_seen_while_it_runs() {
     std::thread::sleep(std::time::Duration::from_millis(60));
     assert_eq!(device.utilization_rates().unwrap().gpu, 0);
     assert_eq!(device.power_usage().unwrap(), 2000);
+}
+
+/// Another process is listed, and its share of the time and the clock that follows the load are seen.
+#[test]
+fn another_process_and_the_clock_under_load_are_seen() {
+    let mut shared = Scenario { host: Some(Host::default()), ..Scenario::toy() };
+    let table_hz = vec![5e6, 10e6, 20e6];
+    shared.clock.governor =
+        Some(Governor { kind: GovernorKind::PodgovSteps, table_hz, gate_s: None, wake_s: 0.0 });
+    shared.tenant.push(Tenant {
+        pid: 4242,
+        when: When { from_s: 0.2, for_s: None, every_s: None },
+        share: 0.5,
+        slice_s: 1e-3,
+        dram_share: 0.0,
+        counters_stop: false,
+        bytes: 1 << 20,
+    });
+    if !inside("another_process_and_the_clock_under_load_are_seen", &shared) {
+        return;
+    }
+    let nvml = Nvml::init().unwrap();
+    let device = nvml.device_by_index(0).unwrap();
+    assert!(device.running_compute_processes().unwrap().is_empty());
+    let pids = || -> Vec<u32> {
+        device.running_compute_processes().unwrap().iter().map(|process| process.pid).collect()
+    };
+    let text = CString::new(SPIN).unwrap();
+    let spin = |mut steps: u32| unsafe {
+        let module = result::module::load_data(text.as_ptr().cast()).unwrap();
+        let kernel = result::module::get_function(module, CString::from(c"spin")).unwrap();
+        let mut params = [(&raw mut steps).cast()];
+        result::launch_kernel(kernel, (2, 1, 1), (128, 1, 1), 0, null_mut(), &mut params).unwrap();
+    };
+    result::init().unwrap();
+    unsafe {
+        result::ctx::set_current(result::primary_ctx::retain(result::device::get(0).unwrap()).unwrap())
+            .unwrap();
+    }
+    assert_eq!(pids(), [std::process::id()]);
+    assert_eq!(device.clock_info(Clock::SM).unwrap(), 5);
+    assert_eq!(device.utilization_rates().unwrap().gpu, 0);
+    // 75 ms at the full clock, or a little more; the other process is not there yet.
+    spin(500_000);
+    result::ctx::synchronize().unwrap();
+    assert_eq!(device.clock_info(Clock::SM).unwrap(), 20);
+    assert!((30..70).contains(&device.utilization_rates().unwrap().gpu));
+    spin(1_000_000);
+    result::ctx::synchronize().unwrap();
+    assert_eq!(pids(), [std::process::id(), 4242]);
+    assert_eq!(device.utilization_rates().unwrap().gpu, 100);
 }
