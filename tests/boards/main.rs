@@ -9,3 +9,4 @@ mod nvpmodel;
 mod sensors;
 mod simulate;
 mod tree;
+mod watched;

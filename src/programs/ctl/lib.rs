@@ -12,6 +12,7 @@ mod comparison;
 mod configuration;
 mod contents;
 mod demo;
+mod details;
 mod doctor;
 pub mod failure;
 mod flatten;

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde_json::Value;
 
 use super::table::Table;
-use super::{watts, words};
+use super::{details, watts, words};
 use answer::settings::MISSING;
 use predict::Engine;
 use roofline::units::{Bytes, BytesPerSecond, Flops};
@@ -31,6 +31,9 @@ pub fn board(board: &BoardAnswer) -> String {
         value.map_or_else(|| missing(board.reasons.get(name).map(String::as_str)), ToOwned::to_owned)
     };
     table.row(["board".to_owned(), board.key.clone(), source("key")]);
+    for note in &board.notes {
+        table.row([String::new(), note.clone(), String::new()]);
+    }
     for (name, value) in [("model", &board.model), ("kernel", &board.kernel), ("os", &board.os)] {
         table.row([name.to_owned(), known(name, value.as_deref()), source(name)]);
     }
@@ -100,8 +103,17 @@ pub fn status(state: &StateAnswer, roofline: Option<&RooflineAnswer>) -> String 
                 words::spaced(name),
                 field.reason.as_deref().unwrap_or("no reason given")
             ));
+        } else if let Some(lines) = details::lines(name, &field.value) {
+            for (index, line) in lines.into_iter().enumerate() {
+                let label = if index == 0 { words::spaced(name) } else { String::new() };
+                table.row([label, line]);
+            }
         } else {
             table.row([words::spaced(name), known(name, field)]);
+        }
+        // Of what is known in part: what is missing of lists stands in `-o json`.
+        if name == "software" {
+            absent.extend(field.reasons.iter().map(|(part, reason)| format!("{part} ({reason})")));
         }
     }
     if let Some(roofline) = roofline {

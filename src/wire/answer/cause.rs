@@ -82,6 +82,7 @@ fn state_may_alter(old: &BoardState, new: &BoardState) -> bool {
         load: _,
         pressure: _,
         throttle,
+        details: _,
     } = new;
     let throttled =
         |reading: &Reading<_>| reading.known().map(|throttle: &roofline::board::Throttle| throttle.active);

@@ -29,7 +29,7 @@
 //! | `not_authorized` | 403 | neither root, nor the daemon's user, nor group `rooflined` |
 //! | `auto_off` | 403 | `[policy] auto` is off, so a hold may not carry a query |
 //! | `mode_not_allowed` | 403 | the configuration does not list the mode |
-//! | `not_found` | 404 | no such route |
+//! | `not_found` | 404 | no such route, or nothing of the key in its path |
 //! | `not_running` | 404 | no such calibration to cancel |
 //! | `unknown_hold` | 404 | no such hold: it has ended, or never was |
 //! | `not_pending` | 404 | no such switch waits to be confirmed |
@@ -46,10 +46,12 @@
 //! | `not_settled` | 409 | the mode is in force, but only until the daemon ends |
 //! | `unsatisfiable` | 409 | no mode meets the constraints together with the holds in force |
 //! | `body_too_large` | 413 | beyond 64 KiB |
+//! | `header_too_large` | 431 | beyond 64 lines or 16 KiB |
 //! | `probe_failed` | 500 | the probe ended badly |
+//! | `not_stored` | 500 | it is done, but will be gone when the daemon ends: the state directory cannot be written |
 //! | `fit_failed` | 500 | the samples contradict each other or physics |
 //! | `internal` | 500 | a defect of this program |
-//! | `too_many_connections` | 503 | all connections, or all event streams, are taken |
+//! | `too_many_connections` | 503 | all connections, streams or subscriptions are taken, or as many as one user may have |
 //! | `not_ready` | 503 | the machine has not been read yet |
 //! | `control_unavailable` | 503 | this machine has no power modes, or nobody who may switch them |
 //! | `shutting_down` | 503 | the daemon is going away |
@@ -101,7 +103,8 @@ pub const fn status(code: Code) -> u16 {
         | Code::NotSettled
         | Code::Unsatisfiable => 409,
         Code::BodyTooLarge => 413,
-        Code::ProbeFailed | Code::FitFailed | Code::Internal => 500,
+        Code::HeaderTooLarge => 431,
+        Code::ProbeFailed | Code::FitFailed | Code::NotStored | Code::Internal => 500,
         Code::TooManyConnections | Code::NotReady | Code::ControlUnavailable | Code::ShuttingDown => 503,
     }
 }

@@ -7,6 +7,7 @@ mod catalogue;
 pub mod cause;
 mod ceilings;
 pub mod convert;
+mod details;
 pub mod error;
 pub mod hardware;
 mod joint;

@@ -220,7 +220,7 @@ fn resolved(
             let model = catalogue.model(key, recipe, &field())?;
             Ok((model, Some(recipe.key().to_owned())))
         }
-        Some(Value::Object(fields)) if fields.contains_key("path") => {
+        Some(Value::Object(fields)) if fields.contains_key("path") || fields.contains_key("fd") => {
             from_file(catalogue, fields, wanted, path, warnings)
         }
         Some(Value::Object(fields)) => {

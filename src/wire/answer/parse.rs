@@ -252,6 +252,22 @@ mod tests {
             read(r#"{"workload":{"model":{"path":"/a \"1.0\" 2.0.gguf"},"context_tokens":8.0}}"#).unwrap();
         assert_eq!(named.workload.model.unwrap()["path"], "/a \"1.0\" 2.0.gguf");
         assert_eq!(named.workload.context_tokens, Some(8));
+        // Nor is a model only what this program knows of it: its fields are kept as they are, numbers apart.
+        let fields = |number: &str| {
+            let body = format!(
+                r#"{{"workload":{{"model":{{"hidden_size":{number},"mlp_only_layers":[{number},0.5],
+                "rope_scaling":{{"factor":{number}}}}}}}}}"#
+            );
+            read(&body).unwrap().workload.model
+        };
+        assert_eq!(fields("4096.0"), fields("4096"));
+        assert_eq!(fields("4.096e3"), fields("4096"));
+        assert_ne!(fields("4096.5"), fields("4096"));
+        let models = |number: &str| {
+            let body = format!(r#"{{"models":[{{"hidden_size":{number}}}]}}"#);
+            parse::<SweepRequest>(body.as_bytes()).unwrap().models
+        };
+        assert_eq!(models("4096.0"), models("4096"));
         for (body, field) in [
             (r#"{"workload":{"op":{"kind":"gemv","n":4096.5,"k":8.0}}}"#, "workload.op.n"),
             (r#"{"workload":{"model":"m","batch":1.5,"context_tokens":8.0}}"#, "workload.batch"),
