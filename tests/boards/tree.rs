@@ -10,6 +10,7 @@
 //! == /sys/path fifo ==
 //! == /sys/path unreadable == content that only root's special rights can read
 //! == /sys/path gone ==
+//! == /sys/path closed == (an empty directory that lets nobody but root in)
 //! == /sys/path link == ../target or /target
 //! == /etc/path from == name of a file in tests/nvpmodel
 //! == /sys/path failing == os error 11
@@ -36,6 +37,7 @@ pub enum Node {
     Dir,
     Fifo,
     Gone,
+    Closed,
     Link(String),
 }
 
@@ -71,6 +73,7 @@ pub fn parse(text: &str) -> Vec<(String, Node)> {
                 "dir" => Node::Dir,
                 "fifo" => Node::Fifo,
                 "gone" => Node::Gone,
+                "closed" => Node::Closed,
                 "link" => Node::Link(content),
                 "from" => Node::File(corpus(&content)),
                 "failing" => Node::File(Vec::new()),
@@ -158,6 +161,11 @@ pub fn put(root: &Path, path: &str, node: &Node) {
         Node::Fifo => mkfifoat(CWD, &place, Mode::from(0o600)).unwrap(),
         Node::Link(target) => symlink(target, &place).unwrap(),
         Node::Gone => {}
+        Node::Closed => {
+            fs::create_dir_all(&place).unwrap();
+            // To be read it stays open, so that it can be removed.
+            fs::set_permissions(&place, fs::Permissions::from_mode(0o400)).unwrap();
+        }
     }
 }
 
