@@ -5,6 +5,7 @@
 mod bundle;
 mod captured;
 mod metering;
+mod metrics;
 mod nvpmodel;
 mod sensors;
 mod simulate;

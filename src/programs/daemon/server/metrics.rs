@@ -8,6 +8,9 @@ use answer::{calibration_age, drift};
 use decide::snapshot::Snapshot;
 use governor::Now;
 
+mod details;
+mod process;
+
 /// What one HTTP server counts about itself.
 #[derive(Debug, Default)]
 pub struct Counters {
@@ -108,9 +111,11 @@ const fn truth(value: bool) -> f64 {
 pub fn page(snapshot: &Snapshot, now: Now, counters: &Counters, socket: &str) -> String {
     let mut page = Page { text: String::with_capacity(8 * 1024), family: "" };
     machine(&mut page, snapshot, now);
+    details::details(&mut page, &snapshot.state.details);
     ceilings(&mut page, snapshot);
     calibration(&mut page, snapshot, now);
     server(&mut page, counters, socket);
+    process::process(&mut page);
     page.text
 }
 
@@ -133,7 +138,7 @@ fn machine(page: &mut Page, snapshot: &Snapshot, now: Now) {
         (now.boottime - state.taken_at).get().max(0.0),
     );
     page.sample(
-        gauge("rooflined_degraded_count", "Things that do not work."),
+        gauge("rooflined_degraded", "Things that do not work."),
         &[],
         count(snapshot.degraded.len() as u64),
     );
@@ -240,15 +245,15 @@ fn calibration(page: &mut Page, snapshot: &Snapshot, now: Now) {
     );
     let family = gauge("rooflined_calibration_failed", "1 if the last calibration failed.");
     page.sample(family, &[], truth(status.last_error.is_some()));
-    let family = gauge("rooflined_observation_count", "Observations learned from.");
+    let family = gauge("rooflined_observations", "Observations learned from.");
     for (engine, number) in snapshot.residuals.counts() {
         page.sample(family, &[("engine", engine)], f64::from(number));
     }
-    let family = gauge("rooflined_model_observation_count", "Runs of models that are kept.");
+    let family = gauge("rooflined_model_observations", "Runs of models that are kept.");
     for (engine, number) in snapshot.observed_runs.counts() {
         page.sample(family, &[("engine", engine)], f64::from(number));
     }
-    let family = gauge("rooflined_model_observation_refused_count", "Runs of models that were refused.");
+    let family = gauge("rooflined_model_observations_refused", "Runs of models that were refused.");
     #[expect(clippy::cast_precision_loss, reason = "a count")]
     page.sample(family, &[], (snapshot.observed_runs.refused() + snapshot.reports.refused()) as f64);
 }
