@@ -44,7 +44,7 @@ const WIDEST: usize = 32;
 
 impl Machine<'_> {
     /// The addresses of the lanes, aligned, and the state space that they are all in.
-    fn addresses(
+    pub fn addresses(
         &self,
         warp: &Warp,
         access: &Access,

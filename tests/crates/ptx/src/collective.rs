@@ -88,6 +88,16 @@ pub(crate) fn step(
             }
             warp.write(d, &lanes, active);
         }
+        Operation::Elect { d, p, members } => {
+            members_of(warp, machine, members, active)?;
+            // Which lane is not said, but that it is the same for the same members: the last is one that no kernel
+            // may count on.
+            let leader = 31 - active.leading_zeros();
+            if let Some(d) = d {
+                warp.write(d, &[u64::from(leader); 32], active);
+            }
+            warp.set_predicate(p, 1 << leader, active);
+        }
         Operation::Members { members } => {
             members_of(warp, machine, members, active)?;
             if active == warp.live() {

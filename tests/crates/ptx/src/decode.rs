@@ -24,7 +24,7 @@ pub(crate) fn decode(code: &Code) -> Program {
 /// Modifiers of loads that find their bytes in L2.
 const PAST_L1: [&str; 6] = ["cg", "cv", "volatile", "relaxed", "acquire", "L1::no_allocate"];
 
-struct Decoder<'a> {
+pub(crate) struct Decoder<'a> {
     code: &'a Code,
     constants: Vec<u64>,
     slots: HashMap<u64, usize>,
@@ -124,8 +124,13 @@ impl Decoder<'_> {
                 _ => None,
             },
             ["ret" | "exit", ..] => Some(Operation::Exit),
+            ["fence", ref rest @ ..] => Some(Self::fence(rest)),
+            ["wgmma", ref rest @ ..] => self.warpgroup(rest, operands),
+            ["tcgen05", ref rest @ ..] => self.tensor(rest, operands),
+            ["mbarrier", ref rest @ ..] => self.mbarrier(rest, operands),
+            ["elect", "sync"] => self.elect(operands),
             // One warp after the other: what is written is seen, and waiting changes nothing.
-            ["membar" | "fence" | "nanosleep" | "prefetch" | "prefetchu", ..] => Some(Operation::Nothing),
+            ["membar" | "nanosleep" | "prefetch" | "prefetchu", ..] => Some(Operation::Nothing),
             _ => self.compute(words, operands),
         }
     }
@@ -398,7 +403,7 @@ impl Decoder<'_> {
         })
     }
 
-    fn fragment(&mut self, operand: &Operand) -> Option<Vec<usize>> {
+    pub(crate) fn fragment(&mut self, operand: &Operand) -> Option<Vec<usize>> {
         match operand {
             Operand::Vector(parts) => parts.iter().map(|part| self.source(part)).collect(),
             one => Some(vec![self.source(one)?]),
@@ -433,7 +438,7 @@ impl Decoder<'_> {
         }
     }
 
-    fn predicate(&mut self, operand: &Operand) -> Option<Predicate> {
+    pub(crate) fn predicate(&mut self, operand: &Operand) -> Option<Predicate> {
         match operand {
             Operand::Register(register) => Some((*register, false)),
             Operand::Not(inner) => self.predicate(inner).map(|(register, negated)| (register, !negated)),
@@ -443,7 +448,7 @@ impl Decoder<'_> {
         }
     }
 
-    fn address(&mut self, operand: &Operand) -> Option<Address> {
+    pub(crate) fn address(&mut self, operand: &Operand) -> Option<Address> {
         let Operand::Address { base, offset, more } = operand else { return None };
         if !more.is_empty() {
             return None;
@@ -469,7 +474,7 @@ impl Decoder<'_> {
     }
 
     /// The slot of a source.
-    fn source(&mut self, operand: &Operand) -> Option<usize> {
+    pub(crate) fn source(&mut self, operand: &Operand) -> Option<usize> {
         match operand {
             Operand::Register(register) => Some(*register),
             Operand::Vector(parts) if parts.len() == 1 => self.source(&parts[0]),
@@ -499,7 +504,7 @@ impl Decoder<'_> {
     }
 }
 
-fn register(operand: &Operand) -> Option<usize> {
+pub(crate) fn register(operand: &Operand) -> Option<usize> {
     match operand {
         Operand::Register(register) => Some(*register),
         Operand::Vector(parts) if parts.len() == 1 => register(&parts[0]),
@@ -507,7 +512,7 @@ fn register(operand: &Operand) -> Option<usize> {
     }
 }
 
-fn registers(operand: &Operand) -> Option<Vec<usize>> {
+pub(crate) fn registers(operand: &Operand) -> Option<Vec<usize>> {
     match operand {
         Operand::Vector(parts) => parts.iter().map(register).collect(),
         one => Some(vec![register(one)?]),
@@ -515,7 +520,7 @@ fn registers(operand: &Operand) -> Option<Vec<usize>> {
 }
 
 /// A destination, or `_` for none.
-fn sink(operand: &Operand) -> Option<Option<usize>> {
+pub(crate) fn sink(operand: &Operand) -> Option<Option<usize>> {
     match operand {
         Operand::Name(name) if name == "_" => Some(None),
         other => register(other).map(Some),

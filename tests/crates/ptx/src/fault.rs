@@ -72,6 +72,13 @@ pub enum Fault {
         what: String,
         at: Box<FaultLocation>,
     },
+    /// A descriptor, address or amount that an instruction of a tensor core does not take.
+    #[error("{at}: {what}")]
+    Descriptor {
+        /// The field and its value.
+        what: String,
+        at: Box<FaultLocation>,
+    },
     /// The launch reached its limit of warp instructions.
     #[error("{at}: the limit of {limit} warp instructions is reached")]
     Timeout { limit: u64, at: Box<FaultLocation> },

@@ -3,6 +3,7 @@
 use crate::mma::KINDS;
 use crate::shared::Shared;
 use crate::special::Block;
+use crate::tensor::Tensor;
 use crate::warp::{Fail, Machine, Trouble, Waiting, Warp};
 use crate::{Counts, Entry, Fault, FaultLocation, Launch, Memory};
 
@@ -28,6 +29,8 @@ pub fn launch(entry: &Entry, launch: &Launch<'_>, memory: &mut dyn Memory) -> Re
         counts: Counts::default(),
         mma_flops: [0; KINDS.len()],
         limit: launch.limit,
+        warps: threads.div_ceil(32) as usize,
+        tensor: Tensor::default(),
     };
     let mut warps: Vec<Warp> = (0..threads.div_ceil(32))
         .map(|index| Warp::new(index as u16, &entry.program, code.registers.len(), code.local_bytes as usize))
@@ -60,6 +63,7 @@ fn run(
     threads: u32,
 ) -> Result<(), (usize, Fail)> {
     machine.shared.clear();
+    machine.tensor = Tensor::new(machine.warps);
     machine.block = u64::from(block.linear);
     for warp in warps.iter_mut() {
         warp.start(block);
@@ -71,9 +75,30 @@ fn run(
                 machine.counts.longest_warp = machine.counts.longest_warp.max(warp.executed);
             }
         }
-        let Some(first) = warps.iter().find_map(|warp| warp.waiting) else { return Ok(()) };
+        if warps.iter().any(|warp| warp.waiting.is_none() && !warp.ended()) {
+            // It polls for something that another warp may have done by now.
+            continue;
+        }
+        let Some(first) = warps.iter().find_map(|warp| warp.waiting) else { return finished(machine, warps) };
         open(machine, warps, first, threads)?;
     }
+}
+
+/// That a block that ended leaves nothing under way, and that its warpgroups did the same together.
+fn finished(machine: &Machine<'_>, warps: &[Warp]) -> Result<(), (usize, Fail)> {
+    for (index, warp) in warps.iter().enumerate() {
+        let first = warps[index / 4 * 4].flight.history();
+        let trouble = if warp.flight.is_busy() {
+            Trouble::Race { what: "the kernel ends while a tensor core is still at work for it".to_owned() }
+        } else if warp.flight.history() != first {
+            let what = "the warps of a warpgroup did not issue the same wgmma instructions".to_owned();
+            Trouble::Divergent { what }
+        } else {
+            continue;
+        };
+        return Err((index, Fail::at(0, trouble)));
+    }
+    machine.tensor.finished().map_err(|trouble| (0, Fail::at(0, trouble)))
 }
 
 /// Opens a barrier that is full; there is one, or the warps wait for ever.
@@ -89,13 +114,15 @@ fn open(
         let here = warps.iter().filter(|warp| warp.waiting == Some(barrier));
         let all = here.clone().count() == running;
         // A warp counts whole.
-        let arrived = 32 * here.count() as u64;
+        let arrived = 32 * here.clone().count() as u64;
         match barrier.threads {
             None if all => machine.shared.barrier(),
             Some(wanted) if arrived >= wanted && wanted == u64::from(threads) => machine.shared.barrier(),
             Some(wanted) if arrived >= wanted => machine.shared.partial_barrier(),
             _ => continue,
         }
+        let met: Vec<usize> = here.map(|warp| usize::from(warp.index)).collect();
+        machine.tensor.order.meet(&met);
         for warp in warps.iter_mut().filter(|warp| warp.waiting == Some(barrier)) {
             warp.waiting = None;
         }
@@ -179,6 +206,7 @@ fn fault(
         Trouble::Divergent { what } => Fault::Divergent { what, at },
         Trouble::Uninitialised { what } => Fault::Uninitialised { what, at },
         Trouble::Race { what } => Fault::Race { what, at },
+        Trouble::Descriptor { what } => Fault::Descriptor { what, at },
         Trouble::Timeout => Fault::Timeout { limit: launch.limit, at },
     }
 }

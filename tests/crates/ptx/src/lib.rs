@@ -9,11 +9,19 @@
 //! Its arithmetic is that of the PTX ISA, with these liberties: `ex2`, `lg2`, `rsqrt`, `sin` and `cos` with `.approx`
 //! are exact to the last bit or two, where hardware is allowed a wider error, and the sums inside an `mma` are
 //! rounded once.
+//!
+//! `wgmma` and `tcgen05` are executed through their descriptors, swizzles and tensor memory, and are as asynchronous as
+//! the ISA lets them be: what they write may not be used, nor what they read be changed, before the kernel has waited for
+//! them in a way that the ISA promises something about; and they see what was written to shared memory only past a proxy
+//! fence.
 
 mod access;
+mod barrier;
 mod collective;
 mod convert;
 mod decode;
+mod decode_tensor;
+mod descriptor;
 mod fault;
 mod float;
 mod integer;
@@ -28,9 +36,14 @@ mod parse;
 mod real;
 mod shared;
 mod special;
+mod tcgen05;
+mod tensor;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_tiles;
 mod warp;
+mod warpgroup;
 
 pub use fault::{Fault, FaultLocation};
 pub use launch::launch;

@@ -15,6 +15,11 @@ pub trait Memory {
     fn warp(&mut self, block: u64, warp: u32, cached: bool) {
         let _ = (block, warp, cached);
     }
+    /// What `%clock64` says in a warp that has executed so many instructions. A model of a GPU that other processes use
+    /// as well adds what they took.
+    fn clock(&self, executed: u64) -> u64 {
+        executed
+    }
 }
 
 /// Allocations with gaps that belong to nobody, so that no stray access meets a neighbour's bytes.

@@ -14,7 +14,7 @@ pub(crate) const KINDS: [&str; 10] = ["f16", "bf16", "tf32", "s8", "u8", "s4", "
 
 /// The type of a factor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Element {
+pub(crate) enum Element {
     Real(Format),
     /// A single of which only the upper 19 bits count.
     Tensor,
@@ -212,7 +212,7 @@ impl Mma {
 
 impl Element {
     /// The bits and the type of that name.
-    fn named(name: &str) -> Option<(usize, Self)> {
+    pub fn named(name: &str) -> Option<(usize, Self)> {
         Some(match name {
             "f16" => (16, Self::Real(F16)),
             "bf16" => (16, Self::Real(BF16)),
@@ -229,7 +229,7 @@ impl Element {
     }
 
     #[inline]
-    fn value(self, word: u32, at: usize, bits: usize) -> f64 {
+    pub fn value(self, word: u32, at: usize, bits: usize) -> f64 {
         let field = (u64::from(word) >> (at * bits)) as u32 & (u32::MAX >> (32 - bits));
         match self {
             Self::Real(format) => format.decode(field),

@@ -1,9 +1,12 @@
 //! Instructions to run.
 
 use crate::access::{Access, Address, Atomic};
+use crate::barrier::Barrier;
 use crate::convert::Conversion;
 use crate::lanes::{Comparison, Function};
 use crate::mma::Mma;
+use crate::tcgen05::Tcgen05;
+use crate::warpgroup::Wgmma;
 
 /// A predicate source: its register and whether it is negated.
 pub(crate) type Predicate = (usize, bool);
@@ -134,6 +137,12 @@ pub(crate) enum Operation {
     Members {
         members: usize,
     },
+    /// `elect.sync`: one lane of the members.
+    Elect {
+        d: Option<usize>,
+        p: usize,
+        members: usize,
+    },
     ActiveMask {
         d: usize,
     },
@@ -154,6 +163,9 @@ pub(crate) enum Operation {
         address: Address,
         transposed: bool,
     },
+    Warpgroup(Wgmma),
+    Tensor(Tcgen05),
+    Synchronise(Barrier),
     Branch {
         target: usize,
     },

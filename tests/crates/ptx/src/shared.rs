@@ -2,6 +2,9 @@
 //!
 //! Bytes that no one wrote are all ones, a NaN in every format: a kernel may read more than it wrote and drop the rest,
 //! but what it uses of that shows in its results.
+//!
+//! Tensor cores read through the asynchronous proxy: what a thread wrote reaches them only after a `fence.proxy.async`
+//! of that thread, or of the one that reads, past a barrier; and until they are done nobody may write there.
 
 use crate::warp::Trouble;
 
@@ -73,7 +76,14 @@ impl Last {
 struct Record {
     written: Last,
     read: Last,
+    /// Proxy fences of the writer before it wrote.
+    fences: u32,
+    /// Asynchronous readers that have not finished.
+    busy: u16,
 }
+
+/// What an asynchronous instruction reads until it is done.
+pub(crate) type Ranges = Vec<std::ops::Range<usize>>;
 
 /// Shared memory of a block.
 pub(crate) struct Shared {
@@ -83,22 +93,38 @@ pub(crate) struct Shared {
     epoch: u32,
     /// A barrier of some warps orders them in a way that the record does not follow.
     partial: bool,
+    /// Proxy fences of each thread so far.
+    fences: Vec<u32>,
+    /// The epoch of each warp's last proxy fence.
+    fenced: Vec<Option<u32>>,
 }
+
+/// Threads of a block at most.
+const THREADS: usize = 1024;
 
 impl Shared {
     pub fn new(bytes: usize) -> Self {
-        let mut shared = Self { bytes: vec![0; bytes], records: Vec::new(), epoch: 0, partial: false };
+        let mut shared = Self {
+            bytes: vec![0; bytes],
+            records: Vec::new(),
+            epoch: 0,
+            partial: false,
+            fences: Vec::new(),
+            fenced: Vec::new(),
+        };
         shared.clear();
         shared
     }
 
     /// For the next block: nothing is written.
     pub fn clear(&mut self) {
-        let fresh = Record { written: Last::NEVER, read: Last::NEVER };
+        let fresh = Record { written: Last::NEVER, read: Last::NEVER, fences: 0, busy: 0 };
         self.bytes.fill(0xff);
         self.records.clear();
         self.records.resize(self.bytes.len(), fresh);
         self.epoch = 0;
+        self.fences = vec![0; THREADS];
+        self.fenced = vec![None; THREADS / 32];
     }
 
     /// All warps of the block have met.
@@ -143,10 +169,65 @@ impl Shared {
                     return Err(race("written", address, last));
                 }
             }
+            if record.busy > 0 {
+                let what = format!("shared memory at {address:#x} is written while a tensor core reads it");
+                return Err(Trouble::Race { what });
+            }
             record.written = Last::by(thread, self.epoch);
+            record.fences = self.fences[usize::from(thread.warp * 32 + thread.lane)];
         }
         self.bytes[range].copy_from_slice(from);
         Ok(())
+    }
+
+    /// `fence.proxy.async` of a thread.
+    pub fn proxy_fence(&mut self, thread: Thread) {
+        self.fences[usize::from(thread.warp * 32 + thread.lane)] += 1;
+        self.fenced[usize::from(thread.warp)] = Some(self.epoch);
+    }
+
+    /// A read by a tensor core for `thread`, which goes on until [`Self::release`]. `ends_with_warp` where the warp
+    /// itself waits for it, so that others know of its end by a barrier only.
+    pub fn read_async(
+        &mut self,
+        thread: Thread,
+        address: u64,
+        into: &mut [u8],
+        ends_with_warp: bool,
+    ) -> Result<std::ops::Range<usize>, Trouble> {
+        let range = self.range(address, into.len())?;
+        let fenced = self.fenced[usize::from(thread.warp)];
+        for record in &mut self.records[range.clone()] {
+            let written = record.written;
+            if written.unordered(thread, self.epoch, self.partial) {
+                return Err(race("read", address, written));
+            }
+            let own_fence = written.who < LANES && self.fences[usize::from(written.who)] > record.fences;
+            let readers_fence = fenced.is_some_and(|epoch| epoch > written.epoch);
+            if written.who != NOBODY && !own_fence && !readers_fence {
+                let what = format!(
+                    "shared memory at {address:#x} is read by a tensor core with no fence.proxy.async since \
+                     thread {} wrote it",
+                    written.who
+                );
+                return Err(Trouble::Race { what });
+            }
+            if ends_with_warp {
+                record.read = record.read.and(thread, self.epoch);
+            }
+            record.busy += 1;
+        }
+        into.copy_from_slice(&self.bytes[range.clone()]);
+        Ok(range)
+    }
+
+    /// An asynchronous reader is done with these bytes.
+    pub fn release(&mut self, ranges: &Ranges) {
+        for range in ranges {
+            for record in &mut self.records[range.clone()] {
+                record.busy -= 1;
+            }
+        }
     }
 
     /// An atomic operation's bytes before it, for any number of threads in turn.

@@ -194,9 +194,9 @@ fn faults_name_the_instruction_and_the_thread() {
     assert!(matches!(apart, Fault::Divergent { .. }), "{apart}");
     let half = fault("setp.lt.u32 %p1, %r0, 16;\n@%p1 bra SKIP;\nbar.sync 0;\nSKIP:");
     assert!(matches!(half, Fault::Divergent { .. }), "{half}");
-    let unknown = fault("wgmma.fence.sync.aligned;");
+    let unknown = fault("wgmma.mma_async.sp.sync.aligned;");
     assert!(
-        matches!(&unknown, Fault::Unsupported { instruction, .. } if instruction.contains("wgmma.fence")),
+        matches!(&unknown, Fault::Unsupported { instruction, .. } if instruction.contains("wgmma.mma_async.sp")),
         "{unknown}"
     );
     let endless = fault("LOOP:\nbra LOOP;");

@@ -11,6 +11,8 @@ use crate::operation::{Instruction, Operation, Predicate, Program};
 use crate::parse::Register;
 use crate::shared::{Shared, Thread};
 use crate::special::Block;
+use crate::tensor::Tensor;
+use crate::warpgroup::Flight;
 use crate::{collective, float, special};
 
 /// What is wrong, without where.
@@ -22,6 +24,7 @@ pub(crate) enum Trouble {
     Divergent { what: String },
     Uninitialised { what: String },
     Race { what: String },
+    Descriptor { what: String },
     Timeout,
 }
 
@@ -61,6 +64,9 @@ pub(crate) struct Machine<'a> {
     pub counts: Counts,
     pub mma_flops: [u64; crate::mma::KINDS.len()],
     pub limit: u64,
+    /// Warps of a block.
+    pub warps: usize,
+    pub tensor: Tensor,
 }
 
 /// Lanes at one instruction.
@@ -93,6 +99,9 @@ pub(crate) struct Warp {
     pub executed: u64,
     /// Barriers of the warp's own lanes so far.
     meetings: u32,
+    /// When each register was written last, in instructions of the warp.
+    stamps: Vec<u64>,
+    pub flight: Flight,
 }
 
 /// Where the lanes go after an instruction.
@@ -101,6 +110,8 @@ enum Next {
     Jump(usize),
     End,
     Wait,
+    /// On by one, and other warps first.
+    Yield,
 }
 
 impl Warp {
@@ -110,6 +121,8 @@ impl Warp {
         let written = vec![u32::MAX; file.len()];
         Self {
             index,
+            stamps: vec![0; file.len()],
+            flight: Flight::default(),
             file,
             written,
             predicates: vec![0; registers + 1],
@@ -137,6 +150,8 @@ impl Warp {
         self.waiting = None;
         self.executed = 0;
         self.meetings = 0;
+        self.stamps.fill(0);
+        self.flight = Flight::default();
     }
 
     /// The lane as a user of shared memory.
@@ -175,6 +190,7 @@ impl Warp {
     #[inline]
     pub fn write(&mut self, register: usize, lanes: &Lanes, active: u32) {
         self.written[register] |= active;
+        self.stamps[register] = self.executed;
         let to = &mut self.file[register];
         if active == u32::MAX {
             *to = *lanes;
@@ -185,6 +201,27 @@ impl Warp {
                 }
             }
         }
+    }
+
+    /// A register as an asynchronous instruction of the warp left it.
+    pub fn peek(&self, register: usize) -> &Lanes {
+        &self.file[register]
+    }
+
+    /// When a register was written last, other than by an asynchronous instruction.
+    pub fn stamp(&self, register: usize) -> u64 {
+        self.stamps[register]
+    }
+
+    /// A register that an asynchronous instruction writes: nobody may use it until [`Self::settle`].
+    pub fn write_later(&mut self, register: usize, lanes: &Lanes) {
+        self.file[register] = *lanes;
+        self.written[register] = 0;
+    }
+
+    /// A register is written and may be used; false where somebody wrote to it meanwhile.
+    pub fn settle(&mut self, register: usize) -> bool {
+        std::mem::replace(&mut self.written[register], u32::MAX) == 0
     }
 
     pub fn predicate(&self, machine: &Machine<'_>, by: Predicate, active: u32) -> Result<u32, Fail> {
@@ -233,7 +270,7 @@ impl Warp {
                 Next::Following => self.advance(),
                 Next::Jump(target) => self.split(target, active),
                 Next::End => self.end(active),
-                Next::Wait => {
+                Next::Wait | Next::Yield => {
                     self.advance();
                     return Ok(());
                 }
@@ -320,6 +357,21 @@ impl Warp {
                 self.whole(active, "mma")?;
                 mma.run(machine, self, d, [a, b, c], *scales)?;
             }
+            Operation::Warpgroup(wgmma) => {
+                self.whole(active, "an instruction of a warpgroup")?;
+                wgmma.run(machine, self)?;
+            }
+            Operation::Tensor(tensor) => {
+                if tensor.is_aligned() {
+                    self.whole(active, "an aligned instruction of tensor memory")?;
+                }
+                tensor.run(machine, self, active)?;
+            }
+            Operation::Synchronise(barrier) => {
+                if barrier.run(machine, self, active)? {
+                    return Ok(Next::Yield);
+                }
+            }
             Operation::LoadMatrix { into, address, transposed } => {
                 self.whole(active, "ldmatrix")?;
                 machine.load_matrix(self, into, *address, *transposed)?;
@@ -332,6 +384,7 @@ impl Warp {
             Operation::Shuffle { .. }
             | Operation::Vote { .. }
             | Operation::Reduce { .. }
+            | Operation::Elect { .. }
             | Operation::Members { .. } => collective::step(self, machine, &instruction.operation, active)?,
             other => self.simple(machine, other, active)?,
         }
@@ -395,7 +448,7 @@ impl Warp {
                 }
             }
             Operation::Clock { d, shift, bits } => {
-                let clock = self.executed >> shift & (u64::MAX >> (64 - bits));
+                let clock = machine.memory.clock(self.executed) >> shift & (u64::MAX >> (64 - bits));
                 self.write(d, &[clock; 32], active);
             }
             Operation::ActiveMask { d } => self.write(d, &[u64::from(active); 32], active),
@@ -435,7 +488,7 @@ impl Warp {
     }
 
     /// That every lane that has not ended takes part.
-    fn whole(&self, active: u32, what: &str) -> Result<(), Fail> {
+    pub fn whole(&self, active: u32, what: &str) -> Result<(), Fail> {
         let live = self.live();
         let wanted = if what == "a barrier" { live } else { u32::MAX };
         if active == wanted {
@@ -469,6 +522,7 @@ fn adjusted(lanes: &Lanes, flush: bool, saturate: bool) -> Lanes {
 fn uninitialised(machine: &Machine<'_>, register: usize, missing: u32) -> Fail {
     let name = machine.registers.get(register).map_or("a register", |register| &register.name);
     let what = format!("{name} of the lanes {missing:#010x}");
+    // Also one that an asynchronous instruction has yet to write.
     Fail::at(missing.trailing_zeros() as usize, Trouble::Uninitialised { what })
 }
 
