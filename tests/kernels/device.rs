@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-use ptx::{Arena, Counts, Entry, Launch, Memory, Module};
+use ptx::{Arena, Counts, Entry, Fault, Launch, Memory, Module};
 
 /// No kernel here needs more warp instructions for a test.
 const LIMIT: u64 = 50_000_000;
@@ -14,9 +14,13 @@ const POISON: u8 = 0xcb;
 
 /// A module of `kernels/ptx`.
 pub fn module(name: &str) -> Module {
+    Module::parse(&text(name)).unwrap_or_else(|error| panic!("{name}.ptx: {error}"))
+}
+
+/// The text of a module of `kernels/ptx`.
+pub fn text(name: &str) -> String {
     let path = directory().join(format!("{name}.ptx"));
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    Module::parse(&text).unwrap_or_else(|error| panic!("{name}.ptx: {error}"))
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 /// Where the shipped modules are.
@@ -88,9 +92,20 @@ impl Device {
 
     /// Runs the entry; a fault fails the test with its own words.
     pub fn launch(&mut self, entry: &Entry, grid: u32, threads: u32, params: &[Vec<u8>]) -> Counts {
-        let launch =
-            Launch { grid: [grid, 1, 1], block: [threads, 1, 1], shared_bytes: 0, params, limit: LIMIT };
-        ptx::launch(entry, &launch, self).unwrap_or_else(|fault| panic!("{fault}"))
+        self.attempt(entry, grid, threads, params, LIMIT).unwrap_or_else(|fault| panic!("{fault}"))
+    }
+
+    /// Runs the entry, or says why it stopped.
+    pub fn attempt(
+        &mut self,
+        entry: &Entry,
+        grid: u32,
+        threads: u32,
+        params: &[Vec<u8>],
+        limit: u64,
+    ) -> Result<Counts, Fault> {
+        let launch = Launch { grid: [grid, 1, 1], block: [threads, 1, 1], shared_bytes: 0, params, limit };
+        ptx::launch(entry, &launch, self)
     }
 
     pub fn bytes(&self, buffer: Buffer) -> &[u8] {
@@ -103,6 +118,11 @@ impl Device {
 
     pub fn floats(&self, buffer: Buffer) -> Vec<f32> {
         self.words(buffer).into_iter().map(f32::from_bits).collect()
+    }
+
+    /// Whether every byte of an output is written once.
+    pub fn is_written_once(&self, buffer: Buffer) -> bool {
+        self.uses[&buffer.address].written.iter().all(|&times| times == 1)
     }
 
     /// Every byte of an output is written once.

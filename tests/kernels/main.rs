@@ -2,7 +2,6 @@
 //!
 //! Every output must be written once in every byte and nothing beside it, every input may only be read, and loads and stores
 //! must be aligned and inside their buffers. Bytes and operations are counted and compared with what the kernels say.
-//! Left out are `wgmma` and `tcgen05`, which the interpreter does not run.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a kernel that is wrong fails the test that ran it")]
 
@@ -13,5 +12,7 @@ mod formats;
 mod gemv;
 mod gpu;
 mod mma;
+mod mutants;
 mod rate;
 mod simple;
+mod tiles;

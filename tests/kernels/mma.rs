@@ -44,7 +44,7 @@ const COLUMNS: usize = 8;
 const ACCUMULATORS: usize = 8;
 
 /// A random element's bits, its value, and the bits of its opposite.
-fn element(kind: &str, random: &mut Random) -> (u32, f64, u32) {
+pub fn element(kind: &str, random: &mut Random) -> (u32, f64, u32) {
     match kind {
         "f16" => {
             let bits = half(random.unit());
