@@ -1,5 +1,5 @@
-// GEMV over formats whose rows are blocks with their scales inside, as in GGUF: blocks of 18 or 34 bytes, so rows and blocks
-// start at any even address.
+// GEMV over formats whose rows are blocks with their scales inside, as in GGUF: blocks of 18, 34 or 210 bytes, so rows and
+// blocks start at any even address.
 //
 // A warp copies its part of 16 rows, eight blocks or one super-block each, into shared memory with aligned loads of 16 bytes
 // that begin at or before the part, and then takes words from there wherever they lie. Only the very end of W, where such
@@ -31,8 +31,9 @@ template <bool ALIGNED> struct StagedRow {
         static_assert(ALIGNED, "a pair is loaded at once");
         return *reinterpret_cast<const uint2*>(words + even + offset / 4);
     }
-    // What all lanes take: the float of a half; a word of a part that is aligned.
-    __device__ __forceinline__ float half_at(unsigned offset) const { return half_bits_to_float(halves[offset / 2]); }
+    // What all lanes take: two bytes; the float of a half; a word of a part that is aligned.
+    __device__ __forceinline__ unsigned two_at(unsigned offset) const { return halves[offset / 2]; }
+    __device__ __forceinline__ float half_at(unsigned offset) const { return half_bits_to_float(two_at(offset)); }
     __device__ __forceinline__ unsigned word_at(unsigned offset) const {
         static_assert(ALIGNED, "a word is loaded at once");
         return words[offset / 4];

@@ -8,7 +8,8 @@
 Every tensor, key and size is what a converter writes for the model, so tools that read headers see the model itself;
 the vocabulary has tokens without meaning. Weights are random codes under scales such that a product with normed inputs
 has a length of about one: nothing in a forward pass grows beyond a float or becomes denormal. Norms are in fp32 around
-one. Matrices, the embedding table and the head are all in the format asked for ("pure" in the words of llama-quantize).
+one. Matrices, the embedding table and the head are all in the format asked for ("pure" in the words of llama-quantize),
+but q4_k_m is the mix that llama-quantize writes: its head, and some values and ways down, are in q6_k.
 
 Exit codes: 0 written, 1 cannot be written, 2 usage.
 """
@@ -30,8 +31,13 @@ FORMATS = {
     "fp16": (1, 1, 2, 1),
     "q4_0": (2, 32, 18, 2),
     "q8_0": (8, 32, 34, 7),
+    "q4_k": (12, 256, 144, 14),
+    "q6_k": (14, 256, 210, 18),
     "bf16": (30, 1, 2, 32),
 }
+
+# general.file_type of files of several formats.
+MIXES = {"q4_k_m": 15}
 
 MODELS = {
     "small": {
@@ -98,6 +104,20 @@ def tensors(model):
         yield "output.weight", model["vocab"], hidden, False
 
 
+def stored(name, format_name, model):
+    """The format of a matrix."""
+    if format_name not in MIXES:
+        return format_name
+    layers = model["layers"]
+    if name == ("token_embd.weight" if model["tied"] else "output.weight"):
+        return "q6_k"
+    if "attn_v." in name or "ffn_down." in name:
+        layer, eighth = int(name.split(".")[1]), layers // 8
+        if layer < eighth or layer >= 7 * layers // 8 or (layer - eighth) % 3 == 2:
+            return "q6_k"
+    return "q4_k"
+
+
 def half(value):
     """An fp16 value's two bytes."""
     return struct.pack("<e", value)
@@ -122,6 +142,13 @@ def template(rng, name, columns):
         if name == "fp16":
             return b"".join(half(value) for value in values)
         return b"".join(struct.pack("<f", value)[2:] for value in values)
+    if name == "q4_k":
+        # Sixes of bits and nibbles: minima of 7.5 of the scale's unit make the mean zero, and the root 258 units.
+        units = [length / 258.0 * (0.7 + 0.6 * rng.random()) for _ in range(count)]
+        return b"".join(half(unit) + half(7.5 * unit) + rng.randbytes(140) for unit in units)
+    if name == "q6_k":
+        # 256 / sqrt(12) of the scales times 64 / sqrt(12) of the weights.
+        return b"".join(rng.randbytes(208) + half(length / 1367.0 * (0.7 + 0.6 * rng.random())) for _ in range(count))
     payload = {"q8_0": 32, "q4_0": 16}[name]
     # Uniform codes have a root of the mean square of 256 / sqrt(12), or 16 / sqrt(12).
     unit = length / (74.0 if name == "q8_0" else 4.6)
@@ -146,7 +173,7 @@ def fill(file, pattern, count):
 
 def write(path, model, format_name, seed):
     """The whole file, at its own name only once it is complete."""
-    number, elements, block_bytes, file_type = FORMATS[format_name]
+    file_type = MIXES[format_name] if format_name in MIXES else FORMATS[format_name][3]
     rng = random.Random(seed)
     prefix = model["architecture"]
     pairs = [
@@ -174,15 +201,17 @@ def write(path, model, format_name, seed):
     table, sizes, offset = [], [], 0
     for name, rows, columns, is_vector in tensors(model):
         if is_vector:
-            kind, size = 0, 4 * columns
+            own, kind, size = None, 0, 4 * columns
             dimensions = struct.pack("<IQ", 1, columns)
         else:
+            own = stored(name, format_name, model)
+            number, elements, block_bytes, _ = FORMATS[own]
             if columns % elements:
                 raise ValueError(f"rows of {name} are {columns} long, which is no whole number of {elements}")
             kind, size = number, rows * (columns // elements) * block_bytes
             dimensions = struct.pack("<IQQ", 2, columns, rows)
         table.append(text(name) + dimensions + struct.pack("<IQ", kind, offset))
-        sizes.append((name, size, columns, is_vector))
+        sizes.append((name, size, columns, own))
         offset += -(-size // ALIGNMENT) * ALIGNMENT
     header = b"".join([struct.pack("<4sIQQ", b"GGUF", 3, len(table), len(pairs)), *pairs, *table])
     header += bytes(-len(header) % ALIGNMENT)
@@ -191,13 +220,13 @@ def write(path, model, format_name, seed):
     try:
         with open(partial, "wb", buffering=1 << 20) as file:
             file.write(header)
-            for name, size, columns, is_vector in sizes:
-                if is_vector:
+            for name, size, columns, own in sizes:
+                if own is None:
                     file.write(vector(rng, columns, 0.0 if name.endswith("bias") else 1.0))
                 else:
-                    if columns not in patterns:
-                        patterns[columns] = template(rng, format_name, columns)
-                    fill(file, patterns[columns], size)
+                    if (own, columns) not in patterns:
+                        patterns[own, columns] = template(rng, own, columns)
+                    fill(file, patterns[own, columns], size)
                 file.write(bytes(-size % ALIGNMENT))
         os.replace(partial, path)
     except BaseException:
@@ -219,14 +248,15 @@ def main():
     """Reads the arguments, writes the file, says how large it is."""
     parser = argparse.ArgumentParser(description="Write a GGUF file with random weights.")
     parser.add_argument("model", choices=sorted(MODELS))
-    parser.add_argument("format", choices=sorted(FORMATS))
+    parser.add_argument("format", choices=sorted({*FORMATS, *MIXES} - {"q4_k"}))
     parser.add_argument("file")
     parser.add_argument("--layers", type=count, help="layers instead of the model's own")
     parser.add_argument("--vocab", type=count, help="tokens instead of the model's own")
+    parser.add_argument("--inner", type=count, help="inner width of the feed-forward instead of the model's own")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     model = dict(MODELS[args.model])
-    for key in ("layers", "vocab"):
+    for key in ("layers", "vocab", "inner"):
         if getattr(args, key):
             model[key] = getattr(args, key)
     try:

@@ -25,7 +25,7 @@ const fn format(name: &'static str, multiple: usize, bytes_of_256: usize) -> For
     Format { name, multiple, bytes_of_256 }
 }
 
-pub const FORMATS: [Format; 11] = [
+pub const FORMATS: [Format; 12] = [
     format("f32", 32, 1024),
     format("f16", 32, 512),
     format("bf16", 32, 512),
@@ -35,6 +35,7 @@ pub const FORMATS: [Format; 11] = [
     format("q8_0", 32, 8 * 34),
     format("q4_0", 32, 8 * 18),
     format("q4_k", 256, 144),
+    format("q6_k", 256, 210),
     format("nvf4", 32, 128),
     format("mxf4", 32, 128),
 ];
@@ -141,6 +142,7 @@ impl Weights {
                 }
             }),
             "q4_k" => (0..k / 256).for_each(|_| self.q4_k(random)),
+            "q6_k" => (0..k / 256).for_each(|_| self.q6_k(random)),
             "nvf4" => (0..k / 16).for_each(|_| {
                 // Unsigned: the sign is the weight's.
                 let scale = random_e4m3(random) & 0x7f;
@@ -212,5 +214,35 @@ impl Weights {
         self.bytes.extend(least.to_le_bytes());
         self.bytes.extend(packed);
         self.bytes.extend(nibbles);
+    }
+
+    /// ggml's super-block: 128 bytes of low nibbles, 64 of upper bits, sixteen signed scales, a half. Written down as its
+    /// dequantisation goes: four weights, 32 apart, of each byte of upper bits.
+    fn q6_k(&mut self, random: &mut Random) {
+        let low: Vec<u8> = (0..128).map(|_| random.byte()).collect();
+        let high: Vec<u8> = (0..64).map(|_| random.byte()).collect();
+        let scales: Vec<i8> = (0..16).map(|_| random.byte().cast_signed()).collect();
+        let d = half(scale(random));
+        let mut values = [0.0; 256];
+        for (part, values) in values.chunks_exact_mut(128).enumerate() {
+            let (low, high, scales) = (&low[64 * part..], &high[32 * part..], &scales[8 * part..]);
+            for at in 0..32 {
+                let codes = [
+                    low[at] & 15 | (high[at] & 3) << 4,
+                    low[at + 32] & 15 | (high[at] >> 2 & 3) << 4,
+                    low[at] >> 4 | (high[at] >> 4 & 3) << 4,
+                    low[at + 32] >> 4 | (high[at] >> 6 & 3) << 4,
+                ];
+                for (quarter, code) in codes.into_iter().enumerate() {
+                    let scale = f64::from(scales[at / 16 + 2 * quarter]);
+                    values[at + 32 * quarter] = from_half(d) * scale * (f64::from(code) - 32.0);
+                }
+            }
+        }
+        self.values.extend(values);
+        self.bytes.extend(low);
+        self.bytes.extend(high);
+        self.bytes.extend(scales.iter().map(|scale| scale.cast_unsigned()));
+        self.bytes.extend(d.to_le_bytes());
     }
 }

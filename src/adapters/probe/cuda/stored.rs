@@ -50,6 +50,7 @@ impl Layout {
             F::Q8_0 => ("q8_0", 32, (32, 34), None),
             F::Q4_0 => ("q4_0", 32, (32, 18), None),
             F::Q4KM => ("q4_k", 256, (256, 144), None),
+            F::Q6K => ("q6_k", 256, (256, 210), None),
             F::Nvfp4 => ("nvf4", 32, (32, 16), Some((16, 1))),
             F::Mxfp4 => ("mxf4", 32, (32, 16), Some((32, 1))),
             _ => return None,
@@ -100,6 +101,13 @@ impl Layout {
                         // 1/16, 1/8, 1/4.
                         _ => scales.push(rng.u8(123..=125)),
                     }
+                }
+            }
+            F::Q6K => {
+                for _ in 0..padded / self.codes.0 {
+                    // The block's fp16 scale is its end, and each sixteen weights have a signed byte as another.
+                    codes.extend((2..self.codes.1).map(|_| rng.u8(..)));
+                    codes.extend(f16::from_f32(4e-4 * (0.5 + rng.f32())).to_le_bytes());
                 }
             }
             _ => {

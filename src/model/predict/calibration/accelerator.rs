@@ -31,6 +31,15 @@ impl Accelerator {
         }
     }
 
+    /// The name for people.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "CPU",
+            Self::Gpu => "GPU",
+        }
+    }
+
     /// Formats that there are kernels for.
     #[must_use]
     pub const fn formats(self) -> &'static [WeightFormat] {
@@ -55,7 +64,7 @@ pub const MEASURED_FORMATS: [WeightFormat; 9] = [
 ];
 
 /// Formats measured on a GPU.
-const GPU_FORMATS: [WeightFormat; 11] = [
+const GPU_FORMATS: [WeightFormat; 12] = [
     WeightFormat::Fp32,
     WeightFormat::Fp16,
     WeightFormat::Bf16,
@@ -63,6 +72,7 @@ const GPU_FORMATS: [WeightFormat; 11] = [
     WeightFormat::Int4G128,
     WeightFormat::Q4_0,
     WeightFormat::Q4KM,
+    WeightFormat::Q6K,
     WeightFormat::Q8_0,
     WeightFormat::Fp8E4m3,
     WeightFormat::Nvfp4,
