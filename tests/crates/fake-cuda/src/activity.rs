@@ -1,6 +1,6 @@
 //! What the GPU does, passed from the mock driver of one process to the mock NVML of another.
 //!
-//! A file beside the scenario's holds one record of eight 64-bit words, written whole. The first and the last word
+//! A file beside the scenario's holds one record of twelve 64-bit words, written whole. The first and the last word
 //! are the same number, and another one each time: a reader that sees two different ones reads again.
 
 use std::fs::{File, OpenOptions};
@@ -25,6 +25,20 @@ pub struct Activity {
     pub throttled: bool,
     /// Bytes of memory that are allocated.
     pub allocated: u64,
+    /// What there is besides, where a scenario has a host: then the record holds until the next one.
+    pub timed: Option<Timed>,
+}
+
+/// The GPU at a moment of its own time.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Timed {
+    /// The process whose driver it is.
+    pub pid: u32,
+    pub busy: bool,
+    /// How much of the last sixth of a second it was busy, 0 to 1.
+    pub load: f64,
+    /// The scenario's other processes that are there, by bit.
+    pub tenants: u64,
 }
 
 /// Nanoseconds since the machine started, its sleep included.
@@ -38,10 +52,11 @@ pub fn path(scenario: &Path) -> PathBuf {
     scenario.with_extension("activity")
 }
 
-const WORDS: usize = 8;
+const WORDS: usize = 12;
 
 impl Activity {
     fn words(&self, sequence: u64) -> [u64; WORDS] {
+        let timed = self.timed;
         [
             sequence,
             self.busy_until_ns,
@@ -50,6 +65,10 @@ impl Activity {
             self.dram_bytes_per_s.to_bits(),
             u64::from(self.throttled),
             self.allocated,
+            timed.map_or(0, |it| u64::from(it.pid)),
+            timed.map_or(0, |it| 1 + u64::from(it.busy)),
+            timed.map_or(0, |it| it.load.to_bits()),
+            timed.map_or(0, |it| it.tenants),
             sequence,
         ]
     }
@@ -64,8 +83,27 @@ impl Activity {
             for (word, chunk) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
                 *word = u64::from_le_bytes(*chunk);
             }
-            let [first, busy_until_ns, sm_hz, compute, dram, throttled, allocated, last] = words;
+            let [
+                first,
+                busy_until_ns,
+                sm_hz,
+                compute,
+                dram,
+                throttled,
+                allocated,
+                pid,
+                timed,
+                load,
+                tenants,
+                last,
+            ] = words;
             if first == last {
+                let timed = (timed > 0).then_some(Timed {
+                    pid: pid as u32,
+                    busy: timed == 2,
+                    load: f64::from_bits(load),
+                    tenants,
+                });
                 return Some(Self {
                     busy_until_ns,
                     sm_hz: f64::from_bits(sm_hz),
@@ -73,6 +111,7 @@ impl Activity {
                     dram_bytes_per_s: f64::from_bits(dram),
                     throttled: throttled != 0,
                     allocated,
+                    timed,
                 });
             }
         }
@@ -124,6 +163,7 @@ mod tests {
                 dram_bytes_per_s: 3e9,
                 throttled: true,
                 allocated: 4096,
+                timed: (sm_hz > 1e6).then_some(Timed { pid: 5, busy: true, load: 0.25, tenants: 3 }),
             };
             reporter.report(&activity).unwrap();
             assert_eq!(Activity::read(&scenario), Some(activity));

@@ -3,18 +3,19 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::env;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
-use std::thread;
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use crate::device::{By, Device, Stamp};
 use crate::errors::{self, Code};
-use crate::memory::Key;
-use crate::scenario::{Scenario, VARIABLE};
+use crate::host::{HostClock, Left, Pending, STAGED_BYTES};
+use crate::memory::{Key, Stray};
+use crate::scenario::{FaultKind, Scenario, VARIABLE, lost};
 
 /// Why a call does not simply return success.
 pub enum Answer {
@@ -44,14 +45,50 @@ pub enum Needs {
 /// An operation recorded from a stream, for a graph.
 #[derive(Clone)]
 pub enum Node {
-    Kernel { module: Arc<ptx::Module>, key: Key },
-    Fill { address: u64, pattern: Vec<u8>, count: u64 },
-    Copy { to: u64, from: u64, bytes: u64 },
+    Kernel {
+        module: Arc<ptx::Module>,
+        key: Key,
+    },
+    Fill {
+        address: u64,
+        pattern: Vec<u8>,
+        count: u64,
+    },
+    Copy {
+        to: u64,
+        from: u64,
+        bytes: u64,
+    },
+    /// An event that is to be recorded when the graph runs.
+    Record {
+        event: u64,
+    },
+}
+
+/// A stream that records what it is given instead of doing it.
+pub struct Capture {
+    pub nodes: Vec<Node>,
+    pub mode: u32,
+    pub thread: ThreadId,
+    /// A call came that must not come meanwhile.
+    pub invalid: bool,
 }
 
 #[derive(Default)]
 pub struct Stream {
-    pub capture: Option<Vec<Node>>,
+    pub capture: Option<Capture>,
+    /// It waits for the default stream, and that one for it.
+    pub blocking: bool,
+    /// When all that it was given is done, in the device's own time.
+    pub ready_s: f64,
+}
+
+#[derive(Clone, Copy, Default)]
+pub struct Event {
+    pub stamp: Option<Stamp>,
+    /// Last recorded in a capture, where it has no time.
+    pub captured: bool,
+    pub untimed: bool,
 }
 
 #[derive(Clone)]
@@ -63,6 +100,8 @@ pub struct Function {
 
 pub struct Driver {
     pub device: Device,
+    /// What calls cost, where they do.
+    pub clock: Option<HostClock>,
     path: PathBuf,
     trouble: Option<String>,
     initialised: bool,
@@ -70,13 +109,19 @@ pub struct Driver {
     all_calls: u64,
     /// What every call answers since a kernel failed.
     pub sticky: Option<Code>,
+    /// The device is gone, which no new context heals.
+    lost: bool,
+    /// Launches of kernels that do not end well, by the place of their fault in the scenario.
+    struck: HashMap<usize, u64>,
+    /// The launches after so many never end.
+    hung_after: Option<u64>,
     pub contexts: HashMap<u64, i32>,
     pub primary: Option<(u64, u64)>,
     pub primary_flags: u32,
     pub modules: HashMap<u64, Arc<ptx::Module>>,
     pub functions: BTreeMap<u64, Function>,
     pub streams: HashMap<u64, Stream>,
-    pub events: HashMap<u64, Option<Stamp>>,
+    pub events: HashMap<u64, Event>,
     pub graphs: HashMap<u64, Vec<Node>>,
     pub executables: HashMap<u64, Vec<Node>>,
     pub host: HashMap<u64, Vec<u64>>,
@@ -94,8 +139,16 @@ thread_local! {
 pub fn call(name: &'static str, needs: Needs, body: impl FnOnce(&mut Driver) -> Done) -> Code {
     let done = catch_unwind(AssertUnwindSafe(|| {
         let mut driver = DRIVER.lock().unwrap_or_else(PoisonError::into_inner);
-        driver.enter(name, needs)?;
-        body(&mut driver)
+        if let Some(clock) = &mut driver.clock {
+            clock.enter();
+        }
+        let done = driver.enter(name, needs).and_then(|()| body(&mut driver));
+        let driver = &mut *driver;
+        if let Some(clock) = &mut driver.clock {
+            driver.device.tell(clock.now_s);
+            clock.leave();
+        }
+        done
     }));
     match done {
         Ok(Ok(())) => errors::SUCCESS,
@@ -123,7 +176,9 @@ impl Driver {
             Ok(scenario) => (scenario, None),
             Err(trouble) => (Scenario { no_device: true, ..Scenario::toy() }, Some(trouble)),
         };
+        let clock = scenario.host.clone().map(|host| HostClock::new(host, scenario.clock.seed));
         Self {
+            clock,
             device: Device::new(scenario, &path),
             path,
             trouble,
@@ -131,6 +186,9 @@ impl Driver {
             calls: HashMap::new(),
             all_calls: 0,
             sticky: None,
+            lost: false,
+            struck: HashMap::new(),
+            hung_after: None,
             contexts: HashMap::new(),
             primary: None,
             primary_flags: 0,
@@ -172,6 +230,9 @@ impl Driver {
         if !kernel && scenario.hang.iter().any(|hang| hang.call == name && before >= hang.after) {
             return Err(Answer::Never);
         }
+        if needs != Needs::Nothing && self.lost {
+            return Err(errors::UNKNOWN.into());
+        }
         if needs != Needs::Nothing && !self.initialised {
             return Err(errors::NOT_INITIALIZED.into());
         }
@@ -182,15 +243,57 @@ impl Driver {
             if !self.contexts.contains_key(&CURRENT.get()) {
                 return Err(errors::INVALID_CONTEXT.into());
             }
+            self.may_be_captured(name)?;
         }
         Ok(())
+    }
+
+    /// Refuses what must not be called while a stream captures, which spoils the capture, too: what waits for the whole
+    /// context always, and what may wait, from any thread or from the capture's own, as its mode says. Calls that
+    /// concern one stream or event are looked at where they are made.
+    fn may_be_captured(&mut self, name: &str) -> Done {
+        const UNSAFE: [&str; 5] =
+            ["cuMemAlloc_v2", "cuMemFree_v2", "cuMemcpyHtoD_v2", "cuMemcpyDtoH_v2", "cuMemcpyDtoD_v2"];
+        let always = name == "cuCtxSynchronize";
+        if self.clock.is_none() || !always && !UNSAFE.contains(&name) {
+            return Ok(());
+        }
+        let own = thread::current().id();
+        let mut code = None;
+        for stream in self.streams.values_mut() {
+            let Some(capture) = &mut stream.capture else { continue };
+            let concerns = match capture.mode {
+                0 => true,
+                1 => capture.thread == own,
+                _ => false,
+            };
+            if always || concerns || stream.blocking {
+                capture.invalid = true;
+                let implied = stream.blocking && !always && name != "cuMemAlloc_v2";
+                code = Some(if implied {
+                    errors::STREAM_CAPTURE_IMPLICIT
+                } else {
+                    errors::STREAM_CAPTURE_UNSUPPORTED
+                });
+            }
+        }
+        code.map_or(Ok(()), |code| Err(code.into()))
+    }
+
+    /// Has a capture end in an error, because of a call that concerns its stream or event.
+    pub fn spoil(&mut self, stream: u64) {
+        if let Some(capture) = self.streams.get_mut(&stream).and_then(|it| it.capture.as_mut())
+            && self.clock.is_some()
+        {
+            capture.invalid = true;
+        }
     }
 
     pub fn init(&mut self) -> Done {
         if let Some(trouble) = &self.trouble {
             eprintln!("fake libcuda: {trouble}");
         }
-        if self.scenario().no_device {
+        if self.scenario().no_device || self.lost || lost(&self.path).exists() {
             return Err(errors::NO_DEVICE.into());
         }
         self.initialised = true;
@@ -210,7 +313,8 @@ impl Driver {
     /// Streams 0, 1 and 2 are always there: the default one and those that mean it by another name.
     pub fn stream(&mut self, stream: u64) -> Result<&mut Stream, Code> {
         match stream {
-            0..=2 => Ok(self.streams.entry(stream).or_default()),
+            0 | 1 => Ok(self.streams.entry(0).or_default()),
+            2 => Ok(self.streams.entry(2).or_insert_with(|| Stream { blocking: true, ..Stream::default() })),
             _ => self.streams.get_mut(&stream).ok_or(errors::INVALID_HANDLE),
         }
     }
@@ -219,23 +323,99 @@ impl Driver {
     fn stuck(&self, launches: u64) -> bool {
         let kernels = ["cuEventQuery", "cuStreamQuery"];
         let mut hangs = self.scenario().hang.iter();
-        hangs.any(|hang| kernels.contains(&hang.call.as_str()) && launches > hang.after)
+        self.hung_after.is_some_and(|after| launches > after)
+            || hangs.any(|hang| kernels.contains(&hang.call.as_str()) && launches > hang.after)
+    }
+
+    /// Has a kernel end as its fault says; `None` for one that runs.
+    fn strike(&mut self, entry: &str) -> Option<FaultKind> {
+        let mut faults = self.device.scenario.fault.iter().enumerate();
+        let (place, fault) = faults.find(|(_, fault)| fault.strikes(entry))?;
+        let before = self.struck.entry(place).or_default();
+        *before += 1;
+        if *before <= fault.after {
+            return None;
+        }
+        let (kind, code) = (fault.kind, fault.code.unwrap_or(errors::LAUNCH_FAILED));
+        match kind {
+            FaultKind::Fault => self.sticky = Some(code),
+            FaultKind::Hang => {
+                self.hung_after.get_or_insert(self.device.launches);
+                self.device.launches += 1;
+            }
+            FaultKind::Lost => self.lost = true,
+            FaultKind::Gone => {
+                self.lost = true;
+                // Without it later processes find the device; this one does not.
+                let _ = File::create(lost(&self.path));
+            }
+        }
+        self.note(&format!("{entry}: {kind:?}, as the scenario says"));
+        Some(kind)
     }
 
     /// Waits for a moment of the device.
-    pub fn wait(&self, stamp: Stamp) -> Done {
+    pub fn wait(&mut self, stamp: Stamp) -> Done {
         if self.stuck(stamp.launches) {
             return Err(Answer::Never);
+        }
+        if let Some(clock) = &mut self.clock {
+            let waited_s = clock.wait(stamp.device_s);
+            let now_s = clock.now_s;
+            self.settle(now_s);
+            let outside_s = waited_s * self.scenario().pace;
+            return if outside_s > 0.0 {
+                Err(Answer::At(Instant::now() + Duration::from_secs_f64(outside_s.min(1e6))))
+            } else {
+                Ok(())
+            };
         }
         if stamp.outside > Instant::now() { Err(Answer::At(stamp.outside)) } else { Ok(()) }
     }
 
-    pub fn wait_all(&self) -> Done {
-        self.wait(self.device.stamp())
+    pub fn wait_all(&mut self) -> Done {
+        let ready_s = self.streams.values().map(|stream| stream.ready_s).fold(0.0, f64::max);
+        self.wait(Stamp { device_s: ready_s, ..self.device.stamp() })
+    }
+
+    /// Waits for one stream and what it depends on; without a host all streams are one.
+    pub fn wait_for(&mut self, stream: u64) -> Done {
+        self.wait(self.stamp_of(stream))
+    }
+
+    /// When all that a stream was given is done.
+    pub fn stamp_of(&self, stream: u64) -> Stamp {
+        let stamp = self.device.stamp();
+        if self.clock.is_some() { Stamp { device_s: self.ready_s(stream), ..stamp } } else { stamp }
+    }
+
+    /// When a stream may go on: the default one waits for every blocking one, and these for it.
+    fn ready_s(&self, stream: u64) -> f64 {
+        let default = self.streams.get(&0);
+        let default_s = default.map_or(0.0, |it| it.ready_s);
+        if stream <= 1 {
+            let blocking = self.streams.values().filter(|it| it.blocking);
+            return blocking.map(|it| it.ready_s).fold(default_s, f64::max);
+        }
+        self.streams
+            .get(&stream)
+            .map_or(0.0, |it| if it.blocking { it.ready_s.max(default_s) } else { it.ready_s })
+    }
+
+    fn set_ready(&mut self, stream: u64, ready_s: f64) {
+        if let Ok(stream) = self.stream(stream) {
+            stream.ready_s = stream.ready_s.max(ready_s);
+        }
     }
 
     /// Whether a moment of the device has come.
-    pub fn query(&self, stamp: Stamp) -> Done {
+    pub fn query(&mut self, stamp: Stamp) -> Done {
+        if let Some(clock) = &mut self.clock {
+            let come = clock.poll(stamp.device_s);
+            let now_s = clock.now_s;
+            self.settle(now_s);
+            return if come && !self.stuck(stamp.launches) { Ok(()) } else { Err(errors::NOT_READY.into()) };
+        }
         if self.stuck(stamp.launches) || stamp.outside > Instant::now() {
             return Err(errors::NOT_READY.into());
         }
@@ -264,6 +444,9 @@ impl Driver {
         if !runs_on(module.target(), self.scenario().capability()) {
             return Err(errors::NO_BINARY_FOR_GPU);
         }
+        if let Some(clock) = &mut self.clock {
+            clock.pay(clock.costs.module_s);
+        }
         let handle = self.handle();
         self.modules.insert(handle, Arc::new(module));
         Ok(handle)
@@ -271,17 +454,291 @@ impl Driver {
 
     /// Gives a stream something to do; a stream that captures remembers it instead.
     pub fn submit(&mut self, stream: u64, node: Node) -> Done {
-        if let Some(nodes) = &mut self.stream(stream)?.capture {
-            nodes.push(node);
+        if let Some(capture) = &mut self.stream(stream)?.capture {
+            if capture.invalid {
+                return Err(errors::STREAM_CAPTURE_INVALIDATED.into());
+            }
+            capture.nodes.push(node);
             return Ok(());
         }
-        self.perform(node, By::Stream)
+        if stream <= 1 {
+            // A blocking stream that captures would have to wait for it.
+            let mut implied = false;
+            for other in self.streams.values_mut().filter(|it| it.blocking) {
+                if let Some(capture) = &mut other.capture {
+                    (capture.invalid, implied) = (true, true);
+                }
+            }
+            if implied && self.clock.is_some() {
+                return Err(errors::STREAM_CAPTURE_IMPLICIT.into());
+            }
+        }
+        let Some(clock) = &mut self.clock else { return self.perform(node, By::Stream, 0.0) };
+        let mut cold_s = 0.0;
+        if let Node::Kernel { key, .. } = &node
+            && clock.warm_functions.insert((key.module, key.entry.clone()))
+        {
+            cold_s = clock.between(self.device.scenario.cold.function_s);
+        }
+        let on_device_s = cold_s * self.device.scenario.cold.device_share;
+        let stall_s = clock.stall();
+        clock.pay(clock.costs.launch_s + stall_s + cold_s - on_device_s);
+        let submitted_s = clock.now_s;
+        let done_s = self.enqueue(stream, node, By::Stream, submitted_s, on_device_s)?;
+        if let Some(clock) = &mut self.clock {
+            clock.queue(done_s);
+        }
+        Ok(())
     }
 
-    pub fn perform(&mut self, node: Node, by: By) -> Done {
+    /// Has a stream do something that is submitted at that moment; when it is done.
+    fn enqueue(
+        &mut self,
+        stream: u64,
+        node: Node,
+        by: By,
+        submitted_s: f64,
+        cold_s: f64,
+    ) -> Result<f64, Answer> {
+        let costs = self.clock.as_ref().map(|clock| (clock.costs.latency_s, clock.costs.lag_s));
+        let (latency_s, lag_s) = costs.unwrap_or_default();
+        let begin_s = self.ready_s(stream).max(submitted_s + latency_s);
+        let left = |what: Left, seconds: f64| Pending { done_s: begin_s + lag_s + seconds, what };
+        let done_s = match node {
+            Node::Fill { address, pattern, count } => {
+                let bytes = pattern.len() as u64 * count;
+                self.device.memory.check(address, bytes).map_err(|_| errors::INVALID_VALUE)?;
+                self.leave(left(Left::Fill { address, pattern, count }, self.device.dram_seconds(bytes)))
+            }
+            Node::Copy { to, from, bytes } => {
+                self.device.memory.check(from, bytes).map_err(|_| errors::INVALID_VALUE)?;
+                self.device.memory.check(to, bytes).map_err(|_| errors::INVALID_VALUE)?;
+                self.leave(left(Left::Copy { to, from, bytes }, self.device.dram_seconds(2 * bytes)))
+            }
+            Node::Record { event } => {
+                let stamp = Stamp { device_s: begin_s, ..self.device.stamp() };
+                self.events.insert(event, Event { stamp: Some(stamp), ..Event::default() });
+                begin_s
+            }
+            Node::Kernel { .. } => {
+                // Kernels run one after another, whatever their streams.
+                let device_s = self.device.timeline.as_ref().map_or(0.0, |it| it.now_s);
+                let begin_s = begin_s.max(device_s);
+                self.settle(begin_s);
+                if let (Some(timeline), scenario) = (&mut self.device.timeline, &self.device.scenario) {
+                    timeline.idle_to(scenario, begin_s);
+                }
+                self.perform(node, by, cold_s)?;
+                self.device.timeline.as_ref().map_or(begin_s, |it| it.now_s)
+            }
+        };
+        self.set_ready(stream, done_s);
+        Ok(done_s)
+    }
+
+    fn leave(&mut self, pending: Pending) -> f64 {
+        let done_s = pending.done_s;
+        if let Some(clock) = &mut self.clock {
+            clock.pending.push(pending);
+        }
+        done_s
+    }
+
+    /// Has memory hold what was done by then.
+    fn settle(&mut self, moment_s: f64) {
+        let Some(clock) = &mut self.clock else { return };
+        for left in clock.done_by(moment_s) {
+            // Memory that was freed meanwhile takes nothing.
+            let _ = match left {
+                Left::Upload { to, content } => {
+                    self.device.sweep(to, content.len() as u64, true);
+                    let copy = |memory: &mut [u8]| memory.copy_from_slice(&content);
+                    self.device.memory.change(to, content.len() as u64, copy)
+                }
+                Left::Fill { address, pattern, count } => {
+                    self.device.sweep(address, pattern.len() as u64 * count, true);
+                    self.fill(address, &pattern, count)
+                }
+                Left::Copy { to, from, bytes } => {
+                    self.device.sweep(to, bytes, true);
+                    self.copy(to, from, bytes)
+                }
+                Left::Download { pinned, offset, from, bytes } => {
+                    let words = self.host.get_mut(&pinned);
+                    let content = self.device.memory.read(from, bytes);
+                    if let (Some(words), Ok(content)) = (words, content) {
+                        for (index, &byte) in content.iter().enumerate() {
+                            let (word, shift) = ((offset + index) / 8, (offset + index) % 8 * 8);
+                            words[word] = words[word] & !(0xff << shift) | u64::from(byte) << shift;
+                        }
+                    }
+                    Ok(())
+                }
+            };
+        }
+    }
+
+    fn fill(&mut self, address: u64, pattern: &[u8], count: u64) -> Result<(), Stray> {
+        let bytes = pattern.len() as u64 * count;
+        let fill = |memory: &mut [u8]| {
+            for chunk in memory.chunks_mut(pattern.len()) {
+                chunk.copy_from_slice(pattern);
+            }
+        };
+        self.device.memory.change(address, bytes, fill)
+    }
+
+    fn copy(&mut self, to: u64, from: u64, bytes: u64) -> Result<(), Stray> {
+        let content = self.device.memory.read(from, bytes)?.to_vec();
+        self.device.memory.change(to, bytes, |memory| memory.copy_from_slice(&content))
+    }
+
+    /// Copies from the host in a stream. Small copies from pageable memory are done after the call; all others, and
+    /// those that a call waits for, when it returns.
+    pub fn upload(&mut self, stream: u64, to: u64, content: &[u8], waits: bool, pinned: bool) -> Done {
+        let bytes = content.len() as u64;
+        self.device.memory.check(to, bytes).map_err(|_| errors::INVALID_VALUE)?;
+        let seconds = self.device.host_seconds(bytes);
+        let Some(clock) = &mut self.clock else {
+            let copy = |memory: &mut [u8]| memory.copy_from_slice(content);
+            self.device.memory.change(to, bytes, copy).map_err(|_| errors::INVALID_VALUE)?;
+            self.device.host_copy(to, bytes, true);
+            return Ok(());
+        };
+        clock.handle(bytes);
+        clock.pay(clock.costs.launch_s);
+        let lag_s = clock.costs.lag_s;
+        let begin_s = (clock.now_s + clock.costs.latency_s).max(self.ready_s(stream));
+        let done_s = begin_s + lag_s + seconds;
+        self.leave(Pending { done_s, what: Left::Upload { to, content: content.to_vec() } });
+        self.set_ready(stream, done_s);
+        let staged = bytes <= STAGED_BYTES && !pinned;
+        if staged || pinned && !waits { Ok(()) } else { self.wait_for_moment(done_s) }
+    }
+
+    /// Copies to the host in a stream. What a kernel is still writing is torn.
+    ///
+    /// # Safety
+    ///
+    /// `to` has room for `bytes` bytes.
+    pub unsafe fn download(&mut self, stream: u64, to: *mut u8, from: u64, bytes: u64, waits: bool) -> Done {
+        let seconds = self.device.host_seconds(bytes);
+        self.device.memory.check(from, bytes).map_err(|_| errors::INVALID_VALUE)?;
+        if let Some(clock) = &mut self.clock {
+            clock.pay(clock.costs.launch_s);
+            let begin_s = (clock.now_s + clock.costs.latency_s).max(self.ready_s(stream));
+            let done_s = begin_s + seconds;
+            self.set_ready(stream, done_s);
+            if !waits && let Some((pinned, offset)) = self.pinned(to as u64, bytes) {
+                self.leave(Pending { done_s, what: Left::Download { pinned, offset, from, bytes } });
+                return Ok(());
+            }
+            self.settle(begin_s);
+            let torn = self.device.memory.written_s(from) > begin_s + 1e-9;
+            let content = self.device.memory.read(from, bytes).map_err(|_| errors::INVALID_VALUE)?;
+            for (index, &byte) in content.iter().enumerate() {
+                // SAFETY: within the caller's room.
+                unsafe { to.add(index).write(if torn { !byte } else { byte }) };
+            }
+            let done = self.wait_for_moment(done_s);
+            if let Some(clock) = &mut self.clock {
+                clock.handle(bytes);
+            }
+            return done;
+        }
+        let content = self.device.memory.read(from, bytes).map_err(|_| errors::INVALID_VALUE)?;
+        // SAFETY: the caller's room.
+        unsafe { content.as_ptr().copy_to_nonoverlapping(to, content.len()) };
+        self.device.host_copy(from, bytes, false);
+        self.wait_all()
+    }
+
+    /// The allocation of pinned memory that the bytes lie in, and where.
+    pub fn pinned(&self, address: u64, bytes: u64) -> Option<(u64, usize)> {
+        self.host.iter().find_map(|(&start, words)| {
+            let offset = address.checked_sub(start)?;
+            (offset + bytes <= words.len() as u64 * 8).then_some((start, offset as usize))
+        })
+    }
+
+    fn wait_for_moment(&mut self, device_s: f64) -> Done {
+        self.wait(Stamp { device_s, ..self.device.stamp() })
+    }
+
+    /// Records an event; in a capture it orders the graph and measures nothing, unless it is one of the graph's.
+    pub fn record(&mut self, event: u64, stream: u64, in_graph: bool) -> Done {
+        let untimed = self.events.get(&event).ok_or(errors::INVALID_HANDLE)?.untimed;
+        let mut stamp = self.device.stamp();
+        if let Some(clock) = &self.clock {
+            stamp.device_s = self.ready_s(stream).max(clock.now_s + clock.costs.latency_s);
+        }
+        if let Some(capture) = &mut self.stream(stream)?.capture {
+            if in_graph {
+                capture.nodes.push(Node::Record { event });
+            } else {
+                self.events.insert(event, Event { stamp: None, captured: true, untimed });
+            }
+            return Ok(());
+        }
+        self.set_ready(stream, stamp.device_s);
+        self.events.insert(event, Event { stamp: Some(stamp), captured: false, untimed });
+        Ok(())
+    }
+
+    /// Makes a graph ready to be launched; functions that it launches are loaded with it.
+    pub fn instantiate(&mut self, nodes: &[Node]) {
+        let Some(clock) = &mut self.clock else { return };
+        clock.pay(clock.costs.upload_s * nodes.len() as f64);
+        for node in nodes {
+            if let Node::Kernel { key, .. } = node
+                && clock.warm_functions.insert((key.module, key.entry.clone()))
+            {
+                let cold_s = clock.between(self.device.scenario.cold.function_s);
+                clock.pay(cold_s);
+            }
+        }
+    }
+
+    /// Uploads a graph that was not yet; what of that the device takes.
+    pub fn upload_graph(&mut self, executable: u64, nodes: usize) -> f64 {
+        let Some(clock) = &mut self.clock else { return 0.0 };
+        if !clock.warm_graphs.insert(executable) {
+            return 0.0;
+        }
+        let cold = &self.device.scenario.cold;
+        let cold_s = clock.between(cold.graph_s);
+        clock.pay(cold_s * (1.0 - cold.device_share) + clock.costs.upload_s * nodes as f64);
+        cold_s * cold.device_share
+    }
+
+    /// Launches a graph: its nodes are submitted one after another, and begin in that order.
+    pub fn launch_graph(&mut self, executable: u64, stream: u64) -> Done {
+        let nodes = self.executables.get(&executable).cloned().ok_or(errors::INVALID_HANDLE)?;
+        let mut cold_s = self.upload_graph(executable, nodes.len());
+        let Some(clock) = &mut self.clock else {
+            self.device.start_graph();
+            return nodes.into_iter().try_for_each(|node| self.perform(node, By::Graph, 0.0));
+        };
+        cold_s += self.device.scenario.launch.stream_s;
+        let (node_s, stall_s, half) = (clock.costs.node_s, clock.stall(), nodes.len() / 2);
+        clock.pay(clock.costs.graph_s);
+        for (index, node) in nodes.into_iter().enumerate() {
+            let Some(clock) = &mut self.clock else { break };
+            clock.pay(if index == half { node_s + stall_s } else { node_s });
+            let submitted_s = clock.now_s;
+            self.enqueue(stream, node, By::Graph, submitted_s, std::mem::take(&mut cold_s))?;
+        }
+        Ok(())
+    }
+
+    fn perform(&mut self, node: Node, by: By, cold_s: f64) -> Done {
         match node {
             Node::Kernel { module, key } => {
-                if let Err(code) = self.device.launch(&module, key, by) {
+                // What comes after a failure is not run; what comes after a hanging kernel waits for ever.
+                if self.sticky.is_some() || self.lost || self.strike(&key.entry).is_some() {
+                    return Ok(());
+                }
+                if let Err(code) = self.device.launch(&module, key, by, cold_s) {
                     if let Some(fault) = self.device.fault.take() {
                         self.note(&fault);
                     }
@@ -294,20 +751,16 @@ impl Driver {
             }
             Node::Fill { address, pattern, count } => {
                 let bytes = pattern.len() as u64 * count;
-                let fill = |memory: &mut [u8]| {
-                    for chunk in memory.chunks_mut(pattern.len()) {
-                        chunk.copy_from_slice(&pattern);
-                    }
-                };
-                self.device.memory.change(address, bytes, fill).map_err(|_| errors::INVALID_VALUE)?;
+                self.fill(address, &pattern, count).map_err(|_| errors::INVALID_VALUE)?;
                 self.device.device_fill(address, bytes, bytes);
             }
             Node::Copy { to, from, bytes } => {
-                let content =
-                    self.device.memory.read(from, bytes).map_err(|_| errors::INVALID_VALUE)?.to_vec();
-                let copy = |memory: &mut [u8]| memory.copy_from_slice(&content);
-                self.device.memory.change(to, bytes, copy).map_err(|_| errors::INVALID_VALUE)?;
+                self.copy(to, from, bytes).map_err(|_| errors::INVALID_VALUE)?;
                 self.device.device_fill(to, bytes, 2 * bytes);
+            }
+            Node::Record { event } => {
+                let stamp = Some(self.device.stamp());
+                self.events.insert(event, Event { stamp, ..Event::default() });
             }
         }
         Ok(())

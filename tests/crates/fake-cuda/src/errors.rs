@@ -28,6 +28,10 @@ pub const MISALIGNED_ADDRESS: Code = 716;
 pub const LAUNCH_FAILED: Code = 719;
 pub const NOT_SUPPORTED: Code = 801;
 pub const STREAM_CAPTURE_UNSUPPORTED: Code = 900;
+pub const STREAM_CAPTURE_INVALIDATED: Code = 901;
+pub const STREAM_CAPTURE_IMPLICIT: Code = 906;
+pub const CAPTURED_EVENT: Code = 907;
+pub const STREAM_CAPTURE_WRONG_THREAD: Code = 908;
 pub const UNKNOWN: Code = 999;
 
 /// Every code, as the driver API names it.

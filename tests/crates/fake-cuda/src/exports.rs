@@ -8,8 +8,8 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 
 use crate::attributes;
-use crate::device::By;
-use crate::driver::{Answer, CURRENT, Done, Driver, Function, Needs, Node, Stream, call};
+use crate::device::Stamp;
+use crate::driver::{Answer, CURRENT, Capture, Done, Driver, Event, Function, Needs, Node, Stream, call};
 use crate::errors::{self, Code};
 use crate::memory::{Key, rounded};
 
@@ -262,7 +262,7 @@ unsafe extern "C" fn cuCtxGetDevice(device: *mut c_int) -> Code {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxSynchronize() -> Code {
-    call("cuCtxSynchronize", Needs::Context, |driver| driver.wait_all())
+    call("cuCtxSynchronize", Needs::Context, Driver::wait_all)
 }
 
 // Modules
@@ -297,6 +297,9 @@ unsafe fn load(driver: &mut Driver, module: *mut Handle, image: *const c_void) -
 extern "C" fn cuModuleUnload(module: Handle) -> Code {
     call("cuModuleUnload", Needs::Context, |driver| {
         driver.modules.remove(&module).ok_or(errors::INVALID_HANDLE)?;
+        if driver.clock.is_some() {
+            driver.wait_all()?;
+        }
         driver.functions.retain(|_, function| function.module != module);
         driver.device.forget(module);
         Ok(())
@@ -498,7 +501,14 @@ extern "C" fn cuMemFreeHost(address: u64) -> Code {
     })
 }
 
-unsafe fn to_device(driver: &mut Driver, to: u64, from: *const c_void, bytes: usize) -> Done {
+/// In a stream, or in the default one and waited for.
+unsafe fn to_device(
+    driver: &mut Driver,
+    stream: Option<Handle>,
+    to: u64,
+    from: *const c_void,
+    bytes: usize,
+) -> Done {
     if bytes == 0 {
         return Ok(());
     }
@@ -507,37 +517,41 @@ unsafe fn to_device(driver: &mut Driver, to: u64, from: *const c_void, bytes: us
     }
     // SAFETY: the caller's bytes by the function's contract, and not device memory.
     let content = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), bytes) };
-    let copy = |memory: &mut [u8]| memory.copy_from_slice(content);
-    driver.device.memory.change(to, bytes as u64, copy).map_err(|_| errors::INVALID_VALUE)?;
-    driver.device.host_copy(to, bytes as u64, true);
-    Ok(())
+    let pinned = driver.pinned(from as u64, bytes as u64).is_some();
+    driver.upload(stream.unwrap_or(0), to, content, stream.is_none(), pinned)
 }
 
-unsafe fn to_host(driver: &mut Driver, to: *mut c_void, from: u64, bytes: usize) -> Done {
+unsafe fn to_host(
+    driver: &mut Driver,
+    stream: Option<Handle>,
+    to: *mut c_void,
+    from: u64,
+    bytes: usize,
+) -> Done {
     if bytes == 0 {
         return Ok(());
     }
     if to.is_null() {
         return Err(errors::INVALID_VALUE.into());
     }
-    let content = driver.device.memory.read(from, bytes as u64).map_err(|_| errors::INVALID_VALUE)?;
     // SAFETY: the caller's bytes by the function's contract.
-    unsafe { content.as_ptr().copy_to_nonoverlapping(to.cast(), bytes) };
-    driver.device.host_copy(from, bytes as u64, false);
-    driver.wait_all()
+    unsafe { driver.download(stream.unwrap_or(0), to.cast(), from, bytes as u64, stream.is_none()) }
 }
 
 /// A copy that the host takes part in cannot be kept for a graph: its host memory may be gone by then.
 fn outside_capture(driver: &mut Driver, stream: Handle) -> Done {
     match driver.stream(stream)?.capture {
         None => Ok(()),
-        Some(_) => Err(errors::STREAM_CAPTURE_UNSUPPORTED.into()),
+        Some(_) => {
+            driver.spoil(stream);
+            Err(errors::STREAM_CAPTURE_UNSUPPORTED.into())
+        }
     }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize) -> Code {
-    call("cuMemcpyHtoD_v2", Needs::Context, |driver| unsafe { to_device(driver, to, from, bytes) })
+    call("cuMemcpyHtoD_v2", Needs::Context, |driver| unsafe { to_device(driver, None, to, from, bytes) })
 }
 
 #[unsafe(no_mangle)]
@@ -549,21 +563,21 @@ unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
 ) -> Code {
     call("cuMemcpyHtoDAsync_v2", Needs::Context, |driver| {
         outside_capture(driver, stream)?;
-        unsafe { to_device(driver, to, from, bytes) }
+        unsafe { to_device(driver, Some(stream), to, from, bytes) }
     })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize) -> Code {
-    call("cuMemcpyDtoH_v2", Needs::Context, |driver| unsafe { to_host(driver, to, from, bytes) })
+    call("cuMemcpyDtoH_v2", Needs::Context, |driver| unsafe { to_host(driver, None, to, from, bytes) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: Handle) -> Code {
     call("cuMemcpyDtoHAsync_v2", Needs::Context, |driver| {
         outside_capture(driver, stream)?;
-        match unsafe { to_host(driver, to, from, bytes) } {
-            Err(Answer::At(_)) => Ok(()),
+        match unsafe { to_host(driver, Some(stream), to, from, bytes) } {
+            Err(Answer::At(_)) if driver.clock.is_none() => Ok(()),
             done => done,
         }
     })
@@ -572,7 +586,7 @@ unsafe extern "C" fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usi
 #[unsafe(no_mangle)]
 extern "C" fn cuMemcpyDtoD_v2(to: u64, from: u64, bytes: usize) -> Code {
     call("cuMemcpyDtoD_v2", Needs::Context, |driver| {
-        driver.perform(Node::Copy { to, from, bytes: bytes as u64 }, By::Stream)
+        driver.submit(0, Node::Copy { to, from, bytes: bytes as u64 })
     })
 }
 
@@ -589,7 +603,7 @@ fn fill(address: u64, pattern: &[u8], count: usize) -> Node {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemsetD8_v2(address: u64, value: u8, count: usize) -> Code {
-    call("cuMemsetD8_v2", Needs::Context, |driver| driver.perform(fill(address, &[value], count), By::Stream))
+    call("cuMemsetD8_v2", Needs::Context, |driver| driver.submit(0, fill(address, &[value], count)))
 }
 
 #[unsafe(no_mangle)]
@@ -600,7 +614,7 @@ extern "C" fn cuMemsetD8Async(address: u64, value: u8, count: usize, stream: Han
 #[unsafe(no_mangle)]
 extern "C" fn cuMemsetD32_v2(address: u64, value: c_uint, count: usize) -> Code {
     call("cuMemsetD32_v2", Needs::Context, |driver| {
-        driver.perform(fill(address, &value.to_le_bytes(), count), By::Stream)
+        driver.submit(0, fill(address, &value.to_le_bytes(), count))
     })
 }
 
@@ -613,24 +627,27 @@ extern "C" fn cuMemsetD32Async(address: u64, value: c_uint, count: usize, stream
 
 // Streams
 
-unsafe fn new_stream(driver: &mut Driver, place: *mut Handle) -> Done {
+/// The flag of a stream that the default one does not wait for.
+const NON_BLOCKING: c_uint = 1;
+
+unsafe fn new_stream(driver: &mut Driver, place: *mut Handle, flags: c_uint) -> Done {
+    if flags > NON_BLOCKING {
+        return Err(errors::INVALID_VALUE.into());
+    }
     let handle = driver.handle();
-    driver.streams.insert(handle, Stream::default());
+    let blocking = flags != NON_BLOCKING;
+    driver.streams.insert(handle, Stream { blocking, ..Stream::default() });
     unsafe { put(place, handle) }
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cuStreamCreate(place: *mut Handle, _flags: c_uint) -> Code {
-    call("cuStreamCreate", Needs::Context, |driver| unsafe { new_stream(driver, place) })
+unsafe extern "C" fn cuStreamCreate(place: *mut Handle, flags: c_uint) -> Code {
+    call("cuStreamCreate", Needs::Context, |driver| unsafe { new_stream(driver, place, flags) })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cuStreamCreateWithPriority(
-    place: *mut Handle,
-    _flags: c_uint,
-    _priority: c_int,
-) -> Code {
-    call("cuStreamCreateWithPriority", Needs::Context, |driver| unsafe { new_stream(driver, place) })
+unsafe extern "C" fn cuStreamCreateWithPriority(place: *mut Handle, flags: c_uint, _priority: c_int) -> Code {
+    call("cuStreamCreateWithPriority", Needs::Context, |driver| unsafe { new_stream(driver, place, flags) })
 }
 
 #[unsafe(no_mangle)]
@@ -644,7 +661,7 @@ extern "C" fn cuStreamDestroy_v2(stream: Handle) -> Code {
 extern "C" fn cuStreamSynchronize(stream: Handle) -> Code {
     call("cuStreamSynchronize", Needs::Context, |driver| {
         outside_capture(driver, stream)?;
-        driver.wait_all()
+        driver.wait_for(stream)
     })
 }
 
@@ -652,20 +669,22 @@ extern "C" fn cuStreamSynchronize(stream: Handle) -> Code {
 extern "C" fn cuStreamQuery(stream: Handle) -> Code {
     call("cuStreamQuery", Needs::Context, |driver| {
         outside_capture(driver, stream)?;
-        driver.query(driver.device.stamp())
+        driver.query(driver.stamp_of(stream))
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamWaitEvent(stream: Handle, event: Handle, _flags: c_uint) -> Code {
     call("cuStreamWaitEvent", Needs::Context, |driver| {
-        driver.stream(stream)?;
-        driver.events.get(&event).map(|_| ()).ok_or_else(|| errors::INVALID_HANDLE.into())
+        let known = *driver.events.get(&event).ok_or(errors::INVALID_HANDLE)?;
+        let waiting = driver.stream(stream)?;
+        waiting.ready_s = waiting.ready_s.max(known.stamp.map_or(0.0, |stamp| stamp.device_s));
+        Ok(())
     })
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cuStreamBeginCapture_v2(stream: Handle, _mode: c_uint) -> Code {
+extern "C" fn cuStreamBeginCapture_v2(stream: Handle, mode: c_uint) -> Code {
     call("cuStreamBeginCapture_v2", Needs::Context, |driver| {
         // The default streams cannot be captured.
         if stream <= 2 {
@@ -675,15 +694,29 @@ extern "C" fn cuStreamBeginCapture_v2(stream: Handle, _mode: c_uint) -> Code {
         if stream.capture.is_some() {
             return Err(errors::ILLEGAL_STATE.into());
         }
-        stream.capture = Some(Vec::new());
+        let thread = std::thread::current().id();
+        stream.capture = Some(Capture { nodes: Vec::new(), mode, thread, invalid: false });
         Ok(())
     })
 }
 
+/// The mode of a capture that any thread may end.
+const RELAXED: c_uint = 2;
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuStreamEndCapture(stream: Handle, graph: *mut Handle) -> Code {
     call("cuStreamEndCapture", Needs::Context, |driver| {
-        let nodes = driver.stream(stream)?.capture.take().ok_or(errors::ILLEGAL_STATE)?;
+        let strict = driver.clock.is_some();
+        let captures = &mut driver.stream(stream)?.capture;
+        let own = std::thread::current().id();
+        if strict && captures.as_ref().is_some_and(|it| it.mode != RELAXED && it.thread != own) {
+            return Err(errors::STREAM_CAPTURE_WRONG_THREAD.into());
+        }
+        let Capture { nodes, invalid, .. } = captures.take().ok_or(errors::ILLEGAL_STATE)?;
+        if invalid && strict {
+            unsafe { put(graph, 0) }?;
+            return Err(errors::STREAM_CAPTURE_INVALIDATED.into());
+        }
         let handle = driver.handle();
         driver.graphs.insert(handle, nodes);
         unsafe { put(graph, handle) }
@@ -693,8 +726,9 @@ unsafe extern "C" fn cuStreamEndCapture(stream: Handle, graph: *mut Handle) -> C
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuStreamIsCapturing(stream: Handle, status: *mut c_uint) -> Code {
     call("cuStreamIsCapturing", Needs::Context, |driver| {
-        let capturing = driver.stream(stream)?.capture.is_some();
-        unsafe { put(status, c_uint::from(capturing)) }
+        let capture = driver.stream(stream)?.capture.as_ref();
+        let state = capture.map_or(0, |it| if it.invalid { 2 } else { 1 });
+        unsafe { put(status, state) }
     })
 }
 
@@ -702,6 +736,7 @@ unsafe extern "C" fn cuStreamIsCapturing(stream: Handle, status: *mut c_uint) ->
 
 unsafe fn instantiate(driver: &mut Driver, place: *mut Handle, graph: Handle) -> Done {
     let nodes = driver.graphs.get(&graph).cloned().ok_or(errors::INVALID_HANDLE)?;
+    driver.instantiate(&nodes);
     let handle = driver.handle();
     driver.executables.insert(handle, nodes);
     unsafe { put(place, handle) }
@@ -742,7 +777,9 @@ unsafe extern "C" fn cuGraphInstantiateWithFlags(
 extern "C" fn cuGraphUpload(executable: Handle, stream: Handle) -> Code {
     call("cuGraphUpload", Needs::Context, |driver| {
         driver.stream(stream)?;
-        driver.executables.get(&executable).map(|_| ()).ok_or_else(|| errors::INVALID_HANDLE.into())
+        let nodes = driver.executables.get(&executable).ok_or(errors::INVALID_HANDLE)?.len();
+        driver.upload_graph(executable, nodes);
+        Ok(())
     })
 }
 
@@ -750,12 +787,7 @@ extern "C" fn cuGraphUpload(executable: Handle, stream: Handle) -> Code {
 extern "C" fn cuGraphLaunch(executable: Handle, stream: Handle) -> Code {
     call("cuGraphLaunch", Needs::Context, |driver| {
         outside_capture(driver, stream)?;
-        let nodes = driver.executables.get(&executable).cloned().ok_or(errors::INVALID_HANDLE)?;
-        driver.device.start_graph();
-        for node in nodes {
-            driver.perform(node, By::Graph)?;
-        }
-        Ok(())
+        driver.launch_graph(executable, stream)
     })
 }
 
@@ -789,6 +821,9 @@ extern "C" fn cuGraphDestroy(graph: Handle) -> Code {
 #[unsafe(no_mangle)]
 extern "C" fn cuGraphExecDestroy(executable: Handle) -> Code {
     call("cuGraphExecDestroy", Needs::Context, |driver| {
+        if let Some(clock) = &mut driver.clock {
+            clock.warm_graphs.remove(&executable);
+        }
         driver.executables.remove(&executable).map(|_| ()).ok_or_else(|| errors::INVALID_HANDLE.into())
     })
 }
@@ -796,48 +831,50 @@ extern "C" fn cuGraphExecDestroy(executable: Handle) -> Code {
 // Events
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cuEventCreate(event: *mut Handle, _flags: c_uint) -> Code {
+unsafe extern "C" fn cuEventCreate(event: *mut Handle, flags: c_uint) -> Code {
     call("cuEventCreate", Needs::Context, |driver| {
         let handle = driver.handle();
-        driver.events.insert(handle, None);
+        // 2 is the flag of an event that takes no time.
+        driver.events.insert(handle, Event { untimed: flags & 2 != 0, ..Event::default() });
         unsafe { put(event, handle) }
     })
 }
 
-fn record(driver: &mut Driver, event: Handle, stream: Handle) -> Done {
-    let capturing = driver.stream(stream)?.capture.is_some();
-    let stamp = driver.device.stamp();
-    let place = driver.events.get_mut(&event).ok_or(errors::INVALID_HANDLE)?;
-    // In a capture an event orders the graph and measures nothing.
-    *place = (!capturing).then_some(stamp);
-    Ok(())
-}
-
 #[unsafe(no_mangle)]
 extern "C" fn cuEventRecord(event: Handle, stream: Handle) -> Code {
-    call("cuEventRecord", Needs::Context, |driver| record(driver, event, stream))
+    call("cuEventRecord", Needs::Context, |driver| driver.record(event, stream, false))
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cuEventRecordWithFlags(event: Handle, stream: Handle, _flags: c_uint) -> Code {
-    call("cuEventRecordWithFlags", Needs::Context, |driver| record(driver, event, stream))
+extern "C" fn cuEventRecordWithFlags(event: Handle, stream: Handle, flags: c_uint) -> Code {
+    // 1 is an event of the graph that a stream captures.
+    call("cuEventRecordWithFlags", Needs::Context, |driver| driver.record(event, stream, flags == 1))
+}
+
+/// An event's moment; one that was recorded in a capture cannot be asked for.
+fn moment(driver: &mut Driver, event: Handle) -> Result<Option<Stamp>, Answer> {
+    let known = *driver.events.get(&event).ok_or(errors::INVALID_HANDLE)?;
+    if known.captured && driver.clock.is_some() {
+        let streams: Vec<Handle> = driver.streams.keys().copied().collect();
+        streams.into_iter().for_each(|stream| driver.spoil(stream));
+        return Err(errors::CAPTURED_EVENT.into());
+    }
+    Ok(known.stamp)
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuEventQuery(event: Handle) -> Code {
-    call("cuEventQuery", Needs::Context, |driver| match driver.events.get(&event) {
-        None => Err(errors::INVALID_HANDLE.into()),
-        Some(None) => Ok(()),
-        Some(Some(stamp)) => driver.query(*stamp),
+    call("cuEventQuery", Needs::Context, |driver| match moment(driver, event)? {
+        None => Ok(()),
+        Some(stamp) => driver.query(stamp),
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuEventSynchronize(event: Handle) -> Code {
-    call("cuEventSynchronize", Needs::Context, |driver| match driver.events.get(&event) {
-        None => Err(errors::INVALID_HANDLE.into()),
-        Some(None) => Ok(()),
-        Some(Some(stamp)) => driver.wait(*stamp),
+    call("cuEventSynchronize", Needs::Context, |driver| match moment(driver, event)? {
+        None => Ok(()),
+        Some(stamp) => driver.wait(stamp),
     })
 }
 
@@ -845,12 +882,20 @@ extern "C" fn cuEventSynchronize(event: Handle) -> Code {
 unsafe extern "C" fn cuEventElapsedTime(milliseconds: *mut f32, start: Handle, end: Handle) -> Code {
     call("cuEventElapsedTime", Needs::Context, |driver| {
         let stamp = |event| match driver.events.get(&event) {
-            Some(Some(stamp)) => Ok(*stamp),
+            Some(Event { stamp: Some(stamp), untimed: false, .. }) => Ok(*stamp),
             _ => Err(errors::INVALID_HANDLE),
         };
         let (start, end) = (stamp(start)?, stamp(end)?);
+        let mut seconds = end.device_s - start.device_s;
+        if let Some(clock) = &driver.clock {
+            if start.device_s.max(end.device_s) > clock.now_s {
+                return Err(errors::NOT_READY.into());
+            }
+            // The resolution that the manual names.
+            seconds = (seconds / 0.5e-6).round() * 0.5e-6;
+        }
         driver.query(end)?;
-        unsafe { put(milliseconds, ((end.device_s - start.device_s) * 1e3) as f32) }
+        unsafe { put(milliseconds, (seconds * 1e3) as f32) }
     })
 }
 

@@ -11,8 +11,12 @@
 //! std::process::Command::new("rooflined").envs(fake_cuda::install(dir, &gpu));
 //! ```
 //!
-//! What it does not do: streams run one after another, copies are done when the call returns, blocks run one after
-//! another, and shared memory and registers limit nothing.
+//! With a [`Host`] calls cost the CPU time, the device runs beside it, and it has what real drivers have besides: first
+//! launches that are cold, clocks that follow the load, other processes, and copies and fills that are not done when the
+//! call returns.
+//!
+//! What it does not do: kernels run one after another, whatever their streams, blocks too, and shared memory and
+//! registers limit nothing. Without a host streams run one after another and copies are done when the call returns.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
@@ -23,9 +27,14 @@ mod device;
 mod driver;
 mod errors;
 mod exports;
+mod host;
 mod install;
 mod memory;
 pub mod scenario;
+mod timeline;
 
 pub use install::{Env, install, library};
-pub use scenario::{Clock, Compute, Corrupt, Fail, Hang, Memory, Nvml, Overhead, Power, Scenario, Throttle};
+pub use scenario::{
+    Clock, Cold, Compute, Corrupt, Dip, Fail, Fault, FaultKind, Governor, GovernorKind, Hang, Host, Memory,
+    Nvml, Overhead, Power, Scenario, Tenant, Throttle, When,
+};

@@ -6,10 +6,12 @@
 //! version: what it should hold. Where it should hold the output of a launch that was passed over after another
 //! one had written there, that launch is made up for as soon as somebody looks.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use crate::cache::{Recorder, Trace};
 use crate::scenario::Corrupt;
+use crate::timeline::Pause;
 
 const WINDOW: u32 = 38;
 /// 49-bit addresses, as GPUs have them.
@@ -43,6 +45,8 @@ pub struct Execution {
     pub key: Key,
     pub counts: ptx::Counts,
     pub trace: Trace,
+    /// It reads a clock, so that what else happens on the GPU shows in its output.
+    pub reads_clock: bool,
     module: Arc<ptx::Module>,
     reads: Vec<(usize, Version)>,
     writes: Vec<Write>,
@@ -60,6 +64,10 @@ struct Allocation {
     /// What it does hold.
     holds: Version,
     owner: Option<Arc<Execution>>,
+    /// A kernel has used it.
+    touched: bool,
+    /// When the last kernel that writes it is done, in the device's own time.
+    written_s: f64,
 }
 
 /// How launches are executed.
@@ -114,7 +122,8 @@ impl DeviceMemory {
         }
         let version = self.fresh();
         self.allocated += rounded(bytes.len());
-        self.windows[window] = Some(Allocation { bytes, version, holds: version, owner: None });
+        self.windows[window] =
+            Some(Allocation { bytes, version, holds: version, owner: None, touched: false, written_s: 0.0 });
         Some((window as u64 + 1) << WINDOW)
     }
 
@@ -129,6 +138,11 @@ impl DeviceMemory {
             self.allocated -= rounded(allocation.bytes.len());
         }
         Ok(())
+    }
+
+    /// Whether the bytes lie in one allocation.
+    pub fn check(&self, address: u64, bytes: u64) -> Result<(), Stray> {
+        self.place(address, bytes).map(|_| ())
     }
 
     /// The bytes, with every launch made up for whose output they are.
@@ -188,12 +202,46 @@ impl DeviceMemory {
         }
     }
 
-    /// Executes a launch. What was written before a fault stays written.
-    pub fn execute(&mut self, module: &Arc<ptx::Module>, key: Key) -> Result<Arc<Execution>, ptx::Fault> {
+    /// Bytes of the allocations that a launch is the first one to use.
+    pub fn touch(&mut self, launch: &Execution) -> u64 {
+        let read = launch.reads.iter().map(|&(window, _)| window);
+        let used = read.chain(launch.writes.iter().map(|write| write.window));
+        let mut fresh = 0;
+        for window in used {
+            if let Some(allocation) = self.windows[window].as_mut().filter(|it| !it.touched) {
+                allocation.touched = true;
+                fresh += allocation.bytes.len() as u64;
+            }
+        }
+        fresh
+    }
+
+    /// A launch is done at that moment, and what it writes is not there before.
+    pub fn written(&mut self, launch: &Execution, done_s: f64) {
+        for write in &launch.writes {
+            if let Some(allocation) = &mut self.windows[write.window] {
+                allocation.written_s = allocation.written_s.max(done_s);
+            }
+        }
+    }
+
+    /// When the last launch that writes there is done.
+    pub fn written_s(&self, address: u64) -> f64 {
+        let found = split(address).and_then(|(window, _)| self.windows.get(window)?.as_ref());
+        found.map_or(0.0, |allocation| allocation.written_s)
+    }
+
+    /// Executes a launch. What was written before a fault stays written. Its clock runs on in the pauses.
+    pub fn execute(
+        &mut self,
+        module: &Arc<ptx::Module>,
+        key: Key,
+        pauses: &[Pause],
+    ) -> Result<Arc<Execution>, ptx::Fault> {
         for window in 0..self.windows.len() {
             self.settle(window);
         }
-        let done = self.interpret(module, &key);
+        let done = self.interpret(module, &key, pauses);
         let reads = (done.read.iter().enumerate())
             .filter(|(_, read)| **read)
             .filter_map(|(window, _)| Some((window, self.windows[window].as_ref()?.version)))
@@ -213,7 +261,8 @@ impl DeviceMemory {
         }
         let counts = done.outcome.as_ref().cloned().unwrap_or_default();
         let module = Arc::clone(module);
-        let execution = Arc::new(Execution { key, module, counts, trace: done.trace, reads, writes });
+        let (trace, reads_clock) = (done.trace, done.reads_clock);
+        let execution = Arc::new(Execution { key, module, counts, trace, reads_clock, reads, writes });
         self.pass_over(&execution);
         for write in &execution.writes {
             if let Some(allocation) = &mut self.windows[write.window] {
@@ -230,7 +279,7 @@ impl DeviceMemory {
         for &(read, _) in &owner.reads {
             self.settle(read);
         }
-        self.interpret(&owner.module, &owner.key);
+        self.interpret(&owner.module, &owner.key, &[]);
         for write in &owner.writes {
             if let Some(allocation) = &mut self.windows[write.window] {
                 allocation.holds = write.after;
@@ -249,13 +298,15 @@ impl DeviceMemory {
         }
     }
 
-    fn interpret(&mut self, module: &ptx::Module, key: &Key) -> Done {
+    fn interpret(&mut self, module: &ptx::Module, key: &Key, pauses: &[Pause]) -> Done {
         let count = self.windows.len();
         let mut view = View {
             windows: &mut self.windows,
             read: vec![false; count],
             written: vec![Ranges::new(); count],
             recorder: Recorder::new(self.rules.l2_bytes),
+            pauses,
+            reads_clock: Cell::new(false),
         };
         let outcome = match module.entry(&key.entry) {
             Some(entry) => {
@@ -270,14 +321,15 @@ impl DeviceMemory {
             }
             None => Err(ptx::Fault::Params(format!("no entry {}", key.entry))),
         };
-        let View { read, mut written, recorder, .. } = view;
+        let View { read, mut written, recorder, reads_clock, .. } = view;
         written.iter_mut().for_each(tidy);
         for corrupt in &self.rules.corrupt {
             if corrupt.entry == "*" || corrupt.entry == key.entry {
                 damage(&mut self.windows, &written, corrupt.words);
             }
         }
-        Done { outcome, read, written, trace: recorder.finish(self.rules.resident_warps) }
+        let trace = recorder.finish(self.rules.resident_warps);
+        Done { outcome, read, written, trace, reads_clock: reads_clock.get() }
     }
 
     fn fresh(&mut self) -> Version {
@@ -306,6 +358,7 @@ struct Done {
     read: Vec<bool>,
     written: Vec<Ranges>,
     trace: Trace,
+    reads_clock: bool,
 }
 
 /// Zeroed bytes that cost nothing before they are used; `None` where there are not so many.
@@ -369,6 +422,8 @@ struct View<'a> {
     read: Vec<bool>,
     written: Vec<Ranges>,
     recorder: Recorder,
+    pauses: &'a [Pause],
+    reads_clock: Cell<bool>,
 }
 
 impl View<'_> {
@@ -392,6 +447,12 @@ impl View<'_> {
 impl ptx::Memory for View<'_> {
     fn warp(&mut self, block: u64, warp: u32, cached: bool) {
         self.recorder.instruction(block, warp, cached);
+    }
+
+    fn clock(&self, executed: u64) -> u64 {
+        self.reads_clock.set(true);
+        let passed = self.pauses.iter().filter(|pause| pause.at <= executed);
+        executed + passed.map(|pause| pause.cycles).sum::<u64>()
     }
 
     fn read(&mut self, address: u64, into: &mut [u8]) -> Result<(), String> {

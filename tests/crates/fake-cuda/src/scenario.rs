@@ -4,9 +4,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+
+/// Where the mark of a GPU that is gone for every process lies.
+pub fn lost(scenario: &Path) -> PathBuf {
+    scenario.with_extension("lost")
+}
 
 /// Names the scenario's file.
 pub const VARIABLE: &str = "ROOFLINED_FAKE_GPU";
@@ -43,6 +48,12 @@ pub struct Scenario {
     pub power: Power,
     /// What only NVML has.
     pub nvml: Nvml,
+    /// What calls cost the CPU. Without it they are free, and only the device's work makes time pass; with it, what
+    /// [`Host`] describes, and then also `cold`, `tenant`, and the governor and dips of `clock`.
+    pub host: Option<Host>,
+    pub cold: Cold,
+    /// Other processes on the GPU.
+    pub tenant: Vec<Tenant>,
     /// `cuDeviceGetAttribute`: values by number of the attribute that differ from those that follow from the rest.
     pub attributes: BTreeMap<String, i32>,
     pub fail: Vec<Fail>,
@@ -50,6 +61,8 @@ pub struct Scenario {
     pub hang: Vec<Hang>,
     /// Kernels whose output is damaged.
     pub corrupt: Vec<Corrupt>,
+    /// Kernels that do not end well.
+    pub fault: Vec<Fault>,
 }
 
 /// Clocks of the SMs and the memory.
@@ -71,13 +84,207 @@ pub struct Clock {
     pub seed: u64,
     /// Lower clocks after a while.
     pub throttle: Option<Throttle>,
+    /// What moves the clock with the load, where `host` is given; the ramp then counts for nothing.
+    pub governor: Option<Governor>,
+    /// Lower clocks that come and go, where `host` is given.
+    pub dip: Vec<Dip>,
+}
+
+/// Moves the clock of the SMs between the steps of a table, by the load that the device sees in its own time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Governor {
+    pub kind: GovernorKind,
+    /// Clocks that there are, the lowest first. It begins with the first.
+    pub table_hz: Vec<f64>,
+    /// Without work for so long the device is switched off, and wakes at its lowest clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate_s: Option<f64>,
+    /// How long the first work after that waits.
+    #[serde(default)]
+    pub wake_s: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GovernorKind {
+    /// `nvhost_podgov` of JetPack 5 and 6.
+    Podgov,
+    /// That of JetPack 7, which climbs and falls by steps of the table.
+    PodgovSteps,
+    /// A card's own: within a tenth of a second up, and down after half a second without work.
+    Boost,
+}
+
+/// A lower clock for a while, as power and heat bring about.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Dip {
+    pub when: When,
+    /// What the clock is multiplied by.
+    pub factor: f64,
+}
+
+/// A stretch of time that may come again; in seconds since the driver was started.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct When {
+    pub from_s: f64,
+    /// How long it lasts; for ever where it is not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub for_s: Option<f64>,
+    /// From one beginning to the next; once where it is not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub every_s: Option<f64>,
+}
+
+impl When {
+    /// Whether it is on at that moment, and when that changes next.
+    pub fn at(&self, now_s: f64) -> (bool, f64) {
+        // Nearer to a change than this is past it.
+        const NEAR_S: f64 = 1e-10;
+        if now_s < self.from_s - NEAR_S {
+            return (false, self.from_s);
+        }
+        let Some(for_s) = self.for_s else { return (true, f64::INFINITY) };
+        let since = (now_s - self.from_s).max(0.0);
+        let Some(every_s) = self.every_s else {
+            return if since < for_s - NEAR_S { (true, self.from_s + for_s) } else { (false, f64::INFINITY) };
+        };
+        let mut round = (since / every_s).floor();
+        if since - round * every_s > every_s - NEAR_S {
+            round += 1.0;
+        }
+        let begun = self.from_s + round * every_s;
+        let on = now_s < begun + for_s - NEAR_S;
+        (on, begun + if on { for_s } else { every_s })
+    }
+}
+
+/// What the CPU pays. One clock goes through everything: calls move it on, the device runs beside it, and work begins no
+/// earlier than it is submitted. So a late CPU leaves the device idle, and the gap lies between the events around it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Host {
+    /// Every call.
+    pub call_s: f64,
+    /// `cuLaunchKernel`, and what else gives a stream one thing to do.
+    pub launch_s: f64,
+    /// `cuGraphLaunch`.
+    pub graph_s: f64,
+    /// Each node of a graph that is launched; the device may be done with the first ones before the last is submitted.
+    pub node_s: f64,
+    /// Each node when a graph is instantiated, and again when it is first uploaded.
+    pub upload_s: f64,
+    /// Each module that is loaded, and so compiled.
+    pub module_s: f64,
+    /// From the submission to the start, on a device that has nothing else to do.
+    pub latency_s: f64,
+    /// Until a copy or a fill that a call leaves behind begins.
+    pub lag_s: f64,
+    /// Launches of streams that may wait for the device; whoever submits more waits.
+    pub queue: usize,
+    /// What the caller takes to make each 2²⁰ bytes that it uploads, and to look at those that it downloads.
+    pub mib_s: f64,
+    /// Every so many submissions one takes `stall_s` longer: an interrupt, a page fault. 0 for none.
+    pub stall_every: u64,
+    pub stall_s: f64,
+    /// A query that answers `CUDA_ERROR_NOT_READY` takes so long, twice as long the next time in a row, and up to a
+    /// millisecond: whoever asks again and again sleeps in between.
+    pub poll_s: f64,
+    /// Seconds for each second that passes outside between calls.
+    pub real: f64,
+    /// What calls cost passes outside, too, so that a clock there sees it.
+    pub spin: bool,
+}
+
+/// What the first time costs and no later one.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Cold {
+    /// The first launch of a function in a stream, from and to.
+    pub function_s: [f64; 2],
+    /// The first launch of an instantiated graph, from and to.
+    pub graph_s: [f64; 2],
+    /// How much of both the device takes. The CPU takes the rest before it submits, which work given earlier may hide.
+    pub device_share: f64,
+    /// Each 2²⁰ bytes of an allocation, when a kernel first uses it; on the device.
+    pub mib_s: f64,
+}
+
+/// Another process that uses the GPU.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tenant {
+    pub pid: u32,
+    pub when: When,
+    /// Of the time, while it is there and we want the device, too.
+    #[serde(default)]
+    pub share: f64,
+    /// How long it has the device at a stretch.
+    #[serde(default = "two_ms")]
+    pub slice_s: f64,
+    /// Of the DRAM's rate, whoever has the device.
+    #[serde(default)]
+    pub dram_share: f64,
+    /// Whether `%clock64` counts while another process has the SMs. The manuals call it a counter of the SM's clock and
+    /// say nothing of that, so both are here.
+    #[serde(default)]
+    pub counters_stop: bool,
+    /// What it holds of the memory.
+    #[serde(default)]
+    pub bytes: u64,
+}
+
+fn two_ms() -> f64 {
+    2e-3
+}
+
+impl Default for Host {
+    /// An x86 server.
+    fn default() -> Self {
+        Self {
+            call_s: 0.2e-6,
+            launch_s: 3e-6,
+            graph_s: 8e-6,
+            node_s: 0.05e-6,
+            upload_s: 0.4e-6,
+            module_s: 20e-3,
+            latency_s: 4e-6,
+            lag_s: 30e-6,
+            queue: 1024,
+            mib_s: 2e-3,
+            stall_every: 0,
+            stall_s: 0.0,
+            poll_s: 20e-6,
+            real: 0.0,
+            spin: true,
+        }
+    }
+}
+
+impl Host {
+    /// The slower cores of a Jetson.
+    pub fn jetson() -> Self {
+        Self {
+            call_s: 0.8e-6,
+            launch_s: 14e-6,
+            graph_s: 25e-6,
+            node_s: 0.3e-6,
+            upload_s: 1.5e-6,
+            module_s: 80e-3,
+            latency_s: 10e-6,
+            mib_s: 8e-3,
+            ..Self::default()
+        }
+    }
 }
 
 /// When the clock of the SMs falls, and how far.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Throttle {
-    /// After so many launches.
+    /// After so many launches, where no `host` is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_launches: Option<u64>,
     /// After so many simulated seconds.
@@ -193,6 +400,49 @@ pub struct Corrupt {
     pub words: u64,
 }
 
+/// A kernel that does not end well. Its launch returns success all the same: what follows tells.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fault {
+    /// Its name; a `*` at the end stands for any rest of a name.
+    pub entry: String,
+    pub kind: FaultKind,
+    /// What the calls after a `fault` answer; 719 where it is not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<u32>,
+    /// After so many launches of it in one process that end well.
+    #[serde(default)]
+    pub after: u64,
+}
+
+/// How a kernel ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FaultKind {
+    /// With an error that spoils the context.
+    Fault,
+    /// Never.
+    Hang,
+    /// With the device gone from its bus: every call of this process answers 999 from then on.
+    Lost,
+    /// As `lost`, and no later process finds the device, until the file `gpu.lost` beside the scenario is removed.
+    Gone,
+}
+
+impl Fault {
+    pub fn new(entry: &str, kind: FaultKind) -> Self {
+        Self { entry: entry.into(), kind, code: None, after: 0 }
+    }
+
+    /// Whether it concerns the kernel of that name.
+    pub fn strikes(&self, entry: &str) -> bool {
+        match self.entry.strip_suffix('*') {
+            Some(start) => entry.starts_with(start),
+            None => entry == self.entry,
+        }
+    }
+}
+
 impl Fail {
     /// `call` answers `code` from the first call on, for ever.
     pub fn always(call: &str, code: u32) -> Self {
@@ -279,6 +529,8 @@ impl Scenario {
                 noise: 0.0,
                 seed: 1,
                 throttle: None,
+                governor: None,
+                dip: Vec::new(),
             },
             memory: Memory {
                 total_bytes: 256 << 20,
@@ -292,15 +544,19 @@ impl Scenario {
                 issue: 4.0,
                 fma: 128.0,
                 // Enough that kernels on stored weights wait for memory, as on the boards.
-                mma: rates(1024.0, &["f16", "bf16", "tf32", "s8", "s4"]).mma,
+                mma: rates(1024.0, &["f16", "bf16", "tf32", "s8", "s4", "e4m3", "e2m1"]).mma,
             },
             launch: Overhead::default(),
             power: Power::default(),
             nvml: Nvml::default(),
+            host: None,
+            cold: Cold::default(),
+            tenant: Vec::new(),
             attributes: BTreeMap::new(),
             fail: Vec::new(),
             hang: Vec::new(),
             corrupt: Vec::new(),
+            fault: Vec::new(),
         }
     }
 
@@ -396,7 +652,22 @@ impl Scenario {
     /// The scenario of a file.
     pub fn read(path: &Path) -> Result<Self, String> {
         let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
+        let scenario: Self = toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+        let clock = &scenario.clock;
+        let timed = scenario.cold != Cold::default()
+            || !scenario.tenant.is_empty()
+            || !clock.dip.is_empty()
+            || clock.governor.is_some();
+        if timed && scenario.host.is_none() {
+            return Err(format!("{}: cold, tenant, clock.dip and clock.governor need host", path.display()));
+        }
+        if clock.governor.as_ref().is_some_and(|governor| governor.table_hz.is_empty()) {
+            return Err(format!("{}: clock.governor.table_hz is empty", path.display()));
+        }
+        if scenario.tenant.iter().any(|tenant| !(0.0..0.99).contains(&tenant.share)) {
+            return Err(format!("{}: tenant.share is a share of less than 0.99", path.display()));
+        }
+        Ok(scenario)
     }
 
     /// The scenario as a file holds it.
@@ -420,7 +691,7 @@ impl Scenario {
 }
 
 /// What Jetson's libraries do not tell, the load first.
-const SENSORS: [&str; 9] = [
+const SENSORS: [&str; 11] = [
     "nvmlDeviceGetUtilizationRates",
     "nvmlDeviceGetTemperature",
     "nvmlDeviceGetPowerUsage",
@@ -430,6 +701,8 @@ const SENSORS: [&str; 9] = [
     "nvmlDeviceGetCurrentClocksEventReasons",
     "nvmlDeviceGetMemoryInfo",
     "nvmlDeviceGetEnforcedPowerLimit",
+    "nvmlDeviceGetComputeRunningProcesses",
+    "nvmlDeviceGetGraphicsRunningProcesses",
 ];
 
 fn not_supported(functions: &[&str]) -> Vec<String> {
@@ -475,6 +748,26 @@ mod tests {
         full.fail.push(Fail::always("cuMemAlloc_v2", 2));
         full.hang.push(Hang { call: "cuEventQuery".into(), after: 7 });
         full.corrupt.push(Corrupt { entry: "*".into(), words: 1 });
+        full.fault.push(Fault { code: Some(715), after: 2, ..Fault::new("mma_*", FaultKind::Fault) });
+        full.host = Some(Host { stall_every: 50, ..Host::jetson() });
+        full.cold.graph_s = [1e-4, 1e-3];
+        let when = When { from_s: 1.0, for_s: Some(0.5), every_s: None };
+        full.clock.dip.push(Dip { when, factor: 0.5 });
+        full.clock.governor = Some(Governor {
+            kind: GovernorKind::PodgovSteps,
+            table_hz: vec![5e6, 20e6],
+            gate_s: None,
+            wake_s: 0.01,
+        });
+        full.tenant.push(Tenant {
+            pid: 7,
+            when,
+            share: 0.5,
+            slice_s: 1e-3,
+            dram_share: 0.25,
+            counters_stop: true,
+            bytes: 1 << 20,
+        });
         full.attributes.insert("115".into(), 1);
         for scenario in
             [full, Scenario::toy(), Scenario::orin(), Scenario::thor(), Scenario::gb10(), Scenario::h200()]
@@ -494,10 +787,34 @@ mod tests {
     }
 
     #[test]
+    fn a_stretch_of_time_comes_again_or_not() {
+        let once = When { from_s: 1.0, for_s: Some(0.5), every_s: None };
+        assert_eq!(once.at(0.0), (false, 1.0));
+        assert_eq!(once.at(1.0), (true, 1.5));
+        assert_eq!(once.at(1.5), (false, f64::INFINITY));
+        assert_eq!(When { for_s: None, ..once }.at(9.0), (true, f64::INFINITY));
+        let often = When { every_s: Some(2.0), ..once };
+        assert_eq!(often.at(3.25), (true, 3.5));
+        assert_eq!(often.at(3.5), (false, 5.0));
+        // What a sum of small steps misses by a hair is past the change: the next change lies ahead.
+        let slices = When { from_s: 0.0, for_s: Some(2e-3), every_s: Some(4e-3) };
+        let mut now_s = 0.0;
+        for step in 1..10_000 {
+            let (_, next_s) = slices.at(now_s);
+            assert!(next_s > now_s, "{now_s}");
+            now_s = next_s;
+            assert!((now_s - f64::from(step) * 2e-3).abs() < 1e-9, "{now_s}");
+        }
+    }
+
+    #[test]
     fn a_failure_strikes_after_so_many_calls_and_so_often() {
         let fail = Fail { call: "cuInit".into(), code: 2, after: 2, times: Some(2) };
         let struck: Vec<_> = (0..6).map(|before| fail.strikes(before)).collect();
         assert_eq!(struck, [false, false, true, true, false, false]);
         assert!(Fail::always("cuInit", 2).strikes(9));
+        let fault = |entry| Fault::new(entry, FaultKind::Hang);
+        assert!(fault("mma_f16").strikes("mma_f16") && fault("mma_*").strikes("mma_f16"));
+        assert!(!fault("mma_f16").strikes("mma_f16_f32") && !fault("mma_*").strikes("wgmma_f16"));
     }
 }

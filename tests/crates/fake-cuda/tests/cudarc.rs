@@ -14,7 +14,7 @@ use cudarc::driver::sys::CUdevice_attribute_enum as Attribute;
 use cudarc::driver::sys::CUresult::{self, *};
 use cudarc::driver::sys::{self, CUcontext, CUdeviceptr, CUevent, CUfunction, CUmodule, CUstream};
 use fake_cuda::activity::{Activity, boottime_ns};
-use fake_cuda::{Corrupt, Fail, Hang, Scenario, Throttle};
+use fake_cuda::{Corrupt, Fail, Fault, FaultKind, Hang, Host, Scenario, Tenant, Throttle, When};
 
 /// y[i] = factor * x[i], for i < n; and a kernel of one long chain.
 const KERNELS: &str = "
@@ -688,6 +688,223 @@ fn a_kernel_that_hangs_is_never_ready() {
     let said = child.wait_with_output().unwrap().stdout;
     let said = String::from_utf8_lossy(&said).into_owned();
     assert!(said.contains("not ready") && !said.contains("it returned"), "{said}");
+}
+
+#[test]
+fn a_kernel_ends_as_its_fault_says_and_the_others_as_ever() {
+    let mut faulty = Scenario::toy();
+    faulty.fault.push(Fault { code: Some(715), after: 1, ..Fault::new("scale", FaultKind::Fault) });
+    if !inside("a_kernel_ends_as_its_fault_says_and_the_others_as_ever", &faulty) {
+        return;
+    }
+    context();
+    let module = load(KERNELS).unwrap();
+    let (kernel, other) = (function(module, "scale"), function(module, "chain"));
+    let (x, y) = (upload(&[1; 64]), upload(&[0; 64]));
+    scale(kernel, DEFAULT, x, y, 64, 3).unwrap();
+    chain(other, 10);
+    result::ctx::synchronize().unwrap();
+    // The launch returns success; whatever comes next tells.
+    scale(kernel, DEFAULT, x, y, 64, 5).unwrap();
+    assert_eq!(code(result::ctx::synchronize()), CUDA_ERROR_ILLEGAL_INSTRUCTION);
+    assert_eq!(code(download(y, 1)), CUDA_ERROR_ILLEGAL_INSTRUCTION);
+}
+
+#[test]
+fn a_kernel_that_hangs_by_name_is_never_ready_and_the_others_are() {
+    let mut faulty = Scenario { execute: false, ..Scenario::toy() };
+    faulty.fault.push(Fault::new("sca*", FaultKind::Hang));
+    if !inside("a_kernel_that_hangs_by_name_is_never_ready_and_the_others_are", &faulty) {
+        return;
+    }
+    context();
+    let module = load(KERNELS).unwrap();
+    let done = event();
+    chain(function(module, "chain"), 10);
+    record(done);
+    assert_eq!(query(done), CUDA_SUCCESS);
+    scale(function(module, "scale"), DEFAULT, 0, 0, 64, 3).unwrap();
+    let later = event();
+    record(later);
+    assert_eq!((query(done), query(later)), (CUDA_SUCCESS, CUDA_ERROR_NOT_READY));
+    assert_eq!(code(unsafe { result::malloc_sync(16) }), CUDA_SUCCESS);
+}
+
+#[test]
+fn a_device_that_is_gone_is_gone_for_every_process() {
+    let mut faulty = Scenario { execute: false, ..Scenario::toy() };
+    faulty.fault.push(Fault::new("chain", FaultKind::Gone));
+    if !inside("a_device_that_is_gone_is_gone_for_every_process", &faulty) {
+        return;
+    }
+    context();
+    chain(function(load(KERNELS).unwrap(), "chain"), 10);
+    assert_eq!(code(result::ctx::synchronize()), CUDA_ERROR_UNKNOWN);
+    assert_eq!(code(unsafe { result::primary_ctx::release(0) }), CUDA_ERROR_UNKNOWN);
+    assert_eq!(code(result::init()), CUDA_ERROR_NO_DEVICE);
+    let mark = std::path::PathBuf::from(env::var("ROOFLINED_FAKE_GPU").unwrap()).with_extension("lost");
+    assert!(mark.exists());
+}
+
+/// The toy with a CPU that pays for its calls.
+fn hosted() -> Scenario {
+    let host = Host { launch_s: 20e-6, latency_s: 0.0, call_s: 0.0, ..Host::default() };
+    Scenario { host: Some(host), ..Scenario::toy() }
+}
+
+#[test]
+fn a_late_cpu_leaves_a_gap_that_earlier_work_hides() {
+    let mut scenario = hosted();
+    scenario.cold.function_s = [300e-6, 300e-6];
+    scenario.cold.graph_s = [300e-6, 300e-6];
+    if !inside("a_late_cpu_leaves_a_gap_that_earlier_work_hides", &scenario) {
+        return;
+    }
+    context();
+    let kernel = function(load(KERNELS).unwrap(), "chain");
+    // 3 instructions of 20 MHz for each step: 1.5 ms, and 5 µs of the device for the launch.
+    let work = 1.5e-3 + 5e-6;
+    close(timed(|| chain(kernel, 10_000)), 320e-6 + work, 0.002);
+    close(timed(|| chain(kernel, 10_000)), 20e-6 + work, 0.002);
+    chain(kernel, 10_000);
+    close(timed(|| chain(kernel, 10_000)), work, 0.002);
+    // Each submission costs the CPU 20 µs: short kernels are as slow as that.
+    close(timed(|| (0..100).for_each(|_| chain(kernel, 10))), 100.0 * 20e-6, 0.05);
+    // The resolution of events.
+    let microseconds = timed(|| chain(kernel, 10)) * 1e6;
+    assert!((microseconds * 2.0 - (microseconds * 2.0).round()).abs() < 1e-2, "{microseconds}");
+}
+
+#[test]
+fn a_query_answers_by_the_clock_that_calls_move() {
+    if !inside("a_query_answers_by_the_clock_that_calls_move", &hosted()) {
+        return;
+    }
+    context();
+    let kernel = function(load(KERNELS).unwrap(), "chain");
+    let (from, to) = (event(), event());
+    chain(kernel, 10_000);
+    record(from);
+    chain(kernel, 10_000);
+    record(to);
+    assert_eq!(query(from), CUDA_ERROR_NOT_READY);
+    let elapsed = || code(unsafe { result::event::elapsed(from, to) });
+    assert_eq!(elapsed(), CUDA_ERROR_NOT_READY);
+    let polls = (0..1000).take_while(|_| query(to) == CUDA_ERROR_NOT_READY).count();
+    assert!((3..50).contains(&polls), "{polls}");
+    assert_eq!((query(from), elapsed()), (CUDA_SUCCESS, CUDA_SUCCESS));
+}
+
+#[test]
+fn what_is_not_ordered_is_seen_too_early() {
+    if !inside("what_is_not_ordered_is_seen_too_early", &hosted()) {
+        return;
+    }
+    context();
+    let module = load(KERNELS).unwrap();
+    let (kernel, long) = (function(module, "scale"), function(module, "chain"));
+    let stream = |kind| result::stream::create(kind).unwrap();
+    let apart = stream(result::stream::StreamKind::NonBlocking);
+    let blocking = stream(result::stream::StreamKind::Default);
+    let (x, y) = (upload(&[1; 64]), upload(&[7; 64]));
+    result::ctx::synchronize().unwrap();
+    let first = |place| download(place, 64).unwrap()[0];
+    let fill = |value| assert_eq!(unsafe { sys::cuMemsetD32_v2(x, value, 64) }, CUDA_SUCCESS);
+    let ready = |stream| unsafe { result::stream::synchronize(stream) }.unwrap();
+    // A fill of the default stream is under way when the call returns, and only blocking streams wait for it.
+    fill(2);
+    scale(kernel, apart, x, y, 64, 10).unwrap();
+    ready(apart);
+    assert_eq!(first(y), 10);
+    fill(3);
+    scale(kernel, blocking, x, y, 64, 10).unwrap();
+    assert_eq!(first(y), 30);
+    fill(4);
+    result::ctx::synchronize().unwrap();
+    scale(kernel, apart, x, y, 64, 10).unwrap();
+    ready(apart);
+    assert_eq!(first(y), 40);
+    // A small upload is staged.
+    unsafe { result::memcpy_htod_sync(x, &[5_u32; 64]) }.unwrap();
+    scale(kernel, apart, x, y, 64, 10).unwrap();
+    ready(apart);
+    assert_eq!(first(y), 40);
+    // A download waits for the default stream alone; what another one is still writing is torn.
+    let mut steps = 10_000_u32;
+    launch(long, 1, 32, apart, &mut [(&raw mut steps).cast()]).unwrap();
+    scale(kernel, apart, x, y, 64, 10).unwrap();
+    assert_ne!(first(y), 50);
+    ready(apart);
+    assert_eq!(first(y), 50);
+}
+
+#[test]
+fn a_capture_is_spoiled_by_what_must_not_come_meanwhile() {
+    if !inside("a_capture_is_spoiled_by_what_must_not_come_meanwhile", &hosted()) {
+        return;
+    }
+    context();
+    let kernel = function(load(KERNELS).unwrap(), "chain");
+    let mut steps = 5_u32;
+    let mut captured = |blocking, between: &dyn Fn(CUstream)| {
+        use result::stream::StreamKind;
+        let kind = if blocking { StreamKind::Default } else { StreamKind::NonBlocking };
+        let stream = result::stream::create(kind).unwrap();
+        let mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        unsafe { result::stream::begin_capture(stream, mode) }.unwrap();
+        between(stream);
+        let launched = code(launch(kernel, 1, 32, stream, &mut [(&raw mut steps).cast()]));
+        (launched, code(unsafe { result::stream::end_capture(stream) }))
+    };
+    let spoiled = (CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    let refused = |code: CUresult| assert_eq!(code, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    assert_eq!(captured(false, &|_| ()), (CUDA_SUCCESS, CUDA_SUCCESS));
+    assert_eq!(captured(false, &|_| refused(code(unsafe { result::malloc_sync(16) }))), spoiled);
+    assert_eq!(captured(false, &|_| refused(code(result::ctx::synchronize()))), spoiled);
+    assert_eq!(
+        captured(false, &|stream| refused(code(unsafe { result::stream::synchronize(stream) }))),
+        spoiled
+    );
+    let marked = |stream: CUstream| {
+        let mark = event();
+        unsafe { result::event::record(mark, stream) }.unwrap();
+        assert_eq!(query(mark), CUDA_ERROR_CAPTURED_EVENT);
+    };
+    assert_eq!(captured(false, &marked), spoiled);
+    // The default stream would have to wait for a blocking one.
+    let filled = |_: CUstream| {
+        assert_eq!(unsafe { sys::cuMemsetD8_v2(0, 0, 1) }, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+    };
+    assert_eq!(captured(true, &filled), spoiled);
+}
+
+#[test]
+fn a_counter_runs_on_while_another_process_has_the_device_or_not() {
+    let mut shared = hosted();
+    for counters_stop in [false, true] {
+        let when = When { from_s: 0.0, for_s: None, every_s: None };
+        shared.tenant = vec![Tenant {
+            pid: 1,
+            when,
+            share: 0.5,
+            slice_s: 1e-3,
+            dram_share: 0.0,
+            counters_stop,
+            bytes: 0,
+        }];
+        if !inside("a_counter_runs_on_while_another_process_has_the_device_or_not", &shared) {
+            continue;
+        }
+        let scenario = Scenario::read(env::var("ROOFLINED_FAKE_GPU").unwrap().as_ref()).unwrap();
+        context();
+        let out = upload(&[0; 6]);
+        let seconds = run(shipped("launch", "spin"), 1, 32, &mut [out, 200_000]);
+        result::ctx::synchronize().unwrap();
+        let cycles = f64::from(download(out, 2).unwrap()[0]);
+        let counted = if scenario.tenant[0].counters_stop { 0.5 } else { 1.0 };
+        close(cycles / seconds / 20e6, counted, 0.05);
+        return;
+    }
 }
 
 /// An entry of a shipped kernel.
