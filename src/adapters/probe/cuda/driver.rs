@@ -1,28 +1,33 @@
 //! The CUDA driver, as much of it as the probe needs: one device, one stream, plain allocations, events and graphs.
 //!
-//! Calls go through cudarc, which loads `libcuda.so.1` when first asked and panics where it, or a function in it, is
-//! missing: [`Device::open`] looks for the library first, and [`guarded`] turns what is left of panics into an error.
-//! Names of errors come from the bindings, because asking the driver for them needs a function of its own.
+//! Names of errors are in a table here, because asking the driver for them needs a function of its own.
 
-use std::ffi::{CString, c_void};
+use std::ffi::{CStr, CString, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cudarc::driver::result as cu;
 use cudarc::driver::sys::{
-    self, CUdevice_attribute_enum as Attribute, CUevent_flags_enum, CUfunction_attribute_enum,
-    CUgraphInstantiate_flags_enum, CUresult, CUstreamCaptureMode_enum,
+    CUdevice, CUdevice_attribute_enum as Attribute, CUevent, CUfunction, CUfunction_attribute_enum,
+    CUgraphExec, CUmodule, CUresult, CUstream, CUstreamCaptureMode_enum,
 };
 
+use super::calls::{Calls, Missing};
 use roofline::units::Seconds;
 
 /// How long one entry of launches may take; the longest the probe asks for are some tens of milliseconds.
 const HANG: Duration = Duration::from_secs(4);
+/// How the reason begins when a kernel hangs.
+pub const HUNG: &str = "a kernel has not ended";
+/// How the reason begins when it is a fault of this program.
+pub const OURS: &str = "this is a fault of rooflined";
 /// Pause between two checks of a launch that runs.
 const LOOK: Duration = Duration::from_micros(50);
+/// The same between two looks at how far a row of launches is.
+const PROGRESS: Duration = Duration::from_millis(500);
 
 /// Set once the device is lost: a driver that is asked to free what a hanging kernel uses waits for that kernel.
 static LOST: AtomicBool = AtomicBool::new(false);
@@ -52,22 +57,41 @@ impl GpuError {
     }
 }
 
-fn driver_error(call: &'static str) -> impl Fn(cu_error::Error) -> GpuError {
-    move |error| classify(call, error.0)
+/// The driver's functions, looked up once.
+fn calls() -> Result<&'static Calls, GpuError> {
+    static CALLS: OnceLock<Result<Calls, Missing>> = OnceLock::new();
+    CALLS.get_or_init(Calls::load).as_ref().map_err(|missing| {
+        GpuError::Fatal(match missing {
+            Missing::Library(said) => format!(
+                "there is no libcuda.so.1: install NVIDIA's driver, or set accelerator = \"cpu\" ({said})"
+            ),
+            Missing::Function(name) => {
+                format!("the driver has no {name}: it is older than CUDA 11.4, update it")
+            }
+        })
+    })
 }
 
-mod cu_error {
-    pub use cudarc::driver::DriverError as Error;
+/// What a call answered, by its name.
+fn answered(call: &'static str, code: u32) -> Result<(), GpuError> {
+    if code == SUCCESS { Ok(()) } else { Err(classify(call, code)) }
 }
 
-/// Errors by number, with what to do. The bindings are those of CUDA 11.4, and a younger driver may return a number that
-/// their enumeration does not have: it is looked at as a number only.
+const SUCCESS: u32 = CUresult::CUDA_SUCCESS as u32;
+const NO_DEVICE: u32 = CUresult::CUDA_ERROR_NO_DEVICE as u32;
+const NOT_READY: u32 = CUresult::CUDA_ERROR_NOT_READY as u32;
+const MOST_DYNAMIC_SHARED: u32 =
+    CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as u32;
+const OF_THIS_THREAD: u32 = CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL as u32;
+
+/// Errors by number, with what to do.
 #[rustfmt::skip]
 const ERRORS: &[(u32, &str, &str)] = &[
     (1, "CUDA_ERROR_INVALID_VALUE", "this is a fault of rooflined: please report it"),
     (2, "CUDA_ERROR_OUT_OF_MEMORY", "end other programs on the GPU, or lower calibration.memory_limit_bytes"),
     (3, "CUDA_ERROR_NOT_INITIALIZED", LOOK_AT_LOG),
     (4, "CUDA_ERROR_DEINITIALIZED", LOOK_AT_LOG),
+    (34, "CUDA_ERROR_STUB_LIBRARY", "a toolkit's stub was found in place of the driver: take its stubs folder out of LD_LIBRARY_PATH"),
     (46, "CUDA_ERROR_DEVICE_UNAVAILABLE", "another process holds the GPU in exclusive mode (nvidia-smi -q -d COMPUTE)"),
     (100, "CUDA_ERROR_NO_DEVICE", "the driver sees no GPU: is /dev/nvidia* (or /dev/nvhost-*) there, and may this user open it?"),
     (101, "CUDA_ERROR_INVALID_DEVICE", LOOK_AT_LOG),
@@ -87,20 +111,29 @@ const ERRORS: &[(u32, &str, &str)] = &[
     (801, "CUDA_ERROR_NOT_SUPPORTED", NOT_FOR_IT),
     (802, "CUDA_ERROR_SYSTEM_NOT_READY", "the system is still starting: is nvidia-fabricmanager running?"),
     (803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "kernel module and driver library do not belong together: reboot after a driver update"),
+    (900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", OF_CAPTURE),
+    (901, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", OF_CAPTURE),
+    (902, "CUDA_ERROR_STREAM_CAPTURE_MERGE", OF_CAPTURE),
+    (903, "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED", OF_CAPTURE),
+    (904, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED", OF_CAPTURE),
+    (905, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION", OF_CAPTURE),
+    (906, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT", OF_CAPTURE),
+    (907, "CUDA_ERROR_CAPTURED_EVENT", OF_CAPTURE),
+    (908, "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD", OF_CAPTURE),
     (999, "CUDA_ERROR_UNKNOWN", LOOK_AT_LOG),
 ];
 const LOOK_AT_LOG: &str = "look at dmesg for NVRM or Xid messages";
+const OF_CAPTURE: &str = "the launches of this step could not be recorded as a graph: please report it";
 const NOT_FOR_IT: &str = "this kernel is not for this GPU or its driver";
 
-fn classify(call: &str, code: CUresult) -> GpuError {
-    let number = code as u32;
+fn classify(call: &str, number: u32) -> GpuError {
     let known = ERRORS.iter().find(|(known, ..)| *known == number);
     let message = match known {
         Some((_, name, hint)) => format!("{call}: {name}; {hint}"),
         None => format!("{call}: CUDA error {number}; {LOOK_AT_LOG}"),
     };
     // Of these the context is as it was before.
-    if matches!(number, 1 | 2 | 200 | 209 | 218 | 221 | 222 | 500 | 701 | 801) {
+    if matches!(number, 1 | 2 | 200 | 209 | 218 | 221 | 222 | 500 | 701 | 801 | 900..=908) {
         GpuError::Step(message)
     } else {
         lost(message)
@@ -112,7 +145,7 @@ fn lost(message: String) -> GpuError {
     GpuError::Fatal(message)
 }
 
-/// Runs `work`; a panic of the loaded library's bindings becomes an error.
+/// Runs `work`; a panic becomes an error, so that what has been measured is not lost with it.
 pub fn guarded<T>(work: impl FnOnce() -> Result<T, GpuError>) -> Result<T, GpuError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let said = panic
@@ -120,7 +153,7 @@ pub fn guarded<T>(work: impl FnOnce() -> Result<T, GpuError>) -> Result<T, GpuEr
             .map(String::as_str)
             .or_else(|| panic.downcast_ref::<&str>().copied())
             .unwrap_or("no reason given");
-        Err(GpuError::Fatal(format!("the driver library is not one that can be used: {said}")))
+        Err(GpuError::Fatal(format!("{OURS}, please report it: {said}")))
     })
 }
 
@@ -131,8 +164,11 @@ pub struct Facts {
     pub capability: u32,
     /// Streaming multiprocessors.
     pub sm_count: u32,
-    /// Bytes of the second-level cache.
+    /// Bytes of the second-level cache, as the driver tells them.
     pub l2_bytes: u64,
+    /// Width of the memory interface in bits, and the highest clock of the SMs in kHz, as the driver tells them.
+    pub bus_bits: u32,
+    pub clock_khz: u32,
     /// CPU and GPU share one memory.
     pub integrated: bool,
     /// The CUDA version that the driver speaks: 12060 for 12.6.
@@ -143,11 +179,9 @@ pub struct Facts {
 
 /// The first GPU with its primary context.
 pub struct Device {
-    handle: sys::CUdevice,
-    stream: sys::CUstream,
+    handle: CUdevice,
+    stream: CUstream,
     facts: Facts,
-    /// What keeps the device busy while the CPU queues what is timed.
-    lead_in: Option<Launch>,
 }
 
 #[expect(
@@ -161,28 +195,27 @@ impl Device {
     /// There is no driver or no device, by name.
     pub fn open() -> Result<Self, GpuError> {
         guarded(|| {
-            // SAFETY: looks whether the library can be loaded, which runs its constructors.
-            if !unsafe { sys::is_culib_present() } {
-                return Err(GpuError::Fatal(
-                    "there is no libcuda.so.1: install NVIDIA's driver, or set accelerator = \"cpu\"".into(),
-                ));
-            }
-            cu::init().map_err(driver_error("cuInit"))?;
-            let count = cu::device::get_count().map_err(driver_error("cuDeviceGetCount"))?;
+            let calls = calls()?;
+            let (mut count, mut handle, mut context, mut stream) = (0, 0, ptr::null_mut(), ptr::null_mut());
+            // SAFETY: takes a number.
+            answered("cuInit", unsafe { (calls.init)(0) })?;
+            // SAFETY: writes a number.
+            answered("cuDeviceGetCount", unsafe { (calls.device_count)(&raw mut count) })?;
             if count < 1 {
-                return Err(classify("cuDeviceGetCount", CUresult::CUDA_ERROR_NO_DEVICE));
+                return Err(classify("cuDeviceGetCount", NO_DEVICE));
             }
-            let handle = cu::device::get(0).map_err(driver_error("cuDeviceGet"))?;
-            let facts = facts(handle)?;
-            // SAFETY: the device is the one just given; released when this is dropped.
-            let context = unsafe { cu::primary_ctx::retain(handle) }
-                .map_err(driver_error("cuDevicePrimaryCtxRetain"))?;
+            // SAFETY: writes a number.
+            answered("cuDeviceGet", unsafe { (calls.device)(&raw mut handle, 0) })?;
+            let facts = facts(calls, handle)?;
+            // SAFETY: the device is the one just given; the context is released when this is dropped.
+            let retained = unsafe { (calls.context_retain)(&raw mut context, handle) };
+            answered("cuDevicePrimaryCtxRetain", retained)?;
             // SAFETY: the context is alive.
-            unsafe { cu::ctx::set_current(context) }.map_err(driver_error("cuCtxSetCurrent"))?;
-            // A stream that waits for the default one, in which memory is filled and copied, and the other way round.
-            let stream = cu::stream::create(cu::stream::StreamKind::Default)
-                .map_err(driver_error("cuStreamCreate"))?;
-            Ok(Self { handle, stream, facts, lead_in: None })
+            answered("cuCtxSetCurrent", unsafe { (calls.context_set)(context) })?;
+            // SAFETY: writes a handle; 0 asks for a stream that waits for the default one, in which memory is filled and
+            // copied, and the other way round.
+            answered("cuStreamCreate", unsafe { (calls.stream_create)(&raw mut stream, 0) })?;
+            Ok(Self { handle, stream, facts })
         })
     }
 
@@ -192,130 +225,113 @@ impl Device {
 
     /// Free and total bytes. On a board that shares its memory, free is what the kernel would give at once.
     pub fn memory(&self) -> Result<(u64, u64), GpuError> {
-        let (free, total) = cu::mem_get_info().map_err(driver_error("cuMemGetInfo"))?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: writes two numbers.
+        answered("cuMemGetInfo", unsafe { (calls()?.memory_info)(&raw mut free, &raw mut total) })?;
         Ok((free as u64, total as u64))
     }
 
     pub fn allocate(&self, bytes: usize) -> Result<Buffer, GpuError> {
-        // SAFETY: the address is only handed to calls that stay within `bytes`.
-        let address = unsafe { cu::malloc_sync(bytes.max(16)) }.map_err(driver_error("cuMemAlloc"))?;
+        let mut address = 0;
+        // SAFETY: writes a number, which is only handed to calls that stay within `bytes`.
+        answered("cuMemAlloc", unsafe { (calls()?.allocate)(&raw mut address, bytes.max(16)) })?;
         Ok(Buffer { address, bytes })
     }
 
     pub fn load(&self, ptx: &str) -> Result<Module, GpuError> {
         let text = CString::new(ptx).map_err(|_| GpuError::Step("the PTX text holds a zero byte".into()))?;
+        let mut handle = ptr::null_mut();
         // SAFETY: the image is text that ends with a zero byte, and lives until the call returns.
-        let handle = unsafe { cu::module::load_data(text.as_ptr().cast()) }
-            .map_err(driver_error("cuModuleLoadData"))?;
+        let loaded = unsafe { (calls()?.module_load)(&raw mut handle, text.as_ptr().cast()) };
+        answered("cuModuleLoadData", loaded)?;
         Ok(Module { handle })
     }
 
     /// Blocks of `threads` that one SM holds at once, and makes room for the shared memory asked for.
     pub fn resident(&self, function: Function, threads: u32, shared: u32) -> Result<u32, GpuError> {
         if shared > 48 << 10 {
-            let attribute = CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             let bytes = i32::try_from(shared).unwrap_or(i32::MAX);
             // SAFETY: the function belongs to a loaded module.
-            unsafe { cu::function::set_function_attribute(function.handle, attribute, bytes) }
-                .map_err(driver_error("cuFuncSetAttribute"))?;
+            let set = unsafe { (calls()?.function_set)(function.handle, MOST_DYNAMIC_SHARED, bytes) };
+            answered("cuFuncSetAttribute", set)?;
         }
         let threads = i32::try_from(threads).unwrap_or(i32::MAX);
-        // SAFETY: as above.
-        let blocks = unsafe {
-            cu::occupancy::max_active_block_per_multiprocessor(function.handle, threads, shared as usize)
-        }
-        .map_err(driver_error("cuOccupancyMaxActiveBlocksPerMultiprocessor"))?;
+        let mut blocks = 0;
+        // SAFETY: as above; writes a number.
+        answered("cuOccupancyMaxActiveBlocksPerMultiprocessor", unsafe {
+            (calls()?.occupancy)(&raw mut blocks, function.handle, threads, shared as usize)
+        })?;
         Ok(u32::try_from(blocks).unwrap_or(0).max(1))
     }
 
+    /// Runs launches on a device that has nothing else to do; the time from before the first is submitted. What it takes to
+    /// submit them is in it.
     pub fn run(&self, launches: &[Launch]) -> Result<Seconds, GpuError> {
-        self.timed(None, || launches.iter().try_for_each(|launch| self.launch(launch)))
+        let begin = self.mark()?;
+        launches.iter().try_for_each(|launch| self.launch(launch))?;
+        let end = self.mark()?;
+        end.wait()?;
+        end.after(&begin)
     }
 
-    /// The same behind the lead-in, if there is one by now.
-    pub fn run_queued(&self, launches: &[Launch]) -> Result<Seconds, GpuError> {
-        self.timed(self.lead_in.as_ref(), || launches.iter().try_for_each(|launch| self.launch(launch)))
-    }
-
-    /// From now on graphs are timed behind this launch, so that they are queued before they begin: the time that the CPU
-    /// takes to submit them is then none of theirs.
-    pub fn lead_in(&mut self, launch: Launch) {
-        self.lead_in = Some(launch);
+    /// An event behind everything that has been submitted.
+    pub fn mark(&self) -> Result<Event, GpuError> {
+        let event = Event::new()?;
+        event.record(self.stream)?;
+        Ok(event)
     }
 
     pub fn graph(&self, launches: &[Launch]) -> Result<Graph, GpuError> {
+        let calls = calls()?;
         // SAFETY: the stream is alive, and nothing else is captured.
-        unsafe {
-            cu::stream::begin_capture(
-                self.stream,
-                CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
-            )
-        }
-        .map_err(driver_error("cuStreamBeginCapture"))?;
+        answered("cuStreamBeginCapture", unsafe { (calls.capture_begin)(self.stream, OF_THIS_THREAD) })?;
         let launched = launches.iter().try_for_each(|launch| self.launch(launch));
-        if launched.is_err() {
-            // SAFETY: a capture was begun, and has to be ended; what it says of the broken one is nothing new.
-            let _ = unsafe { cu::stream::end_capture(self.stream) };
+        let (mut graph, mut exec) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: a capture was begun, and has to be ended whatever became of it, or the stream takes nothing else.
+        let ended = unsafe { (calls.capture_end)(self.stream, &raw mut graph) };
+        if ended != SUCCESS {
+            // SAFETY: as above. One that could not be ended is abandoned; where it had ended, this says so and harms nobody.
+            let _ = unsafe { (calls.capture_end)(self.stream, &raw mut graph) };
         }
-        launched?;
-        // SAFETY: a capture was begun.
-        let graph =
-            unsafe { cu::stream::end_capture(self.stream) }.map_err(driver_error("cuStreamEndCapture"));
-        let graph = graph?;
-        // SAFETY: the graph was just captured; it is not needed once it has been instantiated.
-        let exec = unsafe {
-            let exec = cu::graph::instantiate(graph, CUgraphInstantiate_flags_enum(0))
-                .map_err(driver_error("cuGraphInstantiate"));
-            cu::graph::destroy(graph).map_err(driver_error("cuGraphDestroy"))?;
-            exec?
-        };
+        let made = launched.and(answered("cuStreamEndCapture", ended)).and_then(|()| {
+            // SAFETY: the graph was just captured.
+            answered("cuGraphInstantiate", unsafe { (calls.graph_instantiate)(&raw mut exec, graph, 0) })
+        });
+        if !graph.is_null() {
+            // SAFETY: it is not needed once it has been instantiated, nor where it could not be. What is left of one that
+            // cannot be destroyed harms nobody.
+            let _ = unsafe { (calls.graph_destroy)(graph) };
+        }
+        made?;
         Ok(Graph { exec })
     }
 
-    /// Runs a graph `times` in a row; the time between the events around them.
-    pub fn run_graph(&self, graph: &Graph, times: u32) -> Result<Seconds, GpuError> {
-        self.timed(self.lead_in.as_ref(), || {
-            (0..times).try_for_each(|_| {
-                // SAFETY: graph and stream are alive.
-                unsafe { cu::graph::launch(graph.exec, self.stream) }.map_err(driver_error("cuGraphLaunch"))
-            })
-        })
+    pub fn launch_graph(&self, graph: &Graph) -> Result<(), GpuError> {
+        // SAFETY: graph and stream are alive.
+        answered("cuGraphLaunch", unsafe { (calls()?.graph_launch)(graph.exec, self.stream) })
     }
 
-    fn timed(
-        &self,
-        lead_in: Option<&Launch>,
-        work: impl FnOnce() -> Result<(), GpuError>,
-    ) -> Result<Seconds, GpuError> {
-        let (begin, end) = (Event::new()?, Event::new()?);
-        lead_in.map_or(Ok(()), |launch| self.launch(launch))?;
-        begin.record(self.stream)?;
-        work()?;
-        end.record(self.stream)?;
-        end.wait()?;
-        // SAFETY: both events were recorded, and the second has happened.
-        let milliseconds = unsafe { cu::event::elapsed(begin.handle, end.handle) }
-            .map_err(driver_error("cuEventElapsedTime"))?;
-        Ok(Seconds(f64::from(milliseconds) / 1e3))
-    }
-
-    fn launch(&self, launch: &Launch) -> Result<(), GpuError> {
+    pub fn launch(&self, launch: &Launch) -> Result<(), GpuError> {
         let mut words: Vec<u64> = launch.args.iter().map(Arg::bits).collect();
         let mut pointers: Vec<*mut c_void> =
             words.iter_mut().map(|word| ptr::from_mut(word).cast()).collect();
         // SAFETY: the arguments are those that the entry declares, little-endian in words of eight bytes, and live until
         // the driver has copied them; the buffers behind them are kept by the caller until the stream is waited for.
-        unsafe {
-            cu::launch_kernel(
+        answered("cuLaunchKernel", unsafe {
+            (calls()?.launch)(
                 launch.function.handle,
-                (launch.blocks, 1, 1),
-                (launch.threads, 1, 1),
+                launch.blocks,
+                1,
+                1,
+                launch.threads,
+                1,
+                1,
                 launch.shared,
                 self.stream,
-                &mut pointers,
+                pointers.as_mut_ptr(),
+                ptr::null_mut(),
             )
-        }
-        .map_err(driver_error("cuLaunchKernel"))
+        })
     }
 }
 
@@ -323,35 +339,41 @@ impl Drop for Device {
     fn drop(&mut self) {
         // SAFETY: both are alive, and nothing uses them any more.
         release(|| unsafe {
-            cu::stream::destroy(self.stream).map_err(driver_error("cuStreamDestroy"))?;
-            cu::primary_ctx::release(self.handle).map_err(driver_error("cuDevicePrimaryCtxRelease"))
+            answered("cuStreamDestroy", (calls()?.stream_destroy)(self.stream))?;
+            answered("cuDevicePrimaryCtxRelease", (calls()?.context_release)(self.handle))
         });
     }
 }
 
-fn facts(handle: sys::CUdevice) -> Result<Facts, GpuError> {
-    let attribute = |attribute| {
-        // SAFETY: the device is one that the driver gave.
-        let value = unsafe { cu::device::get_attribute(handle, attribute) };
-        value.map(|value| u32::try_from(value).unwrap_or(0)).map_err(driver_error("cuDeviceGetAttribute"))
+fn facts(calls: &Calls, handle: CUdevice) -> Result<Facts, GpuError> {
+    let read = |attribute: Attribute| {
+        let mut value = 0;
+        // SAFETY: the device is one that the driver gave; writes a number.
+        let got = unsafe { (calls.device_attribute)(&raw mut value, attribute as u32, handle) };
+        answered("cuDeviceGetAttribute", got)?;
+        Ok::<_, GpuError>(u32::try_from(value).unwrap_or(0))
     };
     let mut driver = 0;
-    // SAFETY: writes one number.
-    unsafe { sys::cuDriverGetVersion(&raw mut driver) }
-        .result()
-        .map_err(driver_error("cuDriverGetVersion"))?;
+    // SAFETY: writes a number.
+    answered("cuDriverGetVersion", unsafe { (calls.driver_version)(&raw mut driver) })?;
+    let mut name = [0_u8; 256];
+    // SAFETY: writes no more bytes than it is told; the last one stays zero.
+    answered("cuDeviceGetName", unsafe { (calls.device_name)(name.as_mut_ptr().cast(), 255, handle) })?;
+    let name = CStr::from_bytes_until_nul(&name).map(CStr::to_string_lossy).unwrap_or_default();
     Ok(Facts {
-        name: cu::device::get_name(handle).map_err(driver_error("cuDeviceGetName"))?,
-        capability: 10 * attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?
-            + attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
-        sm_count: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?.max(1),
-        l2_bytes: attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?.into(),
-        integrated: attribute(Attribute::CU_DEVICE_ATTRIBUTE_INTEGRATED)? != 0,
+        name: name.into_owned(),
+        capability: 10 * read(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?
+            + read(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        sm_count: read(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?.max(1),
+        l2_bytes: read(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?.into(),
+        bus_bits: read(Attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)?,
+        clock_khz: read(Attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE)?,
+        integrated: read(Attribute::CU_DEVICE_ATTRIBUTE_INTEGRATED)? != 0,
         driver,
         pci: (
-            attribute(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)?,
-            attribute(Attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)?,
-            attribute(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)?,
+            read(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)?,
+            read(Attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)?,
+            read(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)?,
         ),
     })
 }
@@ -382,24 +404,31 @@ impl Buffer {
 
     pub fn set(&self, value: u8) -> Result<(), GpuError> {
         // SAFETY: the allocation is `bytes` long.
-        unsafe { cu::memset_d8_sync(self.address, value, self.bytes) }.map_err(driver_error("cuMemsetD8"))
+        answered("cuMemsetD8", unsafe { (calls()?.fill)(self.address, value, self.bytes) })?;
+        filled()
     }
 
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), GpuError> {
+        self.copy_in(offset, from)?;
+        filled()
+    }
+
+    fn copy_in(&self, offset: usize, from: &[u8]) -> Result<(), GpuError> {
         let address = self.within(offset, from.len())?;
         if from.is_empty() {
             return Ok(());
         }
         // SAFETY: the place was checked.
-        unsafe { cu::memcpy_htod_sync(address, from) }.map_err(driver_error("cuMemcpyHtoD"))
+        answered("cuMemcpyHtoD", unsafe { (calls()?.copy_in)(address, from.as_ptr().cast(), from.len()) })
     }
 
     pub fn read(&self, offset: usize, bytes: usize) -> Result<Vec<u8>, GpuError> {
         let address = self.within(offset, bytes)?;
-        let mut into = vec![0; bytes];
+        let mut into = vec![0_u8; bytes];
         if bytes > 0 {
             // SAFETY: the place was checked.
-            unsafe { cu::memcpy_dtoh_sync(&mut into, address) }.map_err(driver_error("cuMemcpyDtoH"))?;
+            let copied = unsafe { (calls()?.copy_out)(into.as_mut_ptr().cast(), address, bytes) };
+            answered("cuMemcpyDtoH", copied)?;
         }
         Ok(into)
     }
@@ -408,44 +437,53 @@ impl Buffer {
     pub fn repeat(&self, offset: usize, pattern: &[u8], bytes: usize) -> Result<(), GpuError> {
         self.within(offset, bytes)?;
         let mut done = pattern.len().min(bytes);
-        self.write(offset, &pattern[..done])?;
+        self.copy_in(offset, &pattern[..done])?;
         while done < bytes && done > 0 {
             let more = done.min(bytes - done);
             let (from, to) = (self.within(offset, more)?, self.within(offset + done, more)?);
             // SAFETY: both places were checked, and do not overlap.
-            unsafe { cu::memcpy_dtod_sync(to, from, more) }.map_err(driver_error("cuMemcpyDtoD"))?;
+            answered("cuMemcpyDtoD", unsafe { (calls()?.copy_within)(to, from, more) })?;
             done += more;
         }
-        Ok(())
+        filled()
     }
+}
+
+/// Waits for what the default stream was given. Fills, and copies to the device, may return before they are done, and the
+/// probe's stream is not relied upon to wait for another.
+fn filled() -> Result<(), GpuError> {
+    let done = Event::new()?;
+    done.record(ptr::null_mut())?;
+    done.wait()
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
         // SAFETY: allocated by `Device::allocate`, freed once. A context that is lost has freed it already.
-        release(|| unsafe { cu::free_sync(self.address) }.map_err(driver_error("cuMemFree")));
+        release(|| answered("cuMemFree", unsafe { (calls()?.free)(self.address) }));
     }
 }
 
 /// A loaded module. It stays loaded as long as the process.
 #[derive(Debug, Clone, Copy)]
 pub struct Module {
-    handle: sys::CUmodule,
+    handle: CUmodule,
 }
 
 impl Module {
     pub fn function(&self, name: &str) -> Result<Function, GpuError> {
         let name = CString::new(name).map_err(|_| GpuError::Step("a name with a zero byte".into()))?;
-        // SAFETY: the module is loaded for as long as the process lives.
-        let handle = unsafe { cu::module::get_function(self.handle, name) }
-            .map_err(driver_error("cuModuleGetFunction"))?;
+        let mut handle = ptr::null_mut();
+        // SAFETY: the module is loaded for as long as the process lives; writes a handle.
+        let found = unsafe { (calls()?.module_function)(&raw mut handle, self.handle, name.as_ptr()) };
+        answered("cuModuleGetFunction", found)?;
         Ok(Function { handle })
     }
 }
 
 #[derive(Debug, Clone, Copy)]
 pub struct Function {
-    handle: sys::CUfunction,
+    handle: CUfunction,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -482,46 +520,82 @@ pub struct Launch {
 
 /// Launches that the device starts by itself, one after the other.
 pub struct Graph {
-    exec: sys::CUgraphExec,
+    exec: CUgraphExec,
 }
 
 impl Drop for Graph {
     fn drop(&mut self) {
         // SAFETY: instantiated once, destroyed once.
-        release(|| unsafe { cu::graph::exec_destroy(self.exec) }.map_err(driver_error("cuGraphExecDestroy")));
+        release(|| answered("cuGraphExecDestroy", unsafe { (calls()?.graph_exec_destroy)(self.exec) }));
     }
 }
 
-struct Event {
-    handle: sys::CUevent,
+/// A moment of the device.
+pub struct Event {
+    handle: CUevent,
 }
 
 impl Event {
     fn new() -> Result<Self, GpuError> {
-        let handle =
-            cu::event::create(CUevent_flags_enum::CU_EVENT_DEFAULT).map_err(driver_error("cuEventCreate"))?;
+        let mut handle = ptr::null_mut();
+        // SAFETY: writes a handle; 0 asks for one that keeps the time.
+        answered("cuEventCreate", unsafe { (calls()?.event_create)(&raw mut handle, 0) })?;
         Ok(Self { handle })
     }
 
-    fn record(&self, stream: sys::CUstream) -> Result<(), GpuError> {
+    fn record(&self, stream: CUstream) -> Result<(), GpuError> {
         // SAFETY: both are alive.
-        unsafe { cu::event::record(self.handle, stream) }.map_err(driver_error("cuEventRecord"))
+        answered("cuEventRecord", unsafe { (calls()?.event_record)(self.handle, stream) })
+    }
+
+    /// Whether the device has come so far.
+    pub fn happened(&self) -> Result<bool, GpuError> {
+        // SAFETY: the event was recorded.
+        match unsafe { (calls()?.event_query)(self.handle) } {
+            NOT_READY => Ok(false),
+            code => answered("cuEventQuery", code).map(|()| true),
+        }
+    }
+
+    /// What the device took from `earlier` to here; both have happened.
+    pub fn after(&self, earlier: &Self) -> Result<Seconds, GpuError> {
+        let mut milliseconds = 0.0_f32;
+        // SAFETY: both events were recorded; writes a number.
+        answered("cuEventElapsedTime", unsafe {
+            (calls()?.event_elapsed)(&raw mut milliseconds, earlier.handle, self.handle)
+        })?;
+        Ok(Seconds(f64::from(milliseconds) / 1e3))
     }
 
     /// Asks instead of waiting, so that a device that never answers does not take this process along.
-    fn wait(&self) -> Result<(), GpuError> {
-        let begun = Instant::now();
+    pub fn wait(&self) -> Result<(), GpuError> {
+        self.wait_behind(&[])
+    }
+
+    /// The same for one behind others: the time limit is for each of them.
+    pub fn wait_behind(&self, earlier: &[Self]) -> Result<(), GpuError> {
+        let (mut begun, mut looked, mut passed) = (Instant::now(), Instant::now(), 0);
         loop {
-            // SAFETY: the event was recorded.
-            match unsafe { cu::event::query(self.handle) } {
-                Ok(()) => return Ok(()),
-                Err(error) if error.0 == CUresult::CUDA_ERROR_NOT_READY => {}
-                Err(error) => return Err(classify("cuEventQuery", error.0)),
+            if self.happened()? {
+                return Ok(());
+            }
+            if looked.elapsed() > PROGRESS {
+                looked = Instant::now();
+                let before = passed;
+                while let Some(event) = earlier.get(passed) {
+                    if !event.happened()? {
+                        break;
+                    }
+                    passed += 1;
+                }
+                if passed > before {
+                    begun = looked;
+                }
             }
             let waited = begun.elapsed();
             if waited > HANG {
                 return Err(lost(format!(
-                    "a kernel has not ended within {HANG:?}: the GPU hangs, or others keep it busy; look at dmesg for Xid messages"
+                    "{HUNG} within {HANG:?}: the GPU hangs, or others keep it busy; look at dmesg for Xid messages"
                 )));
             }
             // Most launches are done within a millisecond; asking all the time keeps a core busy.
@@ -535,6 +609,6 @@ impl Event {
 impl Drop for Event {
     fn drop(&mut self) {
         // SAFETY: created once, destroyed once.
-        release(|| unsafe { cu::event::destroy(self.handle) }.map_err(driver_error("cuEventDestroy")));
+        release(|| answered("cuEventDestroy", unsafe { (calls()?.event_destroy)(self.handle) }));
     }
 }
