@@ -16,3 +16,4 @@ mod mutants;
 mod rate;
 mod simple;
 mod tiles;
+mod worlds;
