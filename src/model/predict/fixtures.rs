@@ -182,6 +182,8 @@ pub fn sample(step: &Step, drift: f64, core_to_core: f64) -> Sample {
         waiting_ratio: Some(0.0),
         left_out: 0,
         corrected_ratio: 0.0,
+        reused_ratio: 0.0,
+        other_work: None,
         before: point(drift, core_to_core),
         after: point(drift, core_to_core),
     }

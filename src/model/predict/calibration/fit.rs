@@ -83,9 +83,10 @@ const PHYSICAL_MARGIN: f64 = 1.02;
 pub fn fit(samples: &[Sample], context: &FitContext) -> Result<CalibrationRecord, FitError> {
     let mut rejected: Vec<Rejection> = Vec::new();
     let mut used: Vec<&Sample> = Vec::new();
-    for sample in samples {
+    for (index, sample) in samples.iter().enumerate() {
         match vet(sample) {
             Some(rejection) => rejected.push(rejection),
+            None if taken_again_beside_others(sample, &samples[index + 1..]) => {}
             None => used.push(sample),
         }
     }
@@ -139,6 +140,14 @@ pub fn fit(samples: &[Sample], context: &FitContext) -> Result<CalibrationRecord
         rejected,
         skipped: context.skipped.clone(),
         power: None,
+    })
+}
+
+/// Whether a sample that showed nothing was doubted for what the run showed later, taken again, and then found beside other
+/// work: that speaks for the doubt.
+fn taken_again_beside_others(sample: &Sample, later: &[Sample]) -> bool {
+    later.iter().any(|again| {
+        again.kernel == sample.kernel && again.threads == sample.threads && again.other_work.is_some()
     })
 }
 
@@ -406,8 +415,8 @@ impl<'a> RegimeFit<'a> {
         Some(FormatCost {
             compute,
             cycles_per_weight,
-            // Not measured: as dear as the first.
-            column_ratio: column_ratio.unwrap_or(1.0),
+            // Not measured: on a CPU as dear as the first; kernels for GPUs decode a weight once for up to eight columns.
+            column_ratio: column_ratio.unwrap_or(if self.context.gpu.is_some() { 0.0 } else { 1.0 }),
             bandwidth_ratio,
             ramp,
             half_width_ratio: misfit.hypot(spread).hypot(MODEL_HALF_WIDTH),
@@ -964,6 +973,17 @@ mod tests {
         let mut samples = full();
         samples[3].after = point(1.0, 400e-9);
         assert_eq!(fit(&samples, &context()).unwrap().rejected[0].code, "regime_moved");
+    }
+
+    #[test]
+    fn a_sample_whose_repeat_was_beside_other_work_is_not_used() {
+        let mut samples = full();
+        let quiet = fit(&samples, &context()).unwrap().regimes[0].samples;
+        let again = Sample { other_work: Some("somebody".into()), ..samples[3].clone() };
+        samples.insert(4, again);
+        let doubted = fit(&samples, &context()).unwrap();
+        assert_eq!(doubted.rejected[0].code, "other_work");
+        assert_eq!(doubted.regimes[0].samples, quiet - 1);
     }
 
     /// Others had a worker's CPU for half of the time; the quiet runs are as fast as ever.

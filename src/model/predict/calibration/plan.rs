@@ -296,7 +296,7 @@ pub fn measurable(op: &Op, format: WeightFormat, accelerator: Accelerator) -> Re
     /// Columns beyond which a pass over the weights per column block is no GEMV any more.
     const MAX_COLUMNS: u64 = 64;
     let formats = accelerator.formats();
-    let unit = if accelerator == Accelerator::Cpu { "CPU" } else { "GPU" };
+    let unit = accelerator.name();
     if !formats.contains(&format) {
         let known: Vec<_> = formats.iter().map(|format| format.key()).collect();
         return Err(format!("no {unit} kernel for {format}; measurable: {}", known.join(", ")));

@@ -243,6 +243,13 @@ pub struct Sample {
     /// were undisturbed.
     #[serde(default)]
     pub corrected_ratio: f64,
+    /// Of a whole model, the part of its bytes that came from memory which another layer alike reads too, because not all
+    /// of them could be had; 0 where every layer has its own.
+    #[serde(default)]
+    pub reused_ratio: f64,
+    /// What else worked on the GPU meanwhile, in words; `None` where nothing was seen of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub other_work: Option<String>,
     /// Before the timed runs.
     pub before: Conditions,
     pub after: Conditions,
@@ -285,12 +292,27 @@ impl std::fmt::Display for OtherWork {
     }
 }
 
+/// What the driver of a GPU says of it. 0 where it says nothing.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct DriverFacts {
+    /// Streaming multiprocessors that a process has.
+    pub sm_count: u32,
+    /// Second-level cache.
+    pub l2_bytes: u64,
+    /// Width of the memory interface.
+    pub bus_bits: u32,
+    /// Highest clock of the SMs.
+    pub sm_clock: Hertz,
+}
+
 /// A line of the probe's output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum ProbeEvent {
     /// What else the machine does; comes first, where it is known.
     Beside(OtherWork),
+    /// What the driver says of the GPU that is measured; before any sample.
+    Device(DriverFacts),
     Progress {
         /// Part of the plan that is done, 0 to 1.
         fraction: f64,

@@ -52,9 +52,11 @@ fn is_gpu(isa: &str) -> bool {
 
 /// Operations that one worker can do in one clock cycle: the widest units built so far. Of a core two 512-bit
 /// multiply-add pipes, four times the operands at 8 bits, matrix extensions doubled again; of a streaming
-/// SM the tensor cores of compute capability 10 and 11.
-fn flops_per_cycle(precision: Precision, gpu: bool) -> f64 {
+/// SM the tensor cores of compute capability 10 and 11, and for FP4 those of 10.3, which has half as much again.
+fn flops_per_cycle(precision: Precision, isa: &str) -> f64 {
+    let gpu = is_gpu(isa);
     match precision {
+        Precision::Fp4 if isa == "sm_103" => 49_152.0,
         Precision::Fp64 | Precision::Fp32 if gpu => 256.0,
         Precision::Tf32 if gpu => 4096.0,
         Precision::Fp16 | Precision::Bf16 if gpu => 8192.0,
@@ -73,7 +75,7 @@ pub struct Rejection {
     pub kernel: Kernel,
     /// On how many workers.
     pub threads: u32,
-    /// `no_runs`, `wrong_result`, `clock_moved`, `steal`, `preempted`, `regime_moved`, `bandwidth_moved`,
+    /// `no_runs`, `wrong_result`, `clock_moved`, `other_work`, `steal`, `preempted`, `regime_moved`, `bandwidth_moved`,
     /// `above_physical_bound` or `implausibly_low`.
     pub code: String,
     /// The same with its numbers, for people.
@@ -86,6 +88,7 @@ pub fn vet(sample: &Sample) -> Option<Rejection> {
     let problem = no_runs(sample)
         .or_else(|| wrong_result(sample))
         .or_else(|| if sample.kernel == Kernel::Wake { None } else { clock_moved(sample) })
+        .or_else(|| sample.other_work.clone().map(|seen| ("other_work", seen)))
         .or_else(|| stolen(sample))
         .or_else(|| preempted(sample))
         .or_else(|| regime_moved(sample))
@@ -157,18 +160,21 @@ pub fn disturbed(sample: &Sample) -> bool {
     vet(sample).is_some_and(|rejection| {
         matches!(
             rejection.code.as_str(),
-            "clock_moved" | "steal" | "preempted" | "regime_moved" | "bandwidth_moved"
+            "clock_moved" | "other_work" | "steal" | "preempted" | "regime_moved" | "bandwidth_moved"
         )
     })
 }
 
 /// The sample that can be believed most: one that passes [`vet`] before one that does not, then the one whose
-/// workers were without their CPU least.
+/// workers were without their CPU least, then the one beside which memory gave more at its worse end.
 pub fn least_disturbed<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<&'a Sample> {
     let waited = |sample: &Sample| sample.waiting_ratio.unwrap_or(0.0);
+    let least_read = |sample: &Sample| sample.before.reference.read.min(sample.after.reference.read).get();
     samples.min_by(|a, b| {
         let bad = vet(a).is_some().cmp(&vet(b).is_some());
-        bad.then(a.corrected_ratio.total_cmp(&b.corrected_ratio)).then(waited(a).total_cmp(&waited(b)))
+        bad.then(a.corrected_ratio.total_cmp(&b.corrected_ratio))
+            .then(waited(a).total_cmp(&waited(b)))
+            .then(least_read(b).total_cmp(&least_read(a)))
     })
 }
 
@@ -205,7 +211,7 @@ fn impossible(sample: &Sample) -> Problem {
         sample.before.clock.effective.max(sample.after.clock.effective) * fastest * f64::from(sample.threads);
     if let Kernel::Peak { precision } = sample.kernel {
         let per_cycle = sample.flops.get() / cycles;
-        if per_cycle > flops_per_cycle(precision, gpu) * CLOCK_MARGIN {
+        if per_cycle > flops_per_cycle(precision, &sample.isa) * CLOCK_MARGIN {
             return Some(("above_physical_bound", format!("{per_cycle:.0} operations a cycle and core")));
         }
         if per_cycle < 0.01 {
@@ -313,6 +319,51 @@ mod tests {
         assert_eq!(vet(&stolen).map(|no| no.code).as_deref(), Some("steal"));
         stolen.waiting_ratio = Some(0.25);
         assert_eq!(vet(&stolen), None);
+    }
+
+    #[test]
+    fn a_sample_beside_other_work_is_worth_taking_again_and_says_what_was_seen() {
+        let kernel = Kernel::Peak { precision: Precision::Fp16 };
+        let quiet = sample(&Step { kernel, threads: 4, budget_s: 0.1 }, 1.0, 50e-9);
+        assert!(vet(&quiet).is_none());
+        let beside = Sample { other_work: Some("the GPU stood still for 40 % of the time".into()), ..quiet };
+        let why = vet(&beside).unwrap();
+        assert_eq!((why.code.as_str(), why.reason.contains("40 %")), ("other_work", true));
+        assert!(disturbed(&beside));
+    }
+
+    #[test]
+    fn of_equals_the_one_beside_which_memory_gave_more_is_believed() {
+        let wake = Step { kernel: Kernel::Wake, threads: 4, budget_s: 0.1 };
+        let doubted = sample(&wake, 1.0, 50e-9);
+        let mut again = doubted.clone();
+        for conditions in [&mut again.before, &mut again.after] {
+            conditions.reference.read = conditions.reference.read * 1.2;
+        }
+        for both in [[&doubted, &again], [&again, &doubted]] {
+            assert_eq!(least_disturbed(both.into_iter()), Some(&again));
+        }
+    }
+
+    #[test]
+    fn the_fp4_units_of_10_3_are_half_as_fast_again_as_those_of_10_0() {
+        // 148 SMs at 1.92 GHz: 14 PFLOPS on 10.3, where 10.0 has 9.3.
+        let (sm, clock) = (148, 1.92e9);
+        let peak = |isa: &str, precision, per_sm_clock: f64| {
+            let step = Step { kernel: Kernel::Peak { precision }, threads: sm, budget_s: 0.1 };
+            let mut found = sample(&step, 1e-3, 50e-9);
+            for conditions in [&mut found.before, &mut found.after] {
+                conditions.clock.effective = roofline::units::Hertz(clock);
+            }
+            let fastest = quantile(&found.times, 0.05).get();
+            let flops = roofline::units::Flops(per_sm_clock * clock * f64::from(sm) * fastest);
+            vet(&Sample { isa: isa.into(), flops, ..found }).map(|no| no.code)
+        };
+        assert_eq!(peak("sm_103", Precision::Fp4, 49_152.0), None);
+        assert_eq!(peak("sm_100", Precision::Fp4, 49_152.0).as_deref(), Some("above_physical_bound"));
+        assert_eq!(peak("sm_100", Precision::Fp4, 32_768.0), None);
+        assert_eq!(peak("sm_103", Precision::Fp8, 24_576.0).as_deref(), Some("above_physical_bound"));
+        assert_eq!(peak("sm_103", Precision::Fp4, 60_000.0).as_deref(), Some("above_physical_bound"));
     }
 
     fn seconds(times: &[f64]) -> Vec<Seconds> {
