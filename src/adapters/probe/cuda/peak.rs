@@ -2,11 +2,12 @@
 //!
 //! A tensor-core kernel multiplies the same operands again and again, in turn by a and by -a, and once more by a at the
 //! end: whatever the number of iterations, the result is that of one product, which is exact in small whole numbers.
+//! Block scales are random powers of two, another one for every block: a factor that reaches the wrong block shows.
 
 use half::{bf16, f16};
 
 use super::driver::{Arg, GpuError, Launch};
-use super::kernels::{Entry, Peak, SHARED_COLUMNS, Tile, peak};
+use super::kernels::{Entry, Peak, SHARED_COLUMNS, Scale, Tile, peak};
 use super::{Cuda, Job, POISON, deviation, floats, launch, words};
 use predict::calibration::Step;
 use roofline::precision::Precision;
@@ -26,8 +27,8 @@ const C_REGISTERS: usize = 4;
 /// What a launch takes at least.
 const LAUNCH: Seconds = Seconds(1e-3);
 const MOST_ITERATIONS: u32 = 1 << 20;
-/// Weights that share a scale, of nvfp4.
-const SCALED: usize = 16;
+/// Exponents of block scales are so far from 0 at most: sums of products stay exact in fp32.
+const MOST_EXPONENT: i8 = 2;
 
 /// How a precision's elements lie in a word.
 #[derive(Debug, Clone, Copy)]
@@ -75,11 +76,57 @@ fn negative(values: &[i8]) -> Vec<i8> {
     values.iter().map(|value| -value).collect()
 }
 
-/// `a` (`m x k`) times the transpose of `b` (`n x k`).
-fn product(a: &[i8], b: &[i8], k: usize) -> Vec<f64> {
-    let row =
+/// Factors of the blocks of a matrix' rows, as exponents of two.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Scales {
+    /// Row by row.
+    exponents: Vec<i8>,
+    /// Blocks of a row.
+    blocks: usize,
+}
+
+impl Scales {
+    fn random(rng: &mut fastrand::Rng, rows: usize, blocks: usize) -> Self {
+        let exponent = || rng.i8(-MOST_EXPONENT..=MOST_EXPONENT);
+        Self { exponents: std::iter::repeat_with(exponent).take(rows * blocks).collect(), blocks }
+    }
+
+    fn factor(&self, row: usize, block: usize) -> f64 {
+        f64::from(self.exponents[row * self.blocks + block]).exp2()
+    }
+
+    /// A byte for each, row by row.
+    fn rows(&self, scale: Scale) -> Vec<u8> {
+        self.exponents.iter().map(|exponent| scale.code(*exponent)).collect()
+    }
+
+    /// A word a lane: those of a row in the word of `lane_of(row)`, and in what the instruction does not look at any others.
+    fn lanes(&self, scale: Scale, lane_of: fn(usize) -> usize, rng: &mut fastrand::Rng) -> Vec<u8> {
+        let mut bytes = Self::random(rng, LANES, 4).rows(scale);
+        for (row, exponents) in self.exponents.chunks(self.blocks).enumerate() {
+            for (block, exponent) in exponents.iter().enumerate() {
+                bytes[4 * lane_of(row) + block] = scale.code(*exponent);
+            }
+        }
+        bytes
+    }
+}
+
+/// `a` (`m x k`) times the transpose of `b` (`n x k`), the blocks of their rows scaled.
+fn product(a: &[i8], b: &[i8], k: usize, scales: Option<&[Scales; 2]>) -> Vec<f64> {
+    let block = scales.map_or(k, |[of_a, _]| k / of_a.blocks);
+    let dot =
         |a: &[i8], b: &[i8]| -> i32 { a.iter().zip(b).map(|(a, b)| i32::from(*a) * i32::from(*b)).sum() };
-    a.chunks(k).flat_map(|a| b.chunks(k).map(move |b| f64::from(row(a, b)))).collect()
+    let element = |(i, a): (usize, &[i8]), (j, b): (usize, &[i8])| -> f64 {
+        let blocks = a.chunks(block).zip(b.chunks(block)).enumerate();
+        let scaled = blocks.map(|(at, (a, b))| {
+            let factor = scales.map_or(1.0, |[of_a, of_b]| of_a.factor(i, at) * of_b.factor(j, at));
+            f64::from(dot(a, b)) * factor
+        });
+        scaled.sum()
+    };
+    let rows = a.chunks(k).enumerate();
+    rows.flat_map(|a| b.chunks(k).enumerate().map(move |b| element(a, b))).collect()
 }
 
 impl Cuda {
@@ -189,11 +236,18 @@ impl Cuda {
         })
     }
 
-    /// As many as make a launch long enough.
+    /// As many as make a launch long enough; a few where nothing is timed.
     fn iterations(&self, bound: &dyn Fn(u32) -> Launch) -> Result<u32, GpuError> {
         let mut iterations = 8;
+        if !self.timing.is_settled() {
+            return Ok(iterations);
+        }
         loop {
-            let time = self.device.run(&[bound(iterations)])?;
+            let mut time = self.warm_time(&bound(iterations))?;
+            if time >= LAUNCH {
+                // Once more: other work on the GPU may have made it longer.
+                time = time.min(self.warm_time(&bound(iterations))?);
+            }
             if time >= LAUNCH || iterations >= MOST_ITERATIONS {
                 return Ok(iterations);
             }
@@ -225,33 +279,47 @@ impl Operands {
                 let a = small(rng, WARP_ROWS * k);
                 let columns: Vec<Vec<i8>> = (0..ACCUMULATORS).map(|_| small(rng, WARP_COLUMNS * k)).collect();
                 let order = if kernel.halves { paired } else { accumulator };
-                let wanted = columns.iter().flat_map(|b| order(&product(&a, b, k))).collect();
-                // All alike: which lane's word scales which row makes no difference.
-                let one = kernel.scale.map_or_else(Vec::new, |one| vec![one; LANES * 4]);
+                let scales = kernel.scale.map(|scale| {
+                    let blocks = k / scale.block();
+                    [WARP_ROWS, WARP_COLUMNS].map(|rows| Scales::random(rng, rows, blocks))
+                });
+                let wanted =
+                    columns.iter().flat_map(|b| order(&product(&a, b, k, scales.as_ref()))).collect();
+                let [scale_a, scale_b] = match (kernel.scale, &scales) {
+                    (Some(scale), Some([of_a, of_b])) => {
+                        [of_a.lanes(scale, lane_of_row, rng), of_b.lanes(scale, lane_of_column, rng)]
+                    }
+                    _ => [const { Vec::new() }; 2],
+                };
                 Self {
                     kernel,
                     warps,
                     a: fragment(element, &a, k, A_REGISTERS),
                     a2: fragment(element, &negative(&a), k, A_REGISTERS),
                     b: columns.iter().flat_map(|b| fragment(element, b, k, B_REGISTERS)).collect(),
-                    scale_a: one.clone(),
-                    scale_b: one,
+                    scale_a,
+                    scale_b,
                     wanted,
                 }
             }
             Tile::Shared { m, k, .. } => {
                 let (a, b) = (small(rng, m * k), small(rng, SHARED_COLUMNS * k));
-                let scales =
-                    |rows: usize| kernel.scale.map_or_else(Vec::new, |one| vec![one; rows * k / SCALED]);
+                let scales = kernel.scale.map(|scale| {
+                    [m, SHARED_COLUMNS].map(|rows| Scales::random(rng, rows, k / scale.block()))
+                });
+                let [scale_a, scale_b] = match (kernel.scale, &scales) {
+                    (Some(scale), Some(of)) => of.each_ref().map(|of| of.rows(scale)),
+                    _ => [const { Vec::new() }; 2],
+                };
                 Self {
                     kernel,
                     warps,
-                    wanted: product(&a, &b, k),
+                    wanted: product(&a, &b, k, scales.as_ref()),
                     a2: element.rows(&negative(&a)),
                     a: element.rows(&a),
                     b: element.rows(&b),
-                    scale_a: scales(m),
-                    scale_b: scales(SHARED_COLUMNS),
+                    scale_a,
+                    scale_b,
                 }
             }
         }
@@ -277,6 +345,15 @@ impl Operands {
         let flops = (2 * products * depth) as f64;
         flops
     }
+}
+
+/// The lane whose word scales a row of A, and a column of B (PTX ISA, "Block scaling", thread-id 0).
+const fn lane_of_row(row: usize) -> usize {
+    row % 8 * 4 + row / 8
+}
+
+const fn lane_of_column(column: usize) -> usize {
+    column * 4
 }
 
 /// A matrix of rows of `k` (`A`: 16 rows, four registers; the transpose of `B`: 8, two) as a warp holds it: a lane's
@@ -318,4 +395,66 @@ fn paired(product: &[f64]) -> Vec<f64> {
 
 fn halves(bytes: &[u8]) -> impl Iterator<Item = f64> + '_ {
     bytes.chunks_exact(2).map(|half| f16::from_le_bytes([half[0], half[1]]).to_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every other way to hand the factors to the blocks gives a result that is rejected: there is another factor for each.
+    #[test]
+    fn a_factor_that_reaches_the_wrong_block_gives_a_wrong_result() {
+        let tolerance = super::super::verify::TOLERANCE;
+        for (m, n, k, scale) in [
+            (WARP_ROWS, WARP_COLUMNS, 32, Scale::E8m0),
+            (WARP_ROWS, WARP_COLUMNS, 64, Scale::E4m3),
+            (128, SHARED_COLUMNS, 128, Scale::E4m3),
+        ] {
+            let rng = &mut fastrand::Rng::with_seed(7);
+            let (a, b) = (small(rng, m * k), small(rng, n * k));
+            let blocks = k / scale.block();
+            let right = [m, n].map(|rows| Scales::random(rng, rows, blocks));
+            let wanted = product(&a, &b, k, Some(&right));
+            let of = |right: &Scales, at: &dyn Fn(usize) -> usize| Scales {
+                exponents: (0..right.exponents.len()).map(|i| right.exponents[at(i)]).collect(),
+                blocks,
+            };
+            let wrong = |at: &dyn Fn(usize, usize) -> usize| {
+                right.each_ref().map(|of_one| of(of_one, &|i| at(i, of_one.exponents.len())))
+            };
+            let ones = right.each_ref().map(|of| Scales { exponents: vec![0; of.exponents.len()], blocks });
+            let mut layouts = vec![
+                ("all alike", ones),
+                ("a row further", wrong(&|i, all| (i + blocks) % all)),
+                ("eight rows further", wrong(&|i, all| (i + 8 * blocks) % all)),
+                ("neighbouring rows exchanged", wrong(&|i, _| ((i / blocks) ^ 1) * blocks + i % blocks)),
+                ("from the last row on", wrong(&|i, all| all - 1 - i)),
+            ];
+            // With eight columns, eight further is where it was; with one block a row there is no order of blocks.
+            layouts.retain(|(_, layout)| layout != &right);
+            if blocks > 1 {
+                layouts
+                    .push(("blocks before rows", wrong(&|i, all| i % blocks * (all / blocks) + i / blocks)));
+                layouts.push((
+                    "blocks in the reverse order",
+                    wrong(&|i, _| i / blocks * blocks + blocks - 1 - i % blocks),
+                ));
+            }
+            for (layout, scales) in layouts {
+                let found = product(&a, &b, k, Some(&scales));
+                let error = deviation(found.into_iter(), wanted.iter().copied());
+                assert!(error > 10.0 * tolerance, "{m} x {n} x {k}, {layout}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn codes_of_scales_are_powers_of_two() {
+        use roofline::precision::quantise::{decode_e4m3, decode_e8m0};
+        for exponent in -MOST_EXPONENT..=MOST_EXPONENT {
+            let value = f64::from(exponent).exp2();
+            assert_eq!(f64::from(decode_e4m3(Scale::E4m3.code(exponent))), value);
+            assert_eq!(f64::from(decode_e8m0(Scale::E8m0.code(exponent))), value);
+        }
+    }
 }
