@@ -8,6 +8,7 @@
 mod attention;
 mod coverage;
 mod device;
+mod faults;
 mod formats;
 mod gemv;
 mod gpu;

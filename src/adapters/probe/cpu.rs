@@ -261,6 +261,8 @@ impl Probe for Cpu {
             waiting_ratio: Some(timed.waiting_ratio),
             left_out: timed.left_out,
             corrected_ratio: timed.corrected_ratio,
+            reused_ratio: 0.0,
+            other_work: None,
             before,
             after,
         }))

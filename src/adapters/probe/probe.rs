@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use predict::calibration::{Held, Sample, Step};
+use predict::calibration::{Held, Kernel, Sample, Step};
 
 /// What became of a step.
 #[derive(Debug)]
@@ -30,7 +30,18 @@ pub trait Probe {
         Err(format!("this probe cannot hold {}", step.kernel.describe()))
     }
 
-    /// Why nothing can be measured any more; `None` while something can.
+    /// Whether what has been measured since says that something spoilt a sample.
+    fn in_doubt(&mut self, _sample: &Sample) -> bool {
+        false
+    }
+
+    /// Whether it comes last, because it may cost the device.
+    fn stands_apart(&self, kernel: &Kernel) -> bool {
+        let _ = kernel;
+        false
+    }
+
+    /// Why nothing can be measured any more, or nothing was; `None` while something can.
     fn lost(&self) -> Option<&str> {
         None
     }

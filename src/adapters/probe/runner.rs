@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,14 +11,14 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::FileType;
-use rustix::process::{Signal, getpid, kill_process};
 
 use super::beside::other_work;
 use super::clock::boot_time;
+use super::cpu::Cpu;
+use super::keeper::Keeper;
 use super::pool::allowed_cpus;
 use super::probe::{Outcome, Probe};
-use super::{Cpu, Cuda};
-use predict::calibration::{Accelerator, Held, Hold, Plan, ProbeEvent, Step, disturbed};
+use predict::calibration::{Accelerator, Held, Hold, Kernel, Plan, ProbeEvent, Step, disturbed};
 use roofline::units::{Bytes, Flops, Seconds};
 
 /// Bytes of a plan that are read at most.
@@ -25,23 +26,28 @@ const MAX_PLAN_BYTES: u64 = 1 << 20;
 const MAX_STEPS: usize = 10_000;
 /// Loads held for the power meter.
 const MAX_HOLDS: usize = 100;
+/// What a process of its own adds to a step, in seconds: the driver is opened, and translates the kernel.
+const APART_S: f64 = 3.0;
 /// Times that a step is measured again when the machine moved under it.
 const MAX_RETRIES: u32 = 6;
 /// How long a step that is already running may overrun a limit before the process ends without a farewell.
 const GRACE: Duration = Duration::from_millis(700);
+/// The same where the step runs in a worker, which is killed meanwhile.
+const GPU_GRACE: Duration = Duration::from_millis(1700);
 
 /// Makes what measures a plan in place of this machine.
 pub type Substitute<'a> = &'a dyn Fn(&Plan) -> io::Result<Box<dyn Probe>>;
 
 /// Measures `plan` on this machine's CPU or GPU, as the plan says, or with the `substitute`, and writes one event a line to
-/// `out`.
+/// `out`. What is learnt of the GPU's kernels is kept in `known`.
 ///
 /// # Errors
 /// If the plan makes no sense, no worker can be started, buffers cannot be mapped, there is no substitute, no driver or no
-/// GPU, the GPU is lost, or `out` is closed.
-pub fn run(
+/// GPU, the GPU is lost before anything is measured, or `out` is closed.
+fn run(
     plan: &Plan,
     substitute: Option<Substitute<'_>>,
+    known: Option<PathBuf>,
     out: &mut dyn Write,
     cancelled: &dyn Fn() -> bool,
 ) -> io::Result<()> {
@@ -54,8 +60,9 @@ pub fn run(
             drive(&mut Cpu::new(&plan)?, &plan, started, out, cancelled)
         }
         (None, Accelerator::Gpu) => {
-            let mut cuda = Cuda::new(plan).map_err(io::Error::other)?;
-            drive(&mut cuda, plan, started, out, cancelled)
+            let mut keeper = Keeper::open(plan, known, cancelled).map_err(io::Error::other)?;
+            emit(out, &ProbeEvent::Device(keeper.facts().clone()))?;
+            drive(&mut keeper, plan, started, out, cancelled)
         }
     }
 }
@@ -99,23 +106,71 @@ pub fn drive(
     let (idle, loads): (Vec<&Hold>, Vec<&Hold>) = plan.holds.iter().partition(|hold| hold.kernel.is_none());
     // Before anything has run: afterwards the machine takes seconds to be idle again.
     hold(probe, &idle, (0, all), out, &stop)?;
-    let mut unsettled = Vec::new();
+    let mut done = idle.len();
     let mut cut_short = None;
-    for (index, step) in plan.steps.iter().enumerate() {
+    // What may cost the device comes last.
+    let apart = |kernel: &Kernel| probe.stands_apart(kernel);
+    let (late_steps, steps): (Vec<&Step>, Vec<&Step>) =
+        plan.steps.iter().partition(|step| apart(&step.kernel));
+    let (late_loads, loads): (Vec<&Hold>, Vec<&Hold>) =
+        loads.into_iter().partition(|hold| hold.kernel.as_ref().is_some_and(apart));
+    let late = (late_steps.len() + late_loads.len(), length(&late_loads));
+    for (steps, loads, (late, holding)) in [(steps, loads, late), (late_steps, late_loads, (0, 0.0))] {
+        let begun = Instant::now();
+        let (mut unsettled, cut) = measured(probe, &steps, (done, all), out, &reason)?;
+        cut_short = cut_short.or(cut);
+        // What has not been measured once goes before what has been.
+        let each = begun.elapsed().as_secs_f64() * part(1, steps.len());
+        let rest = times(loads.len(), each) + length(&loads) + times(late, each + APART_S) + holding;
+        let spent =
+            || measuring.elapsed().as_secs_f64().max(started.elapsed().as_secs_f64() - plan.filling_s);
+        let spare = || !stop() && spent() + each + rest < limit_s;
+        for _ in 0..MAX_RETRIES {
+            let before = unsettled.len();
+            unsettled = again(probe, unsettled, out, (&stop, &spare))?;
+            // What did not help any step will not help the next time.
+            if unsettled.len() == before {
+                break;
+            }
+        }
+        done += steps.len();
+        hold(probe, &loads, (done, all), out, &stop)?;
+        done += loads.len();
+    }
+    if let Some(reason) = probe.lost() {
+        return Err(io::Error::other(reason));
+    }
+    emit(out, &ProbeEvent::Finished { wall: Seconds(started.elapsed().as_secs_f64()), cut_short })
+}
+
+/// Measures steps, before which `done` of `all` entries of the plan were there; those that the machine moved under, and why
+/// there are no more, if not all were reached.
+fn measured<'a>(
+    probe: &mut dyn Probe,
+    steps: &[&'a Step],
+    (done, all): (usize, usize),
+    out: &mut dyn Write,
+    reason: &dyn Fn() -> Option<String>,
+) -> io::Result<(Vec<&'a Step>, Option<String>)> {
+    let (mut unsettled, mut settled) = (Vec::new(), Vec::new());
+    let mut cut_short = None;
+    for (index, step) in steps.iter().enumerate() {
         cut_short = reason();
         if cut_short.is_some() {
             break;
         }
-        let fraction = part(idle.len() + index, all);
+        let fraction = part(done + index, all);
         let threads = if step.threads == 1 { "1 thread".into() } else { format!("{} threads", step.threads) };
         emit(
             out,
             &ProbeEvent::Progress { fraction, step: format!("{}, {threads}", step.kernel.describe()) },
         )?;
-        match probe.measure(step, &stop) {
+        match probe.measure(step, &|| reason().is_some()) {
             Outcome::Measured(sample) => {
                 if disturbed(&sample) {
-                    unsettled.push(step);
+                    unsettled.push(*step);
+                } else {
+                    settled.push((*step, sample.clone()));
                 }
                 emit(out, &ProbeEvent::Sample(sample))?;
             }
@@ -125,17 +180,24 @@ pub fn drive(
         }
     }
     // The last step may have been stopped half-way.
-    let cut_short = cut_short.or_else(reason);
-    for _ in 0..MAX_RETRIES {
-        let before = unsettled.len();
-        unsettled = again(probe, unsettled, out, &stop)?;
-        // What did not help any step will not help the next time.
-        if unsettled.len() == before {
-            break;
+    let cut_short = cut_short.or_else(|| if steps.is_empty() { None } else { reason() });
+    // What looked right until others did better.
+    for (step, sample) in settled {
+        if probe.in_doubt(&sample) {
+            unsettled.push(step);
         }
     }
-    hold(probe, &loads, (idle.len() + plan.steps.len(), all), out, &stop)?;
-    emit(out, &ProbeEvent::Finished { wall: Seconds(started.elapsed().as_secs_f64()), cut_short })
+    Ok((unsettled, cut_short))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "at most ten thousand steps")]
+fn times(count: usize, each_s: f64) -> f64 {
+    count as f64 * each_s
+}
+
+/// Seconds that loads are held for.
+fn length(holds: &[&Hold]) -> f64 {
+    holds.iter().map(|hold| hold.hold_s).sum()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "at most ten thousand steps")]
@@ -166,9 +228,6 @@ fn hold(
                 probe.hold(&step, length, stop)
             }
         };
-        if let Some(reason) = probe.lost() {
-            return Err(io::Error::other(reason));
-        }
         emit(
             out,
             &match held {
@@ -197,17 +256,17 @@ fn rest(length: Duration, stop: &dyn Fn() -> bool) -> Held {
     }
 }
 
-/// Measures steps once more that the machine moved under; returns those that it moved under again. What the time
-/// that is left does not suffice for has been measured once, so nothing is cut short.
+/// Measures steps once more that the machine moved under, while there is time to spare; returns those that it moved under
+/// again. What the time that is left does not suffice for has been measured once, so nothing is cut short.
 fn again<'a>(
     probe: &mut dyn Probe,
     steps: Vec<&'a Step>,
     out: &mut dyn Write,
-    stop: &dyn Fn() -> bool,
+    (stop, spare): (&dyn Fn() -> bool, &dyn Fn() -> bool),
 ) -> io::Result<Vec<&'a Step>> {
     let mut unsettled = Vec::new();
     for step in steps {
-        if stop() {
+        if !spare() {
             break;
         }
         emit(
@@ -267,12 +326,12 @@ fn check(plan: &Plan) -> Result<(), String> {
 }
 
 /// The subcommand `rooflined probe`: a plan on standard input, events on standard output. A `substitute` is measured in
-/// place of this machine.
+/// place of this machine; how kernels of the GPU that stand apart end is kept in the file `known`.
 ///
 /// It ends when the plan is done, its time limit has passed, its standard input or output is closed, or by SIGTERM,
 /// whose default action is right for a process with nothing to clean up.
 #[must_use]
-pub fn probe_main(substitute: Option<Substitute<'_>>) -> ExitCode {
+pub fn probe_main(substitute: Option<Substitute<'_>>, known: Option<PathBuf>) -> ExitCode {
     let mut stdin = BufReader::new(io::stdin());
     let plan = match read_plan(&mut stdin) {
         Ok(plan) => plan,
@@ -310,52 +369,14 @@ pub fn probe_main(substitute: Option<Substitute<'_>>) -> ExitCode {
     let gpu = plan.accelerator == Accelerator::Gpu && substitute.is_none();
     if let Ok(limit) = Duration::try_from_secs_f64(plan.time_limit_s) {
         thread::spawn(move || {
-            thread::sleep(limit.saturating_add(GRACE));
-            if gpu {
-                abandon();
-            }
+            thread::sleep(limit.saturating_add(if gpu { GPU_GRACE } else { GRACE }));
             std::process::exit(0);
         });
     }
-    match run(&plan, substitute, &mut io::stdout().lock(), &|| cancelled.load(Ordering::Relaxed)) {
+    match run(&plan, substitute, known, &mut io::stdout().lock(), &|| cancelled.load(Ordering::Relaxed)) {
         Ok(()) => ExitCode::SUCCESS,
         // The reader of our events has gone.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("rooflined probe: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// Ends a process that waits in the driver. An orderly exit runs what the driver has to say at the end, and may wait for the
-/// same.
-fn abandon() -> ! {
-    eprintln!(
-        "rooflined probe: a call into the GPU's driver did not return within the time limit; look at dmesg for Xid messages"
-    );
-    // It cannot fail on ourselves, and if it did an exit is what is left.
-    let _ = kill_process(getpid(), Signal::KILL);
-    std::process::exit(1);
-}
-
-/// `rooflined probe --verify`: every kernel of the GPU once, an outcome a line. Fails if one is wrong.
-#[must_use]
-pub fn verify_main() -> ExitCode {
-    let mut wrong = 0_u32;
-    let outcome = super::verify(&mut |verified| {
-        wrong += u32::from(verified.wrong());
-        match serde_json::to_string(&verified) {
-            Ok(line) => println!("{line}"),
-            Err(error) => eprintln!("rooflined probe: {}: {error}", verified.entry),
-        }
-    });
-    match outcome {
-        Ok(()) if wrong == 0 => ExitCode::SUCCESS,
-        Ok(()) => {
-            eprintln!("rooflined probe: {wrong} kernels compute wrong results on this GPU");
-            ExitCode::FAILURE
-        }
         Err(error) => {
             eprintln!("rooflined probe: {error}");
             ExitCode::FAILURE
@@ -381,7 +402,8 @@ fn read_plan(input: &mut impl BufRead) -> Result<Plan, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use predict::calibration::Kernel;
+    use predict::calibration::{Clock, Conditions, Reference, Sample};
+    use roofline::units::{BytesPerSecond, Hertz};
     use std::cell::Cell;
 
     struct Scripted;
@@ -440,6 +462,69 @@ mod tests {
         assert!(check(&bad).unwrap_err().contains("budget_s of step 0"));
         let full = Plan { filling_s: 10.0, ..plan(1) };
         assert!(check(&full).unwrap_err().contains("filling_s is 10"));
+    }
+
+    /// Every sample is disturbed, and takes a while.
+    struct Disturbed;
+
+    impl Probe for Disturbed {
+        fn measure(&mut self, step: &Step, _: &dyn Fn() -> bool) -> Outcome {
+            thread::sleep(Duration::from_millis(20));
+            let conditions = Conditions {
+                clock: Clock { effective: Hertz(1e9), reported: None },
+                reference: Reference { read: BytesPerSecond(1e9), core_to_core: None },
+                steal_ratio: None,
+                temperature: None,
+            };
+            Outcome::Measured(Box::new(Sample {
+                kernel: step.kernel,
+                threads: step.threads,
+                isa: "sm_87".into(),
+                flops: Flops(0.0),
+                bytes: Bytes(0.0),
+                weights: 0.0,
+                times: vec![Seconds(1e-3); 3],
+                overhead: Seconds::ZERO,
+                max_error_ratio: None,
+                waiting_ratio: None,
+                left_out: 0,
+                corrected_ratio: 0.0,
+                reused_ratio: 0.0,
+                other_work: Some("somebody".into()),
+                before: conditions,
+                after: conditions,
+            }))
+        }
+
+        fn hold(&mut self, _: &Step, _: Duration, _: &dyn Fn() -> bool) -> Result<Held, String> {
+            Err("scripted".into())
+        }
+
+        fn stands_apart(&self, kernel: &Kernel) -> bool {
+            *kernel == Kernel::Submit
+        }
+    }
+
+    #[test]
+    fn nothing_is_taken_again_in_the_time_that_the_rest_needs() {
+        let samples = |time_limit_s, hold_s| {
+            let mut plan = Plan { time_limit_s, ..plan(2) };
+            plan.steps.push(Step { kernel: Kernel::Submit, ..plan.steps[0] });
+            plan.holds.push(Hold { kernel: Some(Kernel::Wake), threads: 1, hold_s });
+            let mut out = Vec::new();
+            drive(&mut Disturbed, &plan, Instant::now(), &mut out, &|| false).unwrap();
+            let of = |kernel| {
+                let all = events(&out);
+                all.iter()
+                    .filter(|event| matches!(event, ProbeEvent::Sample(sample) if sample.kernel == kernel))
+                    .count()
+            };
+            (of(Kernel::Wake), of(Kernel::Submit))
+        };
+        // Twice each: what does not help any step is not tried a third time.
+        assert_eq!(samples(1000.0, 1.0), (4, 2));
+        // The load needs what is left, and afterwards there is time again.
+        assert_eq!(samples(1000.0, 999.0), (2, 2));
     }
 
     #[test]

@@ -39,6 +39,12 @@ pub struct Probe {
     /// Run every kernel for the GPU once instead, compare its results with the CPU's, and print a line for each
     #[arg(long, conflicts_with = "simulate")]
     pub verify: bool,
+    /// File that remembers which kernels few GPUs have run were right here, and which faulted and are not run again
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["simulate", "verify"])]
+    pub known: Option<PathBuf>,
+    /// Hold the GPU and answer another probe
+    #[arg(long, hide = true, exclusive = true)]
+    pub worker: bool,
 }
 
 /// Options of `rooflined fake-nvpmodel`.

@@ -38,6 +38,8 @@ pub struct Program {
     pub path: PathBuf,
     /// The simulated board that it measures; `None` = this machine.
     pub simulated: Option<PathBuf>,
+    /// Where it keeps what it learns of the GPU's kernels.
+    pub known: PathBuf,
 }
 
 /// A probe that runs. Dropping it cancels the run.
@@ -111,7 +113,8 @@ async fn run(
     // What it still says is of no use, but a probe that cannot write would end in an error instead of its own way.
     let _ = timeout(GRACE, copy(&mut stdout, &mut sink())).await;
     let status = end(&mut child).await;
-    let complaint = complaint.await.unwrap_or_default();
+    // A process of its own that waits in the GPU's driver may outlive it, and hold standard error open.
+    let complaint = timeout(GRACE, complaint).await.map_or_else(|_| String::new(), Result::unwrap_or_default);
     let in_time = started.elapsed() < time_limit;
     if heard.is_ok() && !finished && !in_time && status.as_ref().is_ok_and(ExitStatus::success) {
         // In the middle of a step that a busy machine drew out. What was measured before counts.
@@ -126,9 +129,10 @@ async fn run(
 fn spawn(program: &Program) -> std::io::Result<Child> {
     let mut command = Command::new(&program.path);
     command.arg("probe");
-    if let Some(board) = &program.simulated {
-        command.arg("--simulate").arg(board);
-    }
+    match &program.simulated {
+        Some(board) => command.arg("--simulate").arg(board),
+        None => command.arg("--known").arg(&program.known),
+    };
     // The first GPU by its place on the bus, as the management library counts.
     command.env("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -275,5 +279,57 @@ mod tests {
         use std::os::unix::process::ExitStatusExt;
         let error = judge(Ok(()), Ok(ExitStatus::from_raw(9)), false, "").unwrap_err();
         assert!(error.contains("SIGKILL"), "{error}");
+    }
+
+    /// What the daemon makes of a program in the place of the probe.
+    async fn outcome(script: &str, time_limit_s: f64) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("probe");
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let plan = Plan {
+            steps: Vec::new(),
+            holds: Vec::new(),
+            models: Vec::new(),
+            accelerator: Accelerator::Cpu,
+            cpus: Vec::new(),
+            warm_up_s: 0.0,
+            time_limit_s,
+            filling_s: 0.0,
+            memory_limit_bytes: 64 << 20,
+            seed: 1,
+        };
+        let (events, mut heard) = mpsc::channel(64);
+        let program = Program { path, simulated: None, known: dir.path().join("known") };
+        let probe = Probe::start(7, plan, program, events);
+        let ended = loop {
+            match heard.recv().await {
+                Some(Event::ProbeEnded { job: 7, outcome }) => break outcome,
+                Some(_) => {}
+                None => panic!("no end was reported"),
+            }
+        };
+        drop(probe);
+        ended.expect_err("a failure")
+    }
+
+    #[tokio::test]
+    async fn a_probe_that_misbehaves_costs_its_run_with_the_reason() {
+        const AMPLE: f64 = 100.0;
+        const SHORT: f64 = 0.5;
+        let cases = [
+            ("echo nonsense; exec sleep 100", AMPLE, "which is no event"),
+            ("head -c 1000 /dev/zero; exec sleep 100", SHORT, "ran longer than its limit"),
+            ("head -c 9000000 /dev/zero | tr '\\0' x; exec sleep 100", AMPLE, "a line of more than"),
+            ("read plan; exec sleep 100", SHORT, "ran longer than its limit"),
+            ("trap '' TERM; read plan; while :; do sleep 1; done", SHORT, "ran longer than its limit"),
+            ("read plan; kill -KILL $$", AMPLE, "SIGKILL"),
+            ("read plan; echo 'no memory' >&2; exit 3", AMPLE, "exit status: 3; it said: no memory"),
+            ("exit 0", AMPLE, "before its plan did"),
+        ];
+        for (script, limit, reason) in cases {
+            let said = outcome(script, limit).await;
+            assert!(said.contains(reason), "{script}: {said}");
+        }
     }
 }

@@ -85,10 +85,11 @@ enum DaemonError {
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match cli.role {
+        Some(Role::Probe(args)) if args.worker => return probe::worker_main(),
         Some(Role::Probe(args)) if args.verify => return probe::verify_main(),
         Some(Role::Probe(args)) => match &args.simulate {
             Some(root) => return simulated::probe(root),
-            None => return probe::probe_main(None),
+            None => return probe::probe_main(None, args.known),
         },
         Some(Role::Actuate(options)) => return actuator::main(&options),
         Some(Role::FakeNvpmodel(args)) => return simulated::nvpmodel(&args),

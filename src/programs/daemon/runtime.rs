@@ -12,7 +12,8 @@ use super::archive::{self, Item};
 use super::calibrate::{Probe, Program};
 use super::power::Power;
 use super::sampler::Sampler;
-use super::{model, notify, status};
+use super::store::GPU_KERNELS;
+use super::{logging, model, notify, status};
 use crate::server::{Command, Request};
 use answer::Catalogue;
 use decide::snapshot::Snapshot;
@@ -238,7 +239,11 @@ impl Runtime {
                         format!("the probe of job {} is still running; try again later", running.job);
                     return Some(Event::ProbeEnded { job, outcome: Err(problem) });
                 }
-                let program = Program { path: self.program.clone(), simulated: self.simulated.clone() };
+                let program = Program {
+                    path: self.program.clone(),
+                    simulated: self.simulated.clone(),
+                    known: self.state_dir.join(GPU_KERNELS),
+                };
                 self.probe = Some(Probe::start(job, plan, program, self.events.clone()));
             }
             Effect::StopProbe { job } => match &mut self.probe {

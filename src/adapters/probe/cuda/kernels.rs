@@ -34,6 +34,7 @@ sources![
     "gemv_nvf4",
     "gemv_q4_0",
     "gemv_q4_k",
+    "gemv_q6_k",
     "gemv_q8_0",
     "launch",
     "mma_bf16",
@@ -75,6 +76,9 @@ struct Row {
     /// Whether it does on those that came later as well.
     #[serde(default)]
     newer: bool,
+    /// Whether its instructions are those of a few GPUs only, and so may do what nobody has seen.
+    #[serde(default)]
+    apart: bool,
     entry: Vec<Entry>,
 }
 
@@ -87,6 +91,9 @@ pub struct Entry {
     #[serde(default)]
     pub shared: u32,
 }
+
+/// How the reason begins why an entry is not offered.
+pub const NOT_NATIVE: &str = "does not run on the units it is named after";
 
 static MANIFEST_READ: LazyLock<Result<Manifest, String>> =
     LazyLock::new(|| toml::from_str(MANIFEST).map_err(|error| error.to_string()));
@@ -106,18 +113,35 @@ fn find(entry: &str, capability: u32) -> Result<(&'static Row, &'static Entry, &
     if rows.peek().is_none() {
         return Err(format!("there is no kernel {entry}"));
     }
-    let row = rows.find(|row| row.offered(capability)).ok_or_else(|| {
-        format!(
-            "{entry} does not run on the units it is named after on compute capability {}",
-            dotted(capability)
-        )
-    })?;
+    let row = rows
+        .find(|row| row.offered(capability))
+        .ok_or_else(|| format!("{entry} {NOT_NATIVE} on compute capability {}", dotted(capability)))?;
     let found = row.entry.iter().find(|found| found.name == entry);
     let source = SOURCES.iter().find(|(name, _)| *name == row.name);
     found
         .zip(source)
         .map(|(found, (_, source))| (row, found, *source))
         .ok_or_else(|| format!("{} is not built in", row.name))
+}
+
+/// A module, as what stands or falls together: a kernel that goes wrong takes its process' hold on the GPU along.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Group {
+    pub module: &'static str,
+    /// Whether it runs last, and in a process of its own until it has been right on the GPU at hand.
+    pub apart: bool,
+    /// Another one for another text.
+    pub digest: u64,
+}
+
+/// The group of an entry; `None` where it does not run on `capability`.
+pub fn group(entry: &str, capability: u32) -> Option<Group> {
+    let (row, _, source) = find(entry, capability).ok()?;
+    // FNV-1a.
+    let digest = source
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    Some(Group { module: &row.name, apart: row.apart, digest })
 }
 
 /// 87 → 8.7.
@@ -164,13 +188,40 @@ pub enum Tile {
     },
 }
 
+/// The type of the factors that blocks of a row are multiplied by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scale {
+    /// ue4m3, one for 16 elements.
+    E4m3,
+    /// ue8m0, one for 32.
+    E8m0,
+}
+
+impl Scale {
+    /// Elements of a row that share a factor.
+    pub const fn block(self) -> usize {
+        match self {
+            Self::E4m3 => 16,
+            Self::E8m0 => 32,
+        }
+    }
+
+    /// The code of two to the power of `exponent`, which is -6 to 7.
+    pub const fn code(self, exponent: i8) -> u8 {
+        match self {
+            Self::E4m3 => ((exponent + 7) << 3).cast_unsigned(),
+            Self::E8m0 => 127_u8.wrapping_add_signed(exponent),
+        }
+    }
+}
+
 /// A kernel that finds the peak of a precision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peak {
     pub entry: &'static str,
     pub tile: Tile,
-    /// What every block of elements is multiplied by: the code of 1, where it takes scales.
-    pub scale: Option<u8>,
+    /// How blocks of a row are scaled, where it takes scales.
+    pub scale: Option<Scale>,
     /// Whether accumulators are fp16, two to a register.
     pub halves: bool,
 }
@@ -182,8 +233,8 @@ const fn warp(entry: &'static str, k: usize) -> Peak {
     Peak { entry, tile: Tile::Warp { k }, scale: None, halves: false }
 }
 
-const fn scaled(peak: Peak, one: u8) -> Peak {
-    Peak { scale: Some(one), ..peak }
+const fn scaled(peak: Peak, scale: Scale) -> Peak {
+    Peak { scale: Some(scale), ..peak }
 }
 
 const fn warpgroup(entry: &'static str, k: usize) -> Peak {
@@ -193,10 +244,6 @@ const fn warpgroup(entry: &'static str, k: usize) -> Peak {
 const fn fifth(entry: &'static str, k: usize) -> Peak {
     Peak { entry, tile: Tile::Shared { m: 128, k, groups: 1 }, scale: None, halves: false }
 }
-
-/// 1 as ue4m3 and as ue8m0.
-const ONE_E4M3: u8 = 0x38;
-const ONE_E8M0: u8 = 127;
 
 /// The kernels of a precision's tensor-core peak, the newest instructions first. Where those are, the older ones run at
 /// a fraction of the rate. Accumulating in fp16 is no peak of a product that anybody would want, and comes last.
@@ -222,7 +269,7 @@ pub const fn peaks(precision: Precision) -> &'static [Peak] {
                     fifth("tcgen05_f8", 64),
                     warpgroup("wgmma_f8", 128),
                     warp("mma_f8", 32),
-                    scaled(warp("mma_mxf8", 32), ONE_E8M0),
+                    scaled(warp("mma_mxf8", 32), Scale::E8m0),
                 ]
             }
         }
@@ -230,7 +277,7 @@ pub const fn peaks(precision: Precision) -> &'static [Peak] {
             const { &[fifth("tcgen05_i8", 64), warpgroup("wgmma_i8", 128), warp("mma_i8", 32)] }
         }
         Precision::Fp4 => {
-            const { &[scaled(fifth("tcgen05_nvf4", 128), ONE_E4M3), scaled(warp("mma_nvf4", 64), ONE_E4M3)] }
+            const { &[scaled(fifth("tcgen05_nvf4", 128), Scale::E4m3), scaled(warp("mma_nvf4", 64), Scale::E4m3)] }
         }
         Precision::Int4 => const { &[warp("mma_i4", 64)] },
         _ => &[],
