@@ -442,8 +442,12 @@ impl Governor {
             other_work: run.other_work.clone(),
             fewer_workers: run.workers < self.plan_context().threads,
         };
-        let mut record = fit(&run.samples, &context)
-            .map_err(|error| Code::FitFailed.error(error.to_string(), LOOK_FURTHER))?;
+        let mut record = fit(&run.samples, &context).map_err(|error| {
+            // Nothing can be fitted without a read from memory, and why there is none stands nowhere else.
+            let read = context.skipped.iter().find(|why| why.starts_with("read "));
+            let message = read.map_or_else(|| error.to_string(), |why| format!("{error} ({why})"));
+            Code::FitFailed.error(message, LOOK_FURTHER)
+        })?;
         metering::attach(&mut record, &run.metering);
         Ok(record)
     }

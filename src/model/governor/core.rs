@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::control::PowerState;
+use super::device::differences;
 use super::effects::log;
 use super::machine::{machine_key, machine_name};
 use super::metering::Metering;
@@ -15,7 +16,7 @@ use decide::snapshot::{
     Automatic, CalibrationStatus, PowerControl, Snapshot, accelerator, gpu_model, point_now,
 };
 use predict::calibration::{
-    Accelerator, CalibrationRecord, METERING_PERIOD, PlanContext, ProbeEvent, regime_key,
+    Accelerator, CalibrationRecord, DriverFacts, METERING_PERIOD, PlanContext, ProbeEvent, regime_key,
 };
 use predict::learning::Residuals;
 use predict::learning::models::ObservedRuns;
@@ -84,6 +85,7 @@ impl Governor {
             watched_until: Seconds::ZERO,
             power,
             sampling_period: policy.idle_period,
+            driver_l2_bytes: 0,
             snapshot,
         };
         governor.rebuild(now);
@@ -250,6 +252,7 @@ impl Governor {
                     calibrating.other_work = Some(other_work);
                 }
             }
+            ProbeEvent::Device(facts) => self.device(&facts),
             ProbeEvent::Progress { fraction, step } => {
                 if let Some(metering) = running.purpose.metering() {
                     metering.hold_over();
@@ -290,6 +293,18 @@ impl Governor {
                 Purpose::Calibrate(calibrating) => calibrating.finished = Some((wall, cut_short)),
                 Purpose::Measure(measuring) => measuring.finished = Some(cut_short),
             },
+        }
+    }
+
+    /// The larger of two second-level caches decides what is read from memory; what the driver tells otherwise is shown.
+    fn device(&mut self, facts: &DriverFacts) {
+        self.driver_l2_bytes = facts.l2_bytes;
+        let Some(hardware) = self.hardware.as_deref() else { return };
+        let sm_online = self.state.sm_online.known().copied();
+        for note in differences(facts, hardware, sm_online) {
+            if !self.board.notes.contains(&note) {
+                self.board.notes.push(note);
+            }
         }
     }
 
@@ -373,7 +388,7 @@ impl Governor {
         let memory_limit_bytes = (self.policy.memory_limit_bytes as f64).min(available).max(0.0) as u64;
         if let Some(hardware) = self.hardware.as_deref().filter(|_| self.accelerator == Accelerator::Gpu) {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes of a cache")]
-            let l2 = hardware.l2.map_or(DEFAULT_LAST_LEVEL, |l2| l2.get() as u64);
+            let l2 = hardware.l2.map_or(DEFAULT_LAST_LEVEL, |l2| l2.get() as u64).max(self.driver_l2_bytes);
             return PlanContext {
                 threads: self.state.sm_online.known().copied().unwrap_or(hardware.sm).max(1),
                 core_cache_bytes: SM_CACHE,

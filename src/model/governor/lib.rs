@@ -4,6 +4,7 @@
 mod calibrate;
 mod control;
 mod core;
+mod device;
 mod effects;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixtures;
@@ -68,6 +69,8 @@ pub struct Governor {
     power: PowerState,
     /// Sampling period last sent to the sampler.
     sampling_period: Seconds,
+    /// Second-level cache of the GPU as its driver tells it; 0 before a probe has asked.
+    driver_l2_bytes: u64,
     snapshot: Arc<Snapshot>,
 }
 
