@@ -16,7 +16,7 @@ from probe import described, point_name
 
 # Shapes that no calibration measures, between and beyond those that it does.
 COMPARED = [
-    ("gemv", "1024,2048x8192,4096,14336x4096,8192", "fp16,bf16,int8,int4_g128,q8_0,q4_0,q4_k_m,fp8_e4m3"),
+    ("gemv", "1024,2048x8192,4096,14336x4096,8192", "fp16,bf16,int8,int4_g128,q8_0,q4_0,q4_k_m,q6_k,fp8_e4m3"),
     ("gemm", "2x4096x4096,8x4096x4096,16x4096x14336,32x8192x8192", "fp16,int8,int4_g128,q4_k_m"),
 ]
 

@@ -36,6 +36,7 @@ FORMATS = {
     "q8_0": None,
     "q4_0": None,
     "q4_k_m": None,
+    "q6_k": None,
     "fp8_e4m3": None,
     "nvfp4": None,
     "mxfp4": None,
@@ -192,7 +193,10 @@ class Session:
         groups, skipped = {}, {}
         for found in entries:
             group = re.sub(r"_b\d+$", "", found["entry"])
-            if "skipped" in found:
+            lost = found.get("faulted") or found.get("hung")
+            if lost:
+                self.table.absent("correctness", found["entry"], lost, source, wrong=True)
+            elif "skipped" in found:
                 # The same reason of many entries is one row.
                 reason = re.sub(rf"\b{re.escape(found['entry'])}\b", "…", found["skipped"])
                 skipped.setdefault(reason, {})[group] = None
@@ -212,7 +216,7 @@ class Session:
         if not groups:
             why = complaint(err) if code or code is None else "it names no kernel"
             self.table.absent("correctness", "every kernel", why, source, wrong=True)
-        elif code != 0 and "compute wrong results" not in err:
+        elif code != 0 and not re.search("compute wrong results|hang on this GPU", err):
             self.table.absent("correctness", "the kernels after the last", complaint(err), source, wrong=True)
 
     def wrong_samples(self):

@@ -10,6 +10,7 @@ mod coverage;
 mod device;
 mod faults;
 mod formats;
+mod forward;
 mod gemv;
 mod gpu;
 mod mma;

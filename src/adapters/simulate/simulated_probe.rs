@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use super::kernel::{number, place};
 use super::live::LOAD;
 use super::simulated;
-use predict::calibration::{Clock, Conditions, Held, Kernel, Plan, Reference, Sample, Step};
+use predict::calibration::{Clock, Conditions, ForwardModel, Held, Kernel, Plan, Reference, Sample, Step};
 use probe::{Outcome, Probe};
 use roofline::units::{Bytes, Celsius, Flops, Hertz, Seconds};
 use truth::{Cost, Point, Truth, Units};
@@ -49,6 +49,8 @@ pub struct Simulated {
     random: fastrand::Rng,
     /// Bytes that its buffers would take.
     memory_kib: u64,
+    /// What the plan's forward passes run.
+    models: Vec<ForwardModel>,
     ramp: Duration,
     warm_until: f64,
 }
@@ -69,9 +71,19 @@ impl Simulated {
             truth,
             random: fastrand::Rng::with_seed(plan.seed),
             memory_kib: plan.memory_limit_bytes.min(1 << 30) >> 10,
+            models: plan.models.clone(),
             ramp,
             warm_until: 0.0,
         })
+    }
+
+    fn cost(&self, step: &Step, point: &Point) -> Result<Cost, String> {
+        let Kernel::Forward { model, batch, context_tokens } = step.kernel else {
+            return self.truth.cost(step, point);
+        };
+        let model =
+            self.models.get(model as usize).ok_or_else(|| format!("the plan has no model {model}"))?;
+        self.truth.forward(model, (batch, context_tokens), step, point)
     }
 
     fn number(&self, path: &str) -> Option<f64> {
@@ -169,11 +181,10 @@ impl Probe for Simulated {
     fn measure(&mut self, step: &Step, stop: &dyn Fn() -> bool) -> Outcome {
         let idle = Point { sm: self.truth.sm, gpu: Hertz(1e9), memory: Hertz(self.truth.memory_max) };
         let point = self.point();
-        let cost =
-            match self.truth.cost(step, &point.map_or(idle, |point| Point { gpu: Hertz(1e9), ..point })) {
-                Ok(cost) => cost,
-                Err(reason) => return Outcome::Skipped(reason),
-            };
+        let cost = match self.cost(step, &point.map_or(idle, |point| Point { gpu: Hertz(1e9), ..point })) {
+            Ok(cost) => cost,
+            Err(reason) => return Outcome::Skipped(reason),
+        };
         self.say(&cost);
         self.warm_up(stop);
         if stop() {
@@ -189,12 +200,18 @@ impl Probe for Simulated {
         let middle =
             Point { gpu: (first.gpu + last.gpu) / 2.0, memory: (first.memory + last.memory) / 2.0, ..last };
         // The mode may have changed since the step was looked at.
-        let cost = match self.truth.cost(step, &middle) {
+        let cost = match self.cost(step, &middle) {
             Ok(cost) => cost,
             Err(reason) => return Outcome::Skipped(reason),
         };
-        let has_result =
-            matches!(step.kernel, Kernel::Gemv { .. } | Kernel::Gemm { .. } | Kernel::Peak { .. });
+        let has_result = matches!(
+            step.kernel,
+            Kernel::Gemv { .. }
+                | Kernel::Gemm { .. }
+                | Kernel::Peak { .. }
+                | Kernel::Attention { .. }
+                | Kernel::Forward { .. }
+        );
         Outcome::Measured(Box::new(Sample {
             kernel: step.kernel,
             threads: step.threads,
@@ -208,6 +225,8 @@ impl Probe for Simulated {
             waiting_ratio: None,
             left_out: 0,
             corrected_ratio: 0.0,
+            reused_ratio: 0.0,
+            other_work: None,
             before,
             after,
         }))
@@ -217,14 +236,14 @@ impl Probe for Simulated {
         let off = || "the GPU's clock cannot be read: it stays switched off".to_owned();
         let idle = Point { sm: self.truth.sm, gpu: Hertz(1e9), memory: Hertz(self.truth.memory_max) };
         let point = self.point().map_or(idle, |point| Point { gpu: Hertz(1e9), ..point });
-        let cost = self.truth.cost(step, &point)?;
+        let cost = self.cost(step, &point)?;
         self.say(&cost);
         self.warm_up(stop);
         let (began, start) = (hw::boot_time(), Instant::now());
         let (mut flops, mut bytes, mut weights) = (Flops(0.0), Bytes(0.0), 0.0);
         let mut last = began;
         while start.elapsed() < length && !stop() {
-            let cost = self.truth.cost(step, &self.point().ok_or_else(off)?)?;
+            let cost = self.cost(step, &self.point().ok_or_else(off)?)?;
             self.say(&cost);
             thread::sleep(SAY.min(length.saturating_sub(start.elapsed())));
             let now = hw::boot_time();

@@ -57,31 +57,37 @@ impl Governor {
     /// A model as the probe runs it and the memory that this takes, or why it cannot be run now.
     fn runnable(&self, work: &ModelWork, context: &PlanContext) -> Result<(ForwardModel, u64), String> {
         let name = &work.model.name;
-        if self.accelerator != Accelerator::Cpu {
-            return Err(format!("{name}: models are run on the CPU only; measure gemv or gemm on this GPU"));
-        }
-        let model = ForwardModel::new(&work.model).map_err(|error| format!("{name}: {error}"))?;
+        let model =
+            ForwardModel::new(&work.model, self.accelerator).map_err(|error| format!("{name}: {error}"))?;
         model.check(work.batch, work.context_tokens).map_err(|problem| format!("{name}: {problem}"))?;
+        if self.accelerator == Accelerator::Gpu {
+            model.check_gpu(work.batch).map_err(|problem| format!("{name}: {problem}"))?;
+        }
         #[expect(clippy::cast_precision_loss, reason = "bytes of a cache")]
         let reference = Bytes(4.0 * context.last_level_cache_bytes as f64);
         let needed = model.memory(work.batch, work.context_tokens, context.threads) + reference;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+        let whole = |bytes: Bytes| bytes.get() as u64;
+        // A card has memory of its own, of which the probe takes what is free.
+        if self.accelerator == Accelerator::Gpu && !self.board.unified_memory {
+            return Ok((model, whole(needed)));
+        }
         let Some(memory) = self.state.memory.known() else {
             return Err(format!("{name}: needs {needed}, and how much memory is available is not known"));
         };
         let reserve = self.policy.min_free_memory;
-        if needed + reserve > memory.available {
-            return Err(format!(
-                "{name}: batch {} after {} tokens needs {needed}, and {} are available of which {reserve} stay free; \
-                 take a smaller model, format, batch or context, or end other programs",
-                work.batch, work.context_tokens, memory.available
-            ));
+        if needed + reserve <= memory.available {
+            return Ok((model, whole(needed)));
         }
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "bytes below those available"
-        )]
-        Ok((model, needed.get() as u64))
+        // On a GPU layers alike may share memory; whether what is left suffices for that, the probe finds out.
+        if self.accelerator == Accelerator::Gpu && memory.available > reserve {
+            return Ok((model, whole(memory.available - reserve)));
+        }
+        Err(format!(
+            "{name}: batch {} after {} tokens needs {needed}, and {} are available of which {reserve} stay free; \
+             take a smaller model, format, batch or context, or end other programs",
+            work.batch, work.context_tokens, memory.available
+        ))
     }
 
     pub(super) fn measure_requested(
@@ -327,6 +333,39 @@ mod tests {
         assert_eq!(rows.len(), 2);
         assert!(rows[0].predicted.time.value < rows[1].predicted.time.value, "eight sequences take longer");
         assert!(matches!(&rows[1].subject, Subject::Model(work) if work.batch == 8));
+    }
+
+    #[test]
+    fn a_gpu_runs_models_in_its_own_formats_and_sizes() {
+        let on_gpu = |work, available: f64, unified| {
+            let mut governor = governor();
+            governor.accelerator = Accelerator::Gpu;
+            governor.board.unified_memory = unified;
+            if let roofline::board::Reading::Known(memory) = &mut governor.state.memory {
+                memory.available = Bytes(available);
+            }
+            asked(&mut governor, vec![Ok(work)])
+        };
+        let plan = |effects: &[Effect]| match effects.first() {
+            Some(Effect::StartProbe { plan, .. }) => plan.clone(),
+            other => panic!("{other:?}"),
+        };
+        let whole = plan(&on_gpu(work(WeightFormat::Nvfp4, 8, 1024), 8e9, true));
+        assert!(matches!(whole.steps[0].kernel, Kernel::Forward { batch: 8, .. }));
+        // 4.4 GB in fp32: the layers share what is there, and a card's memory is not the board's.
+        let little = plan(&on_gpu(work(WeightFormat::Fp32, 1, 0), 3e9, true));
+        assert!((little.memory_limit_bytes as f64) <= 2e9, "{}", little.memory_limit_bytes);
+        let card = plan(&on_gpu(work(WeightFormat::Fp32, 1, 0), 3e9, false));
+        assert!(card.memory_limit_bytes > 4_000_000_000, "{}", card.memory_limit_bytes);
+        let many = on_gpu(work(WeightFormat::Fp16, 9, 0), 8e9, true);
+        assert!(refusal(&many).contains("batch is 9") && refusal(&many).contains("up to 8"), "{many:?}");
+        let stored = on_gpu(work(WeightFormat::Int4, 1, 0), 8e9, true);
+        assert!(
+            refusal(&stored).contains("no GPU kernel") && refusal(&stored).contains("nvfp4"),
+            "{stored:?}"
+        );
+        let none = on_gpu(work(WeightFormat::Fp16, 1, 0), 0.5e9, true);
+        assert!(refusal(&none).contains("stay free"), "{none:?}");
     }
 
     #[test]

@@ -11,6 +11,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::calibration::{GPU_ATTENTION_KERNELS, GPU_SMALL_KERNELS_OF_HEAD, GPU_SMALL_KERNELS_OF_LAYER};
 use super::step::Step;
 use super::{
     Bound, Engine, EngineProfile, FormatCost, OVERLAP_EXPONENT, PredictError, Prediction, Roofline,
@@ -23,7 +24,7 @@ use roofline::units::{Bytes, BytesPerSecond, Flops, FlopsPerSecond, Seconds};
 use roofline::workload::Cost;
 use roofline::workload::architecture::{Attention, Mixer};
 use roofline::workload::model::Model;
-use roofline::workload::transformer::{InvalidRequest, Kind, OpCost, Phase, Request, Run};
+use roofline::workload::transformer::{InvalidRequest, Kind, OpCost, Pass, Phase, Request, Run};
 
 /// What attention of one new token costs the cores.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -51,7 +52,7 @@ pub fn most_of_one_worker(sequences: u64, kv_heads: u64, workers: u32) -> u64 {
     units.div_ceil(u64::from(workers.max(1)).min(units.max(1)))
 }
 
-/// Parallel regions of a layer that wake the other workers whatever the batch: query, key and value; attention; output;
+/// Parallel regions of a layer on a CPU that wake the other workers whatever the batch: query, key and value; attention; output;
 /// gate and up; down. Norms do with several sequences.
 const REGIONS: f64 = 5.0;
 /// Parallel norms of a layer where there are several sequences.
@@ -147,12 +148,25 @@ pub fn predict_step(
             Mixer::Latent(_) | Mixer::Linear(_) => sum.calibrated = false,
         }
     }
-    let norms = if request.batch > 1 { NORMS } else { 0.0 };
-    let launches = as_f64(model.architecture.layers.len() as u64) * (REGIONS + norms) + 1.0 + norms.min(1.0);
-    sum.add(roofline.launch.value * launches, 0.2, Limit::Launch);
+    sum.add(roofline.launch.value * launches(roofline, model, &request, &pass), 0.2, Limit::Launch);
     let step = Step::new(profile.engine, model, &pass);
     let bounds = [step.floor(roofline), step.fastest(roofline)];
     Ok(finish(roofline, profile, request.tokens(), bounds, &sum, warnings))
+}
+
+/// How often a step starts something: on a GPU the kernels of its graph, on a CPU its parallel regions.
+fn launches(roofline: &Roofline, model: &Model, request: &Request, pass: &Pass) -> f64 {
+    let layers = as_f64(model.architecture.layers.len() as u64);
+    // Only of GPUs is the memory's own limit known.
+    if roofline.memory_limit.is_some() {
+        let products = pass.ops.iter().filter(|op| matches!(op.kind, Kind::Matrix(_)) && op.shape.is_some());
+        let each = f64::from(GPU_ATTENTION_KERNELS + GPU_SMALL_KERNELS_OF_LAYER);
+        return products.map(|op| op.count).sum::<f64>()
+            + layers * each
+            + f64::from(GPU_SMALL_KERNELS_OF_HEAD);
+    }
+    let norms = if request.batch > 1 { NORMS } else { 0.0 };
+    layers * (REGIONS + norms) + 1.0 + norms.min(1.0)
 }
 
 fn finish(
@@ -403,6 +417,19 @@ mod tests {
             assert!(prediction.time.value >= prediction.roofline_time);
             last = prediction.time.value;
         }
+    }
+
+    #[test]
+    fn a_gpu_starts_every_kernel_of_its_graph() {
+        let gpu = Roofline { memory_limit: Some(exact(BytesPerSecond(20e9))), ..machine() };
+        let slow = Roofline { launch: exact(Seconds(11e-6)), ..gpu.clone() };
+        let model = tiny(WeightFormat::Bf16);
+        let request = Request { activations: WeightFormat::Fp32, ..Request::decode(100) };
+        let time = |machine| predict_step(machine, &profile(), &model, &request).unwrap().time.value;
+        // 22 layers of seven products, two kernels of attention and six small ones; head, norm, largest logit.
+        let kernels = 22.0 * (7.0 + 2.0 + 6.0) + 3.0;
+        let found = (time(&slow) - time(&gpu)).get() / 10e-6;
+        assert!((found - kernels).abs() < 1e-6, "{found}");
     }
 
     #[test]

@@ -93,7 +93,7 @@ async fn status(client: &mut Client) -> Result<Value, ClientError> {
 }
 
 /// What a finished calibration found, in words.
-fn summary(answer: &CalibrationAnswer) -> String {
+pub fn summary(answer: &CalibrationAnswer) -> String {
     let of = |name: &str| answer.record.get(name);
     let wall =
         of("wall").and_then(Value::as_f64).map_or_else(String::new, |s| format!(" in {}", words::time(s)));

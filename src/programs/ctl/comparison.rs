@@ -79,10 +79,33 @@ pub(super) fn judged(answer: MeasureAnswer, calibrated: bool) -> Comparison {
         verdict: verdict(median, p90, rows.len(), impossible),
         rows,
         skipped: answer.skipped,
-        warnings: if calibrated { Vec::new() } else { vec![UNCALIBRATED.to_owned()] },
+        warnings: warnings(&answer.rows, calibrated),
         simulated: answer.simulated,
         serial: answer.serial,
     }
+}
+
+fn warnings(rows: &[MeasuredRow], calibrated: bool) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if !calibrated {
+        warnings.push(UNCALIBRATED.to_owned());
+    }
+    if rows.iter().any(|row| row.op.op().is_none() && row.isa.starts_with("sm_")) {
+        warnings.push(
+            "a GPU's step is products and attention; norms, rotation, activation and residuals are empty kernels, whose \
+             start is in the time and whose work is not"
+                .to_owned(),
+        );
+    }
+    let reused = rows.iter().map(|row| row.reused_ratio).fold(0.0, f64::max);
+    if reused > 0.0 {
+        warnings.push(format!(
+            "not all layers found room: {} of a step's bytes came from memory that another layer alike reads too, past \
+             the cache",
+            words::percent(reused)
+        ));
+    }
+    warnings
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a few rows")]
@@ -185,6 +208,7 @@ mod tests {
             error_ratio: (predicted - measured) / measured,
             error_at_calibration_ratio: (predicted - measured) / measured,
             disturbed: None,
+            reused_ratio: 0.0,
             drift_ratio: None,
             regime: "near".to_owned(),
             runs: 10,

@@ -867,6 +867,10 @@ pub struct MeasuredRow {
     pub drift_ratio: Option<f64>,
     /// What disturbed the measurement; `null` if nothing did.
     pub disturbed: Option<String>,
+    /// Of a model whose layers did not all find room, the part of its bytes that came from memory which another layer
+    /// alike reads too; 0 where each has its own.
+    #[serde(default)]
+    pub reused_ratio: f64,
     /// Regime it was measured in.
     pub regime: String,
     /// Number of timed runs.

@@ -11,9 +11,18 @@ use super::harness::{Home, http, missing};
 
 /// A model of 2.9 million weights in the format; `None` without Python.
 pub fn small(home: &Home, format: &str) -> Option<PathBuf> {
+    small_of(home, format, 704)
+}
+
+/// The same with another inner width: super-blocks of 256 weights need a multiple of that.
+pub fn small_of(home: &Home, format: &str, inner: u32) -> Option<PathBuf> {
     let path = home.path(&format!("small-{format}.gguf"));
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/random_gguf.py");
-    let written = Command::new("python3").arg(script).args(["small", format]).arg(&path).output();
+    let written = Command::new("python3")
+        .arg(script)
+        .args(["small", format, "--inner", &inner.to_string()])
+        .arg(&path)
+        .output();
     let Ok(written) = written else {
         missing("python3", "write a model");
         return None;
@@ -101,13 +110,9 @@ fn what_cannot_be_run_is_refused_with_the_reason() {
         (json!({"model": path, "kv_format": "q8_0"}), "unsupported_workload", "fp16"),
         (json!({"model": path, "format": "q4_k_m"}), "unsupported_workload", "stored as q"),
         (json!({"model": path, "format": "q9"}), "unknown_format", "q9"),
-        (json!({"model": {"path": cut}}), "unsupported_workload", "none of the directories"),
-        (json!({"model": {"path": "small.gguf"}}), "unsupported_workload", "none of the directories"),
-        (
-            json!({"model": {"path": home.path("gone.gguf")}}),
-            "unsupported_workload",
-            "none of the directories",
-        ),
+        (json!({"model": {"path": cut}}), "unreadable_model", "none of the directories"),
+        (json!({"model": {"path": "small.gguf"}}), "unreadable_model", "none of the directories"),
+        (json!({"model": {"path": home.path("gone.gguf")}}), "unreadable_model", "none of the directories"),
         (json!({"model": "tinylama-1.1b", "format": "fp16"}), "unsupported_workload", "tinyllama-1.1b"),
         (json!({"model": 7}), "unsupported_workload", "give one of these"),
     ];

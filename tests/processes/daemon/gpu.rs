@@ -1,11 +1,13 @@
 //! A daemon whose accelerator is a GPU of a mock driver: calibrated, asked, measured, compared, and lost.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
-use fake_cuda::{Fail, Scenario, install};
+use fake_cuda::{Fail, Fault, FaultKind, Scenario, install};
 use serde_json::{Value, json};
 
+use super::forward;
 use super::harness::{Daemon, Home, get, http, is_emulated, skip};
 
 /// What the mock GPU is called, and the hardware that a user has described for it.
@@ -41,10 +43,15 @@ memory_bytes = "the scenario of this test"
 "#;
 
 fn home() -> Home {
+    home_with(HARDWARE)
+}
+
+/// With that hardware described by a user.
+fn home_with(hardware: &str) -> Home {
     let home = Home::new();
     let dir = home.path("hardware");
     fs::create_dir(&dir).unwrap();
-    fs::write(dir.join("toy.toml"), HARDWARE).unwrap();
+    fs::write(dir.join("toy.toml"), hardware).unwrap();
     home.configure(&format!(
         "[daemon]\naccelerator = \"gpu\"\n[calibration]\nautomatic = false\ntime_limit_s = 100\n[hardware]\ndir = {dir:?}\n"
     ));
@@ -72,6 +79,56 @@ fn measure(home: &Home, body: &Value) -> Value {
     let (status, answer) = http(&home.control(), "POST", "/v1/measure", &body.to_string());
     assert_eq!(status, 200, "{answer}");
     answer
+}
+
+/// Files from end to end: read, planned, run layer by layer on the mock GPU, and put beside their predictions.
+fn models_are_compared(home: &Home) {
+    let Some(file) = forward::small(home, "q8_0") else { return };
+    let Some(mixed) = forward::small_of(home, "q4_k_m", 768) else { return };
+    // Every weight but the embedding's crosses the memory interface once.
+    let weights = |values: f64, down: f64, head: f64, inner: f64, rest: f64| {
+        let attention = rest * (2.0 * 256.0 * 256.0 + 128.0 * 256.0) + values * 128.0 * 256.0;
+        4.0 * (attention + (2.0 * rest + down) * inner * 256.0) + head * 2048.0 * 256.0
+    };
+    let (eight, four, six) = (34.0 / 32.0, 144.0 / 256.0, 210.0 / 256.0);
+    // Of the four layers' values and ways down, those of two are in six bits.
+    let some = (four + six) / 2.0;
+    are_compared(home, &file, weights(eight, eight, eight, 704.0, eight));
+    are_compared(home, &mixed, weights(some, some, six, 768.0, four));
+    let file = file.to_str().unwrap();
+    let many = forward::ctl(home, &["compare", file, "--batches", "9", "--contexts", "0"]);
+    assert!(
+        !many.status.success() && String::from_utf8_lossy(&many.stderr).contains("batch is 9"),
+        "{many:?}"
+    );
+}
+
+fn are_compared(home: &Home, file: &Path, bytes: f64) {
+    let args = ["compare", file.to_str().unwrap(), "--batches", "1,3", "--contexts", "100", "-o", "json"];
+    let output = forward::ctl(home, &args);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let compared: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = compared["rows"].as_array().unwrap();
+    assert_eq!((rows.len(), &compared["skipped"]), (2, &json!([])), "{compared}");
+    for row in rows {
+        assert_eq!(
+            (&row["isa"], &row["disturbed"], &row["reused_ratio"]),
+            (&json!("sm_87"), &Value::Null, &json!(0.0))
+        );
+        let measured = row["measured_time_s"]["value"].as_f64().unwrap();
+        let share = bytes / measured / toy().memory.dram_bytes_per_s;
+        assert!((0.3..1.02).contains(&share), "{share} {row}");
+        println!(
+            "a model in {} on the mock GPU: predicted {:+.1} % off, {share:.2} of DRAM's rate",
+            row["format"],
+            100.0 * row["error_ratio"].as_f64().unwrap()
+        );
+        // A quick calibration times no batch: it takes every sequence to cost the cores as much as the first.
+        if row["op"]["batch"].as_f64() == Some(1.0) {
+            assert!(row["error_ratio"].as_f64().unwrap().abs() < 0.35, "{row}");
+        }
+    }
+    assert!(compared["warnings"].to_string().contains("empty kernels"), "{compared}");
 }
 
 #[test]
@@ -127,8 +184,10 @@ fn a_gpu_is_calibrated_measured_and_compared_and_a_lost_one_costs_the_run_alone(
         1
     );
 
+    models_are_compared(&home);
+
     // The device is lost: the old ceilings stay, and the daemon goes on.
-    let fail = vec![Fail { call: "cuGraphLaunch".into(), code: 719, after: 40, times: None }];
+    let fail = vec![Fail { call: "cuGraphLaunch".into(), code: 719, after: 0, times: None }];
     install(&home.path("driver"), &Scenario { fail, ..toy() });
     let (status, answer) = calibrate(&home);
     assert!(status >= 400 && answer.to_string().contains("CUDA_ERROR_LAUNCH_FAILED"), "{status} {answer}");
@@ -142,4 +201,35 @@ fn a_gpu_is_calibrated_measured_and_compared_and_a_lost_one_costs_the_run_alone(
     let (status, answer) = calibrate(&home);
     assert!(status >= 400 && answer.to_string().contains("above_physical_bound"), "{status} {answer}");
     drop(daemon);
+}
+
+#[test]
+fn a_kernel_that_faults_is_missing_from_a_record_that_has_all_else_and_does_not_run_again() {
+    let home = home_with(&HARDWARE.replace("\"8.7\"", "\"12.1\""));
+    let fault = vec![Fault::new("mma_nvf4", FaultKind::Fault)];
+    let mut scenario = Scenario { compute_capability: [12, 1], driver_version: 13000, fault, ..toy() };
+    scenario.compute.mma.insert("e4m3".into(), 2048.0);
+    let daemon = start(&home, &scenario);
+    if is_emulated(daemon.pid()) {
+        return skip("interpreting the kernels of a calibration takes an emulator too long");
+    }
+    let fp4 = || {
+        let (status, answer) = calibrate(&home);
+        assert_eq!(status, 200, "{answer}");
+        let record = get(&home.query(), "/v1/calibration")["record"].clone();
+        let skipped = record["skipped"].as_array().unwrap().iter();
+        skipped.map(|why| why.as_str().unwrap().to_owned()).find(|why| why.contains("fp4")).unwrap()
+    };
+    let said = fp4();
+    assert!(said.contains("CUDA_ERROR_LAUNCH_FAILED"), "{said}");
+    let roofline = get(&home.query(), "/v1/roofline");
+    for ceiling in ["fp16", "bf16", "int8", "fp8"] {
+        assert_eq!(roofline["compute_flops_per_s"][ceiling]["provenance"], "measured", "{roofline}");
+    }
+    let struck = || fs::read_to_string(home.path("driver/gpu.faults")).unwrap().lines().count();
+    let before = struck();
+    let said = fp4();
+    assert!(said.contains("mma_nvf4 faulted with driver 560.35.03 (CUDA 13.0) on "), "{said}");
+    assert!(said.contains(&home.path("state/gpu-kernels.json").display().to_string()), "{said}");
+    assert_eq!(struck(), before);
 }

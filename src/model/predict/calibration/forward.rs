@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::accelerator::MEASURED_FORMATS;
+use super::accelerator::Accelerator;
 use roofline::precision::WeightFormat;
 use roofline::units::Bytes;
 use roofline::workload::architecture::{FeedForward, Layer, MAX_WIDTH, Mixer};
@@ -21,6 +21,18 @@ use roofline::workload::transformer::MAX_TOKENS;
 pub const MAX_FORWARD_LAYERS: usize = 512;
 /// Most sequences of a step: beyond, a pass over the weights for every block of columns is no GEMV any more.
 pub const MAX_FORWARD_BATCH: u64 = 64;
+/// The same on a GPU: its kernels take so many vectors in one pass over the weights, and engines have others for more.
+pub const MAX_GPU_FORWARD_BATCH: u64 = 8;
+/// Widest head of the GPU's attention, what its width is a multiple of, and query heads that may share keys.
+pub const WIDEST_GPU_HEAD: u64 = 256;
+const GPU_HEAD_MULTIPLE: u64 = 32;
+pub const LARGEST_GPU_GROUP: u64 = 16;
+/// Small kernels of a layer on a GPU, which engines start between products and attention: norm; rotation with the new key
+/// and value; residual; norm; activation; residual. And those beside the head: norm, largest logit.
+pub const GPU_SMALL_KERNELS_OF_LAYER: u32 = 6;
+pub const GPU_SMALL_KERNELS_OF_HEAD: u32 = 2;
+/// Kernels of attention on a GPU: parts of the cache, and putting them together.
+pub const GPU_ATTENTION_KERNELS: u32 = 2;
 /// Storage of keys and values.
 pub const FORWARD_KV_CACHE: WeightFormat = WeightFormat::Fp16;
 
@@ -67,11 +79,15 @@ pub struct ForwardLayer {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum NotRunnable {
     /// A storage without a kernel.
-    #[error("{class} is stored as {block}, for which there is no CPU kernel; measurable: {}", keys())]
+    #[error(
+        "{class} is stored as {block}, for which there is no {} kernel; measurable: {}",
+        .accelerator.name(), keys(*.accelerator)
+    )]
     Storage {
         /// What the tensors are for.
         class: Class,
         block: Block,
+        accelerator: Accelerator,
     },
     /// A layer of another kind.
     #[error("layer {layer} {what}, which the forward pass here does not compute; it can be predicted")]
@@ -94,8 +110,9 @@ pub enum NotRunnable {
     Layers(usize),
 }
 
-fn keys() -> String {
-    MEASURED_FORMATS.map(WeightFormat::key).join(", ")
+fn keys(accelerator: Accelerator) -> String {
+    let keys: Vec<_> = accelerator.formats().iter().map(|format| format.key()).collect();
+    keys.join(", ")
 }
 
 /// A matrix of a layer: rows, columns, storage.
@@ -139,17 +156,17 @@ impl ForwardLayer {
 }
 
 impl ForwardModel {
-    /// What the probe runs of `model`. Matrices that a file keeps in one tensor (query, key and value; gate and up) are
+    /// What the probe runs of `model` on `accelerator`. Matrices that a file keeps in one tensor (query, key and value; gate and up) are
     /// run one by one, with the same bytes.
     ///
     /// # Errors
     /// A layer of a kind that is not computed here, or a storage without a kernel.
-    pub fn new(model: &Model) -> Result<Self, NotRunnable> {
+    pub fn new(model: &Model, accelerator: Accelerator) -> Result<Self, NotRunnable> {
         let architecture = &model.architecture;
         if architecture.layers.len() > MAX_FORWARD_LAYERS {
             return Err(NotRunnable::Layers(architecture.layers.len()));
         }
-        let mut unassigned = UnassignedTensors { groups: model.weights.clone() };
+        let mut unassigned = UnassignedTensors { groups: model.weights.clone(), accelerator };
         let layers = architecture
             .layers
             .iter()
@@ -249,6 +266,33 @@ impl ForwardModel {
         }
         Ok(())
     }
+
+    /// What of it a GPU's kernels do not take, beyond [`Self::check`].
+    ///
+    /// # Errors
+    /// In words, with the value.
+    pub fn check_gpu(&self, batch: u64) -> Result<(), String> {
+        if batch > MAX_GPU_FORWARD_BATCH {
+            return Err(format!(
+                "batch is {batch}, and the GPU kernels here take up to {MAX_GPU_FORWARD_BATCH} sequences: ask for fewer, or \
+                 predict it for an engine"
+            ));
+        }
+        let unlike = |layer: &&ForwardLayer| {
+            layer.head_dim > WIDEST_GPU_HEAD
+                || !layer.head_dim.is_multiple_of(GPU_HEAD_MULTIPLE)
+                || layer.heads / layer.kv_heads.max(1) > LARGEST_GPU_GROUP
+        };
+        self.layers.iter().find(unlike).map_or(Ok(()), |layer| Err(no_gpu_attention(layer)))
+    }
+}
+
+fn no_gpu_attention(layer: &ForwardLayer) -> String {
+    format!(
+        "{} heads of {} on {} key/value heads: the GPU's attention takes widths of a multiple of {GPU_HEAD_MULTIPLE} up to \
+         {WIDEST_GPU_HEAD} in groups of up to {LARGEST_GPU_GROUP}; it can be predicted",
+        layer.heads, layer.head_dim, layer.kv_heads
+    )
 }
 
 #[expect(clippy::cast_precision_loss, reason = "sizes of models stay far below 2^53")]
@@ -267,6 +311,7 @@ fn row_bytes(format: WeightFormat, columns: u64) -> f64 {
 /// The tensors that no layer has taken yet. Which layer of several alike gets which storage does not change the time.
 struct UnassignedTensors {
     groups: Vec<WeightGroup>,
+    accelerator: Accelerator,
 }
 
 impl UnassignedTensors {
@@ -354,8 +399,8 @@ impl UnassignedTensors {
         let block = group.block;
         block
             .format()
-            .filter(|format| MEASURED_FORMATS.contains(format))
-            .ok_or(NotRunnable::Storage { class, block })
+            .filter(|format| self.accelerator.formats().contains(format))
+            .ok_or(NotRunnable::Storage { class, block, accelerator: self.accelerator })
     }
 }
 
@@ -373,7 +418,7 @@ mod tests {
     fn a_model_of_the_registry_is_run_with_all_of_the_bytes_that_a_token_reads() {
         for format in [WeightFormat::Fp32, WeightFormat::Bf16, WeightFormat::Q8_0] {
             let model = known("tinyllama-1.1b", format);
-            let forward = ForwardModel::new(&model).unwrap();
+            let forward = ForwardModel::new(&model, Accelerator::Cpu).unwrap();
             let norms: f64 = model
                 .weights
                 .iter()
@@ -389,7 +434,7 @@ mod tests {
 
     #[test]
     fn storage_without_a_kernel_and_layers_of_another_kind_are_named() {
-        let said = |model: &Model| ForwardModel::new(model).unwrap_err().to_string();
+        let said = |model: &Model| ForwardModel::new(model, Accelerator::Cpu).unwrap_err().to_string();
         let mixed = said(&known("tinyllama-1.1b", WeightFormat::Q4KM));
         assert!(mixed.contains("stored as q4_k") || mixed.contains("stored as q6_k"), "{mixed}");
         let experts =
@@ -399,8 +444,33 @@ mod tests {
     }
 
     #[test]
+    fn a_gpu_takes_its_own_formats_batches_and_heads() {
+        let on_gpu = |key, format| ForwardModel::new(&known(key, format), Accelerator::Gpu);
+        let forward = on_gpu("tinyllama-1.1b", WeightFormat::Mxfp4).unwrap();
+        assert_eq!(forward.check_gpu(8), Ok(()));
+        assert!(forward.check_gpu(9).unwrap_err().contains("batch is 9"));
+        let said = on_gpu("tinyllama-1.1b", WeightFormat::Int4).unwrap_err().to_string();
+        assert!(said.contains("no GPU kernel; measurable: fp32"), "{said}");
+        // The most common file: its head, and some values and ways down, in six bits.
+        let mixed = known("tinyllama-1.1b", WeightFormat::Q4KM);
+        let forward = on_gpu("tinyllama-1.1b", WeightFormat::Q4KM).unwrap();
+        let stored = |format| forward.matrices().filter(|matrix| matrix.2 == format).count();
+        assert_eq!(stored(WeightFormat::Q4KM) + stored(WeightFormat::Q6K), forward.matrices().count());
+        assert!(forward.head == WeightFormat::Q6K && stored(WeightFormat::Q6K) > 1);
+        let norms = mixed.weights.iter().filter(|group| group.class == Class::Norm);
+        let norms: f64 = norms.map(|group| f(group.bytes)).sum();
+        assert_eq!(forward.weight_bytes().get() + norms, mixed.bytes_per_token().get());
+        for (heads, kv_heads, head_dim) in [(8, 4, 80), (8, 4, 288), (34, 2, 64)] {
+            let mut other = forward.clone();
+            other.layers[5] = ForwardLayer { heads, kv_heads, head_dim, ..other.layers[5] };
+            assert!(other.check_gpu(1).unwrap_err().contains(&format!("{heads} heads of {head_dim}")));
+        }
+    }
+
+    #[test]
     fn sizes_from_elsewhere_are_checked() {
-        let forward = ForwardModel::new(&known("tinyllama-1.1b", WeightFormat::Q8_0)).unwrap();
+        let forward =
+            ForwardModel::new(&known("tinyllama-1.1b", WeightFormat::Q8_0), Accelerator::Cpu).unwrap();
         assert!(forward.check(0, 0).unwrap_err().contains("batch is 0"));
         assert!(forward.check(65, 0).is_err());
         assert!(forward.check(1, u64::MAX).is_err());

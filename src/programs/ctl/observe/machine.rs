@@ -96,11 +96,17 @@ mod tests {
 
     fn state(fields: &[(&str, Value, f64)]) -> StateAnswer {
         let field = |(name, value, age): &(&str, Value, f64)| {
-            let field = StateField { value: value.clone(), age_s: Some(*age), reason: None };
+            let field = StateField {
+                value: value.clone(),
+                age_s: Some(*age),
+                reason: None,
+                reasons: BTreeMap::new(),
+            };
             ((*name).to_owned(), field)
         };
         StateAnswer {
             fields: fields.iter().map(field).collect::<BTreeMap<_, _>>(),
+            sources: BTreeMap::new(),
             simulated: false,
             degraded: Vec::new(),
             serial: 1,
