@@ -269,6 +269,10 @@ impl Runtime {
             }
             Effect::SampleEvery(period) => {
                 tracing::debug!(period_s = period.get(), "sampling");
+                // Nobody looks any more, or a calibration has ended: what that took is not needed until the next time.
+                if duration(period) > self.period {
+                    probe::release_free_memory();
+                }
                 self.period = duration(period);
                 // The next sample is due a period from now, however long the last one is past.
                 self.sampled_at = Instant::now();
