@@ -133,6 +133,18 @@ fn a_wrong_value_names_the_line_and_what_was_expected() {
         );
     }
     assert!(mistake("[control]\nallowed_modes = [1]").contains("expected a list of strings"));
+    for dirs in
+        ["['models']", "['/srv/models', 'models']", "['/srv/../etc']", "['~/models']", "'/srv/models'", "[1]"]
+    {
+        let message = mistake(&format!("[models]\ndirs = {dirs}\n"));
+        assert!(message.contains("test.toml:2: `models.dirs`"), "{message}");
+        assert!(message.contains("expected a list of absolute paths without \"..\""), "{message}");
+    }
+    assert_eq!(parse("[models]\ndirs = []\n").unwrap().models.dirs, Vec::<PathBuf>::new());
+    assert_eq!(
+        parse("[models]\ndirs = ['/a', '/b/']\n").unwrap().models.dirs,
+        [Path::new("/a"), Path::new("/b")]
+    );
     assert!(mistake("[control]\nenabled = 'yes'").contains("expected true or false"));
     let expected = "expected \"off\", \"advise\" or \"switch\"";
     assert!(mistake("[policy]\nauto = 'on'").ends_with(expected));
@@ -207,7 +219,10 @@ fn files_that_are_no_text_or_endless_are_refused() {
     let message = Config::load(std::slice::from_ref(&file)).unwrap_err().to_string();
     assert!(message.ends_with("c.toml:2: no TOML: not UTF-8 text"), "{message}");
     let message = Config::load(&["/dev/zero".into()]).unwrap_err().to_string();
-    assert_eq!(message, "/dev/zero: cannot be read: longer than 1 MiB");
+    assert_eq!(message, "/dev/zero: cannot be read: it is no plain file; put one in its place");
+    fs::write(&file, vec![b'#'; (1 << 20) + 1]).unwrap();
+    let message = Config::load(std::slice::from_ref(&file)).unwrap_err().to_string();
+    assert!(message.ends_with("c.toml: cannot be read: longer than 1 MiB; no configuration is"), "{message}");
 }
 
 proptest! {

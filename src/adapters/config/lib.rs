@@ -11,9 +11,12 @@ mod schema;
 mod value;
 
 use std::fmt;
+use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use thiserror::Error;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -249,11 +252,16 @@ fn unreadable(path: &Path, source: &io::Error) -> ConfigError {
 
 fn read(path: &Path) -> Result<String, ConfigError> {
     let failed = |source: io::Error| unreadable(path, &source);
-    let file = std::fs::File::open(path).map_err(failed)?;
+    // Nothing else than a plain file is ever waited for.
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC).bits().cast_signed();
+    let file = File::options().read(true).custom_flags(flags).open(path).map_err(failed)?;
+    if !file.metadata().map_err(failed)?.is_file() {
+        return Err(failed(io::Error::other("it is no plain file; put one in its place")));
+    }
     let mut bytes = Vec::new();
     file.take(LONGEST_FILE + 1).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 > LONGEST_FILE {
-        return Err(failed(io::Error::other("longer than 1 MiB")));
+        return Err(failed(io::Error::other("longer than 1 MiB; no configuration is")));
     }
     String::from_utf8(bytes).map_err(|error| {
         let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];

@@ -149,7 +149,7 @@ schema! {
     /// `[models]`: files that requests name.
     models: Models {
         /// Directories below which the daemon itself opens model files.
-        dirs: Vec<String> = vec!["/var/lib/rooflined/models".to_owned()];
+        dirs: Vec<PathBuf> = vec![PathBuf::from("/var/lib/rooflined/models")];
     }
     /// `[engines]`: no keys in this version.
     engines: Engines {}

@@ -1,7 +1,7 @@
 //! What a key may hold.
 
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use serde::{Serialize, Serializer};
 use toml::de::DeValue;
@@ -77,6 +77,16 @@ impl Value for PathBuf {
 
     fn from_toml(value: &DeValue<'_>) -> Option<Self> {
         value.as_str().map(Self::from).filter(|path| path.is_absolute())
+    }
+}
+
+impl Value for Vec<PathBuf> {
+    const EXPECTED: &'static str = "a list of absolute paths without \"..\", such as [\"/srv/models\"]";
+
+    fn from_toml(value: &DeValue<'_>) -> Option<Self> {
+        let climbs = |path: &Path| path.components().any(|part| part == Component::ParentDir);
+        let path = |element: &DeValue<'_>| PathBuf::from_toml(element).filter(|path| !climbs(path));
+        value.as_array()?.iter().map(|element| path(element.get_ref())).collect()
     }
 }
 

@@ -76,7 +76,7 @@ impl Settings {
                 ..Limits::default()
             },
             hardware_dir: config.hardware.dir.clone(),
-            model_dirs: config.models.dirs.iter().map(PathBuf::from).collect(),
+            model_dirs: config.models.dirs.clone(),
             policy: Policy { elsewhere: !SysRoot::new(root.clone()).is_host(), ..policy(&config) },
             declared_modes: config.control.declared_modes(),
             actuator: config.control.actuator.path().map(Path::to_owned),

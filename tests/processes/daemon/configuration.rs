@@ -4,7 +4,7 @@ use std::process::{Output, Stdio};
 
 use rustix::process::Signal;
 
-use super::harness::{Home, bare, degraded, eventually, get};
+use super::harness::{Home, bare, degraded, eventually, get, http};
 
 fn run(home: &Home, more: &[&str]) -> Output {
     home.command().args(more).stderr(Stdio::piped()).output().unwrap()
@@ -52,6 +52,67 @@ fn a_wrong_option_is_a_usage_error() {
         let output = bare().args(wrong).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{wrong:?}");
         assert!(complaint(&output).contains("--help"), "what to do next: {}", complaint(&output));
+    }
+}
+
+/// What lies in the place of the file is neither waited for nor read to the end.
+#[test]
+fn what_is_no_configuration_file_is_refused_without_freezing() {
+    let home = Home::new();
+    let good = std::fs::read(home.path("rooflined.toml")).unwrap();
+    let file = home.path("rooflined.toml");
+    let mut daemon = home.start();
+    let makers: [(&str, &dyn Fn()); 3] = [
+        ("no plain file", &|| {
+            let kind = rustix::fs::FileType::Fifo;
+            rustix::fs::mknodat(rustix::fs::CWD, &file, kind, 0o600.into(), 0).unwrap();
+        }),
+        ("no plain file", &|| std::fs::create_dir(&file).unwrap()),
+        ("longer than", &|| std::fs::File::create(&file).unwrap().set_len(1 << 30).unwrap()),
+    ];
+    for (count, (reason, make)) in makers.iter().enumerate() {
+        std::fs::remove_file(&file).or_else(|_| std::fs::remove_dir(&file)).unwrap();
+        make();
+        daemon.signal(Signal::HUP);
+        daemon.wait_notified("READY=1", 2 + count);
+        let said = degraded(&home);
+        assert!(said.contains(reason) && said.contains("rooflined.toml") && said.contains("kept"), "{said}");
+        let output = run(&home, &["--check-config"]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(complaint(&output).contains(reason), "{}", complaint(&output));
+    }
+    std::fs::remove_file(&file).unwrap();
+    std::fs::write(&file, good).unwrap();
+    daemon.signal(Signal::HUP);
+    daemon.wait_notified("READY=1", 5);
+    assert_eq!(degraded(&home), "[]");
+}
+
+/// Reloads beside a running calibration, a waiting client and an end that was asked for.
+#[test]
+fn a_reload_disturbs_nothing_that_is_under_way() {
+    let home = Home::new();
+    let mut daemon = home.start();
+    let control = home.control();
+    let client = std::thread::spawn(move || {
+        http(&control, "POST", "/v1/calibrate", r#"{"plan":"full","wait":true,"force":true}"#)
+    });
+    eventually("the probe", || daemon.children().first().copied());
+    for _ in 0..50 {
+        daemon.signal(Signal::HUP);
+        get(&home.query(), "/v1/state");
+        // Read as a manager reads them: whoever sends waits for that.
+        daemon.notifications();
+    }
+    let status = &get(&home.query(), "/v1/calibration")["status"];
+    assert!(status["running"].is_number(), "{status}");
+    daemon.signal(Signal::HUP);
+    daemon.signal(Signal::TERM);
+    daemon.signal(Signal::HUP);
+    assert!(daemon.wait().success(), "{}", home.log());
+    // An answer that was begun in time says that it is over.
+    if let Ok((status, answer)) = client.join() {
+        assert!(status >= 400, "{status} {answer}");
     }
 }
 
