@@ -18,7 +18,7 @@ use rustix::thread::CapabilitySet;
 use serde_json::{Value, json};
 
 /// A record in which `number` is found again, as long as a real one.
-fn record(number: u32) -> CalibrationRecord {
+pub fn record(number: u32) -> CalibrationRecord {
     let ceiling = |value: u32| json!({"value": value, "low": value, "high": value, "provenance": "measured"});
     let curve: Vec<Value> = Vec::new();
     let regime = |key: &str| {
@@ -49,7 +49,7 @@ fn record(number: u32) -> CalibrationRecord {
 }
 
 /// The raw samples that belong to `record(number)`; some records have none.
-fn samples(number: u32) -> Vec<Sample> {
+pub fn samples(number: u32) -> Vec<Sample> {
     let point = json!({
         "clock": {"effective": 4e9, "reported": null}, "reference": {"read": 36e9, "core_to_core": null},
         "steal_ratio": null, "temperature": null,
@@ -291,13 +291,13 @@ fn what_a_killed_writer_left_is_removed_after_a_while() {
     assert_holds(&store, 2);
 }
 
-const LOOP_DIR: &str = "ROOFLINED_TEST_STATE_DIR";
+pub const DIR_OF_A_CHILD: &str = "ROOFLINED_TEST_STATE_DIR";
 
 /// Not a test by itself: the process that `a_kill_at_any_moment_loses_nothing` kills.
 #[test]
 #[ignore = "runs until it is killed; started by another test"]
 fn saves_in_a_loop() {
-    let Some(dir) = std::env::var_os(LOOP_DIR) else { return };
+    let Some(dir) = std::env::var_os(DIR_OF_A_CHILD) else { return };
     let store = Store::open(dir).unwrap();
     let stored = store.load_calibration().unwrap();
     let mut number = stored.value.map_or(0, |record| record.measured_at_unix_s as u32);
@@ -306,6 +306,14 @@ fn saves_in_a_loop() {
         store.save_calibration(&record(number), &samples(number)).unwrap();
         println!("saved {number}");
     }
+}
+
+/// Not a test by itself: the process of which the operations are watched.
+#[test]
+#[ignore = "started by another test"]
+fn saves_once() {
+    let Some(dir) = std::env::var_os(DIR_OF_A_CHILD) else { return };
+    Store::existing(dir).save_calibration(&record(2), &samples(2)).unwrap();
 }
 
 #[test]
@@ -317,7 +325,7 @@ fn a_kill_at_any_moment_loses_nothing() {
     for kill in 0..KILLS {
         let spawned = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "store::saves_in_a_loop", "--ignored", "--nocapture"])
-            .env(LOOP_DIR, dir.path())
+            .env(DIR_OF_A_CHILD, dir.path())
             .stdout(Stdio::piped())
             .spawn();
         let mut child = match spawned {

@@ -92,7 +92,7 @@ by_path() {
 }
 journal_has_fields() {
     journal --output=json >"$scratch/journal"
-    jq --exit-status --slurp 'any(.[]; ._SYSTEMD_UNIT == "rooflined.service" and any(keys[]; startswith("F_")))' \
+    jq --exit-status --slurp 'any(.[]; ._SYSTEMD_UNIT == "rooflined.service" and has("SERIAL"))' \
         "$scratch/journal" >/dev/null || { jq '{_SYSTEMD_UNIT, MESSAGE}' "$scratch/journal" | tail -20 && return 1; }
     # A panic leaves a record too.
     refused grep -i 'panicked at' "$scratch/journal"
@@ -157,6 +157,28 @@ reloads() {
     is "$(show MainPID)" "$pid"
     ready
     journal --grep nonsense --lines=5
+}
+
+# As after an error of the file system, or by design: the daemon works, says what it cannot keep, and is not started again and again.
+works_on_a_read_only_var() {
+    local restarts
+    inside systemctl stop rooflined.service
+    inside mount --bind /var/lib /var/lib
+    inside mount -o remount,bind,ro /var/lib
+    inside systemctl start rooflined.service
+    eventually 10 active
+    restarts=$(show NRestarts)
+    get /v1/state | jq --exit-status '.degraded[] | select(startswith("state_dir: "))'
+    sleep 3
+    is "$(show NRestarts)" "$restarts"
+    inside systemctl stop rooflined.service
+    inside umount /var/lib
+    # Removed by somebody, it is there again at the next start.
+    inside rm -rf /var/lib/rooflined
+    inside systemctl start rooflined.service
+    eventually 10 active
+    is "$(inside stat -c '%a %U:%G' /var/lib/rooflined)" '750 rooflined:rooflined'
+    is "$(get /v1/state | jq --compact-output .degraded)" '[]'
 }
 
 survives_the_bus() {
@@ -284,6 +306,7 @@ check "polkit knows the actions" polkit_knows_the_actions
 check "a call on the bus starts the unit" bus_starts_the_unit
 check "a request on the socket starts the unit" request_starts_the_unit
 check "after SIGKILL it is back, asked meanwhile, with its calibration" survives_kill
+check "it works on a read-only /var and says what it cannot keep" works_on_a_read_only_var
 check "it reloads, and keeps the old configuration when the new one is broken" reloads
 check "it outlives the bus and finds the next one" survives_the_bus
 check "the watchdog is fed" watchdog_is_fed

@@ -96,6 +96,8 @@ codes! {
     NotReached = "not_reached";
     /// The mode is in force only until the daemon ends.
     NotSettled = "not_settled";
+    /// It is done, but will be gone when the daemon ends.
+    NotStored = "not_stored";
     /// No mode meets the constraints.
     Unsatisfiable = "unsatisfiable";
     /// The body is too large.

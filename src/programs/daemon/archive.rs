@@ -1,17 +1,23 @@
 //! What is loaded at the start and saved later, and what is said when that does not work.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use crate::store::{Loaded, Store, StoreError};
-use governor::Event;
+use crate::store::{Loaded, Lock, Store, StoreError};
+use governor::{Event, KeptHolds, Question};
 use predict::calibration::{CalibrationRecord, Sample};
 use predict::learning::Residuals;
 use predict::learning::models::ObservedRuns;
 use predict::learning::reports::Reports;
+use roofline::refusal::Refusal;
+use serde_json::Value;
 
 /// Name of the degradation.
-const NAME: &str = "state_dir";
+pub const NAME: &str = "state_dir";
+/// A daemon before this one may still be ending.
+const HANDOVER: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
 pub enum Item {
@@ -22,6 +28,21 @@ pub enum Item {
     ObservedRuns(Arc<ObservedRuns>),
     /// What users reported that moves their own answers only.
     Reports(Arc<Reports>),
+    /// What the next daemon of this boot goes on with.
+    Holds(Arc<KeptHolds>),
+}
+
+impl Item {
+    /// One at a time of each is worth keeping: a newer one replaces it.
+    const fn kind(&self) -> &'static str {
+        match self {
+            Self::Calibration(..) => "calibration",
+            Self::Residuals(_) => "residuals",
+            Self::ObservedRuns(_) => "models",
+            Self::Reports(_) => "reports",
+            Self::Holds(_) => "holds",
+        }
+    }
 }
 
 /// What an earlier run of the daemon left.
@@ -35,18 +56,83 @@ pub struct Earlier {
     pub reports: Reports,
     /// What went wrong; the daemon starts all the same.
     pub problems: Vec<String>,
-    pub writable: bool,
+}
+
+/// The state directory, locked where that is possible, and what could not be saved in it.
+#[derive(Debug, Clone)]
+pub struct Archive {
+    dir: Arc<Path>,
+    lock: Arc<Mutex<Option<Lock>>>,
+    /// What is not on the disk although it should be, by [`Item::kind`].
+    failed: BTreeMap<&'static str, String>,
+}
+
+/// What became of an item.
+#[derive(Debug)]
+pub struct Kept {
+    /// It could not be saved.
+    pub again: Option<Item>,
+    /// The directory had been removed and was made again: nothing else is in it.
+    pub anew: bool,
+    /// What to report to the governor.
+    pub event: Event,
+}
+
+impl Archive {
+    /// Locks `dir` and loads what is in it.
+    ///
+    /// # Errors
+    /// Another daemon keeps things there. Whatever else is wrong stands among the problems of [`Earlier`].
+    pub fn open(dir: &Path) -> Result<(Self, Earlier), StoreError> {
+        let lock = match Lock::take(dir, HANDOVER) {
+            Ok(lock) => Some(lock),
+            Err(error @ StoreError::InUse { .. }) => return Err(error),
+            // Loading says what is wrong with it.
+            Err(_) => None,
+        };
+        let archive = Self { dir: dir.into(), lock: Arc::new(Mutex::new(lock)), failed: BTreeMap::new() };
+        Ok((archive, load(dir)))
+    }
+
+    /// The holds that an earlier daemon of this boot has left; `question` reads a query again.
+    pub fn holds(&self, question: impl Fn(&Value) -> Result<Question, Refusal>) -> KeptHolds {
+        Store::existing(&*self.dir).load_holds(|hold, asked| {
+            let question = question(asked);
+            if let Err(refusal) = &question {
+                tracing::warn!(app_id = hold.app_id, %refusal, "a hold ends: its query cannot be asked any more");
+            }
+            question.ok()
+        })
+    }
+
+    /// Saves `item`, while the loop's other tasks go on.
+    pub async fn keep(&mut self, item: Item) -> Kept {
+        let kind = item.kind();
+        let (dir, lock) = (Arc::clone(&self.dir), Arc::clone(&self.lock));
+        let saving = tokio::task::spawn_blocking(move || {
+            let mut lock = lock.lock().unwrap_or_else(PoisonError::into_inner);
+            let saved = save(&dir, &mut lock, &item);
+            (item, saved)
+        });
+        let (again, anew, problem) = match saving.await {
+            Ok((_, Ok(anew))) => (None, anew, None),
+            Ok((item, Err(error))) => (Some(item), false, Some(error.to_string())),
+            Err(error) => (None, false, Some(format!("nothing was saved: {error}; report this as a bug"))),
+        };
+        match problem {
+            Some(problem) => self.failed.insert(kind, problem),
+            None => self.failed.remove(kind),
+        };
+        Kept { again, anew, event: degraded(self.failed.values().next().cloned()) }
+    }
 }
 
 /// Loads what is in `dir`.
 #[must_use]
-pub fn load(dir: &Path) -> Earlier {
+fn load(dir: &Path) -> Earlier {
     let mut earlier = Earlier::default();
     let store = match Store::open(dir) {
-        Ok(store) => {
-            earlier.writable = true;
-            store
-        }
+        Ok(store) => store,
         Err(error) => {
             earlier.problems.push(error.to_string());
             if std::fs::read_dir(dir).is_err() {
@@ -76,27 +162,23 @@ fn value<T>(loaded: Result<Loaded<T>, StoreError>, problems: &mut Vec<String>) -
     }
 }
 
-/// Saves `item` in `dir`, which may have become writable since the start. Blocks until it is on the disk.
-fn save(dir: &Path, item: &Item) -> Result<(), StoreError> {
+/// Saves `item` in `dir`, which may have become writable since the start, or have been removed. Blocks until it is on
+/// the disk. True if the directory was made again.
+fn save(dir: &Path, lock: &mut Option<Lock>, item: &Item) -> Result<bool, StoreError> {
+    let anew = match lock {
+        Some(lock) if lock.is_in_place() => None,
+        _ => Some(Lock::take(dir, Duration::ZERO)?),
+    };
     let store = Store::open(dir)?;
     match item {
         Item::Calibration(record, samples) => store.save_calibration(record, samples),
         Item::Residuals(residuals) => store.save_residuals(residuals),
         Item::ObservedRuns(observed_runs) => store.save_observed_runs(observed_runs),
         Item::Reports(reports) => store.save_reports(reports),
-    }
-}
-
-/// Saves `item` while the loop's other tasks go on; returns what to report to the governor.
-pub async fn keep(dir: PathBuf, item: Item) -> Event {
-    let saved =
-        tokio::task::spawn_blocking(move || save(&dir, &item).map_err(|error| error.to_string())).await;
-    let problem = match saved {
-        Ok(Ok(())) => None,
-        Ok(Err(problem)) => Some(problem),
-        Err(error) => Some(format!("nothing was saved: {error}; report this as a bug")),
-    };
-    degraded(problem)
+        Item::Holds(kept) => store.save_holds(kept),
+    }?;
+    // Only now, so that a failure leaves it known that the directory was removed.
+    Ok(anew.is_some_and(|anew| lock.replace(anew).is_some()))
 }
 
 /// The state of the directory as reported to the governor.

@@ -38,6 +38,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
+use archive::Archive;
 use args::{Cli, Role, Serve};
 use power::{Power, Way};
 use runtime::{Parts, Runtime, duration, now, reloaded};
@@ -72,6 +73,8 @@ enum DaemonError {
     Config(#[from] ConfigError),
     #[error(transparent)]
     Socket(#[from] SocketError),
+    #[error(transparent)]
+    State(#[from] StoreError),
     #[error(transparent)]
     Simulation(#[from] SimulationError),
     #[error("cannot start: {0}; check the limits on processes, memory and open files (ulimit -a)")]
@@ -142,7 +145,7 @@ async fn run(args: Serve, settings: Settings) -> Result<(), DaemonError> {
     let Sockets { query, control, hold } = Sockets::open(&SocketPaths::find(settings.socket_dir.as_deref()))?;
     let paths = [path_of(Some(&query)), path_of(control.as_ref())];
 
-    let earlier = archive::load(&settings.state_dir);
+    let (archive, earlier) = Archive::open(&settings.state_dir)?;
     // Before the machine is looked for among it.
     let catalogue = catalogue(&settings);
     let (mut board, mut machine) = discover(&settings.root);
@@ -185,6 +188,7 @@ async fn run(args: Serve, settings: Settings) -> Result<(), DaemonError> {
         program,
         simulated,
         state_dir,
+        archive,
         catalogue,
         period,
     });

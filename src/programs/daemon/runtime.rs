@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::archive::{self, Item};
+use super::archive::{Archive, Item};
 use super::calibrate::{Probe, Program};
 use super::power::Power;
 use super::sampler::Sampler;
@@ -17,15 +17,18 @@ use super::{logging, model, notify, status};
 use crate::server::{Command, Request};
 use answer::Catalogue;
 use decide::snapshot::Snapshot;
-use governor::{Effect, Event, Governor, Now, Policy, Reply, Severity, Ticket};
+use governor::{Effect, Event, Governor, KeptHolds, Now, Policy, Reply, Severity, Ticket};
 use hw::boot_time;
+use predict::calibration::{CalibrationRecord, Sample};
 use predict::learning::Residuals;
 use predict::learning::models::ObservedRuns;
 use predict::learning::reports::Reports;
 use roofline::units::Seconds;
 
-/// What was learnt is saved this long after it was, so that a stream of observations costs one write and not many.
-const RESIDUALS_DELAY: Duration = Duration::from_secs(5);
+/// Between two writes of what was learned, so that a stream of observations costs one write and not many.
+const SAVES_APART: Duration = Duration::from_secs(5);
+/// What could not be saved is tried again after this long.
+const SAVE_AGAIN: Duration = Duration::from_secs(30);
 /// Looks that follow each other more closely than this tell the governor nothing new.
 const LOOKS_APART: Duration = Duration::from_millis(500);
 /// A sample is overdue after three periods and this long.
@@ -59,6 +62,7 @@ pub struct Runtime {
     /// The simulated board that the probe measures; `None` on a real machine.
     simulated: Option<PathBuf>,
     state_dir: PathBuf,
+    archive: Archive,
     catalogue: Arc<Catalogue>,
     probe: Option<Probe>,
     power: Option<Power>,
@@ -69,14 +73,18 @@ pub struct Runtime {
     sampled_at: Instant,
     overdue: bool,
     unsaved: Option<(Unsaved, Instant)>,
+    /// What was learned last.
+    saved_at: Option<Instant>,
     /// When the governor next wants to know that time has passed.
     wake_at: Option<Instant>,
     status: String,
 }
 
-/// What was learnt and is not on the disk yet.
+/// What is not on the disk yet.
 #[derive(Debug, Default)]
 struct Unsaved {
+    /// Only where saving it failed.
+    calibration: Option<(Box<CalibrationRecord>, Vec<Sample>)>,
     residuals: Option<Arc<Residuals>>,
     observed_runs: Option<Arc<ObservedRuns>>,
     reports: Option<Arc<Reports>>,
@@ -95,8 +103,10 @@ pub struct Parts {
     pub program: PathBuf,
     /// The simulated board that the probe measures; `None` on a real machine.
     pub simulated: Option<PathBuf>,
-    /// Where to keep things.
+    /// Where the probe keeps things.
     pub state_dir: PathBuf,
+    /// Where this process does.
+    pub archive: Archive,
     /// Known hardware and models.
     pub catalogue: Arc<Catalogue>,
     pub period: Duration,
@@ -114,6 +124,7 @@ impl Runtime {
             program: parts.program,
             simulated: parts.simulated,
             state_dir: parts.state_dir,
+            archive: parts.archive,
             catalogue: parts.catalogue,
             probe: None,
             power: Some(parts.power),
@@ -124,6 +135,7 @@ impl Runtime {
             sampled_at: Instant::now(),
             overdue: false,
             unsaved: None,
+            saved_at: None,
             wake_at: None,
             status: String::new(),
         }
@@ -166,7 +178,11 @@ impl Runtime {
                     self.wake_at = None;
                     self.take(Event::Tick).await;
                 }
-                () = sleep_until(save_at), if self.unsaved.is_some() => self.save_residuals().await,
+                () = sleep_until(save_at), if self.unsaved.is_some() => {
+                    for event in self.save().await {
+                        self.take(event).await;
+                    }
+                }
                 () = sleep_until(feed_at), if watchdog.is_some() => {
                     notify::alive();
                     alive_at = Instant::now();
@@ -185,8 +201,9 @@ impl Runtime {
                 () = sleep_until(deadline) => break,
             }
         }
-        if self.unsaved.is_some() {
-            self.save_residuals().await;
+        // What becomes of it stands in the log; nobody is left to be told.
+        for event in self.save().await {
+            self.take(event).await;
         }
         if let Some(power) = self.power.take()
             && tokio::time::timeout_at(deadline, power.end()).await.is_err()
@@ -195,9 +212,11 @@ impl Runtime {
         }
     }
 
-    /// Tells the governor what happened and does what it wants, what follows from that included.
+    /// Tells the governor what happened and does what it wants, what follows from that included. Who is replied to finds
+    /// all of it done, or what was not done among what is degraded.
     pub async fn take(&mut self, event: Event) {
         let mut queue = VecDeque::from([event]);
+        let mut replies = Vec::new();
         while let Some(event) = queue.pop_front() {
             match &event {
                 Event::Sampled(_) => {
@@ -218,7 +237,19 @@ impl Runtime {
                 _ => {}
             }
             for effect in self.governor.handle(now(), event) {
-                queue.extend(self.carry_out(effect).await);
+                match effect {
+                    Effect::Reply { ticket, reply } => replies.push((ticket, reply)),
+                    effect => queue.extend(self.carry_out(effect).await),
+                }
+            }
+            if queue.is_empty() && !replies.is_empty() && self.is_save_due() {
+                queue.extend(self.save().await);
+            }
+        }
+        for (ticket, reply) in replies {
+            if let Some(waiting) = self.waiting.remove(&ticket) {
+                // The client may have gone this instant.
+                let _ = waiting.send(reply);
             }
         }
     }
@@ -258,12 +289,8 @@ impl Runtime {
             Effect::SaveResiduals(residuals) => self.unsaved_mut().residuals = Some(residuals),
             Effect::SaveObservedRuns(observed_runs) => self.unsaved_mut().observed_runs = Some(observed_runs),
             Effect::SaveReports(reports) => self.unsaved_mut().reports = Some(reports),
-            Effect::Reply { ticket, reply } => {
-                if let Some(waiting) = self.waiting.remove(&ticket) {
-                    // The client may have gone this instant.
-                    let _ = waiting.send(reply);
-                }
-            }
+            // Given when everything else is done.
+            Effect::Reply { .. } => {}
             Effect::WakeAt(at) => {
                 self.wake_at = at.map(|at| Instant::now() + duration((at - boot_time()).max(Seconds::ZERO)));
             }
@@ -345,23 +372,85 @@ impl Runtime {
         self.take(Event::Degraded { name: "sampler", problem: Some(problem) }).await;
     }
 
-    async fn save_residuals(&mut self) {
-        let Some((unsaved, _)) = self.unsaved.take() else { return };
+    fn is_save_due(&self) -> bool {
+        self.unsaved.as_ref().is_some_and(|(_, at)| *at <= Instant::now())
+    }
+
+    /// Saves what is not saved; what could not be is tried again later.
+    async fn save(&mut self) -> Vec<Event> {
+        let Some((unsaved, _)) = self.unsaved.take() else { return Vec::new() };
+        self.saved_at = Some(Instant::now());
         let items = [
+            unsaved.calibration.map(|(record, samples)| Item::Calibration(record, samples)),
             unsaved.residuals.map(Item::Residuals),
             unsaved.observed_runs.map(Item::ObservedRuns),
             unsaved.reports.map(Item::Reports),
         ];
+        let mut events = Vec::new();
         for item in items.into_iter().flatten() {
-            let event = archive::keep(self.state_dir.clone(), item).await;
-            self.take(event).await;
+            events.push(self.keep(item).await);
         }
+        events
+    }
+
+    /// Saves one thing, and returns what to report of that.
+    async fn keep(&mut self, item: Item) -> Event {
+        let kept = self.archive.keep(item).await;
+        if let Some(item) = kept.again {
+            let later = || (Unsaved::default(), Instant::now() + SAVE_AGAIN);
+            self.unsaved.get_or_insert_with(later).0.add(item);
+        }
+        if kept.anew {
+            tracing::warn!("the state directory had been removed; everything is saved again");
+            let snapshot = self.governor.snapshot();
+            let (unsaved, at) = self.unsaved.get_or_insert_with(|| (Unsaved::default(), Instant::now()));
+            *at = Instant::now();
+            unsaved.add_all(&snapshot);
+        }
+        kept.event
     }
 
     /// What is to be saved; the time of the first of it holds for all.
     fn unsaved_mut(&mut self) -> &mut Unsaved {
-        let due = || (Unsaved::default(), Instant::now() + RESIDUALS_DELAY);
+        let saved_at = self.saved_at;
+        let due = || {
+            let now = Instant::now();
+            (Unsaved::default(), saved_at.map_or(now, |at| now.max(at + SAVES_APART)))
+        };
         &mut self.unsaved.get_or_insert_with(due).0
+    }
+}
+
+impl Unsaved {
+    /// What could not be saved, unless there is something newer.
+    fn add(&mut self, item: Item) {
+        match item {
+            Item::Calibration(record, samples) => {
+                self.calibration.get_or_insert((record, samples));
+            }
+            Item::Residuals(residuals) => {
+                self.residuals.get_or_insert(residuals);
+            }
+            Item::ObservedRuns(observed_runs) => {
+                self.observed_runs.get_or_insert(observed_runs);
+            }
+            Item::Reports(reports) => {
+                self.reports.get_or_insert(reports);
+            }
+            Item::Holds(kept) => {
+                self.holds.get_or_insert(kept);
+            }
+        }
+    }
+
+    /// All there is. The raw samples of the calibration are not kept in memory.
+    fn add_all(&mut self, snapshot: &Snapshot) {
+        if let Some(record) = &snapshot.calibration {
+            self.add(Item::Calibration(Box::new(record.clone()), Vec::new()));
+        }
+        self.add(Item::Residuals(Arc::clone(&snapshot.residuals)));
+        self.add(Item::ObservedRuns(Arc::clone(&snapshot.observed_runs)));
+        self.add(Item::Reports(Arc::clone(&snapshot.reports)));
     }
 }
 

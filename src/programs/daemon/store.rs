@@ -6,15 +6,20 @@
 //! STATE_DIR/residuals.json            {"schema":2,"kind":"residuals","samples":null,"content":{…}}
 //! STATE_DIR/models.json               {"schema":2,"kind":"models","samples":null,"content":{…}}
 //! STATE_DIR/reports.json              {"schema":1,"kind":"reports","samples":null,"content":{…}}
+//! STATE_DIR/holds.json                {"schema":1,"kind":"holds",…}: for the next daemon of this boot, where there are any
+//! STATE_DIR/state.lock                locked by the daemon that keeps things here; in it the number of its process
+//! STATE_DIR/gpu-kernels.json          the probe's own: which kernels were right on this GPU, and which faulted
 //! STATE_DIR/NAME.damaged-UNIX_S       a file that could not be used; the newest three of each name are kept
 //! STATE_DIR/.NAME.new-PID-N           being written
 //! ```
 //!
 //! A file is written under another name, synced, renamed, and the directory synced: at any moment, also of power
-//! loss, the name stands for one complete file. The samples are written first and named by the record, so that the
+//! loss, the name stands for one complete file. Holds end with the boot, so they are not synced. The samples are written first and named by the record, so that the
 //! rename of the record replaces both at once.
 
 mod file;
+mod holds;
+mod lock;
 
 use std::io;
 use std::ops::RangeInclusive;
@@ -28,6 +33,10 @@ use predict::calibration::{CalibrationRecord, RECORD_SCHEMA, Sample};
 use predict::learning::Residuals;
 use predict::learning::models::ObservedRuns;
 use predict::learning::reports::Reports;
+
+use file::Survives;
+pub use holds::StoredHold;
+pub use lock::Lock;
 
 /// Longest record that is read or written.
 const LONGEST_RECORD: u64 = 16 << 20;
@@ -45,6 +54,8 @@ const CALIBRATION: &str = "calibration.json";
 const RESIDUALS: &str = "residuals.json";
 const MODELS: &str = "models.json";
 const REPORTS: &str = "reports.json";
+/// Read and written by the probe alone, at any time.
+pub const GPU_KERNELS: &str = "gpu-kernels.json";
 
 /// Why something could not be stored or read. None of these stops the daemon: it goes on in memory.
 #[derive(Debug, Error)]
@@ -66,6 +77,16 @@ pub enum StoreError {
         /// What the system said.
         #[source]
         source: io::Error,
+    },
+    /// Another daemon keeps things there.
+    #[error(
+        "state directory {path}: {holder} keeps its state there, and two would each write over what the other has \
+         learned; end that one, or choose another directory with --state-dir or [daemon] state_dir"
+    )]
+    InUse {
+        path: PathBuf,
+        /// `rooflined (process 42)`.
+        holder: String,
     },
     /// The value would not be readable again, so what was stored before is kept.
     #[error("{path} is not replaced: {reason}")]
@@ -331,7 +352,12 @@ impl Store {
     }
 
     fn write(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
-        file::replace(&self.dir, name, bytes).map_err(|source| StoreError::file(&self.dir.join(name), source))
+        self.write_to_survive(name, bytes, Survives::PowerLoss)
+    }
+
+    fn write_to_survive(&self, name: &str, bytes: &[u8], survives: Survives) -> Result<(), StoreError> {
+        file::replace(&self.dir, name, bytes, survives)
+            .map_err(|source| StoreError::file(&self.dir.join(name), source))
     }
 
     /// The file of samples that the record in place names.
@@ -366,7 +392,7 @@ fn remedy(source: &io::Error) -> &'static str {
             "give it to the daemon's user (chown), or choose another directory with --state-dir or [daemon] state_dir"
         }
         io::ErrorKind::ReadOnlyFilesystem => {
-            "choose a writable directory with --state-dir, or add it to ReadWritePaths= of the unit"
+            "make it writable and restart the daemon, or choose another directory with --state-dir or [daemon] state_dir"
         }
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free some space on its file system",
         io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {

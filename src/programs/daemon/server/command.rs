@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::{Command, ModelAsked};
+use crate::archive::NAME as STATE_DIR;
 use answer::convert::{bound_key, estimate, limit_key, tier_key};
 use answer::parse::{parse, parse_list};
 use answer::{Catalogue, MAX_OBSERVATIONS, format_named, invalid_op, observed, operation};
@@ -150,7 +151,7 @@ struct ObservationList {
 /// `POST /v1/observations`; also whether any of them reports a power, which nothing learns yet.
 ///
 /// # Errors
-/// A body that is not this request; then nothing is learnt from any of it. Blocks where a model is a file.
+/// A body that is not this request; then nothing is learnt from any of it.
 pub fn observe(
     snapshot: &Snapshot,
     catalogue: &Catalogue,
@@ -197,20 +198,48 @@ pub fn observe(
 pub fn answered(snapshot: &Snapshot, reply: Option<Reply>, power: bool) -> Result<Vec<u8>, Refusal> {
     match reply {
         Some(Reply::Started { job }) => encode(&CalibrateAnswer { job, finished: false }),
-        Some(Reply::Finished { job }) => encode(&CalibrateAnswer { job, finished: true }),
+        Some(Reply::Finished { job }) => {
+            stored(snapshot, "the calibration is in force")?;
+            encode(&CalibrateAnswer { job, finished: true })
+        }
         Some(Reply::Cancelled { job }) => encode(&json!({ "job": job, "cancelled": true })),
         Some(Reply::Measured(set)) => encode(&measured(snapshot, set)),
         Some(Reply::Observed { accepted, refused, outcomes }) => {
-            encode(&observations(accepted, &refused, &outcomes, power))
+            let mut answer = observations(accepted, &refused, &outcomes, power);
+            if accepted > 0
+                && let Err(unstored) = stored(snapshot, "it is learned from")
+            {
+                answer.warnings.push(unstored.to_string());
+            }
+            encode(&answer)
         }
-        Some(Reply::Forgotten { count }) => encode(&ForgottenAnswer { forgotten: count as u64 }),
-        Some(Reply::Done) => encode(&DoneAnswer { done: true }),
+        Some(Reply::Forgotten { count }) => {
+            if count > 0 {
+                stored(snapshot, &format!("{count} forgotten"))?;
+            }
+            encode(&ForgottenAnswer { forgotten: count as u64 })
+        }
+        Some(Reply::Done) => {
+            stored(snapshot, "it is confirmed")?;
+            encode(&DoneAnswer { done: true })
+        }
         Some(Reply::Switched { .. } | Reply::Held { .. }) => {
             Err(Code::Internal.error("the daemon answered something else", "report this"))
         }
         Some(Reply::Refused(refusal)) => Err(refusal),
         None => Err(Code::ShuttingDown.error("the daemon is going away", "try again in a second")),
     }
+}
+
+/// What was done outlives the daemon.
+///
+/// # Errors
+/// It is not on the disk.
+fn stored(snapshot: &Snapshot, done: &str) -> Result<(), Refusal> {
+    let Some(problem) = snapshot.degraded.get(STATE_DIR) else { return Ok(()) };
+    // Every problem ends with its remedy.
+    let (problem, remedy) = problem.rsplit_once("; ").unwrap_or((problem, "look at the state directory"));
+    Err(Code::NotStored.error(format!("{done}, but only until rooflined ends: {problem}"), remedy))
 }
 
 /// Serialises an answer.
@@ -294,6 +323,7 @@ fn row(measured: Measured) -> Option<MeasuredRow> {
         error_at_calibration_ratio: error(calibrated),
         drift_ratio: measured.drift_ratio,
         disturbed: measured.disturbed,
+        reused_ratio: measured.sample.reused_ratio,
         regime: measured.regime,
         runs: measured.sample.times.len() as u64,
         isa: measured.sample.isa,

@@ -53,13 +53,23 @@ pub(super) fn read(path: &Path, limit: u64) -> io::Result<Result<Option<Vec<u8>>
     Ok(Ok(Some(bytes)))
 }
 
+/// What a file has to survive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Survives {
+    /// The death of this process; it means nothing to another boot.
+    Kill,
+    PowerLoss,
+}
+
 /// Puts `bytes` in the place of `name`. At every moment the name stands for the old file or the new one.
-pub(super) fn replace(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+pub(super) fn replace(dir: &Path, name: &str, bytes: &[u8], survives: Survives) -> io::Result<()> {
     let new = dir.join(format!(".{name}.new-{}", unique()));
     let written = (|| {
         let mut file = create(&new)?;
         file.write_all(bytes)?;
-        file.sync_all()?;
+        if survives == Survives::PowerLoss {
+            file.sync_all()?;
+        }
         fs::rename(&new, dir.join(name))
     })();
     if written.is_err() {
@@ -67,8 +77,11 @@ pub(super) fn replace(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
         let _ = fs::remove_file(&new);
     }
     written?;
-    // The rename itself must survive power loss too.
-    File::open(dir)?.sync_all()
+    match survives {
+        Survives::Kill => Ok(()),
+        // The rename itself must survive it too.
+        Survives::PowerLoss => File::open(dir)?.sync_all(),
+    }
 }
 
 fn create(path: &Path) -> io::Result<File> {
