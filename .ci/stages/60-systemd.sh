@@ -22,3 +22,5 @@ tests/systemd/engine.sh "$tree"
 tests/systemd/offline.sh "$tree"
 tests/systemd/booted.sh "$tree"
 tests/systemd/devices.sh "$tree"
+# Last: it leaves a board in the tree.
+tests/systemd/control.sh "$tree"

@@ -3,9 +3,11 @@
 //! It trusts nobody. It reads the configuration and the modes itself, does only what both allow, and takes
 //! only orders of a handful of verbs (`serve`). A switch is journalled before it is begun (`journal`), made by
 //! the program `nvpmodel` (`tool`) or by a lock on the GPU's clock (`clocks`), judged by what the files read back
-//! (`live`), and undone unless its client settles it (`switch`).
+//! (`live`), and undone unless its client settles it (`switch`). Neither it nor the tool reaches another program
+//! (`confine`).
 
 mod clocks;
+mod confine;
 mod files;
 mod journal;
 mod live;
@@ -76,6 +78,15 @@ pub fn main(options: &Options) -> ExitCode {
 
 fn run(options: &Options) -> io::Result<()> {
     let root = SysRoot::new(&options.root);
+    // First, so that nothing is run without it. In a tree that is not the machine nothing real is run.
+    if let Err(error) = confine::confine() {
+        if root.is_host() {
+            let message =
+                format!("the kernel takes no filter of system calls ({error}), so nvpmodel is not run");
+            return Err(io::Error::other(message));
+        }
+        eprintln!("rooflined actuate: warning: the kernel takes no filter of system calls: {error}");
+    }
     let time_limit = Duration::from_secs_f64(options.time_limit);
     // An actuator before this one may still be restoring, which runs the tool once.
     let journal = Journal::open(&options.state_dir, time_limit + Duration::from_secs(5))
