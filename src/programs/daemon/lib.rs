@@ -142,7 +142,8 @@ async fn run(args: Serve, settings: Settings) -> Result<(), DaemonError> {
     // First, so that from here on no signal ends the daemon without its cleaning up.
     let mut signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
     let mut hangup = signal(SignalKind::hangup())?;
-    let Sockets { query, control, hold } = Sockets::open(&SocketPaths::find(settings.socket_dir.as_deref()))?;
+    let Sockets { query, control, replaceable, hold } =
+        Sockets::open(&SocketPaths::find(settings.socket_dir.as_deref()))?;
     let paths = [path_of(Some(&query)), path_of(control.as_ref())];
 
     let (archive, earlier) = Archive::open(&settings.state_dir)?;
@@ -174,7 +175,8 @@ async fn run(args: Serve, settings: Settings) -> Result<(), DaemonError> {
     let (stop, stopping) = watch::channel(false);
     let control_end = Control::new(requests_in).with_catalogue(Arc::clone(&catalogue));
     let servers = Servers { snapshots, control: control_end, events: events_in.clone(), stopping };
-    let mut tasks = servers.start(&settings, query, control, &paths)?;
+    let control_kind = replaceable.clone().map_or(Socket::Control, |problem| Socket::Unsafe { problem });
+    let mut tasks = servers.start(&settings, query, (control, control_kind), &paths)?;
 
     let program = std::env::current_exe()?;
     let state_dir = settings.state_dir.clone();
@@ -194,6 +196,9 @@ async fn run(args: Serve, settings: Settings) -> Result<(), DaemonError> {
     });
     if !earlier.problems.is_empty() {
         daemon.take(archive::degraded(Some(earlier.problems.join("; also ")))).await;
+    }
+    if replaceable.is_some() {
+        daemon.take(Event::Degraded { name: "control_socket", problem: replaceable }).await;
     }
     // Not looked at again: a driver that loads later restarts the unit.
     if let Some(problem) = hw::denied_nodes(&hw::gpu_nodes(&hw::SysRoot::new(&settings.root))) {
@@ -256,11 +261,11 @@ impl Servers {
         self,
         settings: &Settings,
         query: std::os::unix::net::UnixListener,
-        control: Option<std::os::unix::net::UnixListener>,
+        (control, control_kind): (Option<std::os::unix::net::UnixListener>, Socket),
         paths: &[Option<PathBuf>; 2],
     ) -> io::Result<JoinSet<()>> {
         let mut tasks = JoinSet::new();
-        let kinds = [Socket::Query { control: paths[1].clone() }, Socket::Control];
+        let kinds = [Socket::Query { control: paths[1].clone() }, control_kind];
         for (listener, socket) in [Some(query), control].into_iter().zip(kinds) {
             let Some(listener) = listener else { continue };
             let listener = UnixListener::from_std(listener)?;

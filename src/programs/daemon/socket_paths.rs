@@ -55,7 +55,8 @@ impl SocketPaths {
     /// # Errors
     /// They cannot be made, or somebody else could put false sockets into a private one.
     pub fn make_dirs(&self) -> Result<(), SocketError> {
-        self.dirs().try_for_each(|dir| if self.private { make_private(dir) } else { make_open(dir) })
+        self.dirs().try_for_each(|dir| if self.private { make_private(dir) } else { make_open(dir) })?;
+        self.control.parent().map_or(Ok(()), is_ours)
     }
 }
 
@@ -67,6 +68,16 @@ fn make_open(dir: &Path) -> Result<(), SocketError> {
     }
     DirBuilder::new().recursive(true).create(dir).map_err(failed)?;
     fs::set_permissions(dir, Permissions::from_mode(0o755)).map_err(failed)
+}
+
+/// The directory of the control socket belongs to root or to this user: another one could put a false socket there.
+fn is_ours(dir: &Path) -> Result<(), SocketError> {
+    let failed = |source| SocketError::Make { path: dir.to_owned(), source };
+    let owner = fs::metadata(dir).map_err(failed)?.uid();
+    if owner == 0 || owner == geteuid().as_raw() {
+        return Ok(());
+    }
+    Err(SocketError::NotPrivate { path: dir.to_owned(), what: format!("belongs to user {owner}") })
 }
 
 /// A directory of this user and nobody else. Its name may be guessable and its parent writable to everyone (/tmp).
@@ -103,6 +114,20 @@ mod tests {
         fs::set_permissions(&dir, Permissions::from_mode(0o777)).unwrap();
         make_private(&dir).unwrap();
         assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn no_control_socket_is_made_in_another_users_directory() {
+        let parent = tempfile::tempdir().unwrap();
+        let paths = SocketPaths::find(Some(parent.path()));
+        paths.make_dirs().unwrap();
+        if !geteuid().is_root() {
+            eprintln!("SKIPPED: only root can give a directory away; run as root");
+            return;
+        }
+        std::os::unix::fs::chown(parent.path(), Some(65534), None).unwrap();
+        let error = paths.make_dirs().unwrap_err().to_string();
+        assert!(error.contains("belongs to user 65534") && error.contains("could be replaced"), "{error}");
     }
 
     #[test]

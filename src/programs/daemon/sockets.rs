@@ -23,6 +23,8 @@ use super::socket_paths::SocketPaths;
 
 /// The group that may control.
 const GROUP: &str = "rooflined";
+/// Connections that wait to be accepted: whoever waits does so behind few, however fast they come. The units say `Backlog=`.
+const BACKLOG: i32 = 256;
 
 /// The sockets, listening. Dropping it removes those that were made here and lets the next daemon in.
 #[derive(Debug)]
@@ -31,6 +33,8 @@ pub struct Sockets {
     pub query: UnixListener,
     /// For those who may change something; absent where the service manager handed over none.
     pub control: Option<UnixListener>,
+    /// Why no command is taken over the control socket, ending with the remedy: somebody could put another in its place.
+    pub replaceable: Option<String>,
     /// What is undone at the end.
     pub hold: Hold,
 }
@@ -68,7 +72,8 @@ impl Sockets {
         if let Some((query, control)) = handed_over()? {
             // The manager starts one daemon for its sockets; the lock only names it to one started by hand.
             let lock = paths.query.parent().and_then(|dir| lock(dir, &paths.query).ok());
-            return Ok(Self { query, control, hold: Hold { _made: Vec::new(), _lock: lock } });
+            let replaceable = control.as_ref().and_then(|control| replaceable(control).err());
+            return Ok(Self { query, control, replaceable, hold: Hold { _made: Vec::new(), _lock: lock } });
         }
         paths.make_dirs()?;
         let dir = paths.query.parent().unwrap_or(Path::new("."));
@@ -79,7 +84,7 @@ impl Sockets {
         let control_mode = if group.is_some() { 0o660 } else { 0o600 };
         let (control, control_made) = listen(&paths.control, control_mode, group)?;
         let hold = Hold { _made: vec![query_made, control_made], _lock: Some(lock) };
-        Ok(Self { query, control: Some(control), hold })
+        Ok(Self { query, control: Some(control), replaceable: None, hold })
     }
 }
 
@@ -106,6 +111,33 @@ fn handed_over() -> Result<Option<(UnixListener, Option<UnixListener>)>, SocketE
         listener.set_nonblocking(true).map_err(failed)?;
     }
     Ok(Some((query, control)))
+}
+
+/// Whether the control socket that was handed over, and its directory, belong to root or to whoever made the socket:
+/// to the service manager, and not to the user of this service. The error ends with the remedy.
+fn replaceable(control: &UnixListener) -> Result<(), String> {
+    let address = control.local_addr().ok();
+    // One without a name is in nobody's directory.
+    let Some(path) = address.as_ref().and_then(|address| address.as_pathname()) else { return Ok(()) };
+    let maker = socket_peercred(control).map_or(0, |maker| maker.uid.as_raw());
+    let dir = path.parent().unwrap_or(Path::new("/"));
+    for (path, names) in [(dir, "directory"), (path, "socket")] {
+        let owner = match fs::symlink_metadata(path) {
+            Ok(found) => found.uid(),
+            Err(error) => {
+                return Err(format!("{}: {error}; restart rooflined-control.socket", path.display()));
+            }
+        };
+        if owner != 0 && owner != maker {
+            return Err(format!(
+                "the {names} {} belongs to user {owner}, who could put another control socket in its place, so no \
+                 command is taken over it; run systemd-tmpfiles --create rooflined.conf and restart \
+                 rooflined-control.socket",
+                path.display()
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Locks the directory of the sockets for this process.
@@ -148,7 +180,7 @@ fn held(lock: &mut File, query: &Path) -> SocketError {
 }
 
 /// `rooflined (process 42)`.
-fn describe(pid: Option<u32>) -> String {
+pub fn describe(pid: Option<u32>) -> String {
     let Some(pid) = pid else { return "another process".into() };
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     let name = if name.is_empty() { "a process" } else { name.trim() };
@@ -180,6 +212,8 @@ fn listen(path: &Path, mode: u32, group: Option<Gid>) -> Result<(UnixListener, M
         chown(path, None, Some(group)).map_err(|error| failed(error.into()))?;
     }
     fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed)?;
+    // Only of a socket of our own: to listen again makes this process the one that the kernel tells as its maker.
+    rustix::net::listen(&listener, BACKLOG).map_err(|error| failed(error.into()))?;
     listener.set_nonblocking(true).map_err(failed)?;
     Ok((listener, made))
 }
@@ -253,5 +287,25 @@ mod tests {
         assert!(error.contains(&std::process::id().to_string()), "names the holder: {error}");
         drop(live);
         listen(&path, 0o666, None).unwrap();
+    }
+
+    #[test]
+    fn a_control_socket_that_another_user_could_replace_is_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("control.sock");
+        let control = UnixListener::bind(&path).unwrap();
+        assert_eq!(replaceable(&control), Ok(()));
+        if !geteuid().is_root() {
+            eprintln!("SKIPPED: only root can give a directory away; run as root");
+            return;
+        }
+        for given in [dir.path(), &path] {
+            std::os::unix::fs::chown(given, Some(65534), None).unwrap();
+            let problem = replaceable(&control).unwrap_err();
+            assert!(problem.contains(&format!("{} belongs to user 65534", given.display())), "{problem}");
+            assert!(problem.contains("; run systemd-tmpfiles --create"), "{problem}");
+            std::os::unix::fs::chown(given, Some(0), None).unwrap();
+        }
+        assert_eq!(replaceable(&control), Ok(()));
     }
 }

@@ -172,6 +172,10 @@ pub fn admitted(method: &str, path: &str, entrance: Entrance<'_>) -> Result<Foun
         Entrance::Socket(Socket::Query { control }) => {
             Err(wrong_socket(found.spec.path, control.as_deref()).into())
         }
+        Entrance::Socket(Socket::Unsafe { problem }) => {
+            let (what, remedy) = problem.rsplit_once("; ").unwrap_or((problem, "restart rooflined"));
+            Err(Code::ControlUnavailable.error(what, remedy).into())
+        }
         Entrance::Bus => {
             let hint = "call Run of io.github.rooflined.Rooflined1.Calibration, or use the control socket";
             Err(Code::WrongSocket.error(format!("{path} is not a query"), hint).into())

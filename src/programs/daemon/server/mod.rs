@@ -197,6 +197,11 @@ pub enum Socket {
     },
     /// Those who may change something.
     Control,
+    /// The same, and nothing is changed over it.
+    Unsafe {
+        /// Why, ending with the remedy.
+        problem: String,
+    },
 }
 
 /// What one HTTP listener admits.
