@@ -138,8 +138,8 @@ impl Governor {
                 self.observed(now, ticket, &by, &observations, &mut effects);
                 self.publish(now, &mut effects);
             }
-            Event::ForgetRequested { ticket, which } => {
-                self.forget_requested(now, ticket, &which, &mut effects);
+            Event::ForgetRequested { ticket, which, by } => {
+                self.forget_requested(now, ticket, (&which, by), &mut effects);
             }
             Event::ConfirmReportRequested { ticket, id, uid } => {
                 self.confirm_report(now, ticket, id, uid, &mut effects);
@@ -147,7 +147,7 @@ impl Governor {
             Event::ControlRequested { ticket, client, request } => {
                 self.control_requested(now, ticket, client, request, &mut effects);
             }
-            Event::ConnectionClosed { connection } => self.connection_closed(connection),
+            Event::ConnectionClosed { connection } => self.connection_closed(connection, &mut effects),
             Event::Ordered { order, answer } => self.ordered(now, order, *answer, &mut effects),
             Event::Actuator { problem } => self.actuator_changed(now, problem, &mut effects),
             Event::ClientGone { ticket } => self.client_gone(ticket, &mut effects),

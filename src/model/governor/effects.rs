@@ -1,6 +1,6 @@
 //! Effects that every decision may have.
 
-use super::{Effect, Reply, Severity, Ticket};
+use super::{AuditRecord, Effect, Reply, Severity, Ticket};
 use roofline::refusal::{Code, Refusal};
 
 pub(super) fn reply(effects: &mut Vec<Effect>, ticket: Ticket, reply: Reply) {
@@ -12,7 +12,12 @@ pub(super) fn refuse(effects: &mut Vec<Effect>, ticket: Ticket, refusal: Refusal
 }
 
 pub(super) fn log(effects: &mut Vec<Effect>, severity: Severity, message: String) {
-    effects.push(Effect::Log { severity, message });
+    effects.push(Effect::Log { severity, message, record: None });
+}
+
+/// What is done about power modes, holds and reports is looked for by its fields.
+pub(super) fn audit(effects: &mut Vec<Effect>, severity: Severity, message: String, record: AuditRecord) {
+    effects.push(Effect::Log { severity, message, record: Some(Box::new(record)) });
 }
 
 /// One probe at a time: two would measure each other.

@@ -1,8 +1,10 @@
 //! What services report: learnt, forgotten, confirmed.
 
-use super::effects::{log, reply};
+use super::effects::{audit, reply};
 use super::machine::machine_name;
-use super::{Effect, Governor, Now, Observed, RefusedObservation, Reply, Severity, Ticket};
+use super::{
+    AuditEvent, AuditRecord, Effect, Governor, Now, Observed, RefusedObservation, Reply, Severity, Ticket,
+};
 use predict::learning::models::{Measured, ObservedRuns};
 use predict::learning::report::{Reporter, Selection};
 use predict::learning::reports::{Changed, Learnt, Reports};
@@ -97,7 +99,7 @@ impl Governor {
         &mut self,
         now: Now,
         ticket: Ticket,
-        which: &Selection,
+        (which, by): (&Selection, Option<u32>),
         effects: &mut Vec<Effect>,
     ) {
         let (count, changed) = self.learnt.forget(which);
@@ -110,7 +112,10 @@ impl Governor {
             return;
         }
         if count > 0 {
-            log(effects, Severity::Info, format!("forgot {count} reports of what was measured"));
+            let message = format!("forgot {count} reports of what was measured");
+            let record =
+                AuditRecord { uid: by, count: Some(count as u64), ..AuditRecord::of(AuditEvent::Forget) };
+            audit(effects, Severity::Info, message, record);
         }
         self.save(changed, effects);
         self.publish(now, effects);
@@ -133,6 +138,8 @@ impl Governor {
             reply(effects, ticket, Reply::Refused(refusal));
             return;
         };
+        let record = AuditRecord { uid: Some(uid), ..AuditRecord::of(AuditEvent::ConfirmReport) };
+        audit(effects, Severity::Info, format!("everybody believes report {id} from now on"), record);
         self.save(changed, effects);
         self.publish(now, effects);
         reply(effects, ticket, Reply::Done);

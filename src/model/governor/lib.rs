@@ -147,6 +147,8 @@ pub enum Event {
     ForgetRequested {
         ticket: Ticket,
         which: Selection,
+        /// Who says so; `None` where nobody tells.
+        by: Option<u32>,
     },
     /// A report that moves one user's answers is to move everybody's. Replied to with [`Reply::Done`].
     ConfirmReportRequested {
@@ -251,7 +253,76 @@ pub enum Effect {
     Log {
         severity: Severity,
         message: String,
+        /// For what changed, or was to change, the machine for everybody.
+        record: Option<Box<AuditRecord>>,
     },
+}
+
+/// What a line of the log is about, in fields that can be searched for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditRecord {
+    pub event: AuditEvent,
+    /// The mode before.
+    pub from: Option<String>,
+    /// The mode after, or the one that was asked for.
+    pub to: Option<String>,
+    /// Why: of a mode its [`decide::snapshot::ModeCause`], of the end of a hold what ended it.
+    pub cause: Option<&'static str>,
+    /// What a switch came to.
+    pub outcome: Option<&'static str>,
+    /// The user who asked; `None` where nobody did.
+    pub uid: Option<u32>,
+    /// Name of the program that holds.
+    pub hold: Option<String>,
+    /// In the words of who asked.
+    pub reason: Option<String>,
+    /// Reports that were forgotten.
+    pub count: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AuditEvent {
+    /// A mode was entered, or was not.
+    Switch,
+    /// A change that waited to be confirmed stays.
+    Confirm,
+    /// The mode from before came back, or did not.
+    Revert,
+    /// Somebody else has switched.
+    External,
+    /// A hold is in force.
+    Hold,
+    /// A hold has ended.
+    Release,
+    /// Reports were forgotten.
+    Forget,
+    /// A report of one user is believed by everybody.
+    ConfirmReport,
+}
+
+impl AuditEvent {
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Switch => "switch",
+            Self::Confirm => "confirm",
+            Self::Revert => "revert",
+            Self::External => "external",
+            Self::Hold => "hold",
+            Self::Release => "release",
+            Self::Forget => "forget",
+            Self::ConfirmReport => "confirm_report",
+        }
+    }
+}
+
+impl AuditRecord {
+    /// Without any field; fields are added to it.
+    #[must_use]
+    pub const fn of(event: AuditEvent) -> Self {
+        let (from, to, cause, outcome) = (None, None, None, None);
+        Self { event, from, to, cause, outcome, uid: None, hold: None, reason: None, count: None }
+    }
 }
 
 /// Of a log line.

@@ -305,7 +305,11 @@ impl Runtime {
                 self.sampled_at = Instant::now();
                 self.sampler.every(self.period);
             }
-            Effect::Log { severity, message } => {
+            Effect::Log { severity, message, record: Some(record) } => {
+                let serial = self.governor.snapshot().serial;
+                logging::audit(severity, &message, &record, serial);
+            }
+            Effect::Log { severity, message, record: None } => {
                 let serial = self.governor.snapshot().serial;
                 match severity {
                     Severity::Info => tracing::info!(serial, "{message}"),
@@ -349,7 +353,7 @@ impl Runtime {
                 Event::MeasureRequested { ticket, work, models: Vec::new(), power }
             }
             Command::Observe { by, observations } => Event::Observed { ticket, by, observations },
-            Command::Forget { which } => Event::ForgetRequested { ticket, which },
+            Command::Forget { which, by } => Event::ForgetRequested { ticket, which, by },
             Command::ConfirmReport { id, uid } => Event::ConfirmReportRequested { ticket, id, uid },
             Command::Control { client, request } => Event::ControlRequested { ticket, client, request },
             Command::Closed { connection } => Event::ConnectionClosed { connection },

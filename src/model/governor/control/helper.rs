@@ -1,8 +1,8 @@
 //! The privileged helper: whether it can be reached, and what its journal says of an earlier run.
 
 use super::lifecycle::{ATTEMPTS, Purpose, Stage, Standing};
-use crate::effects::log;
-use crate::{Effect, Governor, Now, Severity};
+use crate::effects::{audit, log};
+use crate::{AuditEvent, AuditRecord, Effect, Governor, Now, Severity};
 use decide::snapshot::ModeCause;
 use roofline::board::{
     JournalEntry, Order, OrderFailure, ReadBack, SwitchOutcome, SwitchPhase, SwitchReport,
@@ -64,11 +64,13 @@ impl Governor {
     ) -> Stage {
         let undone = recovered.is_some();
         if let Some(recovered) = recovered {
-            log(
-                effects,
-                Severity::Info,
-                format!("an unsettled switch of the power mode was found: {recovered}"),
-            );
+            let message = format!("an unsettled switch of the power mode was found: {recovered}");
+            let record = AuditRecord {
+                to: found.mode.as_ref().map(|mode| mode.name.clone()),
+                cause: Some(ModeCause::Revert.key()),
+                ..AuditRecord::of(AuditEvent::Revert)
+            };
+            audit(effects, Severity::Info, message, record);
         }
         match journal {
             Some(entry) => {
@@ -87,7 +89,13 @@ impl Governor {
             None => {
                 if standing.unsettled_mode().is_some() {
                     let message = "the privileged helper was lost, so the previous power mode was restored";
-                    log(effects, Severity::Warning, message.to_owned());
+                    let record = AuditRecord {
+                        from: standing.unsettled_mode().map(ToOwned::to_owned),
+                        to: found.mode.as_ref().map(|mode| mode.name.clone()),
+                        cause: Some(ModeCause::Revert.key()),
+                        ..AuditRecord::of(AuditEvent::Revert)
+                    };
+                    audit(effects, Severity::Warning, message.to_owned(), record);
                     self.power.in_force.cause = ModeCause::Revert;
                     self.take_reading(now, found.mode.clone(), found);
                 } else if undone {
@@ -126,7 +134,7 @@ impl Governor {
     }
 
     pub(super) fn undone(&mut self, now: Now, report: &SwitchReport, effects: &mut Vec<Effect>) {
-        self.note_reached(now, report, ModeCause::Revert, effects);
+        self.note_reached(now, report, ModeCause::Revert, AuditRecord::of(AuditEvent::Revert), effects);
         if report.outcome == SwitchOutcome::Applied {
             self.power.helper.failed_undos = 0;
             self.power.holds.switched_at = None;

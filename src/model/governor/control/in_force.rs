@@ -2,8 +2,8 @@
 
 use super::hold::Enforcement;
 use super::lifecycle::{Base, Purpose, Stage, Standing};
-use crate::effects::log;
-use crate::{Effect, Governor, Now, Severity};
+use crate::effects::audit;
+use crate::{AuditEvent, AuditRecord, Effect, Governor, Now, Severity};
 use decide::snapshot::ModeCause;
 use roofline::board::{ActiveMode, BoardState, Knob, Order, ReadBack, Reading, SwitchOutcome, SwitchReport};
 use roofline::units::Seconds;
@@ -93,21 +93,29 @@ impl Governor {
         now: Now,
         report: &SwitchReport,
         cause: ModeCause,
+        record: AuditRecord,
         effects: &mut Vec<Effect>,
     ) {
         let applied = report.outcome == SwitchOutcome::Applied;
         let reached = report.reached.mode.clone().or_else(|| applied.then(|| report.asked.clone()));
         let name =
             |mode: Option<&ActiveMode>| mode.map_or("an unknown mode".to_owned(), |mode| mode.name.clone());
+        let record = AuditRecord {
+            from: report.before.as_ref().map(|mode| mode.name.clone()),
+            to: Some(report.asked.name.clone()),
+            cause: Some(cause.key()),
+            outcome: Some(report.outcome.key()),
+            ..record
+        };
         if applied {
             self.power.in_force.cause = cause;
             let (to, from) = (name(reached.as_ref()), name(report.before.as_ref()));
             let message = format!("power mode {to} entered from {from} in {} ({})", report.took, cause.key());
-            log(effects, Severity::Info, message);
+            audit(effects, Severity::Info, message, record);
         } else {
             let (asked, now) = (&report.asked.name, name(reached.as_ref()));
             let message = format!("power mode {asked} was not entered, {now} is active: {}", report.words());
-            log(effects, Severity::Warning, message);
+            audit(effects, Severity::Warning, message, record);
         }
         self.power.in_force.report = Some(report.clone());
         if matches!(report.outcome, SwitchOutcome::RebootRequired | SwitchOutcome::Refused) {
@@ -164,7 +172,12 @@ impl Governor {
             if expected.deviations == DEVIATIONS {
                 let (name, why) = (&expected.mode.name, self.state.power_mode.reason().unwrap_or_default());
                 let message = format!("somebody else changed the caps of power mode {name}: {why}");
-                log(effects, Severity::Warning, message);
+                let record = AuditRecord {
+                    from: Some(name.clone()),
+                    cause: Some(ModeCause::External.key()),
+                    ..AuditRecord::of(AuditEvent::External)
+                };
+                audit(effects, Severity::Warning, message, record);
                 in_force.cause = ModeCause::External;
                 self.power.holds.enforcement = Enforcement::Suspended;
             }
@@ -183,7 +196,14 @@ impl Governor {
             return;
         }
         let (from, to) = (&expected.mode.name, &seen.name);
-        log(effects, Severity::Warning, format!("somebody else switched the power mode from {from} to {to}"));
+        let message = format!("somebody else switched the power mode from {from} to {to}");
+        let record = AuditRecord {
+            from: Some(from.clone()),
+            to: Some(to.clone()),
+            cause: Some(ModeCause::External.key()),
+            ..AuditRecord::of(AuditEvent::External)
+        };
+        audit(effects, Severity::Warning, message, record);
         in_force.cause = ModeCause::External;
         in_force.expected = Some(Expected::new(seen.clone()));
         self.power.holds.enforcement = Enforcement::Suspended;
@@ -191,7 +211,7 @@ impl Governor {
         self.power.stage = match std::mem::take(&mut self.power.stage) {
             // Else it would be undone one day over the head of whoever switched.
             Stage::Idle(Standing::Provisional(_) | Standing::Pending(_)) => {
-                let purpose = Purpose::Settle { then: None, base: None };
+                let purpose = Purpose::Settle { then: None, base: None, record: None };
                 self.send(now, purpose, Order::Settle, effects)
             }
             other => other,

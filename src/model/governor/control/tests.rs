@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+mod audit;
 mod laws;
 mod queries;
 

@@ -24,6 +24,18 @@ pub enum SwitchOutcome {
     NotApplied,
 }
 
+impl SwitchOutcome {
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::RebootRequired => "reboot_required",
+            Self::Refused => "refused",
+            Self::NotApplied => "not_applied",
+        }
+    }
+}
+
 /// A file that does not hold what the mode says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference {
@@ -91,7 +103,7 @@ pub enum SwitchPhase {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "verb", rename_all = "snake_case")]
 pub enum Order {
-    /// Enter a mode. It is provisional until settled: it is undone when the connection closes.
+    /// Enter a mode. It is provisional until settled: it is undone when the connection closes, or some time later.
     SetMode {
         /// Which, by its number in the privileged helper's own reading of the modes.
         id: u32,
@@ -100,6 +112,10 @@ pub enum Order {
         knob: Knob,
         /// Say what would be done, and do nothing.
         dry_run: bool,
+        /// Undo it only this long after the connection has closed, unless another client takes it over by asking for the
+        /// same mode; `None` = at once.
+        #[serde(rename = "keep_s", default, skip_serializing_if = "Option::is_none")]
+        keep: Option<Seconds>,
     },
     /// What was entered last is meant to stay.
     Settle,

@@ -60,6 +60,15 @@ impl Caller<'_> {
         }
     }
 
+    /// The user who called; `None` where nobody tells.
+    #[must_use]
+    pub fn uid(self) -> Option<u32> {
+        match self {
+            Self::Peer(peer) => peer.map(|peer| peer.uid),
+            Self::Allowed(uid) => Some(uid),
+        }
+    }
+
     /// The user who answers for it; `None` where nobody tells.
     #[must_use]
     pub fn account(self) -> Option<u32> {
@@ -245,8 +254,8 @@ pub async fn judge(control: &Control, snapshot: &Arc<Snapshot>, call: Call<'_>) 
             Ok(Accepted::Command { command: Command::ConfirmReport { id, uid }, power: false })
         }
         Route::ForgetObservations | Route::ForgetObservation => {
-            let which = forgotten(snapshot, call)?;
-            Ok(Accepted::Command { command: Command::Forget { which }, power: false })
+            let (which, by) = (forgotten(snapshot, call)?, call.caller.account());
+            Ok(Accepted::Command { command: Command::Forget { which, by }, power: false })
         }
         Route::Calibrate => {
             call.caller.may_run(snapshot.control_enabled)?;

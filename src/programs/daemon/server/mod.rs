@@ -21,6 +21,7 @@ use roofline::workload::Op;
 pub mod access;
 pub mod advice;
 mod answer_cache;
+mod audit;
 pub mod clock;
 pub mod command;
 pub mod dbus;
@@ -79,7 +80,11 @@ pub enum Command {
         observations: Vec<Observed>,
     },
     /// Forget reports.
-    Forget { which: Selection },
+    Forget {
+        which: Selection,
+        /// Who says so; `None` where nobody tells.
+        by: Option<u32>,
+    },
     /// Have everybody believe a report.
     ConfirmReport {
         /// Of the report.
