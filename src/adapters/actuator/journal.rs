@@ -2,7 +2,8 @@
 //!
 //! `switch.json` in the state directory is replaced whole: written beside, synced, renamed, and the directory synced.
 //! Two locks lie next to it. `lock` is held by the one actuator that may work; `tool.lock` is inherited by the tool
-//! it runs, so that an actuator that follows a killed one sees a tool that is still writing.
+//! it runs, so that an actuator that follows a killed one sees a tool that is still writing. One whose client has gone and
+//! that waits for the next gives both up: the next client may come with an actuator of its own.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
@@ -17,6 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
 use roofline::board::{ActiveMode, JournalEntry, SwitchPhase};
+use roofline::units::Seconds;
 
 /// Bytes read of the journal at most.
 const LONGEST: u64 = 64 << 10;
@@ -31,6 +33,12 @@ pub(super) struct Record {
     /// How often restoring failed, over all runs of the helper.
     #[serde(default)]
     pub failed_restores: u32,
+    /// It is undone only this long after its client has gone.
+    #[serde(rename = "keep_s", default)]
+    pub keep: Option<Seconds>,
+    /// CLOCK_BOOTTIME of that, since the client has gone.
+    #[serde(rename = "kept_until_s", default)]
+    pub kept_until: Option<Seconds>,
 }
 
 impl Record {
@@ -43,7 +51,7 @@ impl Record {
 #[derive(Debug)]
 pub(super) struct Journal {
     dir: PathBuf,
-    _lock: File,
+    lock: File,
     tool_lock: File,
 }
 
@@ -57,14 +65,24 @@ impl Journal {
             return Err(io::Error::other("another actuator works with this state directory"));
         }
         let tool_lock = lock_file(&dir.join("tool.lock"))?;
-        if !lock_within(&tool_lock, time_limit)? {
-            let killed = kill_holders(&tool_lock)?;
-            eprintln!("rooflined actuate: warning: killed {killed} processes of a tool that did not end");
-            if !lock_within(&tool_lock, time_limit)? {
-                return Err(io::Error::other("a tool of an earlier switch does not end, not even killed"));
-            }
+        lock_tool(&tool_lock, time_limit)?;
+        Ok(Self { dir: dir.to_owned(), lock, tool_lock })
+    }
+
+    /// Lets another actuator work until [`Journal::retake`].
+    pub fn release(&self) {
+        for lock in [&self.tool_lock, &self.lock] {
+            // It fails only for what is no file.
+            let _ = flock(lock, FlockOperation::Unlock);
         }
-        Ok(Self { dir: dir.to_owned(), _lock: lock, tool_lock })
+    }
+
+    /// False if another actuator works.
+    pub fn retake(&self, time_limit: Duration) -> io::Result<bool> {
+        if !lock_within(&self.lock, Duration::ZERO)? {
+            return Ok(false);
+        }
+        lock_tool(&self.tool_lock, time_limit).map(|()| true)
     }
 
     /// What the tool shall inherit while it runs.
@@ -142,6 +160,19 @@ fn lock_file(path: &Path) -> io::Result<File> {
     File::options().write(true).create(true).truncate(false).mode(0o600).custom_flags(flags).open(path)
 }
 
+/// Waits for a tool that is still writing, and kills it in the end.
+fn lock_tool(tool_lock: &File, time_limit: Duration) -> io::Result<()> {
+    if lock_within(tool_lock, time_limit)? {
+        return Ok(());
+    }
+    let killed = kill_holders(tool_lock)?;
+    eprintln!("rooflined actuate: warning: killed {killed} processes of a tool that did not end");
+    if lock_within(tool_lock, time_limit)? {
+        return Ok(());
+    }
+    Err(io::Error::other("a tool of an earlier switch does not end, not even killed"))
+}
+
 /// False if somebody else holds it for longer than `time_limit`.
 fn lock_within(file: &File, time_limit: Duration) -> io::Result<bool> {
     let deadline = Instant::now() + time_limit;
@@ -182,7 +213,7 @@ mod tests {
         let mode = |id, name: &str| ActiveMode { id, name: name.into() };
         let (original, target) = (mode(0, "15W"), mode(1, "25W"));
         let entry = JournalEntry { boot_id: "b".into(), original, target, phase: SwitchPhase::Started };
-        Record { entry, failed_restores: 1 }
+        Record { entry, failed_restores: 1, keep: Some(Seconds(30.0)), kept_until: None }
     }
 
     #[test]
@@ -195,6 +226,29 @@ mod tests {
         journal.clear().unwrap();
         journal.clear().unwrap();
         assert_eq!(journal.load(), Ok(None));
+    }
+
+    #[test]
+    fn a_record_of_an_earlier_version_is_undone_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = Journal::open(dir.path(), Duration::ZERO).unwrap();
+        let mut value = serde_json::to_value(record()).unwrap();
+        for name in ["keep_s", "kept_until_s"] {
+            value.as_object_mut().unwrap().remove(name).unwrap();
+        }
+        fs::write(journal.path(), value.to_string()).unwrap();
+        assert_eq!(journal.load(), Ok(Some(Record { keep: None, ..record() })));
+    }
+
+    #[test]
+    fn an_actuator_that_waits_lets_another_work() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Journal::open(dir.path(), Duration::ZERO).unwrap();
+        first.release();
+        let second = Journal::open(dir.path(), Duration::ZERO).unwrap();
+        assert!(!first.retake(Duration::ZERO).unwrap());
+        drop(second);
+        assert!(first.retake(Duration::ZERO).unwrap());
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! One client at a time, one order a line: `{"order":7,"verb":"status"}` → `{"order":7,"answer":"status",…}`.
 //!
-//! A mode that was entered stays provisional until its client settles it; if the client goes first, it is undone.
+//! A mode that was entered stays provisional until its client settles it; if the client goes first, it is undone, at once or
+//! after the time that the client gave the one that follows it.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -21,6 +23,8 @@ use roofline::board::{Order, OrderAnswer, OrderFailure};
 const LONGEST_LINE: usize = 64 << 10;
 /// A client that does not take its answer, or does not end its line, is given up after this long.
 const CLIENT_TIME: Duration = Duration::from_secs(5);
+/// Between two looks whether a mode has been kept long enough without a client.
+const LOOK: Duration = Duration::from_secs(1);
 
 struct Connection {
     stream: UnixStream,
@@ -47,8 +51,27 @@ pub(super) fn serve_one(helper: &mut Helper, stream: UnixStream) -> io::Result<(
         }
     };
     drop(connection);
-    undo(helper);
+    if helper.keeps() {
+        wait_for_another(helper);
+    } else {
+        undo(helper);
+    }
     ended
+}
+
+/// The next client comes with a helper of its own, which is given the journal. Where none comes, what is unsettled is undone.
+fn wait_for_another(helper: &mut Helper) {
+    while let Some(left) = helper.kept_for() {
+        helper.journal.release();
+        sleep(left.min(LOOK));
+        match helper.journal.retake(helper.time_limit) {
+            Ok(true) => helper.look_again(),
+            // It sees to what is unsettled.
+            Ok(false) => return,
+            Err(error) => return eprintln!("rooflined actuate: error: {error}"),
+        }
+    }
+    undo(helper);
 }
 
 /// Serves clients one after another until there has been none for `idle` and nothing is unsettled.
@@ -61,8 +84,13 @@ pub(super) fn serve(
     listener.set_nonblocking(true)?;
     let mut quiet_since = Instant::now();
     loop {
-        let left = idle.saturating_sub(quiet_since.elapsed());
+        let quiet = idle.saturating_sub(quiet_since.elapsed());
+        // Looked at again and again, because poll does not count the time that the machine sleeps.
+        let left = helper.kept_for().map_or(quiet, |left| left.min(LOOK));
         if !ready(&[PollFd::new(listener, PollFlags::IN)], left)? {
+            if helper.kept_for().is_some() {
+                continue;
+            }
             // Nobody came to settle what an earlier run had left.
             if helper.is_restorable() {
                 undo(helper);
@@ -86,7 +114,9 @@ pub(super) fn serve(
             }
         }
         drop(connection);
-        undo(helper);
+        if !helper.keeps() {
+            undo(helper);
+        }
         quiet_since = Instant::now();
     }
 }
@@ -316,8 +346,13 @@ mod tests {
     #[test]
     fn an_order_is_understood_with_its_number() {
         let line = br#"{"order":7,"verb":"set_mode","id":1,"name":"25W","knob":{"knob":"nvpmodel"},"dry_run":false}"#;
-        let order = Order::SetMode { id: 1, name: "25W".into(), knob: Knob::Nvpmodel, dry_run: false };
+        let order =
+            Order::SetMode { id: 1, name: "25W".into(), knob: Knob::Nvpmodel, dry_run: false, keep: None };
         assert_eq!(understand(line), Ok((7, Message::Order(order))));
+        let line = br#"{"order":8,"verb":"set_mode","id":1,"name":"25W","knob":{"knob":"nvpmodel"},"dry_run":false,"keep_s":30.0}"#;
+        let keep = Some(roofline::units::Seconds(30.0));
+        let order = Order::SetMode { id: 1, name: "25W".into(), knob: Knob::Nvpmodel, dry_run: false, keep };
+        assert_eq!(understand(line), Ok((8, Message::Order(order))));
         assert_eq!(understand(br#"{"order":1,"verb":"settle"}"#), Ok((1, Message::Order(Order::Settle))));
         let open = br#"{"order":2,"verb":"open","path":"/x"}"#;
         assert_eq!(understand(open), Ok((2, Message::Open("/x".into()))));

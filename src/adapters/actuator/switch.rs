@@ -28,6 +28,8 @@ const CONF: &str = "/etc/nvpmodel.conf";
 const SETTLING: Duration = Duration::from_secs(2);
 /// Pause between two reads of the files meanwhile.
 const PAUSE: Duration = Duration::from_millis(50);
+/// Longest time without a client, in seconds.
+const LONGEST_KEPT: f64 = 600.0;
 /// After this many failures nobody tries by itself to restore the original.
 pub(super) const MOST_RESTORES: u32 = 3;
 
@@ -61,10 +63,10 @@ impl Helper {
     /// Does what is asked. Never panics, and leaves the journal true whatever happens.
     pub fn obey(&mut self, order: Order) -> OrderAnswer {
         match order {
-            Order::SetMode { id, name, knob, dry_run } => {
+            Order::SetMode { id, name, knob, dry_run, keep } => {
                 let began = Instant::now();
                 let asked = ActiveMode { id, name };
-                let mut report = self.set_mode(&asked, knob, dry_run).unwrap_or_else(|Refused(why)| {
+                let mut report = self.set_mode(&asked, knob, dry_run, keep).unwrap_or_else(|Refused(why)| {
                     let reached = self.now(None);
                     let before = reached.mode.clone();
                     let refused = report(SwitchOutcome::Refused, &asked, before, reached, why.message);
@@ -86,7 +88,18 @@ impl Helper {
         }
     }
 
-    fn set_mode(&mut self, asked: &ActiveMode, knob: Knob, dry_run: bool) -> Result<SwitchReport, Refused> {
+    fn set_mode(
+        &mut self,
+        asked: &ActiveMode,
+        knob: Knob,
+        dry_run: bool,
+        keep: Option<Seconds>,
+    ) -> Result<SwitchReport, Refused> {
+        if keep.is_some_and(|keep| !(0.0..=LONGEST_KEPT).contains(&keep.get())) {
+            let message = "`keep_s` is no time that a mode is kept for without a client";
+            let hint = format!("give 0 to {LONGEST_KEPT} seconds");
+            return Err(Refused(OrderFailure::with_hint(message, hint)));
+        }
         let config = self.permitted(&asked.name)?;
         let modes = self.modes_with(&config).map_err(Refused)?;
         let machine = Machine { root: &self.root, modes: &modes, clocks: &self.clocks };
@@ -105,8 +118,11 @@ impl Helper {
                 format!("{} is in force already{remark}", asked.name),
             );
             if !dry_run && let Some(record) = self.unsettled.clone() {
-                let left =
-                    (record.entry.original != asked).then(|| record.reaching(asked, SwitchPhase::Applied));
+                let left = (record.entry.original != asked).then(|| Record {
+                    keep,
+                    kept_until: None,
+                    ..record.reaching(asked, SwitchPhase::Applied)
+                });
                 self.unsettled = put_back(&self.journal, left);
             }
             return Ok(report);
@@ -147,7 +163,7 @@ impl Helper {
             target: asked.clone(),
             phase: SwitchPhase::Started,
         };
-        let record = Record { entry, failed_restores: 0 };
+        let record = Record { entry, failed_restores: 0, keep, kept_until: None };
         self.journal.store(&record).map_err(|error| {
             let message = format!("the journal cannot be written ({error}), so nothing was changed");
             Refused(OrderFailure::with_hint(message, "free space on its disk"))
@@ -257,6 +273,41 @@ impl Helper {
         outcome
     }
 
+    /// The client has gone. True if what it entered is kept for the next one.
+    pub fn keeps(&mut self) -> bool {
+        let now = hw::boot_time();
+        let record = self.unsettled.as_mut().filter(|record| record.entry.phase == SwitchPhase::Applied);
+        let Some(record) = record else { return false };
+        // A client that came and went without asking for it again gives it no more time.
+        let Some(until) = record.kept_until.or_else(|| record.keep.map(|keep| now + keep)) else {
+            return false;
+        };
+        if record.kept_until.replace(until).is_none()
+            && let Err(error) = self.journal.store(record)
+        {
+            eprintln!(
+                "rooflined actuate: warning: the journal does not say how long the mode is kept: {error}"
+            );
+        }
+        until > now
+    }
+
+    /// How much longer the mode is kept for the next client.
+    pub fn kept_for(&self) -> Option<Duration> {
+        let record = self.unsettled.as_ref()?;
+        let left =
+            record.kept_until.filter(|_| record.entry.phase == SwitchPhase::Applied)? - hw::boot_time();
+        Duration::try_from_secs_f64(left.get()).ok().filter(|left| !left.is_zero())
+    }
+
+    /// What another helper that worked in the meantime has left.
+    pub fn look_again(&mut self) {
+        self.unsettled = self.journal.load().unwrap_or_else(|problem| {
+            eprintln!("rooflined actuate: warning: {problem}");
+            None
+        });
+    }
+
     /// The same for want of a client: what somebody else has entered since is left alone.
     pub fn undo(&mut self) -> Result<String, OrderFailure> {
         if let Some(record) =
@@ -321,11 +372,11 @@ impl Helper {
             }
         };
         let (entry, failed) = (record.entry.clone(), record.failed_restores);
-        self.unsettled = Some(record);
+        self.unsettled = Some(record.clone());
         let now = self.now(None).mode;
-        let ours = entry.boot_id == self.boot_id && entry.phase != SwitchPhase::Restoring;
+        let in_time = record.kept_until.is_none_or(|until| until > hw::boot_time());
+        let ours = entry.boot_id == self.boot_id && entry.phase != SwitchPhase::Restoring && in_time;
         self.recovered = Some(if ours && now.as_ref() == Some(&entry.target) {
-            let record = Record { entry, failed_restores: failed };
             let target = record.entry.target.clone();
             let remark = self.persist(&target, &record.entry.original);
             let name = target.name.clone();

@@ -12,10 +12,11 @@
 //! | contradiction | a new hold that no mode meets beside those in force is refused. Of those in force, should they come to contradict each other, the oldest are kept, and the owners of the others learn which hold and which constraint is against theirs |
 //! | loosening | a mode that still meets every hold stays; after the last hold the previous mode comes back, no sooner than the dwell time after the last switch for a hold |
 //! | somebody else's switch | after two readings that show it: cause `external`; nothing is undone any more, holds stay but are not enforced until a new one comes |
+//! | a restart of the daemon | holds go on. The privileged helper keeps their mode for [`KEPT`]; one that is attached to a connection ends unless its client asks for the same again within as long, and nothing is switched for holds before that is decided |
 //! | a lost privileged helper | it undoes what is not settled by itself; when it is back, its journal says what became of it |
 //! | control disabled again | every hold ends and what is not confirmed goes back |
 //!
-//! What was entered for a hold is never settled, so that the death of the daemon undoes it. The states between an order
+//! What was entered for a hold is never settled, so that the death of the daemon undoes it, unless another is there in time. The states between an order
 //! and what is settled or undone are those of [`lifecycle`].
 
 mod arbitration;
@@ -26,6 +27,7 @@ mod hold;
 mod holds;
 mod in_force;
 mod judge;
+mod kept;
 mod lifecycle;
 mod orders;
 mod view;
@@ -34,21 +36,26 @@ mod view;
 mod tests;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use self::choose::Candidate;
 use self::helper::Helper;
-pub use self::hold::HoldTerms;
+pub use self::hold::{HoldTerms, KeptHold, KeptHolds};
 use self::hold::{Holds, RequestedHold};
 use self::in_force::ModeInForce;
 pub use self::judge::Question;
-use self::lifecycle::{Purpose, Stage, Standing};
+use self::lifecycle::{Author, Purpose, Stage, Standing};
 use super::effects::{refuse, reply};
-use super::{Effect, Governor, Now, Reply, Ticket};
+use super::{AuditEvent, AuditRecord, Effect, Governor, Now, Reply, Ticket};
 use decide::snapshot::{ModeCause, PendingConfirmation};
-use roofline::board::{ActiveMode, BoardState, Order};
+use roofline::board::{ActiveMode, BoardState, Order, PowerMode, SwitchOutcome};
 use roofline::precision::nearest;
 use roofline::refusal::{Code, Refusal};
 use roofline::units::Seconds;
+
+/// The mode of the holds and those attached to a connection outlive the daemon for this long: until another is there, and
+/// then until their clients are.
+pub(super) const KEPT: Seconds = Seconds(30.0);
 
 /// Who asks. Connections are numbered by the servers; the number of one is never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,6 +133,8 @@ pub(super) struct PowerState {
 struct Announced {
     wake_at: Option<Seconds>,
     lively: bool,
+    /// What another daemon would go on with.
+    kept: Arc<KeptHolds>,
 }
 
 impl PowerState {
@@ -170,13 +179,16 @@ impl Governor {
         let Queued { ticket, client, request } = queued;
         let answer = match request {
             // Letting go is possible even after control was switched off.
-            ControlRequest::Release { cookie } => self.release(client, cookie).map(|()| Some(Reply::Done))?,
-            _ if !self.policy.control_enabled => return Err(disabled()),
-            ControlRequest::SetMode { mode, confirm_within, dry_run, reason: _ } => {
-                self.set_mode(now, ticket, &mode, confirm_within, dry_run, effects)?
+            ControlRequest::Release { cookie } => {
+                self.release(client, cookie, effects).map(|()| Some(Reply::Done))?
             }
-            ControlRequest::Confirm { id } => self.confirm(now, ticket, id, effects)?,
-            ControlRequest::Revert { id } => self.revert_requested(now, ticket, id, effects)?,
+            _ if !self.policy.control_enabled => return Err(disabled()),
+            ControlRequest::SetMode { mode, confirm_within, dry_run, reason } => {
+                let author = Author { uid: client.uid, reason };
+                self.set_mode(now, (ticket, author), &mode, confirm_within, dry_run, effects)?
+            }
+            ControlRequest::Confirm { id } => self.confirm(now, (ticket, client), id, effects)?,
+            ControlRequest::Revert { id } => self.revert_requested(now, (ticket, client), id, effects)?,
             ControlRequest::Hold(hold) => {
                 self.may_hold(client, &hold)?;
                 if self.power.stage.in_flight().is_some() {
@@ -217,7 +229,7 @@ impl Governor {
     fn set_mode(
         &mut self,
         now: Now,
-        ticket: Ticket,
+        (ticket, author): (Ticket, Author),
         name: &str,
         confirm_within: Option<Seconds>,
         dry_run: bool,
@@ -236,13 +248,21 @@ impl Governor {
         let active = active_mode(&target);
         // The privileged helper compares every file of the mode; a reading only those that tell modes apart.
         let of_holds = matches!(self.power.stage, Stage::Idle(Standing::Provisional(_)));
-        if !dry_run && of_holds && self.is_active(now, &active) {
+        if !dry_run && confirm_within.is_none() && of_holds && self.is_active(now, &active) {
             let report = self.already(&active);
             let done = Reply::Switched { report: Box::new(report), confirm: None };
             // It is active for a hold's sake only; now it is meant to stay.
             self.power.in_force.cause = ModeCause::User;
             self.power.holds.enforcement = self.power.holds.enforcement.chosen_by_user();
-            self.settle(now, Some((ticket, done)), effects);
+            let record = AuditRecord {
+                to: Some(active.name),
+                cause: Some(ModeCause::User.key()),
+                outcome: Some(SwitchOutcome::Applied.key()),
+                uid: Some(author.uid),
+                reason: said(author.reason),
+                ..AuditRecord::of(AuditEvent::Switch)
+            };
+            self.settle(now, Some((ticket, done)), Some(record), effects);
             return Ok(None);
         }
         if let (Some(view), false) = (target.view, dry_run) {
@@ -265,12 +285,13 @@ impl Governor {
             }
         }
         let name = target.mode.name.clone();
-        let what = Order::SetMode { id: target.mode.id, name: name.clone(), knob: target.mode.knob, dry_run };
+        let PowerMode { id, knob, .. } = *target.mode;
+        let what = Order::SetMode { id, name: name.clone(), knob, dry_run, keep: None };
         let sent = self.order(now, what, effects, |standing| {
             if dry_run {
                 Ok(Purpose::DryRun { ticket, standing })
             } else {
-                standing.enter(ticket, confirm_within, name)
+                standing.enter(ticket, author, confirm_within, name)
             }
         });
         if !sent {
@@ -282,7 +303,7 @@ impl Governor {
     fn confirm(
         &mut self,
         now: Now,
-        ticket: Ticket,
+        (ticket, client): (Ticket, Client),
         id: u64,
         effects: &mut Vec<Effect>,
     ) -> Result<Option<Reply>, Refusal> {
@@ -290,21 +311,27 @@ impl Governor {
         self.pending_change(Some(id))?;
         self.reachable()?;
         self.still_in_force()?;
-        self.settle(now, Some((ticket, Reply::Done)), effects);
+        let record = self.pending().map(|pending| AuditRecord {
+            from: Some(pending.original.clone()),
+            to: Some(pending.mode.clone()),
+            uid: Some(client.uid),
+            ..AuditRecord::of(AuditEvent::Confirm)
+        });
+        self.settle(now, Some((ticket, Reply::Done)), record, effects);
         Ok(None)
     }
 
     fn revert_requested(
         &mut self,
         now: Now,
-        ticket: Ticket,
+        (ticket, client): (Ticket, Client),
         id: Option<u64>,
         effects: &mut Vec<Effect>,
     ) -> Result<Option<Reply>, Refusal> {
         self.idle()?;
         self.pending_change(id)?;
         self.reachable()?;
-        self.revert(now, Some(ticket), effects);
+        self.revert(now, Some((ticket, client.uid)), effects);
         Ok(None)
     }
 
@@ -399,6 +426,11 @@ impl Governor {
             _ => Ok(()),
         }
     }
+}
+
+/// What somebody said, if anything.
+fn said(reason: String) -> Option<String> {
+    Some(reason).filter(|reason| !reason.is_empty())
 }
 
 fn active_mode(candidate: &Candidate<'_>) -> ActiveMode {

@@ -15,7 +15,7 @@ mod metering;
 mod modes;
 mod prior;
 
-pub use self::control::{Client, ControlRequest, HoldTerms, Question};
+pub use self::control::{Client, ControlRequest, HoldTerms, KeptHold, KeptHolds, Question};
 
 pub use decide::snapshot::Now;
 pub use predict::learning::Observed;
@@ -237,6 +237,8 @@ pub enum Effect {
         order: u64,
         what: Order,
     },
+    /// Keep this for the next daemon of this boot.
+    SaveHolds(Arc<KeptHolds>),
     SaveResiduals(Arc<Residuals>),
     /// Store what was learnt of models.
     SaveObservedRuns(Arc<ObservedRuns>),

@@ -1,11 +1,13 @@
 //! `hold`: runs a command in a power mode that meets what it needs. The hold lasts as long as the connection, so it
-//! ends with the command, and also if this program is killed.
+//! ends with the command, and also if this program is killed. When the daemon is restarted, the same is asked for again: the
+//! daemon keeps the hold for its client for a while.
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, getpgrp, kill_process};
 use serde_json::Value;
@@ -16,7 +18,8 @@ use super::Context;
 use super::args::HoldArgs;
 use super::failure::{Exit, Failure};
 use answer::parse::parse;
-use wire::client::Lines;
+use roofline::refusal::Code;
+use wire::client::{Client, ClientError, Lines};
 use wire::{ConstraintsOfHold, HoldRequest, RecommendRequest};
 
 /// As shells say it: the command cannot be run, or is not there.
@@ -26,6 +29,10 @@ const NOT_FOUND: u8 = 127;
 const LONGEST_QUERY: u64 = 60 << 10;
 /// Names of holders are cut to this, as the daemon would refuse a longer one.
 const LONGEST_NAME: usize = 128;
+/// Between two tries to reach a daemon that has gone.
+const AGAIN: Duration = Duration::from_millis(500);
+/// A switch for the hold may come first.
+const ANSWER_TIME: Duration = Duration::from_secs(120);
 
 pub async fn run(context: &mut Context, args: &HoldArgs) -> Result<Exit, Failure> {
     let needs = &args.needs;
@@ -54,16 +61,11 @@ pub async fn run(context: &mut Context, args: &HoldArgs) -> Result<Exit, Failure
     };
     // Caught from here on, so that none ends this program between the hold and the command.
     let mut signals = Signals::new()?;
-    let mut lines = context.client.hold(&request).await?;
-    if let Some(line) = lines.next().await? {
-        let mode = line.get("mode").and_then(Value::as_str).unwrap_or("an unknown mode");
-        say(&format!("held in {mode}"));
-    }
+    let mut held = Some(Held::begin(&mut context.client, request).await?);
     let mut child = spawn(&args.command)?;
-    let mut lines = Some(lines);
-    let status = attend(&mut child, &mut lines, &mut signals).await?;
+    let status = attend(&mut child, &mut held, &mut signals).await?;
     // The connection closes here, and with it the hold ends.
-    drop(lines);
+    drop(held);
     Err(Failure::Ended(code(status)))
 }
 
@@ -108,7 +110,7 @@ fn query(given: &str) -> Result<RecommendRequest, Failure> {
 /// The command is lost.
 pub async fn attend(
     child: &mut Child,
-    lines: &mut Option<Lines>,
+    held: &mut Option<Held>,
     signals: &mut Signals,
 ) -> Result<ExitStatus, Failure> {
     let pid = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
@@ -117,10 +119,10 @@ pub async fn attend(
             status = child.wait() => {
                 return status.map_err(|error| Failure::failed(format!("the command is lost: {error}"), "run it again"));
             }
-            line = next(lines), if lines.is_some() => match line {
+            line = next(held), if held.is_some() => match line {
                 Some(line) => tell(&line),
                 None => {
-                    *lines = None;
+                    *held = None;
                     say("the hold has ended; the command goes on without it");
                 }
             },
@@ -135,13 +137,81 @@ pub async fn attend(
 }
 
 /// The next line of the hold; `None` where it has ended.
-async fn next(lines: &mut Option<Lines>) -> Option<Value> {
-    lines.as_mut()?.next().await.ok().flatten()
+async fn next(held: &mut Option<Held>) -> Option<Value> {
+    held.as_mut()?.next().await
+}
+
+/// A hold, over a connection that is made again where the daemon is.
+#[derive(Debug)]
+pub struct Held {
+    client: Client,
+    request: HoldRequest,
+    lines: Option<Lines>,
+    /// The daemon said that it ends.
+    is_over: bool,
+}
+
+impl Held {
+    /// Holds, and says in which mode.
+    ///
+    /// # Errors
+    /// It was refused.
+    pub async fn begin(client: &mut Client, request: HoldRequest) -> Result<Self, ClientError> {
+        let mut lines = client.hold(&request).await?;
+        if let Some(line) = lines.next().await? {
+            say(&format!("held in {}", mode_of(&line)));
+        }
+        Ok(Self { client: client.another(ANSWER_TIME), request, lines: Some(lines), is_over: false })
+    }
+
+    /// The next line; `None` where it has ended for good.
+    async fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some(lines) = &mut self.lines {
+                if let Ok(Some(line)) = lines.next().await {
+                    self.is_over |= line.get("event").and_then(Value::as_str) == Some("ended");
+                    return Some(line);
+                }
+                self.lines = None;
+                if self.is_over {
+                    return None;
+                }
+                say("the daemon has gone; the hold is asked for again when it is back");
+            }
+            match self.client.hold(&self.request).await {
+                Ok(lines) => self.lines = Some(lines),
+                Err(error) if is_passing(&error) => tokio::time::sleep(AGAIN).await,
+                Err(error) => {
+                    let hint = error.hint().map_or_else(String::new, |hint| format!("; {hint}"));
+                    say(&format!("it is not held again: {error}{hint}"));
+                    return None;
+                }
+            }
+        }
+    }
+}
+
+/// A daemon that is being started does not answer yet, or is not ready to switch.
+fn is_passing(error: &ClientError) -> bool {
+    match error {
+        ClientError::Unreachable { .. }
+        | ClientError::Denied { .. }
+        | ClientError::Broken(_)
+        | ClientError::TimedOut { .. } => true,
+        ClientError::Refused { status, body } => *status == 503 || body.known_code() == Some(Code::Busy),
+        _ => false,
+    }
+}
+
+fn mode_of(line: &Value) -> &str {
+    line.get("mode").and_then(Value::as_str).unwrap_or("an unknown mode")
 }
 
 fn tell(line: &Value) {
     let mode = || line.get("mode").and_then(Value::as_str).unwrap_or("another mode").to_owned();
     match (line.get("event").and_then(Value::as_str), line.get("satisfied").and_then(Value::as_bool)) {
+        // After a restart of the daemon.
+        (Some("held"), _) => say(&format!("held in {} again", mode_of(line))),
         (Some("satisfied"), Some(false)) => match line.get("reason").and_then(Value::as_str) {
             Some(reason) => say(&format!("{} does not meet the hold: {reason}", mode())),
             None => say(&format!("{} does not meet the hold", mode())),

@@ -122,7 +122,11 @@ pub async fn holds(context: &mut Context) -> Result<(), Failure> {
                 needs(hold),
                 if hold.satisfied { "yes" } else { "no" }.to_owned(),
                 words::time(hold.age_s),
-                hold.expires_in_s.map_or_else(|| "with its client".to_owned(), words::time),
+                match (hold.waiting_s, hold.expires_in_s) {
+                    (Some(left), _) => format!("{} unless its client comes back", words::time(left)),
+                    (None, Some(left)) => words::time(left),
+                    (None, None) => "with its client".to_owned(),
+                },
                 hold.reason.clone(),
             ]);
         }
@@ -190,6 +194,11 @@ fn listed(answer: &ModesAnswer) -> String {
         ]);
     }
     text.push_str(&table.render());
+    for mode in &answer.modes {
+        for note in &mode.clock_notes {
+            text.push_str(&format!("note: {}: {note}\n", mode.name));
+        }
+    }
     for warning in &answer.warnings {
         let place = warning.line.map_or_else(String::new, |line| format!(" line {line}"));
         text.push_str(&format!("warning:{place} {}\n", warning.message));

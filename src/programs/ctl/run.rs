@@ -11,13 +11,12 @@ use tokio::time::sleep;
 use super::Context;
 use super::args::LaunchArgs;
 use super::failure::{Exit, Failure};
-use super::hold::{self, Signals, say};
+use super::hold::{self, Held, Signals, say};
 use super::observe::{self, Plan, Process, Program, Server, Settings, Subject, Summary, Told, gives};
 use super::output::Format;
 use super::server_address::Address;
 use super::{show, words};
 use predict::Engine;
-use wire::client::Lines;
 use wire::{
     BatchRange, CandidateAnswer, Constraints, ConstraintsOfHold, Freedom, HoldRequest, ModesRequest,
     RecommendAnswer, RecommendRequest, Workload,
@@ -67,20 +66,20 @@ pub async fn run(context: &mut Context, args: &LaunchArgs) -> Result<Exit, Failu
 
     // Caught from here on, so that none ends this program between the hold and the command.
     let mut signals = Signals::new()?;
-    let mut lines = if args.no_hold { None } else { hold_mode(context, decision).await };
+    let mut held = if args.no_hold { None } else { hold_mode(context, decision).await };
     let mut full: Vec<OsString> = args.command.clone();
     full.extend(added.iter().map(OsString::from));
     let mut child = hold::spawn(&full)?;
     let mut summary = Summary::default();
     let status = match child.id() {
-        None => hold::attend(&mut child, &mut lines, &mut signals).await,
+        None => hold::attend(&mut child, &mut held, &mut signals).await,
         Some(pid) => tokio::select! {
-            status = hold::attend(&mut child, &mut lines, &mut signals) => status,
+            status = hold::attend(&mut child, &mut held, &mut signals) => status,
             never = follow(context, args, pid, settings.port.unwrap_or(USUAL_PORT), &mut summary) => match never {},
         },
     };
     // The connection closes here, and with it the hold ends.
-    drop(lines);
+    drop(held);
     conclude(context, decision, &summary)?;
     Err(Failure::Ended(hold::code(status?)))
 }
@@ -166,7 +165,7 @@ fn added(
 }
 
 /// Holds the mode that was chosen, if that is allowed; the command runs in any case.
-async fn hold_mode(context: &mut Context, decision: &CandidateAnswer) -> Option<Lines> {
+async fn hold_mode(context: &mut Context, decision: &CandidateAnswer) -> Option<Held> {
     let mode = decision.power_mode.as_ref()?;
     let request = HoldRequest {
         constraints: ConstraintsOfHold { mode: Some(mode.name.clone()), ..ConstraintsOfHold::default() },
@@ -175,11 +174,8 @@ async fn hold_mode(context: &mut Context, decision: &CandidateAnswer) -> Option<
         reason: "llama-server with recommended settings".to_owned(),
         ttl_s: None,
     };
-    match context.client.hold(&request).await {
-        Ok(lines) => {
-            say(&format!("held in {}", mode.name));
-            Some(lines)
-        }
+    match Held::begin(&mut context.client, request).await {
+        Ok(held) => Some(held),
         Err(error) => {
             let hint = error.hint().map_or_else(String::new, |hint| format!(" ({hint})"));
             say(&format!("{} is not held: {error}{hint}", mode.name));

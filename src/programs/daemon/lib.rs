@@ -163,6 +163,16 @@ async fn run(args: Serve, settings: Settings) -> Result<(), DaemonError> {
         earlier.reports,
     );
 
+    let snapshot = governor.snapshot();
+    let kept = archive.holds(|asked| server::power::kept_question(&snapshot, &catalogue, asked));
+    if !kept.holds.is_empty() {
+        tracing::info!(
+            count = kept.holds.len(),
+            "holds of before the restart go on; their clients are waited for"
+        );
+    }
+    let governor = governor.with_holds(now(), kept);
+
     let (events_in, mut events) = mpsc::channel(EVENTS);
     let (requests_in, mut requests) = mpsc::channel(REQUESTS);
     let (published, snapshots) = watch::channel(governor.snapshot());

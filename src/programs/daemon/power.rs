@@ -1,7 +1,7 @@
 //! Connection to the privileged helper: orders go there one after another, and its answers come back as events.
 //!
 //! The connection is what a provisional mode hangs on: as long as one is not settled it stays open, and when the daemon
-//! ends or dies the helper sees it close and goes back. Under systemd the helper is behind its socket; for a tree other
+//! ends or dies the helper sees it close and goes back, or waits for the next one where holds are to go on. Under systemd the helper is behind its socket; for a tree other
 //! than `/`, and for a root that runs the daemon by hand, it is a child with a socket as its standard input.
 
 use std::io;
@@ -61,7 +61,7 @@ impl Power {
     #[must_use]
     pub fn start(way: Way, events: mpsc::Sender<Event>, look: bool) -> Self {
         let (orders, queue) = mpsc::channel(ORDERS);
-        let worker = Worker { way, events, line: None, unsettled: None, problem: None };
+        let worker = Worker { way, events, line: None, unsettled: None, keeps: false, problem: None };
         Self { orders, worker: tokio::spawn(worker.run(queue, look)) }
     }
 
@@ -92,6 +92,8 @@ struct Worker {
     line: Option<Line>,
     /// What the helper has journalled, by its last answer.
     unsettled: Option<JournalEntry>,
+    /// The mode in force is to be kept for the next daemon.
+    keeps: bool,
     /// What was reported last; the outer `None`: nothing yet.
     problem: Option<Option<OrderFailure>>,
 }
@@ -129,8 +131,16 @@ impl Worker {
     async fn carry_out(&mut self, what: Order) -> Result<OrderAnswer, OrderFailure> {
         self.connect().await?;
         let changes = !matches!(what, Order::Status | Order::SetMode { dry_run: true, .. });
+        let keeps = match &what {
+            Order::SetMode { dry_run: false, keep, .. } => Some(keep.is_some()),
+            Order::Settle | Order::Restore => Some(false),
+            Order::SetMode { .. } | Order::Status => None,
+        };
         let answer = match self.ask(what).await {
-            Ok(answer) => answer,
+            Ok(answer) => {
+                self.keeps = keeps.unwrap_or(self.keeps);
+                answer
+            }
             Err(problem) => {
                 self.lost(&problem.to_string()).await;
                 return Err(OrderFailure::with_hint(
@@ -197,7 +207,7 @@ impl Worker {
         if let Some(entry) = depended {
             let (target, original) = (&entry.target.name, &entry.original.name);
             tracing::warn!(
-                target,
+                mode = target,
                 original,
                 "the privileged helper was lost with a mode that is not settled: {why}"
             );
@@ -209,12 +219,13 @@ impl Worker {
         }
     }
 
-    /// Closes the connection and waits for a child to end by itself: it may be restoring.
+    /// Closes the connection and waits for a child to end by itself: it may be restoring. One that keeps a mode for the next
+    /// daemon outlives this one.
     async fn hang_up(&mut self) {
-        self.unsettled = None;
+        let stays = self.unsettled.take().is_some() && self.keeps;
         if let Some(Line { reader, writer, child, .. }) = self.line.take() {
             drop((reader, writer));
-            if let Some(mut child) = child
+            if let Some(mut child) = child.filter(|_| !stays)
                 && timeout(ANSWER_TIME, child.wait()).await.is_err()
             {
                 tracing::warn!("the privileged helper does not end");

@@ -88,6 +88,8 @@ struct Unsaved {
     residuals: Option<Arc<Residuals>>,
     observed_runs: Option<Arc<ObservedRuns>>,
     reports: Option<Arc<Reports>>,
+    /// Only where saving them failed.
+    holds: Option<Arc<KeptHolds>>,
 }
 
 /// What the loop is built from.
@@ -283,7 +285,16 @@ impl Runtime {
             },
             // A reply that follows may say that it is done, so it must be on the disk by then.
             Effect::SaveCalibration { record, samples } => {
-                return Some(archive::keep(self.state_dir.clone(), Item::Calibration(record, samples)).await);
+                if let Some((unsaved, _)) = &mut self.unsaved {
+                    unsaved.calibration = None;
+                }
+                return Some(self.keep(Item::Calibration(record, samples)).await);
+            }
+            Effect::SaveHolds(kept) => {
+                if let Some((unsaved, _)) = &mut self.unsaved {
+                    unsaved.holds = None;
+                }
+                return Some(self.keep(Item::Holds(kept)).await);
             }
             Effect::Actuate { order, what } => return self.power.as_ref()?.order(order, what),
             Effect::SaveResiduals(residuals) => self.unsaved_mut().residuals = Some(residuals),
@@ -389,6 +400,7 @@ impl Runtime {
             unsaved.residuals.map(Item::Residuals),
             unsaved.observed_runs.map(Item::ObservedRuns),
             unsaved.reports.map(Item::Reports),
+            unsaved.holds.map(Item::Holds),
         ];
         let mut events = Vec::new();
         for item in items.into_iter().flatten() {

@@ -203,6 +203,9 @@ pub struct HoldAnswer {
     pub age_s: f64,
     /// Time left; `null` where only its connection ends it.
     pub expires_in_s: Option<f64>,
+    /// Time left for its client to come back after a restart of the daemon; `null` where nobody is waited for.
+    #[serde(default)]
+    pub waiting_s: Option<f64>,
 }
 
 /// A change that waits to be confirmed.

@@ -21,4 +21,5 @@ mod place;
 mod power;
 mod probe;
 mod reporters;
+mod restarts;
 mod state;

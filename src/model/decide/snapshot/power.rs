@@ -67,7 +67,7 @@ impl Automatic {
 
 /// What a holder needs of the mode. Every field that is given must be met; a hold without any, and without a query, is
 /// refused.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct HoldConstraints {
     /// Exactly this mode, by name or number.
     pub mode: Option<String>,
@@ -101,6 +101,9 @@ pub struct Hold {
     pub attached: bool,
     /// CLOCK_BOOTTIME when it began.
     pub since: Seconds,
+    /// CLOCK_BOOTTIME when it ends unless its client has come back after a restart of the daemon; `None` where nobody is
+    /// waited for.
+    pub waits_until: Option<Seconds>,
     /// The mode in force meets it; false after somebody else switched, where no mode meets it beside older holds, and
     /// where the daemon only advises.
     pub satisfied: bool,

@@ -2,12 +2,12 @@
 
 use super::arbitration::{Arbitration, Scope};
 use super::choose::{self, Candidate};
-use super::hold::{Enforcement, Holds, RequestedHold};
+use super::hold::{ActiveHold, Enforcement, Holds, RequestedHold};
 use super::judge::Needs;
 use super::lifecycle::{HoldSwitch, Provisional, Purpose, Stage, Standing};
-use super::{active_mode, view};
+use super::{KEPT, active_mode, said, view};
 use crate::effects::{log, refuse, reply};
-use crate::{Effect, Governor, Now, Severity};
+use crate::{AuditEvent, AuditRecord, Effect, Governor, Now, Severity};
 use decide::optimize::ModeVerdict;
 use decide::snapshot::{Automatic, ModeCause};
 use roofline::board::{ActiveMode, Order, PowerMode, SwitchOutcome, SwitchReport};
@@ -19,8 +19,13 @@ use roofline::units::Seconds;
 const LEFT_FOR: Seconds = Seconds(600.0);
 
 fn entering(target: &Candidate<'_>) -> Order {
-    let PowerMode { id, name, knob, .. } = target.mode;
-    Order::SetMode { id: *id, name: name.clone(), knob: *knob, dry_run: false }
+    entering_mode(target.mode)
+}
+
+/// A mode that the next daemon finds if this one is replaced.
+pub(super) fn entering_mode(mode: &PowerMode) -> Order {
+    let PowerMode { id, name, knob, .. } = mode;
+    Order::SetMode { id: *id, name: name.clone(), knob: *knob, dry_run: false, keep: Some(KEPT) }
 }
 
 impl Governor {
@@ -94,6 +99,10 @@ impl Governor {
         if !free || *enforcement == Enforcement::Suspended || holds.is_empty() {
             return None;
         }
+        // Whether their clients come back decides; a switch now might be undone in a moment.
+        if holds.iter().any(ActiveHold::is_waiting) {
+            return None;
+        }
         let snapshot = self.snapshot();
         let all = view::candidates(&snapshot);
         let active = self.active_candidate(&all)?;
@@ -149,18 +158,25 @@ impl Governor {
         effects: &mut Vec<Effect>,
     ) -> Stage {
         let HoldSwitch { requested, target, mut tried, base } = switch;
-        self.note_reached(now, &report, ModeCause::Hold, effects);
+        let record = AuditRecord {
+            uid: requested.as_ref().map(|requested| requested.client.uid),
+            hold: requested.as_ref().map(|requested| requested.hold.app_id.clone()),
+            reason: requested.as_ref().and_then(|requested| said(requested.hold.reason.clone())),
+            ..AuditRecord::of(AuditEvent::Switch)
+        };
+        self.note_reached(now, &report, ModeCause::Hold, record, effects);
         if report.outcome == SwitchOutcome::Applied {
             self.power.holds.switched_at = Some(now.boottime);
             if let Some(requested) = requested {
                 let ticket = requested.ticket;
-                let answer = self.enter_force(now, requested);
+                let answer = self.enter_force(now, requested, effects);
                 reply(effects, ticket, answer);
                 for mode in tried {
                     self.leave(now, mode);
                 }
             }
-            return Stage::Idle(Standing::Provisional(Provisional::new(target)));
+            let original = base.map_or_else(|| report.before.clone(), |base| base.original);
+            return Stage::Idle(Standing::Provisional(Provisional { original, ..Provisional::new(target) }));
         }
         let base = self.unless_left(base, &report);
         // Whether a mode needs a reboot may show only when it is tried; another may do as well.

@@ -46,7 +46,43 @@ pub(super) struct ActiveHold {
     pub(super) connection: u64,
 }
 
+/// A hold for the next daemon to go on with.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KeptHold {
+    /// Without a time to live, which `expires_at` stands for.
+    pub terms: HoldTerms,
+    pub uid: u32,
+    /// CLOCK_BOOTTIME when it ends by itself.
+    pub expires_at: Option<Seconds>,
+    /// CLOCK_BOOTTIME when it began.
+    pub since: Seconds,
+    /// CLOCK_BOOTTIME when it ends unless its client has come back; `None` where the client is there, or need not be.
+    pub waits_until: Option<Seconds>,
+}
+
+/// What the next daemon goes on with.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct KeptHolds {
+    /// Entered for holds, and the one from before them; `None` where what is in force is settled.
+    pub mode: Option<(ActiveMode, Option<ActiveMode>)>,
+    /// CLOCK_BOOTTIME of the last switch for a hold.
+    pub switched_at: Option<Seconds>,
+    /// Oldest first.
+    pub holds: Vec<KeptHold>,
+}
+
 impl ActiveHold {
+    /// It came from an earlier run of the daemon, and its client has not come back.
+    pub(super) const fn is_waiting(&self) -> bool {
+        self.hold.waits_until.is_some()
+    }
+
+    /// CLOCK_BOOTTIME when it ends by itself.
+    pub(super) fn end(&self) -> Option<Seconds> {
+        let ends = self.hold.expires_at.into_iter().chain(self.hold.waits_until);
+        ends.reduce(Seconds::min)
+    }
+
     /// What is asked for, the query included.
     pub(super) const fn asked(&self) -> Needs<'_> {
         Needs { constraints: &self.hold.constraints, judged: self.judged.as_ref() }
@@ -85,6 +121,8 @@ pub(super) struct Holds {
     pub(super) left: Vec<(ActiveMode, Seconds)>,
     /// Those that no mode meets beside older ones, as was said last.
     pub(super) losers: Vec<u64>,
+    /// The helper is to learn that a hold of an earlier run goes on.
+    pub(super) keep_due: bool,
     /// What queries are answered by.
     pub(super) judge: Judge,
     /// The snapshot that they were last answered from.
@@ -99,6 +137,7 @@ impl Holds {
             switched_at: None,
             left: Vec::new(),
             losers: Vec::new(),
+            keep_due: false,
             judge: optimize::verdicts,
             judged_on: None,
         }

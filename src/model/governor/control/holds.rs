@@ -6,9 +6,9 @@ use super::arbitration::Scope;
 use super::choose::Candidate;
 use super::hold::{ActiveHold, HoldTerms, RequestedHold};
 use super::judge::Needs;
-use super::{Client, ControlRequest, disabled, view};
-use crate::effects::{log, refuse};
-use crate::{Effect, Governor, Now, Reply, Severity, Ticket};
+use super::{Client, ControlRequest, disabled, said, view};
+use crate::effects::{audit, log, refuse};
+use crate::{AuditEvent, AuditRecord, Effect, Governor, Now, Reply, Severity, Ticket};
 use decide::snapshot::{Automatic, Hold, HoldConstraints};
 use roofline::refusal::{Code, Refusal};
 use roofline::units::Seconds;
@@ -51,7 +51,9 @@ impl Governor {
             ControlRequest::Hold(ref hold) => Some((queued.client.uid, hold.cookie)),
             _ => None,
         });
-        let in_force = self.power.holds.active.iter().map(|held| (held.hold.uid, held.hold.cookie));
+        // The client of one that waits for it is most likely the one who asks.
+        let present = self.power.holds.active.iter().filter(|held| !held.is_waiting());
+        let in_force = present.map(|held| (held.hold.uid, held.hold.cookie));
         let all_holds: Vec<(u32, u64)> = in_force
             .chain(in_flight.map(|requested| (requested.client.uid, requested.hold.cookie)))
             .chain(waiting)
@@ -95,16 +97,19 @@ impl Governor {
             // Where the daemon only advises, what could not be met is refused all the same.
             self.choose_for(Some(wanted), Scope::Requested, &[], &all)?;
         }
+        if let Some(reply) = self.taken_over(now, &requested, wanted, &all, effects) {
+            return Ok(Some(reply));
+        }
         let switches = self.policy.auto == Automatic::Switch;
         let wanted = Needs { judged: wanted.judged.filter(|_| switches), ..wanted };
         if !switches && *constraints == HoldConstraints::default() {
-            return Ok(Some(self.granted(now, requested)));
+            return Ok(Some(self.granted(now, requested, effects)));
         }
         let target = match self.will_do(wanted, &all) {
             // Hysteresis: a mode that will do stays, unless its query is answered at much less energy elsewhere.
             Some(active) => {
                 let Some(better) = self.better_for(now, wanted, &active, &all) else {
-                    return Ok(Some(self.granted(now, requested)));
+                    return Ok(Some(self.granted(now, requested, effects)));
                 };
                 better
             }
@@ -121,15 +126,29 @@ impl Governor {
     }
 
     /// A hold enters force without a switch.
-    fn granted(&mut self, now: Now, requested: RequestedHold) -> Reply {
+    fn granted(&mut self, now: Now, requested: RequestedHold, effects: &mut Vec<Effect>) -> Reply {
         self.power.stage.allow_all_attempts();
-        self.enter_force(now, requested)
+        self.enter_force(now, requested, effects)
     }
 
     /// Adds a hold that the mode in force meets, as far as anything is switched for it.
-    pub(super) fn enter_force(&mut self, now: Now, requested: RequestedHold) -> Reply {
+    pub(super) fn enter_force(
+        &mut self,
+        now: Now,
+        requested: RequestedHold,
+        effects: &mut Vec<Effect>,
+    ) -> Reply {
         let RequestedHold { client, hold, .. } = requested;
         let HoldTerms { constraints, question, app_id, reason, ttl, attached, cookie } = hold;
+        let mode = self.active_name();
+        let record = AuditRecord {
+            to: Some(mode.clone()).filter(|mode| !mode.is_empty()),
+            uid: Some(client.uid),
+            hold: Some(app_id.clone()),
+            reason: said(reason.clone()),
+            ..AuditRecord::of(AuditEvent::Hold)
+        };
+        audit(effects, Severity::Info, format!("{app_id} of user {} holds {mode}", client.uid), record);
         let expires_at = ttl.map(|ttl| now.boottime + ttl);
         let judged = question.as_ref().map(|question| self.judged(question));
         if question.is_some() && self.power.holds.judged_on.is_none() {
@@ -152,6 +171,7 @@ impl Governor {
                 satisfied: true,
                 unmet: None,
                 advice: None,
+                waits_until: None,
             },
             question,
             judged,
@@ -160,7 +180,7 @@ impl Governor {
         self.held_reply(cookie, expires_at)
     }
 
-    fn held_reply(&self, cookie: u64, expires_at: Option<Seconds>) -> Reply {
+    pub(super) fn held_reply(&self, cookie: u64, expires_at: Option<Seconds>) -> Reply {
         let view = self.hold_views().into_iter().find(|hold| hold.cookie == cookie);
         let (satisfied, advice) = view.map_or((true, None), |hold| (hold.satisfied, hold.advice));
         Reply::Held { cookie, mode: self.active_name(), expires_at, satisfied, advice }
@@ -193,9 +213,15 @@ impl Governor {
         Ok(self.held_reply(cookie, Some(now.boottime + ttl)))
     }
 
-    pub(super) fn release(&mut self, client: Client, cookie: u64) -> Result<(), Refusal> {
+    pub(super) fn release(
+        &mut self,
+        client: Client,
+        cookie: u64,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Refusal> {
         self.own_hold(client, cookie)?;
-        self.retain_holds(|held| held.hold.cookie != cookie);
+        let released = |held: &ActiveHold| (held.hold.cookie == cookie).then_some("released");
+        self.end_holds(Some(client.uid), released, effects);
         Ok(())
     }
 
@@ -230,15 +256,44 @@ impl Governor {
             let message = "auto below [policy] was set to \"off\": every hold with a query ends";
             log(effects, Severity::Warning, message.to_owned());
         }
-        self.retain_holds(|held| {
-            let due = held.hold.expires_at.is_some_and(|end| end <= now.boottime);
-            enabled && !due && !(off && held.question.is_some())
-        });
+        for held in &self.power.holds.active {
+            if held.hold.waits_until.is_some_and(|end| end <= now.boottime) {
+                let who = &held.hold.app_id;
+                let message = format!("the hold of {who} ends: it did not come back after the restart");
+                log(effects, Severity::Warning, message);
+            }
+        }
+        let ends = |held: &ActiveHold| match () {
+            () if !enabled => Some("control_disabled"),
+            () if off && held.question.is_some() => Some("auto_off"),
+            () if held.hold.expires_at.is_some_and(|end| end <= now.boottime) => Some("expired"),
+            () if held.hold.waits_until.is_some_and(|end| end <= now.boottime) => Some("not_back"),
+            () => None,
+        };
+        self.end_holds(None, ends, effects);
     }
 
-    fn retain_holds(&mut self, keep: impl Fn(&ActiveHold) -> bool) {
+    /// Ends those that there is a cause for, and records it with who asked for it, if anybody did.
+    pub(super) fn end_holds(
+        &mut self,
+        by: Option<u32>,
+        cause: impl Fn(&ActiveHold) -> Option<&'static str>,
+        effects: &mut Vec<Effect>,
+    ) {
         let before = self.power.holds.active.len();
-        self.power.holds.active.retain(keep);
+        self.power.holds.active.retain(|held| {
+            let Some(cause) = cause(held) else { return true };
+            let Hold { app_id, uid, .. } = &held.hold;
+            let record = AuditRecord {
+                cause: Some(cause),
+                uid: Some(by.unwrap_or(*uid)),
+                hold: Some(app_id.clone()),
+                ..AuditRecord::of(AuditEvent::Release)
+            };
+            let message = format!("the hold of {app_id} of user {uid} has ended ({cause})");
+            audit(effects, Severity::Info, message, record);
+            false
+        });
         if self.power.holds.active.len() != before {
             // A mode that one of them was left for may do for the others.
             self.power.holds.left.clear();
@@ -246,9 +301,11 @@ impl Governor {
     }
 
     /// The holds that came over this connection end.
-    pub(crate) fn connection_closed(&mut self, connection: u64) {
+    pub(crate) fn connection_closed(&mut self, connection: u64, effects: &mut Vec<Effect>) {
         let attached = |client: u64, attached: bool| attached && client == connection;
-        self.retain_holds(|held| !attached(held.connection, held.hold.attached));
+        let ends =
+            |held: &ActiveHold| attached(held.connection, held.hold.attached).then_some("disconnected");
+        self.end_holds(None, ends, effects);
         self.power.queue.retain(|queued| {
             let is_attached = matches!(&queued.request, ControlRequest::Hold(hold) if hold.attached);
             !attached(queued.client.connection, is_attached)

@@ -22,6 +22,8 @@ pub struct Question {
     pub query: Arc<Query>,
     /// As everybody may see it.
     pub request: Arc<Value>,
+    /// As it was asked, to be asked again by the next daemon.
+    pub asked: Arc<Value>,
 }
 
 /// The function of `optimize` that answers it.

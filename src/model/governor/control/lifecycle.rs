@@ -1,7 +1,7 @@
 //! The life of a switch: what is under way, and what of the mode in force is not settled.
 //!
-//! The privileged helper undoes whatever was not settled when the connection to the daemon ends; its journal says to
-//! which mode. What that comes to is a [`Standing`], and one order at a time carries it along:
+//! The privileged helper undoes whatever was not settled when the connection to the daemon ends, and the mode of holds some
+//! time later, so that a daemon that is started again finds it; its journal says to which mode. What that comes to is a [`Standing`], and one order at a time carries it along:
 //!
 //! ```text
 //!            user, no confirmation asked for: entered, then Settle
@@ -41,10 +41,11 @@
 //! | somebody else switches | `Pending`, `Provisional` | in flight with `Settle` |
 //! | the helper is back, and its journal knows of no switch | in flight | `Settled` |
 //! | … or of one that is not this run's | in flight | in flight with `Undo`, then `Settled` |
+//! | a hold of an earlier run goes on | `Provisional` | in flight with the same mode, and back |
 //! | no answer in time, or the helper is lost | in flight | as where the answer is a failure |
 
 use super::hold::RequestedHold;
-use crate::{Reply, Ticket};
+use crate::{AuditRecord, Reply, Ticket};
 use decide::snapshot::PendingConfirmation;
 use roofline::board::ActiveMode;
 use roofline::units::Seconds;
@@ -83,6 +84,8 @@ pub(super) type Base = Option<Provisional>;
 #[derive(Debug)]
 pub(super) struct Provisional {
     pub(super) mode: ActiveMode,
+    /// The mode from before the holds, where it is known.
+    pub(super) original: Option<ActiveMode>,
     /// After a way back that failed.
     pub(super) retry: Option<Retry>,
 }
@@ -112,6 +115,13 @@ pub(super) struct OrderInFlight {
     pub(super) since: Seconds,
 }
 
+/// Who asked for a switch, and why in its words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Author {
+    pub(super) uid: u32,
+    pub(super) reason: String,
+}
+
 /// What an order is for.
 #[derive(Debug)]
 pub(super) enum Purpose {
@@ -127,6 +137,7 @@ pub(super) enum Purpose {
     /// Asked for by a user.
     User {
         ticket: Ticket,
+        author: Author,
         confirm_within: Option<Seconds>,
         target: String,
         base: Base,
@@ -136,10 +147,14 @@ pub(super) enum Purpose {
     Settle {
         then: Option<(Ticket, Reply)>,
         base: Base,
+        /// What is recorded once it is settled.
+        record: Option<Box<AuditRecord>>,
     },
     /// Back from a change that was not confirmed.
     Revert {
         ticket: Option<Ticket>,
+        /// Who asked; `None` where its time ran out.
+        by: Option<u32>,
         target: String,
         pending: Box<Pending>,
     },
@@ -149,6 +164,10 @@ pub(super) enum Purpose {
     },
     /// Back from what an earlier run of the daemon left behind.
     Undo,
+    /// To have what an earlier run entered for holds kept for this one.
+    Keep {
+        standing: Standing,
+    },
 }
 
 /// A switch to meet holds.
@@ -264,10 +283,11 @@ impl Standing {
     pub(super) fn enter(
         self,
         ticket: Ticket,
+        author: Author,
         confirm_within: Option<Seconds>,
         target: String,
     ) -> Result<Purpose, Self> {
-        Ok(Purpose::User { ticket, confirm_within, target, base: self.into_base()? })
+        Ok(Purpose::User { ticket, author, confirm_within, target, base: self.into_base()? })
     }
 
     /// A switch for holds; not while a user's has to be confirmed.
@@ -276,21 +296,26 @@ impl Standing {
     }
 
     /// What is in force is to stay.
-    pub(super) fn settle(self, then: Option<(Ticket, Reply)>) -> Purpose {
+    pub(super) fn settle(self, then: Option<(Ticket, Reply)>, record: Option<Box<AuditRecord>>) -> Purpose {
         let base = match self {
             Self::Settled => None,
             Self::Provisional(provisional) => Some(provisional),
             Self::Pending(pending) => pending.confirmed(),
         };
-        Purpose::Settle { then, base }
+        Purpose::Settle { then, base, record }
     }
 
     /// Back from what waits to be confirmed, if anything does: to `target`, else to the previous mode.
-    pub(super) fn revert(self, ticket: Option<Ticket>, target: Option<String>) -> Result<Purpose, Self> {
+    pub(super) fn revert(
+        self,
+        ticket: Option<Ticket>,
+        by: Option<u32>,
+        target: Option<String>,
+    ) -> Result<Purpose, Self> {
         match self {
             Self::Pending(pending) => {
                 let target = target.unwrap_or_else(|| pending.confirmation.original.clone());
-                Ok(Purpose::Revert { ticket, target, pending })
+                Ok(Purpose::Revert { ticket, by, target, pending })
             }
             Self::Settled | Self::Provisional(_) => Err(self),
         }
@@ -313,7 +338,7 @@ impl From<Base> for Standing {
 
 impl Provisional {
     pub(super) const fn new(mode: ActiveMode) -> Self {
-        Self { mode, retry: None }
+        Self { mode, original: None, retry: None }
     }
 
     /// A way back failed; `None` when it is given up.
@@ -344,7 +369,7 @@ impl Pending {
     /// It was gone back from to `reached`.
     pub(super) fn reverted(self, reached: &ActiveMode) -> Base {
         let base = self.base.filter(|base| base.mode == *reached);
-        base.map(|base| Provisional::new(base.mode))
+        base.map(|base| Provisional { retry: None, ..base })
     }
 
     /// A way back failed; `None` when it is given up.
@@ -374,7 +399,9 @@ impl OrderInFlight {
         match (self.purpose.target(), &self.purpose) {
             (Some(target), _) => format!("a switch to {target} is under way"),
             (None, Purpose::Settle { .. }) => "a switch is being settled".to_owned(),
-            (None, Purpose::Status { .. }) => "the state of the power modes is being read".to_owned(),
+            (None, Purpose::Status { .. } | Purpose::Keep { .. }) => {
+                "the state of the power modes is being read".to_owned()
+            }
             (None, _) => "a switch back is under way".to_owned(),
         }
     }
@@ -383,7 +410,7 @@ impl OrderInFlight {
 impl Purpose {
     /// Nobody asked for it.
     pub(super) const fn is_housekeeping(&self) -> bool {
-        matches!(self, Self::Status { .. } | Self::Settle { then: None, .. } | Self::Undo)
+        matches!(self, Self::Status { .. } | Self::Settle { then: None, .. } | Self::Undo | Self::Keep { .. })
     }
 
     /// Name of the mode that is being entered.
@@ -397,7 +424,9 @@ impl Purpose {
 
     fn pending(&self) -> Option<&Pending> {
         match self {
-            Self::Status { standing } | Self::DryRun { standing, .. } => standing.pending(),
+            Self::Status { standing } | Self::Keep { standing } | Self::DryRun { standing, .. } => {
+                standing.pending()
+            }
             Self::Revert { pending, .. } => Some(pending),
             _ => None,
         }
@@ -420,25 +449,32 @@ mod tests {
 
     #[test]
     fn nothing_is_entered_over_a_change_that_waits_to_be_confirmed() {
-        let entered = Standing::Pending(pending(None)).enter(1, None, "7W".into());
+        let entered = Standing::Pending(pending(None)).enter(
+            1,
+            Author { uid: 1000, reason: String::new() },
+            None,
+            "7W".into(),
+        );
         let standing = entered.expect_err("a user's switch");
         let standing = standing.hold(None, mode(4, "7W")).expect_err("a switch for holds");
         let standing = standing.go_back().expect_err("the way back of holds");
-        assert!(matches!(standing.revert(None, None), Ok(Purpose::Revert { target, .. }) if target == "25W"));
+        assert!(
+            matches!(standing.revert(None, None, None), Ok(Purpose::Revert { target, .. }) if target == "25W")
+        );
     }
 
     #[test]
     fn there_is_no_way_back_from_what_is_settled() {
-        let standing = Standing::Settled.revert(None, None).expect_err("a change");
+        let standing = Standing::Settled.revert(None, None, None).expect_err("a change");
         let standing = standing.go_back().expect_err("a mode of holds");
-        assert!(matches!(standing.settle(None), Purpose::Settle { base: None, .. }));
+        assert!(matches!(standing.settle(None, None), Purpose::Settle { base: None, .. }));
     }
 
     #[test]
     fn what_is_not_settled_after_all_is_the_mode_of_the_holds_with_the_attempts_so_far() {
         let base = Some(Provisional::new(mode(4, "7W")));
         let stuck = pending(base).stuck(Seconds(30.0)).expect("a second attempt");
-        let Purpose::Settle { base: Some(base), .. } = Standing::Pending(stuck).settle(None) else {
+        let Purpose::Settle { base: Some(base), .. } = Standing::Pending(stuck).settle(None, None) else {
             panic!()
         };
         assert_eq!((base.mode.id, base.retry), (4, Some(Retry { failed: 1, at: Seconds(35.0) })));

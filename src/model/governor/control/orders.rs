@@ -1,10 +1,13 @@
 //! Orders to the privileged helper, what becomes of their answers, and what is due without anybody asking.
 
+use super::KEPT;
+use super::hold::ActiveHold;
 use super::lifecycle::{
-    ANSWER_LIMIT, Base, HoldSwitch, OrderInFlight, Pending, Provisional, Purpose, Stage, Standing,
+    ANSWER_LIMIT, Author, Base, HoldSwitch, OrderInFlight, Pending, Provisional, Purpose, Stage, Standing,
 };
-use crate::effects::{log, refuse, reply};
-use crate::{Effect, Governor, Now, Reply, Severity, Ticket, WATCHED_FOR};
+use super::said;
+use crate::effects::{audit, log, refuse, reply};
+use crate::{AuditEvent, AuditRecord, Effect, Governor, Now, Reply, Severity, Ticket, WATCHED_FOR};
 use decide::snapshot::{ModeCause, PendingConfirmation};
 use roofline::board::{Order, OrderAnswer, OrderFailure, SwitchOutcome, SwitchReport};
 use roofline::refusal::Code;
@@ -45,12 +48,19 @@ impl Governor {
         Stage::InFlight(OrderInFlight { number, purpose, since: now.boottime })
     }
 
-    pub(super) fn settle(&mut self, now: Now, then: Option<(Ticket, Reply)>, effects: &mut Vec<Effect>) {
-        self.order(now, Order::Settle, effects, |standing| Ok(standing.settle(then)));
+    pub(super) fn settle(
+        &mut self,
+        now: Now,
+        then: Option<(Ticket, Reply)>,
+        record: Option<AuditRecord>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let record = record.map(Box::new);
+        self.order(now, Order::Settle, effects, |standing| Ok(standing.settle(then, record)));
     }
 
     /// Takes a change back that was not confirmed.
-    pub(super) fn revert(&mut self, now: Now, ticket: Option<Ticket>, effects: &mut Vec<Effect>) {
+    pub(super) fn revert(&mut self, now: Now, asked: Option<(Ticket, u32)>, effects: &mut Vec<Effect>) {
         // The journal's original is the mode from before the holds; while there are any, theirs comes back.
         let of_holds = (self.power.stage.standing().and_then(Standing::provisional))
             .filter(|_| !self.power.holds.active.is_empty())
@@ -61,8 +71,10 @@ impl Governor {
             name: mode.name.clone(),
             knob: mode.knob,
             dry_run: false,
+            keep: Some(KEPT),
         });
-        self.order(now, what, effects, |standing| standing.revert(ticket, target));
+        let (ticket, by) = asked.unzip();
+        self.order(now, what, effects, |standing| standing.revert(ticket, by, target));
     }
 
     pub(crate) fn ordered(&mut self, now: Now, order: u64, answer: OrderAnswer, effects: &mut Vec<Effect>) {
@@ -102,23 +114,35 @@ impl Governor {
                 reply(effects, ticket, Reply::Switched { report: Box::new(report), confirm: None });
                 Stage::Idle(standing)
             }
-            (Purpose::User { ticket, confirm_within, base, .. }, OrderAnswer::Switched { report }) => {
-                self.user_switched(now, ticket, confirm_within, base, report, effects)
-            }
+            (
+                Purpose::User { ticket, author, confirm_within, base, .. },
+                OrderAnswer::Switched { report },
+            ) => self.user_switched(now, (ticket, author), confirm_within, base, report, effects),
             (Purpose::Hold(switch), OrderAnswer::Switched { report }) => {
                 self.hold_switched(now, switch, report, effects)
             }
-            (Purpose::Revert { ticket, pending, .. }, OrderAnswer::Switched { report }) => {
-                Stage::Idle(self.reverted(now, ticket, pending, report, effects))
+            (Purpose::Revert { ticket, by, pending, .. }, OrderAnswer::Switched { report }) => {
+                Stage::Idle(self.reverted(now, (ticket, by), pending, report, effects))
             }
             (Purpose::Return { from }, OrderAnswer::Switched { report }) => {
                 Stage::Idle(self.returned(now, from, &report, effects).into())
+            }
+            (Purpose::Keep { standing }, OrderAnswer::Switched { report }) => {
+                if report.outcome != SwitchOutcome::Applied {
+                    let record = AuditRecord::of(AuditEvent::Switch);
+                    self.note_reached(now, &report, ModeCause::Hold, record, effects);
+                }
+                Stage::Idle(standing)
             }
             (Purpose::Undo, OrderAnswer::Switched { report }) => {
                 self.undone(now, &report, effects);
                 Stage::Idle(Standing::Settled)
             }
-            (Purpose::Settle { then, .. }, OrderAnswer::Settled) => {
+            (Purpose::Settle { then, record, .. }, OrderAnswer::Settled) => {
+                if let Some(record) = record {
+                    let to = record.to.as_deref().unwrap_or("the mode in force");
+                    audit(effects, Severity::Info, format!("power mode {to} stays"), *record);
+                }
                 if let Some((ticket, answer)) = then {
                     reply(effects, ticket, answer);
                 }
@@ -153,7 +177,7 @@ impl Governor {
                 failed(ticket);
                 base.into()
             }
-            Purpose::Settle { then: Some((ticket, _)), base } => {
+            Purpose::Settle { then: Some((ticket, _)), base, .. } => {
                 let OrderFailure { message, hint } = failure.clone();
                 let message = format!("the mode is in force, but is undone when rooflined ends: {message}");
                 refuse(effects, ticket, OrderFailure { message, hint }.refusal(Code::NotSettled));
@@ -178,11 +202,11 @@ impl Governor {
                 self.undo_failed(&words, effects);
                 Standing::Settled
             }
-            Purpose::Settle { then: None, base } => {
+            Purpose::Settle { then: None, base, .. } => {
                 log(effects, Severity::Warning, format!("power modes: {words}"));
                 base.into()
             }
-            Purpose::Status { standing } => {
+            Purpose::Status { standing } | Purpose::Keep { standing } => {
                 log(effects, Severity::Warning, format!("power modes: {words}"));
                 standing
             }
@@ -192,13 +216,18 @@ impl Governor {
     fn user_switched(
         &mut self,
         now: Now,
-        ticket: Ticket,
+        (ticket, author): (Ticket, Author),
         confirm_within: Option<Seconds>,
         base: Base,
         report: SwitchReport,
         effects: &mut Vec<Effect>,
     ) -> Stage {
-        self.note_reached(now, &report, ModeCause::User, effects);
+        let record = AuditRecord {
+            uid: Some(author.uid),
+            reason: said(author.reason),
+            ..AuditRecord::of(AuditEvent::Switch)
+        };
+        self.note_reached(now, &report, ModeCause::User, record, effects);
         if report.outcome != SwitchOutcome::Applied {
             let base = self.unless_left(base, &report);
             reply(effects, ticket, Reply::Switched { report: Box::new(report), confirm: None });
@@ -207,12 +236,16 @@ impl Governor {
         self.power.holds.enforcement = self.power.holds.enforcement.chosen_by_user();
         let Some(within) = confirm_within else {
             let done = Reply::Switched { report: Box::new(report), confirm: None };
-            let purpose = Purpose::Settle { then: Some((ticket, done)), base };
+            let purpose = Purpose::Settle { then: Some((ticket, done)), base, record: None };
             return self.send(now, purpose, Order::Settle, effects);
         };
         self.power.changes += 1;
         let (id, deadline) = (self.power.changes, now.boottime + within);
-        let original = base.as_ref().map(|base| &base.mode).or(report.before.as_ref());
+        // After the last hold the way back leads past its mode.
+        let of_holds = !self.power.holds.active.is_empty();
+        let below =
+            base.as_ref().and_then(|base| if of_holds { Some(&base.mode) } else { base.original.as_ref() });
+        let original = below.or(report.before.as_ref());
         let confirmation = PendingConfirmation {
             id,
             mode: report.asked.name.clone(),
@@ -226,12 +259,13 @@ impl Governor {
     fn reverted(
         &mut self,
         now: Now,
-        ticket: Option<Ticket>,
+        (ticket, by): (Option<Ticket>, Option<u32>),
         mut pending: Box<Pending>,
         report: SwitchReport,
         effects: &mut Vec<Effect>,
     ) -> Standing {
-        self.note_reached(now, &report, ModeCause::Revert, effects);
+        let record = AuditRecord { uid: by, ..AuditRecord::of(AuditEvent::Revert) };
+        self.note_reached(now, &report, ModeCause::Revert, record, effects);
         let standing = if report.outcome == SwitchOutcome::Applied {
             self.power.holds.switched_at = None;
             pending.reverted(report.reached.mode.as_ref().unwrap_or(&report.asked)).into()
@@ -252,7 +286,7 @@ impl Governor {
         report: &SwitchReport,
         effects: &mut Vec<Effect>,
     ) -> Base {
-        self.note_reached(now, report, ModeCause::Revert, effects);
+        self.note_reached(now, report, ModeCause::Revert, AuditRecord::of(AuditEvent::Revert), effects);
         if report.outcome == SwitchOutcome::Applied {
             self.power.holds.switched_at = None;
             return None;
@@ -342,6 +376,7 @@ impl Governor {
             self.revert(now, None, effects);
         }
         self.serve_queue(now, effects);
+        self.keep_on(now, effects);
         self.judge_queries();
         let switch_due = self.enforce_holds(now, effects);
         if self.return_due().is_some_and(|due| due <= now.boottime) {
@@ -357,6 +392,8 @@ impl Governor {
             self.look_closely(now);
             self.pace(now, effects);
         }
+        // Before anybody sees a hold, it outlives this daemon.
+        self.keep_holds(effects);
         if self.power_control() != self.snapshot().power {
             self.publish(now, effects);
         }
@@ -369,7 +406,7 @@ impl Governor {
 
     fn next_deadline(&self, switch_due: Option<Seconds>) -> Option<Seconds> {
         let power = &self.power;
-        let holds = power.holds.active.iter().filter_map(|held| held.hold.expires_at);
+        let holds = power.holds.active.iter().filter_map(ActiveHold::end);
         let answer = power.stage.in_flight().map(OrderInFlight::deadline);
         let reached = power.helper.problem().is_none();
         let pending = power.stage.standing().and_then(Standing::pending).filter(|_| reached);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 mod audit;
 mod laws;
 mod queries;
+mod restarts;
 
 use super::*;
 use crate::fixtures::{board, policy, state};
@@ -113,9 +114,14 @@ struct Rig {
     outcomes: BTreeMap<&'static str, SwitchOutcome>,
     /// Orders are left unanswered.
     silent: bool,
+    /// The journal outlives the daemon.
+    remembers: bool,
+    /// What the daemon was last told to keep.
+    kept: Arc<KeptHolds>,
     unanswered: VecDeque<(u64, Order)>,
     orders: Vec<Order>,
     logged: Vec<(Severity, String)>,
+    records: Vec<AuditRecord>,
     wake_at: Option<f64>,
     ticket: Ticket,
     replies: Vec<(Ticket, Reply)>,
@@ -141,9 +147,12 @@ impl Rig {
             journal: None,
             outcomes: BTreeMap::new(),
             silent: false,
+            remembers: false,
+            kept: Arc::default(),
             unanswered: VecDeque::new(),
             orders: Vec::new(),
             logged: Vec::new(),
+            records: Vec::new(),
             wake_at: None,
             ticket: 0,
             replies: Vec::new(),
@@ -172,8 +181,12 @@ impl Rig {
                         }
                     }
                     Effect::Reply { ticket, reply } => self.replies.push((ticket, reply)),
-                    Effect::Log { severity, message } => self.logged.push((severity, message)),
+                    Effect::Log { severity, message, record } => {
+                        self.records.extend(record.map(|record| *record));
+                        self.logged.push((severity, message));
+                    }
                     Effect::WakeAt(wake_at) => self.wake_at = wake_at.map(Seconds::get),
+                    Effect::SaveHolds(kept) => self.kept = kept,
                     _ => {}
                 }
             }
@@ -224,7 +237,12 @@ impl Rig {
                 OrderAnswer::Switched { report: self.report(original, SwitchOutcome::Applied) }
             }
             Order::Status => OrderAnswer::Status {
-                journal: None,
+                journal: self.journal.clone().filter(|_| self.remembers).map(|original| JournalEntry {
+                    boot_id: "this".into(),
+                    original,
+                    target: self.live.clone(),
+                    phase: SwitchPhase::Applied,
+                }),
                 recovered: None,
                 now: ReadBack { mode: Some(self.live.clone()), ..ReadBack::default() },
             },
@@ -978,7 +996,11 @@ fn a_root_role_that_never_answers_does_not_keep_everyone_waiting_for_ever() {
     assert_eq!(code, "not_reached");
     assert!(message.contains("has not answered"), "{message}");
     let late = rig.unanswered.pop_front().unwrap();
-    assert_eq!(late.1, Order::SetMode { id: 1, name: "15W".into(), knob: Knob::Nvpmodel, dry_run: false });
+    let keep = None;
+    assert_eq!(
+        late.1,
+        Order::SetMode { id: 1, name: "15W".into(), knob: Knob::Nvpmodel, dry_run: false, keep }
+    );
     let answer = Box::new(OrderAnswer::Settled);
     rig.send(Event::Ordered { order: late.0, answer });
     assert!(rig.logged.iter().any(|(_, line)| line.contains("too late")));

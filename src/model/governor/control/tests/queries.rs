@@ -87,7 +87,7 @@ fn asking(cookie: u64, tokens_per_s: f64, constraints: HoldConstraints) -> Contr
         reserve: Bytes(0.0),
     };
     let request = Arc::new(serde_json::json!({ "constraints": { "min_tokens_per_s": tokens_per_s } }));
-    let question = Some(Question { query: Arc::new(query), request });
+    let question = Some(Question { query: Arc::new(query), asked: Arc::clone(&request), request });
     ControlRequest::Hold(HoldTerms { question, ..wanted(cookie, constraints) })
 }
 
