@@ -2,6 +2,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 mod audit;
+mod day;
 mod laws;
 mod queries;
 mod restarts;
