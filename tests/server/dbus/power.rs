@@ -13,6 +13,7 @@ use governor::{Event, Policy};
 use rustix::process::{Gid, Uid};
 use serde_json::{Value, json};
 use zbus::connection::Builder;
+use zbus::proxy::MethodFlags;
 use zbus::{Connection, OwnedVariant, Proxy};
 
 use super::{Variants, error_of, proxy, variants, wait_for_name};
@@ -297,8 +298,13 @@ fn holds_end_with_the_bus_itself() {
 #[derive(Default)]
 struct Opinion {
     allowed: &'static [&'static str],
+    /// It would ask for a password, and does where it may; then this is how long the user takes.
+    challenge: Option<Duration>,
     silent: bool,
     asked: Vec<(String, String, String, u32)>,
+    /// Identifiers under which it was asked, and of what was cancelled.
+    cancellable: Vec<String>,
+    cancelled: Vec<String>,
 }
 
 /// A polkit with an opinion.
@@ -314,19 +320,29 @@ impl Authority {
         action: &str,
         details: HashMap<String, String>,
         flags: u32,
-        _cancellation: &str,
+        cancellation: &str,
     ) -> ((bool, bool, HashMap<String, String>),) {
         assert!(details.is_empty(), "only root may pass details on");
         let name = String::try_from(subject.1["name"].try_clone().unwrap()).unwrap();
-        let (allowed, silent) = {
+        let (allowed, challenge, silent) = {
             let mut opinion = self.0.lock().unwrap();
             opinion.asked.push((subject.0, name, action.to_owned(), flags));
-            (opinion.allowed.contains(&action), opinion.silent)
+            opinion.cancellable.push(cancellation.to_owned());
+            (opinion.allowed.contains(&action), opinion.challenge, opinion.silent)
         };
         if silent {
             std::future::pending::<()>().await;
         }
+        match challenge {
+            Some(_) if flags == 0 => return ((false, true, HashMap::new()),),
+            Some(takes) => tokio::time::sleep(takes).await,
+            None => {}
+        }
         ((allowed, false, HashMap::new()),)
+    }
+
+    fn cancel_check_authorization(&self, cancellation: &str) {
+        self.0.lock().unwrap().cancelled.push(cancellation.to_owned());
     }
 }
 
@@ -451,6 +467,58 @@ fn polkit_is_asked_about_strangers_and_obeyed() {
         assert_eq!((&answer["reached"], denied), (&json!("15W"), true));
         opinion.lock().unwrap().silent = true;
         assert_eq!(as_nobody(&rig.bus, refusals).await.unwrap(), ["NotAuthorized", "NotAuthorized"]);
+    });
+}
+
+/// SetMode by a caller who is prepared to be asked for a password.
+async fn set_mode_after_dialogue(power: &Proxy<'_>, mode: &str) -> zbus::Result<()> {
+    let body = (mode, HashMap::<&str, OwnedVariant>::new());
+    let answer: Option<Variants> =
+        power.call_with_flags("SetMode", MethodFlags::ALLOW_INTERACTIVE_AUTH, &body).await?;
+    answer.map(drop).ok_or(zbus::Error::InvalidReply)
+}
+
+#[test]
+fn a_password_is_asked_for_only_where_the_caller_allows_it_and_may_take_its_time() {
+    with_modes(&policy(), async |rig| {
+        // Longer than any other call is waited for.
+        let takes = Duration::from_millis(2500);
+        let opinion = Opinion {
+            allowed: &["io.github.rooflined.set-mode"],
+            challenge: Some(takes),
+            ..Opinion::default()
+        };
+        let opinion = Arc::new(Mutex::new(opinion));
+        let _polkit = Builder::address(rig.bus.address().as_str())
+            .serve_at("/org/freedesktop/PolicyKit1/Authority", Authority(Arc::clone(&opinion)))
+            .name("org.freedesktop.PolicyKit1")
+            .build()
+            .await
+            .unwrap();
+        let both = async |power: Proxy<'static>| {
+            let (name, text) = error_of(set_mode(&power, "15W", "{}").await);
+            assert!(text.contains("wants a password") && text.contains("pkttyagent"), "{text}");
+            let began = Instant::now();
+            set_mode_after_dialogue(&power, "15W").await.unwrap();
+            (name, began.elapsed())
+        };
+        let Some((name, took)) = as_nobody(&rig.bus, both).await else { return };
+        assert_eq!(name, "NotAuthorized");
+        assert!(took >= takes);
+        let flags: Vec<u32> = opinion.lock().unwrap().asked.iter().map(|asked| asked.3).collect();
+        assert_eq!(flags, [0, 1]);
+        assert!(opinion.lock().unwrap().cancelled.is_empty());
+
+        // Nobody answers: the call is refused and the dialogue closed, by the name that it was opened under.
+        opinion.lock().unwrap().silent = true;
+        let denied = async |power: Proxy<'static>| set_mode_after_dialogue(&power, "25W").await.is_err();
+        assert!(as_nobody(&rig.bus, denied).await.unwrap());
+        let opened = opinion.lock().unwrap().cancellable.last().cloned().unwrap();
+        let end = Instant::now() + Duration::from_secs(10);
+        while opinion.lock().unwrap().cancelled != [opened.clone()] {
+            assert!(Instant::now() < end, "{:?}", opinion.lock().unwrap().cancelled);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     });
 }
 

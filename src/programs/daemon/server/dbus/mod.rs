@@ -19,6 +19,7 @@
 mod advice;
 mod convert;
 mod interface;
+mod polkit;
 mod power;
 mod publish;
 mod subscriptions;
@@ -46,6 +47,8 @@ pub const PATH: &str = "/io/github/rooflined/Rooflined1";
 pub struct Pace {
     /// Longest wait for the bus to accept us, or to answer a ping.
     pub patience: Duration,
+    /// Longest wait for a user who is asked for a password.
+    pub dialogue: Duration,
     /// Between two pings.
     pub ping: Duration,
     /// First pause before the next attempt; it doubles with each.
@@ -57,6 +60,7 @@ impl Default for Pace {
     fn default() -> Self {
         Self {
             patience: Duration::from_secs(5),
+            dialogue: Duration::from_secs(120),
             ping: Duration::from_secs(30),
             shortest_pause: Duration::from_millis(250),
             longest_pause: Duration::from_secs(30),
@@ -178,7 +182,7 @@ async fn connect(
     let connection = builder
         .serve_at(PATH, interface::Rooflined::new(Arc::clone(service)))
         .serve_at(PATH, interface::Calibration::new(Arc::clone(service)))
-        .serve_at(PATH, power::Power::new(Arc::clone(service)))
+        .serve_at(PATH, power::Power::new(Arc::clone(service), pace.dialogue))
         .method_timeout(pace.patience)
         .build()
         .await

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use serde_json::{Value, json};
@@ -9,17 +10,19 @@ use zbus::fdo::{DBusProxy, NameOwnerChangedStream};
 use zbus::message::Header;
 use zbus::names::BusName;
 use zbus::object_server::{InterfaceRef, SignalEmitter};
-use zbus::{Connection, OwnedVariant, Variant, interface};
+use zbus::{Connection, OwnedVariant, interface};
 
 use super::PATH;
 use super::convert::{Variants, from_variants, to_variants};
 use super::interface::{BusError, Rooflined, answered_otherwise, caller, encode, on_the_bus};
+use super::polkit::{self, Verdict};
+use crate::server::access::{self, Peer};
 use crate::server::events::end_of;
 use crate::server::judge::{Accepted, Call, Caller, Stream};
 use crate::server::power::{self, Said};
 use crate::server::routes::Route;
 use crate::server::service::Service;
-use crate::server::{Attachment, access, clock};
+use crate::server::{Attachment, clock};
 use decide::snapshot::{Hold, Snapshot};
 use governor::Client;
 use roofline::refusal::{Code, Refusal};
@@ -32,6 +35,8 @@ pub struct Power {
     service: Arc<Service>,
     /// Every sender that has held, by its unique name.
     holders: Mutex<HashMap<String, Holder>>,
+    /// Longest time in which a user may answer polkit.
+    dialogue: Duration,
 }
 
 struct Holder {
@@ -41,8 +46,8 @@ struct Holder {
 }
 
 impl Power {
-    pub fn new(service: Arc<Service>) -> Self {
-        Self { service, holders: Mutex::default() }
+    pub fn new(service: Arc<Service>, dialogue: Duration) -> Self {
+        Self { service, holders: Mutex::default(), dialogue }
     }
 
     fn holders(&self) -> MutexGuard<'_, HashMap<String, Holder>> {
@@ -74,18 +79,41 @@ impl Power {
         &self,
         connection: &Connection,
         header: &Header<'_>,
-        action: &str,
+        route: Route,
     ) -> Result<Caller<'static>, Refusal> {
-        let enabled = self.service.snapshot().control_enabled;
         let peer = caller(connection, header).await?;
-        match access::may_control(Some(&peer), enabled) {
+        let allowed = self.allowed(connection, header, route, &peer).await;
+        allowed.inspect_err(|refusal| self.service.refused(route, &[], Some(peer.uid), refusal))
+    }
+
+    async fn allowed(
+        &self,
+        connection: &Connection,
+        header: &Header<'_>,
+        route: Route,
+        peer: &Peer,
+    ) -> Result<Caller<'static>, Refusal> {
+        let action =
+            if matches!(route, Route::SetMode | Route::Confirm | Route::Revert) { SET_MODE } else { HOLD };
+        let enabled = self.service.snapshot().control_enabled;
+        match access::may_control(Some(peer), enabled) {
             Ok(uid) => Ok(Caller::Allowed(uid)),
             Err(error) if error.code == Code::NotAuthorized => {
-                let sender = header.sender().map(ToString::to_string).unwrap_or_default();
-                if polkit_allows(connection, &sender, action).await {
-                    Ok(Caller::Allowed(peer.uid))
-                } else {
-                    Err(error)
+                let verdict = polkit::ask(connection, header, action, self.dialogue).await;
+                match verdict {
+                    Verdict::Allowed => Ok(Caller::Allowed(peer.uid)),
+                    Verdict::Denied => Err(error),
+                    Verdict::AfterDialogue => Err(Code::NotAuthorized.error(
+                        format!(
+                            "polkit wants a password for {action}, and this call does not allow it to ask"
+                        ),
+                        "allow interactive authorization in the call (busctl does by default), and have an \
+                         authentication agent running: pkttyagent in a terminal",
+                    )),
+                    Verdict::Dismissed => Err(Code::NotAuthorized.error(
+                        format!("polkit asked for a password for {action} and was given none"),
+                        "call again and answer it; a session without a desktop needs pkttyagent running",
+                    )),
                 }
             }
             Err(error) => Err(error),
@@ -96,15 +124,20 @@ impl Power {
     async fn judge(&self, caller: Caller<'_>, asked: Asked<'_>) -> Result<Accepted, Refusal> {
         let Asked { route, argument, body } = asked;
         let body = body.map_or_else(|| Ok(Vec::new()), |body| encode(&body))?;
-        let call = Call { route, argument, query: "", body: &body, caller };
-        self.service.judge(&self.service.snapshot(), call).await
+        let call = Call { route, argument, query: "", body: &body, descriptors: &[], caller };
+        let judged = self.service.judge(&self.service.snapshot(), call).await;
+        judged.inspect_err(|refusal| self.service.refused(route, &body, caller.uid(), refusal))
     }
 
     async fn ask(&self, caller: Caller<'_>, asked: Asked<'_>) -> Result<Variants, BusError> {
+        let (route, body) = (asked.route, asked.body.as_ref().map(Value::to_string).unwrap_or_default());
         let Accepted::Order { client, request } = self.judge(caller, asked).await? else {
             return Err(answered_otherwise().into());
         };
-        let said = power::ask(&self.service.control, clock::now, client, request).await?;
+        let said = power::ask(&self.service.control, clock::now, client, request).await;
+        let said = said.inspect_err(|refusal| {
+            self.service.refused(route, body.as_bytes(), Some(client.uid), refusal);
+        })?;
         Ok(to_variants(said_value(&said)))
     }
 }
@@ -135,34 +168,6 @@ fn parsed(query: Value) -> Result<Value, Refusal> {
         )
     })
 }
-
-/// Asks without a dialogue; a bus without polkit, or one that is slow to answer, means no.
-async fn polkit_allows(connection: &Connection, sender: &str, action: &str) -> bool {
-    let subject = ("system-bus-name", HashMap::from([("name", Variant::from(sender))]));
-    let details: HashMap<&str, &str> = HashMap::new();
-    let asked = connection
-        .call_method(
-            Some("org.freedesktop.PolicyKit1"),
-            "/org/freedesktop/PolicyKit1/Authority",
-            Some("org.freedesktop.PolicyKit1.Authority"),
-            "CheckAuthorization",
-            &(subject, action, details, 0_u32, ""),
-        )
-        .await;
-    match asked {
-        Ok(message) => {
-            let body = message.body();
-            body.deserialize::<Verdict>().is_ok_and(|((allowed, ..),)| allowed)
-        }
-        Err(error) => {
-            tracing::debug!(%error, "polkit does not answer");
-            false
-        }
-    }
-}
-
-/// What polkit answers: allowed, allowed after a challenge, details.
-type Verdict = ((bool, bool, HashMap<String, String>),);
 
 /// Who comes and goes. To be asked for before anybody can hold, so that nobody's leaving is missed.
 pub async fn senders(connection: &Connection) -> zbus::Result<NameOwnerChangedStream> {
@@ -212,7 +217,7 @@ impl Power {
         #[zbus(header)] header: Header<'_>,
         #[zbus(connection)] connection: &Connection,
     ) -> Result<Variants, BusError> {
-        let caller = self.caller(connection, &header, SET_MODE).await?;
+        let caller = self.caller(connection, &header, Route::SetMode).await?;
         let mut body = from_variants(&options)?;
         body["mode"] = mode.into();
         self.ask(caller, Asked { route: Route::SetMode, argument: None, body: Some(body) }).await
@@ -225,7 +230,7 @@ impl Power {
         #[zbus(header)] header: Header<'_>,
         #[zbus(connection)] connection: &Connection,
     ) -> Result<(), BusError> {
-        let caller = self.caller(connection, &header, SET_MODE).await?;
+        let caller = self.caller(connection, &header, Route::Confirm).await?;
         let body = Some(json!({ "id": id }));
         self.ask(caller, Asked { route: Route::Confirm, argument: None, body }).await.map(drop)
     }
@@ -237,7 +242,7 @@ impl Power {
         #[zbus(header)] header: Header<'_>,
         #[zbus(connection)] connection: &Connection,
     ) -> Result<(), BusError> {
-        let caller = self.caller(connection, &header, SET_MODE).await?;
+        let caller = self.caller(connection, &header, Route::Revert).await?;
         let body = Some(json!({ "id": id }));
         self.ask(caller, Asked { route: Route::Revert, argument: None, body }).await.map(drop)
     }
@@ -253,7 +258,7 @@ impl Power {
         #[zbus(header)] header: Header<'_>,
         #[zbus(connection)] connection: &Connection,
     ) -> Result<(u64, Variants), BusError> {
-        let caller = self.caller(connection, &header, HOLD).await?;
+        let caller = self.caller(connection, &header, Route::HoldAttached).await?;
         let mut body = from_variants(&options)?;
         let mut constraints = from_variants(&constraints)?;
         let query = constraints.as_object_mut().and_then(|constraints| constraints.remove("query"));
@@ -263,6 +268,7 @@ impl Power {
         body["constraints"] = constraints;
         body["app_id"] = app_id.into();
         body["reason"] = reason.into();
+        let meant = body.to_string();
         let asked = Asked { route: Route::HoldAttached, argument: None, body: Some(body) };
         let Accepted::Stream(Stream::Hold { client, request }) = self.judge(caller, asked).await? else {
             return Err(answered_otherwise().into());
@@ -282,7 +288,10 @@ impl Power {
                 .into());
         }
         let client = Client { connection: number, ..client };
-        let said = power::ask(&self.service.control, clock::now, client, request).await?;
+        let said = power::ask(&self.service.control, clock::now, client, request).await;
+        let said = said.inspect_err(|refusal| {
+            self.service.refused(Route::HoldAttached, meant.as_bytes(), Some(client.uid), refusal);
+        })?;
         let Said::Held(held) = said else {
             return Err(answered_otherwise().into());
         };
@@ -309,7 +318,7 @@ impl Power {
         #[zbus(header)] header: Header<'_>,
         #[zbus(connection)] connection: &Connection,
     ) -> Result<(), BusError> {
-        let caller = self.caller(connection, &header, HOLD).await?;
+        let caller = self.caller(connection, &header, Route::Renew).await?;
         let (id, body) = (id.to_string(), Some(json!({ "ttl_s": ttl_s })));
         self.ask(caller, Asked { route: Route::Renew, argument: Some(&id), body }).await.map(drop)
     }
@@ -322,7 +331,7 @@ impl Power {
         #[zbus(connection)] connection: &Connection,
         #[zbus(signal_emitter)] emitter: SignalEmitter<'_>,
     ) -> Result<(), BusError> {
-        let caller = self.caller(connection, &header, HOLD).await?;
+        let caller = self.caller(connection, &header, Route::Release).await?;
         let cookie = id.to_string();
         self.ask(caller, Asked { route: Route::Release, argument: Some(&cookie), body: None }).await?;
         if let Err(error) = tell_end(self, &emitter, id, "released").await {
