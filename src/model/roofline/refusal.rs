@@ -107,7 +107,7 @@ codes! {
     FitFailed = "fit_failed";
     /// A defect of this program.
     Internal = "internal";
-    /// All connections, or all event streams, are taken.
+    /// All connections, streams or subscriptions are taken, or as many as one user may have.
     TooManyConnections = "too_many_connections";
     /// The machine has not been read yet.
     NotReady = "not_ready";

@@ -22,4 +22,5 @@ mod power;
 mod probe;
 mod reporters;
 mod restarts;
+mod sharing;
 mod state;

@@ -25,7 +25,8 @@ use predict::learning::report::Reporter;
 use roofline::refusal::{Code, Refusal};
 use std::fs;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 /// The group whose members may control.
 pub const GROUP: &str = "rooflined";
@@ -51,11 +52,7 @@ impl Peer {
     /// user and not as many as the range has.
     #[must_use]
     pub fn account(&self) -> u32 {
-        *self.account.get_or_init(|| {
-            let read = |name: &str| fs::read_to_string(Path::new("/etc").join(name)).unwrap_or_default();
-            let subuid = read("subuid");
-            if subuid.is_empty() { self.uid } else { account(self.uid, &subuid, &read("passwd")) }
-        })
+        *self.account.get_or_init(|| Users::read().account(self.uid))
     }
 
     /// Who reports what this process measured.
@@ -65,6 +62,47 @@ impl Peer {
             || self.uid == rustix::process::geteuid().as_raw()
             || is_member(self, Path::new("/etc"));
         Reporter { uid: self.account(), pid: self.pid, trusted }
+    }
+}
+
+/// How long what was read of the users holds: connections may come much faster than users change.
+const ACCOUNTS_HOLD: Duration = Duration::from_secs(1);
+
+/// Who answers for which user, read again at most once a second.
+#[derive(Debug, Default)]
+pub struct Accounts(Mutex<Option<Users>>);
+
+#[derive(Debug)]
+struct Users {
+    read_at: Instant,
+    subuid: String,
+    passwd: String,
+}
+
+impl Accounts {
+    /// [`Peer::account`], which is known to the peer from then on.
+    pub fn of(&self, peer: &Peer) -> u32 {
+        *peer.account.get_or_init(|| {
+            let mut users = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if users.as_ref().is_none_or(|users| users.read_at.elapsed() > ACCOUNTS_HOLD) {
+                *users = Some(Users::read());
+            }
+            users.as_ref().map_or(peer.uid, |users| users.account(peer.uid))
+        })
+    }
+}
+
+impl Users {
+    fn read() -> Self {
+        let read = |name: &str| fs::read_to_string(Path::new("/etc").join(name)).unwrap_or_default();
+        let subuid = read("subuid");
+        // Names are looked up for ranges only.
+        let passwd = if subuid.is_empty() { String::new() } else { read("passwd") };
+        Self { read_at: Instant::now(), subuid, passwd }
+    }
+
+    fn account(&self, uid: u32) -> u32 {
+        account(uid, &self.subuid, &self.passwd)
     }
 }
 

@@ -43,7 +43,7 @@ impl Advice {
         viewer: Option<u32>,
     ) -> Result<(Self, RecommendAnswer), Refusal> {
         let snapshot = &service.seen_by(snapshot, viewer);
-        let answer = service.recommend(Arc::clone(snapshot), request.clone()).await?;
+        let answer = service.recommend(viewer, Arc::clone(snapshot), request.clone()).await?;
         if answer.serial != snapshot.serial {
             return Err(Code::InvalidField.at(
                 "hardware",

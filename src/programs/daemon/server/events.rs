@@ -12,9 +12,10 @@ use std::time::Duration;
 use futures_util::stream::{Stream, unfold};
 use hyper::body::{Bytes, Frame};
 use serde_json::{Value, json};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 
 use super::metrics::Counters;
+use super::shares::Place;
 use super::{Control, Snapshots, clock};
 use answer::cause::in_words;
 use answer::state;
@@ -34,7 +35,7 @@ pub struct Source {
     /// Ends the stream when it becomes true.
     pub stop: watch::Receiver<bool>,
     /// One of the streams admitted.
-    pub permit: OwnedSemaphorePermit,
+    pub place: Place,
     pub counters: Arc<Counters>,
 }
 

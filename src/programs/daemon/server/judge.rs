@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::access::{Peer, may_control, may_run};
 use super::routes::{self, Found, NoRoute, Route, query_pairs};
+use super::shares::beside;
 use super::{Command, Control, Socket, clock, command, openapi, power};
 use answer::parse::parse;
 use answer::reports::{self, Listing};
@@ -201,7 +202,20 @@ fn wrong_socket(path: &str, control: Option<&Path>) -> Refusal {
     )
 }
 
-/// Judges a request of any route. Looks at files where a model is one.
+/// May the caller ask this at all, whatever stands in the body?
+///
+/// # Errors
+/// It may not.
+pub fn may(snapshot: &Snapshot, call: Call<'_>) -> Result<(), Refusal> {
+    match call.route {
+        Route::Measure => call.caller.may_run(snapshot.control_enabled),
+        Route::Hold | Route::HoldAttached => call.caller.client(snapshot.control_enabled).map(drop),
+        Route::Observations => call.caller.reporter().map(drop),
+        _ => Ok(()),
+    }
+}
+
+/// Judges a request of any route. Whatever files it names have been read: their contents stand in its body.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -271,6 +285,7 @@ pub async fn judge(control: &Control, snapshot: &Arc<Snapshot>, call: Call<'_>) 
 /// Who may not is refused before anything of the body is looked at.
 async fn order(control: &Control, snapshot: &Arc<Snapshot>, call: Call<'_>) -> Result<Accepted, Refusal> {
     let client = call.caller.client(snapshot.control_enabled)?;
+    let user = call.caller.account();
     let request = match call.route {
         Route::SetMode => power::set_mode(call.body)?,
         Route::Confirm => power::confirm(call.body)?,
@@ -278,10 +293,10 @@ async fn order(control: &Control, snapshot: &Arc<Snapshot>, call: Call<'_>) -> R
         Route::Renew => power::renew(call.argument, call.body)?,
         Route::Release => power::release(call.argument)?,
         Route::HoldAttached => {
-            let request = power::hold(control, snapshot, call.body, true).await?;
+            let request = power::hold(control, snapshot, user, (call.body, true)).await?;
             return Ok(Accepted::Stream(Stream::Hold { client, request }));
         }
-        _ => power::hold(control, snapshot, call.body, false).await?,
+        _ => power::hold(control, snapshot, user, (call.body, false)).await?,
     };
     Ok(Accepted::Order { client, request })
 }
@@ -363,7 +378,7 @@ fn unknown() -> Refusal {
     )
 }
 
-/// Reads what a service measured beside the event loop: its model may be a file.
+/// Reads what a service measured beside the event loop: each is a prediction itself.
 async fn observations(
     control: &Control,
     snapshot: &Arc<Snapshot>,
@@ -372,10 +387,8 @@ async fn observations(
     let by = call.caller.reporter()?;
     let (catalogue, snapshot) = (Arc::clone(control.catalogue()), Arc::clone(snapshot));
     let body = call.body.to_vec();
-    let worker = tokio::task::spawn_blocking(move || command::observe(&snapshot, &catalogue, by, &body));
-    let (command, power) = worker.await.unwrap_or_else(|_| {
-        Err(Code::Internal.error("the observations were not read to the end", "report this"))
-    })?;
+    let turn = control.work().large(call.caller.account()).await?;
+    let (command, power) = beside(turn, move || command::observe(&snapshot, &catalogue, by, &body)).await.1?;
     Ok(Accepted::Command { command, power })
 }
 

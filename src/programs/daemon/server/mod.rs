@@ -33,6 +33,9 @@ pub mod openapi;
 pub mod power;
 pub mod routes;
 pub mod service;
+pub mod shares;
+
+use shares::Work;
 
 pub use answer_cache::AnswerCache;
 
@@ -120,7 +123,7 @@ impl Control {
     /// A handle that sends into `tx`; the daemon keeps the receiver.
     #[must_use]
     pub fn new(tx: mpsc::Sender<Request>) -> Self {
-        Self { tx, catalogue: Arc::default() }
+        Self { tx, catalogue: Arc::default(), work: Arc::default(), files: Arc::default() }
     }
 
     /// The same with this hardware beside what is built in, and whatever models have been read.
@@ -133,6 +136,12 @@ impl Control {
     #[must_use]
     pub const fn catalogue(&self) -> &Arc<Catalogue> {
         &self.catalogue
+    }
+
+    /// The turns of users at what takes long, over all ways of asking.
+    #[must_use]
+    pub fn work(&self) -> &Work {
+        &self.work
     }
 
     /// Sends a command and waits for the reply; dropping the future tells the daemon that the client has gone.
@@ -212,6 +221,7 @@ pub enum Socket {
 /// What one HTTP listener admits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
+    /// Connections at once; of one user half of them, and less where others have some ([`shares`]).
     pub connections: usize,
     /// Bytes of a request body.
     pub body_bytes: usize,
@@ -221,7 +231,7 @@ pub struct Limits {
     pub body_time: Duration,
     /// A client that reads nothing of its answer for this long is cut off.
     pub write_stall: Duration,
-    /// Event streams at once.
+    /// Event streams at once, shared like connections.
     pub streams: usize,
     /// Between two comments that keep an event stream alive.
     pub heartbeat: Duration,

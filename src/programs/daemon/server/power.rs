@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::shares::{User, beside};
 use super::{Command, Control, command};
 use answer::parse::parse;
 use answer::{Catalogue, hold_query};
@@ -85,11 +86,12 @@ fn switched(
     confirm: Option<(u64, Seconds)>,
     dry_run: bool,
 ) -> Result<SwitchAnswer, Refusal> {
-    let (outcome, code) = match report.outcome {
-        SwitchOutcome::Applied => ("applied", None),
-        SwitchOutcome::RebootRequired => ("reboot_required", Some(Code::RebootRequired)),
-        SwitchOutcome::Refused => ("refused", Some(Code::Refused)),
-        SwitchOutcome::NotApplied => ("not_applied", Some(Code::NotReached)),
+    let outcome = report.outcome.key();
+    let code = match report.outcome {
+        SwitchOutcome::Applied => None,
+        SwitchOutcome::RebootRequired => Some(Code::RebootRequired),
+        SwitchOutcome::Refused => Some(Code::Refused),
+        SwitchOutcome::NotApplied => Some(Code::NotReached),
     };
     if let Some(code) = code.filter(|_| !dry_run) {
         return Err(report.refusal(code));
@@ -162,6 +164,7 @@ fn hold_answer(hold: &Hold, now: Now) -> HoldAnswer {
         advice: hold.advice.as_ref().map(advice_answer),
         age_s: (now.boottime - hold.since).max(Seconds::ZERO).get(),
         expires_in_s: hold.expires_at.map(|at| left(at, now)),
+        waiting_s: hold.waits_until.map(|at| left(at, now)),
     }
 }
 
@@ -206,16 +209,15 @@ pub fn revert(body: &[u8]) -> Result<ControlRequest, Refusal> {
     Ok(ControlRequest::Revert { id })
 }
 
-/// `POST /v1/holds` and `POST /v1/holds/attached`. The model of a query may be a file, so that is read beside the event
-/// loop.
+/// `POST /v1/holds` and `POST /v1/holds/attached`. A query is read beside the event loop.
 ///
 /// # Errors
 /// A body that is not this request, a query that cannot be asked, or a machine without random numbers.
 pub async fn hold(
     control: &Control,
     snapshot: &Arc<Snapshot>,
-    body: &[u8],
-    attached: bool,
+    user: User,
+    (body, attached): (&[u8], bool),
 ) -> Result<ControlRequest, Refusal> {
     let (hold, query) = wanted(body, attached)?;
     let Some(query) = query else { return Ok(ControlRequest::Hold(hold)) };
@@ -226,14 +228,35 @@ pub async fn hold(
             "hold with constraints, or have the administrator set auto = \"switch\" or \"advise\" and reload",
         ));
     }
-    let shown = Arc::new(shown_query(&query));
     let (catalogue, snapshot) = (Arc::clone(control.catalogue()), Arc::clone(snapshot));
-    let worker = tokio::task::spawn_blocking(move || checked_query(&snapshot, &catalogue, &query));
-    let checked = worker
-        .await
-        .unwrap_or_else(|_| Err(Code::Internal.error("the query was not read", "report this")))?;
-    let question = Some(Question { query: Arc::new(checked), request: shown });
-    Ok(ControlRequest::Hold(HoldTerms { question, ..hold }))
+    let turn = control.work().large(user).await?;
+    let question = beside(turn, move || question(&snapshot, &catalogue, &query)).await.1?;
+    Ok(ControlRequest::Hold(HoldTerms { question: Some(question), ..hold }))
+}
+
+/// A query of a hold, with the files that it names.
+///
+/// # Errors
+/// It cannot be asked.
+pub fn question(
+    snapshot: &Snapshot,
+    catalogue: &Catalogue,
+    query: &RecommendRequest,
+) -> Result<Question, Refusal> {
+    Ok(Question {
+        query: Arc::new(checked_query(snapshot, catalogue, query)?),
+        request: Arc::new(shown_query(query)),
+        asked: Arc::new(json!(query)),
+    })
+}
+
+/// The same as an earlier daemon has kept it.
+///
+/// # Errors
+/// It cannot be asked any more.
+pub fn kept_question(snapshot: &Snapshot, catalogue: &Catalogue, asked: &Value) -> Result<Question, Refusal> {
+    let query: RecommendRequest = parse(asked.to_string().as_bytes())?;
+    question(snapshot, catalogue, &query)
 }
 
 fn checked_query(

@@ -82,16 +82,21 @@ pub enum Route {
 }
 
 impl Route {
-    /// Whether it takes, shows or forgets what users reported, so that it matters who asks.
+    /// Whether its body may name a model, which may be a file.
     #[must_use]
-    pub const fn is_about_reports(self) -> bool {
+    pub const fn takes_models(self) -> bool {
         matches!(
             self,
-            Self::Observations
-                | Self::ObservationList
-                | Self::ConfirmObservation
-                | Self::ForgetObservations
-                | Self::ForgetObservation
+            Self::Predict
+                | Self::Recommend
+                | Self::RecommendWatch
+                | Self::Joint
+                | Self::Sweep
+                | Self::Analyze
+                | Self::Observations
+                | Self::Measure
+                | Self::Hold
+                | Self::HoldAttached
         )
     }
 }
@@ -312,6 +317,13 @@ impl From<NoRoute> for Refusal {
 /// parameter that is no text.
 pub fn find(method: &str, path: &str) -> Result<Found, NoRoute> {
     find_in(ROUTES, method, path)
+}
+
+/// `POST /v1/mode`.
+#[must_use]
+pub fn name_of(route: Route) -> String {
+    let spec = ROUTES.iter().find(|spec| spec.route == route);
+    spec.map(|spec| format!("{} {}", spec.method.name(), spec.path)).unwrap_or_default()
 }
 
 /// A path without a parameter wins over one that could take it as an argument.

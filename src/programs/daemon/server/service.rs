@@ -1,17 +1,20 @@
 //! From a route and a body to the bytes of an answer: what HTTP and D-Bus `Query` have in common.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::answer_cache::{AnswerCache, is_cacheable};
+use super::audit::{Refusals, Refused};
 use super::judge::{self, Accepted, Call, Content, Stream};
 use super::metrics::{Counters, page};
 use super::routes::Route;
-use super::{Control, Snapshots, clock, command, power};
+use super::shares::{User, beside};
+use super::{Control, Snapshots, clock, command, model_files, power};
 use answer::{Answer, Request, answer};
 use decide::snapshot::Snapshot;
 use roofline::refusal::{Code, Refusal};
@@ -19,10 +22,6 @@ use wire::{RecommendAnswer, RecommendRequest};
 
 /// Answers that take more predictions than this are computed beside the event loop.
 const LIGHT: u64 = 256;
-/// So many of them at once; each may hold megabytes.
-const HEAVY_AT_ONCE: usize = 2;
-/// Waiting for one of those places.
-const HEAVY_WAIT: Duration = Duration::from_secs(5);
 
 /// After a re-evaluation of some length none begins for this many times as long.
 const REST: u32 = 4;
@@ -39,8 +38,8 @@ pub struct Service {
     pub counters: Arc<Counters>,
     /// Label of those counters.
     pub label: &'static str,
-    heavy: Arc<Semaphore>,
     cache: AnswerCache,
+    refusals: Refusals,
     /// Permit to re-evaluate an earlier answer.
     reevaluation: Arc<Semaphore>,
     /// The newest snapshot as users see it whose answers differ from everybody's.
@@ -74,8 +73,8 @@ impl Service {
             control,
             counters: Arc::default(),
             label,
-            heavy: Arc::new(Semaphore::new(HEAVY_AT_ONCE)),
             cache: AnswerCache::default(),
+            refusals: Refusals::default(),
             reevaluation: Arc::new(Semaphore::new(1)),
             views: Mutex::default(),
             watched_at: AtomicU64::new(0),
@@ -118,12 +117,27 @@ impl Service {
         }
     }
 
+    /// Says that a request was refused, where that is anybody else's business.
+    pub fn refused(&self, route: Route, body: &[u8], uid: Option<u32>, refusal: &Refusal) {
+        let serial = self.snapshots.borrow().serial;
+        self.refusals.record(Refused { route, body, uid, refusal, serial });
+    }
+
     /// Answers every route, from `snapshot`.
     ///
     /// # Errors
     /// What the answer would have been refused with.
     pub async fn respond(&self, snapshot: &Arc<Snapshot>, call: Call<'_>) -> Result<Answered, Refusal> {
-        let viewer = if snapshot.reports.is_empty() { None } else { call.caller.account() };
+        let answered = self.answer(snapshot, call).await;
+        if let Err(refusal) = &answered {
+            self.refused(call.route, call.body, call.caller.uid(), refusal);
+        }
+        answered
+    }
+
+    async fn answer(&self, snapshot: &Arc<Snapshot>, call: Call<'_>) -> Result<Answered, Refusal> {
+        let user = call.caller.account();
+        let viewer = if snapshot.reports.is_empty() { None } else { user };
         let seen = self.seen_by(snapshot, viewer);
         // Everybody who sees the same is answered the same.
         let viewer = viewer.filter(|_| !Arc::ptr_eq(&seen, snapshot));
@@ -135,14 +149,21 @@ impl Service {
             self.watched(clock::now().boottime);
             return Ok(Answered::Whole(Content::Json(known)));
         }
-        let json = match self.judge(snapshot, call).await? {
+        self.looked(call.route);
+        let turn = self.control.work().body(user, call.body).await;
+        let told = self.told(snapshot, call).await?;
+        // What rests on a file is asked again with the same words when that is another.
+        let cached_by = matches!(told, Cow::Borrowed(_)).then_some(call.body);
+        let accepted = judge::judge(&self.control, snapshot, Call { body: &told, ..call }).await?;
+        drop(turn);
+        let json = match accepted {
             Accepted::Shown(content) => return Ok(Answered::Whole(content)),
             Accepted::Metrics => {
                 let page = page(snapshot, clock::now(), &self.counters, self.label);
                 return Ok(Answered::Whole(Content::Text(page)));
             }
             Accepted::Stream(stream) => return Ok(Answered::Stream(stream)),
-            Accepted::Question(request) => self.question(&seen, viewer, *request, call.body).await?,
+            Accepted::Question(request) => self.question(&seen, (user, viewer), *request, cached_by).await?,
             Accepted::Order { client, request } => {
                 power::ask(&self.control, clock::now, client, request).await?.encode()?
             }
@@ -159,51 +180,54 @@ impl Service {
     /// # Errors
     /// What is wrong with it.
     pub async fn judge(&self, snapshot: &Arc<Snapshot>, call: Call<'_>) -> Result<Accepted, Refusal> {
-        if !matches!(call.route, Route::Ready | Route::Healthy | Route::OpenApi | Route::Metrics) {
+        self.looked(call.route);
+        let told = self.told(snapshot, call).await?;
+        judge::judge(&self.control, snapshot, Call { body: &told, ..call }).await
+    }
+
+    fn looked(&self, route: Route) {
+        if !matches!(route, Route::Ready | Route::Healthy | Route::OpenApi | Route::Metrics) {
             self.watched(clock::now().boottime);
         }
-        judge::judge(&self.control, snapshot, call).await
+    }
+
+    /// The body with the contents of the model files that it names, for those who may ask.
+    async fn told<'b>(&self, snapshot: &Snapshot, call: Call<'b>) -> Result<Cow<'b, [u8]>, Refusal> {
+        if !call.route.takes_models() || !model_files::may_name_a_file(call.body) {
+            return Ok(Cow::Borrowed(call.body));
+        }
+        judge::may(snapshot, call)?;
+        self.control.files().told(call.body, call.descriptors, call.caller.account()).await
     }
 
     async fn question(
         &self,
         snapshot: &Arc<Snapshot>,
-        viewer: Option<u32>,
+        (user, viewer): (User, Option<u32>),
         request: Request,
-        body: &[u8],
+        cached_by: Option<&[u8]>,
     ) -> Result<Vec<u8>, Refusal> {
-        let cacheable = is_cacheable(&request);
+        let cached_by = cached_by.filter(|_| is_cacheable(&request));
         let encoded = if request.effort() > LIGHT {
-            self.heavy(Arc::clone(snapshot), request).await?
+            self.heavy(user, Arc::clone(snapshot), request).await?
         } else {
             command::encode(&answer(snapshot, self.control.catalogue(), clock::now(), &request)?)?
         };
-        if cacheable {
+        if let Some(body) = cached_by {
             self.cache.insert(snapshot.serial, viewer, body, &encoded);
         }
         Ok(encoded)
     }
 
     /// Computes and encodes beside the event loop, which would stand still for tens of milliseconds otherwise.
-    async fn heavy(&self, snapshot: Arc<Snapshot>, request: Request) -> Result<Vec<u8>, Refusal> {
+    async fn heavy(&self, user: User, snapshot: Arc<Snapshot>, request: Request) -> Result<Vec<u8>, Refusal> {
         let catalogue = Arc::clone(self.control.catalogue());
-        let permit = self.heavy_place().await?;
+        let turn = self.control.work().large(user).await?;
         let work = move || {
             let answered: Result<Answer, Refusal> = answer(&snapshot, &catalogue, clock::now(), &request);
             answered.and_then(|answer| command::encode(&answer))
         };
-        beside(permit, work).await.1
-    }
-
-    async fn heavy_place(&self) -> Result<OwnedSemaphorePermit, Refusal> {
-        let waiting = tokio::time::timeout(HEAVY_WAIT, Arc::clone(&self.heavy).acquire_owned());
-        let Ok(Ok(permit)) = waiting.await else {
-            return Err(Code::Busy.error(
-                format!("{HEAVY_AT_ONCE} other large questions are being answered"),
-                "ask again in a second, or ask for less at a time",
-            ));
-        };
-        Ok(permit)
+        beside(turn, work).await.1
     }
 
     /// A recommendation from `snapshot`, for somebody who waits for it.
@@ -212,6 +236,7 @@ impl Service {
     /// What the answer would have been refused with.
     pub async fn recommend(
         &self,
+        user: User,
         snapshot: Arc<Snapshot>,
         request: RecommendRequest,
     ) -> Result<RecommendAnswer, Refusal> {
@@ -220,8 +245,8 @@ impl Service {
         if request.effort() <= LIGHT {
             return recommended(answer(&snapshot, &catalogue, clock::now(), &request));
         }
-        let permit = self.heavy_place().await?;
-        beside(permit, move || recommended(answer(&snapshot, &catalogue, clock::now(), &request))).await.1
+        let turn = self.control.work().large(user).await?;
+        beside(turn, move || recommended(answer(&snapshot, &catalogue, clock::now(), &request))).await.1
     }
 
     /// The same from the newest snapshot, for somebody who has an older one. Only one at a time is worked on, and work
@@ -251,18 +276,6 @@ impl Service {
             drop(permit);
         });
         (snapshot, answered)
-    }
-}
-
-/// Works beside the event loop and gives the place back. Where nobody waits any more it is free when the work is done.
-async fn beside<T: Send + 'static>(
-    permit: OwnedSemaphorePermit,
-    work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
-) -> (Option<OwnedSemaphorePermit>, Result<T, Refusal>) {
-    let unfinished = || Code::Internal.error("the answer was not finished", "report this");
-    match tokio::task::spawn_blocking(move || (permit, work())).await {
-        Ok((permit, done)) => (Some(permit), done),
-        Err(_) => (None, Err(unfinished())),
     }
 }
 

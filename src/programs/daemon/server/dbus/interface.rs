@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::Write as _;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 use zbus::fdo::DBusProxy;
@@ -11,24 +11,29 @@ use zbus::names::{BusName, ErrorName};
 use zbus::object_server::SignalEmitter;
 use zbus::{Connection, OwnedVariant, interface};
 
-use super::convert::{Variants, from_variants, to_variants};
+use super::convert::{Variants, from_variants, from_variants_with_files, to_variants};
 use super::subscriptions::Subscriptions;
 use crate::server::access::{Peer, may_run};
 use crate::server::advice::Advice;
 use crate::server::judge::{Accepted, Call, Caller, Content, Entrance, Stream, admitted};
-use crate::server::routes::{Found, Route};
+use crate::server::model_files::Received;
+use crate::server::routes::{self, Found, Route};
 use crate::server::service::{Answered, Service};
+use crate::server::shares::Places;
 use crate::server::{Command, clock};
 use answer::error::status;
 use answer::parse::parse;
 use answer::{Request, answer};
-use decide::snapshot::Snapshot;
 use governor::Reply;
 use roofline::refusal::{Code, Refusal};
 use wire::API_VERSION;
 
 /// Bytes of a request in JSON.
 const MAX_REQUEST: usize = 64 * 1024;
+/// Calls that are being answered; of one user half of them, and less where others have some.
+const MAX_CALLS: usize = 256;
+/// Senders that are remembered.
+const MAX_CALLERS: usize = 1024;
 
 /// A refusal as a D-Bus error: `code: message; hint`.
 #[derive(Debug)]
@@ -82,11 +87,14 @@ impl zbus::DBusError for BusError {
 pub struct Rooflined {
     service: Arc<Service>,
     subscriptions: Arc<Subscriptions>,
+    callers: Callers,
+    calls: Arc<Places>,
 }
 
 impl Rooflined {
     pub fn new(service: Arc<Service>) -> Self {
-        Self { service, subscriptions: Arc::default() }
+        let calls = Places::new(MAX_CALLS);
+        Self { service, subscriptions: Arc::default(), callers: Callers::default(), calls }
     }
 
     /// Who subscribed with which query.
@@ -104,13 +112,15 @@ impl Rooflined {
     ) -> Result<Variants, Refusal> {
         let snapshot = self.service.snapshot();
         // What this user reports from now on moves this answer, so who it is counts even before there is anything.
-        let viewer = caller(by.connection, by.header).await.ok().map(|peer| peer.account());
+        let peer = self.callers.find(by).await;
+        let viewer = peer.as_ref().map(Peer::account);
         let call = Call {
             route: Route::RecommendWatch,
             argument: None,
             query: "",
             body: json.as_bytes(),
-            caller: Caller::Peer(None),
+            descriptors: &[],
+            caller: Caller::Peer(peer.as_ref()),
         };
         let Accepted::Stream(Stream::Advice(request)) = self.service.judge(&snapshot, call).await? else {
             return Err(answered_otherwise());
@@ -129,25 +139,33 @@ impl Rooflined {
         body: &HashMap<String, OwnedVariant>,
         by: Sender<'_, '_>,
     ) -> Result<Variants, BusError> {
-        let body = encode(&from_variants(body)?)?;
-        let json = self.respond("POST", path, "", &body, by).await?;
+        let (body, descriptors) = from_variants_with_files(body)?;
+        let body = encode(&body)?;
+        let asked = Asked { method: "POST", path, query: "", body: &body, descriptors: &descriptors };
+        let json = self.respond(asked, by).await?;
         Ok(to_variants(decode(&json)?))
     }
 
     /// Answers a route as the query socket would.
-    async fn respond(
-        &self,
-        method: &str,
-        path: &str,
-        query: &str,
-        body: &[u8],
-        by: Sender<'_, '_>,
-    ) -> Result<Vec<u8>, Refusal> {
-        let Found { spec, argument } = admitted(method, path, Entrance::Bus)?;
+    async fn respond(&self, asked: Asked<'_>, by: Sender<'_, '_>) -> Result<Vec<u8>, Refusal> {
+        let Asked { method, path, query, body, descriptors } = asked;
+        let Found { spec, argument } = match admitted(method, path, Entrance::Bus) {
+            Ok(found) => found,
+            Err(none) => {
+                if let Ok(found) = routes::find(method, path) {
+                    let uid = caller(by.connection, by.header).await.ok().map(|peer| peer.uid);
+                    self.service.refused(found.spec.route, body, uid, &none.refusal);
+                }
+                return Err(none.into());
+            }
+        };
         let (route, argument) = (spec.route, argument.as_deref());
         let snapshot = self.service.snapshot();
-        let peer = by.peer(&snapshot, route).await;
-        let call = Call { route, argument, query, body, caller: Caller::Peer(peer.as_ref()) };
+        let peer = self.callers.find(by).await;
+        let user = peer.as_ref().map(Peer::account);
+        let hint = "wait for answers before asking for more";
+        let _place = self.calls.take(user).map_err(|full| full.refusal(user, "calls under way", hint))?;
+        let call = Call { route, argument, query, body, descriptors, caller: Caller::Peer(peer.as_ref()) };
         match self.service.respond(&snapshot, call).await? {
             Answered::Whole(Content::Json(json)) => Ok(json),
             Answered::Whole(Content::Static(json)) => Ok(json.to_vec()),
@@ -169,6 +187,15 @@ impl Rooflined {
         let value = answered.ok().and_then(|answer| serde_json::to_value(answer).ok());
         value.map(to_variants).unwrap_or_default()
     }
+}
+
+/// A request of any route of the query socket.
+struct Asked<'a> {
+    method: &'a str,
+    path: &'a str,
+    query: &'a str,
+    body: &'a [u8],
+    descriptors: &'a [Arc<Received>],
 }
 
 pub(super) fn answered_otherwise() -> Refusal {
@@ -229,12 +256,12 @@ impl Rooflined {
         let body = body.map_or_else(|| Ok(Vec::new()), |body| encode(&body))?;
         let (path, query) = path.split_once('?').unwrap_or((&path, ""));
         let by = Sender { connection, header: &header };
-        let answer = self.respond(method, path, query, &body, by).await?;
+        let answer = self.respond(Asked { method, path, query, body: &body, descriptors: &[] }, by).await?;
         String::from_utf8(answer)
             .map_err(|_| Code::Internal.error("the answer is no text", "report this").into())
     }
 
-    /// The body of `POST /v1/predict` and its answer.
+    /// The body of `POST /v1/predict` and its answer. A model may be {"fd": h}: a file that the caller has opened for reading.
     async fn predict(
         &self,
         request: HashMap<String, OwnedVariant>,
@@ -244,7 +271,7 @@ impl Rooflined {
         self.ask("/v1/predict", &request, Sender { connection, header: &header }).await
     }
 
-    /// The body of `POST /v1/recommend` and its answer.
+    /// The body of `POST /v1/recommend` and its answer. A model may be {"fd": h}: a file that the caller has opened for reading.
     async fn recommend(
         &self,
         request: HashMap<String, OwnedVariant>,
@@ -266,7 +293,8 @@ impl Rooflined {
             return Err(too_large().into());
         }
         let sender = header.sender().map(ToString::to_string).unwrap_or_default();
-        let cookie = self.subscriptions.reserve(&sender)?;
+        let user = self.callers.find(Sender { connection, header: &header }).await.map(|peer| peer.account());
+        let cookie = self.subscriptions.reserve(&sender, user)?;
         // From here on its leaving is noticed; if it left before, nobody will say so again.
         let answered = if on_the_bus(connection, &header).await {
             self.begin(&sender, cookie, json, Sender { connection, header: &header }).await
@@ -433,13 +461,30 @@ struct Sender<'a, 'm> {
     header: &'a Header<'m>,
 }
 
-impl Sender<'_, '_> {
-    /// Who it is, where an answer depends on that: asking the bus takes a round trip.
-    async fn peer(&self, snapshot: &Snapshot, route: Route) -> Option<Peer> {
-        if snapshot.reports.is_empty() && !route.is_about_reports() {
-            return None;
+/// Senders of calls, which the bus is asked for once: it gives a name once only.
+#[derive(Default)]
+struct Callers(Mutex<HashMap<String, Peer>>);
+
+impl Callers {
+    fn known(&self) -> MutexGuard<'_, HashMap<String, Peer>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Who called; `None` where the bus does not tell.
+    async fn find(&self, by: Sender<'_, '_>) -> Option<Peer> {
+        let name = by.header.sender()?.to_string();
+        if let Some(peer) = self.known().get(&name) {
+            return Some(peer.clone());
         }
-        caller(self.connection, self.header).await.ok()
+        let peer = caller(by.connection, by.header).await.ok()?;
+        // Looked up here, so that each copy knows it.
+        let _ = peer.account();
+        let mut known = self.known();
+        if known.len() >= MAX_CALLERS {
+            known.clear();
+        }
+        known.insert(name, peer.clone());
+        Some(peer)
     }
 }
 
@@ -465,6 +510,7 @@ impl Calibration {
             argument: None,
             query: "",
             body: &encode(&from_variants(&options)?)?,
+            descriptors: &[],
             caller: Caller::Peer(Some(&caller)),
         };
         match self.service.judge(&self.service.snapshot(), call).await? {

@@ -6,11 +6,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 use crate::server::advice::Advice;
+use crate::server::shares::{User, share};
 use roofline::refusal::{Code, Refusal};
 
 /// Subscriptions of one sender.
 const OF_ONE: usize = 8;
-/// Subscriptions of all.
+/// Subscriptions of all; of one user half of them, and less where others have some.
 const OF_ALL: usize = 64;
 
 #[derive(Default)]
@@ -28,6 +29,7 @@ struct Entries {
 
 struct Subscription {
     sender: String,
+    user: User,
     /// `None` while it is being answered.
     advice: Option<Advice>,
 }
@@ -37,24 +39,23 @@ impl Subscriptions {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a subscription of this sender.
+    /// A place for a subscription of this sender, which is this user's.
     ///
     /// # Errors
-    /// It has too many, or all together have.
-    pub fn reserve(&self, sender: &str) -> Result<u64, Refusal> {
+    /// It, its user, or all together have too many.
+    pub fn reserve(&self, sender: &str, user: User) -> Result<u64, Refusal> {
         let mut entries = self.entries();
-        let full = |message: String| {
-            Err(Code::TooManyConnections.error(message, "call Unsubscribe for those that are not needed"))
-        };
+        let hint = "call Unsubscribe for those that are not needed";
         if entries.by_cookie.values().filter(|other| other.sender == sender).count() >= OF_ONE {
-            return full(format!("all {OF_ONE} subscriptions of this client are taken"));
+            let message = format!("all {OF_ONE} subscriptions of this client are taken");
+            return Err(Code::TooManyConnections.error(message, hint));
         }
-        if entries.by_cookie.len() >= OF_ALL {
-            return full(format!("all {OF_ALL} subscriptions are taken"));
-        }
+        let own = entries.by_cookie.values().filter(|other| other.user == user).count();
+        share(OF_ALL, entries.by_cookie.len(), own)
+            .map_err(|full| full.refusal(user, "subscriptions", hint))?;
         entries.last_cookie += 1;
         let cookie = entries.last_cookie;
-        entries.by_cookie.insert(cookie, Subscription { sender: sender.to_owned(), advice: None });
+        entries.by_cookie.insert(cookie, Subscription { sender: sender.to_owned(), user, advice: None });
         Ok(cookie)
     }
 
@@ -101,5 +102,25 @@ impl Subscriptions {
         let mut entries = self.entries();
         let entry = entries.by_cookie.get_mut(&cookie)?;
         Some((entry.sender.clone(), entry.advice.take()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_user_leaves_subscriptions_to_others() {
+        let subscriptions = Subscriptions::default();
+        let all_of = |user: u32| {
+            let senders = (0..OF_ALL).map(|index| format!(":{user}.{index}"));
+            senders.filter(|sender| subscriptions.reserve(sender, Some(user)).is_ok()).count()
+        };
+        assert_eq!(all_of(0), OF_ALL / 2, "many clients of one user");
+        assert_eq!(all_of(1000), OF_ALL / 4);
+        subscriptions.left(":0.0");
+        assert!(subscriptions.reserve(":0.99", Some(0)).is_err(), "it has more than are free");
+        let refused = subscriptions.reserve(":0.99", Some(0)).unwrap_err();
+        assert!(refused.message.contains("user 0"), "{}", refused.message);
     }
 }

@@ -10,13 +10,14 @@ use std::time::Duration;
 use futures_util::stream::unfold;
 use hyper::body::{Bytes, Frame};
 use serde_json::json;
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::server::Snapshots;
 use crate::server::advice::{Advice, Renewal};
 use crate::server::events::{EventStream, event};
 use crate::server::service::Service;
+use crate::server::shares::Place;
 use wire::RecommendAnswer;
 
 /// What the events are made from.
@@ -31,7 +32,7 @@ pub struct Source {
 struct Reader {
     source: Source,
     /// One of the streams admitted.
-    _permit: OwnedSemaphorePermit,
+    _place: Place,
     snapshots: Snapshots,
     advice: Advice,
     /// The first answer until it has been written.
@@ -47,16 +48,11 @@ impl Drop for Reader {
 }
 
 /// Events for one reader, beginning with the first answer.
-pub fn stream(
-    source: Source,
-    permit: OwnedSemaphorePermit,
-    advice: Advice,
-    first: RecommendAnswer,
-) -> EventStream {
+pub fn stream(source: Source, place: Place, advice: Advice, first: RecommendAnswer) -> EventStream {
     source.service.counters.streams.fetch_add(1, Ordering::Relaxed);
     let snapshots = source.service.snapshots.clone();
     let beat_at = Instant::now() + source.heartbeat;
-    let reader = Reader { source, _permit: permit, snapshots, advice, first: Some(first), beat_at };
+    let reader = Reader { source, _place: place, snapshots, advice, first: Some(first), beat_at };
     Box::pin(unfold(reader, |mut reader| async move {
         let text = reader.next().await?;
         Some((Ok(Frame::data(Bytes::from(text))), reader))

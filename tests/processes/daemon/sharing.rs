@@ -1,0 +1,217 @@
+//! Users share the daemon: what one takes it does not take from the others.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, Rlimit, Uid, getrlimit, prlimit};
+use rustix::thread::set_thread_res_uid;
+
+use super::harness::{Daemon, Home, eventually, get, missing};
+
+/// Users that take what they can get.
+const GREEDY: [u32; 2] = [64_001, 64_002];
+/// Who wants an answer now and then.
+const NEIGHBOUR: u32 = 64_003;
+/// Connections of a greedy user that are open at once.
+const KEPT: usize = 200;
+
+/// Work as another user: who connects is decided by the thread that does.
+fn become_user(uid: u32) {
+    let user = Uid::from_raw(uid);
+    set_thread_res_uid(user, user, user).unwrap();
+}
+
+/// A daemon that every user may ask; `None`, said aloud, where nobody can become another user.
+fn open_to_all(home: &Home) -> Option<Daemon> {
+    if !rustix::process::geteuid().is_root() {
+        missing("root", "become several users");
+        return None;
+    }
+    let daemon = home.start();
+    for dir in [home.path(""), home.path("run")] {
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    Some(daemon)
+}
+
+/// What a neighbour asks while others are greedy.
+struct Asked<'a> {
+    request: &'a str,
+    times: usize,
+    /// Longest wait for each answer.
+    patience: Duration,
+}
+
+/// The status of an answer that came in time.
+fn ask_in_time(socket: &Path, Asked { request, patience, .. }: &Asked<'_>) -> Result<u16, String> {
+    let begun = Instant::now();
+    let in_words = |error: std::io::Error| format!("{error} after {:?}", begun.elapsed());
+    let mut stream = UnixStream::connect(socket).map_err(in_words)?;
+    stream.set_read_timeout(Some(*patience)).unwrap();
+    stream.write_all(request.as_bytes()).map_err(in_words)?;
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).map_err(in_words)?;
+    if begun.elapsed() > *patience {
+        return Err(format!("an answer after {:?}", begun.elapsed()));
+    }
+    String::from_utf8_lossy(&answer[9..]).parse().map_err(|_| format!("{}", answer.escape_ascii()))
+}
+
+fn post(path: &str, body: &str) -> String {
+    format!(
+        "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// What went wrong with questions of a neighbour while greedy users do what they do.
+fn ask_beside(
+    socket: &Path,
+    asked: &[Asked<'_>],
+    greed: impl Fn(&Path, &AtomicBool, &AtomicUsize) + Sync,
+) -> Vec<String> {
+    let (over, begun) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for uid in GREEDY {
+            let (over, begun, greed) = (&over, &begun, &greed);
+            scope.spawn(move || {
+                become_user(uid);
+                greed(socket, over, begun);
+            });
+        }
+        eventually("the greedy users", || {
+            (begun.load(Ordering::Relaxed) >= GREEDY.len() * KEPT).then_some(())
+        });
+        let asking = scope.spawn(|| {
+            become_user(NEIGHBOUR);
+            let all = asked.iter().flat_map(|asked| (0..asked.times).map(move |_| asked));
+            let answers = all.map(|asked| ask_in_time(socket, asked));
+            answers.filter(|answer| *answer != Ok(200)).map(|answer| format!("{answer:?}")).collect()
+        });
+        let failed = asking.join();
+        over.store(true, Ordering::Relaxed);
+        failed.unwrap()
+    })
+}
+
+#[test]
+fn users_who_open_connections_without_end_leave_room_for_another() {
+    let home = Home::new();
+    let Some(_daemon) = open_to_all(&home) else { return };
+    let request = "GET /v1/state HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    let asked = [Asked { request, times: 100, patience: Duration::from_secs(1) }];
+    let failed = ask_beside(&home.query(), &asked, |socket, over, begun| {
+        let mut held = VecDeque::new();
+        while !over.load(Ordering::Relaxed) {
+            if let Ok(stream) = UnixStream::connect(socket) {
+                stream.set_nonblocking(true).unwrap();
+                held.push_back(stream);
+                begun.fetch_add(1, Ordering::Relaxed);
+            }
+            // What was refused makes room; what was taken is kept for as long as it lasts.
+            if held.len() > KEPT {
+                held.retain_mut(|stream| stream.read(&mut [0; 512]).is_err());
+            }
+        }
+    });
+    assert!(failed.is_empty(), "{} of 100 failed, such as {}", failed.len(), failed[0]);
+}
+
+/// 8192 predictions.
+const LARGE: &str =
+    r#"{"hardware":"h100","ops":[{"kind":"gemv","n":64,"k":64}],"formats":["fp16","int8"],"batches":[@]}"#;
+
+#[test]
+fn users_who_ask_large_questions_without_end_leave_time_for_another() {
+    let home = Home::new();
+    let Some(_daemon) = open_to_all(&home) else { return };
+    let batches: Vec<String> = (1..=4096).map(|batch: u32| batch.to_string()).collect();
+    let large = post("/v1/sweep", &LARGE.replace('@', &batches.join(",")));
+    let request = post("/v1/predict", r#"{"workload":{"op":{"kind":"gemv","n":64,"k":64}}}"#);
+    // One that is large itself has its turn behind one of each greedy user.
+    let asked = [
+        Asked { request: &request, times: 100, patience: Duration::from_secs(10) },
+        Asked { request: &large, times: 3, patience: Duration::from_secs(60) },
+    ];
+    let failed = ask_beside(&home.query(), &asked, |socket, over, begun| {
+        let mut held = VecDeque::new();
+        while !over.load(Ordering::Relaxed) {
+            if let Ok(mut stream) = UnixStream::connect(socket)
+                && stream.write_all(large.as_bytes()).is_ok()
+            {
+                held.push_back(stream);
+            }
+            begun.fetch_add(1, Ordering::Relaxed);
+            if held.len() > KEPT {
+                held.pop_front();
+            }
+        }
+    });
+    assert!(failed.is_empty(), "{} of 103 failed, such as {}", failed.len(), failed[0]);
+}
+
+/// Ticks of the processor that the daemon has taken.
+fn ticks(daemon: &Daemon) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{}/stat", daemon.pid())).unwrap();
+    let fields: Vec<&str> = text.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+fn open_files(daemon: &Daemon) -> usize {
+    fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap().count()
+}
+
+#[test]
+fn a_daemon_without_descriptors_answers_who_is_connected_and_recovers() {
+    let home = Home::new();
+    let daemon = home.start();
+    let request = b"GET /v1/state HTTP/1.1\r\nhost: x\r\n\r\n";
+    let mut connected = UnixStream::connect(home.query()).unwrap();
+    let mut answered = |what: &str| {
+        connected.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        connected.write_all(request).unwrap();
+        let mut text = Vec::new();
+        while !text.ends_with(b"}") || !text.starts_with(b"HTTP/1.1 200") {
+            let mut more = [0; 65_536];
+            let length = connected.read(&mut more).unwrap();
+            assert!(length > 0, "closed {what}: {}", text.escape_ascii());
+            text.extend_from_slice(&more[..length]);
+        }
+    };
+    answered("at the beginning");
+    let few = open_files(&daemon) as u64 + 10;
+    let pid = rustix::process::Pid::from_raw(daemon.pid().try_into().unwrap());
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let before = prlimit(pid, Resource::Nofile, Rlimit { current: Some(few), maximum }).unwrap();
+    let held: Vec<_> = (0..60).map(|_| UnixStream::connect(home.query()).unwrap()).collect();
+    eventually("the daemon to run out", || home.log().contains("cannot accept").then_some(()));
+    answered("while others wait");
+    // Trying again and again without a pause takes all of a processor.
+    let (taken, begun) = (ticks(&daemon), Instant::now());
+    while begun.elapsed() < Duration::from_secs(2) {
+        answered("again and again");
+        thread::sleep(Duration::from_millis(100));
+    }
+    let hundredths = (ticks(&daemon) - taken) * 100 / (100 * begun.elapsed().as_secs());
+    assert!(hundredths < 50, "{hundredths} % of a processor");
+    // Some go and others come, over and over.
+    let mut held = VecDeque::from(held);
+    for _ in 0..40 {
+        held.pop_front();
+        thread::sleep(Duration::from_millis(20));
+        held.push_back(UnixStream::connect(home.query()).unwrap());
+    }
+    let said = home.log().matches("cannot accept").count();
+    assert_eq!(said, 1, "{}", home.log());
+    prlimit(pid, Resource::Nofile, before).unwrap();
+    drop(held);
+    get(&home.query(), "/v1/state");
+    answered("at the end");
+}
