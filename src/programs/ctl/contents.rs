@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use serde_json::{Map, Value, json};
 
 use super::failure::refused;
-use answer::{Catalogue, Opener};
+use answer::{Catalogue, Opener, each_model, modelfile};
 use roofline::hardware::registry;
 use roofline::refusal::Refusal;
 use wire::client::{Bytes, ClientError};
@@ -20,40 +20,13 @@ pub fn enclosed(body: Bytes) -> Result<Bytes, ClientError> {
         return Ok(body);
     }
     let Ok(mut request) = serde_json::from_slice::<Value>(&body) else { return Ok(body) };
-    fill(&mut request, "").map_err(refused)?;
+    each_model(&mut request, &mut enclose).map_err(refused)?;
     let filled = serde_json::to_vec(&request);
     filled.map(Bytes::from).map_err(|error| ClientError::Unsendable { reason: error.to_string() })
 }
 
 /// Bodies without it are looked at no further.
 const PATH: &[u8] = b"\"path\"";
-
-/// Fills in every `model` and every member of `models`, wherever in a request they stand.
-fn fill(value: &mut Value, at: &str) -> Result<(), Refusal> {
-    match value {
-        Value::Object(fields) => {
-            for (key, value) in fields {
-                let at = if at.is_empty() { key.clone() } else { format!("{at}.{key}") };
-                match value {
-                    Value::Object(model) if key == "model" => enclose(model, &at)?,
-                    Value::Array(models) if key == "models" => {
-                        for (index, model) in models.iter_mut().enumerate() {
-                            if let Value::Object(model) = model {
-                                enclose(model, &format!("{at}[{index}]"))?;
-                            }
-                        }
-                    }
-                    value => fill(value, &at)?,
-                }
-            }
-            Ok(())
-        }
-        Value::Array(list) => {
-            list.iter_mut().enumerate().try_for_each(|(index, value)| fill(value, &format!("{at}[{index}]")))
-        }
-        _ => Ok(()),
-    }
-}
 
 /// The contents of the file that `model` names by its path alone.
 fn enclose(model: &mut Map<String, Value>, at: &str) -> Result<(), Refusal> {
@@ -67,7 +40,7 @@ fn enclose(model: &mut Map<String, Value>, at: &str) -> Result<(), Refusal> {
         model.insert("path".to_owned(), json!(whole));
         return Ok(());
     }
-    let file = FILES.file(&whole, &format!("{at}.path"))?;
+    let file = FILES.file(&whole, &format!("{at}.path"), modelfile::latest())?;
     model.insert("path".to_owned(), json!(whole));
     model.insert("contents".to_owned(), json!(file.contents()));
     Ok(())

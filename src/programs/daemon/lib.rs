@@ -51,7 +51,8 @@ use sockets::Sockets;
 #[cfg(not(feature = "simulate"))]
 use unsimulated as simulated;
 
-use crate::server::{Control, Snapshots, Socket, dbus, http};
+use crate::server::{Control, ModelFiles, Snapshots, Socket, dbus, http};
+use crate::store::StoreError;
 use answer::{Catalogue, Opener};
 use config::{ConfigError, hardware_dir};
 use governor::{Event, Governor};
@@ -183,7 +184,9 @@ async fn run(args: Serve, settings: Settings) -> Result<(), DaemonError> {
     };
     let sampler = Sampler::start(period, machine, deliver)?;
     let (stop, stopping) = watch::channel(false);
-    let control_end = Control::new(requests_in).with_catalogue(Arc::clone(&catalogue));
+    let control_end = Control::new(requests_in)
+        .with_catalogue(Arc::clone(&catalogue))
+        .with_files(ModelFiles::new(settings.model_dirs.clone()));
     let servers = Servers { snapshots, control: control_end, events: events_in.clone(), stopping };
     let control_kind = replaceable.clone().map_or(Socket::Control, |problem| Socket::Unsafe { problem });
     let mut tasks = servers.start(&settings, query, (control, control_kind), &paths)?;
@@ -255,7 +258,8 @@ fn catalogue(settings: &Settings) -> Arc<Catalogue> {
         tracing::warn!(%problem, "a description of hardware is not used");
     }
     hardware::declare(&user);
-    Arc::new(Catalogue::new(Registry::with(user), Opener::Daemon(settings.model_dirs.clone())))
+    // Files are read before a request is answered: this opens none.
+    Arc::new(Catalogue::new(Registry::with(user), Opener::Daemon(Vec::new())))
 }
 
 /// What the servers share.

@@ -1,4 +1,4 @@
-//! Models that clients name: a key of the registry, or a file of which they tell the contents or which is read here.
+//! Models that clients name: a key of the registry, or a file whose contents are told with its path.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use roofline::workload::registry::models;
 
 /// Finds the models. What cannot be read is said in words that end with what to do.
 pub async fn found(catalogue: Arc<Catalogue>, asked: Vec<ModelAsked>) -> Vec<Result<ModelWork, String>> {
-    // A disk may take its time, which the loop does not have.
+    // Contents may be long, and the loop has no time.
     let finding =
         tokio::task::spawn_blocking(move || asked.into_iter().map(|asked| find(&catalogue, asked)).collect());
     finding.await.unwrap_or_else(|_| vec![Err("the model could not be read: report this".to_owned())])

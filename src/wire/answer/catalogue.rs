@@ -4,9 +4,10 @@
 //! about the same parts and models costs little more than reading and writing them.
 
 use std::borrow::Cow;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use serde_json::{Map, Value};
 
@@ -30,6 +31,8 @@ const MODELS: usize = 64;
 const FILES: usize = 16;
 /// Longest path, as the kernel has it.
 const MAX_PATH: usize = 4096;
+/// Longest message about a file, which may repeat its own words.
+const MAX_MESSAGE: usize = 600;
 
 /// Values that were made last, by key.
 #[derive(Debug)]
@@ -190,40 +193,27 @@ impl Catalogue {
     /// # Errors
     /// Another field, contents that cannot be, or a file that cannot be read, may not be, or holds no model.
     pub fn referenced(&self, fields: &Map<String, Value>, at: &str) -> Result<Arc<ModelFile>, Refusal> {
-        if let Some(other) = fields.keys().find(|key| !["path", "contents"].contains(&key.as_str())) {
-            return Err(Code::UnknownField.at(
-                format!("{at}.{}", shorten(other)),
-                format!("a model with a path has no field {:?}", shorten(other)),
-                "leave it out: the file says everything",
+        if fields.contains_key("fd") {
+            return Err(Code::UnsupportedWorkload.at(
+                format!("{at}.fd"),
+                "there is no descriptor here: one comes with a request to the daemon",
+                "name the file by its path",
             ));
         }
+        no_other_field(fields, &["path", "contents"], at)?;
         let field = format!("{at}.path");
-        let Some(path) = fields.get("path").and_then(Value::as_str) else {
-            return Err(Code::InvalidField.at(
-                &field,
-                format!("{field} is no text"),
-                "write {\"path\":\"/models/x.gguf\"}",
-            ));
-        };
-        // It names what is learnt, for everybody who lists that.
-        if path.len() > MAX_PATH || path.chars().any(char::is_control) {
-            return Err(Code::InvalidField.at(
-                &field,
-                format!("{field} is longer than {MAX_PATH} bytes or has control characters"),
-                "write {\"path\":\"/models/x.gguf\"}",
-            ));
-        }
+        let path = name_of(fields, &field)?;
         match fields.get("contents") {
             Some(contents) => told(contents, &format!("{at}.contents")).map(Arc::new),
-            None => self.file(path, &field),
+            None => self.file(path, &field, modelfile::latest()),
         }
     }
 
-    /// The model at `path`. Blocks while its headers are read.
+    /// The model at `path`. Blocks while its headers are read, until then at the longest.
     ///
     /// # Errors
     /// It cannot be read, may not be, is no plain file, or holds no model.
-    pub fn file(&self, path: &str, field: &str) -> Result<Arc<ModelFile>, Refusal> {
+    pub fn file(&self, path: &str, field: &str, until: Instant) -> Result<Arc<ModelFile>, Refusal> {
         let path = Path::new(path);
         let root = match &self.opener {
             Opener::Caller => None,
@@ -240,7 +230,7 @@ impl Catalogue {
         }
         let read = match root {
             None => modelfile::load(path),
-            Some(root) => modelfile::load_beneath(root, path),
+            Some(root) => modelfile::load_beneath(root, path, until),
         };
         let file = read.map(Arc::new).map_err(|error| {
             let hint = match (&self.opener, &error) {
@@ -250,7 +240,7 @@ impl Catalogue {
                 }
                 _ => error.hint(),
             };
-            Code::UnreadableModel.at(field, error.to_string(), hint)
+            Code::UnreadableModel.at(field, message(&error), hint)
         })?;
         // What also rests on files beside this one would change without its changing.
         if let Some(stamp) = stamp.filter(|stamp| file.files == [stamp.path.clone()]) {
@@ -258,6 +248,58 @@ impl Catalogue {
         }
         Ok(file)
     }
+}
+
+/// The model in a file that a client has opened. Blocks while its header is read, until then at the longest.
+///
+/// # Errors
+/// It cannot be read, is no plain file, or holds no model.
+pub fn opened(file: &File, name: &str, field: &str, until: Instant) -> Result<ModelFile, Refusal> {
+    let name = Path::new(name).file_name().unwrap_or_default().to_string_lossy();
+    modelfile::load_open(file, &name, until).map_err(|error| {
+        let hint = match &error {
+            ModelFileError::Open { .. } => {
+                "attach a file that is open for reading, on a file system that other users may read"
+            }
+            _ => error.hint(),
+        };
+        Code::UnreadableModel.at(field, message(&error), hint)
+    })
+}
+
+/// Refuses fields beside these.
+///
+/// # Errors
+/// The first of them.
+pub fn no_other_field(fields: &Map<String, Value>, known: &[&str], at: &str) -> Result<(), Refusal> {
+    match fields.keys().find(|key| !known.contains(&key.as_str())) {
+        None => Ok(()),
+        Some(other) => Err(Code::UnknownField.at(
+            format!("{at}.{}", shorten(other)),
+            format!("a model with a {} has no field {:?}", known.first().unwrap_or(&"path"), shorten(other)),
+            "leave it out: the file says everything",
+        )),
+    }
+}
+
+/// What the `path` of a model says. It names what is learnt, for everybody who lists that.
+///
+/// # Errors
+/// It is no text, or none that can be listed.
+pub fn name_of<'f>(fields: &'f Map<String, Value>, field: &str) -> Result<&'f str, Refusal> {
+    let hint = "write {\"path\":\"/models/x.gguf\"}";
+    let Some(path) = fields.get("path").and_then(Value::as_str) else {
+        return Err(Code::InvalidField.at(field, format!("{field} is no text"), hint));
+    };
+    if path.len() > MAX_PATH || path.chars().any(char::is_control) {
+        let message = format!("{field} is longer than {MAX_PATH} bytes or has control characters");
+        return Err(Code::InvalidField.at(field, message, hint));
+    }
+    Ok(path)
+}
+
+fn message(error: &ModelFileError) -> String {
+    error.to_string().chars().take(MAX_MESSAGE).collect()
 }
 
 /// Said of every path outside `roots`, whatever lies there: strangers learn nothing of files that the daemon may read.

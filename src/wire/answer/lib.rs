@@ -13,6 +13,7 @@ pub mod hardware;
 mod joint;
 mod mode_named;
 mod model;
+mod model_files;
 pub mod modelfile;
 pub mod models;
 mod modes;
@@ -48,6 +49,7 @@ use wire::{
 pub use board::state;
 pub use catalogue::{Catalogue, Opener};
 pub use ceilings::{calibration_age, drift};
+pub use model_files::each_model;
 pub use observe::{MAX_OBSERVATIONS, observed};
 pub use recommend::hold_query;
 pub use sweep::MAX_SWEEP_ROWS;

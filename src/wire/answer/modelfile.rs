@@ -2,19 +2,20 @@
 //!
 //! A path is a GGUF file or one of its shards, a safetensors file, its index, a `config.json`, or a directory that
 //! holds one model in any of these forms. Nothing but plain files is opened, and of those only the headers are read;
-//! weights only where they are asked for.
+//! weights only where they are asked for. One file that somebody else has opened is read just so.
 //!
 //! All files of a model share one budget: [`MAX_HEADER_BYTES`] of headers, [`MAX_TENSORS`] tensors and [`MAX_TIME`], each
-//! looked at while it is spent, so that neither many files nor links to one cost more than one large model does.
+//! looked at while it is spent, so that neither many files nor links to one cost more than one large model does. With
+//! what is made of them, and whatever they say, they take no more than 256 MiB of memory.
 
 use std::cell::Cell;
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io::{self, BufReader, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{CWD, Dir, Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::fs::{CWD, Dir, Mode, OFlags, ResolveFlags, fcntl_getfl, openat, openat2};
 use thiserror::Error;
 
 use roofline::workload::contents::Contents;
@@ -26,11 +27,14 @@ use roofline::workload::model::Model;
 
 /// Most bytes of headers, indices and configurations, over all files of a model. The headers of a model of 10^12 weights
 /// with 384 experts in every layer have some 20 MB.
-pub const MAX_HEADER_BYTES: u64 = 128 << 20;
-/// Longest time that reading them may take.
+pub const MAX_HEADER_BYTES: u64 = 64 << 20;
+/// Longest time that reading them may take, and the files of a request to a daemon together.
 pub const MAX_TIME: Duration = Duration::from_secs(30);
 /// Bytes asked for at once: the time is looked at between two of them.
 const MAX_READ: usize = 1 << 20;
+
+/// What errors call a file without a path.
+const DESCRIPTOR: &str = "the descriptor";
 
 /// Most files of a directory that are looked at.
 const MAX_ENTRIES: usize = 100_000;
@@ -74,6 +78,9 @@ pub enum ModelFileError {
     /// A configuration where weights are wanted.
     #[error("{} describes a model and holds no weights", .0.display())]
     NoWeights(PathBuf),
+    /// A descriptor from which no model can be read.
+    #[error("{DESCRIPTOR} {0}")]
+    Descriptor(&'static str),
     /// A shard whose name does not say which it is, or that is too many.
     #[error("{}: the model is split into {count} files, and the name of this one does not end in -00001-of-{count:05}.gguf", path.display())]
     ShardName {
@@ -99,6 +106,7 @@ impl ModelFileError {
                 "give the weights themselves: a .gguf or .safetensors file, or their directory"
             }
             Self::Several { .. } => "name one of the files",
+            Self::Descriptor(_) => "open one .gguf, .safetensors or config.json for reading, and attach that",
             Self::ShardName { .. } => "give the shards the names that they were published under",
         }
     }
@@ -147,18 +155,33 @@ enum Found {
 /// # Errors
 /// Names the file and what is wrong with it.
 pub fn load(path: &Path) -> Result<ModelFile, ModelFileError> {
-    Reading::new(None).load(path)
+    Reading::new(None, latest()).load(path)
 }
 
-/// The same where every file, and whatever its links lead to, has to lie beneath `root`.
+/// The same until then, where every file, and whatever its links lead to, has to lie beneath `root`.
 ///
 /// # Errors
 /// As [`load`], and [`ModelFileError::Outside`].
-pub fn load_beneath(root: &Path, path: &Path) -> Result<ModelFile, ModelFileError> {
+pub fn load_beneath(root: &Path, path: &Path, until: Instant) -> Result<ModelFile, ModelFileError> {
     if !is_beneath(root, path) {
         return Err(ModelFileError::Outside);
     }
-    Reading::new(Some(root)).load(path)
+    Reading::new(Some(root), until).load(path)
+}
+
+/// Reads the model in one file that is open for reading, and leaves its offset alone. `name` may carry a label, as a
+/// file's name does.
+///
+/// # Errors
+/// It is something else, cannot be read, or holds no model.
+pub fn load_open(file: &File, name: &str, until: Instant) -> Result<ModelFile, ModelFileError> {
+    Reading::new(None, until).open_file(file, name)
+}
+
+/// When reading that begins now has to be done.
+#[must_use]
+pub fn latest() -> Instant {
+    Instant::now() + MAX_TIME
 }
 
 /// Whether `path` names something beneath `root`, by their words alone: nothing is looked at.
@@ -173,7 +196,7 @@ pub fn is_beneath(root: &Path, path: &Path) -> bool {
 /// # Errors
 /// Names the file and what is wrong with it; a configuration has no tensors, and big-endian ones are not read.
 pub fn table(path: &Path) -> Result<Table, ModelFileError> {
-    match Reading::new(None).find(path)? {
+    match Reading::new(None, latest()).find(path)? {
         Found::Gguf { header, .. } if header.big_endian => Err(at(path)(ImportError::BigEndian)),
         Found::Gguf { header, files } => Ok(Table { kind: "gguf", tensors: header.tensors, files }),
         Found::Checkpoint { tensors, files, .. } => Ok(Table { kind: "safetensors", tensors, files }),
@@ -205,6 +228,20 @@ struct Counted<'a, R> {
     reading: &'a Reading<'a>,
 }
 
+/// Reads a file from its beginning, wherever those who share its offset have left that.
+struct Positioned<'f> {
+    file: &'f File,
+    at: u64,
+}
+
+impl Read for Positioned<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read_at(buffer, self.at)?;
+        self.at += read as u64;
+        Ok(read)
+    }
+}
+
 impl<R: Read> Read for Counted<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let spent = |what| {
@@ -223,14 +260,8 @@ impl<R: Read> Read for Counted<'_, R> {
 }
 
 impl<'a> Reading<'a> {
-    fn new(root: Option<&'a Path>) -> Self {
-        Self {
-            root,
-            bytes: Cell::new(0),
-            tensors: Cell::new(0),
-            until: Instant::now() + MAX_TIME,
-            ended: Cell::new(None),
-        }
+    fn new(root: Option<&'a Path>, until: Instant) -> Self {
+        Self { root, bytes: Cell::new(0), tensors: Cell::new(0), until, ended: Cell::new(None) }
     }
 
     fn load(&self, path: &Path) -> Result<ModelFile, ModelFileError> {
@@ -252,6 +283,51 @@ impl<'a> Reading<'a> {
                 Ok(ModelFile { model, exact: false, files: vec![path] })
             }
         }
+    }
+
+    fn open_file(&self, file: &File, name: &str) -> Result<ModelFile, ModelFileError> {
+        let path = Path::new(DESCRIPTOR);
+        let failed = |source| open_error(path, source);
+        // What is open by its path alone, or for writing, is told so before a read fails for it.
+        let flags = fcntl_getfl(file).map_err(|error| failed(error.into()))?;
+        if flags.contains(OFlags::PATH) {
+            return Err(ModelFileError::Descriptor("was opened with O_PATH, not for reading"));
+        }
+        if flags & OFlags::RWMODE == OFlags::WRONLY {
+            return Err(ModelFileError::Descriptor("is open for writing only"));
+        }
+        let metadata = file.metadata().map_err(failed)?;
+        if let Some(other) = other_than_a_file(metadata.file_type()) {
+            return Err(ModelFileError::Descriptor(other));
+        }
+        let whole = || Counted { source: Positioned { file, at: 0 }, reading: self };
+        let mut start = Vec::new();
+        whole().take(9).read_to_end(&mut start).map_err(failed)?;
+        let is_checkpoint = start.get(8) == Some(&b'{');
+        let exact = is_checkpoint || start.starts_with(b"GGUF");
+        let model = if is_checkpoint {
+            let tensors = self.parsed(path, whole(), metadata.len(), |source, length, most| {
+                safetensors::read_at_most(source, length, most)
+            })?;
+            safetensors::model(&tensors, None, name)
+        } else if exact {
+            let header = self.parsed(path, whole(), metadata.len(), |source, length, most| {
+                gguf::read_at_most(source, length, most)
+            })?;
+            if header.split().1 > 1 {
+                return Err(ModelFileError::Descriptor(
+                    "is one of several shards, which are read by their names",
+                ));
+            }
+            gguf::model(&header, name)
+        } else if start.first() == Some(&b'{') {
+            let json = self.all(path, whole(), config::MAX_BYTES)?;
+            Config::parse(&json).and_then(|config| config.model(None, name))
+        } else {
+            let found = start.get(..4).unwrap_or(&start).escape_ascii().to_string();
+            Err(ImportError::Magic { expected: "GGUF or safetensors", found })
+        };
+        Ok(ModelFile { model: model.map_err(at(path))?, exact, files: Vec::new() })
     }
 
     fn find(&self, path: &Path) -> Result<Found, ModelFileError> {
@@ -327,6 +403,16 @@ impl<'a> Reading<'a> {
         read: impl FnOnce(&mut dyn Read, u64, u64) -> Result<T, ImportError>,
     ) -> Result<T, ModelFileError> {
         let (file, length) = self.open(path)?;
+        self.parsed(path, file, length, read)
+    }
+
+    fn parsed<T>(
+        &self,
+        path: &Path,
+        file: Counted<'_, impl Read>,
+        length: u64,
+        read: impl FnOnce(&mut dyn Read, u64, u64) -> Result<T, ImportError>,
+    ) -> Result<T, ModelFileError> {
         let mut source = Counted { source: BufReader::with_capacity(1 << 16, file.source), reading: self };
         let left = MAX_TENSORS.saturating_sub(self.tensors.get());
         read(&mut source, length, left).map_err(|error| self.spent_or(path, error))
@@ -350,6 +436,10 @@ impl<'a> Reading<'a> {
     /// A small file as a whole.
     fn whole(&self, path: &Path, limit: u64) -> Result<Vec<u8>, ModelFileError> {
         let (file, _) = self.open(path)?;
+        self.all(path, file, limit)
+    }
+
+    fn all(&self, path: &Path, file: Counted<'_, impl Read>, limit: u64) -> Result<Vec<u8>, ModelFileError> {
         let mut bytes = Vec::new();
         file.take(limit + 1)
             .read_to_end(&mut bytes)
@@ -504,6 +594,21 @@ impl<'a> Reading<'a> {
         }
         let json = self.whole(&extra, config::MAX_BYTES)?;
         config.with_modelopt(&json).map_err(at(&extra))
+    }
+}
+
+/// What a descriptor is, where it is no plain file.
+fn other_than_a_file(kind: FileType) -> Option<&'static str> {
+    if kind.is_file() {
+        None
+    } else if kind.is_dir() {
+        Some("is a directory, not a file")
+    } else if kind.is_fifo() {
+        Some("is a pipe, not a file")
+    } else if kind.is_socket() {
+        Some("is a socket, not a file")
+    } else {
+        Some("is a device, not a file")
     }
 }
 

@@ -269,3 +269,33 @@ fn what_is_no_configuration_is_refused() {
         assert!(parse(text).is_err(), "{}", &text[..text.len().min(20)]);
     }
 }
+
+#[test]
+fn a_configuration_of_more_than_any_model_has_is_refused_before_it_takes_its_memory() {
+    for (json, word) in [
+        (format!("{{\"a\":[{}0]}}", "{\"\":0},".repeat(200_000)), "objects and lists"),
+        (format!("{{\"a\":[{}0]}}", "[0],".repeat(200_000)), "objects and lists"),
+        (format!("{{\"a\":[{}0]}}", "0,".repeat(600_000)), "values"),
+    ] {
+        let error = parse(&json).unwrap_err();
+        assert!(matches!(&error, ImportError::TooMany { what, .. } if *what == word), "{error}");
+    }
+    // Brackets and commas in text are none, behind an escaped quote too.
+    let text = format!("\\\"{}", "[{,".repeat(600_000));
+    let error = parse(&format!("{{\"a\":\"{text}\",\"b\\\"[\":[\"{text}\"]}}")).unwrap_err();
+    assert!(!matches!(error, ImportError::TooMany { .. }), "{error}");
+}
+
+#[test]
+fn what_is_wrong_is_told_in_few_words_however_many_the_file_has() {
+    let error = parse(&format!("{{\"a\":1}} {}", "x".repeat(100_000))).unwrap_err().to_string();
+    assert!(error.len() < 400 && error.contains(" at line 1 column "), "{error}");
+    let header = format!(
+        "{{\"a\":{{\"dtype\":\"F32\",\"shape\":\"{}\",\"data_offsets\":[0,0]}}}}",
+        "é".repeat(100_000)
+    );
+    let bytes = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat();
+    let read = roofline::workload::import::safetensors::read(bytes.as_slice(), bytes.len() as u64);
+    let error = read.unwrap_err().to_string();
+    assert!(error.len() < 800 && error.contains("… at line 1 column "), "{error}");
+}

@@ -144,7 +144,7 @@ impl Contents {
     }
 }
 
-/// Weights whose products and sums are numbers.
+/// Weights whose products and sums are numbers, as many as their shapes hold, in bytes that these can take.
 fn check(weights: &[WeightGroup]) -> Result<(), ImportError> {
     if weights.is_empty() {
         let reason = "are none: there are no weights to read".to_owned();
@@ -155,6 +155,9 @@ fn check(weights: &[WeightGroup]) -> Result<(), ImportError> {
         let elements =
             group.rows.checked_mul(group.columns).and_then(|product| product.checked_mul(group.matrices));
         let sum = || {
+            if group.parameters != elements? || !fits(group) {
+                return None;
+            }
             Some((
                 sums.0.checked_add(elements?)?,
                 sums.1.checked_add(group.parameters)?,
@@ -174,6 +177,14 @@ fn check(weights: &[WeightGroup]) -> Result<(), ImportError> {
         })?;
     }
     Ok(())
+}
+
+/// Whether the bytes are those of the weights: with all that a block holds at most, and a bit for each at least. Scales
+/// that stand apart are groups without weights.
+fn fits(group: &WeightGroup) -> bool {
+    let most = group.block.size(group.rows, group.columns).and_then(|each| each.checked_mul(group.matrices));
+    group.parameters == 0
+        || (most.is_some_and(|most| group.bytes <= most) && group.bytes >= group.parameters.div_ceil(8))
 }
 
 #[cfg(test)]
@@ -216,6 +227,10 @@ mod tests {
         assert!(refused(&|bad| bad.weights.clear()).contains("weights are none"));
         assert!(refused(&|bad| bad.weights[1].rows = u64::MAX).contains("weights[1] is impossible"));
         assert!(refused(&|bad| bad.weights[0].bytes = u64::MAX).contains("is impossible"));
+        assert!(refused(&|bad| bad.weights[1].parameters += 1).contains("weights[1] is impossible"));
+        assert!(refused(&|bad| bad.weights[1].bytes += 1).contains("weights[1] is impossible"));
+        assert!(refused(&|bad| bad.weights[1].bytes = 1).contains("weights[1] is impossible"));
+        assert!(refused(&|bad| bad.weights[0].matrices = 0).contains("weights[0] is impossible"));
         assert!(refused(&|bad| bad.name = "x".repeat(600)).contains("name has 600 bytes"));
         assert!(refused(&|bad| bad.hidden = 0).contains("hidden is 0"));
         assert!(refused(&|bad| bad.vocab = 1 << 40).contains("vocab is"));

@@ -32,6 +32,8 @@ pub use packing::Packing;
 pub const MAX_TENSORS: u64 = 1 << 18;
 /// Longest name of a tensor or key in bytes.
 pub const MAX_NAME: u64 = 512;
+/// Longest part of a message that repeats a file's own words.
+const MAX_WORDS: usize = 200;
 /// Distinct combinations of use, storage and shape; real models have below a hundred.
 pub(super) const MAX_GROUPS: usize = 4096;
 
@@ -177,6 +179,17 @@ impl ImportError {
 /// A name cut to what fits a message.
 pub(super) fn short(name: &str) -> String {
     name.chars().take(80).collect()
+}
+
+/// What is wrong with JSON, in words that fit a message: serde repeats what it found, however long that is.
+fn said(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let (what, place) = text.rsplit_once(" at line ").unwrap_or((&text, ""));
+    let mut words: String = what.chars().take(MAX_WORDS).collect();
+    if words.len() < what.len() {
+        words.push('…');
+    }
+    if place.is_empty() { words } else { format!("{words} at line {place}") }
 }
 
 /// Refuses tensors that share bytes or lie outside the `available` bytes of their file. Extents are (start, end, index).

@@ -29,6 +29,7 @@ pub mod events;
 pub mod http;
 pub mod judge;
 pub mod metrics;
+pub mod model_files;
 pub mod openapi;
 pub mod power;
 pub mod routes;
@@ -38,6 +39,7 @@ pub mod shares;
 use shares::Work;
 
 pub use answer_cache::AnswerCache;
+pub use model_files::ModelFiles;
 
 /// The newest snapshot, as the daemon publishes it.
 pub type Snapshots = watch::Receiver<Arc<Snapshot>>;
@@ -117,6 +119,8 @@ pub struct Request {
 pub struct Control {
     tx: mpsc::Sender<Request>,
     catalogue: Arc<Catalogue>,
+    work: Arc<Work>,
+    files: Arc<ModelFiles>,
 }
 
 impl Control {
@@ -130,6 +134,18 @@ impl Control {
     #[must_use]
     pub fn with_catalogue(self, catalogue: Arc<Catalogue>) -> Self {
         Self { catalogue, ..self }
+    }
+
+    /// The same that reads model files in this way.
+    #[must_use]
+    pub fn with_files(self, files: ModelFiles) -> Self {
+        Self { files: Arc::new(files), ..self }
+    }
+
+    /// Model files that requests name.
+    #[must_use]
+    pub const fn files(&self) -> &Arc<ModelFiles> {
+        &self.files
     }
 
     /// Known hardware and models.

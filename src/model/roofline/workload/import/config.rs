@@ -9,7 +9,7 @@ use super::facts::Facts;
 use super::fields::Fields;
 use super::quantisation::{Quantisation, quantisation};
 use super::tower::Tower;
-use super::{ImportError, label, short};
+use super::{ImportError, label, said, short};
 use crate::workload::architecture::{Experts, Latent, LayerKind, Linear, MAX_LAYERS, Matrix, Part};
 use crate::workload::block::Block;
 use crate::workload::class::Class;
@@ -18,6 +18,10 @@ use crate::workload::recipe::Recipe;
 
 /// Longest file.
 pub const MAX_BYTES: u64 = 16 << 20;
+/// Most objects and lists of one, and most values. An object of seven bytes takes hundreds once it is read; lists of
+/// modules have one for every matrix of a layer.
+const MAX_CONTAINERS: u64 = 1 << 17;
+const MAX_VALUES: u64 = 1 << 19;
 
 /// A parsed `config.json`.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,9 +45,7 @@ impl Config {
             let count = json.len() as u64;
             return Err(ImportError::TooMany { what: "bytes of config.json", count, limit: MAX_BYTES });
         }
-        let value: Value = serde_json::from_slice(json)
-            .map_err(|error| ImportError::Json { what: "config.json", error: error.to_string() })?;
-        Self::from_value(&value)
+        Self::from_value(&value(json, "config.json")?)
     }
 
     /// The same from fields that came another way, such as inside a request.
@@ -79,8 +81,7 @@ impl Config {
     /// # Errors
     /// It is not JSON.
     pub fn with_modelopt(mut self, json: &[u8]) -> Result<Self, ImportError> {
-        let value: Value = serde_json::from_slice(json)
-            .map_err(|error| ImportError::Json { what: "hf_quant_config.json", error: error.to_string() })?;
+        let value = value(json, "hf_quant_config.json")?;
         if let (None, Some(map)) = (&self.quantisation, value.as_object()) {
             let fields = Fields { map };
             self.quantisation = Some(quantisation(&fields)?);
@@ -169,6 +170,30 @@ impl Config {
         }
         Ok(model)
     }
+}
+
+/// Reads JSON that takes no more memory than a configuration does.
+fn value(json: &[u8], what: &'static str) -> Result<Value, ImportError> {
+    let (mut containers, mut values) = (0, 1);
+    let (mut quoted, mut escaped) = (false, false);
+    for byte in json {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b'{' | b'[' if !quoted => containers += 1,
+            b',' if !quoted => values += 1,
+            _ => {}
+        }
+    }
+    for (what, count, limit) in
+        [("objects and lists", containers, MAX_CONTAINERS), ("values", values, MAX_VALUES)]
+    {
+        if count > limit {
+            return Err(ImportError::TooMany { what, count, limit });
+        }
+    }
+    serde_json::from_slice(json).map_err(|error| ImportError::Json { what, error: said(&error) })
 }
 
 /// Families whose configuration leaves `tie_word_embeddings` out when it is true.

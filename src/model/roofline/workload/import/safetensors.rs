@@ -13,7 +13,7 @@ use std::io::{self, Read};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::{ImportError, MAX_NAME, MAX_TENSORS, Tensor, check_extents, config::Config, short};
+use super::{ImportError, MAX_NAME, MAX_TENSORS, Tensor, check_extents, config::Config, said, short};
 use crate::workload::block::Block;
 use crate::workload::model::Model;
 
@@ -184,7 +184,7 @@ pub fn read_at_most(mut source: impl Read, file_bytes: u64, most: u64) -> Result
     let entries = Entries { most }
         .deserialize(&mut parser)
         .and_then(|entries| parser.end().map(|()| entries))
-        .map_err(|error| match error.to_string() {
+        .map_err(|error| match said(&error) {
             error if error.starts_with(TOO_MANY) => {
                 ImportError::Budget { what: "tensors", limit: MAX_TENSORS }
             }
@@ -249,7 +249,7 @@ impl Index {
             weight_map: WeightMap,
         }
         let raw: Raw = serde_json::from_slice(json)
-            .map_err(|error| ImportError::Json { what: "the index", error: error.to_string() })?;
+            .map_err(|error| ImportError::Json { what: "the index", error: said(&error) })?;
         let mut map = BTreeMap::new();
         for (name, file) in raw.weight_map.0 {
             let doubled = ImportError::Duplicate { what: "tensor", name: short(&name) };
