@@ -5,6 +5,7 @@ mod control;
 mod dbus;
 mod descriptors;
 mod http;
+mod model_files;
 #[path = "../support/mod.rs"]
 mod support;
 mod tiling;

@@ -10,6 +10,7 @@
     reason = "a test ends where its world does"
 )]
 
+pub mod attached;
 pub mod bus;
 pub mod governed;
 
@@ -82,6 +83,7 @@ fn profile() -> EngineProfile {
 
 fn board() -> Board {
     Board {
+        notes: Vec::new(),
         memory_clock_max: None,
         key: "cpu".into(),
         model: Reading::Known("Test bench \"7\"".into()),
@@ -293,7 +295,8 @@ pub fn short_limits() -> Limits {
         body_time: Duration::from_millis(400),
         write_stall: Duration::from_millis(400),
         heartbeat: Duration::from_millis(200),
-        streams: 3,
+        // Of which one user may have three.
+        streams: 6,
         drain: Duration::from_millis(500),
         ..Limits::default()
     }
@@ -303,6 +306,7 @@ pub fn short_limits() -> Limits {
 fn pace() -> Pace {
     Pace {
         patience: Duration::from_secs(2),
+        dialogue: Duration::from_secs(4),
         ping: Duration::from_millis(300),
         longest_pause: Duration::from_millis(500),
         ..Pace::default()

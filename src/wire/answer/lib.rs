@@ -47,7 +47,7 @@ use wire::{
 };
 
 pub use board::state;
-pub use catalogue::{Catalogue, Opener};
+pub use catalogue::{Catalogue, Opener, name_of, no_other_field, opened};
 pub use ceilings::{calibration_age, drift};
 pub use model_files::each_model;
 pub use observe::{MAX_OBSERVATIONS, observed};

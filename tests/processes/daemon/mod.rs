@@ -8,8 +8,12 @@
 #[allow(dead_code, reason = "other tests also freeze it")]
 mod bus;
 
+#[path = "../../support/attached.rs"]
+mod attached;
+
 mod activation;
 mod configuration;
+mod descriptors;
 mod files;
 mod forward;
 mod gpu;

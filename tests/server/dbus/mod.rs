@@ -136,6 +136,53 @@ fn methods_answer_as_http_does() {
     });
 }
 
+fn object<'v>(key: &'static str, value: zbus::Variant<'v>) -> zbus::Variant<'v> {
+    let mut object = zbus::Dict::new(&zbus::wire::Signature::Str, &zbus::wire::Signature::Variant);
+    object.append(key.into(), zbus::Variant::Variant(Box::new(value))).unwrap();
+    zbus::Variant::Dict(object)
+}
+
+/// A request about the model in an open file.
+fn about(file: &std::fs::File) -> HashMap<&'static str, zbus::Variant<'_>> {
+    let model = object("fd", zbus::Variant::Fd(zbus::Fd::from(file)));
+    HashMap::from([
+        ("hardware", "h100".into()),
+        ("engine", "vllm".into()),
+        ("workload", object("model", model)),
+    ])
+}
+
+#[test]
+fn a_model_may_be_an_open_file() {
+    on_a_bus(async |_bus, server, client| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.json");
+        let config = json!({
+            "model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 22, "num_attention_heads": 32,
+            "num_key_value_heads": 4, "intermediate_size": 5632, "vocab_size": 32000, "torch_dtype": "bfloat16",
+        });
+        std::fs::write(&path, config.to_string()).unwrap();
+        let contents = answer::modelfile::load(&path).unwrap().contents();
+        let model = json!({"path": path, "contents": contents});
+        let body = json!({"hardware": "h100", "engine": "vllm", "workload": {"model": model}});
+        let expected = server.post("/v1/predict", &body.to_string()).json();
+        let rooflined = proxy(&client, NAME).await;
+        let file = std::fs::File::open(&path).unwrap();
+        let told: Variants = rooflined.call("Predict", &about(&file)).await.unwrap();
+        assert_eq!(from_variants(&told).unwrap()["time_s"], expected["time_s"]);
+        let told: Variants = rooflined.call("Recommend", &about(&file)).await.unwrap();
+        assert_eq!(from_variants(&told).unwrap()["feasible"], true);
+        let folder = std::fs::File::open(folder.path()).unwrap();
+        let (name, text) = error_of(rooflined.call::<_, _, Variants>("Predict", &about(&folder)).await);
+        assert!(name == "InvalidArgs" && text.contains("is a directory"), "{name}: {text}");
+        // Where nobody reads one, it is refused by name.
+        let calibration = proxy(&client, CALIBRATION).await;
+        let plan = HashMap::from([("plan", zbus::Variant::Fd(zbus::Fd::from(&file)))]);
+        let (name, text) = error_of(calibration.call::<_, _, u64>("Run", &plan).await);
+        assert!(name == "InvalidArgs" && text.contains("file descriptor"), "{name}: {text}");
+    });
+}
+
 fn error_of<T: std::fmt::Debug>(result: Result<T, zbus::Error>) -> (String, String) {
     match result {
         Err(zbus::Error::MethodError(name, text, _)) => {

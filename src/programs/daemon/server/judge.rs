@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::access::{Peer, may_control, may_run};
+use super::model_files::Received;
 use super::routes::{self, Found, NoRoute, Route, query_pairs};
 use super::shares::beside;
 use super::{Command, Control, Socket, clock, command, openapi, power};
@@ -102,6 +103,8 @@ pub struct Call<'a> {
     pub argument: Option<&'a str>,
     pub query: &'a str,
     pub body: &'a [u8],
+    /// What the client attached to it.
+    pub descriptors: &'a [Arc<Received>],
     pub caller: Caller<'a>,
 }
 
