@@ -100,6 +100,8 @@ codes! {
     NotStored = "not_stored";
     /// No mode meets the constraints.
     Unsatisfiable = "unsatisfiable";
+    /// The header has too many lines or bytes.
+    HeaderTooLarge = "header_too_large";
     /// The body is too large.
     BodyTooLarge = "body_too_large";
     ProbeFailed = "probe_failed";

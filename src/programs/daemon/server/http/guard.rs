@@ -1,28 +1,39 @@
-//! A stream that gives up on a client which does not read.
+//! A stream that gives up on a client which does not read, keeps the descriptors that one attaches, and keeps back what hyper
+//! says by itself.
 
 use std::future::Future;
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::time::Sleep;
 
+use super::descriptors::Inbox;
+
+/// Every answer of ours has this header.
+const OURS: &[u8] = b"x-rooflined-serial";
+
 /// A connection whose writes fail when nothing could be written for a while.
 pub struct Guarded {
-    stream: UnixStream,
+    stream: Arc<UnixStream>,
     stall: Duration,
     /// Running while a write waits.
     waiting: Option<Pin<Box<Sleep>>>,
     /// Bytes came in since the last answer went out.
     heard: bool,
+    /// The last write did not take everything, so the next one begins in the middle.
+    amid: bool,
+    /// What is attached to what is read.
+    inbox: Arc<Inbox>,
 }
 
 impl Guarded {
-    pub fn new(stream: UnixStream, stall: Duration) -> Self {
-        Self { stream, stall, waiting: None, heard: false }
+    pub const fn new(stream: Arc<UnixStream>, stall: Duration, inbox: Arc<Inbox>) -> Self {
+        Self { stream, stall, waiting: None, heard: false, amid: false, inbox }
     }
 
     /// Whether the client had begun a request that was not answered.
@@ -30,8 +41,33 @@ impl Guarded {
         self.heard
     }
 
-    pub const fn stream(&self) -> &UnixStream {
-        &self.stream
+    /// hyper answers what it cannot read with a status alone, and ends the connection with the error. That is kept back: an
+    /// answer with a body is written then.
+    fn keeps_back(&self, head: &[u8]) -> bool {
+        !self.amid && is_bare_refusal(head)
+    }
+
+    /// Writes as soon as that is possible.
+    fn write(
+        &mut self,
+        context: &mut Context<'_>,
+        length: usize,
+        write: impl Fn(&UnixStream) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            let written = match self.stream.poll_write_ready(context) {
+                Poll::Pending => Poll::Pending,
+                Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+                Poll::Ready(Ok(())) => match write(&self.stream) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                    written => Poll::Ready(written),
+                },
+            };
+            if let Poll::Ready(Ok(written)) = written {
+                self.amid = written < length;
+            }
+            return self.watched(context, written);
+        }
     }
 
     /// Passes a ready result on; starts or checks the timer of one that waits.
@@ -48,16 +84,29 @@ impl Guarded {
     }
 }
 
+/// The head of an answer 4xx that is none of ours.
+fn is_bare_refusal(head: &[u8]) -> bool {
+    let is_refusal = head.starts_with(b"HTTP/1.") && head.get(9) == Some(&b'4');
+    is_refusal && !head.windows(OURS.len()).any(|part| part.eq_ignore_ascii_case(OURS))
+}
+
 impl AsyncRead for Guarded {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let result = Pin::new(&mut self.stream).poll_read(context, buffer);
-        self.heard |= buffer.filled().len() > before;
-        result
+        let read = loop {
+            ready!(self.stream.poll_read_ready(context))?;
+            let receive = || self.inbox.receive(&self.stream, buffer.initialize_unfilled());
+            match self.stream.try_io(Interest::READABLE, receive) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                read => break read?,
+            }
+        };
+        buffer.advance(read);
+        self.heard |= read > 0;
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -67,29 +116,57 @@ impl AsyncWrite for Guarded {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.watched(context, result)
+        if self.keeps_back(bytes) {
+            return Poll::Ready(Ok(bytes.len()));
+        }
+        self.write(context, bytes.len(), |stream| stream.try_write(bytes))
     }
 
     fn poll_write_vectored(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
+        slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.watched(context, result)
+        let length = slices.iter().map(|slice| slice.len()).sum();
+        if slices.first().is_some_and(|head| self.keeps_back(head)) {
+            return Poll::Ready(Ok(length));
+        }
+        self.write(context, length, |stream| stream.try_write_vectored(slices))
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        true
     }
 
     // A Unix socket has nothing to flush.
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+    /// Left to whoever has the connection, who may have something to add.
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_refusal_that_is_none_of_ours_is_kept_back() {
+        let bare =
+            b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+        assert!(is_bare_refusal(bare));
+        assert!(is_bare_refusal(b"HTTP/1.0 400 Bad Request\r\n\r\n"));
+        for other in [
+            &b"HTTP/1.1 400 Bad Request\r\nX-Rooflined-Serial: 17\r\n\r\n"[..],
+            b"HTTP/1.1 100 Continue\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\n\r\n",
+            b"{\"error\":\"HTTP/1.1 400\"}",
+            b"",
+        ] {
+            assert!(!is_bare_refusal(other));
+        }
     }
 }

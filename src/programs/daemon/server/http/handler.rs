@@ -1,23 +1,25 @@
 //! One request → one response.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use http_body_util::{BodyExt, Either, Full, LengthLimitError, Limited, StreamBody};
 use hyper::body::{Body as _, Bytes, Incoming};
 use hyper::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, EXPECT, HeaderName, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 use tokio::net::UnixStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 
-use super::{advice, attached, write_now};
+use super::descriptors::{Descriptors, Inbox};
+use super::{MAX_HEADER_BYTES, MAX_HEADERS, advice, attached, write_now};
 use crate::server::access::Peer;
 use crate::server::advice::Advice;
 use crate::server::events::{self, EventStream, Source};
 use crate::server::judge::{Call, Caller, Content, Entrance, Stream, admitted};
 use crate::server::power::{self, Said};
-use crate::server::routes::{Found, NoRoute};
+use crate::server::routes::{self, Found, NoRoute};
 use crate::server::service::{Answered, Service};
+use crate::server::shares::{NoPlace, Place, Places, User};
 use crate::server::{Attachment, Limits, Socket, clock};
 use answer::error::status;
 use governor::{Client, ControlRequest};
@@ -27,7 +29,7 @@ use wire::{ErrorAnswer, RecommendRequest};
 /// A whole answer, or a stream of events.
 pub type Body = Either<Full<Bytes>, StreamBody<EventStream>>;
 
-/// Beyond this an oversized body is not even thrown away: the connection is closed on it.
+/// Beyond this a body that is not wanted is not read to its end before the answer.
 const MAX_DISCARDED: u64 = 4 * 1024 * 1024;
 
 const SERIAL: HeaderName = HeaderName::from_static("x-rooflined-serial");
@@ -38,13 +40,18 @@ const PROMETHEUS: HeaderValue = HeaderValue::from_static("text/plain; version=0.
 const LINES: HeaderValue = HeaderValue::from_static("application/x-ndjson");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 
+type TurnedAway = ((User, NoPlace, u64), LastWords);
+
 /// Answers the requests of all connections of one socket.
 pub struct Handler {
     service: Arc<Service>,
     socket: Socket,
     limits: Limits,
-    streams: Arc<Semaphore>,
+    streams: Arc<Places>,
+    descriptors: Descriptors,
     stopped: watch::Receiver<bool>,
+    /// Who was turned away last and why, from which snapshot, and what it was told.
+    turned_away: Mutex<Option<TurnedAway>>,
 }
 
 impl Handler {
@@ -54,8 +61,9 @@ impl Handler {
         limits: Limits,
         stopped: watch::Receiver<bool>,
     ) -> Self {
-        let streams = Arc::new(Semaphore::new(limits.streams.min(Semaphore::MAX_PERMITS)));
-        Self { service, socket, limits, streams, stopped }
+        let streams = Places::new(limits.streams);
+        let descriptors = Descriptors::default();
+        Self { service, socket, limits, streams, descriptors, stopped, turned_away: Mutex::default() }
     }
 
     pub const fn service(&self) -> &Arc<Service> {
@@ -66,18 +74,34 @@ impl Handler {
         &self.limits
     }
 
+    pub const fn descriptors(&self) -> &Descriptors {
+        &self.descriptors
+    }
+
     /// Answers one request; never fails.
-    pub async fn answer(&self, request: Request<Incoming>, peer: Option<&Peer>) -> Response<Body> {
+    pub async fn answer(
+        &self,
+        request: Request<Incoming>,
+        peer: Option<&Peer>,
+        inbox: &Inbox,
+    ) -> Response<Body> {
         let snapshot = self.service.snapshot();
         let entrance = Entrance::Socket(&self.socket);
         let found = admitted(request.method().as_str(), request.uri().path(), entrance);
         let mut response = match found {
             Ok(found) => {
-                let answered = self.respond(&snapshot, found, request, peer).await;
+                let answered = self.respond(&snapshot, found, request, peer, inbox).await;
                 answered.unwrap_or_else(refusal)
             }
-            Err(none) => nowhere(none),
+            Err(none) => {
+                self.elsewhere(&request, peer, &none.refusal);
+                let expects_continue = request.headers().contains_key(EXPECT);
+                let whole = self.discard(request.into_body(), expects_continue).await;
+                last_if(!whole, nowhere(none))
+            }
         };
+        // What came with this request is not the next one's.
+        drop(inbox.take());
         self.service.counters.answered(response.status().as_u16());
         response.headers_mut().insert(SERIAL, HeaderValue::from(snapshot.serial));
         if snapshot.board.simulated {
@@ -86,31 +110,49 @@ impl Handler {
         response
     }
 
+    /// Records what was asked here and is answered on the control socket only, for those who may.
+    fn elsewhere(&self, request: &Request<Incoming>, peer: Option<&Peer>, refusal: &Refusal) {
+        if let Ok(found) = routes::find(request.method().as_str(), request.uri().path()) {
+            self.service.refused(found.spec.route, &[], peer.map(|peer| peer.uid), refusal);
+        }
+    }
+
     async fn respond(
         &self,
         snapshot: &Arc<decide::snapshot::Snapshot>,
         Found { spec, argument }: Found,
         request: Request<Incoming>,
         peer: Option<&Peer>,
+        inbox: &Inbox,
     ) -> Result<Response<Body>, Refusal> {
         let (head, body) = request.into_parts();
+        let expects_continue = head.headers.contains_key(EXPECT);
         let body = if spec.method.has_body() {
-            self.read(body, head.headers.contains_key(EXPECT)).await?
+            self.read(body, expects_continue).await?
         } else {
+            // It says nothing here.
+            self.discard(body, expects_continue).await;
             Bytes::new()
         };
+        let descriptors = inbox.take();
         let call = Call {
             route: spec.route,
             argument: argument.as_deref(),
             query: head.uri.query().unwrap_or_default(),
             body: &body,
+            descriptors: &descriptors,
             caller: Caller::Peer(peer),
         };
         let content = match self.service.respond(snapshot, call).await? {
             Answered::Whole(content) => content,
-            Answered::Stream(Stream::Events) => return self.stream(),
+            Answered::Stream(Stream::Events) => return self.stream(peer),
             Answered::Stream(Stream::Advice(request)) => return self.watch(snapshot, *request, peer).await,
-            Answered::Stream(Stream::Hold { client, request }) => return self.hold(client, request).await,
+            Answered::Stream(Stream::Hold { client, request }) => {
+                let held = self.hold(client, request).await;
+                return held.inspect_err(|refusal| {
+                    self.service.refused(spec.route, &body, Some(client.uid), refusal);
+                });
+            }
         };
         let (content_type, bytes) = match content {
             Content::Json(json) => (JSON, Bytes::from(json)),
@@ -127,10 +169,7 @@ impl Handler {
         let limit = self.limits.body_bytes;
         let announced = body.size_hint().exact().unwrap_or(0);
         if announced > limit as u64 {
-            // A client that asks first, or sends without end, is not worth listening to.
-            if !expects_continue && announced <= MAX_DISCARDED {
-                let _ = tokio::time::timeout(self.limits.body_time, discard(body)).await;
-            }
+            self.discard(body, expects_continue).await;
             return Err(too_large(limit));
         }
         let reading = Limited::new(body, limit).collect();
@@ -146,6 +185,30 @@ impl Handler {
                 "send the body right behind the header",
             )),
         }
+    }
+
+    /// Reads a body that nobody wants, so that its client comes to read the answer; false where there is more of it. A client
+    /// that asks first, or sends without end, is answered at once.
+    async fn discard(&self, mut body: Incoming, expects_continue: bool) -> bool {
+        if body.is_end_stream() {
+            return true;
+        }
+        if expects_continue || body.size_hint().lower() > MAX_DISCARDED {
+            return false;
+        }
+        let reading = async {
+            let mut left = MAX_DISCARDED;
+            while let Some(frame) = body.frame().await {
+                let Ok(frame) = frame else { return false };
+                let length = frame.data_ref().map_or(0, Bytes::len) as u64;
+                if length > left {
+                    return false;
+                }
+                left -= length;
+            }
+            true
+        };
+        tokio::time::timeout(self.limits.body_time, reading).await.unwrap_or(false)
     }
 
     /// Holds for as long as the answer is read.
@@ -177,7 +240,7 @@ impl Handler {
         request: RecommendRequest,
         peer: Option<&Peer>,
     ) -> Result<Response<Body>, Refusal> {
-        let permit = self.stream_permit()?;
+        let place = self.stream_place(peer)?;
         let (advice, first) =
             Advice::begin(&self.service, snapshot, request, peer.map(Peer::account)).await?;
         let source = advice::Source {
@@ -185,70 +248,103 @@ impl Handler {
             heartbeat: self.limits.heartbeat,
             stop: self.stopped.clone(),
         };
-        Ok(events_of(advice::stream(source, permit, advice, first)))
+        Ok(events_of(advice::stream(source, place, advice, first)))
     }
 
-    /// Permit for one more stream.
-    fn stream_permit(&self) -> Result<OwnedSemaphorePermit, Refusal> {
-        Arc::clone(&self.streams).try_acquire_owned().map_err(|_| {
-            Code::TooManyConnections.error(
-                format!("all {} event streams are taken", self.limits.streams),
-                "close another reader, or ask for GET /v1/state now and then",
-            )
-        })
+    /// A place for one more stream.
+    fn stream_place(&self, peer: Option<&Peer>) -> Result<Place, Refusal> {
+        let user = peer.map(Peer::account);
+        let hint = "close another reader, or ask for GET /v1/state now and then";
+        self.streams.take(user).map_err(|full| full.refusal(user, "event streams", hint))
     }
 
-    fn stream(&self) -> Result<Response<Body>, Refusal> {
+    fn stream(&self, peer: Option<&Peer>) -> Result<Response<Body>, Refusal> {
         let source = Source {
             snapshots: self.service.snapshots.clone(),
             control: self.service.control.clone(),
             heartbeat: self.limits.heartbeat,
             stop: self.stopped.clone(),
-            permit: self.stream_permit()?,
+            place: self.stream_place(peer)?,
             counters: Arc::clone(&self.service.counters),
         };
         Ok(events_of(events::stream(source)))
     }
 
-    /// Tells a connection that there is no place for it, and closes it unread.
-    pub fn turn_away(&self, stream: &UnixStream) {
+    /// Tells a connection that there is no place for it, unread. Those who flood are told the same again and again, which
+    /// is written once.
+    pub fn turn_away(&self, stream: &UnixStream, user: User, full: NoPlace) {
         self.service.counters.refused.fetch_add(1, Ordering::Relaxed);
-        self.last_words(
-            stream,
-            Code::TooManyConnections.error(
-                format!("all {} connections are taken", self.limits.connections),
-                "try again in a second, and close connections that are not used",
-            ),
-        );
+        let why = (user, full, self.service.snapshots.borrow().serial);
+        let mut last = self.turned_away.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.as_ref().is_none_or(|(told, ..)| *told != why) {
+            let hint = "try again in a second, and close connections that are not used";
+            *last = Some((why, self.last_words(full.refusal(user, "connections", hint))));
+        }
+        if let Some((_, words)) = last.as_ref() {
+            self.close_with(stream, words);
+        }
     }
 
-    /// Tells a connection that its header did not come in time.
-    pub fn too_slow(&self, stream: &UnixStream) {
-        self.last_words(
-            stream,
+    /// Tells a client what was wrong with a request of which there is no more than that; false where there is nothing to
+    /// tell, or nobody. `heard`: it had sent something since it was answered last.
+    pub fn cut_short(&self, stream: &UnixStream, error: &hyper::Error, heard: bool) -> bool {
+        let refusal = if error.is_timeout() {
             Code::RequestTimeout.error(
                 format!("the header did not arrive within {:?}", self.limits.header_time),
                 "send the whole header at once",
-            ),
-        );
+            )
+        } else if error.is_parse_too_large() {
+            Code::HeaderTooLarge.error(
+                format!("the header has more than {MAX_HEADERS} lines or {MAX_HEADER_BYTES} bytes"),
+                "send fewer and shorter lines; what is asked goes into the body",
+            )
+        } else if error.is_parse() {
+            Code::MalformedRequest.error(
+                format!("this is no HTTP/1.1: {error}"),
+                "send a request such as: GET /v1/state HTTP/1.1, Host: localhost, and an empty line",
+            )
+        } else if error.is_incomplete_message() {
+            Code::MalformedRequest.error(
+                "the header ends in the middle",
+                "send all of it, with an empty line behind it, before closing",
+            )
+        } else {
+            return false;
+        };
+        // A mere status of hyper's was kept back, which counts as if it had been an answer.
+        if heard || error.is_parse() {
+            self.close_with(stream, &self.last_words(refusal));
+            return true;
+        }
+        false
     }
 
-    /// An error outside of any request that hyper knows of; the connection is closed behind it.
-    fn last_words(&self, stream: &UnixStream, refusal: Refusal) {
+    /// An error outside of any request that hyper knows of.
+    fn last_words(&self, refusal: Refusal) -> LastWords {
         let code = http_status(&refusal);
-        self.service.counters.answered(code.as_u16());
         let body = encoded(refusal);
+        let snapshot = self.service.snapshot();
+        let simulated = if snapshot.board.simulated { "x-rooflined-simulated: true\r\n" } else { "" };
         let head = format!(
             "HTTP/1.1 {code}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\
-             x-rooflined-serial: {}\r\n\r\n",
+             x-rooflined-serial: {}\r\n{simulated}\r\n",
             body.len(),
-            self.service.snapshots.borrow().serial
+            snapshot.serial
         );
-        write_now(stream, &[head.into_bytes(), body].concat());
-        // What was sent already would turn our close into a reset that overtakes the answer.
-        let mut rest = [0; 4096];
-        while matches!(stream.try_read(&mut rest), Ok(length) if length > 0) {}
+        LastWords { status: code.as_u16(), bytes: [head.into_bytes(), body].concat() }
     }
+
+    /// The connection is closed behind it.
+    fn close_with(&self, stream: &UnixStream, words: &LastWords) {
+        self.service.counters.answered(words.status);
+        write_now(stream, &words.bytes);
+    }
+}
+
+/// A whole answer outside of any request.
+struct LastWords {
+    status: u16,
+    bytes: Vec<u8>,
 }
 
 /// A stream of events as a response.
@@ -257,11 +353,6 @@ fn events_of(stream: EventStream) -> Response<Body> {
     response.headers_mut().insert(CONTENT_TYPE, EVENTS);
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
-}
-
-/// Reads to the end and keeps nothing.
-async fn discard(mut body: Incoming) {
-    while let Some(Ok(_)) = body.frame().await {}
 }
 
 fn encoded(refusal: Refusal) -> Vec<u8> {
@@ -287,11 +378,16 @@ fn refusal(refusal: Refusal) -> Response<Body> {
     let status = http_status(&refusal);
     let mut response = Response::new(Either::Left(Full::new(Bytes::from(encoded(refusal)))));
     *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, JSON);
+    response.headers_mut().insert(CONTENT_TYPE, JSON);
     // The rest of what was being sent is not a next request.
-    if matches!(status, StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_TIMEOUT) {
-        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    let last = matches!(status, StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_TIMEOUT);
+    last_if(last, response)
+}
+
+/// The connection is closed behind it where there was more that was not read.
+fn last_if(last: bool, mut response: Response<Body>) -> Response<Body> {
+    if last {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }

@@ -6,39 +6,49 @@
 //! |---|---|
 //! | sends its header slowly, or keeps an idle connection | 408 (silently closed if it sent nothing) after 5 s |
 //! | sends its body slowly | 408 after 10 s |
-//! | sends more than 64 KiB of body | 413; up to 4 MiB are read and thrown away so that it hears the answer |
+//! | sends more than 64 KiB of body | 413 |
 //! | sends over 64 header lines or 16 KiB of header | 431 |
-//! | is the 257th connection | 503 and is closed at once, without being read |
+//! | sends what is no HTTP, or half of a header | 400 |
+//! | is the 257th connection, or one of a user that has as many as are free | 503 and is closed, without being read |
 //! | does not read its answer | is cut off after 30 s without progress |
+//! | has nothing more to send | its answer, as long as it has not closed the connection |
 //! | holds a mode and dies | its hold ends with its connection |
-//! | opens more than 32 streams of events, recommendations that are kept true among them | 503 |
+//! | reads more than 32 streams of events, recommendations that are kept true among them, or more than its share | 503 |
+//! | asks large questions, or sends long bodies, on many connections | one at a time; those of other users come in between |
 //! | goes away while a calibration runs for it | the daemon is notified |
+//! | attaches more than two descriptors, or holds more than 32 open | the others are dropped by the kernel, unopened |
+//!
+//! Shares of users are in `shares.rs`. Closing on what a client still sends would make its own write fail before it reads the
+//! answer, so behind the last answer the rest is read for a moment and thrown away (`linger.rs`).
 //!
 //! Running out of descriptors pauses accepting and says so once; connections wait in the kernel's queue meanwhile.
 
 mod advice;
 mod attached;
+mod descriptors;
 mod guard;
 mod handler;
+mod linger;
 
 use std::future::Future;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use self::guard::Guarded;
 use self::handler::Handler;
-use super::access::Peer;
+use super::access::{Accounts, Peer};
 use super::service::Service;
+use super::shares::{Place, Places};
 use super::{Control, Limits, Snapshots, Socket};
 
 /// Most header lines of a request.
@@ -47,6 +57,12 @@ const MAX_HEADERS: usize = 64;
 const MAX_HEADER_BYTES: usize = 16 * 1024;
 /// Pause after `accept` failed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Without a failure for so long, accepting works again.
+const ACCEPT_RECOVERED: Duration = Duration::from_secs(10);
+/// Connections without a place that are waited for until they have read their last answer.
+const LINGERING: usize = 64;
+/// Longest wait for one that was turned away.
+const LINGER_TIME: Duration = Duration::from_secs(1);
 
 /// Answers on `listener` until `stop` resolves, then lets answers in progress finish.
 pub async fn serve(
@@ -57,14 +73,15 @@ pub async fn serve(
     limits: Limits,
     stop: impl Future<Output = ()> + Send + 'static,
 ) {
-    let label = if socket == Socket::Control { "control" } else { "query" };
+    let label = if matches!(socket, Socket::Query { .. }) { "query" } else { "control" };
     let service = Arc::new(Service::new(snapshots, control, label));
     let (stopping, stopped) = watch::channel(false);
-    let places = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));
+    let (places, lingering) = (Places::new(limits.connections), Places::new(LINGERING));
+    let accounts = Accounts::default();
     let handler = Arc::new(Handler::new(service, socket, limits.clone(), stopped.clone()));
     let mut connections = JoinSet::new();
     let mut stop = pin!(stop);
-    let mut starved = false;
+    let mut starvation = Starvation::default();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -74,19 +91,28 @@ pub async fn serve(
         };
         match accepted {
             Ok((stream, _)) => {
-                starved = false;
-                match Arc::clone(&places).try_acquire_owned() {
+                starvation.accepted(label);
+                let peer = peer_of(&stream).map(Arc::new);
+                let user = peer.as_deref().map(|peer| accounts.of(peer));
+                match places.take(user) {
                     Ok(place) => {
-                        connections.spawn(connection(stream, Arc::clone(&handler), stopped.clone(), place));
+                        let caller = (peer, place, Arc::clone(&lingering));
+                        connections.spawn(connection(stream, Arc::clone(&handler), stopped.clone(), caller));
                     }
-                    Err(_) => handler.turn_away(&stream),
+                    Err(full) => {
+                        handler.turn_away(&stream, user, full);
+                        if let Ok(place) = lingering.take(user) {
+                            let mut stopped = stopped.clone();
+                            connections.spawn(async move {
+                                linger::until_heard(&stream, LINGER_TIME, &mut stopped).await;
+                                drop(place);
+                            });
+                        }
+                    }
                 }
             }
             Err(error) => {
-                if !starved {
-                    tracing::warn!(%error, label, "cannot accept connections; they wait until this ends");
-                    starved = true;
-                }
+                starvation.failed(&error, label);
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -99,52 +125,91 @@ pub async fn serve(
     }
 }
 
+/// Whether connections cannot be accepted, which is said when it begins and when it ends.
+#[derive(Default)]
+struct Starvation {
+    /// While it lasts, when `accept` failed last.
+    failed_at: Option<Instant>,
+}
+
+impl Starvation {
+    fn failed(&mut self, error: &io::Error, label: &str) {
+        if self.failed_at.replace(Instant::now()).is_none() {
+            tracing::warn!(%error, label, "cannot accept connections; they wait until this ends");
+        }
+    }
+
+    /// Some are accepted while others fail: it has ended when none has failed for a while.
+    fn accepted(&mut self, label: &str) {
+        if self.failed_at.is_some_and(|failed_at| failed_at.elapsed() > ACCEPT_RECOVERED) {
+            self.failed_at = None;
+            tracing::info!(label, "connections are accepted again");
+        }
+    }
+}
+
+/// Who the kernel says it was when it connected.
+fn peer_of(stream: &UnixStream) -> Option<Peer> {
+    let peer = stream.peer_cred().ok()?;
+    Some(Peer::new(peer.uid(), peer.pid(), vec![peer.gid()]))
+}
+
 /// Serves one connection to its end.
 async fn connection(
     stream: UnixStream,
     handler: Arc<Handler>,
     mut stopped: watch::Receiver<bool>,
-    place: OwnedSemaphorePermit,
+    (peer, place, lingering): (Option<Arc<Peer>>, Place, Arc<Places>),
 ) {
     let counters = Arc::clone(&handler.service().counters);
     counters.connections.fetch_add(1, Ordering::Relaxed);
-    let peer =
-        stream.peer_cred().ok().map(|peer| Arc::new(Peer::new(peer.uid(), peer.pid(), vec![peer.gid()])));
     let limits = handler.limits().clone();
-    let answering = Arc::clone(&handler);
+    let user = peer.as_deref().map(Peer::account);
+    let inbox = Arc::new(handler.descriptors().inbox(peer.as_ref().map(|peer| peer.uid)));
+    let (answering, received) = (Arc::clone(&handler), Arc::clone(&inbox));
     let service = service_fn(move |request| {
-        let (handler, peer) = (Arc::clone(&answering), peer.clone());
+        let (handler, peer, inbox) = (Arc::clone(&answering), peer.clone(), Arc::clone(&received));
         // Boxed, because only a movable future lets the stream be taken back for the answer to a slow header.
-        Box::pin(
-            async move { Ok::<_, std::convert::Infallible>(handler.answer(request, peer.as_deref()).await) },
-        )
+        Box::pin(async move {
+            Ok::<_, std::convert::Infallible>(handler.answer(request, peer.as_deref(), &inbox).await)
+        })
     });
-    let io = TokioIo::new(Guarded::new(stream, limits.write_stall));
+    let stream = Arc::new(stream);
+    let io = TokioIo::new(Guarded::new(Arc::clone(&stream), limits.write_stall, inbox));
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header_time)
         .max_headers(MAX_HEADERS)
         .max_buf_size(MAX_HEADER_BYTES)
+        // Who has nothing more to send may still wait for an answer; one that has gone is noticed below.
+        .half_close(true)
         .serve_connection(io, service);
+    let mut gone = pin!(linger::gone(&stream));
     let ended = loop {
         tokio::select! {
-            ended = std::future::poll_fn(|context| connection.poll_without_shutdown(context)) => break ended,
+            // What a client sent before it went is looked at first.
+            biased;
+            ended = std::future::poll_fn(|context| connection.poll_without_shutdown(context)) => break Some(ended),
+            () = &mut gone => break None,
             _ = stopped.wait_for(|stopped| *stopped), if !*stopped.borrow() => {
                 std::pin::Pin::new(&mut connection).graceful_shutdown();
             }
         }
     };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "connection ended");
-        if error.is_timeout() {
-            let stream = connection.into_parts().io.into_inner();
-            if stream.heard_something() {
-                handler.too_slow(stream.stream());
-            }
+    let heard = connection.into_parts().io.into_inner().heard_something();
+    let answered = match ended {
+        Some(Ok(())) => true,
+        Some(Err(error)) => {
+            tracing::debug!(%error, "connection ended");
+            handler.cut_short(&stream, &error, heard)
         }
-    }
+        None => false,
+    };
     counters.connections.fetch_sub(1, Ordering::Relaxed);
     drop(place);
+    if answered && let Ok(_place) = lingering.take(user) {
+        linger::until_heard(&stream, limits.header_time, &mut stopped).await;
+    }
 }
 
 /// Writes what fits into the socket's buffer, which a short answer does.
