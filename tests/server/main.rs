@@ -6,6 +6,7 @@ mod dbus;
 mod descriptors;
 mod http;
 mod model_files;
+mod openapi;
 mod refusals;
 #[path = "../support/mod.rs"]
 mod support;

@@ -30,9 +30,7 @@ pub struct AdviceChange {
     /// Where it stands in the answer, such as `decision.format` or `decision.prediction.time_s`.
     pub field: String,
     /// Its value in the previous answer.
-    #[schema(value_type = Object, nullable)]
     pub told: serde_json::Value,
     /// Its value in the new answer.
-    #[schema(value_type = Object, nullable)]
     pub now: serde_json::Value,
 }

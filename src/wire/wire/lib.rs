@@ -15,16 +15,17 @@ mod models;
 mod power;
 mod request;
 mod tiling;
+mod whole;
 
 pub use advice::{AdviceChange, AdviceStale};
 pub use answer::{
     AnalyzeAnswer, BandwidthPointAnswer, BoardAnswer, BreakdownEntry, CalibrateAnswer, CalibrationAnswer,
     CandidateAnswer, CeilingAnswer, CeilingsAnswer, ChoiceAnswer, ErrorAnswer, ErrorBody, EstimateAnswer,
     ForgottenAnswer, FormatAnswer, FormatsAnswer, MeasureAnswer, MeasuredModel, MeasuredOp,
-    MeasuredPowerAnswer, MeasuredRow, MemoryAnswer, ModeAnswer, ModeDetail, ModeWarning, ModelKind,
-    ModesAnswer, ObservationEntry, ObservationListAnswer, ObservationsAnswer, PredictAnswer, RecommendAnswer,
-    RegimeAnswer, RejectedAnswer, ReportsAnswer, RooflineAnswer, SensitivityAnswer, StateAnswer, StateField,
-    SweepAnswer, SweepRow,
+    MeasuredPowerAnswer, MeasuredRow, MemoryAnswer, ModeAnswer, ModeClock, ModeDetail, ModeWarning,
+    ModelKind, ModesAnswer, ObservationEntry, ObservationListAnswer, ObservationsAnswer, PredictAnswer,
+    RecommendAnswer, RegimeAnswer, RejectedAnswer, ReportsAnswer, RooflineAnswer, SensitivityAnswer,
+    StateAnswer, StateField, SweepAnswer, SweepRow,
 };
 pub use control::{
     AdviceOfHold, ConfirmAnswer, ConfirmRequest, ConstraintsOfHold, DoneAnswer, HeldAnswer, HoldAnswer,

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::whole;
 use roofline::names::{Engine, Objective, Op, Optimism, PlanKind};
 
 /// One operation (`op` + `format`) or one model. A body has exactly one of the two.
@@ -14,9 +15,10 @@ pub struct Workload {
     #[schema(value_type = Option<Object>)]
     pub op: Option<Op>,
     /// A model: a key of `GET /v1/models`; `{"path": FILE, "contents": {…}}` as `rooflinectl models contents FILE` prints it,
-    /// where nothing is opened; `{"path": FILE}` below a directory of `[models] dirs`; or the fields of a Hugging Face
-    /// `config.json`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// where nothing is opened; `{"path": FILE}` below a directory of `[models] dirs`; `{"fd": 0}`, the first descriptor
+    /// attached (`SCM_RIGHTS`) to the first byte of the request, a file open for reading, with a `path` that merely names it;
+    /// or the fields of a Hugging Face `config.json`. Files are read for 30 s at most.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::one")]
     pub model: Option<serde_json::Value>,
     /// Weight format: a key of `GET /v1/formats`. Default: a file's own, what a model known by a key is published in, `fp16`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -286,7 +288,7 @@ pub struct SweepRequest {
     #[schema(value_type = Vec<Object>)]
     pub ops: Vec<Op>,
     /// Models, each as in a workload.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "whole::list")]
     pub models: Vec<serde_json::Value>,
     /// Formats; absent = every format measured on this machine, or the usual ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -223,9 +223,9 @@ fn statuses(spec: &Spec) -> Vec<u16> {
         (_, _, Route::ObservationList | Route::ForgetObservations) => vec![400, 403, 503],
         (_, _, Route::ForgetObservation) => vec![400, 403, 404, 503],
         (_, Method::Post | Method::Put, _) => vec![400, 408, 409, 413, 503],
-        (_, _, Route::Roofline | Route::Hardware) => vec![400, 503],
-        // An unknown key of a model is not found; an unknown format is a bad request.
-        (_, _, Route::Model) => vec![400, 404, 503],
+        (_, _, Route::Roofline) => vec![400, 503],
+        // An unknown key is not found; a path that is no text, or an unknown format of a model, is a bad request.
+        (_, _, Route::Hardware | Route::Model) => vec![400, 404, 503],
         (_, Method::Get | Method::Delete, _) => vec![503],
     }
 }
