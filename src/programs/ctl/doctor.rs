@@ -1,5 +1,6 @@
 //! `doctor`: why something does not work, seen from the client's side. Every finding ends with its remedy.
 
+mod control;
 mod machine;
 
 use std::fs;
@@ -16,7 +17,7 @@ use super::output::Format;
 use super::words;
 use wire::client::address::{Address, Socket};
 use wire::client::{Answer, Client, ClientError};
-use wire::{CalibrationAnswer, RooflineAnswer, StateAnswer};
+use wire::{BoardAnswer, CalibrationAnswer, RooflineAnswer, StateAnswer};
 
 /// Longest wait for each answer: a doctor does not hang.
 const TIME_LIMIT: Duration = Duration::from_secs(3);
@@ -83,6 +84,18 @@ pub async fn run(context: &mut Context) -> Result<Exit, Failure> {
     Ok(if failed { Exit::Failed } else { Exit::Ok })
 }
 
+/// What is found of the daemon that `client` asks and of the machine below `root`.
+async fn findings(client: &Client, root: &Path) -> Vec<Finding> {
+    let mut findings = sockets(client.addresses());
+    let query = |address: &Address| address.of(Socket::Query).to_owned();
+    let system =
+        client.addresses().iter().map(query).any(|path| path.starts_with("/run/rooflined") && path.exists());
+    findings.extend(control::way(root, system && root == Path::new("/")));
+    findings.extend(daemon(&mut client.another(TIME_LIMIT)).await);
+    findings.extend(machine::facts(root));
+    findings
+}
+
 fn render(finding: &Finding) -> String {
     let level = match finding.level {
         Level::Ok => "ok  ",
@@ -102,7 +115,7 @@ fn sockets(addresses: &[Address]) -> Vec<Finding> {
         let Ok(found) = fs::metadata(path) else { continue };
         let check = if socket == Socket::Query { "query socket" } else { "control socket" };
         let mode = found.mode() & 0o777;
-        let shown = format!("{} mode {mode:04o} owner {}:{}", path.display(), found.uid(), found.gid());
+        let shown = control::shown(path, &found);
         findings.push(if !found.file_type().is_socket() {
             Finding::fail(check, format!("{shown} is no socket"), "move it away and start the daemon again")
         } else if socket == Socket::Control && mode & 0o002 != 0 {
@@ -110,6 +123,12 @@ fn sockets(addresses: &[Address]) -> Vec<Finding> {
                 check,
                 format!("{shown}: anyone may connect"),
                 "chmod o-w it; the unit file sets 0660",
+            )
+        } else if let Some(owner) = foreign_owner(path).filter(|_| socket == Socket::Control) {
+            Finding::fail(
+                check,
+                format!("{shown}: user {owner} owns its directory and could put another socket in its place"),
+                "systemd-tmpfiles --create rooflined.conf && systemctl restart rooflined-control.socket rooflined",
             )
         } else {
             Finding::ok(check, shown)
@@ -121,6 +140,12 @@ fn sockets(addresses: &[Address]) -> Vec<Finding> {
         findings.push(Finding::fail("query socket", format!("none at {}", places.join(", ")), remedy));
     }
     findings
+}
+
+/// Who owns the directory of a socket, if it is neither root nor this user.
+fn foreign_owner(path: &Path) -> Option<u32> {
+    let owner = fs::metadata(path.parent()?).ok()?.uid();
+    (owner != 0 && owner != rustix::process::geteuid().as_raw()).then_some(owner)
 }
 
 /// What the daemon says of itself.
@@ -136,11 +161,19 @@ async fn daemon(client: &mut Client) -> Vec<Finding> {
             Finding::warn("ready", error.to_string(), "give it some seconds, then: journalctl -u rooflined")
         }
     });
-    findings.push(control(client).await);
-    findings.extend(state_findings(&state));
+    findings.extend(control::control(client).await);
+    if let Ok(board) = client.get("/v1/board").await.and_then(|answer| answer.parse::<BoardAnswer>()) {
+        findings.push(identity(&board));
+    }
     match client.get("/v1/calibration").await.and_then(|answer| answer.parse()) {
-        Ok(answer) => findings.extend(calibration(&answer)),
-        Err(error) => findings.push(Finding::failed_call("calibration", &error)),
+        Ok(answer) => {
+            findings.extend(state_findings(&state, is_running(&answer)));
+            findings.extend(calibration(&answer));
+        }
+        Err(error) => {
+            findings.extend(state_findings(&state, false));
+            findings.push(Finding::failed_call("calibration", &error));
+        }
     }
     if let Ok(answer) = client.get("/v1/roofline").await.and_then(|answer| answer.parse::<RooflineAnswer>()) {
         findings.extend(ceilings(&answer));
@@ -163,23 +196,29 @@ async fn version(client: &mut Client) -> Finding {
     }
 }
 
-/// Whether commands would be taken: an order that cannot exist is refused either as such or because orders are.
-async fn control(client: &mut Client) -> Finding {
-    let impossible = serde_json::json!({ "plan": "none of the plans" });
-    match client.command("/v1/calibrate", &impossible).await {
-        Err(ClientError::Refused { status: 403, body }) => {
-            Finding::warn("control", body.message, body.hint.unwrap_or_default())
-        }
-        Err(ClientError::Refused { .. }) => Finding::ok("control", "commands are taken"),
-        Err(error @ ClientError::Unreachable { .. }) => {
-            Finding::warn("control", error.to_string(), "the daemon answers queries only; restart it")
-        }
-        Err(error) => Finding::warn("control", error.to_string(), error.hint().unwrap_or_default()),
-        Ok(_) => Finding::warn("control", "the daemon takes orders that do not exist", "update the daemon"),
+/// What the machine was taken for, and what was assumed.
+fn identity(board: &BoardAnswer) -> Finding {
+    let reason = board.reasons.get("gpu").filter(|_| board.module.is_some());
+    if let Some(reason) = reason {
+        let remedy = "answers are about the CPU; send the file of: rooflinectl doctor --report";
+        return Finding::warn("board", format!("{}: {reason}", board.key), remedy);
     }
+    let told: Vec<&str> =
+        [board.key.as_str()].into_iter().chain(board.notes.iter().map(String::as_str)).collect();
+    if board.key.ends_with("-unlisted") {
+        let remedy = "calibrate it, and send the file of: rooflinectl doctor --report";
+        return Finding::warn("board", told.join("; "), remedy);
+    }
+    Finding::ok("board", told.join("; "))
 }
 
-fn state_findings(answer: &Answer) -> Vec<Finding> {
+/// The daemon itself measures, or is asked to.
+fn is_running(answer: &CalibrationAnswer) -> bool {
+    answer.status.get("running").is_some_and(|running| !running.is_null())
+}
+
+/// With `measuring` the load is the daemon's own.
+fn state_findings(answer: &Answer, measuring: bool) -> Vec<Finding> {
     let state: StateAnswer = match answer.parse() {
         Ok(state) => state,
         Err(error) => return vec![Finding::failed_call("state", &error)],
@@ -196,7 +235,13 @@ fn state_findings(answer: &Answer) -> Vec<Finding> {
     findings.extend(state.degraded.iter().map(|problem| Finding::warn("degraded", problem, "")));
     let part = |field: &str, key: &str| state.fields.get(field)?.value.get(key)?.as_f64();
     if let Some(busy) = part("load", "busy_ratio") {
-        findings.push(if busy > BUSY_RATIO {
+        findings.push(if measuring {
+            let message = format!(
+                "{} of the CPUs are busy, with a measurement of the daemon itself",
+                words::percent(busy)
+            );
+            Finding::ok("load", message)
+        } else if busy > BUSY_RATIO {
             let message =
                 format!("{} of the CPUs are busy: measurements would be disturbed", words::percent(busy));
             Finding::warn("load", message, "see what runs with: top")

@@ -28,8 +28,13 @@ fn ceiling(value: f64) -> CeilingAnswer {
 }
 
 pub fn state() -> StateAnswer {
-    let known = |value: Value| StateField { value, age_s: Some(0.4), reason: None };
-    let absent = |reason: &str| StateField { value: Value::Null, age_s: None, reason: Some(reason.into()) };
+    let known = |value: Value| StateField { value, age_s: Some(0.4), reason: None, reasons: BTreeMap::new() };
+    let absent = |reason: &str| StateField {
+        value: Value::Null,
+        age_s: None,
+        reason: Some(reason.into()),
+        reasons: BTreeMap::new(),
+    };
     StateAnswer {
         fields: BTreeMap::from([
             ("power_mode".to_owned(), absent("no nvpmodel on this machine")),
@@ -38,6 +43,7 @@ pub fn state() -> StateAnswer {
             ("memory_bytes".to_owned(), known(json!({"total": 16.6e9, "available": 12.5e9}))),
             ("load".to_owned(), known(json!({"average_1m": 0.25, "busy_ratio": 0.034, "steal_ratio": null}))),
         ]),
+        sources: BTreeMap::new(),
         simulated: false,
         degraded: vec!["no message bus; start one or give --bus none".to_owned()],
         serial: 17,
@@ -47,6 +53,7 @@ pub fn state() -> StateAnswer {
 pub fn board() -> BoardAnswer {
     BoardAnswer {
         key: "cpu".into(),
+        notes: Vec::new(),
         model: None,
         kernel: Some("6.1.0".into()),
         os: Some("Debian GNU/Linux 12".into()),
@@ -207,6 +214,7 @@ fn measure(request: &MeasureRequest) -> MeasureAnswer {
             error_ratio: 0.03,
             error_at_calibration_ratio: 0.03,
             disturbed: None,
+            reused_ratio: 0.0,
             drift_ratio: Some(0.98),
             regime: "near".into(),
             runs: 31,

@@ -362,7 +362,7 @@ fn doctor_says_what_is_wrong_and_what_to_do() {
     contains(
         &text,
         &[
-            "ok   control: commands are taken",
+            "ok   control: this user may calibrate and measure; there are no power modes to switch",
             "warn degraded: no message bus; start one or give --bus none\n",
         ],
     );
@@ -375,13 +375,60 @@ fn doctor_says_what_is_wrong_and_what_to_do() {
     contains(&stdout(&output), &["FAIL query socket", "-> ", "FAIL daemon"]);
 
     let fake = Fake::start(|asked| match asked.route.as_str() {
-        "/v1/calibrate" => Reply::error(403, "control_disabled", None),
+        "/v1/calibrate" => Reply::error(403, "not_authorized", None),
         _ => healthy(asked),
     });
     contains(
         &good(&fake, &["doctor"]),
-        &["warn control: refused as control_disabled\n       -> do something else"],
+        &["warn control: refused as not_authorized\n       -> do something else"],
     );
+}
+
+/// A daemon with power modes, that answers a switch with this.
+fn with_modes(switch: fn() -> Reply) -> Fake {
+    Fake::start(move |asked| match asked.route.as_str() {
+        "/v1/modes" => Reply::ok(&json!({"active": "15W", "modes": [
+            {"name": "15W", "reboot_required": false},
+            {"name": "7W", "reboot_required": true},
+            {"name": "25W", "reboot_required": false},
+        ]})),
+        "/v1/mode" => switch(),
+        _ => healthy(asked),
+    })
+}
+
+fn dry_run(outcome: &str, message: &str) -> Reply {
+    Reply::ok(&json!({
+        "outcome": outcome, "asked": "25W", "before": "15W", "reached": "15W", "message": message, "dry_run": true,
+        "writes": [], "differences": [], "took_s": 0.1, "confirm": null,
+    }))
+}
+
+#[test]
+fn doctor_asks_for_a_switch_and_changes_nothing() {
+    let fake = with_modes(|| dry_run("applied", "25W would be entered from 15W; nothing was changed"));
+    let text = good(&fake, &["doctor"]);
+    contains(&text, &["ok   control: commands are taken\n", "ok   helper: answers: 25W would be entered"]);
+    let asked = fake.asked_of("/v1/mode");
+    assert_eq!((asked.socket, &asked.json()["dry_run"]), ("control", &json!(true)));
+    assert_eq!(asked.json()["mode"], "25W", "one that can be entered, and not the one in force");
+}
+
+#[test]
+fn doctor_tells_where_a_command_would_end() {
+    // Root may calibrate whatever the configuration says, which is not to say that it may switch.
+    let fake = with_modes(|| Reply::error(403, "control_disabled", None));
+    let text = good(&fake, &["doctor"]);
+    contains(&text, &["warn control: refused as control_disabled"]);
+    assert!(!text.contains("commands are taken"), "{text}");
+    let fake = with_modes(|| dry_run("refused", "there is no /usr/sbin/nvpmodel on this machine"));
+    contains(&good(&fake, &["doctor"]), &["ok   control: ", "warn helper: there is no /usr/sbin/nvpmodel"]);
+    let fake = with_modes(|| Reply::error(503, "not_reached", None));
+    contains(&good(&fake, &["doctor"]), &["warn helper: refused as not_reached"]);
+    let fake = with_modes(|| Reply::error(503, "control_unavailable", None));
+    contains(&good(&fake, &["doctor"]), &["warn control: refused as control_unavailable"]);
+    let fake = with_modes(|| Reply::error(409, "busy", None));
+    contains(&good(&fake, &["doctor"]), &["ok   control: commands are taken, and now this: refused as busy"]);
 }
 
 #[test]

@@ -54,7 +54,7 @@ pub fn facts(root: &Path) -> Vec<Finding> {
 fn gpu(root: &Path) -> Vec<Finding> {
     let nodes = hw::gpu_nodes(&hw::SysRoot::new(root));
     let finding = |node: hw::GpuNode| match node.denied {
-        None => Finding::ok("gpu node", format!("{} may be used", node.path.display())),
+        None => Finding::ok("gpu node", format!("{} may be used by this user", node.path.display())),
         Some(why) => Finding::warn(
             "gpu node",
             format!("{} is denied: {why}", node.path.display()),
@@ -92,6 +92,6 @@ mod tests {
         assert_eq!(warned, ["cpufreq", "pressure", "cpu limit"]);
         let usable: Vec<_> =
             facts(root.path()).into_iter().filter(|f| f.check == "gpu node").map(|f| f.message).collect();
-        assert_eq!(usable, ["/dev/nvmap may be used"]);
+        assert_eq!(usable, ["/dev/nvmap may be used by this user"]);
     }
 }
