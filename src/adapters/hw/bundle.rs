@@ -34,7 +34,8 @@ use super::sources::SOURCES;
 use super::timed_reader::TimedReader;
 use super::{SysRoot, excerpt};
 use roofline::board::{nvpmodel, parse};
-use scrub::Scrub;
+pub use scrub::Scrub;
+pub use sources::swap_area;
 use text::Node;
 
 /// Most files captured; a server with 256 CPUs has about 6000 that count.
@@ -75,7 +76,7 @@ pub(super) fn capture_with(
     let named = capture.named_by_modes();
     capture.read(named);
     for (path, answer) in answers {
-        capture.keep(path.clone(), Node::File(answer.clone()));
+        capture.keep(path.clone(), Node::File(sources::part_of(path, answer.clone())));
     }
     for dir in sources::dirs(root) {
         let inside = format!("{dir}/");

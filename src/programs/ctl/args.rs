@@ -94,8 +94,8 @@ pub enum Command {
     Watch(WatchArgs),
     /// Print metrics in the Prometheus text format
     Metrics,
-    /// Diagnose why something does not work
-    Doctor,
+    /// Diagnose why something does not work; with --report, check a fresh board and write one file to send
+    Doctor(DoctorArgs),
     /// Capture this board's files as one text file, for a bug report
     Bundle(BundleArgs),
     /// Check or print the configuration that the daemon would use

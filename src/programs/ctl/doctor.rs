@@ -2,6 +2,7 @@
 
 mod control;
 mod machine;
+mod report;
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -12,6 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::Context;
+use super::args::DoctorArgs;
 use super::failure::{Exit, Failure};
 use super::output::Format;
 use super::words;
@@ -68,11 +70,11 @@ impl Finding {
     }
 }
 
-pub async fn run(context: &mut Context) -> Result<Exit, Failure> {
-    let mut findings = sockets(context.client.addresses());
-    let mut client = context.client.another(TIME_LIMIT);
-    findings.extend(daemon(&mut client).await);
-    findings.extend(machine::facts(Path::new("/")));
+pub async fn run(context: &mut Context, args: &DoctorArgs) -> Result<Exit, Failure> {
+    if let Some(file) = &args.report {
+        return report::run(context, args, file).await;
+    }
+    let findings = findings(&context.client, Path::new("/")).await;
     let failed = findings.iter().any(|finding| finding.level == Level::Fail);
     if context.printer.format == Format::Human {
         for finding in &findings {

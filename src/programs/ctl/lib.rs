@@ -176,7 +176,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Tiling(args) => tiling::run(context, &args).await?,
         Command::Watch(_) => watch::run(context).await?,
         Command::Metrics => commands::metrics(context).await?,
-        Command::Doctor => return doctor::run(context).await,
+        Command::Doctor(args) => return doctor::run(context, &args).await,
         Command::Bundle(args) => bundle::run(&context.printer, &args)?,
         Command::Mode(ModeCommand::List { conf: Some(conf) }) => mode::list(&context.printer, &conf)?,
         Command::Mode(ModeCommand::List { conf: None }) => power::list(context).await?,

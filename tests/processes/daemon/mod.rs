@@ -24,6 +24,7 @@ mod lifecycle;
 mod place;
 mod power;
 mod probe;
+mod report;
 mod reporters;
 mod restarts;
 mod sharing;

@@ -20,13 +20,16 @@ const SHORTEST: usize = 8;
 
 /// The identifiers of one machine.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Scrub {
+pub struct Scrub {
     secrets: Vec<String>,
     host: Option<String>,
+    /// Names that are replaced in messages, with what stands for each.
+    names: Vec<(String, &'static str)>,
 }
 
 impl Scrub {
     /// Those that can be read.
+    #[must_use]
     pub fn of(root: &SysRoot) -> Self {
         let word = |path: &str| {
             let text = root.read(path).ok()?;
@@ -37,10 +40,43 @@ impl Scrub {
         let is_secret = |text: &String| text.len() >= SHORTEST && text.chars().any(|c| c.is_ascii_digit());
         let secrets = SECRETS.iter().filter_map(|path| word(path)).filter(is_secret).collect();
         let host = word("/proc/sys/kernel/hostname").or_else(|| word("/etc/hostname"));
-        Self { secrets, host }
+        Self { secrets, host, names: Vec::new() }
+    }
+
+    /// The same with the identifiers of another root.
+    #[must_use]
+    pub fn also_of(mut self, root: &SysRoot) -> Self {
+        self.secrets.extend(Self::of(root).secrets);
+        self
+    }
+
+    /// The same with a name that messages must not hold, and what stands for it.
+    #[must_use]
+    pub fn and_name(mut self, name: &str, with: &'static str) -> Self {
+        self.names.push((name.to_owned(), with));
+        // Of two names that begin alike the longer one is replaced first.
+        self.names.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
+        self
+    }
+
+    /// A key that programs define: without identifiers, and whatever a user is called it stays the key it is.
+    #[must_use]
+    pub fn key(&self, key: &str) -> String {
+        // What stands for a machine is a key as well.
+        let is_hash = key.len() >= SHORTEST && key.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let is_plain = key.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+        if is_plain && !is_hash { self.apply("", key) } else { self.message(key) }
+    }
+
+    /// A text that is no file of the board without identifiers and names.
+    #[must_use]
+    pub fn message(&self, text: &str) -> String {
+        let text = self.apply("", text);
+        self.names.iter().fold(text, |text, (name, with)| replaced(&text, name, with))
     }
 
     /// The text of the file at `path` without them. Its lines stay where they are.
+    #[must_use]
     pub fn apply(&self, path: &str, text: &str) -> String {
         if path.ends_with("/machine-id") {
             let is_id = text.trim().len() == 32;
@@ -145,7 +181,7 @@ mod tests {
     #[test]
     fn what_identifies_a_machine_is_replaced_and_the_rest_is_not() {
         let secrets = vec!["1421020048612".to_owned()];
-        let scrub = Scrub { secrets, host: Some("orin".into()) };
+        let scrub = Scrub { secrets, host: Some("orin".into()), names: Vec::new() };
         for (path, text, expected) in [
             ("/proc/cpuinfo", "Serial\t\t: 1421\nHardware : x\n", "Serial\t\t: 0\nHardware : x\n"),
             (

@@ -141,17 +141,54 @@ fn targets(root: &SysRoot, link: &str) -> Vec<String> {
     found
 }
 
-/// The part of a file that counts: the interrupts in /proc/stat alone can have a megabyte.
+/// The part of a file that counts and that tells of no person: the interrupts in /proc/stat alone can have a megabyte, and
+/// a swap file may lie in somebody's home. Numbers stand for processes.
 pub(super) fn part_of(path: &str, text: String) -> String {
-    if path != "/proc/stat" {
-        return text;
+    let lines = text.split_inclusive('\n');
+    match path {
+        "/proc/stat" => lines.filter(|line| line.starts_with("cpu")).collect(),
+        "/proc/swaps" => {
+            lines.enumerate().map(|(index, line)| with_first(line, |file| swap_area(file, index))).collect()
+        }
+        _ if path.starts_with("/rooflined/nvml/") && path.ends_with("/processes") => lines
+            .enumerate()
+            .map(|(index, line)| with_first(line, |_| Some((index + 1).to_string())))
+            .collect(),
+        _ => text,
     }
-    text.split_inclusive('\n').filter(|line| line.starts_with("cpu")).collect()
+}
+
+/// A line whose first word is another.
+fn with_first(line: &str, other: impl FnOnce(&str) -> Option<String>) -> String {
+    let first = line.split_ascii_whitespace().next().unwrap_or_default();
+    match other(first).filter(|_| !first.is_empty()) {
+        Some(other) => line.replacen(first, &other, 1),
+        None => line.to_owned(),
+    }
+}
+
+/// What stands for the path of a swap file; `None` for the heading and a device, which tell nobody.
+#[must_use]
+pub fn swap_area(path: &str, index: usize) -> Option<String> {
+    let is_device = path.strip_prefix("/dev/").is_some_and(|name| !name.contains('/'));
+    (path.starts_with('/') && !is_device).then(|| format!("/swap{index}"))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::matches;
+    use super::{matches, part_of};
+
+    #[test]
+    fn where_a_swap_file_lies_and_which_processes_run_is_not_captured() {
+        let swaps = "Filename Type Size Used Priority\n/dev/zram0 partition 8 0 5\n/home/alice/swapfile file 8 0 -2\n\
+                     /dev/alice-vg/swap partition 8 0 -3";
+        assert_eq!(
+            part_of("/proc/swaps", swaps.into()),
+            "Filename Type Size Used Priority\n/dev/zram0 partition 8 0 5\n/swap2 file 8 0 -2\n/swap3 partition 8 0 -3"
+        );
+        assert_eq!(part_of("/rooflined/nvml/0/processes", "4711 80\n17 -\n".into()), "1 80\n2 -\n");
+        assert_eq!(part_of("/proc/meminfo", "/home/alice 1\n".into()), "/home/alice 1\n");
+    }
 
     #[test]
     fn a_pattern_stands_for_names_of_its_form() {
