@@ -90,7 +90,7 @@ pub enum Command {
     QuantError(QuantErrorArgs),
     /// Tiles of a matrix product on a GPU: waves, occupancy, what limits them; with --hardware it needs no daemon
     Tiling(TilingArgs),
-    /// Print events as they happen
+    /// Live view of the machine: loads, ceilings, sensors, holds, events; --events prints lines
     Watch(WatchArgs),
     /// Print metrics in the Prometheus text format
     Metrics,
@@ -630,9 +630,25 @@ pub struct TilingArgs {
 
 #[derive(Debug, Args)]
 pub struct WatchArgs {
-    /// Print one line for each event
-    #[arg(long, required = true)]
+    /// Print one line for each event instead
+    #[arg(long)]
     pub events: bool,
+    /// Time between two looks
+    #[arg(long, value_name = "TIME", value_parser = input::timeout, default_value = "1s")]
+    pub interval: Duration,
+}
+
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Check the board in order, in ten minutes at most, and write one file to send
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "rooflined-report.json")]
+    pub report: Option<PathBuf>,
+    /// Switch the power mode and back without asking, where control is enabled
+    #[arg(long, requires = "report")]
+    pub yes: bool,
+    /// Root directory of the board's files
+    #[arg(long, value_name = "DIR", default_value = "/", requires = "report")]
+    pub root: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -174,7 +174,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Observations(command) => observations::run(context, &command).await?,
         Command::QuantError(args) => quant_error::run(&context.printer, &args)?,
         Command::Tiling(args) => tiling::run(context, &args).await?,
-        Command::Watch(_) => watch::run(context).await?,
+        Command::Watch(args) => watch::run(context, &args).await?,
         Command::Metrics => commands::metrics(context).await?,
         Command::Doctor(args) => return doctor::run(context, &args).await,
         Command::Bundle(args) => bundle::run(&context.printer, &args)?,

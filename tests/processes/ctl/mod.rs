@@ -15,6 +15,7 @@ mod failing;
 mod fake;
 mod following;
 mod inference;
+mod live;
 mod observing;
 mod quant_error;
 mod scenarios;

@@ -1,0 +1,184 @@
+//! `watch` in a pseudo terminal, as somebody sees it.
+
+use std::io::{Read, Write};
+use std::num::NonZero;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::answers::{board, healthy};
+use super::fake::{Fake, Reply};
+use super::{bad, contains, ctl};
+
+/// Far beyond what a loaded machine needs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A terminal of so many rows and columns, kept by script(1), in which the view runs.
+struct Screen {
+    child: Child,
+    parser: Arc<Mutex<vt100::Parser>>,
+}
+
+impl Screen {
+    fn open(socket: &Path, rows: u16, columns: u16, args: &[&str]) -> Self {
+        let view = ctl(socket, &[&["watch"], args].concat());
+        let view: Vec<String> = std::iter::once(view.get_program())
+            .chain(view.get_args())
+            .map(|part| format!("'{}'", part.to_str().unwrap()))
+            .collect();
+        let line = format!("stty rows {rows} cols {columns}; exec {}", view.join(" "));
+        let mut command = Command::new("script");
+        command.args(["--quiet", "--return", "--flush", "--command", &line, "/dev/null"]);
+        command.env("ROOFLINED_SOCKET", socket).env("TERM", "xterm-256color").env("LANG", "C.UTF-8");
+        command.env("SHELL", "/bin/sh").env_remove("NO_COLOR").env_remove("COLUMNS").env_remove("LINES");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("script(1) of bsdutils");
+        let size = |length| NonZero::new(length).unwrap();
+        let parser = Arc::new(Mutex::new(vt100::Parser::new(size(rows), size(columns), 0)));
+        let (mut output, copy) = (child.stdout.take().unwrap(), Arc::clone(&parser));
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(read @ 1..) = output.read(&mut bytes) {
+                copy.lock().unwrap().process(&bytes[..read]);
+            }
+        });
+        Self { child, parser }
+    }
+
+    fn press(&mut self, keys: &str) {
+        let mut input = self.child.stdin.as_ref().unwrap();
+        input.write_all(keys.as_bytes()).unwrap();
+        input.flush().unwrap();
+    }
+
+    /// What is on the screen, once that is there.
+    fn until(&self, what: &str) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let text = self.parser.lock().unwrap().screen().contents();
+            if text.contains(what) {
+                return text;
+            }
+            assert!(Instant::now() < deadline, "no {what:?} in:\n{text}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn ended(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "it goes on");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn is_restored(&self) -> bool {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let parser = self.parser.lock().unwrap();
+            if !parser.screen().alternate_screen() && !parser.screen().hide_cursor() {
+                return true;
+            }
+            drop(parser);
+            if Instant::now() > deadline {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn daemon() -> Fake {
+    Fake::start(answer)
+}
+
+fn answer(asked: &super::fake::Received) -> Reply {
+    match asked.route.as_str() {
+        "/v1/board" => Reply::ok(&wire::BoardAnswer { model: Some("Board of Tests".into()), ..board() }),
+        "/v1/holds" => Reply::ok(&json!({
+            "active_mode": "25W", "cause": "hold", "switching": null, "pending": null,
+            "holds": [{
+                "app_id": "llama", "reason": "chat", "uid": 1000, "constraints": {}, "attached": true,
+                "satisfied": false, "age_s": 90.0, "expires_in_s": null,
+            }],
+            "control_enabled": true, "unavailable": null, "simulated": false, "serial": 17,
+        })),
+        _ => healthy(asked),
+    }
+}
+
+#[test]
+fn loads_ceilings_holds_and_events_are_on_one_screen_and_keys_turn_pages() {
+    let fake = daemon();
+    let mut screen = Screen::open(fake.path(), 24, 80, &[]);
+    let text = screen.until("calibration");
+    for part in [
+        "Board of Tests  25W (hold)",
+        "1 overview",
+        "cpu  ",
+        "bandwidth",
+        "llama (user 1000): chat, NOT MET",
+        "q quit",
+    ] {
+        assert!(text.contains(part), "no {part:?} in:\n{text}");
+    }
+    assert!(text.lines().count() <= 24 && text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    screen.press("2");
+    assert!(screen.until("cores online").contains("no nvpmodel") || screen.until("memory").contains("total"));
+    screen.press("3");
+    screen.until("fraction");
+    screen.press("p");
+    screen.until("PAUSED");
+    screen.press("q");
+    assert!(screen.ended().success());
+    assert!(screen.is_restored());
+}
+
+#[test]
+fn a_daemon_that_goes_is_waited_for_and_the_view_says_so() {
+    let is_away = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&is_away);
+    let fake = Fake::start(move |asked| match seen.load(Ordering::Relaxed) {
+        true => Reply::error(503, "unavailable", None),
+        false => answer(asked),
+    });
+    let mut screen = Screen::open(fake.path(), 30, 120, &["--interval", "100ms"]);
+    screen.until("Board of Tests");
+    is_away.store(true, Ordering::Relaxed);
+    screen.until("NOT NOW");
+    is_away.store(false, Ordering::Relaxed);
+    let deadline = Instant::now() + PATIENCE;
+    while screen.parser.lock().unwrap().screen().contents().contains("NOT NOW") {
+        assert!(Instant::now() < deadline, "it does not recover");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // Ctrl-C is a key in this mode.
+    screen.press("\u{3}");
+    assert!(screen.ended().success());
+    assert!(screen.is_restored());
+}
+
+#[test]
+fn without_a_terminal_or_with_another_format_it_says_what_to_use() {
+    let fake = daemon();
+    let (code, errors) = bad(fake.path(), &["watch"]);
+    assert_eq!(code, 2);
+    contains(&errors, &["needs a terminal", "watch --events"]);
+    let (code, errors) = bad(fake.path(), &["watch", "-o", "json"]);
+    assert_eq!(code, 2);
+    contains(&errors, &["for people", "status -o json"]);
+}
