@@ -114,6 +114,11 @@ pub enum Command {
         /// Shell to generate for
         shell: clap_complete::Shell,
     },
+    /// Print the manual page, or write one for each command
+    Man {
+        /// Directory to write a page for each command to
+        dir: Option<PathBuf>,
+    },
 }
 
 #[derive(Debug, Args)]

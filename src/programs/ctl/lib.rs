@@ -20,6 +20,7 @@ mod hardware;
 mod hold;
 mod input;
 mod joint;
+mod manual;
 mod mode;
 mod model_work;
 mod models;
@@ -195,6 +196,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
             clap_complete::generate(shell, &mut Cli::command(), "rooflinectl", &mut text);
             context.printer.bytes(&text)?;
         }
+        Command::Man { dir } => manual::run(&context.printer, dir.as_deref())?,
     }
     Ok(Exit::Ok)
 }

@@ -28,6 +28,12 @@ pub enum Role {
     /// Fake nvpmodel of a simulated board
     #[command(hide = true, disable_help_flag = true)]
     FakeNvpmodel(FakeNvpmodel),
+    /// Write the manual pages, for who packages the program
+    #[command(hide = true)]
+    Man {
+        /// Directory to write them to
+        dir: PathBuf,
+    },
 }
 
 /// Options of `rooflined probe`.

@@ -4,6 +4,7 @@ mod archive;
 mod args;
 mod calibrate;
 mod logging;
+mod manual;
 mod model;
 mod notify;
 mod power;
@@ -80,6 +81,8 @@ enum DaemonError {
     Simulation(#[from] SimulationError),
     #[error("cannot start: {0}; check the limits on processes, memory and open files (ulimit -a)")]
     System(#[from] io::Error),
+    #[error("the manual pages cannot be written to {}: {source}; name a directory that you may write to", dir.display())]
+    Manual { dir: PathBuf, source: io::Error },
     #[error("a server ended by itself: {0}; the log has the reason, please report it as a bug")]
     Server(String),
 }
@@ -97,6 +100,7 @@ pub fn main() -> ExitCode {
         },
         Some(Role::Actuate(options)) => return actuator::main(&options),
         Some(Role::FakeNvpmodel(args)) => return simulated::nvpmodel(&args),
+        Some(Role::Man { dir }) => manual::write(&dir).map_err(|source| DaemonError::Manual { dir, source }),
         Some(Role::Serve(args)) => serve(args),
         None => serve(cli.serve),
     };

@@ -482,3 +482,29 @@ fn completions_and_help_need_no_daemon() {
     contains(&stdout(&help), &["Exit codes: 0 ok", "calibrate", "69 daemon unreachable"]);
     contains(&stdout(&run(Path::new("/nowhere"), &["--version"])), &["rooflinectl 0."]);
 }
+
+#[test]
+fn every_command_and_every_role_has_a_manual_page() {
+    let directory = tempfile::tempdir().unwrap();
+    let page = |name: &str| std::fs::read_to_string(directory.path().join(name)).unwrap();
+    contains(&stdout(&run(Path::new("/nowhere"), &["man"])), &[".TH rooflinectl 1", "Exit codes"]);
+    assert!(run(Path::new("/nowhere"), &["man", directory.path().to_str().unwrap()]).status.success());
+    let help = stdout(&run(Path::new("/nowhere"), &["--help"]));
+    let commands =
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let commands: Vec<&str> = commands.filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(commands.len() > 20, "{commands:?}");
+    for command in commands.into_iter().filter(|command| *command != "help") {
+        contains(&page(&format!("rooflinectl-{command}.1")), &[&format!(".TH rooflinectl-{command} 1")]);
+    }
+    contains(&page("rooflinectl-mode-set.1"), &["confirm"]);
+
+    let mut daemon = std::process::Command::new(env!("CARGO_BIN_EXE_rooflined"));
+    assert!(daemon.arg("man").arg(directory.path()).status().unwrap().success());
+    contains(&page("rooflined.8"), &[".TH rooflined 8", "rooflined\\-actuate(8)"]);
+    contains(&page("rooflined-serve.8"), &["state\\-dir"]);
+    assert!(!directory.path().join("rooflined-man.8").exists(), "roles that are hidden have no page");
+
+    let refused = run(Path::new("/nowhere"), &["man", "/proc/nowhere"]);
+    contains(&stderr(&refused), &["/proc/nowhere", "hint: name a directory"]);
+}
