@@ -295,6 +295,7 @@ fn documents_name_files_that_exist() {
         "docs/architecture.md",
         "docs/control.md",
         "docs/gpu.md",
+        "docs/threat-model.md",
     ];
     let texts = documents.map(|document| (document, read(&root().join(document))));
     let named: Vec<(&str, &str)> = texts
@@ -305,4 +306,25 @@ fn documents_name_files_that_exist() {
     let lost: Vec<_> = named.into_iter().filter(|(_, path)| !root().join(path).exists()).collect();
     assert!(lost.is_empty(), "{lost:?}");
     assert_eq!(named_paths("see `src/a/b.rs`, (tests/c.rs). and src/nowhere"), ["src/a/b.rs", "tests/c.rs"]);
+}
+
+/// Each row of `docs/faults.md` names its tests as a file and a function of it.
+#[test]
+fn every_fault_of_the_documentation_names_a_test_that_exists() {
+    let page = read(&root().join("docs/faults.md"));
+    let rows = page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| fault |"));
+    let mut named = 0;
+    for row in rows {
+        let last = row.trim_end_matches(" |").rsplit(" | ").next().unwrap_or_default();
+        let words: Vec<&str> = last.split('`').skip(1).step_by(2).collect();
+        assert!(!words.is_empty() && words.len().is_multiple_of(2), "no file and test: {row}");
+        for pair in words.chunks(2) {
+            let [file, test] = pair else { continue };
+            let text = read(&root().join(file));
+            let is_there = text.contains(&format!("fn {test}(")) || text.contains(&format!("\n{test}() {{"));
+            assert!(is_there, "{file} has no test {test}");
+            named += 1;
+        }
+    }
+    assert!(named >= 20, "{named} tests are named");
 }

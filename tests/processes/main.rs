@@ -3,4 +3,5 @@
 mod actuator;
 mod ctl;
 mod daemon;
+mod power_loss;
 mod store;

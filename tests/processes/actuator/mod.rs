@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod access;
-mod boards;
-mod harness;
+pub mod boards;
+pub mod harness;
 mod killed;
 mod switching;
