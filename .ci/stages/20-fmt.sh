@@ -3,8 +3,9 @@
 . .ci/lib.sh
 
 cargo fmt --check
+cargo fmt --check --manifest-path fuzz/Cargo.toml
 need shellcheck
-mapfile -t scripts < <(git ls-files .ci/run '*.sh')
+mapfile -t scripts < <(git ls-files .ci/run fuzz/run '*.sh')
 for script in "${scripts[@]}"; do
     bash -n "$script"
 done
