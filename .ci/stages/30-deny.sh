@@ -1,10 +1,19 @@
 #!/usr/bin/env bash
-# licences, banned crates and sources of the dependencies
+# licences, banned crates, sources and reasons of the dependencies, and the bill of materials
 . .ci/lib.sh
 
 PATH=$PATH:$CI_CACHE/tools/bin
 # Unoptimised it builds in a third of the time, and checks in a few seconds.
 cargo deny --version 2>/dev/null || CARGO_PROFILE_DEV_DEBUG=0 cargo install --locked --quiet --debug --root "$CI_CACHE/tools" cargo-deny
-# Everything in the lock file, other platforms' crates too, so that the check itself can stay offline.
-cargo fetch --locked --quiet
-cargo deny --offline --log-level error check --hide-inclusion-graph licenses bans sources
+# Everything in the lock files, other platforms' crates too, so that the check itself can stay offline.
+for manifest in Cargo.toml fuzz/Cargo.toml; do
+    cargo fetch --locked --quiet --manifest-path "$manifest"
+    cargo deny --manifest-path "$manifest" --config deny.toml --offline --log-level error check --hide-inclusion-graph \
+        licenses bans sources
+done
+
+need python3
+.ci/dependencies --check
+mkdir -p target
+.ci/dependencies --bom >target/rooflined.cdx.json
+printf 'target/rooflined.cdx.json: %d bytes\n' "$(stat -c %s target/rooflined.cdx.json)"
