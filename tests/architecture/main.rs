@@ -8,6 +8,7 @@
 #![expect(clippy::panic, reason = "a file that cannot be read fails the test that asked for it, by name")]
 
 mod cycles;
+mod security;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
