@@ -17,5 +17,6 @@ if [ ! -e "$venv/complete" ]; then
     touch "$venv/complete"
 fi
 echo "the engines were installed after $((SECONDS - began)) s"
-"$venv/bin/python" tests/engines/loop.py target/release
+"$venv/bin/python" -B tests/engines/test_loop.py
+"$venv/bin/python" -B tests/engines/loop.py target/release
 echo "the stage took $((SECONDS - began)) s"

@@ -7,16 +7,20 @@ meet a target, predicts that, the engine runs it, the run is reported (by `roofl
 server), and the next stretch of the same run is held against the prediction that has learned. A table says how it went.
 
 Beside each run the daemon reads memory, as it did for its calibration. Where that read is off, or the machine was seen to be
-busy, the run is disturbed: the machine is calibrated again and the case run again, twice at most. One that stays disturbed is
-reported as that, not as passed. A case beyond a limit is run again likewise, and has failed if it stays beyond.
+busy, the run is disturbed. Once every case has run, those that were beyond a limit and those that were disturbed run again, as
+long as there is time, after a new calibration and with nothing observed. A case has failed if two undisturbed runs are beyond
+the same limit on the same side: one run alone may be a neighbour on the machine that the reference did not meet. What was
+disturbed, or beyond a limit only once, is reported as that, not as passed.
 
-Exit codes: 0 no undisturbed case is beyond its limits, 1 one is, or none could be judged, 2 usage.
+Exit codes: 0 no case has failed, 1 one has, or an engine of which no run gave a rate, 2 usage.
 """
 
 import argparse
+import collections
 import dataclasses
 import http.client
 import json
+import math
 import os
 import pathlib
 import signal
@@ -36,15 +40,15 @@ HERE = pathlib.Path(__file__).resolve().parent
 # those of other processors; once the very run was reported, what is left is noise.
 MOST_BEFORE = 2.5
 MOST_AFTER = 1.15
-# Of the rate that is observed and that of the server's own timings, whose context grows.
-MOST_APART = 1.10
+# Of the rate that is observed and that of the server's own timings, which go on after the last look while the context grows.
+MOST_APART = 1.25
 # Beside an undisturbed run the reference read is within this of the calibrated bandwidth, and the windows of the run are this
-# close to each other. By what the reference is off, the limits above give way.
+# close to each other. By what the reference is off, and the windows are apart, the limits above give way.
 SAME_REFERENCE = 0.15
 SAME_WINDOWS = 0.25
 TRIES = 3
 # Nothing is run again later than this after the beginning, for the whole has to end.
-REPEAT_UNTIL_S = 180
+REPEAT_UNTIL_S = 240
 # Time that a server may wait for a processor over the time it runs. Who asks and who watches runs on the same cores, of which the
 # engine may have all; what that costs shows beside the server's own timings.
 MOST_WAIT = 0.15
@@ -184,18 +188,16 @@ class Run:
         return None
 
     def beyond(self):
-        """Limits that it broke, widened by what the reference was off."""
-        def factor(one, other):
-            return max(one / other, other / one)
-
-        broken = [f"refused: {self.refused}"] if self.refused else []
-        for name, found, limit in (
-            ("before", factor(self.before, self.measured), MOST_BEFORE),
-            ("after", factor(self.after, self.again), MOST_AFTER),
-            ("own timings", factor(self.own, self.measured) if self.own else 1.0, MOST_APART),
+        """Limits that it broke, with the side, widened by the noise that was seen, and what is said of each."""
+        broken = {"refused": f"refused: {self.refused}"} if self.refused else {}
+        for name, ratio, limit in (
+            ("before", self.before / self.measured, MOST_BEFORE),
+            ("after", self.after / self.again, MOST_AFTER),
+            ("own timings", self.own / self.measured if self.own else 1.0, MOST_APART),
         ):
-            if found > limit * (1 + self.off):
-                broken.append(f"{name} {found:.2f}x, limit {limit * (1 + self.off):.2f}x")
+            limit *= (1 + self.off) * (1 + self.spread)
+            if max(ratio, 1 / ratio) > limit:
+                broken[f"{name} {'high' if ratio > 1 else 'low'}"] = f"{name} {ratio:.2f}x, limit {limit:.2f}x to either side"
         return broken
 
 
@@ -266,20 +268,22 @@ class Llama:
                 process.kill()
                 output = process.communicate()
         if self.whole:
-            said, errors = output
+            # The report is the last line, after all that the server printed.
+            said, errors = (output[0].strip().splitlines() or [""])[-1], output[1]
         try:
             report = json.loads(said)
         except json.JSONDecodeError:
             # All that is said without a report is why there is none.
             lines = [line for line in errors.splitlines() if line.startswith("error:")]
-            return Run(before, 1, 1, 1, 0, noise=f"nothing was observed: {' '.join(lines) or 'no report'}")
+            return Run(before, math.nan, math.nan, math.nan, 0, noise=f"nothing was observed: {' '.join(lines) or 'no report'}")
         found = [one for one in report["observations"] if one["batch"] == chosen["batch"]]
         skipped = {why: count for why, count in report["skipped"].items() if why not in ("idle", "prompt", "requests_changed")}
         if len(found) < 2:
-            return Run(before, 1, 1, 1, 0, noise=f"{len(found)} observations, skipped {skipped}")
+            return Run(before, math.nan, math.nan, math.nan, 0, noise=f"{len(found)} observations, skipped {skipped}")
         first, second = found[:2]
         if self.whole:
-            chosen["threads"] = report["recommended"]["threads"]
+            # Unless it adds a number of threads, the server takes its own.
+            chosen["threads"] = report["recommended"]["threads"] or first["threads"]
         # The prediction for the very context, by what was known before the run.
         before = first["predicted_tokens_per_s"]["value"]
         for one in (first, second):
@@ -374,25 +378,71 @@ def choose(daemon, case):
     return {key: decision[key] for key in ("format", "threads", "batch")}
 
 
-def judge(daemon, case, began):
-    """Runs a case until it is undisturbed, at most so often; what goes into the table."""
-    for attempt in range(1, TRIES + 1):
-        chosen = choose(daemon, case)
-        before = predicted(daemon, case, chosen)
+class Case:
+    """What is run, and what came of each try."""
+
+    def __init__(self, subject):
+        self.subject, self.tries = subject, []
+
+    def try_once(self, daemon):
+        began = time.monotonic()
+        chosen = choose(daemon, self.subject)
+        before = predicted(daemon, self.subject, chosen)
         first = daemon.reference()
-        run = case.run(daemon, chosen, before)
+        run = self.subject.run(daemon, chosen, before)
         run.references = (first, daemon.reference())
         disturbed = run.disturbed()
-        broken = [] if disturbed else run.beyond()
-        if not disturbed and not broken:
-            break
-        why = f"disturbed: {disturbed}" if disturbed else "; ".join(broken)
-        print(f"-- {case.engine} {case.name}, try {attempt}: {why}", flush=True)
-        if attempt == TRIES or time.monotonic() - began > REPEAT_UNTIL_S:
-            break
+        self.tries.append((chosen, run, disturbed, {} if disturbed else run.beyond()))
+        shown = " ".join("-" if ratio is None else f"{ratio:.0%}" for ratio, _ in run.references)
+        print(f"-- {self.name(chosen)}, try {len(self.tries)}: before {cell(run.before)}, measured {cell(run.measured)},"
+              f" after {cell(run.after)}, again {cell(run.again)} tokens/s, reference {shown}: {self.verdict()}"
+              f" ({time.monotonic() - began:.0f} s)", flush=True)
+
+    def name(self, chosen):
+        case = self.subject
+        return f"{case.engine} {case.name} {chosen['format']} x{chosen['batch']} on {chosen['threads']} threads"
+
+    def failed(self):
+        """What two undisturbed tries were beyond."""
+        counts = collections.Counter(limit for *_, broken in self.tries for limit in broken)
+        return [limit for limit, count in counts.items() if count > 1]
+
+    def shown(self):
+        """The try that the verdict is about: one that failed, the last that was within its limits, or the last."""
+        failed = self.failed()
+        within = [one for one in self.tries if not one[2] and not one[3]]
+        beyond = [one for one in self.tries if any(limit in one[3] for limit in failed)]
+        return (beyond or within or self.tries)[-1]
+
+    def state(self):
+        _, run, disturbed, broken = self.shown()
+        if self.failed():
+            return "FAILED"
+        return "disturbed" if disturbed else "unconfirmed" if broken else "ok"
+
+    def verdict(self):
+        _, _, disturbed, broken = self.shown()
+        return {"FAILED": "twice ", "disturbed": "disturbed: ", "unconfirmed": "once ", "ok": ""}[self.state()] + (
+            disturbed or "; ".join(broken.values()) or "within limits")
+
+    def wants_again(self):
+        """0 for nothing, more for the more urgent: what may be a fault comes before what may be noise."""
+        if len(self.tries) >= TRIES:
+            return 0
+        return {"FAILED": 0, "ok": 0, "disturbed": 1, "unconfirmed": 2}[self.state()]
+
+
+def repeat(daemon, all_cases, start):
+    while time.monotonic() - start < REPEAT_UNTIL_S:
+        # Of two that are as urgent, the one that was tried less often.
+        case = max(all_cases, key=lambda one: (one.wants_again(), -len(one.tries)))
+        if not case.wants_again():
+            return
+        forgotten = daemon.ctl("observations", "forget", "--own")
+        if forgotten.returncode != 0:
+            fail(f"what was observed is not forgotten: {forgotten.stderr}")
         daemon.calibrate()
-    verdict = f"disturbed: {disturbed}" if disturbed else "; ".join(broken) or "within limits"
-    return chosen, run, attempt, verdict, disturbed, broken
+        case.try_once(daemon)
 
 
 def files(home, model, formats, *options):
@@ -430,6 +480,10 @@ HEADINGS = ("engine", "model", "format", "threads", "batch", "context", "before"
             "reference", "tries", "verdict")
 
 
+def cell(value, digits=1):
+    return "-" if math.isnan(value) else f"{value:.{digits}f}"
+
+
 def show(rows):
     lines = [HEADINGS, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
@@ -445,46 +499,46 @@ def main():
     # What was started ends with this program.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     engines = given.engines or ["llama.cpp", "torch", "onnxruntime"]
-    rows, judged, failed, disturbed_names = [], 0, 0, []
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="rl-") as home:
         home = pathlib.Path(home)
         daemon = Daemon(given.binaries.resolve(), home)
         try:
             daemon.calibrate()
-            for case in cases(home, engines):
-                began = time.monotonic()
-                chosen, run, tries, verdict, disturbed, broken = judge(daemon, case, start)
-                percent = " ".join("-" if ratio is None else f"{ratio:.0%}" for ratio, _ in run.references)
-                rows.append((
-                    case.engine, case.name, chosen["format"], str(chosen["threads"]), str(chosen["batch"]), str(run.context),
-                    f"{run.before:.1f}", f"{run.measured:.1f}", f"{run.before / run.measured:.2f}", f"{run.after:.1f}",
-                    f"{run.again:.1f}", f"{run.after / run.again:.2f}", percent, str(tries), verdict,
-                ))
-                name = f"{case.engine} {case.name} {chosen['format']} x{chosen['batch']} on {chosen['threads']} threads"
-                took = f"{time.monotonic() - began:.0f} s"
-                if disturbed:
-                    disturbed_names.append(name)
-                    print(f"DISTURBED {name}: {disturbed} ({took})", flush=True)
-                else:
-                    judged += 1
-                    failed += bool(broken)
-                    figures = (f"before {run.before:.1f}, measured {run.measured:.1f}, after {run.after:.1f}, again {run.again:.1f}"
-                               f" tokens/s, reference {percent}")
-                    print(f"check: {'FAILED' if broken else 'ok'} {name}: {figures}: {verdict} ({took})", flush=True)
+            all_cases = [Case(subject) for subject in cases(home, engines)]
+            for case in all_cases:
+                case.try_once(daemon)
+            repeat(daemon, all_cases, start)
         finally:
             daemon.stop()
+    rows, errors = [], {"before": [], "after": []}
+    for case in all_cases:
+        chosen, run, disturbed, _ = case.shown()
+        state, percent = case.state(), " ".join("-" if ratio is None else f"{ratio:.0%}" for ratio, _ in run.references)
+        rows.append((
+            case.subject.engine, case.subject.name, chosen["format"], str(chosen["threads"]), str(chosen["batch"]),
+            str(run.context), cell(run.before), cell(run.measured), cell(run.before / run.measured, 2), cell(run.after),
+            cell(run.again), cell(run.after / run.again, 2), percent, str(len(case.tries)), case.verdict(),
+        ))
+        print(f"{'check: ' if state in ('ok', 'FAILED') else ''}{state} {case.name(chosen)}: {case.verdict()}")
+        if state in ("ok", "FAILED"):
+            errors["before"].append(abs(run.before / run.measured - 1))
+            errors["after"].append(abs(run.after / run.again - 1))
     print("\ntokens/s predicted before, measured, predicted after and measured again; reference read before and after the run, of"
           " the calibrated bandwidth")
     show(rows)
-    medians = [abs(float(row[column]) - 1) for column in (8, 11) for row in rows if not row[-1].startswith("disturbed")]
-    if judged:
-        before, after = medians[:judged], medians[judged:]
-        print(f"\n{judged} judged, {failed} beyond their limits, {len(disturbed_names)} disturbed; median error before"
-              f" {statistics.median(before):.1%}, after {statistics.median(after):.1%}")
-    else:
-        print("\nnothing could be judged: every run was disturbed")
-    return 1 if failed or not judged else 0
+    states = collections.Counter(case.state() for case in all_cases)
+    print(f"\n{', '.join(f'{count} {state}' for state, count in sorted(states.items()))}", end="")
+    if errors["before"]:
+        medians = {which: f"{statistics.median(found):.1%}" for which, found in errors.items()}
+        print(f"; median error before {medians['before']}, after {medians['after']}", end="")
+    print()
+    # However busy the machine is, every engine has to run and to be understood.
+    silent = [engine for engine in engines
+              if not any(not run.noise for case in all_cases if case.subject.engine == engine for _, run, *_ in case.tries)]
+    for engine in silent:
+        print(f"check: FAILED no run of {engine} gave a rate")
+    return 1 if silent or states["FAILED"] else 0
 
 
 if __name__ == "__main__":
