@@ -232,7 +232,9 @@ PY
 
 # ---- what is found afterwards
 
-found() { inside journalctl --no-pager --quiet --output=cat --unit=rooflined.service "$@" | grep .; }
+found_now() { inside journalctl --no-pager --quiet --output=cat --unit=rooflined.service "$@" | grep .; }
+# journald takes a record after who wrote it has gone on.
+found() { eventually 10 found_now "$@" || { echo "not found: $*" && return 1; }; }
 every_event_is_found_by_its_fields() {
     local ann
     ann=$(inside id -u ann)
