@@ -11,7 +11,7 @@ use decide::snapshot::{Automatic, Snapshot};
 use governor::{Effect, Event, Governor, Policy, Reply, Ticket};
 use predict::learning::Residuals;
 use roofline::board::{
-    ActiveMode, Knob, Order, OrderAnswer, PowerMode, PowerModes, ReadBack, Reading, SwitchOutcome,
+    ActiveMode, Knob, Order, OrderAnswer, PowerMode, PowerModes, ReadBack, Reading, Setting, SwitchOutcome,
     SwitchReport,
 };
 use roofline::units::{Bytes, Hertz, Seconds};
@@ -24,6 +24,10 @@ const MASK: u32 = 240;
 const MODES: [(u32, &str, f64, u32); 4] =
     [(0, "25W", 918e6, MASK), (2, "15W", 612e6, MASK), (5, "7W", 408e6, MASK), (8, "MAXN", 1300e6, 0)];
 
+fn setting(param: &str, arg: &str, value: &str) -> Setting {
+    Setting { param: param.into(), arg: arg.into(), paths: Vec::new(), value: value.into() }
+}
+
 fn modes() -> PowerModes {
     let mode = |(id, name, gpu_hz, mask): (u32, &str, f64, u32)| PowerMode {
         id,
@@ -35,7 +39,10 @@ fn modes() -> PowerModes {
         tpc_mask: Some(mask),
         sm_online: None,
         knob: Knob::Nvpmodel,
-        settings: Vec::new(),
+        settings: vec![
+            setting("GPU", "MIN_FREQ", "306000000"),
+            setting("DLA0_CORE", "MAX_FREQ", "614400000"),
+        ],
     };
     PowerModes { default: Some(0), modes: MODES.map(mode).to_vec(), ..PowerModes::default() }
 }

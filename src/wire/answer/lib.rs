@@ -50,6 +50,7 @@ pub use board::state;
 pub use catalogue::{Catalogue, Opener, name_of, no_other_field, opened};
 pub use ceilings::{calibration_age, drift};
 pub use model_files::each_model;
+pub use modes::other_clocks;
 pub use observe::{MAX_OBSERVATIONS, observed};
 pub use recommend::hold_query;
 pub use sweep::MAX_SWEEP_ROWS;

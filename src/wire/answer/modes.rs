@@ -35,6 +35,17 @@ fn warning(of: &board::ModeWarning) -> ModeWarning {
     ModeWarning { line: of.line, message: of.message.clone() }
 }
 
+/// What a mode asks of the clocks without a field of their own.
+#[must_use]
+pub fn other_clocks(mode: &board::PowerMode) -> Vec<ModeClock> {
+    let clock = |clock: board::ClockBounds| ModeClock {
+        name: clock.name,
+        min_hz: clock.min.map(Hertz::get),
+        max_hz: clock.max.map(Hertz::get),
+    };
+    mode.other_clocks().into_iter().map(clock).collect()
+}
+
 fn detail(snapshot: &Snapshot, view: &ModeView, now: Now) -> ModeDetail {
     let mode = &view.mode;
     let active = snapshot.state.power_mode.known().is_some_and(|active| mode.is(active));
@@ -50,15 +61,7 @@ fn detail(snapshot: &Snapshot, view: &ModeView, now: Now) -> ModeDetail {
         gpu_min_hz: mode.min_clock(|clock| clock.name == "GPU").map(Hertz::get),
         gpu_max_hz: mode.gpu_max.map(Hertz::get),
         emc_max_hz: mode.memory_max.map(Hertz::get),
-        other_clocks: mode
-            .other_clocks()
-            .into_iter()
-            .map(|clock| ModeClock {
-                name: clock.name,
-                min_hz: clock.min.map(Hertz::get),
-                max_hz: clock.max.map(Hertz::get),
-            })
-            .collect(),
+        other_clocks: other_clocks(mode),
         tpc_mask: mode.tpc_mask,
         sm_online: mode
             .sm_online

@@ -91,6 +91,9 @@ fn properties_show_modes_and_who_holds() {
         let names: Vec<&Value> = modes.iter().map(|mode| &mode["name"]).collect();
         assert_eq!(names, ["25W", "15W", "7W", "MAXN"]);
         assert_eq!((&modes[1]["id"], &modes[1]["gpu_max_hz"]), (&json!(2), &json!(612e6)));
+        assert_eq!(modes[1]["gpu_min_hz"], json!(306e6));
+        assert_eq!(modes[1]["other_clocks"], json!([{ "name": "DLA0_CORE", "max_hz": 614.4e6 }]));
+        assert!(modes[1].get("cpu_min_hz").is_none(), "what is unknown is left out here");
         assert_eq!(
             (&modes[1]["reboot_required"], &modes[3]["reboot_required"]),
             (&json!(false), &json!(true))

@@ -25,6 +25,7 @@ use crate::server::service::Service;
 use crate::server::{Attachment, clock};
 use decide::snapshot::{Hold, Snapshot};
 use governor::Client;
+use roofline::board::ClockBounds;
 use roofline::refusal::{Code, Refusal};
 
 const SET_MODE: &str = "io.github.rooflined.set-mode";
@@ -374,7 +375,9 @@ impl Power {
                 let worst = view.and_then(|view| view.worst_power);
                 to_variants(json!({
                     "id": mode.id, "name": mode.name, "cores_online": mode.cores_online,
-                    "cpu_max_hz": mode.cpu_max, "gpu_max_hz": mode.gpu_max, "emc_max_hz": mode.memory_max,
+                    "cpu_min_hz": mode.min_clock(ClockBounds::is_cpu), "cpu_max_hz": mode.cpu_max,
+                    "gpu_min_hz": mode.min_clock(|clock| clock.name == "GPU"), "gpu_max_hz": mode.gpu_max,
+                    "emc_max_hz": mode.memory_max, "other_clocks": answer::other_clocks(mode),
                     "sm_online": mode.sm_online, "tpc_mask": mode.tpc_mask,
                     "reboot_required": view.and_then(|view| view.reboot_required),
                     "unreachable": view.and_then(|view| view.unreachable.as_ref()),
