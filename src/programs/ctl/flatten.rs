@@ -1,25 +1,109 @@
 //! JSON answers as lines, tables, metrics and shell variables.
 //!
-//! Rows are the elements of the answer's list of objects (`rows`, `formats`, …) where it has one, else the answer
-//! itself. A nested field is named by its path.
+//! An answer that lists things has a row for each; of one that describes a single thing, such as the machine, each value is a
+//! row; any other is one row. A nested field is named by its path.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
-/// Lists of an answer that are its rows.
-const ROW_LISTS: [&str; 3] = ["rows", "formats", "modes"];
+/// The list whose elements are the rows of an answer, by the answer's name. Every answer may have `rows`.
+const LISTS: [(&str, &str); 6] = [
+    ("mode", "modes"),
+    ("hardware", "hardware"),
+    ("model", "models"),
+    ("observations", "observations"),
+    ("holds", "holds"),
+    ("tiling", "candidates"),
+];
 
-/// The rows of an answer.
-fn rows(value: &Value) -> Vec<&Value> {
-    match value {
-        Value::Array(rows) => rows.iter().collect(),
-        _ => ROW_LISTS
-            .iter()
-            .find_map(|name| value.get(name)?.as_array())
-            .filter(|rows| !rows.is_empty() || value.get("rows").is_some())
-            .map_or_else(|| vec![value], |rows| rows.iter().collect()),
+/// Answers that describe one thing by many values.
+const DESCRIPTIONS: [&str; 4] = ["state", "board", "roofline", "config"];
+
+fn list<'a>(name: &str, answer: &'a Value) -> Option<&'a Vec<Value>> {
+    let field = LISTS.iter().find(|(of, _)| *of == name).map_or("rows", |(_, field)| field);
+    answer.as_array().or_else(|| answer.get("rows")?.as_array()).or_else(|| answer.get(field)?.as_array())
+}
+
+/// What is decided and what comes after it.
+fn ranked(answer: &Value) -> Option<Vec<Cow<'_, Value>>> {
+    let alternatives = answer.get("alternatives")?.as_array()?;
+    let decision = answer.get("decision").filter(|decision| decision.is_object())?;
+    let row = |(index, candidate): (usize, &Value)| {
+        let mut row = Map::from_iter([("rank".to_owned(), json!(index + 1))]);
+        row.extend(candidate.as_object().cloned().unwrap_or_default());
+        Cow::Owned(Value::Object(row))
+    };
+    Some(std::iter::once(decision).chain(alternatives).enumerate().map(row).collect())
+}
+
+/// The rows of an answer that lists things; without a list, the answer itself.
+fn listed<'a>(name: &str, answer: &'a Value) -> Vec<Cow<'a, Value>> {
+    if let Some(ranked) = ranked(answer) {
+        return ranked;
     }
+    list(name, answer)
+        .map_or_else(|| vec![Cow::Borrowed(answer)], |rows| rows.iter().map(Cow::Borrowed).collect())
+}
+
+/// The rows of any answer.
+fn rows<'a>(name: &str, answer: &'a Value) -> Vec<Cow<'a, Value>> {
+    if DESCRIPTIONS.contains(&name) && list(name, answer).is_none() {
+        described(answer).into_iter().map(Cow::Owned).collect()
+    } else {
+        listed(name, answer)
+    }
+}
+
+/// A row for each value: its `name`, `value` and what the answer says of it (`age_s`, `low`, `provenance`, …).
+fn described(answer: &Value) -> Vec<Value> {
+    fn descend(path: &str, value: &Value, about: &Map<String, Value>, rows: &mut Vec<Value>) {
+        let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+        match value {
+            Value::Object(fields) if fields.contains_key("value") => {
+                let mut about = about.clone();
+                about.extend(
+                    fields
+                        .iter()
+                        .filter(|(name, _)| *name != "value")
+                        .map(|(name, value)| (name.clone(), value.clone())),
+                );
+                descend(path, &fields["value"], &about, rows);
+            }
+            Value::Object(fields) => {
+                for (name, value) in fields {
+                    let mut about = about.clone();
+                    // Why one of several values is unknown stands beside that one.
+                    if let Some(Value::Object(reasons)) = about.remove("reasons")
+                        && let Some(reason) = reasons.get(name)
+                    {
+                        about.insert("reason".to_owned(), reason.clone());
+                    }
+                    descend(&below(name), value, &about, rows);
+                }
+            }
+            Value::Array(items) => {
+                for (index, item) in items.iter().enumerate() {
+                    descend(&below(&index.to_string()), item, about, rows);
+                }
+            }
+            _ => {
+                let mut row =
+                    Map::from_iter([("name".to_owned(), json!(path)), ("value".to_owned(), value.clone())]);
+                row.extend(about.iter().map(|(name, value)| (name.clone(), value.clone())));
+                rows.push(Value::Object(row));
+            }
+        }
+    }
+    let mut rows = Vec::new();
+    let sources = answer.get("sources");
+    for (name, value) in answer.as_object().into_iter().flatten().filter(|(name, _)| *name != "sources") {
+        let source = sources.and_then(|sources| sources.get(name));
+        let about = source.map(|source| ("source".to_owned(), source.clone())).into_iter().collect();
+        descend(name, value, &about, &mut rows);
+    }
+    rows
 }
 
 /// The scalars below `value` with their paths, parts joined by `separator`.
@@ -56,8 +140,8 @@ fn scalar(value: &Value) -> String {
 
 /// One row a line.
 #[must_use]
-pub fn json_lines(value: &Value) -> String {
-    rows(value).into_iter().fold(String::new(), |mut text, row| {
+pub fn json_lines(name: &str, answer: &Value) -> String {
+    rows(name, answer).into_iter().fold(String::new(), |mut text, row| {
         let _ = writeln!(text, "{row}");
         text
     })
@@ -65,8 +149,9 @@ pub fn json_lines(value: &Value) -> String {
 
 /// A header and one line a row; columns in the order in which they first appear.
 #[must_use]
-pub fn csv(value: &Value) -> String {
-    let rows: Vec<_> = rows(value).into_iter().map(|row| leaves(row, ".")).collect();
+pub fn csv(name: &str, answer: &Value) -> String {
+    let rows = rows(name, answer);
+    let rows: Vec<_> = rows.iter().map(|row| leaves(row, ".")).collect();
     let mut columns: Vec<&str> = Vec::new();
     for (name, _) in rows.iter().flatten() {
         if !columns.contains(&name.as_str()) {
@@ -97,11 +182,11 @@ fn record(cells: impl Iterator<Item = String>) -> String {
 
 /// Numbers as gauges; what names a row (text fields, shape, batch) becomes its labels.
 #[must_use]
-pub fn prometheus(name: &str, value: &Value) -> String {
-    let rows = rows(value);
-    let several = rows.len() > 1 || value.get("rows").is_some();
+pub fn prometheus(name: &str, answer: &Value) -> String {
+    let rows = listed(name, answer);
+    let several = rows.len() > 1 || list(name, answer).is_some();
     let mut gauges: Vec<(String, Vec<String>)> = Vec::new();
-    for (index, row) in rows.into_iter().enumerate() {
+    for (index, row) in rows.iter().enumerate() {
         let labels = if several { labels(index, row) } else { String::new() };
         for (path, value) in leaves(row, "_") {
             let number = match value {
@@ -125,7 +210,7 @@ pub fn prometheus(name: &str, value: &Value) -> String {
 
 fn labels(index: usize, row: &Value) -> String {
     let mut labels = vec![format!("row=\"{index}\"")];
-    for name in ["op", "format", "batch", "key"] {
+    for name in ["op", "format", "batch", "key", "name", "power_mode", "app_id"] {
         let text = match row.get(name) {
             Some(Value::Object(op)) => op.values().map(scalar).collect::<Vec<_>>().join(" "),
             Some(value) => scalar(value),
@@ -160,8 +245,44 @@ mod tests {
     #[test]
     fn csv_quotes_what_needs_it_and_leaves_unknown_empty() {
         let value = json!({"rows": [{"a": "x,\"y\"", "b": {"c": 1}}, {"a": null, "d": true}], "serial": 3});
-        assert_eq!(csv(&value), "a,b.c,d\n\"x,\"\"y\"\"\",1,\n,,true\n");
-        assert_eq!(json_lines(&value).lines().count(), 2);
+        assert_eq!(csv("sweep", &value), "a,b.c,d\n\"x,\"\"y\"\"\",1,\n,,true\n");
+        assert_eq!(json_lines("sweep", &value).lines().count(), 2);
+    }
+
+    #[test]
+    fn every_list_has_a_row_for_each_thing_and_an_empty_one_has_none() {
+        for (name, field) in LISTS {
+            let answer = json!({ field: [{ "id": 1 }, { "id": 2 }], "serial": 3 });
+            assert_eq!(csv(name, &answer), "id\n1\n2\n", "{name}");
+            assert_eq!(json_lines(name, &json!({ field: [], "serial": 3 })), "", "{name}");
+        }
+        let recommended =
+            json!({ "decision": { "format": "int8" }, "alternatives": [{ "format": "q8_0" }], "serial": 3 });
+        assert_eq!(csv("recommend", &recommended), "format,rank\nint8,1\nq8_0,2\n");
+        let infeasible = json!({ "decision": null, "alternatives": [], "feasible": false });
+        assert_eq!(json_lines("recommend", &infeasible), format!("{infeasible}\n"));
+    }
+
+    #[test]
+    fn each_value_of_a_description_is_a_row_with_what_is_said_of_it() {
+        let state = json!({
+            "gpu_hz": { "value": 9e8, "age_s": 0.5 },
+            "temperatures_c": { "value": { "cpu": 40.5, "pva": null }, "age_s": 1.0, "reasons": { "pva": "off" } },
+            "sources": { "gpu_hz": "/sys/x" },
+            "serial": 3,
+        });
+        let text = csv("state", &state);
+        let mut columns: Vec<&str> = text.lines().next().unwrap().split(',').collect();
+        columns.sort_unstable();
+        assert_eq!(columns, ["age_s", "name", "reason", "source", "value"]);
+        let lines: Vec<Value> =
+            json_lines("state", &state).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.len(), 4);
+        assert!(lines.contains(&json!({ "name": "gpu_hz", "value": 9e8, "age_s": 0.5, "source": "/sys/x" })));
+        assert!(lines.contains(&json!({ "name": "temperatures_c.cpu", "value": 40.5, "age_s": 1.0 })));
+        let unknown = json!({ "name": "temperatures_c.pva", "value": null, "age_s": 1.0, "reason": "off" });
+        assert!(lines.contains(&unknown), "{lines:?}");
+        assert!(prometheus("state", &state).contains("rooflined_state_temperatures_c_value_cpu 40.5\n"));
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub enum Format {
     Human,
     /// The daemon's own answer
     Json,
-    /// One JSON object a line: the rows of the answer
+    /// One JSON object a line, for each row of the answer
     Jsonl,
     /// Comma-separated values with a header
     Csv,
@@ -111,8 +111,8 @@ impl Printer {
     pub fn value(&self, name: &str, value: &Value) -> Result<(), Failure> {
         match self.format {
             Format::Human | Format::Json => self.json(value.to_string().as_bytes()),
-            Format::Jsonl => self.bytes(flatten::json_lines(value).as_bytes()),
-            Format::Csv => self.bytes(flatten::csv(value).as_bytes()),
+            Format::Jsonl => self.bytes(flatten::json_lines(name, value).as_bytes()),
+            Format::Csv => self.bytes(flatten::csv(name, value).as_bytes()),
             Format::Prom => self.bytes(flatten::prometheus(name, value).as_bytes()),
             Format::Env => self.bytes(flatten::environment(value).as_bytes()),
         }
