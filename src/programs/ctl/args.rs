@@ -29,24 +29,26 @@ pub struct Cli {
 const EXIT_CODES: &str = "Exit codes: 0 ok, 1 failed, 2 usage, 3 infeasible, 4 denied, 5 reboot required, \
                           69 daemon unreachable, 75 try again.";
 
+const GLOBAL: &str = "Options of every command";
+
 /// Options that every command takes.
 #[derive(Debug, Clone, Args)]
 pub struct Global {
     /// Directory of the daemon's sockets, or one of its .sock files [default: $XDG_RUNTIME_DIR/rooflined,
     /// /tmp/rooflined-UID, /run/rooflined]
-    #[arg(long, global = true, value_name = "PATH", env = "ROOFLINED_SOCKET", hide_env_values = true)]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "PATH", env = "ROOFLINED_SOCKET", hide_env_values = true)]
     pub socket: Option<PathBuf>,
     /// Host to run rooflinectl on through ssh; paths then name files there
-    #[arg(long, global = true, value_name = "HOST")]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "HOST")]
     pub ssh: Option<String>,
     /// Output format; json is the daemon's own answer
-    #[arg(short, long, global = true, value_enum, value_name = "FORMAT", default_value_t = Format::Human)]
+    #[arg(short, long, global = true, help_heading = GLOBAL, value_enum, value_name = "FORMAT", default_value_t = Format::Human)]
     pub output: Format,
     /// Plain ASCII output
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = GLOBAL)]
     pub ascii: bool,
     /// Time limit for an answer
-    #[arg(long, global = true, value_name = "TIME", value_parser = input::timeout, default_value = "30s")]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "TIME", value_parser = input::timeout, default_value = "30s")]
     pub timeout: Duration,
 }
 
@@ -93,7 +95,9 @@ pub enum Command {
     /// Live view of the machine: loads, ceilings, sensors, holds, events; --events prints lines
     Watch(WatchArgs),
     /// Print metrics in the Prometheus text format
-    Metrics,
+    Metrics(MetricsArgs),
+    /// Print what the machine can do as labels for Node Feature Discovery (Kubernetes)
+    Features(FeaturesArgs),
     /// Diagnose why something does not work; with --report, check a fresh board and write one file to send
     Doctor(DoctorArgs),
     /// Capture this board's files as one text file, for a bug report
@@ -119,6 +123,22 @@ pub enum Command {
         /// Directory to write a page for each command to
         dir: Option<PathBuf>,
     },
+}
+
+#[derive(Debug, Args)]
+pub struct MetricsArgs {
+    /// File to write them to instead, replaced as a whole: for the textfile collector of node_exporter, NAME.prom in its
+    /// directory
+    #[arg(long, value_name = "FILE")]
+    pub textfile: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct FeaturesArgs {
+    /// File to write them to instead, replaced as a whole; Node Feature Discovery reads
+    /// /etc/kubernetes/node-feature-discovery/features.d/
+    #[arg(long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -3,11 +3,11 @@
 use serde_json::Value;
 
 use super::Context;
-use super::args::{AnalyzeArgs, ObserveArgs, PredictArgs, RecommendArgs, SweepArgs};
+use super::args::{AnalyzeArgs, MetricsArgs, ObserveArgs, PredictArgs, RecommendArgs, SweepArgs};
 use super::failure::{Exit, Failure};
 use super::input::{AttentionArgs, OpArgs, RunArgs, ShapeArgs, Target};
 use super::output::Format;
-use super::{show, words};
+use super::{show, textfile, words};
 use answer::Request;
 use roofline::precision::WeightFormat;
 use roofline::workload::Op;
@@ -217,7 +217,10 @@ pub async fn observe(context: &mut Context, args: &ObserveArgs) -> Result<(), Fa
     }
 }
 
-pub async fn metrics(context: &mut Context) -> Result<(), Failure> {
+pub async fn metrics(context: &mut Context, args: &MetricsArgs) -> Result<(), Failure> {
     let answer = context.client.get("/metrics").await?;
-    context.printer.bytes(&answer.body)
+    match &args.textfile {
+        Some(file) => textfile::replace(file, &answer.body),
+        None => context.printer.bytes(&answer.body),
+    }
 }

@@ -15,6 +15,7 @@ mod demo;
 mod details;
 mod doctor;
 pub mod failure;
+mod features;
 mod flatten;
 mod hardware;
 mod hold;
@@ -41,6 +42,7 @@ mod ssh;
 mod svg;
 pub mod table;
 mod tensors;
+mod textfile;
 mod tiling;
 mod watch;
 mod watts;
@@ -176,7 +178,8 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::QuantError(args) => quant_error::run(&context.printer, &args)?,
         Command::Tiling(args) => tiling::run(context, &args).await?,
         Command::Watch(args) => watch::run(context, &args).await?,
-        Command::Metrics => commands::metrics(context).await?,
+        Command::Metrics(args) => commands::metrics(context, &args).await?,
+        Command::Features(args) => features::run(context, &args).await?,
         Command::Doctor(args) => return doctor::run(context, &args).await,
         Command::Bundle(args) => bundle::run(&context.printer, &args)?,
         Command::Mode(ModeCommand::List { conf: Some(conf) }) => mode::list(&context.printer, &conf)?,

@@ -355,6 +355,59 @@ fn metrics_are_passed_on() {
 }
 
 #[test]
+fn metrics_and_labels_are_files_for_collectors_too() {
+    let fake = Fake::start(healthy);
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    assert_eq!(good(&fake, &["metrics", "--textfile", &file("rooflined.prom")]), "");
+    let text = std::fs::read_to_string(file("rooflined.prom")).unwrap();
+    assert_eq!(text, "# TYPE rooflined_serial gauge\nrooflined_serial 17\n");
+    let (code, errors) = bad(fake.path(), &["metrics", "--textfile", &file("absent/rooflined.prom")]);
+    assert_eq!(code, 1, "{errors}");
+    contains(&errors, &["absent/rooflined.prom cannot be written", "hint: name a file in a directory"]);
+
+    let labels = good(&fake, &["features"]);
+    contains(
+        &labels,
+        &[
+            "rooflined.github.io/bandwidth-gb-per-s=40\n",
+            "rooflined.github.io/fp32-gops=500\n",
+            "rooflined.github.io/int8-gops=2000\n",
+            "rooflined.github.io/simulated=false\n",
+        ],
+    );
+    assert!(!labels.contains("power-mode"), "what is unknown has no label: {labels}");
+    assert_eq!(good(&fake, &["features", "--file", &file("rooflined")]), "");
+    assert_eq!(std::fs::read_to_string(file("rooflined")).unwrap(), labels);
+    let json: Value = serde_json::from_str(&good(&fake, &["features", "-o", "json"])).unwrap();
+    assert_eq!(json["rooflined.github.io/fp32-gops"], "500");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "nothing is left beside them");
+}
+
+#[test]
+fn lists_and_descriptions_have_a_row_for_each_thing() {
+    let fake = Fake::start(healthy);
+    let registry = good(&fake, &["hardware", "list", "-o", "csv"]);
+    assert!(registry.lines().count() > 50, "{registry}");
+    assert!(registry.lines().skip(1).any(|line| line.contains("jetson-orin-nano-8gb")), "{registry}");
+    assert!(good(&fake, &["models", "list", "-o", "jsonl"]).lines().count() > 50);
+    let state = good(&fake, &["status", "-o", "csv"]);
+    assert!(state.lines().any(|line| line.contains("cores_online")), "{state}");
+    let ceilings = good(&fake, &["roofline", "-o", "jsonl"]);
+    let fp32 = ceilings.lines().find(|line| line.contains("compute_flops_per_s.fp32")).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(fp32).unwrap()["value"], json!(500e9));
+}
+
+#[test]
+fn help_keeps_the_options_of_every_command_apart() {
+    let output = run(Path::new("/nowhere"), &["predict", "--help"]);
+    let help = stdout(&output);
+    let (own, global) = help.split_once("Options of every command:").expect("a heading of their own");
+    contains(global, &["--socket", "--ssh", "--output", "--ascii", "--timeout"]);
+    assert!(!own.contains("--socket") && own.contains("--kv-heads"), "{own}");
+}
+
+#[test]
 fn doctor_says_what_is_wrong_and_what_to_do() {
     let fake = Fake::start(healthy);
     let text = good(&fake, &["doctor"]);
