@@ -12,6 +12,7 @@ use governor::Now;
 use hw::{Sampler, SysRoot};
 use roofline::hardware::registry;
 use roofline::units::Seconds;
+use serde_json::{Value, json};
 
 use crate::captured::BOARDS;
 use crate::tree::{self, nodes, put, unpack};
@@ -52,7 +53,13 @@ fn page_of(board: &str) -> String {
     }
     let state = hw::read_state(&mut sampler, Seconds(2000.0));
     let some = registry().get("gb10").unwrap().clone();
-    let snapshot = Snapshot { board: known, state, ..Snapshot::hypothetical(Arc::new(some)) };
+    let calibration = serde_json::from_value(json!({
+        "schema": 0, "key": { "machine": null, "board": board, "cpu": "", "logical_cpus": 1, "kernel": null, "version": "" },
+        "measured_at_unix_s": 1e9, "wall": 1.0, "plan": "full", "simulated": true, "regimes": [], "rejected": [],
+        "skipped": [], "power": null,
+    }));
+    let calibration = Some(calibration.unwrap());
+    let snapshot = Snapshot { board: known, state, calibration, ..Snapshot::hypothetical(Arc::new(some)) };
     page(&snapshot, Now { boottime: Seconds(2001.0), unix_s: 1e9 }, &Counters::default(), "query")
 }
 
@@ -127,6 +134,70 @@ fn prometheus_takes_the_metrics_of_every_board() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The queries of the dashboard with the labels that their legends name.
+fn queries() -> Vec<(String, Vec<String>)> {
+    let dashboard: Value = serde_json::from_str(include_str!("../../config/grafana/rooflined.json")).unwrap();
+    let targets =
+        dashboard["panels"].as_array().unwrap().iter().flat_map(|panel| panel["targets"].as_array().unwrap());
+    targets
+        .map(|target| {
+            let legend = target["legendFormat"].as_str().unwrap();
+            let labels = legend.split("{{").skip(1).map(|rest| rest.split("}}").next().unwrap().to_owned());
+            (target["expr"].as_str().unwrap().to_owned(), labels.collect())
+        })
+        .collect()
+}
+
+/// The metrics that a query names.
+fn metrics_in(query: &str) -> Vec<&str> {
+    let words = query.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter(|word| word.starts_with("rooflined_")).collect()
+}
+
+#[test]
+fn every_query_of_the_dashboard_finds_something_on_some_board() {
+    tree::obey_permissions();
+    let pages: Vec<String> = BOARDS.iter().map(|board| page_of(board)).collect();
+    let series: Vec<&str> =
+        pages.iter().flat_map(|page| page.lines()).filter(|line| !line.starts_with('#')).collect();
+    let queries = queries();
+    assert!(queries.len() > 20);
+    for (query, labels) in &queries {
+        let metrics = metrics_in(query);
+        assert!(!metrics.is_empty(), "{query}");
+        for metric in metrics {
+            // In a collector's file the daemon's own load has a name of its own.
+            let there = metric
+                .strip_prefix("rooflined_")
+                .filter(|rest| rest.starts_with("process_"))
+                .unwrap_or(metric);
+            let found = series.iter().find(|line| line.split(['{', ' ']).next() == Some(there));
+            let found = found.unwrap_or_else(|| panic!("no board has {metric}, of {query}"));
+            // The label of the machine is Prometheus's own.
+            for label in labels.iter().filter(|label| *label != "instance") {
+                assert!(found.contains(&format!("{label}=\"")), "{found} has no {label}, of {query}");
+            }
+        }
+    }
+    let Ok(promtool) = std::env::var("PROMTOOL") else { return };
+    // Recording rules are queries that promtool reads; the dashboard's own interval is Grafana's to fill in.
+    let rules: Vec<Value> = queries
+        .iter()
+        .enumerate()
+        .map(|(index, (query, _))| json!({ "record": format!("query_{index}"), "expr": query.replace("$__rate_interval", "5m") }))
+        .collect();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    // JSON is YAML.
+    std::fs::write(file.path(), json!({ "groups": [{ "name": "dashboard", "rules": rules }] }).to_string())
+        .unwrap();
+    let output = Command::new(&promtool).args(["check", "rules"]).arg(file.path()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(
+        String::from_utf8_lossy(&output.stdout).contains(&format!("{} rules found", queries.len())),
+        "{output:?}"
+    );
 }
 
 #[test]

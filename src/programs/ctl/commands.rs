@@ -217,10 +217,39 @@ pub async fn observe(context: &mut Context, args: &ObserveArgs) -> Result<(), Fa
     }
 }
 
+/// The page as a collector takes it in among its own metrics: node_exporter has `process_…` of itself, and two series of one name
+/// would cost it all of them.
+fn collected(page: &str) -> String {
+    page.lines()
+        .map(|line| match line.split_inclusive(' ').position(|word| word.starts_with("process_")) {
+            Some(0) => format!("rooflined_{line}\n"),
+            Some(2) if line.starts_with("# ") => {
+                format!("{}\n", line.replacen(" process_", " rooflined_process_", 1))
+            }
+            _ => format!("{line}\n"),
+        })
+        .collect()
+}
+
 pub async fn metrics(context: &mut Context, args: &MetricsArgs) -> Result<(), Failure> {
     let answer = context.client.get("/metrics").await?;
     match &args.textfile {
-        Some(file) => textfile::replace(file, &answer.body),
+        Some(file) => textfile::replace(file, collected(&String::from_utf8_lossy(&answer.body)).as_bytes()),
         None => context.printer.bytes(&answer.body),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::collected;
+
+    #[test]
+    fn only_the_names_of_the_daemons_own_load_change_in_a_collectors_file() {
+        let page = "# HELP process_open_fds Open process_ descriptors.\n# TYPE process_open_fds gauge\nprocess_open_fds 9\n\
+                    # HELP rooflined_load_average Of process_ things.\nrooflined_rail{rail=\"process_x\"} 1\n";
+        let expected = "# HELP rooflined_process_open_fds Open process_ descriptors.\n# TYPE rooflined_process_open_fds gauge\n\
+                        rooflined_process_open_fds 9\n# HELP rooflined_load_average Of process_ things.\n\
+                        rooflined_rail{rail=\"process_x\"} 1\n";
+        assert_eq!(collected(page), expected);
     }
 }
