@@ -180,6 +180,10 @@ impl<'a> Capture<'a> {
                     source.raw_os_error().map_or_else(|| source.to_string(), |n| format!("os error {n}"));
                 Node::Failing(excerpt(&error).trim_matches('"').to_owned())
             }
+            Err(ReadError::Torn { .. }) => {
+                self.notes.push(format!("{path} is left out: it is cut off at another place each time"));
+                return;
+            }
             Err(ReadError::Crowded { .. } | ReadError::NotNamed) => {
                 *self.left_out.entry("not asked because others did not answer").or_default() += 1;
                 return;

@@ -43,6 +43,9 @@ pub enum ReadError {
     /// No answer within the time allowed, or still none from an earlier sample.
     #[error("{path} does not answer; it is left alone until it does")]
     Late { path: String },
+    /// Only part of the text came: a value that is cut looks like a smaller one.
+    #[error("{path} is cut off in the middle")]
+    Torn { path: String },
     /// It was not asked, because others kept every helper waiting.
     #[error("{path} was not read: too many other files do not answer")]
     Crowded { path: String },
@@ -112,6 +115,8 @@ pub(super) struct OpenFile {
     file: Option<File>,
     limit: usize,
     may_wait: bool,
+    /// Its text has ended with a line at some time.
+    ends_with_line: bool,
     buffer: Vec<u8>,
 }
 
@@ -120,7 +125,8 @@ impl OpenFile {
     pub fn of_kernel(root: &SysRoot, logical: impl Into<String>) -> Self {
         let logical = logical.into();
         let path = root.path(&logical);
-        Self { logical, path, file: None, limit: LIMIT, may_wait: false, buffer: Vec::new() }
+        let (limit, buffer) = (LIMIT, Vec::new());
+        Self { logical, path, file: None, limit, may_wait: false, ends_with_line: false, buffer }
     }
 
     /// A file behind a driver: opening and reading may wait, so it is only read by [`super::timed_reader`].
@@ -138,6 +144,27 @@ impl OpenFile {
     }
 
     pub fn read(&mut self) -> Result<String, ReadError> {
+        let text = self.read_once()?;
+        // What can be read by position only is still open.
+        if !self.may_wait || self.is_whole(&text) || self.file.is_none() {
+            return Ok(text);
+        }
+        // Most texts end with a line. One that does not is read again: a text that was cut is rarely cut at the same place twice.
+        let again = self.read_once()?;
+        let cut = again.len() != text.len() && (again.starts_with(&text) || text.starts_with(&again));
+        if !again.is_empty() && !self.is_whole(&again) && (cut || self.ends_with_line) {
+            return Err(ReadError::Torn { path: self.logical.clone() });
+        }
+        Ok(again)
+    }
+
+    fn is_whole(&mut self, text: &str) -> bool {
+        let whole = text.ends_with('\n');
+        self.ends_with_line |= whole;
+        whole
+    }
+
+    fn read_once(&mut self) -> Result<String, ReadError> {
         let result = self.fill();
         if result.is_err() {
             self.file = None;
@@ -210,5 +237,23 @@ mod tests {
             read(Errno::AGAIN).reason(),
             Some("/sys/x: Resource temporarily unavailable (os error 11)")
         );
+    }
+
+    #[test]
+    fn a_text_that_is_cut_is_no_value_and_one_that_never_ends_with_a_line_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, path) = (SysRoot::new(dir.path()), dir.path().join("value"));
+        let mut file = OpenFile::of_driver(&root, "/value");
+        for whole in ["50125\n", "48906\n"] {
+            std::fs::write(&path, whole).unwrap();
+            assert_eq!(file.read().unwrap(), whole);
+        }
+        std::fs::write(&path, "489").unwrap();
+        assert_eq!(file.read().unwrap_err().to_string(), "/value is cut off in the middle");
+        std::fs::write(&path, "49000\n").unwrap();
+        assert_eq!(file.read().unwrap(), "49000\n");
+        // Some drivers write no end of line.
+        std::fs::write(&path, "489").unwrap();
+        assert_eq!(OpenFile::of_driver(&root, "/value").read().unwrap(), "489");
     }
 }

@@ -11,6 +11,13 @@ mod bus;
 #[path = "../../support/attached.rs"]
 mod attached;
 
+#[path = "../../support/fuse.rs"]
+mod fuse;
+
+#[path = "../../boards/tree.rs"]
+#[allow(dead_code, reason = "other tests also put single files into one")]
+mod tree;
+
 mod activation;
 mod configuration;
 mod descriptors;
@@ -27,5 +34,6 @@ mod probe;
 mod report;
 mod reporters;
 mod restarts;
+mod sensors;
 mod sharing;
 mod state;
