@@ -5,9 +5,13 @@ pub mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{ErrorKind, Read};
+use std::net::Shutdown;
 use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixStream;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use answer::{Answer, Catalogue, Request};
 use decide::snapshot::{Now, Snapshot};
@@ -21,6 +25,10 @@ use serde_json::{Value, json};
 pub const NOW: Now = Now { boottime: Seconds(1000.0), unix_s: 1.8e9 };
 /// More predictions than this take longer than a fuzzer should wait for one input.
 const MOST_EFFORT: u64 = 2000;
+/// What has not come by then waits for more from the client, or for the daemon.
+const PATIENCE: Duration = Duration::from_millis(5);
+/// Much longer than any answer takes, and shorter than libFuzzer waits.
+pub const HANGS: Duration = Duration::from_secs(6);
 /// Files of one tree; the captured boards have up to 200.
 const MOST_FILES: usize = 400;
 
@@ -226,4 +234,39 @@ pub fn ask(snapshot: &Snapshot, catalogue: &Catalogue, request: &Request) -> Opt
             None
         }
     }
+}
+
+/// A connection to a server of the tests.
+#[must_use]
+pub fn connect(socket: &Path) -> UnixStream {
+    let stream = UnixStream::connect(socket).expect("the server listens");
+    stream.set_write_timeout(Some(HANGS)).expect("a socket");
+    stream
+}
+
+/// All that comes back for what was sent; it ends soon, and is never a fault of the server.
+pub fn rest(stream: &mut UnixStream) -> Vec<u8> {
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    let mut answer = Vec::new();
+    match stream.read_to_end(&mut answer) {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => {
+            let _ = stream.shutdown(Shutdown::Write);
+            stream.set_read_timeout(Some(HANGS)).expect("a socket");
+            let rest = stream.read_to_end(&mut answer);
+            let hangs = rest.is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+            assert!(!hangs, "a connection stays open that its client has closed");
+        }
+        Ok(_) | Err(_) => {}
+    }
+    // Not every 500 is a fault of the server: there is no probe here that could measure.
+    let fault = b"\"code\":\"internal\"";
+    assert!(!answer.windows(fault.len()).any(|part| part == fault), "{}", answer.escape_ascii());
+    answer
+}
+
+/// The daemon of the tests never ends a calibration that is waited for, and a client that has sent more behind it is not seen
+/// to go before that.
+#[must_use]
+pub fn waits_for_ever(bytes: &[u8]) -> bool {
+    bytes.windows(6).any(|word| word == b"\"wait\"")
 }

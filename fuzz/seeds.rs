@@ -130,6 +130,33 @@ fn http() -> Vec<Vec<u8>> {
     posts.chain(gets).chain(others).map(String::into_bytes).collect()
 }
 
+/// Requests with descriptors, as the target reads them: a file, then pieces of a connection.
+fn descriptors() -> Vec<Vec<u8>> {
+    const FILE: u8 = 0x10;
+    let with_length = |bytes: &[u8]| [&(bytes.len() as u16).to_le_bytes(), bytes].concat();
+    let piece = |attached: u8, bytes: &[u8]| [vec![attached], with_length(bytes)].concat();
+    let request = |route: &str, model: Value| {
+        let body =
+            json!({"hardware": "h100", "engine": "llama.cpp", "workload": {"model": model}}).to_string();
+        format!("POST {route} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+            .into_bytes()
+    };
+    let config = config_json().swap_remove(0);
+    let fd = || request("/v1/predict", json!({"fd": 0}));
+    let mut seeds = vec![
+        [with_length(&config), piece(FILE, &fd())].concat(),
+        [with_length(&config), piece(0x20, &request("/v1/recommend", json!({"fd": 1, "path": "m.gguf"})))]
+            .concat(),
+        // In the middle of a request, more than one may have, and of two requests on one connection.
+        [with_length(&config), piece(0, &fd()[..40]), piece(FILE, &fd()[40..])].concat(),
+        [with_length(&config), piece(0xf0, &fd()), piece(FILE, &request("/v1/nowhere", json!("phi-2")))]
+            .concat(),
+    ];
+    // A directory, devices, a text without an end, a pipe and a socket.
+    seeds.extend((8..16).map(|kind| [with_length(b""), piece(FILE | kind, &fd())].concat()));
+    seeds
+}
+
 /// A length before the bytes, as the readers of model files take it.
 fn with_length((header, length): (Vec<u8>, u64)) -> Vec<u8> {
     [length.to_le_bytes().to_vec(), header].concat()
@@ -359,11 +386,12 @@ fn main() {
     let profiles =
         ["config/hardware", "config/engines", "config/power"].map(|place| files(place, ".toml")).concat();
     let requests = bodies().into_iter().map(|(_, body)| body.to_string().into_bytes()).collect();
-    let all: [(&str, Vec<Vec<u8>>); 14] = [
+    let all: [(&str, Vec<Vec<u8>>); 15] = [
         ("bundles", files("tests/boards", "/tree.txt")),
         ("calibration", calibration()),
         ("config_json", config_json()),
         ("configuration", configuration()),
+        ("descriptors", descriptors()),
         ("gguf", gguf()),
         ("http", http()),
         ("journal", journal()),
