@@ -39,6 +39,9 @@ pub(super) struct Calibrating {
     pub(super) metering: Metering,
 }
 
+/// A board without a battery starts somewhere in the past and learns the time from the network, if at all, before this.
+const CLOCK_SET: Seconds = Seconds(3600.0);
+
 /// Who asks for a calibration, and how.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CalibrationRequest {
@@ -52,8 +55,8 @@ impl Governor {
     pub(super) fn consider_calibrating(&mut self, now: Now, effects: &mut Vec<Effect>) {
         let stale = self.record.as_ref().is_none_or(|record| {
             let age = now.unix_s - record.measured_at_unix_s;
-            // A date in the future is as wrong as one too far back.
-            age > self.policy.max_age.get() || age < -86_400.0
+            // A date in the future is as wrong as one too far back, unless it is the clock that is wrong.
+            age > self.policy.max_age.get() || age < -86_400.0 && now.boottime >= CLOCK_SET
         });
         // A run beside other work is better than none, and a quiet one better than that.
         let stale = stale || self.is_new_point() || self.record.as_ref().is_some_and(|record| record.loaded);

@@ -551,6 +551,30 @@ mod tests {
         assert!(started(&governor.handle(at(stale), Event::Tick)).is_some());
     }
 
+    /// A board without a battery-backed clock is in 1970 after each start, until the network tells it the time.
+    #[test]
+    fn a_clock_that_is_not_set_yet_calibrates_nothing_anew() {
+        let mut governor = governor(&policy());
+        let (job, plan) = started(&governor.handle(at(1.0), Event::Tick)).unwrap();
+        run(&mut governor, at(5.0), job, &plan, 50e-9);
+        let early = |seconds: f64| Now { boottime: Seconds(seconds), unix_s: seconds };
+        for seconds in [6.0, 60.0, 3599.0] {
+            assert!(started(&governor.handle(early(seconds), Event::Tick)).is_none(), "{seconds}");
+        }
+        // The network has told the time; then a clock that stays in the past, and one far in the future.
+        assert!(started(&governor.handle(at(3600.0), Event::Tick)).is_none());
+        let (job, plan) = started(&governor.handle(early(3600.0), Event::Tick)).unwrap();
+        run(&mut governor, early(3605.0), job, &plan, 50e-9);
+        assert!(
+            started(&governor.handle(early(3700.0), Event::Tick)).is_none(),
+            "what it measured then is fresh"
+        );
+        let far = Now { unix_s: 1e11, ..early(3800.0) };
+        let (job, plan) = started(&governor.handle(far, Event::Tick)).unwrap();
+        run(&mut governor, far, job, &plan, 50e-9);
+        assert!(started(&governor.handle(far, Event::Tick)).is_none(), "once");
+    }
+
     #[test]
     fn a_busy_machine_is_not_calibrated_unasked_and_says_why() {
         let mut governor = governor(&policy());

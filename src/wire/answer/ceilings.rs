@@ -224,3 +224,19 @@ pub fn calibration(snapshot: &Snapshot, now: Now) -> CalibrationAnswer {
 fn value(of: &impl serde::Serialize) -> Value {
     serde_json::to_value(of).unwrap_or(Value::Null)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roofline::units::Seconds;
+
+    #[test]
+    fn a_clock_that_was_set_back_makes_no_age_negative() {
+        let at = |unix_s| Now { boottime: Seconds(5.0), unix_s };
+        assert_eq!(age_of(1.8e9, at(1.8e9 + 60.0)), 60.0);
+        for back in [0.0, -1e9, 1.7e9] {
+            assert_eq!(age_of(1.8e9, at(back)), 0.0, "{back}");
+        }
+        assert!(age_of(0.0, at(1e15)).is_finite());
+    }
+}

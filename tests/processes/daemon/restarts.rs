@@ -106,8 +106,10 @@ fn a_hold_goes_on_over_restarts_and_kills_and_nothing_is_switched() {
         board.held(1);
         assert_eq!((board.clock(), board.switches()), (fast.clone(), 1), "{signal:?} {}", board.home.log());
     }
-    let said = fs::read_to_string(board.home.path("client")).unwrap();
-    assert_eq!(said.matches("held in 25W again").count(), 3, "{said}");
+    eventually("the client to have said so each time", || {
+        let said = fs::read_to_string(board.home.path("client")).unwrap();
+        (said.matches("held in 25W again").count() == 3).then_some(())
+    });
     drop(client);
     eventually("the mode of before", || (board.clock() == SLOW).then_some(()));
     board.held(0);
@@ -183,4 +185,71 @@ fn the_mode_of_before_comes_back_where_no_daemon_does() {
         assert_ne!(board.clock(), SLOW);
         drop(client);
     }
+}
+
+/// Starts daemons whose clock since boot is so many seconds ahead; false where this kernel cannot do that.
+fn may_shift_clocks() -> bool {
+    let tried = Command::new("unshare").args(["--time", "--boottime", "1000", "true"]).output();
+    let may = tried.is_ok_and(|output| output.status.success());
+    if !may {
+        super::harness::missing("time namespace", "shift the clock since boot");
+    }
+    may
+}
+
+/// A daemon in a time namespace: the machine has slept between two daemons, or a container goes on where less time has passed since
+/// the boot.
+#[test]
+fn a_clock_since_boot_that_jumps_between_two_daemons_ends_holds_in_time_and_never_late() {
+    if !may_shift_clocks() {
+        return;
+    }
+    let home = Home::new();
+    home.configure("[calibration]\nautomatic = false\n[control]\nenabled = true\ndwell_s = 0\n");
+    let start = |ahead: u32| {
+        let mut program = home.command();
+        program.args(["--simulate", BOARD]).arg("--root").arg(home.path("board"));
+        let ahead = ahead.to_string();
+        let mut command = Command::new("unshare");
+        command.args(["--time", "--boottime", &ahead, "--monotonic", &ahead]);
+        command.arg(program.get_program()).args(program.get_args());
+        let log = fs::File::options().append(true).open(home.path("log")).unwrap();
+        command.env_remove("ROOFLINED_ROOT").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+        let mut daemon = home.launch(command);
+        daemon.wait_ready();
+        daemon
+    };
+    let stop = |mut daemon: Daemon| {
+        daemon.signal(Signal::KILL);
+        daemon.wait();
+    };
+    let left = || {
+        let holds = get(&home.query(), "/v1/holds")["holds"].clone();
+        holds
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|hold| hold["expires_in_s"].as_f64().unwrap())
+            .collect::<Vec<_>>()
+    };
+    const DAY: u32 = 86_400;
+    let daemon = start(DAY);
+    let body = json!({ "constraints": { "mode": "15W" }, "app_id": "timed", "ttl_s": 3600 });
+    let (status, answer) = http(&home.control(), "POST", "/v1/holds", &body.to_string());
+    assert_eq!(status, 200, "{answer}");
+    stop(daemon);
+
+    // Back by a day: it has no more than the time that it was given.
+    let daemon = start(0);
+    let times = left();
+    assert!(times.len() == 1 && times[0] > 0.0 && times[0] <= 3600.0, "{times:?} {}", home.log());
+    let state = get(&home.query(), "/v1/state");
+    assert!(state["power_mode"]["age_s"].as_f64().is_some_and(|age| age >= 0.0), "{state}");
+    stop(daemon);
+
+    // On by two: its time is over.
+    let daemon = start(2 * DAY);
+    eventually("the hold to end", || left().is_empty().then_some(()));
+    assert!(!home.log().contains("panicked"), "{}", home.log());
+    drop(daemon);
 }

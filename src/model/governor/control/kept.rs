@@ -9,6 +9,7 @@ use super::lifecycle::{Provisional, Purpose, Stage, Standing};
 use super::{KEPT, enforcement};
 use crate::{Effect, Governor, Now, Reply};
 use decide::snapshot::{Hold, ModeCause};
+use roofline::units::Seconds;
 
 impl Governor {
     /// Goes on with the holds of an earlier run in the same boot. What became of their mode is learned from the
@@ -24,7 +25,7 @@ impl Governor {
             self.power.stage = Stage::Idle(Standing::Provisional(provisional));
             self.power.in_force.cause = ModeCause::Hold;
         }
-        self.power.holds.switched_at = switched_at;
+        self.power.holds.switched_at = switched_at.map(|at| at.min(now.boottime));
         self.power.holds.enforcement = Enforcement::Economy;
         self.power.holds.keep_due = holds.iter().any(|kept| !kept.terms.attached);
         self.power.holds.active = holds.into_iter().map(|kept| restored(now, kept)).collect();
@@ -104,8 +105,12 @@ impl Governor {
 fn restored(now: Now, kept: KeptHold) -> ActiveHold {
     let KeptHold { terms, uid, expires_at, since, waits_until } = kept;
     let HoldTerms { constraints, question, app_id, reason, attached, cookie, .. } = terms;
+    // Nothing began later than now: a container that was moved goes on with another clock.
+    let ahead = (since - now.boottime).max(Seconds::ZERO);
+    let (since, expires_at) = (since - ahead, expires_at.map(|at| at - ahead));
     // Another restart gives nobody more time.
-    let waits_until = attached.then(|| waits_until.unwrap_or(now.boottime + KEPT));
+    let latest = now.boottime + KEPT;
+    let waits_until = attached.then(|| waits_until.unwrap_or(latest).min(latest));
     ActiveHold {
         hold: Hold {
             cookie,

@@ -43,6 +43,9 @@ const MAX_FITTED: usize = 256;
 const MAX_ERRORS: usize = 256;
 /// An error of the past weighs half as much after this many seconds: 30 days.
 const HALF_LIFE_S: f64 = 30.0 * 86_400.0;
+/// Between two errors, in the order in which they came, passes no more than this: a clock that was set meanwhile, from 1970 or back
+/// from the future, leaves what was learned before half of its weight and not nothing.
+const LONGEST_GAP_S: f64 = HALF_LIFE_S;
 /// Runs in a row within `AGREEING` standard deviations that end an alarm.
 pub const RECOVERED: u32 = 10;
 const AGREEING: f64 = 2.5;
@@ -893,9 +896,13 @@ fn weighted(errors: &[&PastError]) -> Option<f64> {
     if errors.len() < LEAST_ERRORS {
         return None;
     }
-    let newest = errors.iter().map(|past| past.unix_s).fold(f64::NEG_INFINITY, f64::max);
-    let weight = |past: &PastError| (-(newest - past.unix_s).max(0.0) / HALF_LIFE_S).exp2();
-    let mut sizes: Vec<(f64, f64)> = errors.iter().map(|past| (past.error.abs(), weight(past))).collect();
+    let (mut age, mut later) = (0.0, None);
+    let aged = |past: &&PastError| {
+        let passed: f64 = later.replace(past.unix_s).map_or(0.0, |later| later - past.unix_s);
+        age += passed.clamp(0.0, LONGEST_GAP_S);
+        (past.error.abs(), (-age / HALF_LIFE_S).exp2())
+    };
+    let mut sizes: Vec<(f64, f64)> = errors.iter().rev().map(aged).collect();
     sizes.sort_by(|a, b| a.0.total_cmp(&b.0));
     let wanted = COVERAGE * (1.0 + sizes.iter().map(|(_, weight)| weight).sum::<f64>());
     let mut sum = 0.0;

@@ -286,3 +286,27 @@ fn an_old_error_weighs_less_than_a_new_one() {
     assert!((half(&together).unwrap() - 0.5_f64.exp_m1()).abs() < 1e-12);
     assert_eq!(half(&errors[..9]), None);
 }
+
+/// A run that was reported while the clock was wrong, however wrong, makes none of the others count for nothing.
+#[test]
+fn a_clock_that_jumps_leaves_past_errors_their_weight() {
+    let at = |error, unix_s| PastError {
+        number: 0,
+        phase: Phase::Decode,
+        tier: Tier::Observed,
+        error,
+        unix_s,
+        watched_log_sd: None,
+    };
+    let half = |errors: &[PastError]| weighted(&errors.iter().collect::<Vec<_>>()).unwrap();
+    let small = 0.02_f64.exp_m1();
+    for wrong in [0.0, 1e8, 1.79e9, 4e9, 1e15] {
+        let mut errors: Vec<PastError> =
+            (0..40).map(|hour| at(0.02, 1.8e9 + f64::from(hour) * 3600.0)).collect();
+        // One large error among forty; nine of ten lie below the small ones.
+        errors[20] = at(0.5, wrong);
+        assert!((half(&errors) - small).abs() < 1e-12, "{wrong} in the middle");
+        errors.swap(20, 39);
+        assert!((half(&errors) - small).abs() < 1e-12, "{wrong} at the end: {}", half(&errors));
+    }
+}
