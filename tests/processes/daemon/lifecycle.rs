@@ -1,8 +1,9 @@
 //! Start, ready, alive, end.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 
 use rustix::process::Signal;
@@ -50,6 +51,25 @@ fn a_request_to_end_removes_the_sockets_and_is_no_failure() {
             daemon.notifications()
         );
     }
+}
+
+/// As during an upgrade: a client that got in just before the end is answered, and one that says nothing is not waited for.
+#[test]
+fn who_was_let_in_before_the_end_may_still_ask() {
+    let home = Home::new();
+    let mut daemon = home.start();
+    let mut asking = UnixStream::connect(home.query()).unwrap();
+    let _silent = UnixStream::connect(home.query()).unwrap();
+    // Both are let in when a third, which comes after them, is answered.
+    get(&home.query(), "/-/healthy");
+    daemon.signal(Signal::TERM);
+    daemon.wait_notified("STOPPING=1", 1);
+    asking.write_all(b"GET /-/healthy HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    asking.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(answer.to_ascii_lowercase().contains("\r\nconnection: close\r\n"), "{answer}");
+    assert!(daemon.wait().success(), "{}", home.log());
 }
 
 #[test]

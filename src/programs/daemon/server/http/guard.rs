@@ -5,6 +5,7 @@ use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -25,6 +26,8 @@ pub struct Guarded {
     waiting: Option<Pin<Box<Sleep>>>,
     /// Bytes came in since the last answer went out.
     heard: bool,
+    /// Bytes have come in at all.
+    spoke: Arc<AtomicBool>,
     /// The last write did not take everything, so the next one begins in the middle.
     amid: bool,
     /// What is attached to what is read.
@@ -32,8 +35,13 @@ pub struct Guarded {
 }
 
 impl Guarded {
-    pub const fn new(stream: Arc<UnixStream>, stall: Duration, inbox: Arc<Inbox>) -> Self {
-        Self { stream, stall, waiting: None, heard: false, amid: false, inbox }
+    pub const fn new(
+        stream: Arc<UnixStream>,
+        stall: Duration,
+        inbox: Arc<Inbox>,
+        spoke: Arc<AtomicBool>,
+    ) -> Self {
+        Self { stream, stall, waiting: None, heard: false, spoke, amid: false, inbox }
     }
 
     /// Whether the client had begun a request that was not answered.
@@ -105,7 +113,10 @@ impl AsyncRead for Guarded {
             }
         };
         buffer.advance(read);
-        self.heard |= read > 0;
+        if read > 0 {
+            self.heard = true;
+            self.spoke.store(true, Ordering::Relaxed);
+        }
         Poll::Ready(Ok(()))
     }
 }

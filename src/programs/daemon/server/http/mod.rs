@@ -16,6 +16,7 @@
 //! | reads more than 32 streams of events, recommendations that are kept true among them, or more than its share | 503 |
 //! | asks large questions, or sends long bodies, on many connections | one at a time; those of other users come in between |
 //! | goes away while a calibration runs for it | the daemon is notified |
+//! | was let in just before the daemon ends | half a second to ask, and its answer |
 //! | attaches more than two descriptors, or holds more than 32 open | the others are dropped by the kernel, unopened |
 //!
 //! Shares of users are in `shares.rs`. Closing on what a client still sends would make its own write fail before it reads the
@@ -34,9 +35,10 @@ use std::future::Future;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use hyper::header::{CONNECTION, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -61,6 +63,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const ACCEPT_RECOVERED: Duration = Duration::from_secs(10);
 /// Connections without a place that are waited for until they have read their last answer.
 const LINGERING: usize = 64;
+/// How long one that has sent nothing may still ask after the signal to stop.
+const FIRST_QUESTION: Duration = Duration::from_millis(500);
 /// Longest wait for one that was turned away.
 const LINGER_TIME: Duration = Duration::from_secs(1);
 
@@ -166,16 +170,21 @@ async fn connection(
     let limits = handler.limits().clone();
     let user = peer.as_deref().map(Peer::account);
     let inbox = Arc::new(handler.descriptors().inbox(peer.as_ref().map(|peer| peer.uid)));
-    let (answering, received) = (Arc::clone(&handler), Arc::clone(&inbox));
+    let (answering, received, stopping) = (Arc::clone(&handler), Arc::clone(&inbox), stopped.clone());
     let service = service_fn(move |request| {
         let (handler, peer, inbox) = (Arc::clone(&answering), peer.clone(), Arc::clone(&received));
+        let stopping = stopping.clone();
         // Boxed, because only a movable future lets the stream be taken back for the answer to a slow header.
         Box::pin(async move {
-            Ok::<_, std::convert::Infallible>(handler.answer(request, peer.as_deref(), &inbox).await)
+            let mut answer = handler.answer(request, peer.as_deref(), &inbox).await;
+            if *stopping.borrow() {
+                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok::<_, std::convert::Infallible>(answer)
         })
     });
-    let stream = Arc::new(stream);
-    let io = TokioIo::new(Guarded::new(Arc::clone(&stream), limits.write_stall, inbox));
+    let (stream, spoke) = (Arc::new(stream), Arc::new(AtomicBool::new(false)));
+    let io = TokioIo::new(Guarded::new(Arc::clone(&stream), limits.write_stall, inbox, Arc::clone(&spoke)));
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header_time)
@@ -185,13 +194,15 @@ async fn connection(
         .half_close(true)
         .serve_connection(io, service);
     let mut gone = pin!(linger::gone(&stream));
+    let (mut end, mut ending) = (pin!(time_to_end(stopped.clone(), &spoke)), false);
     let ended = loop {
         tokio::select! {
             // What a client sent before it went is looked at first.
             biased;
             ended = std::future::poll_fn(|context| connection.poll_without_shutdown(context)) => break Some(ended),
             () = &mut gone => break None,
-            _ = stopped.wait_for(|stopped| *stopped), if !*stopped.borrow() => {
+            () = &mut end, if !ending => {
+                ending = true;
                 std::pin::Pin::new(&mut connection).graceful_shutdown();
             }
         }
@@ -209,6 +220,16 @@ async fn connection(
     drop(place);
     if answered && let Ok(_place) = lingering.take(user) {
         linger::until_heard(&stream, limits.header_time, &mut stopped).await;
+    }
+}
+
+/// Resolves at the signal to stop, or a moment later for a client that has sent nothing: it may be writing its question, and
+/// closing would make that fail.
+async fn time_to_end(mut stopped: watch::Receiver<bool>, spoke: &AtomicBool) {
+    // Without a sender there is nobody left to serve for.
+    let _ = stopped.wait_for(|stopped| *stopped).await;
+    if !spoke.load(Ordering::Relaxed) {
+        tokio::time::sleep(FIRST_QUESTION).await;
     }
 }
 
