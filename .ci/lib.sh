@@ -69,3 +69,47 @@ mirror() {
         awk -v codename="$CODENAME" '$2 == "Debian" && $3 == codename {print $1; exit}')
     echo "${found:-http://deb.debian.org/debian}"
 }
+
+# What units and packages are tried in, beside the base system.
+# shellcheck disable=SC2034  # used by the stages
+BOOTED=systemd,systemd-sysv,dbus,polkitd,libpam-systemd,curl,jq,procps,python3,libgomp1
+
+# A system below DIRECTORY, made once for the cache: tree DIRECTORY SUITE PACKAGES [SOURCE [OPTION OF MMDEBSTRAP…]]
+tree() {
+    local into=$1 suite=$2 packages=$3 source=${4:-$(mirror)} tar
+    shift $(($# < 4 ? $# : 4))
+    tar=$CI_CACHE/base-$suite-$(echo "$packages $source $*" | sha256sum | cut -c 1-12).tar
+    if ! tar -tf "$tar" >/dev/null 2>&1; then
+        mkdir -p "$CI_CACHE"
+        # Without waiting for the disk after every file: it is thrown away if this ends early.
+        mmdebstrap --quiet --variant=minbase --dpkgopt=force-unsafe-io --include="$packages" --format=tar "$@" \
+            "$suite" "$tar.new" "$source" || return
+        mv "$tar.new" "$tar"
+    fi
+    mkdir "$into"
+    tar -xf "$tar" -C "$into"
+}
+
+# Debian's own compiler with a standard library for arm64, and what runs such programs here: prepares both.
+arm64() {
+    if ! dpkg --print-foreign-architectures | grep -qx arm64; then
+        [ "$(id -u)" -eq 0 ] || fail "arm64 is no foreign architecture here; run this as root"
+        dpkg --add-architecture arm64
+        rm -f "$CI_OUT/apt-updated"
+    fi
+    # The only compiler with a standard library for arm64 in the archive.
+    need rustc-web cargo-web libstd-rust-web-dev:arm64 libc6-dev:arm64 gcc-aarch64-linux-gnu libc6-dev-arm64-cross \
+        qemu-user-static binfmt-support
+    # The tests start the daemon, so the kernel must know how to run arm64 programs.
+    [ -e /proc/sys/fs/binfmt_misc/status ] || mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc
+    [ -e /proc/sys/fs/binfmt_misc/qemu-aarch64 ] || update-binfmts --enable qemu-aarch64
+}
+
+# The release build, as packages have it, in target/release.
+release() {
+    python3 -c 'import ensurepip' 2>/dev/null || need python3 python3-venv
+    ROOFLINED_CI_CACHE=$CI_CACHE packaging/build --programs amd64
+    mkdir -p target/release
+    cp -p "${CARGO_TARGET_DIR:-target}"/x86_64-unknown-linux-gnu/release/rooflined target/release/
+    cp -p "${CARGO_TARGET_DIR:-target}"/x86_64-unknown-linux-gnu/release/rooflinectl target/release/
+}

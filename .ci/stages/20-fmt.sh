@@ -5,7 +5,7 @@
 cargo fmt --check
 cargo fmt --check --manifest-path fuzz/Cargo.toml
 need shellcheck
-mapfile -t scripts < <(git ls-files .ci/run fuzz/run '*.sh')
+mapfile -t scripts < <(git ls-files .ci/run fuzz/run packaging/build packaging/tree 'packaging/debian/p*' '*.sh')
 for script in "${scripts[@]}"; do
     bash -n "$script"
 done

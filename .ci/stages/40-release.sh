@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# the release build, and its size
+# the release build, as packages have it, and its size
 . .ci/lib.sh
 
-cargo build --locked --release
+release
 for binary in rooflined rooflinectl; do
     printf '%-12s %8d bytes\n' "$binary" "$(stat -c %s "target/release/$binary")"
 done

@@ -3,7 +3,7 @@
 . .ci/lib.sh
 
 need dbus
-[ -x target/release/rooflinectl ] || cargo build --locked --release
+[ -x target/release/rooflinectl ] || release
 began=$SECONDS
 timeout --kill-after=5 90 target/release/rooflinectl demo
 echo "the demo took $((SECONDS - began)) s"

@@ -2,7 +2,7 @@
 # every shipped TOML is accepted, and a misspelt key is not
 . .ci/lib.sh
 
-[ -x target/release/rooflined ] || cargo build --locked --release
+[ -x target/release/rooflined ] || release
 rooflined=target/release/rooflined
 
 refuses() {

@@ -5,7 +5,7 @@
 # The compiler's package brings libgomp, which llama.cpp's threads meet in.
 need gcc libc6-dev
 python3 -c 'import ensurepip' 2>/dev/null || need python3 python3-venv
-[ -x target/release/rooflined ] || cargo build --locked --release
+[ -x target/release/rooflined ] || release
 
 began=$SECONDS
 requirements=tests/engines/requirements.txt

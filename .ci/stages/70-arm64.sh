@@ -2,18 +2,8 @@
 # what depends on the architecture, for aarch64 under emulation, and SIMD dispatch on several CPU models
 . .ci/lib.sh
 
-if ! dpkg --print-foreign-architectures | grep -qx arm64; then
-    [ "$(id -u)" -eq 0 ] || fail "arm64 is no foreign architecture here; run this as root"
-    dpkg --add-architecture arm64
-    rm -f "$CI_OUT/apt-updated"
-fi
-# Debian's own compiler: the only one with a standard library for arm64 in the archive.
-need rustc-web cargo-web libstd-rust-web-dev:arm64 libc6-dev:arm64 gcc-aarch64-linux-gnu libc6-dev-arm64-cross \
-    qemu-user-static binfmt-support dbus python3
-
-# The tests start the daemon, so the kernel must know how to run arm64 programs.
-[ -e /proc/sys/fs/binfmt_misc/status ] || mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc
-[ -e /proc/sys/fs/binfmt_misc/qemu-aarch64 ] || update-binfmts --enable qemu-aarch64
+arm64
+need dbus python3
 
 target=aarch64-unknown-linux-gnu
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Boots a system in a container and watches the unit live: booted.sh ROOT, as tests/systemd/install.sh left it.
+# Boots a system in a container and watches the unit live: booted.sh ROOT, as packaging/install.sh left it.
 cd "$(dirname "$0")/../.."
 . .ci/lib.sh
 root=$(realpath "$1")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Which GPU nodes the unit lets in: devices.sh ROOT, as tests/systemd/install.sh left it.
+# Which GPU nodes the unit lets in: devices.sh ROOT, as packaging/install.sh left it.
 #
 # No driver is behind the nodes: they are made with mknod, and /proc/devices is covered with the lines of an Orin's. Opening
 # one then ends with "no such device" where the unit's policy lets it through, and with "not permitted" where it does not.

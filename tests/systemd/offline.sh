@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What can be said of the units without booting them: offline.sh ROOT, as tests/systemd/install.sh left it.
+# What can be said of the units without booting them: offline.sh ROOT, as packaging/install.sh left it.
 cd "$(dirname "$0")/../.."
 . .ci/lib.sh
 root=$1

@@ -1,0 +1,122 @@
+#!/usr/bin/env bash
+# the packages of both architectures, installed, upgraded and purged in booted systems, and every command of docs/install.md
+. .ci/lib.sh
+
+arm64
+need systemd-container mmdebstrap arch-test dbus lintian man-db binutils util-linux procps
+python3 -c 'import ensurepip' 2>/dev/null || need python3 python3-venv
+export ROOFLINED_CI_CACHE=$CI_CACHE
+packages=$CI_OUT/packages next=$CI_OUT/next
+version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+
+# Systems without cache take minutes of waiting, which the compiler uses.
+systems() {
+    tree "$CI_OUT/bookworm" "$CODENAME" "$BOOTED"
+    tree "$CI_OUT/documented" "$CODENAME" systemd,systemd-sysv,dbus,curl,gnupg,apt-utils,python3-apt,ansible-core,sudo,podman,crun
+    # glibc 2.31, as on JetPack 5, whose own base stands in where Debian's is no longer mirrored.
+    tree "$CI_OUT/bullseye" bullseye systemd,systemd-sysv,dbus ||
+        tree "$CI_OUT/bullseye" focal systemd,systemd-sysv,dbus 'deb [trusted=yes] http://archive.ubuntu.com/ubuntu focal main universe'
+    tree "$CI_OUT/arm64" "$CODENAME" systemd,systemd-sysv,dbus "$(mirror)" --architectures=arm64
+}
+systems >"$CI_OUT/systems.txt" 2>&1 &
+systems=$!
+RUSTC=/usr/bin/rustc packaging/build --programs arm64
+packaging/build --programs amd64
+echo "compiled after $SECONDS s"
+packaging/build --pack "$packages" amd64 arm64
+packaging/build --pack "$CI_OUT/again" amd64
+wait "$systems" || { cat "$CI_OUT/systems.txt" && fail "a system could not be made"; }
+echo "packed, and systems made, after $SECONDS s"
+
+deb() { echo "$packages"/rooflined_*_"$1".deb; }
+# The same files as another version, to upgrade to.
+later() {
+    local unpacked=$CI_OUT/unpacked
+    dpkg-deb --raw-extract "$(deb "$1")" "$unpacked"
+    sed -i 's/^Version: .*/&+1/' "$unpacked/DEBIAN/control"
+    dpkg-deb -Znone --root-owner-group --build "$unpacked" "$next" >/dev/null
+    rm -r "$unpacked"
+}
+mkdir "$next"
+later amd64
+later arm64
+cp "$packages"/rooflined-*-amd64.tar.gz "$next/"
+
+is() { [ "$1" = "$2" ] || { echo "found '$1', expected '$2'" && return 1; }; }
+says_nothing() { is "$("$@" 2>&1)" ''; }
+is_small() { [ "$(stat -c %s "$1")" -le 8000000 ]; }
+# Of both programs, the newest version of a symbol of the C library.
+old_glibc_is_enough() {
+    local programs=$CI_OUT/programs newest
+    rm -rf "$programs" && mkdir "$programs"
+    dpkg-deb --fsys-tarfile "$1" | tar --extract --directory "$programs" ./usr/bin
+    newest=$(readelf --wide --dyn-syms "$programs"/usr/bin/* | grep -o 'GLIBC_2[0-9.]*' | sort --version-sort --unique | tail -1)
+    echo "$newest" >"$CI_OUT/newest.txt"
+    is "$(printf '%s\n' "$newest" GLIBC_2.31 | sort --version-sort | tail -1)" GLIBC_2.31
+}
+same_bytes() {
+    local file
+    for file in "$CI_OUT"/again/*; do cmp "$file" "$packages/$(basename "$file")"; done
+}
+pages_are_well_formed() {
+    local page
+    mkdir "$CI_OUT/pages"
+    dpkg-deb --fsys-tarfile "$(deb amd64)" | tar --extract --directory "$CI_OUT/pages" ./usr/share/man
+    for page in "$CI_OUT"/pages/usr/share/man/man?/*.gz; do
+        says_nothing env MANROFFSEQ='' MANWIDTH=80 sh -c "man --warnings --encoding=UTF-8 --local-file --troff-device=utf8 -Z $page >/dev/null"
+    done
+}
+recipe_is_well_formed() {
+    local venv=$CI_CACHE/oelint-9.11.2
+    test -s "packaging/yocto/rooflined_$version.bb"
+    if [ ! -e "$venv/complete" ]; then
+        python3 -m venv "$venv"
+        "$venv/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir oelint-adv==9.11.2
+        touch "$venv/complete"
+    fi
+    # There is no home page yet.
+    says_nothing "$venv/bin/oelint-adv" --quiet --release scarthgap --hide info --suppress oelint.var.mandatoryvar.HOMEPAGE -- \
+        packaging/yocto/*.bb
+}
+# The recipe's own commands, with the variables of a BitBake that does not merge /usr.
+recipe_installs() {
+    local units unit
+    # shellcheck disable=SC2034  # read by the recipe
+    local D=$CI_OUT/recipe S=$CI_OUT/source/rooflined-$version-arm64 \
+        nonarch_libdir=/usr/lib systemd_system_unitdir=/lib/systemd/system datadir=/usr/share
+    mkdir -p "$D" "$CI_OUT/source"
+    tar --extract --file "$packages/rooflined-$version-arm64.tar.gz" --directory "$CI_OUT/source"
+    # shellcheck disable=SC1090  # a function of the recipe
+    . <(sed -n '/^do_install() {/,/^}/p' packaging/yocto/*.bb)
+    do_install
+    units=$(sed -n 's/^SYSTEMD_SERVICE:.* = "\(.*\)"/\1/p' packaging/yocto/*.bb)
+    for unit in $units; do
+        test -s "$D$systemd_system_unitdir/$unit"
+    done
+    test -x "$D/usr/bin/rooflined" && test -s "$D/etc/rooflined/rooflined.toml"
+    (cd "$S" && md5sum LICENSE-*) | while read -r sum file; do grep -qF "$file;md5=$sum" packaging/yocto/*.bb; done
+}
+for arch in amd64 arm64; do
+    check "$arch: the package has at most 8 MB" is_small "$(deb $arch)"
+    check "$arch: nothing in it needs a C library newer than 2.31" old_glibc_is_enough "$(deb $arch)"
+    echo "$arch: $(stat -c %s "$(deb $arch)") bytes, $(cat "$CI_OUT/newest.txt")"
+    check "$arch: lintian has nothing to say" says_nothing lintian --no-cfg --allow-root "$(deb $arch)"
+done
+check "packing again gives the same bytes" same_bytes
+check "man has nothing against the pages" pages_are_well_formed
+check "the Yocto recipe of this version parses" recipe_is_well_formed
+check "the Yocto recipe's installation has every unit" recipe_installs
+checked
+
+for system in bullseye bookworm; do
+    tests/systemd/package.sh "$CI_OUT/$system" "$(deb amd64)" "$next"/rooflined_*_amd64.deb
+done
+echo "installed after $SECONDS s"
+tests/systemd/package.sh "$CI_OUT/arm64" "$(deb arm64)" "$next"/rooflined_*_arm64.deb
+echo "installed under emulation after $SECONDS s"
+
+mkdir "$CI_OUT/files" "$CI_OUT/files/new"
+cp "$packages"/*amd64* "$CI_OUT/files/"
+cp "$next"/*amd64* "$CI_OUT/files/new/"
+tests/systemd/blocks.sh "$CI_OUT/documented" docs/install.md "$CI_OUT/files"
+echo "the commands of docs/install.md were run after $SECONDS s"
