@@ -78,7 +78,7 @@ BOOTED=systemd,systemd-sysv,dbus,polkitd,libpam-systemd,curl,jq,procps,python3,l
 tree() {
     local into=$1 suite=$2 packages=$3 source=${4:-$(mirror)} tar
     shift $(($# < 4 ? $# : 4))
-    tar=$CI_CACHE/base-$suite-$(echo "$packages $source $*" | sha256sum | cut -c 1-12).tar
+    tar=$CI_CACHE/base-$suite-$(echo "$packages${*:+ $*}" | sha256sum | cut -c 1-12).tar
     if ! tar -tf "$tar" >/dev/null 2>&1; then
         mkdir -p "$CI_CACHE"
         # Without waiting for the disk after every file: it is thrown away if this ends early.

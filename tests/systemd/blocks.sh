@@ -17,12 +17,14 @@ echo '127.0.0.1 localhost apt.example.com' >"$root/etc/hosts"
 mkdir -p "$root/srv/image/etc/systemd/system" "$root/srv/apt" "$root/srv/files"
 cp -r "$files/." "$root/srv/files/"
 put_file 644 srv/files/boards.ini <<<$'[boards]\nlocalhost ansible_connection=local ansible_python_interpreter=/usr/bin/python3'
+# A container in this container has no control groups of its own.
+put_file 644 etc/containers/containers.conf <<<$'[containers]\ncgroups = "disabled"\ndefault_sysctls = []\n[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "file"'
 
 # shellcheck disable=SC2119  # it takes options of systemd-nspawn, of which there are none here
 boot
 inside systemd-run --quiet --unit=web python3 -m http.server --directory /srv/apt 80
 # The image's name in the document means the system itself, which has what the client needs.
-inside sh -c 'tar --create --one-file-system --directory / bin lib lib64 usr/bin/dash usr/lib/x86_64-linux-gnu etc/debian_version |
+inside sh -c 'tar --create --one-file-system --directory / bin lib lib64 usr/bin/dash usr/lib64 usr/lib/x86_64-linux-gnu etc/debian_version |
     podman import --quiet - docker.io/library/debian:12-slim'
 
 run() { inside sh -euc "cd /srv/files && . /dev/stdin" <"$1"; }
