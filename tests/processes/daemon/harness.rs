@@ -210,9 +210,18 @@ impl Daemon {
     }
 
     pub fn children(&self) -> Vec<u32> {
+        self.started(|state| state != 'Z')
+    }
+
+    /// Children that have ended and that it has not looked after.
+    pub fn zombies(&self) -> Vec<u32> {
+        self.started(|state| state == 'Z')
+    }
+
+    fn started(&self, is_meant: impl Fn(char) -> bool) -> Vec<u32> {
         let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
         let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-        pids.filter(|pid| stat(*pid).is_some_and(|(state, parent)| parent == self.pid() && state != 'Z'))
+        pids.filter(|pid| stat(*pid).is_some_and(|(state, parent)| parent == self.pid() && is_meant(state)))
             .collect()
     }
 }

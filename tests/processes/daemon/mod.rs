@@ -36,4 +36,5 @@ mod reporters;
 mod restarts;
 mod sensors;
 mod sharing;
+mod soak;
 mod state;
