@@ -3,7 +3,7 @@
 cd "$(dirname "$0")/../.."
 . .ci/lib.sh
 root=$(realpath "$1") deb=$2 next=$3
-os=$(sed -n 's/^PRETTY_NAME="\(.*\)"/\1/p' "$root/etc/os-release")
+os="$(dpkg-deb --field "$deb" Architecture), $(sed -n 's/^PRETTY_NAME="\(.*\)"/\1/p' "$root/etc/os-release")"
 query=/run/rooflined/query.sock control=/run/rooflined-control/control.sock
 . tests/systemd/machine.sh
 
@@ -101,7 +101,7 @@ leaves_alone_what_was_disabled() {
     eventually 20 active
 }
 removes() {
-    inside systemctl start rooflined-observe@1.service
+    inside systemctl start --no-block rooflined-observe@1.service
     inside systemctl --quiet enable rooflined-observe@1.service
     inside dpkg --remove rooflined
     is "$(inside systemctl list-units --plain --no-legend 'rooflined*')" ''
