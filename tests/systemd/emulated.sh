@@ -29,7 +29,7 @@ answers_and_calibrates() {
         # On a machine whose neighbours take its processors every sample may be refused; asking again is all that helps.
         calibrated=no
         for _ in 1 2 3 4 5 6; do
-            if rooflinectl --socket /run/rooflined calibrate --quick --force --wait; then calibrated=yes && break; fi
+            if rooflinectl --socket /run/rooflined/control.sock calibrate --quick --force --wait; then calibrated=yes && break; fi
         done
         test $calibrated = yes
         kill $daemon
