@@ -1,0 +1,364 @@
+"""The asynchronous client."""
+
+import asyncio
+import os
+import socket
+import time
+from array import array
+from typing import Any, AsyncIterator, Awaitable, Callable, List, Optional, Tuple, TypeVar
+
+from . import types as t
+from ._address import Address, Path, candidates
+from ._averbs import AsyncVerbs
+from ._sync import CONNECT_S, is_quiet
+from ._wire import (
+    AGAIN_S, IDLE_S, MAX_ANSWER_BYTES, SILENCE_S, SWITCH_S, Blocks, Encoded, Event, HoldState, Request, Response, answer, failures,
+    given, hold_request,
+)
+from .errors import ConnectionLost, Denied, RooflinedError, TimedOut, Unexpected, Unreachable
+
+T = TypeVar("T")
+
+
+class AsyncClient(AsyncVerbs):
+    """A daemon on this machine, for asyncio; the parameters are those of Client. For the tasks of one event loop at a time."""
+
+    def __init__(self, socket: Optional[Path] = None, *, timeout_s: float = 30.0) -> None:
+        self._addresses: List[Address] = candidates(socket)
+        self.timeout_s = timeout_s
+        self._idle: List[Tuple[str, "socket_", float]] = []
+        self._pid = os.getpid()
+
+    async def close(self) -> None:
+        """Closes idle connections; the client can still be used."""
+        idle, self._idle = self._idle, []
+        for _, connection, _ in idle:
+            connection.close()
+
+    async def __aenter__(self) -> "AsyncClient":
+        return self
+
+    async def __aexit__(self, *_: Any) -> None:
+        await self.close()
+
+    def events(self, *, reconnect_s: float = 60.0) -> "AsyncEvents":
+        """What changes, beginning with the state; see AsyncEvents for `reconnect_s`."""
+        return AsyncEvents(self, Request("GET", "/v1/events"), reconnect_s)
+
+    def watch(
+        self,
+        workload: t.Workload,
+        *,
+        engine: Optional[str] = None,
+        objective: Optional[str] = None,
+        constraints: Optional[t.Constraints] = None,
+        freedom: Optional[t.Freedom] = None,
+        reconnect_s: float = 60.0,
+    ) -> "AsyncEvents":
+        """A recommendation kept true: event `recommend`, then `advice_stale` and `recommend` whenever it changes."""
+        body = given(workload=workload, engine=engine, objective=objective, constraints=constraints, freedom=freedom)
+        return AsyncEvents(self, Request("POST", "/v1/recommend/watch", body), reconnect_s)
+
+    def hold(
+        self,
+        constraints: Optional[t.ConstraintsOfHold] = None,
+        *,
+        query: Optional[t.RecommendRequest] = None,
+        app_id: str = "python",
+        reason: str = "",
+        on_change: Optional[Callable[["AsyncHold"], None]] = None,
+    ) -> "AsyncHold":
+        """A power mode that meets `constraints` and `query`, for as long as the `async with` block runs; see Hold."""
+        return AsyncHold(self, hold_request(constraints, query, app_id, reason), on_change)
+
+    # Exchanges
+
+    async def _ask(self, request: Request, timeout_s: Optional[float]) -> Any:
+        limit = self.timeout_s if timeout_s is None else timeout_s
+        with Encoded(request) as encoded:
+            return await _within(limit, request.route, self._answered(request, encoded))
+
+    async def _answered(self, request: Request, encoded: Encoded) -> Any:
+        kept = self._take(request.socket)
+        if kept:
+            try:
+                return await self._exchange(request, encoded, kept)
+            except ConnectionLost:
+                # Closed before it saw the request, or while it answered: the same question may be asked again.
+                if request.changes:
+                    raise
+        return await self._exchange(request, encoded, await self._connect(request.socket))
+
+    async def _exchange(self, request: Request, encoded: Encoded, connection: "socket_") -> Any:
+        response, body = Response(request.route), []  # type: Response, List[bytes]
+        size, done = 0, False
+        try:
+            await _send(connection, encoded, request.route)
+            while not response.complete:
+                part = response.feed(await _receive(connection))
+                body.append(part)
+                size += len(part)
+                if size > MAX_ANSWER_BYTES:
+                    raise Unexpected("the answer is larger than 64 MiB", "ask for fewer candidates at a time")
+            done = response.keeps
+        finally:
+            if done and self._pid == os.getpid() and len(self._idle) < 8:
+                self._idle.append((request.socket, connection, time.monotonic()))
+            else:
+                connection.close()
+        return answer(request, response.status, b"".join(body))
+
+    def _take(self, which: str) -> Optional["socket_"]:
+        """An idle connection that the daemon has not closed."""
+        if self._pid != os.getpid():
+            self._idle, self._pid = [], os.getpid()
+        for index in range(len(self._idle) - 1, -1, -1):
+            kind, connection, since = self._idle[index]
+            if kind != which:
+                continue
+            del self._idle[index]
+            if time.monotonic() - since < IDLE_S and is_quiet(connection):
+                return connection
+            connection.close()
+        return None
+
+    async def _connect(self, which: str) -> "socket_":
+        """Connects to the first daemon that takes a connection, and stays with it."""
+        tried: List[Tuple[str, str]] = []
+        for address in self._addresses:
+            connection = socket.socket(socket.AF_UNIX)
+            connection.setblocking(False)
+            until = time.monotonic() + CONNECT_S
+            try:
+                while True:
+                    try:
+                        # Over AF_UNIX it is done at once, or the daemon's backlog is full.
+                        connection.connect(address[which])
+                        self._addresses = [address]
+                        return connection
+                    except BlockingIOError:
+                        if time.monotonic() > until:
+                            raise
+                        await asyncio.sleep(0.02)
+            except PermissionError:
+                connection.close()
+                raise Denied(address[which]) from None
+            except OSError as error:
+                connection.close()
+                failures(tried, address[which], error)
+            except BaseException:
+                connection.close()
+                raise
+        raise Unreachable(tried)
+
+    async def _open(self, request: Request) -> Tuple["socket_", Response, bytes]:
+        """A connection of its own whose answer goes on, and the beginning of that. Raises as a verb does."""
+        connection: Optional[socket_] = None
+        try:
+            with Encoded(request) as encoded:
+                connection = await self._connect(request.socket)
+                await _send(connection, encoded, request.route)
+                response, body = Response(request.route), b""
+                while not response.status or (response.status != 200 and not response.complete):
+                    body += response.feed(await _receive(connection))
+            if response.status != 200:
+                answer(request, response.status, body)
+            opened, connection = connection, None
+            return opened, response, body
+        finally:
+            if connection is not None:
+                connection.close()
+
+
+# The name of the module is that of a parameter.
+socket_ = socket.socket
+
+
+async def _within(limit: float, route: str, work: Awaitable[T]) -> T:
+    try:
+        return await asyncio.wait_for(work, limit)
+    except asyncio.TimeoutError:
+        raise TimedOut(route, limit) from None
+
+
+async def _send(connection: socket_, encoded: Encoded, route: str) -> None:
+    data = encoded.data
+    try:
+        while encoded.fds:
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", encoded.fds))]
+            try:
+                data = data[connection.sendmsg([data], rights) :]
+                break
+            except BlockingIOError:
+                await asyncio.sleep(0.01)
+        await asyncio.get_running_loop().sock_sendall(connection, data)
+    except (BrokenPipeError, ConnectionResetError):
+        # It may have been refused before it was read; then the answer is there.
+        if is_quiet(connection):
+            raise ConnectionLost(route) from None
+
+
+async def _receive(connection: socket_) -> bytes:
+    try:
+        return await asyncio.get_running_loop().sock_recv(connection, 1 << 16)
+    except ConnectionResetError:
+        return b""
+
+
+class _Stream:
+    """One connection whose answer goes on."""
+
+    def __init__(self, opened: Tuple[socket_, Response, bytes], lines: bool) -> None:
+        self._connection, self._response, self._first = opened
+        self._blocks = Blocks(lines)
+
+    async def read(self) -> List[Event]:
+        """The next events, perhaps none. Raises ConnectionLost at the end and after a minute of silence."""
+        if self._first:
+            data, self._first = self._first, b""
+            return list(self._blocks.feed(data))
+        if self._response.complete:
+            raise ConnectionLost(self._response.route)
+        try:
+            data = await asyncio.wait_for(_receive(self._connection), SILENCE_S)
+        except (OSError, asyncio.TimeoutError):
+            data = b""
+        return list(self._blocks.feed(self._response.feed(data)))
+
+    def close(self) -> None:
+        try:
+            # Also where a forked child still has the connection open.
+            self._connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        self._connection.close()
+
+
+class AsyncEvents:
+    """An asynchronous iterator over events. Use it in `async with`, or call `close`, to end the subscription; the daemon's
+    going away is treated as Events does."""
+
+    def __init__(self, client: AsyncClient, request: Request, reconnect_s: float) -> None:
+        self._client, self._request, self._reconnect_s = client, request, reconnect_s
+        self._stream: Optional[_Stream] = None
+        self._waiting: List[Event] = []
+        self._closed = False
+
+    async def _open(self) -> _Stream:
+        opened = await _within(self._client.timeout_s, self._request.route, self._client._open(self._request))
+        return _Stream(opened, False)
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self
+
+    async def __anext__(self) -> Event:
+        while not self._closed:
+            if self._waiting:
+                return self._waiting.pop(0)
+            if self._stream is None:
+                self._stream = await self._open()
+            try:
+                self._waiting = await self._stream.read()
+            except ConnectionLost as error:
+                await self._again(error)
+        raise StopAsyncIteration
+
+    async def _again(self, why: RooflinedError) -> None:
+        began = time.monotonic()
+        if self._stream:
+            self._stream.close()
+        while not self._closed:
+            if time.monotonic() - began >= self._reconnect_s:
+                raise why
+            await asyncio.sleep(AGAIN_S)
+            try:
+                self._stream = await self._open()
+                self._waiting = [Event("reconnected", None, {"gap_s": time.monotonic() - began})]
+                return
+            except RooflinedError as error:
+                if not error.is_passing:
+                    raise
+                why = error
+
+    async def close(self) -> None:
+        """Ends the subscription and the iteration."""
+        self._closed = True
+        if self._stream:
+            self._stream.close()
+
+    async def __aenter__(self) -> "AsyncEvents":
+        if self._stream is None:
+            self._stream = await self._open()
+        return self
+
+    async def __aexit__(self, *_: Any) -> None:
+        await self.close()
+
+
+class AsyncHold(HoldState):
+    """Hold, for `async with`; a task reads what becomes of it."""
+
+    def __init__(
+        self, client: AsyncClient, request: Request, on_change: Optional[Callable[["AsyncHold"], None]]
+    ) -> None:
+        self._client, self._request, self._on_change = client, request, on_change
+        self._stream: Optional[_Stream] = None
+        self._task: Optional["asyncio.Task[None]"] = None
+
+    async def _open(self) -> _Stream:
+        return _Stream(await _within(SWITCH_S, self._request.route, self._client._open(self._request)), True)
+
+    async def __aenter__(self) -> "AsyncHold":
+        self._stream = await self._open()
+        try:
+            while self.id is None:
+                for event in await self._stream.read():
+                    self.take(event)
+        except BaseException:
+            self._stream.close()
+            raise
+        self._task = asyncio.get_running_loop().create_task(self._attend())
+        return self
+
+    async def __aexit__(self, *_: Any) -> None:
+        await self.release()
+
+    async def release(self) -> None:
+        """Ends the hold; nothing where it has ended."""
+        if self._task and self._task is not asyncio.current_task():
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        if self._stream:
+            self._stream.close()
+        self.ended = self.ended or "released"
+
+    async def _attend(self) -> None:
+        while not self.ended and self._stream:
+            try:
+                events = await self._stream.read()
+            except RooflinedError:
+                await self._again()
+                continue
+            for event in events:
+                if event.name != "heartbeat":
+                    self.take(event)
+                    self._tell()
+
+    async def _again(self) -> None:
+        if self._stream:
+            self._stream.close()
+        self.satisfied = None
+        while True:
+            await asyncio.sleep(AGAIN_S)
+            try:
+                self._stream = await self._open()
+                return
+            except RooflinedError as error:
+                if not error.is_passing:
+                    self.ended, self.unmet = error.code, error.message
+                    self._tell()
+                    return
+
+    def _tell(self) -> None:
+        if self._on_change:
+            self._on_change(self)

@@ -1,0 +1,295 @@
+"""What a daemon can be asked. make_types.py writes the synchronous _verbs.py from this file."""
+
+from typing import Any, Dict, List, Optional, Sequence, cast
+
+from . import types as t
+from ._wire import SWITCH_S, Request, given, path
+
+
+class AsyncVerbs:
+    """Every verb raises Unreachable, Denied, TimedOut, ConnectionLost, Unexpected or Refused, whose `code` is stable.
+
+    `timeout_s` is for the whole exchange, in seconds; without it that of the client counts. A model in a workload is a key, the
+    fields of a config.json, a path object or an open file (which is attached to the request, and read by the daemon with
+    your rights), or `{"path": "..."}`, which the daemon opens with its own.
+    """
+
+    async def _ask(self, request: Request, timeout_s: Optional[float]) -> Any:
+        raise NotImplementedError
+
+    async def _get(self, route: str, timeout_s: Optional[float]) -> Any:
+        return await self._ask(Request("GET", route), timeout_s)
+
+    async def request(
+        self,
+        method: str,
+        route: str,
+        body: Optional[Dict[str, Any]] = None,
+        *,
+        socket: str = "query",
+        timeout_s: Optional[float] = None,
+    ) -> Any:
+        """Any route of the OpenAPI document; `socket` is query or control. Sent once only."""
+        return await self._ask(Request(method, route, body, socket, changes=True), timeout_s)
+
+    # Questions
+
+    async def predict(
+        self,
+        workload: t.Workload,
+        *,
+        engine: Optional[str] = None,
+        hardware: Optional[str] = None,
+        operating_point: Optional[t.OperatingPointRequest] = None,
+        observations: Optional[Sequence[t.ObservationRequest]] = None,
+        hypothetical: Optional[bool] = None,
+        timeout_s: Optional[float] = None,
+    ) -> t.PredictAnswer:
+        """How long one operation or model takes: seconds, tokens/s, watts and joules, each with its 90 % interval."""
+        body = given(workload=workload, engine=engine, hardware=hardware, operating_point=operating_point,
+                     observations=observations, hypothetical=hypothetical)
+        return cast(t.PredictAnswer, await self._ask(Request("POST", "/v1/predict", body), timeout_s))
+
+    async def recommend(
+        self,
+        workload: t.Workload,
+        *,
+        engine: Optional[str] = None,
+        objective: Optional[str] = None,
+        constraints: Optional[t.Constraints] = None,
+        freedom: Optional[t.Freedom] = None,
+        hardware: Optional[str] = None,
+        operating_point: Optional[t.OperatingPointRequest] = None,
+        optimism: Optional[str] = None,
+        hypothetical: Optional[bool] = None,
+        timeout_s: Optional[float] = None,
+    ) -> t.RecommendAnswer:
+        """Format, power mode and batch that meet the constraints; `feasible` is false, and `closest` told, where none does.
+
+        `objective`: latency, throughput, energy or power.
+        """
+        body = given(workload=workload, engine=engine, objective=objective, constraints=constraints, freedom=freedom,
+                     hardware=hardware, operating_point=operating_point, optimism=optimism, hypothetical=hypothetical)
+        return cast(t.RecommendAnswer, await self._ask(Request("POST", "/v1/recommend", body), timeout_s))
+
+    async def recommend_joint(self, body: t.JointRequest, *, timeout_s: Optional[float] = None) -> t.JointAnswer:
+        """Choices for several workloads that share the machine."""
+        return cast(t.JointAnswer, await self._ask(Request("POST", "/v1/recommend/joint", dict(body)), timeout_s))
+
+    async def sweep(self, body: t.SweepRequest, *, timeout_s: Optional[float] = None) -> t.SweepAnswer:
+        """Predictions for every combination of shapes or models, formats, modes, batches and contexts."""
+        return cast(t.SweepAnswer, await self._ask(Request("POST", "/v1/sweep", dict(body)), timeout_s))
+
+    async def analyze(
+        self,
+        workload: t.Workload,
+        *,
+        time_s: Optional[float] = None,
+        tokens_per_s: Optional[float] = None,
+        engine: Optional[str] = None,
+        hardware: Optional[str] = None,
+        operating_point: Optional[t.OperatingPointRequest] = None,
+        timeout_s: Optional[float] = None,
+    ) -> t.AnalyzeAnswer:
+        """What a measured time (or rate) comes to: FLOP/s, bytes/s, the part of the ceiling reached, what limits it."""
+        body = given(workload=workload, time_s=time_s, tokens_per_s=tokens_per_s, engine=engine, hardware=hardware,
+                     operating_point=operating_point)
+        return cast(t.AnalyzeAnswer, await self._ask(Request("POST", "/v1/analyze", body), timeout_s))
+
+    async def tiling(
+        self,
+        m: int,
+        n: int,
+        k: int,
+        *,
+        format: Optional[str] = None,
+        hardware: Optional[str] = None,
+        operating_point: Optional[t.OperatingPointRequest] = None,
+        limit: Optional[int] = None,
+        timeout_s: Optional[float] = None,
+    ) -> t.TilingAnswer:
+        """Tiles of an m x n x k product on a GPU, best first."""
+        body = given(m=m, n=n, k=k, format=format, hardware=hardware, operating_point=operating_point, limit=limit)
+        return cast(t.TilingAnswer, await self._ask(Request("POST", "/v1/tiling", body), timeout_s))
+
+    # The machine and the registries
+
+    async def board(self, *, timeout_s: Optional[float] = None) -> t.BoardAnswer:
+        """Identity, accelerators, memory, modes, and which file each value comes from."""
+        return cast(t.BoardAnswer, await self._get("/v1/board", timeout_s))
+
+    async def state(self, *, timeout_s: Optional[float] = None) -> Dict[str, Any]:
+        """Clocks, temperatures, memory, rails, load and throttling of this moment, each with its age in seconds."""
+        return cast(Dict[str, Any], await self._get("/v1/state", timeout_s))
+
+    async def roofline(
+        self,
+        *,
+        mode: Optional[str] = None,
+        precision: Optional[str] = None,
+        hardware: Optional[str] = None,
+        timeout_s: Optional[float] = None,
+    ) -> t.RooflineAnswer:
+        """Ceilings in bytes/s and FLOP/s with interval and provenance, and ridge points in FLOP/byte."""
+        route = path("v1", "roofline", mode=mode, precision=precision, hardware=hardware)
+        return cast(t.RooflineAnswer, await self._get(route, timeout_s))
+
+    async def modes(self, *, timeout_s: Optional[float] = None) -> t.ModesAnswer:
+        """Power modes with their caps, ceilings and watts."""
+        return cast(t.ModesAnswer, await self._get("/v1/modes", timeout_s))
+
+    async def hardware(self, *, timeout_s: Optional[float] = None) -> List[t.HardwareSummary]:
+        """Every accelerator of the registry."""
+        return cast(List[t.HardwareSummary], (await self._get("/v1/hardware", timeout_s))["hardware"])
+
+    async def hardware_entry(self, key: str, *, timeout_s: Optional[float] = None) -> t.HardwareAnswer:
+        """One accelerator of the registry, with the source of each figure."""
+        return cast(t.HardwareAnswer, await self._get(path("v1", "hardware", key), timeout_s))
+
+    async def models(self, *, timeout_s: Optional[float] = None) -> List[t.ModelEntry]:
+        """Every model of the registry."""
+        return cast(List[t.ModelEntry], (await self._get("/v1/models", timeout_s))["models"])
+
+    async def model(
+        self, key: str, *, format: Optional[str] = None, kv_format: Optional[str] = None, timeout_s: Optional[float] = None
+    ) -> t.ModelAnswer:
+        """Bytes, parameters and cache of one model of the registry."""
+        return cast(t.ModelAnswer, await self._get(path("v1", "models", key, format=format, kv_format=kv_format), timeout_s))
+
+    async def formats(self, *, timeout_s: Optional[float] = None) -> List[t.FormatAnswer]:
+        """Every storage format of weights, with its bits a weight."""
+        return cast(List[t.FormatAnswer], (await self._get("/v1/formats", timeout_s))["formats"])
+
+    async def calibration(self, *, timeout_s: Optional[float] = None) -> t.CalibrationAnswer:
+        """The record of the last calibration and what the next one waits for."""
+        return cast(t.CalibrationAnswer, await self._get("/v1/calibration", timeout_s))
+
+    async def metrics(self, *, timeout_s: Optional[float] = None) -> str:
+        """Metrics in the Prometheus text format."""
+        return cast(str, await self._ask(Request("GET", "/metrics", text=True), timeout_s))
+
+    async def openapi(self, *, timeout_s: Optional[float] = None) -> Dict[str, Any]:
+        """The OpenAPI document of the running daemon."""
+        return cast(Dict[str, Any], await self._get("/v1/openapi.json", timeout_s))
+
+    # Reports
+
+    async def observe(
+        self,
+        workload: t.Workload,
+        *,
+        engine: Optional[str] = None,
+        tokens_per_s: Optional[float] = None,
+        time_s: Optional[float] = None,
+        power_w: Optional[float] = None,
+        operating_point: Optional[t.OperatingPointRequest] = None,
+        timeout_s: Optional[float] = None,
+    ) -> t.ObservationsAnswer:
+        """Reports one measured rate or time, so that later predictions learn from it."""
+        body = given(workload=workload, engine=engine, tokens_per_s=tokens_per_s, time_s=time_s, power_w=power_w,
+                     operating_point=operating_point)
+        request = Request("POST", "/v1/observations", body, changes=True)
+        return cast(t.ObservationsAnswer, await self._ask(request, timeout_s))
+
+    async def observations(
+        self,
+        *,
+        scope: Optional[str] = None,
+        engine: Optional[str] = None,
+        model: Optional[str] = None,
+        op: Optional[str] = None,
+        format: Optional[str] = None,
+        timeout_s: Optional[float] = None,
+    ) -> t.ObservationListAnswer:
+        """What was reported, by whom, and whose answers it moves."""
+        route = path("v1", "observations", scope=scope, engine=engine, model=model, op=op, format=format)
+        return cast(t.ObservationListAnswer, await self._get(route, timeout_s))
+
+    async def forget(
+        self,
+        id: Optional[int] = None,
+        *,
+        scope: Optional[str] = None,
+        engine: Optional[str] = None,
+        model: Optional[str] = None,
+        op: Optional[str] = None,
+        format: Optional[str] = None,
+        timeout_s: Optional[float] = None,
+    ) -> int:
+        """Forgets one report by its number, else all own ones that the filters take; how many there were."""
+        if id is not None:
+            route = path("v1", "observations", str(id))
+        else:
+            route = path("v1", "observations", scope=scope, engine=engine, model=model, op=op, format=format)
+        socket = "control" if scope == "all" else "query"
+        return int((await self._ask(Request("DELETE", route, None, socket, changes=True), timeout_s))["forgotten"])
+
+    # What changes the machine or makes it work: the control socket
+
+    async def calibrate(
+        self, *, wait: bool = True, force: bool = False, plan: Optional[str] = None, timeout_s: float = 300.0
+    ) -> t.CalibrateAnswer:
+        """Measures the ceilings; with `wait`, answers when that is done."""
+        body = given(wait=wait, force=force, plan=plan)
+        return cast(t.CalibrateAnswer, await self._ask(Request("POST", "/v1/calibrate", body, "control", True), timeout_s))
+
+    async def measure(
+        self,
+        op: Optional[Dict[str, Any]] = None,
+        *,
+        formats: Optional[Sequence[str]] = None,
+        workload: Optional[t.Workload] = None,
+        power: Optional[bool] = None,
+        timeout_s: float = SWITCH_S,
+    ) -> t.MeasureAnswer:
+        """Runs an operation, or the step of a model, now: measured beside predicted times in seconds."""
+        body = given(op=op, formats=formats, workload=workload, power=power)
+        return cast(t.MeasureAnswer, await self._ask(Request("POST", "/v1/measure", body, "control", True), timeout_s))
+
+    async def set_mode(
+        self,
+        mode: str,
+        *,
+        confirm_within_s: Optional[float] = None,
+        dry_run: bool = False,
+        reason: str = "",
+        timeout_s: float = SWITCH_S,
+    ) -> t.SwitchAnswer:
+        """Enters a power mode; with `confirm_within_s` it is undone unless `confirm` comes in time."""
+        body = given(mode=mode, confirm_within_s=confirm_within_s, dry_run=dry_run, reason=reason)
+        return cast(t.SwitchAnswer, await self._ask(Request("POST", "/v1/mode", body, "control", True), timeout_s))
+
+    async def confirm(self, id: int, *, timeout_s: Optional[float] = None) -> None:
+        """Keeps a mode that waits to be confirmed."""
+        await self._ask(Request("POST", "/v1/mode/confirm", {"id": id}, "control", True), timeout_s)
+
+    async def revert(self, id: Optional[int] = None, *, timeout_s: float = SWITCH_S) -> t.SwitchAnswer:
+        """Goes back to the mode from before."""
+        return cast(t.SwitchAnswer, await self._ask(Request("POST", "/v1/mode/revert", given(id=id), "control", True), timeout_s))
+
+    async def holds(self, *, timeout_s: Optional[float] = None) -> t.HoldsAnswer:
+        """The holds in force, the mode in force, and why it is."""
+        return cast(t.HoldsAnswer, await self._get("/v1/holds", timeout_s))
+
+    async def post_hold(
+        self,
+        ttl_s: float,
+        *,
+        constraints: Optional[t.ConstraintsOfHold] = None,
+        query: Optional[t.RecommendRequest] = None,
+        app_id: str = "python",
+        reason: str = "",
+        timeout_s: float = SWITCH_S,
+    ) -> t.HeldAnswer:
+        """A hold that lasts `ttl_s` seconds whether or not this process lives; `hold` is what programs want."""
+        body = given(ttl_s=ttl_s, constraints=constraints or {}, query=query, app_id=app_id, reason=reason)
+        return cast(t.HeldAnswer, await self._ask(Request("POST", "/v1/holds", body, "control", True), timeout_s))
+
+    async def renew_hold(self, id: int, ttl_s: float, *, timeout_s: Optional[float] = None) -> t.HeldAnswer:
+        """Has a hold with an end of its own last `ttl_s` seconds from now."""
+        request = Request("PUT", path("v1", "holds", str(id)), {"ttl_s": ttl_s}, "control", True)
+        return cast(t.HeldAnswer, await self._ask(request, timeout_s))
+
+    async def release_hold(self, id: int, *, timeout_s: float = SWITCH_S) -> None:
+        """Ends a hold."""
+        await self._ask(Request("DELETE", path("v1", "holds", str(id)), None, "control", True), timeout_s)

@@ -1,0 +1,405 @@
+"""The synchronous client."""
+
+import os
+import socket
+import threading
+import time
+from array import array
+from typing import Any, Callable, Iterator, List, Optional, Tuple
+
+from . import types as t
+from ._address import Address, Path, candidates
+from ._verbs import Verbs
+from ._wire import (
+    AGAIN_S, IDLE_S, MAX_ANSWER_BYTES, SILENCE_S, SWITCH_S, Blocks, Encoded, Event, HoldState, Request, Response, answer, failures,
+    given, hold_request,
+)
+from .errors import ConnectionLost, Denied, RooflinedError, TimedOut, Unexpected, Unreachable
+
+CONNECT_S = 5.0
+
+
+class Client(Verbs):
+    """A daemon on this machine. Opens connections when they are needed; may be shared by threads and kept over a fork.
+
+    `socket`: directory of the sockets, or one of them; without it $ROOFLINED_SOCKET, else where the daemon of this user or of
+    the system listens. `timeout_s`: seconds for an exchange, where the verb does not say otherwise.
+    """
+
+    def __init__(self, socket: Optional[Path] = None, *, timeout_s: float = 30.0) -> None:
+        self._addresses: List[Address] = candidates(socket)
+        self.timeout_s = timeout_s
+        self._lock = threading.Lock()
+        self._idle: List[Tuple[str, "socket_", float]] = []
+        self._pid = os.getpid()
+
+    def close(self) -> None:
+        """Closes idle connections; the client can still be used."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for _, connection, _ in idle:
+            connection.close()
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def events(self, *, reconnect_s: float = 60.0) -> "Events":
+        """What changes, beginning with the state; see Events for `reconnect_s`."""
+        return Events(self, Request("GET", "/v1/events"), reconnect_s)
+
+    def watch(
+        self,
+        workload: t.Workload,
+        *,
+        engine: Optional[str] = None,
+        objective: Optional[str] = None,
+        constraints: Optional[t.Constraints] = None,
+        freedom: Optional[t.Freedom] = None,
+        reconnect_s: float = 60.0,
+    ) -> "Events":
+        """A recommendation kept true: event `recommend`, then `advice_stale` and `recommend` whenever it changes."""
+        body = given(workload=workload, engine=engine, objective=objective, constraints=constraints, freedom=freedom)
+        return Events(self, Request("POST", "/v1/recommend/watch", body), reconnect_s)
+
+    def hold(
+        self,
+        constraints: Optional[t.ConstraintsOfHold] = None,
+        *,
+        query: Optional[t.RecommendRequest] = None,
+        app_id: str = "python",
+        reason: str = "",
+        on_change: Optional[Callable[["Hold"], None]] = None,
+    ) -> "Hold":
+        """A power mode that meets `constraints` and `query`, for as long as the `with` block runs; see Hold."""
+        return Hold(self, hold_request(constraints, query, app_id, reason), on_change)
+
+    # Exchanges
+
+    def _ask(self, request: Request, timeout_s: Optional[float]) -> Any:
+        limit = self.timeout_s if timeout_s is None else timeout_s
+        deadline = time.monotonic() + limit
+        with Encoded(request) as encoded:
+            try:
+                kept = self._take(request.socket)
+                if kept:
+                    try:
+                        return self._exchange(request, encoded, kept, deadline)
+                    except ConnectionLost:
+                        # Closed before it saw the request, or while it answered: the same question may be asked again.
+                        if request.changes:
+                            raise
+                return self._exchange(request, encoded, self._connect(request.socket, deadline), deadline)
+            except socket.timeout:
+                raise TimedOut(request.route, limit) from None
+
+    def _exchange(self, request: Request, encoded: Encoded, connection: "socket_", deadline: float) -> Any:
+        response, body = Response(request.route), []  # type: Response, List[bytes]
+        size, done = 0, False
+        try:
+            _send(connection, encoded, deadline, request.route)
+            while not response.complete:
+                part = response.feed(_receive(connection, deadline))
+                body.append(part)
+                size += len(part)
+                if size > MAX_ANSWER_BYTES:
+                    raise Unexpected("the answer is larger than 64 MiB", "ask for fewer candidates at a time")
+            done = response.keeps
+        finally:
+            if done:
+                self._keep(request.socket, connection)
+            else:
+                connection.close()
+        return answer(request, response.status, b"".join(body))
+
+    def _take(self, which: str) -> Optional["socket_"]:
+        """An idle connection that the daemon has not closed."""
+        with self._lock:
+            if self._pid != os.getpid():
+                # Those of the parent, who goes on using them.
+                self._idle, self._pid = [], os.getpid()
+            for index in range(len(self._idle) - 1, -1, -1):
+                kind, connection, since = self._idle[index]
+                if kind != which:
+                    continue
+                del self._idle[index]
+                if time.monotonic() - since < IDLE_S and is_quiet(connection):
+                    return connection
+                connection.close()
+        return None
+
+    def _keep(self, which: str, connection: "socket_") -> None:
+        with self._lock:
+            if self._pid == os.getpid() and len(self._idle) < 8:
+                self._idle.append((which, connection, time.monotonic()))
+                return
+        connection.close()
+
+    def _connect(self, which: str, deadline: float) -> "socket_":
+        """Connects to the first daemon that takes a connection, and stays with it."""
+        tried: List[Tuple[str, str]] = []
+        for address in self._addresses:
+            connection = socket.socket(socket.AF_UNIX)
+            until = min(deadline, time.monotonic() + CONNECT_S)
+            try:
+                while True:
+                    connection.settimeout(max(until - time.monotonic(), 0.001))
+                    try:
+                        connection.connect(address[which])
+                        self._addresses = [address]
+                        return connection
+                    except BlockingIOError:
+                        # The daemon's backlog is full.
+                        if time.monotonic() > until:
+                            raise
+                        time.sleep(0.02)
+            except PermissionError:
+                connection.close()
+                raise Denied(address[which]) from None
+            except OSError as error:
+                connection.close()
+                failures(tried, address[which], error)
+        raise Unreachable(tried)
+
+    def _open(self, request: Request, limit: float) -> Tuple["socket_", Response, bytes]:
+        """A connection of its own whose answer goes on, and the beginning of that. Raises as a verb does."""
+        deadline = time.monotonic() + limit
+        with Encoded(request) as encoded:
+            connection = None
+            try:
+                connection = self._connect(request.socket, deadline)
+                _send(connection, encoded, deadline, request.route)
+                response, body = Response(request.route), b""
+                while not response.status or (response.status != 200 and not response.complete):
+                    body += response.feed(_receive(connection, deadline))
+                if response.status != 200:
+                    answer(request, response.status, body)
+                opened, connection = connection, None
+                return opened, response, body
+            except socket.timeout:
+                raise TimedOut(request.route, limit) from None
+            finally:
+                if connection is not None:
+                    connection.close()
+
+
+# The name of the module is that of a parameter.
+socket_ = socket.socket
+
+
+def is_quiet(connection: socket_) -> bool:
+    """Whether an idle connection is still open."""
+    # With a time limit Python itself would wait, whatever the flags say.
+    connection.setblocking(False)
+    try:
+        # Something to read before anything was asked is the daemon's farewell.
+        connection.recv(1, socket.MSG_PEEK)
+        return False
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+
+
+def _send(connection: socket_, encoded: Encoded, deadline: float, route: str) -> None:
+    connection.settimeout(max(deadline - time.monotonic(), 0.001))
+    data = encoded.data
+    try:
+        if encoded.fds:
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", encoded.fds))]
+            data = data[connection.sendmsg([data], rights) :]
+        connection.sendall(data)
+    except (BrokenPipeError, ConnectionResetError):
+        # It may have been refused before it was read; then the answer is there.
+        if is_quiet(connection):
+            raise ConnectionLost(route) from None
+
+
+def _receive(connection: socket_, deadline: float) -> bytes:
+    connection.settimeout(max(deadline - time.monotonic(), 0.001))
+    try:
+        return connection.recv(1 << 16)
+    except ConnectionResetError:
+        return b""
+
+
+class _Stream:
+    """One connection whose answer goes on; `close` may be called from another thread."""
+
+    def __init__(self, client: Client, request: Request, lines: bool, limit: float) -> None:
+        self._connection, self._response, first = client._open(request, limit)
+        self._blocks = Blocks(lines)
+        self._first = first
+
+    def read(self) -> List[Event]:
+        """The next events, perhaps none. Raises ConnectionLost at the end and after a minute of silence."""
+        if self._first:
+            data, self._first = self._first, b""
+            return list(self._blocks.feed(data))
+        if self._response.complete:
+            raise ConnectionLost(self._response.route)
+        try:
+            data = _receive(self._connection, time.monotonic() + SILENCE_S)
+        except OSError:
+            # Silent for too long, or closed by another thread.
+            data = b""
+        return list(self._blocks.feed(self._response.feed(data)))
+
+    def close(self) -> None:
+        try:
+            # Also where a forked child still has the connection open.
+            self._connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        self._connection.close()
+
+
+class Events:
+    """An iterator over events; ends when it is closed, by `close` of any thread or the end of a `with` block.
+
+    Where the daemon goes away it is tried again twice a second for `reconnect_s` seconds, after which the error is raised
+    (at once with 0, never with infinity); what happened meanwhile is not told, so the event `reconnected` precedes the new
+    state. Whoever reads slowly misses states and no changes.
+    """
+
+    def __init__(self, client: Client, request: Request, reconnect_s: float) -> None:
+        self._client, self._request, self._reconnect_s = client, request, reconnect_s
+        self._closed = threading.Event()
+        self._waiting: List[Event] = []
+        self._stream: Optional[_Stream] = self._open()
+
+    def _open(self) -> _Stream:
+        return _Stream(self._client, self._request, False, self._client.timeout_s)
+
+    def __iter__(self) -> Iterator[Event]:
+        return self
+
+    def __next__(self) -> Event:
+        while not self._closed.is_set():
+            if self._waiting:
+                return self._waiting.pop(0)
+            try:
+                if self._stream:
+                    self._waiting = self._stream.read()
+            except ConnectionLost as error:
+                if not self._closed.is_set():
+                    self._again(error)
+        raise StopIteration
+
+    def _again(self, why: RooflinedError) -> None:
+        began = time.monotonic()
+        if self._stream:
+            self._stream.close()
+        while True:
+            if time.monotonic() - began >= self._reconnect_s:
+                raise why
+            if self._closed.wait(AGAIN_S):
+                return
+            try:
+                self._stream = self._open()
+                if self._closed.is_set():
+                    self._stream.close()
+                self._waiting = [Event("reconnected", None, {"gap_s": time.monotonic() - began})]
+                return
+            except RooflinedError as error:
+                if not error.is_passing:
+                    raise
+                why = error
+
+    def close(self) -> None:
+        """Ends the subscription and the iteration."""
+        self._closed.set()
+        if self._stream:
+            self._stream.close()
+
+    def __enter__(self) -> "Events":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+
+class Hold(HoldState):
+    """A hold for the time of a `with` block. Entering answers when the mode is in force, and raises Refused where none meets it.
+
+    A thread reads what becomes of it, keeps the fields up to date and calls `on_change(hold)`. When the daemon is restarted it
+    asks for the same again, twice a second; the daemon keeps the mode meanwhile, for 30 s. The hold ends with the block, with
+    `release`, and with the process.
+    """
+
+    def __init__(self, client: Client, request: Request, on_change: Optional[Callable[["Hold"], None]]) -> None:
+        self._client, self._request, self._on_change = client, request, on_change
+        self._stream: Optional[_Stream] = None
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        self._thread: Optional[threading.Thread] = None
+
+    def __enter__(self) -> "Hold":
+        stream = _Stream(self._client, self._request, True, SWITCH_S)
+        try:
+            while self.id is None:
+                for event in stream.read():
+                    self.take(event)
+        except BaseException:
+            stream.close()
+            raise
+        self._stream = stream
+        self._thread = threading.Thread(target=self._attend, name="rooflined-hold", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Ends the hold; nothing where it has ended."""
+        self._over.set()
+        with self._lock:
+            if self._stream:
+                self._stream.close()
+        if self._thread and self._thread is not threading.current_thread():
+            self._thread.join(CONNECT_S)
+        self.ended = self.ended or "released"
+
+    def _attend(self) -> None:
+        while not self._over.is_set() and not self.ended:
+            stream = self._stream
+            try:
+                events = stream.read() if stream else []
+            except RooflinedError:
+                self._again()
+                continue
+            for event in events:
+                if event.name != "heartbeat":
+                    self.take(event)
+                    self._tell()
+        if self._stream:
+            self._stream.close()
+
+    def _again(self) -> None:
+        if self._stream:
+            self._stream.close()
+        self.satisfied = None
+        while not self._over.wait(AGAIN_S):
+            try:
+                stream = _Stream(self._client, self._request, True, SWITCH_S)
+            except RooflinedError as error:
+                if error.is_passing:
+                    continue
+                self.ended, self.unmet = error.code, error.message
+                self._tell()
+                return
+            with self._lock:
+                self._stream = stream
+                if self._over.is_set():
+                    stream.close()
+            return
+
+    def _tell(self) -> None:
+        if self._on_change and not self._over.is_set():
+            self._on_change(self)
+
+
+__all__: List[str] = ["Client", "Events", "Hold"]

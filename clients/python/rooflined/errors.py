@@ -1,0 +1,110 @@
+"""Why a call failed. Match on the class and on `code`; messages may change their wording."""
+
+from typing import Any, Dict, List, Optional, Tuple
+
+__all__ = ["ConnectionLost", "Denied", "Refused", "RooflinedError", "TimedOut", "Unexpected", "Unreachable"]
+
+
+class RooflinedError(Exception):
+    """Base of every error of this package.
+
+    `code` is stable, `message` is for people, `hint` says what to do next (None where nothing general can be said), `details`
+    is the daemon's own error object, empty where the error did not come from it.
+    """
+
+    code = "failed"
+
+    def __init__(self, message: str, hint: Optional[str] = None, details: Optional[Dict[str, Any]] = None) -> None:
+        super().__init__(f"{message}; {hint}" if hint else message)
+        self.message = message
+        self.hint = hint
+        self.details: Dict[str, Any] = details or {}
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether the same request may succeed a little later."""
+        return False
+
+
+class Unreachable(RooflinedError):
+    """No daemon takes connections; `tried` holds each socket's path and what became of it."""
+
+    code = "unreachable"
+
+    def __init__(self, tried: List[Tuple[str, str]]) -> None:
+        places = ", ".join(f"{path} ({why})" for path, why in tried)
+        super().__init__(
+            f"no daemon answers at {places}",
+            "start one with `systemctl start rooflined`, or by hand with `rooflined`; name the directory of its sockets with "
+            "ROOFLINED_SOCKET or Client(socket=...)",
+        )
+        self.tried = tried
+
+    @property
+    def is_passing(self) -> bool:
+        return True
+
+
+class Denied(RooflinedError):
+    """The socket exists and this user may not open it."""
+
+    code = "denied"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"{path} may not be opened by this user",
+            "changing things is for root and members of the group rooflined: usermod -aG rooflined $USER"
+            if path.endswith("control.sock")
+            else "look at its mode with `rooflinectl doctor`",
+        )
+
+    @property
+    def is_passing(self) -> bool:
+        # While a daemon starts, its socket exists before everybody may open it.
+        return True
+
+
+class TimedOut(RooflinedError):
+    """No complete answer within `timeout_s`. What would have changed something may still be carried out."""
+
+    code = "timed_out"
+
+    def __init__(self, route: str, limit_s: float) -> None:
+        super().__init__(f"no answer to {route} within {limit_s:g} s", "look for what keeps the daemon busy with `rooflinectl doctor`, or raise timeout_s")
+
+    @property
+    def is_passing(self) -> bool:
+        return True
+
+
+class ConnectionLost(RooflinedError):
+    """The connection broke before the answer was complete. Whether a change was carried out is not known."""
+
+    code = "connection_lost"
+
+    def __init__(self, route: str) -> None:
+        super().__init__(f"the connection broke before {route} was answered", "see why the daemon ended with `journalctl -u rooflined`")
+
+    @property
+    def is_passing(self) -> bool:
+        return True
+
+
+class Unexpected(RooflinedError):
+    """What came is not what this version understands: another program behind the socket, or an answer over 64 MiB."""
+
+    code = "unexpected"
+
+
+class Refused(RooflinedError):
+    """The daemon refused and says why: `status` (of HTTP), `code`, `message`, `field` (which one is wrong, or None), `hint`."""
+
+    def __init__(self, status: int, details: Dict[str, Any]) -> None:
+        super().__init__(str(details.get("message", f"the daemon answered {status}")), details.get("hint"), details)
+        self.status = status
+        self.code = str(details.get("code", "http"))
+        self.field: Optional[str] = details.get("field")
+
+    @property
+    def is_passing(self) -> bool:
+        return self.status == 503 or self.code == "busy"

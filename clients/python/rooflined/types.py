@@ -1,0 +1,2019 @@
+"""Bodies of requests and answers, as the daemon's OpenAPI document describes them. Written by make_types.py.
+
+Every number carries its unit in its key. `None` is unknown, never zero. Keys of a class whose name ends in `Optional_` may be
+absent; answers may gain keys, and strings that look like an enumeration may gain values.
+"""
+
+from typing import Any, Dict, List, Optional, TypedDict, Union
+
+
+class AdviceChange(TypedDict):
+    """A field of a recommendation that changed, with its previous and its new value."""
+
+    #: Where it stands in the answer, such as `decision.format` or `decision.prediction.time_s`.
+    field: str
+    #: Its value in the new answer.
+    now: Any
+    #: Its value in the previous answer.
+    told: Any
+
+
+class AdviceOfHoldOptional_(TypedDict, total=False):
+    #: Energy per token; `null` where unknown.
+    energy_j_per_token: Optional[float]
+    #: Mean power in the mode; `null` where unknown.
+    power_w: Optional[float]
+    #: Part of the energy of all queries together that it saves over the mode in force; negative where that one costs less
+    #: and does not meet every hold. `null` where either is unknown.
+    saving_ratio: Optional[float]
+    #: Tokens (columns) per second; `null` without a query, and where nothing tells.
+    tokens_per_s: Optional[float]
+
+
+class AdviceOfHold(AdviceOfHoldOptional_):
+    """The mode that meets every hold at least energy, and what the hold's query comes to in it."""
+
+    #: Name of the mode, as the board calls it.
+    mode: str
+
+
+class AdviceStaleOptional_(TypedDict, total=False):
+    error: Optional["ErrorBody"]
+
+
+class AdviceStale(AdviceStaleOptional_):
+    """Event `advice_stale` of `POST /v1/recommend/watch`: the previous answer has changed, and event `recommend` with the
+    new one follows, unless it can no longer be answered."""
+
+    #: What happened: `mode`, `throttle`, `calibration`, `observations`, `clocks`, `ceilings`, `memory`, `modes` (which of
+    #: them can be entered) or `other`.
+    causes: List[str]
+    #: What of the answer is altered.
+    changes: List["AdviceChange"]
+    #: What happened and what of the answer is altered, in a sentence with the numbers.
+    reason: str
+    #: Of the snapshot that alters it.
+    serial: int
+    #: Serial of the snapshot that the previous answer was given from.
+    was_serial: int
+
+
+class AnalyzeAnswerOptional_(TypedDict, total=False):
+    #: True where values come from a simulated board, not from hardware.
+    simulated: bool
+
+
+class AnalyzeAnswer(AnalyzeAnswerOptional_):
+    """`POST /v1/analyze`."""
+
+    #: Traffic over the measured time.
+    achieved_bytes_per_s: float
+    #: Operations over the measured time.
+    achieved_flops_per_s: float
+    #: Side of the roofline that it lies on: `memory` or `compute`.
+    bound: str
+    #: Physical bound over measured time: 1 = at the ceiling.
+    ceiling_ratio: float
+    #: The limiting ceiling, as `limit` of a prediction.
+    limit: str
+    #: Predicted over measured time.
+    predicted_ratio: float
+    #: Prediction for the same workload.
+    prediction: "PredictAnswer"
+    #: The verdict in a sentence with its numbers.
+    reason: str
+    #: `impossible`, `at_ceiling`, `as_predicted`, `slower_than_predicted` or `faster_than_predicted`.
+    verdict: str
+
+
+class AnalyzeRequestOptional_(TypedDict, total=False):
+    #: Inference engine whose kernels run.
+    engine: str
+    #: A hardware key; absent = this machine.
+    hardware: Optional[str]
+    operating_point: Optional["OperatingPointRequest"]
+    #: Measured time of one run (operation), or of one step, prompt or answer (model); give this or `tokens_per_s`.
+    time_s: Optional[float]
+    #: Measured rate over the batch.
+    tokens_per_s: Optional[float]
+
+
+class AnalyzeRequest(AnalyzeRequestOptional_):
+    """`POST /v1/analyze`: a workload and how long it took."""
+
+    #: Workload that ran: one operation or one model.
+    workload: "Workload"
+
+
+class BandwidthPointAnswer(TypedDict):
+    """Bandwidth at one working-set size."""
+
+    #: Read bandwidth that was measured.
+    read_bytes_per_s: float
+    #: Number of threads that read.
+    threads: int
+    #: Working set over all workers.
+    working_set_bytes: float
+
+
+class BatchRange(TypedDict, total=False):
+    """A range of batch sizes, both ends included."""
+
+    #: Largest batch size; absent = 1.
+    max: int
+    #: Smallest batch size; absent = 1.
+    min: int
+
+
+class BlockAnswer(TypedDict):
+    """What a token reads in one storage."""
+
+    #: Storage of these weights: a block type of the file, or a plain type.
+    block: str
+    #: Bytes that they take.
+    bytes: float
+    #: Number of weights.
+    weights: float
+
+
+class BoardAnswerOptional_(TypedDict, total=False):
+    #: The GPU: `name`, `driver` (`devfreq` or `nvml`), `driver_version`, `sm_total`, `max_hz`, `clocks_hz`.
+    gpu: Optional[Dict[str, Any]]
+    #: Kernel release.
+    kernel: Optional[str]
+    #: Release of NVIDIA's board support, such as `36.4.3`; of Jetsons only.
+    l4t: Optional[str]
+    #: Model name.
+    model: Optional[str]
+    #: Part number of the module, such as `p3767-0005-super`; of Jetsons only.
+    module: Optional[str]
+    #: What was assumed when the machine was taken for `key`, and what of it speaks against that, in sentences.
+    notes: List[str]
+    #: Operating system.
+    os: Optional[str]
+
+
+class BoardAnswer(BoardAnswerOptional_):
+    """`GET /v1/board`."""
+
+    #: Accelerators, the GPU first where there is one.
+    accelerators: List[Dict[str, Any]]
+    #: The processor.
+    cpu: Dict[str, Any]
+    #: Key in the hardware registry.
+    key: str
+    #: Size of the memory.
+    memory: Dict[str, Any]
+    #: Power modes; empty where the machine has none.
+    modes: List["ModeAnswer"]
+    #: Why a value is null, by field.
+    reasons: Dict[str, str]
+    #: Serial number of the snapshot that the answer rests on.
+    serial: int
+    #: True where values come from a simulated board, not from hardware.
+    simulated: bool
+    #: Which file each value came from.
+    sources: Dict[str, str]
+
+
+class BreakdownEntry(TypedDict):
+    """A part of a prediction."""
+
+    #: Bytes to and from memory.
+    bytes: float
+    #: Operations that it computes.
+    flops: float
+    #: Name of the operation.
+    op: str
+    #: Time of the operation.
+    time_s: float
+
+
+class CalibrateAnswer(TypedDict):
+    """`POST /v1/calibrate`."""
+
+    #: Whether it has finished; false where the request did not wait for it.
+    finished: bool
+    #: Number of the job; follow it in `GET /v1/events` or `GET /v1/calibration`.
+    job: int
+
+
+class CalibrateRequest(TypedDict, total=False):
+    """`POST /v1/calibrate` (control socket)."""
+
+    #: Run even though the load or temperature gate advises against it.
+    force: bool
+    #: Extent of the measurements: `quick` (about two seconds) or `full`.
+    plan: str
+    #: Answer when it has finished rather than when it has started.
+    wait: bool
+
+
+class CalibrationAnswerOptional_(TypedDict, total=False):
+    #: Age of the record; `null` where there is none.
+    age_s: Optional[float]
+    #: True where values come from a simulated board, not from hardware.
+    simulated: bool
+
+
+class CalibrationAnswer(CalibrationAnswerOptional_):
+    """`GET /v1/calibration`."""
+
+    #: The record in force; `null` before the first.
+    record: Optional[Dict[str, Any]]
+    #: What was learned from observations.
+    residuals: List[Dict[str, Any]]
+    #: Serial number of the snapshot that the answer rests on.
+    serial: int
+    #: What is running, waiting or failed.
+    status: Dict[str, Any]
+
+
+class CandidateAnswerOptional_(TypedDict, total=False):
+    #: Storage of the weights; `null` for a file that does not say.
+    format: Optional[str]
+    #: Storage of the key/value cache; `null` for an operation.
+    kv_format: Optional[str]
+    power_mode: Optional["ModeAnswer"]
+    #: Expected relative increase of a model's perplexity over 16-bit weights; a prior of the format, `null` where nothing
+    #: is known of it.
+    quality_loss_ratio: Optional[float]
+    #: Worker threads; `null` where they were not to be chosen.
+    threads: Optional[int]
+
+
+class CandidateAnswer(CandidateAnswerOptional_):
+    """A candidate of a recommendation."""
+
+    #: Batch size: sequences, or columns of an operation.
+    batch: int
+    #: What is predicted of it.
+    prediction: "PredictAnswer"
+
+
+class CeilingAnswerOptional_(TypedDict, total=False):
+    #: Age of the measurement; `null` where it was not measured.
+    age_s: Optional[float]
+
+
+class CeilingAnswer(CeilingAnswerOptional_):
+    """A ceiling of the roofline with its 90 % interval."""
+
+    #: 5 % lies above.
+    high: float
+    #: 5 % lies below.
+    low: float
+    #: `measured`, `scaled`, `observed`, `datasheet` or `prior`.
+    provenance: str
+    #: Best estimate, in the unit that the key of the ceiling names.
+    value: float
+
+
+class CeilingsAnswerOptional_(TypedDict, total=False):
+    #: Clock the ceilings hold for.
+    clock_hz: Optional[float]
+    memory_limit_bytes_per_s: Optional["CeilingAnswer"]
+    pull_limit_bytes_per_s: Optional["CeilingAnswer"]
+
+
+class CeilingsAnswer(CeilingsAnswerOptional_):
+    """Ceilings at one operating point."""
+
+    #: Main-memory read bandwidth: the smaller of the next two where it was not measured.
+    bandwidth_bytes_per_s: "CeilingAnswer"
+    #: Peak by precision: FLOP/s, of integer precisions OP/s.
+    compute_flops_per_s: Dict[str, "CeilingAnswer"]
+    #: Cost of starting one operation.
+    launch_s: "CeilingAnswer"
+    #: Ridge point by precision: peak over read bandwidth.
+    ridge_flops_per_byte: Dict[str, float]
+    #: Workers the ceilings hold for.
+    workers: int
+
+
+class ChoiceAnswerOptional_(TypedDict, total=False):
+    #: Storage of the weights; `null` for a file that does not say.
+    format: Optional[str]
+    #: Storage of the key/value cache; `null` for an operation.
+    kv_format: Optional[str]
+    power_mode: Optional["ModeAnswer"]
+    #: Worker threads; `null` where they were not to be chosen.
+    threads: Optional[int]
+
+
+class ChoiceAnswer(ChoiceAnswerOptional_):
+    """A candidate without its prediction."""
+
+    #: Batch size: sequences, or columns of an operation.
+    batch: int
+
+
+# Totals of one use.
+ClassAnswer = TypedDict("ClassAnswer", {
+    "bits_per_weight": Optional[float],
+    "bytes": int,
+    "bytes_per_token": float,
+    "class": str,
+    "parameters": int,
+}, total=False)
+
+
+class ConfirmAnswer(TypedDict):
+    """What confirms a switch."""
+
+    #: For `POST /v1/mode/confirm`.
+    id: int
+    #: Time left until the previous mode is restored.
+    within_s: float
+
+
+class ConfirmObservationRequest(TypedDict):
+    """`POST /v1/observations/confirm` (control socket)."""
+
+    #: Number of a report that moves only its user's answers, and shall move everybody's.
+    id: int
+
+
+class ConfirmRequest(TypedDict):
+    """`POST /v1/mode/confirm` (control socket)."""
+
+    #: `confirm.id` of the switch.
+    id: int
+
+
+class Constraints(TypedDict, total=False):
+    """Limits that an answer must keep."""
+
+    #: Maximum memory for weights and activations.
+    max_memory_bytes: Optional[float]
+    #: Maximum power while it runs.
+    max_power_w: Optional[float]
+    #: Maximum expected increase of a model's perplexity over 16-bit weights, as a ratio: 0.03 is three per cent.
+    max_quality_loss_ratio: Optional[float]
+    #: Maximum time per token; for an operation the same as `max_time_s`.
+    max_time_per_token_s: Optional[float]
+    #: Maximum time of one run of the operation.
+    max_time_s: Optional[float]
+    #: Maximum time to the first token (models only).
+    max_time_to_first_token_s: Optional[float]
+    #: Minimum memory that stays available to others; absent = a twentieth of all, and 256 MiB at least. Swap never counts.
+    min_free_memory_bytes: Optional[float]
+    #: Minimum tokens/s (columns/s) over the whole batch.
+    min_tokens_per_s: Optional[float]
+
+
+class ConstraintsOfHold(TypedDict, total=False):
+    """What a holder needs. At least one field; every one given is met or nothing is held."""
+
+    #: Maximum power of the worst load in the mode, at the pessimistic end; the watts in its name are a label and do not
+    #: count.
+    max_power_w: Optional[float]
+    #: Minimum memory bandwidth that the mode must give.
+    min_bandwidth_bytes_per_s: Optional[float]
+    #: Minimum fp16 peak (fp32 without an fp16 unit).
+    min_compute_flops_per_s: Optional[float]
+    #: Minimum of the cap on the GPU clock.
+    min_gpu_hz: Optional[float]
+    #: A mode with no less compute and no less memory bandwidth than this one.
+    min_mode: Optional[str]
+    #: Name of the one mode that meets it.
+    mode: Optional[str]
+
+
+class DoneAnswer(TypedDict):
+    """Confirmation of a request that returns nothing else."""
+
+    #: Always `true`; what fails is an error.
+    done: bool
+
+
+class ErrorAnswer(TypedDict):
+    """Every error: `{"error": {…}}`."""
+
+    #: What went wrong.
+    error: "ErrorBody"
+
+
+class ErrorBodyOptional_(TypedDict, total=False):
+    #: The field of the request that is wrong.
+    field: Optional[str]
+    #: What to do next.
+    hint: Optional[str]
+
+
+class ErrorBody(ErrorBodyOptional_):
+    """What went wrong, for programs and for people."""
+
+    #: Stable; match on this.
+    code: str
+    #: One sentence.
+    message: str
+
+
+class EstimateAnswer(TypedDict):
+    """An estimate with its 90 % interval."""
+
+    #: 5 % lies above.
+    high: float
+    #: 5 % lies below.
+    low: float
+    #: Best estimate.
+    value: float
+
+
+class ForgottenAnswer(TypedDict):
+    """`DELETE /v1/observations` and `DELETE /v1/observations/{id}`."""
+
+    #: Number of reports that are gone.
+    forgotten: int
+
+
+class FormatAnswerOptional_(TypedDict, total=False):
+    #: Part of the bandwidth ceiling reached on this machine; `null` where it has not been measured.
+    bandwidth_ratio: Optional[float]
+    #: What computes it on this machine; `null` where it has not been measured.
+    compute: Optional[str]
+    #: Dequantization cost on this machine in cycles, per weight, worker and column; `null` where it has not been measured.
+    cycles_per_weight: Optional[float]
+
+
+class FormatAnswer(FormatAnswerOptional_):
+    """A storage format."""
+
+    #: Bits per weight, scales included.
+    bits_per_weight: float
+    #: Bytes of a storage block.
+    block_bytes: int
+    #: Weights in a storage block.
+    block_elements: int
+    #: Key that requests name it by.
+    key: str
+    #: What computes it where the unit exists.
+    native_precision: str
+
+
+class FormatsAnswer(TypedDict):
+    """`GET /v1/formats`."""
+
+    #: Every known format.
+    formats: List["FormatAnswer"]
+    #: Serial number of the snapshot that the answer rests on.
+    serial: int
+
+
+class Freedom(TypedDict, total=False):
+    """What may be chosen: formats, power modes, threads, batch sizes."""
+
+    #: Allow a mode that needs a reboot.
+    allow_reboot: bool
+    batch: Optional["BatchRange"]
+    #: Weight formats to consider; absent = for an operation every format measured on this machine, for a file its own, for
+    #: a model known by a key the usual ones of the engine.
+    formats: Optional[List[str]]
+    #: Key/value cache formats to consider (models only); absent = that of the workload.
+    kv_formats: Optional[List[str]]
+    power_modes: Optional["ModesRequest"]
+    #: Expected run time, over which the cost of entering a mode is spread; absent = an hour.
+    run_s: Optional[float]
+    #: Worker threads to consider, where the CPU is the accelerator; absent = as many as it was calibrated with.
+    threads: Optional[List[int]]
+
+
+class HardwareAnswerOptional_(TypedDict, total=False):
+    #: Nominal memory bandwidth of the data sheet.
+    bandwidth_bytes_per_s: Optional[float]
+    #: Width of the memory interface.
+    bus_bits: Optional[int]
+    ceilings: Optional["NominalCeilings"]
+    #: CUDA compute capability, such as `8.7`.
+    compute_capability: Optional[str]
+    #: Reference clock of the GPU.
+    gpu_clock_hz: Optional[float]
+    #: Size of the second-level cache.
+    l2_bytes: Optional[float]
+    #: Size of the memory.
+    memory_bytes: Optional[float]
+    #: Highest memory clock; `null` for a part whose bandwidth is given as such.
+    memory_clock_hz: Optional[float]
+    #: Number of streaming multiprocessors (SM); `null` for a CPU.
+    sm: Optional[int]
+    #: SMs of one texture-processing cluster (TPC).
+    sm_per_tpc: Optional[int]
+    sm_pull_bytes_per_clock: Optional["EstimateAnswer"]
+    #: Power limit of the part as sold.
+    tdp_w: Optional[float]
+    #: Bits of the mask that gates clusters; `null` where there is none.
+    tpc_mask_bits: Optional[int]
+
+
+class HardwareAnswer(HardwareAnswerOptional_):
+    """`GET /v1/hardware/{key}`."""
+
+    #: Other keys that it is found by.
+    aliases: List[str]
+    #: Dense operations per SM and clock, by precision.
+    flops_per_sm_clock: Dict[str, float]
+    #: Key that requests name it by.
+    key: str
+    #: `integrated`, `discrete` or `cpu`.
+    kind: str
+    #: What advertisements say: sparse, or of several engines together. Never used.
+    marketing: Dict[str, float]
+    #: The vendor's power modes, the default first.
+    modes: List["NominalModeAnswer"]
+    #: Name for people.
+    name: str
+    #: Figures that circulate and are wrong, and what contradicts them.
+    notes: List[str]
+    #: Where each figure comes from.
+    sources: Dict[str, str]
+
+
+class HardwareListAnswer(TypedDict):
+    """`GET /v1/hardware`."""
+
+    #: Every entry in the order of its key.
+    hardware: List["HardwareSummary"]
+
+
+class HardwareSummaryOptional_(TypedDict, total=False):
+    #: Nominal memory bandwidth of the data sheet.
+    bandwidth_bytes_per_s: Optional[float]
+    #: Reference clock of the GPU.
+    gpu_clock_hz: Optional[float]
+    #: Size of the memory.
+    memory_bytes: Optional[float]
+    #: Number of streaming multiprocessors (SM); `null` for a CPU.
+    sm: Optional[int]
+
+
+class HardwareSummary(HardwareSummaryOptional_):
+    """One entry in short."""
+
+    #: Dense peak by precision at the reference clock.
+    compute_flops_per_s: Dict[str, float]
+    #: Key that requests name it by.
+    key: str
+    #: `integrated`, `discrete` or `cpu`.
+    kind: str
+    #: Names of the vendor's power modes, the default first.
+    modes: List[str]
+    #: Name for people.
+    name: str
+
+
+class HeldAnswerOptional_(TypedDict, total=False):
+    advice: Optional["AdviceOfHold"]
+    #: Time left; `null` where only its connection ends it.
+    expires_in_s: Optional[float]
+    #: That mode meets it; false only for a query while `[policy] auto = "advise"`.
+    satisfied: bool
+
+
+class HeldAnswer(HeldAnswerOptional_):
+    """A hold that has been taken or renewed."""
+
+    #: What releases it; shown to nobody else.
+    id: int
+    #: Name of the mode that it is held in.
+    mode: str
+
+
+class HoldAnswerOptional_(TypedDict, total=False):
+    advice: Optional["AdviceOfHold"]
+    #: Time left; `null` where only its connection ends it.
+    expires_in_s: Optional[float]
+    #: Its query as it was asked, a model's fields left out; `null` without one.
+    query: Optional[Dict[str, Any]]
+    #: Which constraint the mode in force does not meet, and whose hold stands against it; `null` where it is satisfied.
+    unmet: Optional[str]
+    #: Time left for its client to come back after a restart of the daemon; `null` where nobody is waited for.
+    waiting_s: Optional[float]
+
+
+class HoldAnswer(HoldAnswerOptional_):
+    """A hold as everybody may see it."""
+
+    #: How long it has been in force.
+    age_s: float
+    #: Name that the holder gave itself.
+    app_id: str
+    #: Whether it ends with its connection rather than with time.
+    attached: bool
+    #: Requirements of the power mode that the holder named.
+    constraints: "ConstraintsOfHold"
+    #: Reason that the holder gave, for people.
+    reason: str
+    #: The mode in force meets it; false after somebody else switched, where no mode meets it beside older holds, and while
+    #: the daemon only advises.
+    satisfied: bool
+    #: Number of the user that asked.
+    uid: int
+
+
+class HoldRequestOptional_(TypedDict, total=False):
+    #: What is needed of the mode itself.
+    constraints: "ConstraintsOfHold"
+    query: Optional["RecommendRequest"]
+    #: Why, at most 128 characters; shown to everybody.
+    reason: str
+    #: Ends by itself after this long, 1 to 604800. Required unless the hold is attached to its connection.
+    ttl_s: Optional[float]
+
+
+class HoldRequest(HoldRequestOptional_):
+    """`POST /v1/holds` and `POST /v1/holds/attached` (control socket)."""
+
+    #: Who holds, 1 to 128 characters; shown to everybody.
+    app_id: str
+
+
+class HoldsAnswerOptional_(TypedDict, total=False):
+    #: Name of the active mode; `null` where nothing tells it.
+    active_mode: Optional[str]
+    #: `[policy] auto`: `off`, `advise` or `switch`.
+    auto: str
+    pending: Optional["PendingAnswer"]
+    #: Target of a switch under way.
+    switching: Optional[str]
+    #: Why modes cannot be switched at all; `null` where they can.
+    unavailable: Optional[str]
+
+
+class HoldsAnswer(HoldsAnswerOptional_):
+    """`GET /v1/holds`: who holds what, and why the active mode is active."""
+
+    #: `boot`, `user`, `hold`, `revert` or `external`.
+    cause: str
+    #: Value of `[control] enabled` in the configuration.
+    control_enabled: bool
+    #: Active holds, the oldest first.
+    holds: List["HoldAnswer"]
+    #: Serial number of the snapshot that the answer rests on.
+    serial: int
+    #: True where values come from a simulated board, not from hardware.
+    simulated: bool
+
+
+class JointAnswerOptional_(TypedDict, total=False):
+    power_mode: Optional["ModeAnswer"]
+    #: True where values come from a simulated board, not from hardware.
+    simulated: bool
+
+
+class JointAnswer(JointAnswerOptional_):
+    """`POST /v1/recommend/joint`."""
+
+    #: Candidates of all workloads looked at; every combination of them counts.
+    candidates: int
+    #: Until the power mode is in force.
+    entering_s: float
+    #: Whether anything meets the constraints.
+    feasible: bool
+    #: Why, in one or two sentences.
+    reason: str
+    #: The power mode needs a reboot.
+    reboot_required: bool
+    #: What the workloads' own constraints excluded.
+    rejected: List["JointRejected"]
+    #: Serial number of the snapshot that the answer rests on; 0 where no machine was asked.
+    serial: int
+    #: As asked: `time_slicing` or `mps`.
+    sharing: str
+    #: What they come to together.
+    totals: "JointTotals"
+    #: What is not met; empty if feasible.
+    violated: List["JointViolation"]
+    #: What the figures do not cover, and what looks odd about the question.
+    warnings: List[str]
+    #: The choice for each workload in the order of the request; if infeasible, what misses least.
+    workloads: List["JointMember"]
+
+
+class JointConstraints(TypedDict, total=False):
+    """Limits of all workloads together."""
+
+    #: Maximum memory of all together.
+    max_memory_bytes: Optional[float]
+    #: Maximum mean power of all together.
+    max_power_w: Optional[float]
+    #: Minimum memory that stays available to others; absent = a twentieth of all, and 256 MiB at least. Swap never counts.
+    min_free_memory_bytes: Optional[float]
+
+
+class JointFreedom(TypedDict, total=False):
+    """What may be chosen for all workloads together."""
+
+    #: Allow a mode that needs a reboot.
+    allow_reboot: bool
+    power_modes: Optional["ModesRequest"]
+    #: Expected run time, over which the cost of entering a mode is spread; absent = an hour.
+    run_s: Optional[float]
+
+
+class JointMember(CandidateAnswer):
+    """What one workload would run as."""
+
+    #: The model's name, or the kind of the operation.
+    name: str
+    #: Settings by inference engine; without what limits an engine to its share.
+    settings: Dict[str, Any]
+    #: Its part of the machine.
+    share: float
+    #: What it gets with its share.
+    shared: "SharedAnswer"
+
+
+class JointRejectedOptional_(TypedDict, total=False):
+    #: The value of the one that missed it least, in the constraint's unit; `null` where it is unknown or no number.
+    closest: Optional[float]
+
+
+class JointRejected(JointRejectedOptional_):
+    """Candidates that a constraint of one workload excluded."""
+
+    #: Key of the constraint, as in the request.
+    by: str
+    #: Number of candidates that it excluded.
+    count: int
+    #: Index of the workload in the request.
+    workload: int
+
+
+class JointRequestOptional_(TypedDict, total=False):
+    #: What must hold of all together.
+    constraints: "JointConstraints"
+    #: What may be chosen for all together.
+    freedom: "JointFreedom"
+    #: A hardware key; absent = this machine.
+    hardware: Optional[str]
+    #: Optimization objective: `latency` is the longest of their times, `throughput` the sum of their rates, `energy` that
+    #: of a token of any of them, `power` that of all.
+    objective: str
+    #: End of the prediction interval that must meet the constraints: `pessimistic` or `expected`.
+    optimism: str
+    #: `time_slicing` (one after the other, each with its share of the time) or `mps` (at the same time, each with its
+    #: share of bandwidth and cores).
+    sharing: str
+
+
+class JointRequest(JointRequestOptional_):
+    """`POST /v1/recommend/joint`."""
+
+    #: 2 to 8 of them.
+    workloads: List["JointWorkload"]
+
+
+class JointTotalsOptional_(TypedDict, total=False):
+    #: Energy of a token of any of them; `null` where unknown.
+    energy_j_per_token: Optional[float]
+    #: What can be had now without swapping, before anything of them is loaded; `null` where that is unknown.
+    memory_available_bytes: Optional[float]
+    #: Upper end of its interval; `null` where unknown, or without a limit on it.
+    power_high_w: Optional[float]
+    #: Mean power; `null` where unknown.
+    power_w: Optional[float]
+
+
+class JointTotals(JointTotalsOptional_):
+    """What the workloads come to together."""
+
+    #: The longest of their times.
+    longest_time_s: float
+    #: Sum of the memory that they take.
+    memory_bytes: float
+    #: Sum of their tokens/s.
+    tokens_per_s: float
+
+
+class JointViolationOptional_(TypedDict, total=False):
+    #: Index in the request of the workload whose constraint it is; `null` for one of all together.
+    workload: Optional[int]
+
+
+class JointViolation(JointViolationOptional_):
+    """A constraint that is not met."""
+
+    #: Key of the constraint, as in the request.
+    by: str
+
+
+class JointWorkloadOptional_(TypedDict, total=False):
+    #: What must hold of what it gets with its share; `max_power_w` and `min_free_memory_bytes` are the machine's and
+    #: belong one level up.
+    constraints: "Constraints"
+    #: Inference engine whose kernels run.
+    engine: str
+    #: What may be chosen of it.
+    freedom: "JointWorkloadFreedom"
+    #: Its part of the machine, above 0; all together are 1 at most. Absent = an even part of what the others leave.
+    share: Optional[float]
+
+
+class JointWorkload(JointWorkloadOptional_):
+    """One of the workloads that are resident together."""
+
+    #: What is to run; its `format` and `batch` are what `freedom` chooses.
+    workload: "Workload"
+
+
+class JointWorkloadFreedom(TypedDict, total=False):
+    """What may be chosen of one workload."""
+
+    batch: Optional["BatchRange"]
+    #: Weight formats to consider; absent as in `Freedom`.
+    formats: Optional[List[str]]
+    #: Key/value cache formats to consider (models only); absent = that of the workload.
+    kv_formats: Optional[List[str]]
+
+
+class LayersAnswerOptional_(TypedDict, total=False):
+    #: The window of those.
+    window_tokens: Optional[int]
+
+
+class LayersAnswer(LayersAnswerOptional_):
+    """Number of layers by kind of attention."""
+
+    #: Attention over the whole context.
+    full_attention: int
+    #: Latent attention.
+    latent_attention: int
+    #: A state of fixed size.
+    linear: int
+    #: Attention over a sliding window.
+    sliding_attention: int
+    #: Number of all layers.
+    total: int
+
+
+class MeasureAnswer(TypedDict):
+    """`POST /v1/measure`."""
+
+    #: One row for each operation and format.
+    rows: List["MeasuredRow"]
+    #: Serial number of the snapshot that the answer rests on.
+    serial: int
+    #: Measured on a simulated accelerator.
+    simulated: bool
+    #: What could not be measured, and why.
+    skipped: List[str]
+
+
+class MeasureRequest(TypedDict, total=False):
+    """`POST /v1/measure` (control socket): run operations, or a step of models, now. Give `op` with `formats`, a
+    `workload`, or `workloads`."""
+
+    #: Formats for `op`; default `["fp32"]`.
+    formats: List[str]
+    #: One operation, measured in each of `formats`.
+    op: Optional[Dict[str, Any]]
+    #: Measure power and energy too: each operation runs again and again until the power meter has seen it, which takes a
+    #: second of each, or some with a slow meter.
+    power: bool
+    workload: Optional["Workload"]
+    #: Several operations or models, each with its `format`.
+    workloads: List["Workload"]
+
+
+class MeasuredPowerAnswerOptional_(TypedDict, total=False):
+    #: Time that the readings under load stand for.
+    duration_s: Optional[float]
+    #: Energy of one run without what the idle machine takes in that time: (`power_w` - `idle_power_w`) x
+    #: `measured_time_s`.
+    energy_j: Optional[float]
+    #: That of the idle machine before.
+    idle_power_w: Optional[float]
+    #: How long the meter takes to a new value; `null` where it does not tell.
+    period_s: Optional[float]
+    #: Mean power while it ran again and again.
+    power_w: Optional[float]
+    #: Number of readings of the power meter.
+    readings: Optional[int]
+    #: Why a number that the meter should tell is `null`; `null` if none is.
+    reason: Optional[str]
+    #: What the meter covers: `module`, `system`, `gpu` or `package`.
+    scope: Optional[str]
+    #: With it: `power_w` x `measured_time_s`.
+    total_energy_j: Optional[float]
+
+
+class MeasuredPowerAnswer(MeasuredPowerAnswerOptional_):
+    """Power and energy of one measured operation or model. What is unknown is `null`, with the reason; never 0."""
+
+    #: Names of the power rails that were added up.
+    rails: List[str]
+
+
+class MeasuredRowOptional_(TypedDict, total=False):
+    #: What disturbed the measurement; `null` if nothing did.
+    disturbed: Optional[str]
+    #: Reference read bandwidth beside the measurement over that of the calibration.
+    drift_ratio: Optional[float]
+    measured_tokens_per_s: Optional["EstimateAnswer"]
+    power: Optional["MeasuredPowerAnswer"]
+    predicted_tokens_per_s: Optional["EstimateAnswer"]
+    #: Of a model whose layers did not all find room, the part of its bytes that came from memory which another layer alike
+    #: reads too; 0 where each has its own.
+    reused_ratio: float
+
+
+class MeasuredRow(MeasuredRowOptional_):
+    """One measured operation or model beside its prediction."""
+
+    #: Side of the roofline that it lies on: `memory` or `compute`.
+    bound: str
+    #: The same for the prediction from the calibration alone.
+    error_at_calibration_ratio: float
+    #: (predicted - measured) / measured.
+    error_ratio: float
+    #: Storage of the weights; of a file, what most of its bytes are.
+    format: str
+    #: Instruction set of the kernel, such as `avx512`.
+    isa: str
+    #: The limiting ceiling, as `limit` of a prediction.
+    limit: str
+    #: Where the runs lie most densely (half-sample mode), with the 5 % and 95 % quantiles.
+    measured_time_s: "EstimateAnswer"
+    #: The operation, or `{"kind":"model",…}`.
+    op: Dict[str, Any]
+    #: Predicted from the calibration alone.
+    predicted_at_calibration_s: float
+    #: Predicted for the memory system as the probe beside the measurement saw it.
+    predicted_time_s: "EstimateAnswer"
+    #: Regime it was measured in.
+    regime: str
+    #: Physical bound of the roofline.
+    roofline_time_s: float
+    #: Number of timed runs.
+    runs: int
+
+
+class MemoryAnswerOptional_(TypedDict, total=False):
+    #: What can be had now without swapping; of hardware that is not at hand, its memory less what the system usually
+    #: needs. `null` where that is unknown.
+    available: Optional[float]
+    #: What the engine takes for itself; absent for an operation.
+    engine: Optional[float]
+    #: Whether it fits into that; `null` where it is unknown.
+    fits: Optional[bool]
+
+
+class MemoryAnswer(MemoryAnswerOptional_):
+    """Memory that a workload takes."""
+
+    #: Bytes of the activations: inputs and outputs.
+    activations: float
+    #: Bytes of the key/value cache of all sequences.
+    kv_cache: float
+    #: Sum of the parts above.
+    total: float
+    #: Bytes of the weights.
+    weights: float
+
+
+class ModeAnswer(TypedDict):
+    """A power mode."""
+
+    #: Its number.
+    id: int
+    #: Name for people.
+    name: str
+
+
+class ModeClockOptional_(TypedDict, total=False):
+    #: Cap; `null` = no cap.
+    max_hz: Optional[float]
+    #: Lowest clock; `null` = the mode sets none.
+    min_hz: Optional[float]
+
+
+class ModeClock(ModeClockOptional_):
+    """Bounds that a mode sets on the clock of an engine."""
+
+    #: Parameter in the file of modes: `DLA0_CORE`, `PVA0_VPS`, …
+    name: str
+
+
+class ModeDetailOptional_(TypedDict, total=False):
+    #: What keeps its clocks below its caps on this board, such as older firmware, or that nothing tells whether they are
+    #: reached.
+    clock_notes: List[str]
+    #: CPUs that stay online; `null` = the mode sets none.
+    cores_online: Optional[int]
+    #: Highest CPU clock; `null` = no cap.
+    cpu_max_hz: Optional[float]
+    #: Lowest CPU clock that the governor may choose; `null` = the mode sets none.
+    cpu_min_hz: Optional[float]
+    #: Cap on the memory clock; `null` = no cap.
+    emc_max_hz: Optional[float]
+    #: Cap on the GPU clock; `null` = no cap.
+    gpu_max_hz: Optional[float]
+    #: Lowest GPU clock that the governor may choose; `null` = the mode sets none.
+    gpu_min_hz: Optional[float]
+    #: Mean power while it was calibrated; `null` where that was not measured.
+    measured_power_w: Optional[float]
+    #: Entering it from here needs a reboot; `null` where that is unknown.
+    reboot_required: Optional[bool]
+    #: SMs that the mask leaves online.
+    sm_online: Optional[int]
+    #: Gating mask of the texture-processing clusters; `null` = the mode sets none.
+    tpc_mask: Optional[int]
+    #: Why it cannot.
+    unreachable_reason: Optional[str]
+    #: `measured` in this mode on this machine, `carried` from another of its modes, or `prior`: from boards that others
+    #: measured; `null` with the watts. The watts in a mode's name count for nothing.
+    worst_power_source: Optional[str]
+    #: The most that it draws: memory and cores flat out at once, at the upper end of the 90 % interval. What a hold's
+    #: `max_power_w` is compared with; `null` where nothing is known of it, and such a mode meets no limit.
+    worst_power_w: Optional[float]
+
+
+class ModeDetail(ModeDetailOptional_):
+    """A power mode with what it would give."""
+
+    #: The live files show this mode.
+    active: bool
+    #: What it would give; nothing was switched to find out.
+    ceilings: "CeilingsAnswer"
+    #: The mode at boot where none was chosen.
+    default: bool
+    #: Its number: not an index, and another mode on every module.
+    id: int
+    #: Its name: free text.
+    name: str
+    #: Bounds on every other clock that the mode names, in the order of the file: DLA, PVA, video engines.
+    other_clocks: List["ModeClock"]
+    #: It can be entered now, by those who may.
+    reachable: bool
+
+
+class ModeRequestOptional_(TypedDict, total=False):
+    #: Restore the previous mode unless it is confirmed within this time, 1 to 3600.
+    confirm_within_s: Optional[float]
+    #: Report what would be done, and change nothing.
+    dry_run: bool
+    #: In your own words, at most 128 characters.
+    reason: str
+
+
+class ModeRequest(ModeRequestOptional_):
+    """`POST /v1/mode` (control socket)."""
+
+    #: Name of the mode, or its number in digits.
+    mode: str
+
+
+class ModelAnswerOptional_(TypedDict, total=False):
+    #: Experts that a token passes.
+    active_experts: Optional[int]
+    #: Bits of a weight that is read, with its scales.
+    bits_per_weight: Optional[float]
+    #: `config`, `recalled` or `guess`; `null` for a file, which is exact.
+    confidence: Optional[str]
+    #: Longest context it was made for.
+    context_tokens: Optional[int]
+    #: Experts of a layer; `null` for a dense model.
+    experts: Optional[int]
+    #: What it is quantised to, by its label or as asked.
+    format: Optional[str]
+    #: Its key in the registry; `null` for a file.
+    key: Optional[str]
+    #: Weights by its model card.
+    published_parameters: Optional[int]
+    #: Where the figures come from.
+    source: Optional[str]
+
+
+class ModelAnswer(ModelAnswerOptional_):
+    """`GET /v1/models/{key}`, and what `rooflinectl models inspect` prints of a file."""
+
+    #: Weights that one token passes.
+    active_parameters: float
+    #: What a token reads by storage, most first.
+    blocks: List["BlockAnswer"]
+    #: Bytes of all weights.
+    bytes: float
+    #: Bytes of weights that a step of one token reads.
+    bytes_per_token: float
+    #: Totals by use.
+    classes: List["ClassAnswer"]
+    #: The family that its file names.
+    family: str
+    #: Files that were read.
+    files: List[str]
+    #: Width of the residual stream.
+    hidden: int
+    #: Bytes that a token adds to the cache while no window is full.
+    kv_bytes_per_token: float
+    #: The same once every window is full.
+    kv_bytes_per_token_long: float
+    #: How the cache is stored.
+    kv_format: str
+    #: Layers by kind.
+    layers: "LayersAnswer"
+    #: Name that the model gives itself.
+    name: str
+    #: Weights, towers and drafts included.
+    parameters: int
+    #: Bytes of the states of one sequence in layers without a cache.
+    state_bytes: float
+    #: The embedding table is the head.
+    tied_embeddings: bool
+    #: Rows of the embedding table.
+    vocab: int
+    #: What to know before relying on them.
+    warnings: List[str]
+
+
+class ModelEntryOptional_(TypedDict, total=False):
+    #: Longest context it was made for.
+    context_tokens: Optional[int]
+
+
+class ModelEntry(ModelEntryOptional_):
+    """One line of the registry."""
+
+    #: Weights that one token passes.
+    active_parameters: float
+    #: `config`, `recalled` or `guess`: how sure the figures are.
+    confidence: str
+    #: What requests name it by.
+    key: str
+    #: Bytes that a token adds to a 16-bit cache.
+    kv_bytes_per_token: float
+    #: Number of layers.
+    layers: int
+    #: Name that the model gives itself.
+    name: str
+    #: Weights by its matrices.
+    parameters: int
+
+
+class ModelsAnswer(TypedDict):
+    """`GET /v1/models`."""
+
+    #: Every model that is known by its key.
+    models: List["ModelEntry"]
+
+
+class ModesAnswerOptional_(TypedDict, total=False):
+    #: Name of the active mode by the live files; `null` where they match none.
+    active: Optional[str]
+    #: `boot`, `user`, `hold`, `revert` or `external`.
+    active_cause: Optional[str]
+    #: Number of the default mode.
+    default: Optional[int]
+    #: Why there are none; `null` where there are.
+    reason: Optional[str]
+    #: Where the modes come from.
+    source: Optional[str]
+
+
+class ModesAnswer(ModesAnswerOptional_):
+    """`GET /v1/modes`"""
+
+    #: In the order of the file; empty on a machine without.
+    modes: List["ModeDetail"]
+    #: Serial number of the snapshot that the answer rests on.
+    serial: int
+    #: True where values come from a simulated board, not from hardware.
+    simulated: bool
+    #: What was not understood of the file.
+    warnings: List[Dict[str, Any]]
+
+
+ModesRequest = Union[str, List[str]]
+
+
+class NominalCeilingsOptional_(TypedDict, total=False):
+    memory_limit_bytes_per_s: Optional["CeilingAnswer"]
+    pull_limit_bytes_per_s: Optional["CeilingAnswer"]
+
+
+class NominalCeilings(NominalCeilingsOptional_):
+    """Ceilings from the data sheet."""
+
+    #: Memory bandwidth: the smaller of the next two.
+    bandwidth_bytes_per_s: "CeilingAnswer"
+    #: Dense peak by precision: FLOP/s, of integer precisions OP/s.
+    compute_flops_per_s: Dict[str, "CeilingAnswer"]
+    #: Ridge point by precision: peak over read bandwidth.
+    ridge_flops_per_byte: Dict[str, float]
+
+
+class NominalModeAnswerOptional_(TypedDict, total=False):
+    #: CPU clock; `null` where it has not been published.
+    cpu_hz: Optional[float]
+
+
+class NominalModeAnswer(NominalModeAnswerOptional_):
+    """A power mode as the vendor ships it."""
+
+    #: Ceilings of the data sheet at these clocks.
+    ceilings: "NominalCeilings"
+    #: Number of CPU cores online.
+    cores_online: int
+    #: Clock of the external memory controller (EMC).
+    emc_hz: float
+    #: Highest GPU clock in the mode.
+    gpu_hz: float
+    #: Number; two configurations of one board may use the same.
+    id: int
+    #: Name for people.
+    name: str
+    #: Number of streaming multiprocessors (SM) online.
+    sm_online: int
+
+
+class ObservationEntryOptional_(TypedDict, total=False):
+    #: Number of independent users who agree; `null` where nobody was asked.
+    agreeing_users: Optional[int]
+    #: Sequences; `null` for an operation.
+    batch: Optional[int]
+    #: User by whom it was confirmed; `null` where it was not.
+    confirmed_by: Optional[int]
+    #: Tokens that were in the cache; `null` for an operation.
+    context_tokens: Optional[int]
+    #: Number of the report; `null` for what an earlier version learned without keeping reports.
+    id: Optional[int]
+    #: Measured over predicted: of a model as it was predicted before, of an operation without what was learned; `null`
+    #: where that is not known any more.
+    measured_over_predicted_ratio: Optional[float]
+    #: Key, path or name of the model; `null` for an operation.
+    model: Optional[str]
+    #: The operation, or what kind it is where no more was kept; `null` for a model.
+    op: Optional[Dict[str, Any]]
+    #: `prefill`, `decode` or `serve`; `null` for an operation.
+    phase: Optional[str]
+    #: Process that reported it; `null` where that is not known.
+    pid: Optional[int]
+    #: Power mode by name; `null` where it was not known.
+    power_mode: Optional[str]
+    #: Reported power; `null` where there was none.
+    power_w: Optional[float]
+    #: Tokens of the prompt; `null` for an operation.
+    prompt_tokens: Optional[int]
+    #: When it was reported, in seconds since 1970; `null` where that was not recorded.
+    reported_at_unix_s: Optional[float]
+    #: Measured time of one run; `null` where only ratios were kept.
+    time_s: Optional[float]
+    #: User who reported it; `null` where that was not recorded, or where several agreed.
+    uid: Optional[int]
+
+
+class ObservationEntry(ObservationEntryOptional_):
+    """A report of something that was measured."""
+
+    #: Why: `confirmed` (by `confirmed_by`), `agreed` (by `agreeing_users`), `own`, `doubted` or `unrecorded`.
+    because: str
+    #: Engine that ran.
+    engine: str
+    #: How weights were stored.
+    format: str
+    #: Whose answers it moves: `everyone`, `own` (those of `uid`), or `nobody` while it is doubted.
+    moves: str
+
+
+class ObservationListAnswer(TypedDict):
+    """`GET /v1/observations`."""
+
+    #: Reports, those of the lowest number first.
+    observations: List["ObservationEntry"]
+    #: Other users with reports that move only their own answers and are not listed.
+    other_users: int
+    #: Serial number of the snapshot that the answer rests on.
+    serial: int
+
+
+class ObservationRequestOptional_(TypedDict, total=False):
+    #: Inference engine whose kernels run.
+    engine: str
+    operating_point: Optional["OperatingPointRequest"]
+    #: Mean power while it ran.
+    power_w: Optional[float]
+    #: Time of one run (operation) or one step (model).
+    time_s: Optional[float]
+    #: Aggregate rate; give this or `time_s`.
+    tokens_per_s: Optional[float]
+
+
+class ObservationRequest(ObservationRequestOptional_):
+    """What a service measured: an element of `POST /v1/observations`."""
+
+    #: Workload that ran: one operation or one model.
+    workload: "Workload"
+
+
+class ObservationsAnswerOptional_(TypedDict, total=False):
+    #: What was learned of models, by position: `{"index", "factor", "tier", "count", "alarm", "doubted"}`. `factor` is the
+    #: time predicted now over what was predicted before anything was learned, `count` the runs of this model that are
+    #: kept, `alarm` what changed, `doubted` whether the run contradicts the calibrated costs and moves nothing yet.
+    learnt: List[Dict[str, Any]]
+    #: What was not learned of those that were.
+    warnings: List[str]
+
+
+class ObservationsAnswer(ObservationsAnswerOptional_):
+    """`POST /v1/observations`."""
+
+    #: Number of observations that were learned from.
+    accepted: int
+    #: Why the others were not, by position: `{"index", "code", "field", "reason", "hint"}`.
+    refused: List[Dict[str, Any]]
+
+
+class OperatingPointRequest(TypedDict, total=False):
+    """Operating point to predict for instead of the present one."""
+
+    #: Number of CPU cores online.
+    cores_online: Optional[int]
+    #: Clock of the CPU cores.
+    cpu_hz: Optional[float]
+    #: Clock of the external memory controller (EMC).
+    emc_hz: Optional[float]
+    #: Clock of the GPU's SMs.
+    gpu_hz: Optional[float]
+    #: A power mode by name.
+    power_mode: Optional[str]
+    #: Number of streaming multiprocessors (SM) online.
+    sm_online: Optional[int]
+
+
+class PendingAnswer(TypedDict):
+    """A change that waits to be confirmed."""
+
+    #: For `POST /v1/mode/confirm` and `POST /v1/mode/revert`.
+    id: int
+    #: Name of the mode that was entered.
+    mode: str
+    #: Name of the mode that is restored unless the change is confirmed.
+    original: str
+    #: Time left until the previous mode is restored.
+    within_s: float
+
+
+class PowerCostsAnswerOptional_(TypedDict, total=False):
+    #: Energy of a byte to or from memory.
+    byte_j: Optional[float]
+    #: Energy of an operation of `flop_precision`; `null` where nothing tells it apart.
+    flop_j: Optional[float]
+    #: What operations are counted in.
+    flop_precision: Optional[str]
+    #: Half-width of the 90 % interval of power, relative.
+    half_width_ratio: Optional[float]
+    #: What the meter covers: `vdd_cpu_gpu_cv`, `module`, `system`, `gpu` or `package`.
+    power_from: Optional[str]
+    #: Whose measurements the coefficients are: `measured` here, or `prior`: those of others on such a machine; `null`
+    #: without any.
+    power_source: Optional[str]
+    #: Why nothing was measured here; `null` if it was.
+    reason: Optional[str]
+    #: Static power: that of the machine with nothing running.
+    static_w: Optional[float]
+    #: Energy of dequantizing a weight.
+    weight_j: Optional[float]
+
+
+class PowerCostsAnswer(PowerCostsAnswerOptional_):
+    """Power and energy coefficients where the ceilings hold: energy = `static_w` x time + `byte_j` x bytes + `flop_j` x
+    operations + `weight_j` x weights that are dequantized."""
+
+    #: Loads that were held here while the meter was read.
+    points: List["PowerPointAnswer"]
+    #: What the caller should know.
+    warnings: List[str]
+
+
+class PowerPointAnswerOptional_(TypedDict, total=False):
+    #: Kernel that ran; `null` = nothing.
+    kernel: Optional[str]
+    #: Mean power; `null` with the reason.
+    power_w: Optional[float]
+    #: What they were computed in; `null` at idle.
+    precision: Optional[str]
+    #: Why there is no power; `null` if there is one.
+    reason: Optional[str]
+    #: Hottest thermal zone; `null` where unknown.
+    temperature_c: Optional[float]
+
+
+class PowerPointAnswer(PowerPointAnswerOptional_):
+    """A load that was held."""
+
+    #: Bytes a second to and from main memory.
+    bytes_per_s: float
+    #: Time that the readings stand for.
+    duration_s: float
+    #: Operations a second.
+    flops_per_s: float
+    #: `idle`, `bandwidth`, `compute` or `decode`.
+    load: str
+    #: What the meter covers, as `power_from` of the coefficients.
+    power_from: str
+    #: Names of the power rails that were added up.
+    rails: List[str]
+    #: Number of meter readings.
+    readings: int
+    #: Weights a second.
+    weights_per_s: float
+
+
+class PredictAnswerOptional_(TypedDict, total=False):
+    energy_j_per_token: Optional["EstimateAnswer"]
+    #: The hardware, where the figures are those of its data sheet and no machine was asked.
+    hardware: Optional[str]
+    #: Whose errors the interval was taken from (models only): `own_tier`, `own_engine` or `own_runs` of this machine, else
+    #: `engine_and_machine`, `engine`, `all` or `guess`.
+    interval_from: Optional[str]
+    #: What the meter of that power covers: `vdd_cpu_gpu_cv`, `module`, `system`, `gpu` or `package`. Powers of different
+    #: rails cannot be compared; `null` without power.
+    power_from: Optional[str]
+    #: Whose measurements it rests on: `measured` on this machine, or `prior`: those of others; `null` without power.
+    power_source: Optional[str]
+    power_w: Optional["EstimateAnswer"]
+    reports: Optional["ReportsAnswer"]
+    time_per_token_s: Optional["EstimateAnswer"]
+    time_to_first_token_s: Optional["EstimateAnswer"]
+
+
+class PredictAnswer(PredictAnswerOptional_):
+    """`POST /v1/predict`."""
+
+    #: Operations per byte.
+    arithmetic_intensity_flops_per_byte: float
+    #: Side of the roofline that it lies on: `memory` or `compute`.
+    bound: str
+    #: Parts of the prediction, by operation.
+    breakdown: List["BreakdownEntry"]
+    #: Traffic of one run.
+    bytes: float
+    #: What the arithmetic runs in.
+    compute: str
+    #: Operations of one run.
+    flops: float
+    #: What limits it: `dram`, `cache`, `core` (dequantization), `compute`, `launch` or `power_cap`.
+    limit: str
+    #: Memory it takes.
+    memory_bytes: "MemoryAnswer"
+    #: Weakest provenance of the ceilings used.
+    provenance: str
+    #: Ridge point of the precision used.
+    ridge_flops_per_byte: float
+    #: The least time that any implementation could take; no prediction lies below it.
+    roofline_time_s: float
+    #: Serial number of the snapshot that the answer rests on; 0 where no machine was asked.
+    serial: int
+    #: True where values come from a simulated board, not from hardware.
+    simulated: bool
+    #: What the prediction rests on.
+    tier: str
+    #: Time of one run of an operation. Of a model: one step (decode), the prompt (prefill), or prompt and answer (serve).
+    time_s: "EstimateAnswer"
+    #: Tokens (columns) per second over the batch: of a prefill those of the prompt, otherwise those generated.
+    tokens_per_s: "EstimateAnswer"
+    #: What the caller should know.
+    warnings: List[str]
+
+
+class PredictRequestOptional_(TypedDict, total=False):
+    #: Inference engine whose kernels run; default `none`, this program's own.
+    engine: str
+    #: A hardware key; absent = this machine.
+    hardware: Optional[str]
+    #: Answer even where the inference engine does not run the format on this hardware: as if it had kernels as good as
+    #: those for similar formats.
+    hypothetical: bool
+    #: Used for this answer only.
+    observations: List["ObservationRequest"]
+    operating_point: Optional["OperatingPointRequest"]
+
+
+class PredictRequest(PredictRequestOptional_):
+    """`POST /v1/predict`."""
+
+    #: Workload to predict: one operation or one model.
+    workload: "Workload"
+
+
+class RecommendAnswerOptional_(TypedDict, total=False):
+    closest: Optional["CandidateAnswer"]
+    #: The fewest constraints that no candidate meets together; only if infeasible.
+    contradicting: List[str]
+    decision: Optional["CandidateAnswer"]
+    #: What would sharpen the answer most.
+    next_best_measurement: Optional[str]
+    sensitivity: Optional["SensitivityAnswer"]
+    #: True where values come from a simulated board, not from hardware.
+    simulated: bool
+    #: What looks odd about the question, such as a limit in another unit.
+    warnings: List[str]
+
+
+class RecommendAnswer(RecommendAnswerOptional_):
+    """`POST /v1/recommend`."""
+
+    #: Pareto front without the choice.
+    alternatives: List["CandidateAnswer"]
+    #: How to put it into practice.
+    apply: Dict[str, Any]
+    #: Number of candidates that were evaluated.
+    candidates: int
+    #: Whether anything meets the constraints.
+    feasible: bool
+    #: Why, in one or two sentences.
+    reason: str
+    #: What was excluded and by what.
+    rejected: List["RejectedAnswer"]
+    #: Serial number of the snapshot that the answer rests on.
+    serial: int
+    #: The constraints that it misses; only if infeasible.
+    violated: List[str]
+
+
+class RecommendRequestOptional_(TypedDict, total=False):
+    #: Limits that the choice must keep.
+    constraints: "Constraints"
+    #: Inference engine whose kernels run.
+    engine: str
+    #: Degrees of freedom of the choice.
+    freedom: "Freedom"
+    #: A hardware key; absent = this machine.
+    hardware: Optional[str]
+    #: Answer even where the inference engine does not run the format on this hardware: as if it had kernels as good as
+    #: those for similar formats.
+    hypothetical: bool
+    #: Optimization objective: `latency`, `throughput`, `energy` or `power`.
+    objective: str
+    operating_point: Optional["OperatingPointRequest"]
+    #: End of the prediction interval that must meet the constraints: `pessimistic` or `expected`.
+    optimism: str
+
+
+class RecommendRequest(RecommendRequestOptional_):
+    """`POST /v1/recommend`."""
+
+    #: What is to run; its `format` and `batch` are what `freedom` chooses.
+    workload: "Workload"
+
+
+class RegimeAnswerOptional_(TypedDict, total=False):
+    #: Core-to-core latency, one way.
+    core_to_core_s: Optional[float]
+
+
+class RegimeAnswer(RegimeAnswerOptional_):
+    """A regime of the machine and its main ceilings."""
+
+    #: The regime in force.
+    active: bool
+    #: Main-memory read bandwidth.
+    bandwidth_bytes_per_s: float
+    #: `near`, `far` or `single`.
+    key: str
+    #: Time of the measurement, in seconds since 1970.
+    measured_at_unix_s: float
+
+
+class RejectedAnswerOptional_(TypedDict, total=False):
+    #: The value of the one that missed it least, in the constraint's unit; `null` where it is unknown or no number.
+    closest: Optional[float]
+
+
+class RejectedAnswer(RejectedAnswerOptional_):
+    """Candidates that a constraint excluded."""
+
+    #: Key of the constraint, as in the request.
+    by: str
+    #: Number of candidates that it excluded.
+    count: int
+
+
+class RenewRequest(TypedDict):
+    """`PUT /v1/holds/{id}` (control socket)."""
+
+    #: From now, 1 to 604800.
+    ttl_s: float
+
+
+class ReportsAnswer(TypedDict):
+    """Reports of measured runs that moved an answer."""
+
+    #: Number of reports that everybody believes.
+    confirmed: int
+    #: Number of reports that contradict the calibrated costs: they widened the interval and moved nothing.
+    doubted: int
+    #: Number of the caller's reports, or of those given with the question.
+    own: int
+    #: Whose moved it: `own` (the caller's, or given with the question, beside confirmed ones), `confirmed` or `none`.
+    scope: str
+
+
+class RevertRequest(TypedDict, total=False):
+    """`POST /v1/mode/revert` (control socket)."""
+
+    #: `confirm.id` of the switch; absent = whichever waits.
+    id: Optional[int]
+
+
+class RooflineAnswerOptional_(TypedDict, total=False):
+    #: Clock the ceilings hold for.
+    clock_hz: Optional[float]
+    copy_bytes_per_s: Optional["CeilingAnswer"]
+    #: Newest reference read over the calibrated one: below 1 when neighbours take bandwidth; `null` if not measured.
+    drift_ratio: Optional[float]
+    memory_limit_bytes_per_s: Optional["CeilingAnswer"]
+    #: Power and energy coefficients at this operating point.
+    power: "PowerCostsAnswer"
+    #: Power mode the ceilings hold for; `null` on a machine without.
+    power_mode: Optional[str]
+    pull_limit_bytes_per_s: Optional["CeilingAnswer"]
+    triad_bytes_per_s: Optional["CeilingAnswer"]
+
+
+class RooflineAnswer(RooflineAnswerOptional_):
+    """`GET /v1/roofline`."""
+
+    #: Main-memory read bandwidth.
+    bandwidth_bytes_per_s: "CeilingAnswer"
+    #: Read bandwidth against working set.
+    bandwidth_curve: List["BandwidthPointAnswer"]
+    #: Peak by precision: FLOP/s, of integer precisions OP/s.
+    compute_flops_per_s: Dict[str, "CeilingAnswer"]
+    #: Cost of starting one operation.
+    launch_s: "CeilingAnswer"
+    #: Regimes of the machine that were measured so far.
+    regimes: List["RegimeAnswer"]
+    #: Ridge point by precision: peak over read bandwidth.
+    ridge_flops_per_byte: Dict[str, float]
+    #: Serial number of the snapshot that the answer rests on.
+    serial: int
+    #: True where values come from a simulated board, not from hardware.
+    simulated: bool
+    #: Workers the ceilings hold for.
+    workers: int
+
+
+class SensitivityAnswerOptional_(TypedDict, total=False):
+    at_expected: Optional["ChoiceAnswer"]
+    #: Relative half-width of the 90 % interval of the ratio of the two, as if their errors had nothing in common; those of
+    #: one engine and model have, so it is wide rather than narrow.
+    interval_ratio: Optional[float]
+    #: By how much the choice is better in the objective: 0.1 is ten per cent.
+    margin_ratio: Optional[float]
+    runner_up: Optional["ChoiceAnswer"]
+
+
+class SensitivityAnswer(SensitivityAnswerOptional_):
+    """Whether another choice would be made if the predictions were off by what their intervals allow."""
+
+    #: Whether the runner-up may be the better one: the margin lies within the interval.
+    could_change: bool
+
+
+class SharedAnswerOptional_(TypedDict, total=False):
+    time_per_token_s: Optional["EstimateAnswer"]
+    time_to_first_token_s: Optional["EstimateAnswer"]
+
+
+class SharedAnswer(SharedAnswerOptional_):
+    """What a workload gets with its share."""
+
+    #: Time of one run.
+    time_s: "EstimateAnswer"
+    #: Tokens (columns) per second over its batch.
+    tokens_per_s: "EstimateAnswer"
+
+
+class SmLimitsAnswer(TypedDict):
+    """What one streaming multiprocessor (SM) holds."""
+
+    #: Shared memory of one block.
+    block_shared_memory_bytes: int
+    #: Most resident blocks.
+    blocks: int
+    #: CUDA compute capability.
+    compute_capability: str
+    #: Number of 32-bit registers.
+    registers: int
+    #: Shared memory that the system takes beside each block's own.
+    reserved_shared_memory_bytes: int
+    #: Shared memory of the SM.
+    shared_memory_bytes: int
+    #: Most resident threads.
+    threads: int
+
+
+class Speculative(TypedDict):
+    """Tokens that are drafted ahead and verified together. The time of drafting is not counted."""
+
+    #: Of those, how many are accepted in the mean; every step adds one more.
+    accepted_per_step: float
+    #: Tokens drafted for every sequence and step.
+    draft_tokens: int
+
+
+class StateAnswerOptional_(TypedDict, total=False):
+    #: Files that the fields come from, by the same names; what comes from none has none.
+    sources: Dict[str, str]
+
+
+class StateAnswer(StateAnswerOptional_):
+    """`GET /v1/state`: fields by name (`power_mode`, `cores_online`, `cpu_hz`, `cpu_cap_hz`, `gpu_hz`, `gpu_cap_hz`,
+    `gpu_load_ratio`, `sm_online`, `tpc_mask`, `memory_hz`, `memory_cap_hz`, `temperatures_c`, `rails_w`, `total_power_w`,
+    `total_power_of`, `memory_bytes`, `load`, `pressure`, `throttle`). The load of a GPU is that of a short window: average
+    ten of them and more. Powers of rails keep the sign that the sensor tells: near zero one may be negative. Of zones or
+    rails with one name all but the first have their place behind it (`acpitz`, `acpitz-1`, `VDD_IN-1-0041.1`). What no
+    answer rests on: `cores` (`busy_ratio`, `min_hz`, `max_hz`, `governor` of each CPU), `engines` (`clock_hz`, `max_hz`,
+    `on`), `emc_utilisation_ratio`, `fans` (`duty_ratio`, `speed_rpm`), `fan_profile`, `gpu_control` (governor, lowest
+    clock, rail gating), `gpu_processes`, `gpu_shared_memory_bytes`, `free_blocks`, `swap`, `zram`, `rail_meters`
+    (`voltage_v`, `current_a`, limits, `alarm`), `device_temperatures`, `jetson_clocks`, `software` (JetPack, CUDA,
+    TensorRT). Some of it is read once in 1, 10 or 60 s; the age says when."""
+
+    #: Names of what does not work at present.
+    degraded: List[str]
+    #: Serial number of the snapshot that the answer rests on.
+    serial: int
+    #: True where values come from a simulated board, not from hardware.
+    simulated: bool
+
+
+class StateFieldOptional_(TypedDict, total=False):
+    #: Age of the value.
+    age_s: Optional[float]
+    #: Why there is no value.
+    reason: Optional[str]
+    #: Why a value inside the value is `null`, by its key there: a sensor that is off, a ratio that needs a second sample.
+    reasons: Dict[str, str]
+
+
+class StateField(StateFieldOptional_):
+    """A value with its age, or `null` with the reason."""
+
+    #: The value: a number, a text, a truth, a list or an object, as the field has it; `null` where there is none.
+    value: Any
+
+
+class SweepAnswerOptional_(TypedDict, total=False):
+    #: True where values come from a simulated board, not from hardware.
+    simulated: bool
+
+
+class SweepAnswer(SweepAnswerOptional_):
+    """`POST /v1/sweep`."""
+
+    #: One row for each combination.
+    rows: List["SweepRow"]
+    #: Serial number of the snapshot that the answer rests on.
+    serial: int
+
+
+class SweepRequest(TypedDict, total=False):
+    """`POST /v1/sweep`: the cross product of shapes or models, formats, power modes, threads, batches and contexts."""
+
+    #: Batch sizes (columns) to consider; absent = 1.
+    batches: Optional[List[int]]
+    #: Tokens already cached, as in a workload (models only).
+    cached_tokens: Optional[int]
+    #: Tokens of a prompt that one pass takes, as in a workload (models only).
+    chunk_tokens: Optional[int]
+    #: Context lengths: tokens already in the cache (models only); absent = 0.
+    contexts: Optional[List[int]]
+    #: Inference engine whose kernels run.
+    engine: str
+    #: Formats; absent = every format measured on this machine, or the usual ones.
+    formats: Optional[List[str]]
+    #: A hardware key; absent = this machine.
+    hardware: Optional[str]
+    #: Answer even where the inference engine does not run the format on this hardware: as if it had kernels as good as
+    #: those for similar formats.
+    hypothetical: bool
+    #: Tokens of the images in every prompt, beside `prompt_tokens` (models only).
+    image_tokens: Optional[int]
+    #: Key/value cache format: a key of `GET /v1/formats` (models only).
+    kv_format: Optional[str]
+    #: Models, each as in a workload.
+    models: List[Any]
+    operating_point: Optional["OperatingPointRequest"]
+    #: Operations, as `op` of a workload.
+    ops: List[Dict[str, Any]]
+    #: Tokens to generate (models only).
+    output_tokens: Optional[int]
+    #: `prefill`, `decode` or `serve` (models only).
+    phase: Optional[str]
+    #: Power modes; absent = the operating point above.
+    power_modes: Optional[List[str]]
+    #: Tokens of the prompt (models only).
+    prompt_tokens: Optional[int]
+    speculative: Optional["Speculative"]
+    #: Worker threads, where the CPU is the accelerator; absent = one for every physical core, as engines do; without an
+    #: engine, as many as were calibrated.
+    threads: Optional[List[int]]
+
+
+class SweepRowOptional_(PredictAnswer, total=False):
+    #: Tokens in the cache. Absent for an operation.
+    context_tokens: Optional[int]
+    #: Storage of the weights; `null` for a file that does not say.
+    format: Optional[str]
+    #: The model: its key, or what its file or fields call it. Absent for an operation.
+    model: Optional[str]
+    #: The operation with its batch applied; `null` for a model.
+    op: Optional[Dict[str, Any]]
+    power_mode: Optional["ModeAnswer"]
+    #: Worker threads, where they are swept.
+    threads: Optional[int]
+
+
+class SweepRow(SweepRowOptional_):
+    """One point of a sweep."""
+
+    #: Columns, or sequences of a model.
+    batch: int
+
+
+class SwitchAnswerOptional_(TypedDict, total=False):
+    #: Name of the previous mode; `null` where it was unknown.
+    before: Optional[str]
+    confirm: Optional["ConfirmAnswer"]
+    #: Name of the mode that the live files show; `null` where they match none.
+    reached: Optional[str]
+
+
+class SwitchAnswer(SwitchAnswerOptional_):
+    """What came of a switch."""
+
+    #: Name of the mode asked for.
+    asked: str
+    #: Where the live files differ from the mode.
+    differences: List[Dict[str, Any]]
+    #: True for a dry run: nothing was changed.
+    dry_run: bool
+    #: One sentence for people.
+    message: str
+    #: `applied`; in a dry run also `reboot_required`, `refused` or `not_applied`.
+    outcome: str
+    #: Duration of the switch.
+    took_s: float
+    #: What would be written, in order; filled for a dry run.
+    writes: List[Dict[str, Any]]
+
+
+class TileAnswer(TypedDict):
+    """One way to cut the product."""
+
+    #: Time of the arithmetic; it overlaps with the next two.
+    compute_s: float
+    #: From memory with the second-level cache.
+    dram_bytes: float
+    #: Time of the traffic to and from main memory.
+    dram_s: float
+    #: From memory if every block read for itself.
+    dram_without_reuse_bytes: float
+    #: Step along the common dimension.
+    k: int
+    #: The former over the latter.
+    l2_reuse_ratio: float
+    #: Part of it that the launch takes.
+    launch_s: float
+    #: `compute`, `shared_memory`, `dram` or `launch`.
+    limit: str
+    #: Rows of a block.
+    m: int
+    #: Columns of a block.
+    n: int
+    #: Resident warps over the most there can be.
+    occupancy_ratio: float
+    #: What the variant loses, in a sentence.
+    reason: str
+    #: Registers of a thread, estimated.
+    registers_per_thread: int
+    #: Blocks resident on one SM.
+    resident_blocks: int
+    #: `blocks`, `threads`, `shared_memory` or `registers`.
+    resident_limited_by: str
+    #: Shared memory of a block.
+    shared_memory_bytes: int
+    #: Time of the traffic to and from shared memory.
+    shared_memory_s: float
+    #: Parts that the common dimension is cut into.
+    split_k: int
+    #: Buffers of operands.
+    stages: int
+    #: What one block reads.
+    tile_bytes: float
+    #: Part of the arithmetic that is not padding.
+    tile_efficiency_ratio: float
+    #: Operations for a byte that a block reads.
+    tile_intensity_flops_per_byte: float
+    #: Blocks in all.
+    tiles: int
+    #: Estimated time; a ranking, not a measurement.
+    time_s: float
+    #: Warps of a block.
+    warps: int
+    #: Part of the rounds that is filled.
+    wave_efficiency_ratio: float
+    #: Rounds in which all places are filled.
+    waves: float
+
+
+class TilingAnswerOptional_(TypedDict, total=False):
+    #: GPU clock at which the SMs run; `null` where unknown.
+    gpu_hz: Optional[float]
+    #: Size of the second-level cache.
+    l2_bytes: Optional[float]
+    #: True where values come from a simulated board, not from hardware.
+    simulated: bool
+
+
+class TilingAnswer(TilingAnswerOptional_):
+    """`POST /v1/tiling`."""
+
+    #: Fastest first: the best variant of each block and split.
+    candidates: List["TileAnswer"]
+    #: What it is computed in.
+    compute: str
+    #: Number of variants that were evaluated.
+    considered: int
+    #: Weight format, the storage of the `n x k` operand.
+    format: str
+    #: Key of the hardware.
+    hardware: str
+    #: Limits of one SM: threads, blocks, registers, shared memory.
+    limits: "SmLimitsAnswer"
+    #: Name for people.
+    name: str
+    #: Why the first is first.
+    reason: str
+    #: Variants that do not fit, by what they need too much of.
+    rejected: Dict[str, int]
+    #: Physical bound of the roofline.
+    roofline_time_s: float
+    #: Serial number of the snapshot that the answer rests on; 0 without a daemon.
+    serial: int
+    #: SMs online.
+    sm_online: int
+    #: What the caller should know.
+    warnings: List[str]
+
+
+class TilingRequestOptional_(TypedDict, total=False):
+    #: Storage of the weights, the `n x k` operand; absent = fp16.
+    format: Optional[str]
+    #: A hardware key; absent = this machine.
+    hardware: Optional[str]
+    #: How many candidates, 1 to 128; absent = 8.
+    limit: Optional[int]
+    operating_point: Optional["OperatingPointRequest"]
+
+
+class TilingRequest(TilingRequestOptional_):
+    """`POST /v1/tiling`: how to cut an `m x n x k` product."""
+
+    #: Common dimension of the operands, `k`.
+    k: int
+    #: Rows of the product, `m`.
+    m: int
+    #: Columns of the product, `n`.
+    n: int
+
+
+class Workload(TypedDict, total=False):
+    """One operation (`op` + `format`) or one model. A body has exactly one of the two."""
+
+    #: Batch size: sequences (models) or columns (operations). Default 1.
+    batch: Optional[int]
+    #: Tokens already cached: of the prompt, where they are not computed again, or of the context of a decode those that
+    #: all sequences share (models only). Default 0.
+    cached_tokens: Optional[int]
+    #: Tokens of a prompt that one pass takes, each of which reads the weights again (models only): llama.cpp's `-ub`,
+    #: vLLM's `--max-num-batched-tokens`. Absent = the engine's default, by which the time is predicted and nothing is
+    #: bounded.
+    chunk_tokens: Optional[int]
+    #: Context length: tokens already in the cache (models only). Default 0.
+    context_tokens: Optional[int]
+    #: Weight format: a key of `GET /v1/formats`. Default: a file's own, what a model known by a key is published in,
+    #: `fp16`.
+    format: Optional[str]
+    #: Tokens of the images in every prompt, beside `prompt_tokens` (models only). Default 0.
+    image_tokens: Optional[int]
+    #: Key/value cache format: a key of `GET /v1/formats`.
+    kv_format: Optional[str]
+    #: A model: a key of `GET /v1/models`; `{"path": FILE, "contents": {…}}` as `rooflinectl models contents FILE` prints
+    #: it, where nothing is opened; `{"path": FILE}` below a directory of `[models] dirs`; `{"fd": 0}`, the first
+    #: descriptor attached (`SCM_RIGHTS`) to the first byte of the request, a file open for reading, with a `path` that
+    #: merely names it; or the fields of a Hugging Face `config.json`. Files are read for 30 s at most.
+    model: Any
+    #: A bare operation: `{"kind":"gemv","n":4096,"k":4096}`.
+    op: Optional[Dict[str, Any]]
+    #: Tokens to generate (models only).
+    output_tokens: Optional[int]
+    #: `prefill`, `decode` or `serve` (models only). Default `decode`.
+    phase: Optional[str]
+    #: Tokens of the prompt (models only).
+    prompt_tokens: Optional[int]
+    speculative: Optional["Speculative"]
+    #: Worker threads, where the CPU is the accelerator. Default: one for every physical core, as engines do; without an
+    #: engine, as many as were calibrated.
+    threads: Optional[int]

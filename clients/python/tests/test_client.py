@@ -1,0 +1,555 @@
+"""The client against a real daemon of a simulated board, and against programs that answer badly."""
+
+import asyncio
+import itertools
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+import rooflined
+from daemon import BINARIES, REPOSITORY, Daemon, Impostor
+from rooflined import _address, _wire
+
+GEMV = {"op": {"kind": "gemv", "n": 4096, "k": 4096}, "format": "int8"}
+CHAT = {"model": "llama-3.2-1b", "format": "q4_k_m", "phase": "decode", "context_tokens": 512}
+
+
+def until(what, limit_s=30):
+    """Whether `what()` becomes true in time."""
+    end = time.monotonic() + limit_s
+    while not what():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+class Shared(unittest.TestCase):
+    """Tests that leave the daemon as it was share one."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = Daemon()
+        cls.addClassCleanup(cls.daemon.stop)
+
+    def setUp(self):
+        self.client = rooflined.Client(self.daemon.socket)
+        self.addCleanup(self.client.close)
+
+    def asynchronously(self, work):
+        async def whole():
+            async with rooflined.AsyncClient(self.daemon.socket) as client:
+                return await work(client)
+
+        return asyncio.run(whole())
+
+
+class Verbs(Shared):
+    def test_a_prediction_has_its_interval_around_it_and_is_not_faster_than_physics(self):
+        answer = self.client.predict(GEMV)
+        self.assertTrue(answer["time_s"]["low"] <= answer["time_s"]["value"] <= answer["time_s"]["high"])
+        self.assertGreaterEqual(answer["time_s"]["low"], answer["roofline_time_s"])
+        self.assertTrue(answer["simulated"])
+
+    def test_both_clients_get_the_same_answer(self):
+        async def both(client):
+            return await client.predict(CHAT, engine="llama.cpp", hardware="t4")
+
+        mine = self.client.predict(CHAT, engine="llama.cpp", hardware="t4")
+        theirs = self.asynchronously(both)
+        self.assertEqual({**mine, "serial": 0}, {**theirs, "serial": 0})
+
+    def test_a_recommendation_says_how_to_apply_it_and_an_infeasible_one_what_is_closest(self):
+        free = {key: value for key, value in CHAT.items() if key != "format"}
+        found = self.client.recommend(free, engine="llama.cpp", freedom={"formats": ["q4_k_m", "q8_0"], "batch": {"min": 1, "max": 4}})
+        self.assertTrue(found["feasible"])
+        self.assertIn("llama-server", found["apply"]["settings"]["llama.cpp"])
+        none = self.client.recommend(CHAT, engine="llama.cpp", constraints={"min_tokens_per_s": 1e6})
+        self.assertFalse(none["feasible"])
+        self.assertEqual(none["violated"], ["min_tokens_per_s"])
+
+    def test_every_question_of_the_machine_is_answered(self):
+        client = self.client
+        self.assertEqual(client.board()["key"], "jetson-orin-nano-8gb-super")
+        self.assertIn("power_mode", client.state())
+        self.assertGreater(client.roofline()["bandwidth_bytes_per_s"]["value"], 0)
+        self.assertTrue(client.roofline(hardware="t4", precision="fp16"))
+        self.assertEqual([mode["name"] for mode in client.modes()["modes"]], ["15W", "25W", "MAXN_SUPER", "7W"])
+        self.assertIn("t4", [one["key"] for one in client.hardware()])
+        self.assertEqual(client.hardware_entry("t4")["compute_capability"], "7.5")
+        self.assertIn("llama-3.2-1b", [one["key"] for one in client.models()])
+        self.assertGreater(client.model("llama-3.2-1b", format="q4_k_m")["bytes"], 0)
+        self.assertIn("int4_g128", [one["key"] for one in client.formats()])
+        self.assertIn("status", client.calibration())
+        self.assertIn("# TYPE", client.metrics())
+        self.assertEqual(client.openapi()["openapi"], "3.1.0")
+        self.assertEqual(len(client.sweep({"ops": [GEMV["op"]], "formats": ["int8"], "batches": [1, 2], "hardware": "t4"})["rows"]), 2)
+        self.assertTrue(client.tiling(512, 512, 512, format="fp16", hardware="t4")["candidates"])
+        self.assertEqual(client.analyze(GEMV, time_s=1e-9)["verdict"], "impossible")
+
+    def test_what_is_observed_is_listed_and_forgotten(self):
+        rate = self.client.predict(CHAT, engine="llama.cpp")["tokens_per_s"]["value"]
+        self.assertEqual(self.client.observe(CHAT, engine="llama.cpp", tokens_per_s=rate * 1.1)["accepted"], 1)
+        listed = self.client.observations(engine="llama.cpp")["observations"]
+        self.assertEqual([one["model"] for one in listed], ["llama-3.2-1b"])
+        after = self.client.predict(CHAT, engine="llama.cpp")
+        self.assertEqual(after["tier"], "observed")
+        self.assertEqual(self.client.forget(listed[0]["id"]), 1)
+        self.assertEqual(self.client.forget(engine="llama.cpp"), 0)
+
+    def test_a_mode_is_entered_and_given_back(self):
+        self.assertEqual(self.client.set_mode("15W", dry_run=True)["dry_run"], True)
+        done = self.client.set_mode("15W", confirm_within_s=30)
+        self.assertEqual(done["reached"], "15W")
+        self.client.revert(done["confirm"]["id"])
+        self.assertTrue(until(lambda: self.client.modes()["active"] == "25W"))
+
+    def test_types_and_verbs_are_what_the_daemon_describes(self):
+        import importlib.util
+
+        place = pathlib.Path(__file__).resolve().parents[1] / "make_types.py"
+        spec = importlib.util.spec_from_file_location("make_types", str(place))
+        made = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(made)
+        package = place.parent / "rooflined"
+        again = "run make_types.py with the document of GET /v1/openapi.json"
+        self.assertEqual((package / "types.py").read_text(), made.types(self.client.openapi()), again)
+        self.assertEqual((package / "_verbs.py").read_text(), made.verbs((package / "_averbs.py").read_text()), again)
+
+    def test_every_route_has_a_verb(self):
+        source = (pathlib.Path(rooflined.__file__).parent / "_averbs.py").read_text() + "/v1/events /v1/recommend/watch /v1/holds/attached"
+        for route in self.client.openapi()["paths"]:
+            if not route.startswith("/-/") and route != "/v1/observations/confirm":
+                fixed = route.split("/{")[0].strip("/")
+                self.assertTrue(fixed in source or '"' + fixed.replace("/", '", "') in source, route)
+
+
+class Refusals(Shared):
+    def test_a_refusal_carries_code_field_and_what_to_do(self):
+        with self.assertRaises(rooflined.Refused) as caught:
+            self.client.predict({"op": {"kind": "gemv", "n": 4096}})
+        error = caught.exception
+        self.assertEqual((error.status, error.code, error.field), (400, "missing_field", "workload.op.k"))
+        self.assertEqual(error.details["code"], error.code)
+        self.assertTrue(error.hint)
+        self.assertFalse(error.is_passing)
+        # The connection goes on.
+        self.assertTrue(self.client.board())
+
+    def test_a_body_that_is_too_large_is_refused_by_name(self):
+        with self.assertRaises(rooflined.Refused) as caught:
+            self.client.predict({"model": {"model_type": "x" * 70000}})
+        self.assertEqual(caught.exception.code, "body_too_large")
+
+        async def large(client):
+            await client.predict({"model": {"model_type": "x" * 900000}})
+
+        with self.assertRaises(rooflined.Refused) as caught:
+            self.asynchronously(large)
+        self.assertEqual(caught.exception.code, "body_too_large")
+
+    def test_what_json_has_no_word_for_is_not_sent(self):
+        with self.assertRaises(ValueError):
+            self.client.observe(GEMV, time_s=float("nan"))
+
+    def test_an_unknown_key_cannot_leave_its_route(self):
+        with self.assertRaises(rooflined.Refused) as caught:
+            self.client.hardware_entry("t4/../../x y\r\n")
+        self.assertIn(caught.exception.status, (400, 404))
+
+    def test_without_a_daemon_it_says_where_it_looked_and_what_to_do(self):
+        with self.assertRaises(rooflined.Unreachable) as caught:
+            rooflined.Client("/nonexistent").board()
+        self.assertEqual(caught.exception.code, "unreachable")
+        self.assertEqual(caught.exception.tried, [("/nonexistent/query.sock", "no such file or directory")])
+        self.assertIn("systemctl start rooflined", str(caught.exception))
+        with self.assertRaises(rooflined.Unreachable):
+            rooflined.Client("/" + "long" * 40).board()
+
+    def test_control_that_is_disabled_is_refused(self):
+        daemon = Daemon(config="[calibration]\nautomatic = false\n")
+        self.addCleanup(daemon.stop)
+        with self.assertRaises(rooflined.Refused) as caught:
+            with rooflined.Client(daemon.socket).hold({"mode": "15W"}):
+                self.fail("nothing is held")
+        self.assertEqual(caught.exception.code, "control_disabled")
+
+
+class Places(unittest.TestCase):
+    def test_a_directory_and_each_socket_name_the_same_daemon(self):
+        both = {"query": "/x/query.sock", "control": "/x/control.sock"}
+        self.assertEqual(_address.of_path("/x"), both)
+        self.assertEqual(_address.of_path(pathlib.Path("/x/query.sock")), both)
+        self.assertEqual(_address.of_path("/x/control.sock"), {"query": "/x/control.sock", "control": "/x/control.sock"})
+        self.assertEqual(_address.of_path("/run/rooflined")["control"], "/run/rooflined-control/control.sock")
+
+    def test_the_environment_names_the_only_place_and_a_parameter_comes_before_it(self):
+        before = dict(os.environ)
+        self.addCleanup(lambda: (os.environ.clear(), os.environ.update(before)))
+        os.environ["ROOFLINED_SOCKET"] = "/there"
+        self.assertEqual([one["query"] for one in _address.candidates(None)], ["/there/query.sock"])
+        self.assertEqual([one["query"] for one in _address.candidates("/here")], ["/here/query.sock"])
+        del os.environ["ROOFLINED_SOCKET"]
+        os.environ["XDG_RUNTIME_DIR"] = "/own"
+        found = [one["query"] for one in _address.candidates(None)]
+        self.assertEqual((found[0], found[-1]), ("/own/rooflined/query.sock", "/run/rooflined/query.sock"))
+
+
+class Bytes(unittest.TestCase):
+    def test_an_answer_survives_any_cut(self):
+        plain = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello"
+        chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2;x=y\r\nlo\r\n0\r\n\r\n"
+        for text, cut in itertools.product((plain, chunked), range(1, 60)):
+            response = _wire.Response("/x")
+            body = b"".join(response.feed(part) for part in (text[:cut], text[cut:]) if part)
+            self.assertEqual((response.status, body, response.complete), (200, b"hello", True), (text, cut))
+
+    def test_events_survive_any_cut_and_comments_are_none(self):
+        text = b': hello\n\nevent: state\r\nid: 4\r\ndata: {"a":1}\r\n\r\ndata: [1,\ndata: 2]\n\n'
+        for cut in range(len(text)):
+            blocks = _wire.Blocks(lines=False)
+            events = [event for part in (text[:cut], text[cut:]) for event in blocks.feed(part)]
+            self.assertEqual(events, [("state", 4, {"a": 1}), ("message", None, [1, 2])], cut)
+
+    def test_what_is_no_http_or_ends_too_early_is_an_error(self):
+        for bad in (b"220 mail.example.org ESMTP\r\n", b"HTTP/1.1 abc\r\n\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n",
+                    b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n"):
+            with self.assertRaises(rooflined.Unexpected):
+                _wire.Response("/x").feed(bad)
+        for early in (b"HT", b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhello", b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nhel"):
+            response = _wire.Response("/x")
+            response.feed(early)
+            with self.assertRaises(rooflined.ConnectionLost):
+                response.feed(b"")
+
+
+class BadCompany(unittest.TestCase):
+    """What listens is no daemon, or one that breaks."""
+
+    def asked(self, behave, ask):
+        impostor = Impostor(behave)
+        self.addCleanup(impostor.stop)
+        outcomes = []
+        for kind in (rooflined.Client, rooflined.AsyncClient):
+            client = kind(impostor.socket, timeout_s=1.0)
+            began = time.monotonic()
+            try:
+                if kind is rooflined.Client:
+                    ask(client)
+                else:
+                    async def asynchronously():
+                        return await ask(client)
+
+                    asyncio.run(asynchronously())
+                outcomes.append(None)
+            except rooflined.RooflinedError as error:
+                outcomes.append(error.code)
+            self.assertLess(time.monotonic() - began, 5)
+        return impostor, outcomes
+
+    def test_one_that_never_answers_is_given_up_in_time(self):
+        def silent(self, connection):
+            self.read(connection)
+            connection.recv(1)
+
+        self.assertEqual(self.asked(silent, lambda client: client.board())[1], ["timed_out", "timed_out"])
+
+    def test_one_that_drips_is_given_up_in_time(self):
+        def dripping(self, connection):
+            self.read(connection)
+            connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n")
+            for _ in range(100):
+                connection.sendall(b" ")
+                time.sleep(0.1)
+
+        self.assertEqual(self.asked(dripping, lambda client: client.board())[1], ["timed_out", "timed_out"])
+
+    def test_one_that_breaks_off_is_told_as_that_and_a_change_is_sent_once(self):
+        def breaking(self, connection):
+            self.read(connection)
+            connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n{")
+
+        impostor, outcomes = self.asked(breaking, lambda client: client.observe(GEMV, time_s=1.0))
+        self.assertEqual(outcomes, ["connection_lost", "connection_lost"])
+        self.assertEqual(len(impostor.requests), 2)
+
+    def test_a_kept_connection_that_closes_is_replaced_for_a_question_and_not_for_a_change(self):
+        def once(self, connection):
+            self.read(connection)
+            connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
+            self.read(connection)
+
+        impostor = Impostor(once)
+        self.addCleanup(impostor.stop)
+        client = rooflined.Client(impostor.socket)
+        self.addCleanup(client.close)
+        client.board()
+        client.board()
+        self.assertEqual(len(impostor.requests), 3)
+        with self.assertRaises(rooflined.ConnectionLost):
+            client.observe(GEMV, time_s=1.0)
+        self.assertEqual(len(impostor.requests), 4)
+
+    def test_what_is_no_json_or_no_http_is_said(self):
+        def html(self, connection):
+            self.read(connection)
+            connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n<html>")
+
+        def mail(self, connection):
+            connection.sendall(b"220 mail.example.org ESMTP\r\n")
+            self.read(connection)
+
+        self.assertEqual(self.asked(html, lambda client: client.board())[1], ["unexpected"] * 2)
+        self.assertEqual(self.asked(mail, lambda client: client.board())[1], ["unexpected"] * 2)
+
+
+class Files(Shared):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.model = cls.daemon.home / "model.gguf"
+        maker = str(REPOSITORY / "tests/random_gguf.py")
+        # It wants Python 3.9.
+        python = sys.executable if sys.version_info >= (3, 9) else "python3"
+        subprocess.run([python, maker, "small", "q8_0", str(cls.model)], check=True, stdout=subprocess.DEVNULL)
+        cls.model.chmod(0o600)
+
+    def test_a_path_object_and_an_open_file_are_attached(self):
+        by_path = self.client.predict({"model": self.model, "phase": "decode"}, engine="llama.cpp")
+        with open(str(self.model), "rb") as file:
+            by_file = self.client.predict({"model": file, "phase": "decode"}, engine="llama.cpp")
+            self.assertEqual(file.tell(), 0)
+
+        async def asked(client):
+            return await client.predict({"model": self.model, "phase": "decode"}, engine="llama.cpp")
+
+        for answer in (by_file, self.asynchronously(asked)):
+            self.assertEqual(answer["bytes"], by_path["bytes"])
+        # Weights in q8_0 are 34 bytes for 32; the file is little more than these.
+        self.assertLess(abs(by_path["memory_bytes"]["weights"] / self.model.stat().st_size - 1), 0.1)
+
+    def test_descriptors_do_not_leak(self):
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(20):
+            self.client.predict({"model": self.model, "phase": "decode"}, engine="llama.cpp")
+        with self.assertRaises(FileNotFoundError):
+            self.client.predict({"model": pathlib.Path("/nonexistent.gguf")})
+        with self.assertRaises(ValueError):
+            self.client.predict({"model": pathlib.Path("/dev/null")})
+        with self.assertRaises(ValueError):
+            self.client.sweep({"models": [self.model] * 3})
+        self.assertLessEqual(len(os.listdir("/proc/self/fd")), before + 1)
+
+
+class Sharing(unittest.TestCase):
+    """A daemon that is short of patience or dies."""
+
+    def setUp(self):
+        self.daemon = Daemon(config="[control]\nenabled = true\n[calibration]\nautomatic = false\n[daemon]\nheader_timeout_s = 1.0\n")
+        self.addCleanup(self.daemon.stop)
+        self.client = rooflined.Client(self.daemon.socket)
+
+    def test_threads_share_a_client_and_a_fork_keeps_it(self):
+        wrong = []
+
+        def ask(size):
+            for _ in range(20):
+                found = self.client.predict({"op": {"kind": "gemv", "n": size, "k": 64}, "format": "fp16"})
+                if found["flops"] != 2.0 * size * 64:
+                    wrong.append((size, found["flops"]))
+
+        threads = [threading.Thread(target=ask, args=(64 * size,)) for size in range(1, 9)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [])
+        child = os.fork()
+        if child == 0:
+            try:
+                ask(4096)
+            finally:
+                os._exit(1 if wrong else 0)
+        ask(128)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.assertEqual(wrong, [])
+
+    def test_an_idle_connection_that_was_closed_is_not_noticed(self):
+        for _ in range(2):
+            self.client.board()
+            time.sleep(1.5)
+        self.client.observe(GEMV, time_s=self.client.predict(GEMV)["time_s"]["value"])
+
+    def test_a_daemon_that_is_killed_in_the_middle_is_told_and_found_again(self):
+        outcomes, over = [], threading.Event()
+
+        def ask():
+            while not over.is_set():
+                try:
+                    self.client.predict(GEMV)
+                    outcomes.append("answered")
+                except rooflined.RooflinedError as error:
+                    outcomes.append(error.code)
+                    self.assertTrue(error.is_passing)
+                    time.sleep(0.02)
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        self.assertTrue(until(lambda: "answered" in outcomes))
+        self.daemon.kill()
+        self.assertTrue(until(lambda: "unreachable" in outcomes))
+        before = len(outcomes)
+        self.daemon.start()
+        self.assertTrue(until(lambda: "answered" in outcomes[before:]))
+        over.set()
+        thread.join()
+        self.assertLessEqual(set(outcomes), {"answered", "unreachable", "connection_lost", "denied", "not_ready"})
+
+
+class Streams(unittest.TestCase):
+    def setUp(self):
+        self.daemon = Daemon()
+        self.addCleanup(self.daemon.stop)
+        self.client = rooflined.Client(self.daemon.socket)
+
+    def test_events_begin_with_the_state_and_go_on_over_a_restart(self):
+        with self.client.events() as events:
+            self.assertEqual(next(events).name, "state")
+            self.daemon.restart()
+            names = [event.name for event in itertools.takewhile(lambda event: event.name != "reconnected", events)]
+            self.assertNotIn("reconnected", names)
+            self.assertEqual(next(events).name, "state")
+
+    def test_without_reconnecting_the_end_is_an_error(self):
+        events = self.client.events(reconnect_s=0)
+        next(events)
+        self.daemon.kill()
+        with self.assertRaises(rooflined.ConnectionLost):
+            for _ in events:
+                pass
+
+    def test_another_thread_ends_the_iteration(self):
+        events = self.client.events()
+        threading.Timer(0.5, events.close).start()
+        self.assertGreaterEqual(sum(1 for _ in events), 1)
+
+    def test_a_slow_reader_still_hears_of_a_change(self):
+        with self.client.events() as events:
+            next(events)
+            time.sleep(4)
+            self.client.set_mode("15W")
+            modes = (event.data for event in events if event.name == "mode")
+            self.assertEqual(next(modes)["to"], "15W")
+
+    def test_a_recommendation_is_kept_true(self):
+        with self.client.watch(CHAT, engine="llama.cpp") as events:
+            first = next(events)
+            self.assertEqual((first.name, first.data["feasible"]), ("recommend", True))
+            self.client.set_mode("15W")
+            names = [event.name for event in itertools.islice(events, 2)]
+            self.assertEqual(names, ["advice_stale", "recommend"])
+
+    def test_asynchronous_events_reconnect_too(self):
+        async def whole():
+            async with rooflined.AsyncClient(self.daemon.socket) as client:
+                async with client.events() as events:
+                    self.assertEqual((await events.__anext__()).name, "state")
+                    await asyncio.get_running_loop().run_in_executor(None, self.daemon.restart)
+                    async for event in events:
+                        if event.name == "reconnected":
+                            return event.data["gap_s"]
+
+        self.assertGreater(asyncio.run(whole()), 0)
+
+
+class Holds(unittest.TestCase):
+    def setUp(self):
+        self.daemon = Daemon(config="[control]\nenabled = true\ndwell_s = 0.0\n[calibration]\nautomatic = false\n")
+        self.addCleanup(self.daemon.stop)
+        self.client = rooflined.Client(self.daemon.socket)
+
+    def active(self):
+        return self.client.modes()["active"]
+
+    def test_a_hold_lasts_as_long_as_its_block(self):
+        with self.client.hold({"mode": "15W"}, app_id="test", reason="to see") as hold:
+            self.assertEqual((hold.mode, hold.satisfied, self.active()), ("15W", True, "15W"))
+            held = self.client.holds()["holds"]
+            self.assertEqual([(one["app_id"], one["reason"], one["attached"]) for one in held], [("test", "to see", True)])
+        self.assertEqual(hold.ended, "released")
+        self.assertTrue(until(lambda: self.active() == "25W"))
+
+    def test_one_that_no_mode_meets_is_refused(self):
+        with self.assertRaises(rooflined.Refused) as caught:
+            with self.client.hold({"mode": "no such mode"}):
+                self.fail("nothing is held")
+        self.assertEqual(caught.exception.code, "unknown_mode")
+
+    def test_a_hold_goes_on_over_a_restart_of_the_daemon(self):
+        changes = []
+        with self.client.hold({"mode": "15W"}, on_change=lambda hold: changes.append((hold.mode, hold.satisfied))) as hold:
+            self.daemon.restart()
+            self.assertTrue(until(lambda: changes))
+            # The helper of a simulated board ends with the daemon, so this is a hold in place of the other, with an id of its own.
+            self.assertEqual((hold.satisfied, self.active()), (True, "15W"))
+            self.assertEqual(len(self.client.holds()["holds"]), 1)
+            self.client.release_hold(hold.id)
+            self.assertTrue(until(lambda: hold.ended))
+        self.assertEqual(hold.ended, "released")
+
+    def test_a_hold_that_is_refused_after_a_restart_says_so(self):
+        with self.client.hold({"mode": "15W"}) as hold:
+            self.daemon.kill()
+            (self.daemon.home / "rooflined.toml").write_text("[calibration]\nautomatic = false\n")
+            self.daemon.start()
+            self.assertTrue(until(lambda: hold.ended))
+            self.assertEqual(hold.ended, "control_disabled")
+
+    def test_a_hold_ends_with_a_process_that_is_killed(self):
+        text = f"import rooflined\nwith rooflined.Client({self.daemon.socket!r}).hold({{'mode': '15W'}}):\n print('held', flush=True)\n input()"
+        holder = subprocess.Popen([sys.executable, "-c", text], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.assertEqual(holder.stdout.readline(), b"held\n")
+        self.assertEqual(self.active(), "15W")
+        holder.send_signal(signal.SIGKILL)
+        holder.communicate()
+        self.assertTrue(until(lambda: not self.client.holds()["holds"]))
+
+    def test_one_with_an_end_of_its_own_is_renewed_and_released(self):
+        held = self.client.post_hold(60, constraints={"mode": "15W"})
+        self.assertGreater(self.client.renew_hold(held["id"], 600)["expires_in_s"], 60)
+        self.client.release_hold(held["id"])
+        with self.assertRaises(rooflined.Refused) as caught:
+            self.client.release_hold(held["id"])
+        self.assertEqual(caught.exception.code, "unknown_hold")
+
+    def test_asynchronous_holds_do_the_same(self):
+        async def whole():
+            async with rooflined.AsyncClient(self.daemon.socket) as client:
+                async with client.hold({"mode": "15W"}) as hold:
+                    await asyncio.get_running_loop().run_in_executor(None, self.daemon.restart)
+                    for _ in range(300):
+                        if hold.satisfied and (await client.modes())["active"] == "15W":
+                            break
+                        await asyncio.sleep(0.1)
+                    self.assertEqual((hold.satisfied, hold.mode), (True, "15W"))
+                self.assertEqual(hold.ended, "released")
+
+        asyncio.run(whole())
+
+
+class Agreement(Shared):
+    def test_rooflinectl_is_given_the_same_answer(self):
+        said = subprocess.run([str(BINARIES / "rooflinectl"), "--socket", self.daemon.socket, "-o", "json", "predict", "gemv", "4096", "4096",
+                               "--format", "int8", "--hardware", "t4"], check=True, stdout=subprocess.PIPE).stdout
+        mine = self.client.predict(GEMV, hardware="t4")
+        self.assertEqual(json.loads(said)["time_s"], mine["time_s"])
+
+
+if __name__ == "__main__":
+    unittest.main()
