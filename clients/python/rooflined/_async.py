@@ -1,6 +1,7 @@
 """The asynchronous client."""
 
 import asyncio
+import contextlib
 import os
 import socket
 import time
@@ -210,7 +211,7 @@ class _Stream:
 
     def __init__(self, opened: Tuple[socket_, Response, bytes], lines: bool) -> None:
         self._connection, self._response, self._first = opened
-        self._blocks = Blocks(lines)
+        self._blocks, self._pid = Blocks(lines), os.getpid()
 
     async def read(self) -> List[Event]:
         """The next events, perhaps none. Raises ConnectionLost at the end and after a minute of silence."""
@@ -226,11 +227,10 @@ class _Stream:
         return list(self._blocks.feed(self._response.feed(data)))
 
     def close(self) -> None:
-        try:
-            # Also where a forked child still has the connection open.
-            self._connection.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
+        # Also where a forked child still has the connection open; and not by that child.
+        if self._pid == os.getpid():
+            with contextlib.suppress(OSError):
+                self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
 
 

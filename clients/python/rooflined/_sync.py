@@ -1,5 +1,6 @@
 """The synchronous client."""
 
+import contextlib
 import os
 import socket
 import threading
@@ -230,7 +231,7 @@ class _Stream:
 
     def __init__(self, client: Client, request: Request, lines: bool, limit: float) -> None:
         self._connection, self._response, first = client._open(request, limit)
-        self._blocks = Blocks(lines)
+        self._blocks, self._pid = Blocks(lines), os.getpid()
         self._first = first
 
     def read(self) -> List[Event]:
@@ -248,11 +249,10 @@ class _Stream:
         return list(self._blocks.feed(self._response.feed(data)))
 
     def close(self) -> None:
-        try:
-            # Also where a forked child still has the connection open.
-            self._connection.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
+        # Also where a forked child still has the connection open; and not by that child.
+        if self._pid == os.getpid():
+            with contextlib.suppress(OSError):
+                self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
 
 

@@ -354,6 +354,7 @@ class Sharing(unittest.TestCase):
         self.daemon = Daemon(config="[control]\nenabled = true\n[calibration]\nautomatic = false\n[daemon]\nheader_timeout_s = 1.0\n")
         self.addCleanup(self.daemon.stop)
         self.client = rooflined.Client(self.daemon.socket)
+        self.addCleanup(self.client.close)
 
     def test_threads_share_a_client_and_a_fork_keeps_it(self):
         wrong = []
@@ -417,6 +418,7 @@ class Streams(unittest.TestCase):
         self.daemon = Daemon()
         self.addCleanup(self.daemon.stop)
         self.client = rooflined.Client(self.daemon.socket)
+        self.addCleanup(self.client.close)
 
     def test_events_begin_with_the_state_and_go_on_over_a_restart(self):
         with self.client.events() as events:
@@ -473,6 +475,7 @@ class Holds(unittest.TestCase):
         self.daemon = Daemon(config="[control]\nenabled = true\ndwell_s = 0.0\n[calibration]\nautomatic = false\n")
         self.addCleanup(self.daemon.stop)
         self.client = rooflined.Client(self.daemon.socket)
+        self.addCleanup(self.client.close)
 
     def active(self):
         return self.client.modes()["active"]
@@ -519,6 +522,18 @@ class Holds(unittest.TestCase):
         holder.send_signal(signal.SIGKILL)
         holder.communicate()
         self.assertTrue(until(lambda: not self.client.holds()["holds"]))
+
+    def test_a_forked_child_neither_ends_a_hold_nor_keeps_it(self):
+        with self.client.hold({"mode": "15W"}) as hold:
+            child = os.fork()
+            if child == 0:
+                hold.release()
+                signal.pause()
+            time.sleep(0.5)
+            self.assertEqual(len(self.client.holds()["holds"]), 1)
+        self.assertTrue(until(lambda: not self.client.holds()["holds"], 10))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
     def test_one_with_an_end_of_its_own_is_renewed_and_released(self):
         held = self.client.post_hold(60, constraints={"mode": "15W"})
