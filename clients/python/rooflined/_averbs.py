@@ -4,6 +4,7 @@ from typing import Any, Dict, List, Optional, Sequence, cast
 
 from . import types as t
 from ._wire import SWITCH_S, Request, given, path
+from .errors import Refused
 
 
 class AsyncVerbs:
@@ -185,11 +186,18 @@ class AsyncVerbs:
         operating_point: Optional[t.OperatingPointRequest] = None,
         timeout_s: Optional[float] = None,
     ) -> t.ObservationsAnswer:
-        """Reports one measured rate or time, so that later predictions learn from it."""
+        """Reports one measured rate or time, so that later predictions learn from it.
+
+        Raises Refused, with status 200, also where the report cannot be true. `learnt[0]["doubted"]` says that it is far off and
+        waits for others that agree.
+        """
         body = given(workload=workload, engine=engine, tokens_per_s=tokens_per_s, time_s=time_s, power_w=power_w,
                      operating_point=operating_point)
         request = Request("POST", "/v1/observations", body, changes=True)
-        return cast(t.ObservationsAnswer, await self._ask(request, timeout_s))
+        answer = cast(t.ObservationsAnswer, await self._ask(request, timeout_s))
+        for refused in answer["refused"]:
+            raise Refused(200, {**refused, "message": refused.get("reason")})
+        return answer
 
     async def observations(
         self,

@@ -103,6 +103,19 @@ class Verbs(Shared):
         self.assertEqual(self.client.forget(listed[0]["id"]), 1)
         self.assertEqual(self.client.forget(engine="llama.cpp"), 0)
 
+    def test_a_report_that_cannot_be_true_is_refused_and_one_that_is_far_off_is_doubted(self):
+        predicted = self.client.predict(CHAT, engine="llama.cpp")["tokens_per_s"]["value"]
+        for rate in (predicted / 1000, predicted * 1000):
+            with self.assertRaises(rooflined.Refused) as caught:
+                self.client.observe(CHAT, engine="llama.cpp", tokens_per_s=rate)
+            self.assertEqual((caught.exception.status, caught.exception.code), (200, "impossible_observation"))
+        with self.assertRaises(rooflined.Refused) as caught:
+            self.client.observe(GEMV, time_s=self.client.predict(GEMV)["time_s"]["value"])
+        self.assertIn("not calibrated", caught.exception.message)
+        report = self.client.observe(CHAT, engine="llama.cpp", tokens_per_s=predicted / 10)
+        self.assertTrue(report["learnt"][0]["doubted"])
+        self.assertEqual(self.client.forget(), 1)
+
     def test_a_mode_is_entered_and_given_back(self):
         self.assertEqual(self.client.set_mode("15W", dry_run=True)["dry_run"], True)
         done = self.client.set_mode("15W", confirm_within_s=30)
@@ -385,7 +398,8 @@ class Sharing(unittest.TestCase):
         for _ in range(2):
             self.client.board()
             time.sleep(1.5)
-        self.client.observe(GEMV, time_s=self.client.predict(GEMV)["time_s"]["value"])
+        rate = self.client.predict(CHAT, engine="llama.cpp")["tokens_per_s"]["value"]
+        self.client.observe(CHAT, engine="llama.cpp", tokens_per_s=rate)
 
     def test_a_daemon_that_is_killed_in_the_middle_is_told_and_found_again(self):
         outcomes, over = [], threading.Event()
