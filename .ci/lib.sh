@@ -113,3 +113,21 @@ release() {
     cp -p "${CARGO_TARGET_DIR:-target}"/x86_64-unknown-linux-gnu/release/rooflined target/release/
     cp -p "${CARGO_TARGET_DIR:-target}"/x86_64-unknown-linux-gnu/release/rooflinectl target/release/
 }
+
+# A virtual environment in CI_CACHE, made once for its requirements: venv NAME REQUIREMENTS [VENV whose packages it also sees].
+# Sets VENV.
+venv() {
+    local name=$1 requirements=$2 beneath=${3:-}
+    python3 -c 'import ensurepip' 2>/dev/null || need python3 python3-venv
+    VENV=$CI_CACHE/$name-$({ cat "$requirements" && python3 --version && echo -n "$beneath"; } | sha256sum | cut -c 1-12)
+    if [ ! -e "$VENV/complete" ]; then
+        rm -rf "$CI_CACHE/$name"-*
+        python3 -m venv "$VENV"
+        if [ -n "$beneath" ]; then
+            "$beneath/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+                >"$("$VENV/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/beneath.pth"
+        fi
+        "$VENV/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir -r "$requirements"
+        touch "$VENV/complete"
+    fi
+}

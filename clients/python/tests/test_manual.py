@@ -1,0 +1,51 @@
+"""docs/python.md does what it says."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import unittest
+
+import rooflined
+from daemon import REPOSITORY, Daemon
+
+MANUAL = (REPOSITORY / "docs/python.md").read_text()
+
+
+def fenced(language):
+    return re.findall(r"^```" + language + r"\n(.*?)^```", MANUAL, re.M | re.S)
+
+
+class Manual(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = Daemon()
+        cls.addClassCleanup(cls.daemon.stop)
+
+    def setUp(self):
+        self.environment = {**os.environ, "ROOFLINED_SOCKET": self.daemon.socket}
+
+    def test_its_program_runs(self):
+        (program,) = fenced("python")
+        said = subprocess.run([sys.executable, "-c", program], env=self.environment, check=True, stdout=subprocess.PIPE)
+        lines = said.stdout.decode().splitlines()
+        self.assertEqual(lines[1], "state")
+        self.assertTrue(lines[2].startswith(("unsatisfiable", "15W", "7W")), lines)
+
+    def test_each_line_of_the_table_of_old_routes_is_answered(self):
+        (lines,) = fenced("sh")
+        for line in lines.splitlines():
+            said = subprocess.run(line, shell=True, env=self.environment, check=True, stdout=subprocess.PIPE).stdout
+            self.assertIsInstance(json.loads(said), dict, line)
+        for route in ("analyze", "recommend", "sweep", "tiling", "hardware", "state", "board"):
+            self.assertIn(f"http://rooflined/v1/{route}", lines)
+
+    def test_it_names_every_verb(self):
+        table = MANUAL.split("| verb |")[1].split("\n\n")[0]
+        verbs = {name for name in dir(rooflined.Client) if not name.startswith("_")} - {"close"}
+        self.assertEqual(set(re.findall(r"`(\w+)`", table)), verbs)
+
+
+if __name__ == "__main__":
+    unittest.main()
