@@ -147,8 +147,20 @@ fn a_measurement_without_a_meter_has_no_watts_and_says_why() {
         command.arg("--root").arg(&root);
     });
     let body = json!({ "op": { "kind": "gemv", "n": 256, "k": 256 }, "power": true });
-    let (status, answer) = http(&home.control(), "POST", "/v1/measure", &body.to_string());
-    assert_eq!(status, 200, "{answer}");
+    let measured = || {
+        let (status, answer) = http(&home.control(), "POST", "/v1/measure", &body.to_string());
+        assert_eq!(status, 200, "{answer}");
+        answer
+    };
+    // Beside other tests a measurement may be refused as disturbed, which is not what is asked here.
+    let mut answer = measured();
+    for _ in 0..4 {
+        if answer["rows"][0].is_object() {
+            break;
+        }
+        answer = measured();
+    }
+    assert!(answer["rows"][0].is_object(), "{answer:#}");
     let power = &answer["rows"][0]["power"];
     for name in ["power_w", "idle_power_w", "energy_j", "total_energy_j", "duration_s", "readings"] {
         assert_eq!(power[name], Value::Null, "{answer:#}");
