@@ -14,7 +14,7 @@ inside() {
 }
 installs() { inside 'dpkg --install /root/rooflined.deb && id rooflined && rooflined --version && rooflinectl --version'; }
 # As its user, and as the unit has it but for the bus.
-answers_and_calibrates() {
+answers_and_measures() {
     # shellcheck disable=SC2016  # expanded inside
     inside '
         install -d -o rooflined -g rooflined /run/rooflined /var/lib/rooflined
@@ -26,12 +26,16 @@ answers_and_calibrates() {
         for _ in $(seq 100); do [ ! -S /run/rooflined/query.sock ] || break; sleep 0.2; done
         rooflinectl --socket /run/rooflined predict gemv 4096 4096 --format int8 --hardware agx-orin-64gb
         rooflinectl --socket /run/rooflined status
-        # On a machine whose neighbours take its processors every sample may be refused; asking again is all that helps.
+        # What an emulator makes of time is no clock: samples may be refused for that, all of them at each try. Whether the probe runs
+        # and the daemon judges what it says is asked here, not what it measures.
         calibrated=no
-        for _ in 1 2 3 4 5 6; do
-            if rooflinectl --socket /run/rooflined/control.sock calibrate --quick --force --wait; then calibrated=yes && break; fi
+        for _ in 1 2 3; do
+            if said=$(rooflinectl --socket /run/rooflined/control.sock calibrate --quick --force --wait 2>&1); then
+                calibrated=yes && break
+            fi
         done
-        test $calibrated = yes
+        echo "$said"
+        test $calibrated = yes || echo "$said" | grep "no usable .* among [1-9][0-9]* samples .* rejected, most for clock_moved"
         kill $daemon
         wait $daemon'
 }
@@ -42,6 +46,6 @@ purges() {
 }
 
 check "$arch: dpkg installs it" installs
-check "$arch: it answers and calibrates under emulation" answers_and_calibrates
+check "$arch: it answers, measures and judges what it measured under emulation" answers_and_measures
 check "$arch: purging it leaves the user alone" purges
 checked
