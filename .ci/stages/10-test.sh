@@ -4,4 +4,5 @@
 
 # The bus tests start their own dbus-daemon; rustc links with cc.
 need dbus gcc libc6-dev strace
-cargo test --workspace --locked
+# Tests of processes mostly wait: with as many threads as cores these are idle half of the time.
+RUST_TEST_THREADS=$(($(nproc) + 1)) cargo test --workspace --locked
