@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
 """Runs the commands of the documents: run.py [--update] [PAGE…]
 
-A block is what stands between ```sh and ```: a script, which has to end with 0. In one between ```console and ``` each line after
+A block is what stands between ```sh or ```python and ```: a script, which has to end with 0. In one between ```console and ``` each line after
 "$ " is a command, and what follows is what it printed: the labels have to be printed again, in that order, figures and units may
 differ. A line "…" stands for any lines. A block with a file's name, as in ```json target.json, is put into that file.
 
 What a block needs or gives stands in a comment on the line before it, between its mark and "-->":
 
     <!-- run: board gb10, control     a simulated board and [control] enabled = true (else: that of DEFAULT, without control)
+    <!-- run: control, auto           and [policy] auto = "switch"
     <!-- run: no daemon               none is started
     <!-- run: endless                 it is interrupted after three seconds and must have printed something
     <!-- run: exit 3                  the exit code of its last command
     <!-- run: exact                   every figure is printed again
-    <!-- not run: needs a Jetson      why; "; stage NAME" after it says which stage of CI runs it instead
+    <!-- not run: needs a Jetson      why; "; stage NAME" at its end says which stage of CI runs it instead
     <!-- every block not run: …       the same for a whole page
 
 Everything runs in namespaces of its own: no network but a loopback, private /etc, /run and /var/lib, and nothing outlives it. The
@@ -41,6 +42,8 @@ STAGES = {path.stem.split("-", 1)[1] for path in REPOSITORY.glob(".ci/stages/*.s
 DEFAULT = "jetson-orin-nano-8gb-super"
 SOCKET = "/run/rooflined"
 LIMIT_S = 60
+KEPT = pathlib.Path("/run/rooflined-calibrated")
+KINDS = ("sh", "console", "python")
 UNITS = set(
     "s ms us µs ns min h d B kB KB MB GB TB KiB MiB GiB B/s MB/s GB/s TB/s Hz kHz MHz GHz W mW J mJ uJ µJ A mA V mV °C C % /s x K M G T "
     "OP/s GOP/s TOP/s FLOP/s GFLOP/s TFLOP/s tokens/s FLOP/byte".split()
@@ -59,7 +62,8 @@ class Block:
     def __init__(self, page, line, info, marker):
         self.page, self.line, self.lines = page, line, []
         self.kind, _, self.file = info.partition(" ")
-        self.not_run, self.board, self.control, self.daemon, self.endless, self.exact, self.exit = None, DEFAULT, False, True, False, False, 0
+        self.not_run, self.exit, self.board, self.daemon = None, 0, DEFAULT, True
+        self.control = self.auto = self.endless = self.exact = False
         what, _, rest = marker.partition(":")
         if what.endswith("not run"):
             self.not_run, _, stage = rest.strip().partition("; stage ")
@@ -75,7 +79,7 @@ class Block:
                 self.exit = int(value)
             elif word == "no daemon":
                 self.daemon = False
-            elif word in ("control", "endless", "exact"):
+            elif word in ("control", "auto", "endless", "exact"):
                 setattr(self, word, True)
             else:
                 raise Wrong(f"{self}: {word!r} is no marker")
@@ -155,12 +159,14 @@ class Scratch:
         self.environment = {
             **{key: value for key, value in os.environ.items() if not key.startswith("ROOFLINED_")},
             "PATH": f"{BINARIES}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-            "HOME": str(self.work), "XDG_RUNTIME_DIR": "/run/user/me", "LC_ALL": "C.UTF-8", "COLUMNS": "140",
+            "PYTHONPATH": str(REPOSITORY / "clients/python"), "PYTHONDONTWRITEBYTECODE": "1", "HOME": str(self.work),
+            "XDG_RUNTIME_DIR": "/run/user/me", "ROOFLINED_SOCKET": SOCKET, "LC_ALL": "C.UTF-8", "COLUMNS": "140",
         }
         for directory in ("/run/user/me", "/run/dbus", "/etc/rooflined", "/var/lib/rooflined",
                           "/var/lib/prometheus/node-exporter", "/etc/kubernetes/node-feature-discovery/features.d"):
             os.makedirs(directory, exist_ok=True)
-        os.symlink(SOCKET, "/run/user/me/rooflined")
+        # Where an installed daemon's control socket is.
+        os.symlink(SOCKET, "/run/rooflined-control")
         self.fixtures()
         (self.home / "bus.xml").write_text(BUS)
         subprocess.run(["dbus-daemon", "--fork", "--config-file", str(self.home / "bus.xml")], check=True)
@@ -175,17 +181,21 @@ class Scratch:
 
     def enter(self, block):
         """Has the daemon that a block asks for; one state for each kind of daemon."""
-        settings = (block.board, block.control) if block.daemon else None
+        settings = (block.board, block.control, block.auto) if block.daemon else None
         if settings == self.settings and (not self.daemon or self.daemon.poll() is None):
             return
         self.leave()
         self.settings = settings
         if not settings:
             return
-        place = self.home / f"{block.board}-{block.control}"
+        place = self.home / "-".join(map(str, settings))
+        # Calibrated once for each board; what a page does to its own does not meet the next one.
+        calibrated = KEPT / block.board
+        if not place.exists() and calibrated.exists():
+            shutil.copytree(calibrated, place, symlinks=True)
         (place / "root").mkdir(parents=True, exist_ok=True)
         config = pathlib.Path("/etc/rooflined/rooflined.toml")
-        config.write_text("[control]\nenabled = true\n" if block.control else "")
+        config.write_text("[control]\nenabled = true\n" * block.control + '[policy]\nauto = "switch"\n' * block.auto)
         with open(place / "log", "ab") as log:
             self.daemon = subprocess.Popen(
                 [BINARIES / "rooflined", "serve", "--simulate", block.board, "--root", place / "root", "--socket", SOCKET,
@@ -198,9 +208,11 @@ class Scratch:
             time.sleep(0.1)
         else:
             self.daemon.kill()
-        calibrated = self.ask("calibrate", "--quick", "--force", "--wait", "--timeout", "60s")
-        if self.daemon.poll() is not None or calibrated.returncode != 0:
-            raise Wrong(f"the daemon of {block.board} is not ready:\n{calibrated.stderr}{(place / 'log').read_text()[-2000:]}")
+        said = self.ask("status") if calibrated.exists() else self.ask("calibrate", "--quick", "--force", "--wait", "--timeout", "60s")
+        if self.daemon.poll() is not None or said.returncode != 0:
+            raise Wrong(f"the daemon of {block.board} is not ready:\n{said.stderr}{(place / 'log').read_text()[-2000:]}")
+        if not calibrated.exists():
+            shutil.copytree(place, calibrated, symlinks=True)
 
     def ask(self, *words):
         return subprocess.run([BINARIES / "rooflinectl", *words], env=self.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
@@ -215,10 +227,10 @@ class Scratch:
                 self.daemon.wait()
         self.daemon = self.settings = None
 
-    def run(self, script, endless=False):
+    def run(self, script, endless=False, shell=("bash", "-euo", "pipefail")):
         """Exit code and what was printed by both streams together. What the script leaves running ends with it."""
         with tempfile.TemporaryFile() as output:
-            shell = subprocess.Popen(["bash", "-euo", "pipefail", "-c", script], cwd=self.work, env=self.environment,
+            shell = subprocess.Popen([*shell, "-c", script], cwd=self.work, env=self.environment,
                                      stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
             try:
                 code = shell.wait(3 if endless else LIMIT_S)
@@ -242,8 +254,9 @@ def check(block, scratch):
     """Runs a block; what a console block printed where it differs: [(where, lines)]."""
     scratch.enter(block)
     differing = []
-    if block.kind == "sh":
-        code, output = scratch.run("\n".join(block.lines), block.endless)
+    if block.kind != "console":
+        shell = {"shell": [sys.executable]} if block.kind == "python" else {}
+        code, output = scratch.run("\n".join(block.lines), block.endless, **shell)
         if code != block.exit:
             raise Wrong(f"exit code {code} instead of {block.exit}:\n{output[-3000:]}")
         if block.endless and not output.strip():
@@ -312,18 +325,18 @@ def main():
             continue
         scratch, changes = None, []
         for block in found:
-            if block.kind in ("sh", "console") and block.not_run:
+            if block.kind in KINDS and block.not_run:
                 if block.stage:
                     elsewhere.setdefault(block.stage, []).append(block)
                 else:
                     not_run.append(block)
                 continue
-            if block.file or block.kind in ("sh", "console"):
+            if block.file or block.kind in KINDS:
                 scratch = scratch or Scratch()
             if block.file:
                 (scratch.work / block.file).write_text("\n".join(block.lines) + "\n")
                 files += 1
-            if block.kind not in ("sh", "console"):
+            if block.kind not in KINDS:
                 continue
             first, started = block.lines[0].removeprefix("$ ")[:70] if block.lines else "", time.monotonic()
             try:
@@ -351,6 +364,8 @@ def main():
                         pass
             for path in ("/run", "/var/lib", "/etc/rooflined"):
                 for entry in os.scandir(path):
+                    if entry.path == str(KEPT):
+                        continue
                     shutil.rmtree(entry.path) if entry.is_dir(follow_symlinks=False) else os.unlink(entry.path)
     for stage, there in sorted(elsewhere.items()):
         print(f"run by stage {stage}: {', '.join(map(str, there))}")
