@@ -2,7 +2,7 @@
 """Runs the commands of the documents: run.py [--update] [PAGE…]
 
 A block is what stands between ```sh or ```python and ```: a script, which has to end with 0. In one between ```console and ``` each line after
-"$ " is a command, and what follows is what it printed: the labels have to be printed again, in that order, figures and units may
+"$ " is a command (it goes on behind a backslash or a pipe), and what follows is what it printed: the labels have to be printed again, in that order, figures and units may
 differ. A line "…" stands for any lines. A block with a file's name, as in ```json target.json, is put into that file.
 
 What a block needs or gives stands in a comment on the line before it, between its mark and "-->":
@@ -91,7 +91,7 @@ class Block:
         """Of a console block: (command, the lines printed, where these begin)."""
         found = []
         for number, line in enumerate(self.lines):
-            if found and found[-1][0].endswith("\\") and not found[-1][1]:
+            if found and found[-1][0].endswith(("\\", "|")) and not found[-1][1]:
                 found[-1][0] += "\n" + line
                 found[-1][2] = number + 1
             elif line.startswith("$ "):
