@@ -15,6 +15,7 @@ What a block needs or gives stands in a comment on the line before it, between i
     <!-- run: exact                   every figure is printed again
     <!-- not run: needs a Jetson      why; "; stage NAME" at its end says which stage of CI runs it instead
     <!-- every block not run: …       the same for a whole page
+    <!-- printed by: COMMAND          what stands from here to a comment "end" is exactly what the command prints, run like a block
 
 Everything runs in namespaces of its own: no network but a loopback, private /etc, /run and /var/lib, and nothing outlives it. The
 programs are those of ROOFLINED_BINARIES (target/release), the working directory is a scratch one with the files of `fixtures`.
@@ -43,7 +44,7 @@ DEFAULT = "jetson-orin-nano-8gb-super"
 SOCKET = "/run/rooflined"
 LIMIT_S = 60
 KEPT = pathlib.Path("/run/rooflined-calibrated")
-KINDS = ("sh", "console", "python")
+KINDS = ("sh", "console", "python", "printed")
 UNITS = set(
     "s ms us µs ns min h d B kB KB MB GB TB KiB MiB GiB B/s MB/s GB/s TB/s Hz kHz MHz GHz W mW J mJ uJ µJ A mA V mV °C C % /s x K M G T "
     "OP/s GOP/s TOP/s FLOP/s GFLOP/s TFLOP/s tokens/s FLOP/byte".split()
@@ -89,6 +90,8 @@ class Block:
 
     def commands(self):
         """Of a console block: (command, the lines printed, where these begin)."""
+        if self.kind == "printed":
+            return [[self.command, self.lines, 0]]
         found = []
         for number, line in enumerate(self.lines):
             if found and found[-1][0].endswith(("\\", "|")) and not found[-1][1]:
@@ -108,7 +111,7 @@ def blocks(page):
     found, marker, everywhere, block = [], "", "", None
     for number, line in enumerate((REPOSITORY / page).read_text().splitlines(), 1):
         if block:
-            if line == "```":
+            if line == ("<!-- end -->" if block.kind == "printed" else "```"):
                 found.append(block)
                 block, marker = None, ""
             else:
@@ -119,6 +122,9 @@ def blocks(page):
             marker = comment[1]
             if marker.startswith("every block"):
                 everywhere, marker = marker, ""
+        elif (comment := re.fullmatch(r"<!-- printed by: (.*) -->", line)):
+            block = Block(page, number, "printed", "run: exact")
+            block.command = comment[1]
         elif marker and line.strip():
             raise Wrong(f"{page}:{number}: a marker stands above the block that it is for")
     if block or marker:
@@ -160,7 +166,7 @@ class Scratch:
             **{key: value for key, value in os.environ.items() if not key.startswith("ROOFLINED_")},
             "PATH": f"{BINARIES}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             "PYTHONPATH": str(REPOSITORY / "clients/python"), "PYTHONDONTWRITEBYTECODE": "1", "HOME": str(self.work),
-            "XDG_RUNTIME_DIR": "/run/user/me", "ROOFLINED_SOCKET": SOCKET, "LC_ALL": "C.UTF-8", "COLUMNS": "140",
+            "XDG_RUNTIME_DIR": "/run/user/me", "ROOFLINED_SOCKET": SOCKET, "TABLES": str(REPOSITORY / "tests/documents"), "LC_ALL": "C.UTF-8", "COLUMNS": "140",
         }
         for directory in ("/run/user/me", "/run/dbus", "/etc/rooflined", "/var/lib/rooflined",
                           "/var/lib/prometheus/node-exporter", "/etc/kubernetes/node-feature-discovery/features.d"):
@@ -254,7 +260,7 @@ def check(block, scratch):
     """Runs a block; what a console block printed where it differs: [(where, lines)]."""
     scratch.enter(block)
     differing = []
-    if block.kind != "console":
+    if block.kind in ("sh", "python"):
         shell = {"shell": [sys.executable]} if block.kind == "python" else {}
         code, output = scratch.run("\n".join(block.lines), block.endless, **shell)
         if code != block.exit:
@@ -338,7 +344,8 @@ def main():
                 files += 1
             if block.kind not in KINDS:
                 continue
-            first, started = block.lines[0].removeprefix("$ ")[:70] if block.lines else "", time.monotonic()
+            first = block.command if block.kind == "printed" else block.lines[0].removeprefix("$ ") if block.lines else ""
+            first, started = first[:70], time.monotonic()
             try:
                 differing = check(block, scratch)
                 loose = [change for change in differing if updating and not any(line.strip() == "…" for line in change[1])]
