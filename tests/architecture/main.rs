@@ -194,6 +194,27 @@ fn the_client_links_no_bus_no_driver_and_no_kernels() {
     assert!(missing.is_empty(), "the search would not find {missing:?} where they are");
 }
 
+/// The client of others' programs is published alone: it needs nothing of ours, and nothing of ours that is shipped needs it.
+#[test]
+fn the_client_of_others_stands_alone() {
+    let manifest = parse(&read(&root().join("clients/rust/Cargo.toml")));
+    let needs = dependencies(&manifest);
+    assert!(needs.contains("serde_json"), "{needs:?}");
+    assert!(!needs.iter().any(|name| name.starts_with("rooflined")), "{needs:?}");
+    for (name, of) in manifest["dependencies"].as_table().into_iter().flatten() {
+        assert!(of.get("workspace").is_none(), "{name} has features that the daemon needs");
+    }
+    let product =
+        crates().into_iter().map(|of| of.manifest).chain([parse(&read(&root().join("Cargo.toml")))]);
+    for manifest in product {
+        assert!(
+            !dependencies(&manifest).contains("rooflined-client"),
+            "{} links it",
+            manifest["package"]["name"]
+        );
+    }
+}
+
 #[test]
 fn only_the_probe_contains_unsafe_code() {
     // Built from two halves, so that this file does not name it.
@@ -203,6 +224,7 @@ fn only_the_probe_contains_unsafe_code() {
         files.map(|path| path.strip_prefix(root()).unwrap().display().to_string()).collect()
     };
     assert_eq!(silencing(&root().join("src")), ["src/adapters/probe/lib.rs"]);
+    assert!(silencing(&root().join("clients")).is_empty());
     assert_eq!(
         parse(&read(&root().join("Cargo.toml")))["workspace"]["lints"]["rust"][&lint].as_str(),
         Some("deny")

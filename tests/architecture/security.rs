@@ -18,7 +18,8 @@ fn direct_dependencies() -> BTreeSet<String> {
     let workspace = parse(&read(&root().join("Cargo.toml")));
     let is_ours = |of: &Value| of.get("path").is_some();
     let shared = workspace["workspace"]["dependencies"].as_table().cloned().unwrap_or_default();
-    let mut manifests = vec![root().join("Cargo.toml"), root().join("fuzz/Cargo.toml")];
+    let mut manifests =
+        ["Cargo.toml", "fuzz/Cargo.toml", "clients/rust/Cargo.toml"].map(|of| root().join(of)).to_vec();
     let crates = ["model", "wire", "adapters", "programs"].map(|storey| root().join("src").join(storey));
     for storey in crates.iter().chain([&root().join("tests/crates")]) {
         manifests.extend(directories(storey).into_iter().map(|of| of.join("Cargo.toml")));

@@ -1,0 +1,307 @@
+//! Questions and answers: connections that are kept, found closed, and tried again.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+use crate::address::{Address, Socket, candidates};
+use crate::blocks::{Blocks, Event, Framing};
+use crate::body::Encoded;
+use crate::error::{Error, Refused, Result};
+use crate::http::Response;
+use crate::io::{self as sockets, Direction, Io, Over, lock};
+use crate::types::ErrorBody;
+
+const MAX_ANSWER_BYTES: usize = 64 << 20;
+const BUFFER_BYTES: usize = 64 << 10;
+/// An idle connection that is older is not used again: the daemon closes it after five seconds.
+const IDLE: Duration = Duration::from_secs(3);
+const MAX_IDLE: usize = 8;
+/// To get a connection, where the daemon's backlog is full.
+const CONNECT: Duration = Duration::from_secs(5);
+const BACKLOG_PAUSE: Duration = Duration::from_millis(20);
+/// The daemon says that it is still there every 15 s; a stream that is silent for longer is broken.
+const SILENCE: Duration = Duration::from_secs(60);
+/// The longest wait that a clock can be asked for.
+const LONGEST: Duration = Duration::from_secs(1 << 31);
+
+/// By when a whole exchange has to be done.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limit {
+    of: Duration,
+    until: Instant,
+}
+
+impl Limit {
+    pub(crate) fn new(of: Duration) -> Self {
+        Self { of, until: Instant::now() + of.min(LONGEST) }
+    }
+
+    /// What became of a wait, as the error of an exchange; `None` where the connection broke.
+    fn failed(self, why: &io::Error, route: &str) -> Error {
+        if why.kind() == io::ErrorKind::TimedOut {
+            Error::TimedOut { route: route.to_owned(), limit: self.of }
+        } else {
+            lost(route)
+        }
+    }
+}
+
+fn lost(route: &str) -> Error {
+    Error::ConnectionLost { route: route.to_owned() }
+}
+
+fn system(why: &io::Error) -> Error {
+    Error::System { message: format!("no socket can be had: {why}") }
+}
+
+/// One daemon: where it is, and connections to it that wait for the next question.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    /// Best first; the one that answered alone after that.
+    addresses: Mutex<Vec<Address>>,
+    idle: Mutex<Idle>,
+}
+
+#[derive(Debug)]
+struct Idle {
+    /// Connections belong to the process that opened them, and not to its forked children.
+    process: u32,
+    connections: Vec<(Socket, OwnedFd, Instant)>,
+}
+
+impl Daemon {
+    pub(crate) fn new(given: Option<&Path>) -> Self {
+        let idle = Idle { process: std::process::id(), connections: Vec::new() };
+        Self { addresses: Mutex::new(candidates(given)), idle: Mutex::new(idle) }
+    }
+
+    /// The body of the answer.
+    pub(crate) async fn ask<I: Io>(&self, request: &Encoded, limit: Limit) -> Result<Vec<u8>> {
+        if let Some(kept) = self.take(request.socket) {
+            let kept = I::wrap(kept).map_err(|why| system(&why))?;
+            match self.exchange::<I>(request, kept, limit).await {
+                // Closed before it saw the request, or while it answered: the same question may be asked again.
+                Err(Error::ConnectionLost { .. }) if !request.changes => {}
+                done => return done,
+            }
+        }
+        let connection = self.connect::<I>(&request.route, request.socket, limit).await?;
+        self.exchange::<I>(request, connection, limit).await
+    }
+
+    async fn exchange<I: Io>(
+        &self,
+        request: &Encoded,
+        connection: I::Socket,
+        limit: Limit,
+    ) -> Result<Vec<u8>> {
+        send::<I>(&connection, request, limit).await?;
+        let (mut response, mut body) = (Response::new(), Vec::new());
+        while !response.is_complete() {
+            receive::<I>(&connection, &mut response, &mut body, &request.route, limit).await?;
+        }
+        if response.keeps() {
+            // One that cannot be given back is not kept.
+            let _ = I::unwrap(connection).map(|connection| self.keep(request.socket, connection));
+        }
+        accepted(response.status(), body)
+    }
+
+    /// An idle connection that the daemon has not closed.
+    fn take(&self, socket: Socket) -> Option<OwnedFd> {
+        let mut idle = lock(&self.idle);
+        if idle.process != std::process::id() {
+            // Those of the parent, who goes on using them.
+            *idle = Idle { process: std::process::id(), connections: Vec::new() };
+        }
+        while let Some(index) = idle.connections.iter().rposition(|(kind, ..)| *kind == socket) {
+            let (_, connection, since) = idle.connections.remove(index);
+            if since.elapsed() < IDLE && sockets::is_quiet(&connection) {
+                return Some(connection);
+            }
+        }
+        None
+    }
+
+    fn keep(&self, socket: Socket, connection: OwnedFd) {
+        let mut idle = lock(&self.idle);
+        if idle.process == std::process::id() && idle.connections.len() < MAX_IDLE {
+            idle.connections.push((socket, connection, Instant::now()));
+        }
+    }
+
+    /// Closes idle connections.
+    pub(crate) fn close(&self) {
+        lock(&self.idle).connections.clear();
+    }
+
+    /// Connects to the first daemon that takes a connection, and stays with it.
+    async fn connect<I: Io>(&self, route: &str, socket: Socket, limit: Limit) -> Result<I::Socket> {
+        let (mut tried, never) = (Vec::new(), Over::new());
+        let addresses = lock(&self.addresses).clone();
+        for address in addresses {
+            let path = address.of(socket);
+            let connection = sockets::open().map_err(|why| system(&why))?;
+            let until = limit.until.min(Instant::now() + CONNECT);
+            let why = loop {
+                match sockets::connect(&connection, path) {
+                    Ok(()) => {
+                        *lock(&self.addresses) = vec![address];
+                        return I::wrap(connection).map_err(|why| system(&why));
+                    }
+                    Err(why) if why.kind() == io::ErrorKind::WouldBlock && Instant::now() < until => {
+                        I::pause(BACKLOG_PAUSE, &never).await;
+                    }
+                    Err(why) => break why,
+                }
+            };
+            if why.kind() == io::ErrorKind::PermissionDenied {
+                return Err(Error::Denied { path: path.to_owned() });
+            }
+            if why.kind() == io::ErrorKind::WouldBlock && Instant::now() >= limit.until {
+                return Err(limit.failed(&io::ErrorKind::TimedOut.into(), route));
+            }
+            tried.push((path.to_owned(), said(&why)));
+        }
+        Err(Error::Unreachable { tried })
+    }
+
+    /// A connection of its own whose answer goes on.
+    pub(crate) async fn open<I: Io>(
+        &self,
+        request: &Encoded,
+        framing: Framing,
+        limit: Limit,
+    ) -> Result<Stream<I>> {
+        let connection = self.connect::<I>(&request.route, request.socket, limit).await?;
+        send::<I>(&connection, request, limit).await?;
+        let (mut response, mut first) = (Response::new(), Vec::new());
+        while response.status() == 0 || (response.status() != 200 && !response.is_complete()) {
+            receive::<I>(&connection, &mut response, &mut first, &request.route, limit).await?;
+        }
+        let first = accepted(response.status(), first)?;
+        let (route, process) = (request.route.clone(), std::process::id());
+        Ok(Stream {
+            connection: Arc::new(connection),
+            response,
+            blocks: Blocks::new(framing),
+            first,
+            route,
+            process,
+        })
+    }
+}
+
+/// What the system says of a socket, in lower case.
+fn said(why: &io::Error) -> String {
+    let text = why.to_string().to_lowercase();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
+}
+
+async fn send<I: Io>(connection: &I::Socket, request: &Encoded, limit: Limit) -> Result<()> {
+    let mut sent = 0;
+    while sent < request.data.len() {
+        let files = if sent == 0 { &request.files[..] } else { &[] };
+        let operation =
+            |socket: std::os::fd::BorrowedFd<'_>| sockets::send(socket, &request.data[sent..], files);
+        match I::attempt(connection, Direction::Write, limit.until, operation).await {
+            Ok(more) => sent += more,
+            Err(why) if matches!(why.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
+                // It may have been refused before it was read; then the answer is there.
+                return if sockets::is_quiet(connection) { Err(lost(&request.route)) } else { Ok(()) };
+            }
+            Err(why) => return Err(limit.failed(&why, &request.route)),
+        }
+    }
+    Ok(())
+}
+
+/// Takes what comes next into `response` and `body`.
+async fn receive<I: Io>(
+    connection: &I::Socket,
+    response: &mut Response,
+    body: &mut Vec<u8>,
+    route: &str,
+    limit: Limit,
+) -> Result<()> {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    let operation = |socket: std::os::fd::BorrowedFd<'_>| sockets::receive(socket, &mut buffer);
+    let received = I::attempt(connection, Direction::Read, limit.until, operation).await;
+    match received.map_err(|why| limit.failed(&why, route))? {
+        0 if response.end() => Ok(()),
+        0 => Err(lost(route)),
+        received => {
+            response.feed(&buffer[..received], body)?;
+            if body.len() > MAX_ANSWER_BYTES {
+                return Err(Error::unexpected("the answer is larger than 64 MiB"));
+            }
+            Ok(())
+        }
+    }
+}
+
+/// The body of an answer that says yes.
+fn accepted(status: u16, body: Vec<u8>) -> Result<Vec<u8>> {
+    #[derive(Deserialize)]
+    struct Answer {
+        error: ErrorBody,
+    }
+    if status == 200 {
+        return Ok(body);
+    }
+    let body = serde_json::from_slice::<Answer>(&body).map(|answer| answer.error);
+    let body = body.unwrap_or_else(|_| ErrorBody {
+        code: "http".into(),
+        message: format!("the daemon answered {status}"),
+        ..ErrorBody::default()
+    });
+    Err(Error::Refused(Refused { status, body }))
+}
+
+/// One connection whose answer goes on.
+#[derive(Debug)]
+pub(crate) struct Stream<I: Io> {
+    pub(crate) connection: Arc<I::Socket>,
+    response: Response,
+    blocks: Blocks,
+    first: Vec<u8>,
+    route: String,
+    process: u32,
+}
+
+impl<I: Io> Stream<I> {
+    /// Waits for the next bytes and adds the events in them, perhaps none. May be dropped while it waits.
+    ///
+    /// # Errors
+    /// [`Error::ConnectionLost`] at the end and after a minute of silence, [`Error::Unexpected`].
+    pub(crate) async fn read(&mut self, into: &mut VecDeque<Event>) -> Result<()> {
+        if !self.first.is_empty() {
+            return self.blocks.feed(&std::mem::take(&mut self.first), into);
+        }
+        if self.response.is_complete() {
+            return Err(lost(&self.route));
+        }
+        let mut data = Vec::new();
+        let limit = Limit::new(SILENCE);
+        match receive::<I>(&self.connection, &mut self.response, &mut data, &self.route, limit).await {
+            Err(Error::TimedOut { .. }) => Err(lost(&self.route)),
+            done => done,
+        }?;
+        self.blocks.feed(&data, into)
+    }
+}
+
+impl<I: Io> Drop for Stream<I> {
+    fn drop(&mut self) {
+        // Not by a forked child.
+        if self.process == std::process::id() {
+            sockets::shut_down(self.connection.as_fd());
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! A private daemon in a temporary directory, and programs that answer badly.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rooflined_client::types::{PredictRequest, Workload};
+use rooflined_client::{AsyncClient, Client, Socket, Value};
+use serde_json::json;
+use tempfile::TempDir;
+
+/// Long enough for a loaded machine; no test should come near it.
+const PATIENCE: Duration = Duration::from_secs(60);
+pub const CONTROLLED: &str = "[control]\nenabled = true\ndwell_s = 0.0\n[calibration]\nautomatic = false\n";
+
+/// Whether `what` becomes true in time.
+pub fn until(mut what: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + PATIENCE;
+    while !what() {
+        if Instant::now() > end {
+            return false;
+        }
+        sleep(Duration::from_millis(50));
+    }
+    true
+}
+
+pub fn gemv() -> Value {
+    json!({"workload": {"op": {"kind": "gemv", "n": 4096, "k": 4096}, "format": "int8"}})
+}
+
+pub fn chat() -> Workload {
+    Workload {
+        model: Some("llama-3.2-1b".into()),
+        format: Some("q4_k_m".into()),
+        phase: Some("decode".into()),
+        context_tokens: Some(512),
+        ..Workload::default()
+    }
+}
+
+pub fn chat_request() -> PredictRequest {
+    PredictRequest { workload: chat(), engine: Some("llama.cpp".into()), ..PredictRequest::default() }
+}
+
+/// A directory of a short path, whatever TMPDIR is: that of a socket has at most 107 bytes.
+fn short_directory() -> TempDir {
+    tempfile::Builder::new().prefix("rl").tempdir_in("/tmp").unwrap()
+}
+
+/// `rooflined` of a simulated board; `restart` comes back with the same state and board.
+pub struct Daemon {
+    home: TempDir,
+    process: Option<Child>,
+}
+
+impl Daemon {
+    pub fn new() -> Self {
+        Self::with(CONTROLLED)
+    }
+
+    pub fn with(config: &str) -> Self {
+        let mut daemon = Self { home: short_directory(), process: None };
+        fs::create_dir(daemon.home.path().join("board")).unwrap();
+        daemon.configure(config);
+        daemon.start();
+        daemon
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.path("run")
+    }
+
+    pub fn client(&self) -> Client {
+        Client::at(self.socket())
+    }
+
+    pub fn asynchronous(&self) -> AsyncClient {
+        AsyncClient::at(self.socket())
+    }
+
+    pub fn configure(&self, text: &str) {
+        fs::write(self.path("rooflined.toml"), text).unwrap();
+    }
+
+    pub fn start(&mut self) {
+        let log = File::options().create(true).append(true).open(self.path("log")).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rooflined"));
+        command.args(["serve", "--bus", "none", "--simulate", "jetson-orin-nano-8gb-super"]);
+        command.args(["--exit-on-stdin-close", "--config"]).arg(self.path("rooflined.toml"));
+        command.arg("--socket").arg(self.socket()).arg("--state-dir").arg(self.path("state"));
+        command.arg("--root").arg(self.path("board"));
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);
+        self.process = Some(command.spawn().unwrap());
+        let client = self.client().with_timeout(Duration::from_secs(10));
+        let is_ready = until(|| client.request("GET", "/-/ready", None, Socket::Query).is_ok());
+        assert!(is_ready, "{}", fs::read_to_string(self.path("log")).unwrap_or_default());
+    }
+
+    pub fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.kill().unwrap();
+            process.wait().unwrap();
+        }
+    }
+
+    pub fn restart(&mut self) {
+        self.kill();
+        self.start();
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            drop(process.stdin.take());
+            let _ = process.wait();
+        }
+    }
+}
+
+/// Runs `work` where the asynchronous client runs.
+pub fn asynchronously<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
+
+/// Listens where a daemon would and treats each connection as it is told to.
+pub struct Impostor {
+    home: TempDir,
+    /// What was asked, by head and body.
+    requests: Arc<Mutex<Vec<String>>>,
+}
+
+/// One connection of an impostor.
+pub struct Visit {
+    pub connection: UnixStream,
+    requests: Arc<Mutex<Vec<String>>>,
+}
+
+impl Visit {
+    /// A whole request; false at the end.
+    pub fn read(&mut self) -> bool {
+        let mut data = Vec::new();
+        let mut buffer = [0; 4096];
+        loop {
+            let text = String::from_utf8_lossy(&data).into_owned();
+            if let Some((head, body)) = text.split_once("\r\n\r\n") {
+                let length = head.split("content-length: ").nth(1).and_then(|rest| rest.split("\r\n").next());
+                if body.len() >= length.map_or(0, |length| length.parse().unwrap()) {
+                    self.requests.lock().unwrap().push(text);
+                    return true;
+                }
+            }
+            match self.connection.read(&mut buffer) {
+                Ok(read) if read > 0 => data.extend_from_slice(&buffer[..read]),
+                _ => return false,
+            }
+        }
+    }
+
+    /// Sends what the client may not want any more.
+    pub fn send(&mut self, text: &[u8]) -> bool {
+        self.connection.write_all(text).is_ok()
+    }
+}
+
+impl Impostor {
+    pub fn new(behave: impl Fn(&mut Visit) + Send + Sync + 'static) -> Self {
+        let home = short_directory();
+        let requests = Arc::default();
+        let listener = UnixListener::bind(home.path().join("query.sock")).unwrap();
+        let (seen, behave) = (Arc::clone(&requests), Arc::new(behave));
+        std::thread::spawn(move || {
+            for connection in listener.incoming().map_while(Result::ok) {
+                let (behave, requests) = (Arc::clone(&behave), Arc::clone(&seen));
+                std::thread::spawn(move || behave(&mut Visit { connection, requests }));
+            }
+        });
+        Self { home, requests }
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.home.path().to_owned()
+    }
+
+    pub fn client(&self) -> Client {
+        Client::at(self.socket()).with_timeout(Duration::from_secs(1))
+    }
+
+    pub fn asynchronous(&self) -> AsyncClient {
+        AsyncClient::at(self.socket()).with_timeout(Duration::from_secs(1))
+    }
+
+    /// How many requests came whole.
+    pub fn asked(&self) -> usize {
+        self.requests.lock().unwrap().len()
+    }
+}
