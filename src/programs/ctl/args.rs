@@ -94,6 +94,8 @@ pub enum Command {
     Tiling(TilingArgs),
     /// Live view of the machine: loads, ceilings, sensors, holds, events; --events prints lines
     Watch(WatchArgs),
+    /// Dashboard in a browser: serves one web page on this machine's loopback address until Ctrl-C
+    Dashboard(DashboardArgs),
     /// Print metrics in the Prometheus text format
     Metrics(MetricsArgs),
     /// Print what the machine can do as labels for Node Feature Discovery (Kubernetes)
@@ -123,6 +125,16 @@ pub enum Command {
         /// Directory to write a page for each command to
         dir: Option<PathBuf>,
     },
+}
+
+#[derive(Debug, Args)]
+pub struct DashboardArgs {
+    /// Loopback address and port to listen on; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8000")]
+    pub listen: String,
+    /// Directory to serve the page from instead of the built-in one, read anew at each request: for work on the page
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub page: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -11,6 +11,7 @@ mod compare_models;
 mod comparison;
 mod configuration;
 mod contents;
+mod dashboard;
 mod demo;
 mod details;
 mod doctor;
@@ -50,6 +51,7 @@ mod words;
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::{CommandFactory, Parser};
 use serde::Serialize;
@@ -65,6 +67,8 @@ struct Context {
     client: Client,
     printer: Printer,
     catalogue: Option<Arc<Catalogue>>,
+    /// Longest wait for an answer.
+    timeout: Duration,
 }
 
 impl Context {
@@ -150,6 +154,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         client: Client::new(global.socket.as_deref(), global.timeout).preparing(contents::enclosed),
         printer: Printer::from_environment(global.output, global.ascii),
         catalogue: None,
+        timeout: global.timeout,
     };
     let context = &mut context;
     match cli.command {
@@ -178,6 +183,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::QuantError(args) => quant_error::run(&context.printer, &args)?,
         Command::Tiling(args) => tiling::run(context, &args).await?,
         Command::Watch(args) => watch::run(context, &args).await?,
+        Command::Dashboard(args) => dashboard::run(context, &args).await?,
         Command::Metrics(args) => commands::metrics(context, &args).await?,
         Command::Features(args) => features::run(context, &args).await?,
         Command::Doctor(args) => return doctor::run(context, &args).await,

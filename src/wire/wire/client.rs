@@ -169,6 +169,32 @@ impl Client {
         Ok(Lines::new(sender, body))
     }
 
+    /// Passes a request on as it is, over a connection of its own, and gives what is answered, whatever that is. Only the
+    /// beginning of the answer has a time limit; dropping it ends the connection.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; the daemon's own refusals are answers here.
+    pub async fn pass(
+        &mut self,
+        socket: Socket,
+        method: Method,
+        route: &str,
+        body: Bytes,
+    ) -> Result<(SendRequest<Full<Bytes>>, Response<Incoming>), ClientError> {
+        let mut sender = self.connect(socket).await?;
+        let request = request(&method, route, body)?;
+        let response = within(self.timeout, route, sender.send_request(request)).await??;
+        Ok((sender, response))
+    }
+
+    /// Whether a socket takes connections from this user; nothing is asked.
+    ///
+    /// # Errors
+    /// [`ClientError::Unreachable`] or [`ClientError::Denied`].
+    pub async fn reach(&mut self, socket: Socket) -> Result<(), ClientError> {
+        self.connect(socket).await.map(drop)
+    }
+
     /// Asks over a connection of its own for an answer that goes on; only its beginning has a time limit.
     async fn stream(
         &mut self,
@@ -178,9 +204,7 @@ impl Client {
         body: Bytes,
     ) -> Result<(SendRequest<Full<Bytes>>, Incoming), ClientError> {
         let body = (self.prepare)(body)?;
-        let mut sender = self.connect(socket).await?;
-        let request = request(&method, route, body)?;
-        let response = within(self.timeout, route, sender.send_request(request)).await??;
+        let (sender, response) = self.pass(socket, method, route, body).await?;
         if response.status() != StatusCode::OK {
             let status = response.status();
             return Err(refusal(status, &collect(response).await?));
@@ -283,7 +307,7 @@ fn encode(body: &impl Serialize) -> Result<Bytes, ClientError> {
 
 fn request(method: &Method, route: &str, body: Bytes) -> Result<Request<Full<Bytes>>, ClientError> {
     let mut request = Request::builder().method(method).uri(route).header("host", "rooflined");
-    if *method == Method::POST {
+    if *method == Method::POST || *method == Method::PUT {
         request = request.header("content-type", "application/json");
     }
     request

@@ -13,6 +13,22 @@ pub enum Socket {
 }
 
 impl Socket {
+    /// The socket that takes a route: what changes something is taken on the control socket alone.
+    #[must_use]
+    pub fn of_route(method: &str, path: &str) -> Self {
+        let path = path.strip_prefix("/v1/").unwrap_or_default();
+        let of_control = match method {
+            "POST" => {
+                ["calibrate", "measure", "mode", "mode/confirm", "mode/revert", "holds", "holds/attached"]
+                    .contains(&path)
+                    || path == "observations/confirm"
+            }
+            "PUT" | "DELETE" => path.starts_with("holds/"),
+            _ => false,
+        };
+        if of_control { Self::Control } else { Self::Query }
+    }
+
     pub(super) const fn index(self) -> usize {
         match self {
             Self::Query => 0,

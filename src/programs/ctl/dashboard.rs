@@ -1,0 +1,106 @@
+//! `dashboard`: serves one web page to a browser on this machine, and passes what it asks on to the daemon's sockets.
+//!
+//! Whoever can connect to a loopback port is not thereby whoever started this program, and every page that is open in a
+//! browser can make that send requests here. So:
+//!
+//! | it | gets |
+//! |---|---|
+//! | asks for anything but the page without the token | 403 |
+//! | is another website, or a name that somebody had resolve to this machine | 403 |
+//! | writes the target of its request as a proxy's client does, or two hosts | 400 |
+//! | sends its header slowly, or keeps an idle connection | is closed after 10 s |
+//! | sends its body slowly | 408 |
+//! | sends more body than the route takes | 413 |
+//! | is a connection too many | 503, unread |
+//! | does not read its answer | is cut off after 30 s without progress |
+//!
+//! The token is random and stands in the fragment of the address, which browsers send to nobody.
+
+mod door;
+mod history;
+mod listen;
+mod pages;
+mod proxy;
+mod server;
+mod session;
+mod upload;
+
+use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::Context;
+use super::args::DashboardArgs;
+use super::failure::Failure;
+use super::output::Format;
+use door::Token;
+use history::History;
+use pages::Pages;
+use wire::client::Client;
+
+/// What every connection works with.
+struct Dashboard {
+    /// Never connected: each request takes [`Client::another`], which finds a daemon that was started meanwhile.
+    client: Client,
+    token: Token,
+    pages: Pages,
+    history: Mutex<History>,
+    started: SystemTime,
+    /// For answers.
+    timeout: std::time::Duration,
+}
+
+pub async fn run(context: &mut Context, args: &DashboardArgs) -> Result<(), Failure> {
+    let (listener, address) = listen::bind(&args.listen).await?;
+    let token = Token::random()?;
+    let mut ends = Vec::new();
+    for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
+        let caught = signal(kind);
+        ends.push(caught.map_err(|error| {
+            Failure::failed(format!("cannot catch signals: {error}"), "raise the limit on open files: ulimit -n")
+        })?);
+    }
+    let timeout = context.timeout;
+    let url = format!("http://{address}/#token={}", token.as_str());
+    let dashboard = Arc::new(Dashboard {
+        client: context.client.another(timeout),
+        token,
+        pages: Pages::new(args.page.clone()),
+        history: Mutex::new(History::new()),
+        started: SystemTime::now(),
+        timeout,
+    });
+    let control = session::control(&dashboard.client).await;
+    if context.printer.format == Format::Human {
+        context.printer.text(&greeting(&url, address.port(), &control))?;
+    } else {
+        let value = serde_json::json!({ "url": url, "control": control });
+        context.printer.value("dashboard", &value)?;
+    }
+    let sampling = tokio::spawn(history::sample(Arc::clone(&dashboard)));
+    let mut ended = std::pin::pin!(std::future::poll_fn(|context| {
+        if ends.iter_mut().any(|signal| signal.poll_recv(context).is_ready()) {
+            std::task::Poll::Ready(())
+        } else {
+            std::task::Poll::Pending
+        }
+    }));
+    tokio::select! {
+        () = server::serve(listener, Arc::clone(&dashboard)) => {}
+        () = &mut ended => {}
+    }
+    sampling.abort();
+    Ok(())
+}
+
+fn greeting(url: &str, port: u16, control: &session::Control) -> String {
+    let mut text = format!("dashboard: {url}\n");
+    text += &format!("from another machine: ssh -L {port}:127.0.0.1:{port} HOST, then open the same address there\n");
+    text += &match &control.reason {
+        None => "control: available; the page can switch power modes, hold them and calibrate\n".to_owned(),
+        Some(reason) => format!("control: not available: {reason}\n"),
+    };
+    text += "whoever has the address can do what you can; it ends with this program: Ctrl-C\n";
+    text
+}
