@@ -23,10 +23,11 @@ mod pages;
 mod proxy;
 mod server;
 mod session;
+mod stall;
 mod upload;
 
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -46,9 +47,11 @@ struct Dashboard {
     token: Token,
     pages: Pages,
     history: Mutex<History>,
+    /// Held while the beginning of a model file is taken and read.
+    uploads: tokio::sync::Mutex<()>,
     started: SystemTime,
     /// For answers.
-    timeout: std::time::Duration,
+    timeout: Duration,
 }
 
 pub async fn run(context: &mut Context, args: &DashboardArgs) -> Result<(), Failure> {
@@ -58,7 +61,10 @@ pub async fn run(context: &mut Context, args: &DashboardArgs) -> Result<(), Fail
     for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
         let caught = signal(kind);
         ends.push(caught.map_err(|error| {
-            Failure::failed(format!("cannot catch signals: {error}"), "raise the limit on open files: ulimit -n")
+            Failure::failed(
+                format!("cannot catch signals: {error}"),
+                "raise the limit on open files: ulimit -n",
+            )
         })?);
     }
     let timeout = context.timeout;
@@ -67,7 +73,8 @@ pub async fn run(context: &mut Context, args: &DashboardArgs) -> Result<(), Fail
         client: context.client.another(timeout),
         token,
         pages: Pages::new(args.page.clone()),
-        history: Mutex::new(History::new()),
+        history: Mutex::new(History::new(Instant::now())),
+        uploads: tokio::sync::Mutex::default(),
         started: SystemTime::now(),
         timeout,
     });
@@ -96,7 +103,9 @@ pub async fn run(context: &mut Context, args: &DashboardArgs) -> Result<(), Fail
 
 fn greeting(url: &str, port: u16, control: &session::Control) -> String {
     let mut text = format!("dashboard: {url}\n");
-    text += &format!("from another machine: ssh -L {port}:127.0.0.1:{port} HOST, then open the same address there\n");
+    text += &format!(
+        "from another machine: ssh -L {port}:127.0.0.1:{port} HOST, then open the same address there\n"
+    );
     text += &match &control.reason {
         None => "control: available; the page can switch power modes, hold them and calibrate\n".to_owned(),
         Some(reason) => format!("control: not available: {reason}\n"),

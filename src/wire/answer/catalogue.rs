@@ -12,7 +12,7 @@ use std::time::{Instant, SystemTime};
 use serde_json::{Map, Value};
 
 use super::shorten;
-use crate::modelfile::{self, ModelFile, ModelFileError};
+use crate::modelfile::{self, Beginning, ModelFile, ModelFileError};
 use decide::snapshot::Snapshot;
 use predict::{Engine, costs};
 use roofline::hardware::{Kind, Registry, registry};
@@ -265,6 +265,15 @@ pub fn opened(file: &File, name: &str, field: &str, until: Instant) -> Result<Mo
         };
         Code::UnreadableModel.at(field, message(&error), hint)
     })
+}
+
+/// The model in a file of `length` bytes of which `bytes` are the first. Blocks while they are looked at.
+///
+/// # Errors
+/// It holds no model, or a longer header than is read.
+pub fn begun(bytes: &[u8], length: u64, name: &str) -> Result<Beginning, Refusal> {
+    modelfile::load_beginning(bytes, length, name, modelfile::latest())
+        .map_err(|error| Code::UnreadableModel.error(message(&error), error.hint()))
 }
 
 /// Refuses fields beside these.

@@ -47,7 +47,7 @@ use wire::{
 };
 
 pub use board::state;
-pub use catalogue::{Catalogue, Opener, name_of, no_other_field, opened};
+pub use catalogue::{Catalogue, Opener, begun, name_of, no_other_field, opened};
 pub use ceilings::{calibration_age, drift};
 pub use model_files::each_model;
 pub use modes::other_clocks;

@@ -81,6 +81,9 @@ pub enum ModelFileError {
     /// A descriptor from which no model can be read.
     #[error("{DESCRIPTOR} {0}")]
     Descriptor(&'static str),
+    /// One shard where there is no way to the others.
+    #[error("{} is one of several shards, which are read by their names", .0.display())]
+    OneOfSeveral(PathBuf),
     /// A shard whose name does not say which it is, or that is too many.
     #[error("{}: the model is split into {count} files, and the name of this one does not end in -00001-of-{count:05}.gguf", path.display())]
     ShardName {
@@ -107,6 +110,7 @@ impl ModelFileError {
             }
             Self::Several { .. } => "name one of the files",
             Self::Descriptor(_) => "open one .gguf, .safetensors or config.json for reading, and attach that",
+            Self::OneOfSeveral(_) => "name the model by its path, where all shards lie together",
             Self::ShardName { .. } => "give the shards the names that they were published under",
         }
     }
@@ -176,6 +180,65 @@ pub fn load_beneath(root: &Path, path: &Path, until: Instant) -> Result<ModelFil
 /// It is something else, cannot be read, or holds no model.
 pub fn load_open(file: &File, name: &str, until: Instant) -> Result<ModelFile, ModelFileError> {
     Reading::new(None, until).open_file(file, name)
+}
+
+/// What the beginning of a file tells.
+#[derive(Debug)]
+pub enum Beginning {
+    /// The model: its header is complete.
+    Model(ModelFile),
+    /// The header goes on; this many bytes of the file, from its first, may have all of it.
+    More(u64),
+}
+
+/// Reads the model in a file of `length` bytes of which these are the first. `name` may carry a label, as a file's name
+/// does.
+///
+/// # Errors
+/// It is something else, or holds no model, or its header is longer than is read.
+pub fn load_beginning(
+    bytes: &[u8],
+    length: u64,
+    name: &str,
+    until: Instant,
+) -> Result<Beginning, ModelFileError> {
+    let there = bytes.len() as u64;
+    let ended = Cell::new(false);
+    let begin = || FromMemory { bytes, goes_on: there < length, ended: &ended };
+    match Reading::new(None, until).single(begin, Path::new(name), length, name) {
+        Ok(model) => Ok(Beginning::Model(model)),
+        Err(_) if ended.get() && there < MAX_HEADER_BYTES => {
+            Ok(Beginning::More(there.max(MORE_BYTES).saturating_mul(4).min(length).min(MAX_HEADER_BYTES)))
+        }
+        Err(_) if ended.get() => Err(at(Path::new(name))(ImportError::Budget {
+            what: "bytes of headers",
+            limit: MAX_HEADER_BYTES,
+        })),
+        Err(error) => Err(error),
+    }
+}
+
+/// Most headers have some megabytes, nearly all of it the vocabulary.
+const MORE_BYTES: u64 = 1 << 20;
+
+/// The first bytes of a file, of which the others are not at hand.
+struct FromMemory<'b> {
+    bytes: &'b [u8],
+    /// There are others.
+    goes_on: bool,
+    /// Set where one of those was asked for.
+    ended: &'b Cell<bool>,
+}
+
+impl Read for FromMemory<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.bytes.read(buffer)?;
+        if read == 0 && self.goes_on && !buffer.is_empty() {
+            self.ended.set(true);
+            return Err(io::Error::other("the beginning of the file ends here"));
+        }
+        Ok(read)
+    }
 }
 
 /// When reading that begins now has to be done.
@@ -300,24 +363,33 @@ impl<'a> Reading<'a> {
         if let Some(other) = other_than_a_file(metadata.file_type()) {
             return Err(ModelFileError::Descriptor(other));
         }
-        let whole = || Counted { source: Positioned { file, at: 0 }, reading: self };
+        self.single(|| Positioned { file, at: 0 }, path, metadata.len(), name)
+    }
+
+    /// The model in one file of this length, which `begin` reads from its first byte; `path` stands for it in errors.
+    fn single<R: Read>(
+        &self,
+        begin: impl Fn() -> R,
+        path: &Path,
+        length: u64,
+        name: &str,
+    ) -> Result<ModelFile, ModelFileError> {
+        let whole = || Counted { source: begin(), reading: self };
         let mut start = Vec::new();
-        whole().take(9).read_to_end(&mut start).map_err(failed)?;
+        whole().take(9).read_to_end(&mut start).map_err(|source| open_error(path, source))?;
         let is_checkpoint = start.get(8) == Some(&b'{');
         let exact = is_checkpoint || start.starts_with(b"GGUF");
         let model = if is_checkpoint {
-            let tensors = self.parsed(path, whole(), metadata.len(), |source, length, most| {
+            let tensors = self.parsed(path, whole(), length, |source, length, most| {
                 safetensors::read_at_most(source, length, most)
             })?;
             safetensors::model(&tensors, None, name)
         } else if exact {
-            let header = self.parsed(path, whole(), metadata.len(), |source, length, most| {
+            let header = self.parsed(path, whole(), length, |source, length, most| {
                 gguf::read_at_most(source, length, most)
             })?;
             if header.split().1 > 1 {
-                return Err(ModelFileError::Descriptor(
-                    "is one of several shards, which are read by their names",
-                ));
+                return Err(ModelFileError::OneOfSeveral(path.to_owned()));
             }
             gguf::model(&header, name)
         } else if start.first() == Some(&b'{') {

@@ -25,9 +25,10 @@ impl Token {
         let mut filled = 0;
         while filled < TOKEN_BYTES {
             let rest = bytes.get_mut(filled..).unwrap_or_default();
-            filled += rustix::rand::getrandom(rest, rustix::rand::GetRandomFlags::empty()).map_err(|error| {
-                Failure::failed(format!("the kernel gives no random bytes: {error}"), "try again")
-            })?;
+            filled +=
+                rustix::rand::getrandom(rest, rustix::rand::GetRandomFlags::empty()).map_err(|error| {
+                    Failure::failed(format!("the kernel gives no random bytes: {error}"), "try again")
+                })?;
         }
         Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
@@ -39,7 +40,8 @@ impl Token {
     /// In a time that does not tell how much of it was right.
     fn is(&self, given: &[u8]) -> bool {
         let own = self.0.as_bytes();
-        let differing = own.iter().zip(given).fold(0, |differing, (a, b)| std::hint::black_box(differing | (a ^ b)));
+        let differing =
+            own.iter().zip(given).fold(0, |differing, (a, b)| std::hint::black_box(differing | (a ^ b)));
         own.len() == given.len() && differing == 0
     }
 }
@@ -54,8 +56,10 @@ pub fn addressed(method: &Method, target: &Uri, headers: &HeaderMap) -> Result<(
         return Err(Code::MethodNotAllowed.error(message, "use GET, POST, PUT or DELETE"));
     }
     if target.scheme().is_some() || target.authority().is_some() || !target.path().starts_with('/') {
-        return Err(Code::MalformedRequest
-            .error("the target of the request is no path", "this is no proxy: send GET /PATH with a Host header"));
+        return Err(Code::MalformedRequest.error(
+            "the target of the request is no path",
+            "this is no proxy: send GET /PATH with a Host header",
+        ));
     }
     host(headers).map(drop)
 }
@@ -64,9 +68,16 @@ pub fn addressed(method: &Method, target: &Uri, headers: &HeaderMap) -> Result<(
 ///
 /// # Errors
 /// It has no token, or another website sent it.
-pub fn admitted(token: &Token, method: &Method, headers: &HeaderMap, content: Content) -> Result<(), Refusal> {
+pub fn admitted(
+    token: &Token,
+    method: &Method,
+    headers: &HeaderMap,
+    content: Content,
+) -> Result<(), Refusal> {
     let host = host(headers)?;
-    let foreign = |message: String| Code::NotAuthorized.error(message, "open the address that rooflinectl dashboard printed");
+    let foreign = |message: String| {
+        Code::NotAuthorized.error(message, "open the address that rooflinectl dashboard printed")
+    };
     let origin = only(headers, &ORIGIN)?;
     if origin.is_some_and(|origin| !origin.eq_ignore_ascii_case(&format!("http://{host}"))) {
         return Err(foreign("another website sent this request".to_owned()));
@@ -111,10 +122,8 @@ impl Content {
         }
         // What an HTML form can send without asking first is none of these.
         let expected = if self == Self::Json { "application/json" } else { "application/octet-stream" };
-        Err(Code::MalformedRequest.error(
-            "the content type is not the one of this route",
-            format!("send Content-Type: {expected}"),
-        ))
+        Err(Code::MalformedRequest
+            .error("the content type is not the one of this route", format!("send Content-Type: {expected}")))
     }
 }
 

@@ -76,8 +76,11 @@ fn unanswered(error: &ClientError) -> Response<Body> {
         ClientError::Denied { .. } => (403, "not_authorized"),
         ClientError::TimedOut { .. } => (504, "daemon_timeout"),
         ClientError::Unsendable { .. } => (400, "malformed_request"),
-        ClientError::Broken(_) | ClientError::Unexpected { .. } | ClientError::TooLarge => (502, "daemon_broke_off"),
+        ClientError::Broken(_) | ClientError::Unexpected { .. } | ClientError::TooLarge => {
+            (502, "daemon_broke_off")
+        }
     };
-    let body = ErrorBody { code: code.to_owned(), message: error.to_string(), field: None, hint: error.hint() };
+    let body =
+        ErrorBody { code: code.to_owned(), message: error.to_string(), field: None, hint: error.hint() };
     failed(status, body)
 }

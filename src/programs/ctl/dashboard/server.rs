@@ -17,7 +17,9 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::door::{self, Content};
-use super::{Dashboard, history, proxy, session, upload};
+use super::stall::Stalling;
+use super::upload::{self, Upload};
+use super::{Dashboard, history, proxy, session};
 use answer::error::status;
 use roofline::refusal::{Code, Refusal};
 use wire::client::Bytes;
@@ -87,7 +89,7 @@ async fn connection(stream: TcpStream, dashboard: Arc<Dashboard>) {
         .header_read_timeout(HEADER_TIME)
         .max_headers(MAX_HEADERS)
         .max_buf_size(MAX_HEADER_BYTES)
-        .serve_connection(TokioIo::new(stream), service)
+        .serve_connection(TokioIo::new(Stalling::new(stream)), service)
         .await;
 }
 
@@ -120,8 +122,15 @@ async fn answered(dashboard: &Dashboard, request: Request<Incoming>) -> Result<R
         ("/dashboard/session", &Method::GET) => Ok(json(&session::answer(dashboard).await)),
         ("/dashboard/history", &Method::GET) => Ok(json(&history::answer(dashboard))),
         (upload::PATH, &Method::POST) => {
+            let upload = Upload::announced(&head.headers)?;
+            // One at a time: a header of 64 MiB takes four times its size while it is read.
+            let _place = dashboard.uploads.lock().await;
             let start = read(body, upload::MAX_BYTES).await?;
-            upload::answer(&head.headers, start).await.map(|answer| json(&answer))
+            let reading = tokio::task::spawn_blocking(move || upload.read(&start));
+            reading
+                .await
+                .unwrap_or_else(|error| Err(Code::Internal.error(error.to_string(), "report this")))
+                .map(|answer| json(&answer))
         }
         ("/dashboard/session" | "/dashboard/history" | upload::PATH, _) => {
             Err(Code::MethodNotAllowed.error(format!("{path} has another method"), "see docs/dashboard.md"))
@@ -147,7 +156,10 @@ fn page(dashboard: &Dashboard, method: &Method, path: &str) -> Result<Response<B
     }
     let file = dashboard.pages.get(path);
     file.map(|file| file.map(whole)).ok_or_else(|| {
-        Code::NotFound.error(format!("the page has no file {path:.80}"), "begin at /; the daemon's routes begin with /v1/")
+        Code::NotFound.error(
+            format!("the page has no file {path:.80}"),
+            "begin at /; the daemon's routes begin with /v1/",
+        )
     })
 }
 
@@ -193,7 +205,8 @@ pub fn failed(code: u16, error: ErrorBody) -> Response<Body> {
 
 /// Tells a connection that there is no place for it, unread.
 fn turn_away(stream: &TcpStream) {
-    let refusal = Code::TooManyConnections.error("all connections of the dashboard are taken", "close other tabs");
+    let refusal =
+        Code::TooManyConnections.error("all connections of the dashboard are taken", "close other tabs");
     let body = serde_json::to_vec(&ErrorAnswer { error: refusal.into() }).unwrap_or_default();
     let head = format!(
         "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
