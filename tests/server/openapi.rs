@@ -132,6 +132,23 @@ fn every_answer_is_as_the_document_describes_it() {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
+#[test]
+fn clients_know_which_socket_takes_a_route() {
+    use wire::client::address::Socket;
+    let server = Server::start(snapshot(), short_limits());
+    let document = server.get("/v1/openapi.json").json();
+    let mut of_control = 0;
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            let tagged = operation["tags"] == serde_json::json!(["control"]);
+            let known = Socket::of_route(&method.to_ascii_uppercase(), &path.replace("{id}", "7"));
+            assert_eq!(known == Socket::Control, tagged, "{method} {path}");
+            of_control += usize::from(tagged);
+        }
+    }
+    assert!(of_control > 5, "{of_control}");
+}
+
 /// A validator that finds nothing is worth nothing.
 #[test]
 fn what_is_not_as_described_is_found() {

@@ -21,6 +21,7 @@ mod history;
 mod listen;
 mod pages;
 mod proxy;
+mod reply;
 mod server;
 mod session;
 mod stall;
@@ -99,6 +100,16 @@ pub async fn run(context: &mut Context, args: &DashboardArgs) -> Result<(), Fail
     }
     sampling.abort();
     Ok(())
+}
+
+/// Why `--ssh` starts no dashboard: its page would be served there, out of reach of the browser here.
+pub fn elsewhere(host: &str, args: &DashboardArgs) -> Failure {
+    let port = args.listen.rsplit_once(':').map_or("8000", |(_, port)| port);
+    let port = if port.parse::<u16>().is_ok_and(|port| port > 0) { port } else { "8000" };
+    Failure::usage("--ssh does not forward the dashboard's port").with_hint(format!(
+        "ssh -t -L {port}:127.0.0.1:{port} {host} rooflinectl dashboard --listen 127.0.0.1:{port}, and open the \
+         address that it prints here"
+    ))
 }
 
 fn greeting(url: &str, port: u16, control: &session::Control) -> String {

@@ -140,6 +140,9 @@ fn report(failure: &Failure) {
 
 fn run(cli: Cli) -> Result<Exit, Failure> {
     if let Some(host) = &cli.global.ssh {
+        if let Command::Dashboard(args) = &cli.command {
+            return Err(dashboard::elsewhere(host, args));
+        }
         return ssh::run(host, std::env::args_os().skip(1));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {

@@ -20,6 +20,7 @@ mod tree;
 
 mod activation;
 mod configuration;
+mod dashboard;
 mod descriptors;
 mod files;
 mod forward;

@@ -7,10 +7,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use serde_json::{Value, json};
+use hyper::Response;
+use serde::Serialize;
+use serde_json::Value;
 use tokio::time::MissedTickBehavior;
 
 use super::Dashboard;
+use super::reply::{Body, json};
 
 /// Between two looks at the machine.
 const SAMPLE: Duration = Duration::from_secs(1);
@@ -81,22 +84,33 @@ impl History {
         self.spans = passed;
     }
 
-    fn answer(&mut self, now: Instant, wall: SystemTime) -> Value {
+    fn answer(&mut self, now: Instant, wall: SystemTime) -> Answer<'_> {
         self.pass(now);
         let kept = self.spans.min(VALUES as u64);
-        let spans_s = self.spans * EVERY.as_secs();
-        let ago =
-            now.saturating_duration_since(self.began) - Duration::from_secs(spans_s - kept * EVERY.as_secs());
+        let end = self.began + EVERY * u32::try_from(self.spans).unwrap_or(u32::MAX);
+        let ago = now.saturating_duration_since(end) + EVERY * u32::try_from(kept).unwrap_or(u32::MAX);
         let since = wall.checked_sub(ago).and_then(|since| since.duration_since(UNIX_EPOCH).ok());
-        // What was first seen in this span has no value yet.
-        let series: BTreeMap<_, _> = self.series.iter().filter(|(_, values)| !values.is_empty()).collect();
-        json!({
-            "every_s": EVERY.as_secs(), "values_at_most": VALUES,
-            "since_unix_s": since.map(|since| since.as_secs_f64().round()),
-            "begins_with_this_program": self.spans <= VALUES as u64,
-            "series": series,
-        })
+        Answer {
+            every_s: EVERY.as_secs(),
+            values_at_most: VALUES,
+            since_unix_s: since.map(|since| since.as_secs()),
+            begins_with_this_program: self.spans <= VALUES as u64,
+            // What was seen in the present span alone has no value yet.
+            series: self.series.iter().filter(|(_, values)| !values.is_empty()).collect(),
+        }
     }
+}
+
+/// To `GET /dashboard/history`.
+#[derive(Debug, Serialize)]
+struct Answer<'h> {
+    every_s: u64,
+    values_at_most: usize,
+    /// When the first value's span began.
+    since_unix_s: Option<u64>,
+    /// Nothing is known of the time before, and nothing has been dropped since.
+    begins_with_this_program: bool,
+    series: BTreeMap<&'h String, &'h VecDeque<f32>>,
 }
 
 /// The value in the middle, the lower one of two.
@@ -143,21 +157,28 @@ pub async fn sample(dashboard: Arc<Dashboard>) {
     }
 }
 
-pub fn answer(dashboard: &Dashboard) -> Value {
+pub fn answer(dashboard: &Dashboard) -> Response<Body> {
     let mut history = dashboard.history.lock().unwrap_or_else(PoisonError::into_inner);
-    history.answer(Instant::now(), SystemTime::now())
+    json(&history.answer(Instant::now(), SystemTime::now()))
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn at(began: Instant, s: u64) -> Instant {
         began + Duration::from_secs(s)
     }
 
+    fn said(history: &mut History, now: Instant) -> Value {
+        let wall = UNIX_EPOCH + Duration::from_secs(1000) + now.duration_since(history.began);
+        serde_json::to_value(history.answer(now, wall)).unwrap()
+    }
+
     fn series(history: &mut History, now: Instant, name: &str) -> Value {
-        history.answer(now, SystemTime::now())["series"][name].clone()
+        said(history, now)["series"][name].clone()
     }
 
     #[test]
@@ -171,8 +192,8 @@ mod tests {
         assert_eq!(series(&mut history, at(began, 5), "total_power_w"), json!([6.0]));
         history.saw(&json!({ "total_power_w": { "value": 2.0 } }), at(began, 22));
         assert_eq!(series(&mut history, at(began, 25), "total_power_w"), json!([6.0, null, null, null, 2.0]));
-        let answer = history.answer(at(began, 25), UNIX_EPOCH + Duration::from_secs(1025));
-        assert_eq!((&answer["since_unix_s"], &answer["every_s"]), (&json!(1000.0), &json!(5)));
+        let answer = said(&mut history, at(began, 25));
+        assert_eq!((&answer["since_unix_s"], &answer["every_s"]), (&json!(1000), &json!(5)));
     }
 
     #[test]
@@ -188,7 +209,7 @@ mod tests {
             });
             history.saw(&state, at(began, s));
         }
-        let answer = history.answer(at(began, 10_000), SystemTime::now());
+        let answer = said(&mut history, at(began, 10_000));
         let lengths: Vec<_> = answer["series"]
             .as_object()
             .unwrap()
@@ -212,7 +233,7 @@ mod tests {
         let mut history = History::new(began);
         let cores: Vec<_> = (0..1000).map(|cpu| json!({ "cpu": cpu, "busy_ratio": 0.5 })).collect();
         history.saw(&json!({ "cores": { "value": cores }, "total_power_w": { "value": 1 } }), began);
-        let answer = history.answer(at(began, 5), SystemTime::now());
+        let answer = said(&mut history, at(began, 5));
         assert_eq!(answer["series"].as_object().unwrap().len(), SERIES);
         assert_eq!(answer["series"]["total_power_w"], json!([1.0]));
     }

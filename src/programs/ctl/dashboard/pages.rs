@@ -7,12 +7,8 @@ use hyper::Response;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use wire::client::Bytes;
 
-/// Every file of the page, by its path below the root.
-const FILES: &[(&str, &[u8])] = &[
-    ("index.html", include_bytes!("page/index.html")),
-    ("app.css", include_bytes!("page/app.css")),
-    ("app.js", include_bytes!("page/app.js")),
-];
+/// Every file of the page, by its path below `page/`: build.rs lists them.
+const FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/page.rs"));
 
 /// Where the page comes from.
 pub struct Pages {
@@ -46,6 +42,7 @@ fn content_type(name: &str) -> Option<&'static str> {
         "html" => Some("text/html; charset=utf-8"),
         "css" => Some("text/css; charset=utf-8"),
         "js" => Some("text/javascript; charset=utf-8"),
+        "json" => Some("application/json"),
         "svg" => Some("image/svg+xml"),
         _ => None,
     }
@@ -59,4 +56,55 @@ fn is_plain(name: &str) -> bool {
             && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
     };
     name.split('/').count() <= 2 && name.split('/').all(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_of_the_page_is_compiled_in_and_served() {
+        let pages = Pages::new(None);
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("dashboard/page");
+        let mut folders = vec![root.clone()];
+        let mut served = 0;
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                    continue;
+                }
+                let name = path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
+                // Licences lie beside what they are of and are for who reads the sources.
+                let is_served = pages.get(&format!("/{name}")).is_some();
+                assert!(is_served != name.ends_with("LICENSE"), "{name}");
+                assert!(is_plain(&name), "{name} would not be served from a directory");
+                served += usize::from(is_served);
+            }
+        }
+        assert_eq!(served, FILES.len());
+        assert!(pages.get("/").is_some() && pages.get("/index.html").is_some());
+    }
+
+    #[test]
+    fn nothing_outside_the_directory_of_the_page_has_a_name_here() {
+        for name in [
+            "",
+            ".",
+            "..",
+            "../x.js",
+            "a/../x.js",
+            "a/b/x.js",
+            "/x.js",
+            "a//x.js",
+            ".x.js",
+            "x%2f.js",
+            "a\\x.js",
+            "x.js/",
+        ] {
+            assert!(!is_plain(name), "{name}");
+        }
+        assert!(is_plain("app.js") && is_plain("vendor/d3.min.js"));
+    }
 }

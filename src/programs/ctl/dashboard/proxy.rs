@@ -8,7 +8,7 @@ use hyper::header::{ALLOW, CONTENT_TYPE, HeaderName};
 use hyper::{Method, Response, Uri};
 
 use super::Dashboard;
-use super::server::{Body, failed};
+use super::reply::{Body, failed};
 use crate::contents;
 use wire::ErrorBody;
 use wire::client::address::Socket;

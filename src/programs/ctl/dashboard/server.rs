@@ -4,26 +4,25 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use hyper::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::header::{CACHE_CONTROL, HeaderName, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::door::{self, Content};
+use super::reply::{Body, json, refused, whole};
 use super::stall::Stalling;
 use super::upload::{self, Upload};
 use super::{Dashboard, history, proxy, session};
-use answer::error::status;
 use roofline::refusal::{Code, Refusal};
+use wire::ErrorAnswer;
 use wire::client::Bytes;
-use wire::{ErrorAnswer, ErrorBody};
 
 /// Connections at once.
 const MAX_CONNECTIONS: usize = 256;
@@ -37,8 +36,6 @@ const MAX_HEADER_BYTES: usize = 16 << 10;
 const MAX_BODY_BYTES: usize = 64 << 10;
 /// Pause after `accept` failed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
-pub type Body = UnsyncBoxBody<Bytes, hyper::Error>;
 
 /// On every answer: what a page from here may load and do, and that nobody else may embed or keep it.
 const PROTECTION: [(&str, &str); 7] = [
@@ -120,7 +117,7 @@ async fn answered(dashboard: &Dashboard, request: Request<Incoming>) -> Result<R
     door::admitted(&dashboard.token, &head.method, &head.headers, content)?;
     match (path, &head.method) {
         ("/dashboard/session", &Method::GET) => Ok(json(&session::answer(dashboard).await)),
-        ("/dashboard/history", &Method::GET) => Ok(json(&history::answer(dashboard))),
+        ("/dashboard/history", &Method::GET) => Ok(history::answer(dashboard)),
         (upload::PATH, &Method::POST) => {
             let upload = Upload::announced(&head.headers)?;
             // One at a time: a header of 64 MiB takes four times its size while it is read.
@@ -176,31 +173,6 @@ async fn read(body: Incoming, limit: usize) -> Result<Bytes, Refusal> {
             "send the body right behind the header",
         )),
     }
-}
-
-fn whole(body: Full<Bytes>) -> Body {
-    body.map_err(|never: Infallible| match never {}).boxed_unsync()
-}
-
-pub fn json(value: &impl serde::Serialize) -> Response<Body> {
-    let bytes = serde_json::to_vec(value).unwrap_or_default();
-    let mut response = Response::new(whole(Full::new(Bytes::from(bytes))));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
-}
-
-/// A refusal of this program's own, in the daemon's form.
-pub fn refused(refusal: Refusal) -> Response<Body> {
-    let code = status(refusal.code);
-    failed(code, refusal.into())
-}
-
-/// An error with its status. Whatever of the body was not read is no next request, so the connection ends behind it.
-pub fn failed(code: u16, error: ErrorBody) -> Response<Body> {
-    let mut response = json(&ErrorAnswer { error });
-    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    response
 }
 
 /// Tells a connection that there is no place for it, unread.

@@ -1,5 +1,6 @@
 //! What the page has to know of this program: its version, which daemon it asks, and what the page may change.
 
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Serialize;
@@ -7,18 +8,23 @@ use serde_json::{Value, json};
 
 use super::Dashboard;
 use wire::HoldsAnswer;
-use wire::client::Client;
 use wire::client::address::Socket;
+use wire::client::{Client, ClientError};
 
 /// Time for the daemon to say whether it takes commands.
 const TIME: Duration = Duration::from_secs(5);
 
-/// Whether the page can change something.
+/// What the page can change.
 #[derive(Debug, Serialize)]
 pub struct Control {
+    /// Commands are taken from this user: power modes and holds.
     pub available: bool,
-    /// Why not; `None` where it can.
+    /// Why not; `None` where they are.
     pub reason: Option<String>,
+    /// Calibrations and measurements are; from root and the daemon's own user also while control is disabled.
+    pub calibration_available: bool,
+    /// Why power modes cannot be switched by anybody; `None` where they can, or nobody tells.
+    pub modes_unavailable: Option<String>,
 }
 
 pub async fn answer(dashboard: &Dashboard) -> Value {
@@ -42,26 +48,33 @@ pub async fn answer(dashboard: &Dashboard) -> Value {
 
 /// Whether the control socket opens for this user and the daemon takes commands there.
 pub async fn control(client: &Client) -> Control {
-    match refused(client).await {
-        None => Control { available: true, reason: None },
-        reason => Control { available: false, reason },
+    let mut client = client.another(TIME);
+    let none = |error: &ClientError, modes_unavailable| {
+        let reason = error.hint().map_or_else(|| error.to_string(), |hint| format!("{error}; {hint}"));
+        Control { available: false, reason: Some(reason), calibration_available: false, modes_unavailable }
+    };
+    let holds: HoldsAnswer = match client.get("/v1/holds").await.and_then(|answer| answer.parse()) {
+        Ok(holds) => holds,
+        Err(error) => return none(&error, None),
+    };
+    if let Err(error) = client.reach(Socket::Control).await {
+        return none(&error, holds.unavailable);
+    }
+    let disabled = || {
+        "control is disabled; set enabled = true under [control] in /etc/rooflined/rooflined.toml".to_owned()
+    };
+    Control {
+        available: holds.control_enabled,
+        reason: (!holds.control_enabled).then(disabled),
+        calibration_available: holds.control_enabled || is_of_daemon(&client),
+        modes_unavailable: holds.unavailable,
     }
 }
 
-async fn refused(client: &Client) -> Option<String> {
-    let with_hint = |error: wire::client::ClientError| match error.hint() {
-        Some(hint) => format!("{error}; {hint}"),
-        None => error.to_string(),
-    };
-    let mut client = client.another(TIME);
-    let holds: HoldsAnswer = match client.get("/v1/holds").await.and_then(|answer| answer.parse()) {
-        Ok(holds) => holds,
-        Err(error) => return Some(with_hint(error)),
-    };
-    if let Err(error) = client.reach(Socket::Control).await {
-        return Some(with_hint(error));
-    }
-    (!holds.control_enabled).then(|| {
-        "control is disabled; set enabled = true under [control] in /etc/rooflined/rooflined.toml".to_owned()
-    })
+/// Whether this user is root, or the one who runs the daemon: its socket is that user's.
+fn is_of_daemon(client: &Client) -> bool {
+    let user = rustix::process::geteuid();
+    let socket = client.addresses().first().map(|address| address.of(Socket::Control));
+    let owner = socket.and_then(|path| std::fs::metadata(path).ok()).map(|found| found.uid());
+    user.is_root() || owner == Some(user.as_raw())
 }
