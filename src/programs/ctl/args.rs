@@ -155,14 +155,13 @@ pub struct FeaturesArgs {
 
 #[derive(Debug, Args)]
 pub struct RooflineArgs {
-    /// Power mode [default: the present operating point]
-    #[arg(long, value_name = "MODE")]
-    pub mode: Option<String>,
+    #[command(flatten)]
+    pub machine: MachineArgs,
     /// Precision whose ceiling is shown [default: all]
     #[arg(long, value_name = "PRECISION", value_parser = input::precision)]
     pub precision: Option<roofline::precision::Precision>,
     /// Measure a few operations and put them into the plot (takes seconds; needs the control socket)
-    #[arg(long)]
+    #[arg(long, conflicts_with = "hardware")]
     pub measure: bool,
     /// File to write the plot to as SVG as well
     #[arg(long, value_name = "FILE")]

@@ -92,7 +92,12 @@ impl Context {
         if request.hardware().is_none() {
             return Ok(self.client.post_bytes(route, encoded).await?);
         }
-        let answer = suppose(&self.catalogue(), &request).map_err(refused)?;
+        self.supposed(&request)
+    }
+
+    /// Answers about hardware that is named, by its data sheet.
+    fn supposed(&mut self, request: &Request) -> Result<Answer, Failure> {
+        let answer = suppose(&self.catalogue(), request).map_err(refused)?;
         let body = serde_json::to_vec(&answer).map_err(|source| ClientError::Unexpected { source })?;
         Ok(Answer { serial: None, body: body.into() })
     }

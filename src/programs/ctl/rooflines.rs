@@ -8,6 +8,7 @@ use super::comparison::Comparison;
 use super::failure::Failure;
 use super::output::Format;
 use super::{plot, show, svg};
+use answer::Request;
 use roofline::precision::WeightFormat;
 use roofline::refusal::Code;
 use roofline::workload::Op;
@@ -15,14 +16,22 @@ use wire::client::{Client, ClientError};
 use wire::{RooflineAnswer, SweepAnswer, SweepRequest, SweepRow};
 
 pub async fn run(context: &mut Context, args: &RooflineArgs) -> Result<(), Failure> {
-    let answer = context.client.get(&route(args)).await?;
+    let machine = &args.machine;
+    let answer = match &machine.hardware {
+        Some(_) => context.supposed(&Request::Roofline {
+            mode: machine.mode.clone(),
+            precision: args.precision.map(|precision| precision.to_string()),
+            hardware: machine.hardware.clone(),
+        })?,
+        None => context.client.get(&route(args)).await?,
+    };
     if context.printer.format != Format::Human && args.svg.is_none() {
         return context.printer.answer("roofline", &answer, || Ok(String::new()));
     }
     let parsed: RooflineAnswer = answer.parse()?;
     let mut chart = Chart::new(&parsed);
     // Operations are predicted as the machine is now, so they belong under the ceilings of now only.
-    if args.mode.is_none() && args.precision.is_none() {
+    if machine.hardware.is_none() && machine.mode.is_none() && args.precision.is_none() {
         let work = plotted();
         let predicted = predicted(&mut context.client, &work).await?;
         chart.add_predicted(&predicted);
@@ -94,7 +103,7 @@ pub fn write_svg(chart: &Chart, file: &std::path::Path) -> Result<(), Failure> {
 }
 
 fn route(args: &RooflineArgs) -> String {
-    let mode = args.mode.iter().map(|mode| format!("mode={}", encoded(mode)));
+    let mode = args.machine.mode.iter().map(|mode| format!("mode={}", encoded(mode)));
     let precision = args.precision.iter().map(|precision| format!("precision={precision}"));
     let query: Vec<_> = mode.chain(precision).collect();
     if query.is_empty() { "/v1/roofline".to_owned() } else { format!("/v1/roofline?{}", query.join("&")) }

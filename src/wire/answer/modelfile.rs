@@ -186,7 +186,7 @@ pub fn load_open(file: &File, name: &str, until: Instant) -> Result<ModelFile, M
 #[derive(Debug)]
 pub enum Beginning {
     /// The model: its header is complete.
-    Model(ModelFile),
+    Model(Box<ModelFile>),
     /// The header goes on; this many bytes of the file, from its first, may have all of it.
     More(u64),
 }
@@ -206,7 +206,7 @@ pub fn load_beginning(
     let ended = Cell::new(false);
     let begin = || FromMemory { bytes, goes_on: there < length, ended: &ended };
     match Reading::new(None, until).single(begin, Path::new(name), length, name) {
-        Ok(model) => Ok(Beginning::Model(model)),
+        Ok(model) => Ok(Beginning::Model(Box::new(model))),
         Err(_) if ended.get() && there < MAX_HEADER_BYTES => {
             Ok(Beginning::More(there.max(MORE_BYTES).saturating_mul(4).min(length).min(MAX_HEADER_BYTES)))
         }

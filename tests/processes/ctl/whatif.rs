@@ -34,6 +34,31 @@ fn value(answer: &Value, path: &str) -> f64 {
     found.unwrap_or_default()
 }
 
+#[test]
+fn ceilings_of_other_hardware_are_shown_without_a_daemon() {
+    let answer = supposed("roofline --hardware jetson-agx-orin-64gb --mode MAXN");
+    assert_eq!(
+        (&answer["power_mode"], &answer["bandwidth_bytes_per_s"]["provenance"]),
+        (&json!("MAXN"), &json!("datasheet"))
+    );
+    // 3.199 GHz, two transfers a clock, 256 bits wide.
+    assert_eq!(value(&answer, "/bandwidth_bytes_per_s/value"), 3.199e9 * 2.0 * 256.0 / 8.0);
+    let one = supposed("roofline --hardware jetson-agx-orin-64gb --mode 30W --precision int8");
+    assert!(one["compute_flops_per_s"].as_object().is_some_and(|peaks| peaks.keys().eq(["int8"])), "{one}");
+    assert!(
+        value(&one, "/compute_flops_per_s/int8/value") < value(&answer, "/compute_flops_per_s/int8/value")
+    );
+    contains(
+        &stdout(&alone(&["roofline", "--hardware", "jetson-agx-orin-64gb"])),
+        &["205 GB/s", "datasheet"],
+    );
+    let (exit, errors) = bad(nowhere().path(), &["roofline", "--hardware", "gb11"]);
+    assert_eq!(exit, 2, "{errors}");
+    contains(&errors, &["gb10"]);
+    let measured = alone(&["roofline", "--hardware", "gb10", "--measure"]);
+    assert_eq!(measured.status.code(), Some(2), "{measured:?}");
+}
+
 /// Output lines of `predict --requests` of a file with these lines.
 #[track_caller]
 fn streamed(socket: &Path, input: &[u8]) -> (Output, Vec<Value>) {
