@@ -27,6 +27,7 @@ mod session;
 mod stall;
 mod upload;
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -81,7 +82,7 @@ pub async fn run(context: &mut Context, args: &DashboardArgs) -> Result<(), Fail
     });
     let control = session::control(&dashboard.client).await;
     if context.printer.format == Format::Human {
-        context.printer.text(&greeting(&url, address.port(), &control))?;
+        context.printer.text(&greeting(&url, address, &control))?;
     } else {
         let value = serde_json::json!({ "url": url, "control": control });
         context.printer.value("dashboard", &value)?;
@@ -112,10 +113,11 @@ pub fn elsewhere(host: &str, args: &DashboardArgs) -> Failure {
     ))
 }
 
-fn greeting(url: &str, port: u16, control: &session::Control) -> String {
+fn greeting(url: &str, address: SocketAddr, control: &session::Control) -> String {
     let mut text = format!("dashboard: {url}\n");
     text += &format!(
-        "from another machine: ssh -L {port}:127.0.0.1:{port} HOST, then open the same address there\n"
+        "from another machine: ssh -L {}:{address} HOST, then open the same address there\n",
+        address.port()
     );
     text += &match &control.reason {
         None => "control: available; the page can switch power modes, hold them and calibrate\n".to_owned(),

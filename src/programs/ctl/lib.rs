@@ -153,7 +153,10 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
         Failure::failed(format!("cannot start: {error}"), "raise the limit on open files: ulimit -n")
     })?;
-    runtime.block_on(dispatch(cli))
+    let ended = runtime.block_on(dispatch(cli));
+    // A disk that does not answer keeps a thread, and nobody waits for that.
+    runtime.shutdown_background();
+    ended
 }
 
 async fn dispatch(cli: Cli) -> Result<Exit, Failure> {

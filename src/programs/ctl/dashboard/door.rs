@@ -1,8 +1,9 @@
 //! Who is let in: the one place that decides whether a request may be answered.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
+
 use hyper::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderName, ORIGIN};
 use hyper::{Method, Uri};
-use std::net::IpAddr;
 
 use crate::failure::Failure;
 use roofline::refusal::{Code, Refusal};
@@ -156,10 +157,9 @@ fn is_loopback(authority: &str) -> bool {
     };
     let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok();
     let is_here = if authority.starts_with('[') {
-        name.parse::<std::net::Ipv6Addr>().is_ok_and(|ip| ip.is_loopback())
+        name.parse::<Ipv6Addr>().is_ok_and(|ip| ip.is_loopback())
     } else {
-        name.eq_ignore_ascii_case("localhost")
-            || matches!(name.parse::<IpAddr>(), Ok(IpAddr::V4(ip)) if ip.is_loopback())
+        name.eq_ignore_ascii_case("localhost") || name.parse::<Ipv4Addr>().is_ok_and(|ip| ip.is_loopback())
     };
     is_here && port.is_none_or(is_port)
 }

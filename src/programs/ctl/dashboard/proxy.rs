@@ -45,9 +45,7 @@ async fn passed(
     target: &Uri,
     body: Bytes,
 ) -> Result<Response<Body>, ClientError> {
-    // Files that it names are read with the rights of whoever started this program, on a thread where a slow disk is waited for.
-    let told = tokio::task::spawn_blocking(move || contents::enclosed(body));
-    let body = told.await.map_err(|error| ClientError::Unsendable { reason: error.to_string() })??;
+    let body = told(body).await?;
     let limit = if socket == Socket::Control { LONG } else { dashboard.timeout };
     let route = target.path_and_query().map_or("/", |target| target.as_str());
     let mut client = dashboard.client.another(limit);
@@ -66,6 +64,16 @@ async fn passed(
         }
     }
     Ok(response)
+}
+
+/// The body with the contents of the files that it names. They are read with the rights of whoever started this program, on a
+/// thread where a slow disk is waited for.
+async fn told(body: Bytes) -> Result<Bytes, ClientError> {
+    if body.is_empty() {
+        return Ok(body);
+    }
+    let reading = tokio::task::spawn_blocking(move || contents::enclosed(body));
+    reading.await.map_err(|error| ClientError::Unsendable { reason: error.to_string() })?
 }
 
 /// Why there is no answer, in the form of the daemon's own errors.
