@@ -116,7 +116,7 @@ def blocks(page):
                 block, marker = None, ""
             else:
                 block.lines.append(line)
-        elif line.startswith("```"):
+        elif re.match("```(?!`)", line):
             block = Block(page, number, line[3:].strip(), marker or everywhere)
         elif (comment := re.fullmatch(r"<!-- ((?:every block )?(?:not )?run: .*) -->", line)):
             marker = comment[1]
@@ -171,7 +171,8 @@ class Scratch:
         for directory in ("/run/user/me", "/run/dbus", "/etc/rooflined", "/var/lib/rooflined",
                           "/var/lib/prometheus/node-exporter", "/etc/kubernetes/node-feature-discovery/features.d"):
             os.makedirs(directory, exist_ok=True)
-        # Where an installed daemon's control socket is.
+        # Where a daemon started by hand has its sockets, and an installed one the second of them.
+        os.symlink(SOCKET, "/run/user/me/rooflined")
         os.symlink(SOCKET, "/run/rooflined-control")
         self.fixtures()
         (self.home / "bus.xml").write_text(BUS)
