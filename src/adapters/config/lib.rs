@@ -30,7 +30,7 @@ pub use value::{Accelerator, Bus, Location};
 
 pub use decide::snapshot::Automatic;
 
-use roofline::precision::nearest;
+use roofline::near::Near;
 
 /// The configuration of an installed daemon.
 pub const DEFAULT_FILE: &str = "/etc/rooflined/rooflined.toml";
@@ -205,10 +205,9 @@ fn found(text: &str, value: &Spanned<DeValue<'_>>) -> String {
 
 fn unknown_table(name: &str) -> String {
     let quoted: String = name.chars().take(40).collect();
-    format!(
-        "unknown table `[{quoted}]`; did you mean `[{}]`?",
-        nearest(name, Config::TABLES.iter().map(|(table, _)| *table))
-    )
+    let near = Near::of(name, Config::TABLES.iter().map(|(table, _)| *table)).written("`[", "]`");
+    let all: Vec<String> = Config::TABLES.iter().map(|(table, _)| format!("`[{table}]`")).collect();
+    format!("unknown table `[{quoted}]`; {}", near.or(&format!("there are {}", all.join(", "))))
 }
 
 /// A key before the first table, or a table written as a value.
@@ -220,10 +219,16 @@ fn misplaced(name: &str) -> String {
         Some(table) => format!("`{name}` stands outside of a table; move it below `[{table}]`"),
         None => {
             let keys = Config::TABLES.iter().flat_map(|(_, keys)| keys.iter().copied());
-            let near = nearest(name, keys);
+            let near = Near::of(name, keys);
             let quoted: String = name.chars().take(40).collect();
-            let table = tables_with(near).next().unwrap_or_default();
-            format!("unknown key `{quoted}`; did you mean `{near}` below `[{table}]`?")
+            match near.first().and_then(|near| Some((near, tables_with(near).next()?))) {
+                Some((near, table)) => {
+                    format!("unknown key `{quoted}`; did you mean `{near}` below `[{table}]`?")
+                }
+                None => format!(
+                    "unknown key `{quoted}`; rooflinectl config show prints every table with its keys"
+                ),
+            }
         }
     }
 }
@@ -235,10 +240,13 @@ fn unknown_key(table: &str, name: &str) -> String {
     }
     let keys =
         Config::TABLES.iter().find(|(known, _)| *known == table).map_or(&[] as &[&str], |(_, keys)| keys);
-    match nearest(name, keys.iter().copied()) {
-        "" => format!("unknown key `{table}.{quoted}`; `[{table}]` has no keys in this version"),
-        near => format!("unknown key `{table}.{quoted}`; did you mean `{near}`?"),
-    }
+    let all: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
+    let otherwise = match all.as_slice() {
+        [] => format!("`[{table}]` has no keys in this version"),
+        all => format!("`[{table}]` has {}", all.join(", ")),
+    };
+    let near = Near::of(name, keys.iter().copied()).written("`", "`");
+    format!("unknown key `{table}.{quoted}`; {}", near.or(&otherwise))
 }
 
 fn tables_with(key: &str) -> impl Iterator<Item = &'static str> {

@@ -49,7 +49,7 @@ use super::effects::{refuse, reply};
 use super::{AuditEvent, AuditRecord, Effect, Governor, Now, Reply, Ticket};
 use decide::snapshot::{ModeCause, PendingConfirmation};
 use roofline::board::{ActiveMode, BoardState, Order, PowerMode, SwitchOutcome};
-use roofline::precision::nearest;
+use roofline::near::Near;
 use roofline::refusal::{Code, Refusal};
 use roofline::units::Seconds;
 
@@ -404,11 +404,11 @@ impl Governor {
         choose::find(all, name).ok_or_else(|| {
             let names: Vec<&str> = all.iter().map(|candidate| candidate.mode.name.as_str()).collect();
             let short: String = name.chars().take(60).collect();
-            let near = nearest(&short, names.iter().copied());
+            let near = Near::of(&short, names.iter().copied());
             let list = names.join(", ");
             Code::UnknownMode.error(
                 format!("there is no power mode {short:?}"),
-                format!("did you mean {near}? This machine has {list}"),
+                near.hint(&format!("This machine has {list}")),
             )
         })
     }

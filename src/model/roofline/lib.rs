@@ -4,6 +4,7 @@ pub mod board;
 pub mod ceilings;
 pub mod hardware;
 pub mod names;
+pub mod near;
 pub mod precision;
 pub mod refusal;
 pub mod support;

@@ -11,17 +11,23 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::near::Near;
 use crate::units::Bytes;
 
 /// A name that is no known format or precision.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("unknown {what} {name:?}; did you mean {nearest:?}?")]
+#[error("unknown {what} {name:?}{}", question(near))]
 pub struct UnknownName {
     /// `format` or `precision`.
     pub what: &'static str,
     pub name: String,
-    /// The known key that is spelled most alike.
-    pub nearest: &'static str,
+    /// The known keys that were probably meant.
+    pub near: Near,
+}
+
+/// `; did you mean int8 or int4?`, where anything is near.
+fn question(near: &Near) -> String {
+    if near.is_empty() { String::new() } else { format!("; {}", near.hint("")) }
 }
 
 macro_rules! keyed {
@@ -49,7 +55,7 @@ macro_rules! keyed {
                 Self::ALL.iter().copied().find(|member| member.key() == wanted).ok_or_else(|| UnknownName {
                     what: $what,
                     name: name.chars().take(40).collect(),
-                    nearest: nearest(&wanted, Self::ALL.iter().map(|member| member.key())),
+                    near: Near::of(name, Self::ALL.iter().map(|member| member.key())),
                 })
             }
         }
@@ -328,37 +334,6 @@ impl NumericFormat {
     }
 }
 
-/// The candidate with the smallest edit distance to `name`; the empty string where there is no candidate.
-pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> &'a str {
-    // Separators are what people get wrong most, so they break ties only. A hostile name costs no more than a long one.
-    let bare = |name: &str| -> Vec<char> { name.chars().filter(|c| c.is_alphanumeric()).take(64).collect() };
-    let (exact, stripped): (Vec<char>, _) = (name.chars().take(64).collect(), bare(name));
-    candidates
-        .into_iter()
-        .min_by_key(|candidate| {
-            (
-                edit_distance(&stripped, &bare(candidate)),
-                edit_distance(&exact, &candidate.chars().collect::<Vec<_>>()),
-            )
-        })
-        .unwrap_or("")
-}
-
-/// Levenshtein distance.
-fn edit_distance(a: &[char], b: &[char]) -> usize {
-    let mut row: Vec<usize> = (0..=a.len()).collect();
-    for (i, &from_b) in b.iter().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, &from_a) in a.iter().enumerate() {
-            let substituted = diagonal + usize::from(from_a != from_b);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[a.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -431,9 +406,11 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_suggests_the_nearest_key() {
+    fn an_unknown_name_suggests_the_nearest_key_or_none() {
         let error = "q4km".parse::<WeightFormat>().unwrap_err();
-        assert_eq!(error.nearest, "q4_k_m");
+        assert_eq!(error.to_string(), "unknown format \"q4km\"; did you mean q4_k_m?");
+        let error = "nosuch".parse::<WeightFormat>().unwrap_err();
+        assert_eq!(error.to_string(), "unknown format \"nosuch\"");
         let error = "x".repeat(1_000_000).parse::<WeightFormat>().unwrap_err();
         assert_eq!(error.name.len(), 40);
     }

@@ -113,6 +113,8 @@ pub enum Command {
     /// Models: memory size, bytes read per token, key/value cache
     #[command(subcommand)]
     Models(ModelsCommand),
+    /// Weight formats: bits per weight, blocks, native precision; needs no daemon
+    Formats,
     /// Complete tour with a private daemon: calibrate, draw, compare, ask; under a minute
     Demo(DemoArgs),
     /// Generate completions for a shell

@@ -102,7 +102,7 @@ impl Failure {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Client(error) => error.hint(),
+            Self::Client(error) => error.hint().map(|hint| with_commands(&hint)),
             Self::Message { hint, .. } => hint.clone(),
             Self::Output(_) | Self::ReaderGone | Self::Reported(_) | Self::Ended(_) => None,
         }
@@ -113,6 +113,14 @@ impl Failure {
     pub const fn is_silent(&self) -> bool {
         matches!(self, Self::ReaderGone | Self::Reported(_) | Self::Ended(_))
     }
+}
+
+/// A hint with the commands that ask for the lists which it names by their routes.
+fn with_commands(hint: &str) -> String {
+    ["hardware", "models", "formats"].into_iter().fold(hint.to_owned(), |hint, list| {
+        let command = if list == "formats" { "formats".to_owned() } else { format!("{list} list") };
+        hint.replace(&format!("GET /v1/{list} lists all"), &format!("rooflinectl {command} shows all"))
+    })
 }
 
 /// A refusal of this program's own as the daemon would have sent it.
@@ -153,6 +161,14 @@ fn exit_of(error: &ClientError) -> Exit {
 mod tests {
     use super::*;
     use wire::ErrorBody;
+
+    #[test]
+    fn a_list_is_named_by_the_command_that_prints_it() {
+        let hint = "did you mean gb10? GET /v1/hardware lists all";
+        assert_eq!(with_commands(hint), "did you mean gb10? rooflinectl hardware list shows all");
+        assert_eq!(with_commands("GET /v1/formats lists all"), "rooflinectl formats shows all");
+        assert_eq!(with_commands("GET /v1/openapi.json lists all"), "GET /v1/openapi.json lists all");
+    }
 
     #[test]
     fn each_refusal_has_the_exit_code_of_the_contract() {

@@ -86,10 +86,8 @@ fn cell(value: Option<f64>, unit: f64) -> String {
 fn show(printer: &Printer, registry: &Registry, key: &str) -> Result<Exit, Failure> {
     let known = registry.get(key).ok_or_else(|| {
         let shown: String = key.chars().take(40).collect();
-        Failure::usage(format!("there is no hardware {shown:?} in the registry")).with_hint(format!(
-            "did you mean {}? rooflinectl hardware list shows all",
-            registry.nearest(&shown)
-        ))
+        Failure::usage(format!("there is no hardware {shown:?} in the registry"))
+            .with_hint(registry.near(&shown).hint("rooflinectl hardware list shows all"))
     })?;
     let answer = hardware::entry(known);
     match printer.format {

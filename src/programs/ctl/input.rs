@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use super::failure::Failure;
 use super::words;
 use predict::Engine;
-use roofline::precision::{Precision, WeightFormat, nearest};
+use roofline::near::Near;
+use roofline::precision::{Precision, UnknownName, WeightFormat};
 use roofline::workload::recipe::Recipe;
 use roofline::workload::registry::models;
 use roofline::workload::{MAX_DIMENSION, Op};
@@ -53,11 +54,10 @@ pub fn target(text: &str) -> Result<Target, String> {
         Ok(known) => Ok(Target::Model(known.key.clone())),
         Err(error) => {
             let operations = [Kind::Gemv, Kind::Gemm, Kind::Attention].map(key);
-            let nearest = nearest(text, operations.into_iter().chain([error.nearest.as_str()]));
-            Err(format!(
-                "neither an operation nor a model; did you mean {nearest:?}? There are gemv, gemm, attention, those \
-                 of rooflinectl models list, and paths of files"
-            ))
+            let near = Near::of(text, operations);
+            let near = if near.is_empty() { error.near } else { near };
+            let all = "give gemv, gemm, attention, a model of rooflinectl models list, or the path of a file";
+            Err(format!("neither an operation nor a model; {}", near.or(all)))
         }
     }
 }
@@ -612,7 +612,16 @@ pub fn batch_range(text: &str) -> Result<(u64, u64), String> {
 /// # Errors
 /// The nearest known key.
 pub fn format(text: &str) -> Result<WeightFormat, String> {
-    text.parse().map_err(|error: roofline::precision::UnknownName| error.to_string())
+    text.parse().map_err(|error| unknown(&error))
+}
+
+/// What is wrong with a name, and where those that there are stand.
+fn unknown(error: &UnknownName) -> String {
+    let all = match error.what {
+        "precision" => Precision::ALL.iter().map(|precision| precision.key()).collect::<Vec<_>>().join(", "),
+        _ => "rooflinectl formats shows all".to_owned(),
+    };
+    format!("unknown {} {:?}; {}", error.what, error.name, error.near.hint(&all))
 }
 
 /// The key of a format, or of a mix that is none.
@@ -622,7 +631,7 @@ pub fn storage(text: &str) -> Result<String, String> {
 
 /// A format, or a mix that is none.
 pub fn recipe(text: &str) -> Result<Recipe, String> {
-    text.parse().map_err(|error: roofline::precision::UnknownName| error.to_string())
+    text.parse().map_err(|error| unknown(&error))
 }
 
 /// A precision by its key.
@@ -630,7 +639,7 @@ pub fn recipe(text: &str) -> Result<Recipe, String> {
 /// # Errors
 /// The nearest known key.
 pub fn precision(text: &str) -> Result<Precision, String> {
-    text.parse().map_err(|error: roofline::precision::UnknownName| error.to_string())
+    text.parse().map_err(|error| unknown(&error))
 }
 
 /// An engine by its key.
@@ -640,7 +649,12 @@ pub fn precision(text: &str) -> Result<Precision, String> {
 pub fn engine(text: &str) -> Result<Engine, String> {
     Engine::ALL.into_iter().find(|engine| engine.key() == text).ok_or_else(|| {
         let keys: Vec<_> = Engine::ALL.iter().map(|engine| engine.key()).collect();
-        format!("expected one of {}", keys.join(", "))
+        let near = Near::of(text, keys.iter().copied());
+        near.hint(&format!(
+            "{} one of {}",
+            if near.is_empty() { "expected" } else { "Expected" },
+            keys.join(", ")
+        ))
     })
 }
 

@@ -18,6 +18,7 @@ mod doctor;
 pub mod failure;
 mod features;
 mod flatten;
+mod formats;
 mod hardware;
 mod hold;
 mod input;
@@ -210,6 +211,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Config(command) => return configuration::run(&context.printer, &command),
         Command::Hardware(command) => return hardware::run(&context.printer, &command),
         Command::Models(command) => return models::run(&context.printer, &command),
+        Command::Formats => formats::run(&context.printer)?,
         Command::Demo(args) => return demo::run(&context.printer, &args).await,
         Command::Completions { shell } => {
             let mut text = Vec::new();

@@ -39,7 +39,7 @@ pub fn reference(text: &str) -> Result<Value, Failure> {
         Ok(known) => Ok(json!(known.key)),
         Err(error) => {
             Err(Failure::usage(format!("{text:?} is neither gemv, gemm, a model nor the path of a file"))
-                .with_hint(format!("did you mean {:?}? rooflinectl models list has all", error.nearest)))
+                .with_hint(error.near.hint("rooflinectl models list shows all")))
         }
     }
 }

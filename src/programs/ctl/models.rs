@@ -102,7 +102,7 @@ fn sizes(printer: &Printer) -> Result<(), Failure> {
 fn show(printer: &Printer, key: &str, format: Recipe, kv_format: WeightFormat) -> Result<(), Failure> {
     let known = models().get(key).map_err(|error| {
         Failure::usage(format!("there is no model {:?}", error.key))
-            .with_hint(format!("did you mean {}? rooflinectl models list has all", error.nearest))
+            .with_hint(error.near.hint("rooflinectl models list shows all"))
     })?;
     print(printer, &answer::models::of_known(known, &known.model(format), kv_format))
 }

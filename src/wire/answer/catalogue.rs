@@ -136,7 +136,7 @@ impl Catalogue {
             Code::UnknownHardware.at(
                 "hardware",
                 format!("there is no hardware {:?} in the registry", shorten(key)),
-                format!("did you mean {}? GET /v1/hardware lists all", self.hardware.nearest(shorten(key))),
+                self.hardware.near(key).hint("GET /v1/hardware lists all"),
             )
         })?;
         if hardware.kind == Kind::Cpu {
@@ -166,7 +166,7 @@ impl Catalogue {
             Code::UnknownModel.at(
                 field,
                 format!("there is no model {:?}", shorten(&error.key)),
-                format!("did you mean {:?}? GET /v1/models lists all", error.nearest),
+                error.near.hint("GET /v1/models lists all"),
             )
         })?;
         let model = Arc::new(known.model(recipe));

@@ -127,7 +127,10 @@ fn precision_named(snapshot: &Snapshot, name: &str) -> Result<Precision, Refusal
         Code::UnknownPrecision.at(
             "precision",
             format!("there is no precision {:?}", shorten(name)),
-            format!("did you mean {:?}?", error.nearest),
+            error.near.hint(&format!(
+                "Known: {}",
+                Precision::ALL.iter().map(|precision| precision.key()).collect::<Vec<_>>().join(", ")
+            )),
         )
     })?;
     if snapshot.roofline.compute.contains_key(&precision) {

@@ -29,7 +29,7 @@ pub fn show(registry: &Registry, key: &str) -> Result<HardwareAnswer, Refusal> {
         Code::NotFound.at(
             "key",
             format!("there is no hardware {:?} in the registry", shorten(key)),
-            format!("did you mean {}? GET /v1/hardware lists all", registry.nearest(shorten(key))),
+            registry.near(key).hint("GET /v1/hardware lists all"),
         )
     })
 }

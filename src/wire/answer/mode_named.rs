@@ -2,6 +2,7 @@
 
 use super::{shorten, subject};
 use decide::snapshot::{ModeView, Snapshot};
+use roofline::near::Near;
 use roofline::refusal::{Code, Refusal};
 
 /// A power mode by name or number.
@@ -31,10 +32,9 @@ pub fn mode_named<'a>(snapshot: &'a Snapshot, field: &str, name: &str) -> Result
             format!("ask by name: {}", of_number.join(" or ")),
         ));
     }
-    let nearest = roofline::precision::nearest(shorten(name), names.iter().copied());
     Err(Code::UnknownMode.at(
         field,
         format!("{} has no power mode {:?}", subject(snapshot), shorten(name)),
-        format!("did you mean {nearest:?}? There are {}", names.join(", ")),
+        Near::of(name, names.iter().copied()).hint(&format!("There are {}", names.join(", "))),
     ))
 }

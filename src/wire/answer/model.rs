@@ -11,7 +11,8 @@ use super::task::format_named;
 use decide::snapshot::Snapshot;
 use predict::calibration::Accelerator;
 use predict::{Engine, costs};
-use roofline::precision::{UnknownName, WeightFormat, nearest};
+use roofline::near::Near;
+use roofline::precision::{UnknownName, WeightFormat};
 use roofline::refusal::{Code, Refusal};
 use roofline::workload::architecture::InvalidModel;
 use roofline::workload::class::Class;
@@ -180,7 +181,7 @@ fn phase(name: Option<&str>, path: &str) -> Result<Phase, Refusal> {
         Code::InvalidField.at(
             format!("{path}.phase"),
             format!("there is no phase {:?}", shorten(name)),
-            format!("did you mean {:?}? Known: {}", nearest(shorten(name), known), known.join(", ")),
+            Near::of(name, known).hint(&format!("Known: {}", known.join(", "))),
         )
     })
 }
@@ -198,7 +199,7 @@ fn recipe_at(name: &str, engine: Engine, field: &str) -> Result<Recipe, Refusal>
         Code::UnknownFormat.at(
             field,
             format!("there is no format {:?}", shorten(name)),
-            format!("did you mean {:?}? GET /v1/formats lists all", error.nearest),
+            error.near.hint("GET /v1/formats lists all"),
         )
     })
 }

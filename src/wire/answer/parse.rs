@@ -4,7 +4,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 use serde_json::error::Category;
 
-use roofline::precision::nearest;
+use roofline::near::Near;
 use roofline::refusal::{Code, Refusal};
 use roofline::workload::MAX_DIMENSION;
 
@@ -116,8 +116,7 @@ fn explain<T: DeserializeOwned>(body: &[u8]) -> Refusal {
         return Code::MissingField.at(&field, format!("{field} is missing"), format!("add {field}"));
     }
     let hint = if message.starts_with("unknown variant") && names.len() > 1 {
-        let wanted = nearest(names[0], names[1..].iter().copied());
-        format!("did you mean {wanted:?}? Known: {}", names[1..].join(", "))
+        Near::of(names[0], names[1..].iter().copied()).hint(&format!("Known: {}", names[1..].join(", ")))
     } else {
         match shown_at(body, &path) {
             Some(found) => format!("{found} was sent; GET /v1/openapi.json has the type of every field"),
@@ -137,7 +136,7 @@ fn unknown_field(path: &str, names: &[&str]) -> Refusal {
     let hint = if known.is_empty() {
         "leave it out".to_owned()
     } else {
-        format!("did you mean {:?}? Known: {}", nearest(&name, known.iter().copied()), known.join(", "))
+        Near::of(&name, known.iter().copied()).hint(&format!("Known: {}", known.join(", ")))
     };
     Code::UnknownField.at(&field, format!("{field} is no field of this request"), hint)
 }
@@ -201,7 +200,7 @@ fn wrong_operation(body: &[u8], path: &str) -> Option<Refusal> {
     };
     let Some((_, required, optional)) = DIMENSIONS.iter().find(|(name, ..)| *name == kind) else {
         let short: String = kind.chars().take(40).collect();
-        let hint = format!("did you mean {:?}? Known: gemv, gemm, attention", nearest(kind, kinds()));
+        let hint = Near::of(kind, kinds()).hint("Known: gemv, gemm, attention");
         return Some(Code::InvalidField.at(at("kind"), format!("{short:?} is no kind of operation"), hint));
     };
     let known = || required.iter().chain(*optional).copied();
@@ -313,9 +312,9 @@ mod tests {
     #[test]
     fn a_hint_names_what_was_probably_meant() {
         let (_, _, hint) = wrong::<PredictRequest>(r#"{"workload":{"formt":"int8"}}"#);
-        assert!(hint.contains("did you mean \"format\"?"), "{hint}");
+        assert!(hint.contains("did you mean format?"), "{hint}");
         let (_, _, hint) = wrong::<RecommendRequest>(r#"{"workload":{},"objective":"latenzy"}"#);
-        assert!(hint.contains("did you mean \"latency\"?"), "{hint}");
+        assert!(hint.contains("did you mean latency?"), "{hint}");
     }
 
     #[test]

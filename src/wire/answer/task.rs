@@ -183,7 +183,7 @@ pub fn format_named(name: &str, field: impl FnOnce() -> String) -> Result<Weight
         Code::UnknownFormat.at(
             field(),
             format!("there is no format {:?}", shorten(name)),
-            format!("did you mean {:?}? GET /v1/formats lists all", error.nearest),
+            error.near.hint("GET /v1/formats lists all"),
         )
     })
 }

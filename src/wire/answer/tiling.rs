@@ -7,7 +7,8 @@ use predict::tiling::{self, Candidate, REGISTERS, SmLimits, Tiling, TilingError}
 use roofline::board::OperatingPoint;
 use roofline::ceilings::{Roofline, datasheet};
 use roofline::hardware::{Hardware, NominalMode, Registry};
-use roofline::precision::{NumericFormat, UnknownName, WeightFormat, nearest};
+use roofline::near::Near;
+use roofline::precision::{NumericFormat, UnknownName, WeightFormat};
 use roofline::refusal::{Code, Refusal};
 use roofline::units::{Bytes, Hertz};
 use roofline::workload::InvalidOp;
@@ -149,7 +150,7 @@ pub fn on_registered(registry: &Registry, request: &TilingRequest) -> Result<Til
         Code::UnknownHardware.at(
             "hardware",
             format!("there is no hardware {key:?} in the registry"),
-            format!("did you mean {}? rooflinectl hardware list shows all", registry.nearest(&key)),
+            registry.near(&key).hint("GET /v1/hardware lists all"),
         )
     })?;
     let point = match &request.operating_point {
@@ -167,7 +168,7 @@ fn on(request: &TilingRequest, hardware: &Hardware, roofline: &Roofline) -> Resu
             Code::UnknownFormat.at(
                 "format",
                 format!("there is no format {shown:?}"),
-                format!("did you mean {:?}? GET /v1/formats lists all", error.nearest),
+                error.near.hint("GET /v1/formats lists all"),
             )
         })
     })?;
@@ -205,11 +206,7 @@ fn point(hardware: &Hardware, request: &OperatingPointRequest) -> Result<Operati
             let hint = if names.is_empty() {
                 "leave it out".to_owned()
             } else {
-                format!(
-                    "did you mean {:?}? There are {}",
-                    nearest(&shown, names.iter().copied()),
-                    names.join(", ")
-                )
+                Near::of(&shown, names.iter().copied()).hint(&format!("There are {}", names.join(", ")))
             };
             Code::UnknownMode.at(
                 "operating_point.power_mode",

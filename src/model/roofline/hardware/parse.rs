@@ -12,7 +12,8 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::{Hardware, Kind, NominalMode, SmPull};
-use crate::precision::{Precision, UnknownName, nearest};
+use crate::near::Near;
+use crate::precision::{Precision, UnknownName};
 use crate::units::{Bytes, BytesPerSecond, Hertz, Watts};
 
 /// Something wrong in a file.
@@ -121,6 +122,11 @@ struct Reader<'t> {
     problems: Vec<Problem>,
 }
 
+/// Where nothing is near: all that there are.
+fn listed(known: &[&str]) -> String {
+    format!("expected {}", known.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", "))
+}
+
 impl Reader<'_> {
     fn report(&mut self, offset: Option<usize>, key: &str, message: String) {
         let line = offset.map(|offset| 1 + newlines(self.text, offset));
@@ -143,8 +149,8 @@ impl Reader<'_> {
             let name = key.get_ref().as_ref();
             if !known.contains(&name) {
                 let shown: String = name.chars().take(40).collect();
-                let near = nearest(name, known.iter().copied());
-                let message = format!("unknown key `{path}{shown}`; did you mean `{path}{near}`?");
+                let near = Near::of(name, known.iter().copied()).written(&format!("`{path}"), "`");
+                let message = format!("unknown key `{path}{shown}`; {}", near.or(&listed(known)));
                 self.report(Some(key.span().start), &format!("{path}{shown}"), message);
             }
         }
@@ -364,9 +370,14 @@ impl Reader<'_> {
                     }
                 }
                 other => {
-                    let near = other.map_or_else(|error: UnknownName| error.nearest, Precision::key);
+                    let near = match other {
+                        Ok(precision) => Near::of(precision.key(), [precision.key()]),
+                        Err(UnknownName { near, .. }) => near,
+                    };
+                    let known: Vec<&str> = Precision::ALL.iter().map(|precision| precision.key()).collect();
+                    let hint = near.written(&format!("`{path}"), "`").or(&listed(&known));
                     let shown: String = name.get_ref().chars().take(40).collect();
-                    let message = format!("unknown precision `{path}{shown}`; did you mean `{path}{near}`?");
+                    let message = format!("unknown precision `{path}{shown}`; {hint}");
                     self.report(Some(name.span().start), &format!("{path}{shown}"), message);
                 }
             }
@@ -496,10 +507,8 @@ impl Reader<'_> {
         }
         let shown: String = field.chars().take(60).collect();
         let figures: Vec<&str> = figures(root).collect();
-        let hint = match nearest(&field, figures.iter().copied()) {
-            "" => String::new(),
-            near => format!("; did you mean `{near}`?"),
-        };
+        let near = Near::of(&field, figures.iter().copied()).written("`", "`");
+        let hint = if near.is_empty() { String::new() } else { format!("; {}", near.hint("")) };
         let message = format!("`sources.{shown}` is the source of nothing in this file{hint}");
         self.report(Some(offset), &format!("sources.{shown}"), message);
     }

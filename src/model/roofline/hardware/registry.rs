@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{LazyLock, OnceLock};
 
 use super::Hardware;
-use crate::precision::nearest;
+use crate::near::Near;
 
 macro_rules! built_in {
     ($($key:literal,)*) => {
@@ -175,9 +175,10 @@ impl Registry {
         self.entries.values()
     }
 
-    /// The key or alias that is spelled most like `key`.
+    /// The keys, and failing them the aliases, that `key` was probably meant to be.
     #[must_use]
-    pub fn nearest(&self, key: &str) -> &str {
-        nearest(&key.to_ascii_lowercase(), self.keys().chain(self.aliases.keys().map(String::as_str)))
+    pub fn near(&self, key: &str) -> Near {
+        let near = Near::of(key, self.keys());
+        if near.is_empty() { Near::of(key, self.aliases.keys().map(String::as_str)) } else { near }
     }
 }

@@ -8,7 +8,8 @@ use super::architecture::{Architecture, Matrix, Mixer, Part};
 use super::block::Block;
 use super::class::Class;
 use super::model::{Grouping, WeightGroup};
-use crate::precision::{UnknownName, WeightFormat, nearest};
+use crate::near::Near;
+use crate::precision::{UnknownName, WeightFormat};
 
 macro_rules! mixes {
     ($($variant:ident = $key:literal, $number:expr, $base:ident;)*) => {
@@ -173,11 +174,7 @@ impl FromStr for Recipe {
         Mix::ALL.iter().copied().find(|mix| mix.key() == wanted).map(Self::Gguf).ok_or_else(|| {
             let keys = WeightFormat::ALL.iter().map(|format| format.key());
             let keys = keys.chain(Mix::ALL.iter().map(|mix| mix.key()));
-            UnknownName {
-                what: "format",
-                name: name.chars().take(40).collect(),
-                nearest: nearest(&wanted, keys),
-            }
+            UnknownName { what: "format", name: name.chars().take(40).collect(), near: Near::of(name, keys) }
         })
     }
 }

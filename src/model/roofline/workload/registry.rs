@@ -10,7 +10,8 @@ use super::architecture::{Architecture, Description, Experts, InvalidModel, Late
 use super::block::Block;
 use super::model::{Model, WeightGroup};
 use super::recipe::Recipe;
-use crate::precision::{WeightFormat, nearest};
+use crate::near::Near;
+use crate::precision::WeightFormat;
 
 mod sizes;
 
@@ -184,11 +185,11 @@ pub enum RegistryError {
 
 /// A key that no model has.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("unknown model {key:?}; did you mean {nearest:?}?")]
+#[error("unknown model {key:?}; {}", near.hint("the registry has no such key"))]
 pub struct UnknownModel {
     pub key: String,
-    /// The known key that is spelled most alike.
-    pub nearest: String,
+    /// The known keys that were probably meant.
+    pub near: Near,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -215,12 +216,12 @@ impl Models {
     /// The model with this key, in whatever case.
     ///
     /// # Errors
-    /// Suggests the nearest key.
+    /// Suggests the keys that are near.
     pub fn get(&self, key: &str) -> Result<&KnownModel, UnknownModel> {
         let wanted = key.to_ascii_lowercase();
         self.entries.get(&wanted).ok_or_else(|| UnknownModel {
             key: key.chars().take(80).collect(),
-            nearest: nearest(&wanted, self.keys()).to_owned(),
+            near: Near::of(key, self.keys()),
         })
     }
 
@@ -411,7 +412,7 @@ mod tests {
 
     #[test]
     fn an_unknown_key_suggests_the_nearest() {
-        assert_eq!(models().get("llama-3.1-8").unwrap_err().nearest, "llama-3.1-8b");
+        assert_eq!(models().get("llama-3.1-8").unwrap_err().near.to_string(), "llama-3.1-8b");
         assert!(models().get(&"x".repeat(100_000)).unwrap_err().key.len() <= 80);
     }
 

@@ -415,13 +415,13 @@ fn roofline(query: &str) -> Result<Request, Refusal> {
 fn model(call: Call<'_>) -> Result<ModelAnswer, Refusal> {
     let key = call.argument.unwrap_or_default();
     let known = registry::models().get(key).map_err(|error| {
-        let hint = format!("did you mean {}? GET /v1/models lists all", error.nearest);
+        let hint = error.near.hint("GET /v1/models lists all");
         Code::NotFound.error(format!("there is no model {:?}", error.key), hint)
     })?;
     let (mut recipe, mut cache) = (Recipe::of(WeightFormat::Bf16), WeightFormat::Fp16);
     for (key, value) in query_pairs(call.query, &["format", "kv_format"])? {
         let unknown = |error: UnknownName| {
-            let hint = format!("did you mean {}?", error.nearest);
+            let hint = error.near.hint("GET /v1/formats lists all");
             Code::UnknownFormat.at(&key, format!("there is no format {:?}", error.name), hint)
         };
         match key.as_str() {

@@ -1,5 +1,6 @@
 //! The one table of routes, from which HTTP dispatches, D-Bus `Query` dispatches and the OpenAPI document is made.
 
+use roofline::near::Near;
 use roofline::refusal::{Code, Refusal};
 
 /// What a route does.
@@ -344,10 +345,10 @@ fn find_in(routes: &'static [Spec], method: &str, path: &str) -> Result<Found, N
     }
     let short: String = path.chars().take(60).collect();
     if candidates.is_empty() {
-        let nearest = roofline::precision::nearest(&short, routes.iter().map(|spec| spec.path));
+        let near = Near::of(&short, routes.iter().map(|spec| spec.path));
         let refusal = Code::NotFound.error(
             format!("there is nothing at {short:?}"),
-            format!("did you mean {nearest}? GET /v1/openapi.json lists all routes"),
+            near.hint("GET /v1/openapi.json lists all routes"),
         );
         return Err(refusal.into());
     }
