@@ -12,6 +12,7 @@ use zbus::object_server::SignalEmitter;
 use zbus::{Connection, OwnedVariant, interface};
 
 use super::convert::{Variants, from_variants, from_variants_with_files, to_variants};
+use super::direct::Members;
 use super::subscriptions::Subscriptions;
 use crate::server::access::{Peer, may_run};
 use crate::server::advice::Advice;
@@ -138,12 +139,12 @@ impl Rooflined {
         path: &str,
         body: &HashMap<String, OwnedVariant>,
         by: Sender<'_, '_>,
-    ) -> Result<Variants, BusError> {
+    ) -> Result<Members, BusError> {
         let (body, descriptors) = from_variants_with_files(body)?;
         let body = encode(&body)?;
         let asked = Asked { method: "POST", path, query: "", body: &body, descriptors: &descriptors };
         let json = self.respond(asked, by).await?;
-        Ok(to_variants(decode(&json)?))
+        Members::read(&json).map_err(|error| no_json(&error).into())
     }
 
     /// Answers a route as the query socket would.
@@ -222,9 +223,8 @@ fn too_large() -> Refusal {
         .error(format!("the request is larger than {MAX_REQUEST} bytes"), "ask for less at a time")
 }
 
-fn decode(json: &[u8]) -> Result<Value, Refusal> {
-    serde_json::from_slice(json)
-        .map_err(|error| Code::Internal.error(format!("the answer is no JSON: {error}"), "report this"))
+fn no_json(error: &serde_json::Error) -> Refusal {
+    Code::Internal.error(format!("the answer is no JSON: {error}"), "report this")
 }
 
 /// The argument of `Query`.
@@ -267,7 +267,7 @@ impl Rooflined {
         request: HashMap<String, OwnedVariant>,
         #[zbus(header)] header: Header<'_>,
         #[zbus(connection)] connection: &Connection,
-    ) -> Result<Variants, BusError> {
+    ) -> Result<Members, BusError> {
         self.ask("/v1/predict", &request, Sender { connection, header: &header }).await
     }
 
@@ -277,7 +277,7 @@ impl Rooflined {
         request: HashMap<String, OwnedVariant>,
         #[zbus(header)] header: Header<'_>,
         #[zbus(connection)] connection: &Connection,
-    ) -> Result<Variants, BusError> {
+    ) -> Result<Members, BusError> {
         self.ask("/v1/recommend", &request, Sender { connection, header: &header }).await
     }
 

@@ -18,6 +18,7 @@
 
 mod advice;
 mod convert;
+mod direct;
 mod interface;
 mod polkit;
 mod power;
@@ -38,6 +39,7 @@ use super::service::Service;
 use super::{Control, Snapshots};
 
 pub use self::convert::{from_variants, to_variants};
+pub use self::direct::Members;
 
 pub const NAME: &str = "io.github.rooflined.Rooflined1";
 pub const PATH: &str = "/io/github/rooflined/Rooflined1";
