@@ -22,6 +22,7 @@ mod activation;
 mod configuration;
 mod dashboard;
 mod descriptors;
+mod fanout;
 mod files;
 mod forward;
 mod gpu;
