@@ -198,10 +198,18 @@ impl Div<Hertz> for f64 {
 
 /// Writes `value` with three significant digits and an SI prefix: `33.6 MB`, `117 µs`.
 fn engineering(f: &mut fmt::Formatter<'_>, value: f64, unit: &str) -> fmt::Result {
-    if value == 0.0 || !value.is_finite() || unit == "°C" {
-        return write!(f, "{value:.3} {unit}");
+    if !value.is_finite() {
+        return f.write_str("unknown");
     }
-    const PREFIXES: [(f64, &str); 9] = [
+    // Of a temperature a tenth is what a sensor tells apart.
+    if unit == "°C" {
+        return write!(f, "{:.1} {unit}", if value.abs() < 0.05 { 0.0 } else { value });
+    }
+    if value.abs() < 0.5e-15 {
+        return write!(f, "0 {unit}");
+    }
+    const PREFIXES: [(f64, &str); 11] = [
+        (1e18, "E"),
         (1e15, "P"),
         (1e12, "T"),
         (1e9, "G"),
@@ -211,13 +219,34 @@ fn engineering(f: &mut fmt::Formatter<'_>, value: f64, unit: &str) -> fmt::Resul
         (1e-3, "m"),
         (1e-6, "µ"),
         (1e-9, "n"),
+        (1e-12, "p"),
     ];
     // 999.6 kB would print as 1000 kB: compare against what three digits would show.
     let (scale, prefix) =
-        PREFIXES.into_iter().find(|(scale, _)| value.abs() >= scale * 0.9995).unwrap_or((1e-12, "p"));
+        PREFIXES.into_iter().find(|(scale, _)| value.abs() >= scale * 0.9995).unwrap_or((1e-15, "f"));
     let scaled = value / scale;
     let decimals = if scaled.abs() >= 99.95 { 0 } else { 1 + usize::from(scaled.abs() < 9.995) };
     write!(f, "{scaled:.decimals$} {prefix}{unit}")
+}
+
+/// A plain number with three significant digits: `14.2`, `0.00517`, `12300`, `2.00`, `1.20e-7`.
+#[must_use]
+#[expect(clippy::cast_sign_loss, reason = "not below zero")]
+pub fn significant(value: f64) -> String {
+    if !value.is_finite() {
+        return "unknown".to_owned();
+    }
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    let rounded = format!("{value:.2e}");
+    let exponent: i32 = rounded.split_once('e').and_then(|(_, exponent)| exponent.parse().ok()).unwrap_or(0);
+    match rounded.parse::<f64>() {
+        Ok(number) if (-4..7).contains(&exponent) => {
+            format!("{number:.decimals$}", decimals = (2 - exponent).max(0) as usize)
+        }
+        _ => rounded,
+    }
 }
 
 #[cfg(test)]
@@ -231,9 +260,39 @@ mod tests {
             (Seconds(116.9e-6).to_string(), "117 µs"),
             (BytesPerSecond(999_960.0).to_string(), "1.00 MB/s"),
             (Hertz(4.05e9).to_string(), "4.05 GHz"),
-            (Watts(0.0).to_string(), "0.000 W"),
+            (Watts(0.0).to_string(), "0 W"),
+            (Watts(-0.0).to_string(), "0 W"),
+            (Watts(f64::NAN).to_string(), "unknown"),
+            (Watts(-12.34).to_string(), "-12.3 W"),
+            (Seconds(999.96e-6).to_string(), "1.00 ms"),
+            (Seconds(9.996e-6).to_string(), "10.0 µs"),
+            (Seconds(1e-15).to_string(), "1.00 fs"),
+            (Bytes(2.5e18).to_string(), "2.50 EB"),
+            (Celsius(41.26).to_string(), "41.3 °C"),
+            (Celsius(-0.01).to_string(), "0.0 °C"),
         ] {
             assert_eq!(shown, expected);
+        }
+    }
+
+    #[test]
+    fn a_plain_number_has_three_significant_digits() {
+        for (value, expected) in [
+            (14.2345, "14.2"),
+            (0.005_17, "0.00517"),
+            (12_345.0, "12300"),
+            (999.6, "1000"),
+            (9.996, "10.0"),
+            (2.0, "2.00"),
+            (0.0, "0"),
+            (-0.0, "0"),
+            (-3.14159, "-3.14"),
+            (1.2e-7, "1.20e-7"),
+            (1e300, "1.00e300"),
+            (f64::INFINITY, "unknown"),
+            (f64::NAN, "unknown"),
+        ] {
+            assert_eq!(significant(value), expected, "{value}");
         }
     }
 

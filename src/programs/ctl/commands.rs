@@ -54,7 +54,9 @@ pub async fn predict(context: &mut Context, args: &PredictArgs) -> Result<(), Fa
         ..PredictRequest::default()
     };
     let answer = context.ask("/v1/predict", request, Request::Predict).await?;
-    context.printer.answer("predict", &answer, || Ok(show::prediction(&asked, &answer.parse()?)))
+    context.printer.answer("predict", &answer, || {
+        Ok(show::prediction(&asked, args.machine.mode.as_deref(), &answer.parse()?))
+    })
 }
 
 /// What a sweep ranges over: shapes of an operation, or models.
@@ -139,10 +141,13 @@ pub async fn recommend(context: &mut Context, args: &RecommendArgs) -> Result<Ex
     if args.watch {
         return super::recommend_watch::run(context, &request).await;
     }
+    let limits = request.constraints;
     let answer =
         context.ask("/v1/recommend", request, |request| Request::Recommend(Box::new(request))).await?;
     let parsed: RecommendAnswer = answer.parse()?;
-    context.printer.answer("recommend", &answer, || Ok(show::recommendation(&parsed, args.engine)))?;
+    context
+        .printer
+        .answer("recommend", &answer, || Ok(show::recommendation(&parsed, &limits, args.engine)))?;
     Ok(if parsed.feasible { Exit::Ok } else { Exit::Infeasible })
 }
 

@@ -14,7 +14,7 @@ use super::table::Table;
 use super::words;
 use super::{compare_engine, compare_models};
 use roofline::precision::WeightFormat;
-use roofline::units::Joules;
+use roofline::units::{Joules, significant};
 use roofline::workload::Op;
 use wire::client::Client;
 use wire::{MeasureAnswer, MeasureRequest, RooflineAnswer};
@@ -104,7 +104,7 @@ pub fn render(comparison: &Comparison) -> String {
     }
     columns.extend(["bound, limit", "verdict"]);
     let mut table = Table::new(&columns);
-    let speedup = |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
+    let speedup = |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |ratio| significant(ratio));
     for row in &comparison.rows {
         let measured = &row.measured;
         let mut cells = vec![
@@ -123,12 +123,12 @@ pub fn render(comparison: &Comparison) -> String {
     }
     let mut text =
         if comparison.simulated { "SIMULATED: no hardware ran this\n".to_owned() } else { String::new() };
+    text.push_str(&format!("{}\n\n", comparison.verdict));
     let models = comparison.rows.iter().any(|row| row.measured.op.op().is_none());
     text.push_str(&if models { compare_models::table(comparison) } else { table.render() });
     for skipped in &comparison.skipped {
         text.push_str(&format!("  skipped: {skipped}\n"));
     }
-    text.push_str(&format!("\n{}\n", comparison.verdict));
     for warning in &comparison.warnings {
         text.push_str(&format!("warning: {warning}\n"));
     }
@@ -185,8 +185,7 @@ fn measured(answer: &MeasureAnswer) -> String {
         ];
         if metered {
             let power = row.power.as_ref();
-            let watts =
-                |watts: Option<f64>| watts.map_or_else(|| "-".to_owned(), |watts| format!("{watts:.2}"));
+            let watts = |watts: Option<f64>| watts.map_or_else(|| "-".to_owned(), |watts| significant(watts));
             cells.extend([
                 watts(power.and_then(|power| power.power_w)),
                 watts(power.and_then(|power| power.idle_power_w)),

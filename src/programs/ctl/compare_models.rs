@@ -1,5 +1,6 @@
 //! `compare MODEL`: the predicted time of a step of a model beside the time that it takes with this program's kernels.
 
+use roofline::units::significant;
 use serde_json::Value;
 
 use super::comparison::{Comparison, TIME_LIMIT, judged};
@@ -106,9 +107,7 @@ pub fn table(comparison: &Comparison) -> String {
             words::time(measured.predicted_time_s.value),
             format!("{} to {}", words::time(low), words::time(high)),
             words::time(measured.measured_time_s.value),
-            measured
-                .measured_tokens_per_s
-                .map_or_else(|| "-".to_owned(), |rate| format!("{:.2}", rate.value)),
+            measured.measured_tokens_per_s.map_or_else(|| "-".to_owned(), |rate| significant(rate.value)),
             words::signed_percent(measured.error_ratio),
             words::signed_percent(measured.error_at_calibration_ratio),
             if inside { "yes" } else { "no" }.to_owned(),

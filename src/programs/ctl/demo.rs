@@ -204,7 +204,11 @@ async fn measure_ceilings(
         }
     }
     let answer: RooflineAnswer = client.get("/v1/roofline").await?.parse()?;
-    printer.line(&format!("  {} in {:.1} s", ceilings(&answer).join(", "), began.elapsed().as_secs_f64()))?;
+    printer.line(&format!(
+        "  {} in {}",
+        ceilings(&answer).join(", "),
+        words::time(began.elapsed().as_secs_f64())
+    ))?;
     Ok(answer)
 }
 

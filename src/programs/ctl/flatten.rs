@@ -9,13 +9,14 @@ use std::fmt::Write;
 use serde_json::{Map, Value, json};
 
 /// The list whose elements are the rows of an answer, by the answer's name. Every answer may have `rows`.
-const LISTS: [(&str, &str); 6] = [
+const LISTS: [(&str, &str); 7] = [
     ("mode", "modes"),
     ("hardware", "hardware"),
     ("model", "models"),
     ("observations", "observations"),
     ("holds", "holds"),
     ("tiling", "candidates"),
+    ("formats", "formats"),
 ];
 
 /// Answers that describe one thing by many values.

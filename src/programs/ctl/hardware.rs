@@ -1,5 +1,6 @@
 //! `hardware list`, `show` and `check`: the registry, without a daemon.
 
+use roofline::units::significant;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -78,7 +79,7 @@ fn list(printer: &Printer, registry: &Registry) -> Result<Exit, Failure> {
 fn cell(value: Option<f64>, unit: f64) -> String {
     match value.map(|value| value / unit) {
         None => "-".to_owned(),
-        Some(value) if value >= 2000.0 || value.fract() == 0.0 => format!("{value:.0}"),
+        Some(value) if value >= 1000.0 || value.fract() == 0.0 => format!("{value:.0}"),
         Some(value) => format!("{value:.1}"),
     }
 }
@@ -127,7 +128,7 @@ fn described(answer: &HardwareAnswer) -> String {
     let _ = write!(text, "\n{}", facts.render());
     text.push_str(&ceilings(answer));
     for (figure, value) in &answer.marketing {
-        let _ = writeln!(text, "\n  Advertised, never used: {figure} {:.1} T/s", value / 1e12);
+        let _ = writeln!(text, "\n  Advertised, never used: {figure} {} T/s", significant(value / 1e12));
     }
     for note in &answer.notes {
         let _ = writeln!(text, "\n  {note}");
@@ -158,7 +159,7 @@ fn ceilings(answer: &HardwareAnswer) -> String {
         ];
         cells.extend(precisions.iter().map(|name| {
             let peak = at.compute_flops_per_s.get(*name).map(|peak| peak.value / 1e12);
-            peak.map_or_else(|| "-".to_owned(), |peak| format!("{peak:.2}"))
+            peak.map_or_else(|| "-".to_owned(), |peak| significant(peak))
         }));
         cells.push(cell(at.ridge_flops_per_byte.get("fp16").map(|ridge| ridge.round()), 1.0));
         table.row(cells);

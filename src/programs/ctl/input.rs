@@ -315,7 +315,7 @@ impl OpArgs {
         kv_format: Option<WeightFormat>,
         batch: Option<u64>,
         run: RunArgs,
-    ) -> Result<(Workload, String), Failure> {
+    ) -> Result<(Workload, Asked), Failure> {
         let kv_format = kv_format.map(|format| format.key().to_owned());
         if let Some(named) = self.model(model)? {
             let name = match &self.kind {
@@ -342,21 +342,19 @@ impl OpArgs {
                 ..Workload::default()
             };
             let format = format.map_or_else(String::new, |format| format!(" {format}"));
-            let phase = model.phase.map_or("decode", PhaseArg::key);
-            let batch =
-                batch.filter(|batch| *batch > 1).map_or_else(String::new, |batch| format!(" x{batch}"));
-            return Ok((workload, format!("{name}{format} {phase}{batch}")));
+            let phase = Some(model.phase.unwrap_or(PhaseArg::Decode));
+            return Ok((
+                workload,
+                Asked { what: format!("{name}{format}"), phase, batch: batch.unwrap_or(1) },
+            ));
         }
         let op = self.op(batch)?;
         let columns = self.columns(batch);
         let format = format.unwrap_or("fp16");
         // A mix of formats is one of whole models.
         self::format(format).map_err(Failure::usage)?;
-        let asked = {
-            let columns = columns.filter(|columns| *columns > 1);
-            let columns = columns.map_or_else(String::new, |columns| format!(" x{columns}"));
-            format!("{} {format}{columns}", words::operation(&op))
-        };
+        let what = format!("{} {format}", words::operation(&op));
+        let asked = Asked { what, phase: None, batch: columns.unwrap_or(1) };
         let format = Some(format.to_owned());
         let workload = Workload {
             op: Some(op),
@@ -367,6 +365,28 @@ impl OpArgs {
             ..Workload::default()
         };
         Ok((workload, asked))
+    }
+}
+
+/// What is to run, in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// The operation or the model, and its format.
+    pub what: String,
+    /// Of a model.
+    pub phase: Option<PhaseArg>,
+    /// Sequences, or columns.
+    pub batch: u64,
+}
+
+/// `llama-3.1-8b q4_k_m decode x4`, `gemv 4096x4096 int8`.
+impl std::fmt::Display for Asked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.what)?;
+        if let Some(phase) = self.phase {
+            write!(f, " {}", phase.key())?;
+        }
+        if self.batch > 1 { write!(f, " x{}", self.batch) } else { Ok(()) }
     }
 }
 

@@ -20,6 +20,7 @@ mod features;
 mod flatten;
 mod formats;
 mod hardware;
+mod headline;
 mod hold;
 mod input;
 mod joint;

@@ -7,6 +7,7 @@ use super::args::ModelsCommand;
 use super::failure::{Exit, Failure};
 use super::output::{Format, Printer};
 use super::table::Table;
+use super::words;
 use answer::modelfile;
 use roofline::precision::WeightFormat;
 use roofline::units::Bytes;
@@ -182,7 +183,7 @@ fn human(answer: &ModelAnswer) -> String {
             } else {
                 "no".to_owned()
             },
-            class.bits_per_weight.map_or_else(unknown, |bits| format!("{bits:.3}")),
+            class.bits_per_weight.map_or_else(unknown, |bits| words::bits(bits)),
         ]);
     }
     let _ = write!(text, "\n{}", table.render());
@@ -209,7 +210,9 @@ fn parameters(answer: &ModelAnswer) -> String {
 }
 
 fn per_token(answer: &ModelAnswer) -> String {
-    let bits = answer.bits_per_weight.map_or_else(String::new, |bits| format!(", {bits:.3} bits per weight"));
+    let bits = answer
+        .bits_per_weight
+        .map_or_else(String::new, |bits| format!(", {} bits per weight", words::bits(bits)));
     format!("{} ({:.0}){bits}", Bytes(answer.bytes_per_token), answer.bytes_per_token)
 }
 

@@ -4,6 +4,7 @@
 //! Each mode is held by an attached hold, so the machine goes back to its own mode when this program ends, however it
 //! ends: the hold ends with the connection.
 
+use roofline::units::{Joules, Watts};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -399,8 +400,8 @@ fn render(compared: &ModesCompared) -> String {
             words::time(row.predicted_time_s.value),
             words::time(row.measured_time_s.value),
             words::signed_percent(row.error_ratio),
-            row.power_w.map_or_else(|| "-".to_owned(), |watts| format!("{watts:.2} W")),
-            row.energy_j.map_or_else(|| "-".to_owned(), |joules| format!("{:.3} mJ", joules * 1e3)),
+            row.power_w.map_or_else(|| "-".to_owned(), |watts| Watts(watts).to_string()),
+            row.energy_j.map_or_else(|| "-".to_owned(), |joules| Joules(joules).to_string()),
         ]);
     }
     let mut text =

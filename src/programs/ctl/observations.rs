@@ -1,5 +1,6 @@
 //! `observations`: what was reported, by whom, and what becomes of it.
 
+use roofline::units::significant;
 use std::fmt::Write as _;
 
 use serde_json::Value;
@@ -82,7 +83,7 @@ fn listed(answer: &ObservationListAnswer) -> String {
             what(entry),
             entry.format.clone(),
             entry.time_s.map(words::time).unwrap_or_default(),
-            entry.measured_over_predicted_ratio.map(|ratio| format!("{ratio:.2}")).unwrap_or_default(),
+            entry.measured_over_predicted_ratio.map(|ratio| significant(ratio)).unwrap_or_default(),
         ]);
     }
     let mut text =

@@ -13,6 +13,7 @@ mod trtllm;
 mod vllm;
 mod window;
 
+use roofline::units::Watts;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -129,7 +130,7 @@ impl Observed {
                 )
             },
         );
-        let power = self.power_w.map_or_else(String::new, |watts| format!(", {watts:.1} W"));
+        let power = self.power_w.map_or_else(String::new, |watts| format!(", {}", Watts(watts)));
         let outcome = match &self.outcome {
             Outcome::Learned => "learned".to_owned(),
             Outcome::NotReported(why) => format!("not reported: {why}"),

@@ -1,5 +1,6 @@
 //! `quant-error`: what each format would lose on a file's own weights.
 
+use roofline::units::significant;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -10,6 +11,7 @@ use super::failure::Failure;
 use super::output::{Format, Printer};
 use super::table::Table;
 use super::tensors::{self, TensorError, TensorFile, is_readable};
+use super::words;
 use roofline::precision::WeightFormat;
 use roofline::precision::quantise::{self, ModelError, Refusal, without_encoder};
 use roofline::workload::import::Tensor;
@@ -265,21 +267,22 @@ impl Row {
     }
 
     fn cells(&self) -> Vec<String> {
-        let percent =
-            |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{:.3} %", value * 100.0));
+        let percent = |value: Option<f64>| {
+            value.map_or("-".to_owned(), |value| format!("{} %", significant(value * 100.0)))
+        };
         let (rms, snr) = (self.error.relative_rms(), self.error.snr_db());
         let snr = match (rms, snr) {
-            (_, Some(snr)) => format!("{snr:.2}"),
+            (_, Some(snr)) => significant(snr),
             (Some(_), None) => "exact".to_owned(),
             _ => "-".to_owned(),
         };
         let worst = self.worst.as_ref().filter(|(_, rms)| *rms > 0.0).map(|(name, rms)| {
             let short: String = name.chars().map(|c| if c.is_control() { '?' } else { c }).take(40).collect();
-            format!("{short} ({:.2} dB)", -20.0 * rms.log10())
+            format!("{short} ({} dB)", significant(-20.0 * rms.log10()))
         });
         vec![
             self.format.to_string(),
-            format!("{:.3}", self.format.bits_per_weight()),
+            words::bits(self.format.bits_per_weight()),
             snr,
             percent(rms),
             rms.map_or("-".to_owned(), |rms| format!("{:+.2} %", quantise::quality_loss(rms) * 100.0)),

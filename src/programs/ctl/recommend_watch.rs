@@ -1,6 +1,7 @@
 //! `recommend --watch`: the answer, then one line whenever the machine has altered it, until interrupted. A daemon that
 //! goes away is waited for; what changed meanwhile is reported when it is back.
 
+use roofline::units::Watts;
 use std::convert::Infallible;
 use std::io::Write;
 use std::time::Duration;
@@ -12,7 +13,6 @@ use super::failure::{Exit, Failure};
 use super::output::Format;
 use super::{Context, show, words};
 use answer::stale::{altered, chosen};
-use predict::Engine;
 use wire::client::{ClientError, Event, Events};
 use wire::{AdviceStale, RecommendAnswer, RecommendRequest};
 
@@ -43,7 +43,7 @@ async fn follow(context: &mut Context, request: &RecommendRequest) -> Result<Inf
     let mut events = context.client.watch(request).await?;
     let mut previous = None;
     loop {
-        read(context, request.engine, &mut events, &mut previous).await?;
+        read(context, request, &mut events, &mut previous).await?;
         // Nobody is left to tell if standard error is closed.
         let _ = writeln!(
             std::io::stderr().lock(),
@@ -79,7 +79,7 @@ const fn passing(error: &ClientError) -> bool {
 /// Prints what a stream brings to its end. `previous` is the answer printed last.
 async fn read(
     context: &Context,
-    engine: Engine,
+    request: &RecommendRequest,
     events: &mut Events,
     previous: &mut Option<RecommendAnswer>,
 ) -> Result<(), Failure> {
@@ -104,7 +104,7 @@ async fn read(
                 let answer: RecommendAnswer = parsed(&event)?;
                 match (stale.take(), previous.as_ref()) {
                     (Some(why), _) => print_change(context, &why, Some(&answer))?,
-                    (None, None) => print_first(context, engine, &answer)?,
+                    (None, None) => print_first(context, request, &answer)?,
                     (None, Some(before)) => match while_away(before, &answer) {
                         Some(why) => print_change(context, &why, Some(&answer))?,
                         None => continue,
@@ -134,9 +134,15 @@ fn while_away(before: &RecommendAnswer, now: &RecommendAnswer) -> Option<AdviceS
     })
 }
 
-fn print_first(context: &Context, engine: Engine, answer: &RecommendAnswer) -> Result<(), Failure> {
+fn print_first(
+    context: &Context,
+    request: &RecommendRequest,
+    answer: &RecommendAnswer,
+) -> Result<(), Failure> {
     match context.printer.format {
-        Format::Human => context.printer.text(&show::recommendation(answer, engine)),
+        Format::Human => {
+            context.printer.text(&show::recommendation(answer, &request.constraints, request.engine))
+        }
         _ => print_json(context, &json!({ "event": "recommend", "data": answer })),
     }
 }
@@ -163,7 +169,7 @@ fn print_json(context: &Context, value: &Value) -> Result<(), Failure> {
 fn in_short(answer: &RecommendAnswer) -> String {
     let Some(choice) = &answer.decision else { return "nothing meets the constraints".to_owned() };
     let prediction = &choice.prediction;
-    let power = prediction.power_w.map_or_else(String::new, |power| format!(", {:.1} W", power.value));
+    let power = prediction.power_w.map_or_else(String::new, |power| format!(", {}", Watts(power.value)));
     format!(
         "{}: {}, {}{power}",
         chosen(choice),

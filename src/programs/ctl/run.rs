@@ -53,7 +53,7 @@ pub async fn run(context: &mut Context, args: &LaunchArgs) -> Result<Exit, Failu
     let request = request(args, &settings)?;
     let answer: RecommendAnswer = context.client.post("/v1/recommend", &request).await?.parse()?;
     let Some(decision) = answer.decision.as_ref().filter(|_| answer.feasible) else {
-        say(show::recommendation(&answer, Engine::LlamaCpp).trim_end());
+        say(show::recommendation(&answer, &request.constraints, Engine::LlamaCpp).trim_end());
         return Err(Failure::Reported(Exit::Infeasible));
     };
     let added = added(&answer.apply, &command, &environment)?;

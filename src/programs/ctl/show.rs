@@ -4,13 +4,15 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
+use super::headline;
+use super::input::Asked;
 use super::table::Table;
 use super::{details, watts, words};
 use answer::settings::MISSING;
 use predict::Engine;
-use roofline::units::{Bytes, BytesPerSecond, Flops};
+use roofline::units::{Bytes, BytesPerSecond, Flops, significant};
 use wire::{
-    AnalyzeAnswer, BoardAnswer, BreakdownEntry, CandidateAnswer, CeilingAnswer, MemoryAnswer,
+    AnalyzeAnswer, BoardAnswer, BreakdownEntry, CandidateAnswer, CeilingAnswer, Constraints, MemoryAnswer,
     ObservationsAnswer, PredictAnswer, RecommendAnswer, ReportsAnswer, RooflineAnswer, StateAnswer,
     StateField, SweepAnswer,
 };
@@ -218,15 +220,15 @@ pub fn roofline(answer: &RooflineAnswer) -> String {
 
 /// `POST /v1/predict`.
 #[must_use]
-pub fn prediction(what: &str, answer: &PredictAnswer) -> String {
+pub fn prediction(asked: &Asked, mode: Option<&str>, answer: &PredictAnswer) -> String {
     let mut text = String::new();
     if answer.simulated {
         text.push_str(SIMULATED);
     }
-    let place = answer.hardware.as_ref().map_or_else(String::new, |hardware| format!(" on {hardware}"));
-    let _ = writeln!(text, "{what}{place}: {}", words::estimate(&answer.time_s, words::time));
+    text.push_str(&headline::prediction(asked, mode, answer));
     let mut table = Table::new(&["", ""]);
     let mut row = |name: &str, value: String| table.row([name.to_owned(), value]);
+    row("time", words::estimate(&answer.time_s, words::time));
     if let Some(first) = &answer.time_to_first_token_s {
         row("first token", words::estimate(first, words::time));
     }
@@ -241,9 +243,9 @@ pub fn prediction(what: &str, answer: &PredictAnswer) -> String {
     row(
         "intensity",
         format!(
-            "{} (ridge {:.2})",
+            "{} (ridge {})",
             words::intensity(&answer.compute, answer.arithmetic_intensity_flops_per_byte),
-            answer.ridge_flops_per_byte
+            significant(answer.ridge_flops_per_byte)
         ),
     );
     let fits = match answer.memory_bytes.fits {
@@ -344,7 +346,7 @@ pub fn sweep(answer: &SweepAnswer) -> String {
         ]);
         table.row(cells);
     }
-    marked(answer.simulated, table.render())
+    marked(answer.simulated, headline::sweep(answer) + &table.render())
 }
 
 /// `text`, below a line that says so where it describes no hardware.
@@ -355,7 +357,7 @@ fn marked(simulated: bool, text: String) -> String {
 /// `POST /v1/analyze`.
 #[must_use]
 pub fn analysis(what: &str, answer: &AnalyzeAnswer) -> String {
-    let verdict = format!("{what}: {}\n  {}\n", answer.verdict.replace('_', " "), answer.reason);
+    let verdict = format!("{}  {}\n", headline::analysis(what, answer), answer.reason);
     let mut text = marked(answer.simulated, verdict);
     let mut table = Table::new(&["", ""]);
     let mut row = |name: &str, value: String| table.row([name.to_owned(), value]);
@@ -383,8 +385,9 @@ fn quantity(constraint: &str) -> &str {
 
 /// `POST /v1/recommend`, with the settings for `engine`, or for every engine where none was asked for.
 #[must_use]
-pub fn recommendation(answer: &RecommendAnswer, engine: Engine) -> String {
-    let mut text = marked(answer.simulated, format!("{}\n", answer.reason));
+pub fn recommendation(answer: &RecommendAnswer, limits: &Constraints, engine: Engine) -> String {
+    let first = headline::recommendation(answer, limits);
+    let mut text = marked(answer.simulated, format!("{first}{}\n", answer.reason));
     let mut table = Table::new(&[
         "",
         "format",
@@ -472,8 +475,8 @@ pub fn learnt(answer: &ObservationsAnswer) -> String {
         let word = |key: &str| learnt.get(key).and_then(serde_json::Value::as_str);
         let _ = writeln!(
             text,
-            "predicted time is now {:.3} of what it was before anything was learnt, from {:.0} runs of this model: {}",
-            number("factor"),
+            "predicted time is now {} of what it was before anything was learnt, from {:.0} runs of this model: {}",
+            significant(number("factor")),
             number("count"),
             word("tier").unwrap_or("unknown"),
         );

@@ -8,9 +8,9 @@ use super::failure::{Failure, refused};
 use super::hardware::known;
 use super::output::Format;
 use super::table::Table;
-use super::words;
+use super::{headline, words};
 use answer::tiling;
-use roofline::units::{Bytes, Hertz};
+use roofline::units::{Bytes, Hertz, significant};
 use roofline::workload::Op;
 use wire::{OperatingPointRequest, TileAnswer, TilingAnswer, TilingRequest};
 
@@ -43,7 +43,8 @@ fn render(op: &Op, answer: &TilingAnswer) -> String {
     let clock = answer.gpu_hz.map_or_else(String::new, |clock| format!(" at {}", Hertz(clock)));
     let limits = &answer.limits;
     let size = |bytes: u32| Bytes(f64::from(bytes)).to_string();
-    let mut text = format!(
+    let mut text = headline::tiling(answer);
+    text += &format!(
         "{} {} on {}, {} SM{clock}, computed in {}\n  an SM of compute capability {} holds {} threads, {} blocks, {} \
          registers, {} of shared memory ({} for one block)\n\n",
         words::operation(op),
@@ -109,7 +110,7 @@ fn cells(tile: &TileAnswer) -> Vec<String> {
         tile.stages.to_string(),
         tile.warps.to_string(),
         tile.tiles.to_string(),
-        format!("{:.2}", tile.waves),
+        significant(tile.waves),
         percent(tile.wave_efficiency_ratio),
         percent(tile.tile_efficiency_ratio),
         Bytes(f64::from(tile.shared_memory_bytes)).to_string(),
@@ -117,8 +118,8 @@ fn cells(tile: &TileAnswer) -> Vec<String> {
         tile.resident_blocks.to_string(),
         words::spaced(&tile.resident_limited_by),
         Bytes(tile.dram_bytes).to_string(),
-        format!("{:.1}", tile.l2_reuse_ratio),
-        format!("{:.0}", tile.tile_intensity_flops_per_byte),
+        significant(tile.l2_reuse_ratio),
+        significant(tile.tile_intensity_flops_per_byte),
         words::time(tile.time_s),
         words::spaced(&tile.limit),
     ]

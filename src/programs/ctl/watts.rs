@@ -2,7 +2,7 @@
 
 use super::table::Table;
 use super::words;
-use roofline::units::{BytesPerSecond, Watts};
+use roofline::units::{BytesPerSecond, Joules, Watts};
 use wire::PowerCostsAnswer;
 
 /// The held loads and what was made of them, beside the ceilings.
@@ -43,7 +43,7 @@ pub fn line(costs: &PowerCostsAnswer) -> String {
         return format!("not measured: {why}");
     };
     let picojoules = |joules: Option<f64>| {
-        joules.map_or_else(|| "unknown".to_owned(), |joules| format!("{:.1} pJ", joules * 1e12))
+        joules.map_or_else(|| "unknown".to_owned(), |joules| Joules(joules).to_string())
     };
     let half = costs.half_width_ratio.map_or_else(String::new, |half| format!(", ±{}", words::percent(half)));
     let mut text = format!(

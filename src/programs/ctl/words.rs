@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 
-use roofline::units::{Bytes, BytesPerSecond, FlopsPerSecond, Hertz, Joules, Seconds, Watts};
+use roofline::units::{
+    Bytes, BytesPerSecond, Celsius, FlopsPerSecond, Hertz, Joules, Seconds, Watts, significant,
+};
 use roofline::workload::Op;
 use wire::{EstimateAnswer, MeasuredOp, SweepRow};
 
@@ -71,7 +73,15 @@ pub fn estimate(estimate: &EstimateAnswer, unit: impl Fn(f64) -> String) -> Stri
 /// A rate of tokens or columns.
 #[must_use]
 pub fn rate(per_second: f64) -> String {
-    if per_second >= 100.0 { format!("{per_second:.0} /s") } else { format!("{per_second:.3} /s") }
+    format!("{} /s", significant(per_second))
+}
+
+/// Bits of a weight, at most four digits: `16`, `4.5`, `4.531`, `16.03`.
+#[must_use]
+pub fn bits(bits: f64) -> String {
+    let decimals = if bits < 10.0 { 3 } else { 2 };
+    let text = format!("{bits:.decimals$}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// A compute rate in a precision: `1.79 TOP/s` for integers, `422 GFLOP/s` for the others.
@@ -90,7 +100,7 @@ pub fn compute_unit(precision: &str) -> &'static str {
 #[must_use]
 pub fn intensity(precision: &str, per_byte: f64) -> String {
     let unit = if is_integer(precision) { "OP/B" } else { "FLOP/B" };
-    format!("{per_byte:.2} {unit}")
+    format!("{} {unit}", significant(per_byte))
 }
 
 /// Whether the operations of a precision are integer ones, which are no FLOPs.
@@ -101,13 +111,27 @@ fn is_integer(precision: &str) -> bool {
 /// A ratio as a signed percentage: `+3.1 %`.
 #[must_use]
 pub fn signed_percent(ratio: f64) -> String {
-    format!("{:+.1} %", ratio * 100.0)
+    match percentage(ratio) {
+        share if share.starts_with(['-', 'u']) => share,
+        share => format!("+{share}"),
+    }
 }
 
 /// A ratio as a percentage.
 #[must_use]
 pub fn percent(ratio: f64) -> String {
-    format!("{:.1} %", ratio * 100.0)
+    percentage(ratio)
+}
+
+/// With a decimal below 100, and never a zero with a sign.
+fn percentage(ratio: f64) -> String {
+    let percent = ratio * 100.0;
+    match percent.abs() {
+        size if !size.is_finite() => "unknown".to_owned(),
+        size if size < 0.05 => "0.0 %".to_owned(),
+        size if size < 99.95 => format!("{percent:.1} %"),
+        _ => format!("{} %", significant(percent)),
+    }
 }
 
 /// `12 s`, `5 min`, `3 h`, `2 days`.
@@ -209,16 +233,16 @@ fn quantity(name: &str, value: f64) -> String {
         Some("_bytes_per_s") => BytesPerSecond(value).to_string(),
         Some("_flops_per_s") => FlopsPerSecond(value).to_string(),
         Some("_tokens_per_s") => rate(value),
-        Some("_flops_per_byte") => format!("{value:.1} FLOP/B"),
+        Some("_flops_per_byte") => format!("{} FLOP/B", significant(value)),
         Some("_bytes") => Bytes(value).to_string(),
         Some("_ratio") => percent(value),
         Some("_hz") => Hertz(value).to_string(),
         Some("_s") => time(value),
         Some("_w") => Watts(value).to_string(),
         Some("_j") => Joules(value).to_string(),
-        Some("_c") => format!("{value:.1} °C"),
+        Some("_c") => Celsius(value).to_string(),
         _ if value.fract() == 0.0 => format!("{value:.0}"),
-        _ => format!("{value:.3}"),
+        _ => significant(value),
     }
 }
 
@@ -254,10 +278,31 @@ mod tests {
         assert_eq!(compute("fp32", 422e9), "422 GFLOP/s");
         assert_eq!(
             (intensity("int4", 50.0), intensity("fp8", 50.0)),
-            ("50.00 OP/B".into(), "50.00 FLOP/B".into())
+            ("50.0 OP/B".into(), "50.0 FLOP/B".into())
         );
         let peaks = json!({"fp16": 1e12, "int8": 2e12});
         assert_eq!(field("compute_flops_per_s", &peaks), "fp16 1.00 TFLOP/s, int8 2.00 TOP/s");
+    }
+
+    #[test]
+    fn bits_of_a_weight_have_no_empty_decimals() {
+        let shown = [16.0, 4.5, 4.531_25, 16.031_25, 0.0].map(bits);
+        assert_eq!(shown, ["16", "4.5", "4.531", "16.03", "0"]);
+    }
+
+    #[test]
+    fn shares_and_rates_have_three_digits_and_no_zero_has_a_sign() {
+        assert_eq!(
+            (percent(0.0), percent(-0.0), percent(1.0)),
+            ("0.0 %".into(), "0.0 %".into(), "100 %".into())
+        );
+        assert_eq!((percent(0.9996), percent(123.456)), ("100 %".into(), "12300 %".into()));
+        assert_eq!((signed_percent(0.031), signed_percent(-1e-9)), ("+3.1 %".into(), "+0.0 %".into()));
+        assert_eq!(signed_percent(-0.274), "-27.4 %");
+        assert_eq!(
+            (rate(14.234), rate(1234.5), rate(0.012_34)),
+            ("14.2 /s".into(), "1230 /s".into(), "0.0123 /s".into())
+        );
     }
 
     #[test]

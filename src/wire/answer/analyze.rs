@@ -10,7 +10,7 @@ use predict::Prediction;
 use predict::learning::vet::{explanations, is_impossible};
 use roofline::ceilings::Roofline;
 use roofline::refusal::{Code, Refusal};
-use roofline::units::{Bytes, Seconds};
+use roofline::units::{Bytes, Seconds, significant};
 use wire::{AnalyzeAnswer, AnalyzeRequest};
 
 /// A prediction further off than this part of the measured time was none, however wide its interval.
@@ -89,9 +89,9 @@ fn judge(
     if is_impossible(time, floor) {
         let peak = roofline.compute(expected.compute);
         let mut reason = format!(
-            "{time} is {:.2} times faster than the physical bound of {floor}: it would take {} and {}, and the \
+            "{time} is {} times faster than the physical bound of {floor}: it would take {} and {}, and the \
              ceilings are {} and {}. {explanations}",
-            floor / time,
+            significant(floor / time),
             cost.traffic / time,
             cost.work / time,
             roofline.bandwidth.value,
@@ -120,14 +120,16 @@ fn judge(
     if time > predicted.high || error < -AS_PREDICTED {
         let factor = time / predicted.value;
         let reason = format!(
-            "{time} is {factor:.2} times the time {shown}{within}; it reaches {share:.0} % of the ceiling."
+            "{time} is {} times the time {shown}{within}; it reaches {share:.0} % of the ceiling.",
+            significant(factor)
         );
         return ("slower_than_predicted", reason);
     }
     if time < predicted.low || error > AS_PREDICTED {
         let factor = predicted.value / time;
         let reason = format!(
-            "{time} is {factor:.2} times faster than {shown}{within} and at {share:.0} % of the ceiling."
+            "{time} is {} times faster than {shown}{within} and at {share:.0} % of the ceiling.",
+            significant(factor)
         );
         return ("faster_than_predicted", reason);
     }

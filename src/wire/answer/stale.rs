@@ -208,7 +208,7 @@ fn time(seconds: f64) -> String {
 }
 
 fn rate(per_second: f64) -> String {
-    if per_second >= 100.0 { format!("{per_second:.0} /s") } else { format!("{per_second:.3} /s") }
+    format!("{} /s", roofline::units::significant(per_second))
 }
 
 fn mode(candidate: &CandidateAnswer) -> &str {

@@ -103,7 +103,8 @@ fn people_read_the_answer_and_then_a_line_for_each_change() {
     ]]);
     let table = good(&fake, &["recommend", "gemv", "64", "64"]).lines().count();
     let (lines, code, _) = lines(follow(&fake, &[]), table + 2);
-    assert_eq!(lines[0], "int8 it is.");
+    assert!(lines[0].starts_with("Use int8, batch 4: "), "{}", lines[0]);
+    assert_eq!(lines[1], "int8 it is.");
     let choice = "; now int8, batch 4: ";
     contains(&lines[table], &["the machine began to throttle: the time is 9.00 ms, outside", choice]);
     assert_eq!(

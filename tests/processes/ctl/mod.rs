@@ -13,6 +13,7 @@ mod answers;
 mod asking;
 mod failing;
 mod fake;
+mod figures;
 mod following;
 mod inference;
 mod live;

@@ -6,7 +6,7 @@ use super::run::Measured;
 use crate::Prediction;
 use crate::model::ModelError;
 use roofline::refusal::{Code, Refusal};
-use roofline::units::{Seconds, Watts};
+use roofline::units::{Seconds, Watts, significant};
 use roofline::workload::transformer::{Phase, Request};
 
 /// An observation may lie this far beyond the physical floor: ceilings have intervals too.
@@ -31,8 +31,7 @@ const MOST_CONTRADICTIONS: usize = 32;
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum Refused {
     #[error(
-        "{measured} is {ratio:.2} times faster than the physical bound of {bound}: model, format, batch or unit are wrong"
-    )]
+        "{measured} is {} times faster than the physical bound of {bound}: model, format, batch or unit are wrong", significant(*ratio))]
     Impossible {
         measured: Seconds,
         bound: Seconds,
@@ -41,7 +40,7 @@ pub enum Refused {
         /// What would explain it, most likely first.
         explanations: String,
     },
-    #[error("{measured} is {ratio:.0} times the predicted {predicted}")]
+    #[error("{measured} is {} times the predicted {predicted}", significant(*ratio))]
     Slow {
         measured: Seconds,
         predicted: Seconds,
@@ -50,8 +49,7 @@ pub enum Refused {
     },
     /// Other runs of the same workload say otherwise.
     #[error(
-        "{measured} is {ratio:.2} times the {usual} of the {count} runs of this workload before, which agree"
-    )]
+        "{measured} is {} times the {usual} of the {count} runs of this workload before, which agree", significant(*ratio))]
     Contradiction {
         measured: Seconds,
         /// Median of the others.

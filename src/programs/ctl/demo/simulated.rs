@@ -205,7 +205,11 @@ impl Tour<'_> {
         progress.end();
         outcome?;
         let answer: RooflineAnswer = self.client.get("/v1/roofline").await?.parse()?;
-        self.say(&format!("{} in {:.1} s", ceilings(&answer).join(", "), began.elapsed().as_secs_f64()))?;
+        self.say(&format!(
+            "{} in {}",
+            ceilings(&answer).join(", "),
+            words::time(began.elapsed().as_secs_f64())
+        ))?;
         Ok(answer)
     }
 
