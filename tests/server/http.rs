@@ -833,4 +833,12 @@ fn before_the_first_reading_and_calibration_it_says_so() {
     assert!(predicted["warnings"].to_string().contains("calibrate"), "{predicted}");
     let scaled = r#"{"operating_point":{"cpu_hz":1e9},"workload":{"op":{"kind":"gemv","n":64,"k":64}}}"#;
     assert_eq!(server.post("/v1/predict", scaled).error().0, "not_calibrated");
+    let one = r#"{"workload":{"op":{"kind":"gemv","n":64,"k":64}},"time_s":1e-3}"#;
+    let supposed = body.replacen('{', &format!(r#"{{"observations":[{one}],"#), 1);
+    let refused = server.post("/v1/predict", &supposed);
+    assert_eq!(
+        (refused.status, refused.error().0.as_str()),
+        (409, "not_calibrated"),
+        "nothing to correct yet"
+    );
 }

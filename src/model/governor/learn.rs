@@ -81,18 +81,15 @@ impl Governor {
         (engine, op, format): (Engine, Op, WeightFormat),
         time: Seconds,
     ) -> Result<Changed, Refusal> {
-        let refused = |field: &str, reason: String| {
-            let hint = "give the time of one run of this operation in seconds";
-            Code::ImpossibleObservation.at(field, reason, hint)
-        };
         let numeric = self.snapshot.numeric_format(format);
         let profile = self.snapshot.profile_of(engine);
-        let predicted = predict(&self.snapshot.roofline, &profile, &op, &numeric)
-            .map_err(|error| refused("workload", error.to_string()))?;
+        let predicted = predict(&self.snapshot.roofline, &profile, &op, &numeric).map_err(|error| {
+            Code::NoUnit.at("workload", error.to_string(), "name a format that this machine computes in")
+        })?;
         let key = ResidualKey::new(engine, &op, format);
         self.learnt
             .observe_op(by, op, key, &predicted, time, now.unix_s)?
-            .map_err(|error| refused("time_s", error.to_string()))
+            .map_err(|error| error.refusal("time_s"))
     }
 
     pub(super) fn forget_requested(

@@ -28,7 +28,8 @@ use thiserror::Error;
 use self::report::{BELIEVED_REPORTS, Moved, Report, Selection, Source, is_doubtful};
 use crate::{Engine, Prediction, Tier};
 use roofline::precision::WeightFormat;
-use roofline::units::Seconds;
+use roofline::refusal::{Code, Refusal};
+use roofline::units::{Seconds, significant};
 use roofline::workload::Op;
 
 /// What a service measured.
@@ -143,8 +144,7 @@ struct Nearest<'a> {
 pub enum Refused {
     /// Faster than the physical bound.
     #[error(
-        "{measured} is {ratio:.2} times faster than the physical bound of {bound}: bytes, shape or unit are wrong"
-    )]
+        "{measured} is {} times faster than the physical bound of {bound}: bytes, shape or unit are wrong", significant(*ratio))]
     Impossible {
         measured: Seconds,
         bound: Seconds,
@@ -157,13 +157,30 @@ pub enum Refused {
     )]
     NotCalibrated,
     /// Beyond belief, most likely a unit mistake.
-    #[error("{measured} is {ratio:.0} times the predicted {predicted}: expected seconds for one run")]
+    #[error("{measured} is {} times the predicted {predicted}: expected seconds for one run", significant(*ratio))]
     Outlier {
         measured: Seconds,
         predicted: Seconds,
         /// Measured over predicted.
         ratio: f64,
     },
+}
+
+impl Refused {
+    /// For whoever reported it; `time_field` is the one that the time came in.
+    #[must_use]
+    pub fn refusal(&self, time_field: &str) -> Refusal {
+        let hint = "give the time of one run of this operation in seconds";
+        match self {
+            Self::NotCalibrated => Code::NotCalibrated.error(
+                "this machine is not calibrated yet, so there is nothing to correct",
+                "run rooflinectl calibrate first",
+            ),
+            Self::Impossible { .. } | Self::Outlier { .. } => {
+                Code::ImpossibleObservation.at(time_field, self.to_string(), hint)
+            }
+        }
+    }
 }
 
 /// An observation may lie this far beyond the bound before it is called impossible: ceilings have intervals too.

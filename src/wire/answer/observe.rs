@@ -92,13 +92,7 @@ impl<'a> ObservedSoFar<'a> {
         let workload = format!("{path}.workload");
         let prediction = task.predict(&model).map_err(|error| unpredictable(&error, &workload))?;
         let learnt = self.residuals.to_mut().observe(task.residual_key(), &prediction, time);
-        learnt.map_err(|refused| {
-            Code::ImpossibleObservation.at(
-                time_field(observation, path),
-                refused.to_string(),
-                "give the time of one run of this operation in seconds",
-            )
-        })
+        learnt.map_err(|refused| refused.refusal(&time_field(observation, path)))
     }
 }
 

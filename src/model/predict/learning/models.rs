@@ -206,6 +206,9 @@ struct PastError {
 pub struct Changed {
     /// Seconds since 1970 when it was noticed.
     pub unix_s: f64,
+    /// Number of the run that showed it; `None` where it was stored without.
+    #[serde(default)]
+    pub shown_by: Option<u64>,
     /// Measured over predicted since the change.
     pub ratio: f64,
     /// Runs in a row that agreed since.
@@ -335,7 +338,12 @@ impl ObservedRuns {
             let of_engine = gone.iter().filter(|run| run.observation.engine == *engine);
             let Some(first) = of_engine.min_by_key(|run| run.number) else { continue };
             of.errors.retain(|past| past.number < first.number);
-            if of.changed.is_some_and(|changed| changed.unix_s >= first.unix_s) {
+            // Runs are numbered in the order in which they came; the clock may have been wrong when one did.
+            let since = |changed: Changed| match changed.shown_by {
+                Some(number) => number >= first.number,
+                None => changed.unix_s >= first.unix_s,
+            };
+            if of.changed.is_some_and(since) {
                 of.changed = None;
             }
             of.detector = Detector::default();
@@ -662,7 +670,7 @@ impl ObservedRuns {
         let (engine, number, unix_s) = (run.observation.engine, run.number, run.unix_s);
         let outvotes = run.foreseen.and_then(|foreseen| foreseen.outvotes);
         if let Some(ratio) = outvotes {
-            self.change(engine, number.saturating_sub(1), ratio, unix_s);
+            self.change(engine, number.saturating_sub(1), ratio, (number, unix_s));
         }
         let of = self.engines.entry(engine).or_default();
         // What is doubted, or shows that the machine has changed, tells nothing of the predictions to come.
@@ -681,7 +689,7 @@ impl ObservedRuns {
         self.runs.push(Arc::clone(run));
         self.bound(&run.observation);
         if let Some(Foreseen { error, log_sd: Some(log_sd), .. }) = told {
-            self.watch(engine, error, log_sd, unix_s);
+            self.watch(engine, error, log_sd, (number, unix_s));
         }
     }
 
@@ -700,7 +708,7 @@ impl ObservedRuns {
         }
     }
 
-    fn watch(&mut self, engine: Engine, error: f64, expected_log_sd: f64, unix_s: f64) {
+    fn watch(&mut self, engine: Engine, error: f64, expected_log_sd: f64, newest: (u64, f64)) {
         let of = self.engines.entry(engine).or_default();
         if let Some(changed) = &mut of.changed {
             let agrees = of.detector.standardised(error, expected_log_sd).abs() <= AGREEING;
@@ -718,18 +726,18 @@ impl ObservedRuns {
             first = first.min(past.number);
         }
         if count > 0.0 {
-            self.change(engine, first.saturating_sub(1), (sum / count).exp(), unix_s);
+            self.change(engine, first.saturating_sub(1), (sum / count).exp(), newest);
         }
     }
 
-    /// Forgets what was seen of an engine up to and with the observation `last`.
-    fn change(&mut self, engine: Engine, last: u64, ratio: f64, unix_s: f64) {
+    /// Forgets what was seen of an engine up to and with the observation `last`; `number` and date of the one that shows it.
+    fn change(&mut self, engine: Engine, last: u64, ratio: f64, (number, unix_s): (u64, f64)) {
         self.runs.retain(|run| run.observation.engine != engine || run.number > last);
         let of = self.engines.entry(engine).or_default();
         // Those after it were predicted from what no longer holds, so they tell nothing of the next ones.
         of.errors.clear();
         of.detector.forget();
-        of.changed = Some(Changed { unix_s, ratio, agreeing: 0 });
+        of.changed = Some(Changed { unix_s, shown_by: Some(number), ratio, agreeing: 0 });
     }
 
     /// Computes an engine's coefficients on this machine from its runs.

@@ -267,6 +267,33 @@ fn a_calibration_explains_what_changed() {
     assert_eq!(expected(&observed_runs, &of), expected(&empty(), &of));
 }
 
+/// A machine that was seen to change at `dates` of the three runs that showed it.
+fn changed_at(dates: [f64; 3]) -> (ObservedRuns, Measured) {
+    let mut observed_runs = empty();
+    let of = at(decode("llama-3.1-8b", 1, 512), 1.0);
+    for factor in [1.01, 1.0, 0.99] {
+        observed_runs.observe(&[Measured { time: of.time * factor, ..of.clone() }], 1.8e9);
+    }
+    for (factor, date) in [2.0, 2.01, 2.02].into_iter().zip(dates) {
+        observed_runs.observe(&[Measured { time: of.time * factor, ..of.clone() }], date);
+    }
+    assert_eq!(observed_runs.alarms().len(), 1);
+    (observed_runs, of)
+}
+
+#[test]
+fn a_change_is_forgotten_with_the_runs_that_showed_it_whatever_the_clock_said() {
+    let (mut observed_runs, _) = changed_at([4e9, 1.8e9, 1.8e9]);
+    // What the last of the three outvoted is not kept.
+    assert_eq!(observed_runs.forget(|_| true).len(), 1);
+    assert_eq!(observed_runs.alarms().len(), 0, "nothing is left that showed it");
+    // A run from 1970 that came after the change was noticed did not show it.
+    let (mut observed_runs, of) = changed_at([1.8e9; 3]);
+    observed_runs.observe(&[Measured { time: of.time * 2.0, ..of }], 0.0);
+    let last = observed_runs.forget(|run| run.unix_s < 1e9);
+    assert_eq!((last.len(), observed_runs.alarms().len()), (1, 1));
+}
+
 #[test]
 fn an_old_error_weighs_less_than_a_new_one() {
     let past = |error, unix_s| PastError {
