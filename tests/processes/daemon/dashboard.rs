@@ -174,7 +174,7 @@ fn the_page_needs_no_token_and_may_load_nothing_from_elsewhere() {
         ("/", "text/html; charset=utf-8"),
         ("/index.html", "text/html; charset=utf-8"),
         ("/app.css", "text/css; charset=utf-8"),
-        ("/app.js", "text/javascript; charset=utf-8"),
+        ("/main.js", "text/javascript; charset=utf-8"),
     ] {
         let answer = dashboard.ask(&format!("GET {path}"), &[], b"");
         assert_eq!((answer.status, answer.header("content-type")), (200, Some(kind)), "{path}");

@@ -1,0 +1,131 @@
+/** Elements in one expression, and the few patterns that every view uses. */
+
+/**
+ * An element: `h("button", { class: "x", onclick: run, hidden: false }, "Run")`. A function is a listener, `true` an attribute
+ * without a value, `null`, `undefined` and `false` none. Children are nodes, texts, or lists of either.
+ */
+export function h(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (typeof value === "function") element.addEventListener(name.slice(2), value);
+    else if (value === true) element.setAttribute(name, "");
+    else if (value !== false && value != null) element.setAttribute(name, value);
+  }
+  element.append(...children.flat(Infinity).filter((child) => child != null && child !== false));
+  return element;
+}
+
+/** Puts `children` in place of what `element` has. */
+export function fill(element, ...children) {
+  element.replaceChildren(...children.flat(Infinity).filter((child) => child != null && child !== false));
+  return element;
+}
+
+let numbered = 0;
+
+/** An identifier that nothing else on the page has. */
+export const unique = (stem) => `${stem}-${(numbered += 1)}`;
+
+/** A labelled input, select or textarea, with an optional line of help that is read with it. */
+export function field(label, control, help) {
+  control.id ||= unique("field");
+  const parts = [h("label", { for: control.id }, label), control];
+  if (help) {
+    const id = unique("help");
+    control.setAttribute("aria-describedby", id);
+    parts.push(h("span", { class: "help", id }, help));
+  }
+  return h("div", { class: "field" }, parts);
+}
+
+/** A `<select>`: options are `[value, text]` or `{ label, options }` for a group. */
+export function select(options, value, onchange) {
+  const option = ([key, text]) => h("option", { value: key, selected: key === value }, text);
+  const control = h("select", { onchange: () => onchange?.(control.value) },
+    options.map((entry) => Array.isArray(entry) ? option(entry) : h("optgroup", { label: entry.label }, entry.options.map(option))));
+  return control;
+}
+
+/** Buttons of which any number are pressed: `[key, text, node before it]`. Calls `onchange` with the set of pressed keys. */
+export function toggles(label, entries, pressed, onchange) {
+  const chosen = new Set(pressed);
+  const button = ([key, text, mark]) => {
+    const element = h("button", {
+      type: "button", class: "chip", "data-key": key, "aria-pressed": String(chosen.has(key)),
+      onclick: () => {
+        if (chosen.has(key)) chosen.delete(key);
+        else chosen.add(key);
+        element.setAttribute("aria-pressed", String(chosen.has(key)));
+        onchange(chosen);
+      },
+    }, mark, text);
+    return element;
+  };
+  return h("div", { class: "chips", role: "group", "aria-label": label }, entries.map(button));
+}
+
+/** A button that copies `text()` and says so. */
+export function copyButton(label, text) {
+  const button = h("button", {
+    type: "button", class: "quiet",
+    onclick: async () => {
+      button.textContent = await copy(text()) ? "Copied" : "Select it and copy by hand";
+      setTimeout(() => { button.textContent = label; }, 2000);
+    },
+  }, label);
+  return button;
+}
+
+// The clipboard API is there only for pages that the browser trusts: 127.0.0.1 is one, a name of another machine is not.
+async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    const area = h("textarea", { class: "offscreen", "aria-hidden": "true" }, text);
+    document.body.append(area);
+    area.select();
+    const copied = document.execCommand("copy");
+    area.remove();
+    return copied;
+  }
+}
+
+/** A command or setting with a copy button. */
+export function commandLine(text) {
+  return h("div", { class: "command" }, h("code", { tabindex: "0" }, text), copyButton("Copy", () => text));
+}
+
+/** A note: `kind` is `info`, `warn` or `bad`; what went wrong is announced. */
+export function note(kind, ...children) {
+  return h("div", { class: `note ${kind}`, role: kind === "bad" ? "alert" : null }, children);
+}
+
+/** A failure with what to do next. */
+export function failure(error) {
+  return note("bad", h("p", {}, h("strong", {}, "That did not work. "), sentence(error.message)), error.hint && h("p", {}, sentence(error.hint)));
+}
+
+/** A sentence with a capital letter and a full stop. */
+export function sentence(text) {
+  const trimmed = String(text ?? "").trim();
+  // A key such as q4_k_m keeps its letters.
+  const start = /^[a-z]+(?![\w.-])/.test(trimmed) ? trimmed[0].toUpperCase() + trimmed.slice(1) : trimmed;
+  return start && start + (/[.!?…]$/.test(start) ? "" : ".");
+}
+
+/** A table: columns are `{ label, number, cell(row), head }`; `head` marks the one that names the row. */
+export function table(caption, columns, rows, { rowClass } = {}) {
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+    h("table", {},
+      h("caption", {}, caption),
+      h("thead", {}, h("tr", {}, columns.map((column) => h("th", { scope: "col", class: column.number && "number" }, column.label)))),
+      h("tbody", {}, rows.map((row) => h("tr", { class: rowClass?.(row) },
+        columns.map((column) => h(column.head ? "th" : "td", { scope: column.head && "row", class: column.number && "number" },
+          column.cell(row))))))));
+}
+
+/** A name with its value, and a line beneath. */
+export function fact(name, value, below) {
+  return h("div", { class: "fact" }, h("dt", {}, name), h("dd", {}, h("span", { class: "value" }, value), below && h("span", { class: "help" }, below)));
+}
