@@ -32,7 +32,7 @@ export function createChart({ name, title, help, height, columns, minimumWidth =
     button("SVG", "SVG picture", () => save(file("svg"), svgText(svg.node(), fullTitle()), "image/svg+xml")),
     button("PNG", "PNG picture", async () => save(file("png"), await pngBlob(svg.node(), fullTitle()))),
     button("CSV", "CSV data", () => save(file("csv"), csvText(columns, rows), "text/csv")));
-  const heading = h("figcaption", {}, h("h3", {}, title), help && h("p", { class: "help" }, help));
+  const heading = h("figcaption", {}, h("h2", {}, title), help && h("p", { class: "help" }, help));
   const element = h("figure", { class: "chart", "data-chart": name }, h("div", { class: "chart-head" }, heading, files), canvas, details);
 
   let painter = null;

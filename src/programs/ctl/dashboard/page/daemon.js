@@ -33,6 +33,12 @@ export function controlRefused() {
   return null;
 }
 
+/** Why nothing can be measured from here; `null` where it can: root and the daemon's own user may also while control is disabled. */
+export const measuringRefused = () => daemon.session?.control?.calibration_available ? null : controlRefused();
+
+/** Why power modes cannot be switched from here; `null` where they can. */
+export const switchingRefused = () => controlRefused() ?? daemon.holds?.unavailable ?? daemon.session.control.modes_unavailable ?? null;
+
 const READ = {
   session: "/dashboard/session", board: "/v1/board", state: "/v1/state", modes: "/v1/modes", holds: "/v1/holds", roofline: "/v1/roofline",
   calibration: "/v1/calibration",
@@ -125,13 +131,16 @@ export async function registry(path) {
   }
 }
 
-/** One sweep for each format, since a format that the engine does not run fails the whole request: rows, and reasons by format. */
+/**
+ * One sweep for each format, since a format that the engine does not run fails the whole request: rows, and reasons by format. `body`
+ * answers the request of a format.
+ */
 export async function sweepFormats(body, formats, signal) {
   const rows = [];
   const reasons = new Map();
   await Promise.all(formats.map(async (format) => {
     try {
-      rows.push(...(await post("/v1/sweep", { ...body, formats: [format] }, signal)).rows);
+      rows.push(...(await post("/v1/sweep", { ...body(format), formats: [format] }, signal)).rows);
     } catch (error) {
       if (error.name === "AbortError" || error.status === 0 || error.status >= 500 || !/format|unit/.test(`${error.code} ${error.field}`)) throw error;
       reasons.set(format, error);

@@ -116,7 +116,7 @@ export function sentence(text) {
 
 /** A table: columns are `{ label, number, cell(row), head }`; `head` marks the one that names the row. */
 export function table(caption, columns, rows, { rowClass } = {}) {
-  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Table: ${caption}` },
     h("table", {},
       h("caption", {}, caption),
       h("thead", {}, h("tr", {}, columns.map((column) => h("th", { scope: "col", class: column.number && "number" }, column.label)))),

@@ -57,7 +57,7 @@ function drawCell(svg, cell, { step, measure, shade, formats, columns, chosen, c
   const wrong = problem(cell, measure);
   const answer = cell.row && measure.of(cell.row);
   const rect = svg.append("rect").attr("class", wrong ? "cell none" : "cell").attr("x", x).attr("y", y).attr("width", step).attr("height", ROW_PX).attr("rx", 4);
-  if (wrong) svg.append("rect").attr("x", x + 1).attr("y", y + 1).attr("width", step - 2).attr("height", ROW_PX - 2).attr("rx", 4).attr("fill", "url(#hatch)").attr("aria-hidden", "true");
+  if (wrong) svg.append("rect").attr("class", "cell-hatch").attr("x", x + 1).attr("y", y + 1).attr("width", step - 2).attr("height", ROW_PX - 2).attr("rx", 4).attr("fill", "url(#hatch)").attr("aria-hidden", "true");
   else rect.attr("fill-opacity", shade(answer.value));
   svg.append("text").attr("class", "cell-text").attr("aria-hidden", "true").attr("x", x + step / 2).attr("y", y + ROW_PX / 2).attr("dy", "0.35em").attr("text-anchor", "middle")
     .text(wrong ? wrong.word : measure.short(answer.value));

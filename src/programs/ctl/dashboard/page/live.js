@@ -46,7 +46,7 @@ export function create() {
   const element = h("section", { class: "view", "aria-labelledby": "title-live" },
     h("div", {}, h("h1", { id: "title-live", tabindex: "-1" }, "Live and modes"), since), trouble, status, tiles, power.element,
     h("div", { class: "columns" }, h("section", { class: "card stack" }, h("h2", {}, "Holds"), holds), h("section", { class: "card stack" }, h("h2", {}, "Advice that went stale"), advice)),
-    h("section", { class: "card stack" }, h("h2", {}, "Every reading"), rest));
+    h("section", { class: "card stack tall" }, h("h2", {}, "Every reading"), rest));
 
   let everyS = 5;
   let series = new Map();
@@ -89,7 +89,7 @@ export function create() {
     entries.forEach((entry, index) => {
       let tile = tiles.children[index];
       if (tile?.dataset.field !== entry.key) {
-        tile = h("section", { class: "tile", "data-field": entry.key }, h("h3", {}, entry.title), h("span", { class: "value" }), h("span", { class: "help" }), spark());
+        tile = h("section", { class: "tile", "data-field": entry.key }, h("h2", {}, entry.title), h("span", { class: "value" }), h("span", { class: "help" }), spark());
         if (tiles.children[index]) tiles.children[index].replaceWith(tile);
         else tiles.append(tile);
       }
@@ -104,7 +104,10 @@ export function create() {
       shown.textContent = entry.show(value);
       shown.classList.toggle("unknown", value === null);
       below.textContent = reason || entry.below?.(state) || "";
-      drawSpark(line, series.get(entry.key) ?? [], entry);
+      const past = series.get(entry.key) ?? [];
+      // A line of nothing would only take room.
+      line.toggleAttribute("hidden", past.every((number) => number === null));
+      drawSpark(line, past, entry);
     });
     while (tiles.children.length > entries.length) tiles.lastChild.remove();
     if (!rest.contains(document.activeElement)) fill(rest, everything(state));

@@ -236,11 +236,17 @@ export function create() {
     }
   }
 
+  // The bytes of a file are exact and hold for its own format; in another one it is predicted as if it were quantised anew.
+  const modelIn = (format) => chosenModel.contents?.exact && format !== summary.format
+    ? { ...chosenModel, contents: { ...chosenModel.contents, exact: false } } : chosenModel;
+
   const common = () => ({ engine: engine.value, ...(board.value && { hardware: board.value }), ...(kv.value && { kv_format: kv.value }) });
 
   async function sweep(modes, signal) {
     const context = count(inputs.context, 2048);
-    const { rows, reasons } = await sweepFormats({ ...common(), models: [chosenModel], phase: "decode", contexts: [context], batches: batches(), ...(modes.length && { power_modes: modes }) }, formats(), signal);
+    const { rows, reasons } = await sweepFormats((format) => ({
+      ...common(), models: [modelIn(format)], phase: "decode", contexts: [context], batches: batches(), ...(modes.length && { power_modes: modes }),
+    }), formats(), signal);
     columns = (modes.length ? modes : [WITHOUT_MODES]).flatMap((mode) => batches().map((batch) => ({ mode, batch })));
     cells = formats().flatMap((format) => columns.map((column) => ({
       format, ...column, reason: reasons.get(format)?.message,
@@ -281,6 +287,7 @@ export function create() {
     const impossible = cells.filter((cell) => problem(cell, what)).length;
     const reasons = [...new Set(cells.map((cell) => !cell.row && cell.reason && `${cell.format}: ${cell.reason}`).filter(Boolean))];
     fill(mapNote, h("p", { class: "help" }, `Decode with ${units.count(count(inputs.context, 2048))} tokens of context. ${impossible ? `${impossible} of ${cells.length} are not possible or unknown.` : "All are possible."}`),
+      chosenModel.contents?.exact && h("p", { class: "help" }, `The file’s own format, ${summary.format}, by its exact bytes; the others as if it were quantised anew.`),
       reasons.map((reason) => h("p", { class: "help" }, sentence(reason))));
     map.update((svg, width, height) => {
       const wide = Math.max(width, widthFor(columns.length));
@@ -331,10 +338,10 @@ export function create() {
     const contexts = [...d3.range(7, 18).map((power) => 2 ** power).filter((tokens) => tokens < most), most].slice(-12);
     const query = new URLSearchParams({ ...(board.value && { hardware: board.value }), ...(cell.mode !== WITHOUT_MODES && { mode: cell.mode }) });
     const { kv_format: kvFormat, ...rest } = common();
-    const workload = { model: chosenModel, format: cell.format, ...(kvFormat && { kv_format: kvFormat }) };
+    const workload = { model: modelIn(cell.format), format: cell.format, ...(kvFormat && { kv_format: kvFormat }) };
     const prompt = count(inputs.prompt, 512);
     const [{ rows }, ceilings, prefill] = await Promise.all([
-      post("/v1/sweep", { ...common(), models: [chosenModel], formats: [cell.format], phase: "decode", contexts, batches: [cell.batch], ...(cell.mode !== WITHOUT_MODES && { power_modes: [cell.mode] }) }, signal),
+      post("/v1/sweep", { ...common(), models: [modelIn(cell.format)], formats: [cell.format], phase: "decode", contexts, batches: [cell.batch], ...(cell.mode !== WITHOUT_MODES && { power_modes: [cell.mode] }) }, signal),
       get(`/v1/roofline?${query}`, signal),
       post("/v1/predict", { ...rest, ...point, workload: { ...workload, phase: "prefill", prompt_tokens: prompt, batch: 1 } }, signal),
     ]);

@@ -1,6 +1,6 @@
 /** Power modes: what each would give, switching with a dialog, and the bar that counts down until a switch is undone. */
 import { post } from "./api.js";
-import { controlRefused, daemon, on, refresh } from "./daemon.js";
+import { switchingRefused, daemon, on, refresh } from "./daemon.js";
 import { failure, field, fill, h, note, sentence, table } from "./dom.js";
 import * as units from "./units.js";
 
@@ -16,14 +16,14 @@ export function create() {
   function draw() {
     const { modes, holds } = daemon;
     if (!modes || !element.isConnected) return;
-    const now = JSON.stringify([modes.modes, holds?.pending?.id, holds?.switching, controlRefused(), daemon.connected]);
+    const now = JSON.stringify([modes.modes, holds?.pending?.id, holds?.switching, switchingRefused(), daemon.connected]);
     if (now === said) return;
     said = now;
     if (modes.modes.length === 0) {
       fill(slot, h("p", {}, sentence(modes.reason ?? "this machine has no power modes")));
       return;
     }
-    const refused = controlRefused();
+    const refused = switchingRefused();
     fill(slot, refused && note("info", h("strong", {}, "Modes cannot be switched from here: "), sentence(refused)),
       table("What each mode would give; nothing is switched to find out", columns(refused), modes.modes, { rowClass: (mode) => mode.active && "active" }),
       modes.warnings?.map((warning) => h("p", { class: "help" }, sentence(warning.message ?? warning))));

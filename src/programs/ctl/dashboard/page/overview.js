@@ -141,7 +141,7 @@ export function create() {
 
   function adders() {
     const modes = daemon.board.modes;
-    const mode = modes.length && select(modes.map(({ name }) => [name, name]), modes[0].name);
+    const mode = modes.length === 0 ? null : select(modes.map(({ name }) => [name, name]), modes[0].name);
     const board = select([["", "Loading…"]], "");
     const boardMode = select([["", "its top mode"]], "");
     registry("/v1/hardware").then(({ hardware }) => {
@@ -179,7 +179,7 @@ export function create() {
     const some = model?.layers.filter(([name]) => ["k_proj", "gate_proj", "lm_head"].includes(name)) ?? [];
     const named = some.flatMap(([name, n, k]) => PHASES.filter(({ key }) => ["decode", "prefill"].includes(key)).map(({ key, m }) => ({ label: `${name} ${key}`, op: operation(m, n, k) })));
     try {
-      const { rows } = named.length && chosenFormats().length ? await sweepFormats({ ops: named.map(({ op }) => op) }, chosenFormats()) : { rows: [] };
+      const { rows } = named.length && chosenFormats().length ? await sweepFormats(() => ({ ops: named.map(({ op }) => op) }), chosenFormats()) : { rows: [] };
       layerPoints = rows.map((row) => {
         const same = named.find(({ op }) => Object.entries(op).every(([key, value]) => row.op[key] === value));
         return { ...predicted(row, `${same?.label ?? ""} ${row.format}`.trim(), row.format), short: same?.label };

@@ -107,6 +107,8 @@ const aged = (answer) => units.provenance(answer.provenance) + (answer.age_s == 
 function drawCeilings(svg, inside, ceilings, x, y, width, margin) {
   const end = width - margin.right;
   let previous = -Infinity;
+  // Where there is little room the rate is left to the tooltip and the table.
+  const crowded = width < 560 && ceilings.some(({ index }) => index > 0);
   return ceilings.toSorted((a, b) => b.value - a.value).map((ceiling) => {
     const { precisions, members, value, index, letter, name, ridge } = ceiling;
     const start = Math.max(x(Math.min(ridge, x.domain()[1])), margin.left);
@@ -115,7 +117,7 @@ function drawCeilings(svg, inside, ceilings, x, y, width, margin) {
       .attr("stroke-dasharray", DASHES[index]);
     inside.append("circle").attr("class", `ridge ${color}`).attr("cx", start).attr("cy", y(value)).attr("r", 2.5);
     previous = Math.max(y(value) - 5, previous + 14);
-    const text = `${letter && `${letter} `}${precisions.join(", ")}  ${units.rate(value, precisions[0])}`;
+    const text = `${letter && `${letter} `}${precisions.join(", ")}${crowded ? "" : ` ${units.rate(value, precisions[0])}`}`;
     const label = svg.append("text").attr("class", `line-name ${color}`).attr("x", end).attr("y", previous).attr("text-anchor", "end").text(text);
     return {
       node: label.node(), x: (start + end) / 2, y: y(value), title: `${letter && `${letter} `}${precisions.join(", ")} ceiling${letter ? ` of ${name}` : ""}`,
@@ -135,9 +137,9 @@ function drawPoints(svg, inside, points, x, y, width) {
     const group = svg.append("g").attr("class", `point p-${family(point.format).key} ${point.measured ? "measured" : "predicted"}`);
     if (point.time?.low && point.time?.high) {
       const [best, worst] = [point.time.low, point.time.high].map((time) => y(point.rate * point.time.value / time));
-      group.append("line").attr("class", "whisker").attr("x1", px).attr("x2", px).attr("y1", best).attr("y2", worst);
+      inside.append("line").attr("class", `whisker p-${family(point.format).key}`).attr("x1", px).attr("x2", px).attr("y1", best).attr("y2", worst);
     }
-    const symbol = group.append("path").attr("transform", `translate(${px},${py})`).attr("d", symbolPath(point.format, point.measured ? 90 : 64));
+    const symbol = group.append("path").attr("transform", `translate(${px},${py})`).attr("d", symbolPath(point.format, point.measured ? 150 : 56));
     if (points.length <= MOST_NAMES) nameBeside(group, point, px, py, width, taken);
     return { node: symbol.node(), x: px, y: py, title: `${point.label}${point.format && !point.label.includes(point.format) ? `, ${point.format}` : ""} (${point.measured ? "measured" : "predicted"})`, rows: described(point) };
   });

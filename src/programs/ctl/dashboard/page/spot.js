@@ -1,7 +1,7 @@
 /** Spot check of one kernel: predicted in each format, run now where control allows it, and judged. */
 import { post } from "./api.js";
 import { createChart } from "./chart.js";
-import { controlRefused, daemon, on, sweepFormats } from "./daemon.js";
+import { measuringRefused, daemon, on, sweepFormats } from "./daemon.js";
 import { failure, field, fill, h, note, select, sentence, table, toggles } from "./dom.js";
 import { swatch } from "./overview.js";
 import { COLUMNS, kept, measured, opName, predicted } from "./points.js";
@@ -65,7 +65,7 @@ export function create() {
   const keep = () => remember(VIEW, shape());
 
   function allow() {
-    const refused = controlRefused();
+    const refused = measuringRefused();
     runButton.disabled = Boolean(refused);
     meter.disabled = Boolean(refused);
     fill(permission, refused && note("info", h("strong", {}, "Predictions only: "), "nothing can be run from here, since ", refused, "."));
@@ -82,7 +82,7 @@ export function create() {
       return false;
     }
     try {
-      const { rows: answers, reasons } = await sweepFormats({ ops: [operation(m, n, k)] }, chosen);
+      const { rows: answers, reasons } = await sweepFormats(() => ({ ops: [operation(m, n, k)] }), chosen);
       if (ticket !== asked) return false;
       rows = chosen.map((format) => ({ format, op: operation(m, n, k), predicted: answers.find((row) => row.format === format), reason: reasons.get(format) }));
       draw();

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# the dashboard's page in a real browser, against the programs as they are shipped
+. .ci/lib.sh
+
+need chromium nodejs npm python3
+[ -x target/release/rooflinectl ] || release
+
+began=$SECONDS
+modules=$CI_CACHE/dashboard-$({ cat tests/dashboard/package-lock.json && node --version; } | sha256sum | cut -c 1-12)
+if [ ! -e "$modules/complete" ]; then
+    rm -rf "$CI_CACHE"/dashboard-*
+    mkdir -p "$modules"
+    cp tests/dashboard/package.json tests/dashboard/package-lock.json "$modules"
+    npm ci --prefix "$modules" --no-audit --no-fund --ignore-scripts --loglevel=error
+    touch "$modules/complete"
+fi
+ln -sfn "$modules/node_modules" tests/dashboard/node_modules
+trap 'rm -f tests/dashboard/node_modules' EXIT
+export ROOFLINED_BINARIES=$PWD/target/release
+echo "the tools were installed after $((SECONDS - began)) s"
+
+page() {
+    node --test --test-reporter=spec tests/dashboard/test_page.mjs | tee "$CI_OUT/dashboard.txt"
+    ! grep -q SKIPPED "$CI_OUT/dashboard.txt"
+}
+
+check "what is vendored for the page is npm's own, byte for byte" node tests/dashboard/check_vendored.mjs
+check "the page does what it says, in both themes, by keyboard, and on a narrow screen" page
+grep -E '^figure:' "$CI_OUT/dashboard.txt" || true
+echo "the stage took $((SECONDS - began)) s"
+checked

@@ -1,0 +1,31 @@
+// Makes the pictures of docs/images anew, of a simulated board that says so: node screenshots.mjs; then optipng or pngquant them.
+import { join } from "node:path";
+import { Daemon, REPOSITORY, browser, dashboard, open, until } from "./fixtures.mjs";
+
+const PICTURES = [
+  { name: "dashboard-roofline", hash: "roofline?with=mode:15W", scheme: "light", size: { width: 1120, height: 860 } },
+  { name: "dashboard-model", hash: "model?model=llama-3.2-3b", scheme: "light", size: { width: 1120, height: 900 }, scroll: "[data-chart=heatmap]" },
+  { name: "dashboard-live", hash: "live", scheme: "dark", size: { width: 1120, height: 860 }, wait: 12000 },
+  { name: "dashboard-narrow", hash: "roofline", scheme: "dark", size: { width: 360, height: 760 }, scroll: "[data-chart=roofline]" },
+];
+
+const daemon = await new Daemon().start();
+await daemon.ctl("calibrate", "--wait", "--force");
+const site = await dashboard(daemon);
+const chrome = await browser();
+try {
+  for (const { name, hash, scheme, size, scroll, wait } of PICTURES) {
+    const page = await chrome.newPage({ viewport: size, colorScheme: scheme });
+    await open(page, site.url);
+    await page.evaluate((to) => { location.hash = to; }, hash);
+    await page.waitForSelector(`main[data-drawn=${hash.split("?")[0]}]`);
+    await until(() => page.evaluate(() => !document.querySelector("[aria-busy]")), "answers");
+    await page.waitForTimeout(wait ?? 800);
+    if (scroll) await page.evaluate((selector) => document.querySelector(selector).closest(".card").scrollIntoView(), scroll);
+    await page.screenshot({ path: join(REPOSITORY, "docs/images", `${name}.png`) });
+  }
+} finally {
+  await chrome.close();
+  site.stop();
+  await daemon.stop();
+}

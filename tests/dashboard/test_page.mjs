@@ -1,0 +1,512 @@
+// The dashboard's page against real daemons in a real browser: node --test test_page.mjs
+// Figures that are printed are measured, and none is asserted.
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
+import { createRequire } from "node:module";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { MODELS } from "../../src/programs/ctl/dashboard/page/presets.js";
+import { ImportError, parsePoints } from "../../src/programs/ctl/dashboard/page/points.js";
+import { digits, estimate, si, time } from "../../src/programs/ctl/dashboard/page/units.js";
+import { Daemon, REPOSITORY, browser, dashboard, hasBrowser, open, until, visit, watchedPage } from "./fixtures.mjs";
+
+const VIEWS = ["roofline", "spot", "model", "live"];
+const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+const strict = process.env.ROOFLINED_STRICT === "1";
+if (!hasBrowser() && strict) throw new Error("there is no chromium, and nothing may be skipped");
+if (!hasBrowser()) console.log("SKIPPED: there is no chromium (apt-get install chromium)");
+const options = { skip: hasBrowser() ? false : "no chromium", timeout: 60000 };
+
+let daemon;
+let board;
+let chrome;
+const figures = [];
+const figure = (name, value) => figures.push(`figure: ${name}: ${value}`);
+
+before(async () => {
+  if (!hasBrowser()) return;
+  daemon = await new Daemon().start();
+  await daemon.ctl("calibrate", "--wait", "--force");
+  board = await dashboard(daemon);
+  chrome = await browser();
+});
+
+after(async () => {
+  await chrome?.close();
+  board?.stop();
+  await daemon?.stop();
+  console.log(figures.join("\n"));
+});
+
+// What a browser logs by itself when the API refuses something, or when the daemon is killed below a stream.
+const EXPECTED = /Failed to load resource: (the server responded with a status of (400|403|404|409|502|503|504)|net::ERR_INCOMPLETE_CHUNKED_ENCODING \(\S+\/v1\/events)/;
+
+/** A page of the dashboard that fails the test if anything went wrong on it; refusals of the API are answers. */
+async function on(hash, run, pageOptions, site = board) {
+  const { page, context, faults } = await watchedPage(chrome, site.origin, pageOptions);
+  try {
+    await open(page, site.url);
+    if (hash) await page.evaluate((to) => { location.hash = to; }, hash);
+    if (hash) await page.waitForSelector(`main[data-drawn=${hash.split("?")[0]}]`);
+    await run(page, context);
+    assert.deepEqual(faults.filter((fault) => !EXPECTED.test(fault)), []);
+  } finally {
+    await context.close();
+  }
+}
+
+const text = (page, selector) => page.locator(selector).first().innerText();
+const tip = (page, chart) => page.locator(`[data-chart=${chart}] .tip`);
+/** Three significant digits, as the formula of the text says, not as the page does it. */
+const three = (value) => value.toPrecision(3);
+
+test("it draws the first roofline from files of this program alone", options, async () => {
+  const { page, context, faults } = await watchedPage(chrome, board.origin);
+  const transfers = [];
+  // The stream of events has no end.
+  page.on("response", (response) => { if (!response.url().includes("/v1/events")) transfers.push(response.body().then((body) => [response.url(), body.length], () => ["", 0])); });
+  const began = performance.now();
+  await page.goto(board.url);
+  // A flat line has no area, which the driver takes for invisible.
+  await page.waitForSelector("[data-chart=roofline] .ceiling-line", { state: "attached" });
+  figure("first roofline drawn after ms", Math.round(performance.now() - began));
+  await page.waitForSelector("[data-chart=roofline] .point");
+  const sizes = await Promise.all(transfers);
+  const sum = (some) => some.reduce((total, [, size]) => total + size, 0);
+  figure("everything transferred until then, bytes", sum(sizes));
+  figure("of these the page's files, bytes", sum(sizes.filter(([url]) => !/\/(v1|dashboard)\//.test(url))));
+  assert.deepEqual(faults, []);
+  assert.ok(!page.url().includes("token"), "the token stays in the address bar");
+  assert.match(await text(page, "#bars"), /SIMULATED board/);
+  await context.close();
+});
+
+test("a point under the pointer shows what the API answers for it", options, () => on("roofline", async (page) => {
+  const [row] = (await daemon.ask("POST", "/v1/sweep", { ops: [{ kind: "gemm", m: 512, n: 1024, k: 4096 }], formats: ["fp16"] })).json().rows;
+  const point = page.locator(".item[aria-label^='k_proj prefill fp16']");
+  await point.waitFor();
+  const box = await point.boundingBox();
+  const began = performance.now();
+  await page.mouse.move(box.x + box.width / 2, box.y + box.height / 2);
+  await tip(page, "roofline").waitFor();
+  figure("a hover answered after ms", Math.round(performance.now() - began));
+  const shown = await tip(page, "roofline").innerText();
+  const expected = [
+    "k_proj prefill fp16 (predicted)", `${three(row.arithmetic_intensity_flops_per_byte)} FLOP/B`, `${three(row.flops / row.time_s.value / 1e12)} TFLOP/s`,
+    `${three(row.time_s.value * 1e6)} µs (${three(row.time_s.low * 1e6)} µs to ${three(row.time_s.high * 1e6)} µs)`,
+    `${three(row.bytes / row.time_s.value / 1e9)} GB/s`, row.limit, "measured here",
+  ];
+  for (const part of expected) assert.ok(shown.includes(part), `${part} is not in ${shown}`);
+  // The keyboard is told the same, and so is a screen reader.
+  await page.mouse.move(0, 0);
+  await tip(page, "roofline").waitFor({ state: "hidden" });
+  await point.focus();
+  assert.equal(await tip(page, "roofline").innerText(), shown);
+  const label = await point.getAttribute("aria-label");
+  for (const part of expected) assert.ok(label.includes(part), `${part} is not in ${label}`);
+}));
+
+test("ceilings are those of the API, of other modes and other boards too", options, () => on("roofline?with=mode:15W,hw:jetson-agx-thor-t5000@MAXN", async (page) => {
+  const here = (await daemon.ask("GET", "/v1/roofline?mode=15W")).json();
+  const thor = (await daemon.ask("GET", "/v1/roofline?hardware=jetson-agx-thor-t5000&mode=MAXN")).json();
+  const rows = page.locator("table", { hasText: "Board and mode" }).locator("tbody tr");
+  await until(async () => await rows.count() > 12, "three boards");
+  const all = await rows.allInnerTexts();
+  const of = (name, ceiling) => all.find((row) => row.includes(name) && row.split(/\t/)[1]?.trim() === ceiling) ?? assert.fail(`no ${ceiling} of ${name} in ${all.join("\n")}`);
+  assert.ok(of("this board in 15W", "memory").includes(`${three(here.bandwidth_bytes_per_s.value / 1e9)} GB/s`));
+  assert.ok(of("Thor", "fp8").includes(`${three(thor.compute_flops_per_s.fp8.value / 1e12)} TFLOP/s`));
+  assert.ok(of("Thor", "fp8").includes("data sheet"));
+}));
+
+test("the keyboard reaches everything, and moves through the points of a chart", options, async () => {
+  for (const view of VIEWS) {
+    await on(view, async (page) => {
+      await until(() => page.evaluate(() => !document.querySelector("[aria-busy]")), "answers");
+      const wanted = await page.evaluate(() => {
+        const all = [...document.querySelectorAll("a[href], button, input, select, summary, [tabindex='0']")];
+        const reachable = all.filter((element) => element.checkVisibility() && !element.disabled);
+        reachable.forEach((element, index) => element.setAttribute("data-stop", index));
+        document.activeElement?.blur();
+        return reachable.length;
+      });
+      const reached = new Set();
+      for (let presses = 0; presses < wanted + 60; presses += 1) {
+        await page.keyboard.press("Tab");
+        const stop = await page.evaluate(() => document.activeElement?.dataset?.stop);
+        if (stop !== undefined) reached.add(stop);
+        if (reached.size === wanted) break;
+      }
+      const missed = await page.evaluate((got) => [...document.querySelectorAll("[data-stop]")].filter((element) => !got.includes(element.dataset.stop)).map((element) => element.outerHTML.slice(0, 120)), [...reached]);
+      assert.deepEqual(missed, [], view);
+    });
+  }
+  await on("roofline", async (page) => {
+    const first = page.locator("[data-chart=roofline] .item[tabindex='0']");
+    await first.focus();
+    const before = await tip(page, "roofline").innerText();
+    await page.keyboard.press("ArrowRight");
+    assert.notEqual(await tip(page, "roofline").innerText(), before);
+    await page.keyboard.press("End");
+    assert.match(await tip(page, "roofline").innerText(), /Intensity/);
+    await page.keyboard.press("Escape");
+    assert.equal(await tip(page, "roofline").isVisible(), false);
+  });
+  await on(null, async (page) => {
+    await page.keyboard.press("Tab");
+    assert.equal(await page.evaluate(() => document.activeElement.id), "skip");
+    await page.keyboard.press("Enter");
+    assert.equal(await page.evaluate(() => document.activeElement.id), "main");
+  });
+});
+
+test("the shapes of the presets are those of the registry", options, async () => {
+  const CLASSES = { q_proj: "attention_q", k_proj: "attention_k", v_proj: "attention_v", o_proj: "attention_out" };
+  for (const { key, layers } of MODELS) {
+    const { classes, layers: { total }, vocab, hidden } = (await daemon.ask("GET", `/v1/models/${key}`)).json();
+    const parameters = (name) => classes.find((entry) => entry.class === name).parameters;
+    const size = (layer) => layers.filter(([name]) => layer.includes(name)).reduce((sum, [, n, k]) => sum + n * k, 0);
+    for (const [layer, name] of Object.entries(CLASSES)) {
+      // A layer may have a bias beside the matrix.
+      assert.ok(Math.abs(size([layer]) * total / parameters(name) - 1) < 0.01, `${key} ${layer}`);
+    }
+    assert.equal(size(["gate_proj", "up_proj", "down_proj"]) * total, parameters("mlp"), `${key} mlp`);
+    assert.deepEqual(layers.find(([name]) => name === "lm_head").slice(1), [vocab, hidden], `${key} lm_head`);
+  }
+});
+
+test("a spot check runs the kernel and judges it", options, () => on("spot?m=1&n=2048&k=2048&formats=fp16,int8,tf32", async (page) => {
+  await page.click("text=Predict and run now");
+  await page.waitForSelector("text=Median error");
+  const rows = await page.locator("table tbody tr").allInnerTexts();
+  const int8 = rows.find((row) => row.startsWith("int8")).split("\t");
+  assert.match(int8[2], /[µm]s/);
+  assert.match(int8[5], /×/);
+  assert.match(int8[8], /as predicted|slower than predicted|faster than predicted|at ceiling/);
+  assert.match(await text(page, "main"), /Not run:\s+No GPU kernel for tf32/);
+  assert.equal(await page.locator("[data-chart=kernel-roofline] .point.measured").count() > 0, true);
+  // What was measured is on the first view too.
+  await visit(page, "roofline");
+  await page.waitForSelector("[data-chart=roofline] .item[aria-label*='(measured)']");
+}));
+
+test("presets fill in the shape", options, () => on("spot", async (page) => {
+  await page.selectOption("#main select", { label: "down_proj, prefill, 512 tokens: 512 × 4096 × 14336" });
+  await page.waitForSelector("caption:has-text('gemm 512×4096×14336')");
+  assert.match(page.url(), /m=512&n=4096&k=14336/);
+}));
+
+test("the heat map shows the sweep, marks what does not fit, and explains", options, () => on("model?model=llama-3.1-8b&batches=1,64&context=512&formats=fp16,q4_k_m,nvfp4", async (page) => {
+  await page.waitForSelector("[data-chart=heatmap] .cell");
+  const { rows } = (await daemon.ask("POST", "/v1/sweep", { models: ["llama-3.1-8b"], formats: ["q4_k_m"], batches: [1], contexts: [512], power_modes: ["15W"], phase: "decode", engine: "llama.cpp" })).json();
+  const cell = page.locator("[data-chart=heatmap] .item[aria-label^='q4_k_m, 15W, batch 1,']");
+  const label = await cell.getAttribute("aria-label");
+  assert.ok(label.includes(estimate(rows[0].tokens_per_s, (value) => `${digits(value)} tokens/s`)), label);
+  const large = await page.locator("[data-chart=heatmap] .item[aria-label^='fp16, 15W, batch 64,']").getAttribute("aria-label");
+  assert.match(large, /Not possible needs [\d.]+ GB, available are [\d.]+ GB/);
+  const foreign = await page.locator("[data-chart=heatmap] .item[aria-label^='nvfp4, 15W, batch 1,']").getAttribute("aria-label");
+  assert.match(foreign, /Not possible|Rate/);
+  await page.getByLabel("Colour shows").selectOption("power");
+  assert.match(page.url(), /show=power/);
+  await cell.click();
+  await page.waitForSelector("h2:has-text('A closer look: q4_k_m, 15W, batch 1')");
+  await page.waitForSelector("[data-chart=context] .band");
+  assert.equal(await page.locator("[data-chart=model-roofline] .item[aria-label^='prefill']").count(), 1);
+  assert.match(await text(page, ".command code"), /llama-server/);
+}));
+
+test("a recommendation keeps the constraints, or says which cannot be met", options, () => on("model?model=llama-3.2-1b&batches=1,4&formats=q4_k_m,q8_0", async (page) => {
+  await page.waitForSelector("[data-chart=pareto] .ring");
+  await page.getByLabel("Time per token at most, ms").fill("0.001");
+  await page.getByLabel("Time per token at most, ms").press("Tab");
+  await page.waitForSelector("text=Nothing meets these constraints");
+  assert.match(page.url(), /max_time_per_token_s=0.001/);
+  await page.getByLabel("Time per token at most, ms").fill("");
+  await page.getByLabel("Time per token at most, ms").press("Tab");
+  await page.waitForSelector("[data-chart=pareto] .ring");
+}));
+
+test("a model file is described by its header, and a config.json too", options, async () => {
+  const gguf = join(daemon.home, "small.gguf");
+  execFileSync("python3", [join(REPOSITORY, "tests/random_gguf.py"), "small", "q8_0", gguf]);
+  const config = join(daemon.home, "config.json");
+  writeFileSync(config, JSON.stringify({ model_type: "llama", architectures: ["LlamaForCausalLM"], hidden_size: 2048, intermediate_size: 5632, num_hidden_layers: 22, num_attention_heads: 32, num_key_value_heads: 4, vocab_size: 32000, max_position_embeddings: 2048, tie_word_embeddings: false, torch_dtype: "bfloat16" }));
+  await on("model", async (page) => {
+    let sent = 0;
+    page.on("request", (asked) => { if (asked.url().endsWith("/dashboard/model")) sent += asked.postDataBuffer()?.length ?? 0; });
+    const file = page.locator("input[type=file]");
+    const began = performance.now();
+    await file.setInputFiles(gguf);
+    await page.waitForSelector("text=small.gguf: read");
+    figure("a model file described after ms", Math.round(performance.now() - began));
+    assert.ok(sent < statSync(gguf).size, `${sent} bytes were sent`);
+    await page.waitForSelector(".fact:has-text('Random Small')");
+    await page.waitForSelector("[data-chart=heatmap] .item[aria-label^='q8_0'][aria-label*='Rate']");
+    assert.match(await text(page, "main"), /own format, q8_0, by its exact bytes/);
+    await file.setInputFiles(config);
+    await page.waitForSelector("text=config.json: read");
+    await page.waitForSelector(".fact:has-text('1.10 billion')");
+    await file.setInputFiles({ name: "broken.gguf", mimeType: "application/octet-stream", buffer: Buffer.from("GGUFgarbage") });
+    await page.waitForSelector(".drop .note.bad");
+    // Dropped rather than chosen.
+    const dropped = await page.evaluateHandle((content) => {
+      const transfer = new DataTransfer();
+      transfer.items.add(new File([content], "config.json"));
+      return transfer;
+    }, readFileSync(config, "utf8"));
+    await page.dispatchEvent(".drop", "drop", { dataTransfer: dropped });
+    await page.waitForSelector("text=config.json: read");
+  });
+});
+
+test("points are imported from JSON and CSV, and a bad file names line and field", options, async () => {
+  await on("roofline", async (page) => {
+    const take = (name, content) => page.locator("input[type=file]").setInputFiles({ name, mimeType: "text/plain", buffer: Buffer.from(content) });
+    await take("mine.csv", "label,format,flops,bytes,time_s\n\"my, kernel\",int8,117440512,58757120,0.0009\n");
+    const label = await page.locator(".item[aria-label^='my, kernel']").getAttribute("aria-label");
+    assert.ok(label.includes(`Intensity ${three(117440512 / 58757120)} FLOP/B`) && label.includes(`Rate ${three(117440512 / 0.0009 / 1e9)} GOP/s`), label);
+    await take("mine.json", JSON.stringify({ points: [{ label: "from json", format: "fp16", arithmetic_intensity_flops_per_byte: 50, flops_per_s: 2e12 }] }));
+    await page.waitForSelector(".item[aria-label^='from json']");
+    const before = await page.locator("[data-chart=roofline] .item").count();
+    await take("bad.csv", "label,flops,bytes,time_s\ngood,1e9,1e6,0.001\nwrong,1e9,1e6,soon\n");
+    await page.waitForSelector("text=bad.csv, line 3, field time_s: expected a number above 0, found \"soon\"");
+    assert.equal(await page.locator("[data-chart=roofline] .item").count(), before);
+  });
+  const refused = (name, content, pattern) => assert.throws(() => parsePoints(name, content), (error) => error instanceof ImportError && pattern.test(error.message) || assert.fail(error.message));
+  refused("a.json", "", /empty/);
+  refused("a.json", '{"points":\n [{"label": "x"}, }', /a\.json.*not JSON/);
+  refused("a.json", '{"rows": []}', /field points is missing/);
+  refused("a.json", '[\n {"label":"a","flops":1,"bytes":1,"time_s":1},\n {"label":"b","flops":-1,"bytes":1,"time_s":1}]', /line 3, point 2, field flops: expected a number above 0, found -1/);
+  refused("a.json", '[{"label":"a","speed":3}]', /field speed: unknown/);
+  refused("a.json", "[7]", /expected an object, found 7/);
+  refused("a.csv", "format,flops\nint8,1\n", /line 1: field label is missing/);
+  refused("a.csv", "label,flops\nx,1,2\n", /line 2: 3 fields, expected 2/);
+  refused("a.csv", "label,flops\n\"x,1\n", /line 2: a quote is not closed/);
+  refused("a.csv", "label,flops_per_s\nx,1\n", /line 2, field arithmetic_intensity_flops_per_byte: missing/);
+  refused("a.csv", "label,kind,flops,bytes,time_s\nx,dreamt,1,1,1\n", /field kind: expected measured or predicted/);
+});
+
+test("numbers have three significant digits and SI units, and null is unknown", () => {
+  assert.equal(time(0.0006836), "684 µs");
+  assert.equal(si(999.9e9, "B/s"), "1.00 TB/s");
+  assert.equal(si(null, "W"), "unknown");
+  assert.equal(si(0, "W"), "0 W");
+  assert.equal(si(Number.NaN, "W"), "unknown");
+  assert.equal(estimate(null, time), "unknown");
+  assert.equal(digits(50205.4), "50\u202f200");
+});
+
+test("a switch and a hold from outside appear by themselves", options, () => on("live", async (page) => {
+  await daemon.ctl("mode", "set", "15W");
+  await page.waitForSelector("tr.active:has-text('15W')");
+  await until(async () => /15W/.test(await text(page, ".facts .fact")), "the new mode in the facts");
+  await page.waitForSelector("li:has-text('the power mode went from 25W to 15W'), li:has-text('power mode')");
+  const hold = daemon.background("hold", "--min-mode", "25W", "--reason", "a test holds it", "--", "sleep", "30");
+  try {
+    await page.waitForSelector("td:has-text('a test holds it')");
+  } finally {
+    hold.kill("SIGTERM");
+  }
+  await page.waitForSelector("text=Nobody holds the machine");
+  await daemon.ctl("mode", "set", "25W");
+  await page.waitForSelector("tr.active:has-text('25W')");
+  assert.match(await text(page, "tbody tr:has-text('7W') .refused"), /reboot/i);
+  assert.equal(await page.locator("button[data-mode='7W']").count(), 0);
+  await page.waitForSelector("[data-field=total_power_w] .spark path[d^=M]");
+}));
+
+test("a mode is switched on trial, kept, and undone", options, () => on("live", async (page) => {
+  const active = async () => (await daemon.ask("GET", "/v1/modes")).json().active;
+  const enter = async (mode, seconds) => {
+    await page.click(`button[data-mode='${mode}']`);
+    await page.getByLabel("Undo unless confirmed within, seconds").fill(String(seconds));
+    await page.click(`dialog button:has-text('Switch to ${mode}')`);
+    await page.waitForSelector("[data-pending]");
+  };
+  await page.click("button[data-mode='15W']");
+  await page.keyboard.press("Escape");
+  await page.waitForSelector("dialog", { state: "detached" });
+  assert.equal(await active(), "25W");
+  await enter("15W", 60);
+  assert.match(await text(page, "[data-pending] .left"), /^\d+ s left$/);
+  assert.equal(await active(), "15W");
+  await visit(page, "roofline");
+  await page.click("text=Back to 25W");
+  await until(async () => await active() === "25W", "the revert");
+  await visit(page, "live");
+  await enter("15W", 60);
+  await page.click("text=Keep 15W");
+  await page.waitForSelector("[data-pending]", { state: "detached" });
+  assert.equal((await daemon.ask("GET", "/v1/holds")).json().pending, null);
+  assert.equal(await active(), "15W");
+  await enter("25W", 5);
+  await until(async () => await active() === "15W", "the revert without a word");
+  await page.waitForSelector("[data-pending]", { state: "detached" });
+  await daemon.ctl("mode", "set", "25W");
+}));
+
+test("it says that the daemon is gone, and goes on by itself once it is back", options, () => on("live", async (page) => {
+  await daemon.kill();
+  await page.waitForSelector("#bars :text('No connection to the daemon')");
+  assert.equal(await text(page, "#connection"), "disconnected");
+  await daemon.start();
+  await page.waitForSelector("#connection:has-text('connected'):not(.down)");
+  await page.waitForSelector("#bars :text('No connection to the daemon')", { state: "detached" });
+  await daemon.ctl("mode", "set", "15W");
+  await page.waitForSelector("tr.active:has-text('15W')");
+  await daemon.ctl("mode", "set", "25W");
+}));
+
+test("nothing is wider than a phone", options, async () => {
+  for (const view of VIEWS) {
+    await on(view, async (page) => {
+      await until(() => page.evaluate(() => !document.querySelector("[aria-busy]")), "answers");
+      const [content, width] = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
+      assert.ok(content <= width, `${view}: ${content} > ${width}`);
+    }, { viewport: { width: 360, height: 740 } });
+  }
+});
+
+test("light and dark follow the system, and the switch", options, () => on(null, async (page) => {
+  const ground = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor.match(/\d+/g).slice(0, 3).map(Number).reduce((sum, part) => sum + part));
+  assert.ok(await ground() < 200);
+  await page.click("#theme");
+  assert.equal(await text(page, "#theme"), "Theme: light");
+  assert.ok(await ground() > 600);
+  await page.reload();
+  await page.waitForSelector("main[data-drawn]");
+  assert.ok(await ground() > 600);
+}, { colorScheme: "dark" }));
+
+test("a link restores the view and has no token", options, () => on("model?model=llama-3.2-1b&batches=2,4&formats=q8_0&show=energy", async (page, context) => {
+  await page.evaluate(() => { navigator.clipboard.writeText = async (value) => { window.copied = value; }; });
+  await page.click("text=Copy a link to this view");
+  const link = await page.evaluate(() => window.copied);
+  assert.ok(!link.includes(board.token) && !link.includes("token"), link);
+  // In the same tab, the token is still there.
+  await page.goto("about:blank");
+  await page.goto(link);
+  await page.waitForSelector("main[data-drawn=model]");
+  await page.waitForSelector(".fact:has-text('Llama-3.2-1B')");
+  assert.equal(await page.locator("[data-chart=heatmap] .item[aria-label^='q8_0, 15W, batch 4']").count(), 1);
+  assert.equal(await page.locator("input[type=text]").first().inputValue(), "2,4");
+  // In another tab there is none: the page explains, and shows no figure.
+  const other = await context.newPage();
+  await other.goto(link);
+  await other.waitForSelector("[data-gate]");
+  assert.match(await other.innerText("main"), /rooflinectl dashboard/);
+}));
+
+test("without the token, with a wrong one, and from a foreign site nothing is shown", options, async () => {
+  const { page, context } = await watchedPage(chrome, board.origin);
+  const asked = [];
+  page.on("response", (response) => { if (/\/(v1|dashboard)\//.test(response.url())) asked.push(response.status()); });
+  await page.goto(board.origin);
+  await page.waitForSelector("[data-gate]");
+  assert.deepEqual(asked, []);
+  await page.goto(`${board.origin}/#token=${"0".repeat(board.token.length)}`);
+  await page.reload();
+  await page.waitForSelector("[data-gate]");
+  await until(() => asked.length > 0, "an answer to the wrong token");
+  assert.ok(asked.every((status) => status === 401 || status === 403), String(asked));
+  const foreign = createServer((request, response) => response.setHeader("Content-Type", "text/html").end("<!doctype html><title>foreign</title>"));
+  await new Promise((resolve) => { foreign.listen(0, "127.0.0.1", resolve); });
+  await page.goto(`http://127.0.0.1:${foreign.address().port}/`);
+  const seen = await page.evaluate(async ([origin, token]) => {
+    try {
+      return await (await fetch(`${origin}/v1/state`, { headers: { "X-Rooflined-Token": token } })).text();
+    } catch { return "nothing"; }
+  }, [board.origin, board.token]);
+  assert.equal(seen, "nothing");
+  const framed = await page.evaluate((origin) => new Promise((resolve) => {
+    const frame = document.createElement("iframe");
+    frame.src = origin;
+    frame.onload = () => { try { resolve(frame.contentDocument?.title ?? "blocked"); } catch { resolve("blocked"); } };
+    document.body.append(frame);
+  }), board.origin);
+  assert.equal(framed, "blocked");
+  foreign.close();
+  await context.close();
+});
+
+test("charts are saved as SVG, PNG and CSV that stand alone", options, async () => {
+  for (const colorScheme of ["light", "dark"]) {
+    await on("roofline", async (page) => {
+      await page.waitForSelector("[data-chart=roofline] .point");
+      const save = async (kind) => {
+        const [download] = await Promise.all([page.waitForEvent("download"), page.click(`[data-chart=roofline] .files button:has-text('${kind}')`)]);
+        assert.match(download.suggestedFilename(), new RegExp(`^rooflined-roofline-SIMULATED.${kind.toLowerCase()}$`));
+        return readFileSync(await download.path());
+      };
+      const svg = (await save("SVG")).toString();
+      assert.doesNotMatch(svg, /class=|style=|var\(|light-dark/);
+      assert.match(svg, /simulated board/);
+      const background = /<rect[^>]*fill="rgb\((\d+), (\d+), (\d+)\)"/.exec(svg).slice(1).map(Number);
+      assert.equal(background.every((part) => part < 60), colorScheme === "dark");
+      execFileSync("python3", ["-c", "import sys, xml.dom.minidom; xml.dom.minidom.parseString(sys.stdin.buffer.read())"], { input: svg });
+      const png = await save("PNG");
+      assert.equal(png.subarray(1, 4).toString(), "PNG");
+      assert.ok(png.readUInt32BE(16) > 1000 && png.length > 10000, `${png.readUInt32BE(16)} pixels, ${png.length} bytes`);
+      const csv = (await save("CSV")).toString();
+      const again = parsePoints("again.csv", csv);
+      assert.equal(again.length, csv.trim().split("\r\n").length - 1);
+      assert.ok(again.every((point) => !point.measured && point.intensity > 0 && point.time.low <= point.time.high));
+    }, { colorScheme });
+  }
+});
+
+test("every chart has its figures as a table", options, () => on("roofline", async (page) => {
+  await page.waitForSelector("[data-chart=roofline] .point");
+  await page.click("[data-chart=roofline] summary");
+  const rows = await page.locator("[data-chart=roofline] tbody tr").count();
+  assert.equal(rows, await page.locator("[data-chart=roofline] g.point").count());
+}));
+
+test("axe finds nothing serious in any view, in either theme", options, async () => {
+  let all = 0;
+  for (const colorScheme of ["light", "dark"]) {
+    for (const view of VIEWS) {
+      await on(view, async (page) => {
+        await until(() => page.evaluate(() => !document.querySelector("[aria-busy]")), "answers");
+        await page.evaluate(() => document.querySelectorAll("details").forEach((details) => { details.open = true; }));
+        await page.evaluate(axe);
+        const { violations } = await page.evaluate(() => window.axe.run({ resultTypes: ["violations"] }));
+        all += violations.length;
+        const grave = violations.filter(({ impact }) => ["serious", "critical"].includes(impact));
+        assert.deepEqual(grave.map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map(({ html, failureSummary }) => `${html.slice(0, 160)} ${failureSummary}`)}`), [], `${view}, ${colorScheme}`);
+        if (violations.length) console.log(`axe, ${view}: ${violations.map(({ id, impact, nodes }) => `${id} (${impact}) ${nodes[0].html.slice(0, 100)}`)}`);
+      }, { colorScheme });
+    }
+  }
+  figure("findings of axe, in four views and two themes", all);
+});
+
+test("a machine without modes, sensors or calibration says so, and what to run", options, async () => {
+  const plain = await new Daemon({ board: null, control: false, accelerator: "cpu" }).start();
+  const site = await dashboard(plain);
+  try {
+    for (const view of VIEWS) {
+      await on(view, async (page) => {
+        await until(() => page.evaluate(() => !document.querySelector("[aria-busy]")), "answers");
+        assert.match(await text(page, "#bars"), /Not calibrated[\s\S]*rooflinectl calibrate --wait/);
+        assert.doesNotMatch(await text(page, "body"), /SIMULATED|NaN|undefined|\bnull\b|\[object/);
+      }, {}, site);
+    }
+    await on("live", async (page) => {
+      assert.match(await text(page, "[data-field=gpu_hz]"), /unknown[\s\S]*no NVIDIA GPU/);
+      assert.match(await text(page, "#title-modes + * + *, section:has(> #title-modes)"), /no power modes/i);
+    }, {}, site);
+    // Nobody may command through a socket that is not there.
+    rmSync(join(plain.socket, "control.sock"));
+    await on("spot", async (page) => {
+      assert.match(await text(page, "form"), /Predictions only: nothing can be run from here, since/);
+      assert.equal(await page.locator("button:has-text('Predict and run now')").isDisabled(), true);
+      await page.waitForSelector("[data-chart=kernel] .bar-predicted");
+    }, {}, site);
+  } finally {
+    site.stop();
+    await plain.stop();
+  }
+});
