@@ -37,7 +37,7 @@ impl Near {
                 likeness.map(|likeness| (likeness, candidate))
             })
             .collect();
-        found.sort_by(|(a, _), (b, _)| a.cmp(b));
+        found.sort_by_key(|(likeness, _)| *likeness);
         // What is another way to write the name leaves no doubt, and a part of a key is better than a likeness.
         // Of likenesses the greatest counts alone.
         if let Some((best, _)) = found.first().copied() {

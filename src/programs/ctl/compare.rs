@@ -104,7 +104,7 @@ pub fn render(comparison: &Comparison) -> String {
     }
     columns.extend(["bound, limit", "verdict"]);
     let mut table = Table::new(&columns);
-    let speedup = |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |ratio| significant(ratio));
+    let speedup = |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), significant);
     for row in &comparison.rows {
         let measured = &row.measured;
         let mut cells = vec![
@@ -185,7 +185,7 @@ fn measured(answer: &MeasureAnswer) -> String {
         ];
         if metered {
             let power = row.power.as_ref();
-            let watts = |watts: Option<f64>| watts.map_or_else(|| "-".to_owned(), |watts| significant(watts));
+            let watts = |watts: Option<f64>| watts.map_or_else(|| "-".to_owned(), significant);
             cells.extend([
                 watts(power.and_then(|power| power.power_w)),
                 watts(power.and_then(|power| power.idle_power_w)),

@@ -159,7 +159,7 @@ fn ceilings(answer: &HardwareAnswer) -> String {
         ];
         cells.extend(precisions.iter().map(|name| {
             let peak = at.compute_flops_per_s.get(*name).map(|peak| peak.value / 1e12);
-            peak.map_or_else(|| "-".to_owned(), |peak| significant(peak))
+            peak.map_or_else(|| "-".to_owned(), significant)
         }));
         cells.push(cell(at.ridge_flops_per_byte.get("fp16").map(|ridge| ridge.round()), 1.0));
         table.row(cells);

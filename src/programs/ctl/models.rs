@@ -183,7 +183,7 @@ fn human(answer: &ModelAnswer) -> String {
             } else {
                 "no".to_owned()
             },
-            class.bits_per_weight.map_or_else(unknown, |bits| words::bits(bits)),
+            class.bits_per_weight.map_or_else(unknown, words::bits),
         ]);
     }
     let _ = write!(text, "\n{}", table.render());

@@ -83,7 +83,7 @@ fn listed(answer: &ObservationListAnswer) -> String {
             what(entry),
             entry.format.clone(),
             entry.time_s.map(words::time).unwrap_or_default(),
-            entry.measured_over_predicted_ratio.map(|ratio| significant(ratio)).unwrap_or_default(),
+            entry.measured_over_predicted_ratio.map(significant).unwrap_or_default(),
         ]);
     }
     let mut text =
