@@ -4,8 +4,8 @@ import { Daemon, REPOSITORY, browser, dashboard, open, until } from "./fixtures.
 
 const PICTURES = [
   { name: "dashboard-roofline", hash: "roofline?with=mode:15W", scheme: "light", size: { width: 1120, height: 860 } },
-  { name: "dashboard-model", hash: "model?model=llama-3.2-3b", scheme: "light", size: { width: 1120, height: 900 }, scroll: "[data-chart=heatmap]" },
-  { name: "dashboard-live", hash: "live", scheme: "dark", size: { width: 1120, height: 860 }, wait: 12000 },
+  { name: "dashboard-model", hash: "model?model=llama-3.2-3b", scheme: "light", size: { width: 1240, height: 900 }, scroll: "[data-chart=heatmap]" },
+  { name: "dashboard-live", hash: "live", scheme: "dark", size: { width: 1120, height: 860 }, wait: 20000 },
   { name: "dashboard-narrow", hash: "roofline", scheme: "dark", size: { width: 360, height: 760 }, scroll: "[data-chart=roofline]" },
 ];
 

@@ -460,6 +460,7 @@ test("charts are saved as SVG, PNG and CSV that stand alone", options, async () 
 test("every chart has its figures as a table", options, () => on("roofline", async (page) => {
   await page.waitForSelector("[data-chart=roofline] .point");
   await page.click("[data-chart=roofline] summary");
+  await page.locator("[data-chart=roofline] tbody tr").first().waitFor();
   const rows = await page.locator("[data-chart=roofline] tbody tr").count();
   assert.equal(rows, await page.locator("[data-chart=roofline] g.point").count());
 }));

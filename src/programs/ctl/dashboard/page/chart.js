@@ -58,6 +58,8 @@ export function createChart({ name, title, help, height, columns, minimumWidth =
     svg.selectAll("*").remove();
     svg.attr("viewBox", `0 0 ${width} ${tall}`).attr("width", width).attr("height", tall);
     items = painter(svg, width, tall) ?? [];
+    // Drawn into the picture, so that it is there wherever the picture goes.
+    if (simulated()) svg.append("text").attr("class", "simulated").attr("aria-hidden", "true").attr("x", 2).attr("y", svg.node().viewBox.baseVal.height - 5).text("SIMULATED");
     focused = Math.min(focused, Math.max(0, items.length - 1));
     items.forEach((item, index) => {
       item.node.setAttribute("tabindex", index === focused ? "0" : "-1");

@@ -7,6 +7,8 @@ import * as units from "./units.js";
 
 const HOUR_S = 3600;
 const LAPSE_MS = 15000;
+// A line shorter than this many values does not fill its width.
+const SHORTEST = 24;
 
 // Fields of the state that are a series of their own: how they are shown, and the field that says why one is unknown.
 const TILES = [
@@ -196,7 +198,7 @@ function drawSpark(svg, values, entry) {
   const [low, high] = entry.zero ? [0, d3.max(numbers) ?? 1] : d3.extent(numbers);
   const span = (high - low) || Math.abs(high) || 1;
   // The end of the line is now, however short the history is.
-  const x = d3.scaleLinear([values.length - Math.max(values.length, 60), values.length - 1], [0, 100]);
+  const x = d3.scaleLinear([values.length - Math.max(values.length, SHORTEST), values.length - 1], [0, 100]);
   const y = (value) => high === low && !entry.zero ? 20 : 37 - 34 * (value - low) / span;
   const line = d3.line().defined((value) => value !== null).x((_, index) => x(index)).y(y);
   d3.select(svg).select("path").attr("d", line(values));

@@ -89,8 +89,14 @@ function bars() {
 
 function header() {
   const { board } = daemon;
-  const name = board ? [board.model ?? board.key, board.accelerators[0]?.name].filter(Boolean).join(" · ") : "";
-  fill(slot("board"), name, simulated() && [" ", h("strong", { class: "tag" }, "SIMULATED")]);
+  const name = board ? (board.model ?? [board.key, board.accelerators[0]?.name].filter(Boolean).join(" · ")) : "";
+  const mode = daemon.state?.power_mode?.value?.name;
+  const watts = daemon.state?.total_power_w?.value;
+  const said = [name, mode && `mode ${mode}`, watts != null && units.power(watts)].filter(Boolean).join(" · ");
+  if (slot("board").dataset.said !== said) {
+    slot("board").dataset.said = said;
+    fill(slot("board"), said, simulated() && [" ", h("strong", { class: "tag" }, "SIMULATED")]);
+  }
   const connection = slot("connection");
   const text = daemon.connected ? "connected" : daemon.trouble ? "disconnected" : "connecting…";
   if (connection.textContent !== text) connection.textContent = text;

@@ -26,6 +26,14 @@ const COLUMNS_OF_CEILINGS = [
   { key: "provenance", label: "Rests on", value: (row) => row.answer.provenance, show: (row) => units.provenance(row.answer.provenance) },
 ];
 
+const guide = () => h("details", {}, h("summary", {}, "How to read it"), h("ul", { class: "plain" },
+  h("li", {}, h("strong", {}, "Across"), " is arithmetic intensity: operations for each byte to or from memory. A matrix times a vector in fp16 has about 1, whatever its size."),
+  h("li", {}, h("strong", {}, "Up"), " is the rate. Both axes are logarithmic: each line is ten times the one before."),
+  h("li", {}, "Under the ", h("strong", {}, "slanted line"), " a kernel waits for memory: fewer bytes help (a smaller format, a larger batch), faster arithmetic does not."),
+  h("li", {}, "Under a ", h("strong", {}, "flat line"), " it waits for arithmetic: a precision with a higher line helps."),
+  h("li", {}, "Where both meet is the ", h("strong", {}, "ridge point"), ". How far a point lies below its line is what a better kernel could still gain."),
+  h("li", {}, "The thin bar through a point is its 90 % interval. Filled points are predicted, hollow ones measured.")));
+
 /** A symbol of a family as an inline picture. */
 export function swatch(format) {
   const svg = d3.create("svg").attr("viewBox", "-8 -8 16 16").attr("class", `p-${family(format).key}`).attr("aria-hidden", "true");
@@ -35,8 +43,8 @@ export function swatch(format) {
 
 export function create() {
   const facts = h("div");
-  const chart = createChart({ name: "roofline", title: "Roofline", height: (width) => width < 560 ? 400 : 520, columns: COLUMNS,
-    help: "Hover, or Tab to the chart and use the arrow keys. A point below the slanted line waits for memory, one below a flat line for arithmetic." });
+  const chart = createChart({ name: "roofline", title: "Roofline", height: (width) => width < 560 ? 400 : 480, columns: COLUMNS,
+    help: "Hover, or Tab to the chart and use the arrow keys." });
   const ceilingTable = h("div");
   const messages = h("div", { class: "stack", "aria-live": "polite" });
   const chips = h("div");
@@ -47,9 +55,9 @@ export function create() {
 
   const element = h("section", { class: "view", "aria-labelledby": "title-roofline" },
     h("div", {}, h("h1", { id: "title-roofline", tabindex: "-1" }, "Roofline"),
-      h("p", { class: "lead" }, "How fast a kernel can be on this machine: never above the memory ceiling times its arithmetic intensity, never above the peak of its precision.")),
+      h("p", { class: "lead" }, "The most that a kernel can reach here: memory bandwidth times its arithmetic intensity, or the peak of its precision.")),
     facts,
-    h("div", { class: "card" }, messages, chart.element, chips),
+    h("div", { class: "card stack" }, messages, chart.element, chips, guide()),
     h("div", { class: "columns" },
       h("div", { class: "card stack" }, h("h2", {}, "Compare modes and boards"), compared, adders()),
       h("div", { class: "card stack" }, h("h2", {}, "Points"), layerForm(), importForm())),
@@ -84,13 +92,12 @@ export function create() {
     const peaks = Object.entries(now.compute_flops_per_s);
     const best = peaks.find(([key]) => key === "fp16") ?? peaks.find(([key]) => key === "fp32") ?? peaks[0];
     const others = peaks.filter(([key, answer]) => key !== best?.[0] && answer.value > (best?.[1].value ?? 0)).sort((a, b) => b[1].value - a[1].value).slice(0, 1);
-    const from = (answer) => `${units.provenance(answer.provenance)}${answer.age_s == null ? "" : `, ${units.duration(answer.age_s)} ago`}`;
     fill(facts, h("dl", { class: "facts" },
       fact("Power mode", daemon.board.modes.length ? now.power_mode ?? units.UNKNOWN : "none", daemon.board.modes.length ? now.clock_hz && `at ${units.clock(now.clock_hz)}` : "this machine has no power modes"),
-      fact("Memory bandwidth", units.bandwidth(now.bandwidth_bytes_per_s.value), from(now.bandwidth_bytes_per_s)),
-      [best, ...others].filter(Boolean).map(([key, answer]) => fact(`Peak ${key}`, units.rate(answer.value, key), from(answer))),
+      fact("Memory bandwidth", units.bandwidth(now.bandwidth_bytes_per_s.value), units.restsOn(now.bandwidth_bytes_per_s)),
+      [best, ...others].filter(Boolean).map(([key, answer]) => fact(`Peak ${key}`, units.rate(answer.value, key), units.restsOn(answer))),
       best && fact(`Ridge point ${best[0]}`, units.intensity(now.ridge_flops_per_byte[best[0]]), "below it memory limits"),
-      fact("Starting a kernel", units.time(now.launch_s.value), from(now.launch_s))));
+      fact("Starting a kernel", units.time(now.launch_s.value), units.restsOn(now.launch_s))));
   }
 
   const wanted = () => setting(VIEW, "with", "").split(",").filter(Boolean).slice(0, MOST_SERIES - 1);
@@ -207,7 +214,7 @@ export function create() {
       }
     }
     const area = h("div", { class: "drop stack" }, field("Import measured points (JSON or CSV)", input,
-      "label, flops, bytes, time_s; or label, arithmetic_intensity_flops_per_byte, flops_per_s. A CSV file saved here can be read again."), result, h("div", {}, clear));
+      "Each has a label, flops, bytes and time_s. A CSV file saved here can be read again."), result, h("div", {}, clear));
     dropTarget(area, take);
     return area;
   }

@@ -37,7 +37,7 @@ export const described = (point) => [
   ["Rate", units.rate(point.rate, point.compute ?? point.format)],
   ["Time", units.estimate(point.time, units.time)],
   ["Bandwidth", units.bandwidth(point.bandwidth)],
-  ["Limit", point.bound ? `${point.bound}: ${units.limit(point.limit)}` : units.UNKNOWN],
+  ["Limit", [point.bound, point.limit && units.limit(point.limit)].filter(Boolean).join(": ") || units.UNKNOWN],
   [point.measured ? "Measured" : "Rests on", point.measured ? point.source ?? units.UNKNOWN
     : [units.provenance(point.provenance), point.tier && units.words(point.tier)].filter(Boolean).join(", ")],
 ];

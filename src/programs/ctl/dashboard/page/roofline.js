@@ -93,7 +93,7 @@ function drawMemory(svg, inside, series, x, y, margin, shown) {
     const slope = [x(right) - x(left), at(right) - at(left)];
     return {
       node: label.node(), x: middleX, y: middleY, title: `${letter}Memory ceiling${series.length > 1 ? ` of ${name}` : ""}`,
-      rows: [["Bandwidth", units.estimate(answer, units.bandwidth)], ["Rests on", aged(answer)]],
+      rows: [["Bandwidth", units.estimate(answer, units.bandwidth)], ["Rests on", units.restsOn(answer)]],
       // Pointed at near the line, but points come first.
       distance: (px, py) => px < x(left) || px > x(right) ? Infinity
         : Math.abs(slope[1] * (px - x(left)) - slope[0] * (py - at(left))) / Math.hypot(...slope) + 9,
@@ -101,8 +101,6 @@ function drawMemory(svg, inside, series, x, y, margin, shown) {
     };
   });
 }
-
-const aged = (answer) => units.provenance(answer.provenance) + (answer.age_s == null ? "" : `, ${units.duration(answer.age_s)} ago`);
 
 function drawCeilings(svg, inside, ceilings, x, y, width, margin) {
   const end = width - margin.right;
@@ -122,7 +120,7 @@ function drawCeilings(svg, inside, ceilings, x, y, width, margin) {
     return {
       node: label.node(), x: (start + end) / 2, y: y(value), title: `${letter && `${letter} `}${precisions.join(", ")} ceiling${letter ? ` of ${name}` : ""}`,
       rows: [...members.map(([precision, answer]) => [members.length > 1 ? precision : "Peak", units.estimate(answer, (number) => units.rate(number, precision))]),
-        ["Ridge point", units.intensity(ridge)], ["Rests on", aged(members[0][1])]],
+        ["Ridge point", units.intensity(ridge)], ["Rests on", units.restsOn(members[0][1])]],
       distance: (px, py) => px < start ? Infinity : Math.abs(py - y(value)) + 9,
       follow: (px, py) => ({ x: px, y: py }),
     };
@@ -170,7 +168,7 @@ const legendEntries = (points, series) => [
 function legendLayout(points, series, width) {
   let [x, row] = [56, 0];
   return legendEntries(points, series).map((entry) => {
-    const size = entry.text.length * 6.6 + 30;
+    const size = entry.text.length * 6.6 + ("line" in entry ? 46 : 32);
     if (x + size > width && x > 56) [x, row] = [56, row + 1];
     const placed = { ...entry, x, row };
     x += size;

@@ -73,6 +73,10 @@ const PROVENANCE = {
 /** Where a figure comes from, in words. */
 export const provenance = (key) => PROVENANCE[key] ?? (key ? String(key).replaceAll("_", " ") : UNKNOWN);
 
+/** The same of a ceiling, with the age of what was measured. */
+export const restsOn = (answer) => answer.provenance === "measured" && answer.age_s != null ? `measured ${duration(answer.age_s)} ago`
+  : provenance(answer.provenance);
+
 const LIMITS = {
   dram: "main memory", cache: "cache bandwidth", core: "unpacking weights in the cores", compute: "arithmetic", launch: "starting kernels",
   power_cap: "the power cap",
