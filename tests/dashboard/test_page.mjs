@@ -244,7 +244,7 @@ test("a model file is described by its header, and a config.json too", options, 
     assert.ok(sent < statSync(gguf).size, `${sent} bytes were sent`);
     await page.waitForSelector(".fact:has-text('Random Small')");
     await page.waitForSelector("[data-chart=heatmap] .item[aria-label^='q8_0'][aria-label*='Rate']");
-    assert.match(await text(page, "main"), /own format, q8_0, by its exact bytes/);
+    await page.waitForSelector("text=own format, q8_0, by its exact bytes");
     await file.setInputFiles(config);
     await page.waitForSelector("text=config.json: read");
     await page.waitForSelector(".fact:has-text('1.10 billion')");

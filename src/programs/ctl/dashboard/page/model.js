@@ -74,6 +74,8 @@ export function create() {
   let file = null;
   let picked = null;
   let abort = new AbortController();
+  // Of several choices in a row the last one counts, whichever is answered last.
+  let asked = 0;
 
   const summarySlot = h("div");
   const fileSlot = h("div", { "aria-live": "polite" });
@@ -152,9 +154,11 @@ export function create() {
 
   async function choose(key) {
     if (!key) return;
+    const ticket = (asked += 1);
     try {
-      summary = await registry(`/v1/models/${encodeURIComponent(key)}`);
-      chosenModel = key;
+      const answer = await registry(`/v1/models/${encodeURIComponent(key)}`);
+      if (ticket !== asked) return;
+      [chosenModel, summary] = [key, answer];
       listFormats();
       summarise();
       await run();
@@ -165,9 +169,11 @@ export function create() {
 
   async function drop(dropped) {
     if (!dropped) return;
+    const ticket = (asked += 1);
     fill(fileSlot, note("info", `Reading the header of ${dropped.name}…`));
     try {
       const answer = await readHeader(dropped);
+      if (ticket !== asked) return;
       file = dropped.name;
       [chosenModel, summary] = [answer.model, answer.summary];
       modelSelect.value = "";
