@@ -102,8 +102,8 @@ fn render(answer: &JointAnswer) -> String {
     for rejected in &answer.rejected {
         let _ = write!(
             text,
-            "  {} candidates of {} excluded by {}",
-            rejected.count,
+            "  {} of {} excluded by {}",
+            words::candidates(rejected.count),
             named(rejected.workload),
             rejected.by
         );
@@ -119,6 +119,6 @@ fn render(answer: &JointAnswer) -> String {
     for warning in &answer.warnings {
         let _ = writeln!(text, "  {warning}");
     }
-    let _ = writeln!(text, "  {} candidates, serial {}", answer.candidates, answer.serial);
+    let _ = writeln!(text, "  {}, serial {}", words::candidates(answer.candidates), answer.serial);
     text
 }

@@ -424,7 +424,7 @@ pub fn recommendation(answer: &RecommendAnswer, limits: &Constraints, engine: En
     }
     text.push_str(&table.render());
     for rejected in &answer.rejected {
-        let _ = write!(text, "  {} candidates excluded by {}", rejected.count, rejected.by);
+        let _ = write!(text, "  {} excluded by {}", words::candidates(rejected.count), rejected.by);
         if let Some(closest) = rejected.closest {
             let _ =
                 write!(text, "; the closest has {}", words::field(quantity(&rejected.by), &closest.into()));
@@ -444,7 +444,7 @@ pub fn recommendation(answer: &RecommendAnswer, limits: &Constraints, engine: En
     if let Some(next) = &answer.next_best_measurement {
         let _ = writeln!(text, "  to sharpen this: {next}");
     }
-    let _ = writeln!(text, "  {} candidates, serial {}", answer.candidates, answer.serial);
+    let _ = writeln!(text, "  {}, serial {}", words::candidates(answer.candidates), answer.serial);
     text
 }
 

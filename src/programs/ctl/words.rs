@@ -108,6 +108,11 @@ fn is_integer(precision: &str) -> bool {
     precision.starts_with("int")
 }
 
+/// `1 candidate`, `2 candidates`.
+pub fn candidates(count: u64) -> String {
+    format!("{count} {}", if count == 1 { "candidate" } else { "candidates" })
+}
+
 /// A ratio as a signed percentage: `+3.1 %`.
 #[must_use]
 pub fn signed_percent(ratio: f64) -> String {
