@@ -8,7 +8,7 @@ mod error;
 mod events;
 mod lines;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
@@ -38,8 +38,12 @@ const BACKLOG_PAUSE: Duration = Duration::from_millis(20);
 /// A connection to one daemon.
 #[derive(Debug)]
 pub struct Client {
+    /// Where the caller says the daemon is.
+    given: Option<PathBuf>,
     /// Where to look, best first; shortened to the one that answered.
     addresses: Vec<Address>,
+    /// One has answered.
+    settled: bool,
     /// The open connections, by [`Socket`].
     open: [Option<SendRequest<Full<Bytes>>>; 2],
     timeout: Duration,
@@ -73,7 +77,9 @@ impl Client {
     /// Nothing is opened yet.
     #[must_use]
     pub fn new(given: Option<&Path>, timeout: Duration) -> Self {
-        Self { addresses: address::candidates(given), open: [None, None], timeout, prepare: Ok }
+        let addresses = address::candidates(given);
+        let given = given.map(Path::to_owned);
+        Self { given, addresses, settled: false, open: [None, None], timeout, prepare: Ok }
     }
 
     /// The same client, which passes every body through `prepare`: whoever may read the files that a body names puts into
@@ -83,10 +89,17 @@ impl Client {
         Self { prepare, ..self }
     }
 
-    /// The same daemon over a connection of its own, with another time limit.
+    /// The same daemon over a connection of its own, with another time limit; where none has answered yet, one is looked for.
     #[must_use]
     pub fn another(&self, timeout: Duration) -> Self {
-        Self { addresses: self.addresses.clone(), open: [None, None], timeout, prepare: self.prepare }
+        Self {
+            given: self.given.clone(),
+            addresses: self.addresses.clone(),
+            settled: self.settled,
+            open: [None, None],
+            timeout,
+            prepare: self.prepare,
+        }
     }
 
     /// Where the daemon is looked for, best first; the one that answered alone after the first call.
@@ -261,6 +274,18 @@ impl Client {
 
     /// Opens a connection to the first daemon that takes one, and stays with it.
     async fn connect(&mut self, socket: Socket) -> Result<SendRequest<Full<Bytes>>, ClientError> {
+        if self.given.is_none() {
+            // Directories come and go, and change hands. Whoever has found a daemon stays with it.
+            let places = address::candidates(None);
+            if !self.settled {
+                self.addresses = places;
+            } else if let Some(gone) = self.addresses.first().map(|address| address.of(socket))
+                && !places.iter().any(|place| place.of(socket) == gone)
+            {
+                let absent = std::io::ErrorKind::NotFound.into();
+                return Err(ClientError::unreachable(socket, vec![(gone.to_owned(), absent)]));
+            }
+        }
         let mut failures = Vec::new();
         for address in &self.addresses {
             let path = address.of(socket);
@@ -271,6 +296,7 @@ impl Client {
                     // Ends with the connection; its error also reaches the request that is under way.
                     tokio::spawn(connection);
                     self.addresses = vec![address.clone()];
+                    self.settled = true;
                     return Ok(sender);
                 }
                 Err(error) => failures.push((path.to_owned(), error)),

@@ -70,6 +70,10 @@ impl Dashboard {
     fn start_with(home: &Home, prepare: impl FnOnce(&mut Command)) -> Self {
         let mut command = program(home, &["--listen", "127.0.0.1:0", "-o", "json"]);
         prepare(&mut command);
+        Self::spawn(command)
+    }
+
+    fn spawn(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -507,6 +511,48 @@ fn a_daemon_that_dies_and_returns_is_told_and_found_again() {
     let _again = board(&home, true);
     assert_eq!(dashboard.get("/v1/state").status, 200);
     assert_eq!(dashboard.get("/dashboard/session").json()["control"]["available"], true);
+}
+
+#[test]
+fn a_daemon_in_another_place_is_found_and_a_place_that_changes_hands_is_left() {
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+    use std::os::unix::process::CommandExt;
+
+    if !rustix::process::geteuid().is_root() {
+        return skip("only root starts programs as another user");
+    }
+    if std::path::Path::new("/run/rooflined/query.sock").exists() {
+        return skip("a daemon of the system would answer");
+    }
+    let home = Home::new();
+    let user = 1_000_000 + std::process::id();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rooflinectl"));
+    command.args(["dashboard", "--listen", "127.0.0.1:0", "-o", "json"]).stdin(Stdio::null());
+    command.env_remove("XDG_RUNTIME_DIR").env_remove("ROOFLINED_SOCKET").uid(user).gid(user);
+    let dashboard = Dashboard::spawn(command);
+    let answer = dashboard.get("/v1/state");
+    assert_eq!((answer.status, answer.code().as_str()), (503, "daemon_unreachable"), "{answer:?}");
+
+    let _daemon = board(&home, false);
+    for (path, mode) in [(home.path(""), 0o755), (home.path("run"), 0o755), (home.query(), 0o666)] {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    }
+    // Where rooflinectl looks by itself: removed with all that is in it.
+    struct Place(std::path::PathBuf);
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+    let place = Place(format!("/tmp/rooflined-{user}").into());
+    std::fs::create_dir(&place.0).unwrap();
+    symlink(home.query(), place.0.join("query.sock")).unwrap();
+    assert_eq!(dashboard.get("/v1/state").status, 503, "another user's directory");
+    chown(&place.0, Some(user), Some(user)).unwrap();
+    assert_eq!(dashboard.get("/v1/state").status, 200);
+    assert_eq!(dashboard.get("/dashboard/session").json()["simulated"], true);
+    chown(&place.0, Some(user + 1), None).unwrap();
+    assert_eq!(dashboard.get("/v1/state").status, 503, "it has changed hands");
 }
 
 #[test]
