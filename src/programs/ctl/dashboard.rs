@@ -8,7 +8,8 @@
 //! | asks for anything but the page without the token | 403 |
 //! | is another website, or a name that somebody had resolve to this machine | 403 |
 //! | writes the target of its request as a proxy's client does, or two hosts | 400 |
-//! | sends its header slowly, or keeps an idle connection | is closed after 10 s |
+//! | sends its header slowly, keeps an idle connection, or shows no token | is closed after 10 s |
+//! | sends a body in chunks | 400 |
 //! | sends its body slowly | 408 |
 //! | sends more body than the route takes | 413 |
 //! | is a connection too many | 503, unread |
@@ -32,6 +33,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Semaphore;
 
 use super::Context;
 use super::args::DashboardArgs;
@@ -42,6 +44,9 @@ use history::History;
 use pages::Pages;
 use wire::client::Client;
 
+/// Model files whose beginnings are in memory at once, so that one that comes slowly does not keep another waiting.
+const UPLOADS: usize = 2;
+
 /// What every connection works with.
 struct Dashboard {
     /// Never connected: each request takes [`Client::another`], which finds a daemon that was started meanwhile.
@@ -49,8 +54,10 @@ struct Dashboard {
     token: Token,
     pages: Pages,
     history: Mutex<History>,
-    /// Held while the beginning of a model file is taken and read.
-    uploads: tokio::sync::Mutex<()>,
+    /// Places for beginnings of model files, in memory from their first byte until they are read.
+    uploads: Arc<Semaphore>,
+    /// Held while one is read: a header of 64 MiB takes four times its size meanwhile.
+    parsing: Arc<tokio::sync::Mutex<()>>,
     started: SystemTime,
     /// For answers.
     timeout: Duration,
@@ -76,7 +83,8 @@ pub async fn run(context: &mut Context, args: &DashboardArgs) -> Result<(), Fail
         token,
         pages: Pages::new(args.page.clone()),
         history: Mutex::new(History::new(Instant::now())),
-        uploads: tokio::sync::Mutex::default(),
+        uploads: Arc::new(Semaphore::new(UPLOADS)),
+        parsing: Arc::default(),
         started: SystemTime::now(),
         timeout,
     });

@@ -659,6 +659,7 @@ fn idle_connections_and_slow_headers_keep_nobody_else_from_the_page() {
         let _ = stream.read_to_string(&mut text);
         (!text.is_empty()).then_some(text)
     });
+    assert!(full.contains("content-security-policy: default-src 'none'"), "{full}");
     assert!(full.starts_with("HTTP/1.1 503 ") && full.contains("too_many_connections"), "{full}");
     let mut slow = dashboard.connect_when_there_is_room();
     slow.write_all(b"GET / HTTP/1.1\r\nHost: 127.0").unwrap();
@@ -676,6 +677,46 @@ impl Dashboard {
         eventually("room", || (self.ask("GET /", &[], b"").status == 200).then_some(()));
         self.connect()
     }
+}
+
+#[test]
+fn who_has_no_token_keeps_no_connection() {
+    let home = Home::new();
+    let _daemon = board(&home, false);
+    let dashboard = Dashboard::start(&home);
+    let at = dashboard.at;
+    let ask = |path: &str, token: &str| format!("GET {path} HTTP/1.1\r\nHost: {at}\r\n{token}\r\n");
+    for path in ["/", "/app.css", "/nothing", "/v1/state"] {
+        // Asked twice at once, answered once.
+        let answer = dashboard.raw(ask(path, "").repeat(2).as_bytes());
+        assert_eq!(answer.header("connection"), Some("close"), "{path}");
+        assert!(!answer.body.contains("HTTP/1.1"), "{path}: {answer:?}");
+    }
+    let token = format!("X-Rooflined-Token: {}\r\n", dashboard.token);
+    let answer = dashboard.raw(ask("/dashboard/history", &token).repeat(2).as_bytes());
+    assert!(answer.header("connection").is_none() && answer.body.contains("HTTP/1.1 200"), "{answer:?}");
+}
+
+#[test]
+fn a_model_file_that_comes_slowly_keeps_no_other_waiting() {
+    let home = Home::new();
+    let dashboard = Dashboard::start(&home);
+    let mut slow = dashboard.connect();
+    write!(
+        slow,
+        "POST /dashboard/model HTTP/1.1\r\nHost: {at}\r\nX-Rooflined-Token: {}\r\nOrigin: http://{at}\r\n\
+         Content-Type: application/octet-stream\r\nX-File-Name: m.gguf\r\nX-File-Bytes: 999\r\n\
+         Content-Length: 999\r\n\r\nGGUF",
+        dashboard.token,
+        at = dashboard.at
+    )
+    .unwrap();
+    // This one is answered although the body of the other is not there.
+    let answer = dashboard.upload("x.exe", 1 << 30, b"MZMZMZMZMZMZMZ");
+    assert_eq!((answer.status, answer.code().as_str()), (400, "unreadable_model"), "{answer:?}");
+    slow.set_nonblocking(true).unwrap();
+    let waiting = slow.read(&mut [0]).unwrap_err();
+    assert_eq!(waiting.kind(), std::io::ErrorKind::WouldBlock, "the other is still taken");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use hyper::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderName, ORIGIN};
+use hyper::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderName, ORIGIN, TRANSFER_ENCODING};
 use hyper::{Method, Uri};
 
 use crate::failure::Failure;
@@ -60,6 +60,13 @@ pub fn addressed(method: &Method, target: &Uri, headers: &HeaderMap) -> Result<(
         return Err(Code::MalformedRequest.error(
             "the target of the request is no path",
             "this is no proxy: send GET /PATH with a Host header",
+        ));
+    }
+    // Browsers send lengths. A length beside it, which the two ends may understand differently, is not seen here any more.
+    if headers.contains_key(TRANSFER_ENCODING) {
+        return Err(Code::MalformedRequest.error(
+            "bodies with a Transfer-Encoding are not taken",
+            "send the body with its Content-Length",
         ));
     }
     host(headers).map(drop)

@@ -2,11 +2,12 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use hyper::header::{CACHE_CONTROL, HeaderName, HeaderValue};
+use hyper::header::{CACHE_CONTROL, CONNECTION, HeaderName, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response};
@@ -16,7 +17,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::door::{self, Content};
-use super::reply::{Body, json, refused, whole};
+use super::reply::{self, Body, refused, whole};
 use super::stall::Stalling;
 use super::upload::{self, Upload};
 use super::{Dashboard, history, proxy, session};
@@ -26,7 +27,7 @@ use wire::client::Bytes;
 
 /// Connections at once.
 const MAX_CONNECTIONS: usize = 256;
-/// Time for a header to arrive, and for the next request on an idle connection.
+/// Time for a header to arrive, for the next request on an idle connection, and for a connection to show the token at all.
 const HEADER_TIME: Duration = Duration::from_secs(10);
 /// Time for a body to arrive; the beginning of a model file may come over a slow line.
 const BODY_TIME: Duration = Duration::from_secs(60);
@@ -34,6 +35,8 @@ const MAX_HEADERS: usize = 64;
 const MAX_HEADER_BYTES: usize = 16 << 10;
 /// As large as the daemon takes.
 const MAX_BODY_BYTES: usize = 64 << 10;
+/// Longest wait for other model files to be read.
+const TURN_TIME: Duration = Duration::from_secs(10);
 /// Pause after `accept` failed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -76,18 +79,28 @@ pub async fn serve(listener: TcpListener, dashboard: Arc<Dashboard>) {
 }
 
 async fn connection(stream: TcpStream, dashboard: Arc<Dashboard>) {
-    let service = service_fn(move |request| {
-        let dashboard = Arc::clone(&dashboard);
-        async move { Ok::<_, Infallible>(protected(answer(&dashboard, request).await)) }
-    });
-    // What a browser does to its connection is its own affair.
-    let _ = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIME)
-        .max_headers(MAX_HEADERS)
-        .max_buf_size(MAX_HEADER_BYTES)
-        .serve_connection(TokioIo::new(Stalling::new(stream)), service)
-        .await;
+    let admitted = Arc::new(AtomicBool::new(false));
+    let service = {
+        let admitted = Arc::clone(&admitted);
+        service_fn(move |request| {
+            let (dashboard, admitted) = (Arc::clone(&dashboard), Arc::clone(&admitted));
+            async move { Ok::<_, Infallible>(protected(answer(&dashboard, request, &admitted).await)) }
+        })
+    };
+    let mut serving = std::pin::pin!(
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEADER_TIME)
+            .max_headers(MAX_HEADERS)
+            .max_buf_size(MAX_HEADER_BYTES)
+            .serve_connection(TokioIo::new(Stalling::new(stream)), service)
+    );
+    // Whoever has no token has no more than this of a place, however he reads and writes.
+    let served = timeout(HEADER_TIME, serving.as_mut()).await;
+    if served.is_err() && admitted.load(Ordering::Relaxed) {
+        // What a browser does to its connection is its own affair.
+        let _ = serving.await;
+    }
 }
 
 /// The header of every answer says what it may be used for.
@@ -99,14 +112,18 @@ fn protected(mut response: Response<Body>) -> Response<Body> {
     response
 }
 
-async fn answer(dashboard: &Dashboard, request: Request<Incoming>) -> Response<Body> {
-    match answered(dashboard, request).await {
+async fn answer(dashboard: &Dashboard, request: Request<Incoming>, admitted: &AtomicBool) -> Response<Body> {
+    match answered(dashboard, request, admitted).await {
         Ok(response) => response,
         Err(refusal) => refused(refusal),
     }
 }
 
-async fn answered(dashboard: &Dashboard, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
+async fn answered(
+    dashboard: &Dashboard,
+    request: Request<Incoming>,
+    admitted: &AtomicBool,
+) -> Result<Response<Body>, Refusal> {
     let (head, body) = request.into_parts();
     door::addressed(&head.method, &head.uri, &head.headers)?;
     let path = head.uri.path();
@@ -115,19 +132,13 @@ async fn answered(dashboard: &Dashboard, request: Request<Incoming>) -> Result<R
     }
     let content = if path == upload::PATH { Content::File } else { Content::Json };
     door::admitted(&dashboard.token, &head.method, &head.headers, content)?;
+    admitted.store(true, Ordering::Relaxed);
     match (path, &head.method) {
-        ("/dashboard/session", &Method::GET) => Ok(json(&session::answer(dashboard).await)),
+        ("/dashboard/session", &Method::GET) => Ok(reply::json(&session::answer(dashboard).await)),
         ("/dashboard/history", &Method::GET) => Ok(history::answer(dashboard)),
         (upload::PATH, &Method::POST) => {
             let upload = Upload::announced(&head.headers)?;
-            // One at a time: a header of 64 MiB takes four times its size while it is read.
-            let _place = dashboard.uploads.lock().await;
-            let start = read(body, upload::MAX_BYTES).await?;
-            let reading = tokio::task::spawn_blocking(move || upload.read(&start));
-            reading
-                .await
-                .unwrap_or_else(|error| Err(Code::Internal.error(error.to_string(), "report this")))
-                .map(|answer| json(&answer))
+            taken(dashboard, upload, body).await
         }
         ("/dashboard/session" | "/dashboard/history" | upload::PATH, _) => {
             Err(Code::MethodNotAllowed.error(format!("{path} has another method"), "see docs/dashboard.md"))
@@ -142,6 +153,23 @@ async fn answered(dashboard: &Dashboard, request: Request<Incoming>) -> Result<R
     }
 }
 
+/// What the beginning of a model file says. Its places go with the work, which goes on where the browser has gone.
+async fn taken(dashboard: &Dashboard, upload: Upload, body: Incoming) -> Result<Response<Body>, Refusal> {
+    let busy = || Code::TooManyConnections.error("other model files are being read", "try again in a moment");
+    let place = timeout(TURN_TIME, Arc::clone(&dashboard.uploads).acquire_owned());
+    let place = place.await.map_err(|_| busy())?;
+    let start = read(body, upload::MAX_BYTES).await?;
+    let turn = Arc::clone(&dashboard.parsing).lock_owned().await;
+    let reading = tokio::task::spawn_blocking(move || {
+        let answer = upload.read(&start);
+        drop((start, place, turn));
+        answer
+    });
+    let answer =
+        reading.await.unwrap_or_else(|error| Err(Code::Internal.error(error.to_string(), "report this")))?;
+    Ok(reply::json(&answer))
+}
+
 /// Whether a path is for those alone who have the token; all others are the page's files, which hold no data.
 fn is_guarded(path: &str) -> bool {
     proxy::is_of_daemon(path) || path.starts_with("/dashboard/")
@@ -152,12 +180,16 @@ fn page(dashboard: &Dashboard, method: &Method, path: &str) -> Result<Response<B
         return Err(Code::MethodNotAllowed.error(format!("{method} is not for the page's files"), "use GET"));
     }
     let file = dashboard.pages.get(path);
-    file.map(|file| file.map(whole)).ok_or_else(|| {
-        Code::NotFound.error(
+    let Some(file) = file else {
+        return Err(Code::NotFound.error(
             format!("the page has no file {path:.80}"),
             "begin at /; the daemon's routes begin with /v1/",
-        )
-    })
+        ));
+    };
+    let mut response = file.map(whole);
+    // Nobody keeps a place by asking for files, for which no token is needed.
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    Ok(response)
 }
 
 /// The body, in time and within its limit.
@@ -182,8 +214,9 @@ fn turn_away(stream: &TcpStream) {
     let body = serde_json::to_vec(&ErrorAnswer { error: refusal.into() }).unwrap_or_default();
     let head = format!(
         "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
-         connection: close\r\n\r\n",
-        body.len()
+         connection: close\r\ncache-control: no-store\r\n{}\r\n",
+        body.len(),
+        PROTECTION.map(|(name, value)| format!("{name}: {value}\r\n")).concat()
     );
     // It fits into the buffer of the socket; whoever has gone is told nothing.
     let _ = stream.try_write(&[head.into_bytes(), body].concat());

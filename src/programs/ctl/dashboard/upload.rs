@@ -29,19 +29,21 @@ impl Upload {
     /// It does not, or not so that it can be.
     pub fn announced(headers: &HeaderMap) -> Result<Self, Refusal> {
         let said = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        let length = said("x-file-bytes").and_then(|text| text.parse().ok());
+        let is_number = |text: &&str| text.bytes().all(|byte| byte.is_ascii_digit());
+        let length = said("x-file-bytes").filter(is_number).and_then(|text| text.parse().ok());
         let length = length.ok_or_else(|| {
             Code::MissingField
                 .error("X-File-Bytes is no number of bytes", "send the length of the whole file")
         })?;
-        let name =
-            said("x-file-name").and_then(decoded).filter(|name| !name.is_empty() && name.len() <= MAX_NAME);
+        let name = said("x-file-name").and_then(decoded).filter(|name| name.len() <= MAX_NAME);
+        // A name alone, in one line: answers and reports of other programs show it.
+        let name = name
+            .map(|name| name.rsplit('/').next().unwrap_or_default().replace(char::is_control, "?"))
+            .filter(|name| !name.is_empty());
         let name = name.ok_or_else(|| {
             let message = format!("X-File-Name is no name of at most {MAX_NAME} bytes, percent-encoded");
             Code::MissingField.error(message, "send what encodeURIComponent(file.name) gives")
         })?;
-        // A name alone, in one line: answers and reports of other programs show it.
-        let name = name.rsplit('/').next().unwrap_or_default().replace(char::is_control, "?");
         Ok(Self { name, length })
     }
 
@@ -100,12 +102,31 @@ mod tests {
             ("%f", None),
             ("%ff", None),
             ("", None),
+            ("a%2F", None),
+            ("%2f", None),
         ] {
             let mut headers = HeaderMap::new();
             headers.insert("x-file-name", sent.parse().unwrap());
             headers.insert("x-file-bytes", "9".parse().unwrap());
             let upload = Upload::announced(&headers).ok();
             assert_eq!(upload.map(|upload| upload.name).as_deref(), name, "{sent}");
+        }
+    }
+
+    #[test]
+    fn lengths_are_digits_alone() {
+        for (sent, length) in [
+            ("5", Some(5)),
+            ("+5", None),
+            ("-5", None),
+            ("", None),
+            ("5 5", None),
+            ("18446744073709551616", None),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert("x-file-name", "m.gguf".parse().unwrap());
+            headers.insert("x-file-bytes", sent.parse().unwrap());
+            assert_eq!(Upload::announced(&headers).ok().map(|upload| upload.length), length, "{sent}");
         }
     }
 }
