@@ -28,9 +28,9 @@ mod session;
 mod stall;
 mod upload;
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
@@ -67,7 +67,10 @@ pub async fn run(context: &mut Context, args: &DashboardArgs) -> Result<(), Fail
     let (listener, address) = listen::bind(&args.listen).await?;
     let token = Token::random()?;
     let mut ends = Vec::new();
-    for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
+    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+    // nohup has it ignored, so that the program outlives its terminal.
+    let ignored = ignores_hangup();
+    for kind in kinds.into_iter().filter(|kind| *kind != SignalKind::hangup() || !ignored) {
         let caught = signal(kind);
         ends.push(caught.map_err(|error| {
             Failure::failed(
@@ -82,20 +85,12 @@ pub async fn run(context: &mut Context, args: &DashboardArgs) -> Result<(), Fail
         client: context.client.another(timeout),
         token,
         pages: Pages::new(args.page.clone()),
-        history: Mutex::new(History::new(Instant::now())),
+        history: Mutex::new(History::new(history::now())),
         uploads: Arc::new(Semaphore::new(UPLOADS)),
         parsing: Arc::default(),
         started: SystemTime::now(),
         timeout,
     });
-    let control = session::control(&dashboard.client).await;
-    if context.printer.format == Format::Human {
-        context.printer.text(&greeting(&url, address, &control))?;
-    } else {
-        let value = serde_json::json!({ "url": url, "control": control });
-        context.printer.value("dashboard", &value)?;
-    }
-    let sampling = tokio::spawn(history::sample(Arc::clone(&dashboard)));
     let mut ended = std::pin::pin!(std::future::poll_fn(|context| {
         if ends.iter_mut().any(|signal| signal.poll_recv(context).is_ready()) {
             std::task::Poll::Ready(())
@@ -103,6 +98,18 @@ pub async fn run(context: &mut Context, args: &DashboardArgs) -> Result<(), Fail
             std::task::Poll::Pending
         }
     }));
+    // A daemon that hangs answers late.
+    let control = tokio::select! {
+        control = session::control(&dashboard) => control,
+        () = &mut ended => return Ok(()),
+    };
+    if context.printer.format == Format::Human {
+        context.printer.text(&greeting(&url, address, &control))?;
+    } else {
+        let value = serde_json::json!({ "url": url, "control": control });
+        context.printer.value("dashboard", &value)?;
+    }
+    let sampling = tokio::spawn(history::sample(Arc::clone(&dashboard)));
     tokio::select! {
         () = server::serve(listener, Arc::clone(&dashboard)) => {}
         () = &mut ended => {}
@@ -121,11 +128,30 @@ pub fn elsewhere(host: &str, args: &DashboardArgs) -> Failure {
     ))
 }
 
+/// What to open where ssh forwards the port, which is 127.0.0.1 there.
+fn forwarded(url: &str, address: SocketAddr) -> String {
+    let there = SocketAddr::from((Ipv4Addr::LOCALHOST, address.port()));
+    if address == there {
+        return "the same address".to_owned();
+    }
+    url.replacen(&address.to_string(), &there.to_string(), 1)
+}
+
+/// Whether SIGHUP was ignored when this program began; false where the kernel does not say.
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
+    // Bit n - 1 is signal n.
+    mask >> (SignalKind::hangup().as_raw_value() - 1) & 1 == 1
+}
+
 fn greeting(url: &str, address: SocketAddr, control: &session::Control) -> String {
+    let port = address.port();
     let mut text = format!("dashboard: {url}\n");
     text += &format!(
-        "from another machine: ssh -L {}:{address} HOST, then open the same address there\n",
-        address.port()
+        "from another machine: ssh -L {port}:{address} HOST, then open {} there\n",
+        forwarded(url, address)
     );
     text += &match &control.reason {
         None => "control: available; the page can switch power modes, hold them and calibrate\n".to_owned(),

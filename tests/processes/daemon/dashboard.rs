@@ -727,11 +727,20 @@ fn signals_end_it_well_and_mistakes_are_named() {
         kill(dashboard.child.id(), signal);
         assert_eq!(dashboard.child.wait().unwrap().code(), Some(0), "{signal:?}");
     }
+    // As nohup starts it.
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_rooflinectl"), "--socket"]);
+    command.arg(home.path("run")).args(["dashboard", "--listen", "127.0.0.1:0", "-o", "json"]);
+    let mut dashboard = Dashboard::spawn(command);
+    kill(dashboard.child.id(), Signal::HUP);
+    assert_eq!(dashboard.ask("GET /", &[], b"").status, 200);
+    kill(dashboard.child.id(), Signal::TERM);
+    assert_eq!(dashboard.child.wait().unwrap().code(), Some(0));
     let dashboard = Dashboard::start(&home);
     let (code, text) = refused(&home, &["--listen", &dashboard.at.to_string()]);
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("is taken") && text.contains("--listen 127.0.0.1:0"), "{text}");
-    for elsewhere in ["0.0.0.0:8000", "[::]:8000", "192.0.2.1:8000"] {
+    for elsewhere in ["0.0.0.0:0", "0.0.0.0:8000", "[::]:8000", "192.0.2.1:8000"] {
         let (code, text) = refused(&home, &["--listen", elsewhere]);
         assert_eq!(code, Some(2), "{text}");
         assert!(
@@ -755,12 +764,22 @@ fn no_two_tokens_are_the_same_and_people_are_told_what_to_do() {
     assert_ne!(one.token, two.token);
     assert!(one.token.len() == 32 && one.token.bytes().all(|byte| byte.is_ascii_hexdigit()));
     assert_eq!(one.ask("GET /v1/state", &[("X-Rooflined-Token", &two.token)], b"").status, 403);
-    let mut command = program(&home, &["--listen", "localhost:0"]);
-    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    let lines: Vec<_> =
-        BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap).take(3).collect();
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let greeted = |listen: &str| -> Vec<String> {
+        let mut child = program(&home, &["--listen", listen]).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let lines = lines.map(Result::unwrap).take(3).collect();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        lines
+    };
+    // ssh forwards to the address there from 127.0.0.1 here.
+    let lines = greeted("127.0.0.2:0");
+    let (port, token) =
+        lines[0].strip_prefix("dashboard: http://127.0.0.2:").unwrap().split_once('/').unwrap();
+    let expected =
+        format!("ssh -L {port}:127.0.0.2:{port} HOST, then open http://127.0.0.1:{port}/{token} there");
+    assert!(lines[1].ends_with(&expected), "{lines:?}");
+    let lines = greeted("localhost:0");
     assert!(lines[0].starts_with("dashboard: http://127.0.0.1:"), "{lines:?}");
     assert!(lines[1].contains("ssh -L "), "{lines:?}");
     assert!(lines[2].starts_with("control: not available: no daemon answers"), "{lines:?}");

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hyper::Response;
 use serde::Serialize;
@@ -30,7 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// not known have NaN there, which is `null` in JSON. Four bytes a value: more digits than any sensor has.
 #[derive(Debug)]
 pub struct History {
-    began: Instant,
+    /// By [`now`], as every `now` here.
+    began: Duration,
     series: BTreeMap<String, VecDeque<f32>>,
     /// Spans of [`EVERY`] since `began` that have passed: the end of every series.
     spans: u64,
@@ -39,12 +40,12 @@ pub struct History {
 }
 
 impl History {
-    pub const fn new(began: Instant) -> Self {
+    pub const fn new(began: Duration) -> Self {
         Self { began, series: BTreeMap::new(), spans: 0, seen: BTreeMap::new() }
     }
 
     /// Takes what was seen of the machine at `now`.
-    fn saw(&mut self, state: &Value, now: Instant) {
+    fn saw(&mut self, state: &Value, now: Duration) {
         self.pass(now);
         let mut numbers = Vec::new();
         for (field, reading) in state.as_object().into_iter().flatten() {
@@ -63,8 +64,8 @@ impl History {
     }
 
     /// Ends the spans that have passed until `now`.
-    fn pass(&mut self, now: Instant) {
-        let passed = now.saturating_duration_since(self.began).as_secs() / EVERY.as_secs();
+    fn pass(&mut self, now: Duration) {
+        let passed = now.saturating_sub(self.began).as_secs() / EVERY.as_secs();
         let fresh = usize::try_from(passed.saturating_sub(self.spans)).unwrap_or(usize::MAX);
         if fresh == 0 {
             return;
@@ -84,11 +85,11 @@ impl History {
         self.spans = passed;
     }
 
-    fn answer(&mut self, now: Instant, wall: SystemTime) -> Answer<'_> {
+    fn answer(&mut self, now: Duration, wall: SystemTime) -> Answer<'_> {
         self.pass(now);
         let kept = self.spans.min(VALUES as u64);
         let end = self.began + EVERY * u32::try_from(self.spans).unwrap_or(u32::MAX);
-        let ago = now.saturating_duration_since(end) + EVERY * u32::try_from(kept).unwrap_or(u32::MAX);
+        let ago = now.saturating_sub(end) + EVERY * u32::try_from(kept).unwrap_or(u32::MAX);
         let since = wall.checked_sub(ago).and_then(|since| since.duration_since(UNIX_EPOCH).ok());
         Answer {
             every_s: EVERY.as_secs(),
@@ -139,6 +140,12 @@ fn numbers_of(path: String, value: &Value, depth: usize, found: &mut Vec<(usize,
     }
 }
 
+/// Time since the machine was started, its sleep included: a gap is a gap.
+pub fn now() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
 /// Looks at the machine for as long as it is polled.
 pub async fn sample(dashboard: Arc<Dashboard>) {
     let mut client = dashboard.client.another(PATIENCE);
@@ -149,7 +156,7 @@ pub async fn sample(dashboard: Arc<Dashboard>) {
         match client.get("/v1/state").await.and_then(|answer| answer.parse::<Value>()) {
             Ok(state) => {
                 let mut history = dashboard.history.lock().unwrap_or_else(PoisonError::into_inner);
-                history.saw(&state, Instant::now());
+                history.saw(&state, now());
             }
             // It is looked for everywhere again: what answers next may be another one.
             Err(_) => client = dashboard.client.another(PATIENCE),
@@ -159,7 +166,7 @@ pub async fn sample(dashboard: Arc<Dashboard>) {
 
 pub fn answer(dashboard: &Dashboard) -> Response<Body> {
     let mut history = dashboard.history.lock().unwrap_or_else(PoisonError::into_inner);
-    json(&history.answer(Instant::now(), SystemTime::now()))
+    json(&history.answer(now(), SystemTime::now()))
 }
 
 #[cfg(test)]
@@ -168,22 +175,22 @@ mod tests {
 
     use super::*;
 
-    fn at(began: Instant, s: u64) -> Instant {
+    fn at(began: Duration, s: u64) -> Duration {
         began + Duration::from_secs(s)
     }
 
-    fn said(history: &mut History, now: Instant) -> Value {
-        let wall = UNIX_EPOCH + Duration::from_secs(1000) + now.duration_since(history.began);
+    fn said(history: &mut History, now: Duration) -> Value {
+        let wall = UNIX_EPOCH + Duration::from_secs(1000) + (now - history.began);
         serde_json::to_value(history.answer(now, wall)).unwrap()
     }
 
-    fn series(history: &mut History, now: Instant, name: &str) -> Value {
+    fn series(history: &mut History, now: Duration, name: &str) -> Value {
         said(history, now)["series"][name].clone()
     }
 
     #[test]
     fn five_seconds_give_the_median_of_what_was_seen_and_none_where_nothing_was() {
-        let began = Instant::now();
+        let began = Duration::from_secs(1_000_000);
         let mut history = History::new(began);
         for (s, power) in [(0, 5.0), (1, 90.0), (2, 6.0), (3, 7.0), (4, 1.0)] {
             history.saw(&json!({ "total_power_w": { "value": power }, "serial": 7 }), at(began, s));
@@ -198,7 +205,7 @@ mod tests {
 
     #[test]
     fn all_series_are_as_long_as_the_time_and_never_longer_than_an_hour() {
-        let began = Instant::now();
+        let began = Duration::from_secs(1_000_000);
         let mut history = History::new(began);
         for s in (0..10_000).step_by(5) {
             let late = if s >= 9000 { json!(3) } else { Value::Null };
@@ -229,7 +236,7 @@ mod tests {
 
     #[test]
     fn of_too_many_numbers_the_totals_are_kept() {
-        let began = Instant::now();
+        let began = Duration::from_secs(1_000_000);
         let mut history = History::new(began);
         let cores: Vec<_> = (0..1000).map(|cpu| json!({ "cpu": cpu, "busy_ratio": 0.5 })).collect();
         history.saw(&json!({ "cores": { "value": cores }, "total_power_w": { "value": 1 } }), began);

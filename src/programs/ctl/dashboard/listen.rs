@@ -21,7 +21,7 @@ pub async fn bind(text: &str) -> Result<(TcpListener, SocketAddr), Failure> {
     };
     // A name that leads elsewhere too is no name of this machine alone.
     if found.is_empty() || !found.iter().all(|address| address.ip().is_loopback()) {
-        let port = found.first().map_or(8000, SocketAddr::port);
+        let port = found.first().map(SocketAddr::port).filter(|port| *port > 0).unwrap_or(8000);
         return Err(Failure::usage(format!(
             "--listen {text} is no loopback address, and the dashboard speaks plain HTTP"
         ))

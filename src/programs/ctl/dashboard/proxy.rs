@@ -16,6 +16,8 @@ use wire::client::{Bytes, ClientError};
 
 /// Calibrations and measurements run before they are answered, and wait for the machine to be idle before that.
 const LONG: Duration = Duration::from_secs(3600);
+/// Switches of the power mode and holds: a helper writes to the system before they are answered.
+const SWITCH: Duration = Duration::from_secs(120);
 /// What of the daemon's header is passed on.
 const PASSED: [HeaderName; 4] = [
     CONTENT_TYPE,
@@ -46,7 +48,11 @@ async fn passed(
     body: Bytes,
 ) -> Result<Response<Body>, ClientError> {
     let body = told(body).await?;
-    let limit = if socket == Socket::Control { LONG } else { dashboard.timeout };
+    let limit = match (socket, target.path()) {
+        (Socket::Query, _) => dashboard.timeout,
+        (Socket::Control, "/v1/calibrate" | "/v1/measure") => LONG,
+        (Socket::Control, _) => SWITCH,
+    };
     let route = target.path_and_query().map_or("/", |target| target.as_str());
     let mut client = dashboard.client.another(limit);
     let (sender, answer) = client.pass(socket, method.clone(), route, body).await?;

@@ -11,7 +11,7 @@ use wire::HoldsAnswer;
 use wire::client::address::Socket;
 use wire::client::{Client, ClientError};
 
-/// Time for the daemon to say whether it takes commands.
+/// Longest wait for the daemon to say whether it takes commands.
 const TIME: Duration = Duration::from_secs(5);
 
 /// What the page can change.
@@ -28,11 +28,9 @@ pub struct Control {
 }
 
 pub async fn answer(dashboard: &Dashboard) -> Value {
-    let mut client = dashboard.client.another(TIME);
-    let board: Option<Value> = match client.get("/v1/board").await {
-        Ok(answer) => answer.parse().ok(),
-        Err(_) => None,
-    };
+    let mut client = dashboard.client.another(TIME.min(dashboard.timeout));
+    let (board, control) = tokio::join!(client.get("/v1/board"), control(dashboard));
+    let board: Option<Value> = board.ok().and_then(|answer| answer.parse().ok());
     let simulated = board.as_ref().and_then(|board| board.get("simulated")).cloned().unwrap_or(Value::Null);
     // The one that answers, or the best place to look.
     let socket = client.addresses().first().map(|address| address.of(Socket::Query).display().to_string());
@@ -40,15 +38,15 @@ pub async fn answer(dashboard: &Dashboard) -> Value {
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "socket": socket,
-        "control": control(&dashboard.client).await,
+        "control": control,
         "simulated": simulated,
         "started_unix_s": started,
     })
 }
 
 /// Whether the control socket opens for this user and the daemon takes commands there.
-pub async fn control(client: &Client) -> Control {
-    let mut client = client.another(TIME);
+pub async fn control(dashboard: &Dashboard) -> Control {
+    let mut client = dashboard.client.another(TIME.min(dashboard.timeout));
     let none = |error: &ClientError, modes_unavailable| {
         let reason = error.hint().map_or_else(|| error.to_string(), |hint| format!("{error}; {hint}"));
         Control { available: false, reason: Some(reason), calibration_available: false, modes_unavailable }
