@@ -1,5 +1,9 @@
 //! Events and holds, over restarts, threads and forks.
 
+use std::fs;
+use std::io::Read;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -8,7 +12,7 @@ use rooflined_client::types::*;
 use rooflined_client::{Error, Event};
 use serde_json::json;
 
-use crate::harness::{CONTROLLED, Daemon, chat, until};
+use crate::harness::{CONTROLLED, Daemon, asynchronously, chat, until};
 
 fn fifteen_watts() -> HoldRequest {
     let constraints = ConstraintsOfHold { mode: Some("15W".into()), ..ConstraintsOfHold::default() };
@@ -180,6 +184,55 @@ fn a_hold_whose_daemon_is_gone_is_given_up_at_once() {
     daemon.kill();
     assert!(until(|| hold.state().satisfied.is_none()));
     assert_eq!(hold.release().ended.as_deref(), Some("released"));
+}
+
+/// Takes connections where a daemon was and never answers; hears of the first one that asked something.
+fn silent(socket: &Path) -> (UnixListener, UnixStream) {
+    let _ = fs::remove_file(socket);
+    let listener = UnixListener::bind(socket).unwrap();
+    let (mut connection, _) = listener.accept().unwrap();
+    assert!(connection.read(&mut [0; 64]).unwrap() > 0);
+    (listener, connection)
+}
+
+#[test]
+fn a_hold_is_given_up_at_once_while_it_is_asked_for_again() {
+    let mut daemon = Daemon::new();
+    let hold = daemon.client().hold(&fifteen_watts()).unwrap();
+    daemon.kill();
+    let (_listener, mut connection) = silent(&daemon.socket().join("control.sock"));
+    let releasing = thread::spawn(move || hold.release());
+    assert!(until(|| releasing.is_finished()));
+    assert_eq!(releasing.join().unwrap().ended.as_deref(), Some("released"));
+    // Nothing is left that a daemon could take for a hold.
+    assert!(connection.read_to_end(&mut Vec::new()).is_ok());
+}
+
+#[test]
+fn events_end_at_once_while_they_are_asked_for_again() {
+    let mut daemon = Daemon::new();
+    let long = Duration::from_secs(3600);
+    let events = daemon.client().with_timeout(long).events().unwrap();
+    let stop = events.stopper();
+    let reading = thread::spawn(move || events.map(Result::unwrap).count());
+    let client = daemon.asynchronous().with_timeout(long);
+    let (tell, told) = std::sync::mpsc::channel();
+    let awaiting = thread::spawn(move || {
+        asynchronously(async {
+            let mut events = client.events().await.unwrap();
+            tell.send(events.stopper()).unwrap();
+            while events.next().await.transpose().unwrap().is_some() {}
+        });
+    });
+    let asynchronous_stop = told.recv().unwrap();
+    daemon.kill();
+    let (listener, _first) = silent(&daemon.socket().join("query.sock"));
+    let _second = listener.accept().unwrap();
+    stop.stop();
+    asynchronous_stop.stop();
+    assert!(until(|| reading.is_finished() && awaiting.is_finished()));
+    reading.join().unwrap();
+    awaiting.join().unwrap();
 }
 
 #[test]

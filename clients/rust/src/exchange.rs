@@ -91,7 +91,7 @@ impl Daemon {
                 done => return done,
             }
         }
-        let connection = self.connect::<I>(&request.route, request.socket, limit).await?;
+        let connection = self.connect::<I>(request, limit, &Over::new()).await?;
         self.exchange::<I>(request, connection, limit).await
     }
 
@@ -142,11 +142,11 @@ impl Daemon {
     }
 
     /// Connects to the first daemon that takes a connection, and stays with it.
-    async fn connect<I: Io>(&self, route: &str, socket: Socket, limit: Limit) -> Result<I::Socket> {
-        let (mut tried, never) = (Vec::new(), Over::new());
+    async fn connect<I: Io>(&self, request: &Encoded, limit: Limit, over: &Over) -> Result<I::Socket> {
+        let mut tried = Vec::new();
         let addresses = lock(&self.addresses).clone();
         for address in addresses {
-            let path = address.of(socket);
+            let path = address.of(request.socket);
             let connection = sockets::open().map_err(|why| system(&why))?;
             let until = limit.until.min(Instant::now() + CONNECT);
             let why = loop {
@@ -155,8 +155,12 @@ impl Daemon {
                         *lock(&self.addresses) = vec![address];
                         return I::wrap(connection).map_err(|why| system(&why));
                     }
-                    Err(why) if why.kind() == io::ErrorKind::WouldBlock && Instant::now() < until => {
-                        I::pause(BACKLOG_PAUSE, &never).await;
+                    Err(why)
+                        if why.kind() == io::ErrorKind::WouldBlock
+                            && Instant::now() < until
+                            && !over.is_over() =>
+                    {
+                        I::pause(BACKLOG_PAUSE, over).await;
                     }
                     Err(why) => break why,
                 }
@@ -165,36 +169,40 @@ impl Daemon {
                 return Err(Error::Denied { path: path.to_owned() });
             }
             if why.kind() == io::ErrorKind::WouldBlock && Instant::now() >= limit.until {
-                return Err(limit.failed(&io::ErrorKind::TimedOut.into(), route));
+                return Err(limit.failed(&io::ErrorKind::TimedOut.into(), &request.route));
             }
             tried.push((path.to_owned(), said(&why)));
         }
         Err(Error::Unreachable { tried })
     }
 
-    /// A connection of its own whose answer goes on.
+    /// A connection of its own whose answer goes on; `over` ends the wait for it, and then the connection.
     pub(crate) async fn open<I: Io>(
         &self,
         request: &Encoded,
         framing: Framing,
         limit: Limit,
+        over: &Over,
     ) -> Result<Stream<I>> {
-        let connection = self.connect::<I>(&request.route, request.socket, limit).await?;
-        send::<I>(&connection, request, limit).await?;
-        let (mut response, mut first) = (Response::new(), Vec::new());
-        while response.status() == 0 || (response.status() != 200 && !response.is_complete()) {
-            receive::<I>(&connection, &mut response, &mut first, &request.route, limit).await?;
-        }
-        let first = accepted(response.status(), first)?;
-        let (route, process) = (request.route.clone(), std::process::id());
-        Ok(Stream {
-            connection: Arc::new(connection),
-            response,
+        let connection = Arc::new(self.connect::<I>(request, limit, over).await?);
+        over.watch(Some(Arc::clone(&connection) as _));
+        // From here on the connection ends with the stream, also where this is given up.
+        let mut stream = Stream {
+            connection,
+            response: Response::new(),
             blocks: Blocks::new(framing),
-            first,
-            route,
-            process,
-        })
+            first: Vec::new(),
+            route: request.route.clone(),
+            process: std::process::id(),
+        };
+        send::<I>(&stream.connection, request, limit).await?;
+        while stream.response.status() == 0
+            || (stream.response.status() != 200 && !stream.response.is_complete())
+        {
+            stream.receive(limit).await?;
+        }
+        stream.first = accepted(stream.response.status(), std::mem::take(&mut stream.first))?;
+        Ok(stream)
     }
 }
 
@@ -267,7 +275,7 @@ fn accepted(status: u16, body: Vec<u8>) -> Result<Vec<u8>> {
 /// One connection whose answer goes on.
 #[derive(Debug)]
 pub(crate) struct Stream<I: Io> {
-    pub(crate) connection: Arc<I::Socket>,
+    connection: Arc<I::Socket>,
     response: Response,
     blocks: Blocks,
     first: Vec<u8>,
@@ -276,6 +284,11 @@ pub(crate) struct Stream<I: Io> {
 }
 
 impl<I: Io> Stream<I> {
+    /// Adds the next bytes of the answer to `first`.
+    async fn receive(&mut self, limit: Limit) -> Result<()> {
+        receive::<I>(&self.connection, &mut self.response, &mut self.first, &self.route, limit).await
+    }
+
     /// Waits for the next bytes and adds the events in them, perhaps none. May be dropped while it waits.
     ///
     /// # Errors

@@ -135,9 +135,12 @@ impl Io for Tokio {
         tokio::time::timeout_at(until.into(), done).await?
     }
 
-    async fn pause(time: Duration, _: &Over) {
-        // Who ends it drops the future.
-        tokio::time::sleep(time).await;
+    async fn pause(time: Duration, over: &Over) {
+        // Hears of what is told from here on.
+        let told = over.told.notified();
+        if !over.is_over() {
+            let _ = tokio::time::timeout(time, told).await;
+        }
     }
 }
 
@@ -197,6 +200,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 pub(crate) struct Over {
     state: Mutex<OverState>,
     changed: Condvar,
+    #[cfg(feature = "tokio")]
+    told: tokio::sync::Notify,
     /// A forked child must not end what is its parent's.
     process: u32,
 }
@@ -215,7 +220,13 @@ impl std::fmt::Debug for OverState {
 
 impl Over {
     pub(crate) fn new() -> Self {
-        Self { state: Mutex::default(), changed: Condvar::new(), process: std::process::id() }
+        Self {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            #[cfg(feature = "tokio")]
+            told: tokio::sync::Notify::new(),
+            process: std::process::id(),
+        }
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -245,6 +256,8 @@ impl Over {
             connection.into_iter().for_each(shut_down_shared);
         }
         self.changed.notify_all();
+        #[cfg(feature = "tokio")]
+        self.told.notify_waiters();
     }
 
     #[cfg(feature = "blocking")]

@@ -46,24 +46,18 @@ pub(crate) struct Subscription<I: Io> {
 
 impl<I: Io> Subscription<I> {
     pub(crate) async fn open(daemon: Arc<Daemon>, request: Encoded, limit: Duration) -> Result<Self> {
-        let stream = daemon.open::<I>(&request, Framing::Events, Limit::new(limit)).await?;
-        let mut opened = Self {
+        let over = Arc::new(Over::new());
+        let stream = daemon.open(&request, Framing::Events, Limit::new(limit), &over).await?;
+        Ok(Self {
             daemon,
             request,
             limit,
             reconnect: RECONNECT,
-            over: Arc::new(Over::new()),
-            stream: None,
+            over,
+            stream: Some(stream),
             waiting: VecDeque::new(),
             lost: None,
-        };
-        opened.listen(stream);
-        Ok(opened)
-    }
-
-    fn listen(&mut self, stream: Stream<I>) {
-        self.over.watch(Some(Arc::clone(&stream.connection) as _));
-        self.stream = Some(stream);
+        })
     }
 
     /// The next event; `None` after the end. May be dropped while it waits.
@@ -101,9 +95,12 @@ impl<I: Io> Subscription<I> {
             return Err(why.clone());
         }
         I::pause(AGAIN, &self.over).await;
-        match self.daemon.open::<I>(&self.request, Framing::Events, Limit::new(self.limit)).await {
+        if self.over.is_over() {
+            return Ok(());
+        }
+        match self.daemon.open(&self.request, Framing::Events, Limit::new(self.limit), &self.over).await {
             Ok(stream) => {
-                self.listen(stream);
+                self.stream = Some(stream);
                 let data = json!({"gap_s": since.elapsed().as_secs_f64()});
                 self.waiting.push_back(Event { name: "reconnected".into(), serial: None, data });
                 self.lost = None;
@@ -186,7 +183,8 @@ impl Held {
         request: Encoded,
         on_change: OnChange,
     ) -> Result<(Arc<Self>, Stream<I>)> {
-        let mut stream = daemon.open::<I>(&request, Framing::Lines, Limit::new(SWITCH)).await?;
+        let over = Over::new();
+        let mut stream = daemon.open::<I>(&request, Framing::Lines, Limit::new(SWITCH), &over).await?;
         let (mut state, mut events, mut is_held) = (HoldState::default(), VecDeque::new(), false);
         while !is_held {
             stream.read(&mut events).await?;
@@ -198,9 +196,7 @@ impl Held {
                 return Err(Error::unexpected(format!("the hold ended before it began: {cause}")));
             }
         }
-        let (over, state) = (Over::new(), Mutex::new(state));
-        over.watch(Some(Arc::clone(&stream.connection) as _));
-        Ok((Arc::new(Self { daemon, request, on_change, over, state }), stream))
+        Ok((Arc::new(Self { daemon, request, on_change, over, state: Mutex::new(state) }), stream))
     }
 
     pub(crate) fn state(&self) -> HoldState {
@@ -250,11 +246,8 @@ impl Held {
             if self.over.is_over() {
                 return None;
             }
-            match self.daemon.open::<I>(&self.request, Framing::Lines, Limit::new(SWITCH)).await {
-                Ok(stream) => {
-                    self.over.watch(Some(Arc::clone(&stream.connection) as _));
-                    return Some(stream);
-                }
+            match self.daemon.open(&self.request, Framing::Lines, Limit::new(SWITCH), &self.over).await {
+                Ok(stream) => return Some(stream),
                 Err(why) if why.is_passing() => {}
                 Err(why) => {
                     self.change(|state| {
