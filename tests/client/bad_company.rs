@@ -87,6 +87,29 @@ fn one_that_never_answers_or_drips_is_given_up_in_time() {
 }
 
 #[test]
+fn a_hold_is_waited_for_no_longer_than_the_client_says() {
+    // Without an answer, and with the beginning of one.
+    for begins in [false, true] {
+        let impostor = Impostor::control(move |visit| {
+            visit.read();
+            if begins {
+                visit.send(CHUNKED);
+            }
+            visit.read();
+        });
+        let hold = json!({"app_id": "test"});
+        let [mine, theirs] = [
+            impostor.client().hold(&hold).unwrap_err(),
+            asynchronously(async { impostor.asynchronous().hold(&hold).await.unwrap_err() }),
+        ];
+        for error in [mine, theirs] {
+            let is_right = matches!(error, Error::TimedOut { limit, .. } if limit == Duration::from_secs(1));
+            assert!(is_right, "{error:?}");
+        }
+    }
+}
+
+#[test]
 fn one_that_breaks_off_is_told_as_that_and_a_report_is_sent_once() {
     let impostor = Impostor::new(|visit| {
         visit.read();

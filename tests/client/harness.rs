@@ -175,9 +175,18 @@ impl Visit {
 
 impl Impostor {
     pub fn new(behave: impl Fn(&mut Visit) + Send + Sync + 'static) -> Self {
+        Self::at("query.sock", behave)
+    }
+
+    /// In place of the control socket.
+    pub fn control(behave: impl Fn(&mut Visit) + Send + Sync + 'static) -> Self {
+        Self::at("control.sock", behave)
+    }
+
+    fn at(socket: &str, behave: impl Fn(&mut Visit) + Send + Sync + 'static) -> Self {
         let home = short_directory();
         let requests = Arc::default();
-        let listener = UnixListener::bind(home.path().join("query.sock")).unwrap();
+        let listener = UnixListener::bind(home.path().join(socket)).unwrap();
         let (seen, behave) = (Arc::clone(&requests), Arc::new(behave));
         std::thread::spawn(move || {
             for connection in listener.incoming().map_while(Result::ok) {

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use rooflined_client::types::*;
-use rooflined_client::{Error, Event};
+use rooflined_client::{Error, Event, HoldState};
 use serde_json::json;
 
 use crate::harness::{CONTROLLED, Daemon, asynchronously, chat, until};
@@ -154,7 +154,8 @@ fn a_hold_goes_on_over_a_restart_of_the_daemon() {
     let hold =
         client.hold_with(&fifteen_watts(), move |state| seen.lock().unwrap().push(state.clone())).unwrap();
     daemon.restart();
-    assert!(until(|| !changes.lock().unwrap().is_empty()));
+    assert!(until(|| changes.lock().unwrap().last().is_some_and(|last| last.satisfied == Some(true))));
+    assert_eq!(changes.lock().unwrap()[0].satisfied, None);
     // The helper of a simulated board ends with the daemon, so this is a hold in place of the other, with an id of its own.
     assert_eq!(hold.state().satisfied, Some(true));
     assert_eq!(client.modes().unwrap().active.as_deref(), Some("15W"));
@@ -233,6 +234,26 @@ fn events_end_at_once_while_they_are_asked_for_again() {
     assert!(until(|| reading.is_finished() && awaiting.is_finished()));
     reading.join().unwrap();
     awaiting.join().unwrap();
+}
+
+#[test]
+fn a_hold_whose_callback_panics_says_that_it_is_over() {
+    let mut daemon = Daemon::new();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let hold = daemon.client().hold_with(&fifteen_watts(), |_| panic!("on purpose")).unwrap();
+    let (client, request) = (daemon.asynchronous(), fifteen_watts());
+    let other = runtime.block_on(client.hold_with(&request, |_| panic!("on purpose"))).unwrap();
+    let third = runtime.block_on(client.hold(&request)).unwrap();
+    daemon.kill();
+    let ends = |state: HoldState| state.ended.as_deref() == Some("abandoned") && state.satisfied.is_none();
+    assert!(until(|| {
+        runtime.block_on(async { tokio::time::sleep(Duration::from_millis(50)).await });
+        ends(hold.state()) && ends(other.state())
+    }));
+    assert_eq!(third.state().ended, None);
+    drop(runtime);
+    assert!(until(|| ends(third.state())));
+    assert_eq!(hold.release().ended.as_deref(), Some("abandoned"));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::body::{Body, Encoded};
 use crate::error::{Error, Result};
 use crate::exchange::{Daemon, Limit};
 use crate::io::Tokio;
-use crate::stream::{Held, HoldState, OnChange, Stop, Subscription};
+use crate::stream::{Held, HoldState, OnChange, SWITCH, Stop, Subscription};
 use crate::types::*;
 use crate::verbs::{Call, Filter, ModelQuery, RooflineQuery, calls as verbs, every_verb};
 
@@ -102,12 +102,15 @@ impl AsyncClient {
     /// A power mode that meets constraints and a query, for as long as the guard lives. Answers when the mode is in force.
     ///
     /// # Errors
-    /// As the verbs; [`Error::Refused`] where no mode meets them. Has 120 s.
+    /// As the verbs; [`Error::Refused`] where no mode meets them. Has 120 s, or what
+    /// [`with_timeout`](Self::with_timeout) says, also each time that it is asked for again.
     pub async fn hold(&self, body: &impl Body<HoldRequest>) -> Result<AsyncHold> {
         self.hold_with(body, |_| {}).await
     }
 
     /// As [`hold`](Self::hold), and calls `on_change` with what becomes of it, in the task that attends to it.
+    /// Where `on_change` panics the hold ends, as `abandoned`.
+    /// Do not hold a lock that `on_change` takes across an await.
     ///
     /// # Errors
     /// As [`hold`](Self::hold).
@@ -118,7 +121,8 @@ impl AsyncClient {
     ) -> Result<AsyncHold> {
         let (request, on_change): (_, OnChange) = (verbs::hold(body)?, Box::new(on_change));
         has_runtime()?;
-        let (held, stream) = Held::open::<Tokio>(Arc::clone(&self.daemon), request, on_change).await?;
+        let limit = self.limit.unwrap_or(SWITCH);
+        let (held, stream) = Held::open::<Tokio>(Arc::clone(&self.daemon), request, limit, on_change).await?;
         let task = tokio::spawn(Arc::clone(&held).attend(stream));
         Ok(AsyncHold { held, task })
     }

@@ -13,7 +13,7 @@ use crate::body::Body;
 use crate::error::{Error, Result};
 use crate::exchange::{Daemon, Limit};
 use crate::io::{Blocking, now};
-use crate::stream::{Held, HoldState, OnChange, Stop, Subscription};
+use crate::stream::{Held, HoldState, OnChange, SWITCH, Stop, Subscription};
 use crate::types::*;
 use crate::verbs::{Call, Filter, ModelQuery, RooflineQuery, calls as verbs, every_verb};
 
@@ -115,12 +115,15 @@ impl Client {
     /// A power mode that meets constraints and a query, for as long as the guard lives. Answers when the mode is in force.
     ///
     /// # Errors
-    /// As the verbs; [`Error::Refused`] where no mode meets them. Has 120 s.
+    /// As the verbs; [`Error::Refused`] where no mode meets them. Has 120 s, or what
+    /// [`with_timeout`](Self::with_timeout) says, also each time that it is asked for again.
     pub fn hold(&self, body: &impl Body<HoldRequest>) -> Result<Hold> {
         self.hold_with(body, |_| {})
     }
 
     /// As [`hold`](Self::hold), and calls `on_change` with what becomes of it, on the thread that attends to it.
+    /// Where `on_change` panics the hold ends, as `abandoned`.
+    /// Do not drop the guard while holding a lock that `on_change` takes: dropping it waits for that thread.
     ///
     /// # Errors
     /// As [`hold`](Self::hold).
@@ -130,8 +133,9 @@ impl Client {
         on_change: impl Fn(&HoldState) + Send + Sync + 'static,
     ) -> Result<Hold> {
         let on_change: OnChange = Box::new(on_change);
+        let limit = self.limit.unwrap_or(SWITCH);
         let (held, stream) =
-            now(Held::open::<Blocking>(Arc::clone(&self.daemon), verbs::hold(body)?, on_change))?;
+            now(Held::open::<Blocking>(Arc::clone(&self.daemon), verbs::hold(body)?, limit, on_change))?;
         let attended = Arc::clone(&held);
         let thread = std::thread::Builder::new().name("rooflined-hold".into());
         let thread = thread

@@ -294,6 +294,14 @@ impl<I: Io> Stream<I> {
     /// # Errors
     /// [`Error::ConnectionLost`] at the end and after a minute of silence, [`Error::Unexpected`].
     pub(crate) async fn read(&mut self, into: &mut VecDeque<Event>) -> Result<()> {
+        match self.read_within(into, Limit::new(SILENCE)).await {
+            Err(Error::TimedOut { .. }) => Err(lost(&self.route)),
+            done => done,
+        }
+    }
+
+    /// As [`read`](Self::read), in time.
+    pub(crate) async fn read_within(&mut self, into: &mut VecDeque<Event>, limit: Limit) -> Result<()> {
         if !self.first.is_empty() {
             return self.blocks.feed(&std::mem::take(&mut self.first), into);
         }
@@ -301,11 +309,7 @@ impl<I: Io> Stream<I> {
             return Err(lost(&self.route));
         }
         let mut data = Vec::new();
-        let limit = Limit::new(SILENCE);
-        match receive::<I>(&self.connection, &mut self.response, &mut data, &self.route, limit).await {
-            Err(Error::TimedOut { .. }) => Err(lost(&self.route)),
-            done => done,
-        }?;
+        receive::<I>(&self.connection, &mut self.response, &mut data, &self.route, limit).await?;
         self.blocks.feed(&data, into)
     }
 }

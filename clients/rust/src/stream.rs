@@ -133,8 +133,8 @@ pub struct HoldState {
     pub satisfied: Option<bool>,
     /// Why it does not.
     pub unmet: Option<String>,
-    /// Why the hold is over: `released`, `expired`, `control_disabled`, `auto_off`, the code of an error, or what a later daemon
-    /// says; `None` while it is wanted.
+    /// Why the hold is over: `released`, `expired`, `control_disabled`, `auto_off`, the code of an error, `abandoned` where
+    /// `on_change` panicked or the runtime ended, or what a later daemon says; `None` while it is wanted.
     pub ended: Option<String>,
 }
 
@@ -161,10 +161,26 @@ impl HoldState {
 /// Called whenever the state of a hold changes.
 pub(crate) type OnChange = Box<dyn Fn(&HoldState) + Send + Sync>;
 
+/// Says that nobody attends to a hold any more, also after a panic of `on_change`.
+struct Attended(Arc<Held>);
+
+impl Drop for Attended {
+    fn drop(&mut self) {
+        let held = &self.0;
+        held.over.watch(None);
+        if !held.over.is_over() {
+            let mut state = lock(&held.state);
+            state.satisfied = state.satisfied.filter(|_| state.ended.is_some());
+            state.ended.get_or_insert_with(|| "abandoned".into());
+        }
+    }
+}
+
 /// A hold that is in force: what its guard and whoever attends to it share.
 pub(crate) struct Held {
     daemon: Arc<Daemon>,
     request: Encoded,
+    limit: Duration,
     on_change: OnChange,
     pub(crate) over: Over,
     state: Mutex<HoldState>,
@@ -181,13 +197,14 @@ impl Held {
     pub(crate) async fn open<I: Io>(
         daemon: Arc<Daemon>,
         request: Encoded,
+        limit: Duration,
         on_change: OnChange,
     ) -> Result<(Arc<Self>, Stream<I>)> {
-        let over = Over::new();
-        let mut stream = daemon.open::<I>(&request, Framing::Lines, Limit::new(SWITCH), &over).await?;
+        let (over, whole) = (Over::new(), Limit::new(limit));
+        let mut stream = daemon.open::<I>(&request, Framing::Lines, whole, &over).await?;
         let (mut state, mut events, mut is_held) = (HoldState::default(), VecDeque::new(), false);
         while !is_held {
-            stream.read(&mut events).await?;
+            stream.read_within(&mut events, whole).await?;
             for event in events.drain(..) {
                 is_held |= event.name == "held";
                 state.take(&event);
@@ -196,7 +213,7 @@ impl Held {
                 return Err(Error::unexpected(format!("the hold ended before it began: {cause}")));
             }
         }
-        Ok((Arc::new(Self { daemon, request, on_change, over, state: Mutex::new(state) }), stream))
+        Ok((Arc::new(Self { daemon, request, limit, on_change, over, state: Mutex::new(state) }), stream))
     }
 
     pub(crate) fn state(&self) -> HoldState {
@@ -221,7 +238,16 @@ impl Held {
     }
 
     /// Keeps the state up to date and asks again when the daemon was restarted, until the hold ends.
-    pub(crate) async fn attend<I: Io>(self: Arc<Self>, first: Stream<I>) {
+    pub(crate) fn attend<I: Io>(self: Arc<Self>, first: Stream<I>) -> impl Future<Output = ()> + Send {
+        let attended = Attended(Arc::clone(&self));
+        async move {
+            // Also where it never runs.
+            let _attended = attended;
+            self.keep(first).await;
+        }
+    }
+
+    async fn keep<I: Io>(&self, first: Stream<I>) {
         let (mut stream, mut events) = (first, VecDeque::new());
         while !self.over.is_over() && lock(&self.state).ended.is_none() {
             let read = stream.read(&mut events).await;
@@ -236,17 +262,19 @@ impl Held {
                 }
             }
         }
-        self.over.watch(None);
     }
 
     async fn again<I: Io>(&self) -> Option<Stream<I>> {
-        lock(&self.state).satisfied = None;
+        let was_known = lock(&self.state).satisfied.is_some();
+        if was_known {
+            self.change(|state| state.satisfied = None);
+        }
         loop {
             I::pause(AGAIN, &self.over).await;
             if self.over.is_over() {
                 return None;
             }
-            match self.daemon.open(&self.request, Framing::Lines, Limit::new(SWITCH), &self.over).await {
+            match self.daemon.open(&self.request, Framing::Lines, Limit::new(self.limit), &self.over).await {
                 Ok(stream) => return Some(stream),
                 Err(why) if why.is_passing() => {}
                 Err(why) => {
