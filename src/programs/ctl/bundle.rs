@@ -9,6 +9,7 @@ use super::args::BundleArgs;
 use super::failure::Failure;
 use super::output::{Format, Printer};
 use super::words;
+use super::working::{Counted, Working};
 use hw::{SysRoot, bundle, nvml};
 
 pub fn run(printer: &Printer, args: &BundleArgs) -> Result<(), Failure> {
@@ -21,7 +22,9 @@ pub fn run(printer: &Printer, args: &BundleArgs) -> Result<(), Failure> {
         format!("board tree, captured by rooflined {} on {}", env!("CARGO_PKG_VERSION"), words::date(now));
     let root = SysRoot::new(&args.root);
     let nvml = if root.is_host() { nvml::captured() } else { BTreeMap::new() };
+    let working = Working::new(printer, Counted::Nothing, "reading the board's files");
     let captured = bundle::capture(&root, &nvml, &heading);
+    drop(working);
     let mut answer = serde_json::json!({ "files": captured.files, "notes": captured.notes });
     match &args.file {
         Some(file) => {

@@ -1,9 +1,8 @@
 //! `calibrate`: starts a calibration and, asked to wait, shows how far it is.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -11,6 +10,7 @@ use super::Context;
 use super::args::CalibrateArgs;
 use super::failure::Failure;
 use super::words;
+use super::working::{Counted, Working};
 use predict::calibration::OtherWork;
 use wire::client::{Client, ClientError, Events};
 use wire::{CalibrateAnswer, CalibrateRequest, CalibrationAnswer};
@@ -25,7 +25,7 @@ pub async fn run(context: &mut Context, args: &CalibrateArgs) -> Result<(), Fail
     let answer = if args.wait {
         let mut progress = Progress::start(context.printer.ascii);
         follow(&mut context.client, &request, &mut |fraction, step| progress.show(fraction, step)).await?;
-        progress.end();
+        drop(progress);
         context.client.get("/v1/calibration").await?
     } else {
         context.client.command("/v1/calibrate", &request).await?
@@ -142,23 +142,19 @@ fn power(record: &Value) -> String {
 
 /// A progress bar on a terminal, a line for each tenth elsewhere; on standard error, so that answers stay clean.
 pub struct Progress {
-    bar: Option<ProgressBar>,
+    bar: Working,
     last_tenth: Option<u8>,
     ascii: bool,
 }
 
 impl Progress {
     pub fn start(ascii: bool) -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::new(1000);
-            let style = ProgressStyle::with_template("calibrating [{bar:40}] {percent:>3} % {msg}");
-            let chars = if ascii { "=> " } else { "█▌ " };
-            match style {
-                Ok(style) => bar.with_style(style.progress_chars(chars)),
-                Err(_) => bar,
-            }
-        });
-        Self { bar, last_tenth: None, ascii }
+        Self { bar: Working::on_terminal(ascii, Counted::Thousandths, ""), last_tenth: None, ascii }
+    }
+
+    /// The same in a program that handles signals itself.
+    pub fn leaving_signals(ascii: bool) -> Self {
+        Self { bar: Working::leaving_signals(ascii, Counted::Thousandths, ""), last_tenth: None, ascii }
     }
 
     /// So much of it is done, 0 to 1.
@@ -168,30 +164,17 @@ impl Progress {
         reason = "clamped to a small positive range"
     )]
     pub fn show(&mut self, fraction: f64, step: &str) {
-        let step = if self.ascii { super::output::to_ascii(step) } else { step.to_owned() };
         let fraction = fraction.clamp(0.0, 1.0);
-        if let Some(bar) = &self.bar {
-            bar.set_position((fraction * 1000.0) as u64);
-            bar.set_message(step);
+        if self.bar.is_shown() {
+            self.bar.reach((fraction * 1000.0) as u64);
+            self.bar.say(step);
             return;
         }
         let tenth = (fraction * 10.0) as u8;
         if self.last_tenth.is_none_or(|last| tenth > last) {
             self.last_tenth = Some(tenth);
+            let step = if self.ascii { super::output::to_ascii(step) } else { step.to_owned() };
             let _ = writeln!(std::io::stderr().lock(), "calibrating {:>3} % {step}", tenth * 10);
         }
-    }
-
-    /// Leaves the terminal tidy.
-    pub fn end(&mut self) {
-        if let Some(bar) = self.bar.take() {
-            bar.finish_and_clear();
-        }
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        self.end();
     }
 }

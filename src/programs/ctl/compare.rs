@@ -12,6 +12,7 @@ use super::modes_compared;
 use super::output::Format;
 use super::table::Table;
 use super::words;
+use super::working::{Counted, Working};
 use super::{compare_engine, compare_models};
 use roofline::precision::WeightFormat;
 use roofline::units::{Joules, significant};
@@ -37,7 +38,7 @@ pub async fn run(context: &mut Context, args: &CompareArgs) -> Result<(), Failur
         return compare_engine::run(context, args, engine).await;
     }
     if let Some(work) = args.models()? {
-        let comparison = compare_models::compare(&context.client, &work).await?;
+        let comparison = compare_models::compare(&context.client, &work, &context.printer).await?;
         return match context.printer.format {
             Format::Human => context.printer.text(&render(&comparison)),
             _ => context.printer.value("compare", &serde_json::json!(comparison)),
@@ -51,7 +52,10 @@ pub async fn run(context: &mut Context, args: &CompareArgs) -> Result<(), Failur
     if !args.modes.is_empty() {
         return modes_compared::run(context, &args.modes, &work).await;
     }
-    let comparison = compare(&context.client, &work).await?;
+    let rows = work.iter().map(|(_, formats)| formats.len() as u64).sum();
+    let working = Working::new(&context.printer, Counted::Of(rows), "measuring");
+    let comparison = compare(&context.client, &work, &working).await?;
+    drop(working);
     match context.printer.format {
         Format::Human => context.printer.text(&render(&comparison)),
         _ => context.printer.value("compare", &serde_json::json!(comparison)),
@@ -69,11 +73,16 @@ fn named_work(shapes: &ShapeArgs) -> Result<Vec<(Op, Vec<WeightFormat>)>, Failur
 
 /// Measures each operation in its formats; the formats of one operation within one request, so that they are
 /// measured under the same conditions.
-pub async fn compare(client: &Client, work: &[(Op, Vec<WeightFormat>)]) -> Result<Comparison, Failure> {
+pub async fn compare(
+    client: &Client,
+    work: &[(Op, Vec<WeightFormat>)],
+    working: &Working,
+) -> Result<Comparison, Failure> {
     let mut client = client.another(TIME_LIMIT);
     let ceilings: RooflineAnswer = client.get("/v1/roofline").await?.parse()?;
     let mut whole = MeasureAnswer { rows: Vec::new(), skipped: Vec::new(), simulated: false, serial: 0 };
     for (op, formats) in work {
+        working.say(&words::operation(op));
         let request = MeasureRequest {
             op: Some(*op),
             formats: keys(formats).unwrap_or_default(),
@@ -84,6 +93,7 @@ pub async fn compare(client: &Client, work: &[(Op, Vec<WeightFormat>)]) -> Resul
         whole.skipped.extend(part.skipped);
         whole.simulated |= part.simulated;
         whole.serial = part.serial;
+        working.advance(formats.len() as u64);
     }
     Ok(judged(whole, is_known(&ceilings.bandwidth_bytes_per_s.provenance)))
 }
@@ -148,7 +158,9 @@ pub async fn measure(context: &mut Context, args: &MeasureArgs) -> Result<(), Fa
     }
     let request = MeasureRequest { workloads, power: args.power, ..MeasureRequest::default() };
     let patience = if args.power { METERED_TIME_LIMIT } else { TIME_LIMIT };
+    let working = Working::new(&context.printer, Counted::Nothing, "measuring");
     let answer = context.client.another(patience).command("/v1/measure", &request).await?;
+    drop(working);
     context.printer.answer("measure", &answer, || Ok(measured(&answer.parse()?)))
 }
 

@@ -24,6 +24,7 @@ use super::observe;
 use super::output::Format;
 use super::table::Table;
 use super::words;
+use super::working::{Counted, Working};
 use predict::Engine;
 use roofline::precision::WeightFormat;
 use roofline::workload::Op;
@@ -147,7 +148,9 @@ struct Row {
 pub async fn run(context: &mut Context, args: &CompareArgs, engine: Engine) -> Result<(), Failure> {
     let file = file(args, engine)?;
     let program = found(args.with.as_deref(), std::env::var_os("PATH").as_deref())?;
+    let working = Working::leaving_signals(context.printer.ascii, Counted::Nothing, "llama-bench runs");
     let comparison = compare(&context.client, args, &file, &program).await?;
+    drop(working);
     match context.printer.format {
         Format::Human => context.printer.text(&render(&comparison)),
         _ => context.printer.value("compare", &json!(comparison)),

@@ -6,8 +6,10 @@ use serde_json::Value;
 use super::comparison::{Comparison, TIME_LIMIT, judged};
 use super::failure::Failure;
 use super::model_work::ModelWork;
+use super::output::Printer;
 use super::table::Table;
 use super::words;
+use super::working::{Counted, Working};
 use roofline::precision::WeightFormat;
 use roofline::refusal::Code;
 use wire::client::Client;
@@ -20,11 +22,13 @@ const DEFAULT_FORMATS: [WeightFormat; 3] = [WeightFormat::Fp16, WeightFormat::Q8
 ///
 /// # Errors
 /// The daemon cannot be reached or refuses.
-pub async fn compare(client: &Client, work: &ModelWork) -> Result<Comparison, Failure> {
+pub async fn compare(client: &Client, work: &ModelWork, printer: &Printer) -> Result<Comparison, Failure> {
     let mut client = client.another(TIME_LIMIT);
     let ceilings: RooflineAnswer = client.get("/v1/roofline").await?.parse()?;
     let mut whole = MeasureAnswer { rows: Vec::new(), skipped: Vec::new(), simulated: false, serial: 0 };
-    for workload in workloads(work) {
+    let workloads = workloads(work);
+    let working = Working::new(printer, Counted::Of(workloads.len() as u64), "measuring");
+    for workload in workloads {
         let request = MeasureRequest { workload: Some(workload), ..MeasureRequest::default() };
         match client.command("/v1/measure", &request).await {
             Ok(answer) => {
@@ -42,6 +46,7 @@ pub async fn compare(client: &Client, work: &ModelWork) -> Result<Comparison, Fa
             }
             Err(error) => return Err(error.into()),
         }
+        working.advance(1);
     }
     let calibrated = ceilings.bandwidth_bytes_per_s.provenance != "prior";
     Ok(judged(whole, calibrated))

@@ -17,6 +17,7 @@ use super::compare;
 use super::comparison::Comparison;
 use super::failure::{Exit, Failure};
 use super::output::Printer;
+use super::working::Working;
 use super::{plot, rooflines, words};
 use bus::PrivateBus;
 use predict::calibration::PlanKind;
@@ -184,10 +185,10 @@ async fn measure_ceilings(
     loop {
         // The machine may be busy: that is for the intervals to say, not a reason to show nothing.
         let request = CalibrateRequest { plan, wait: true, force: true };
-        let mut progress = Progress::start(printer.ascii);
+        let mut progress = Progress::leaving_signals(printer.ascii);
         let outcome =
             calibrate::follow(client, &request, &mut |fraction, step| progress.show(fraction, step)).await;
-        progress.end();
+        drop(progress);
         match outcome {
             Err(Failure::Client(ClientError::Refused { body, .. }))
                 if body.known_code() == Some(Code::FitFailed) && began.elapsed() < LAST_TRY =>
@@ -238,7 +239,7 @@ async fn measure_operations(
 ) -> Result<(Vec<SweepRow>, Comparison), Failure> {
     let work = rooflines::plotted();
     let predicted = rooflines::predicted(client, &work).await?;
-    let comparison = compare::compare(client, &work).await?;
+    let comparison = compare::compare(client, &work, &Working::unseen()).await?;
     if comparison.rows.is_empty() {
         return Err(Failure::failed("no operation could be measured", comparison.skipped.join("; ")));
     }

@@ -50,6 +50,7 @@ mod tiling;
 mod watch;
 mod watts;
 mod words;
+mod working;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -63,6 +64,7 @@ use args::{Cli, Command, ModeCommand};
 use failure::{Exit, Failure, refused};
 use output::Printer;
 use wire::client::{Answer, Client, ClientError};
+use working::{Counted, Working};
 
 /// What a command works with.
 struct Context {
@@ -91,7 +93,10 @@ impl Context {
         let encoded = serde_json::to_vec(&body)
             .map_err(|source| ClientError::Unsendable { reason: source.to_string() })?;
         let request = question(body);
-        if request.hardware().is_none() {
+        let named = request.hardware().is_some();
+        let what = if named { "computing" } else { "waiting for the daemon's answer" };
+        let _working = Working::new(&self.printer, Counted::Nothing, what);
+        if !named {
             return Ok(self.client.post_bytes(route, encoded).await?);
         }
         self.supposed(&request)

@@ -8,6 +8,7 @@ use super::failure::{Exit, Failure};
 use super::output::{Format, Printer};
 use super::table::Table;
 use super::words;
+use super::working::{Counted, Working};
 use answer::modelfile;
 use roofline::precision::WeightFormat;
 use roofline::units::Bytes;
@@ -108,15 +109,20 @@ fn show(printer: &Printer, key: &str, format: Recipe, kv_format: WeightFormat) -
     print(printer, &answer::models::of_known(known, &known.model(format), kv_format))
 }
 
+fn load(printer: &Printer, path: &Path) -> Result<modelfile::ModelFile, Failure> {
+    let _working = Working::new(printer, Counted::Nothing, "reading the model's files");
+    modelfile::load(path).map_err(|error| Failure::failed(error.to_string(), error.hint()))
+}
+
 fn inspect(printer: &Printer, path: &Path, kv_format: WeightFormat) -> Result<(), Failure> {
-    let file = modelfile::load(path).map_err(|error| Failure::failed(error.to_string(), error.hint()))?;
+    let file = load(printer, path)?;
     let files = file.files.iter().map(|file| file.display().to_string()).collect();
     print(printer, &ModelAnswer { files, ..answer::models::of(&file.model, kv_format) })
 }
 
 /// What a request names the file by that is sent to a daemon which may not read it.
 fn contents(printer: &Printer, path: &Path) -> Result<(), Failure> {
-    let file = modelfile::load(path).map_err(|error| Failure::failed(error.to_string(), error.hint()))?;
+    let file = load(printer, path)?;
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let model = serde_json::json!({ "path": whole.to_string_lossy(), "contents": file.contents() });
     printer.text(&format!("{model}\n"))

@@ -18,6 +18,7 @@ use super::failure::{Exit, Failure};
 use super::output::Format;
 use super::table::Table;
 use super::words;
+use super::working::{Counted, Working};
 use roofline::precision::WeightFormat;
 use roofline::refusal::Code;
 use roofline::workload::Op;
@@ -91,9 +92,12 @@ pub async fn run(
     let mut sweep = Sweep::new(context.client.another(TIME_LIMIT)).await?;
     let modes = sweep.choose(wanted)?;
     sweep.predict(&modes, work).await?;
-    let measured = sweep.measure_all(&modes).await;
+    let working = Working::new(&context.printer, Counted::Of(sweep.predicted.len() as u64), "measuring");
+    let measured = sweep.measure_all(&modes, &working).await;
     // The way back first: what went wrong is said afterwards.
+    working.say("going back to the mode of before");
     let ended_in = sweep.back().await;
+    drop(working);
     measured?;
     let compared = sweep.judged(ended_in?);
     match context.printer.format {
@@ -190,10 +194,10 @@ impl Sweep {
         Ok(())
     }
 
-    async fn measure_all(&mut self, modes: &[String]) -> Result<(), Failure> {
+    async fn measure_all(&mut self, modes: &[String], working: &Working) -> Result<(), Failure> {
         for mode in modes {
             let held = if *mode == self.base { None } else { Some(self.enter(mode).await?) };
-            self.measure_in(mode).await?;
+            self.measure_in(mode, working).await?;
             drop(held);
         }
         Ok(())
@@ -241,10 +245,12 @@ impl Sweep {
         }
     }
 
-    async fn measure_in(&mut self, mode: &str) -> Result<(), Failure> {
+    async fn measure_in(&mut self, mode: &str, working: &Working) -> Result<(), Failure> {
         let here: Vec<_> = self.predicted.iter().filter(|(of, ..)| of == mode).cloned().collect();
         for (_, op, format, predicted) in here {
+            working.say(&format!("{} {format} in {mode}", words::operation(&op)));
             let (answer, power) = self.metered(op, format).await?;
+            working.advance(1);
             self.skipped.extend(answer.skipped.iter().map(|why| format!("{mode}: {why}")));
             let Some(measured) = answer.rows.first() else { continue };
             let time = measured.measured_time_s;

@@ -12,6 +12,7 @@ use super::output::{Format, Printer};
 use super::table::Table;
 use super::tensors::{self, TensorError, TensorFile, is_readable};
 use super::words;
+use super::working::{Counted, Working};
 use roofline::precision::WeightFormat;
 use roofline::precision::quantise::{self, ModelError, Refusal, without_encoder};
 use roofline::workload::import::Tensor;
@@ -54,8 +55,8 @@ pub fn run(printer: &Printer, args: &QuantErrorArgs) -> Result<(), Failure> {
             true
         }
     });
-    let survey =
-        Survey::of(&file, &formats, args.max_elements).map_err(|error| unreadable(&args.file, &error))?;
+    let survey = Survey::of(&file, &formats, args.max_elements, printer)
+        .map_err(|error| unreadable(&args.file, &error))?;
     if survey.tensors == 0 {
         return Err(Failure::failed(
             format!("{} has no weights to try formats on: {}", args.file.display(), survey.apart_in_words()),
@@ -100,7 +101,12 @@ struct Survey {
 }
 
 impl Survey {
-    fn of(file: &TensorFile, formats: &[WeightFormat], budget: u64) -> Result<Self, TensorError> {
+    fn of(
+        file: &TensorFile,
+        formats: &[WeightFormat],
+        budget: u64,
+        printer: &Printer,
+    ) -> Result<Self, TensorError> {
         let row = |format: &WeightFormat| Row {
             format: *format,
             error: ModelError::default(),
@@ -123,7 +129,10 @@ impl Survey {
             survey.set_apart(tensor, set_apart(tensor).unwrap_or_default());
         }
         let total: u64 = weights.iter().fold(0, |sum, tensor| sum.saturating_add(elements(tensor)));
+        let bytes = weights.iter().fold(0, |sum: u64, tensor| sum.saturating_add(tensor.bytes));
+        let working = Working::new(printer, Counted::Bytes(bytes), "");
         for tensor in weights {
+            working.say(&tensor.name);
             let (all_rows, columns) = tensors::sizes(tensor);
             // A tensor's share of the budget, and always a row.
             let share = u128::from(budget) * u128::from(elements(tensor)) / u128::from(total.max(1));
@@ -135,6 +144,7 @@ impl Survey {
             }
             let sample = file.rows(tensor, rows)?;
             survey.add(tensor, rows, &sample);
+            working.advance(tensor.bytes);
         }
         Ok(survey)
     }

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::Context;
 use super::failure::{Exit, Failure};
+use super::working::{Counted, Working};
 use answer::parse::parse;
 use answer::{Catalogue, Request, suppose};
 use roofline::refusal::{Code, Refusal};
@@ -26,23 +27,29 @@ const BUFFER: usize = 64 << 10;
 /// then.
 pub async fn run(context: &mut Context, file: &Path) -> Result<Exit, Failure> {
     let catalogue = context.catalogue();
-    let mut run = Run { client: &mut context.client, catalogue: &catalogue, gone: None, line: 0, refused: 0 };
+    let working = Working::beside_output(&context.printer, Counted::Lines, "answered");
+    let mut run = Run {
+        client: &mut context.client,
+        catalogue: &catalogue,
+        gone: None,
+        line: 0,
+        refused: 0,
+        working: &working,
+    };
     if file == Path::new("-") {
         run.all(io::stdin().lock()).await?;
     } else {
         let opened = File::open(file).map_err(|error| unreadable(&file.display().to_string(), &error))?;
         run.all(opened).await?;
     }
-    if run.refused == 0 {
+    let Run { refused, line, .. } = run;
+    drop(working);
+    if refused == 0 {
         return Ok(Exit::Ok);
     }
     // Nobody is left to tell if standard error is closed.
-    let _ = writeln!(
-        io::stderr().lock(),
-        "{} of {} requests were refused; their lines say why",
-        run.refused,
-        run.line
-    );
+    let _ =
+        writeln!(io::stderr().lock(), "{} of {} requests were refused; their lines say why", refused, line);
     Ok(Exit::Failed)
 }
 
@@ -67,6 +74,7 @@ struct Run<'a> {
     gone: Option<ErrorBody>,
     line: u64,
     refused: u64,
+    working: &'a Working,
 }
 
 impl Run<'_> {
@@ -94,6 +102,7 @@ impl Run<'_> {
                 write_json(&mut output, &Refused { error: &error, line: self.line })?;
             }
             output.write_all(b"\n")?;
+            self.working.advance(1);
         }
         Ok(output.flush()?)
     }

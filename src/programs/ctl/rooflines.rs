@@ -7,6 +7,7 @@ use super::compare;
 use super::comparison::Comparison;
 use super::failure::Failure;
 use super::output::Format;
+use super::working::{Counted, Working};
 use super::{plot, show, svg};
 use answer::Request;
 use roofline::precision::WeightFormat;
@@ -36,7 +37,8 @@ pub async fn run(context: &mut Context, args: &RooflineArgs) -> Result<(), Failu
         let predicted = predicted(&mut context.client, &work).await?;
         chart.add_predicted(&predicted);
         if args.measure {
-            let comparison = compare::compare(&context.client, &work).await?;
+            let working = Working::new(&context.printer, Counted::Nothing, "measuring");
+            let comparison = compare::compare(&context.client, &work, &working).await?;
             add_measured(&mut chart, &comparison, &predicted);
         }
     } else if args.measure {

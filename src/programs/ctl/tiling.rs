@@ -8,6 +8,7 @@ use super::failure::{Failure, refused};
 use super::hardware::known;
 use super::output::Format;
 use super::table::Table;
+use super::working::{Counted, Working};
 use super::{headline, words};
 use answer::tiling;
 use roofline::units::{Bytes, Hertz, significant};
@@ -35,7 +36,9 @@ pub async fn run(context: &mut Context, args: &TilingArgs) -> Result<(), Failure
             _ => context.printer.value("tiling", &json!(answer)),
         };
     }
+    let working = Working::new(&context.printer, Counted::Nothing, "waiting for the daemon's answer");
     let answer = context.client.post("/v1/tiling", &request).await?;
+    drop(working);
     context.printer.answer("tiling", &answer, || Ok(render(&op, &answer.parse()?)))
 }
 

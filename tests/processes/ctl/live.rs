@@ -1,4 +1,4 @@
-//! `watch` in a pseudo terminal, as somebody sees it.
+//! `watch`, and the progress of long commands, in a pseudo terminal, as somebody sees them.
 
 use std::io::{Read, Write};
 use std::num::NonZero;
@@ -25,7 +25,12 @@ struct Screen {
 
 impl Screen {
     fn open(socket: &Path, rows: u16, columns: u16, args: &[&str]) -> Self {
-        let view = ctl(socket, &[&["watch"], args].concat());
+        Self::of(socket, rows, columns, &[&["watch"], args].concat())
+    }
+
+    /// The same for any command.
+    fn of(socket: &Path, rows: u16, columns: u16, args: &[&str]) -> Self {
+        let view = ctl(socket, args);
         let view: Vec<String> = std::iter::once(view.get_program())
             .chain(view.get_args())
             .map(|part| format!("'{}'", part.to_str().unwrap()))
@@ -181,4 +186,67 @@ fn without_a_terminal_or_with_another_format_it_says_what_to_use() {
     let (code, errors) = bad(fake.path(), &["watch", "-o", "json"]);
     assert_eq!(code, 2);
     contains(&errors, &["for people", "status -o json"]);
+}
+
+/// A daemon that answers `route` with a refusal once `open` is set, and not before.
+fn held(route: &'static str, open: &Arc<AtomicBool>) -> Fake {
+    let open = Arc::clone(open);
+    Fake::start(move |asked| {
+        if asked.route != route {
+            return healthy(asked);
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while !open.load(Ordering::Relaxed) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Reply::error(409, "not_calibrated", None)
+    })
+}
+
+#[test]
+fn a_long_wait_is_shown_on_a_terminal_and_gone_at_its_end() {
+    for (route, command, shown) in [
+        ("/v1/sweep", &["sweep", "gemv", "4096", "4096"][..], "waiting for the daemon's answer"),
+        ("/v1/recommend", &["recommend", "gemv", "4096", "4096"], "waiting for the daemon's answer"),
+        ("/v1/measure", &["measure", "gemv", "4096", "4096"], "measuring"),
+        ("/v1/measure", &["compare", "gemv", "4096", "4096", "--formats", "fp32,int8"], "0 of 2"),
+    ] {
+        let open = Arc::new(AtomicBool::new(false));
+        let fake = held(route, &open);
+        let mut screen = Screen::of(fake.path(), 24, 80, command);
+        screen.until(shown);
+        open.store(true, Ordering::Relaxed);
+        assert!(!screen.ended().success());
+        let text = screen.until("error: ");
+        assert!(!text.contains(shown) && text.starts_with("error: "), "{command:?}: {text}");
+        assert!(screen.is_restored());
+    }
+}
+
+#[test]
+fn an_interrupt_clears_the_line_and_ends_the_command() {
+    let open = Arc::new(AtomicBool::new(false));
+    let fake = held("/v1/measure", &open);
+    let mut screen = Screen::of(fake.path(), 24, 80, &["measure", "gemv", "4096", "4096"]);
+    screen.until("measuring");
+    screen.press("\u{3}");
+    assert_eq!(screen.ended().code(), Some(128 + 2));
+    assert!(screen.is_restored());
+    let parser = screen.parser.lock().unwrap();
+    assert!(!parser.screen().contents().contains("measuring"), "{}", parser.screen().contents());
+    open.store(true, Ordering::Relaxed);
+}
+
+#[test]
+fn without_a_terminal_nothing_of_a_long_wait_is_on_standard_error() {
+    let open = Arc::new(AtomicBool::new(false));
+    let fake = held("/v1/sweep", &open);
+    let mut command = ctl(fake.path(), &["sweep", "gemv", "4096", "4096"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Beyond the delay after which a terminal would have shown it.
+    std::thread::sleep(Duration::from_millis(1200));
+    open.store(true, Ordering::Relaxed);
+    let output = child.wait_with_output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(errors.starts_with("error: ") && !errors.contains('\r'), "{errors:?}");
 }

@@ -15,6 +15,7 @@ use crate::compare;
 use crate::failure::{Exit, Failure};
 use crate::output::Printer;
 use crate::table::Table;
+use crate::working::Working;
 use crate::{rooflines, show, words};
 use predict::calibration::PlanKind;
 use roofline::precision::WeightFormat;
@@ -196,13 +197,13 @@ impl Tour<'_> {
 
     async fn calibrate(&mut self, plan: PlanKind) -> Result<RooflineAnswer, Failure> {
         let began = Instant::now();
-        let mut progress = Progress::start(self.printer.ascii);
+        let mut progress = Progress::leaving_signals(self.printer.ascii);
         let request = CalibrateRequest { plan, wait: true, force: true };
         let outcome = calibrate::follow(&mut self.client, &request, &mut |fraction, step| {
             progress.show(fraction, step);
         })
         .await;
-        progress.end();
+        drop(progress);
         outcome?;
         let answer: RooflineAnswer = self.client.get("/v1/roofline").await?.parse()?;
         self.say(&format!(
@@ -214,7 +215,7 @@ impl Tour<'_> {
     }
 
     async fn compare(&mut self) -> Result<(), Failure> {
-        let comparison = compare::compare(&self.client, &rooflines::plotted()).await?;
+        let comparison = compare::compare(&self.client, &rooflines::plotted(), &Working::unseen()).await?;
         self.printer.text(&compare::render(&comparison))
     }
 

@@ -15,6 +15,7 @@ use super::super::super::compare;
 use super::super::super::demo::private_daemon::{Daemon, PrivateDir, program_beside_us};
 use super::super::super::failure::Failure;
 use super::super::super::words;
+use super::super::super::working::Working;
 use super::super::{Level, findings};
 use super::{Done, Sections};
 use hw::{Discovered, Sampler, SysRoot, bundle, nvml};
@@ -478,10 +479,10 @@ async fn calibration(board: &Board, sections: &mut Sections) -> Result<Done, Fai
         Err(skipped) => return Ok(skipped),
     };
     let request = CalibrateRequest { plan: PlanKind::Full, wait: true, force: true };
-    let mut progress = Progress::start(board.ascii);
+    let mut progress = Progress::leaving_signals(board.ascii);
     let outcome =
         calibrate::follow(&mut client, &request, &mut |fraction, step| progress.show(fraction, step)).await;
-    progress.end();
+    drop(progress);
     // What a run that failed says of itself counts as well.
     let answer: CalibrationAnswer = client.get("/v1/calibration").await?.parse()?;
     let summary = calibrate::summary(&answer);
@@ -496,7 +497,7 @@ async fn comparison(board: &Board, sections: &mut Sections) -> Result<Done, Fail
         Ok(client) => client,
         Err(skipped) => return Ok(skipped),
     };
-    let comparison = compare::compare(&client, &compare::default_work()).await?;
+    let comparison = compare::compare(&client, &compare::default_work(), &Working::unseen()).await?;
     sections.insert("comparison".into(), json!(comparison));
     let impossible = comparison.rows.iter().any(|row| row.verdict == "impossible");
     let far_off = comparison.median_error_ratio.is_none_or(|error| error > FAR_OFF);
