@@ -48,8 +48,7 @@ pub async fn run(context: &mut Context, file: &Path) -> Result<Exit, Failure> {
         return Ok(Exit::Ok);
     }
     // Nobody is left to tell if standard error is closed.
-    let _ =
-        writeln!(io::stderr().lock(), "{} of {} requests were refused; their lines say why", refused, line);
+    let _ = writeln!(io::stderr().lock(), "{refused} of {line} requests were refused; their lines say why");
     Ok(Exit::Failed)
 }
 
