@@ -108,6 +108,14 @@ fn commands(board: &str) -> Vec<Vec<String>> {
         "tiling 1 1 1",
         "tiling 16384 16384 16384",
         "predict attention 1 32 8 1 4096 128",
+        "compare gemv 256 256 --formats fp32,int8",
+        "compare gemm 8 256 256 --formats fp32",
+        "measure gemv --sizes 64,256 --formats fp32,int8",
+        "measure gemv 256 256 --power",
+        "hold --max-power 1W -- true",
+        "features",
+        "observe gemv 4096 4096 --format fp16 --time 12345.678us",
+        "observations list --all",
     ]
     .map(str::to_owned)
     .to_vec();
