@@ -888,3 +888,47 @@ impl From<OptimismArg> for Optimism {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::{Cli, GLOBAL};
+
+    /// Every command below this one, by its full name.
+    fn all(command: &clap::Command, path: &str, found: &mut Vec<(String, clap::Command)>) {
+        for below in command.get_subcommands() {
+            let name = format!("{path} {}", below.get_name());
+            found.push((name.clone(), below.clone()));
+            all(below, &name, found);
+        }
+    }
+
+    #[test]
+    fn the_help_of_every_command_has_its_own_options_first_and_the_global_ones_under_their_heading() {
+        let mut root = Cli::command();
+        root.build();
+        let mut commands = Vec::new();
+        all(&root, "rooflinectl", &mut commands);
+        assert!(commands.len() > 50, "{}", commands.len());
+        for (name, mut command) in commands.into_iter().filter(|(name, _)| !name.contains(" help")) {
+            let help = command.render_long_help().to_string();
+            let parts = help.split_once(&format!("{GLOBAL}:\n"));
+            let (own, global) = parts.unwrap_or_else(|| panic!("{name} has no heading {GLOBAL:?}"));
+            for option in ["--socket", "--ssh", "--output", "--ascii", "--timeout"] {
+                let line = |text: &str| {
+                    let first =
+                        |line: &str| line.trim().trim_start_matches("-o, ").split(' ').next() == Some(option);
+                    text.lines().any(first)
+                };
+                assert!(line(global) && !line(own), "{name} {option}:\n{help}");
+            }
+            for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
+                let Some(long) = argument.get_long() else { continue };
+                if argument.get_help_heading() != Some(GLOBAL) {
+                    assert!(own.contains(&format!("--{long}")), "{name} --{long} is below the global ones");
+                }
+            }
+        }
+    }
+}
