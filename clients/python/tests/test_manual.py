@@ -34,7 +34,7 @@ class Manual(unittest.TestCase):
         self.assertTrue(lines[2].startswith(("unsatisfiable", "15W", "7W")), lines)
 
     def test_each_line_of_the_table_of_old_routes_is_answered(self):
-        (lines,) = fenced("sh")
+        (lines,) = (block for block in fenced("sh") if "curl" in block)
         for line in lines.splitlines():
             said = subprocess.run(line, shell=True, env=self.environment, check=True, stdout=subprocess.PIPE).stdout
             self.assertIsInstance(json.loads(said), dict, line)
