@@ -196,4 +196,17 @@ fn what_a_later_daemon_adds_is_no_error() {
     let mut wanted = known.clone();
     wanted.key = "of a later daemon".into();
     assert_eq!(impostor.client().formats().unwrap(), [wanted]);
+    let mut wanted = daemon.client().state().unwrap();
+    let mut body = serde_json::to_value(&wanted).unwrap();
+    for (name, value) in [("added", json!(3)), ("and", json!({"more": []}))] {
+        body[name] = value;
+    }
+    let body = body.to_string();
+    let impostor = answering(move |visit| {
+        visit.send(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()).as_bytes());
+    });
+    let found = impostor.client().state().unwrap();
+    wanted.fields.retain(|name, _| found.fields.contains_key(name));
+    assert!(found == wanted && !found.fields.contains_key("added"), "{found:?}");
+    assert!(found.fields.len() > 10, "{found:?}");
 }

@@ -111,7 +111,7 @@ fn structure(text: &mut String, name: &str, schema: &Value, schemas: &Map<String
     if let Some(rest) = schema.get("additionalProperties").filter(|rest| rest.is_object()) {
         comment(text, "    ", described(rest).unwrap_or("Further fields."));
         let kind = type_of("", rest, is_sent);
-        writeln!(text, "    #[serde(flatten)]\n    pub fields: BTreeMap<String, {kind}>,").unwrap();
+        writeln!(text, "    #[serde(flatten, deserialize_with = \"crate::verbs::known\")]\n    pub fields: BTreeMap<String, {kind}>,").unwrap();
     }
     text.push_str("}\n");
     if is_sent {

@@ -143,7 +143,7 @@ impl Daemon {
 
     /// Connects to the first daemon that takes a connection, and stays with it.
     async fn connect<I: Io>(&self, request: &Encoded, limit: Limit, over: &Over) -> Result<I::Socket> {
-        let mut tried = Vec::new();
+        let (mut tried, mut denied) = (Vec::new(), None);
         let addresses = lock(&self.addresses).clone();
         for address in addresses {
             let path = address.of(request.socket);
@@ -166,14 +166,15 @@ impl Daemon {
                 }
             };
             if why.kind() == io::ErrorKind::PermissionDenied {
-                return Err(Error::Denied { path: path.to_owned() });
+                denied.get_or_insert_with(|| path.to_owned());
             }
             if why.kind() == io::ErrorKind::WouldBlock && Instant::now() >= limit.until {
                 return Err(limit.failed(&io::ErrorKind::TimedOut.into(), &request.route));
             }
             tried.push((path.to_owned(), said(&why)));
         }
-        Err(Error::Unreachable { tried })
+        // One that is closed to this user is the reason only where no other answers.
+        Err(denied.map_or(Error::Unreachable { tried }, |path| Error::Denied { path }))
     }
 
     /// A connection of its own whose answer goes on; `over` ends the wait for it, and then the connection.

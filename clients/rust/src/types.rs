@@ -2089,7 +2089,7 @@ pub struct StateAnswer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sources: Option<BTreeMap<String, String>>,
     /// Fields by the names above, each with its age.
-    #[serde(flatten)]
+    #[serde(flatten, deserialize_with = "crate::verbs::known")]
     pub fields: BTreeMap<String, StateField>,
 }
 

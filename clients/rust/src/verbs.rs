@@ -1,9 +1,10 @@
 //! What a daemon can be asked, once for both clients.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::body::{Encoded, route};
@@ -42,6 +43,17 @@ impl<A> Call<A> {
 fn json<A: DeserializeOwned>(body: &[u8]) -> Result<A> {
     serde_json::from_slice(body)
         .map_err(|why| Error::unexpected(format!("the answer is not understood: {why}")))
+}
+
+/// The fields of an object that are what this client knows; a later daemon may have others beside them.
+pub(crate) fn known<'de, D: Deserializer<'de>, A: DeserializeOwned>(
+    from: D,
+) -> std::result::Result<BTreeMap<String, A>, D::Error> {
+    let all = BTreeMap::<String, Value>::deserialize(from)?;
+    Ok(all
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, serde_json::from_value(value).ok()?)))
+        .collect())
 }
 
 fn text(body: &[u8]) -> Result<String> {
