@@ -126,6 +126,7 @@ class AsyncClient(AsyncVerbs):
     async def _connect(self, which: str) -> "socket_":
         """Connects to the first daemon that takes a connection, and stays with it."""
         tried: List[Tuple[str, str]] = []
+        denied: Optional[Denied] = None
         for address in self._addresses:
             connection = socket.socket(socket.AF_UNIX)
             connection.setblocking(False)
@@ -143,14 +144,15 @@ class AsyncClient(AsyncVerbs):
                         await asyncio.sleep(0.02)
             except PermissionError:
                 connection.close()
-                raise Denied(address[which]) from None
+                # The reason only where no other place answers.
+                denied = denied or Denied(address[which])
             except OSError as error:
                 connection.close()
                 failures(tried, address[which], error)
             except BaseException:
                 connection.close()
                 raise
-        raise Unreachable(tried)
+        raise denied or Unreachable(tried)
 
     async def _open(self, request: Request) -> Tuple["socket_", Response, bytes]:
         """A connection of its own whose answer goes on, and the beginning of that. Raises as a verb does."""

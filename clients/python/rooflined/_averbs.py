@@ -30,7 +30,7 @@ class AsyncVerbs:
         socket: str = "query",
         timeout_s: Optional[float] = None,
     ) -> Any:
-        """Any route of the OpenAPI document; `socket` is query or control. Sent once only."""
+        """Any route of the OpenAPI document that answers JSON; `socket` is query or control. Sent once only."""
         return await self._ask(Request(method, route, body, socket, changes=True), timeout_s)
 
     # Questions

@@ -141,6 +141,7 @@ class Client(Verbs):
     def _connect(self, which: str, deadline: float) -> "socket_":
         """Connects to the first daemon that takes a connection, and stays with it."""
         tried: List[Tuple[str, str]] = []
+        denied: Optional[Denied] = None
         for address in self._addresses:
             connection = socket.socket(socket.AF_UNIX)
             until = min(deadline, time.monotonic() + CONNECT_S)
@@ -158,11 +159,12 @@ class Client(Verbs):
                         time.sleep(0.02)
             except PermissionError:
                 connection.close()
-                raise Denied(address[which]) from None
+                # The reason only where no other place answers.
+                denied = denied or Denied(address[which])
             except OSError as error:
                 connection.close()
                 failures(tried, address[which], error)
-        raise Unreachable(tried)
+        raise denied or Unreachable(tried)
 
     def _open(self, request: Request, limit: float) -> Tuple["socket_", Response, bytes]:
         """A connection of its own whose answer goes on, and the beginning of that. Raises as a verb does."""

@@ -29,7 +29,7 @@ class Verbs:
         socket: str = "query",
         timeout_s: Optional[float] = None,
     ) -> Any:
-        """Any route of the OpenAPI document; `socket` is query or control. Sent once only."""
+        """Any route of the OpenAPI document that answers JSON; `socket` is query or control. Sent once only."""
         return self._ask(Request(method, route, body, socket, changes=True), timeout_s)
 
     # Questions

@@ -235,7 +235,7 @@ macro_rules! every_verb {
             renew_hold(id: u64, ttl_s: f64) -> HeldAnswer = verbs::renew_hold(id, ttl_s);
             /// Ends a hold. Has 120 s by default.
             release_hold(id: u64) -> DoneAnswer = verbs::release_hold(id);
-            /// Any route of the OpenAPI document. Sent once only.
+            /// Any route of the OpenAPI document that answers JSON. Sent once only.
             request(method: &str, route: &str, body: Option<&Value>, socket: Socket) -> Value = verbs::request(method, route, body, socket);
         }
     };
