@@ -121,9 +121,9 @@ pub fn summary(answer: &CalibrationAnswer) -> String {
 pub fn load(record: &Value) -> Option<String> {
     record.get("loaded").and_then(Value::as_bool).filter(|loaded| *loaded)?;
     let work = record.get("other_work").and_then(|work| OtherWork::deserialize(work).ok());
-    let work = work.map_or_else(String::new, |work| format!(" ({work})"));
+    let work = work.map_or_else(|| ", or at clocks that moved".to_owned(), |work| format!(" ({work})"));
     Some(format!(
-        "measured beside other work{work}: undisturbed runs alone count, and the intervals are wide"
+        "measured beside other work{work}: the least disturbed runs count, and the intervals are wide"
     ))
 }
 

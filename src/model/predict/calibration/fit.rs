@@ -12,7 +12,7 @@ use super::PlanKind;
 use super::forward::FORWARD_KV_CACHE;
 use super::record::{CalibrationRecord, MachineKey, PowerUnderLoad, RECORD_SCHEMA, Regime};
 use super::sample::{GemvCase, Kernel, OtherWork, Reference, Sample, Stream};
-use super::vet::{Rejection, centre, least_disturbed, median, quantile, regime_key, vet};
+use super::vet::{Rejection, centre, least_disturbed, median, only_clock_moved, quantile, regime_key, vet};
 use crate::bare::{AttentionCost, most_of_one_worker};
 use crate::{Engine, EngineProfile, FormatCost, GemmCost, GemmPoint, OVERLAP_EXPONENT};
 use roofline::board::OperatingPoint;
@@ -76,15 +76,25 @@ const LOADED_RATIO: f64 = 0.05;
 /// A measured rate may lie this factor above a data-sheet ceiling: clocks are rounded in names and tables.
 const PHYSICAL_MARGIN: f64 = 1.02;
 
-/// Fits a record.
+/// Fits a record. Where the clocks of a shared machine never rest, and what is needed would be missing for that alone,
+/// samples whose clock moved are used too, and the record is marked `loaded`.
 ///
 /// # Errors
 /// When no regime has a bandwidth, an fp32 peak and a clock.
 pub fn fit(samples: &[Sample], context: &FitContext) -> Result<CalibrationRecord, FitError> {
+    fit_those(samples, context, false).or_else(|error| fit_those(samples, context, true).map_err(|_| error))
+}
+
+fn fit_those(
+    samples: &[Sample],
+    context: &FitContext,
+    moving_clocks: bool,
+) -> Result<CalibrationRecord, FitError> {
     let mut rejected: Vec<Rejection> = Vec::new();
     let mut used: Vec<&Sample> = Vec::new();
     for (index, sample) in samples.iter().enumerate() {
         match vet(sample) {
+            Some(_) if moving_clocks && only_clock_moved(sample) => used.push(sample),
             Some(rejection) => rejected.push(rejection),
             None if taken_again_beside_others(sample, &samples[index + 1..]) => {}
             None => used.push(sample),
@@ -120,7 +130,7 @@ pub fn fit(samples: &[Sample], context: &FitContext) -> Result<CalibrationRecord
     // The regime of the last sample is the one in force now.
     let now = samples.last().map(|sample| regime_key(&sample.after.reference));
     regimes.sort_by_key(|regime| (Some(regime.key.as_str()) != now, std::cmp::Reverse(regime.samples)));
-    let loaded = context.fewer_workers || waited(&used) > LOADED_RATIO;
+    let loaded = moving_clocks || context.fewer_workers || waited(&used) > LOADED_RATIO;
     if loaded {
         regimes.iter_mut().for_each(Regime::mark_loaded);
     }
@@ -915,6 +925,40 @@ mod tests {
         assert_eq!(record.rejected.len(), 1);
         assert_eq!(record.rejected[0].code, "clock_moved");
         close(record.current().unwrap().roofline.compute[&Precision::Fp32].value.get(), truth::FP32, 0.02);
+    }
+
+    /// As on a machine whose neighbours share its clock: what is needed is there, only never at one clock.
+    #[test]
+    fn clocks_that_never_rest_widen_a_record_rather_than_prevent_it() {
+        let moving = |factor: f64, which: fn(&Kernel) -> bool| {
+            let mut samples = full();
+            for sample in samples.iter_mut().filter(|sample| which(&sample.kernel)) {
+                sample.after.clock.effective = sample.before.clock.effective * factor;
+            }
+            fit(&samples, &context())
+        };
+        let peaks = |kernel: &Kernel| matches!(kernel, Kernel::Peak { .. });
+        let quiet = fit(&full(), &context()).unwrap();
+        let width = |record: &CalibrationRecord| {
+            let peak = record.current().unwrap().roofline.compute[&Precision::Fp32];
+            peak.high / peak.low
+        };
+        for factor in [0.75, 1.35] {
+            for which in [peaks, |_: &Kernel| true] {
+                let record = moving(factor, which).unwrap();
+                assert!(record.loaded && record.rejected.is_empty(), "{factor}: {:?}", record.rejected);
+                let peak = record.current().unwrap().roofline.compute[&Precision::Fp32];
+                close(peak.value.get(), truth::FP32, 0.02);
+                assert!(width(&record) > 1.4 * width(&quiet), "{factor}");
+            }
+        }
+        // What is not needed is left out, as it was.
+        let gemv = |kernel: &Kernel| matches!(kernel, Kernel::Gemv { .. });
+        let without = moving(0.75, gemv).unwrap();
+        assert!(!without.loaded && !without.rejected.is_empty());
+        // So much could be anything.
+        let error = moving(0.5, peaks).unwrap_err().to_string();
+        assert!(error.contains("no usable fp32 peak") && error.contains("clock_moved"), "{error}");
     }
 
     #[test]

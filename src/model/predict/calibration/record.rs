@@ -92,7 +92,7 @@ pub struct CalibrationRecord {
     pub plan: String,
     /// Measured on a simulated accelerator.
     pub simulated: bool,
-    /// The newest run was made beside other work.
+    /// The newest run was made beside other work, or while the clock moved all the time.
     #[serde(default)]
     pub loaded: bool,
     /// That work, as it was when the run began; `None` where the run was not loaded, or it is not known.

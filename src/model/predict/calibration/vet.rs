@@ -24,6 +24,9 @@ pub fn regime_key(reference: &Reference) -> &'static str {
 const CLOCK_TOLERANCE: f64 = 0.05;
 /// The same beside other work, whose rests let the clock rise: what follows has wide intervals, and takes the mean.
 const LOADED_CLOCK_TOLERANCE: f64 = 0.15;
+/// Factor between the clocks before and after from which on a sample says nothing: a rate at their mean may be off by a sixth,
+/// which the intervals of a record that is marked `loaded` cover.
+const CLOCK_LIMIT: f64 = 1.4;
 /// Part of the time without its CPU from which on a worker was beside other work.
 const LOADED_WAITING: f64 = 0.1;
 /// Part of the CPU time that the hypervisor may take.
@@ -85,14 +88,7 @@ pub struct Rejection {
 /// `None` if the sample can be used.
 #[must_use]
 pub fn vet(sample: &Sample) -> Option<Rejection> {
-    let problem = no_runs(sample)
-        .or_else(|| wrong_result(sample))
-        .or_else(|| if sample.kernel == Kernel::Wake { None } else { clock_moved(sample) })
-        .or_else(|| sample.other_work.clone().map(|seen| ("other_work", seen)))
-        .or_else(|| stolen(sample))
-        .or_else(|| preempted(sample))
-        .or_else(|| regime_moved(sample))
-        .or_else(|| impossible(sample))?;
+    let problem = problem(sample, sample.kernel != Kernel::Wake)?;
     Some(Rejection {
         kernel: sample.kernel,
         threads: sample.threads,
@@ -102,6 +98,26 @@ pub fn vet(sample: &Sample) -> Option<Rejection> {
 }
 
 type Problem = Option<(&'static str, String)>;
+
+/// What speaks against a sample, its clock among it or left aside.
+fn problem(sample: &Sample, of_clock: bool) -> Problem {
+    no_runs(sample)
+        .or_else(|| wrong_result(sample))
+        .or_else(|| if of_clock { clock_moved(sample) } else { None })
+        .or_else(|| sample.other_work.clone().map(|seen| ("other_work", seen)))
+        .or_else(|| stolen(sample))
+        .or_else(|| preempted(sample))
+        .or_else(|| regime_moved(sample))
+        .or_else(|| impossible(sample))
+}
+
+/// Whether nothing speaks against a sample but a clock that moved, and that by little enough to be covered by wide intervals.
+#[must_use]
+pub fn only_clock_moved(sample: &Sample) -> bool {
+    let (before, after) = (sample.before.clock.effective, sample.after.clock.effective);
+    let (slow, fast) = (before.min(after), before.max(after));
+    slow.is_positive() && fast <= slow * CLOCK_LIMIT && problem(sample, false).is_none()
+}
 
 fn no_runs(sample: &Sample) -> Problem {
     let usable = !sample.times.is_empty() && sample.times.iter().all(|time| time.get() > SHORTEST);
