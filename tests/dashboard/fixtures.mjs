@@ -13,10 +13,12 @@ const CHROMIUM = process.env.ROOFLINED_CHROMIUM ?? "/usr/bin/chromium";
 export const REPOSITORY = new URL("../../", import.meta.url).pathname;
 
 const run = promisify(execFile);
+// For a machine on which everything else is under way too: a test waits for what it looks at, never for a time.
+const PATIENCE_MS = 120000;
 const pause = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
 
 /** Waits until `check` answers something, and answers it. */
-export async function until(check, what, patience = 20000) {
+export async function until(check, what, patience = PATIENCE_MS) {
   for (const end = Date.now() + patience; Date.now() < end; await pause(50)) {
     const found = await check();
     if (found) return found;
@@ -106,6 +108,7 @@ export const hasBrowser = () => existsSync(CHROMIUM);
 /** A page that notes what must not happen: errors, reports of the content security policy, requests to anywhere else. */
 export async function watchedPage(chrome, origin, options = {}) {
   const context = await chrome.newContext({ viewport: { width: 1280, height: 900 }, acceptDownloads: true, ...options });
+  context.setDefaultTimeout(PATIENCE_MS);
   const page = await context.newPage();
   const faults = [];
   page.on("console", (message) => { if (["error", "warning"].includes(message.type())) faults.push(`console: ${message.text()} (${message.location().url})`); });
@@ -118,6 +121,18 @@ export async function watchedPage(chrome, origin, options = {}) {
 export async function open(page, url) {
   await page.goto(url);
   await page.waitForSelector("main[data-drawn]");
+}
+
+/** Goes to another address of the page, `spot?m=1`, and waits until its view is drawn. */
+export async function look(page, hash) {
+  // The page learns of it in an event of its own: until then it says that the view before is drawn.
+  await page.evaluate((to) => new Promise((resolve) => {
+    if (location.hash === `#${to}`) return resolve();
+    addEventListener("hashchange", resolve, { once: true });
+    location.hash = to;
+    return null;
+  }), hash);
+  await page.waitForSelector(`main[data-drawn=${hash.split("?")[0]}]`);
 }
 
 /** Goes to a view by its link in the navigation. */

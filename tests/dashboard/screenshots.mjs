@@ -1,6 +1,6 @@
 // Makes the pictures of docs/images anew, of a simulated board that says so: node screenshots.mjs; then optipng or pngquant them.
 import { join } from "node:path";
-import { Daemon, REPOSITORY, browser, dashboard, open, until } from "./fixtures.mjs";
+import { Daemon, REPOSITORY, browser, dashboard, look, open, until } from "./fixtures.mjs";
 
 const PICTURES = [
   { name: "dashboard-roofline", hash: "roofline?with=mode:15W", scheme: "light", size: { width: 1120, height: 860 } },
@@ -17,8 +17,7 @@ try {
   for (const { name, hash, scheme, size, scroll, wait } of PICTURES) {
     const page = await chrome.newPage({ viewport: size, colorScheme: scheme });
     await open(page, site.url);
-    await page.evaluate((to) => { location.hash = to; }, hash);
-    await page.waitForSelector(`main[data-drawn=${hash.split("?")[0]}]`);
+    await look(page, hash);
     await until(() => page.evaluate(() => !document.querySelector("[aria-busy]")), "answers");
     await page.waitForTimeout(wait ?? 800);
     if (scroll) await page.evaluate((selector) => document.querySelector(selector).closest(".card").scrollIntoView(), scroll);

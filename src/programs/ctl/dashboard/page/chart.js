@@ -39,6 +39,7 @@ export function createChart({ name, title, help, height, columns, minimumWidth =
   let items = [];
   let rows = [];
   let focused = 0;
+  let pointer = null;
   let drawnWidth = 0;
 
   function listRows() {
@@ -52,7 +53,8 @@ export function createChart({ name, title, help, height, columns, minimumWidth =
     if (!painter || !canvas.isConnected || canvas.clientWidth === 0) return;
     const width = Math.max(Math.floor(canvas.clientWidth), minimumWidth);
     drawnWidth = canvas.clientWidth;
-    const hadFocus = items[focused]?.node === document.activeElement;
+    const before = items[focused];
+    const hadFocus = before?.node === document.activeElement;
     const tall = typeof height === "function" ? height(width) : height;
     hide();
     svg.selectAll("*").remove();
@@ -60,7 +62,9 @@ export function createChart({ name, title, help, height, columns, minimumWidth =
     items = painter(svg, width, tall) ?? [];
     // Drawn into the picture, so that it is there wherever the picture goes.
     if (simulated()) svg.append("text").attr("class", "simulated").attr("aria-hidden", "true").attr("x", 2).attr("y", svg.node().viewBox.baseVal.height - 5).text("SIMULATED");
-    focused = Math.min(focused, Math.max(0, items.length - 1));
+    // New points move the others on: the one that was looked at is found by its name.
+    const same = items[focused]?.title === before?.title ? focused : items.findIndex(({ title: other }) => other === before?.title);
+    focused = same >= 0 ? same : Math.min(focused, Math.max(0, items.length - 1));
     items.forEach((item, index) => {
       item.node.setAttribute("tabindex", index === focused ? "0" : "-1");
       item.node.setAttribute("role", "img");
@@ -69,7 +73,8 @@ export function createChart({ name, title, help, height, columns, minimumWidth =
       item.node.addEventListener("focus", () => { focused = index; stops(); show(item); });
       item.node.addEventListener("blur", hide);
     });
-    if (hadFocus) items[focused]?.node.focus();
+    if (hadFocus) items[focused]?.node.focus({ preventScroll: true });
+    if (pointer) point();
   }
 
   const stops = () => items.forEach((item, index) => item.node.setAttribute("tabindex", index === focused ? "0" : "-1"));
@@ -90,16 +95,24 @@ export function createChart({ name, title, help, height, columns, minimumWidth =
     items.forEach((item) => item.node.classList.remove("shown"));
   }
 
-  canvas.addEventListener("pointermove", (event) => {
+  function point() {
     const box = svg.node().getBoundingClientRect();
     const scale = box.width / svg.node().viewBox.baseVal.width || 1;
-    const [x, y] = [(event.clientX - box.left) / scale, (event.clientY - box.top) / scale];
+    const [x, y] = [(pointer.clientX - box.left) / scale, (pointer.clientY - box.top) / scale];
     const distance = (item) => item.distance ? item.distance(x, y) : Math.hypot(item.x - x, item.y - y);
     const nearest = d3.least(items, distance);
     if (nearest && distance(nearest) <= REACH_PX) show(nearest.follow ? { ...nearest, ...nearest.follow(x, y) } : nearest);
     else hide();
+  }
+
+  canvas.addEventListener("pointermove", (event) => {
+    pointer = event;
+    point();
   });
-  canvas.addEventListener("pointerleave", hide);
+  canvas.addEventListener("pointerleave", () => {
+    pointer = null;
+    hide();
+  });
   svg.on("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
     if (event.key === "Escape") hide();

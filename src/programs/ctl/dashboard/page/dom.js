@@ -15,10 +15,43 @@ export function h(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** Puts `children` in place of what `element` has. */
+/** Puts `children` in place of what `element` has. The focus goes on to what takes the place of what had it. */
 export function fill(element, ...children) {
+  const focused = document.activeElement;
+  const inside = focused !== element && element.contains(focused);
+  // With its parents, since the new children may have no such button any more, but still the table around it.
+  const path = [];
+  for (let node = focused; inside && node !== element; node = node.parentElement) path.push(node);
   element.replaceChildren(...children.flat(Infinity).filter((child) => child != null && child !== false));
+  if (inside && !focused.isConnected) successor(element, path)?.focus({ preventScroll: true });
   return element;
+}
+
+const nameOf = (element) => element.id || element.getAttribute("aria-label") || element.textContent;
+
+// The element below `root` of the same kind and name as the first of `path` that has one.
+function successor(root, path) {
+  for (const old of path) {
+    const same = [...root.querySelectorAll(old.localName)].find((other) => other.tabIndex >= 0 && !other.disabled && nameOf(other) === nameOf(old));
+    if (same) return same;
+  }
+  return null;
+}
+
+/**
+ * Of several runs of `work` in a row the last one counts, whichever is answered last: `work` is called with a function that answers
+ * whether its run still is the last, and what the run was given. Every run ends with the last.
+ */
+export function latest(work) {
+  let count = 0;
+  let last = null;
+  return (...given) => {
+    const ticket = (count += 1);
+    const mine = work(() => ticket === count, ...given);
+    last = mine;
+    const end = () => mine === last ? mine : last;
+    return mine.then(end, end);
+  };
 }
 
 let numbered = 0;

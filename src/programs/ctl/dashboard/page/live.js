@@ -160,7 +160,8 @@ function shown(key, value) {
   if (typeof value !== "number") return String(value);
   const unit = [["_bytes_per_s", units.bandwidth], ["_flops_per_s", units.rate], ["_w", units.power], ["_hz", units.clock], ["_c", units.temperature], ["_bytes", units.bytes], ["_ratio", units.percent],
     ["_v", (volts) => units.si(volts, "V")], ["_a", (amperes) => units.si(amperes, "A")], ["_s", units.time], ["_rpm", (rpm) => `${units.digits(rpm)} rpm`]].find(([end]) => key.endsWith(end));
-  return unit ? unit[1](value) : units.digits(value);
+  // Such as cores: a count has no decimals.
+  return unit ? unit[1](value) : Number.isInteger(value) ? units.count(value) : units.digits(value);
 }
 
 function facts(state) {

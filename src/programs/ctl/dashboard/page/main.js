@@ -15,6 +15,8 @@ import { hash, link, read } from "./view.js";
 const VIEWS = { roofline: ["Roofline", overview], spot: ["Spot check", spot], model: ["Model", model], live: ["Live and modes", live] };
 const made = new Map();
 let current = null;
+// Of several views opened in a row the last one counts, whichever is drawn last.
+let opened = 0;
 
 const slot = (id) => document.getElementById(id);
 
@@ -37,9 +39,12 @@ slot("nav").addEventListener("click", (event) => {
 });
 
 async function show(focus) {
+  const ticket = (opened += 1);
+  delete slot("main").dataset.drawn;
+  const before = current && hash(current);
   const wanted = read(Object.keys(VIEWS), "roofline");
   // An address with other settings of the same view was opened: make the view anew.
-  if (wanted === current) made.delete(wanted);
+  if (wanted === current && hash(wanted) !== before) made.delete(wanted);
   made.get(current)?.hide?.();
   current = wanted;
   navigation();
@@ -51,10 +56,9 @@ async function show(focus) {
   if (focus) view.element.querySelector("h1")?.focus({ preventScroll: true });
   try {
     await view.show();
-    if (!slot("main").dataset.drawn) performance.mark("first-view");
-    slot("main").dataset.drawn = current;
+    if (ticket === opened) slot("main").dataset.drawn = current;
   } catch (error) {
-    slot("main").prepend(failure(error));
+    if (ticket === opened) slot("main").prepend(failure(error));
   }
 }
 

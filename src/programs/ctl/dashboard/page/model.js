@@ -2,7 +2,7 @@
 import { get, post } from "./api.js";
 import { axes, createChart } from "./chart.js";
 import { daemon, registry, sweepFormats } from "./daemon.js";
-import { commandLine, fact, failure, field, fill, h, note, select, sentence, table, toggles } from "./dom.js";
+import { commandLine, fact, failure, field, fill, h, latest, note, select, sentence, table, toggles } from "./dom.js";
 import { describe as readHeader } from "./header.js";
 import { MEASURES, describe, drawHeatmap, heightFor, problem, widthFor } from "./heatmap.js";
 import { dropTarget, swatch } from "./overview.js";
@@ -298,7 +298,7 @@ export function create() {
     map.update((svg, width, height) => {
       const wide = Math.max(width, widthFor(columns.length));
       svg.attr("viewBox", `0 0 ${wide} ${height}`).attr("width", wide);
-      return drawHeatmap(svg, wide, { cells, formats: formats(), columns, measure: what, chosen: current(), choose: (cell) => { picked = cell; drawMap(); lookCloser(abort.signal).catch((error) => fill(messages, failure(error))); } });
+      return drawHeatmap(svg, wide, { cells, formats: formats(), columns, measure: what, chosen: current(), choose: (cell) => { picked = cell; drawMap(); lookCloser(abort.signal).catch((error) => { if (error.name !== "AbortError") fill(messages, failure(error)); }); } });
     }, cells);
   }
 
@@ -335,7 +335,7 @@ export function create() {
     return cell ?? (best ? { format: best.format, mode: modeOf(best), batch: best.batch } : cells.find((other) => other.row && other.row.memory_bytes.fits !== false) ?? cells.find((other) => other.row));
   }
 
-  async function lookCloser(signal) {
+  const lookCloser = latest(async (isLast, signal) => {
     const cell = current();
     closer.textContent = cell ? `A closer look: ${cell.format}, ${cell.mode === WITHOUT_MODES ? "" : `${cell.mode}, `}batch ${cell.batch}` : "A closer look";
     if (!cell) return;
@@ -351,6 +351,7 @@ export function create() {
       get(`/v1/roofline?${query}`, signal),
       post("/v1/predict", { ...rest, ...point, workload: { ...workload, phase: "prefill", prompt_tokens: prompt, batch: 1 } }, signal),
     ]);
+    if (!isLast()) return;
     curve.update((svg, width, height) => drawCurve(svg, width, height, rows), rows);
     const decode = cells.filter((other) => other.row && other.format === cell.format && other.mode === cell.mode)
       .map((other) => ({ ...predicted(other.row, `decode, batch ${other.batch}`, cell.format), short: `decode ${other.batch}` }));
@@ -358,7 +359,7 @@ export function create() {
     const series = [{ name: cell.mode, roofline: ceilings }];
     const needed = new Set([...precisionsOf(series)].filter((precision) => ["fp16", "fp32", "int8", "fp8", "fp4"].includes(precision)));
     roofline.update((svg, width, height) => drawRoofline(svg, width, height, { series, points, shown: needed }), points);
-  }
+  });
 
   return {
     element,

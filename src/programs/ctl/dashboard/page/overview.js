@@ -2,7 +2,7 @@
 import { get } from "./api.js";
 import { createChart } from "./chart.js";
 import { daemon, on, registry, simulated, sweepFormats } from "./daemon.js";
-import { failure, fact, field, fill, h, note, select, table, toggles } from "./dom.js";
+import { failure, fact, field, fill, h, latest, note, select, table, toggles } from "./dom.js";
 import { csvText, save } from "./export.js";
 import { COLUMNS, ImportError, kept, parsePoints, predicted } from "./points.js";
 import { family, symbolPath } from "./precision.js";
@@ -102,22 +102,23 @@ export function create() {
 
   const wanted = () => setting(VIEW, "with", "").split(",").filter(Boolean).slice(0, MOST_SERIES - 1);
 
-  async function load() {
+  const load = latest(async (isLast) => {
     fill(messages);
     const machine = daemon.board.modes.length ? `now (${daemon.roofline.power_mode ?? "mode unknown"})` : "this machine now";
     const others = await Promise.all(wanted().map(async (key) => {
       try {
         return await another(key);
       } catch (error) {
-        messages.append(failure(error));
+        if (isLast()) messages.append(failure(error));
         return null;
       }
     }));
+    if (!isLast()) return;
     series = [{ key: "now", name: machine, roofline: daemon.roofline }, ...others.filter(Boolean)];
     showFacts();
     paint();
     listCompared();
-  }
+  });
 
   async function another(key) {
     const [hardware, mode] = key.startsWith("mode:") ? [null, key.slice(5)] : key.slice(3).split("@");
@@ -181,21 +182,22 @@ export function create() {
     return setting(VIEW, "formats", "fp16,int8,int4_g128").split(",").filter((key) => FORMATS.includes(key));
   }
 
-  async function layers() {
+  const layers = latest(async (isLast) => {
     const model = MODELS.find(({ key }) => key === setting(VIEW, "layers", "llama-3.1-8b"));
     const some = model?.layers.filter(([name]) => ["k_proj", "gate_proj", "lm_head"].includes(name)) ?? [];
     const named = some.flatMap(([name, n, k]) => PHASES.filter(({ key }) => ["decode", "prefill"].includes(key)).map(({ key, m }) => ({ label: `${name} ${key}`, op: operation(m, n, k) })));
     try {
       const { rows } = named.length && chosenFormats().length ? await sweepFormats(() => ({ ops: named.map(({ op }) => op) }), chosenFormats()) : { rows: [] };
+      if (!isLast()) return;
       layerPoints = rows.map((row) => {
         const same = named.find(({ op }) => Object.entries(op).every(([key, value]) => row.op[key] === value));
         return { ...predicted(row, `${same?.label ?? ""} ${row.format}`.trim(), row.format), short: same?.label };
       });
       paint();
     } catch (error) {
-      messages.append(failure(error));
+      if (isLast()) messages.append(failure(error));
     }
-  }
+  });
 
   function importForm() {
     const result = h("div", { "aria-live": "polite" });

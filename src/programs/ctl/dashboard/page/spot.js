@@ -94,6 +94,7 @@ export function create() {
   }
 
   async function run() {
+    const pressed = document.activeElement === runButton;
     runButton.disabled = true;
     try {
       if (!await predict()) return;
@@ -113,6 +114,8 @@ export function create() {
       fill(messages, failure(error));
     } finally {
       allow();
+      // A disabled button loses the focus.
+      if (pressed && document.activeElement === document.body) runButton.focus({ preventScroll: true });
     }
   }
 
