@@ -4,7 +4,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rooflined_client::types::ObservationRequest;
-use rooflined_client::{Error, Result};
+use rooflined_client::{Error, Result, Socket, Value};
 use serde_json::json;
 
 use crate::harness::{Daemon, Impostor, Visit, asynchronously, chat};
@@ -63,6 +63,44 @@ fn odd_ways_to_answer_are_understood() {
         visit.send(BODY.as_bytes());
     });
     assert_eq!(outcomes(&impostor), ["0", "0"]);
+}
+
+#[test]
+fn what_has_no_body_is_not_waited_for() {
+    // As the daemon may say what it would answer to GET.
+    let head = "HTTP/1.1 200 OK\r\ncontent-length: 14\r\n\r\n";
+    for text in
+        [head, "HTTP/1.1 204 No Content\r\n\r\n", "HTTP/1.1 204 No Content\r\ncontent-length: 3\r\n\r\n"]
+    {
+        let method = if text == head { "HEAD" } else { "DELETE" };
+        let impostor = answering(move |visit| {
+            visit.send(text.as_bytes());
+        });
+        let (mine, theirs) = (impostor.client(), impostor.asynchronous());
+        for _ in 0..2 {
+            assert_eq!(
+                mine.request(method, "/v1/formats", None, Socket::Query).unwrap(),
+                Value::Null,
+                "{text}"
+            );
+        }
+        let answer =
+            asynchronously(async { theirs.request(method, "/v1/formats", None, Socket::Query).await });
+        assert_eq!(answer.unwrap(), Value::Null, "{text}");
+        assert_eq!(
+            impostor.visited(),
+            2,
+            "the second question of one client goes over the first's connection"
+        );
+    }
+    let daemon = Daemon::new();
+    let client = daemon.client().with_timeout(Duration::from_secs(20));
+    // Refused or not, it is answered.
+    match client.request("HEAD", "/v1/formats", None, Socket::Query) {
+        Ok(Value::Null) | Err(Error::Refused(_)) => {}
+        other => panic!("{other:?}"),
+    }
+    assert!(client.formats().is_ok());
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -138,6 +139,7 @@ pub struct Impostor {
     home: TempDir,
     /// What was asked, by head and body.
     requests: Arc<Mutex<Vec<String>>>,
+    visits: Arc<AtomicUsize>,
 }
 
 /// One connection of an impostor.
@@ -185,16 +187,17 @@ impl Impostor {
 
     fn at(socket: &str, behave: impl Fn(&mut Visit) + Send + Sync + 'static) -> Self {
         let home = short_directory();
-        let requests = Arc::default();
+        let (requests, visits) = (Arc::default(), Arc::<AtomicUsize>::default());
         let listener = UnixListener::bind(home.path().join(socket)).unwrap();
-        let (seen, behave) = (Arc::clone(&requests), Arc::new(behave));
+        let (seen, behave, counted) = (Arc::clone(&requests), Arc::new(behave), Arc::clone(&visits));
         std::thread::spawn(move || {
             for connection in listener.incoming().map_while(Result::ok) {
+                counted.fetch_add(1, Ordering::SeqCst);
                 let (behave, requests) = (Arc::clone(&behave), Arc::clone(&seen));
                 std::thread::spawn(move || behave(&mut Visit { connection, requests }));
             }
         });
-        Self { home, requests }
+        Self { home, requests, visits }
     }
 
     pub fn socket(&self) -> PathBuf {
@@ -207,6 +210,11 @@ impl Impostor {
 
     pub fn asynchronous(&self) -> AsyncClient {
         AsyncClient::at(self.socket()).with_timeout(Duration::from_secs(1))
+    }
+
+    /// How many connections were made.
+    pub fn visited(&self) -> usize {
+        self.visits.load(Ordering::SeqCst)
     }
 
     /// How many requests came whole.

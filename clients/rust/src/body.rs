@@ -182,6 +182,7 @@ pub(crate) fn finite_or_absent<S: Serializer>(
 /// A request as bytes, with its files.
 #[derive(Debug, Clone)]
 pub(crate) struct Encoded {
+    pub(crate) method: String,
     pub(crate) route: String,
     pub(crate) socket: Socket,
     /// Whether it changes something, in which case it is never sent twice.
@@ -209,7 +210,7 @@ impl Encoded {
             format!("{method} {route} HTTP/1.1\r\nhost: rooflined\r\n{kind}content-length: {length}\r\n\r\n");
         let mut data = head.into_bytes();
         data.extend(body.unwrap_or_default());
-        Ok(Self { route, socket: Socket::Query, changes: false, data, files })
+        Ok(Self { method: method.to_owned(), route, socket: Socket::Query, changes: false, data, files })
     }
 
     /// For the control socket.

@@ -102,7 +102,7 @@ impl Daemon {
         limit: Limit,
     ) -> Result<Vec<u8>> {
         send::<I>(&connection, request, limit).await?;
-        let (mut response, mut body) = (Response::new(), Vec::new());
+        let (mut response, mut body) = (Response::to(&request.method), Vec::new());
         while !response.is_complete() {
             receive::<I>(&connection, &mut response, &mut body, &request.route, limit).await?;
         }
@@ -190,7 +190,7 @@ impl Daemon {
         // From here on the connection ends with the stream, also where this is given up.
         let mut stream = Stream {
             connection,
-            response: Response::new(),
+            response: Response::to(&request.method),
             blocks: Blocks::new(framing),
             first: Vec::new(),
             route: request.route.clone(),
@@ -198,7 +198,7 @@ impl Daemon {
         };
         send::<I>(&stream.connection, request, limit).await?;
         while stream.response.status() == 0
-            || (stream.response.status() != 200 && !stream.response.is_complete())
+            || (!is_success(stream.response.status()) && !stream.response.is_complete())
         {
             stream.receive(limit).await?;
         }
@@ -255,13 +255,17 @@ async fn receive<I: Io>(
     }
 }
 
+fn is_success(status: u16) -> bool {
+    (200..300).contains(&status)
+}
+
 /// The body of an answer that says yes.
 fn accepted(status: u16, body: Vec<u8>) -> Result<Vec<u8>> {
     #[derive(Deserialize)]
     struct Answer {
         error: ErrorBody,
     }
-    if status == 200 {
+    if is_success(status) {
         return Ok(body);
     }
     let body = serde_json::from_slice::<Answer>(&body).map(|answer| answer.error);

@@ -34,11 +34,13 @@ pub(crate) struct Response {
     keeps: bool,
     rest: Rest,
     pending: Vec<u8>,
+    has_body: bool,
 }
 
 impl Response {
-    pub(crate) const fn new() -> Self {
-        Self { status: 0, keeps: true, rest: Rest::Head, pending: Vec::new() }
+    /// Of a request of that method: the answer to HEAD has no body, whatever length it tells.
+    pub(crate) fn to(method: &str) -> Self {
+        Self { status: 0, keeps: true, rest: Rest::Head, pending: Vec::new(), has_body: method != "HEAD" }
     }
 
     /// The status; 0 until the head is complete.
@@ -128,15 +130,24 @@ impl Response {
             Err(why) => return Err(no_http(&why.to_string())),
         };
         let status = parsed.code.unwrap_or_default();
-        let is_interim = (100..200).contains(&status) && status != 101;
+        if status == 101 {
+            return Err(no_http("it changes to another protocol, which nobody asked for"));
+        }
+        let is_interim = (100..200).contains(&status);
         let header = |name: &str| {
             let found = parsed.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
             found.map(|header| String::from_utf8_lossy(header.value).trim().to_ascii_lowercase())
         };
+        let coding = header("transfer-encoding");
         let rest = if is_interim {
             // 100 Continue and the like: the answer follows.
             Rest::Head
-        } else if header("transfer-encoding").is_some_and(|coding| coding == "chunked") {
+        } else if !self.has_body || status == 204 || status == 304 {
+            Rest::Nothing
+        } else if let Some(coding) = coding {
+            if coding != "chunked" {
+                return Err(no_http("its answer has a coding that nobody asked for"));
+            }
             Rest::ChunkLine
         } else if let Some(length) = header("content-length") {
             // No sign, which Rust's own parser would take.
@@ -146,12 +157,12 @@ impl Response {
                 0 => Rest::Nothing,
                 length => Rest::Length(length),
             }
-        } else if status == 204 || status == 304 {
-            Rest::Nothing
         } else {
             Rest::UntilEnd
         };
-        let closes = header("connection").is_some_and(|says| says == "close") || parsed.version == Some(0);
+        let says_close =
+            header("connection").is_some_and(|says| says.split(',').any(|word| word.trim() == "close"));
+        let closes = says_close || parsed.version == Some(0);
         if !is_interim {
             (self.status, self.keeps) = (status, !closes);
         }
@@ -195,7 +206,7 @@ mod tests {
     use super::*;
 
     fn fed(parts: &[&[u8]]) -> Result<(Response, Vec<u8>)> {
-        let (mut response, mut body) = (Response::new(), Vec::new());
+        let (mut response, mut body) = (Response::to("GET"), Vec::new());
         for part in parts {
             response.feed(part, &mut body)?;
         }
@@ -227,11 +238,30 @@ mod tests {
         assert!(!response.is_complete());
         assert!(response.end() && !response.keeps());
         assert_eq!(body, b"hello");
-        let closing = b"HTTP/1.1 200 OK\r\nConnection: Close\r\nContent-Length: 0\r\n\r\n";
-        assert!(fed(&[closing]).is_ok_and(|(response, _)| response.is_complete() && !response.keeps()));
+        for says in ["Close", "keep-alive, close"] {
+            let closing = format!("HTTP/1.1 200 OK\r\nConnection: {says}\r\nContent-Length: 0\r\n\r\n");
+            let found = fed(&[closing.as_bytes()]);
+            assert!(found.is_ok_and(|(response, _)| response.is_complete() && !response.keeps()), "{says}");
+        }
         // What follows an answer was not asked for.
         let more = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nHTTP/1.1 ";
         assert!(fed(&[more]).is_ok_and(|(response, _)| response.is_complete() && !response.keeps()));
+    }
+
+    #[test]
+    fn what_has_no_body_is_complete_with_its_head() {
+        let head = |method: &str, text: &str| {
+            let mut response = Response::to(method);
+            response.feed(text.as_bytes(), &mut Vec::new()).unwrap();
+            response.keeps()
+        };
+        for rest in ["content-length: 5\r\n\r\n", "transfer-encoding: chunked\r\n\r\n", "\r\n"] {
+            assert!(head("HEAD", &format!("HTTP/1.1 200 OK\r\n{rest}")), "{rest}");
+            assert!(!head("GET", &format!("HTTP/1.1 200 OK\r\n{rest}")), "{rest}");
+            for status in ["204 No Content", "304 Not Modified"] {
+                assert!(head("GET", &format!("HTTP/1.1 {status}\r\n{rest}")), "{status} {rest}");
+            }
+        }
     }
 
     #[test]
@@ -239,7 +269,9 @@ mod tests {
         let endless = [b"HTTP/1.1 200 OK\r\nx: ".as_slice(), &vec![b'a'; MAX_HEAD_BYTES]].concat();
         let many = [b"HTTP/1.1 200 OK\r\n".as_slice(), &b"x: y\r\n".repeat(MAX_HEADERS + 1)].concat();
         let line = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
-        let texts: [&[u8]; 10] = [
+        let texts: [&[u8]; 12] = [
+            b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n",
             b"220 mail.example.org ESMTP\r\n",
             b"HTTP/1.1 abc\r\n\r\n",
             b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n",

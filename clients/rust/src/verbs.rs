@@ -56,6 +56,11 @@ pub(crate) fn known<'de, D: Deserializer<'de>, A: DeserializeOwned>(
         .collect())
 }
 
+/// Any JSON; null where there is none, as in the answer to HEAD.
+fn any(body: &[u8]) -> Result<Value> {
+    if body.is_empty() { Ok(Value::Null) } else { json(body) }
+}
+
 fn text(body: &[u8]) -> Result<String> {
     String::from_utf8(body.to_owned()).map_err(|_| Error::unexpected("the answer is no text"))
 }
@@ -235,7 +240,7 @@ macro_rules! every_verb {
             renew_hold(id: u64, ttl_s: f64) -> HeldAnswer = verbs::renew_hold(id, ttl_s);
             /// Ends a hold. Has 120 s by default.
             release_hold(id: u64) -> DoneAnswer = verbs::release_hold(id);
-            /// Any route of the OpenAPI document that answers JSON. Sent once only.
+            /// Any route of the OpenAPI document that answers JSON; null where the answer has no body. Sent once only.
             request(method: &str, route: &str, body: Option<&Value>, socket: Socket) -> Value = verbs::request(method, route, body, socket);
         }
     };
@@ -247,8 +252,8 @@ pub(crate) mod calls {
     use serde_json::Value;
 
     use super::{
-        CALIBRATION, Call, Encoded, Filter, ModelQuery, Result, RooflineQuery, SWITCH, command, delete,
-        forgotten, get, json, observed, post, route, text, with_body,
+        CALIBRATION, Call, Encoded, Filter, ModelQuery, Result, RooflineQuery, SWITCH, any, command, delete,
+        forgotten, get, observed, post, route, text, with_body,
     };
     use crate::address::Socket;
     use crate::body::Body;
@@ -388,7 +393,7 @@ pub(crate) mod calls {
         socket: Socket,
     ) -> Result<Call<Value>> {
         let request = Encoded { socket, ..Encoded::new(method, route.into(), body)?.once() };
-        Ok(Call { request, limit: None, read: json })
+        Ok(Call { request, limit: None, read: any })
     }
 
     /// What changes, beginning with the state.
