@@ -129,6 +129,19 @@ impl Drop for Daemon {
     }
 }
 
+/// Runs one of the ignored tests in a process of its own.
+pub fn alone(test: &str, prepare: impl FnOnce(&mut Command) -> &mut Command) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--ignored", "--nocapture"]);
+    let output = prepare(&mut command).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "{said}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
 /// Runs `work` where the asynchronous client runs.
 pub fn asynchronously<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)

@@ -12,7 +12,7 @@ use rooflined_client::types::*;
 use rooflined_client::{Error, Event, HoldState};
 use serde_json::json;
 
-use crate::harness::{CONTROLLED, Daemon, asynchronously, chat, until};
+use crate::harness::{CONTROLLED, Daemon, Impostor, alone, asynchronously, chat, until};
 
 fn fifteen_watts() -> HoldRequest {
     let constraints = ConstraintsOfHold { mode: Some("15W".into()), ..ConstraintsOfHold::default() };
@@ -274,19 +274,61 @@ fn asynchronous_holds_do_the_same() {
     assert!(until(|| asked.holds().unwrap().holds.is_empty()));
 }
 
+/// In a process of its own, because the limit is that of a process.
+#[test]
+fn a_hold_outlives_a_lack_of_descriptors() {
+    alone("streams::short_of_descriptors", |command| command);
+}
+
+#[test]
+#[ignore = "the other half of the test above"]
+fn short_of_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let (tell, told) = std::sync::mpsc::channel::<()>();
+    let (told, asked) = (Mutex::new(told), std::sync::atomic::AtomicU64::new(0));
+    let impostor = Impostor::control(move |visit| {
+        visit.read();
+        let id = asked.fetch_add(1, std::sync::atomic::Ordering::SeqCst) + 1;
+        let held = json!({"event": "held", "id": id, "mode": "15W", "satisfied": true}).to_string();
+        visit.send(format!("HTTP/1.1 200 OK\r\n\r\n{held}\n").as_bytes());
+        told.lock().unwrap().recv().unwrap();
+    });
+    let mine = impostor.client().hold(&fifteen_watts()).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let turn = |time| runtime.block_on(async { tokio::time::sleep(Duration::from_millis(time)).await });
+    let theirs = runtime.block_on(impostor.asynchronous().hold(&fifteen_watts())).unwrap();
+    let whole = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(3), ..whole }).unwrap();
+    match impostor.client().hold(&fifteen_watts()) {
+        Err(error @ Error::System { .. }) => {
+            assert!(error.is_passing() && error.hint().unwrap().contains("ulimit -n"), "{error}");
+            let cause = std::error::Error::source(&error).unwrap().to_string();
+            assert!(cause.contains("Too many open files") && !error.to_string().contains(&cause), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+    tell.send(()).unwrap();
+    tell.send(()).unwrap();
+    let both = |satisfied| {
+        turn(50);
+        mine.state().satisfied == satisfied && theirs.state().satisfied == satisfied
+    };
+    assert!(until(|| both(None)));
+    // Asked for again, more than once.
+    turn(1500);
+    assert_eq!((mine.state().ended, theirs.state().ended), (None, None));
+    setrlimit(Resource::Nofile, whole).unwrap();
+    assert!(until(|| both(Some(true))));
+    assert_eq!(mine.state().id.min(theirs.state().id), 3);
+    assert_eq!(mine.release().ended.as_deref(), Some("released"));
+    assert_eq!(theirs.release().ended.as_deref(), Some("released"));
+}
+
 /// In a process of its own, because other threads of this one may hold what the child needs.
 #[test]
 fn a_forked_child_shares_the_client_and_leaves_the_hold_alone() {
     let daemon = Daemon::new();
-    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "streams::forks", "--ignored", "--nocapture"]);
-    let output = command.env("ROOFLINED_SOCKET", daemon.socket()).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && said.contains("1 passed"),
-        "{said}{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    alone("streams::forks", |command| command.env("ROOFLINED_SOCKET", daemon.socket()));
     assert!(until(|| daemon.client().holds().unwrap().holds.is_empty()));
 }
 

@@ -204,7 +204,7 @@ fn without_a_daemon_it_says_where_it_looked_and_what_to_do() {
     assert!(error.is_passing());
     assert!(error.to_string().contains("systemctl start rooflined"), "{error}");
     match error {
-        Error::Unreachable { tried } => {
+        Error::Unreachable { tried, .. } => {
             assert_eq!(tried, [("/nonexistent/query.sock".into(), "no such file or directory".into())]);
         }
         other => panic!("{other:?}"),
@@ -224,7 +224,9 @@ fn without_a_runtime_the_asynchronous_client_says_so() {
     let client = AsyncClient::at("/nonexistent");
     let mut asked = std::pin::pin!(client.board());
     match asked.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(Err(Error::System { message })) => assert!(message.contains("no tokio runtime")),
+        Poll::Ready(Err(error @ Error::System { .. })) => {
+            assert!(!error.is_passing() && error.to_string().contains("within a tokio runtime"), "{error}");
+        }
         other => panic!("{other:?}"),
     }
 }

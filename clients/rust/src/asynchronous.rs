@@ -142,8 +142,9 @@ impl AsyncClient {
 
 /// Without a runtime tokio panics.
 fn has_runtime() -> Result<()> {
-    tokio::runtime::Handle::try_current().map(drop).map_err(|_| Error::System {
-        message: "there is no tokio runtime; call this within one, or use `Client`, which needs none".into(),
+    tokio::runtime::Handle::try_current().map(drop).map_err(|why| Error::System {
+        message: "call this within a tokio runtime, or use `Client`, which needs none".into(),
+        source: Some(Arc::new(why)),
     })
 }
 

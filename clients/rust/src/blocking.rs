@@ -140,7 +140,7 @@ impl Client {
         let thread = std::thread::Builder::new().name("rooflined-hold".into());
         let thread = thread
             .spawn(move || now(attended.attend(stream)))
-            .map_err(|why| Error::System { message: format!("no thread can be had: {why}") })?;
+            .map_err(|why| Error::system("no thread can be had", why))?;
         Ok(Hold { held, thread: Some(thread) })
     }
 

@@ -30,7 +30,7 @@ impl Event {
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T> {
         let name = &self.name;
         T::deserialize(&self.data)
-            .map_err(|why| Error::unexpected(format!("the event {name} is not understood: {why}")))
+            .map_err(|why| Error::unreadable(format!("the event {name} is not understood"), why))
     }
 }
 
@@ -81,8 +81,7 @@ impl Blocks {
 }
 
 fn json(text: &[u8]) -> Result<Value> {
-    serde_json::from_slice(text)
-        .map_err(|why| Error::unexpected(format!("an event is not understood: {why}")))
+    serde_json::from_slice(text).map_err(|why| Error::unreadable("an event is not understood", why))
 }
 
 fn line(block: &[u8]) -> Result<Option<Event>> {

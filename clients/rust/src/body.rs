@@ -62,8 +62,10 @@ impl Model {
     /// [`Error::Invalid`]: it cannot be opened, or is no regular file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let failed =
-            |why: std::io::Error| Error::invalid(format!("{} cannot be opened: {why}", path.display()));
+        let failed = |why: std::io::Error| Error::Invalid {
+            message: format!("{} cannot be opened", path.display()),
+            source: Some(Arc::new(why)),
+        };
         let absolute = std::path::absolute(path).map_err(failed)?;
         // Before it is opened: to open a FIFO waits for who writes.
         let found = std::fs::metadata(&absolute).map_err(failed)?;

@@ -42,22 +42,32 @@ impl Limit {
         Self { of, until: Instant::now() + of.min(LONGEST) }
     }
 
-    /// What became of a wait, as the error of an exchange; `None` where the connection broke.
-    fn failed(self, why: &io::Error, route: &str) -> Error {
-        if why.kind() == io::ErrorKind::TimedOut {
-            Error::TimedOut { route: route.to_owned(), limit: self.of }
-        } else {
-            lost(route)
+    /// What became of a wait, as the error of an exchange.
+    fn failed(self, why: io::Error, direction: Direction, route: &str) -> Error {
+        use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, TimedOut};
+        match why.kind() {
+            TimedOut => self.passed(route),
+            BrokenPipe | ConnectionAborted | ConnectionReset | NotConnected => {
+                Error::ConnectionLost { route: route.to_owned(), source: Some(Arc::new(why)) }
+            }
+            // The daemon is as well as ever.
+            _ => Error::system(
+                match direction {
+                    Direction::Write => format!("{route} could not be sent"),
+                    Direction::Read => format!("the answer to {route} could not be read"),
+                },
+                why,
+            ),
         }
+    }
+
+    fn passed(self, route: &str) -> Error {
+        Error::TimedOut { route: route.to_owned(), limit: self.of }
     }
 }
 
-fn lost(route: &str) -> Error {
-    Error::ConnectionLost { route: route.to_owned() }
-}
-
-fn system(why: &io::Error) -> Error {
-    Error::System { message: format!("no socket can be had: {why}") }
+fn no_socket(why: io::Error) -> Error {
+    Error::system("no socket can be had", why)
 }
 
 /// One daemon: where it is, and connections to it that wait for the next question.
@@ -84,7 +94,7 @@ impl Daemon {
     /// The body of the answer.
     pub(crate) async fn ask<I: Io>(&self, request: &Encoded, limit: Limit) -> Result<Vec<u8>> {
         if let Some(kept) = self.take(request.socket) {
-            let kept = I::wrap(kept).map_err(|why| system(&why))?;
+            let kept = I::wrap(kept).map_err(no_socket)?;
             match self.exchange::<I>(request, kept, limit).await {
                 // Closed before it saw the request, or while it answered: the same question may be asked again.
                 Err(Error::ConnectionLost { .. }) if !request.changes => {}
@@ -147,13 +157,13 @@ impl Daemon {
         let addresses = lock(&self.addresses).clone();
         for address in addresses {
             let path = address.of(request.socket);
-            let connection = sockets::open().map_err(|why| system(&why))?;
+            let connection = sockets::open().map_err(no_socket)?;
             let until = limit.until.min(Instant::now() + CONNECT);
             let why = loop {
                 match sockets::connect(&connection, path) {
                     Ok(()) => {
                         *lock(&self.addresses) = vec![address];
-                        return I::wrap(connection).map_err(|why| system(&why));
+                        return I::wrap(connection).map_err(no_socket);
                     }
                     Err(why)
                         if why.kind() == io::ErrorKind::WouldBlock
@@ -169,7 +179,7 @@ impl Daemon {
                 denied.get_or_insert_with(|| path.to_owned());
             }
             if why.kind() == io::ErrorKind::WouldBlock && Instant::now() >= limit.until {
-                return Err(limit.failed(&io::ErrorKind::TimedOut.into(), &request.route));
+                return Err(limit.passed(&request.route));
             }
             tried.push((path.to_owned(), said(&why)));
         }
@@ -223,9 +233,13 @@ async fn send<I: Io>(connection: &I::Socket, request: &Encoded, limit: Limit) ->
             Ok(more) => sent += more,
             Err(why) if matches!(why.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
                 // It may have been refused before it was read; then the answer is there.
-                return if sockets::is_quiet(connection) { Err(lost(&request.route)) } else { Ok(()) };
+                return if sockets::is_quiet(connection) {
+                    Err(limit.failed(why, Direction::Write, &request.route))
+                } else {
+                    Ok(())
+                };
             }
-            Err(why) => return Err(limit.failed(&why, &request.route)),
+            Err(why) => return Err(limit.failed(why, Direction::Write, &request.route)),
         }
     }
     Ok(())
@@ -242,9 +256,9 @@ async fn receive<I: Io>(
     let mut buffer = vec![0; BUFFER_BYTES];
     let operation = |socket: std::os::fd::BorrowedFd<'_>| sockets::receive(socket, &mut buffer);
     let received = I::attempt(connection, Direction::Read, limit.until, operation).await;
-    match received.map_err(|why| limit.failed(&why, route))? {
+    match received.map_err(|why| limit.failed(why, Direction::Read, route))? {
         0 if response.end() => Ok(()),
-        0 => Err(lost(route)),
+        0 => Err(Error::lost(route)),
         received => {
             response.feed(&buffer[..received], body)?;
             if body.len() > MAX_ANSWER_BYTES {
@@ -300,7 +314,7 @@ impl<I: Io> Stream<I> {
     /// [`Error::ConnectionLost`] at the end and after a minute of silence, [`Error::Unexpected`].
     pub(crate) async fn read(&mut self, into: &mut VecDeque<Event>) -> Result<()> {
         match self.read_within(into, Limit::new(SILENCE)).await {
-            Err(Error::TimedOut { .. }) => Err(lost(&self.route)),
+            Err(Error::TimedOut { .. }) => Err(Error::lost(&self.route)),
             done => done,
         }
     }
@@ -311,7 +325,7 @@ impl<I: Io> Stream<I> {
             return self.blocks.feed(&std::mem::take(&mut self.first), into);
         }
         if self.response.is_complete() {
-            return Err(lost(&self.route));
+            return Err(Error::lost(&self.route));
         }
         let mut data = Vec::new();
         receive::<I>(&self.connection, &mut self.response, &mut data, &self.route, limit).await?;
@@ -325,5 +339,32 @@ impl<I: Io> Drop for Stream<I> {
         if self.process == std::process::id() {
             sockets::shut_down(self.connection.as_fd());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn only_a_connection_that_broke_is_told_as_that() {
+        let limit = Limit::new(Duration::from_secs(1));
+        let code = |errno: Errno| {
+            let error = limit.failed(errno.into(), Direction::Write, "/v1/predict");
+            (error.code().to_owned(), std::error::Error::source(&error).map(ToString::to_string))
+        };
+        let whole = |errno: Errno| Some(io::Error::from(errno).to_string());
+        for errno in [Errno::PIPE, Errno::CONNRESET, Errno::CONNABORTED, Errno::NOTCONN] {
+            assert_eq!(code(errno), ("connection_lost".into(), whole(errno)));
+        }
+        for errno in
+            [Errno::TOOMANYREFS, Errno::NOBUFS, Errno::NOMEM, Errno::MSGSIZE, Errno::INVAL, Errno::MFILE]
+        {
+            assert_eq!(code(errno), ("system".into(), whole(errno)));
+        }
+        let late = limit.failed(io::ErrorKind::TimedOut.into(), Direction::Read, "/v1/predict");
+        assert_eq!(late.code(), "timed_out");
     }
 }

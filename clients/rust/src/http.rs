@@ -127,7 +127,7 @@ impl Response {
             Ok(httparse::Status::Complete(used)) if used <= MAX_HEAD_BYTES => used,
             Ok(httparse::Status::Partial) if pending.len() <= MAX_HEAD_BYTES => return Ok(None),
             Ok(_) => return Err(no_http("its head is larger than 64 KiB")),
-            Err(why) => return Err(no_http(&why.to_string())),
+            Err(why) => return Err(Error::unreadable("what answers is no HTTP server", why)),
         };
         let status = parsed.code.unwrap_or_default();
         if status == 101 {

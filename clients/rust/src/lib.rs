@@ -30,7 +30,7 @@ pub use asynchronous::{AsyncClient, AsyncEvents, AsyncHold};
 pub use blocking::{Client, Events, Hold};
 pub use blocks::Event;
 pub use body::{Body, Model, ModelFile, Request};
-pub use error::{Error, Refused, Result};
+pub use error::{Cause, Error, Refused, Result};
 pub use serde_json::{self, Value};
 pub use stream::{HoldState, Stop};
 pub use verbs::{Filter, ModelQuery, RooflineQuery};

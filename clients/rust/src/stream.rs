@@ -73,7 +73,8 @@ impl<I: Io> Subscription<I> {
             match outcome {
                 Ok(()) => {}
                 Err(_) if self.over.is_over() => {}
-                Err(why @ Error::ConnectionLost { .. }) if self.stream.is_some() => {
+                // The connection was lost, or this machine is short of something for a moment.
+                Err(why) if self.stream.is_some() && why.is_passing() => {
                     self.stream = None;
                     self.lost = Some((Instant::now(), why));
                 }

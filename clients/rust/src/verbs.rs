@@ -41,8 +41,7 @@ impl<A> Call<A> {
 }
 
 fn json<A: DeserializeOwned>(body: &[u8]) -> Result<A> {
-    serde_json::from_slice(body)
-        .map_err(|why| Error::unexpected(format!("the answer is not understood: {why}")))
+    serde_json::from_slice(body).map_err(|why| Error::unreadable("the answer is not understood", why))
 }
 
 /// The fields of an object that are what this client knows; a later daemon may have others beside them.
@@ -62,7 +61,7 @@ fn any(body: &[u8]) -> Result<Value> {
 }
 
 fn text(body: &[u8]) -> Result<String> {
-    String::from_utf8(body.to_owned()).map_err(|_| Error::unexpected("the answer is no text"))
+    String::from_utf8(body.to_owned()).map_err(|why| Error::unreadable("the answer is no text", why))
 }
 
 /// A list that stands in an object under the only key.
