@@ -125,6 +125,39 @@ fn one_that_never_answers_or_drips_is_given_up_in_time() {
 }
 
 #[test]
+fn nothing_is_begun_when_the_time_is_over() {
+    let impostor = answering(|visit| {
+        visit.send(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{BODY}", BODY.len()).as_bytes());
+    });
+    let report = json!({"workload": {"op": {"kind": "gemv", "n": 1, "k": 1}}, "time_s": 1.0});
+    let (mine, theirs) = (impostor.client(), impostor.asynchronous());
+    // Without a connection, and with one that is kept.
+    for asked in [0, 2] {
+        let late = mine.with_timeout(Duration::ZERO).observe(&report).unwrap_err();
+        assert!(matches!(late, Error::TimedOut { limit, .. } if limit.is_zero()), "{late:?}");
+        let late = asynchronously(async { theirs.with_timeout(Duration::ZERO).observe(&report).await });
+        assert_eq!(late.unwrap_err().code(), "timed_out");
+        let late = mine.with_timeout(Duration::ZERO).events().unwrap_err();
+        assert_eq!(late.code(), "timed_out");
+        // Nothing of it is on its way.
+        sleep(Duration::from_millis(100));
+        assert_eq!((impostor.asked(), impostor.visited()), (asked, asked));
+        mine.formats().unwrap();
+        asynchronously(async { theirs.formats().await.unwrap() });
+    }
+    // Always more to read, and never an answer.
+    let last_chunk = [CHUNKED, b"0\r\n"].concat();
+    for (head, again) in [(vec![], "HTTP/1.1 100 Continue\r\n\r\n"), (last_chunk, "x: y\r\n")] {
+        let many = again.repeat(4000);
+        let impostor = answering(move |visit| {
+            visit.send(&head);
+            while visit.send(many.as_bytes()) {}
+        });
+        assert_eq!(outcomes(&impostor), ["timed_out", "timed_out"]);
+    }
+}
+
+#[test]
 fn a_hold_is_waited_for_no_longer_than_the_client_says() {
     // Without an answer, and with the beginning of one.
     for begins in [false, true] {

@@ -21,6 +21,7 @@ const MAX_ANSWER_BYTES: usize = 64 << 20;
 const BUFFER_BYTES: usize = 64 << 10;
 /// An idle connection that is older is not used again: the daemon closes it after five seconds.
 const IDLE: Duration = Duration::from_secs(3);
+/// Of one socket.
 const MAX_IDLE: usize = 8;
 /// To get a connection, where the daemon's backlog is full.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -141,7 +142,10 @@ impl Daemon {
 
     fn keep(&self, socket: Socket, connection: OwnedFd) {
         let mut idle = lock(&self.idle);
-        if idle.process == std::process::id() && idle.connections.len() < MAX_IDLE {
+        // What nobody would use any more leaves its place to others.
+        idle.connections.retain(|(.., since)| since.elapsed() < IDLE);
+        let alike = idle.connections.iter().filter(|(kind, ..)| *kind == socket).count();
+        if idle.process == std::process::id() && alike < MAX_IDLE {
             idle.connections.push((socket, connection, Instant::now()));
         }
     }
@@ -157,6 +161,9 @@ impl Daemon {
         let addresses = lock(&self.addresses).clone();
         for address in addresses {
             let path = address.of(request.socket);
+            if Instant::now() >= limit.until {
+                return Err(limit.passed(&request.route));
+            }
             let connection = sockets::open().map_err(no_socket)?;
             let until = limit.until.min(Instant::now() + CONNECT);
             let why = loop {
@@ -347,6 +354,24 @@ mod tests {
     use rustix::io::Errno;
 
     use super::*;
+
+    #[test]
+    fn idle_connections_of_one_socket_leave_those_of_the_other_their_places() {
+        let daemon = Daemon::new(None);
+        let count = || lock(&daemon.idle).connections.len();
+        for _ in 0..MAX_IDLE + 2 {
+            daemon.keep(Socket::Control, sockets::open().unwrap());
+        }
+        assert_eq!(count(), MAX_IDLE);
+        daemon.keep(Socket::Query, sockets::open().unwrap());
+        assert_eq!(count(), MAX_IDLE + 1);
+        // Those that are too old are closed, and not counted.
+        for (_, _, since) in &mut lock(&daemon.idle).connections {
+            *since -= IDLE;
+        }
+        daemon.keep(Socket::Control, sockets::open().unwrap());
+        assert_eq!(count(), 1);
+    }
 
     #[test]
     fn only_a_connection_that_broke_is_told_as_that() {

@@ -28,7 +28,7 @@ pub(crate) trait Io: Send + Sync + 'static {
 
     fn unwrap(socket: Self::Socket) -> io::Result<OwnedFd>;
 
-    /// Does `operation` as soon as it does not have to wait; `TimedOut` after `until`.
+    /// Does `operation` as soon as it does not have to wait; `TimedOut` after `until`, when it is not begun any more.
     fn attempt<T: Send>(
         socket: &Self::Socket,
         direction: Direction,
@@ -78,13 +78,13 @@ impl Io for Blocking {
     ) -> io::Result<T> {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         loop {
-            match operation(socket.as_fd()) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                done => return done,
-            }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(io::ErrorKind::TimedOut.into());
+            }
+            match operation(socket.as_fd()) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                done => return done,
             }
             let interest = match direction {
                 Direction::Read => PollFlags::IN,
@@ -131,6 +131,10 @@ impl Io for Tokio {
             Direction::Read => tokio::io::Interest::READABLE,
             Direction::Write => tokio::io::Interest::WRITABLE,
         };
+        // Ahead of the time limit tokio looks whether it is done.
+        if Instant::now() >= until {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
         let done = socket.async_io(interest, || operation(socket.as_fd()));
         tokio::time::timeout_at(until.into(), done).await?
     }
