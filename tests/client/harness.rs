@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -131,9 +131,12 @@ impl Drop for Daemon {
 
 /// Runs one of the ignored tests in a process of its own.
 pub fn alone(test: &str, prepare: impl FnOnce(&mut Command) -> &mut Command) {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--ignored", "--nocapture"]);
-    let output = prepare(&mut command).output().unwrap();
+    alone_by(test, prepare(&mut Command::new(std::env::current_exe().unwrap())));
+}
+
+/// As [`alone`], by a command to which what chooses the test is added.
+pub fn alone_by(test: &str, command: &mut Command) {
+    let output = command.args(["--exact", test, "--ignored", "--nocapture"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(
         output.status.success() && said.contains("1 passed"),
@@ -149,7 +152,8 @@ pub fn asynchronously<T>(work: impl Future<Output = T>) -> T {
 
 /// Listens where a daemon would and treats each connection as it is told to.
 pub struct Impostor {
-    home: TempDir,
+    directory: PathBuf,
+    _home: Option<TempDir>,
     /// What was asked, by head and body.
     requests: Arc<Mutex<Vec<String>>>,
     visits: Arc<AtomicUsize>,
@@ -200,8 +204,19 @@ impl Impostor {
 
     fn at(socket: &str, behave: impl Fn(&mut Visit) + Send + Sync + 'static) -> Self {
         let home = short_directory();
+        let mut impostor = Self::in_directory(home.path(), socket, behave);
+        impostor._home = Some(home);
+        impostor
+    }
+
+    /// As one of the two sockets in a directory.
+    pub fn in_directory(
+        directory: &Path,
+        socket: &str,
+        behave: impl Fn(&mut Visit) + Send + Sync + 'static,
+    ) -> Self {
         let (requests, visits) = (Arc::default(), Arc::<AtomicUsize>::default());
-        let listener = UnixListener::bind(home.path().join(socket)).unwrap();
+        let listener = UnixListener::bind(directory.join(socket)).unwrap();
         let (seen, behave, counted) = (Arc::clone(&requests), Arc::new(behave), Arc::clone(&visits));
         std::thread::spawn(move || {
             for connection in listener.incoming().map_while(Result::ok) {
@@ -210,11 +225,11 @@ impl Impostor {
                 std::thread::spawn(move || behave(&mut Visit { connection, requests }));
             }
         });
-        Self { home, requests, visits }
+        Self { directory: directory.to_owned(), _home: None, requests, visits }
     }
 
     pub fn socket(&self) -> PathBuf {
-        self.home.path().to_owned()
+        self.directory.clone()
     }
 
     pub fn client(&self) -> Client {

@@ -6,5 +6,6 @@
 mod bad_company;
 mod harness;
 mod make_types;
+mod places;
 mod streams;
 mod verbs;

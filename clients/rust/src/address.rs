@@ -1,5 +1,6 @@
 //! Where a daemon listens; the same places in the same order as `rooflinectl`.
 
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -46,25 +47,70 @@ impl Address {
 fn control_beside(directory: &Path) -> PathBuf {
     let mut apart = directory.components().as_path().as_os_str().to_owned();
     apart.push("-control");
-    let apart = PathBuf::from(apart).join("control.sock");
+    let apart = PathBuf::from(apart);
     let beside = directory.join("control.sock");
-    let alone = apart.exists() && !beside.exists();
+    // Anyone may create a directory of that name below /tmp.
+    let owner = |path: &Path| std::fs::symlink_metadata(path).ok().map(|found| found.uid());
+    let is_trusted = owner(&apart).is_some_and(|found| found == 0 || Some(found) == owner(directory));
+    let apart = apart.join("control.sock");
+    let alone = is_trusted && apart.exists() && !beside.exists();
     if directory == Path::new("/run/rooflined") || alone { apart } else { beside }
 }
 
-/// Best first: `given` alone, else `$ROOFLINED_SOCKET` alone, else the user's own places and the system's.
-pub(crate) fn candidates(given: Option<&Path>) -> Vec<Address> {
+/// One of the places where a daemon is looked for.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) address: Address,
+    /// Why whoever listens there is not asked.
+    pub(crate) objection: Option<String>,
+}
+
+impl From<&Path> for Place {
+    fn from(path: &Path) -> Self {
+        Self { address: Address::of_path(path), objection: None }
+    }
+}
+
+/// Where to look now, best first: `given` alone, else `$ROOFLINED_SOCKET` alone, else the user's own places and the system's.
+pub(crate) fn places(given: Option<&Path>) -> Vec<Place> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(named) = given.map(Path::to_owned).or_else(|| variable("ROOFLINED_SOCKET")) {
-        return vec![Address::of_path(&named)];
+        return vec![Place::from(&*named)];
     }
     let uid = rustix::process::getuid().as_raw();
-    let temporary = PathBuf::from(format!("/tmp/rooflined-{uid}"));
-    // Anyone may create a directory of that name: another user's daemon must not answer for ours.
-    let own = std::fs::symlink_metadata(&temporary).is_ok_and(|found| found.is_dir() && found.uid() == uid);
-    let runtime = variable("XDG_RUNTIME_DIR").map(|directory| directory.join("rooflined"));
-    let places = runtime.into_iter().chain(own.then_some(temporary)).chain([PathBuf::from("/run/rooflined")]);
-    places.map(|place| Address::of_path(&place)).collect()
+    let runtime = variable("XDG_RUNTIME_DIR").filter(|directory| directory.is_absolute());
+    let runtime = runtime.map(|directory| Place::from(&*directory.join("rooflined")));
+    let temporary = private(Path::new(&format!("/tmp/rooflined-{uid}")), uid);
+    runtime.into_iter().chain([temporary, Place::from(Path::new("/run/rooflined"))]).collect()
+}
+
+/// A directory whose name anyone may take: another user's daemon must not answer for ours.
+fn private(directory: &Path, uid: u32) -> Place {
+    let objection = match std::fs::symlink_metadata(directory) {
+        Err(why) => Some(said(&why)),
+        Ok(found) if found.is_symlink() => {
+            Some("not used: its directory is a symbolic link; remove it".into())
+        }
+        Ok(found) if !found.is_dir() => {
+            Some("not used: what should be its directory is a file; remove it".into())
+        }
+        Ok(found) if found.uid() != uid => {
+            Some(format!("not used: its directory belongs to user {}; have it removed", found.uid()))
+        }
+        Ok(found) if found.mode() & 0o022 != 0 => {
+            Some("not used: others may write to its directory; chmod go-w it, or remove it".into())
+        }
+        Ok(_) => None,
+    };
+    // Never the one beside it, which is anyone's as well.
+    let address = Address { query: directory.join("query.sock"), control: directory.join("control.sock") };
+    Place { address, objection }
+}
+
+/// What the system says, in lower case.
+pub(crate) fn said(why: &io::Error) -> String {
+    let text = why.to_string().to_lowercase();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
 #[cfg(test)]
@@ -87,7 +133,8 @@ mod tests {
 
     #[test]
     fn a_given_path_is_the_only_place_looked_at() {
-        assert_eq!(candidates(Some(Path::new("/x"))).len(), 1);
-        assert!(!candidates(None).is_empty());
+        let [place] = &places(Some(Path::new("x/../y")))[..] else { panic!("one place") };
+        assert_eq!(place.address.of(Socket::Query), Path::new("x/../y/query.sock"));
+        assert!(places(None).len() >= 2 || std::env::var_os("ROOFLINED_SOCKET").is_some());
     }
 }

@@ -73,7 +73,7 @@ every_verb!(blocking);
 
 impl Client {
     /// The daemon of `$ROOFLINED_SOCKET`, else that of this user (`$XDG_RUNTIME_DIR/rooflined`, `/tmp/rooflined-UID`), else that of
-    /// the system (`/run/rooflined`).
+    /// the system (`/run/rooflined`). It is looked for whenever a connection is made, so it may start, or end, later than this.
     #[must_use]
     pub fn new() -> Self {
         Self { daemon: Arc::new(Daemon::new(None)), limit: None }

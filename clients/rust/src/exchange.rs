@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use crate::address::{Address, Socket, candidates};
+use crate::address::{Socket, places, said};
 use crate::blocks::{Blocks, Event, Framing};
 use crate::body::Encoded;
 use crate::error::{Error, Refused, Result};
@@ -74,8 +74,8 @@ fn no_socket(why: io::Error) -> Error {
 /// One daemon: where it is, and connections to it that wait for the next question.
 #[derive(Debug)]
 pub(crate) struct Daemon {
-    /// Best first; the one that answered alone after that.
-    addresses: Mutex<Vec<Address>>,
+    /// As it was given; otherwise it is looked for whenever a connection is made.
+    given: Option<PathBuf>,
     idle: Mutex<Idle>,
 }
 
@@ -89,7 +89,7 @@ struct Idle {
 impl Daemon {
     pub(crate) fn new(given: Option<&Path>) -> Self {
         let idle = Idle { process: std::process::id(), connections: Vec::new() };
-        Self { addresses: Mutex::new(candidates(given)), idle: Mutex::new(idle) }
+        Self { given: given.map(Path::to_owned), idle: Mutex::new(idle) }
     }
 
     /// The body of the answer.
@@ -155,12 +155,15 @@ impl Daemon {
         lock(&self.idle).connections.clear();
     }
 
-    /// Connects to the first daemon that takes a connection, and stays with it.
+    /// Connects to the first daemon that takes a connection, of those that are there now.
     async fn connect<I: Io>(&self, request: &Encoded, limit: Limit, over: &Over) -> Result<I::Socket> {
         let (mut tried, mut denied) = (Vec::new(), None);
-        let addresses = lock(&self.addresses).clone();
-        for address in addresses {
-            let path = address.of(request.socket);
+        for place in places(self.given.as_deref()) {
+            let path = place.address.of(request.socket);
+            if let Some(objection) = place.objection {
+                tried.push((path.to_owned(), objection));
+                continue;
+            }
             if Instant::now() >= limit.until {
                 return Err(limit.passed(&request.route));
             }
@@ -168,10 +171,7 @@ impl Daemon {
             let until = limit.until.min(Instant::now() + CONNECT);
             let why = loop {
                 match sockets::connect(&connection, path) {
-                    Ok(()) => {
-                        *lock(&self.addresses) = vec![address];
-                        return I::wrap(connection).map_err(no_socket);
-                    }
+                    Ok(()) => return I::wrap(connection).map_err(no_socket),
                     Err(why)
                         if why.kind() == io::ErrorKind::WouldBlock
                             && Instant::now() < until
@@ -222,12 +222,6 @@ impl Daemon {
         stream.first = accepted(stream.response.status(), std::mem::take(&mut stream.first))?;
         Ok(stream)
     }
-}
-
-/// What the system says of a socket, in lower case.
-fn said(why: &io::Error) -> String {
-    let text = why.to_string().to_lowercase();
-    text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
 async fn send<I: Io>(connection: &I::Socket, request: &Encoded, limit: Limit) -> Result<()> {
