@@ -36,17 +36,11 @@ pub fn gemv() -> Value {
 }
 
 pub fn chat() -> Workload {
-    Workload {
-        model: Some("llama-3.2-1b".into()),
-        format: Some("q4_k_m".into()),
-        phase: Some("decode".into()),
-        context_tokens: Some(512),
-        ..Workload::default()
-    }
+    Workload::default().model("llama-3.2-1b").format("q4_k_m").phase("decode").context_tokens(512)
 }
 
 pub fn chat_request() -> PredictRequest {
-    PredictRequest { workload: chat(), engine: Some("llama.cpp".into()), ..PredictRequest::default() }
+    PredictRequest::new(chat()).engine("llama.cpp")
 }
 
 /// A directory of a short path, whatever TMPDIR is: that of a socket has at most 107 bytes.
@@ -219,7 +213,12 @@ impl Impostor {
         let listener = UnixListener::bind(directory.join(socket)).unwrap();
         let (seen, behave, counted) = (Arc::clone(&requests), Arc::new(behave), Arc::clone(&visits));
         std::thread::spawn(move || {
-            for connection in listener.incoming().map_while(Result::ok) {
+            for connection in listener.incoming() {
+                let Ok(connection) = connection else {
+                    // Out of descriptors.
+                    sleep(Duration::from_millis(50));
+                    continue;
+                };
                 counted.fetch_add(1, Ordering::SeqCst);
                 let (behave, requests) = (Arc::clone(&behave), Arc::clone(&seen));
                 std::thread::spawn(move || behave(&mut Visit { connection, requests }));
