@@ -188,7 +188,7 @@ fn one_that_breaks_off_is_told_as_that_and_a_report_is_sent_once() {
     });
     assert_eq!(outcomes(&impostor), ["connection_lost", "connection_lost"]);
     assert_eq!(impostor.asked(), 2);
-    let report = ObservationRequest { workload: chat(), time_s: Some(1.0), ..ObservationRequest::default() };
+    let report = ObservationRequest::new(chat()).time_s(1.0);
     assert_eq!(impostor.client().observe(&report).unwrap_err().code(), "connection_lost");
     assert_eq!(impostor.asked(), 3);
 }

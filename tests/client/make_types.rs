@@ -7,8 +7,9 @@ use serde_json::{Map, Value};
 
 const HEAD: &str = "//! Bodies of requests and answers, as the daemon's OpenAPI document describes them.
 //!
-//! Every number carries its unit in its name. `None` is unknown, never zero, or absent. Requests end in `..Default::default()`;
-//! answers may gain fields, and strings that look like an enumeration may gain values.
+//! Every number carries its unit in its name. `None` is unknown, never zero, or absent. Requests are made by `new` of what
+//! they must have, or `default`, and a function of the name of each field that they may have. Answers may gain fields, and strings
+//! that look like an enumeration may gain values.
 
 // Written by tests/client of the daemon's repository, from GET /v1/openapi.json.
 
@@ -17,7 +18,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::body::{Model, Request};
+use crate::body::{Model, Request, setters};
 ";
 const WIDTH: usize = 120;
 /// Words that no field can be called.
@@ -66,13 +67,20 @@ fn one_or_several(text: &mut String, name: &str, schema: &Value) {
     let kinds: Vec<&str> = parts.iter().filter_map(|part| part["type"].as_str()).collect();
     assert_eq!(kinds, ["string", "array"], "{name}: teach tests/client/make_types.rs this shape");
     comment(text, "", described(schema).unwrap_or(name));
-    text.push_str("#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]\n#[serde(untagged)]\n");
+    text.push_str(
+        "#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]\n#[serde(untagged)]\n#[non_exhaustive]\n",
+    );
     writeln!(text, "pub enum {name} {{").unwrap();
     for (variant, kind, part) in [("One", "String", &parts[0]), ("Several", "Vec<String>", &parts[1])] {
         comment(text, "    ", described(part).unwrap_or(variant));
         writeln!(text, "    {variant}({kind}),").unwrap();
     }
     text.push_str("}\n");
+    for (from, made) in [("&str", "One(one.to_owned())"), ("String", "One(one)")] {
+        writeln!(text, "\nimpl From<{from}> for {name} {{\n    fn from(one: {from}) -> Self {{\n        Self::{made}\n    }}\n}}").unwrap();
+    }
+    writeln!(text, "\nimpl<T: Into<String>> FromIterator<T> for {name} {{\n    fn from_iter<I: IntoIterator<Item = T>>(several: I) -> Self {{").unwrap();
+    text.push_str("        Self::Several(several.into_iter().map(Into::into).collect())\n    }\n}\n");
 }
 
 /// A field: its schema, and whether it is always there.
@@ -83,9 +91,8 @@ fn structure(text: &mut String, name: &str, schema: &Value, schemas: &Map<String
     gather(&mut fields, schema, schemas);
     comment(text, "", described(schema).unwrap_or(name));
     text.push_str("#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]\n");
-    if !is_sent {
-        text.push_str("#[non_exhaustive]\n");
-    }
+    text.push_str("#[non_exhaustive]\n");
+    let (mut needed, mut allowed) = (Vec::new(), Vec::new());
     writeln!(text, "pub struct {name} {{").unwrap();
     for (field, (schema, required)) in fields {
         comment(text, "    ", described(schema).unwrap_or(field));
@@ -106,6 +113,10 @@ fn structure(text: &mut String, name: &str, schema: &Value, schemas: &Map<String
             _ => {}
         }
         let raw = if KEYWORDS.contains(&field) { "r#" } else { "" };
+        match kind.strip_prefix("Option<").and_then(|inner| inner.strip_suffix('>')) {
+            Some(inner) => allowed.push(format!("{raw}{field}: {}", setter(inner))),
+            None => needed.push(format!("{raw}{field}: {}", setter(&kind))),
+        }
         writeln!(text, "    pub {raw}{field}: {kind},").unwrap();
     }
     if let Some(rest) = schema.get("additionalProperties").filter(|rest| rest.is_object()) {
@@ -116,6 +127,24 @@ fn structure(text: &mut String, name: &str, schema: &Value, schemas: &Map<String
     text.push_str("}\n");
     if is_sent {
         writeln!(text, "\nimpl Request for {name} {{}}").unwrap();
+        let fields = |fields: &[String]| fields.join(",\n    ");
+        let (needed, allowed) = (format!("{};", fields(&needed)), fields(&allowed));
+        writeln!(text, "setters!({name} {{\n    {needed}").unwrap();
+        if !allowed.is_empty() {
+            writeln!(text, "    {allowed}").unwrap();
+        }
+        text.push_str("});\n");
+    }
+}
+
+/// How a field is given: `text` and the like as anything that becomes it, lists as anything that has items.
+fn setter(kind: &str) -> String {
+    let becomes = |kind: &str| matches!(kind, "String" | "Value" | "Model" | "ModesRequest");
+    match kind.strip_prefix("Vec<").and_then(|inner| inner.strip_suffix('>')) {
+        Some(item) if becomes(item) => format!("all {item}"),
+        Some(item) => format!("each {item}"),
+        None if becomes(kind) => format!("into {kind}"),
+        None => format!("just {kind}"),
     }
 }
 

@@ -104,7 +104,8 @@ fn usual() {
     let own = directory("/tmp/rooflined-0", 0o700);
     let first = listening(OWN);
     both.are_answered_by(&first, &[&system]);
-    let spoil: [(&str, fn(&Path)); 4] = [
+    type Spoil = fn(&Path);
+    let spoil: [(&str, Spoil); 4] = [
         ("belongs to user 65534", |own| chown(own, Some(STRANGER), None).unwrap()),
         ("others may write", |own| fs::set_permissions(own, Permissions::from_mode(0o770)).unwrap()),
         ("others may write", |own| fs::set_permissions(own, Permissions::from_mode(0o702)).unwrap()),

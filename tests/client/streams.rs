@@ -15,13 +15,8 @@ use serde_json::json;
 use crate::harness::{CONTROLLED, Daemon, Impostor, alone, asynchronously, chat, until};
 
 fn fifteen_watts() -> HoldRequest {
-    let constraints = ConstraintsOfHold { mode: Some("15W".into()), ..ConstraintsOfHold::default() };
-    HoldRequest {
-        app_id: "test".into(),
-        reason: Some("to see".into()),
-        constraints: Some(constraints),
-        ..HoldRequest::default()
-    }
+    let constraints = ConstraintsOfHold::default().mode("15W");
+    HoldRequest::new("test").reason("to see").constraints(constraints)
 }
 
 fn enter(daemon: &Daemon, mode: &str) {
@@ -81,11 +76,7 @@ fn a_slow_reader_still_hears_of_a_change() {
 #[test]
 fn a_recommendation_is_kept_true() {
     let daemon = Daemon::new();
-    let request = RecommendRequest {
-        workload: chat(),
-        engine: Some("llama.cpp".into()),
-        ..RecommendRequest::default()
-    };
+    let request = RecommendRequest::new(chat()).engine("llama.cpp");
     let mut events = daemon.client().watch(&request).unwrap().map(Result::unwrap);
     let first = events.next().unwrap();
     assert_eq!(first.name, "recommend");
@@ -138,10 +129,7 @@ fn a_hold_lasts_as_long_as_its_guard() {
     assert_eq!((&*holds[0].app_id, &*holds[0].reason, holds[0].attached), ("test", "to see", true));
     assert_eq!(hold.release().ended.as_deref(), Some("released"));
     assert!(until(|| active() == before));
-    let none = HoldRequest {
-        constraints: Some(ConstraintsOfHold { mode: Some("no such mode".into()), ..Default::default() }),
-        ..fifteen_watts()
-    };
+    let none = fifteen_watts().constraints(ConstraintsOfHold::default().mode("no such mode"));
     assert_eq!(client.hold(&none).unwrap_err().code(), "unknown_mode");
 }
 

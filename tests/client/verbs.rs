@@ -27,14 +27,14 @@ fn every_verb_is_answered_and_its_answer_understood() {
     assert_eq!(client.board().unwrap().key, "jetson-orin-nano-8gb-super");
     assert!(client.state().unwrap().fields.contains_key("power_mode"));
     assert!(client.roofline(&RooflineQuery::default()).unwrap().bandwidth_bytes_per_s.value > 0.0);
-    let t4 = RooflineQuery { hardware: Some("t4".into()), precision: Some("fp16".into()), mode: None };
+    let t4 = RooflineQuery::default().hardware("t4").precision("fp16");
     assert_eq!(client.roofline(&t4).unwrap().compute_flops_per_s.len(), 1);
     let names: Vec<String> = client.modes().unwrap().modes.into_iter().map(|mode| mode.name).collect();
     assert_eq!(names, ["15W", "25W", "MAXN_SUPER", "7W"]);
     assert!(client.hardware().unwrap().iter().any(|entry| entry.key == "t4"));
     assert_eq!(client.hardware_entry("t4").unwrap().compute_capability.as_deref(), Some("7.5"));
     assert!(client.models().unwrap().iter().any(|entry| entry.key == "llama-3.2-1b"));
-    let stored = ModelQuery { format: Some("q4_k_m".into()), ..ModelQuery::default() };
+    let stored = ModelQuery::default().format("q4_k_m");
     assert!(client.model("llama-3.2-1b", &stored).unwrap().bytes > 0.0);
     assert!(client.formats().unwrap().iter().any(|format| format.key == "int4_g128"));
     assert!(client.calibration().unwrap().status.is_object());
@@ -42,35 +42,26 @@ fn every_verb_is_answered_and_its_answer_understood() {
     assert_eq!(client.openapi().unwrap()["openapi"], "3.1.0");
     assert!(client.holds().unwrap().holds.is_empty());
     let op = json!({"kind": "gemv", "n": 4096, "k": 4096});
-    let sweep = SweepRequest {
-        ops: Some(vec![op.clone()]),
-        formats: Some(vec!["int8".into()]),
-        batches: Some(vec![1, 2]),
-        hardware: Some("t4".into()),
-        ..SweepRequest::default()
-    };
+    let sweep = SweepRequest::default().ops([op.clone()]).formats(["int8"]).batches([1, 2]).hardware("t4");
     assert_eq!(client.sweep(&sweep).unwrap().rows.len(), 2);
-    let product =
-        TilingRequest { m: 512, n: 512, k: 512, hardware: Some("t4".into()), ..TilingRequest::default() };
+    let product = TilingRequest::new(512, 512, 512).hardware("t4");
     assert!(!client.tiling(&product).unwrap().candidates.is_empty());
-    let workload = Workload { op: Some(op), format: Some("int8".into()), ..Workload::default() };
-    let fast = AnalyzeRequest { workload: workload.clone(), time_s: Some(1e-9), ..AnalyzeRequest::default() };
+    let workload = Workload::default().op(op).format("int8");
+    let fast = AnalyzeRequest::new(workload.clone()).time_s(1e-9);
     assert_eq!(client.analyze(&fast).unwrap().verdict, "impossible");
     let joint = json!({"workloads": [{"workload": {"model": "llama-3.2-1b", "format": "q4_k_m", "phase": "decode"}},
                                      {"workload": {"op": {"kind": "gemv", "n": 512, "k": 512}, "format": "int8"}}]});
     assert_eq!(client.recommend_joint(&joint).unwrap().simulated, Some(true));
-    let measured = client.measure(&MeasureRequest { workload: Some(workload), ..MeasureRequest::default() });
+    let measured = client.measure(&MeasureRequest::default().workload(workload));
     assert_eq!(measured.unwrap().rows.len(), 1);
-    client
-        .calibrate(&CalibrateRequest { wait: Some(true), force: Some(true), plan: Some("quick".into()) })
-        .unwrap();
+    client.calibrate(&CalibrateRequest::default().wait(true).force(true).plan("quick")).unwrap();
     assert!(client.calibration().unwrap().record.is_some());
 }
 
 #[test]
 fn both_clients_get_the_same_answer() {
     let daemon = Daemon::new();
-    let request = PredictRequest { hardware: Some("t4".into()), ..chat_request() };
+    let request = chat_request().hardware("t4");
     let mine = daemon.client().predict(&request).unwrap();
     let client = daemon.asynchronous();
     let mut theirs = asynchronously(async { client.predict(&request).await.unwrap() });
@@ -84,20 +75,17 @@ fn both_clients_get_the_same_answer() {
 fn an_infeasible_recommendation_is_an_answer() {
     let daemon = Daemon::new();
     let client = daemon.client();
-    let freedom = Freedom {
-        formats: Some(vec!["q4_k_m".into(), "q8_0".into()]),
-        batch: Some(BatchRange { min: Some(1), max: Some(4) }),
-        power_modes: Some(ModesRequest::One("live".into())),
-        ..Freedom::default()
-    };
-    let workload = Workload { format: None, ..chat() };
-    let engine = Some("llama.cpp".to_owned());
-    let request =
-        RecommendRequest { workload, engine, freedom: Some(freedom), ..RecommendRequest::default() };
+    let freedom = Freedom::default()
+        .formats(["q4_k_m", "q8_0"])
+        .batch(BatchRange::default().min(1).max(4))
+        .power_modes("live");
+    let mut workload = chat();
+    workload.format = None;
+    let request = RecommendRequest::new(workload).engine("llama.cpp").freedom(freedom);
     let found = client.recommend(&request).unwrap();
     assert!(found.feasible && found.decision.is_some());
-    let constraints = Constraints { min_tokens_per_s: Some(1e6), ..Constraints::default() };
-    let none = client.recommend(&RecommendRequest { constraints: Some(constraints), ..request }).unwrap();
+    let constraints = Constraints::default().min_tokens_per_s(1e6);
+    let none = client.recommend(&request.constraints(constraints)).unwrap();
     assert!(!none.feasible && none.closest.is_some());
     assert_eq!(none.violated, ["min_tokens_per_s"]);
 }
@@ -107,14 +95,9 @@ fn what_is_observed_is_listed_and_forgotten_and_what_cannot_be_is_refused() {
     let daemon = Daemon::new();
     let client = daemon.client();
     let rate = client.predict(&chat_request()).unwrap().tokens_per_s.value;
-    let report = |rate: f64| ObservationRequest {
-        workload: chat(),
-        engine: Some("llama.cpp".into()),
-        tokens_per_s: Some(rate),
-        ..ObservationRequest::default()
-    };
+    let report = |rate: f64| ObservationRequest::new(chat()).engine("llama.cpp").tokens_per_s(rate);
     assert_eq!(client.observe(&report(rate * 1.1)).unwrap().accepted, 1);
-    let filter = Filter { engine: Some("llama.cpp".into()), ..Filter::default() };
+    let filter = Filter::default().engine("llama.cpp");
     let listed = client.observations(&filter).unwrap().observations;
     assert_eq!(listed.len(), 1);
     assert_eq!(client.predict(&chat_request()).unwrap().tier, "observed");
@@ -129,7 +112,7 @@ fn what_is_observed_is_listed_and_forgotten_and_what_cannot_be_is_refused() {
     }
     let doubted = client.observe(&report(rate / 10.0)).unwrap();
     assert_eq!(doubted.learnt.unwrap()[0]["doubted"], true);
-    assert_eq!(client.forget_all(&Filter { scope: Some("all".into()), ..Filter::default() }).unwrap(), 1);
+    assert_eq!(client.forget_all(&Filter::default().scope("all")).unwrap(), 1);
 }
 
 #[test]
@@ -138,14 +121,14 @@ fn a_mode_is_entered_confirmed_and_given_back() {
     let client = daemon.client();
     let active = || client.modes().unwrap().active;
     let before = active();
-    let tried = ModeRequest { mode: "15W".into(), dry_run: Some(true), ..ModeRequest::default() };
+    let tried = ModeRequest::new("15W").dry_run(true);
     assert!(client.set_mode(&tried).unwrap().dry_run);
-    let unconfirmed = ModeRequest { dry_run: None, confirm_within_s: Some(30.0), ..tried };
+    let unconfirmed = ModeRequest::new("15W").confirm_within_s(30.0);
     let id = client.set_mode(&unconfirmed).unwrap().confirm.unwrap().id;
     client.confirm(id).unwrap();
     assert_eq!(active().as_deref(), Some("15W"));
     assert!(client.confirm(id).is_err_and(|error| matches!(error, Error::Refused(_))));
-    let back = ModeRequest { mode: before.clone().unwrap(), ..ModeRequest::default() };
+    let back = ModeRequest::new(before.clone().unwrap());
     client.set_mode(&back).unwrap();
     let id = client.set_mode(&unconfirmed).unwrap().confirm.unwrap().id;
     client.revert(Some(id)).unwrap();
@@ -186,7 +169,7 @@ fn a_refusal_carries_code_field_and_what_to_do() {
         Err(Error::Refused(refused)) => assert!([400, 404].contains(&refused.status)),
         other => panic!("{other:?}"),
     }
-    let not_finite = ObservationRequest { time_s: Some(f64::NAN), ..ObservationRequest::default() };
+    let not_finite = ObservationRequest::default().time_s(f64::NAN);
     assert_eq!(client.observe(&not_finite).unwrap_err().code(), "invalid");
     assert_eq!(client.request("GET", "no route", None, Socket::Query).unwrap_err().code(), "invalid");
 }
@@ -244,8 +227,8 @@ fn a_model_is_attached_by_its_descriptor_and_none_leaks() {
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     let client = daemon.client();
     let asked = |model: Model| {
-        let workload = Workload { model: Some(model), ..chat() };
-        client.predict(&PredictRequest { workload, ..chat_request() })
+        let workload = chat().model(model);
+        client.predict(&PredictRequest::new(workload).engine("llama.cpp"))
     };
     let inline = asked(fields.into()).unwrap();
     let open = || fs::read_dir("/proc/self/fd").unwrap().count();
@@ -253,8 +236,8 @@ fn a_model_is_attached_by_its_descriptor_and_none_leaks() {
     let by_file = asked(Model::from_file(fs::File::open(&file).unwrap(), None)).unwrap();
     assert_eq!((by_path.bytes, by_file.bytes), (inline.bytes, inline.bytes));
     let asynchronous = daemon.asynchronous();
-    let workload = Workload { model: Some(Model::open(&file).unwrap()), ..chat() };
-    let request = PredictRequest { workload, ..chat_request() };
+    let workload = chat().model(Model::open(&file).unwrap());
+    let request = PredictRequest::new(workload).engine("llama.cpp");
     let theirs = asynchronously(async { asynchronous.predict(&request).await.unwrap() });
     assert_eq!(theirs.bytes, inline.bytes);
     drop(request);
@@ -313,12 +296,7 @@ fn a_question_on_an_idle_connection_that_was_closed_is_asked_again() {
         thread::sleep(Duration::from_millis(1500));
     }
     let rate = client.predict(&chat_request()).unwrap().tokens_per_s.value;
-    let report = ObservationRequest {
-        workload: chat(),
-        engine: Some("llama.cpp".into()),
-        tokens_per_s: Some(rate),
-        ..ObservationRequest::default()
-    };
+    let report = ObservationRequest::new(chat()).engine("llama.cpp").tokens_per_s(rate);
     assert_eq!(client.observe(&report).unwrap().accepted, 1);
 }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// Which of the daemon's two sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Socket {
     /// Answers everything that changes nothing.
     Query,

@@ -27,14 +27,8 @@ use crate::verbs::{Call, Filter, ModelQuery, RooflineQuery, calls as verbs, ever
 /// use rooflined_client::types::{PredictRequest, Workload};
 ///
 /// let client = Client::new();
-/// let workload = Workload {
-///     model: Some("llama-3.2-1b".into()),
-///     format: Some("q4_k_m".into()),
-///     phase: Some("decode".into()),
-///     ..Workload::default()
-/// };
-/// let request = PredictRequest { workload, engine: Some("llama.cpp".into()), ..PredictRequest::default() };
-/// let answer = client.predict(&request)?;
+/// let workload = Workload::default().model("llama-3.2-1b").format("q4_k_m").phase("decode");
+/// let answer = client.predict(&PredictRequest::new(workload).engine("llama.cpp"))?;
 /// println!("{} to {} tokens/s", answer.tokens_per_s.low, answer.tokens_per_s.high);
 ///
 /// // Or any JSON:
@@ -204,12 +198,7 @@ impl Iterator for Events {
 /// # fn main() -> rooflined_client::Result<()> {
 /// use rooflined_client::types::{ConstraintsOfHold, HoldRequest};
 ///
-/// let constraints = ConstraintsOfHold { max_power_w: Some(15.0), ..ConstraintsOfHold::default() };
-/// let request = HoldRequest {
-///     app_id: "nightly-batch".into(),
-///     constraints: Some(constraints),
-///     ..HoldRequest::default()
-/// };
+/// let request = HoldRequest::new("nightly-batch").constraints(ConstraintsOfHold::default().max_power_w(15.0));
 /// let hold = rooflined_client::Client::new().hold(&request)?;
 /// println!("in {}", hold.state().mode);
 /// // … work …

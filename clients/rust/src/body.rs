@@ -25,6 +25,63 @@ pub trait Request: Serialize + Sync {}
 impl<T: Request> Body<T> for T {}
 impl<T: Request> Body<T> for Value {}
 
+/// The constructor and the setters of a structure that may gain fields: `new` of those before the semicolon, which it must have,
+/// and a function for each of the others. `into` takes what becomes the type, `all` takes several of those, `each` several
+/// of the type itself, `just` one.
+macro_rules! setters {
+    ($name:ident { ; $($field:ident: $how:ident $kind:ty),* }) => {
+        impl $name {
+            $($crate::body::setters!(@one $how $field $kind);)*
+        }
+    };
+    ($name:ident { $($needed:ident: $taken:ident $of:ty),+; $($field:ident: $how:ident $kind:ty),* }) => {
+        $crate::body::setters!(@new $name [$($needed $taken $of,)+] []);
+        $crate::body::setters!($name { ; $($field: $how $kind),* });
+    };
+    (@new $name:ident [] [$($needed:ident ($type:ty) ($value:expr),)+]) => {
+        impl $name {
+            /// Of what it must have; functions of their names set the other fields.
+            #[must_use]
+            pub fn new($($needed: $type),+) -> Self {
+                Self { $($needed: $value,)+ ..Self::default() }
+            }
+        }
+    };
+    (@new $name:ident [$needed:ident into $of:ty, $($rest:tt)*] [$($done:tt)*]) => {
+        $crate::body::setters!(@new $name [$($rest)*] [$($done)* $needed (impl Into<$of>) ($needed.into()),]);
+    };
+    (@new $name:ident [$needed:ident just $of:ty, $($rest:tt)*] [$($done:tt)*]) => {
+        $crate::body::setters!(@new $name [$($rest)*] [$($done)* $needed ($of) ($needed),]);
+    };
+    (@new $name:ident [$needed:ident all $of:ty, $($rest:tt)*] [$($done:tt)*]) => {
+        $crate::body::setters!(@new $name [$($rest)*] [$($done)* $needed (impl IntoIterator<Item = impl Into<$of>>) ($needed.into_iter().map(Into::into).collect()),]);
+    };
+    (@new $name:ident [$needed:ident each $of:ty, $($rest:tt)*] [$($done:tt)*]) => {
+        $crate::body::setters!(@new $name [$($rest)*] [$($done)* $needed (impl IntoIterator<Item = $of>) ($needed.into_iter().collect()),]);
+    };
+    (@one into $field:ident $kind:ty) => {
+        $crate::body::setters!(@set $field (impl Into<$kind>) ($field.into()));
+    };
+    (@one just $field:ident $kind:ty) => {
+        $crate::body::setters!(@set $field ($kind) ($field));
+    };
+    (@one all $field:ident $kind:ty) => {
+        $crate::body::setters!(@set $field (impl IntoIterator<Item = impl Into<$kind>>) ($field.into_iter().map(Into::into).collect()));
+    };
+    (@one each $field:ident $kind:ty) => {
+        $crate::body::setters!(@set $field (impl IntoIterator<Item = $kind>) ($field.into_iter().collect()));
+    };
+    (@set $field:ident ($type:ty) ($value:expr)) => {
+        #[doc = concat!("Sets the field `", stringify!($field), "`.")]
+        #[must_use]
+        pub fn $field(mut self, $field: $type) -> Self {
+            self.$field = Some($value);
+            self
+        }
+    };
+}
+pub(crate) use setters;
+
 /// A model in a workload.
 ///
 /// ```
@@ -262,7 +319,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::types::{PredictRequest, SweepRequest, Workload};
+    use crate::types::{
+        BatchRange, Freedom, ModesRequest, PredictRequest, RecommendRequest, SweepRequest, Workload,
+    };
 
     fn body_of(encoded: &Encoded) -> Value {
         let text = std::str::from_utf8(&encoded.data).unwrap();
@@ -300,6 +359,24 @@ mod tests {
         assert!(refused.is_err_and(|error| error.to_string().contains("two open files at most")));
         // Nobody takes the descriptor.
         assert!(serde_json::to_string(&model).is_err());
+    }
+
+    #[test]
+    fn what_is_set_is_sent_under_its_name() {
+        let freedom =
+            Freedom::default().formats(["int8"]).power_modes("live").batch(BatchRange::default().max(8));
+        let workload = Workload::default().model("llama-3.2-1b").context_tokens(512);
+        let request = RecommendRequest::new(workload).engine("llama.cpp").freedom(freedom);
+        let wanted = json!({
+            "workload": {"model": "llama-3.2-1b", "context_tokens": 512},
+            "engine": "llama.cpp",
+            "freedom": {"formats": ["int8"], "power_modes": "live", "batch": {"max": 8}},
+        });
+        assert_eq!(serde_json::to_value(&request).unwrap(), wanted);
+        let several = Freedom::default().power_modes(["15W", "25W"].into_iter().collect::<ModesRequest>());
+        assert_eq!(serde_json::to_value(&several).unwrap(), json!({"power_modes": ["15W", "25W"]}));
+        let sweep = SweepRequest::default().batches([1, 8]).models([Model::from("a"), json!({}).into()]);
+        assert_eq!(serde_json::to_value(&sweep).unwrap(), json!({"batches": [1, 8], "models": ["a", {}]}));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Bodies of requests and answers, as the daemon's OpenAPI document describes them.
 //!
-//! Every number carries its unit in its name. `None` is unknown, never zero, or absent. Requests end in `..Default::default()`;
-//! answers may gain fields, and strings that look like an enumeration may gain values.
+//! Every number carries its unit in its name. `None` is unknown, never zero, or absent. Requests are made by `new` of what
+//! they must have, or `default`, and a function of the name of each field that they may have. Answers may gain fields, and strings
+//! that look like an enumeration may gain values.
 
 // Written by tests/client of the daemon's repository, from GET /v1/openapi.json.
 
@@ -10,7 +11,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::body::{Model, Request};
+use crate::body::{Model, Request, setters};
 
 /// A field of a recommendation that changed, with its previous and its new value.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -95,6 +96,7 @@ pub struct AnalyzeAnswer {
 
 /// `POST /v1/analyze`: a workload and how long it took.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct AnalyzeRequest {
     /// Inference engine whose kernels run.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -118,6 +120,14 @@ pub struct AnalyzeRequest {
 }
 
 impl Request for AnalyzeRequest {}
+setters!(AnalyzeRequest {
+    workload: just Workload;
+    engine: into String,
+    hardware: into String,
+    operating_point: just OperatingPointRequest,
+    time_s: just f64,
+    tokens_per_s: just f64
+});
 
 /// Bandwidth at one working-set size.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -133,6 +143,7 @@ pub struct BandwidthPointAnswer {
 
 /// A range of batch sizes, both ends included.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct BatchRange {
     /// Largest batch size; absent = 1.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -143,6 +154,11 @@ pub struct BatchRange {
 }
 
 impl Request for BatchRange {}
+setters!(BatchRange {
+    ;
+    max: just u64,
+    min: just u64
+});
 
 /// What a token reads in one storage.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -227,6 +243,7 @@ pub struct CalibrateAnswer {
 
 /// `POST /v1/calibrate` (control socket).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct CalibrateRequest {
     /// Run even though the load or temperature gate advises against it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -240,6 +257,12 @@ pub struct CalibrateRequest {
 }
 
 impl Request for CalibrateRequest {}
+setters!(CalibrateRequest {
+    ;
+    force: just bool,
+    plan: into String,
+    wait: just bool
+});
 
 /// `GET /v1/calibration`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -378,24 +401,33 @@ pub struct ConfirmAnswer {
 
 /// `POST /v1/observations/confirm` (control socket).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ConfirmObservationRequest {
     /// Number of a report that moves only its user's answers, and shall move everybody's.
     pub id: u64,
 }
 
 impl Request for ConfirmObservationRequest {}
+setters!(ConfirmObservationRequest {
+    id: just u64;
+});
 
 /// `POST /v1/mode/confirm` (control socket).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ConfirmRequest {
     /// `confirm.id` of the switch.
     pub id: u64,
 }
 
 impl Request for ConfirmRequest {}
+setters!(ConfirmRequest {
+    id: just u64;
+});
 
 /// Limits that an answer must keep.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Constraints {
     /// Maximum memory for weights and activations.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -433,9 +465,21 @@ pub struct Constraints {
 }
 
 impl Request for Constraints {}
+setters!(Constraints {
+    ;
+    max_memory_bytes: just f64,
+    max_power_w: just f64,
+    max_quality_loss_ratio: just f64,
+    max_time_per_token_s: just f64,
+    max_time_s: just f64,
+    max_time_to_first_token_s: just f64,
+    min_free_memory_bytes: just f64,
+    min_tokens_per_s: just f64
+});
 
 /// What a holder needs. At least one field; every one given is met or nothing is held.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ConstraintsOfHold {
     /// Maximum power of the worst load in the mode, at the pessimistic end; the watts in its name are a label and do
     /// not count.
@@ -463,6 +507,15 @@ pub struct ConstraintsOfHold {
 }
 
 impl Request for ConstraintsOfHold {}
+setters!(ConstraintsOfHold {
+    ;
+    max_power_w: just f64,
+    min_bandwidth_bytes_per_s: just f64,
+    min_compute_flops_per_s: just f64,
+    min_gpu_hz: just f64,
+    min_mode: into String,
+    mode: into String
+});
 
 /// Confirmation of a request that returns nothing else.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -554,6 +607,7 @@ pub struct FormatsAnswer {
 
 /// What may be chosen: formats, power modes, threads, batch sizes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Freedom {
     /// Allow a mode that needs a reboot.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -581,6 +635,16 @@ pub struct Freedom {
 }
 
 impl Request for Freedom {}
+setters!(Freedom {
+    ;
+    allow_reboot: just bool,
+    batch: just BatchRange,
+    formats: all String,
+    kv_formats: all String,
+    power_modes: into ModesRequest,
+    run_s: just f64,
+    threads: each u64
+});
 
 /// `GET /v1/hardware/{key}`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -740,6 +804,7 @@ pub struct HoldAnswer {
 
 /// `POST /v1/holds` and `POST /v1/holds/attached` (control socket).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct HoldRequest {
     /// Who holds, 1 to 128 characters; shown to everybody.
     pub app_id: String,
@@ -761,6 +826,13 @@ pub struct HoldRequest {
 }
 
 impl Request for HoldRequest {}
+setters!(HoldRequest {
+    app_id: into String;
+    constraints: just ConstraintsOfHold,
+    query: just RecommendRequest,
+    reason: into String,
+    ttl_s: just f64
+});
 
 /// `GET /v1/holds`: who holds what, and why the active mode is active.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -831,6 +903,7 @@ pub struct JointAnswer {
 
 /// Limits of all workloads together.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct JointConstraints {
     /// Maximum memory of all together.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -848,9 +921,16 @@ pub struct JointConstraints {
 }
 
 impl Request for JointConstraints {}
+setters!(JointConstraints {
+    ;
+    max_memory_bytes: just f64,
+    max_power_w: just f64,
+    min_free_memory_bytes: just f64
+});
 
 /// What may be chosen for all workloads together.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct JointFreedom {
     /// Allow a mode that needs a reboot.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -865,6 +945,12 @@ pub struct JointFreedom {
 }
 
 impl Request for JointFreedom {}
+setters!(JointFreedom {
+    ;
+    allow_reboot: just bool,
+    power_modes: into ModesRequest,
+    run_s: just f64
+});
 
 /// What one workload would run as.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -917,6 +1003,7 @@ pub struct JointRejected {
 
 /// `POST /v1/recommend/joint`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct JointRequest {
     /// What must hold of all together.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -943,6 +1030,15 @@ pub struct JointRequest {
 }
 
 impl Request for JointRequest {}
+setters!(JointRequest {
+    workloads: each JointWorkload;
+    constraints: just JointConstraints,
+    freedom: just JointFreedom,
+    hardware: into String,
+    objective: into String,
+    optimism: into String,
+    sharing: into String
+});
 
 /// What the workloads come to together.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -981,6 +1077,7 @@ pub struct JointViolation {
 
 /// One of the workloads that are resident together.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct JointWorkload {
     /// What must hold of what it gets with its share; `max_power_w` and `min_free_memory_bytes` are the machine's and
     /// belong one level up.
@@ -1001,9 +1098,17 @@ pub struct JointWorkload {
 }
 
 impl Request for JointWorkload {}
+setters!(JointWorkload {
+    workload: just Workload;
+    constraints: just Constraints,
+    engine: into String,
+    freedom: just JointWorkloadFreedom,
+    share: just f64
+});
 
 /// What may be chosen of one workload.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct JointWorkloadFreedom {
     /// Batch sizes (columns) to consider; absent = 1.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -1017,6 +1122,12 @@ pub struct JointWorkloadFreedom {
 }
 
 impl Request for JointWorkloadFreedom {}
+setters!(JointWorkloadFreedom {
+    ;
+    batch: just BatchRange,
+    formats: all String,
+    kv_formats: all String
+});
 
 /// Number of layers by kind of attention.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -1054,6 +1165,7 @@ pub struct MeasureAnswer {
 /// `POST /v1/measure` (control socket): run operations, or a step of models, now. Give `op` with `formats`, a
 /// `workload`, or `workloads`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct MeasureRequest {
     /// Formats for `op`; default `["fp32"]`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -1074,6 +1186,14 @@ pub struct MeasureRequest {
 }
 
 impl Request for MeasureRequest {}
+setters!(MeasureRequest {
+    ;
+    formats: all String,
+    op: into Value,
+    power: just bool,
+    workload: just Workload,
+    workloads: each Workload
+});
 
 /// Power and energy of one measured operation or model. What is unknown is `null`, with the reason; never 0.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -1277,6 +1397,7 @@ pub struct ModeDetail {
 
 /// `POST /v1/mode` (control socket).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ModeRequest {
     /// Restore the previous mode unless it is confirmed within this time, 1 to 3600.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -1293,6 +1414,12 @@ pub struct ModeRequest {
 }
 
 impl Request for ModeRequest {}
+setters!(ModeRequest {
+    mode: into String;
+    confirm_within_s: just f64,
+    dry_run: just bool,
+    reason: into String
+});
 
 /// `GET /v1/models/{key}`, and what `rooflinectl models inspect` prints of a file.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -1426,11 +1553,30 @@ pub struct ModesAnswer {
 /// Power modes to consider.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
+#[non_exhaustive]
 pub enum ModesRequest {
     /// `"all"`, or `"live"`: those that need no reboot.
     One(String),
     /// Modes by name, or by number in digits.
     Several(Vec<String>),
+}
+
+impl From<&str> for ModesRequest {
+    fn from(one: &str) -> Self {
+        Self::One(one.to_owned())
+    }
+}
+
+impl From<String> for ModesRequest {
+    fn from(one: String) -> Self {
+        Self::One(one)
+    }
+}
+
+impl<T: Into<String>> FromIterator<T> for ModesRequest {
+    fn from_iter<I: IntoIterator<Item = T>>(several: I) -> Self {
+        Self::Several(several.into_iter().map(Into::into).collect())
+    }
 }
 
 /// Ceilings from the data sheet.
@@ -1551,6 +1697,7 @@ pub struct ObservationListAnswer {
 
 /// What a service measured: an element of `POST /v1/observations`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ObservationRequest {
     /// Inference engine whose kernels run.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -1575,6 +1722,14 @@ pub struct ObservationRequest {
 }
 
 impl Request for ObservationRequest {}
+setters!(ObservationRequest {
+    workload: just Workload;
+    engine: into String,
+    operating_point: just OperatingPointRequest,
+    power_w: just f64,
+    time_s: just f64,
+    tokens_per_s: just f64
+});
 
 /// `POST /v1/observations`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -1597,6 +1752,7 @@ pub struct ObservationsAnswer {
 
 /// Operating point to predict for instead of the present one.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct OperatingPointRequest {
     /// Number of CPU cores online.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -1622,6 +1778,15 @@ pub struct OperatingPointRequest {
 }
 
 impl Request for OperatingPointRequest {}
+setters!(OperatingPointRequest {
+    ;
+    cores_online: just u64,
+    cpu_hz: just f64,
+    emc_hz: just f64,
+    gpu_hz: just f64,
+    power_mode: into String,
+    sm_online: just u64
+});
 
 /// A change that waits to be confirmed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -1785,6 +1950,7 @@ pub struct PredictAnswer {
 
 /// `POST /v1/predict`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct PredictRequest {
     /// Inference engine whose kernels run; default `none`, this program's own.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -1807,6 +1973,14 @@ pub struct PredictRequest {
 }
 
 impl Request for PredictRequest {}
+setters!(PredictRequest {
+    workload: just Workload;
+    engine: into String,
+    hardware: into String,
+    hypothetical: just bool,
+    observations: each ObservationRequest,
+    operating_point: just OperatingPointRequest
+});
 
 /// `POST /v1/recommend`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -1853,6 +2027,7 @@ pub struct RecommendAnswer {
 
 /// `POST /v1/recommend`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct RecommendRequest {
     /// Limits that the choice must keep.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -1884,6 +2059,17 @@ pub struct RecommendRequest {
 }
 
 impl Request for RecommendRequest {}
+setters!(RecommendRequest {
+    workload: just Workload;
+    constraints: just Constraints,
+    engine: into String,
+    freedom: just Freedom,
+    hardware: into String,
+    hypothetical: just bool,
+    objective: into String,
+    operating_point: just OperatingPointRequest,
+    optimism: into String
+});
 
 /// A regime of the machine and its main ceilings.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -1917,6 +2103,7 @@ pub struct RejectedAnswer {
 
 /// `PUT /v1/holds/{id}` (control socket).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct RenewRequest {
     /// From now, 1 to 604800.
     #[serde(serialize_with = "crate::body::finite")]
@@ -1924,6 +2111,9 @@ pub struct RenewRequest {
 }
 
 impl Request for RenewRequest {}
+setters!(RenewRequest {
+    ttl_s: just f64;
+});
 
 /// Reports of measured runs that moved an answer.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -1941,6 +2131,7 @@ pub struct ReportsAnswer {
 
 /// `POST /v1/mode/revert` (control socket).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct RevertRequest {
     /// `confirm.id` of the switch; absent = whichever waits.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -1948,6 +2139,10 @@ pub struct RevertRequest {
 }
 
 impl Request for RevertRequest {}
+setters!(RevertRequest {
+    ;
+    id: just u64
+});
 
 /// `GET /v1/roofline`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -2056,6 +2251,7 @@ pub struct SmLimitsAnswer {
 
 /// Tokens that are drafted ahead and verified together. The time of drafting is not counted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Speculative {
     /// Of those, how many are accepted in the mean; every step adds one more.
     #[serde(serialize_with = "crate::body::finite")]
@@ -2065,6 +2261,10 @@ pub struct Speculative {
 }
 
 impl Request for Speculative {}
+setters!(Speculative {
+    accepted_per_step: just f64,
+    draft_tokens: just u64;
+});
 
 /// `GET /v1/state`: fields by name (`power_mode`, `cores_online`, `cpu_hz`, `cpu_cap_hz`, `gpu_hz`, `gpu_cap_hz`,
 /// `gpu_load_ratio`, `sm_online`, `tpc_mask`, `memory_hz`, `memory_cap_hz`, `temperatures_c`, `rails_w`,
@@ -2126,6 +2326,7 @@ pub struct SweepAnswer {
 
 /// `POST /v1/sweep`: the cross product of shapes or models, formats, power modes, threads, batches and contexts.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct SweepRequest {
     /// Batch sizes (columns) to consider; absent = 1.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -2189,6 +2390,28 @@ pub struct SweepRequest {
 }
 
 impl Request for SweepRequest {}
+setters!(SweepRequest {
+    ;
+    batches: each u64,
+    cached_tokens: just u64,
+    chunk_tokens: just u64,
+    contexts: each u64,
+    engine: into String,
+    formats: all String,
+    hardware: into String,
+    hypothetical: just bool,
+    image_tokens: just u64,
+    kv_format: into String,
+    models: all Model,
+    operating_point: just OperatingPointRequest,
+    ops: all Value,
+    output_tokens: just u64,
+    phase: into String,
+    power_modes: all String,
+    prompt_tokens: just u64,
+    speculative: just Speculative,
+    threads: each u64
+});
 
 /// One point of a sweep.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -2412,6 +2635,7 @@ pub struct TilingAnswer {
 
 /// `POST /v1/tiling`: how to cut an `m x n x k` product.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct TilingRequest {
     /// Storage of the weights, the `n x k` operand; absent = fp16.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -2434,9 +2658,19 @@ pub struct TilingRequest {
 }
 
 impl Request for TilingRequest {}
+setters!(TilingRequest {
+    k: just u64,
+    m: just u64,
+    n: just u64;
+    format: into String,
+    hardware: into String,
+    limit: just u64,
+    operating_point: just OperatingPointRequest
+});
 
 /// One operation (`op` + `format`) or one model. A body has exactly one of the two.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Workload {
     /// Batch size: sequences (models) or columns (operations). Default 1.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -2491,3 +2725,20 @@ pub struct Workload {
 }
 
 impl Request for Workload {}
+setters!(Workload {
+    ;
+    batch: just u64,
+    cached_tokens: just u64,
+    chunk_tokens: just u64,
+    context_tokens: just u64,
+    format: into String,
+    image_tokens: just u64,
+    kv_format: into String,
+    model: into Model,
+    op: into Value,
+    output_tokens: just u64,
+    phase: into String,
+    prompt_tokens: just u64,
+    speculative: just Speculative,
+    threads: just u64
+});

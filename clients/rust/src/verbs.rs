@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use crate::body::{Encoded, route};
+use crate::body::{Encoded, route, setters};
 use crate::error::{Error, Refused, Result};
 use crate::stream::SWITCH;
 use crate::types::{ErrorBody, ObservationsAnswer};
@@ -120,6 +120,7 @@ fn delete<A: DeserializeOwned>(route: String) -> Result<Call<A>> {
 
 /// Which ceilings of a roofline are asked for; all of this machine, as it is now, by default.
 #[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
 pub struct RooflineQuery {
     /// A power mode; that of now where it is absent.
     pub mode: Option<String>,
@@ -129,8 +130,11 @@ pub struct RooflineQuery {
     pub hardware: Option<String>,
 }
 
+setters!(RooflineQuery { ; mode: into String, precision: into String, hardware: into String });
+
 /// How a model of the registry is stored.
 #[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
 pub struct ModelQuery {
     /// The format of its weights.
     pub format: Option<String>,
@@ -138,8 +142,25 @@ pub struct ModelQuery {
     pub kv_format: Option<String>,
 }
 
+setters!(ModelQuery { ; format: into String, kv_format: into String });
+
 /// Which reports are meant; all own ones by default.
+///
+/// ```
+/// use rooflined_client::Filter;
+///
+/// let filter = Filter::default().engine("llama.cpp").format("q4_k_m");
+/// assert_eq!(filter.engine.as_deref(), Some("llama.cpp"));
+/// ```
+///
+/// It may gain fields, so it is not written out, like the bodies of requests:
+///
+/// ```compile_fail,E0639
+/// # use rooflined_client::Filter;
+/// let filter = Filter { engine: Some("llama.cpp".into()), ..Filter::default() };
+/// ```
 #[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Filter {
     /// `own` or `all`; to forget all takes the control socket.
     pub scope: Option<String>,
@@ -154,6 +175,8 @@ pub struct Filter {
     /// Of one format.
     pub format: Option<String>,
 }
+
+setters!(Filter { ; scope: into String, user: into String, engine: into String, model: into String, op: into String, format: into String });
 
 impl Filter {
     fn route(&self) -> String {
