@@ -25,7 +25,17 @@ stands_alone() {
     # The package's own manifest is the one that cargo wrote.
     ! tar -xOf "$crate"-*.crate --wildcards '*/Cargo.toml' | grep -nE '^path = "\.\.|rooflined-(wire|roofline)|workspace'
 }
+# Compiled by a newer one, the declared version would be a guess.
+declares_its_compiler() {
+    local declared compiler
+    declared=$(tar -xOf "$crate"-*.crate --wildcards '*/Cargo.toml' | sed -n 's/^rust-version = "\(.*\)"/\1/p')
+    compiler=$(rustc --version | cut -d ' ' -f 2)
+    # Patches of one version take the same language.
+    [[ $compiler == "$declared".* ]] || fail "it declares Rust $declared and was compiled with $compiler"
+    grep -q "Rust $declared or later" clients/rust/README.md
+}
 check "the Rust client can be packed, and builds from its package" packs
 check "its package has its licences and names no crate of this repository" stands_alone
+check "the Rust that it declares is the one that compiled it" declares_its_compiler
 echo "the stage took $((SECONDS - began)) s; $(stat -c '%n has %s bytes' "$crate"-*.crate | sed 's,.*/,,')"
 checked
