@@ -2,7 +2,7 @@
 
 import os
 import stat
-from typing import Dict, List, Optional, Union
+from typing import Dict, List, NamedTuple, Optional, Union
 
 Path = Union[str, "os.PathLike[str]"]
 # The files of one daemon, by "query" and "control".
@@ -22,27 +22,62 @@ def of_path(given: Path) -> Address:
 
 def _control_beside(directory: str) -> str:
     """The system's control socket lies in a directory of its own, others share one."""
-    apart = os.path.join(directory.rstrip("/") + "-control", "control.sock")
+    plain = directory.rstrip("/")
+    apart = os.path.join(plain + "-control", "control.sock")
     beside = os.path.join(directory, "control.sock")
-    alone = os.path.exists(apart) and not os.path.exists(beside)
-    return apart if directory.rstrip("/") == "/run/rooflined" or alone else beside
+    # Anyone may create a directory of that name below /tmp.
+    owner = _owner(plain + "-control")
+    trusted = owner is not None and owner in (0, _owner(directory))
+    alone = trusted and os.path.exists(apart) and not os.path.exists(beside)
+    return apart if plain == "/run/rooflined" or alone else beside
 
 
-def candidates(given: Optional[Path]) -> List[Address]:
-    """Best first: `given` alone, else $ROOFLINED_SOCKET alone, else the user's own places and the system's."""
-    named = given or os.environ.get("ROOFLINED_SOCKET")
-    if named:
-        return [of_path(named)]
-    places = []
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    if runtime:
-        places.append(os.path.join(runtime, "rooflined"))
-    temporary = f"/tmp/rooflined-{os.getuid()}"
+def _owner(path: str) -> Optional[int]:
     try:
-        found = os.lstat(temporary)
-        # Anyone may create a directory of that name.
-        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid():
-            places.append(temporary)
-    except OSError:
-        pass
-    return [of_path(place) for place in [*places, "/run/rooflined"]]
+        return os.lstat(path).st_uid
+    except (OSError, ValueError):
+        return None
+
+
+class Place(NamedTuple):
+    """One of the places where a daemon is looked for, and why whoever listens there is not asked."""
+
+    address: Address
+    objection: Optional[str] = None
+
+
+def places(given: Optional[Path]) -> List[Place]:
+    """Where to look now, best first: `given` alone, else $ROOFLINED_SOCKET alone, else the user's own places and the system's."""
+    named = given if given is not None else os.environ.get("ROOFLINED_SOCKET") or None
+    if named is not None:
+        return [Place(of_path(named))]
+    found = []
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    if os.path.isabs(runtime):
+        found.append(Place(of_path(os.path.join(runtime, "rooflined"))))
+    return [*found, _private(f"/tmp/rooflined-{os.getuid()}"), Place(of_path("/run/rooflined"))]
+
+
+def _private(directory: str) -> Place:
+    """A directory whose name anyone may take: another user's daemon must not answer for ours."""
+    # Never the one beside it, which is anyone's as well.
+    address = {name: os.path.join(directory, f"{name}.sock") for name in ("query", "control")}
+    try:
+        found = os.lstat(directory)
+    except OSError as error:
+        return Place(address, said(error))
+    objection = None
+    if stat.S_ISLNK(found.st_mode):
+        objection = "not used: its directory is a symbolic link; remove it"
+    elif not stat.S_ISDIR(found.st_mode):
+        objection = "not used: what should be its directory is a file; remove it"
+    elif found.st_uid != os.getuid():
+        objection = f"not used: its directory belongs to user {found.st_uid}; have it removed"
+    elif found.st_mode & 0o022:
+        objection = "not used: others may write to its directory; chmod go-w it, or remove it"
+    return Place(address, objection)
+
+
+def said(error: OSError) -> str:
+    """What the system says, in lower case."""
+    return (error.strerror or str(error)).lower()

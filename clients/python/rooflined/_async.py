@@ -6,15 +6,15 @@ import os
 import socket
 import time
 from array import array
-from typing import Any, AsyncIterator, Awaitable, Callable, List, Optional, Tuple, TypeVar
+from typing import Any, AsyncIterator, Callable, Coroutine, List, Optional, Tuple, TypeVar
 
 from . import types as t
-from ._address import Address, Path, candidates
+from ._address import Path, places, said
 from ._averbs import AsyncVerbs
-from ._sync import CONNECT_S, is_quiet
+from ._sync import CONNECT_S, MAX_IDLE, is_quiet
 from ._wire import (
-    AGAIN_S, IDLE_S, MAX_ANSWER_BYTES, SILENCE_S, SWITCH_S, Blocks, Encoded, Event, HoldState, Request, Response, answer, failures,
-    given, hold_request,
+    AGAIN_S, IDLE_S, MAX_ANSWER_BYTES, SILENCE_S, SWITCH_S, Blocks, Encoded, Event, HoldState, Request, Response, answer, given,
+    hold_request, is_passing, succeeds,
 )
 from .errors import ConnectionLost, Denied, RooflinedError, TimedOut, Unexpected, Unreachable
 
@@ -25,7 +25,7 @@ class AsyncClient(AsyncVerbs):
     """A daemon on this machine, for asyncio; the parameters are those of Client. For the tasks of one event loop at a time."""
 
     def __init__(self, socket: Optional[Path] = None, *, timeout_s: float = 30.0) -> None:
-        self._addresses: List[Address] = candidates(socket)
+        self._given = socket
         self.timeout_s = timeout_s
         self._idle: List[Tuple[str, "socket_", float]] = []
         self._pid = os.getpid()
@@ -91,7 +91,7 @@ class AsyncClient(AsyncVerbs):
         return await self._exchange(request, encoded, await self._connect(request.socket))
 
     async def _exchange(self, request: Request, encoded: Encoded, connection: "socket_") -> Any:
-        response, body = Response(request.route), []  # type: Response, List[bytes]
+        response, body = Response(request.route, request.method), []  # type: Response, List[bytes]
         size, done = 0, False
         try:
             await _send(connection, encoded, request.route)
@@ -103,7 +103,8 @@ class AsyncClient(AsyncVerbs):
                     raise Unexpected("the answer is larger than 64 MiB", "ask for fewer candidates at a time")
             done = response.keeps
         finally:
-            if done and self._pid == os.getpid() and len(self._idle) < 8:
+            alike = sum(kind == request.socket for kind, _, _ in self._idle)
+            if done and self._pid == os.getpid() and alike < MAX_IDLE:
                 self._idle.append((request.socket, connection, time.monotonic()))
             else:
                 connection.close()
@@ -124,10 +125,14 @@ class AsyncClient(AsyncVerbs):
         return None
 
     async def _connect(self, which: str) -> "socket_":
-        """Connects to the first daemon that takes a connection, and stays with it."""
+        """Connects to the first daemon that takes a connection, of those that are there now."""
         tried: List[Tuple[str, str]] = []
         denied: Optional[Denied] = None
-        for address in self._addresses:
+        for place in places(self._given):
+            path = place.address[which]
+            if place.objection:
+                tried.append((path, place.objection))
+                continue
             connection = socket.socket(socket.AF_UNIX)
             connection.setblocking(False)
             until = time.monotonic() + CONNECT_S
@@ -135,8 +140,7 @@ class AsyncClient(AsyncVerbs):
                 while True:
                     try:
                         # Over AF_UNIX it is done at once, or the daemon's backlog is full.
-                        connection.connect(address[which])
-                        self._addresses = [address]
+                        connection.connect(path)
                         return connection
                     except BlockingIOError:
                         if time.monotonic() > until:
@@ -145,10 +149,10 @@ class AsyncClient(AsyncVerbs):
             except PermissionError:
                 connection.close()
                 # The reason only where no other place answers.
-                denied = denied or Denied(address[which])
+                denied = denied or Denied(path)
             except OSError as error:
                 connection.close()
-                failures(tried, address[which], error)
+                tried.append((path, said(error)))
             except BaseException:
                 connection.close()
                 raise
@@ -161,10 +165,10 @@ class AsyncClient(AsyncVerbs):
             with Encoded(request) as encoded:
                 connection = await self._connect(request.socket)
                 await _send(connection, encoded, request.route)
-                response, body = Response(request.route), b""
-                while not response.status or (response.status != 200 and not response.complete):
+                response, body = Response(request.route, request.method), b""
+                while not response.status or (not succeeds(response.status) and not response.complete):
                     body += response.feed(await _receive(connection))
-            if response.status != 200:
+            if not succeeds(response.status):
                 answer(request, response.status, body)
             opened, connection = connection, None
             return opened, response, body
@@ -177,7 +181,11 @@ class AsyncClient(AsyncVerbs):
 socket_ = socket.socket
 
 
-async def _within(limit: float, route: str, work: Awaitable[T]) -> T:
+async def _within(limit: float, route: str, work: Coroutine[Any, Any, T]) -> T:
+    # Nothing is begun when the time is over.
+    if limit <= 0:
+        work.close()
+        raise TimedOut(route, limit)
     try:
         return await asyncio.wait_for(work, limit)
     except asyncio.TimeoutError:
@@ -202,6 +210,8 @@ async def _send(connection: socket_, encoded: Encoded, route: str) -> None:
 
 
 async def _receive(connection: socket_) -> bytes:
+    # What is there already is received without the loop, and so without its time limits.
+    await asyncio.sleep(0)
     try:
         return await asyncio.get_running_loop().sock_recv(connection, 1 << 16)
     except ConnectionResetError:
@@ -265,7 +275,7 @@ class AsyncEvents:
                 await self._again(error)
         raise StopAsyncIteration
 
-    async def _again(self, why: RooflinedError) -> None:
+    async def _again(self, why: Exception) -> None:
         began = time.monotonic()
         if self._stream:
             self._stream.close()
@@ -277,8 +287,8 @@ class AsyncEvents:
                 self._stream = await self._open()
                 self._waiting = [Event("reconnected", None, {"gap_s": time.monotonic() - began})]
                 return
-            except RooflinedError as error:
-                if not error.is_passing:
+            except (RooflinedError, OSError) as error:
+                if not is_passing(error):
                     raise
                 why = error
 
@@ -306,27 +316,31 @@ class AsyncHold(HoldState):
         self._client, self._request, self._on_change = client, request, on_change
         self._stream: Optional[_Stream] = None
         self._task: Optional["asyncio.Task[None]"] = None
+        self._released = False
 
     async def _open(self) -> _Stream:
         return _Stream(await _within(SWITCH_S, self._request.route, self._client._open(self._request)), True)
 
     async def __aenter__(self) -> "AsyncHold":
+        await _within(SWITCH_S, self._request.route, self._begin())
+        self._task = asyncio.get_running_loop().create_task(self._attend())
+        return self
+
+    async def _begin(self) -> None:
         self._stream = await self._open()
         try:
             while self.id is None:
-                for event in await self._stream.read():
-                    self.take(event)
+                self.begin(await self._stream.read())
         except BaseException:
             self._stream.close()
             raise
-        self._task = asyncio.get_running_loop().create_task(self._attend())
-        return self
 
     async def __aexit__(self, *_: Any) -> None:
         await self.release()
 
     async def release(self) -> None:
         """Ends the hold; nothing where it has ended."""
+        self._released = True
         if self._task and self._task is not asyncio.current_task():
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -335,6 +349,15 @@ class AsyncHold(HoldState):
         self.ended = self.ended or "released"
 
     async def _attend(self) -> None:
+        try:
+            await self._keep()
+        finally:
+            if not self._released:
+                self.abandon()
+            if self._stream:
+                self._stream.close()
+
+    async def _keep(self) -> None:
         while not self.ended and self._stream:
             try:
                 events = await self._stream.read()
@@ -355,9 +378,9 @@ class AsyncHold(HoldState):
             try:
                 self._stream = await self._open()
                 return
-            except RooflinedError as error:
-                if not error.is_passing:
-                    self.ended, self.unmet = error.code, error.message
+            except (RooflinedError, OSError) as error:
+                if not is_passing(error):
+                    self.fail(error)
                     self._tell()
                     return
 

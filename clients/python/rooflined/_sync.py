@@ -5,34 +5,38 @@ import os
 import socket
 import threading
 import time
+import weakref
 from array import array
 from typing import Any, Callable, Iterator, List, Optional, Tuple
 
 from . import types as t
-from ._address import Address, Path, candidates
+from ._address import Path, places, said
 from ._verbs import Verbs
 from ._wire import (
-    AGAIN_S, IDLE_S, MAX_ANSWER_BYTES, SILENCE_S, SWITCH_S, Blocks, Encoded, Event, HoldState, Request, Response, answer, failures,
-    given, hold_request,
+    AGAIN_S, IDLE_S, MAX_ANSWER_BYTES, SILENCE_S, SWITCH_S, Blocks, Encoded, Event, HoldState, Request, Response, answer, given,
+    hold_request, is_passing, succeeds,
 )
 from .errors import ConnectionLost, Denied, RooflinedError, TimedOut, Unexpected, Unreachable
 
 CONNECT_S = 5.0
+# Of one socket.
+MAX_IDLE = 8
 
 
 class Client(Verbs):
     """A daemon on this machine. Opens connections when they are needed; may be shared by threads and kept over a fork.
 
     `socket`: directory of the sockets, or one of them; without it $ROOFLINED_SOCKET, else where the daemon of this user or of
-    the system listens. `timeout_s`: seconds for an exchange, where the verb does not say otherwise.
+    the system listens, which is looked up whenever a connection is made. `timeout_s`: seconds for an exchange, where the verb does not say otherwise.
     """
 
     def __init__(self, socket: Optional[Path] = None, *, timeout_s: float = 30.0) -> None:
-        self._addresses: List[Address] = candidates(socket)
+        self._given = socket
         self.timeout_s = timeout_s
         self._lock = threading.Lock()
         self._idle: List[Tuple[str, "socket_", float]] = []
         self._pid = os.getpid()
+        _clients.add(self)
 
     def close(self) -> None:
         """Closes idle connections; the client can still be used."""
@@ -97,7 +101,7 @@ class Client(Verbs):
                 raise TimedOut(request.route, limit) from None
 
     def _exchange(self, request: Request, encoded: Encoded, connection: "socket_", deadline: float) -> Any:
-        response, body = Response(request.route), []  # type: Response, List[bytes]
+        response, body = Response(request.route, request.method), []  # type: Response, List[bytes]
         size, done = 0, False
         try:
             _send(connection, encoded, deadline, request.route)
@@ -133,24 +137,30 @@ class Client(Verbs):
 
     def _keep(self, which: str, connection: "socket_") -> None:
         with self._lock:
-            if self._pid == os.getpid() and len(self._idle) < 8:
+            alike = sum(kind == which for kind, _, _ in self._idle)
+            if self._pid == os.getpid() and alike < MAX_IDLE:
                 self._idle.append((which, connection, time.monotonic()))
                 return
         connection.close()
 
     def _connect(self, which: str, deadline: float) -> "socket_":
-        """Connects to the first daemon that takes a connection, and stays with it."""
+        """Connects to the first daemon that takes a connection, of those that are there now."""
         tried: List[Tuple[str, str]] = []
         denied: Optional[Denied] = None
-        for address in self._addresses:
+        for place in places(self._given):
+            path = place.address[which]
+            if place.objection:
+                tried.append((path, place.objection))
+                continue
+            if time.monotonic() >= deadline:
+                raise socket.timeout
             connection = socket.socket(socket.AF_UNIX)
             until = min(deadline, time.monotonic() + CONNECT_S)
             try:
                 while True:
                     connection.settimeout(max(until - time.monotonic(), 0.001))
                     try:
-                        connection.connect(address[which])
-                        self._addresses = [address]
+                        connection.connect(path)
                         return connection
                     except BlockingIOError:
                         # The daemon's backlog is full.
@@ -160,10 +170,12 @@ class Client(Verbs):
             except PermissionError:
                 connection.close()
                 # The reason only where no other place answers.
-                denied = denied or Denied(address[which])
+                denied = denied or Denied(path)
             except OSError as error:
                 connection.close()
-                failures(tried, address[which], error)
+                if time.monotonic() >= deadline:
+                    raise socket.timeout from None
+                tried.append((path, said(error)))
         raise denied or Unreachable(tried)
 
     def _open(self, request: Request, limit: float) -> Tuple["socket_", Response, bytes]:
@@ -174,10 +186,10 @@ class Client(Verbs):
             try:
                 connection = self._connect(request.socket, deadline)
                 _send(connection, encoded, deadline, request.route)
-                response, body = Response(request.route), b""
-                while not response.status or (response.status != 200 and not response.complete):
+                response, body = Response(request.route, request.method), b""
+                while not response.status or (not succeeds(response.status) and not response.complete):
                     body += response.feed(_receive(connection, deadline))
-                if response.status != 200:
+                if not succeeds(response.status):
                     answer(request, response.status, body)
                 opened, connection = connection, None
                 return opened, response, body
@@ -190,6 +202,26 @@ class Client(Verbs):
 
 # The name of the module is that of a parameter.
 socket_ = socket.socket
+
+
+# A forked child must not wait for a lock of a thread that it does not have.
+_clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
+
+
+def _unlock() -> None:
+    for client in list(_clients):
+        client._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_unlock)
+
+
+def _wait_until(connection: socket_, deadline: float) -> None:
+    """Has the next operation wait no longer; raises socket.timeout where the time is over, when it is not begun any more."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise socket.timeout
+    connection.settimeout(left)
 
 
 def is_quiet(connection: socket_) -> bool:
@@ -207,7 +239,7 @@ def is_quiet(connection: socket_) -> bool:
 
 
 def _send(connection: socket_, encoded: Encoded, deadline: float, route: str) -> None:
-    connection.settimeout(max(deadline - time.monotonic(), 0.001))
+    _wait_until(connection, deadline)
     data = encoded.data
     try:
         if encoded.fds:
@@ -221,7 +253,7 @@ def _send(connection: socket_, encoded: Encoded, deadline: float, route: str) ->
 
 
 def _receive(connection: socket_, deadline: float) -> bytes:
-    connection.settimeout(max(deadline - time.monotonic(), 0.001))
+    _wait_until(connection, deadline)
     try:
         return connection.recv(1 << 16)
     except ConnectionResetError:
@@ -290,7 +322,7 @@ class Events:
                     self._again(error)
         raise StopIteration
 
-    def _again(self, why: RooflinedError) -> None:
+    def _again(self, why: Exception) -> None:
         began = time.monotonic()
         if self._stream:
             self._stream.close()
@@ -305,8 +337,8 @@ class Events:
                     self._stream.close()
                 self._waiting = [Event("reconnected", None, {"gap_s": time.monotonic() - began})]
                 return
-            except RooflinedError as error:
-                if not error.is_passing:
+            except (RooflinedError, OSError) as error:
+                if not is_passing(error):
                     raise
                 why = error
 
@@ -339,17 +371,19 @@ class Hold(HoldState):
         self._thread: Optional[threading.Thread] = None
 
     def __enter__(self) -> "Hold":
+        deadline = time.monotonic() + SWITCH_S
         stream = _Stream(self._client, self._request, True, SWITCH_S)
         try:
             while self.id is None:
-                for event in stream.read():
-                    self.take(event)
+                self.begin(stream.read())
+                if self.id is None and time.monotonic() >= deadline:
+                    raise TimedOut(self._request.route, SWITCH_S)
+            self._stream = stream
+            self._thread = threading.Thread(target=self._attend, name="rooflined-hold", daemon=True)
+            self._thread.start()
         except BaseException:
             stream.close()
             raise
-        self._stream = stream
-        self._thread = threading.Thread(target=self._attend, name="rooflined-hold", daemon=True)
-        self._thread.start()
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -366,6 +400,15 @@ class Hold(HoldState):
         self.ended = self.ended or "released"
 
     def _attend(self) -> None:
+        try:
+            self._keep()
+        finally:
+            if not self._over.is_set():
+                self.abandon()
+            if self._stream:
+                self._stream.close()
+
+    def _keep(self) -> None:
         while not self._over.is_set() and not self.ended:
             stream = self._stream
             try:
@@ -377,8 +420,6 @@ class Hold(HoldState):
                 if event.name != "heartbeat":
                     self.take(event)
                     self._tell()
-        if self._stream:
-            self._stream.close()
 
     def _again(self) -> None:
         if self._stream:
@@ -387,10 +428,10 @@ class Hold(HoldState):
         while not self._over.wait(AGAIN_S):
             try:
                 stream = _Stream(self._client, self._request, True, SWITCH_S)
-            except RooflinedError as error:
-                if error.is_passing:
+            except (RooflinedError, OSError) as error:
+                if is_passing(error):
                     continue
-                self.ended, self.unmet = error.code, error.message
+                self.fail(error)
                 self._tell()
                 return
             with self._lock:

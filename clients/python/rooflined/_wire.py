@@ -1,15 +1,19 @@
 """HTTP/1.1, events and lines as bytes: no socket is touched here, so both clients share it."""
 
+import errno
 import json
 import os
+import re
 import stat
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 from urllib.parse import quote, urlencode
 
-from .errors import ConnectionLost, Refused, Unexpected
+from .errors import ConnectionLost, Refused, RooflinedError, Unexpected
 
 MAX_ANSWER_BYTES = 64 << 20
 MAX_HEAD_BYTES = 64 << 10
+# The longest line before a chunk, or behind the last one.
+MAX_LINE_BYTES = 4 << 10
 MAX_EVENT_BYTES = 1 << 20
 # The daemon says that it is still there every 15 s; a stream that is silent for longer is broken.
 SILENCE_S = 60.0
@@ -19,6 +23,11 @@ AGAIN_S = 0.5
 IDLE_S = 3.0
 # A switch of the power mode may come before the answer.
 SWITCH_S = 120.0
+_STATUS = re.compile("[1-9][0-9][0-9]\\Z")
+# Longer ones are of no answer that anybody reads.
+_DIGITS = {10: re.compile("[0-9]{1,18}\\Z"), 16: re.compile("[0-9a-fA-F]{1,15}\\Z")}
+# What others may give back: descriptors, memory, threads.
+_SHORT = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.ETOOMANYREFS, errno.EAGAIN}
 
 
 class Event(NamedTuple):
@@ -111,17 +120,19 @@ class Encoded:
 class Response:
     """Takes bytes as they come and gives the body's; `status` is 0 until the head is complete."""
 
-    def __init__(self, route: str) -> None:
+    def __init__(self, route: str, method: str = "GET") -> None:
         self.route = route
+        # The answer to HEAD has no body, whatever length it tells.
+        self._bodiless = method == "HEAD"
         self.status = 0
         self.complete = False
         self.keeps = True
-        self.began = False
         self._pending = b""
         # Bytes of the body, or of the chunk, that are still to come; None until that is known.
         self._left: Optional[int] = None
-        self._chunked = False
-        self._last = False
+        self._chunked = self._until_end = False
+        # Behind the last chunk, up to an empty line.
+        self._trailers = False
 
     def feed(self, data: bytes) -> bytes:
         """The part of the body in `data`; no data is the end of the connection.
@@ -129,39 +140,59 @@ class Response:
         Raises ConnectionLost where it ends too early and Unexpected where it is no HTTP.
         """
         if not data:
+            if self._until_end and not self.complete:
+                self.complete, self.keeps = True, False
             if self.complete:
                 return b""
             raise ConnectionLost(self.route)
-        self.began = True
         self._pending += data
-        if not self.status and not self._head():
-            return b""
-        return self._chunks() if self._chunked else self._plain()
+        # 100 Continue and the like precede the answer.
+        while not self.status:
+            if not self._head():
+                return b""
+        body = self._chunks() if self._chunked else self._plain()
+        # What follows an answer was not asked for.
+        self.keeps = self.keeps and not (self.complete and self._pending)
+        return body
 
     def _head(self) -> bool:
-        end = self._pending.find(b"\r\n\r\n")
+        end = self._pending.find(b"\r\n\r\n", 0, MAX_HEAD_BYTES)
         if end < 0:
             if len(self._pending) > MAX_HEAD_BYTES or not b"HTTP/1.".startswith(self._pending[:7]):
-                raise Unexpected("what answers is no HTTP server", "look at which program listens on the socket")
+                raise _no_http("its head has no end")
             return False
         lines = self._pending[:end].decode("latin-1").split("\r\n")
         self._pending = self._pending[end + 4 :]
         words = lines[0].split(" ", 2)
-        if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdigit():
-            raise Unexpected(f"what answers is no HTTP server: {lines[0][:80]!r}", "look at which program listens on the socket")
+        if len(words) < 2 or not words[0].startswith("HTTP/1.") or not _STATUS.match(words[1]):
+            raise _no_http(repr(lines[0][:80]))
+        status = int(words[1])
+        if status == 101:
+            raise _no_http("it changes to another protocol, which nobody asked for")
+        if status < 200:
+            return True
         pairs = [line.partition(":") for line in lines[1:]]
-        headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
-        self.status = int(words[1])
-        self.keeps = headers.get("connection", "").lower() != "close"
-        self._chunked = headers.get("transfer-encoding", "").lower() == "chunked"
-        if not self._chunked:
-            length = headers.get("content-length", "0")
-            if not length.isdigit():
-                raise Unexpected(f"the answer's length is {length[:20]!r}")
-            self._left = int(length)
+        headers = {name.strip().lower(): value.strip().lower() for name, _, value in pairs}
+        self.status = status
+        closes = [word.strip() for word in headers.get("connection", "").split(",")]
+        self.keeps = words[0] != "HTTP/1.0" and "close" not in closes
+        coding, length = headers.get("transfer-encoding"), headers.get("content-length")
+        if self._bodiless or status in (204, 304):
+            self._left = 0
+        elif coding is not None:
+            if coding != "chunked":
+                raise _no_http("its answer has a coding that nobody asked for")
+            self._chunked = True
+        elif length is None:
+            self._until_end = True
+        else:
+            self._left = _number(length, 10, "the answer's length")
         return True
 
     def _plain(self) -> bytes:
+        if self._until_end:
+            body, self._pending = self._pending, b""
+            return body
         assert self._left is not None
         body, self._pending = self._pending[: self._left], self._pending[self._left :]
         self._left -= len(body)
@@ -169,40 +200,73 @@ class Response:
         return body
 
     def _chunks(self) -> bytes:
-        body = b""
+        body: List[bytes] = []
+        # How much of what is pending was used; it is cut off once.
+        used = 0
         while not self.complete:
-            if self._left is None:
-                size, found, rest = self._pending.partition(b"\r\n")
-                if not found:
+            if self._left:
+                part = self._pending[used : used + self._left]
+                body.append(part)
+                used += len(part)
+                self._left -= len(part)
+                if self._left:
                     break
-                try:
-                    self._left = int(size.split(b";")[0], 16)
-                except ValueError:
-                    raise Unexpected(f"the length of a chunk is {size[:20]!r}") from None
-                self._pending, self._last = rest, self._left == 0
-            # The chunk with the line end behind it.
-            part = self._pending[: self._left]
-            body += part
-            self._pending = self._pending[len(part) :]
-            self._left -= len(part)
-            if self._left or len(self._pending) < 2:
-                break
-            self._pending, self._left = self._pending[2:], None
-            self.complete = self._last
-        return body
+            elif self._left == 0:
+                end = self._pending[used : used + 2]
+                if not b"\r\n".startswith(end):
+                    raise Unexpected("a chunk of the answer is longer than it says")
+                if len(end) < 2:
+                    break
+                used, self._left = used + 2, None
+            else:
+                found = self._pending.find(b"\r\n", used, used + MAX_LINE_BYTES)
+                if found < 0:
+                    if len(self._pending) - used >= MAX_LINE_BYTES:
+                        raise Unexpected("a line between the chunks of the answer has no end")
+                    break
+                line, used = self._pending[used:found], found + 2
+                if self._trailers:
+                    self.complete = not line
+                else:
+                    size = _number(line.partition(b";")[0].decode("latin-1").strip(), 16, "the length of a chunk")
+                    self._trailers, self._left = size == 0, size or None
+        self._pending = self._pending[used:]
+        return b"".join(body)
+
+
+def _no_http(why: str) -> Unexpected:
+    return Unexpected(f"what answers is no HTTP server: {why}", "look at which program listens on the socket")
+
+
+def _number(text: str, base: int, what: str) -> int:
+    # int() itself takes signs, spaces, underscores and digits of other scripts.
+    if not _DIGITS[base].match(text):
+        raise Unexpected(f"{what} is {text[:20]!r}")
+    return int(text, base)
+
+
+def succeeds(status: int) -> bool:
+    return 200 <= status < 300
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether the same may succeed a little later."""
+    return error.is_passing if isinstance(error, RooflinedError) else isinstance(error, OSError) and error.errno in _SHORT
 
 
 def answer(request: Request, status: int, body: bytes) -> Any:
     """What `body` says: JSON, or text where that was asked for. Raises Refused, or Unexpected."""
     try:
-        if status == 200 and request.text:
+        if succeeds(status) and request.text:
             return body.decode()
+        if succeeds(status) and not body and (request.method == "HEAD" or status == 204):
+            return None
         found = json.loads(body)
-    except ValueError as error:
-        if status != 200:
+    except (ValueError, RecursionError) as error:
+        if not succeeds(status):
             raise Refused(status, {}) from None
         raise Unexpected(f"the answer to {request.route} is not understood: {error}") from None
-    if status == 200:
+    if succeeds(status):
         return found
     details = found.get("error") if isinstance(found, dict) else None
     raise Refused(status, details if isinstance(details, dict) else {})
@@ -241,7 +305,7 @@ class Blocks:
             value = value[1:] if value.startswith(b" ") else value
             if field == b"event":
                 name = value.decode(errors="replace")
-            elif field == b"id" and value.isdigit():
+            elif field == b"id" and value.isdigit() and len(value) < 20:
                 serial = int(value)
             elif field == b"data":
                 data.append(value)
@@ -251,7 +315,7 @@ class Blocks:
     def _json(text: bytes) -> Any:
         try:
             return json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise Unexpected(f"an event is not understood: {error}") from None
 
 
@@ -266,22 +330,39 @@ class HoldState:
     satisfied: Optional[bool] = None
     #: Why it does not.
     unmet: Optional[str] = None
-    #: Why the hold is over: released, expired, control_disabled, auto_off, or the code of a refusal; None while it is wanted.
+    #: Why the hold is over: released, expired, control_disabled, auto_off, the code of a refusal, or abandoned where `on_change`
+    #: raised; None while it is wanted.
     ended: Optional[str] = None
 
     def take(self, event: Event) -> None:
+        data = event.data if isinstance(event.data, dict) else {}
         if event.name == "held":
-            self.id, self.mode, self.satisfied, self.unmet = event.data["id"], event.data["mode"], event.data.get("satisfied"), None
+            # Whatever is no number is a hold all the same.
+            self.id = data["id"] if isinstance(data.get("id"), int) else 0
+            self.mode, self.satisfied, self.unmet = data.get("mode"), data.get("satisfied"), None
         elif event.name == "satisfied":
-            self.mode, self.satisfied, self.unmet = event.data["mode"], event.data["satisfied"], event.data.get("reason")
+            self.mode, self.satisfied, self.unmet = data.get("mode", self.mode), data.get("satisfied"), data.get("reason")
         elif event.name == "ended":
-            self.ended = str(event.data.get("cause", "ended"))
+            self.ended = str(data.get("cause", "ended"))
+
+    def begin(self, events: List[Event]) -> None:
+        """Takes what comes before the hold is in force. Raises Unexpected where it ends before."""
+        for event in events:
+            self.take(event)
+        if self.ended:
+            raise Unexpected(f"the hold ended before it began: {self.ended}")
+
+    def fail(self, error: Exception) -> None:
+        """It cannot be asked for again."""
+        code, message = (error.code, error.message) if isinstance(error, RooflinedError) else ("system", str(error))
+        self.ended, self.unmet = code, message
+
+    def abandon(self) -> None:
+        """Nobody attends to it any more, as after an exception of on_change."""
+        if not self.ended:
+            self.ended, self.satisfied = "abandoned", None
 
 
 def hold_request(constraints: Any, query: Any, app_id: str, reason: str) -> Request:
     body = given(constraints=constraints or {}, query=query, app_id=app_id, reason=reason)
     return Request("POST", "/v1/holds/attached", body, "control", changes=True)
-
-
-def failures(tried: List[Tuple[str, str]], path: str, error: OSError) -> None:
-    tried.append((path, (error.strerror or str(error)).lower()))

@@ -68,11 +68,11 @@ class Daemon:
 class Impostor:
     """Listens where a daemon would; `behave(connection)` treats each connection, `requests` holds what was sent."""
 
-    def __init__(self, behave):
-        self._home = tempfile.TemporaryDirectory(prefix="rl-")
-        self.socket, self.requests, self._behave = self._home.name, [], behave
+    def __init__(self, behave, name="query.sock", directory=None):
+        self._home = None if directory else tempfile.TemporaryDirectory(prefix="rl-")
+        self.socket, self.requests, self._behave = directory or self._home.name, [], behave
         self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(os.path.join(self.socket, "query.sock"))
+        self._listener.bind(os.path.join(self.socket, name))
         self._listener.listen(8)
         threading.Thread(target=self._serve, daemon=True).start()
 
@@ -100,4 +100,5 @@ class Impostor:
 
     def stop(self):
         self._listener.close()
-        self._home.cleanup()
+        if self._home:
+            self._home.cleanup()

@@ -1,16 +1,19 @@
 """The client against a real daemon of a simulated board, and against programs that answer badly."""
 
 import asyncio
+import errno
 import itertools
 import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 import unittest
+import unittest.mock
 
 import rooflined
 from daemon import BINARIES, REPOSITORY, Daemon, Impostor
@@ -182,8 +185,9 @@ class Refusals(Shared):
         self.assertEqual(caught.exception.code, "unreachable")
         self.assertEqual(caught.exception.tried, [("/nonexistent/query.sock", "no such file or directory")])
         self.assertIn("systemctl start rooflined", str(caught.exception))
-        with self.assertRaises(rooflined.Unreachable):
-            rooflined.Client("/" + "long" * 40).board()
+        for path in ("/" + "long" * 40, "/dev/null", ""):
+            with self.assertRaises(rooflined.Unreachable):
+                rooflined.Client(path).board()
 
     def test_control_that_is_disabled_is_refused(self):
         daemon = Daemon(config="[calibration]\nautomatic = false\n")
@@ -206,12 +210,27 @@ class Places(unittest.TestCase):
         before = dict(os.environ)
         self.addCleanup(lambda: (os.environ.clear(), os.environ.update(before)))
         os.environ["ROOFLINED_SOCKET"] = "/there"
-        self.assertEqual([one["query"] for one in _address.candidates(None)], ["/there/query.sock"])
-        self.assertEqual([one["query"] for one in _address.candidates("/here")], ["/here/query.sock"])
+        self.assertEqual([one.address["query"] for one in _address.places(None)], ["/there/query.sock"])
+        self.assertEqual([one.address["query"] for one in _address.places("/here")], ["/here/query.sock"])
         del os.environ["ROOFLINED_SOCKET"]
         os.environ["XDG_RUNTIME_DIR"] = "/own"
-        found = [one["query"] for one in _address.candidates(None)]
+        found = [one.address["query"] for one in _address.places(None)]
         self.assertEqual((found[0], found[-1]), ("/own/rooflined/query.sock", "/run/rooflined/query.sock"))
+
+
+    @unittest.skipUnless(os.getuid() == 0, "SKIPPED: only root can give directories away; run as root")
+    def test_a_daemon_is_looked_for_at_each_connection_and_a_strangers_is_not_asked(self):
+        # In a /run and /tmp of its own, by a process that may do everything there.
+        script = 'mount -t tmpfs -o mode=1777 none /tmp && mount -t tmpfs none /run && exec "$0" "$@"'
+        here = pathlib.Path(__file__).resolve().parent
+        environment = {**os.environ, "XDG_RUNTIME_DIR": "/run/user"}
+        environment.pop("ROOFLINED_SOCKET", None)
+        if subprocess.run(["unshare", "-m", "true"], stderr=subprocess.DEVNULL).returncode:
+            self.assertNotEqual(os.environ.get("ROOFLINED_STRICT"), "1", "there is no right to mount, which CI forbids")
+            self.skipTest("SKIPPED: there is no right to mount")
+        done = subprocess.run(["unshare", "-m", "sh", "-c", script, sys.executable, str(here / "places.py")], env=environment,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(done.returncode, 0, done.stdout.decode())
 
 
 class Bytes(unittest.TestCase):
@@ -230,11 +249,51 @@ class Bytes(unittest.TestCase):
             events = [event for part in (text[:cut], text[cut:]) for event in blocks.feed(part)]
             self.assertEqual(events, [("state", 4, {"a": 1}), ("message", None, [1, 2])], cut)
 
+    def test_what_has_no_body_is_complete_with_its_head(self):
+        for rest in (b"content-length: 5\r\n\r\n", b"transfer-encoding: chunked\r\n\r\n", b"\r\n"):
+            cases = (("HEAD", b"200 OK", True), ("GET", b"204 No Content", True), ("GET", b"304 Not Modified", True), ("GET", b"200 OK", False))
+            for method, status, complete in cases:
+                response = _wire.Response("/x", method)
+                response.feed(b"HTTP/1.1 " + status + b"\r\n" + rest)
+                self.assertEqual(response.complete, complete, (method, status, rest))
+
+    def test_odd_ways_to_answer_are_understood(self):
+        plain = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello"
+        for text, keeps in ((b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n" + plain, True),
+                            (plain.replace(b"content", b"Connection: keep-alive, Close\r\ncontent"), False),
+                            (plain.replace(b"1.1", b"1.0"), False),
+                            (plain + b"HTTP/1.1 ", False),
+                            (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nx: y\r\nz: a\r\n\r\n", True)):
+            for cut in range(1, len(text)):
+                response = _wire.Response("/x")
+                body = b"".join(response.feed(part) for part in (text[:cut], text[cut:]))
+                self.assertEqual((body, response.complete), (b"hello", True), (text, cut))
+            response = _wire.Response("/x")
+            self.assertEqual((response.feed(text), response.keeps), (b"hello", keeps), text)
+        # Without a length the answer ends with its connection.
+        response = _wire.Response("/x")
+        self.assertEqual((response.feed(b"HTTP/1.1 200 OK\r\n\r\nhello"), response.complete), (b"hello", False))
+        self.assertEqual((response.feed(b""), response.complete, response.keeps), (b"", True, False))
+
     def test_what_is_no_http_or_ends_too_early_is_an_error(self):
-        for bad in (b"220 mail.example.org ESMTP\r\n", b"HTTP/1.1 abc\r\n\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n",
-                    b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n"):
-            with self.assertRaises(rooflined.Unexpected):
+        head, chunked = b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+        for bad in (b"220 mail.example.org ESMTP\r\n", b"HTTP/1.1 abc\r\n\r\n", b"HTTP/1.1 \xb200 OK\r\n\r\n",
+                    b"HTTP/1.1 101 Switching Protocols\r\n\r\n", head + b"content-length: -1\r\n\r\n",
+                    head + b"content-length: \xb2\r\n\r\n", head + b"content-length: " + b"9" * 5000 + b"\r\n\r\n",
+                    head + b"transfer-encoding: gzip, chunked\r\n\r\n", head + b"x: " + b"a" * (80 << 10),
+                    head + b"x: " + b"a" * (80 << 10) + b"\r\n\r\n",
+                    chunked + b"zz\r\n", chunked + b"-5\r\n", chunked + b"+5\r\n", chunked + b"0x5\r\n", chunked + b"1_0\r\n",
+                    chunked + b"\r\n", chunked + b"1\r\nab\r\n", chunked + b"0" * 5000, chunked + b"0\r\n" + b"x" * 5000):
+            with self.assertRaises(rooflined.Unexpected, msg=bad[:80]):
                 _wire.Response("/x").feed(bad)
+        for deep in (b"[" * 100000, b"\xff"):
+            with self.assertRaises(rooflined.Unexpected):
+                _wire.answer(_wire.Request("GET", "/x"), 200, deep)
+            with self.assertRaises(rooflined.Refused):
+                _wire.answer(_wire.Request("GET", "/x"), 500, deep)
+            with self.assertRaises(rooflined.Unexpected):
+                list(_wire.Blocks(lines=True).feed(deep + b"\n"))
+        self.assertEqual(list(_wire.Blocks(lines=False).feed(b"id: " + b"9" * 5000 + b"\ndata: 1\n\n")), [("message", None, 1)])
         for early in (b"HT", b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhello", b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nhel"):
             response = _wire.Response("/x")
             response.feed(early)
@@ -254,13 +313,12 @@ class BadCompany(unittest.TestCase):
             began = time.monotonic()
             try:
                 if kind is rooflined.Client:
-                    ask(client)
+                    outcomes.append(ask(client))
                 else:
                     async def asynchronously():
                         return await ask(client)
 
-                    asyncio.run(asynchronously())
-                outcomes.append(None)
+                    outcomes.append(asyncio.run(asynchronously()))
             except rooflined.RooflinedError as error:
                 outcomes.append(error.code)
             self.assertLess(time.monotonic() - began, 5)
@@ -272,6 +330,147 @@ class BadCompany(unittest.TestCase):
             connection.recv(1)
 
         self.assertEqual(self.asked(silent, lambda client: client.board())[1], ["timed_out", "timed_out"])
+
+    def test_one_that_always_has_more_to_say_is_given_up_in_time(self):
+        for head, again in ((b"", b"HTTP/1.1 100 Continue\r\n\r\n"), (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n", b"x: y\r\n")):
+            def endless(self, connection):
+                self.read(connection)
+                connection.sendall(head)
+                while True:
+                    connection.sendall(again * 4000)
+
+            self.assertEqual(self.asked(endless, lambda client: client.board())[1], ["timed_out", "timed_out"])
+
+    def test_nothing_is_begun_when_the_time_is_over(self):
+        def answering(self, connection):
+            while self.read(connection):
+                connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
+
+        for kept in (False, True):
+            impostor = Impostor(answering)
+            self.addCleanup(impostor.stop)
+            client = rooflined.Client(impostor.socket)
+            if kept:
+                client.board()
+            with self.assertRaises(rooflined.TimedOut):
+                client.board(timeout_s=0)
+            client.close()
+
+            async def asynchronously():
+                async with rooflined.AsyncClient(impostor.socket) as client:
+                    if kept:
+                        await client.board()
+                    with self.assertRaises(rooflined.TimedOut):
+                        await client.board(timeout_s=0)
+
+            asyncio.run(asynchronously())
+            time.sleep(0.1)
+            self.assertEqual(len(impostor.requests), 2 if kept else 0)
+
+    def test_head_and_what_has_no_content_are_answered_with_none(self):
+        def head(self, connection):
+            while self.read(connection):
+                connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 14\r\n\r\n")
+
+        def empty(self, connection):
+            while self.read(connection):
+                connection.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+        self.assertEqual(self.asked(head, lambda client: client.request("HEAD", "/v1/formats"))[1], [None, None])
+        self.assertEqual(self.asked(empty, lambda client: client.request("DELETE", "/v1/formats"))[1], [None, None])
+
+    def held(self, behave, **parameters):
+        impostor = Impostor(behave, "control.sock")
+        self.addCleanup(impostor.stop)
+        client = rooflined.Client(impostor.socket)
+        self.addCleanup(client.close)
+        return client.hold(**parameters)
+
+    def test_a_hold_that_never_begins_or_ends_before_it_is_told(self):
+        def waiting(self, connection):
+            self.read(connection)
+            connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            while True:
+                connection.sendall(b'{"event":"heartbeat"}\n')
+                time.sleep(0.05)
+
+        def ended(self, connection):
+            self.read(connection)
+            connection.sendall(b'HTTP/1.1 200 OK\r\n\r\n{"event":"ended","cause":"auto_off"}\n')
+            self.read(connection)
+
+        with unittest.mock.patch("rooflined._sync.SWITCH_S", 0.5), unittest.mock.patch("rooflined._async.SWITCH_S", 0.5):
+            for behave, error in ((waiting, rooflined.TimedOut), (ended, rooflined.Unexpected)):
+                with self.assertRaises(error), self.held(behave):
+                    self.fail("nothing is held")
+
+                async def asynchronously():
+                    impostor = Impostor(behave, "control.sock")
+                    self.addCleanup(impostor.stop)
+                    async with rooflined.AsyncClient(impostor.socket).hold():
+                        self.fail("nothing is held")
+
+                with self.assertRaises(error):
+                    asyncio.run(asynchronously())
+
+    def test_a_hold_whose_callback_raises_says_that_it_is_over(self):
+        def changing(self, connection):
+            self.read(connection)
+            connection.sendall(b'HTTP/1.1 200 OK\r\n\r\n{"event":"held","id":1,"mode":"15W","satisfied":true}\n')
+            time.sleep(0.2)
+            # Of another shape than expected.
+            connection.sendall(b'{"event":"satisfied"}\n')
+            self.read(connection)
+
+        def wrong(hold):
+            raise RuntimeError("on purpose")
+
+        with unittest.mock.patch("threading.excepthook"), self.held(changing, on_change=wrong) as hold:
+            self.assertEqual(hold.mode, "15W")
+            self.assertTrue(until(lambda: hold.ended))
+        self.assertEqual((hold.ended, hold.satisfied), ("abandoned", None))
+
+        async def asynchronously():
+            impostor = Impostor(changing, "control.sock")
+            self.addCleanup(impostor.stop)
+            asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+            async with rooflined.AsyncClient(impostor.socket).hold(on_change=wrong) as hold:
+                while not hold.ended:
+                    await asyncio.sleep(0.05)
+            return hold.ended, hold.satisfied
+
+        self.assertEqual(asyncio.run(asyncio.wait_for(asynchronously(), 30)), ("abandoned", None))
+
+    def test_a_hold_outlives_a_lack_of_descriptors(self):
+        goes = threading.Event()
+
+        def holding(self, connection):
+            self.read(connection)
+            connection.sendall(b'HTTP/1.1 200 OK\r\n\r\n{"event":"held","id":%d,"mode":"15W","satisfied":true}\n' % len(self.requests))
+            if len(self.requests) == 1:
+                goes.wait(30)
+            else:
+                self.read(connection)
+
+        real, short = socket.socket, threading.Event()
+
+        def scarce(*arguments, **more):
+            if short.is_set():
+                raise OSError(errno.EMFILE, "Too many open files")
+            return real(*arguments, **more)
+
+        with self.held(holding) as hold:
+            with unittest.mock.patch("rooflined._sync.socket.socket", scarce):
+                short.set()
+                goes.set()
+                self.assertTrue(until(lambda: hold.satisfied is None))
+                # Asked for again, more than once.
+                time.sleep(1.5)
+                self.assertIsNone(hold.ended)
+                short.clear()
+                self.assertTrue(until(lambda: hold.satisfied))
+            self.assertEqual(hold.id, 2)
+        self.assertEqual(hold.ended, "released")
 
     def test_one_that_drips_is_given_up_in_time(self):
         def dripping(self, connection):
@@ -393,6 +592,28 @@ class Sharing(unittest.TestCase):
         ask(128)
         self.assertEqual(os.waitpid(child, 0)[1], 0)
         self.assertEqual(wrong, [])
+
+    def test_a_forked_child_does_not_wait_for_a_thread_that_it_does_not_have(self):
+        with self.client._lock:
+            child = os.fork()
+            if child == 0:
+                try:
+                    signal.alarm(20)
+                    self.client.board()
+                    os._exit(0)
+                finally:
+                    os._exit(1)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+
+    def test_idle_connections_to_one_socket_leave_those_to_the_other_their_places(self):
+        pairs = [socket.socketpair() for _ in range(10)]
+        for mine, _ in pairs[:9]:
+            self.client._keep("control", mine)
+        self.client._keep("query", pairs[9][0])
+        self.assertEqual([kind for kind, _, _ in self.client._idle], ["control"] * 8 + ["query"])
+        for mine, theirs in pairs:
+            mine.close()
+            theirs.close()
 
     def test_an_idle_connection_that_was_closed_is_not_noticed(self):
         for _ in range(2):
