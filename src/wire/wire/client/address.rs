@@ -77,19 +77,28 @@ impl Address {
 
 /// The system's control socket lies in a directory of its own, `/run/rooflined-control`; others share one.
 fn control_beside(directory: &Path) -> PathBuf {
-    let mut apart = directory.as_os_str().to_owned();
+    let mut apart = directory.components().as_path().as_os_str().to_owned();
     apart.push("-control");
-    let apart = PathBuf::from(apart).join("control.sock");
+    let apart = PathBuf::from(apart);
     let beside = directory.join("control.sock");
-    if directory == Path::new("/run/rooflined") || (apart.exists() && !beside.exists()) {
-        apart
-    } else {
-        beside
+    if directory == Path::new("/run/rooflined") {
+        return apart.join("control.sock");
     }
+    // Anyone may create a directory of that name below /tmp.
+    let owner = |path: &Path| std::fs::symlink_metadata(path).ok().map(|found| found.uid());
+    let trusted = owner(&apart).is_some_and(|found| found == 0 || Some(found) == owner(directory));
+    let apart = apart.join("control.sock");
+    if trusted && apart.exists() && !beside.exists() { apart } else { beside }
+}
+
+/// Whether a directory whose name anyone may take is this user's, and nobody else may put a socket there.
+fn is_private(directory: &Path, uid: u32) -> bool {
+    std::fs::symlink_metadata(directory)
+        .is_ok_and(|found| found.is_dir() && found.uid() == uid && found.mode() & 0o022 == 0)
 }
 
 /// Where to look for a daemon, best first: at `given` only, else in `$XDG_RUNTIME_DIR/rooflined`, in
-/// `/tmp/rooflined-UID` if it belongs to this user, and in `/run/rooflined`.
+/// `/tmp/rooflined-UID` if it belongs to this user and others may not write to it, and in `/run/rooflined`.
 #[must_use]
 pub fn candidates(given: Option<&Path>) -> Vec<Address> {
     if let Some(path) = given {
@@ -98,8 +107,8 @@ pub fn candidates(given: Option<&Path>) -> Vec<Address> {
     let uid = rustix::process::getuid().as_raw();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|directory| !directory.is_empty());
     let temporary = PathBuf::from(format!("/tmp/rooflined-{uid}"));
-    // Anyone may create a directory of that name: another user's daemon must not answer for ours.
-    let own = std::fs::symlink_metadata(&temporary).is_ok_and(|found| found.is_dir() && found.uid() == uid);
+    // Another user's daemon must not answer for ours.
+    let own = is_private(&temporary, uid);
     runtime
         .map(|directory| PathBuf::from(directory).join("rooflined"))
         .into_iter()
@@ -126,6 +135,40 @@ mod tests {
             sockets("/run/rooflined"),
             ["/run/rooflined/query.sock", "/run/rooflined-control/control.sock"]
         );
+    }
+
+    #[test]
+    fn a_directory_that_others_may_write_to_is_not_private() {
+        use std::fs::{DirBuilder, Permissions, set_permissions};
+        use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
+
+        let outer = tempfile::tempdir().unwrap();
+        let own = outer.path().join("own");
+        DirBuilder::new().mode(0o755).create(&own).unwrap();
+        let uid = rustix::process::getuid().as_raw();
+        assert!(is_private(&own, uid));
+        assert!(!is_private(&own, uid + 1));
+        for mode in [0o775, 0o757] {
+            set_permissions(&own, Permissions::from_mode(mode)).unwrap();
+            assert!(!is_private(&own, uid), "{mode:o}");
+        }
+        let link = outer.path().join("link");
+        symlink(outer.path(), &link).unwrap();
+        assert!(!is_private(&link, uid) && !is_private(&outer.path().join("missing"), uid));
+    }
+
+    #[test]
+    fn a_control_directory_of_a_stranger_is_not_used() {
+        let outer = tempfile::tempdir().unwrap();
+        let [own, apart] = ["x", "x-control"].map(|name| outer.path().join(name));
+        std::fs::create_dir(&own).unwrap();
+        std::fs::create_dir(&apart).unwrap();
+        std::fs::write(apart.join("control.sock"), "").unwrap();
+        assert_eq!(control_beside(&own), apart.join("control.sock"));
+        // Only root can give a directory away.
+        if std::os::unix::fs::chown(&apart, Some(12_345), None).is_ok() {
+            assert_eq!(control_beside(&own), own.join("control.sock"));
+        }
     }
 
     #[test]
