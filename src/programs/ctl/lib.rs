@@ -9,6 +9,7 @@ mod compare;
 mod compare_engine;
 mod compare_models;
 mod comparison;
+mod completions;
 mod configuration;
 mod contents;
 mod dashboard;
@@ -56,7 +57,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::{CommandFactory, Parser};
+use clap::Parser;
 use serde::Serialize;
 
 use answer::{Catalogue, Opener, Request, suppose};
@@ -219,11 +220,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Models(command) => return models::run(&context.printer, &command),
         Command::Formats => formats::run(&context.printer)?,
         Command::Demo(args) => return demo::run(&context.printer, &args).await,
-        Command::Completions { shell } => {
-            let mut text = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "rooflinectl", &mut text);
-            context.printer.bytes(&text)?;
-        }
+        Command::Completions { shell } => completions::run(&context.printer, shell)?,
         Command::Man { dir } => manual::run(&context.printer, dir.as_deref())?,
     }
     Ok(Exit::Ok)

@@ -18,7 +18,7 @@ use super::{bad, contains, ctl};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A terminal of so many rows and columns, kept by script(1), in which the view runs.
-struct Screen {
+pub(super) struct Screen {
     child: Child,
     parser: Arc<Mutex<vt100::Parser>>,
 }
@@ -35,12 +35,20 @@ impl Screen {
             .chain(view.get_args())
             .map(|part| format!("'{}'", part.to_str().unwrap()))
             .collect();
-        let line = format!("stty rows {rows} cols {columns}; exec {}", view.join(" "));
+        Self::running(&view.join(" "), rows, columns, |command| {
+            command.env("ROOFLINED_SOCKET", socket);
+        })
+    }
+
+    /// The same for the words of a command line of sh.
+    pub(super) fn running(words: &str, rows: u16, columns: u16, prepare: impl FnOnce(&mut Command)) -> Self {
+        let line = format!("stty rows {rows} cols {columns}; exec {words}");
         let mut command = Command::new("script");
         command.args(["--quiet", "--return", "--flush", "--command", &line, "/dev/null"]);
-        command.env("ROOFLINED_SOCKET", socket).env("TERM", "xterm-256color").env("LANG", "C.UTF-8");
+        command.env("TERM", "xterm-256color").env("LANG", "C.UTF-8");
         command.env("SHELL", "/bin/sh").env_remove("NO_COLOR").env_remove("COLUMNS").env_remove("LINES");
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        prepare(&mut command);
         let mut child = command.spawn().expect("script(1) of bsdutils");
         let size = |length| NonZero::new(length).unwrap();
         let parser = Arc::new(Mutex::new(vt100::Parser::new(size(rows), size(columns), 0)));
@@ -54,10 +62,15 @@ impl Screen {
         Self { child, parser }
     }
 
-    fn press(&mut self, keys: &str) {
+    pub(super) fn press(&mut self, keys: &str) {
         let mut input = self.child.stdin.as_ref().unwrap();
         input.write_all(keys.as_bytes()).unwrap();
         input.flush().unwrap();
+    }
+
+    /// What is on the screen now.
+    pub(super) fn contents(&self) -> String {
+        self.parser.lock().unwrap().screen().contents()
     }
 
     /// What is on the screen, once that is there.

@@ -11,6 +11,7 @@ use std::process::{Command, Output, Stdio};
 
 mod answers;
 mod asking;
+mod completing;
 mod failing;
 mod fake;
 mod figures;

@@ -1,0 +1,131 @@
+//! `completions`: what a shell offers after TAB, made of the definition of the arguments.
+
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, Command, CommandFactory, ValueHint};
+use clap_complete::Shell;
+
+use super::args::Cli;
+use super::failure::Failure;
+use super::output::Printer;
+use predict::Engine;
+use roofline::hardware::registry;
+use roofline::precision::{Precision, WeightFormat};
+use roofline::workload::recipe::Mix;
+use roofline::workload::registry::models;
+
+const NAME: &str = "rooflinectl";
+/// bash splits --output=j at the sign, so that the word before the value is the sign.
+const BASH_BEFORE: &str = "    prev=\"$3\"\n";
+const BASH_SPLIT: &str =
+    "    [[ $prev != '=' ]] || (( COMP_CWORD < 2 )) || prev=\"${COMP_WORDS[COMP_CWORD-2]}\"\n";
+/// fish's argparse fails before the command where an option has no value yet.
+const FISH_OR: &str = "    or return\n";
+const FISH_PENDING: &str = "    or argparse -s (__fish_rooflinectl_global_optspecs) -- $cmd '' 2>/dev/null\n";
+
+pub fn run(printer: &Printer, shell: Shell) -> Result<(), Failure> {
+    printer.bytes(script(shell).as_bytes())
+}
+
+fn script(shell: Shell) -> String {
+    let mut command = described(Cli::command(), shell, "");
+    let mut bytes = Vec::new();
+    clap_complete::generate(shell, &mut command, NAME, &mut bytes);
+    let mut text = String::from_utf8_lossy(&bytes).into_owned();
+    match shell {
+        Shell::Bash => text = text.replacen(BASH_BEFORE, &[BASH_BEFORE, BASH_SPLIT].concat(), 1),
+        Shell::Fish => {
+            text = text.replacen(FISH_OR, &[FISH_PENDING, FISH_OR].concat(), 1);
+            // The generator writes no arguments without a name for fish.
+            positionals(&command, &mut Vec::new(), &mut text);
+        }
+        _ => {}
+    }
+    text
+}
+
+/// The same command with what its values are: names that are known, files, or nothing that a shell could know.
+fn described(command: Command, shell: Shell, above: &str) -> Command {
+    let name = command.get_name().to_owned();
+    let command = command.mut_args(|arg| {
+        let names = names(&arg, above, &name);
+        match names {
+            // zsh offers the names alone, and a model may be a file too.
+            Some(_) if is_target(&arg) && shell == Shell::Zsh => arg,
+            Some(names) => arg.value_parser(PossibleValuesParser::new(names)),
+            None => hinted(arg),
+        }
+    });
+    command.mut_subcommands(|below| described(below, shell, &name))
+}
+
+/// An operation, or a model by key or path.
+fn is_target(arg: &Arg) -> bool {
+    ["kind", "what"].contains(&arg.get_id().as_str())
+}
+
+/// Names that an argument of `above command` is one of.
+fn names(arg: &Arg, above: &str, command: &str) -> Option<Vec<&'static str>> {
+    let formats = WeightFormat::ALL.iter().map(|format| format.key());
+    let id = arg.get_id().as_str();
+    let names = match id {
+        "engine" => Engine::ALL.iter().map(|engine| engine.key()).collect(),
+        "precision" => Precision::ALL.iter().map(|precision| precision.key()).collect(),
+        // What is run or quantised here has one format; files are also mixes of them.
+        "format" | "formats" if !["compare", "measure", "quant-error", "tiling"].contains(&command) => {
+            let mixes = Mix::ALL.iter().map(|mix| mix.key());
+            let mut all: Vec<_> = formats.chain(mixes).collect();
+            all.sort_unstable();
+            all.dedup();
+            all
+        }
+        "format" | "formats" | "kv_format" | "kv_formats" => formats.collect(),
+        "hardware" => registry().keys().collect(),
+        "key" if above == "hardware" => registry().keys().collect(),
+        "key" if above == "models" && command == "show" => models().keys().collect(),
+        _ if is_target(arg) => ["gemv", "gemm", "attention"].into_iter().chain(models().keys()).collect(),
+        _ => return None,
+    };
+    Some(names)
+}
+
+/// File names are quoted by bash only where they are called files, and offered by it for whatever is not said to be something else.
+fn hinted(arg: Arg) -> Arg {
+    let takes_value = arg.get_action().takes_values() && arg.get_possible_values().is_empty();
+    if !takes_value || arg.is_positional() {
+        return arg;
+    }
+    let named = arg.get_value_names().and_then(<[_]>::first).map_or("", |name| name.as_str());
+    let hint = match (named, arg.get_value_hint()) {
+        ("DIR", _) => ValueHint::DirPath,
+        ("HOST", _) => ValueHint::Hostname,
+        (_, ValueHint::AnyPath) | ("FILE|JSON", _) => ValueHint::FilePath,
+        _ => ValueHint::Other,
+    };
+    arg.value_hint(hint)
+}
+
+/// Appends what fish offers for the arguments without a name below `command`, which is reached by the words of `path`.
+fn positionals(command: &Command, path: &mut Vec<String>, text: &mut String) {
+    for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
+        path.push(below.get_name().to_owned());
+        if let Some((first, others)) = path.split_first() {
+            let mut seen = format!("__fish_{NAME}_using_subcommand {first}");
+            for word in others {
+                seen.push_str(&format!("; and __fish_seen_subcommand_from {word}"));
+            }
+            for arg in below.get_positionals() {
+                let values = arg.get_possible_values();
+                let names: Vec<_> = values.iter().map(clap::builder::PossibleValue::get_name).collect();
+                if !names.is_empty() {
+                    let only = if is_target(arg) { "" } else { " -f" };
+                    text.push_str(&format!(
+                        "complete -c {NAME} -n \"{seen}\"{only} -a \"{}\"\n",
+                        names.join(" ")
+                    ));
+                }
+            }
+        }
+        positionals(below, path, text);
+        path.pop();
+    }
+}
