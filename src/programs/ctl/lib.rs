@@ -20,6 +20,7 @@ pub mod failure;
 mod features;
 mod flatten;
 mod formats;
+mod forms;
 mod hardware;
 mod headline;
 mod hold;
@@ -169,6 +170,7 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
 
 async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
     let global = cli.global;
+    forms::check(&cli.command, global.output)?;
     let mut context = Context {
         client: Client::new(global.socket.as_deref(), global.timeout).preparing(contents::enclosed),
         printer: Printer::from_environment(global.output, global.ascii),

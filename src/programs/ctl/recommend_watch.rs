@@ -27,10 +27,6 @@ pub async fn run(context: &mut Context, request: &RecommendRequest) -> Result<Ex
         )
         .with_hint("leave out --watch to ask once, or --hardware to follow the daemon's machine"));
     }
-    if !matches!(context.printer.format, Format::Human | Format::Json | Format::Jsonl) {
-        return Err(Failure::usage("--watch prints lines for people or JSON, one for each change")
-            .with_hint("choose -o human or -o jsonl"));
-    }
     let mut interrupted = signal(SignalKind::interrupt())
         .map_err(|error| Failure::failed(format!("cannot catch signals: {error}"), "try again"))?;
     tokio::select! {

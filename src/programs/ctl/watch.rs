@@ -27,10 +27,6 @@ pub async fn run(context: &mut Context, args: &WatchArgs) -> Result<(), Failure>
     if args.events {
         return lines(context).await;
     }
-    if context.printer.format != Format::Human {
-        return Err(Failure::usage("the live view is for people")
-            .with_hint("for programs: rooflinectl watch --events -o jsonl, or rooflinectl status -o json"));
-    }
     if !(std::io::stdout().is_terminal() && std::io::stdin().is_terminal()) {
         return Err(Failure::usage("the live view needs a terminal")
             .with_hint("without one: rooflinectl watch --events, or rooflinectl status"));

@@ -16,6 +16,7 @@ mod failing;
 mod fake;
 mod figures;
 mod following;
+mod forms;
 mod inference;
 mod live;
 mod observing;
