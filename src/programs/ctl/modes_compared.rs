@@ -106,6 +106,13 @@ pub async fn run(
     }
 }
 
+/// A mode that is held, for as long as this is kept.
+struct Held {
+    /// What releases it.
+    id: u64,
+    _lines: Lines,
+}
+
 struct Sweep {
     client: Client,
     modes: ModesAnswer,
@@ -198,13 +205,26 @@ impl Sweep {
         for mode in modes {
             let held = if *mode == self.base { None } else { Some(self.enter(mode).await?) };
             self.measure_in(mode, working).await?;
-            drop(held);
+            if let Some(held) = held {
+                self.leave(held).await?;
+            }
         }
         Ok(())
     }
 
+    /// Ends a hold and waits for that: the daemon may notice a closed connection only after the next hold has come, which
+    /// the one of before would then stand against.
+    async fn leave(&mut self, held: Held) -> Result<(), Failure> {
+        match self.client.release(held.id).await {
+            Ok(_) => Ok(()),
+            // The daemon has been restarted meanwhile, and nobody holds.
+            Err(ClientError::Refused { body, .. }) if body.known_code() == Some(Code::UnknownHold) => Ok(()),
+            Err(other) => Err(other.into()),
+        }
+    }
+
     /// Holds a mode and waits until the live files show it.
-    async fn enter(&mut self, mode: &str) -> Result<Lines, Failure> {
+    async fn enter(&mut self, mode: &str) -> Result<Held, Failure> {
         let request = HoldRequest {
             constraints: ConstraintsOfHold { mode: Some(mode.to_owned()), ..ConstraintsOfHold::default() },
             query: None,
@@ -213,7 +233,13 @@ impl Sweep {
             ttl_s: None,
         };
         let mut lines = self.client.hold(&request).await?;
-        lines.next().await?;
+        let id = lines.next().await?.and_then(|line| line.get("id")?.as_u64());
+        let Some(id) = id else {
+            return Err(Failure::failed(
+                format!("the daemon ended while {mode} was entered"),
+                "rooflinectl mode get shows what is active; then run it again",
+            ));
+        };
         if !self.shows(mode, SHOWN_WITHIN).await? {
             return Err(Failure::failed(
                 format!(
@@ -223,7 +249,7 @@ impl Sweep {
                 "rooflinectl mode get shows what is active",
             ));
         }
-        Ok(lines)
+        Ok(Held { id, _lines: lines })
     }
 
     async fn active(&mut self) -> Result<Option<String>, Failure> {

@@ -182,6 +182,14 @@ impl Client {
         Ok(Lines::new(sender, body))
     }
 
+    /// Ends a hold; once this is answered nothing is held by it any more.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn release(&mut self, id: u64) -> Result<Answer, ClientError> {
+        self.call(Socket::Control, Method::DELETE, &format!("/v1/holds/{id}"), Bytes::new()).await
+    }
+
     /// Passes a request on as it is, over a connection of its own, and gives what is answered, whatever that is. Only the
     /// beginning of the answer has a time limit; dropping it ends the connection.
     ///
