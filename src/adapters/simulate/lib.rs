@@ -35,6 +35,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use rustix::io::Errno;
 use rustix::process::{Signal, getpid, kill_process};
 use thiserror::Error;
 
@@ -70,6 +71,13 @@ pub enum SimulationError {
         #[source]
         source: io::Error,
     },
+    /// Every simulated board watches its files.
+    #[error(
+        "a simulated board needs an inotify instance, and this user has as many as fs.inotify.max_user_instances allows ({}); end \
+         other simulated boards, or raise it: sysctl fs.inotify.max_user_instances=1024",
+        limit.as_deref().unwrap_or("unknown")
+    )]
+    NoWatch { limit: Option<String> },
 }
 
 /// The keys of the boards that can be simulated.
@@ -133,7 +141,7 @@ impl Simulation {
         let dir = dir.canonicalize().map_err(failed(&dir))?;
         let mut simulation = Self { life: None, dir, key: spec.key, lock: None, _temporary: temporary };
         simulation.claim(spec)?;
-        simulation.boot(spec, program).map_err(failed(&simulation.dir))?;
+        simulation.boot(spec, program)?;
         Ok(simulation)
     }
 
@@ -164,11 +172,21 @@ impl Simulation {
         Ok(())
     }
 
-    fn boot(&mut self, spec: &'static Spec, program: &Path) -> io::Result<()> {
-        tree::write(spec, &self.dir)?;
-        tree::write_lasting(spec, &self.dir, program)?;
-        nvpmodel::boot(spec, &self.dir)?;
-        self.life = Some(Life::start(spec, &self.dir)?);
+    fn boot(&mut self, spec: &'static Spec, program: &Path) -> Result<(), SimulationError> {
+        let failed = |source| SimulationError::Io { path: self.dir.clone(), source };
+        tree::write(spec, &self.dir).map_err(failed)?;
+        tree::write_lasting(spec, &self.dir, program).map_err(failed)?;
+        nvpmodel::boot(spec, &self.dir).map_err(failed)?;
+        let watch = live::instance().map_err(|source| {
+            // The same error says that this process has no descriptor left; then it could open no file either.
+            if source.raw_os_error() == Some(Errno::MFILE.raw_os_error()) && File::open(&self.dir).is_ok() {
+                let limit = kernel::read(Path::new("/"), "/proc/sys/fs/inotify/max_user_instances");
+                SimulationError::NoWatch { limit }
+            } else {
+                failed(source)
+            }
+        })?;
+        self.life = Some(Life::start(spec, &self.dir, watch).map_err(failed)?);
         Ok(())
     }
 

@@ -308,9 +308,9 @@ pub(super) struct Life {
 
 impl Life {
     /// Starts the thread with the board as it is after its boot.
-    pub fn start(spec: &'static Spec, root: &Path) -> io::Result<Self> {
+    pub fn start(spec: &'static Spec, root: &Path, watch: OwnedFd) -> io::Result<Self> {
         let (stopped, stop) = pipe_with(PipeFlags::CLOEXEC)?;
-        let watch = watch(spec, root)?;
+        observe(&watch, spec, root)?;
         let root = root.to_owned();
         // Once at least before anybody reads.
         Board::new(spec, &root).tick()?;
@@ -332,9 +332,13 @@ impl Drop for Life {
     }
 }
 
-/// Tells of every write to the caps and the load. Our own files stay open, so writing them closes none.
-fn watch(spec: &Spec, root: &Path) -> io::Result<OwnedFd> {
-    let fd = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
+/// What tells of writes; the kernel gives a user only so many.
+pub(super) fn instance() -> io::Result<OwnedFd> {
+    Ok(inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?)
+}
+
+/// Has `watch` tell of every write to the caps and the load. Our own files stay open, so writing them closes none.
+fn observe(watch: &OwnedFd, spec: &Spec, root: &Path) -> io::Result<()> {
     let files = CapFiles::of(spec.family);
     let parent = |path: &str| path.rsplit_once('/').map_or_else(String::new, |(dir, _)| dir.to_owned());
     let mut dirs: Vec<String> = [&files.gpu_max, &files.emc, &files.mask].map(|path| parent(path)).into();
@@ -343,9 +347,9 @@ fn watch(spec: &Spec, root: &Path) -> io::Result<OwnedFd> {
     dirs.extend((0..spec.cpus()).map(|cpu| format!("/sys/devices/system/cpu/cpu{cpu}")));
     for dir in dirs.iter().map(|dir| place(root, dir)).filter(|dir| dir.is_dir()) {
         let flags = inotify::WatchFlags::CLOSE_WRITE | inotify::WatchFlags::MOVED_TO;
-        inotify::add_watch(&fd, &dir, flags)?;
+        inotify::add_watch(watch, &dir, flags)?;
     }
-    Ok(fd)
+    Ok(())
 }
 
 fn live(spec: &'static Spec, root: &Path, watch: &OwnedFd, stopped: &OwnedFd) {

@@ -4,11 +4,11 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
-use super::harness::{Home, get, is_emulated, skip};
+use super::harness::{Home, get, is_emulated, missing, skip};
 
 #[test]
 fn it_says_where_it_listens_and_that_it_is_ready() {
@@ -130,4 +130,25 @@ fn an_idle_daemon_is_small() {
     let kilobytes: u64 = resident.trim().trim_end_matches(" kB").parse().unwrap();
     // Ten in a release build, measured by benches/daemon.sh; this is an unoptimised one with its symbols.
     assert!(kilobytes < 64 * 1024, "{kilobytes} kB");
+}
+
+#[test]
+fn what_the_kernel_refuses_a_simulated_board_is_named_with_what_to_raise() {
+    // The limit of a user in a namespace of its own, so that no other process feels it.
+    let lowered = "echo 0 >/proc/sys/user/max_inotify_instances";
+    let may = Command::new("unshare").args(["-Ur", "sh", "-c", lowered]).stderr(Stdio::null()).status();
+    if !may.is_ok_and(|status| status.success()) {
+        return missing("user namespace", "lower the limit of inotify in");
+    }
+    let home = Home::new();
+    let program = home.command();
+    let mut command = Command::new("unshare");
+    command.args(["-Ur", "sh", "-c", &format!("{lowered}; exec \"$@\""), "sh"]);
+    command.arg(program.get_program()).args(program.get_args()).args(["--simulate", "gb10"]);
+    let output = command.env_remove("ROOFLINED_ROOT").stdin(Stdio::null()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let errors = String::from_utf8(output.stderr).unwrap();
+    let limit = fs::read_to_string("/proc/sys/fs/inotify/max_user_instances").unwrap();
+    assert!(errors.contains(&format!("fs.inotify.max_user_instances allows ({})", limit.trim())), "{errors}");
+    assert!(errors.contains("sysctl fs.inotify.max_user_instances="), "{errors}");
 }
