@@ -339,15 +339,12 @@ fn reload(args: &Serve, started_with: &Settings) -> Vec<Event> {
     notify::reloading();
     match Settings::load(args) {
         Ok(settings) => {
-            let fixed = |settings: &Settings| {
-                let (place, limits) =
-                    ((settings.root.clone(), settings.socket_dir.clone()), settings.limits.clone());
-                (place, settings.state_dir.clone(), settings.bus.clone(), limits)
-            };
-            if fixed(&settings) == fixed(started_with) {
-                tracing::info!(files = join(&settings.files), "the configuration was read again");
-            } else {
-                tracing::warn!("the configuration was read again; [daemon] takes effect at the next start");
+            match settings.waiting(started_with).as_slice() {
+                [] => tracing::info!(files = join(&settings.files), "the configuration was read again"),
+                keys => tracing::warn!(
+                    "the configuration was read again; these take effect at the next start: {}",
+                    keys.join(", ")
+                ),
             }
             reloaded(Ok(settings.policy))
         }

@@ -84,6 +84,38 @@ impl Settings {
             files,
         })
     }
+
+    /// Keys with another value than at the start, of those that only a start takes.
+    pub fn waiting(&self, started_with: &Self) -> Vec<&'static str> {
+        let Self {
+            root,
+            socket_dir,
+            state_dir,
+            bus,
+            limits,
+            hardware_dir,
+            model_dirs,
+            policy,
+            declared_modes,
+            actuator,
+            config: _,
+            files: _,
+        } = self;
+        let of = started_with;
+        let changed = [
+            ("[daemon] root", *root != of.root),
+            ("[daemon] socket_dir", *socket_dir != of.socket_dir),
+            ("[daemon] state_dir", *state_dir != of.state_dir),
+            ("[daemon] bus", *bus != of.bus),
+            ("[daemon] max_connections, header_timeout_s or body_limit_bytes", *limits != of.limits),
+            ("[daemon] accelerator", policy.accelerator != of.policy.accelerator),
+            ("[hardware] dir", *hardware_dir != of.hardware_dir),
+            ("[models] dirs", *model_dirs != of.model_dirs),
+            ("[control] clock_modes", *declared_modes != of.declared_modes),
+            ("[control] actuator", *actuator != of.actuator),
+        ];
+        changed.into_iter().filter_map(|(key, changed)| changed.then_some(key)).collect()
+    }
 }
 
 fn bus(bus: &config::Bus) -> Bus {

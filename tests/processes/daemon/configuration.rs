@@ -133,3 +133,34 @@ fn a_reload_takes_what_is_right_and_keeps_the_old_for_what_is_wrong() {
     daemon.wait_notified("READY=1", 3);
     get(&home.query(), "/v1/state");
 }
+
+#[test]
+fn a_reload_names_each_key_that_only_a_start_takes() {
+    let home = Home::new();
+    let mut daemon = home.start();
+    let mut reads = 1;
+    // What is taken at once first: nothing waits for a start.
+    for (section, line) in [
+        ("calibration", "max_age_s = 3600"),
+        ("control", "dwell_s = 3"),
+        ("policy", "auto = \"advise\""),
+        ("daemon", "root = \"/nowhere\""),
+        ("daemon", "max_connections = 9"),
+        ("daemon", "accelerator = \"cpu\""),
+        ("hardware", "dir = \"/nowhere\""),
+        ("models", "dirs = [\"/nowhere\"]"),
+        ("control", "clock_modes = [\"quiet=0..900MHz\"]"),
+        ("control", "actuator = \"/nowhere/actuate.sock\""),
+    ] {
+        home.configure(&format!("[{section}]\n{line}\n"));
+        let before = home.log().len();
+        daemon.signal(Signal::HUP);
+        reads += 1;
+        daemon.wait_notified("READY=1", reads);
+        let said = home.log().split_off(before);
+        let key = line.split(' ').next().unwrap();
+        let waits = !["max_age_s", "dwell_s", "auto"].contains(&key);
+        assert_eq!(said.contains("take effect at the next start"), waits, "{key}: {said}");
+        assert_eq!(said.contains(&format!("[{section}] {key}")), waits, "{key}: {said}");
+    }
+}
