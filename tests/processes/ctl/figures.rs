@@ -1,7 +1,10 @@
 //! Figures as people read them: at most four significant digits, and nothing that only a program would print.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
+use crate::daemon::forward::small;
 use crate::daemon::harness::{Home, eventually};
 
 const BOARDS: [&str; 3] = ["jetson-orin-nano-8gb-super", "jetson-agx-thor-t5000", "gb10"];
@@ -77,6 +80,28 @@ const UNITS: [&str; 40] = [
     "OP/B",
     "°C",
 ];
+
+/// Commands that read or run something of `home`: a model, a program of the name llama-server that ends at once, a board's files.
+fn commands_of(home: &Home) -> Vec<Vec<String>> {
+    let Some(model) = small(home, "q8_0") else { return Vec::new() };
+    let server = home.path("llama-server");
+    fs::write(&server, "#!/bin/sh\nexit 0\n").unwrap();
+    fs::set_permissions(&server, fs::Permissions::from_mode(0o755)).unwrap();
+    let (model, server) = (model.display(), server.display());
+    [
+        format!("run --no-hold -- {server} -m {model}"),
+        format!("run --no-hold --context-tokens 777 --batch 3..5 -- {server} -m {model} -t 2"),
+        format!("run --no-hold --max-power 1W -- {server} -m {model}"),
+        format!("quant-error {model} --max-elements 65536"),
+        format!("quant-error {model} --max-elements 12345 --formats q4_0,nvfp4"),
+        format!("bundle --root {} --file {}", home.path("board").display(), home.path("bundle").display()),
+        format!("models inspect {model}"),
+        format!("predict {model} --engine llama.cpp"),
+    ]
+    .iter()
+    .map(|line| line.split_whitespace().map(str::to_owned).collect())
+    .collect()
+}
 
 /// Commands for a daemon on a simulated board, and for data sheets alone.
 fn commands(board: &str) -> Vec<Vec<String>> {
@@ -238,11 +263,11 @@ fn no_figure_has_more_digits_than_it_deserves() {
         let calibrate = ["calibrate", "--quick", "--wait", "--force"].map(str::to_owned);
         eventually("a calibration", || run(&calibrate).status.success().then_some(()));
         let mut printed = 0;
-        for arguments in commands(board) {
+        for arguments in commands(board).into_iter().chain(commands_of(&home)) {
             let output = run(&arguments);
             let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
             printed += usize::from(output.status.success());
-            assert!(!text.contains("panicked"), "{arguments:?}: {text}");
+            assert!(!text.is_empty() && !text.contains("panicked"), "{arguments:?}: {text}");
             for line in text.lines() {
                 if is_exempt(&arguments, line) {
                     continue;

@@ -24,7 +24,7 @@ mod dashboard;
 mod descriptors;
 mod fanout;
 mod files;
-mod forward;
+pub mod forward;
 mod gpu;
 pub mod harness;
 mod holds;
