@@ -178,12 +178,13 @@ fn records(csv: &str) -> Vec<usize> {
 #[track_caller]
 fn is_of_kind(kind: &str, text: &str, what: &str) {
     let json = |text: &str| {
-        serde_json::from_str::<Value>(text).unwrap_or_else(|error| panic!("{what}: {error}: {text}"))
+        let read = serde_json::from_str::<Value>(text);
+        assert!(read.is_ok(), "{what}: {read:?}: {text}");
     };
     assert!(text.ends_with('\n'), "{what}: {text:?}");
     match kind {
-        "json" if text.lines().count() == 1 => drop(json(text)),
-        "json" | "jsonl" => text.lines().for_each(|line| drop(json(line))),
+        "json" if text.lines().count() == 1 => json(text),
+        "json" | "jsonl" => text.lines().for_each(json),
         "csv" => {
             let records = records(text);
             assert!(records.len() > 1 || text.contains(','), "{what}: {text}");
