@@ -48,9 +48,12 @@ fn fixed(command: &Command) -> Option<Fixed> {
         Command::Metrics(_) => {
             of("metrics", "Prometheus text", &[Prom], "the same values: rooflinectl status -o json")
         }
-        Command::Features(args) if args.file.is_some() => {
-            of("features --file", "to a file that Node Feature Discovery reads", &[], "or leave --file out")
-        }
+        Command::Features(args) if args.file.is_some() => of(
+            "features --file",
+            "labels for Node Feature Discovery",
+            &[],
+            "in this form: the same without --file",
+        ),
         Command::Features(_) => {
             of("features", "words", &[Json, Jsonl, Csv, Env], "numbers for Prometheus: rooflinectl metrics")
         }
