@@ -5,10 +5,13 @@
 //! batch reads is no line, so a mixture of experts is worked out batch by batch. Either way the figures are those of
 //! [`predict_model`](super::model::predict_model), and a test holds them to it.
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
-use super::costs::{Coefficient, Coefficients, EngineCosts, GUESSED_INTERVAL, Interval, Intervals, Part};
+use super::costs::{
+    Coefficient, Coefficients, EngineCosts, GUESSED_INTERVAL, Interval, Intervals, Part, values,
+};
 use super::model::ModelError;
+use super::peaks::{PeakTable, Peaks as _};
 use super::power::{Activity, PowerCosts, rungs};
 use super::step::{Machine, Step};
 use roofline::ceilings::Roofline;
@@ -21,6 +24,18 @@ use roofline::workload::transformer::{MAX_BATCH, Pass, Phase, Request, Run};
 pub struct Batches {
     asked: RangeInclusive<u64>,
     beside: Vec<u64>,
+    climb: Vec<Between>,
+    /// How far each batch asked for is from the rung below it to the one above.
+    along: Vec<f64>,
+}
+
+/// A rung, the one above it, and the batches asked for that lie from the one to below the other.
+#[derive(Debug, Clone)]
+struct Between {
+    /// Places among all batches.
+    low: Option<usize>,
+    high: Option<usize>,
+    asked: Range<usize>,
 }
 
 impl Batches {
@@ -28,7 +43,19 @@ impl Batches {
     pub fn new(asked: RangeInclusive<u64>) -> Self {
         let possible = rungs(*asked.end()).filter(|rung| *rung <= MAX_BATCH);
         let beside = possible.filter(|rung| !asked.contains(rung)).collect();
-        Self { asked, beside }
+        let mut batches = Self { asked, beside, climb: Vec::new(), along: Vec::new() };
+        let mut rungs = rungs(batches.last()).peekable();
+        while let Some(rung) = rungs.next() {
+            let above = rungs.peek().copied();
+            let from = batches.along.len();
+            let start = *batches.asked.start();
+            let lie = start.max(rung)..above.unwrap_or(rung + 1).min(batches.last() + 1);
+            let far = as_f64(above.unwrap_or(rung + 1) - rung);
+            batches.along.extend(lie.map(|batch| as_f64(batch - rung) / far));
+            let (low, high) = (batches.index(rung), above.and_then(|above| batches.index(above)));
+            batches.climb.push(Between { low, high, asked: from..batches.along.len() });
+        }
+        batches
     }
 
     /// Those asked for.
@@ -53,6 +80,19 @@ impl Batches {
     #[expect(clippy::cast_possible_truncation, reason = "as many as there are candidates")]
     pub fn count(&self) -> usize {
         (self.asked.end() + 1).saturating_sub(*self.asked.start()) as usize
+    }
+
+    /// Watts of each batch asked for, no less than of any smaller, as [`Rising`](super::power::Rising) has them, from those
+    /// of all batches alone; NaN for what is unknown.
+    pub fn rising(&self, alone: &[f64], risen: &mut Vec<f64>) {
+        risen.clear();
+        let known = |place: Option<usize>| alone.get(place?).copied().filter(|watts| watts.is_finite());
+        let mut low = f64::NAN;
+        for between in &self.climb {
+            low = known(between.low).map_or(low, |watts| watts.max(low));
+            let climb = known(between.high).map_or(low, |watts| watts.max(low)) - low;
+            risen.extend(self.along[between.asked.clone()].iter().map(|along| low + climb * along));
+        }
     }
 
     /// The place of a batch among all; `None` of one that is not there.
@@ -186,35 +226,35 @@ struct PassCurve {
 }
 
 impl PassCurve {
-    fn new(passes: &Passes, ends: &[Step; 2], context: &StepContext<'_>) -> Self {
+    fn new<'s>(passes: &Passes, ends: &'s [Step; 2], context: &'s StepContext<'_>) -> Self {
         let line = |quantity: &dyn Fn(&Step) -> f64| Line::through([quantity(&ends[0]), quantity(&ends[1])]);
         let [one, two] = ends;
         let get = |coefficient: Coefficient| context.values[coefficient.index()];
-        let times = |step: &Step| -> Vec<(f64, f64)> {
-            step.product_times(context.machine, context.roofline, &get).collect()
-        };
-        let products = times(one).into_iter().zip(times(two));
+        let times = |step: &'s Step| step.product_times(context.machine, context.peaks, &get);
+        let floors = ends.each_ref().map(|step| step.floors(context.roofline, context.peaks));
+        let floor = |which: usize| Line::through(floors.each_ref().map(|floors| floors[which].get()));
         Self {
             repeats: passes.repeats,
             prompt: passes.prompt,
             overhead: line(&|step| step.overhead(context.machine, &get).get()),
             memory: line(&|step| step.memory_time(context.machine, &get).get()),
-            attention: line(&|step| step.attention_time(context.machine, context.roofline, &get).get()),
-            products: products
+            attention: line(&|step| step.attention_time(context.machine, context.peaks, &get).get()),
+            products: times(one)
+                .zip(times(two))
                 .map(|((few, many), (few_two, many_two))| {
                     [Line::through([few, few_two]), Line::through([many, many_two])]
                 })
                 .collect(),
-            moved: line(&|step| step.floors(context.roofline)[0].get()),
-            worked: line(&|step| step.floors(context.roofline)[1].get()),
-            worked_by_engine: line(&|step| step.work_time(context.roofline).get()),
+            moved: floor(0),
+            worked: floor(1),
+            worked_by_engine: line(&|step| step.work_time_at(context.peaks).get()),
         }
     }
 
     /// Adds time and bound of all passes of this kind, in seconds, for each batch. Plain loops over columns, which the
     /// compiler turns into vector instructions.
     fn add_to(&self, columns: &mut Columns) {
-        let Columns { further, core, prompt, total, bound, .. } = columns;
+        let Columns { further, core, total, bound, .. } = columns;
         core.clear();
         core.extend(further.iter().map(|further| self.attention.at(*further)));
         for [few, many] in &self.products {
@@ -222,17 +262,19 @@ impl PassCurve {
                 *core += least(few.at(*further), many.at(*further));
             }
         }
-        for (index, further) in further.iter().enumerate() {
-            let (memory, core) = (self.memory.at(*further), core[index]);
+        let rows = further.iter().zip(&mut *core).zip(total).zip(bound);
+        for (((further, core), total), bound) in rows {
+            let memory = self.memory.at(*further);
             let floor = most(self.moved.at(*further), self.worked.at(*further));
-            let overlapped = most(most(norm(memory, core), memory), core);
+            let overlapped = most(most(norm(memory, *core), memory), *core);
             let least = most(floor, self.worked_by_engine.at(*further));
-            let time = most(self.overhead.at(*further) + overlapped, least) * self.repeats;
-            total[index] += time;
-            bound[index] += floor * self.repeats;
-            if self.prompt {
-                prompt[index] += time;
-            }
+            // The products are done with: their place takes the time.
+            *core = most(self.overhead.at(*further) + overlapped, least) * self.repeats;
+            *total += *core;
+            *bound += floor * self.repeats;
+        }
+        if self.prompt {
+            columns.prompt.iter_mut().zip(&columns.core).for_each(|(prompt, time)| *prompt += time);
         }
     }
 }
@@ -298,6 +340,7 @@ enum Energy {
 struct StepContext<'a> {
     machine: &'a Machine,
     roofline: &'a Roofline,
+    peaks: &'a PeakTable,
     log: &'a Coefficients,
     /// Those that the logarithms stand for.
     values: &'a Coefficients,
@@ -318,33 +361,62 @@ pub struct RunPower {
     dynamic: super::power::Dynamic,
 }
 
-/// Time and energy at one operating point by the batch.
+/// What an engine's costs say of the passes of a run, whatever the operating point.
 #[derive(Debug)]
-pub struct Curve<'a> {
-    phase: Phase,
-    batches: Batches,
-    tokens_each: f64,
-    decode_tokens: f64,
-    times: Times,
-    energy: Option<(&'a PowerCosts, Energy)>,
+pub struct StepCosts<'a> {
+    costs: &'a EngineCosts,
+    /// The coefficients that the logarithms of `costs` stand for.
+    values: Coefficients,
     /// For each batch of the range; one where all have the same.
     intervals: Vec<Intervals>,
 }
 
+impl<'a> StepCosts<'a> {
+    #[must_use]
+    pub fn new(costs: &'a EngineCosts, steps: &BatchSteps) -> Self {
+        let of = |step: &Step| costs.intervals(step.main_family());
+        let intervals = match steps.passes.first().map(|passes| &passes.steps) {
+            Some(Steps::Line(ends)) => vec![of(&ends[0])],
+            Some(Steps::Each(steps)) => steps.iter().map(of).collect(),
+            None => Vec::new(),
+        };
+        Self { costs, values: values(&costs.log), intervals }
+    }
+
+    /// Whether they are of these very costs.
+    #[must_use]
+    pub fn are_of(&self, costs: &EngineCosts) -> bool {
+        std::ptr::eq(self.costs, costs)
+    }
+}
+
+/// Time and energy at one operating point by the batch.
+#[derive(Debug)]
+pub struct Curve<'a> {
+    phase: Phase,
+    batches: &'a Batches,
+    tokens_each: f64,
+    decode_tokens: f64,
+    times: Times,
+    energy: Option<(&'a PowerCosts, Energy)>,
+    intervals: &'a [Intervals],
+}
+
 impl<'a> Curve<'a> {
-    /// The curve on the machine of `roofline`; `values` are those of the coefficients of `costs`.
+    /// The curve on the machine of `roofline`, with the `costs` of these very steps.
     ///
     /// # Errors
     /// Ceilings that say too little.
     pub fn new(
-        steps: &BatchSteps,
+        steps: &'a BatchSteps,
         roofline: &Roofline,
-        costs: &EngineCosts,
-        values: &Coefficients,
+        costs: &'a StepCosts<'_>,
         power: Option<&'a PowerCosts>,
     ) -> Result<Self, ModelError> {
         let machine = Machine::of(roofline).ok_or(ModelError::NoMachine)?;
-        let context = StepContext { machine: &machine, roofline, log: &costs.log, values };
+        let peaks = PeakTable::of(roofline);
+        let (log, values) = (&costs.costs.log, &costs.values);
+        let context = StepContext { machine: &machine, roofline, peaks: &peaks, log, values };
         let lines: Option<Vec<PassCurve>> = steps
             .passes
             .iter()
@@ -354,20 +426,15 @@ impl<'a> Curve<'a> {
             })
             .collect();
         let times = lines.map_or_else(|| Times::Each(each_time(steps, &context)), Times::Line);
-        let energy = power.and_then(|power| Some((power, energy(steps, roofline, power)?)));
-        let of = |step: &Step| costs.intervals(step.main_family());
+        let energy = power.and_then(|power| Some((power, energy(steps, &peaks, power)?)));
         Ok(Self {
             phase: steps.phase,
-            batches: steps.batches.clone(),
+            batches: &steps.batches,
             tokens_each: steps.tokens_each,
             decode_tokens: steps.decode_tokens,
             times,
             energy,
-            intervals: match steps.passes.first().map(|passes| &passes.steps) {
-                Some(Steps::Line(ends)) => vec![of(&ends[0])],
-                Some(Steps::Each(steps)) => steps.iter().map(of).collect(),
-                None => Vec::new(),
-            },
+            intervals: &costs.intervals,
         })
     }
 
@@ -380,7 +447,7 @@ impl<'a> Curve<'a> {
     /// The batches that it is of.
     #[must_use]
     pub const fn batches(&self) -> &Batches {
-        &self.batches
+        self.batches
     }
 
     #[must_use]
@@ -390,7 +457,7 @@ impl<'a> Curve<'a> {
 
     /// Works out every batch that the steps were made for, in the order of [`Batches::all`].
     pub fn fill(&self, columns: &mut Columns) {
-        columns.clear(&self.batches, self.tokens_each);
+        columns.clear(self.batches, self.tokens_each);
         match &self.times {
             Times::Line(passes) => passes.iter().for_each(|pass| pass.add_to(columns)),
             Times::Each(times) => {
@@ -409,6 +476,31 @@ impl<'a> Curve<'a> {
         let own = self.batches.index(batch).and_then(|index| self.intervals.get(index));
         let of = own.or(self.intervals.first());
         of.map_or(GUESSED_INTERVAL, |of| of.of(Part::of(batch, prompt_share)))
+    }
+
+    /// Upper over middle of the interval of each batch, where the prompt takes `prompt` of each `total`.
+    pub fn slack(&self, columns: &Columns, slack: &mut Vec<f64>) {
+        let Columns { prompt, total, .. } = columns;
+        let share = |prompt: f64, total: f64| if self.phase == Phase::Decode { 0.0 } else { prompt / total };
+        let [all] = self.intervals else {
+            let rows = self.batches.all().zip(prompt).zip(total);
+            slack.extend(rows.map(|((batch, prompt), total)| {
+                1.0 + self.interval(batch, share(*prompt, *total)).half_width_ratio
+            }));
+            return;
+        };
+        // Two intervals for all but one sequence alone.
+        let of = |batch, share| 1.0 + all.of(Part::of(batch, share)).half_width_ratio;
+        let ([one, several], prefill) = ([of(1, 0.0), of(2, 0.0)], of(2, 1.0));
+        let rows = prompt.iter().zip(total);
+        let prompted = |(prompt, total): (&f64, &f64)| share(*prompt, *total) > 0.5;
+        slack.extend(rows.clone().map(|row| if prompted(row) { prefill } else { several }));
+        if let Some(index) = self.batches.index(1)
+            && let Some(row) = rows.clone().nth(index)
+            && !prompted(row)
+        {
+            slack[index] = one;
+        }
     }
 
     /// The least time in seconds that the power limit allows with `batch` sequences; 0 without a limit.
@@ -475,9 +567,9 @@ impl<'a> Curve<'a> {
             *watts = least(static_w + base.at(*further) / time + cores, cap);
         }
         if highest {
-            for (index, further) in further.iter().enumerate() {
-                let (time, slack) = (total[index], slack[index]);
-                let earliest = most(time / slack, bound[index]);
+            let rows = high.iter_mut().zip(further).zip(total).zip(bound).zip(slack);
+            for ((((high, further), time), bound), slack) in rows {
+                let earliest = most(time / slack, *bound);
                 let slow = (time * slack / earliest).sqrt() - 1.0;
                 let dynamic = super::power::Dynamic {
                     base: base.at(*further),
@@ -485,7 +577,7 @@ impl<'a> Curve<'a> {
                     low: low.at(*further),
                     high: most_energy.at(*further),
                 };
-                high[index] = costs.watts_over(&dynamic, time, slow).1;
+                *high = costs.watts_over(&dynamic, *time, slow).1;
             }
         }
         if costs.coefficients.flop_j.is_none() {
@@ -558,20 +650,20 @@ impl Passes {
 }
 
 /// `None` where the energy of something that always runs is unknown.
-fn energy(steps: &BatchSteps, roofline: &Roofline, power: &PowerCosts) -> Option<Energy> {
+fn energy(steps: &BatchSteps, peaks: &PeakTable, power: &PowerCosts) -> Option<Energy> {
     let activity = |index: usize| {
         let mut sum = Activity::default();
         for passes in &steps.passes {
             if let Some(step) = passes.get(index) {
-                sum.add(&step.activity(roofline), passes.repeats);
+                sum.add(&step.activity_at(peaks), passes.repeats);
             }
         }
         sum
     };
     let spent = |activity: &Activity| {
-        let dynamic = power.dynamic(activity, roofline, Seconds(f64::INFINITY))?;
+        let dynamic = power.dynamic(activity, peaks, Seconds(f64::INFINITY))?;
         let works = activity.work.iter().map(|(precision, work)| {
-            roofline.compute(*precision).map_or(f64::INFINITY, |peak| (*work / peak.value).get())
+            peaks.peak(*precision).map_or(f64::INFINITY, |peak| (*work / peak.value).get())
         });
         Some((RunEnergy { dynamic, work: 0.0 }, works.collect::<Vec<f64>>()))
     };
@@ -599,4 +691,31 @@ fn energy(steps: &BatchSteps, roofline: &Roofline, power: &PowerCosts) -> Option
 #[expect(clippy::cast_precision_loss, reason = "counts are bounded by MAX_TOKENS and MAX_BATCH")]
 const fn as_f64(value: u64) -> f64 {
     value as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::power::Rising;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn power_of_a_range_rises_as_that_of_each_batch(
+            first in 1..80_u64,
+            more in 0..80_u64,
+            watts in proptest::collection::vec(prop_oneof![4 => 1.0..100.0_f64, 1 => Just(f64::NAN)], 260),
+        ) {
+            let batches = Batches::new(first..=first + more);
+            let alone: Vec<f64> = batches.all().map(|batch| watts[usize::try_from(batch).unwrap()]).collect();
+            let mut risen = Vec::new();
+            batches.rising(&alone, &mut risen);
+            let of = |batch: u64| Some(alone[batches.index(batch)?]).filter(|watts| watts.is_finite());
+            let rising = Rising::of(batches.last(), of);
+            let expected: Vec<Option<f64>> = batches.asked().map(|batch| rising.at(batch)).collect();
+            let found: Vec<Option<f64>> =
+                risen.into_iter().map(|watts| Some(watts).filter(|watts| watts.is_finite())).collect();
+            prop_assert_eq!(found, expected);
+        }
+    }
 }

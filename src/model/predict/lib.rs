@@ -20,6 +20,7 @@ pub mod fixtures;
 mod gemm;
 pub mod learning;
 pub mod model;
+mod peaks;
 pub mod power;
 pub mod step;
 mod surface;

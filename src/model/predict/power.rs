@@ -34,6 +34,7 @@ pub use table::{
 
 use serde::{Deserialize, Serialize};
 
+use super::peaks::Peaks;
 use super::{Estimate, Limit};
 use roofline::ceilings::Roofline;
 use roofline::precision::Precision;
@@ -229,19 +230,19 @@ impl Spent {
 
 impl PowerCosts {
     /// Energy beside the static part; `None` where the energy of an operation is unknown and matters.
-    pub(super) fn dynamic(&self, activity: &Activity, roofline: &Roofline, time: Seconds) -> Option<Dynamic> {
+    pub(super) fn dynamic(&self, activity: &Activity, peaks: &impl Peaks, time: Seconds) -> Option<Dynamic> {
         let of = &self.coefficients;
         let base = of.byte_j * activity.traffic.get() + of.weight_j * activity.dequantized;
         let mut sum = Dynamic { base, value: 0.0, low: 0.0, high: 0.0 };
         for &(precision, work) in &activity.work {
             let Some(flop_j) = of.flop_j else {
-                let peak = roofline.compute(precision)?.value;
+                let peak = peaks.peak(precision)?.value;
                 if Self::matters(work / peak, time) {
                     return None;
                 }
                 continue;
             };
-            let (low, high) = self.flop_range(flop_j, precision, roofline)?;
+            let (low, high) = self.flop_range(flop_j, precision, peaks)?;
             sum.value += (low * high).sqrt() * work.get();
             sum.low += low * work.get();
             sum.high += high * work.get();
@@ -270,12 +271,12 @@ impl PowerCosts {
 
     /// Energy of one operation. A unit that does more operations in a cycle takes between as much for each, and as much
     /// for each cycle, as the one that was measured.
-    fn flop_range(&self, flop_j: f64, precision: Precision, roofline: &Roofline) -> Option<(f64, f64)> {
+    fn flop_range(&self, flop_j: f64, precision: Precision, peaks: &impl Peaks) -> Option<(f64, f64)> {
         if precision == self.flop_precision {
             return Some((flop_j, flop_j));
         }
-        let known = roofline.compute(self.flop_precision)?.value;
-        let by_cycle = flop_j * (known / roofline.compute(precision)?.value);
+        let known = peaks.peak(self.flop_precision)?.value;
+        let by_cycle = flop_j * (known / peaks.peak(precision)?.value);
         Some((flop_j.min(by_cycle), flop_j.max(by_cycle)))
     }
 

@@ -18,6 +18,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::costs::{Coefficient, Coefficients, Family, Scalar, precisions, values};
+use super::peaks::Peaks;
 use super::power::Activity;
 use super::{Engine, Limit, OVERLAP_EXPONENT};
 use roofline::ceilings::{Ceiling, Roofline};
@@ -331,7 +332,7 @@ impl Step {
     pub(super) fn product_times<'a>(
         &'a self,
         machine: &Machine,
-        roofline: &'a Roofline,
+        peaks: &'a impl Peaks,
         get: &'a impl Fn(Coefficient) -> f64,
     ) -> impl Iterator<Item = (f64, f64)> + 'a {
         let scalar = |scalar: Scalar| get(Coefficient::Scalar(scalar));
@@ -342,7 +343,7 @@ impl Step {
         self.products.iter().map(move |product| {
             let each = get(Coefficient::Cycles(product.family));
             let few = product.weights * each * (1.0 + column_ratio * (product.rows - 1.0).max(0.0)) / cycles;
-            let many = self.unit(roofline, product.family).map_or(f64::INFINITY, |(precision, peak)| {
+            let many = self.unit(peaks, product.family).map_or(f64::INFINITY, |(precision, peak)| {
                 let against = match narrow(precision) {
                     Some(Scalar::EightBit) => eight,
                     Some(_) => four,
@@ -358,13 +359,13 @@ impl Step {
     pub(super) fn attention_time(
         &self,
         machine: &Machine,
-        roofline: &Roofline,
+        peaks: &impl Peaks,
         get: &impl Fn(Coefficient) -> f64,
     ) -> Seconds {
         if self.attention_work <= 0.0 {
             return Seconds::ZERO;
         }
-        let peak = self.peak(roofline, Family::Plain).unwrap_or(machine.cycles);
+        let peak = self.peak(peaks, Family::Plain).unwrap_or(machine.cycles);
         Seconds(self.attention_work / (peak * get(Coefficient::Scalar(Scalar::Attention))))
     }
 
@@ -402,14 +403,14 @@ impl Step {
     }
 
     /// Peak of what a family is computed in where rows are many; `None` where nothing computes it.
-    fn peak(&self, roofline: &Roofline, family: Family) -> Option<f64> {
-        self.unit(roofline, family).map(|(_, peak)| peak)
+    fn peak(&self, peaks: &impl Peaks, family: Family) -> Option<f64> {
+        self.unit(peaks, family).map(|(_, peak)| peak)
     }
 
     /// Likewise with what that is.
-    fn unit(&self, roofline: &Roofline, family: Family) -> Option<(Precision, f64)> {
+    fn unit(&self, peaks: &impl Peaks, family: Family) -> Option<(Precision, f64)> {
         let paths = precisions(self.engine, family);
-        paths.iter().find_map(|precision| Some((*precision, roofline.compute(*precision)?.value.get())))
+        paths.iter().find_map(|precision| Some((*precision, peaks.peak(*precision)?.value.get())))
     }
 
     /// The family that most weights are of; plain where there are none.
@@ -456,7 +457,11 @@ impl Step {
     /// Time of the work alone, at the peaks.
     #[must_use]
     pub fn work_time(&self, roofline: &Roofline) -> Seconds {
-        let work = |product: &Product| Some(product.work / self.peak(roofline, product.family)?);
+        self.work_time_at(roofline)
+    }
+
+    pub(super) fn work_time_at(&self, peaks: &impl Peaks) -> Seconds {
+        let work = |product: &Product| Some(product.work / self.peak(peaks, product.family)?);
         Seconds(self.products.iter().filter_map(work).sum())
     }
 
@@ -470,7 +475,7 @@ impl Step {
     /// The least time that physics allows any implementation.
     #[must_use]
     pub fn floor(&self, roofline: &Roofline) -> Seconds {
-        let [moved, worked] = self.floors(roofline);
+        let [moved, worked] = self.floors(roofline, roofline);
         moved.max(worked)
     }
 
@@ -482,21 +487,21 @@ impl Step {
     }
 
     /// What [`floor`](Self::floor) is the larger of: the bytes at the memory's own bandwidth, and the work at the
-    /// fastest peaks.
-    pub(super) fn floors(&self, roofline: &Roofline) -> [Seconds; 2] {
+    /// fastest `peaks`.
+    pub(super) fn floors(&self, roofline: &Roofline, peaks: &impl Peaks) -> [Seconds; 2] {
         let moved = Bytes(self.least_bytes) / roofline.physical_bandwidth();
-        [moved, self.least_work_time(roofline, |peak| peak.value)]
+        [moved, self.least_work_time(peaks, |peak| peak.value)]
     }
 
     /// Work that nothing here is known to compute counts as nothing.
     fn least_work_time(
         &self,
-        roofline: &Roofline,
+        peaks: &impl Peaks,
         end: impl Fn(Ceiling<FlopsPerSecond>) -> FlopsPerSecond,
     ) -> Seconds {
         let time = |(family, work): &(Family, f64)| {
-            let peaks = takes(*family).iter().filter_map(|precision| roofline.compute(*precision));
-            let fastest = peaks.map(|peak| end(peak).get()).fold(0.0, f64::max);
+            let known = takes(*family).iter().filter_map(|precision| peaks.peak(*precision));
+            let fastest = known.map(|peak| end(peak).get()).fold(0.0, f64::max);
             if fastest > 0.0 { work / fastest } else { 0.0 }
         };
         Seconds(self.least_work.iter().map(time).sum())
@@ -505,10 +510,14 @@ impl Step {
     /// What costs energy beside time. Work that no unit takes counts as nothing, as it does in the time.
     #[must_use]
     pub fn activity(&self, roofline: &Roofline) -> Activity {
+        self.activity_at(roofline)
+    }
+
+    pub(super) fn activity_at(&self, peaks: &impl Peaks) -> Activity {
         let mut activity = Activity { traffic: self.cost().0, ..Activity::default() };
         let unit = |family| {
             let paths = precisions(self.engine, family);
-            paths.iter().copied().find(|precision| roofline.compute.contains_key(precision))
+            paths.iter().copied().find(|precision| peaks.peak(*precision).is_some())
         };
         for product in &self.products {
             if product.family != Family::Plain {

@@ -5,11 +5,9 @@ use std::borrow::Cow;
 use super::point::CandidatePoint;
 use super::{Query, QueryError, Stored, Work, as_f64, with_columns};
 use crate::snapshot::Snapshot;
-use predict::costs::{Coefficients, values};
-use predict::curve::{BatchSteps, Batches, Columns, Curve};
+use predict::curve::{BatchSteps, Batches, Columns, Curve, StepCosts};
 use predict::learning::ResidualKey;
 use predict::learning::models::{Correction, FittedModel, ModelQuery, stored_as};
-use predict::power::Rising;
 use predict::{Engine, EngineProfile, Estimate, Prediction, Tier, predict};
 use roofline::ceilings::Provenance;
 use roofline::precision::WeightFormat;
@@ -118,11 +116,25 @@ pub(super) struct Scores {
     pub(super) memory: Vec<f64>,
     /// The same for every batch.
     pub(super) loss: f64,
+    /// Room for power that rises with the batch.
+    risen: Vec<f64>,
 }
 
 impl Scores {
     const fn columns(&mut self) -> [&mut Vec<f64>; 9] {
-        let Self { time, slack, first, per_token, rate, watts, watts_high, energy, memory, loss: _ } = self;
+        let Self {
+            time,
+            slack,
+            first,
+            per_token,
+            rate,
+            watts,
+            watts_high,
+            energy,
+            memory,
+            loss: _,
+            risen: _,
+        } = self;
         [time, slack, first, per_token, rate, watts, watts_high, energy, memory]
     }
 
@@ -171,16 +183,17 @@ impl Scores {
     /// Makes power rise with the batch, and leaves what was asked for: those of the range of `batches`.
     fn rise(&mut self, batches: &Batches, point: &CandidatePoint<'_>) {
         if let Some(costs) = &point.power {
-            let alone =
-                |batch: u64| Some(self.watts[batches.index(batch)?]).filter(|watts| watts.is_finite());
-            let rising = Rising::of(batches.last(), alone);
-            for (index, batch) in batches.asked().enumerate() {
-                let Some(watts) = rising.at(batch) else { continue };
-                let ratio = watts / self.watts[index];
+            batches.rising(&self.watts, &mut self.risen);
+            let own = self.watts.iter_mut().zip(&mut self.watts_high).zip(&mut self.energy);
+            for (((watts, high), energy), risen) in own.zip(&self.risen) {
+                if !risen.is_finite() {
+                    continue;
+                }
+                let ratio = risen / *watts;
                 // Unknown stays unknown, and rounding puts nothing in another order.
-                self.watts[index] = if ratio.is_nan() { f64::NAN } else { watts };
-                self.watts_high[index] = costs.capped_watts(self.watts_high[index] * ratio);
-                self.energy[index] *= ratio;
+                *watts = if ratio.is_nan() { f64::NAN } else { *risen };
+                *high = costs.capped_watts(*high * ratio);
+                *energy *= ratio;
             }
         }
         self.columns().into_iter().for_each(|column| column.truncate(batches.count()));
@@ -190,17 +203,12 @@ impl Scores {
     fn fill(&mut self, curve: &Curve<'_>, plain: &Columns, highest: bool) {
         let count = plain.total.len();
         let steps = curve.decode_tokens();
-        let prompted = curve.phase() != Phase::Decode;
         self.time.extend_from_slice(&plain.total);
-        let slack = |batch: u64, share: f64| 1.0 + curve.interval(batch, share).half_width_ratio;
-        let batches = curve.batches().all();
-        if prompted {
-            let shares = plain.prompt.iter().zip(&plain.total).map(|(prompt, total)| prompt / total);
-            self.slack.extend(batches.zip(shares).map(|(batch, share)| slack(batch, share)));
-            self.first.extend_from_slice(&plain.prompt);
-        } else {
-            self.slack.extend(batches.map(|batch| slack(batch, 0.0)));
+        curve.slack(plain, &mut self.slack);
+        if curve.phase() == Phase::Decode {
             self.first.resize(count, f64::NAN);
+        } else {
+            self.first.extend_from_slice(&plain.prompt);
         }
         if steps > 0.0 {
             let each = |(total, prompt): (&f64, &f64)| (total - prompt) / steps;
@@ -239,8 +247,8 @@ pub(super) struct ModelScorer<'a> {
     request: Request,
     /// Worked out for the first operating point whose engine has costs of its own.
     steps: Option<BatchSteps>,
-    /// The coefficients, and those that they were worked out from.
-    values: Option<(Coefficients, Coefficients)>,
+    /// Worked out for the first operating point with these costs.
+    costs: Option<StepCosts<'a>>,
     /// Bytes with one sequence, and what each further one adds.
     memory: (f64, f64),
     columns: Columns,
@@ -270,7 +278,7 @@ impl<'a> Scorer<'a> {
                     filed_as: stored_as(stored.format.as_deref(), kv_cache),
                     request,
                     steps: None,
-                    values: None,
+                    costs: None,
                     memory: (one, two - one),
                     columns: Columns::default(),
                     scores: Scores::default(),
@@ -389,12 +397,11 @@ impl ModelScorer<'_> {
                 self.steps.insert(steps)
             }
         };
-        let log = &fitted_model.costs.log;
-        let values = match &self.values {
-            Some((known, values)) if known == log => values,
-            _ => &self.values.insert((*log, values(log))).1,
+        let costs = match &self.costs {
+            Some(known) if known.are_of(fitted_model.costs) => known,
+            _ => self.costs.insert(StepCosts::new(fitted_model.costs, steps)),
         };
-        let curve = Curve::new(steps, &point.roofline, fitted_model.costs, values, point.power.as_ref())?;
+        let curve = Curve::new(steps, &point.roofline, costs, point.power.as_ref())?;
         let plain_tier = match point.roofline.bandwidth.provenance {
             Provenance::Measured | Provenance::Scaled => Tier::BoardCalibrated,
             _ => Tier::Prior,
