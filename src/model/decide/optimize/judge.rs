@@ -1,6 +1,7 @@
 //! Ranks candidates as they come: which meet the constraints, the best, the Pareto front, and the closest miss.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 
 use super::point::CandidatePoint;
 use super::score::{CRITERIA, Score, Scores, criteria};
@@ -16,6 +17,8 @@ const REBOOT_MISS: f64 = 2.0;
 const UNKNOWN_MISS: f64 = 1e9;
 /// A limit so many times beyond every candidate was probably meant in another unit.
 const BEYOND: f64 = 100.0;
+/// So many times below every candidate, a limit on memory was probably meant in another unit.
+const MISSED_MEMORY: f64 = 1e5;
 
 /// A constraint's name on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,6 +76,13 @@ impl Constraint {
             Self::PowerUnknown => "power_unknown",
         }
     }
+
+    /// Limits on what has an interval.
+    const ESTIMATED: Mask = Self::Time.bit()
+        | Self::TimePerToken.bit()
+        | Self::TimeToFirstToken.bit()
+        | Self::Rate.bit()
+        | Self::Power.bit();
 
     const fn bit(self) -> Mask {
         1 << self as u8
@@ -132,6 +142,24 @@ struct Pair {
     ideal: [f64; CRITERIA],
 }
 
+/// Candidates of one option at one operating point.
+struct Group {
+    option: usize,
+    index: usize,
+    pair: usize,
+    reboot: bool,
+    /// The part of the run that entering the mode takes, and the run.
+    entering: f64,
+}
+
+impl Group {
+    /// The candidate at `at` of the batches of the query.
+    fn which(&self, query: &Query, scores: &Scores, at: usize) -> CandidateRef {
+        let batch = query.batch.start() + at as u64;
+        CandidateRef { option: self.option, point: self.index, batch, score: scores.get(at) }
+    }
+}
+
 /// What all candidates were judged to.
 #[derive(Debug)]
 pub(super) struct Judged {
@@ -177,6 +205,70 @@ struct Limits {
     active: Mask,
 }
 
+/// Criteria of what meets the constraints, but quality, by column.
+#[derive(Debug, Default)]
+struct Feasible {
+    columns: [Vec<f64>; QUALITY],
+    /// Pair and quality of each run of batches, and where it ends.
+    runs: Vec<(usize, f64, usize)>,
+}
+
+impl Feasible {
+    const fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// Takes in a run of batches; returns the least of each criterion.
+    fn add(&mut self, pair: usize, scores: &Scores, run: Range<usize>) -> [f64; CRITERIA] {
+        let of = &scores.criteria(run.start);
+        let mut ideal = *of;
+        let [time, rate, watts, memory] = &mut self.columns;
+        let from = time.len();
+        time.extend_from_slice(&scores.time[run.clone()]);
+        rate.extend(scores.rate[run.clone()].iter().map(|rate| -rate));
+        let known = |watts: &f64| if watts.is_nan() { f64::INFINITY } else { *watts };
+        watts.extend(scores.watts[run.clone()].iter().map(known));
+        memory.extend_from_slice(&scores.memory[run]);
+        self.runs.push((pair, of[QUALITY], time.len()));
+        for (ideal, column) in ideal.iter_mut().zip(&self.columns) {
+            *ideal = least(&column[from..]);
+        }
+        ideal
+    }
+
+    /// Whether one of the `pairs` has something that is at least as good in everything and better in something.
+    fn dominates(&self, pairs: &[bool], candidate: &[f64; CRITERIA]) -> bool {
+        let mut from = 0;
+        self.runs.iter().any(|(pair, quality, end)| {
+            let run = std::mem::replace(&mut from, *end)..*end;
+            let of = |at: usize| {
+                let [time, rate, watts, memory] = &self.columns;
+                [time[at], rate[at], watts[at], memory[at], *quality]
+            };
+            pairs[*pair] && run.into_iter().any(|at| dominates(&of(at), candidate))
+        })
+    }
+}
+
+/// The least of a column; infinite where nothing in it is a number.
+fn least(column: &[f64]) -> f64 {
+    // Side by side, so that none waits for the one before it.
+    const LANES: usize = 8;
+    let mut lanes = [f64::INFINITY; LANES];
+    let (chunks, rest) = column.as_chunks::<LANES>();
+    for chunk in chunks {
+        for (lane, value) in lanes.iter_mut().zip(chunk) {
+            *lane = if value < lane { *value } else { *lane };
+        }
+    }
+    lanes.iter().chain(rest).fold(f64::INFINITY, |least, value| if *value < least { *value } else { least })
+}
+
+/// Whether a value of a column is its least, or no number.
+fn may_be_least(value: f64, least: f64) -> bool {
+    value.partial_cmp(&least) != Some(Ordering::Greater)
+}
+
 pub(super) struct Judge<'a> {
     query: &'a Query,
     limits: Limits,
@@ -185,15 +277,17 @@ pub(super) struct Judge<'a> {
     pairs: Vec<Option<Pair>>,
     /// The best of those that meet the constraints at the best estimate only.
     at_expected: Option<(CandidateRef, Rank)>,
-    /// Criteria of everything that meets the constraints.
-    feasible: Vec<(u32, [f64; CRITERIA])>,
+    /// Everything that meets the constraints.
+    feasible: Feasible,
     /// The best of each criterion; of equals the one that is better in the others.
     extremes: [Option<(CandidateRef, [f64; CRITERIA])>; CRITERIA],
-    counts: Vec<u32>,
+    counts: Vec<u64>,
     /// By option, whether any batch of it fits into memory.
     fits: Vec<bool>,
     /// Room for the constraints that a range of batches breaks.
     masks: Vec<Mask>,
+    /// Room for a column that is looked at once.
+    room: Vec<f64>,
     nearest: [f64; Constraint::ALL.len()],
     power_known: bool,
     /// The largest time, time per token, time to the first token, watts; the least memory.
@@ -240,11 +334,12 @@ impl<'a> Judge<'a> {
             options,
             pairs: vec![None; options * points.len()],
             at_expected: None,
-            feasible: Vec::new(),
+            feasible: Feasible::default(),
             extremes: [None; CRITERIA],
             counts: vec![0; MASKS],
             fits: vec![false; options],
             masks: Vec::new(),
+            room: Vec::new(),
             nearest: [f64::NAN; Constraint::ALL.len()],
             power_known: false,
             span: [f64::NAN; 5],
@@ -270,32 +365,28 @@ impl<'a> Judge<'a> {
         point: &CandidatePoint<'_>,
         scores: &Scores,
     ) {
-        let pair = index * self.options + option;
         let reboot = point.reboot && !self.query.allow_reboot;
         // Entering a mode takes its part of the run.
         let entering = 1.0 + point.entering.get() / self.query.run_time.get();
         let mut masks = std::mem::take(&mut self.masks);
         self.misses(scores, reboot, &mut masks);
         self.stretch(scores);
-        for (at, batch) in self.query.batch.clone().enumerate() {
-            let mask = masks[at];
-            self.candidates += 1;
-            self.counts[usize::from(mask)] += 1;
+        let group = Group { option, index, pair: index * self.options + option, reboot, entering };
+        // Batches side by side mostly break the same.
+        let mut from = 0;
+        for run in masks.chunk_by(|a, b| a == b) {
+            let (mask, rows) = (run[0], from..from + run.len());
+            from = rows.end;
+            self.candidates += rows.len() as u64;
+            self.counts[usize::from(mask)] += rows.len() as u64;
             self.fits[option] |= mask & (Constraint::Memory.bit() | Constraint::Available.bit()) == 0;
-            let which = || CandidateRef { option, point: index, batch, score: scores.get(at) };
             if mask == 0 {
-                self.admit(pair, scores, at, which, entering);
-                continue;
-            }
-            let which = which();
-            self.reject(mask, which);
-            if !self.expected && self.at_expected(&which.score, reboot) == 0 {
-                let rank = self.rank(&which.score, entering);
-                if self.at_expected.as_ref().is_none_or(|(_, known)| better(&rank, known)) {
-                    self.at_expected = Some((which, rank));
-                }
+                self.admit(&group, scores, rows);
+            } else {
+                self.reject(&group, scores, rows, mask);
             }
         }
+        let pair = group.pair;
         self.masks = masks;
         // Quality is the same for all of them, so the best of them stands for it.
         if let Some(Pair { best, .. }) = self.pairs[pair] {
@@ -375,24 +466,30 @@ impl<'a> Judge<'a> {
     }
 
     fn stretch(&mut self, scores: &Scores) {
-        self.power_known |= scores.watts.iter().any(|watts| !watts.is_nan());
+        self.power_known = self.power_known || scores.watts.iter().any(|watts| !watts.is_nan());
         let active = self.limits.active;
         let [time, per_token, first, watts, memory] = &mut self.span;
         let slack = &scores.slack;
-        let longest = |by: Constraint, span: &mut f64, column: &[f64]| {
-            if active & by.bit() != 0 {
+        // A limit that some candidate comes near is no mistake, and how near nobody asks.
+        let far = |by: Constraint, limit: f64, span: f64| {
+            active & by.bit() != 0 && (span.is_nan() || limit >= BEYOND * span)
+        };
+        let limits = &self.limits;
+        let longest = |by: Constraint, limit: f64, span: &mut f64, column: &[f64]| {
+            if far(by, limit, *span) {
                 for (value, slack) in column.iter().zip(slack) {
                     *span = span.max(value * slack);
                 }
             }
         };
-        longest(Constraint::Time, time, &scores.time);
-        longest(Constraint::TimePerToken, per_token, &scores.per_token);
-        longest(Constraint::TimeToFirstToken, first, &scores.first);
-        if active & Constraint::Power.bit() != 0 {
+        longest(Constraint::Time, limits.time, time, &scores.time);
+        longest(Constraint::TimePerToken, limits.per_token, per_token, &scores.per_token);
+        longest(Constraint::TimeToFirstToken, limits.first, first, &scores.first);
+        if far(Constraint::Power, limits.watts, *watts) {
             scores.watts_high.iter().for_each(|high| *watts = watts.max(*high));
         }
-        if active & Constraint::Memory.bit() != 0 {
+        let missed = memory.is_nan() || limits.memory < *memory / MISSED_MEMORY;
+        if active & Constraint::Memory.bit() != 0 && missed {
             scores.memory.iter().for_each(|bytes| *memory = memory.min(*bytes));
         }
     }
@@ -412,46 +509,56 @@ impl<'a> Judge<'a> {
         [self.first(time, rate, energy, watts, entering), time, -rate, energy, memory, loss]
     }
 
-    fn admit(
-        &mut self,
-        pair: usize,
-        scores: &Scores,
-        at: usize,
-        which: impl Fn() -> CandidateRef,
-        entering: f64,
-    ) {
-        let criteria = scores.criteria(at);
-        let index = u32::try_from(pair).unwrap_or(u32::MAX);
-        self.feasible.push((index, criteria));
+    /// The objective of a run of batches.
+    fn firsts(&self, scores: &Scores, rows: Range<usize>, entering: f64, firsts: &mut Vec<f64>) {
+        firsts.clear();
+        match self.query.objective {
+            Objective::Latency => firsts.extend(scores.time[rows].iter().map(|time| time * entering)),
+            Objective::Throughput => firsts.extend(scores.rate[rows].iter().map(|rate| -rate / entering)),
+            Objective::Energy => firsts.extend(scores.energy[rows].iter().map(|energy| energy * entering)),
+            Objective::Power => firsts.extend_from_slice(&scores.watts[rows]),
+        }
+    }
+
+    /// Takes in batches that meet everything.
+    fn admit(&mut self, group: &Group, scores: &Scores, rows: Range<usize>) {
+        let ideal = self.feasible.add(group.pair, scores, rows.clone());
         for (index, extreme) in self.extremes.iter_mut().enumerate().take(QUALITY) {
-            let better = |(_, known): &(CandidateRef, [f64; CRITERIA])| {
-                criteria[index] < known[index]
-                    || (criteria[index] <= known[index] && before(&criteria, known).is_lt())
-            };
-            if extreme.as_ref().is_none_or(better) {
-                *extreme = Some((which(), criteria));
+            if extreme.as_ref().is_some_and(|(_, known)| ideal[index] > known[index]) {
+                continue;
+            }
+            let all = &self.feasible.columns[index];
+            let column = &all[all.len() - rows.len()..];
+            // Only the least can be the best, and of equals the one that is better in the others.
+            for at in (0..rows.len()).filter(|at| may_be_least(column[*at], ideal[index])) {
+                let criteria = scores.criteria(rows.start + at);
+                let better = |(_, known): &(CandidateRef, [f64; CRITERIA])| {
+                    criteria[index] < known[index]
+                        || (criteria[index] <= known[index] && before(&criteria, known).is_lt())
+                };
+                if extreme.as_ref().is_none_or(better) {
+                    *extreme = Some((group.which(self.query, scores, rows.start + at), criteria));
+                }
             }
         }
-        let first = self.first(criteria[0], scores.rate[at], scores.energy[at], scores.watts[at], entering);
-        if let Some(known) = &mut self.pairs[pair] {
-            for (ideal, value) in known.ideal.iter_mut().zip(criteria) {
+        let mut firsts = std::mem::take(&mut self.room);
+        self.firsts(scores, rows.clone(), group.entering, &mut firsts);
+        let first = least(&firsts);
+        for at in (0..rows.len()).filter(|at| may_be_least(firsts[*at], first)) {
+            let which = group.which(self.query, scores, rows.start + at);
+            let rank = self.rank(&which.score, group.entering);
+            match &mut self.pairs[group.pair] {
+                Some(known) if better(&rank, &known.rank) => (known.best, known.rank) = (which, rank),
+                Some(_) => {}
+                empty => *empty = Some(Pair { best: which, rank, ideal }),
+            }
+        }
+        if let Some(known) = &mut self.pairs[group.pair] {
+            for (ideal, value) in known.ideal.iter_mut().zip(ideal) {
                 *ideal = if value < *ideal { value } else { *ideal };
             }
-            // The objective decides between most pairs.
-            if first > known.rank[0] {
-                return;
-            }
         }
-        let which = which();
-        let rank = self.rank(&which.score, entering);
-        match &mut self.pairs[pair] {
-            Some(known) if better(&rank, &known.rank) => {
-                known.best = which;
-                known.rank = rank;
-            }
-            Some(_) => {}
-            empty => *empty = Some(Pair { best: which, rank, ideal: criteria }),
-        }
+        self.room = firsts;
     }
 
     /// Values at the end of the interval that counts, by constraint.
@@ -472,36 +579,89 @@ impl<'a> Judge<'a> {
         }
     }
 
-    fn reject(&mut self, mask: Mask, which: CandidateRef) {
+    /// Takes in batches that break the constraints of `mask`.
+    fn reject(&mut self, group: &Group, scores: &Scores, rows: Range<usize>, mask: Mask) {
+        for by in Constraint::ALL.into_iter().filter(|by| mask & by.bit() != 0) {
+            self.approach(by, scores, rows.clone());
+        }
         // Once something meets everything, nobody asks what misses least.
-        let first = self.feasible.is_empty();
-        // How far it misses: the product of the factors by which it exceeds each limit.
-        let mut distance = 1.0;
-        let mut rest = mask;
-        while rest != 0 {
-            let bit = rest.trailing_zeros() as usize;
-            rest &= rest - 1;
-            let by = Constraint::ALL[bit];
-            let (value, limit) = self.value(by, &which.score);
-            let nearest = &mut self.nearest[bit];
-            let nearer = if by == Constraint::Rate { value > *nearest } else { value < *nearest };
-            if nearer || nearest.is_nan() {
-                *nearest = value;
-            }
-            if first {
-                distance *= match by {
-                    Constraint::Reboot => REBOOT_MISS,
-                    _ if value.is_nan() => UNKNOWN_MISS,
-                    Constraint::Rate => limit / value,
-                    // No limit is so small that nothing exceeds it by a finite factor, but 0 is one.
-                    _ if limit <= 0.0 => 1.0 + value - limit,
-                    _ => value / limit,
-                };
+        if self.feasible.is_empty() {
+            for at in rows.clone() {
+                let which = group.which(self.query, scores, at);
+                let distance = self.distance(mask, &which.score);
+                if self.closest.as_ref().is_none_or(|(least, ..)| distance < *least) {
+                    self.closest = Some((distance, which, mask));
+                }
             }
         }
-        if first && self.closest.as_ref().is_none_or(|(least, ..)| distance < *least) {
-            self.closest = Some((distance, which, mask));
+        // The best estimate meets no limit that has no interval.
+        if self.expected || mask & !Constraint::ESTIMATED != 0 {
+            return;
         }
+        let mut firsts = std::mem::take(&mut self.room);
+        self.firsts(scores, rows.clone(), group.entering, &mut firsts);
+        for (at, first) in rows.zip(&firsts) {
+            if self.at_expected.as_ref().is_some_and(|(_, known)| *first > known[0]) {
+                continue;
+            }
+            let which = group.which(self.query, scores, at);
+            if self.at_expected(&which.score, group.reboot) == 0 {
+                let rank = self.rank(&which.score, group.entering);
+                if self.at_expected.as_ref().is_none_or(|(_, known)| better(&rank, known)) {
+                    self.at_expected = Some((which, rank));
+                }
+            }
+        }
+        self.room = firsts;
+    }
+
+    /// Keeps the value that is nearest to the limit that these batches break.
+    fn approach(&mut self, by: Constraint, scores: &Scores, rows: Range<usize>) {
+        let nearest = self.nearest[by as usize];
+        let nearer = |nearest: f64, value: f64| {
+            let nearer = if by == Constraint::Rate { value > nearest } else { value < nearest };
+            if nearer || nearest.is_nan() { value } else { nearest }
+        };
+        let column = |column: &[f64], slack: bool| {
+            let slack = slack && !self.expected;
+            let values = column[rows.clone()].iter().zip(&scores.slack[rows.clone()]);
+            values.fold(nearest, |nearest, (value, of)| {
+                nearer(nearest, if slack { value * of } else { *value })
+            })
+        };
+        self.nearest[by as usize] = match by {
+            Constraint::Time => column(&scores.time, true),
+            Constraint::TimePerToken => column(&scores.per_token, true),
+            Constraint::TimeToFirstToken => column(&scores.first, true),
+            Constraint::Rate => {
+                let values = scores.rate[rows.clone()].iter().zip(&scores.slack[rows]);
+                let value = |rate: &f64, slack: &f64| if self.expected { *rate } else { rate / slack };
+                values.fold(nearest, |nearest, (rate, slack)| nearer(nearest, value(rate, slack)))
+            }
+            Constraint::Power => {
+                column(if self.expected { &scores.watts } else { &scores.watts_high }, false)
+            }
+            Constraint::Memory | Constraint::Available => column(&scores.memory, false),
+            Constraint::QualityLoss => nearer(nearest, scores.loss),
+            Constraint::Reboot | Constraint::PowerUnknown => nearest,
+        };
+    }
+
+    /// How far a candidate misses: the product of the factors by which it exceeds each limit of `mask`.
+    fn distance(&self, mask: Mask, score: &Score) -> f64 {
+        let broken = Constraint::ALL.into_iter().filter(|by| mask & by.bit() != 0);
+        broken.fold(1.0, |distance, by| {
+            let (value, limit) = self.value(by, score);
+            let factor = match by {
+                Constraint::Reboot => REBOOT_MISS,
+                _ if value.is_nan() => UNKNOWN_MISS,
+                Constraint::Rate => limit / value,
+                // No limit is so small that nothing exceeds it by a finite factor, but 0 is one.
+                _ if limit <= 0.0 => 1.0 + value - limit,
+                _ => value / limit,
+            };
+            distance * factor
+        })
     }
 
     pub(super) fn finish(self) -> Result<Judged, QueryError> {
@@ -559,7 +719,7 @@ impl<'a> Judge<'a> {
     fn rejected(&self) -> Vec<Rejected> {
         let count = |by: Constraint| -> u64 {
             let masks = self.counts.iter().enumerate();
-            masks.filter(|(mask, _)| mask >> (by as u8) & 1 == 1).map(|(_, count)| u64::from(*count)).sum()
+            masks.filter(|(mask, _)| mask >> (by as u8) & 1 == 1).map(|(_, count)| *count).sum()
         };
         Constraint::ALL
             .into_iter()
@@ -608,7 +768,7 @@ impl<'a> Judge<'a> {
             pair.as_ref().is_some_and(|pair| pair.ideal.iter().zip(candidate).all(|(a, b)| a <= b))
         };
         let pairs: Vec<bool> = self.pairs.iter().map(may).collect();
-        self.feasible.iter().any(|(pair, criteria)| pairs[*pair as usize] && dominates(criteria, candidate))
+        self.feasible.dominates(&pairs, candidate)
     }
 
     /// Limits that look like another unit was meant.
@@ -652,7 +812,7 @@ impl<'a> Judge<'a> {
         missed(Constraint::TimeToFirstToken, limits.first, "seconds", seconds);
         missed(Constraint::Rate, limits.rate, "tokens a second", "over the whole batch");
         missed(Constraint::Power, limits.watts, "watts", milliwatts);
-        if limits.memory < memory / 1e5 {
+        if limits.memory < memory / MISSED_MEMORY {
             hints.push(format!(
                 "max_memory_bytes is {} bytes, and no candidate does with less than {memory:.0}: 8 GB are 8e9",
                 limits.memory

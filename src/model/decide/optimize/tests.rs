@@ -1,3 +1,5 @@
+use super::judge::{CandidateRef, Judge};
+use super::score::Scores;
 use super::*;
 use crate::snapshot::CalibrationStatus;
 use predict::calibration::{FitContext, MachineKey, PlanContext, PlanKind, calibration_plan, fit};
@@ -278,4 +280,182 @@ fn what_is_unknown_is_no_better_than_what_is_known_to_be_bad() {
         score::criteria(&score)
     };
     assert!(ends(true)[4] > ends(false)[4]);
+}
+
+/// Scores of few values, so that many candidates are alike in something; some are unknown.
+fn some_scores(random: &mut fastrand::Rng, count: usize) -> Scores {
+    let mut column = |unknown: bool| -> Vec<f64> {
+        let value = |_| match random.u8(..8) {
+            0 if unknown => f64::NAN,
+            value => f64::from(1 + value / 2),
+        };
+        (0..count).map(value).collect()
+    };
+    let mut scores = Scores::default();
+    scores.time = column(false);
+    scores.slack = column(false);
+    scores.first = column(true);
+    scores.per_token = column(true);
+    scores.rate = column(false);
+    scores.watts = column(true);
+    scores.watts_high = scores.watts.iter().zip(&scores.slack).map(|(watts, slack)| watts * slack).collect();
+    scores.energy = scores.watts.iter().zip(&scores.rate).map(|(watts, rate)| watts / rate).collect();
+    scores.memory = column(false);
+    scores.loss = if random.u8(..4) == 0 { f64::NAN } else { f64::from(random.u8(..3)) };
+    scores
+}
+
+fn first_by<T: Copy>(all: impl IntoIterator<Item = T>, value: impl Fn(&T) -> Vec<f64>) -> Option<T> {
+    let order = |a: &T, b: &T| {
+        let (a, b) = (value(a), value(b));
+        let differ = a.iter().zip(&b).map(|(a, b)| a.total_cmp(b)).find(|order| order.is_ne());
+        differ.unwrap_or(std::cmp::Ordering::Equal)
+    };
+    all.into_iter().min_by(order)
+}
+
+/// What is unknown is not.
+fn at_most(a: f64, b: f64) -> bool {
+    a <= b
+}
+
+/// The same as plainly as it can be said: every candidate for itself.
+fn judged_one_by_one(
+    query: &Query,
+    options: usize,
+    points: usize,
+    rows: &[(CandidateRef, bool)],
+) -> (String, Vec<String>) {
+    let limits = &query.constraints;
+    let slack = |score: &Score, expected: bool| if expected { 1.0 } else { score.slack };
+    let value = |by: Constraint, score: &Score, expected: bool| {
+        let slack = slack(score, expected);
+        match by {
+            Constraint::Time => limits.max_time.map(|limit| (score.time * slack, limit.get())),
+            Constraint::TimePerToken => {
+                limits.max_time_per_token.map(|limit| (score.per_token * slack, limit.get()))
+            }
+            Constraint::TimeToFirstToken => {
+                limits.max_time_to_first_token.map(|limit| (score.first * slack, limit.get()))
+            }
+            Constraint::Rate => limits.min_tokens_per_s.map(|limit| (score.rate / slack, limit)),
+            Constraint::Power => limits
+                .max_power
+                .map(|limit| (if expected { score.watts } else { score.watts_high }, limit.get())),
+            Constraint::Memory => limits.max_memory.map(|limit| (score.memory, limit.get())),
+            Constraint::QualityLoss => limits.max_quality_loss.map(|limit| (score.loss, limit)),
+            _ => None,
+        }
+    };
+    let missed = |score: &Score, reboot: bool, expected: bool| -> Vec<Constraint> {
+        let broken = |by: &Constraint| match by {
+            Constraint::Reboot => reboot,
+            Constraint::PowerUnknown => {
+                matches!(query.objective, Objective::Energy | Objective::Power) && score.watts.is_nan()
+            }
+            Constraint::Rate => value(*by, score, expected)
+                .is_some_and(|(_, limit)| !at_most(limit * slack(score, expected), score.rate)),
+            _ => value(*by, score, expected).is_some_and(|(value, limit)| !at_most(value, limit)),
+        };
+        Constraint::ALL.into_iter().filter(broken).collect()
+    };
+    let expected = query.optimism == Optimism::Expected;
+    let rank = |which: &CandidateRef| {
+        let Score { time, rate, watts, energy, memory, loss, .. } = which.score;
+        let first = match query.objective {
+            Objective::Latency => time,
+            Objective::Throughput => -rate,
+            Objective::Energy => energy,
+            Objective::Power => watts,
+        };
+        vec![first, time, -rate, energy, memory, loss]
+    };
+    let meets = |(which, reboot): &(CandidateRef, bool)| {
+        missed(&which.score, *reboot, expected).is_empty().then_some(*which)
+    };
+    let feasible: Vec<CandidateRef> = rows.iter().filter_map(meets).collect();
+    let of_pair = |option: usize, point: usize| {
+        let alike = feasible.iter().copied().filter(move |of| of.option == option && of.point == point);
+        first_by(alike, rank)
+    };
+    let pairs = (0..points).flat_map(|point| (0..options).map(move |option| (option, point)));
+    let mut best: Vec<CandidateRef> = pairs.filter_map(|(option, point)| of_pair(option, point)).collect();
+    let chosen = first_by(best.iter().copied(), rank);
+    best.retain(|which| !chosen.is_some_and(|chosen| chosen.same(which)));
+    let runner_up = first_by(best, rank);
+    let at_expected = rows.iter().filter(|(which, reboot)| {
+        !expected
+            && !missed(&which.score, *reboot, false).is_empty()
+            && missed(&which.score, *reboot, true).is_empty()
+    });
+    let at_expected = first_by(at_expected.map(|(which, _)| *which), rank);
+    let at_expected = at_expected
+        .filter(|which| {
+            first_by(chosen.into_iter().chain([*which]), rank).is_some_and(|first| first.same(which))
+        })
+        .map(|which| (which.option, which.point, which.batch));
+    let rejected: Vec<String> = Constraint::ALL
+        .into_iter()
+        .filter_map(|by| {
+            let broken =
+                rows.iter().filter(|(which, reboot)| missed(&which.score, *reboot, expected).contains(&by));
+            let values: Vec<f64> = broken
+                .map(|(which, _)| value(by, &which.score, expected).map_or(f64::NAN, |(value, _)| value))
+                .collect();
+            let nearer = if by == Constraint::Rate { f64::max } else { f64::min };
+            let nearest = values.iter().copied().fold(f64::NAN, nearer);
+            let closest = nearest.is_finite().then_some(nearest);
+            (!values.is_empty()).then(|| format!("{:?}", (by, values.len(), closest)))
+        })
+        .collect();
+    let place = |which: Option<CandidateRef>| which.map(|of| (of.option, of.point, of.batch));
+    (format!("{:?}", (place(chosen), place(runner_up), at_expected, rows.len())), rejected)
+}
+
+#[test]
+fn batches_judged_together_are_judged_as_one_by_one() {
+    const OPTIONS: usize = 3;
+    let snapshot = snapshot();
+    let mut random = fastrand::Rng::with_seed(3);
+    let (mut met, mut unmet) = (0, 0);
+    for _ in 0..2_000 {
+        let mut limit = || random.bool().then(|| f64::from(random.u8(1..9)));
+        let constraints = Constraints {
+            max_time: limit().map(Seconds),
+            max_time_per_token: limit().map(Seconds),
+            max_time_to_first_token: limit().map(Seconds),
+            min_tokens_per_s: limit().map(|limit| limit / 3.0),
+            max_power: limit().map(Watts),
+            max_memory: limit().map(Bytes),
+            max_quality_loss: limit(),
+        };
+        let objectives = [Objective::Latency, Objective::Throughput, Objective::Energy, Objective::Power];
+        let objective = objectives[random.usize(..4)];
+        let optimism = if random.bool() { Optimism::Pessimistic } else { Optimism::Expected };
+        let batch = random.u64(1..4)..=random.u64(4..30);
+        let query = Query { constraints, objective, optimism, batch: batch.clone(), ..query() };
+        let mut points = points(&snapshot, &query).unwrap();
+        points.push(CandidatePoint { reboot: random.bool(), ..points[0].clone() });
+        let count = batch.clone().count();
+        let mut judge = Judge::new(&snapshot, &query, &points, OPTIONS);
+        let mut rows = Vec::new();
+        for option in 0..OPTIONS {
+            for (index, point) in points.iter().enumerate() {
+                let scores = some_scores(&mut random, count);
+                judge.consider(option, index, point, &scores);
+                let row = |(at, batch)| CandidateRef { option, point: index, batch, score: scores.get(at) };
+                rows.extend(batch.clone().enumerate().map(|of| (row(of), point.reboot)));
+            }
+        }
+        let judged = judge.judged();
+        let place = |which: Option<CandidateRef>| which.map(|of| (of.option, of.point, of.batch));
+        let found =
+            (place(judged.chosen), place(judged.runner_up), place(judged.at_expected), judged.candidates);
+        let (expected, rejected) = judged_one_by_one(&query, OPTIONS, points.len(), &rows);
+        assert_eq!(format!("{found:?}"), expected, "{query:?}");
+        let counted = judged.rejected.iter().map(|of| format!("{:?}", (of.by, of.count, of.closest)));
+        assert_eq!(counted.collect::<Vec<_>>(), rejected, "{query:?}");
+        if judged.chosen.is_some() { met += 1 } else { unmet += 1 }
+    }
+    assert!(met > 400 && unmet > 150, "{met} {unmet}");
 }
