@@ -5,10 +5,10 @@
 //! ```
 //!
 //! HTTP predict is compared with an axum handler that takes and gives an empty body on a Unix socket, D-Bus `Predict`
-//! with a zbus method without arguments on the same private bus. Both servers of a pair share one thread and are
-//! asked call by call in turn by one client, so that the scheduler's choices and the machine's drift hit both. A ratio
-//! is the median over rounds of the ratio of the rounds' medians. The D-Bus part is skipped aloud where there is no
-//! dbus-daemon.
+//! with a zbus method without arguments on the same private bus, and with one that takes and gives the same bytes and does
+//! nothing. Both servers of a pair share one thread and are asked call by call in turn by one client, so that the
+//! scheduler's choices and the machine's drift hit both. A ratio is the median over rounds of the ratio of the rounds'
+//! medians. The D-Bus part is skipped aloud where there is no dbus-daemon.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark ends where its world does")]
 
@@ -22,12 +22,14 @@ use std::time::Instant;
 use answer::{Catalogue, Request, answer};
 use axum::Router;
 use axum::routing::post;
-use daemon::server::dbus::{Bus, NAME, PATH, to_variants};
+use daemon::server::dbus::{Bus, Members, NAME, PATH, to_variants};
 use daemon::server::{Limits, clock};
 use predict::predict;
 use roofline::precision::WeightFormat;
 use roofline::workload::Op;
 use zbus::connection::Builder;
+use zbus::message::Message;
+use zbus::wire::NATIVE_ENDIAN;
 use zbus::{Connection, OwnedVariant, interface};
 
 #[path = "../tests/support/mod.rs"]
@@ -149,12 +151,26 @@ fn http() {
     report("HTTP recommend, asked again", pairs(21, 2000, || cached.call(), || empty.call()), 1.4);
 }
 
-struct Empty;
+/// Nothing to do, and nothing but to send as much as an answer of `Predict` is.
+struct Empty {
+    answer: Members,
+}
 
 #[expect(clippy::unused_self, reason = "a method of the bus has a receiver")]
 #[interface(name = "io.github.rooflined.Empty1")]
 impl Empty {
     fn nothing(&self) {}
+
+    /// Takes what `Predict` takes, unread, and gives what that gave once.
+    fn echo(&self) -> Members {
+        self.answer.clone()
+    }
+}
+
+/// The answer to the question, as the daemon encodes it.
+fn answered() -> Vec<u8> {
+    let request = Request::Predict(serde_json::from_str(BODY).unwrap());
+    serde_json::to_vec(&answer(&snapshot(), &Catalogue::default(), clock::now(), &request).unwrap()).unwrap()
 }
 
 fn variants() -> HashMap<String, OwnedVariant> {
@@ -165,8 +181,9 @@ fn variants() -> HashMap<String, OwnedVariant> {
 fn dbus() {
     let Some(bus) = PrivateBus::start() else { return };
     let address = bus.address();
+    let echo = Empty { answer: Members::read(&answered(), NATIVE_ENDIAN).unwrap() };
     let empty = async move {
-        let builder = Builder::address(address.as_str()).serve_at(EMPTY_PATH, Empty).name(EMPTY_NAME);
+        let builder = Builder::address(address.as_str()).serve_at(EMPTY_PATH, echo).name(EMPTY_NAME);
         let _connection = builder.build().await.unwrap();
         std::future::pending::<()>().await;
     };
@@ -193,7 +210,13 @@ fn dbus() {
         let call = client.call_method(Some(EMPTY_NAME), EMPTY_PATH, Some(EMPTY_NAME), "Nothing", &());
         black_box(runtime.block_on(call).unwrap());
     };
-    report("D-Bus Predict", pairs(21, 500, ours, empty), 1.4);
+    report("D-Bus Predict", pairs(21, 500, ours, empty), 1.25);
+    let echo = || {
+        let call = client.call_method(Some(EMPTY_NAME), EMPTY_PATH, Some(EMPTY_NAME), "Echo", &body);
+        black_box(runtime.block_on(call).unwrap());
+    };
+    report("D-Bus Predict, same bytes", pairs(21, 500, ours, echo), 1.25);
+    report("D-Bus echo of those bytes", pairs(21, 500, echo, empty), 1.25);
     let query = serde_json::json!({
         "path": "/v1/predict", "body": serde_json::from_str::<serde_json::Value>(BODY).unwrap(),
     })
@@ -245,17 +268,38 @@ fn in_process() {
         black_box(daemon::server::dbus::from_variants(black_box(&owned))).unwrap();
     });
     println!("{:<28} {taken:8.0} ns", "a{sv} to JSON");
-    let json = serde_json::to_value(answer(&snapshot, &catalogue, now, &request).unwrap()).unwrap();
-    let conversion = nanoseconds(|| {
-        black_box(to_variants(black_box(json.clone())));
-    });
-    println!("{:<28} {conversion:8.0} ns", "JSON to a{sv}");
-    let variants = to_variants(json);
-    let written = nanoseconds(|| {
-        let message = zbus::message::Message::signal(PATH, NAME, "Test").build(black_box(&variants));
-        black_box(message).unwrap();
-    });
-    println!("{:<28} {written:8.0} ns", "a{sv} to a message");
+    dbus_parts(&owned);
+}
+
+/// What a call of `Predict` is made of beside the answer and the way of the messages, in the order of the call.
+fn dbus_parts(request: &HashMap<String, OwnedVariant>) {
+    let show = |name: &str, time: f64| println!("{name:<28} {time:8.0} ns");
+    let call = || Message::method_call(PATH, "Predict").interface(NAME).build(black_box(request)).unwrap();
+    show("client: request encoded", nanoseconds(|| drop(black_box(call()))));
+    let call = call();
+    let read = || call.body().deserialize::<HashMap<String, OwnedVariant>>().unwrap();
+    show("daemon: request decoded", nanoseconds(|| drop(black_box(read()))));
+    let json = answered();
+    let read = || Members::read(black_box(&json), NATIVE_ENDIAN).unwrap();
+    show("daemon: answer to members", nanoseconds(|| drop(black_box(read()))));
+    let (members, header) = (read(), call.header());
+    let reply = || Message::method_return(&header).build(black_box(&members)).unwrap();
+    show("daemon: members encoded", nanoseconds(|| drop(black_box(reply()))));
+    let reply = reply();
+    let read = || reply.body().deserialize::<HashMap<String, OwnedVariant>>().unwrap();
+    show("client: answer decoded", nanoseconds(|| drop(black_box(read()))));
+    let value: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    let tree = || {
+        let variants = to_variants(black_box(value.clone()));
+        Message::method_return(&header).build(&variants).unwrap()
+    };
+    show("answer by a tree of variants", nanoseconds(|| drop(black_box(tree()))));
+    println!(
+        "{:<28} {:8} bytes of {} members",
+        "answer",
+        reply.body().len(),
+        value.as_object().unwrap().len()
+    );
 }
 
 fn main() {

@@ -1,60 +1,38 @@
-//! An answer in JSON as `a{sv}`, without a variant for each of its values.
+//! An answer in JSON as `a{sv}`, without a value in memory for each of its values.
 //!
 //! Types on the wire are those of [`to_variants`](super::to_variants): whole numbers `t`, or `x` below zero, others `d`,
-//! lists `av`, objects `a{sv}`; `null`s are left out.
+//! lists `av`, objects `a{sv}`; `null`s are left out. The bytes are written while the JSON is read, and zbus is handed them
+//! eight at a time, as numbers: a signature for each value, parsed again for each, takes it several times as long. Entries
+//! of a dictionary begin at a multiple of eight bytes wherever the dictionary is, so they are the same anywhere.
 
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde::ser::{Serialize, SerializeMap, SerializeSeq, SerializeStruct, Serializer};
-use zbus::wire::{Signature, Type};
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::ser::{Serialize, SerializeSeq, Serializer};
+use zbus::wire::{Endian, Signature, Type};
+
+/// How deep a message may go: each dictionary, entry, list and variant is one.
+const MAX_DEPTH: usize = 64;
 
 /// The members of a JSON object.
-#[derive(Debug, Default)]
-pub struct Members(Vec<(String, Node)>);
-
-/// What a member or an element is.
-#[derive(Debug)]
-enum Node {
-    Null,
-    Truth(bool),
-    Whole(u64),
-    Negative(i64),
-    Real(f64),
-    Text(String),
-    List(Vec<Node>),
-    Object(Members),
+#[derive(Debug, Clone)]
+pub struct Members {
+    endian: Endian,
+    /// Of the dictionary, as they are on the wire.
+    entries: Vec<u8>,
 }
 
 impl Members {
-    /// Reads an object; of another value, which no answer is, there are no members.
+    /// Reads an object for a message of that byte order; of another value, which no answer is, there are no members.
     ///
     /// # Errors
-    /// It is no JSON.
-    pub fn read(json: &[u8]) -> serde_json::Result<Self> {
-        match serde_json::from_slice(json)? {
-            Node::Object(members) => Ok(members),
-            _ => Ok(Self::default()),
-        }
-    }
-}
-
-impl Node {
-    const fn is_null(&self) -> bool {
-        matches!(self, Self::Null)
-    }
-
-    const fn signature(&self) -> &'static Signature {
-        match self {
-            Self::Truth(_) => &Signature::Bool,
-            Self::Whole(_) => &Signature::U64,
-            Self::Negative(_) => &Signature::I64,
-            Self::Real(_) => &Signature::F64,
-            // A null stands nowhere.
-            Self::Text(_) | Self::Null => &Signature::Str,
-            Self::List(_) => <Vec<zbus::Variant<'static>> as Type>::SIGNATURE,
-            Self::Object(_) => <Members as Type>::SIGNATURE,
-        }
+    /// It is no JSON, or what a message cannot hold.
+    pub fn read(json: &[u8], endian: Endian) -> serde_json::Result<Self> {
+        let mut writer = Writer { endian, entries: Vec::with_capacity(2 * json.len()), depth: 0 };
+        let mut json = serde_json::Deserializer::from_slice(json);
+        json.deserialize_any(Whole(&mut writer))?;
+        json.end()?;
+        Ok(Self { endian, entries: writer.entries })
     }
 }
 
@@ -65,102 +43,246 @@ impl Type for Members {
 
 impl Serialize for Members {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        for (key, value) in self.0.iter().filter(|(_, value)| !value.is_null()) {
-            map.serialize_entry(key, &AsVariant(value))?;
+        let (words, rest) = self.entries.as_chunks();
+        // zbus writes its length, and the padding up to the first entry.
+        let mut dictionary = serializer.serialize_seq(None)?;
+        for word in words {
+            let word = match self.endian {
+                Endian::Little => u64::from_le_bytes(*word),
+                Endian::Big => u64::from_be_bytes(*word),
+            };
+            dictionary.serialize_element(&word)?;
         }
-        map.end()
+        rest.iter().try_for_each(|byte| dictionary.serialize_element(byte))?;
+        dictionary.end()
     }
 }
 
-/// A value behind its signature, as zbus writes variants.
-struct AsVariant<'n>(&'n Node);
-
-impl Serialize for AsVariant<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut variant = serializer.serialize_struct("Variant", 2)?;
-        variant.serialize_field("signature", self.0.signature())?;
-        variant.serialize_field("value", self.0)?;
-        variant.end()
-    }
+struct Writer {
+    endian: Endian,
+    entries: Vec<u8>,
+    depth: usize,
 }
 
-impl Serialize for Node {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Null => serializer.serialize_str(""),
-            Self::Truth(truth) => serializer.serialize_bool(*truth),
-            Self::Whole(number) => serializer.serialize_u64(*number),
-            Self::Negative(number) => serializer.serialize_i64(*number),
-            Self::Real(number) => serializer.serialize_f64(*number),
-            Self::Text(text) => serializer.serialize_str(text),
-            Self::List(items) => {
-                let items = items.iter().filter(|item| !item.is_null());
-                let mut list = serializer.serialize_seq(None)?;
-                for item in items {
-                    // An element of `av` whose value is a variant again: `v` inside `v`, as `to_variants` has it.
-                    list.serialize_element(&AsVariant(item))?;
+impl Writer {
+    fn align(&mut self, to: usize) {
+        self.entries.resize(self.entries.len().next_multiple_of(to), 0);
+    }
+
+    fn half_word(&mut self, number: u32) {
+        self.align(4);
+        self.entries.extend_from_slice(&match self.endian {
+            Endian::Little => number.to_le_bytes(),
+            Endian::Big => number.to_be_bytes(),
+        });
+    }
+
+    fn word(&mut self, number: u64) {
+        self.align(8);
+        self.entries.extend_from_slice(&match self.endian {
+            Endian::Little => number.to_le_bytes(),
+            Endian::Big => number.to_be_bytes(),
+        });
+    }
+
+    fn text<E: Error>(&mut self, text: &str) -> Result<(), E> {
+        if text.contains('\0') {
+            return Err(E::custom("a text holds a zero byte, which a message cannot"));
+        }
+        self.half_word(length(text.len())?);
+        self.entries.extend_from_slice(text.as_bytes());
+        self.entries.push(0);
+        Ok(())
+    }
+
+    /// Begins a variant.
+    fn signature(&mut self, signature: &'static str) {
+        // The longest is `a{sv}`.
+        self.entries.push(signature.len() as u8);
+        self.entries.extend_from_slice(signature.as_bytes());
+        self.entries.push(0);
+    }
+
+    /// A variant with a list or a dictionary, its elements aligned so, which take so much of the depth.
+    fn container<E: Error>(
+        &mut self,
+        (signature, alignment, depth): (&'static str, usize, usize),
+        elements: impl FnOnce(&mut Self) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.depth += depth;
+        if self.depth > MAX_DEPTH {
+            return Err(E::custom("it is deeper than a message may be"));
+        }
+        self.signature(signature);
+        self.half_word(0);
+        let before = self.entries.len();
+        self.align(alignment);
+        let start = self.entries.len();
+        elements(self)?;
+        let length = length(self.entries.len() - start)?;
+        self.entries[before - 4..before].copy_from_slice(&match self.endian {
+            Endian::Little => length.to_le_bytes(),
+            Endian::Big => length.to_be_bytes(),
+        });
+        self.depth -= depth;
+        Ok(())
+    }
+
+    fn members<'de, A: MapAccess<'de>>(&mut self, mut members: A) -> Result<(), A::Error> {
+        loop {
+            let start = self.entries.len();
+            self.align(8);
+            let something = match members.next_key_seed(Key(self))? {
+                Some(()) => members.next_value_seed(Value(self))?,
+                None => {
+                    self.entries.truncate(start);
+                    return Ok(());
                 }
-                list.end()
+            };
+            // The key of what is left out.
+            if !something {
+                self.entries.truncate(start);
             }
-            Self::Object(members) => members.serialize(serializer),
         }
     }
 }
 
-struct NodeVisitor;
+fn length<E: Error>(length: usize) -> Result<u32, E> {
+    u32::try_from(length).map_err(|_| E::custom("it is larger than a message may be"))
+}
 
-impl<'de> Visitor<'de> for NodeVisitor {
-    type Value = Node;
+/// What is answered; only an object has members.
+struct Whole<'w>(&'w mut Writer);
+
+impl<'de> Visitor<'de> for Whole<'_> {
+    type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("JSON")
     }
 
-    fn visit_unit<E>(self) -> Result<Node, E> {
-        Ok(Node::Null)
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
     }
 
-    fn visit_bool<E>(self, truth: bool) -> Result<Node, E> {
-        Ok(Node::Truth(truth))
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
     }
 
-    fn visit_u64<E>(self, number: u64) -> Result<Node, E> {
-        Ok(Node::Whole(number))
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
     }
 
-    fn visit_i64<E>(self, number: i64) -> Result<Node, E> {
-        Ok(u64::try_from(number).map_or(Node::Negative(number), Node::Whole))
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
     }
 
-    fn visit_f64<E>(self, number: f64) -> Result<Node, E> {
-        Ok(Node::Real(number))
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<Node, E> {
-        Ok(Node::Text(text.to_owned()))
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Node, A::Error> {
-        let mut list = Vec::new();
-        while let Some(item) = items.next_element()? {
-            list.push(item);
-        }
-        Ok(Node::List(list))
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        while items.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(())
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Node, A::Error> {
-        let mut members = Vec::with_capacity(32);
-        while let Some(entry) = entries.next_entry()? {
-            members.push(entry);
-        }
-        Ok(Node::Object(Members(members)))
+    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<(), A::Error> {
+        self.0.members(members)
     }
 }
 
-impl<'de> Deserialize<'de> for Node {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(NodeVisitor)
+struct Key<'w>(&'w mut Writer);
+
+impl<'de> DeserializeSeed<'de> for Key<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Key<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E: Error>(self, key: &str) -> Result<(), E> {
+        self.0.text(key)
+    }
+}
+
+/// A value behind its signature; whether it is any.
+struct Value<'w>(&'w mut Writer);
+
+impl<'de> DeserializeSeed<'de> for Value<'_> {
+    type Value = bool;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Value<'_> {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<bool, E> {
+        Ok(false)
+    }
+
+    fn visit_bool<E>(self, truth: bool) -> Result<bool, E> {
+        self.0.signature("b");
+        self.0.half_word(u32::from(truth));
+        Ok(true)
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<bool, E> {
+        self.0.signature("t");
+        self.0.word(number);
+        Ok(true)
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<bool, E> {
+        if let Ok(whole) = u64::try_from(number) {
+            return self.visit_u64(whole);
+        }
+        self.0.signature("x");
+        self.0.word(number.cast_unsigned());
+        Ok(true)
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<bool, E> {
+        self.0.signature("d");
+        self.0.word(number.to_bits());
+        Ok(true)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<bool, E> {
+        self.0.signature("s");
+        self.0.text(text)?;
+        Ok(true)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<bool, A::Error> {
+        self.0.container(("av", 1, 2), |writer| {
+            while items.next_element_seed(Value(writer))?.is_some() {}
+            Ok(())
+        })?;
+        Ok(true)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<bool, A::Error> {
+        self.0.container(("a{sv}", 8, 3), |writer| writer.members(members))?;
+        Ok(true)
     }
 }
 
@@ -168,24 +290,24 @@ impl<'de> Deserialize<'de> for Node {
 mod tests {
     use super::super::convert::to_variants;
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
     use zbus::wire::serialized::Context;
-    use zbus::wire::{LE, to_bytes};
+    use zbus::wire::{BE, LE, to_bytes};
 
     /// The bytes that both ways write, wherever in a message they begin.
     fn assert_alike(json: &[u8]) {
-        let value: Value = serde_json::from_slice(json).unwrap();
-        for place in [0, 4] {
-            let context = Context::new(LE, place);
-            let direct = to_bytes(context, &Members::read(json).unwrap()).unwrap();
+        let value: serde_json::Value = serde_json::from_slice(json).unwrap();
+        for (endian, place) in [(LE, 0), (LE, 4), (BE, 0), (BE, 4)] {
+            let context = Context::new(endian, place);
+            let direct = to_bytes(context, &Members::read(json, endian).unwrap()).unwrap();
             // The old way's order is that of a hash table: one member after the other.
-            let Value::Object(members) = &value else {
+            let serde_json::Value::Object(members) = &value else {
                 assert_eq!(direct.bytes(), to_bytes(context, &to_variants(value.clone())).unwrap().bytes());
                 continue;
             };
             for (key, member) in members {
                 let one = json!({ key.as_str(): member }).to_string();
-                let ours = to_bytes(context, &Members::read(one.as_bytes()).unwrap()).unwrap();
+                let ours = to_bytes(context, &Members::read(one.as_bytes(), endian).unwrap()).unwrap();
                 let theirs = to_bytes(context, &to_variants(serde_json::from_str(&one).unwrap())).unwrap();
                 assert_eq!(ours.bytes(), theirs.bytes(), "{key}: {member}");
             }
@@ -212,7 +334,14 @@ mod tests {
         ] {
             assert_alike(json.as_bytes());
         }
-        assert!(Members::read(b"{").is_err());
+        for broken in ["{", "{} 1", r#"{"a":"\u0000"}"#, r#"{"\u0000":1}"#] {
+            assert!(Members::read(broken.as_bytes(), LE).is_err(), "{broken}");
+        }
+        // No deeper than zbus would let it be.
+        let deep = format!("{}1{}", r#"{"a":"#.repeat(22), "}".repeat(22));
+        assert!(Members::read(deep.as_bytes(), LE).is_ok());
+        let deep = format!("{}1{}", r#"{"a":"#.repeat(60), "}".repeat(60));
+        assert!(Members::read(deep.as_bytes(), LE).is_err());
         // Answers of every kind, for every accelerator.
         let catalogue = answer::Catalogue::default();
         let mut compared = 0;

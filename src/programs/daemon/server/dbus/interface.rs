@@ -143,8 +143,9 @@ impl Rooflined {
         let (body, descriptors) = from_variants_with_files(body)?;
         let body = encode(&body)?;
         let asked = Asked { method: "POST", path, query: "", body: &body, descriptors: &descriptors };
+        let endian = by.header.primary().endian_sig().into();
         let json = self.respond(asked, by).await?;
-        Members::read(&json).map_err(|error| no_json(&error).into())
+        Members::read(&json, endian).map_err(|error| no_json(&error).into())
     }
 
     /// Answers a route as the query socket would.
