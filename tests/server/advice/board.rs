@@ -228,6 +228,10 @@ fn what_cannot_be_followed_is_a_mistake_of_the_command_line() {
     assert_eq!(code, Some(2), "{errors}");
     assert!(errors.contains("data sheet") && errors.contains("\nhint: leave out --watch"), "{errors}");
     let (code, errors) = run(&["-o", "csv"]);
-    assert_eq!((code, errors.contains("hint: choose -o human or -o jsonl")), (Some(2), true), "{errors}");
+    assert_eq!(
+        (code, errors.contains("\nhint: leave -o out or choose -o json or -o jsonl")),
+        (Some(2), true),
+        "{errors}"
+    );
     assert_eq!(run(&[]).0, Some(69), "no daemon");
 }
