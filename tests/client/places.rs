@@ -17,7 +17,7 @@ const SYSTEM: &str = "/run/rooflined/query.sock";
 const OWN: &str = "/tmp/rooflined-0/query.sock";
 const RUNTIME: &str = "/run/user/rooflined/query.sock";
 
-/// Runs a test where there is nothing else in /run and /tmp, and its user may do everything.
+/// Runs a test where there is no other daemon in /run and /tmp, and its user may do everything.
 fn apart(test: &str) {
     let allowed = Command::new("unshare").args(["-m", "true"]).stderr(std::process::Stdio::null()).status();
     if !rustix::process::geteuid().is_root() {
@@ -30,9 +30,9 @@ fn apart(test: &str) {
         println!("SKIPPED: there is no right to mount");
         return;
     }
-    let script = "mount -t tmpfs -o mode=1777 none /tmp && mount -t tmpfs none /run && exec \"$0\" \"$@\"";
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/client/apart.sh");
     let mut command = Command::new("unshare");
-    command.args(["-m", "sh", "-c", script]).arg(std::env::current_exe().unwrap());
+    command.args(["-m", script]).arg(std::env::current_exe().unwrap());
     command.env_remove("ROOFLINED_SOCKET").env("XDG_RUNTIME_DIR", "/run/user");
     alone_by(test, &mut command);
 }
