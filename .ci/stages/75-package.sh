@@ -85,10 +85,10 @@ recipe_installs() {
     do_install
     units=$(sed -n 's/^SYSTEMD_SERVICE:.* = "\(.*\)"/\1/p' packaging/yocto/*.bb)
     for unit in $units; do
-        test -s "$D$systemd_system_unitdir/$unit"
+        test -s "$D$systemd_system_unitdir/$unit" || { echo "$unit is not installed" && return 1; }
     done
     test -x "$D/usr/bin/rooflined" && test -s "$D/etc/rooflined/rooflined.toml"
-    (cd "$S" && md5sum LICENSE-*) | while read -r sum file; do grep -qF "$file;md5=$sum" packaging/yocto/*.bb; done
+    (cd "$S" && md5sum LICENSE-*) | while read -r sum file; do grep -qF "$file;md5=$sum" packaging/yocto/*.bb || { echo "the recipe lacks $file;md5=$sum" && return 1; }; done
 }
 for arch in amd64 arm64; do
     check "$arch: the package has at most 8 MB" is_small "$(deb $arch)"

@@ -3,9 +3,11 @@
 SUMMARY = "Performance advice on the device: precision, power mode and batch size"
 DESCRIPTION = "Measures what a board can really do, and answers how long an operation or a model takes, what limits it, and \
                which format, power mode and batch size meet a target."
-LICENSE = "MIT | Apache-2.0"
+# D3, a part of rooflinectl, is ISC.
+LICENSE = "(MIT | Apache-2.0) & ISC"
 LIC_FILES_CHKSUM = "file://LICENSE-MIT;md5=0ecd7ce3eeaababd4aa35b748039557a \
-                    file://LICENSE-APACHE;md5=3b83ef96387f14655fc854ddc3c6bd57"
+                    file://LICENSE-APACHE;md5=3b83ef96387f14655fc854ddc3c6bd57 \
+                    file://LICENSE-D3;md5=792914825e4a17817b816c78cc4000db"
 
 # The release's programs, which run on every glibc from 2.31 on: BitBake's own Rust is older than the one they need.
 SRC_URI = "file://rooflined-${PV}-arm64.tar.gz"
