@@ -37,14 +37,12 @@ fn measured<R: Copy + std::ops::Mul<f64, Output = R>>(value: R) -> Ceiling<R> {
 }
 
 /// What a calibration at `at` would find on a board that reaches `share` of the memory's limit, or what its
-/// SMs pull if that is less.
+/// SMs pull if that is less. It keeps both limits, as the fit does.
 fn calibrated(hardware: &Hardware, at: &OperatingPoint, share: f64) -> Roofline {
     let nominal = datasheet(hardware, at);
     let bandwidth = nominal.bandwidth.value * share;
     Roofline {
         bandwidth: measured(bandwidth),
-        memory_limit: None,
-        pull_limit: None,
         curve: vec![
             BandwidthPoint { working_set: Bytes(1e6), threads: 1, read: bandwidth * 5.0 },
             BandwidthPoint { working_set: Bytes(1e9), threads: 1, read: bandwidth },
