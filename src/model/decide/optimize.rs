@@ -23,8 +23,9 @@ use thiserror::Error;
 
 use self::judge::{Judge, Judged};
 use self::point::{CandidatePoint, points};
-use self::score::Scorer;
+use self::score::{Room, Scorer};
 use crate::snapshot::Snapshot;
+use predict::curve::Batches;
 use predict::model::ModelError;
 use predict::{Engine, PredictError};
 use roofline::board::ActiveMode;
@@ -389,9 +390,10 @@ fn search(snapshot: &Snapshot, query: &Query, points: &[CandidatePoint<'_>]) -> 
     validate::size(snapshot, query, points)?;
     let options = query.work.options();
     let mut judge = Judge::new(snapshot, query, points, options);
+    let (batches, mut room) = (Batches::new(query.batch.clone()), Room::default());
     let mut unpredictable = None;
     for option in 0..options {
-        let mut scorer = match Scorer::new(snapshot, query, option) {
+        let mut scorer = match Scorer::new(snapshot, query, &batches, option) {
             Ok(scorer) => scorer,
             Err(error) => {
                 unpredictable = Some(error);
@@ -399,7 +401,7 @@ fn search(snapshot: &Snapshot, query: &Query, points: &[CandidatePoint<'_>]) -> 
             }
         };
         for (index, point) in points.iter().enumerate() {
-            match scorer.at(point) {
+            match scorer.at(point, &mut room) {
                 Ok(scores) => judge.consider(option, index, point, scores),
                 Err(error) => unpredictable = Some(error),
             }

@@ -5,11 +5,13 @@
 //! batch reads is no line, so a mixture of experts is worked out batch by batch. Either way the figures are those of
 //! [`predict_model`](super::model::predict_model), and a test holds them to it.
 
+use std::cell::OnceCell;
 use std::ops::{Range, RangeInclusive};
 
-use super::costs::{
-    Coefficient, Coefficients, EngineCosts, GUESSED_INTERVAL, Interval, Intervals, Part, values,
-};
+use pulp::{Arch, NullaryFnOnce};
+use smallvec::SmallVec;
+
+use super::costs::{Coefficient, Coefficients, EngineCosts, GUESSED_INTERVAL, Interval, Intervals, Part};
 use super::model::ModelError;
 use super::peaks::{PeakTable, Peaks as _};
 use super::power::{Activity, PowerCosts, rungs};
@@ -27,6 +29,8 @@ pub struct Batches {
     climb: Vec<Between>,
     /// How far each batch asked for is from the rung below it to the one above.
     along: Vec<f64>,
+    /// Sequences beside the first, of all.
+    further: Vec<f64>,
 }
 
 /// A rung, the one above it, and the batches asked for that lie from the one to below the other.
@@ -43,7 +47,8 @@ impl Batches {
     pub fn new(asked: RangeInclusive<u64>) -> Self {
         let possible = rungs(*asked.end()).filter(|rung| *rung <= MAX_BATCH);
         let beside = possible.filter(|rung| !asked.contains(rung)).collect();
-        let mut batches = Self { asked, beside, climb: Vec::new(), along: Vec::new() };
+        let mut batches = Self { asked, beside, climb: Vec::new(), along: Vec::new(), further: Vec::new() };
+        batches.further = batches.all().map(|batch| as_f64(batch) - 1.0).collect();
         let mut rungs = rungs(batches.last()).peekable();
         while let Some(rung) = rungs.next() {
             let above = rungs.peek().copied();
@@ -69,6 +74,12 @@ impl Batches {
         self.asked().chain(self.beside.iter().copied())
     }
 
+    /// Sequences beside the first of each of [`all`](Self::all).
+    #[must_use]
+    pub fn further(&self) -> &[f64] {
+        &self.further
+    }
+
     /// The largest that was asked for.
     #[must_use]
     pub const fn last(&self) -> u64 {
@@ -85,13 +96,16 @@ impl Batches {
     /// Watts of each batch asked for, no less than of any smaller, as [`Rising`](super::power::Rising) has them, from those
     /// of all batches alone; NaN for what is unknown.
     pub fn rising(&self, alone: &[f64], risen: &mut Vec<f64>) {
-        risen.clear();
+        risen.resize(self.along.len(), f64::NAN);
         let known = |place: Option<usize>| alone.get(place?).copied().filter(|watts| watts.is_finite());
         let mut low = f64::NAN;
         for between in &self.climb {
             low = known(between.low).map_or(low, |watts| watts.max(low));
             let climb = known(between.high).map_or(low, |watts| watts.max(low)) - low;
-            risen.extend(self.along[between.asked.clone()].iter().map(|along| low + climb * along));
+            let asked = between.asked.clone();
+            for (risen, along) in risen[asked.clone()].iter_mut().zip(&self.along[asked]) {
+                *risen = low + climb * along;
+            }
         }
     }
 
@@ -108,13 +122,16 @@ impl Batches {
 
 /// A run's passes for every batch of a range, whatever the machine.
 #[derive(Debug, Clone)]
-pub struct BatchSteps {
+pub struct BatchSteps<'b> {
     phase: Phase,
-    batches: Batches,
+    batches: &'b Batches,
     /// Tokens of the run for each sequence.
     tokens_each: f64,
     decode_tokens: f64,
     passes: Vec<Passes>,
+    /// What costs energy with one and with two sequences where everything is a line, at the first operating point that
+    /// asked, and the precisions that it has units for: others mostly have the same.
+    activities: OnceCell<(u32, [Activity; 2])>,
 }
 
 #[derive(Debug, Clone)]
@@ -132,8 +149,8 @@ enum Steps {
     Each(Vec<Step>),
 }
 
-impl BatchSteps {
-    /// What `request` makes `model` do with each batch of `batches`; the request's own batch is not looked at.
+impl<'b> BatchSteps<'b> {
+    /// What `request` makes `model` do with each of the `batches`; the request's own batch is not looked at.
     ///
     /// # Errors
     /// A request that cannot be.
@@ -141,13 +158,12 @@ impl BatchSteps {
         engine: super::Engine,
         model: &Model,
         request: &Request,
-        batches: &RangeInclusive<u64>,
+        batches: &'b Batches,
     ) -> Result<Self, ModelError> {
         let run = |batch| Run::new(model, &Request { batch, ..*request });
-        for batch in [*batches.start(), *batches.end()] {
+        for batch in [*batches.asked.start(), *batches.asked.end()] {
             Request { batch, ..*request }.validate()?;
         }
-        let batches = Batches::new(batches.clone());
         let [one, two] = [run(1)?, run(2)?];
         let step = |pass: &Pass| Step::new(engine, model, pass);
         let mut passes: Vec<Passes> = every_pass(&one)
@@ -176,7 +192,14 @@ impl BatchSteps {
         let decode_steps = one.decode.as_ref().map_or(0.0, |pass| as_f64(pass.repeats));
         let tokens_each = Request { batch: 1, ..*request }.tokens();
         let decode_tokens = decode_steps * request.tokens_per_step();
-        Ok(Self { phase: request.phase, batches, tokens_each, decode_tokens, passes })
+        Ok(Self {
+            phase: request.phase,
+            batches,
+            tokens_each,
+            decode_tokens,
+            passes,
+            activities: OnceCell::new(),
+        })
     }
 }
 
@@ -201,6 +224,7 @@ impl Line {
         Self { one: ends[0], more: if more.is_finite() { more } else { 0.0 } }
     }
 
+    #[inline(always)]
     fn at(self, further: f64) -> f64 {
         // Without fused multiply-add: a processor of the baseline has none, and calling it costs more than the sum.
         self.one + self.more * further
@@ -216,7 +240,7 @@ struct PassCurve {
     memory: Line,
     attention: Line,
     /// By the kernel for few rows, and by the one for many.
-    products: Vec<[Line; 2]>,
+    products: SmallVec<[[Line; 2]; 4]>,
     /// Bytes that any implementation reads, at the memory's own bandwidth.
     moved: Line,
     /// Work that any implementation does, at the fastest peaks.
@@ -231,8 +255,7 @@ impl PassCurve {
         let [one, two] = ends;
         let get = |coefficient: Coefficient| context.values[coefficient.index()];
         let times = |step: &'s Step| step.product_times(context.machine, context.peaks, &get);
-        let floors = ends.each_ref().map(|step| step.floors(context.roofline, context.peaks));
-        let floor = |which: usize| Line::through(floors.each_ref().map(|floors| floors[which].get()));
+        let [moved, worked] = Step::floors_of(ends, context.roofline, context.peaks);
         Self {
             repeats: passes.repeats,
             prompt: passes.prompt,
@@ -245,80 +268,109 @@ impl PassCurve {
                     [Line::through([few, few_two]), Line::through([many, many_two])]
                 })
                 .collect(),
-            moved: floor(0),
-            worked: floor(1),
+            moved: Line::through(moved),
+            worked: Line::through(worked),
             worked_by_engine: line(&|step| step.work_time_at(context.peaks).get()),
         }
     }
+}
 
-    /// Adds time and bound of all passes of this kind, in seconds, for each batch. Plain loops over columns, which the
-    /// compiler turns into vector instructions.
-    fn add_to(&self, columns: &mut Columns) {
-        let Columns { further, core, total, bound, .. } = columns;
-        core.clear();
-        core.extend(further.iter().map(|further| self.attention.at(*further)));
-        for [few, many] in &self.products {
-            for (core, further) in core.iter_mut().zip(&*further) {
+/// Adds time and bound of all passes of each kind, in seconds, for each batch.
+struct AddPasses<'p> {
+    passes: &'p [PassCurve],
+    further: &'p [f64],
+    columns: &'p mut Columns,
+}
+
+// Plain loops over columns, which the compiler turns into vector instructions, once for each width of vectors: what is
+// called has to be inlined for that. Nothing is reordered or fused, so results are the same to the bit with any.
+impl NullaryFnOnce for AddPasses<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let Columns { core, prompt, total, inverse, bound } = self.columns;
+        for pass in self.passes {
+            pass.core(self.further, core);
+            pass.add_to(self.further, core, total, bound);
+            if pass.prompt {
+                prompt.iter_mut().zip(&*core).for_each(|(prompt, time)| *prompt += time);
+            }
+        }
+        inverse.iter_mut().zip(&*total).for_each(|(inverse, total)| *inverse = 1.0 / total);
+    }
+}
+
+impl PassCurve {
+    /// Time of arithmetic and dequantization.
+    #[inline(always)]
+    fn core(&self, further: &[f64], core: &mut [f64]) {
+        let attention = self.attention;
+        core.iter_mut().zip(further).for_each(|(core, further)| *core = attention.at(*further));
+        for &[few, many] in &self.products {
+            for (core, further) in core.iter_mut().zip(further) {
                 *core += least(few.at(*further), many.at(*further));
             }
         }
-        let rows = further.iter().zip(&mut *core).zip(total).zip(bound);
-        for (((further, core), total), bound) in rows {
-            let memory = self.memory.at(*further);
-            let floor = most(self.moved.at(*further), self.worked.at(*further));
+    }
+
+    /// Adds time and bound; the place of `core` takes the time of this kind of pass.
+    #[inline(always)]
+    fn add_to(&self, further: &[f64], core: &mut [f64], total: &mut [f64], bound: &mut [f64]) {
+        let Self { repeats, overhead, memory, moved, worked, worked_by_engine, .. } = *self;
+        for (((further, core), total), bound) in further.iter().zip(core).zip(total).zip(bound) {
+            let memory = memory.at(*further);
+            let floor = most(moved.at(*further), worked.at(*further));
             let overlapped = most(most(norm(memory, *core), memory), *core);
-            let least = most(floor, self.worked_by_engine.at(*further));
-            // The products are done with: their place takes the time.
-            *core = most(self.overhead.at(*further) + overlapped, least) * self.repeats;
+            let least = most(floor, worked_by_engine.at(*further));
+            *core = most(overhead.at(*further) + overlapped, least) * repeats;
             *total += *core;
-            *bound += floor * self.repeats;
-        }
-        if self.prompt {
-            columns.prompt.iter_mut().zip(&columns.core).for_each(|(prompt, time)| *prompt += time);
+            *bound += floor * repeats;
         }
     }
 }
 
 /// (a^4 + b^4)^(1/4), as [`StepTime::total`](super::step::StepTime::total) joins parts that overlap.
+#[inline(always)]
 fn norm(a: f64, b: f64) -> f64 {
     let (a, b) = (a * a, b * b);
     (a * a + b * b).sqrt().sqrt()
 }
 
 /// The larger of two that are numbers, in one instruction.
+#[inline(always)]
 fn most(a: f64, b: f64) -> f64 {
     if a > b { a } else { b }
 }
 
+#[inline(always)]
 fn least(a: f64, b: f64) -> f64 {
     if a < b { a } else { b }
 }
 
-/// A run with every batch of a range, before anything that was learnt: seconds, watts, and joules beside the static part.
+/// A run with every batch of a range, before anything that was learnt, in seconds.
 #[derive(Debug, Default)]
 pub struct Columns {
-    further: Vec<f64>,
     core: Vec<f64>,
     /// Until the first token.
     pub prompt: Vec<f64>,
     pub total: Vec<f64>,
+    /// One over that: several quotients have it below the line, and a product takes a fifth of the time.
+    inverse: Vec<f64>,
     /// The plain physical bound.
     pub bound: Vec<f64>,
-    /// Tokens over all sequences.
-    pub tokens: Vec<f64>,
 }
 
 impl Columns {
-    fn clear(&mut self, batches: &Batches, tokens_each: f64) {
-        let Self { further, prompt, total, bound, tokens, .. } = self;
-        further.clear();
-        further.extend(batches.all().map(|batch| as_f64(batch) - 1.0));
-        for column in [&mut *prompt, total, bound] {
-            column.clear();
-            column.resize(further.len(), 0.0);
+    fn clear(&mut self, count: usize) {
+        let Self { core, prompt, total, inverse, bound } = self;
+        for column in [core, inverse] {
+            column.resize(count, 0.0);
         }
-        tokens.clear();
-        tokens.extend(batches.all().map(|batch| tokens_each * as_f64(batch)));
+        for column in [prompt, total, bound] {
+            column.resize(count, 0.0);
+            column.fill(0.0);
+        }
     }
 }
 
@@ -330,9 +382,19 @@ struct RunEnergy {
     work: f64,
 }
 
+/// The same as lines in the batch; of the work one for each precision.
+#[derive(Debug)]
+struct EnergyLines {
+    base: Line,
+    value: Line,
+    low: Line,
+    high: Line,
+    work: SmallVec<[Line; 4]>,
+}
+
 #[derive(Debug)]
 enum Energy {
-    Line { base: Line, value: Line, low: Line, high: Line, work: Vec<Line> },
+    Line(EnergyLines),
     Each(Vec<Option<RunEnergy>>),
 }
 
@@ -372,15 +434,16 @@ pub struct StepCosts<'a> {
 }
 
 impl<'a> StepCosts<'a> {
+    /// `values` are those that the costs stand for, which have to be worked out.
     #[must_use]
-    pub fn new(costs: &'a EngineCosts, steps: &BatchSteps) -> Self {
+    pub fn new(costs: &'a EngineCosts, values: &Coefficients, steps: &BatchSteps<'_>) -> Self {
         let of = |step: &Step| costs.intervals(step.main_family());
         let intervals = match steps.passes.first().map(|passes| &passes.steps) {
             Some(Steps::Line(ends)) => vec![of(&ends[0])],
             Some(Steps::Each(steps)) => steps.iter().map(of).collect(),
             None => Vec::new(),
         };
-        Self { costs, values: values(&costs.log), intervals }
+        Self { costs, values: *values, intervals }
     }
 
     /// Whether they are of these very costs.
@@ -408,7 +471,7 @@ impl<'a> Curve<'a> {
     /// # Errors
     /// Ceilings that say too little.
     pub fn new(
-        steps: &'a BatchSteps,
+        steps: &'a BatchSteps<'_>,
         roofline: &Roofline,
         costs: &'a StepCosts<'_>,
         power: Option<&'a PowerCosts>,
@@ -429,7 +492,7 @@ impl<'a> Curve<'a> {
         let energy = power.and_then(|power| Some((power, energy(steps, &peaks, power)?)));
         Ok(Self {
             phase: steps.phase,
-            batches: &steps.batches,
+            batches: steps.batches,
             tokens_each: steps.tokens_each,
             decode_tokens: steps.decode_tokens,
             times,
@@ -457,16 +520,31 @@ impl<'a> Curve<'a> {
 
     /// Works out every batch that the steps were made for, in the order of [`Batches::all`].
     pub fn fill(&self, columns: &mut Columns) {
-        columns.clear(self.batches, self.tokens_each);
+        let further = &self.batches.further;
+        columns.clear(further.len());
         match &self.times {
-            Times::Line(passes) => passes.iter().for_each(|pass| pass.add_to(columns)),
+            Times::Line(passes) => Arch::new().dispatch(AddPasses { passes, further, columns }),
             Times::Each(times) => {
                 for (index, (prompt, total, bound)) in times.iter().enumerate().take(columns.total.len()) {
                     columns.prompt[index] = *prompt;
                     columns.total[index] = *total;
                     columns.bound[index] = *bound;
+                    columns.inverse[index] = 1.0 / total;
                 }
             }
+        }
+    }
+
+    /// Tokens of the run over all sequences.
+    #[must_use]
+    pub fn tokens(&self, batch: u64) -> f64 {
+        self.tokens_each * as_f64(batch)
+    }
+
+    /// Tokens per second of each batch.
+    pub fn rate(&self, columns: &Columns, rate: &mut [f64]) {
+        for ((rate, further), inverse) in rate.iter_mut().zip(&self.batches.further).zip(&columns.inverse) {
+            *rate = self.tokens_each * (further + 1.0) * inverse;
         }
     }
 
@@ -478,26 +556,29 @@ impl<'a> Curve<'a> {
         of.map_or(GUESSED_INTERVAL, |of| of.of(Part::of(batch, prompt_share)))
     }
 
-    /// Upper over middle of the interval of each batch, where the prompt takes `prompt` of each `total`.
-    pub fn slack(&self, columns: &Columns, slack: &mut Vec<f64>) {
+    /// Upper over middle of the interval of each batch.
+    pub fn slack(&self, columns: &Columns, slack: &mut [f64]) {
         let Columns { prompt, total, .. } = columns;
-        let share = |prompt: f64, total: f64| if self.phase == Phase::Decode { 0.0 } else { prompt / total };
         let [all] = self.intervals else {
-            let rows = self.batches.all().zip(prompt).zip(total);
-            slack.extend(rows.map(|((batch, prompt), total)| {
-                1.0 + self.interval(batch, share(*prompt, *total)).half_width_ratio
-            }));
+            let rows = slack.iter_mut().zip(self.batches.all()).zip(prompt).zip(total);
+            for (((slack, batch), prompt), total) in rows {
+                let share = if self.phase == Phase::Decode { 0.0 } else { prompt / total };
+                *slack = 1.0 + self.interval(batch, share).half_width_ratio;
+            }
             return;
         };
-        // Two intervals for all but one sequence alone.
+        // Three intervals for all: of a prompt, of one sequence, and of several.
         let of = |batch, share| 1.0 + all.of(Part::of(batch, share)).half_width_ratio;
-        let ([one, several], prefill) = ([of(1, 0.0), of(2, 0.0)], of(2, 1.0));
-        let rows = prompt.iter().zip(total);
-        let prompted = |(prompt, total): (&f64, &f64)| share(*prompt, *total) > 0.5;
-        slack.extend(rows.clone().map(|row| if prompted(row) { prefill } else { several }));
+        let (prefill, one, several) = (of(2, 1.0), of(1, 0.0), of(2, 0.0));
+        if self.phase == Phase::Decode {
+            slack.fill(several);
+        } else {
+            for ((slack, prompt), total) in slack.iter_mut().zip(prompt).zip(total) {
+                *slack = if *prompt > 0.5 * total { prefill } else { several };
+            }
+        }
         if let Some(index) = self.batches.index(1)
-            && let Some(row) = rows.clone().nth(index)
-            && !prompted(row)
+            && (self.phase == Phase::Decode || prompt[index] <= 0.5 * total[index])
         {
             slack[index] = one;
         }
@@ -536,9 +617,14 @@ impl<'a> Curve<'a> {
     pub fn is_slowed(&self, columns: &Columns) -> bool {
         match &self.energy {
             None => false,
-            Some((costs, Energy::Line { base, low, .. })) => {
-                let least = |further: f64| costs.least_seconds(base.at(further), low.at(further));
-                columns.further.iter().zip(&columns.total).any(|(further, time)| least(*further) > *time)
+            Some((costs, Energy::Line(EnergyLines { base, low, .. }))) => {
+                let [whole, beside_busy_cores] = costs.seconds_per_joule();
+                let rows = self.batches.further.iter().zip(&columns.total);
+                // All of them, because a loop that may end early takes them one by one.
+                rows.fold(false, |slowed, (further, time)| {
+                    let (base, low) = (base.at(*further), low.at(*further));
+                    slowed | (least(base * beside_busy_cores, (base + low) * whole) > *time)
+                })
             }
             Some((_, Energy::Each(_))) => true,
         }
@@ -556,34 +642,18 @@ impl<'a> Curve<'a> {
     ) {
         watts.fill(f64::NAN);
         high.fill(f64::NAN);
-        let Some((costs, Energy::Line { base, value, low, high: most_energy, work })) = &self.energy else {
+        let Some((costs, Energy::Line(lines))) = &self.energy else {
             return;
         };
-        let static_w = costs.coefficients.static_w;
-        let (cap, busy_w) = (costs.cap.map_or(f64::INFINITY, Watts::get), costs.busy_w());
-        let Columns { further, total, bound, .. } = columns;
-        for ((watts, further), time) in watts.iter_mut().zip(further).zip(total) {
-            let cores = least(value.at(*further) / time, busy_w);
-            *watts = least(static_w + base.at(*further) / time + cores, cap);
-        }
+        let further = &self.batches.further;
+        Arch::new().dispatch(Draw { costs, lines, further, columns, watts });
         if highest {
-            let rows = high.iter_mut().zip(further).zip(total).zip(bound).zip(slack);
-            for ((((high, further), time), bound), slack) in rows {
-                let earliest = most(time / slack, *bound);
-                let slow = (time * slack / earliest).sqrt() - 1.0;
-                let dynamic = super::power::Dynamic {
-                    base: base.at(*further),
-                    value: value.at(*further),
-                    low: low.at(*further),
-                    high: most_energy.at(*further),
-                };
-                *high = costs.watts_over(&dynamic, *time, slow).1;
-            }
+            Arch::new().dispatch(HighestDraw { costs, lines, further, columns, slack, high });
         }
         if costs.coefficients.flop_j.is_none() {
-            for (index, further) in further.iter().enumerate() {
-                let work = work.iter().map(|line| line.at(*further)).fold(0.0, f64::max);
-                if PowerCosts::matters(Seconds(work), Seconds(total[index])) {
+            for (index, further) in self.batches.further.iter().enumerate() {
+                let work = lines.work.iter().map(|line| line.at(*further)).fold(0.0, f64::max);
+                if PowerCosts::matters(Seconds(work), Seconds(columns.total[index])) {
                     watts[index] = f64::NAN;
                     high[index] = f64::NAN;
                 }
@@ -602,7 +672,7 @@ impl<'a> Curve<'a> {
     fn spent(&self, batch: u64) -> Option<(&'a PowerCosts, RunEnergy)> {
         let (costs, energy) = self.energy.as_ref()?;
         match energy {
-            Energy::Line { base, value, low, high, work } => {
+            Energy::Line(EnergyLines { base, value, low, high, work }) => {
                 let further = as_f64(batch) - 1.0;
                 let work = work.iter().map(|line| line.at(further)).fold(0.0, f64::max);
                 let [base, value, low, high] = [base, value, low, high].map(|line| line.at(further));
@@ -613,7 +683,70 @@ impl<'a> Curve<'a> {
     }
 }
 
-fn each_time(steps: &BatchSteps, context: &StepContext<'_>) -> Vec<(f64, f64, f64)> {
+/// Power of each batch.
+struct Draw<'d> {
+    costs: &'d PowerCosts,
+    lines: &'d EnergyLines,
+    further: &'d [f64],
+    columns: &'d Columns,
+    watts: &'d mut [f64],
+}
+
+impl NullaryFnOnce for Draw<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let (static_w, busy_w, cap) = limits(self.costs);
+        let EnergyLines { base, value, .. } = *self.lines;
+        for ((watts, further), inverse) in self.watts.iter_mut().zip(self.further).zip(&self.columns.inverse)
+        {
+            let cores = least(value.at(*further) * inverse, busy_w);
+            *watts = least(static_w + base.at(*further) * inverse + cores, cap);
+        }
+    }
+}
+
+/// Upper end of the power of each batch, as [`PowerCosts::watts_over`] has it, but for a root of a root's square.
+struct HighestDraw<'d> {
+    costs: &'d PowerCosts,
+    lines: &'d EnergyLines,
+    further: &'d [f64],
+    columns: &'d Columns,
+    slack: &'d [f64],
+    high: &'d mut [f64],
+}
+
+impl NullaryFnOnce for HighestDraw<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let (static_w, busy_w, cap) = limits(self.costs);
+        let half_width = self.costs.half_width_ratio * self.costs.half_width_ratio;
+        let EnergyLines { base, value, low, high, .. } = *self.lines;
+        let Columns { total, inverse, bound, .. } = self.columns;
+        let given = self.further.iter().zip(total).zip(inverse).zip(bound).zip(self.slack);
+        for (highest, ((((further, time), inverse), bound), slack)) in self.high.iter_mut().zip(given) {
+            let (standing, busy, base) = (static_w * time, busy_w * time, base.at(*further));
+            let spent = standing + base + least(value.at(*further), busy);
+            let (low, high) = (base + least(low.at(*further), busy), base + high.at(*further));
+            let unknown = most(((standing + high) / (standing + low)).sqrt() - 1.0, 0.0);
+            // Where the bound lies inside the interval, its lower end is nearer.
+            let slow = least(*slack, (time * slack / bound).sqrt()) - 1.0;
+            let slow = (spent - standing) / spent * slow;
+            let own = half_width + unknown * unknown + slow * slow;
+            *highest = least(spent * inverse * (1.0 + own.sqrt()), cap);
+        }
+    }
+}
+
+/// Static power, the most that operations draw, and the limit, in watts.
+fn limits(costs: &PowerCosts) -> (f64, f64, f64) {
+    (costs.coefficients.static_w, costs.busy_w(), costs.cap.map_or(f64::INFINITY, Watts::get))
+}
+
+fn each_time(steps: &BatchSteps<'_>, context: &StepContext<'_>) -> Vec<(f64, f64, f64)> {
     let count = steps.passes.iter().map(Passes::len).min().unwrap_or(0);
     let one = |index: usize| {
         let (mut prompt, mut total, mut bound) = (0.0, 0.0, 0.0);
@@ -649,40 +782,47 @@ impl Passes {
     }
 }
 
-/// `None` where the energy of something that always runs is unknown.
-fn energy(steps: &BatchSteps, peaks: &PeakTable, power: &PowerCosts) -> Option<Energy> {
-    let activity = |index: usize| {
+impl BatchSteps<'_> {
+    /// What costs energy, of the steps at `index` of each kind of pass.
+    fn activity(&self, index: usize, peaks: &PeakTable) -> Activity {
         let mut sum = Activity::default();
-        for passes in &steps.passes {
+        for passes in &self.passes {
             if let Some(step) = passes.get(index) {
                 sum.add(&step.activity_at(peaks), passes.repeats);
             }
         }
         sum
-    };
+    }
+}
+
+/// `None` where the energy of something that always runs is unknown.
+fn energy(steps: &BatchSteps<'_>, peaks: &PeakTable, power: &PowerCosts) -> Option<Energy> {
     let spent = |activity: &Activity| {
         let dynamic = power.dynamic(activity, peaks, Seconds(f64::INFINITY))?;
         let works = activity.work.iter().map(|(precision, work)| {
             peaks.peak(*precision).map_or(f64::INFINITY, |peak| (*work / peak.value).get())
         });
-        Some((RunEnergy { dynamic, work: 0.0 }, works.collect::<Vec<f64>>()))
+        Some((RunEnergy { dynamic, work: 0.0 }, works.collect::<SmallVec<[f64; 4]>>()))
     };
     let straight = steps.passes.iter().all(|passes| matches!(passes.steps, Steps::Line(_)));
     if straight {
-        let (one, works) = spent(&activity(0))?;
-        let (two, works_two) = spent(&activity(1))?;
+        let work_out = || (peaks.units(), [0, 1].map(|index| steps.activity(index, peaks)));
+        let (units, known) = steps.activities.get_or_init(work_out);
+        let here = (*units != peaks.units()).then(work_out);
+        let [one, two] = here.as_ref().map_or(known, |(_, here)| here);
+        let ((one, works), (two, works_two)) = (spent(one)?, spent(two)?);
         let line = |of: fn(&RunEnergy) -> f64| Line::through([of(&one), of(&two)]);
-        return Some(Energy::Line {
+        return Some(Energy::Line(EnergyLines {
             base: line(|spent| spent.dynamic.base),
             value: line(|spent| spent.dynamic.value),
             low: line(|spent| spent.dynamic.low),
             high: line(|spent| spent.dynamic.high),
             work: works.iter().zip(&works_two).map(|(a, b)| Line::through([*a, *b])).collect(),
-        });
+        }));
     }
     let count = steps.passes.iter().map(Passes::len).min().unwrap_or(0);
     let each = |index| {
-        let (spent, works) = spent(&activity(index))?;
+        let (spent, works) = spent(&steps.activity(index, peaks))?;
         Some(RunEnergy { work: works.into_iter().fold(0.0, f64::max), ..spent })
     };
     Some(Energy::Each((0..count).map(each).collect()))

@@ -31,6 +31,7 @@ use std::collections::BTreeMap;
 pub mod bare;
 
 use serde::{Deserialize, Serialize};
+use smallvec::{SmallVec, smallvec};
 use thiserror::Error;
 
 use self::bare::AttentionCost;
@@ -253,8 +254,8 @@ impl Prediction {
     /// What costs energy beside time.
     fn activity(&self) -> Activity {
         let work = match &self.model {
-            Some(model) => model.work.clone(),
-            None => vec![(self.compute, self.cost.work)],
+            Some(model) => SmallVec::from_slice(&model.work),
+            None => smallvec![(self.compute, self.cost.work)],
         };
         Activity { traffic: self.cost.traffic, work, dequantized: self.dequantized }
     }

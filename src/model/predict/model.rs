@@ -163,7 +163,7 @@ pub fn predict_model(
             time_per_token: per_token.map(|time| estimate(time, bound_share(time))),
             interval_from,
             breakdown: total.parts,
-            work: total.activity.work,
+            work: total.activity.work.into_vec(),
         })),
     };
     Ok(match costs {

@@ -27,6 +27,12 @@ impl PeakTable {
         }
         Self(peaks)
     }
+
+    /// The precisions that there are units for, a bit for each.
+    pub(super) fn units(&self) -> u32 {
+        let known = self.0.iter().enumerate().filter(|(_, peak)| peak.is_some());
+        known.fold(0, |units, (precision, _)| units | 1 << precision)
+    }
 }
 
 impl Peaks for PeakTable {

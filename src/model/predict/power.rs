@@ -33,6 +33,7 @@ pub use table::{
 };
 
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 use super::peaks::Peaks;
 use super::{Estimate, Limit};
@@ -105,7 +106,7 @@ pub struct Activity {
     /// Bytes to and from main memory.
     pub traffic: Bytes,
     /// Operations by what they are computed in.
-    pub work: Vec<(Precision, Flops)>,
+    pub work: SmallVec<[(Precision, Flops); 4]>,
     /// Weights whose storage the cores have to dequantize; plain ones of 16 bits and more do not count.
     pub dequantized: f64,
 }
@@ -282,13 +283,20 @@ impl PowerCosts {
 
     /// The least time in seconds that the power limit allows for the energy that is certain; 0 without a limit.
     pub(super) fn least_seconds(&self, base: f64, low: f64) -> f64 {
+        let [whole, beside_busy_cores] = self.seconds_per_joule();
+        let (whole, beside) = ((base + low) * whole, base * beside_busy_cores);
+        if beside < whole { beside } else { whole }
+    }
+
+    /// The least time that the power limit allows for each joule of all that is certain, and for each of bytes and weights
+    /// alone beside cores that are busy; infinite where busy cores leave nothing, 0 without a limit.
+    pub(super) fn seconds_per_joule(&self) -> [f64; 2] {
         let spare = self.cap.map_or(f64::INFINITY, Watts::get) - self.coefficients.static_w;
         if spare <= 0.0 {
-            return 0.0;
+            return [0.0; 2];
         }
-        let whole = (base + low) / spare;
         let beside_busy_cores = spare - self.busy_w();
-        if beside_busy_cores > 0.0 { whole.min(base / beside_busy_cores) } else { whole }
+        [1.0 / spare, if beside_busy_cores > 0.0 { 1.0 / beside_busy_cores } else { f64::INFINITY }]
     }
 
     /// The same of an activity; `None` without a limit, or where its energy is unknown.

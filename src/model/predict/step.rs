@@ -172,6 +172,18 @@ const fn takes(family: Family) -> &'static [Precision] {
     }
 }
 
+/// Seconds for each operation with such weights on the fastest unit that takes them, at that end of its interval; 0 where
+/// none does.
+fn slowness_of(
+    family: Family,
+    peaks: &impl Peaks,
+    end: impl Fn(Ceiling<FlopsPerSecond>) -> FlopsPerSecond,
+) -> f64 {
+    let known = takes(family).iter().filter_map(|precision| peaks.peak(*precision));
+    let fastest = known.map(|peak| end(peak).get()).fold(0.0, |a, b| if b > a { b } else { a });
+    if fastest > 0.0 { 1.0 / fastest } else { 0.0 }
+}
+
 impl Step {
     /// What `pass` of `model` asks.
     #[must_use]
@@ -493,17 +505,25 @@ impl Step {
         [moved, self.least_work_time(peaks, |peak| peak.value)]
     }
 
+    /// The same of two steps that are in line, by what bounds them.
+    pub(super) fn floors_of(ends: &[Self; 2], roofline: &Roofline, peaks: &impl Peaks) -> [[f64; 2]; 2] {
+        let bandwidth = roofline.physical_bandwidth();
+        let moved = ends.each_ref().map(|end| (Bytes(end.least_bytes) / bandwidth).get());
+        let mut worked = [0.0; 2];
+        for (one, two) in ends[0].least_work.iter().zip(&ends[1].least_work) {
+            let slowness = slowness_of(one.0, peaks, |peak| peak.value);
+            worked = [worked[0] + one.1 * slowness, worked[1] + two.1 * slowness];
+        }
+        [moved, worked]
+    }
+
     /// Work that nothing here is known to compute counts as nothing.
     fn least_work_time(
         &self,
         peaks: &impl Peaks,
         end: impl Fn(Ceiling<FlopsPerSecond>) -> FlopsPerSecond,
     ) -> Seconds {
-        let time = |(family, work): &(Family, f64)| {
-            let known = takes(*family).iter().filter_map(|precision| peaks.peak(*precision));
-            let fastest = known.map(|peak| end(peak).get()).fold(0.0, f64::max);
-            if fastest > 0.0 { work / fastest } else { 0.0 }
-        };
+        let time = |(family, work): &(Family, f64)| work * slowness_of(*family, peaks, &end);
         Seconds(self.least_work.iter().map(time).sum())
     }
 

@@ -17,13 +17,14 @@ use self::front::{Budget, Dims};
 use self::together::{Combination, Together};
 use super::judge::{CandidateRef, Judge, Judged};
 use super::point::{CandidatePoint, points};
-use super::score::{Score, Scorer, Scores};
+use super::score::{Room, Score, Scorer, Scores};
 use super::{
     Candidate, Constraint, Constraints, Modes, Objective, Optimism, Outcome, Query, QueryError, Rejected,
     Sharing, Work, candidate, validate,
 };
 use crate::snapshot::Snapshot;
 use predict::Engine;
+use predict::curve::Batches;
 use roofline::ceilings::scaling;
 use roofline::units::{Bytes, Seconds, Watts};
 
@@ -309,8 +310,9 @@ fn chosen_from(
         points.iter().map(|point| Judge::new(snapshot, &own, std::slice::from_ref(point), options)).collect();
     let mut kept: Vec<Vec<CandidateRef>> = vec![Vec::new(); points.len()];
     let mut unpredictable = None;
+    let (batches, mut room) = (Batches::new(query.batch.clone()), Room::default());
     for option in 0..options {
-        let mut scorer = match Scorer::new(snapshot, query, option) {
+        let mut scorer = match Scorer::new(snapshot, query, &batches, option) {
             Ok(scorer) => scorer,
             Err(error) => {
                 unpredictable = Some(error);
@@ -318,7 +320,7 @@ fn chosen_from(
             }
         };
         for (point, at) in found.iter().enumerate() {
-            let scores = match scorer.at(at) {
+            let scores = match scorer.at(at, &mut room) {
                 Ok(scores) => at_share(scores, sharing, share),
                 Err(error) => {
                     unpredictable = Some(error);

@@ -3,6 +3,8 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
+use pulp::{Arch, NullaryFnOnce};
+
 use super::point::CandidatePoint;
 use super::score::{CRITERIA, Score, Scores, criteria};
 use super::{Objective, Optimism, Query, QueryError};
@@ -219,6 +221,7 @@ impl Feasible {
     }
 
     /// Takes in a run of batches; returns the least of each criterion.
+    #[inline(always)]
     fn add(&mut self, pair: usize, scores: &Scores, run: Range<usize>) -> [f64; CRITERIA] {
         let of = &scores.criteria(run.start);
         let mut ideal = *of;
@@ -250,7 +253,24 @@ impl Feasible {
     }
 }
 
+/// Marks what does not meet a constraint, most often nothing.
+#[inline(always)]
+fn mark(
+    masks: &mut [Mask],
+    bit: Mask,
+    values: impl Iterator<Item = f64> + Clone,
+    meets: impl Fn(f64) -> bool,
+) {
+    // All of them, because a loop that may end early takes them one by one.
+    if !values.clone().fold(true, |all, value| all & meets(value)) {
+        for (mask, value) in masks.iter_mut().zip(values) {
+            *mask |= if meets(value) { 0 } else { bit };
+        }
+    }
+}
+
 /// The least of a column; infinite where nothing in it is a number.
+#[inline(always)]
 fn least(column: &[f64]) -> f64 {
     // Side by side, so that none waits for the one before it.
     const LANES: usize = 8;
@@ -288,12 +308,31 @@ pub(super) struct Judge<'a> {
     masks: Vec<Mask>,
     /// Room for a column that is looked at once.
     room: Vec<f64>,
+    /// By constraint the value that misses its limit least, negative of what more is better of; infinite where none is known.
     nearest: [f64; Constraint::ALL.len()],
     power_known: bool,
     /// The largest time, time per token, time to the first token, watts; the least memory.
     span: [f64; 5],
     closest: Option<(f64, CandidateRef, Mask)>,
     candidates: u64,
+}
+
+/// What a judge is to look at, with the widest vectors that the processor has: what is called is inlined for that.
+struct Considered<'c, 'a> {
+    judge: &'c mut Judge<'a>,
+    option: usize,
+    index: usize,
+    point: &'c CandidatePoint<'c>,
+    scores: &'c Scores,
+}
+
+impl NullaryFnOnce for Considered<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        self.judge.look_at(self.option, self.index, self.point, self.scores);
+    }
 }
 
 impl<'a> Judge<'a> {
@@ -340,7 +379,7 @@ impl<'a> Judge<'a> {
             fits: vec![false; options],
             masks: Vec::new(),
             room: Vec::new(),
-            nearest: [f64::NAN; Constraint::ALL.len()],
+            nearest: [f64::INFINITY; Constraint::ALL.len()],
             power_known: false,
             span: [f64::NAN; 5],
             closest: None,
@@ -365,6 +404,11 @@ impl<'a> Judge<'a> {
         point: &CandidatePoint<'_>,
         scores: &Scores,
     ) {
+        Arch::new().dispatch(Considered { judge: self, option, index, point, scores });
+    }
+
+    #[inline(always)]
+    fn look_at(&mut self, option: usize, index: usize, point: &CandidatePoint<'_>, scores: &Scores) {
         let reboot = point.reboot && !self.query.allow_reboot;
         // Entering a mode takes its part of the run.
         let entering = 1.0 + point.entering.get() / self.query.run_time.get();
@@ -402,6 +446,7 @@ impl<'a> Judge<'a> {
     }
 
     /// Constraints that each candidate breaks, one constraint after the other; what is unknown breaks a limit on it.
+    #[inline(always)]
     fn misses(&self, scores: &Scores, reboot: bool, masks: &mut Vec<Mask>) {
         masks.clear();
         masks.resize(scores.time.len(), if reboot { Constraint::Reboot.bit() } else { 0 });
@@ -409,12 +454,13 @@ impl<'a> Judge<'a> {
             if self.limits.active & by.bit() == 0 || by == Constraint::Reboot {
                 continue;
             }
-            let bit = by as u8;
+            let bit = by.bit();
             let mut above = |column: &[f64], limit: f64, slack: bool| {
-                for ((mask, value), slack_of) in masks.iter_mut().zip(column).zip(&scores.slack) {
-                    let value = if slack { value * slack_of } else { *value };
-                    let meets = value <= limit;
-                    *mask |= Mask::from(!meets) << bit;
+                if slack {
+                    let values = column.iter().zip(&scores.slack).map(|(value, slack)| value * slack);
+                    mark(masks, bit, values, |value| value <= limit);
+                } else {
+                    mark(masks, bit, column.iter().copied(), |value| value <= limit);
                 }
             };
             let (limits, slack) = (&self.limits, !self.expected);
@@ -429,18 +475,30 @@ impl<'a> Judge<'a> {
                 // Every power that is known is below infinity.
                 Constraint::PowerUnknown => above(&scores.watts, f64::INFINITY, false),
                 Constraint::Rate => {
-                    for ((mask, rate), slack_of) in masks.iter_mut().zip(&scores.rate).zip(&scores.slack) {
-                        let meets = *rate >= limits.rate * if slack { *slack_of } else { 1.0 };
-                        *mask |= Mask::from(!meets) << bit;
-                    }
+                    let values = scores.rate.iter().zip(&scores.slack);
+                    let values = values.map(|(rate, of)| rate - limits.rate * if slack { *of } else { 1.0 });
+                    mark(masks, bit, values, |more| more >= 0.0);
                 }
                 Constraint::QualityLoss => {
                     let meets = scores.loss <= limits.loss;
-                    masks.iter_mut().for_each(|mask| *mask |= Mask::from(!meets) << bit);
+                    masks.iter_mut().for_each(|mask| *mask |= if meets { 0 } else { bit });
                 }
                 Constraint::Reboot => {}
             }
         }
+    }
+
+    /// Whether a candidate's best estimate meets the first of the limits of `mask`, which most do not.
+    fn estimate<'s>(&self, mask: Mask, scores: &'s Scores) -> impl Fn(usize) -> bool + use<'s> {
+        let limits = &self.limits;
+        let (column, limit) = match Constraint::ALL.into_iter().find(|by| mask & by.bit() != 0) {
+            Some(Constraint::Time) => (&scores.time, limits.time),
+            Some(Constraint::TimePerToken) => (&scores.per_token, limits.per_token),
+            Some(Constraint::TimeToFirstToken) => (&scores.first, limits.first),
+            Some(Constraint::Power) => (&scores.watts, limits.watts),
+            _ => (&scores.memory, f64::INFINITY),
+        };
+        move |at| column[at] <= limit
     }
 
     /// Constraints that a candidate breaks at the best estimate.
@@ -465,6 +523,7 @@ impl<'a> Judge<'a> {
         mask & limits.active
     }
 
+    #[inline(always)]
     fn stretch(&mut self, scores: &Scores) {
         self.power_known = self.power_known || scores.watts.iter().any(|watts| !watts.is_nan());
         let active = self.limits.active;
@@ -510,6 +569,7 @@ impl<'a> Judge<'a> {
     }
 
     /// The objective of a run of batches.
+    #[inline(always)]
     fn firsts(&self, scores: &Scores, rows: Range<usize>, entering: f64, firsts: &mut Vec<f64>) {
         firsts.clear();
         match self.query.objective {
@@ -521,6 +581,7 @@ impl<'a> Judge<'a> {
     }
 
     /// Takes in batches that meet everything.
+    #[inline(always)]
     fn admit(&mut self, group: &Group, scores: &Scores, rows: Range<usize>) {
         let ideal = self.feasible.add(group.pair, scores, rows.clone());
         for (index, extreme) in self.extremes.iter_mut().enumerate().take(QUALITY) {
@@ -580,6 +641,7 @@ impl<'a> Judge<'a> {
     }
 
     /// Takes in batches that break the constraints of `mask`.
+    #[inline(always)]
     fn reject(&mut self, group: &Group, scores: &Scores, rows: Range<usize>, mask: Mask) {
         for by in Constraint::ALL.into_iter().filter(|by| mask & by.bit() != 0) {
             self.approach(by, scores, rows.clone());
@@ -600,8 +662,9 @@ impl<'a> Judge<'a> {
         }
         let mut firsts = std::mem::take(&mut self.room);
         self.firsts(scores, rows.clone(), group.entering, &mut firsts);
+        let estimate = self.estimate(mask, scores);
         for (at, first) in rows.zip(&firsts) {
-            if self.at_expected.as_ref().is_some_and(|(_, known)| *first > known[0]) {
+            if !estimate(at) || self.at_expected.as_ref().is_some_and(|(_, known)| *first > known[0]) {
                 continue;
             }
             let which = group.which(self.query, scores, at);
@@ -616,35 +679,44 @@ impl<'a> Judge<'a> {
     }
 
     /// Keeps the value that is nearest to the limit that these batches break.
+    #[inline(always)]
     fn approach(&mut self, by: Constraint, scores: &Scores, rows: Range<usize>) {
-        let nearest = self.nearest[by as usize];
-        let nearer = |nearest: f64, value: f64| {
-            let nearer = if by == Constraint::Rate { value > nearest } else { value < nearest };
-            if nearer || nearest.is_nan() { value } else { nearest }
+        let (room, expected) = (&mut self.room, self.expected);
+        let mut longest = |column: &[f64]| {
+            let column = &column[rows.clone()];
+            if expected {
+                return least(column);
+            }
+            room.clear();
+            room.extend(column.iter().zip(&scores.slack[rows.clone()]).map(|(value, slack)| value * slack));
+            least(room)
         };
-        let column = |column: &[f64], slack: bool| {
-            let slack = slack && !self.expected;
-            let values = column[rows.clone()].iter().zip(&scores.slack[rows.clone()]);
-            values.fold(nearest, |nearest, (value, of)| {
-                nearer(nearest, if slack { value * of } else { *value })
-            })
-        };
-        self.nearest[by as usize] = match by {
-            Constraint::Time => column(&scores.time, true),
-            Constraint::TimePerToken => column(&scores.per_token, true),
-            Constraint::TimeToFirstToken => column(&scores.first, true),
+        let nearest = match by {
+            Constraint::Time => longest(&scores.time),
+            Constraint::TimePerToken => longest(&scores.per_token),
+            Constraint::TimeToFirstToken => longest(&scores.first),
+            // The most of them.
             Constraint::Rate => {
-                let values = scores.rate[rows.clone()].iter().zip(&scores.slack[rows]);
-                let value = |rate: &f64, slack: &f64| if self.expected { *rate } else { rate / slack };
-                values.fold(nearest, |nearest, (rate, slack)| nearer(nearest, value(rate, slack)))
+                let rates = scores.rate[rows.clone()].iter().zip(&scores.slack[rows]);
+                room.clear();
+                room.extend(rates.map(|(rate, slack)| if expected { -rate } else { -rate / slack }));
+                least(room)
             }
             Constraint::Power => {
-                column(if self.expected { &scores.watts } else { &scores.watts_high }, false)
+                least(if self.expected { &scores.watts[rows] } else { &scores.watts_high[rows] })
             }
-            Constraint::Memory | Constraint::Available => column(&scores.memory, false),
-            Constraint::QualityLoss => nearer(nearest, scores.loss),
-            Constraint::Reboot | Constraint::PowerUnknown => nearest,
+            Constraint::Memory | Constraint::Available => least(&scores.memory[rows]),
+            Constraint::QualityLoss => scores.loss,
+            Constraint::Reboot | Constraint::PowerUnknown => f64::INFINITY,
         };
+        let known = &mut self.nearest[by as usize];
+        *known = known.min(nearest);
+    }
+
+    /// The value that misses a limit least; `None` where it is unknown.
+    fn nearest(&self, by: Constraint) -> Option<f64> {
+        let nearest = self.nearest[by as usize];
+        nearest.is_finite().then_some(if by == Constraint::Rate { -nearest } else { nearest })
     }
 
     /// How far a candidate misses: the product of the factors by which it exceeds each limit of `mask`.
@@ -717,19 +789,14 @@ impl<'a> Judge<'a> {
     }
 
     fn rejected(&self) -> Vec<Rejected> {
+        let broken: Vec<(usize, u64)> =
+            self.counts.iter().copied().enumerate().filter(|(_, count)| *count > 0).collect();
         let count = |by: Constraint| -> u64 {
-            let masks = self.counts.iter().enumerate();
-            masks.filter(|(mask, _)| mask >> (by as u8) & 1 == 1).map(|(_, count)| *count).sum()
+            let by = broken.iter().filter(|(mask, _)| mask >> (by as u8) & 1 == 1);
+            by.map(|(_, count)| count).sum()
         };
-        Constraint::ALL
-            .into_iter()
-            .map(|by| (by, count(by)))
-            .filter(|(_, count)| *count > 0)
-            .map(|(by, count)| {
-                let closest = self.nearest[by as usize];
-                Rejected { by, count, closest: closest.is_finite().then_some(closest) }
-            })
-            .collect()
+        let rejected = Constraint::ALL.into_iter().map(|by| (by, count(by))).filter(|(_, count)| *count > 0);
+        rejected.map(|(by, count)| Rejected { by, count, closest: self.nearest(by) }).collect()
     }
 
     /// The smallest set of constraints that no candidate meets together; of several the first in the order of
@@ -794,7 +861,7 @@ impl<'a> Judge<'a> {
         beyond(Constraint::Power, limits.watts, watts, "watts", milliwatts);
         // Missed by every candidate, and that by far.
         let mut missed = |by: Constraint, limit: f64, unit: &str, example: &str| {
-            let closest = self.nearest[by as usize];
+            let closest = self.nearest(by).unwrap_or(f64::NAN);
             let all = (0..MASKS)
                 .filter(|mask| self.counts[*mask] > 0)
                 .all(|mask| mask & usize::from(by.bit()) != 0);

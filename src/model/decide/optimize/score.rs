@@ -2,9 +2,12 @@
 
 use std::borrow::Cow;
 
+use pulp::{Arch, NullaryFnOnce};
+
 use super::point::CandidatePoint;
 use super::{Query, QueryError, Stored, Work, as_f64, with_columns};
 use crate::snapshot::Snapshot;
+use predict::costs::{Coefficients, EngineCosts, values as values_of};
 use predict::curve::{BatchSteps, Batches, Columns, Curve, StepCosts};
 use predict::learning::ResidualKey;
 use predict::learning::models::{Correction, FittedModel, ModelQuery, stored_as};
@@ -138,9 +141,8 @@ impl Scores {
         [time, slack, first, per_token, rate, watts, watts_high, energy, memory]
     }
 
-    fn clear(&mut self, loss: f64) {
+    fn clear(&mut self) {
         self.columns().into_iter().for_each(Vec::clear);
-        self.loss = loss;
     }
 
     fn push(&mut self, score: &Score) {
@@ -184,43 +186,70 @@ impl Scores {
     fn rise(&mut self, batches: &Batches, point: &CandidatePoint<'_>) {
         if let Some(costs) = &point.power {
             batches.rising(&self.watts, &mut self.risen);
-            let own = self.watts.iter_mut().zip(&mut self.watts_high).zip(&mut self.energy);
-            for (((watts, high), energy), risen) in own.zip(&self.risen) {
-                if !risen.is_finite() {
-                    continue;
-                }
-                let ratio = risen / *watts;
-                // Unknown stays unknown, and rounding puts nothing in another order.
-                *watts = if ratio.is_nan() { f64::NAN } else { *risen };
-                *high = costs.capped_watts(*high * ratio);
-                *energy *= ratio;
-            }
+            let cap = costs.cap.map_or(f64::INFINITY, Watts::get);
+            let Self { watts, watts_high, energy, risen, .. } = self;
+            Arch::new().dispatch(Rise { cap, risen, watts, watts_high, energy });
         }
         self.columns().into_iter().for_each(|column| column.truncate(batches.count()));
     }
 
-    /// What a curve says of every batch where nothing corrects it and no power limit slows it down.
-    fn fill(&mut self, curve: &Curve<'_>, plain: &Columns, highest: bool) {
+    /// What a curve says of every batch where nothing corrects it and no power limit slows it down; memory is with one
+    /// sequence, and what each further one adds.
+    fn fill(&mut self, curve: &Curve<'_>, plain: &Columns, (one, more): (f64, f64), highest: bool) {
         let count = plain.total.len();
+        self.columns().into_iter().for_each(|column| column.resize(count, f64::NAN));
         let steps = curve.decode_tokens();
-        self.time.extend_from_slice(&plain.total);
+        self.time.copy_from_slice(&plain.total);
         curve.slack(plain, &mut self.slack);
         if curve.phase() == Phase::Decode {
-            self.first.resize(count, f64::NAN);
+            self.first.fill(f64::NAN);
         } else {
-            self.first.extend_from_slice(&plain.prompt);
+            self.first.copy_from_slice(&plain.prompt);
         }
         if steps > 0.0 {
-            let each = |(total, prompt): (&f64, &f64)| (total - prompt) / steps;
-            self.per_token.extend(plain.total.iter().zip(&plain.prompt).map(each));
+            let of_token = 1.0 / steps;
+            for ((each, total), prompt) in self.per_token.iter_mut().zip(&plain.total).zip(&plain.prompt) {
+                *each = (total - prompt) * of_token;
+            }
         } else {
-            self.per_token.resize(count, f64::NAN);
+            self.per_token.fill(f64::NAN);
         }
-        self.rate.extend(plain.tokens.iter().zip(&plain.total).map(|(tokens, time)| tokens / time));
-        self.watts.resize(count, f64::NAN);
-        self.watts_high.resize(count, f64::NAN);
+        curve.rate(plain, &mut self.rate);
         curve.watts(plain, &self.slack, highest, &mut self.watts, &mut self.watts_high);
-        self.energy.extend(self.watts.iter().zip(&self.rate).map(|(watts, rate)| watts / rate));
+        for ((energy, watts), rate) in self.energy.iter_mut().zip(&self.watts).zip(&self.rate) {
+            *energy = watts / rate;
+        }
+        for (memory, further) in self.memory.iter_mut().zip(curve.batches().further()) {
+            *memory = one + more * further;
+        }
+    }
+}
+
+/// Raises power to what it has risen to, and what follows from it.
+struct Rise<'r> {
+    cap: f64,
+    risen: &'r [f64],
+    watts: &'r mut [f64],
+    watts_high: &'r mut [f64],
+    energy: &'r mut [f64],
+}
+
+impl NullaryFnOnce for Rise<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let Self { cap, .. } = self;
+        let own = self.watts.iter_mut().zip(self.watts_high).zip(self.energy);
+        for (((watts, high), energy), risen) in own.zip(self.risen) {
+            // Unknown stays unknown, and rounding puts nothing in another order.
+            let known = risen.is_finite() && !watts.is_nan();
+            let ratio = if known { risen / *watts } else { 1.0 };
+            *watts = if known { *risen } else { *watts };
+            let raised = *high * ratio;
+            *high = if known && raised > cap { cap } else { raised };
+            *energy *= ratio;
+        }
     }
 }
 
@@ -230,12 +259,21 @@ pub(super) enum Scorer<'a> {
     Model(Box<ModelScorer<'a>>),
 }
 
-pub(super) struct OpScorer<'a> {
+/// Room for the columns of a range of batches, which one scorer after the other fills.
+#[derive(Debug, Default)]
+pub(super) struct Room<'a> {
+    columns: Columns,
     scores: Scores,
+    /// What the costs of an engine come to, which most forms share.
+    values: Option<(&'a EngineCosts, Coefficients)>,
+}
+
+pub(super) struct OpScorer<'a> {
     snapshot: &'a Snapshot,
     query: &'a Query,
     op: Op,
     format: WeightFormat,
+    batches: &'a Batches,
 }
 
 pub(super) struct ModelScorer<'a> {
@@ -245,31 +283,36 @@ pub(super) struct ModelScorer<'a> {
     stored: &'a Stored,
     filed_as: String,
     request: Request,
+    batches: &'a Batches,
     /// Worked out for the first operating point whose engine has costs of its own.
-    steps: Option<BatchSteps>,
+    steps: Option<BatchSteps<'a>>,
     /// Worked out for the first operating point with these costs.
     costs: Option<StepCosts<'a>>,
     /// Bytes with one sequence, and what each further one adds.
     memory: (f64, f64),
-    columns: Columns,
-    scores: Scores,
 }
 
 impl<'a> Scorer<'a> {
-    pub(super) fn new(snapshot: &'a Snapshot, query: &'a Query, option: usize) -> Result<Self, QueryError> {
+    pub(super) fn new(
+        snapshot: &'a Snapshot,
+        query: &'a Query,
+        batches: &'a Batches,
+        option: usize,
+    ) -> Result<Self, QueryError> {
         match &query.work {
             Work::Op { op, formats } => Ok(Self::Op(Box::new(OpScorer {
-                scores: Scores::default(),
                 snapshot,
                 query,
                 op: *op,
                 format: formats[option],
+                batches,
             }))),
             Work::Model { name, request, stored, kv_formats } => {
                 let (stored, kv_cache) = form(stored, kv_formats, option);
                 let request = Request { kv_cache, ..*request };
-                let memory = |batch| footprint(snapshot, query.engine, stored, &Request { batch, ..request });
-                let (one, two) = (memory(1).total().get(), memory(2).total().get());
+                let one = footprint(snapshot, query.engine, stored, &Request { batch: 1, ..request });
+                // Weights and what the engine takes for itself are there once.
+                let more = one.kv_cache + one.activations;
                 Ok(Self::Model(Box::new(ModelScorer {
                     snapshot,
                     query,
@@ -277,21 +320,24 @@ impl<'a> Scorer<'a> {
                     stored,
                     filed_as: stored_as(stored.format.as_deref(), kv_cache),
                     request,
+                    batches,
                     steps: None,
                     costs: None,
-                    memory: (one, two - one),
-                    columns: Columns::default(),
-                    scores: Scores::default(),
+                    memory: (one.total().get(), more.get()),
                 })))
             }
         }
     }
 
     /// The score of every batch at `point`.
-    pub(super) fn at(&mut self, point: &CandidatePoint<'_>) -> Result<&Scores, QueryError> {
+    pub(super) fn at<'r>(
+        &mut self,
+        point: &CandidatePoint<'_>,
+        room: &'r mut Room<'a>,
+    ) -> Result<&'r Scores, QueryError> {
         match self {
-            Self::Op(scorer) => scorer.at(point),
-            Self::Model(scorer) => scorer.at(point),
+            Self::Op(scorer) => scorer.at(point, room),
+            Self::Model(scorer) => scorer.at(point, room),
         }
     }
 }
@@ -316,20 +362,21 @@ pub(super) fn footprint(
 }
 
 impl OpScorer<'_> {
-    fn at(&mut self, point: &CandidatePoint<'_>) -> Result<&Scores, QueryError> {
+    fn at<'r>(&self, point: &CandidatePoint<'_>, room: &'r mut Room<'_>) -> Result<&'r Scores, QueryError> {
+        let scores = &mut room.scores;
         let lent = lent(&point.profile, self.query.engine);
         let loss = self.format.expected_loss();
-        self.scores.clear(loss);
-        let batches = Batches::new(self.query.batch.clone());
-        for columns in batches.all() {
+        scores.clear();
+        scores.loss = loss;
+        for columns in self.batches.all() {
             let prediction =
                 predicted_op(self.snapshot, point, &lent, self.query.engine, self.op, self.format, columns)?;
             let prediction = with_power(prediction, point, None);
             let memory = prediction.cost.traffic;
-            self.scores.push(&Score::of(&prediction, memory.get(), loss));
+            scores.push(&Score::of(&prediction, memory.get(), loss));
         }
-        self.scores.rise(&batches, point);
-        Ok(&self.scores)
+        scores.rise(self.batches, point);
+        Ok(scores)
     }
 }
 
@@ -358,9 +405,14 @@ pub(super) fn predicted_op(
     Ok(snapshot.residuals.correct(&ResidualKey::new(engine, &op, format), plain))
 }
 
-impl ModelScorer<'_> {
-    fn at(&mut self, point: &CandidatePoint<'_>) -> Result<&Scores, QueryError> {
-        self.scores.clear(self.loss());
+impl<'a> ModelScorer<'a> {
+    fn at<'r>(
+        &mut self,
+        point: &CandidatePoint<'_>,
+        room: &'r mut Room<'a>,
+    ) -> Result<&'r Scores, QueryError> {
+        let Room { columns, scores, values } = room;
+        scores.loss = self.loss();
         let kernels = self.snapshot.kernels(&point.profile, self.query.engine);
         let asked = asked(
             self.snapshot,
@@ -374,8 +426,8 @@ impl ModelScorer<'_> {
         );
         // Neither a sum of kernels nor a pass on a CPU is a line in the batch.
         if kernels.is_some() || asked.cpu.is_some() {
-            let batches = Batches::new(self.query.batch.clone());
-            for batch in batches.all() {
+            scores.clear();
+            for batch in self.batches.all() {
                 let request = Request { batch, ..self.request };
                 let prediction = self
                     .snapshot
@@ -383,23 +435,28 @@ impl ModelScorer<'_> {
                     .predict(&ModelQuery { request: &request, ..asked.clone() })?;
                 let prediction = with_power(prediction, point, None);
                 let (memory, loss) = (self.memory_of(batch), self.loss());
-                self.scores.push(&Score::of(&prediction, memory, loss));
+                scores.push(&Score::of(&prediction, memory, loss));
             }
-            self.scores.rise(&batches, point);
-            return Ok(&self.scores);
+            scores.rise(self.batches, point);
+            return Ok(scores);
         }
         let fitted_model = self.snapshot.observed_runs.fitted_model(&asked);
         let steps = match &self.steps {
             Some(steps) => steps,
             None => {
                 let steps =
-                    BatchSteps::new(self.query.engine, &self.stored.model, &self.request, &self.query.batch)?;
+                    BatchSteps::new(self.query.engine, &self.stored.model, &self.request, self.batches)?;
                 self.steps.insert(steps)
             }
         };
         let costs = match &self.costs {
             Some(known) if known.are_of(fitted_model.costs) => known,
-            _ => self.costs.insert(StepCosts::new(fitted_model.costs, steps)),
+            _ => {
+                let costs = fitted_model.costs;
+                let known = values.take().filter(|(known, _)| std::ptr::eq(*known, costs));
+                let (_, values) = values.insert(known.unwrap_or_else(|| (costs, values_of(&costs.log))));
+                self.costs.insert(StepCosts::new(costs, values, steps))
+            }
         };
         let curve = Curve::new(steps, &point.roofline, costs, point.power.as_ref())?;
         let plain_tier = match point.roofline.bandwidth.provenance {
@@ -408,27 +465,26 @@ impl ModelScorer<'_> {
         };
         let (one, more) = self.memory;
         let highest = self.query.constraints.max_power.is_some();
-        curve.fill(&mut self.columns);
-        let columns = &self.columns;
+        curve.fill(columns);
         if fitted_model.is_plain() && !curve.is_slowed(columns) {
-            self.scores.fill(&curve, columns, highest);
-            self.scores.memory.extend(curve.batches().all().map(|batch| one + more * (as_f64(batch) - 1.0)));
-            self.scores.rise(curve.batches(), point);
-            return Ok(&self.scores);
+            scores.fill(&curve, columns, self.memory, highest);
+            scores.rise(curve.batches(), point);
+            return Ok(scores);
         }
+        scores.clear();
         for (index, batch) in curve.batches().all().enumerate() {
             let plain = UncorrectedRun {
                 prompt: columns.prompt[index],
                 total: columns.total[index],
                 bound: columns.bound[index],
-                tokens: columns.tokens[index],
+                tokens: curve.tokens(batch),
             };
             let memory = one + more * (as_f64(batch) - 1.0);
             let score = Score { memory, ..timed(&curve, &fitted_model, &plain, batch, plain_tier, highest) };
-            self.scores.push(&score);
+            scores.push(&score);
         }
-        self.scores.rise(curve.batches(), point);
-        Ok(&self.scores)
+        scores.rise(curve.batches(), point);
+        Ok(scores)
     }
 
     fn memory_of(&self, batch: u64) -> f64 {

@@ -1,5 +1,7 @@
 use std::collections::BTreeMap;
 
+use smallvec::smallvec;
+
 use super::*;
 use crate::costs::{engine_costs, recipe};
 use crate::model::{Costs, predict_model};
@@ -45,7 +47,7 @@ fn second() -> Estimate<Seconds> {
 }
 
 fn activity(bytes: f64, flops: f64, dequantized: f64) -> Activity {
-    Activity { traffic: Bytes(bytes), work: vec![(Precision::Fp32, Flops(flops))], dequantized }
+    Activity { traffic: Bytes(bytes), work: smallvec![(Precision::Fp32, Flops(flops))], dequantized }
 }
 
 #[test]
@@ -94,7 +96,7 @@ fn the_power_limit_is_a_ceiling_of_its_own() {
 fn work_of_another_precision_widens_the_interval_and_slows_by_no_more_than_is_certain() {
     let (costs, roofline) = (costs(), roofline("a40", None));
     let heavy =
-        Activity { traffic: Bytes(1e11), work: vec![(Precision::Fp16, Flops(2e13))], dequantized: 0.0 };
+        Activity { traffic: Bytes(1e11), work: smallvec![(Precision::Fp16, Flops(2e13))], dequantized: 0.0 };
     // A quarter of the energy in a unit of four times the rate is certain: 10 J of bytes and 25 J of work over 200 W.
     assert!((costs.least_time(&heavy, &roofline).unwrap().get() - 0.175).abs() < 1e-3);
     assert_eq!(costs.capped(&heavy, &roofline, second()), (second(), None));

@@ -456,8 +456,8 @@ enum Part {
 impl Part {
     /// Share of weights of a class that the pass has to read, and share of the work with them that it has to do.
     fn least(self, model: &Model, request: &Request, class: Class, tokens: f64) -> (f64, f64) {
-        let routed = match (class, model.routing()) {
-            (Class::Expert, Some(routing)) => routing.share_of_one(),
+        let routed = match class {
+            Class::Expert => model.routing().map_or(1.0, |routing| routing.share_of_one()),
             _ => model.share_read(class, tokens),
         };
         let Self::Prompt { share, .. } = self else { return (routed, 1.0) };
