@@ -1,6 +1,6 @@
 """Why a call failed. Match on the class and on `code`; messages may change their wording."""
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple, Type
 
 __all__ = ["ConnectionLost", "Denied", "Refused", "RooflinedError", "TimedOut", "Unexpected", "Unreachable"]
 
@@ -20,10 +20,19 @@ class RooflinedError(Exception):
         self.hint = hint
         self.details: Dict[str, Any] = details or {}
 
+    def __reduce__(self) -> Tuple[Any, ...]:
+        # Pickle would call the class with the message, which most of them make themselves.
+        return _restored, (type(self), self.args), self.__dict__
+
     @property
     def is_passing(self) -> bool:
         """Whether the same request may succeed a little later."""
         return False
+
+
+def _restored(kind: Type[RooflinedError], args: Tuple[Any, ...]) -> RooflinedError:
+    """One without its attributes, which pickle sets."""
+    return kind.__new__(kind, *args)
 
 
 class Unreachable(RooflinedError):

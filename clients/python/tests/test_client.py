@@ -1,11 +1,14 @@
 """The client against a real daemon of a simulated board, and against programs that answer badly."""
 
 import asyncio
+import concurrent.futures
+import copy
 import errno
 import itertools
 import json
 import os
 import pathlib
+import pickle
 import signal
 import socket
 import subprocess
@@ -31,6 +34,10 @@ def until(what, limit_s=30):
             return False
         time.sleep(0.05)
     return True
+
+
+def ask_nobody():
+    return rooflined.Client("/nonexistent").board()
 
 
 class Shared(unittest.TestCase):
@@ -196,6 +203,35 @@ class Refusals(Shared):
             with rooflined.Client(daemon.socket).hold({"mode": "15W"}):
                 self.fail("nothing is held")
         self.assertEqual(caught.exception.code, "control_disabled")
+
+
+class Errors(unittest.TestCase):
+    def test_each_survives_the_way_to_another_process_and_a_copy(self):
+        places = [("/x/query.sock", "no such file or directory")]
+        details = {"code": "busy", "message": "m", "field": "f", "hint": "h", "more": [1]}
+        errors = [rooflined.RooflinedError("m"), rooflined.RooflinedError("m", "h", {"code": "c"}), rooflined.Unreachable(places),
+                  rooflined.Denied("/x/control.sock"), rooflined.TimedOut("/v1/predict", 0.5), rooflined.ConnectionLost("/v1/predict"),
+                  rooflined.Unexpected("m", "h"), rooflined.Refused(409, details), rooflined.Refused(500, {})]
+        self.assertEqual({type(error).__name__ for error in errors}, set(rooflined.errors.__all__))
+
+        class Own(rooflined.Refused):
+            pass
+
+        for error in [*errors, Own(409, details)]:
+            ways = [copy.copy, copy.deepcopy]
+            if type(error) is not Own:
+                ways += [lambda one, level=level: pickle.loads(pickle.dumps(one, level)) for level in range(pickle.HIGHEST_PROTOCOL + 1)]
+            for way in ways:
+                other = way(error)
+                self.assertIs(type(other), type(error))
+                self.assertEqual((str(other), repr(other), vars(other)), (str(error), repr(error), vars(error)))
+                self.assertEqual((other.code, other.is_passing), (error.code, error.is_passing))
+
+    def test_one_in_a_process_of_a_pool_is_raised_here(self):
+        with concurrent.futures.ProcessPoolExecutor(1) as pool:
+            with self.assertRaises(rooflined.Unreachable) as caught:
+                pool.submit(ask_nobody).result()
+        self.assertEqual(caught.exception.tried, [("/nonexistent/query.sock", "no such file or directory")])
 
 
 class Places(unittest.TestCase):
