@@ -322,6 +322,7 @@ class AsyncHold(HoldState):
         return _Stream(await _within(SWITCH_S, self._request.route, self._client._open(self._request)), True)
 
     async def __aenter__(self) -> "AsyncHold":
+        self.enter()
         await _within(SWITCH_S, self._request.route, self._begin())
         self._task = asyncio.get_running_loop().create_task(self._attend())
         return self

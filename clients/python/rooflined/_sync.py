@@ -360,7 +360,7 @@ class Hold(HoldState):
 
     A thread reads what becomes of it, keeps the fields up to date and calls `on_change(hold)`. When the daemon is restarted it
     asks for the same again, twice a second; the daemon keeps the mode meanwhile, for 30 s. The hold ends with the block, with
-    `release`, and with the process.
+    `release`, and with the process, and is for that block alone: to hold again, call `hold` again.
     """
 
     def __init__(self, client: Client, request: Request, on_change: Optional[Callable[["Hold"], None]]) -> None:
@@ -371,6 +371,7 @@ class Hold(HoldState):
         self._thread: Optional[threading.Thread] = None
 
     def __enter__(self) -> "Hold":
+        self.enter()
         deadline = time.monotonic() + SWITCH_S
         stream = _Stream(self._client, self._request, True, SWITCH_S)
         try:

@@ -334,6 +334,11 @@ class HoldState:
     #: raised; None while it is wanted.
     ended: Optional[str] = None
 
+    def enter(self) -> None:
+        """Raises RuntimeError where the hold was in force before: it would hold nothing."""
+        if self.id is not None or self.ended:
+            raise RuntimeError("a hold is for one block; ask for the next with hold(...)")
+
     def take(self, event: Event) -> None:
         data = event.data if isinstance(event.data, dict) else {}
         if event.name == "held":

@@ -765,6 +765,34 @@ class Holds(unittest.TestCase):
                 self.fail("nothing is held")
         self.assertEqual(caught.exception.code, "unknown_mode")
 
+    def test_a_hold_is_for_one_block(self):
+        hold = self.client.hold({"mode": "15W"})
+        with hold:
+            with self.assertRaisesRegex(RuntimeError, "ask for the next with hold"), hold:
+                self.fail("it is held already")
+            self.assertEqual((hold.satisfied, self.active()), (True, "15W"))
+        with self.assertRaisesRegex(RuntimeError, "ask for the next with hold"), hold:
+            self.fail("nothing is held")
+        # One that was refused may be tried again.
+        refused = self.client.hold({"mode": "no such mode"})
+        for _ in range(2):
+            with self.assertRaises(rooflined.Refused), refused:
+                self.fail("nothing is held")
+
+        async def whole():
+            async with rooflined.AsyncClient(self.daemon.socket) as client:
+                hold = client.hold({"mode": "15W"})
+                async with hold:
+                    with self.assertRaises(RuntimeError):
+                        async with hold:
+                            self.fail("it is held already")
+                    self.assertEqual((hold.satisfied, len((await client.holds())["holds"])), (True, 1))
+                with self.assertRaises(RuntimeError):
+                    async with hold:
+                        self.fail("nothing is held")
+
+        asyncio.run(whole())
+
     def test_a_hold_goes_on_over_a_restart_of_the_daemon(self):
         changes = []
         with self.client.hold({"mode": "15W"}, on_change=lambda hold: changes.append((hold.mode, hold.satisfied))) as hold:
