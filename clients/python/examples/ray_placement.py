@@ -89,8 +89,9 @@ class Work:
         try:
             report = client.observe(workload, engine=engine, tokens_per_s=rate)
             return {**found, "reported": rate, "told": f"{report['accepted']} report accepted"}
-        except rooflined.Refused as refused:
-            return {**found, "told": f"the report was refused: {refused.message}"}
+        except (rooflined.RooflinedError, OSError, ValueError) as error:
+            # The command has run: raised from here, it would be started again on the next board.
+            return {**found, "told": f"the report failed: {error}"}
 
 
 def pinned(node):
@@ -133,9 +134,10 @@ def place(options):
         except ray.exceptions.RayTaskError as error:
             print(json.dumps({"node": choice["node"], "passed_over": str(error.cause)}), flush=True)
             continue
-        except ray.exceptions.RayActorError:
+        except ray.exceptions.RayError as error:
             # Nobody knows how far it came; a command that must not run twice has to see to that itself.
-            print(json.dumps({"node": choice["node"], "passed_over": "the node left"}), flush=True)
+            left = isinstance(error, ray.exceptions.RayActorError)
+            print(json.dumps({"node": choice["node"], "passed_over": "the node left" if left else f"{type(error).__name__}: {error}"}), flush=True)
             continue
         finally:
             ray.kill(actor)

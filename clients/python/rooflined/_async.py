@@ -218,6 +218,15 @@ async def _receive(connection: socket_) -> bytes:
         return b""
 
 
+async def _ended(task: "asyncio.Task[None]") -> None:
+    """Ends a task and waits for that; what it raises is not raised here."""
+    if not task.done():
+        task.cancel()
+        await asyncio.wait([task])
+    if not task.cancelled():
+        task.exception()
+
+
 class _Stream:
     """One connection whose answer goes on."""
 
@@ -255,6 +264,8 @@ class AsyncEvents:
         self._stream: Optional[_Stream] = None
         self._waiting: List[Event] = []
         self._closed = False
+        # What an iteration waits for, which `close` ends.
+        self._step: Optional["asyncio.Task[None]"] = None
 
     async def _open(self) -> _Stream:
         opened = await _within(self._client.timeout_s, self._request.route, self._client._open(self._request))
@@ -267,13 +278,24 @@ class AsyncEvents:
         while not self._closed:
             if self._waiting:
                 return self._waiting.pop(0)
-            if self._stream is None:
-                self._stream = await self._open()
+            # A task of its own: a socket that is closed while the loop waits for it is never heard of again.
+            self._step = step = asyncio.get_running_loop().create_task(self._advance())
             try:
-                self._waiting = await self._stream.read()
-            except ConnectionLost as error:
-                await self._again(error)
+                await asyncio.wait([step])
+            finally:
+                await _ended(step)
+            if not self._closed:
+                step.result()
         raise StopAsyncIteration
+
+    async def _advance(self) -> None:
+        if self._stream is None:
+            self._stream = await self._open()
+            return
+        try:
+            self._waiting = await self._stream.read()
+        except ConnectionLost as error:
+            await self._again(error)
 
     async def _again(self, why: Exception) -> None:
         began = time.monotonic()
@@ -293,8 +315,10 @@ class AsyncEvents:
                 why = error
 
     async def close(self) -> None:
-        """Ends the subscription and the iteration."""
+        """Ends the subscription and the iteration, also that of another task."""
         self._closed = True
+        if self._step:
+            await _ended(self._step)
         if self._stream:
             self._stream.close()
 
@@ -359,7 +383,7 @@ class AsyncHold(HoldState):
                 self._stream.close()
 
     async def _keep(self) -> None:
-        while not self.ended and self._stream:
+        while not self.ended and not self._released and self._stream:
             try:
                 events = await self._stream.read()
             except RooflinedError:

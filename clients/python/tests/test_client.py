@@ -728,6 +728,49 @@ class Streams(unittest.TestCase):
             names = [event.name for event in itertools.islice(events, 2)]
             self.assertEqual(names, ["advice_stale", "recommend"])
 
+    def test_another_task_ends_the_asynchronous_iteration_at_once(self):
+        async def whole():
+            async with rooflined.AsyncClient(self.daemon.socket) as client:
+                for gone in (False, True):
+                    events, heard = client.events(), []
+
+                    async def listen():
+                        async for event in events:
+                            heard.append(event.name)
+
+                    listening = asyncio.create_task(listen())
+                    while not heard:
+                        await asyncio.sleep(0.01)
+                    if gone:
+                        self.daemon.kill()
+                        # It is looked for again, or the time to the next look is waited for.
+                        await asyncio.sleep(0.2)
+                    began = time.monotonic()
+                    await events.close()
+                    await asyncio.wait_for(listening, 10)
+                    self.assertLess(time.monotonic() - began, 0.4)
+                    with self.assertRaises(StopAsyncIteration):
+                        await events.__anext__()
+
+        asyncio.run(whole())
+
+    def test_an_asynchronous_iteration_that_is_cancelled_can_go_on(self):
+        async def whole():
+            async with rooflined.AsyncClient(self.daemon.socket) as client, client.events() as events:
+                self.assertEqual((await events.__anext__()).name, "state")
+                for _ in range(3):
+                    with self.assertRaises(asyncio.TimeoutError):
+                        await asyncio.wait_for(self.switched_to(events), 0.1)
+                await client.set_mode("15W")
+                self.assertEqual(await asyncio.wait_for(self.switched_to(events), 20), "15W")
+
+        asyncio.run(whole())
+
+    async def switched_to(self, events):
+        async for event in events:
+            if event.name == "mode":
+                return event.data["to"]
+
     def test_asynchronous_events_reconnect_too(self):
         async def whole():
             async with rooflined.AsyncClient(self.daemon.socket) as client:
