@@ -14,7 +14,7 @@ from ._averbs import AsyncVerbs
 from ._sync import CONNECT_S, MAX_IDLE, is_quiet
 from ._wire import (
     AGAIN_S, IDLE_S, MAX_ANSWER_BYTES, SILENCE_S, SWITCH_S, Blocks, Encoded, Event, HoldState, Request, Response, answer, given,
-    hold_request, is_passing, succeeds,
+    hold_request, is_passing, limit_s, succeeds,
 )
 from .errors import ConnectionLost, Denied, RooflinedError, TimedOut, Unexpected, Unreachable
 
@@ -26,7 +26,7 @@ class AsyncClient(AsyncVerbs):
 
     def __init__(self, socket: Optional[Path] = None, *, timeout_s: float = 30.0) -> None:
         self._given = socket
-        self.timeout_s = timeout_s
+        self.timeout_s = limit_s(timeout_s)
         self._idle: List[Tuple[str, "socket_", float]] = []
         self._pid = os.getpid()
 
@@ -75,7 +75,7 @@ class AsyncClient(AsyncVerbs):
     # Exchanges
 
     async def _ask(self, request: Request, timeout_s: Optional[float]) -> Any:
-        limit = self.timeout_s if timeout_s is None else timeout_s
+        limit = limit_s(self.timeout_s if timeout_s is None else timeout_s)
         with Encoded(request) as encoded:
             return await _within(limit, request.route, self._answered(request, encoded))
 
@@ -268,7 +268,7 @@ class AsyncEvents:
         self._step: Optional["asyncio.Task[None]"] = None
 
     async def _open(self) -> _Stream:
-        opened = await _within(self._client.timeout_s, self._request.route, self._client._open(self._request))
+        opened = await _within(limit_s(self._client.timeout_s), self._request.route, self._client._open(self._request))
         return _Stream(opened, False)
 
     def __aiter__(self) -> AsyncIterator[Event]:

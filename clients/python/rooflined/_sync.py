@@ -14,11 +14,13 @@ from ._address import Path, places, said
 from ._verbs import Verbs
 from ._wire import (
     AGAIN_S, IDLE_S, MAX_ANSWER_BYTES, SILENCE_S, SWITCH_S, Blocks, Encoded, Event, HoldState, Request, Response, answer, given,
-    hold_request, is_passing, succeeds,
+    hold_request, is_passing, limit_s, succeeds,
 )
 from .errors import ConnectionLost, Denied, RooflinedError, TimedOut, Unexpected, Unreachable
 
 CONNECT_S = 5.0
+# The system's own limit is 2^31 ms.
+MAX_WAIT_S = 2e6
 # Of one socket.
 MAX_IDLE = 8
 
@@ -27,12 +29,13 @@ class Client(Verbs):
     """A daemon on this machine. Opens connections when they are needed; may be shared by threads and kept over a fork.
 
     `socket`: directory of the sockets, or one of them; without it $ROOFLINED_SOCKET, else where the daemon of this user or of
-    the system listens, which is looked up whenever a connection is made. `timeout_s`: seconds for an exchange, where the verb does not say otherwise.
+    the system listens, which is looked up whenever a connection is made. `timeout_s`: seconds for an exchange, where the verb does not say otherwise;
+    `float("inf")` waits as long as it takes.
     """
 
     def __init__(self, socket: Optional[Path] = None, *, timeout_s: float = 30.0) -> None:
         self._given = socket
-        self.timeout_s = timeout_s
+        self.timeout_s = limit_s(timeout_s)
         self._lock = threading.Lock()
         self._idle: List[Tuple[str, "socket_", float]] = []
         self._pid = os.getpid()
@@ -84,7 +87,7 @@ class Client(Verbs):
     # Exchanges
 
     def _ask(self, request: Request, timeout_s: Optional[float]) -> Any:
-        limit = self.timeout_s if timeout_s is None else timeout_s
+        limit = limit_s(self.timeout_s if timeout_s is None else timeout_s)
         deadline = time.monotonic() + limit
         with Encoded(request) as encoded:
             try:
@@ -176,11 +179,14 @@ class Client(Verbs):
                 if time.monotonic() >= deadline:
                     raise socket.timeout from None
                 tried.append((path, said(error)))
+            except BaseException:
+                connection.close()
+                raise
         raise denied or Unreachable(tried)
 
     def _open(self, request: Request, limit: float) -> Tuple["socket_", Response, bytes]:
         """A connection of its own whose answer goes on, and the beginning of that. Raises as a verb does."""
-        deadline = time.monotonic() + limit
+        deadline = time.monotonic() + limit_s(limit)
         with Encoded(request) as encoded:
             connection = None
             try:
@@ -221,7 +227,7 @@ def _wait_until(connection: socket_, deadline: float) -> None:
     left = deadline - time.monotonic()
     if left <= 0:
         raise socket.timeout
-    connection.settimeout(left)
+    connection.settimeout(min(left, MAX_WAIT_S))
 
 
 def is_quiet(connection: socket_) -> bool:

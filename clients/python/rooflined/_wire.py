@@ -5,6 +5,7 @@ import json
 import os
 import re
 import stat
+from numbers import Real
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 from urllib.parse import quote, urlencode
 
@@ -55,6 +56,15 @@ def path(*parts: str, **query: Optional[str]) -> str:
     route = "/" + "/".join(quote(part, safe="") for part in parts)
     given = {key: value for key, value in query.items() if value is not None}
     return f"{route}?{urlencode(given)}" if given else route
+
+
+def limit_s(value: Any) -> float:
+    """A time limit, infinity included. Raises TypeError or ValueError for what is none."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"timeout_s is a number of seconds, not {value!r}; float('inf') waits as long as it takes")
+    if value != value:
+        raise ValueError("timeout_s is a number of seconds, not NaN")
+    return float(value)
 
 
 def given(**fields: Any) -> Dict[str, Any]:

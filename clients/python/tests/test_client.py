@@ -349,10 +349,12 @@ class BadCompany(unittest.TestCase):
             began = time.monotonic()
             try:
                 if kind is rooflined.Client:
-                    outcomes.append(ask(client))
+                    with client:
+                        outcomes.append(ask(client))
                 else:
                     async def asynchronously():
-                        return await ask(client)
+                        async with client:
+                            return await ask(client)
 
                     outcomes.append(asyncio.run(asynchronously()))
             except rooflined.RooflinedError as error:
@@ -402,6 +404,32 @@ class BadCompany(unittest.TestCase):
             asyncio.run(asynchronously())
             time.sleep(0.1)
             self.assertEqual(len(impostor.requests), 2 if kept else 0)
+
+    def test_a_time_limit_may_be_endless_and_is_a_number(self):
+        def answering(self, connection):
+            while self.read(connection):
+                connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
+
+        for limit in (float("inf"), 1e300, 1e12, 3):
+            self.assertEqual(self.asked(answering, lambda client: client.board(timeout_s=limit))[1], [{}, {}])
+        for kind in (rooflined.Client, rooflined.AsyncClient):
+            for wrong, error in ((None, TypeError), ("3", TypeError), (True, TypeError), (float("nan"), ValueError)):
+                with self.assertRaisesRegex(error, "timeout_s is a number of seconds"):
+                    kind("/nonexistent", timeout_s=wrong)
+        client = rooflined.Client("/nonexistent")
+        client.timeout_s = None
+        for ask in (client.board, client.events):
+            with self.assertRaisesRegex(TypeError, "timeout_s is a number of seconds"):
+                ask()
+
+    def test_what_goes_wrong_while_it_connects_leaves_no_socket_open(self):
+        before = len(os.listdir("/proc/self/fd"))
+        with unittest.mock.patch("socket.socket.connect", side_effect=KeyboardInterrupt):
+            try:
+                rooflined.Client("/nonexistent").board()
+            except KeyboardInterrupt as error:
+                # Its traceback would keep the socket.
+                self.assertEqual(len(os.listdir("/proc/self/fd")), before, error)
 
     def test_head_and_what_has_no_content_are_answered_with_none(self):
         def head(self, connection):
