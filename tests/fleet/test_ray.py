@@ -15,6 +15,8 @@ from daemon import REPOSITORY, Daemon
 EXAMPLE = str(REPOSITORY / "clients/python/examples/ray_placement.py")
 RAY = str(pathlib.Path(sys.executable).with_name("ray"))
 NANO, AGX, THOR = "jetson-orin-nano-8gb-super", "jetson-agx-orin-64gb", "jetson-agx-thor-t5000"
+# Without a word, whether nodes and drivers agree depends on what an earlier Ray left in this user's ~/.ray.
+os.environ.setdefault("RAY_AUTH_MODE", "disabled")
 CONTROLLED = "[control]\nenabled = true\ndwell_s = 0.0\n[calibration]\nautomatic = false\n"
 # A stand-in for a server; it says what rate it had, and in which mode.
 WORK = [sys.executable, "-c", "import json, os; print(os.environ['ROOFLINED_MODE']); print(json.dumps({'tokens_per_s': 15.0}))"]
@@ -42,6 +44,11 @@ class Node:
                    "--disable-usage-stats", "--resources", said.decode(), *place]
         with open(str(self.daemon.home / "ray.log"), "w") as log:
             self.process = subprocess.Popen(command, env=self.environment, stdout=log, stderr=log, start_new_session=True)
+
+    def restart(self, config):
+        self.daemon.kill()
+        (self.daemon.home / "rooflined.toml").write_text(config)
+        self.daemon.start()
 
     def leave(self):
         if self.process.poll() is None:
@@ -112,6 +119,7 @@ class Placement(unittest.TestCase):
         lines = [json.loads(line) for line in done.stdout.decode().splitlines()]
         self.assertTrue(lines, done.stderr.decode())
         print(f"{model} within {power} W and {time_s} s a token: {lines[-1]}", flush=True)
+        self.passed_over = [line for line in lines if "passed_over" in line]
         return done.returncode, [line for line in lines if "feasible" in line], lines[-1], done.stderr.decode()
 
     def test_1_a_node_advertises_its_ceilings(self):
@@ -149,19 +157,42 @@ class Placement(unittest.TestCase):
         self.assertTrue(all("nothing meets" in one["why"] for one in answers))
         self.assertIn("no board can", said)
 
-    def test_5_a_board_without_its_daemon_is_passed_over(self):
+    def test_5_a_board_that_refuses_the_hold_is_passed_over(self):
+        nano = self.nodes[NANO]
+        nano.restart(CONTROLLED.replace("enabled = true", "enabled = false"))
+        mark = nano.daemon.home / "ran"
+        command = [sys.executable, "-c", f"open({str(mark)!r}, 'a').write('x'); print('{{\"tokens_per_s\": 15.0}}')"]
+        code, answers, last, said = self.place("llama-3.2-1b", 25, 0.08, command)
+        nano.restart(CONTROLLED)
+        self.assertEqual((code, last["placed"]), (0, AGX), said)
+        self.assertTrue(next(one["feasible"] for one in answers if one["board"] == NANO))
+        self.assertEqual([line["node"] for line in self.passed_over], [one["node"] for one in answers if one["board"] == NANO])
+        self.assertIn("control is not enabled", self.passed_over[0]["passed_over"])
+        self.assertEqual(mark.read_text(), "x")
+
+    def test_6_a_report_that_fails_does_not_start_the_command_again(self):
+        nano = self.nodes[NANO]
+        mark = nano.daemon.home / "reported"
+        command = [sys.executable, "-c", f"import os, time; open({str(mark)!r}, 'a').write('x'); os.kill({nano.daemon.process.pid}, 9); "
+                   "time.sleep(0.5); print('{\"tokens_per_s\": 15.0}')"]
+        code, _, last, said = self.place("llama-3.2-1b", 25, 0.08, command)
+        self.assertEqual((code, last["placed"], last["reported"]), (0, NANO, None), said)
+        self.assertIn("the report failed: no daemon answers", last["told"])
+        self.assertEqual(mark.read_text(), "x")
+
+    def test_7_a_board_without_its_daemon_is_passed_over(self):
         self.nodes[NANO].daemon.kill()
         code, answers, last, _ = self.place("llama-3.2-1b", 25, 0.08)
         self.assertEqual((code, last["placed"]), (0, AGX))
         self.assertEqual([one["why"].split(":")[0] for one in answers if one["board"] is None], ["unreachable"])
 
-    def test_6_a_node_that_left_is_passed_over(self):
+    def test_8_a_node_that_left_is_passed_over(self):
         self.nodes[AGX].leave()
         code, answers, last, _ = self.place("llama-3.2-1b", 130, 0.08)
         self.assertEqual((code, last["placed"]), (0, THOR))
         self.assertNotIn(AGX, [one["board"] for one in answers])
 
-    def test_7_a_node_that_leaves_while_it_works_is_told(self):
+    def test_9_a_node_that_leaves_while_it_works_is_told(self):
         environment = {**os.environ, "RAY_ADDRESS": self.head.address}
         mark = self.nodes[THOR].daemon.home / "working"
         command = [sys.executable, "-c", f"import time; open({str(mark)!r}, 'w').close(); time.sleep(600)"]
