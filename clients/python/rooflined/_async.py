@@ -113,6 +113,8 @@ class AsyncClient(AsyncVerbs):
     def _take(self, which: str) -> Optional["socket_"]:
         """An idle connection that the daemon has not closed."""
         if self._pid != os.getpid():
+            for _, connection, _ in self._idle:
+                connection.close()
             self._idle, self._pid = [], os.getpid()
         for index in range(len(self._idle) - 1, -1, -1):
             kind, connection, since = self._idle[index]

@@ -126,7 +126,9 @@ class Client(Verbs):
         """An idle connection that the daemon has not closed."""
         with self._lock:
             if self._pid != os.getpid():
-                # Those of the parent, who goes on using them.
+                # Those of the parent, who goes on using its own descriptors of them.
+                for _, connection, _ in self._idle:
+                    connection.close()
                 self._idle, self._pid = [], os.getpid()
             for index in range(len(self._idle) - 1, -1, -1):
                 kind, connection, since = self._idle[index]

@@ -657,6 +657,28 @@ class Sharing(unittest.TestCase):
         self.assertEqual(os.waitpid(child, 0)[1], 0)
         self.assertEqual(wrong, [])
 
+    def test_a_forked_child_closes_the_connections_of_its_parent_and_leaves_them_to_it(self):
+        async def asked(client):
+            await client.board()
+
+        self.client.board()
+        theirs = rooflined.AsyncClient(self.daemon.socket)
+        asyncio.run(asked(theirs))
+        idle = [self.client._idle[0][1], theirs._idle[0][1]]
+        child = os.fork()
+        if child == 0:
+            try:
+                self.client.board()
+                asyncio.run(asked(theirs))
+                os._exit(0 if [one.fileno() for one in idle] == [-1, -1] else 1)
+            finally:
+                os._exit(2)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.client.board()
+        asyncio.run(asked(theirs))
+        self.assertEqual([self.client._idle[0][1], theirs._idle[0][1]], idle)
+        asyncio.run(theirs.close())
+
     def test_a_forked_child_does_not_wait_for_a_thread_that_it_does_not_have(self):
         with self.client._lock:
             child = os.fork()
