@@ -19,16 +19,24 @@ from ._wire import (
 from .errors import ConnectionLost, Denied, RooflinedError, TimedOut, Unexpected, Unreachable
 
 T = TypeVar("T")
+# A daemon lets one user have 128 connections to a socket; others of that user, and streams, need some too.
+MAX_CONNECTIONS = 64
 
 
 class AsyncClient(AsyncVerbs):
-    """A daemon on this machine, for asyncio; the parameters are those of Client. For the tasks of one event loop at a time."""
+    """A daemon on this machine, for asyncio; the parameters are those of Client. For the tasks of one event loop at a time.
+
+    At most 64 exchanges run at once; further ones wait for their turn, and `timeout_s` counts from the call. Events and holds
+    have a connection each besides.
+    """
 
     def __init__(self, socket: Optional[Path] = None, *, timeout_s: float = 30.0) -> None:
         self._given = socket
         self.timeout_s = limit_s(timeout_s)
         self._idle: List[Tuple[str, "socket_", float]] = []
         self._pid = os.getpid()
+        self._loop: Optional[asyncio.AbstractEventLoop] = None
+        self._turns: Optional[asyncio.Semaphore] = None
 
     async def close(self) -> None:
         """Closes idle connections; the client can still be used."""
@@ -77,7 +85,14 @@ class AsyncClient(AsyncVerbs):
     async def _ask(self, request: Request, timeout_s: Optional[float]) -> Any:
         limit = limit_s(self.timeout_s if timeout_s is None else timeout_s)
         with Encoded(request) as encoded:
-            return await _within(limit, request.route, self._answered(request, encoded))
+            return await _within(limit, request.route, self._in_turn(request, encoded))
+
+    async def _in_turn(self, request: Request, encoded: Encoded) -> Any:
+        loop = asyncio.get_running_loop()
+        if self._turns is None or self._loop is not loop:
+            self._loop, self._turns = loop, asyncio.Semaphore(MAX_CONNECTIONS)
+        async with self._turns:
+            return await self._answered(request, encoded)
 
     async def _answered(self, request: Request, encoded: Encoded) -> Any:
         kept = self._take(request.socket)

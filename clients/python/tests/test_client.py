@@ -691,6 +691,35 @@ class Sharing(unittest.TestCase):
                     os._exit(1)
         self.assertEqual(os.waitpid(child, 0)[1], 0)
 
+    def test_more_tasks_than_a_user_may_have_connections_are_all_answered(self):
+        async def many(client, count):
+            return await asyncio.gather(*(client.predict(GEMV, hardware="t4") for _ in range(count)))
+
+        client = rooflined.AsyncClient(self.daemon.socket)
+        for _ in range(2):
+            # In one event loop after the other.
+            self.assertEqual(len(asyncio.run(many(client, 400))), 400)
+        asyncio.run(client.close())
+
+    def test_one_that_waits_for_its_turn_is_given_up_in_time_and_a_turn_is_given_back(self):
+        def silent(self, connection):
+            self.read(connection)
+            connection.recv(1)
+
+        impostor = Impostor(silent)
+        self.addCleanup(impostor.stop)
+
+        async def whole():
+            with unittest.mock.patch("rooflined._async.MAX_CONNECTIONS", 2):
+                async with rooflined.AsyncClient(impostor.socket, timeout_s=0.5) as client:
+                    for _ in range(2):
+                        began = time.monotonic()
+                        found = await asyncio.gather(*(client.board() for _ in range(6)), return_exceptions=True)
+                        self.assertEqual({type(one) for one in found}, {rooflined.TimedOut})
+                        self.assertLess(time.monotonic() - began, 2)
+
+        asyncio.run(whole())
+
     def test_idle_connections_to_one_socket_leave_those_to_the_other_their_places(self):
         pairs = [socket.socketpair() for _ in range(10)]
         for mine, _ in pairs[:9]:
