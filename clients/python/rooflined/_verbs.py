@@ -11,7 +11,7 @@ class Verbs:
 
     `timeout_s` is for the whole exchange, in seconds; without it that of the client counts. A model in a workload is a key, the
     fields of a config.json, a path object or an open file (which is attached to the request, and read by the daemon with
-    your rights), or `{"path": "..."}`, which the daemon opens with its own.
+    your rights; of a directory its config.json is), or `{"path": "..."}`, which the daemon opens with its own.
     """
 
     def _ask(self, request: Request, timeout_s: Optional[float]) -> Any:

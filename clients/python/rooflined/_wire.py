@@ -95,15 +95,22 @@ class Encoded:
         if isinstance(value, (list, tuple)):
             return [self._attach(inner) for inner in value]
         if isinstance(value, os.PathLike):
-            file = os.path.abspath(os.fspath(value))
+            # Runs of the model are filed under this name.
+            name = file = os.path.abspath(os.fspath(value))
             if os.path.isdir(file):
-                # A checkpoint has several files, which the daemon opens with its own rights.
-                return {"path": file}
-            descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+                # Of a checkpoint, what describes it; the daemon takes no directory.
+                file = os.path.join(file, "config.json")
+            try:
+                descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            except FileNotFoundError:
+                if file == name:
+                    raise
+                objection = f"{name} is a directory without a config.json; give a GGUF file, a .safetensors file or the directory of a checkpoint"
+                raise ValueError(objection) from None
             self._opened.append(descriptor)
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise ValueError(f"{file} is no regular file; give a GGUF file, a .safetensors file or a config.json")
-            return self._descriptor(descriptor, file)
+            return self._descriptor(descriptor, name)
         if hasattr(value, "fileno"):
             name = getattr(value, "name", None)
             return self._descriptor(value.fileno(), os.path.abspath(name) if isinstance(name, str) else None)

@@ -610,6 +610,24 @@ class Files(Shared):
         # Weights in q8_0 are 34 bytes for 32; the file is little more than these.
         self.assertLess(abs(by_path["memory_bytes"]["weights"] / self.model.stat().st_size - 1), 0.1)
 
+    def test_of_a_directory_its_configuration_is_attached(self):
+        checkpoint = self.daemon.home / "checkpoint"
+        checkpoint.mkdir(mode=0o700)
+        with self.assertRaisesRegex(ValueError, "is a directory without a config.json; give"):
+            self.client.predict({"model": checkpoint})
+        configuration = {"model_type": "llama", "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32,
+                         "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 128256, "tie_word_embeddings": True, "torch_dtype": "bfloat16"}
+        (checkpoint / "config.json").write_text(json.dumps(configuration))
+
+        async def asked(client):
+            return await client.predict({"model": checkpoint, "phase": "decode"}, engine="llama.cpp")
+
+        whole = self.client.predict({"model": checkpoint, "phase": "decode"}, engine="llama.cpp")
+        for same in (self.asynchronously(asked), self.client.predict({"model": checkpoint / "config.json", "phase": "decode"}, engine="llama.cpp")):
+            self.assertEqual(same["bytes"], whole["bytes"])
+        # A Llama 3.2 1B has 1.236e9 weights of two bytes.
+        self.assertLess(abs(whole["memory_bytes"]["weights"] / 2.472e9 - 1), 0.01)
+
     def test_descriptors_do_not_leak(self):
         before = len(os.listdir("/proc/self/fd"))
         for _ in range(20):
