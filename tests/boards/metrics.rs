@@ -165,6 +165,7 @@ fn every_query_of_the_dashboard_finds_something_on_some_board() {
     let queries = queries();
     assert!(queries.len() > 20);
     for (query, labels) in &queries {
+        assert!(labels.iter().any(|label| label == "instance"), "{query}: no machine in its legend");
         let metrics = metrics_in(query);
         assert!(!metrics.is_empty(), "{query}");
         for metric in metrics {
