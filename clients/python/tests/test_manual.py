@@ -26,12 +26,15 @@ class Manual(unittest.TestCase):
     def setUp(self):
         self.environment = {**os.environ, "ROOFLINED_SOCKET": self.daemon.socket}
 
-    def test_its_program_runs(self):
-        (program,) = fenced("python")
-        said = subprocess.run([sys.executable, "-c", program], env=self.environment, check=True, stdout=subprocess.PIPE)
-        lines = said.stdout.decode().splitlines()
-        self.assertEqual(lines[1], "state")
-        self.assertTrue(lines[2].startswith(("unsatisfiable", "15W", "7W")), lines)
+    def test_its_programs_run(self):
+        for program, rates in zip(fenced("python"), (1, 3)):
+            said = subprocess.run([sys.executable, "-c", program], env=self.environment, check=True, stdout=subprocess.PIPE)
+            lines = said.stdout.decode().splitlines()
+            self.assertEqual(len(lines), rates + 2, lines)
+            self.assertTrue(all(float(rate) > 0 for line in lines[:rates] for rate in line.split()), lines)
+            self.assertEqual(lines[rates], "state")
+            self.assertTrue(lines[rates + 1].startswith(("unsatisfiable", "15W", "7W")), lines)
+        self.assertEqual(len(fenced("python")), 2)
 
     def test_each_line_of_the_table_of_old_routes_is_answered(self):
         (lines,) = (block for block in fenced("sh") if "curl" in block)
