@@ -176,6 +176,8 @@ class Boards(unittest.TestCase):
         pod = self.deployment["spec"]["template"]["spec"]
         self.assertEqual([board for board, labels in self.labels.items() if fits(pod, labels)], [], "a simulated board is none")
         real = {board: {**labels, DOMAIN + "simulated": "false"} for board, labels in self.labels.items()}
+        self.assertEqual([board for board, labels in real.items() if fits(pod, labels)], [], "none was calibrated")
+        real = {board: {**labels, DOMAIN + "provenance": "measured"} for board, labels in real.items()}
         told = {board: (labels[DOMAIN + "bandwidth-gb-per-s"], labels[DOMAIN + "memory-gib"]) for board, labels in real.items()}
         print(f"GB/s and GiB: {told}", flush=True)
         # The Orin Nano has the bandwidth and not the memory, the AGX Orin the memory and, at 30 W, not the bandwidth.
