@@ -1,4 +1,4 @@
-// Makes the pictures of docs/images anew, of a simulated board that says so: node screenshots.mjs; then optipng or pngquant them.
+// Draws the pictures of docs/images again, of a simulated board that says so: node screenshots.mjs; then optipng or pngquant them.
 import { join } from "node:path";
 import { Daemon, REPOSITORY, browser, dashboard, look, open, until } from "./fixtures.mjs";
 

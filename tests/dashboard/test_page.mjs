@@ -188,7 +188,7 @@ test("the focus stays where it is while the daemon says something new", options,
     await page.locator("input[type=file]").setInputFiles({ name: "more.csv", mimeType: "text/plain", buffer: Buffer.from("label,format,flops,bytes,time_s\nfirst,fp16,1e9,9e8,0.1\n") });
     await page.locator(".item[aria-label^='first']").waitFor();
     assert.match(await focused(page), /^k_proj prefill fp16/);
-    // A tooltip of the pointer stays too, whatever is drawn anew.
+    // A tooltip of the pointer stays too, whatever is drawn again.
     const point = page.locator(".item[aria-label^='k_proj prefill fp16']");
     await point.evaluate((element) => element.blur());
     await tip(page, "roofline").waitFor({ state: "hidden" });

@@ -134,7 +134,7 @@ pub struct DashboardArgs {
     /// Loopback address and port to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8000")]
     pub listen: String,
-    /// Directory to serve the page from instead of the built-in one, read anew at each request: for work on the page
+    /// Directory to serve the page from instead of the built-in one, read again at each request: for work on the page
     #[arg(long, value_name = "DIR", hide = true)]
     pub page: Option<PathBuf>,
 }

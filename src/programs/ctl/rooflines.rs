@@ -31,7 +31,7 @@ pub async fn run(context: &mut Context, args: &RooflineArgs) -> Result<(), Failu
     }
     let parsed: RooflineAnswer = answer.parse()?;
     let mut chart = Chart::new(&parsed);
-    // Operations are predicted as the machine is now, so they belong under the ceilings of now only.
+    // Operations are predicted as the machine is now, so they belong under the current ceilings only.
     if machine.hardware.is_none() && machine.mode.is_none() && args.precision.is_none() {
         let work = plotted();
         let predicted = predicted(&mut context.client, &work).await?;

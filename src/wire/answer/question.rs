@@ -335,9 +335,11 @@ fn modes(snapshot: &Snapshot, request: &RecommendRequest) -> Result<Modes, Refus
                 "give a list of names, \"all\", or \"live\" for those that need no reboot",
             )),
         },
-        ModesRequest::Listed(names) if names.is_empty() => {
-            Err(Code::InvalidField.at(field, format!("{field} is empty"), "leave it out for the mode of now"))
-        }
+        ModesRequest::Listed(names) if names.is_empty() => Err(Code::InvalidField.at(
+            field,
+            format!("{field} is empty"),
+            "leave it out for the current mode",
+        )),
         ModesRequest::Listed(names) => {
             let mode = |(index, name): (usize, &String)| {
                 mode_named(snapshot, &format!("{field}[{index}]"), name).map(|view| view.mode.key())

@@ -111,7 +111,7 @@ pub(super) fn refused(error: &QueryError) -> Refusal {
         QueryError::NoModes => Code::InvalidField.at(
             "freedom.power_modes",
             message,
-            "name at least one, or leave freedom.power_modes out for the mode of now",
+            "name at least one, or leave freedom.power_modes out for the current mode",
         ),
         QueryError::EmptyBatch { .. } => Code::InvalidField.at(
             "freedom.batch",

@@ -149,7 +149,7 @@ fn check_fields(request: &SweepRequest) -> Result<(), Refusal> {
 /// The operating points: every mode named, or the one asked for.
 fn points<'a>(snapshot: &'a Snapshot, request: &SweepRequest) -> Result<Vec<SweepPoint<'a>>, Refusal> {
     let Some(names) =
-        listed(request.power_modes.as_deref(), "power_modes", "leave it out for the mode of now")?
+        listed(request.power_modes.as_deref(), "power_modes", "leave it out for the current mode")?
     else {
         let model = model_at(snapshot, request.operating_point.as_ref(), "operating_point")?;
         return Ok(vec![SweepPoint { mode: None, model }]);

@@ -103,7 +103,7 @@ impl NvmlGpu {
             Update::MemoryClockCap(nominal.and_then(|nominal| nominal.memory_clock).map_or_else(
                 || {
                     Reading::absent(
-                        "NVML tells no cap on the memory clock, and the data sheet no highest one",
+                        "NVML reports no cap on the memory clock, and the data sheet no highest one",
                     )
                 },
                 Reading::Known,

@@ -1,6 +1,6 @@
 /**
  * What the daemon says, kept up to date by its event stream. Listeners are called by topic: `connection`, `board`, `state`, `modes`,
- * `holds`, `roofline`, `calibration`, `advice`, `measured`. When the stream breaks it is opened again, and everything is read anew.
+ * `holds`, `roofline`, `calibration`, `advice`, `measured`. When the stream breaks it is opened again, and everything is read again.
  */
 import { ApiError, events, get, post } from "./api.js";
 
@@ -44,7 +44,7 @@ const READ = {
   calibration: "/v1/calibration",
 };
 
-/** Reads some of the answers anew and tells their listeners. */
+/** Reads some of the answers again and tells their listeners. */
 export async function refresh(...topics) {
   await Promise.all(topics.map(async (topic) => { daemon[topic] = await get(READ[topic]); }));
   topics.forEach(tell);
@@ -89,7 +89,7 @@ export async function follow() {
   }
 }
 
-// What an event is about is read anew once it is quiet for a moment: several arrive together.
+// What an event is about is read again once it is quiet for a moment: several arrive together.
 let due = new Set();
 function soon(...topics) {
   if (due.size === 0) {

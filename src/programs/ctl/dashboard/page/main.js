@@ -43,7 +43,7 @@ async function show(focus) {
   delete slot("main").dataset.drawn;
   const before = current && hash(current);
   const wanted = read(Object.keys(VIEWS), "roofline");
-  // An address with other settings of the same view was opened: make the view anew.
+  // An address with other settings of the same view was opened: build the view again.
   if (wanted === current && hash(wanted) !== before) made.delete(wanted);
   made.get(current)?.hide?.();
   current = wanted;
@@ -162,7 +162,7 @@ async function start() {
   try {
     await follow();
   } catch (error) {
-    gate(`${sentence(error.message)} It was valid before: rooflinectl dashboard was started anew.`);
+    gate(`${sentence(error.message)} It was valid before: rooflinectl dashboard was restarted.`);
   }
 }
 

@@ -218,7 +218,7 @@ export function create() {
   let columns = [];
   let advice = null;
 
-  /** Asks everything anew for what the form says; what was still under way is dropped. */
+  /** Asks everything again for what the form says; what was still under way is dropped. */
   async function run() {
     if (!chosenModel) return;
     abort.abort();
@@ -242,7 +242,7 @@ export function create() {
     }
   }
 
-  // The bytes of a file are exact and hold for its own format; in another one it is predicted as if it were quantised anew.
+  // The bytes of a file are exact and hold for its own format; in another one it is predicted as if it were quantised again.
   const modelIn = (format) => chosenModel.contents?.exact && format !== summary.format
     ? { ...chosenModel, contents: { ...chosenModel.contents, exact: false } } : chosenModel;
 
@@ -293,7 +293,7 @@ export function create() {
     const impossible = cells.filter((cell) => problem(cell, what)).length;
     const reasons = [...new Set(cells.map((cell) => !cell.row && cell.reason && `${cell.format}: ${cell.reason}`).filter(Boolean))];
     fill(mapNote, h("p", { class: "help" }, `Decode with ${units.count(count(inputs.context, 2048))} tokens of context. ${impossible ? `${impossible} of ${cells.length} are not possible or unknown.` : "All are possible."}`),
-      chosenModel.contents?.exact && h("p", { class: "help" }, `The file’s own format, ${summary.format}, by its exact bytes; the others as if it were quantised anew.`),
+      chosenModel.contents?.exact && h("p", { class: "help" }, `The file’s own format, ${summary.format}, by its exact bytes; the others as if it were quantised again.`),
       reasons.map((reason) => h("p", { class: "help" }, sentence(reason))));
     map.update((svg, width, height) => {
       const wide = Math.max(width, widthFor(columns.length));

@@ -1,4 +1,4 @@
-/** First view: the ceilings of now, of other modes and other boards, with the layers of a model and everything measured on them. */
+/** First view: the ceilings at the current clocks, of other modes and other boards, with the layers of a model and everything measured on them. */
 import { get } from "./api.js";
 import { createChart } from "./chart.js";
 import { daemon, on, registry, simulated, sweepFormats } from "./daemon.js";
