@@ -375,7 +375,35 @@ test("points are imported from JSON and CSV, and a bad file names line and field
     await take("bad.csv", "label,flops,bytes,time_s\ngood,1e9,1e6,0.001\nwrong,1e9,1e6,soon\n");
     await page.waitForSelector("text=bad.csv, line 3, field time_s: expected a number above 0, found \"soon\"");
     assert.equal(await page.locator("[data-chart=roofline] .item").count(), before);
+    await take("odd.csv", "label,format,flops,bytes,time_s\nx,int99,1e9,1e6,0.001\n");
+    await page.waitForSelector("text=odd.csv, line 2, field format: there is no format \"int99\", known are fp32");
+    assert.equal(await page.locator("[data-chart=roofline] .item").count(), before);
+    // A point needs no format: it is drawn, named in the legend, and listed.
+    await take("bare.json", JSON.stringify([{ label: "without a format", flops: 1e9, bytes: 1e8, time_s: 0.001 }]));
+    const bare = await page.locator(".item[aria-label^='without a format (measured)']").getAttribute("aria-label");
+    assert.ok(bare.includes(`Rate ${three(1e9 / 0.001 / 1e12)} TFLOP/s`), bare);
+    await page.waitForSelector("[data-chart=roofline] .legend .p-other + text:text('other')");
+    await page.click("[data-chart=roofline] summary");
+    await page.waitForSelector("[data-chart=roofline] tbody th:has-text('without a format')");
+    // As far apart as numbers go: drawn all the same.
+    await take("far.csv", "label,arithmetic_intensity_flops_per_byte,flops_per_s\nfar,1e-300,1e300\n");
+    await page.waitForSelector(".item[aria-label^='far (measured)']");
+    await page.click("text=Remove measured points");
+    await page.locator(".item[aria-label^='far']").waitFor({ state: "detached" });
+    // Whatever fails while it is drawn, the page goes on without the new points, and does not say that the file was bad.
+    const drawn = await page.locator("[data-chart=roofline] .item").count();
+    await page.evaluate(() => {
+      const { symbol } = d3;
+      d3.symbol = () => { d3.symbol = symbol; throw new Error("a made-up fault"); };
+    });
+    await take("good.csv", "label,flops,bytes,time_s\nx,1e9,1e6,0.001\n");
+    await page.waitForSelector("text=good.csv was read, but its points could not be drawn: a made-up fault.");
+    assert.equal(await page.locator("text=Nothing of the file was taken").count(), 0);
+    assert.equal(await page.locator("[data-chart=roofline] .item").count(), drawn);
+    await take("good.csv", "label,flops,bytes,time_s\nx,1e9,1e6,0.001\n");
+    await page.waitForSelector("text=1 point of good.csv added.");
   });
+  assert.equal(parsePoints("a.csv", "label,format,flops,bytes,time_s\nx,q3_k_l,1,1,1\ny,fp16,1,1,1\nz,,1,1,1\n", ["fp16"]).length, 3);
   const refused = (name, content, pattern) => assert.throws(() => parsePoints(name, content), (error) => error instanceof ImportError && pattern.test(error.message) || assert.fail(error.message));
   refused("a.json", "", /empty/);
   refused("a.json", '{"points":\n [{"label": "x"}, }', /a\.json.*not JSON/);
@@ -384,6 +412,10 @@ test("points are imported from JSON and CSV, and a bad file names line and field
   refused("a.json", '[{"label":"a","speed":3}]', /field speed: unknown/);
   refused("a.json", "[7]", /expected an object, found 7/);
   refused("a.csv", "format,flops\nint8,1\n", /line 1: field label is missing/);
+  refused("a.csv", "label;flops\nx;1\n", /line 1: expected commas between the fields, found semicolons/);
+  refused("a.csv", "label\tflops\nx\t1\n", /line 1: expected commas between the fields, found tabs/);
+  refused("a.csv", "label,flops,bytes,time_s\nx,1e300,1e-300,1\n", /line 2, field flops: flops \/ bytes is Infinity, too large or too small to draw/);
+  refused("a.csv", "label,flops,bytes,time_s\nx,1e-300,1e-300,1e300\n", /line 2, field flops: flops \/ time_s is 0, too large/);
   refused("a.csv", "label,flops\nx,1,2\n", /line 2: 3 fields, expected 2/);
   refused("a.csv", "label,flops\n\"x,1\n", /line 2: a quote is not closed/);
   refused("a.csv", "label,flops_per_s\nx,1\n", /line 2, field arithmetic_intensity_flops_per_byte: missing/);

@@ -2,7 +2,7 @@
 import { get } from "./api.js";
 import { createChart } from "./chart.js";
 import { daemon, on, registry, simulated, sweepFormats } from "./daemon.js";
-import { failure, fact, field, fill, h, latest, note, select, table, toggles } from "./dom.js";
+import { failure, fact, field, fill, h, latest, note, select, sentence, table, toggles } from "./dom.js";
 import { csvText, save } from "./export.js";
 import { COLUMNS, ImportError, kept, parsePoints, predicted } from "./points.js";
 import { family, symbolPath } from "./precision.js";
@@ -205,15 +205,31 @@ export function create() {
     const clear = h("button", { type: "button", onclick: () => { kept.length = 0; fill(result); paint(); input.value = ""; } }, "Remove measured points");
     async function take(file) {
       if (!file) return;
+      let points;
       try {
         if (file.size > BIGGEST_IMPORT_BYTES) throw new ImportError(`${file.name} is larger than ${units.bytes(BIGGEST_IMPORT_BYTES)}`);
-        const points = parsePoints(file.name, await file.text());
+        const text = await file.text();
+        points = parsePoints(file.name, text, (await registry("/v1/formats")).formats.map(({ key }) => key));
+      } catch (error) {
+        fill(result, error instanceof ImportError
+          ? note("bad", h("p", {}, sentence(error.message)), h("p", { class: "help" }, "Nothing of the file was taken.")) : failure(error));
+        return;
+      } finally {
+        // The same file may be chosen again once it is mended.
+        input.value = "";
+      }
+      const before = kept.length;
+      try {
         kept.push(...points);
         paint();
         fill(result, note("info", `${points.length} ${points.length === 1 ? "point" : "points"} of ${file.name} added.`));
       } catch (error) {
-        fill(result, h("div", { class: "note bad", role: "alert" }, h("p", {}, `${error.message}.`), h("p", { class: "help" }, "Nothing of the file was taken.")));
+        kept.length = before;
+        fill(result, note("bad", h("p", {}, sentence(`${file.name} was read, but its points could not be drawn: ${error.message}`)),
+          h("p", { class: "help" }, "They were removed again. This is a fault of the page: please report it with the file.")));
+        paint();
       }
+      result.scrollIntoView({ block: "nearest" });
     }
     const area = h("div", { class: "drop stack" }, field("Import measured points (JSON or CSV)", input,
       "Each has a label, flops, bytes and time_s. A CSV file saved here can be read again."), result, h("div", {}, clear));

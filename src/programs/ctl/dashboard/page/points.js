@@ -61,21 +61,23 @@ export const COLUMNS = [
 const NUMBERS = ["arithmetic_intensity_flops_per_byte", "flops_per_s", "time_s", "time_low_s", "time_high_s", "bytes", "flops"];
 const TEXTS = ["label", "format", "kind", "limit", "provenance"];
 const MOST_POINTS = 2000;
+// Mixes that model files are named by and that are no format of their own: files saved here may have them.
+const MIXES = ["q2_k_s", "q3_k_s", "q3_k_l", "iq2_m", "iq3_xs", "iq3_m", "mxfp4_moe", "nvfp4_gguf"];
 
 /** What is wrong with a file of points: its message names the place and the field. */
 export class ImportError extends Error {}
 
 /**
- * Points of a file. CSV where its name or its first character says so, JSON otherwise. Throws ImportError, and takes nothing of a
- * file of which a part is wrong.
+ * Points of a file. CSV where its name or its first character says so, JSON otherwise. `formats` are the keys of the daemon's weight
+ * formats. Throws ImportError, and takes nothing of a file of which a part is wrong.
  */
-export function parsePoints(name, text) {
+export function parsePoints(name, text, formats) {
   const clean = text.replace(/^\ufeff/, "");
   if (clean.trim() === "") throw new ImportError(`${name} is empty`);
   const rows = /\.csv$/i.test(name) || !/^\s*[[{]/.test(clean) ? fromCsv(name, clean) : fromJson(name, clean);
   if (rows.length === 0) throw new ImportError(`${name} has no points`);
   if (rows.length > MOST_POINTS) throw new ImportError(`${name} has ${rows.length} points, at most ${MOST_POINTS} are shown`);
-  return rows.map(({ where, row }) => point(name, where, row));
+  return rows.map(({ where, row }) => point(name, where, row, formats));
 }
 
 function fromJson(name, text) {
@@ -119,6 +121,8 @@ function objectLines(text) {
 function fromCsv(name, text) {
   const records = csvRecords(name, text);
   const header = (records.shift()?.cells ?? []).map((cell) => cell.trim());
+  const separator = header.length === 1 && { ";": "semicolons", "\t": "tabs" }[/[;\t]/.exec(header[0])?.[0]];
+  if (separator) throw new ImportError(`${name}, line 1: expected commas between the fields, found ${separator}`);
   if (!header.includes("label")) throw new ImportError(`${name}, line 1: field label is missing, the first line names the fields`);
   const unknown = header.find((key) => !TEXTS.includes(key) && !NUMBERS.includes(key));
   if (unknown !== undefined) throw new ImportError(`${name}, line 1: unknown field ${JSON.stringify(unknown)}, known are ${[...TEXTS, ...NUMBERS].join(", ")}`);
@@ -152,7 +156,7 @@ function csvRecords(name, text) {
   return records;
 }
 
-function point(name, where, row) {
+function point(name, where, row, formats) {
   const bad = (key, problem) => new ImportError(`${name}, ${where}, field ${key}: ${problem}`);
   for (const key of Object.keys(row)) {
     if (!TEXTS.includes(key) && !NUMBERS.includes(key)) throw bad(key, `unknown, known are ${[...TEXTS, ...NUMBERS].join(", ")}`);
@@ -167,6 +171,10 @@ function point(name, where, row) {
     if (row[key] != null && typeof row[key] !== "string") throw bad(key, `expected a text, found ${JSON.stringify(row[key])}`);
     return row[key]?.slice(0, 200) ?? null;
   };
+  const format = text("format");
+  if (format != null && formats && !formats.includes(format) && !MIXES.includes(format)) {
+    throw bad("format", `there is no format ${JSON.stringify(format)}, known are ${formats.join(", ")}`);
+  }
   const label = text("label");
   if (!label) throw bad("label", "missing, every point needs a name");
   const kind = text("kind") ?? "measured";
@@ -177,9 +185,13 @@ function point(name, where, row) {
   const rate = number("flops_per_s") ?? (flops && time ? flops / time : null);
   const intensity = number("arithmetic_intensity_flops_per_byte") ?? (flops && bytes ? flops / bytes : null);
   if (rate == null) throw bad("flops_per_s", "missing, and it does not follow from flops and time_s");
+  // Of extreme numbers the quotient is no number any more, and has no place in the picture.
+  const quotient = (value, key, of) => { if (value != null && !(value > 0 && value < Infinity)) throw bad(key, `${of} is ${value}, too large or too small to draw`); };
+  quotient(rate, "flops", "flops / time_s");
+  quotient(intensity, "flops", "flops / bytes");
   if (intensity == null) throw bad("arithmetic_intensity_flops_per_byte", "missing, and it does not follow from flops and bytes");
   return identify({
-    label, format: text("format"), measured: kind === "measured", intensity, rate, time: time ? { value: time, low, high } : null, bytes, flops,
+    label, format, measured: kind === "measured", intensity, rate, time: time ? { value: time, low, high } : null, bytes, flops,
     bandwidth: rate / intensity, bound: null, limit: text("limit"), provenance: text("provenance") ?? (kind === "measured" ? "imported" : null), tier: null,
     source: `imported from ${name}`, imported: true,
   });

@@ -160,7 +160,7 @@ function nameBeside(group, point, x, y, width, taken) {
 const legendEntries = (points, series) => [
   ...(series.length > 1 ? series.map(({ name }, index) => ({ text: `${LETTERS[index]} ${name}`, line: DASHES[index] })) : []),
   ...[...new Map(points.map((point) => [family(point.format).key, point.format])).entries()].sort((a, b) => order(a[1]) - order(b[1]))
-    .map(([, format]) => ({ text: family(format).title, format })),
+    .map(([, format]) => ({ text: family(format).title, format: format ?? "other" })),
   ...(points.some((point) => !point.measured) ? [{ text: "filled: predicted", format: null, measured: false }] : []),
   ...(points.some((point) => point.measured) ? [{ text: "hollow: measured", format: null, measured: true }] : []),
 ];

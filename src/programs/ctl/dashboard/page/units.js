@@ -47,7 +47,7 @@ export const percent = (value) => known(value) ? `${digits(value * 100)} %` : UN
 export const temperature = (value) => known(value) ? `${digits(value)} °C` : UNKNOWN;
 export const times = (value) => known(value) ? `${digits(value)} ×` : UNKNOWN;
 /** Operations per second; of integer precisions they are not floating-point ones. */
-export const rate = (value, precision = "") => si(value, precision.startsWith("int") ? "OP/s" : "FLOP/s");
+export const rate = (value, precision) => si(value, precision?.startsWith("int") ? "OP/s" : "FLOP/s");
 
 /** An estimate with its 90 % interval: `684 µs (644 µs to 725 µs)`. */
 export function estimate(answer, show) {
