@@ -422,6 +422,41 @@ test("points are imported from JSON and CSV, and a bad file names line and field
   refused("a.csv", "label,kind,flops,bytes,time_s\nx,dreamt,1,1,1\n", /field kind: expected measured or predicted/);
 });
 
+test("a file that misses its box is taken, and never opened by the browser", options, async () => {
+  // What a browser does with a file is the default action: it has to be prevented, wherever the file falls.
+  const release = (page, name, content) => page.evaluate(([file, text]) => {
+    const transfer = new DataTransfer();
+    transfer.items.add(new File([text], file));
+    return ["dragover", "drop"].map((type) => !document.querySelector("h1").dispatchEvent(new DragEvent(type, { dataTransfer: transfer, bubbles: true, cancelable: true })));
+  }, [name, content]);
+  await on("roofline", async (page) => {
+    assert.deepEqual(await release(page, "mine.csv", "label,flops,bytes,time_s\ndropped,1e9,1e8,0.001\n"), [true, true]);
+    await page.locator(".item[aria-label^='dropped (measured)']").waitFor();
+    assert.equal(await page.locator(".item[aria-label^='dropped (measured)']").count(), 1);
+    await visit(page, "model");
+    await release(page, "broken.gguf", "GGUFgarbage");
+    await page.waitForSelector(".drop .note.bad");
+    for (const view of ["spot", "live"]) {
+      await visit(page, view);
+      assert.deepEqual(await release(page, "mine.csv", "label\n"), [true, true]);
+    }
+    await visit(page, "roofline");
+    await page.locator(".item[aria-label^='dropped (measured)']").waitFor();
+  });
+});
+
+test("a board is added once it is chosen", options, () => on("roofline?with=hw:jetson-agx-thor-t5000", async (page) => {
+  await page.click("text=Add board");
+  await page.waitForSelector("text=Choose a board first.");
+  await page.getByLabel("Other board").selectOption("jetson-agx-thor-t5000");
+  await page.click("text=Add board");
+  await page.waitForSelector("text=It is shown already.");
+  await page.getByLabel("Other board").selectOption("h100-sxm");
+  await page.click("text=Add board");
+  await page.locator("[aria-label^='Remove'][aria-label*='H100']").waitFor();
+  assert.equal(await page.locator("text=It is shown already.").count(), 0);
+}));
+
 test("numbers have three significant digits and SI units, and null is unknown", () => {
   assert.equal(time(0.0006836), "684 µs");
   assert.equal(si(999.9e9, "B/s"), "1.00 TB/s");

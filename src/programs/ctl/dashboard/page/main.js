@@ -38,6 +38,19 @@ slot("nav").addEventListener("click", (event) => {
   if (anchor) anchor.href = hash(anchor.dataset.view);
 });
 
+// A file that misses its box would be opened by the browser in place of this page, with everything that was imported or measured.
+const isFile = (event) => event.dataTransfer?.types.includes("Files");
+document.addEventListener("dragover", (event) => {
+  if (event.defaultPrevented || !isFile(event)) return;
+  event.preventDefault();
+  event.dataTransfer.dropEffect = made.get(current)?.drop ? "copy" : "none";
+});
+document.addEventListener("drop", (event) => {
+  if (event.defaultPrevented || !isFile(event)) return;
+  event.preventDefault();
+  made.get(current)?.drop?.(event.dataTransfer.files[0], [...event.dataTransfer.files]);
+});
+
 async function show(focus) {
   const ticket = (opened += 1);
   delete slot("main").dataset.drawn;

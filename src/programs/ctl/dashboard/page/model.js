@@ -121,7 +121,8 @@ export function create() {
       h("div", { class: "form" }, field("Key/value cache", kv), field("Batch sizes", inputs.batches))), fileArea),
     h("fieldset", {}, h("legend", {}, "Weight formats"), formatSlot)),
     messages, summarySlot, results);
-  dropTarget(fileArea, (first, all) => drop(all.find(({ name }) => /\.(gguf|safetensors)$|config\.json$/i.test(name)) ?? first));
+  const dropAny = (first, all) => drop(all.find(({ name }) => /\.(gguf|safetensors)$|config\.json$/i.test(name)) ?? first);
+  dropTarget(fileArea, dropAny);
 
   function formats() {
     const known = ENGINES[engine.value] ?? ENGINES["llama.cpp"];
@@ -368,6 +369,7 @@ export function create() {
       await listModels();
     },
     hide() { abort.abort(); },
+    drop: dropAny,
     refresh() { return run(); },
   };
 }

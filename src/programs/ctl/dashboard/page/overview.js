@@ -49,6 +49,8 @@ export function create() {
   const messages = h("div", { class: "stack", "aria-live": "polite" });
   const chips = h("div");
   const compared = h("div", { class: "chips" });
+  const added = h("div", { "aria-live": "polite" });
+  let takeFile = null;
   let series = [];
   let layerPoints = [];
   let hidden = new Set(setting(VIEW, "hide", "").split(",").filter(Boolean));
@@ -138,11 +140,11 @@ export function create() {
   }
 
   function add(key) {
-    if (wanted().includes(key)) return;
-    if (wanted().length >= MOST_SERIES - 1) {
-      fill(messages, note("warn", `${MOST_SERIES} rooflines fit side by side: remove one first.`));
-      return;
-    }
+    const problem = !key ? "Choose a board first."
+      : wanted().includes(key) ? "It is shown already."
+        : wanted().length >= MOST_SERIES - 1 ? `${MOST_SERIES} rooflines fit side by side: remove one first.` : null;
+    fill(added, problem && note("warn", problem));
+    if (problem) return;
     remember(VIEW, { with: [...wanted(), key].join(",") });
     load();
   }
@@ -164,7 +166,7 @@ export function create() {
     return h("div", { class: "stack" },
       mode && h("div", { class: "form" }, field("Mode of this board", mode), h("button", { type: "button", onclick: () => add(`mode:${mode.value}`) }, "Add mode")),
       h("div", { class: "form" }, field("Other board", board), field("Its mode", boardMode),
-        h("button", { type: "button", onclick: () => board.value && add(`hw:${board.value}${boardMode.value && `@${boardMode.value}`}`) }, "Add board")));
+        h("button", { type: "button", onclick: () => add(board.value && `hw:${board.value}${boardMode.value && `@${boardMode.value}`}`) }, "Add board")), added);
   }
 
   function layerForm() {
@@ -234,6 +236,7 @@ export function create() {
     const area = h("div", { class: "drop stack" }, field("Import measured points (JSON or CSV)", input,
       "Each has a label, flops, bytes and time_s. A CSV file saved here can be read again."), result, h("div", {}, clear));
     dropTarget(area, take);
+    takeFile = take;
     return area;
   }
 
@@ -242,6 +245,7 @@ export function create() {
     element,
     async show() { await Promise.all([load(), layers()]); },
     refresh() { return this.show(); },
+    drop: (file) => takeFile(file),
   };
 }
 
