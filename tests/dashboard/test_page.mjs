@@ -532,6 +532,42 @@ test("it says that the daemon is gone, and goes on by itself once it is back", o
   await daemon.ctl("mode", "set", "25W");
 }));
 
+test("a view that is first opened while the daemon is away is drawn once it is back", options, async () => {
+  const lost = (page) => page.waitForSelector("#bars :text('No connection to the daemon')");
+  for (const [view, drawn] of [["model", "[data-chart=heatmap] .cell"], ["spot", "[data-chart=kernel] .bar-predicted"], ["roofline", "[data-chart=roofline] g.point"]]) {
+    const { page, context, faults } = await watchedPage(chrome, board.origin);
+    await open(page, board.url.replace("#", "#live?"));
+    await daemon.kill();
+    await lost(page);
+    await page.click(`nav a[data-view=${view}]`);
+    await page.waitForSelector("main .note.bad");
+    await daemon.start();
+    await page.waitForSelector(drawn, { state: "attached" });
+    await page.waitForSelector(`main[data-drawn=${view}]`);
+    assert.equal(await page.locator("main .note.bad").count(), 0, view);
+    assert.equal(await page.locator("option:has-text('Loading…')").count(), 0, view);
+    assert.deepEqual(faults.filter((fault) => !EXPECTED.test(fault)), []);
+    await context.close();
+  }
+  // What ran as the connection was lost has to be run again, and that is said.
+  await on("spot?m=1&n=2048&k=2048&formats=fp16", async (page) => {
+    await page.waitForSelector("[data-chart=kernel] .bar-predicted");
+    let broken = false;
+    await page.route(/\/v1\/measure/, async (route) => {
+      await daemon.kill();
+      broken = true;
+      await route.continue();
+    });
+    await page.click("text=Predict and run now");
+    await until(() => broken, "a run");
+    await page.waitForSelector("main .note.bad");
+    await lost(page);
+    await daemon.start();
+    await page.waitForSelector("text=The connection was lost while kernels ran");
+    assert.equal(await page.locator("main .note.bad").count(), 0);
+  });
+});
+
 test("nothing is wider than a phone", options, async () => {
   for (const view of VIEWS) {
     await on(view, async (page) => {

@@ -17,6 +17,8 @@ const made = new Map();
 let current = null;
 // Of several views opened in a row the last one counts, whichever is drawn last.
 let opened = 0;
+// What is said above a view that could not be drawn.
+let trouble = null;
 
 const slot = (id) => document.getElementById(id);
 
@@ -67,11 +69,21 @@ async function show(focus) {
   const view = made.get(current);
   fill(slot("main"), view.element);
   if (focus) view.element.querySelector("h1")?.focus({ preventScroll: true });
+  await attempt(() => view.show(), ticket);
+}
+
+/** Draws the view of `ticket` and says so, or why not. */
+async function attempt(draw, ticket) {
   try {
-    await view.show();
-    if (ticket === opened) slot("main").dataset.drawn = current;
+    await draw();
+    if (ticket !== opened) return;
+    trouble?.remove();
+    slot("main").dataset.drawn = current;
   } catch (error) {
-    if (ticket === opened) slot("main").prepend(failure(error));
+    if (ticket !== opened) return;
+    trouble?.remove();
+    trouble = failure(error);
+    slot("main").prepend(trouble);
   }
 }
 
@@ -163,7 +175,9 @@ async function start() {
     if (first) {
       first = false;
       await show(false);
-    } else await made.get(current)?.refresh?.();
+      // What was never drawn, as the daemon was away, is begun again.
+    } else if (slot("main").dataset.drawn !== current) await show(false);
+    else await attempt(() => made.get(current).refresh?.(), opened);
   });
   for (const topic of ["state", "calibration", "holds", "board"]) on(topic, () => { header(); bars(); });
   addEventListener("hashchange", () => {

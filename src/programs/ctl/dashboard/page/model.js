@@ -370,7 +370,7 @@ export function create() {
     },
     hide() { abort.abort(); },
     drop: dropAny,
-    refresh() { return run(); },
+    refresh() { return chosenModel ? run() : this.show(); },
   };
 }
 

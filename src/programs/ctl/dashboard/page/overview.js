@@ -47,10 +47,12 @@ export function create() {
     help: "Hover, or Tab to the chart and use the arrow keys." });
   const ceilingTable = h("div");
   const messages = h("div", { class: "stack", "aria-live": "polite" });
+  const layerMessages = h("div", { class: "stack", "aria-live": "polite" });
   const chips = h("div");
   const compared = h("div", { class: "chips" });
   const added = h("div", { "aria-live": "polite" });
   let takeFile = null;
+  let listBoards = null;
   let series = [];
   let layerPoints = [];
   let hidden = new Set(setting(VIEW, "hide", "").split(",").filter(Boolean));
@@ -59,7 +61,7 @@ export function create() {
     h("div", {}, h("h1", { id: "title-roofline", tabindex: "-1" }, "Roofline"),
       h("p", { class: "lead" }, "The most that a kernel can reach here: memory bandwidth times its arithmetic intensity, or the peak of its precision.")),
     facts,
-    h("div", { class: "card stack" }, messages, chart.element, chips, guide()),
+    h("div", { class: "card stack" }, messages, layerMessages, chart.element, chips, guide()),
     h("div", { class: "columns" },
       h("div", { class: "card stack" }, h("h2", {}, "Compare modes and boards"), compared, adders()),
       h("div", { class: "card stack" }, h("h2", {}, "Points"), layerForm(), importForm())),
@@ -154,7 +156,10 @@ export function create() {
     const mode = modes.length === 0 ? null : select(modes.map(({ name }) => [name, name]), modes[0].name);
     const board = select([["", "Loading…"]], "");
     const boardMode = select([["", "its top mode"]], "");
-    registry("/v1/hardware").then(({ hardware }) => {
+    listBoards = async () => {
+      if (board.options.length > 1) return;
+      const { hardware } = await registry("/v1/hardware");
+      if (board.options.length > 1) return;
       const kinds = { integrated: "Edge boards and unified memory", discrete: "GPUs", cpu: "Processors" };
       fill(board, h("option", { value: "" }, "Choose a board"), Object.entries(kinds).map(([kind, label]) => h("optgroup", { label },
         hardware.filter((entry) => entry.kind === kind && entry.bandwidth_bytes_per_s).map((entry) => h("option", { value: entry.key }, entry.name)))));
@@ -162,7 +167,7 @@ export function create() {
         const entry = hardware.find(({ key }) => key === board.value);
         fill(boardMode, h("option", { value: "" }, "its top mode"), (entry?.modes ?? []).map((name) => h("option", { value: name }, name)));
       });
-    }, (error) => fill(messages, failure(error)));
+    };
     return h("div", { class: "stack" },
       mode && h("div", { class: "form" }, field("Mode of this board", mode), h("button", { type: "button", onclick: () => add(`mode:${mode.value}`) }, "Add mode")),
       h("div", { class: "form" }, field("Other board", board), field("Its mode", boardMode),
@@ -191,13 +196,14 @@ export function create() {
     try {
       const { rows } = named.length && chosenFormats().length ? await sweepFormats(() => ({ ops: named.map(({ op }) => op) }), chosenFormats()) : { rows: [] };
       if (!isLast()) return;
+      fill(layerMessages);
       layerPoints = rows.map((row) => {
         const same = named.find(({ op }) => Object.entries(op).every(([key, value]) => row.op[key] === value));
         return { ...predicted(row, `${same?.label ?? ""} ${row.format}`.trim(), row.format), short: same?.label };
       });
       paint();
     } catch (error) {
-      if (isLast()) messages.append(failure(error));
+      if (isLast()) fill(layerMessages, failure(error));
     }
   });
 
@@ -243,7 +249,7 @@ export function create() {
   on("roofline", () => { if (daemon.connected && element.isConnected) { load(); layers(); } });
   return {
     element,
-    async show() { await Promise.all([load(), layers()]); },
+    async show() { await Promise.all([listBoards(), load(), layers()]); },
     refresh() { return this.show(); },
     drop: (file) => takeFile(file),
   };

@@ -61,6 +61,8 @@ export function create() {
 
   let rows = [];
   let asked = 0;
+  // What a lost connection put an end to: "predict" or "run".
+  let brokenOff = null;
   const shape = () => Object.fromEntries(["m", "n", "k"].map((key) => [key, Number(inputs[key].value)]));
   const keep = () => remember(VIEW, shape());
 
@@ -76,6 +78,7 @@ export function create() {
     if (!form.reportValidity()) return false;
     const ticket = (asked += 1);
     const { m, n, k } = shape();
+    brokenOff = null;
     fill(messages);
     if (chosen.length === 0) {
       fill(messages, note("warn", "Choose at least one format."));
@@ -88,9 +91,14 @@ export function create() {
       draw();
       return true;
     } catch (error) {
-      fill(messages, failure(error));
+      if (ticket === asked) failed(error, "predict");
       return false;
     }
+  }
+
+  function failed(error, what) {
+    if (error.status === 0 || error.status >= 500) brokenOff = what;
+    fill(messages, failure(error));
   }
 
   async function run() {
@@ -111,7 +119,7 @@ export function create() {
       fill(messages, verdict(answer), answer.skipped.length > 0 && note("info", h("p", {}, "Not run:"), h("ul", { class: "plain" }, answer.skipped.map((reason) => h("li", {}, sentence(reason))))));
       draw();
     } catch (error) {
-      fill(messages, failure(error));
+      failed(error, "run");
     } finally {
       allow();
       // A disabled button loses the focus.
@@ -183,7 +191,14 @@ export function create() {
   return {
     element,
     async show() { allow(); await predict(); },
-    refresh() { allow(); },
+    async refresh() {
+      allow();
+      if (brokenOff === "predict") await predict();
+      else if (brokenOff === "run") {
+        brokenOff = null;
+        fill(messages, note("warn", "The connection was lost while kernels ran, and with it what they took: run them again."));
+      }
+    },
   };
 }
 
