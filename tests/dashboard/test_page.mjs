@@ -8,6 +8,7 @@ import { createRequire } from "node:module";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { MODELS } from "../../src/programs/ctl/dashboard/page/presets.js";
+import { batchSizes, limitNumber, wholeNumber } from "../../src/programs/ctl/dashboard/page/form.js";
 import { ImportError, parsePoints } from "../../src/programs/ctl/dashboard/page/points.js";
 import { digits, estimate, si, time } from "../../src/programs/ctl/dashboard/page/units.js";
 import { Daemon, REPOSITORY, browser, dashboard, hasBrowser, look, open, until, visit, watchedPage } from "./fixtures.mjs";
@@ -328,6 +329,68 @@ test("a recommendation keeps the constraints, or says which cannot be met", opti
   await page.getByLabel("Time per token at most, ms").fill("");
   await page.getByLabel("Time per token at most, ms").press("Tab");
   await page.waitForSelector("[data-chart=pareto] .ring");
+}));
+
+test("batch sizes are numbers and ranges, and what is left out is said", () => {
+  const powers = (low, high) => Array.from({ length: 17 }, (_, power) => 2 ** power).filter((size) => size >= low && size <= high);
+  const all = (low, high) => Array.from({ length: high - low + 1 }, (_, index) => low + index);
+  const good = (text, sizes) => assert.deepEqual(batchSizes(text), { sizes, problems: [] }, text);
+  good("1,2,8", [1, 2, 8]);
+  good("8 1;1, 2", [1, 2, 8]);
+  good("1..64", powers(1, 64));
+  good("1 .. =64", powers(1, 64));
+  good("1..8", all(1, 8));
+  good("3..100", [3, ...powers(4, 64), 100]);
+  good("1..4, 32..32", [...all(1, 4), 32]);
+  const bad = (text, sizes, ...patterns) => {
+    const answer = batchSizes(text);
+    assert.deepEqual(answer.sizes, sizes, text);
+    assert.equal(answer.problems.length, patterns.length, String(answer.problems));
+    patterns.forEach((pattern, index) => assert.match(answer.problems[index], pattern));
+  };
+  bad("", [], /it is empty: write numbers such as 1,2,8 or a range such as 1\.\.64/);
+  bad("x", [], /“x” is not understood/);
+  bad("0", [], /“0” is left out: a batch size lies between 1 and 65\s536/);
+  bad("4,1.5,-2,99999", [4], /“1\.5” is not understood/, /“-2” is not understood/, /“99999” is left out/);
+  bad("64..1", [], /smaller number first/);
+  bad(all(1, 33).join(), all(1, 16), /Of 33 batch sizes the first 16 are shown, up to 16/);
+  assert.deepEqual(wholeNumber("512", 1, 1024), { value: 512 });
+  for (const text of ["", "-5", "0", "1.5", "1e99", "abc", "1025"]) assert.match(wholeNumber(text, 1, 1024).problem, /a whole number from 1 to 1\s024 is expected/);
+  assert.deepEqual([limitNumber(" "), limitNumber("0.5")], [{ value: null }, { value: 0.5 }]);
+  for (const text of ["0", "-1", "abc", "1e999"]) assert.match(limitNumber(text).problem, /a number above 0 is expected, or nothing/);
+});
+
+test("what the form of a model cannot mean is said, and nothing is asked for it", options, () => on("model?model=llama-3.2-1b&batches=1..64&formats=q8_0&max_power_w=abc", async (page) => {
+  const said = page.locator("main > section > .stack[aria-live] .note.warn");
+  await said.filter({ hasText: "Power at most, W: “abc” is not possible" }).waitFor();
+  const enter = async (label, value) => {
+    await page.getByLabel(label, { exact: true }).fill(value);
+    await page.getByLabel(label, { exact: true }).press("Tab");
+  };
+  const sizes = () => page.evaluate(() => [...new Set([...document.querySelectorAll("[data-chart=heatmap] .item")].map((cell) => /batch (\d+)/.exec(cell.getAttribute("aria-label"))[1]))].map(Number));
+  await page.evaluate(() => { location.hash = "model?model=llama-3.2-1b&batches=1..64&formats=q8_0"; });
+  await page.waitForSelector("[data-chart=heatmap] .cell");
+  assert.deepEqual(await sizes(), [1, 2, 4, 8, 16, 32, 64]);
+  assert.equal(await said.count(), 0);
+  let asked = 0;
+  page.on("request", (request) => { if (/sweep|recommend/.test(request.url())) asked += 1; });
+  for (const [label, value, line] of [["Context, tokens", "-5", "Context, tokens: “-5” is not possible"], ["Context, tokens", "1e99", "Context, tokens: “1e99” is not possible"],
+    ["Answer, tokens", "0", "Answer, tokens: “0” is not possible"], ["Prompt, tokens", "", "Prompt, tokens: it is empty"], ["Batch sizes", "x", "Batch sizes: “x” is not understood"],
+    ["Quality loss at most, %", "-1", "Quality loss at most, %: “-1” is not possible"]]) {
+    const before = await page.getByLabel(label, { exact: true }).inputValue();
+    await enter(label, value);
+    await said.filter({ hasText: line }).filter({ hasText: "What is below is for the settings before." }).waitFor();
+    assert.equal(await page.getByLabel(label, { exact: true }).getAttribute("aria-invalid"), "true");
+    assert.equal(asked, 0, label);
+    await enter(label, before);
+    await said.waitFor({ state: "detached" });
+    await until(() => page.evaluate(() => !document.querySelector("[aria-busy]")), "answers");
+    asked = 0;
+  }
+  // What can be understood is shown.
+  await enter("Batch sizes", "4, x, 2");
+  await said.filter({ hasText: "Batch sizes: “x” is not understood" }).waitFor();
+  await until(async () => String(await sizes()) === "2,4", "both sizes");
 }));
 
 test("a model file is described by its header, and a config.json too", options, async () => {

@@ -3,6 +3,7 @@ import { get, post } from "./api.js";
 import { axes, createChart } from "./chart.js";
 import { daemon, registry, sweepFormats } from "./daemon.js";
 import { commandLine, fact, failure, field, fill, h, latest, note, select, sentence, table, toggles } from "./dom.js";
+import { MOST_TOKENS, batchSizes, limitNumber, wholeNumber } from "./form.js";
 import { describe as readHeader } from "./header.js";
 import { MEASURES, describe, drawHeatmap, heightFor, problem, widthFor } from "./heatmap.js";
 import { dropTarget, swatch } from "./overview.js";
@@ -10,11 +11,10 @@ import { drawPareto } from "./pareto.js";
 import { COLUMNS, predicted } from "./points.js";
 import { drawRoofline, precisionsOf } from "./roofline.js";
 import * as units from "./units.js";
-import { numberSetting, remember, setting } from "./view.js";
+import { remember, setting } from "./view.js";
 
 const VIEW = "model";
 const WITHOUT_MODES = "now";
-const MOST_BATCHES = 8;
 
 const ENGINES = {
   "llama.cpp": ["fp16", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "q4_0", "q2_k"],
@@ -99,7 +99,7 @@ export function create() {
   const measure = select(Object.entries(MEASURES).map(([key, { title }]) => [key, title]), setting(VIEW, "show", "tokens"), (key) => { remember(VIEW, { show: key }); drawMap(); });
   const objective = select([["latency", "least time per token"], ["throughput", "most tokens/s"], ["energy", "least energy per token"], ["power", "least power"]], setting(VIEW, "objective", "latency"), (key) => { remember(VIEW, { objective: key }); run(); });
   const reboot = h("input", { type: "checkbox", id: "allow-reboot", checked: setting(VIEW, "reboot") === "yes", onchange: () => { remember(VIEW, { reboot: reboot.checked ? "yes" : null }); run(); } });
-  const limits = CONSTRAINTS.map(({ key, label }) => field(label, number(key, "", { min: "0", placeholder: "none" })));
+  const limits = CONSTRAINTS.map(({ key }) => number(key, "", { placeholder: "none" }));
 
   const map = createChart({ name: "heatmap", title: "Every format, mode and batch size", height: () => heightFor(formats()), columns: MAP_COLUMNS, minimumWidth: 300,
     help: "Hatched: not possible, with the reason. Click a cell, or press Enter on it, to look closer at it below." });
@@ -109,7 +109,7 @@ export function create() {
   const closer = h("h2", {}, "A closer look");
   const results = h("div", { class: "view", hidden: true },
     h("section", { class: "card stack" }, h("div", { class: "form" }, field("Colour shows", measure)), mapNote, map.element),
-    h("section", { class: "card stack" }, h("h2", {}, "Recommendation"), h("div", { class: "form" }, field("Objective", objective), limits, h("div", { class: "field row" }, reboot, h("label", { for: "allow-reboot" }, "a reboot is fine"))),
+    h("section", { class: "card stack" }, h("h2", {}, "Recommendation"), h("div", { class: "form" }, field("Objective", objective), limits.map((input, index) => field(CONSTRAINTS[index].label, input)), h("div", { class: "field row" }, reboot, h("label", { for: "allow-reboot" }, "a reboot is fine"))),
       adviceSlot, h("div", { class: "columns" }, pareto.element, settingsSlot)),
     closer, h("div", { class: "columns" }, h("div", { class: "card" }, curve.element), h("div", { class: "card" }, roofline.element)));
 
@@ -118,7 +118,7 @@ export function create() {
     h("section", { class: "card stack" }, h("div", { class: "columns" }, h("div", { class: "stack" }, field("Model", modelSelect),
       h("div", { class: "form" }, field("Board", board), field("Engine", engine)),
       h("div", { class: "form" }, field("Context, tokens", inputs.context), field("Prompt, tokens", inputs.prompt), field("Answer, tokens", inputs.output)),
-      h("div", { class: "form" }, field("Key/value cache", kv), field("Batch sizes", inputs.batches))), fileArea),
+      h("div", { class: "form" }, field("Key/value cache", kv), field("Batch sizes", inputs.batches, "1,2,8 or 1..64"))), fileArea),
     h("fieldset", {}, h("legend", {}, "Weight formats"), formatSlot)),
     messages, summarySlot, results);
   const dropAny = (first, all) => drop(all.find(({ name }) => /\.(gguf|safetensors)$|config\.json$/i.test(name)) ?? first);
@@ -202,19 +202,31 @@ export function create() {
 
   const hardware = async () => board.value ? registry(`/v1/hardware/${board.value}`) : null;
 
-  function batches() {
-    const list = [...new Set(inputs.batches.value.split(/[\s,;]+/).map(Number).filter((value) => Number.isInteger(value) && value >= 1 && value <= 4096))].sort((a, b) => a - b).slice(0, MOST_BATCHES);
-    inputs.batches.setAttribute("aria-invalid", String(list.length === 0));
-    return list.length ? list : [1];
+  /**
+   * What the form says: `{ context, prompt, output, sizes, constraints }`, with `wrong`, for which nothing can be asked, and `omitted`,
+   * what of the batch sizes counts for nothing.
+   */
+  function read() {
+    const wrong = [];
+    const value = (label, input, key, check) => {
+      // Of what is no number an input of that type says nothing; the address may still say it.
+      const { value: good, problem: why } = input.validity.badInput ? { problem: "that is not a number." } : check(input.value || setting(VIEW, key, ""));
+      input.setAttribute("aria-invalid", String(Boolean(why)));
+      if (why) wrong.push(`${label}: ${why}`);
+      return good;
+    };
+    const tokens = (label, key, least) => value(label, inputs[key], key, (said) => wholeNumber(said, least, MOST_TOKENS));
+    const [context, prompt, output] = [tokens("Context, tokens", "context", 0), tokens("Prompt, tokens", "prompt", 1), tokens("Answer, tokens", "output", 1)];
+    const constraints = CONSTRAINTS.map(({ key, label, factor }, index) => [key, value(label, limits[index], key, limitNumber), factor])
+      .filter(([, limit]) => limit != null).map(([key, limit, factor]) => [key, limit * factor]);
+    const { sizes, problems } = batchSizes(inputs.batches.value);
+    inputs.batches.setAttribute("aria-invalid", String(problems.length > 0));
+    const named = problems.map((why) => `Batch sizes: ${why}`);
+    if (sizes.length === 0) wrong.push(...named);
+    return { wrong, omitted: sizes.length ? named : [], context, prompt, output, sizes, constraints: Object.fromEntries(constraints) };
   }
 
-  const count = (input, fallback) => {
-    const value = Number(input.value);
-    const good = Number.isInteger(value) && value >= Number(input.min || 0) && input.value !== "";
-    input.setAttribute("aria-invalid", String(!good));
-    return good ? value : fallback;
-  };
-
+  let form = null;
   let cells = [];
   let columns = [];
   let advice = null;
@@ -225,10 +237,19 @@ export function create() {
     abort.abort();
     abort = new AbortController();
     const { signal } = abort;
+    const { wrong, omitted, ...said } = read();
+    const list = (lines) => lines.length === 1 ? h("p", {}, lines) : h("ul", { class: "plain" }, lines.map((line) => h("li", {}, line)));
+    results.classList.toggle("stale", wrong.length > 0);
+    if (wrong.length > 0) {
+      results.removeAttribute("aria-busy");
+      fill(messages, note("warn", list(wrong), !results.hidden && h("p", { class: "help" }, "What is below is for the settings before.")));
+      return;
+    }
+    form = said;
     results.setAttribute("aria-busy", "true");
     picked = null;
     try {
-      fill(messages);
+      fill(messages, omitted.length > 0 && note("warn", list(omitted)));
       const part = await hardware();
       const modes = part ? part.modes.map(({ name }) => name) : daemon.board.modes.map(({ name }) => name);
       await Promise.all([sweep(modes, signal), recommend(modes, signal)]);
@@ -250,11 +271,11 @@ export function create() {
   const common = () => ({ engine: engine.value, ...(board.value && { hardware: board.value }), ...(kv.value && { kv_format: kv.value }) });
 
   async function sweep(modes, signal) {
-    const context = count(inputs.context, 2048);
+    const { context, sizes } = form;
     const { rows, reasons } = await sweepFormats((format) => ({
-      ...common(), models: [modelIn(format)], phase: "decode", contexts: [context], batches: batches(), ...(modes.length && { power_modes: modes }),
+      ...common(), models: [modelIn(format)], phase: "decode", contexts: [context], batches: sizes, ...(modes.length && { power_modes: modes }),
     }), formats(), signal);
-    columns = (modes.length ? modes : [WITHOUT_MODES]).flatMap((mode) => batches().map((batch) => ({ mode, batch })));
+    columns = (modes.length ? modes : [WITHOUT_MODES]).flatMap((mode) => sizes.map((batch) => ({ mode, batch })));
     cells = formats().flatMap((format) => columns.map((column) => ({
       format, ...column, reason: reasons.get(format)?.message,
       row: rows.find((row) => row.format === format && row.batch === column.batch && (row.power_mode?.name ?? WITHOUT_MODES) === column.mode),
@@ -263,12 +284,11 @@ export function create() {
 
   async function recommend(modes, signal) {
     const { kv_format: kvFormat, ...rest } = common();
-    const constraints = Object.fromEntries(CONSTRAINTS.map(({ key, factor }) => [key, numberSetting(VIEW, key)]).filter(([, value]) => value > 0).map(([key, value]) => [key, value * CONSTRAINTS.find((entry) => entry.key === key).factor]));
-    const list = batches();
+    const { context, prompt, output, sizes, constraints } = form;
     const body = (usable) => ({
       ...rest, objective: objective.value, constraints,
-      workload: { model: chosenModel, phase: "serve", context_tokens: count(inputs.context, 2048), prompt_tokens: count(inputs.prompt, 512), output_tokens: count(inputs.output, 128), ...(kvFormat && { kv_format: kvFormat }) },
-      freedom: { formats: usable, batch: { min: list[0], max: list.at(-1) }, ...(modes.length && { power_modes: modes }), allow_reboot: reboot.checked },
+      workload: { model: chosenModel, phase: "serve", context_tokens: context, prompt_tokens: prompt, output_tokens: output, ...(kvFormat && { kv_format: kvFormat }) },
+      freedom: { formats: usable, batch: { min: sizes[0], max: sizes.at(-1) }, ...(modes.length && { power_modes: modes }), allow_reboot: reboot.checked },
     });
     // One format that the engine does not run is named in the error; it is left out, and the others are judged.
     let usable = formats();
@@ -293,7 +313,7 @@ export function create() {
     map.element.querySelector(".canvas").style.setProperty("--least", `${widthFor(columns.length)}px`);
     const impossible = cells.filter((cell) => problem(cell, what)).length;
     const reasons = [...new Set(cells.map((cell) => !cell.row && cell.reason && `${cell.format}: ${cell.reason}`).filter(Boolean))];
-    fill(mapNote, h("p", { class: "help" }, `Decode with ${units.count(count(inputs.context, 2048))} tokens of context. ${impossible ? `${impossible} of ${cells.length} are not possible or unknown.` : "All are possible."}`),
+    fill(mapNote, h("p", { class: "help" }, `Decode with ${units.count(form.context)} tokens of context. ${impossible ? `${impossible} of ${cells.length} are not possible or unknown.` : "All are possible."}`),
       chosenModel.contents?.exact && h("p", { class: "help" }, `The file’s own format, ${summary.format}, by its exact bytes; the others as if it were quantised again.`),
       reasons.map((reason) => h("p", { class: "help" }, sentence(reason))));
     map.update((svg, width, height) => {
@@ -346,7 +366,7 @@ export function create() {
     const query = new URLSearchParams({ ...(board.value && { hardware: board.value }), ...(cell.mode !== WITHOUT_MODES && { mode: cell.mode }) });
     const { kv_format: kvFormat, ...rest } = common();
     const workload = { model: modelIn(cell.format), format: cell.format, ...(kvFormat && { kv_format: kvFormat }) };
-    const prompt = count(inputs.prompt, 512);
+    const { prompt } = form;
     const [{ rows }, ceilings, prefill] = await Promise.all([
       post("/v1/sweep", { ...common(), models: [modelIn(cell.format)], formats: [cell.format], phase: "decode", contexts, batches: [cell.batch], ...(cell.mode !== WITHOUT_MODES && { power_modes: [cell.mode] }) }, signal),
       get(`/v1/roofline?${query}`, signal),
