@@ -318,6 +318,14 @@ test("the heat map shows the sweep, marks what does not fit, and explains", opti
   await page.waitForSelector("[data-chart=context] .band");
   assert.equal(await page.locator("[data-chart=model-roofline] .item[aria-label^='prefill']").count(), 1);
   assert.match(await text(page, ".command code"), /llama-server/);
+  // The arrow keys go by rows and columns, as the eye does.
+  await page.locator("[data-chart=heatmap] .item[aria-label^='fp16, 15W, batch 1,']").focus();
+  for (const [key, there] of [["ArrowDown", "q4_k_m, 15W, batch 1"], ["ArrowRight", "q4_k_m, 15W, batch 64"], ["ArrowUp", "fp16, 15W, batch 64"],
+    ["ArrowUp", "fp16, 15W, batch 64"], ["ArrowLeft", "fp16, 15W, batch 1"], ["End", "nvfp4, 7W, batch 64"], ["ArrowDown", "nvfp4, 7W, batch 64"]]) {
+    await page.keyboard.press(key);
+    const at = await page.evaluate(() => document.activeElement.getAttribute("aria-label"));
+    assert.ok(at.startsWith(`${there},`), `${key}: ${at} for ${there}`);
+  }
 }));
 
 test("a recommendation keeps the constraints, or says which cannot be met", options, () => on("model?model=llama-3.2-1b&batches=1,4&formats=q4_k_m,q8_0", async (page) => {

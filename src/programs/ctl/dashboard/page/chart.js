@@ -3,7 +3,7 @@
  *
  * A chart is drawn by a function that is called with its width whenever that changes. It returns the items that can be pointed at:
  * `{ node, x, y, title, rows: [[name, value]…], distance }`. All of them together are one stop of the Tab key; the arrow keys move
- * between them.
+ * between them, up and down by rows where the items have a place in a grid, `{ row, column }`.
  */
 import { h, fill, table } from "./dom.js";
 import { csvText, pngBlob, save, svgText } from "./export.js";
@@ -118,10 +118,17 @@ export function createChart({ name, title, help, height, columns, minimumWidth =
     if (event.key === "Escape") hide();
     if (items.length === 0 || !(step || event.key === "Home" || event.key === "End")) return;
     event.preventDefault();
-    focused = event.key === "Home" ? 0 : event.key === "End" ? items.length - 1 : (focused + step + items.length) % items.length;
+    focused = event.key === "Home" ? 0 : event.key === "End" ? items.length - 1 : next(event.key, step);
     stops();
     items[focused].node.focus();
   });
+  function next(key, step) {
+    const { row, column } = items[focused];
+    if (row === undefined || !["ArrowDown", "ArrowUp"].includes(key)) return (focused + step + items.length) % items.length;
+    const there = items.findIndex((item) => item.row === row + step && item.column === column);
+    return there < 0 ? focused : there;
+  }
+
   new ResizeObserver(() => { if (Math.abs(canvas.clientWidth - drawnWidth) > 1) redraw(); }).observe(canvas);
 
   const chart = {

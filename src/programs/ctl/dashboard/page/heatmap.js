@@ -53,7 +53,8 @@ export function drawHeatmap(svg, width, { cells, formats, columns, measure, chos
 
 function drawCell(svg, cell, { step, measure, shade, formats, columns, chosen, choose }) {
   const column = columns.findIndex(({ mode, batch }) => mode === cell.mode && batch === cell.batch);
-  const [x, y] = [LEFT_PX + column * step, TOP_PX + formats.indexOf(cell.format) * ROW_PX];
+  const row = formats.indexOf(cell.format);
+  const [x, y] = [LEFT_PX + column * step, TOP_PX + row * ROW_PX];
   const wrong = problem(cell, measure);
   const answer = cell.row && measure.of(cell.row);
   const rect = svg.append("rect").attr("class", wrong ? "cell none" : "cell").attr("x", x).attr("y", y).attr("width", step).attr("height", ROW_PX).attr("rx", 4);
@@ -66,7 +67,7 @@ function drawCell(svg, cell, { step, measure, shade, formats, columns, chosen, c
   }
   rect.on("click", () => cell.row && choose?.(cell)).on("keydown", (event) => { if (event.key === "Enter" && cell.row) choose?.(cell); });
   return {
-    node: rect.node(), x: x + step / 2, y: y + ROW_PX / 2, title: `${cell.format}, ${cell.mode}, batch ${cell.batch}`,
+    node: rect.node(), row, column, x: x + step / 2, y: y + ROW_PX / 2, title: `${cell.format}, ${cell.mode}, batch ${cell.batch}`,
     distance: (px, py) => px >= x && px < x + step && py >= y && py < y + ROW_PX ? 0 : Infinity,
     rows: [...(wrong ? [["Not possible", wrong.reason]] : []), ...(cell.row ? describe(cell.row) : [])],
   };
