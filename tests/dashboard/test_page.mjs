@@ -672,12 +672,58 @@ test("a link restores the view and has no token", options, () => on("model?model
   await page.waitForSelector(".fact:has-text('Llama-3.2-1B')");
   assert.equal(await page.locator("[data-chart=heatmap] .item[aria-label^='q8_0, 15W, batch 4']").count(), 1);
   assert.equal(await page.locator("input[type=text]").first().inputValue(), "2,4");
+  // A chosen cell is part of it, and so is a model that is shown without having been asked for.
+  const copied = async () => {
+    await page.evaluate(() => { navigator.clipboard.writeText = async (value) => { window.copied = value; }; });
+    await page.click("text=Copy a link to this view");
+    return page.evaluate(() => window.copied);
+  };
+  const reopened = async (address) => {
+    await page.goto("about:blank");
+    await page.goto(address);
+    await page.waitForSelector("main[data-drawn=model]");
+  };
+  await reopened(`${board.origin}/#model`);
+  await page.locator("[data-chart=heatmap] .item[aria-label^='q8_0, 25W, batch 4,']").click();
+  await page.waitForSelector("h2:text-is('A closer look: q8_0, 25W, batch 4')");
+  const chosen = await copied();
+  assert.match(chosen, /model=llama-3\.2-3b/);
+  await reopened(chosen);
+  await page.waitForSelector("h2:text-is('A closer look: q8_0, 25W, batch 4')");
+  // Another setting asks for something else, of which it was no part.
+  await page.getByLabel("Objective").selectOption("throughput");
+  await page.waitForSelector("h2:has-text('A closer look'):not(:text-is('A closer look: q8_0, 25W, batch 4'))");
+  assert.doesNotMatch(await copied(), /pick=/);
+  await reopened(chosen.replace("@4", "@5"));
+  await page.waitForSelector("text=The link points at q8_0, 25W, 5, which is not among what is asked for here.");
   // In another tab there is none: the page explains, and shows no figure.
   const other = await context.newPage();
   await other.goto(link);
   await other.waitForSelector("[data-gate]");
   assert.match(await other.innerText("main"), /rooflinectl dashboard/);
 }));
+
+test("an address that asks for what there is not says so, and shows nothing else instead", options, async () => {
+  await on("model?model=nope&board=none&engine=mine", async (page) => {
+    await page.waitForSelector("text=Unknown model “nope”. It is not in the registry");
+    await page.waitForSelector("text=Unknown board “none” in the address: this machine");
+    await page.waitForSelector("text=Unknown engine “mine” in the address: llama.cpp is taken.");
+    assert.equal(await page.locator(".facts, [data-chart=heatmap] .cell").count(), 0);
+    await page.locator("main select").first().selectOption("llama-3.2-1b");
+    await page.waitForSelector("[data-chart=heatmap] .cell");
+    assert.equal(await page.locator("text=Unknown").count(), 0);
+    assert.match(page.url(), /model=llama-3\.2-1b/);
+  });
+  // An address that somebody cut in two.
+  for (const [hash, view] of [["%", "roofline"], ["roofline?%", "roofline"], ["spot?m=%E0%A4%A&n=512", "spot"]]) {
+    await on("live", async (page) => {
+      await page.goto("about:blank");
+      await page.goto(`${board.origin}/#${hash}`);
+      await page.waitForSelector(`main[data-drawn=${view}]`);
+    });
+  }
+  await on("model?batches=1%2C2&formats=q8_0%2Cq4_0", (page) => page.waitForSelector("[data-chart=heatmap] .item[aria-label^='q4_0, 25W, batch 2,']"));
+});
 
 test("without the token, with a wrong one, and from a foreign site nothing is shown", options, async () => {
   const { page, context } = await watchedPage(chrome, board.origin);

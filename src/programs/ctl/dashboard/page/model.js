@@ -56,6 +56,7 @@ const CURVE_COLUMNS = [
   { key: "memory_bytes", label: "Memory", value: (row) => row.memory_bytes.total, show: (row) => `${units.bytes(row.memory_bytes.total)}${row.memory_bytes.fits === false ? ", does not fit" : ""}`, number: true },
 ];
 
+const pickOf = ({ format, mode, batch }) => `${format}@${mode}@${batch}`;
 const latencyOf = (candidate) => candidate.prediction.time_per_token_s ?? candidate.prediction.time_s;
 const modeOf = (candidate) => candidate.power_mode?.name ?? WITHOUT_MODES;
 const PARETO_COLUMNS = [
@@ -80,25 +81,33 @@ export function create() {
   const summarySlot = h("div");
   const fileSlot = h("div", { "aria-live": "polite" });
   const messages = h("div", { class: "stack", "aria-live": "polite" });
+  // What of a link could not be shown.
+  const linkNotes = h("div", { class: "stack", "aria-live": "polite" });
   const mapNote = h("div");
   const adviceSlot = h("div", { class: "stack", "aria-live": "polite" });
   const settingsSlot = h("div", { class: "stack" });
   const formatSlot = h("div");
-  const number = (key, fallback, attributes = {}) => h("input", { type: "number", min: "0", step: "any", value: setting(VIEW, key, fallback), onchange: (event) => { remember(VIEW, { [key]: event.target.value }); run(); }, ...attributes });
+  /** Remembers what the form was set to, and asks for it; the chosen cell was one of what was asked before. */
+  const changed = (changes) => {
+    remember(VIEW, { ...changes, pick: null });
+    fill(linkNotes);
+    run();
+  };
+  const number = (key, fallback, attributes = {}) => h("input", { type: "number", min: "0", step: "any", value: setting(VIEW, key, fallback), onchange: (event) => changed({ [key]: event.target.value }), ...attributes });
 
-  const modelSelect = select([["", "Loading…"]], "", (key) => { remember(VIEW, { model: key }); file = null; fill(fileSlot); choose(key); });
+  const modelSelect = select([["", "Loading…"]], "", (key) => { remember(VIEW, { pick: null }); fill(linkNotes); file = null; fill(fileSlot); choose(key); });
   const fileInput = h("input", { type: "file", accept: ".gguf,.safetensors,.json", onchange: () => drop(fileInput.files[0]) });
   const fileArea = h("div", { class: "drop stack" }, field("Or a file: GGUF, safetensors or config.json", fileInput, "Choose it or drop it here. Only its header is read, in this browser, and sent to your own rooflinectl."), fileSlot);
-  const engine = select(Object.keys(ENGINES).map((key) => [key, key]), setting(VIEW, "engine", "llama.cpp"), (key) => { remember(VIEW, { engine: key, formats: null }); listFormats(); run(); });
-  const board = select([["", "this machine"]], "", (key) => { remember(VIEW, { board: key }); run(); });
+  const engine = select(Object.keys(ENGINES).map((key) => [key, key]), setting(VIEW, "engine", "llama.cpp"), (key) => { remember(VIEW, { engine: key, formats: null }); listFormats(); changed({}); });
+  const board = select([["", "this machine"]], "", (key) => changed({ board: key }));
   const inputs = {
     context: number("context", "2048", { step: "1" }), prompt: number("prompt", "512", { step: "1", min: "1" }), output: number("output", "128", { step: "1", min: "1" }),
-    batches: h("input", { type: "text", size: "14", value: setting(VIEW, "batches", "1,2,4,8,16"), onchange: () => { remember(VIEW, { batches: inputs.batches.value }); run(); } }),
+    batches: h("input", { type: "text", size: "14", value: setting(VIEW, "batches", "1,2,4,8,16"), onchange: () => changed({ batches: inputs.batches.value }) }),
   };
-  const kv = select([["", "as the engine"], ["fp16", "fp16"], ["fp8_e4m3", "fp8"], ["q8_0", "q8_0"], ["q4_0", "q4_0"]], setting(VIEW, "kv", ""), (key) => { remember(VIEW, { kv: key }); run(); });
+  const kv = select([["", "as the engine"], ["fp16", "fp16"], ["fp8_e4m3", "fp8"], ["q8_0", "q8_0"], ["q4_0", "q4_0"]], setting(VIEW, "kv", ""), (key) => changed({ kv: key }));
   const measure = select(Object.entries(MEASURES).map(([key, { title }]) => [key, title]), setting(VIEW, "show", "tokens"), (key) => { remember(VIEW, { show: key }); drawMap(); });
-  const objective = select([["latency", "least time per token"], ["throughput", "most tokens/s"], ["energy", "least energy per token"], ["power", "least power"]], setting(VIEW, "objective", "latency"), (key) => { remember(VIEW, { objective: key }); run(); });
-  const reboot = h("input", { type: "checkbox", id: "allow-reboot", checked: setting(VIEW, "reboot") === "yes", onchange: () => { remember(VIEW, { reboot: reboot.checked ? "yes" : null }); run(); } });
+  const objective = select([["latency", "least time per token"], ["throughput", "most tokens/s"], ["energy", "least energy per token"], ["power", "least power"]], setting(VIEW, "objective", "latency"), (key) => changed({ objective: key }));
+  const reboot = h("input", { type: "checkbox", id: "allow-reboot", checked: setting(VIEW, "reboot") === "yes", onchange: () => changed({ reboot: reboot.checked ? "yes" : null }) });
   const limits = CONSTRAINTS.map(({ key }) => number(key, "", { placeholder: "none" }));
 
   const map = createChart({ name: "heatmap", title: "Every format, mode and batch size", height: () => heightFor(formats()), columns: MAP_COLUMNS, minimumWidth: 300,
@@ -120,7 +129,7 @@ export function create() {
       h("div", { class: "form" }, field("Context, tokens", inputs.context), field("Prompt, tokens", inputs.prompt), field("Answer, tokens", inputs.output)),
       h("div", { class: "form" }, field("Key/value cache", kv), field("Batch sizes", inputs.batches, "1,2,8 or 1..64"))), fileArea),
     h("fieldset", {}, h("legend", {}, "Weight formats"), formatSlot)),
-    messages, summarySlot, results);
+    linkNotes, messages, summarySlot, results);
   const dropAny = (first, all) => drop(all.find(({ name }) => /\.(gguf|safetensors)$|config\.json$/i.test(name)) ?? first);
   dropTarget(fileArea, dropAny);
 
@@ -133,24 +142,32 @@ export function create() {
   function listFormats() {
     const offered = [...new Set([...formats(), ...ENGINES[engine.value], ...Object.values(ENGINES).flat()])];
     fill(formatSlot, toggles("Weight formats", offered.map((key) => [key, key, swatch(key)]), formats(), (chosen) => {
-      remember(VIEW, { formats: offered.filter((key) => chosen.has(key)).join(",") || null });
-      run();
+      changed({ formats: offered.filter((key) => chosen.has(key)).join(",") || null });
     }));
   }
 
   async function listModels() {
     const [{ models }, { hardware }] = await Promise.all([registry("/v1/models"), registry("/v1/hardware")]);
-    const key = setting(VIEW, "model", "llama-3.2-3b");
+    const told = setting(VIEW, "model");
+    const key = told ?? "llama-3.2-3b";
     fill(modelSelect, h("option", { value: "" }, file || key.startsWith("file:") ? "the file" : "Choose a model"),
       models.map((entry) => h("option", { value: entry.key, selected: entry.key === key }, `${entry.name} (${units.si(entry.parameters, "").replace(" G", " B")})`)));
     fill(board, h("option", { value: "" }, `this machine: ${daemon.board.model ?? daemon.board.key}`),
       hardware.filter((entry) => entry.bandwidth_bytes_per_s).map((entry) => h("option", { value: entry.key, selected: entry.key === setting(VIEW, "board") }, entry.name)));
+    const known = models.some((entry) => entry.key === key);
+    fill(linkNotes, [["board", "board", board], ["engine", "engine", engine], ["kv", "key/value cache", kv], ["show", "measure", measure], ["objective", "objective", objective]].map(([name, label, control]) => {
+      const asked = setting(VIEW, name);
+      if (asked === null || asked === control.value) return null;
+      remember(VIEW, { [name]: null });
+      return note("warn", `Unknown ${label} “${asked}” in the address: ${control.selectedOptions[0].textContent} is taken.`);
+    }), told && !known && !told.startsWith("file:") && note("warn", h("strong", {}, `Unknown model “${told}”. `), "It is not in the registry: choose one, or a file."));
     if (file) return;
     if (key.startsWith("file:")) {
       fill(fileSlot, note("info", `The link is about the file ${key.slice(5)}, which is not part of a link: choose it again.`));
       return;
     }
-    await choose(models.some((entry) => entry.key === key) ? key : models[0].key);
+    if (known) await choose(key);
+    else if (!told) await choose(models[0].key);
   }
 
   async function choose(key) {
@@ -160,6 +177,8 @@ export function create() {
       const answer = await registry(`/v1/models/${encodeURIComponent(key)}`);
       if (ticket !== asked) return;
       [chosenModel, summary] = [key, answer];
+      // Also where it is the one that is shown without being asked for: a link has to name it.
+      remember(VIEW, { model: key });
       listFormats();
       summarise();
       await run();
@@ -178,7 +197,8 @@ export function create() {
       file = dropped.name;
       [chosenModel, summary] = [answer.model, answer.summary];
       modelSelect.value = "";
-      remember(VIEW, { model: `file:${dropped.name}`, formats: null });
+      remember(VIEW, { model: `file:${dropped.name}`, formats: null, pick: null });
+      fill(linkNotes);
       fill(fileSlot, note("info", `${dropped.name}: read ${units.bytes(answer.read_bytes)} of ${units.bytes(dropped.size)}.`));
       listFormats();
       summarise();
@@ -247,12 +267,17 @@ export function create() {
     }
     form = said;
     results.setAttribute("aria-busy", "true");
-    picked = null;
     try {
       fill(messages, omitted.length > 0 && note("warn", list(omitted)));
       const part = await hardware();
       const modes = part ? part.modes.map(({ name }) => name) : daemon.board.modes.map(({ name }) => name);
       await Promise.all([sweep(modes, signal), recommend(modes, signal)]);
+      const pick = setting(VIEW, "pick");
+      picked = pick && (cells.find((cell) => cell.row && pickOf(cell) === pick) ?? null);
+      if (pick && !picked) {
+        remember(VIEW, { pick: null });
+        linkNotes.append(note("warn", `The link points at ${pick.split("@").filter(Boolean).join(", ")}, which is not among what is asked for here.`));
+      }
       results.hidden = false;
       drawMap();
       drawAdvice();
@@ -319,7 +344,7 @@ export function create() {
     map.update((svg, width, height) => {
       const wide = Math.max(width, widthFor(columns.length));
       svg.attr("viewBox", `0 0 ${wide} ${height}`).attr("width", wide);
-      return drawHeatmap(svg, wide, { cells, formats: formats(), columns, measure: what, chosen: current(), choose: (cell) => { picked = cell; drawMap(); lookCloser(abort.signal).catch((error) => { if (error.name !== "AbortError") fill(messages, failure(error)); }); } });
+      return drawHeatmap(svg, wide, { cells, formats: formats(), columns, measure: what, chosen: current(), choose: (cell) => { picked = cell; remember(VIEW, { pick: pickOf(cell) }); drawMap(); lookCloser(abort.signal).catch((error) => { if (error.name !== "AbortError") fill(messages, failure(error)); }); } });
     }, cells);
   }
 

@@ -8,7 +8,7 @@ let shown = null;
 
 /** Reads the address: answers the name of the view, `fallback` where it names none of `known`. */
 export function read(known, fallback) {
-  const [name, query = ""] = decodeURI(location.hash.slice(1)).split("?");
+  const [name, query = ""] = location.hash.slice(1).split(/\?(.*)/s);
   shown = known.includes(name) ? name : fallback;
   if (query) states.set(shown, new URLSearchParams(query));
   return shown;
