@@ -328,6 +328,14 @@ test("the heat map shows the sweep, marks what does not fit, and explains", opti
   }
 }));
 
+test("a board without power modes has none that is named", options, () => on("model?model=llama-3.2-1b&batches=1,4&formats=q4_k_m,q8_0&board=t4", async (page) => {
+  await page.waitForSelector("[data-chart=pareto] .ring");
+  await page.waitForSelector("[data-chart=heatmap] .item[aria-label^='q8_0, batch 4,']");
+  await page.waitForSelector("h2:text-matches('A closer look: q\\\\w+, batch \\\\d')");
+  assert.doesNotMatch(await text(page, "main"), /\bnow\b/);
+  assert.deepEqual(await page.locator("svg [aria-label]").evaluateAll((items) => items.map((item) => item.getAttribute("aria-label")).filter((label) => /\bnow\b/.test(label))), []);
+}));
+
 test("a recommendation keeps the constraints, or says which cannot be met", options, () => on("model?model=llama-3.2-1b&batches=1,4&formats=q4_k_m,q8_0", async (page) => {
   await page.waitForSelector("[data-chart=pareto] .ring");
   await page.getByLabel("Time per token at most, ms").fill("0.001");
@@ -695,7 +703,7 @@ test("a link restores the view and has no token", options, () => on("model?model
   await page.waitForSelector("h2:has-text('A closer look'):not(:text-is('A closer look: q8_0, 25W, batch 4'))");
   assert.doesNotMatch(await copied(), /pick=/);
   await reopened(chosen.replace("@4", "@5"));
-  await page.waitForSelector("text=The link points at q8_0, 25W, 5, which is not among what is asked for here.");
+  await page.waitForSelector("text=The link points at q8_0, 25W, batch 5, which is not among what is asked for here.");
   // In another tab there is none: the page explains, and shows no figure.
   const other = await context.newPage();
   await other.goto(link);

@@ -27,6 +27,9 @@ export function problem(cell, measure) {
   return null;
 }
 
+/** A candidate in words; a board without power modes has none to name. */
+export const choice = (format, mode, batch) => [format, mode, `batch ${batch}`].filter(Boolean).join(", ");
+
 /** Draws the map and answers its cells as what can be pointed at. */
 export function drawHeatmap(svg, width, { cells, formats, columns, measure, chosen, choose }) {
   const step = (width - LEFT_PX - 8) / columns.length;
@@ -67,7 +70,7 @@ function drawCell(svg, cell, { step, measure, shade, formats, columns, chosen, c
   }
   rect.on("click", () => cell.row && choose?.(cell)).on("keydown", (event) => { if (event.key === "Enter" && cell.row) choose?.(cell); });
   return {
-    node: rect.node(), row, column, x: x + step / 2, y: y + ROW_PX / 2, title: `${cell.format}, ${cell.mode}, batch ${cell.batch}`,
+    node: rect.node(), row, column, x: x + step / 2, y: y + ROW_PX / 2, title: choice(cell.format, cell.mode, cell.batch),
     distance: (px, py) => px >= x && px < x + step && py >= y && py < y + ROW_PX ? 0 : Infinity,
     rows: [...(wrong ? [["Not possible", wrong.reason]] : []), ...(cell.row ? describe(cell.row) : [])],
   };

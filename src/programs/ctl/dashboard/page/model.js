@@ -5,7 +5,7 @@ import { daemon, registry, sweepFormats } from "./daemon.js";
 import { commandLine, fact, failure, field, fill, h, latest, note, select, sentence, table, toggles } from "./dom.js";
 import { MOST_TOKENS, batchSizes, limitNumber, wholeNumber } from "./form.js";
 import { describe as readHeader } from "./header.js";
-import { MEASURES, describe, drawHeatmap, heightFor, problem, widthFor } from "./heatmap.js";
+import { MEASURES, choice, describe, drawHeatmap, heightFor, problem, widthFor } from "./heatmap.js";
 import { dropTarget, swatch } from "./overview.js";
 import { drawPareto } from "./pareto.js";
 import { COLUMNS, predicted } from "./points.js";
@@ -14,7 +14,8 @@ import * as units from "./units.js";
 import { remember, setting } from "./view.js";
 
 const VIEW = "model";
-const WITHOUT_MODES = "now";
+// A board without power modes, or one whose modes nobody told, has no name for what it runs in.
+const WITHOUT_MODES = "";
 
 const ENGINES = {
   "llama.cpp": ["fp16", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "q4_0", "q2_k"],
@@ -59,8 +60,9 @@ const CURVE_COLUMNS = [
 const pickOf = ({ format, mode, batch }) => `${format}@${mode}@${batch}`;
 const latencyOf = (candidate) => candidate.prediction.time_per_token_s ?? candidate.prediction.time_s;
 const modeOf = (candidate) => candidate.power_mode?.name ?? WITHOUT_MODES;
+const nameOf = (candidate) => choice(candidate.format, modeOf(candidate), candidate.batch);
 const PARETO_COLUMNS = [
-  { key: "choice", label: "Choice", value: (row) => `${row.format} ${modeOf(row)} batch ${row.batch}`, show: (row) => [`${row.format}, ${modeOf(row)}, batch ${row.batch}`, row.decided && [" ", h("span", { class: "tag" }, "recommended")]] },
+  { key: "choice", label: "Choice", value: (row) => [row.format, modeOf(row), "batch", row.batch].filter(Boolean).join(" "), show: (row) => [nameOf(row), row.decided && [" ", h("span", { class: "tag" }, "recommended")]] },
   { key: "time_per_token_s", label: "Time per token", value: (row) => latencyOf(row).value, show: (row) => units.estimate(latencyOf(row), units.time), number: true },
   { key: "time_to_first_token_s", label: "First token", value: (row) => row.prediction.time_to_first_token_s?.value, show: (row) => units.time(row.prediction.time_to_first_token_s?.value), number: true },
   { key: "tokens_per_s", label: "Tokens/s", value: (row) => row.prediction.tokens_per_s.value, show: (row) => units.tokens(row.prediction.tokens_per_s.value), number: true },
@@ -276,7 +278,7 @@ export function create() {
       picked = pick && (cells.find((cell) => cell.row && pickOf(cell) === pick) ?? null);
       if (pick && !picked) {
         remember(VIEW, { pick: null });
-        linkNotes.append(note("warn", `The link points at ${pick.split("@").filter(Boolean).join(", ")}, which is not among what is asked for here.`));
+        linkNotes.append(note("warn", `The link points at ${choice(...pick.split("@"))}, which is not among what is asked for here.`));
       }
       results.hidden = false;
       drawMap();
@@ -359,8 +361,8 @@ export function create() {
     const best = decision ?? advice.closest;
     const front = [...(best ? [{ ...best, decided: feasible }] : []), ...advice.alternatives];
     fill(adviceSlot,
-      feasible ? h("div", { class: "note info" }, h("p", {}, h("strong", {}, `${decision.format}, ${modeOf(decision)}, batch ${decision.batch}. `), sentence(advice.reason)))
-        : note("warn", h("p", {}, h("strong", {}, "Nothing meets these constraints. "), sentence(advice.reason)), best && h("p", {}, `Closest: ${best.format}, ${modeOf(best)}, batch ${best.batch}.`)),
+      feasible ? h("div", { class: "note info" }, h("p", {}, h("strong", {}, `${nameOf(decision)}. `), sentence(advice.reason)))
+        : note("warn", h("p", {}, h("strong", {}, "Nothing meets these constraints. "), sentence(advice.reason)), best && h("p", {}, `Closest: ${nameOf(best)}.`)),
       advice.rejected.length > 0 && h("p", { class: "help" }, `Of ${advice.candidates} candidates, excluded: ${advice.rejected.map(({ by, count: many }) => `${many} by ${units.words(by.replace(/_(s|w|bytes|ratio)$/, ""))}`).join(", ")}.`),
       advice.warnings?.map((warning) => h("p", { class: "help" }, sentence(warning))),
       advice.next_best_measurement && h("p", { class: "help" }, sentence(`to be surer: ${advice.next_best_measurement}`)));
@@ -383,7 +385,7 @@ export function create() {
 
   const lookCloser = latest(async (isLast, signal) => {
     const cell = current();
-    closer.textContent = cell ? `A closer look: ${cell.format}, ${cell.mode === WITHOUT_MODES ? "" : `${cell.mode}, `}batch ${cell.batch}` : "A closer look";
+    closer.textContent = cell ? `A closer look: ${choice(cell.format, cell.mode, cell.batch)}` : "A closer look";
     if (!cell) return;
     const point = cell.mode === WITHOUT_MODES ? {} : { operating_point: { power_mode: cell.mode } };
     const most = summary.context_tokens ?? 32768;

@@ -1,5 +1,6 @@
 /** The Pareto front: time per token across, power up, memory as the size of a circle. Where no power is known memory is drawn up. */
 import { axes, decades } from "./chart.js";
+import { choice } from "./heatmap.js";
 import { family } from "./precision.js";
 import * as units from "./units.js";
 
@@ -30,7 +31,7 @@ export function drawPareto(svg, width, height, front, describe) {
   return front.map((entry) => {
     const [px, py] = [x(latency(entry)), upward(entry) === null ? height - margin.bottom - 12 : y(upward(entry))];
     const radius = size(memory(entry));
-    const name = `${entry.format}, ${entry.power_mode?.name ?? "now"}, batch ${entry.batch}`;
+    const name = choice(entry.format, entry.power_mode?.name, entry.batch);
     const dot = svg.append("g").attr("class", `p-${family(entry.format).key}`).append("circle").attr("class", "bar-predicted").attr("fill-opacity", 0.55)
       .attr("cx", px).attr("cy", py).attr("r", radius);
     if (entry.decided) mark(svg, name, px, py, radius, width);
