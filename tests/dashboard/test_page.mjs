@@ -657,6 +657,32 @@ test("nothing is wider than a phone", options, async () => {
   }
 });
 
+test("no text of a chart lies on another one of its axes", options, async () => {
+  // The names of axes, ticks, and the word that the board is simulated.
+  const overlaps = () => {
+    const found = [];
+    for (const svg of document.querySelectorAll("main [data-chart] svg")) {
+      const texts = [...svg.querySelectorAll(".axis text, text.simulated")].map((node) => [node.textContent, node.getBoundingClientRect()]).filter(([, box]) => box.width > 0);
+      texts.forEach(([name, a], index) => texts.slice(index + 1).forEach(([other, b]) => {
+        const [across, down] = [Math.min(a.right, b.right) - Math.max(a.left, b.left), Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top)];
+        // Boxes of text are a line high, letters less.
+        if (across > -2 && down > 4) found.push(`${svg.closest("[data-chart]").dataset.chart}: ${name} and ${other}`);
+      }));
+    }
+    return found;
+  };
+  const all = [];
+  for (const width of [1280, 820, 360]) {
+    for (const hash of ["roofline", "spot", "model?model=llama-3.2-3b", "model?model=llama-3.1-8b&batches=1,64", "model?model=qwen3-0.6b&formats=q8_0&batches=1"]) {
+      await on(hash, async (page) => {
+        await until(() => page.evaluate(() => !document.querySelector("[aria-busy]")), "answers");
+        all.push(...(await page.evaluate(overlaps)).map((found) => `${hash}, ${width} pixels, ${found}`));
+      }, { viewport: { width, height: 900 } });
+    }
+  }
+  assert.deepEqual(all, []);
+});
+
 test("light and dark follow the system, and the switch", options, () => on(null, async (page) => {
   const ground = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor.match(/\d+/g).slice(0, 3).map(Number).reduce((sum, part) => sum + part));
   assert.ok(await ground() < 200);

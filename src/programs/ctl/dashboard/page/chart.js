@@ -159,6 +159,22 @@ export function axes(svg, { x, y, width, height, margin, xLabel, yLabel, xTicks,
   vertical.append("text").attr("class", "name").attr("x", 4).attr("y", 13).text(yLabel);
 }
 
+/** Of `values`, those of the first that lie at least `gap` pixels apart on the scale `x`, in ascending order. */
+export function spaced(x, values, gap) {
+  const taken = [];
+  for (const value of values) {
+    if (taken.every((other) => Math.abs(x(other) - x(value)) >= gap)) taken.push(value);
+  }
+  return taken.sort((a, b) => a - b);
+}
+
+/** Round numbers within a logarithmic scale, the roundest first: powers of ten, twice and five times these, the others. */
+export function roundFirst(x) {
+  const rank = (value) => ["1", "2", "5"].indexOf(value.toExponential(6).replace(/\.?0*e.*/, ""));
+  const place = (value) => rank(value) < 0 ? Infinity : rank(value);
+  return x.ticks(12).toSorted((a, b) => place(a) - place(b) || a - b);
+}
+
 /** Powers of ten within a logarithmic domain; every second or third of them where there is little room. */
 export function decades([low, high], room) {
   const first = Math.ceil(Math.log10(low) - 1e-9);

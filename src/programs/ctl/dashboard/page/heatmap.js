@@ -13,9 +13,15 @@ const ROW_PX = 34;
 const LEFT_PX = 92;
 const TOP_PX = 62;
 const CELL_PX = 52;
+const LETTER_PX = 8;
 
 export const heightFor = (formats) => TOP_PX + formats.length * ROW_PX + 34;
-export const widthFor = (columns) => LEFT_PX + columns * CELL_PX + 8;
+/** The least width: every column as wide as its figures, and those of a mode together as its name. */
+export function widthFor(columns) {
+  const modes = d3.rollups(columns, (members) => members.length, ({ mode }) => mode);
+  const step = Math.max(CELL_PX, ...modes.map(([mode, many]) => (mode.length * LETTER_PX + 12) / many));
+  return LEFT_PX + columns.length * step + 8;
+}
 
 /** What a cell is: a value, or why there is none. `cells` are `{ format, mode, batch, row, reason }`. */
 export function problem(cell, measure) {

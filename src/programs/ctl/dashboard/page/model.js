@@ -1,6 +1,6 @@
 /** A model: what each format, mode and batch size gives, which one to choose and why, and how it changes with the context. */
 import { get, post } from "./api.js";
-import { axes, createChart } from "./chart.js";
+import { axes, createChart, spaced } from "./chart.js";
 import { daemon, registry, sweepFormats } from "./daemon.js";
 import { commandLine, fact, failure, field, fill, h, latest, note, select, sentence, table, toggles } from "./dom.js";
 import { MOST_TOKENS, batchSizes, limitNumber, wholeNumber } from "./form.js";
@@ -129,7 +129,7 @@ export function create() {
     h("section", { class: "card stack" }, h("div", { class: "columns" }, h("div", { class: "stack" }, field("Model", modelSelect),
       h("div", { class: "form" }, field("Board", board), field("Engine", engine)),
       h("div", { class: "form" }, field("Context, tokens", inputs.context), field("Prompt, tokens", inputs.prompt), field("Answer, tokens", inputs.output)),
-      h("div", { class: "form" }, field("Key/value cache", kv), field("Batch sizes", inputs.batches, "1,2,8 or 1..64"))), fileArea),
+      h("div", { class: "form top" }, field("Key/value cache", kv), field("Batch sizes", inputs.batches, "1,2,8 or 1..64"))), fileArea),
     h("fieldset", {}, h("legend", {}, "Weight formats"), formatSlot)),
     linkNotes, messages, summarySlot, results);
   const dropAny = (first, all) => drop(all.find(({ name }) => /\.(gguf|safetensors)$|config\.json$/i.test(name)) ?? first);
@@ -337,14 +337,14 @@ export function create() {
 
   function drawMap() {
     const what = MEASURES[measure.value];
-    map.element.querySelector(".canvas").style.setProperty("--least", `${widthFor(columns.length)}px`);
+    map.element.querySelector(".canvas").style.setProperty("--least", `${widthFor(columns)}px`);
     const impossible = cells.filter((cell) => problem(cell, what)).length;
     const reasons = [...new Set(cells.map((cell) => !cell.row && cell.reason && `${cell.format}: ${cell.reason}`).filter(Boolean))];
     fill(mapNote, h("p", { class: "help" }, `Decode with ${units.count(form.context)} tokens of context. ${impossible ? `${impossible} of ${cells.length} are not possible or unknown.` : "All are possible."}`),
       chosenModel.contents?.exact && h("p", { class: "help" }, `The file’s own format, ${summary.format}, by its exact bytes; the others as if it were quantised again.`),
       reasons.map((reason) => h("p", { class: "help" }, sentence(reason))));
     map.update((svg, width, height) => {
-      const wide = Math.max(width, widthFor(columns.length));
+      const wide = Math.max(width, widthFor(columns));
       svg.attr("viewBox", `0 0 ${wide} ${height}`).attr("width", wide);
       return drawHeatmap(svg, wide, { cells, formats: formats(), columns, measure: what, chosen: current(), choose: (cell) => { picked = cell; remember(VIEW, { pick: pickOf(cell) }); drawMap(); lookCloser(abort.signal).catch((error) => { if (error.name !== "AbortError") fill(messages, failure(error)); }); } });
     }, cells);
@@ -425,7 +425,7 @@ function drawCurve(svg, width, height, rows) {
   const margin = { left: 56, right: 16, top: 24, bottom: 44 };
   const x = d3.scaleLog(d3.extent(rows, (row) => row.context_tokens), [margin.left, width - margin.right]).base(2);
   const y = d3.scaleLinear([0, d3.max(rows, (row) => row.tokens_per_s.high) * 1.05], [height - margin.bottom, margin.top]);
-  axes(svg, { x, y, width, height, margin, xLabel: "Context, tokens", yLabel: "Tokens/s", xTicks: rows.map((row) => row.context_tokens).filter((_, index) => width > 480 || index % 2 === 0), yTicks: y.ticks(5),
+  axes(svg, { x, y, width, height, margin, xLabel: "Context, tokens", yLabel: "Tokens/s", xTicks: spaced(x, rows.map((row) => row.context_tokens).toReversed(), 38), yTicks: y.ticks(5),
     xFormat: (value) => value >= 1024 ? `${units.digits(value / 1024).replace(/\.0+$/, "")}k` : value, yFormat: (value) => value });
   svg.append("path").attr("class", "band").attr("d", d3.area().x((row) => x(row.context_tokens)).y0((row) => y(row.tokens_per_s.low)).y1((row) => y(row.tokens_per_s.high))(rows));
   svg.append("path").attr("class", "curve").attr("d", d3.line().x((row) => x(row.context_tokens)).y((row) => y(row.tokens_per_s.value))(rows));

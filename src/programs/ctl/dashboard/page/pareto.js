@@ -1,8 +1,10 @@
 /** The Pareto front: time per token across, power up, memory as the size of a circle. Where no power is known memory is drawn up. */
-import { axes, decades } from "./chart.js";
+import { axes, roundFirst, spaced } from "./chart.js";
 import { choice } from "./heatmap.js";
 import { family } from "./precision.js";
 import * as units from "./units.js";
+
+const TICK_PX = 64;
 
 /** Draws the candidates of `POST /v1/recommend`; `describe` answers what is said of a prediction. */
 export function drawPareto(svg, width, height, front, describe) {
@@ -20,11 +22,10 @@ export function drawPareto(svg, width, height, front, describe) {
   const y = d3.scaleLinear([0, (d3.max(front, upward) ?? 1) * 1.15], [height - margin.bottom - strip, margin.top]);
   const size = d3.scaleSqrt([0, d3.max(front, memory)], [3, 13]);
   const meters = [...new Set(known.map((entry) => units.meter(entry.prediction.power_from)))];
-  const few = decades(x.domain(), 8);
   axes(svg, {
     x, y, width, height, margin, xLabel: "Time per token",
     yLabel: powerless ? "Memory, GB (power is unknown here)" : `Power, W (${meters.join(" or ")})`,
-    xTicks: few.length > 1 ? few : x.ticks(5).filter((_, index, all) => index % Math.ceil(all.length / (width < 420 ? 3 : 5)) === 0),
+    xTicks: spaced(x, roundFirst(x), TICK_PX),
     yTicks: y.ticks(5), xFormat: units.time, yFormat: (value) => value,
   });
   if (strip) svg.append("text").attr("class", "point-name").attr("x", margin.left + 4).attr("y", height - margin.bottom - 28).text("power unknown:");

@@ -205,7 +205,9 @@ export function create() {
 function drawBars(svg, width, rows) {
   const shown = rows.filter((row) => row.predicted);
   const rowHeight = 30;
-  const height = shown.length * rowHeight + 34;
+  // The last line is the board's, where it is simulated.
+  const bottom = shown.length * rowHeight + 10;
+  const height = bottom + 40;
   svg.attr("viewBox", `0 0 ${width} ${height}`).attr("height", height);
   const left = 78;
   const right = width - 76;
@@ -213,8 +215,8 @@ function drawBars(svg, width, rows) {
   const x = d3.scaleLinear([0, most], [left, right]);
   const grid = svg.append("g").attr("class", "axis").attr("aria-hidden", "true");
   for (const value of x.ticks(Math.max(2, Math.floor(width / 130)))) {
-    grid.append("line").attr("x1", x(value)).attr("x2", x(value)).attr("y1", 4).attr("y2", height - 24);
-    grid.append("text").attr("x", x(value)).attr("y", height - 8).attr("text-anchor", "middle").text(units.time(value));
+    grid.append("line").attr("x1", x(value)).attr("x2", x(value)).attr("y1", 4).attr("y2", bottom);
+    grid.append("text").attr("x", x(value)).attr("y", bottom + 16).attr("text-anchor", "middle").text(units.time(value));
   }
   return shown.map((row, index) => {
     const y = 6 + index * rowHeight;
