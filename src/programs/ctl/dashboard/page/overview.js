@@ -108,7 +108,7 @@ export function create() {
 
   const load = latest(async (isLast) => {
     fill(messages);
-    const machine = daemon.board.modes.length ? `now (${daemon.roofline.power_mode ?? "mode unknown"})` : "this machine now";
+    const machine = daemon.board.modes.length ? `current mode (${daemon.roofline.power_mode ?? "unknown"})` : "this machine";
     const others = await Promise.all(wanted().map(async (key) => {
       try {
         return await another(key);
