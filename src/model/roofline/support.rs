@@ -66,8 +66,8 @@ pub struct Platform {
     pub name: &'static str,
     pub cpu: bool,
     pub gpus: &'static [Range],
-    /// What to use on GPUs that it leaves out.
-    pub otherwise: &'static str,
+    /// What to use instead on some of the GPUs that it leaves out.
+    pub instead: Option<(&'static [Range], &'static str)>,
     pub source: &'static str,
     /// Formats of weights to fall back on, the usual ones first.
     pub preferred: &'static [WeightFormat],
@@ -78,6 +78,9 @@ use WeightFormat as F;
 /// Every GPU of TensorRT-LLM's support matrix; those of Jetsons (7.2, 8.7, 11.0) are not in it.
 const TENSORRT_LLM: &[Range] = &[((8, 0), (8, 6)), ((8, 9), (10, 3)), ((12, 0), (12, 1))];
 
+/// The GPUs of Jetsons for which NVIDIA has another engine: Orin and Thor.
+const TENSORRT_EDGE_LLM: &[Range] = &[((8, 7), (8, 7)), ((11, 0), (11, 0))];
+
 /// Engines with entries.
 pub const PLATFORMS: &[Platform] = &[
     Platform {
@@ -85,7 +88,7 @@ pub const PLATFORMS: &[Platform] = &[
         name: "llama.cpp",
         cpu: true,
         gpus: FROM_5_0,
-        otherwise: "",
+        instead: None,
         source: "llama.cpp b11434, docs/build.md",
         preferred: &[F::Q4KM, F::Q8_0, F::Fp16, F::Q6K, F::Q5KM, F::Fp32, F::Bf16, F::Tq2_0],
     },
@@ -94,7 +97,7 @@ pub const PLATFORMS: &[Platform] = &[
         name: "vLLM",
         cpu: true,
         gpus: FROM_7_0,
-        otherwise: "",
+        instead: None,
         source: "vLLM 0.33.0, docs/getting_started/installation/gpu.md",
         preferred: &[F::AwqInt4, F::GptqInt4, F::Int8, F::Fp8E4m3, F::Fp16, F::Bf16, F::Fp32],
     },
@@ -103,7 +106,7 @@ pub const PLATFORMS: &[Platform] = &[
         name: "TensorRT-LLM",
         cpu: false,
         gpus: TENSORRT_LLM,
-        otherwise: "on Jetsons use tensorrt-edge-llm",
+        instead: Some((TENSORRT_EDGE_LLM, "on Jetsons use tensorrt-edge-llm")),
         source: "TensorRT-LLM 1.3, docs/source/reference/support-matrix.md",
         preferred: &[F::AwqInt4, F::Nvfp4, F::Fp8E4m3, F::Fp16, F::Bf16],
     },
@@ -112,7 +115,7 @@ pub const PLATFORMS: &[Platform] = &[
         name: "TensorRT-Edge-LLM",
         cpu: false,
         gpus: FROM_8_0,
-        otherwise: "",
+        instead: None,
         source: "TensorRT-Edge-LLM 0.11, docs: Overview, Supported Platforms",
         preferred: &[F::AwqInt4, F::GptqInt4, F::Int8, F::Fp8E4m3, F::Fp16],
     },
@@ -121,7 +124,7 @@ pub const PLATFORMS: &[Platform] = &[
         name: "MLC LLM",
         cpu: true,
         gpus: FROM_7_0,
-        otherwise: "",
+        instead: None,
         source: "mlc-llm main of 2026, docs/install/gpu.rst",
         preferred: &[F::Int4G32, F::Fp16, F::Fp32, F::Fp8E4m3],
     },
@@ -130,7 +133,7 @@ pub const PLATFORMS: &[Platform] = &[
         name: "torchao",
         cpu: true,
         gpus: FROM_7_0,
-        otherwise: "",
+        instead: None,
         source: "torchao 0.18.0, README.md",
         preferred: &[F::Int4G128, F::Int8, F::Bf16, F::Fp16, F::Fp32],
     },
@@ -139,7 +142,7 @@ pub const PLATFORMS: &[Platform] = &[
         name: "NumPy",
         cpu: true,
         gpus: NONE,
-        otherwise: "",
+        instead: None,
         source: "NumPy 2, numpy.dot: BLAS of the types of C",
         preferred: &[F::Fp32],
     },
@@ -524,8 +527,8 @@ impl Platform {
             Target::Gpu(_) if self.gpus.is_empty() => refused(format!("{} runs on CPUs only", self.name)),
             Target::Gpu(Some(capability)) if !within(self.gpus, capability) => {
                 let mut reason = format!("{} does not support {}", self.name, shown(capability));
-                if !self.otherwise.is_empty() {
-                    reason = format!("{reason}: {}", self.otherwise);
+                if let Some((_, instead)) = self.instead.filter(|(gpus, _)| within(gpus, capability)) {
+                    reason = format!("{reason}: {instead}");
                 }
                 refused(reason)
             }
@@ -746,6 +749,21 @@ mod tests {
             (Engine::TensorRtLlm, "awq_int4", Target::Gpu(None)),
         ] {
             assert_eq!(asked(engine, format, target), Ok(()), "{engine:?} {format}");
+        }
+    }
+
+    #[test]
+    fn another_engine_is_named_only_on_the_boards_that_it_is_for() {
+        for (target, is_jetson) in [
+            (gpu(7, 0), false),
+            (gpu(7, 2), false),
+            (gpu(7, 5), false),
+            (gpu(8, 7), true),
+            (gpu(11, 0), true),
+        ] {
+            let refused = asked(Engine::TensorRtLlm, "fp16", target).unwrap_err();
+            assert_eq!(refused.reason.contains("tensorrt-edge-llm"), is_jetson, "{refused}");
+            assert_eq!(asked(Engine::TensorRtEdgeLlm, "fp16", target).is_ok(), is_jetson, "{target:?}");
         }
     }
 

@@ -9,6 +9,9 @@ use roofline::refusal::{Code, Refusal};
 use roofline::support::{Nearest, Target, Unsupported, check, check_cache};
 use roofline::workload::recipe::Recipe;
 
+/// The field that names it in every request.
+pub const ENGINE: &str = "engine";
+
 /// Whether `engine` runs weights of `format` on the machine of `snapshot`.
 pub fn runs(snapshot: &Snapshot, engine: Engine, format: WeightFormat) -> bool {
     check(engine, Recipe::of(format), None, Device::of(snapshot).target()).is_ok()
@@ -30,22 +33,19 @@ pub fn stored(
     }
 }
 
-/// The refusal of a workload at `path`.
+/// The refusal of a workload at `path`, or of the engine of its request where that runs nothing like it there.
 pub fn refusal(unsupported: &Unsupported, path: &str) -> Refusal {
     let (field, instead) = match unsupported.nearest {
-        Some(nearest @ Nearest::Weights(_)) => ("format", Some(nearest)),
-        Some(nearest @ Nearest::Cache(_)) => ("kv_format", Some(nearest)),
-        None => ("format", None),
+        Some(Nearest::Weights(format)) => {
+            (format!("{path}.format"), format!("the nearest is format {format}"))
+        }
+        Some(Nearest::Cache(format)) => {
+            (format!("{path}.kv_format"), format!("the nearest is kv_format {format}"))
+        }
+        None => (ENGINE.to_owned(), "choose another engine".to_owned()),
     };
-    let instead = instead.map_or_else(
-        || "choose another engine".to_owned(),
-        |nearest| match nearest {
-            Nearest::Weights(format) => format!("the nearest is format {format}"),
-            Nearest::Cache(format) => format!("the nearest is kv_format {format}"),
-        },
-    );
     Code::UnsupportedFormat.at(
-        format!("{path}.{field}"),
+        field,
         format!("{unsupported} ({})", unsupported.source),
         format!("{instead}; hypothetical (--hypothetical) answers all the same"),
     )
@@ -71,7 +71,10 @@ pub fn keep<T>(
     });
     match first {
         Some(unsupported) if list.is_empty() => {
-            Err(Refusal { field: Some(field.to_owned()), ..refusal(&unsupported, "workload") })
+            let refusal = refusal(&unsupported, "workload");
+            // Whatever were named there, the engine would not run it.
+            let field = if unsupported.nearest.is_some() { field } else { ENGINE };
+            Err(Refusal { field: Some(field.to_owned()), ..refusal })
         }
         _ => Ok(left_out),
     }
@@ -125,4 +128,26 @@ pub fn keep_caches(
             .find(Result::is_ok)
             .unwrap_or_else(|| check_cache(engine, *kv_format, target))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_an_engine_runs_nothing_it_is_the_wrong_field_and_else_the_format() {
+        let gpu = |major, minor| Target::Gpu(Some((major, minor)));
+        for (engine, target, field) in [
+            (Engine::TensorRtLlm, Target::Cpu, ENGINE),
+            (Engine::TensorRtLlm, gpu(7, 5), ENGINE),
+            (Engine::TensorRtLlm, gpu(8, 7), ENGINE),
+            (Engine::Numpy, gpu(9, 0), ENGINE),
+            (Engine::Numpy, Target::Cpu, "freedom.formats"),
+            (Engine::Vllm, gpu(7, 5), "freedom.formats"),
+        ] {
+            let runs = |format: &WeightFormat| check(engine, Recipe::of(*format), None, target);
+            let refusal = keep(&mut vec![WeightFormat::Bf16], "freedom.formats", runs).unwrap_err();
+            assert_eq!(refusal.field.as_deref(), Some(field), "{refusal}");
+        }
+    }
 }

@@ -207,7 +207,8 @@ fn sweep_op(
             let task = Task { op, format, numeric, engine: request.engine };
             if !request.hypothetical {
                 predict::refuse_unsupported(snapshot, &Work::Op(task), "ops").map_err(|error| {
-                    let field = Some(format!("formats[{number}]"));
+                    let is_engine = error.field.as_deref() == Some(supported::ENGINE);
+                    let field = if is_engine { error.field } else { Some(format!("formats[{number}]")) };
                     Refusal { field, ..error }
                 })?;
             }
@@ -319,7 +320,7 @@ fn formats(snapshot: &Snapshot, request: &SweepRequest) -> Result<Vec<WeightForm
     let mut formats = formats_or_measured(snapshot, request.formats.as_deref(), "formats")?;
     // What was named is refused row by row; what was not is what the engine has.
     if request.formats.is_none() && !request.hypothetical {
-        supported::keep_formats(&mut formats, request.engine, snapshot, "engine")?;
+        supported::keep_formats(&mut formats, request.engine, snapshot, supported::ENGINE)?;
     }
     Ok(formats)
 }
@@ -334,7 +335,7 @@ fn model_formats(snapshot: &Snapshot, request: &SweepRequest) -> Result<Vec<Opti
         None if request.models.iter().all(Value::is_string) => {
             let mut formats = usual(snapshot).collect();
             if !request.hypothetical {
-                supported::keep_formats(&mut formats, request.engine, snapshot, "engine")?;
+                supported::keep_formats(&mut formats, request.engine, snapshot, supported::ENGINE)?;
             }
             formats.into_iter().map(|format| Some(format.key().to_owned())).collect()
         }
