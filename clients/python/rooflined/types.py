@@ -467,8 +467,8 @@ class Freedom(TypedDict, total=False):
     #: Allow a mode that needs a reboot.
     allow_reboot: bool
     batch: Optional["BatchRange"]
-    #: Weight formats to consider; absent = for an operation every format measured on this machine, for a file its own, for
-    #: a model known by a key the usual ones of the engine.
+    #: Weight formats to consider; absent = for an operation every format measured on this machine, for a model the usual
+    #: ones of the engine and the one that its file is stored in, for a packed file or checkpoint its own alone.
     formats: Optional[List[str]]
     #: Key/value cache formats to consider (models only); absent = that of the workload.
     kv_formats: Optional[List[str]]

@@ -615,8 +615,8 @@ pub struct Freedom {
     /// Batch sizes (columns) to consider; absent = 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch: Option<BatchRange>,
-    /// Weight formats to consider; absent = for an operation every format measured on this machine, for a file its
-    /// own, for a model known by a key the usual ones of the engine.
+    /// Weight formats to consider; absent = for an operation every format measured on this machine, for a model the
+    /// usual ones of the engine and the one that its file is stored in, for a packed file or checkpoint its own alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub formats: Option<Vec<String>>,
     /// Key/value cache formats to consider (models only); absent = that of the workload.

@@ -509,6 +509,12 @@ pub fn check(
     }
 }
 
+/// The engines of the table that run a model stored by `recipe` on `target`.
+pub fn engines(recipe: Recipe, target: Target) -> impl Iterator<Item = Engine> {
+    let engines = PLATFORMS.iter().map(|platform| platform.engine);
+    engines.filter(move |engine| check(*engine, recipe, None, target).is_ok())
+}
+
 /// Whether `engine` keeps keys and values as `kv_format` on `target`, whatever the weights are stored as.
 ///
 /// # Errors
@@ -765,6 +771,14 @@ mod tests {
             assert_eq!(refused.reason.contains("tensorrt-edge-llm"), is_jetson, "{refused}");
             assert_eq!(asked(Engine::TensorRtEdgeLlm, "fp16", target).is_ok(), is_jetson, "{target:?}");
         }
+    }
+
+    #[test]
+    fn the_engines_of_a_format_are_those_that_run_it() {
+        let of = |format: &str, target| engines(format.parse().unwrap(), target).collect::<Vec<_>>();
+        assert_eq!(of("q4_k_m", gpu(8, 7)), [Engine::LlamaCpp]);
+        assert_eq!(of("awq_int4", gpu(7, 0)), [Engine::Mlc]);
+        assert_eq!(of("fp32", Target::Cpu).last(), Some(&Engine::Numpy));
     }
 
     #[test]

@@ -426,7 +426,7 @@ pub struct RecommendArgs {
     /// Maximum expected increase of perplexity: 0.03 is 3 %
     #[arg(long, value_name = "RATIO", allow_negative_numbers = true)]
     pub max_quality_loss: Option<f64>,
-    /// Weight formats to consider [default: those measured here; a file's own; the engine's usual ones]
+    /// Weight formats to consider [default: of an operation those measured here; of a model the engine's usual ones; a packed file's own]
     #[arg(long, value_delimiter = ',', value_parser = input::storage)]
     pub formats: Vec<String>,
     /// Key/value cache formats to consider (models) [default: fp16]

@@ -1,6 +1,7 @@
 //! Model files are read where they lie, with the rights of whoever runs this program: into every request that names one goes
 //! what its header says. The daemon, which runs as a user of its own, opens nothing.
 
+use std::path::Path;
 use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
@@ -34,7 +35,7 @@ fn enclose(model: &mut Map<String, Value>, at: &str) -> Result<(), Refusal> {
         return Ok(());
     };
     let whole = std::path::absolute(path).ok();
-    let whole = whole.as_deref().and_then(std::path::Path::to_str).unwrap_or(path).to_owned();
+    let whole = whole.as_deref().and_then(Path::to_str).unwrap_or(path).to_owned();
     if is_out_of_reach(&whole) {
         // The daemon may reach what this user does not: models of the service itself, or of the container it runs in.
         model.insert("path".to_owned(), json!(whole));
@@ -44,6 +45,11 @@ fn enclose(model: &mut Map<String, Value>, at: &str) -> Result<(), Refusal> {
     model.insert("path".to_owned(), json!(whole));
     model.insert("contents".to_owned(), json!(file.contents()));
     Ok(())
+}
+
+/// The format that the file at `path` is stored in; `None` where this user cannot read it, or it does not say.
+pub fn format_of(path: &Path) -> Option<String> {
+    FILES.file(path.to_str()?, "path", modelfile::latest()).ok()?.model.label.clone()
 }
 
 fn is_out_of_reach(path: &str) -> bool {
@@ -92,6 +98,12 @@ mod tests {
         }
         assert_eq!(sent["models"][0], "tinyllama-1.1b");
         assert_eq!(sent["models"][1]["contents"]["layers"].as_array().unwrap().len(), 22);
+    }
+
+    #[test]
+    fn a_file_that_can_be_read_says_what_it_is_stored_in() {
+        assert_eq!(format_of(file().path()).as_deref(), Some("bf16"));
+        assert_eq!(format_of(Path::new("/nowhere/m.gguf")), None);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use super::hold::{self, Held, Signals, say};
 use super::observe::{self, Plan, Process, Program, Server, Settings, Subject, Summary, Told, gives};
 use super::output::Format;
 use super::server_address::Address;
-use super::{show, words};
+use super::{contents, show, words};
 use predict::Engine;
 use wire::{
     BatchRange, CandidateAnswer, Constraints, ConstraintsOfHold, Freedom, HoldRequest, ModesRequest,
@@ -101,6 +101,8 @@ fn request(args: &LaunchArgs, settings: &Settings) -> Result<RecommendRequest, F
     Ok(RecommendRequest {
         workload: Workload {
             model: Some(json!({ "path": path })),
+            // This file is served, and none that could be made of it.
+            format: contents::format_of(&path),
             kv_format: Some(cache.to_owned()),
             phase: Some("decode".to_owned()),
             context_tokens: Some(args.context_tokens.or(told).unwrap_or(USUAL_CONTEXT)),

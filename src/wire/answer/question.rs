@@ -179,6 +179,11 @@ fn model_work(
             let usual = usual(snapshot, catalogue, request);
             Some(usual.into_iter().map(|format| (format.key().to_owned(), String::new())).collect())
         }
+        // As for a model known by a key, whatever the engine usually runs can be made of it.
+        Named::Listed(None) if is_source(&task) => {
+            let usual = usual(snapshot, catalogue, request).into_iter().map(|format| format.key().to_owned());
+            Some(task.format.iter().cloned().chain(usual).map(|format| (format, String::new())).collect())
+        }
         Named::Listed(None) => None,
     };
     let published = |format: &Option<String>| published(catalogue, request, &task, format.as_deref());
@@ -226,30 +231,70 @@ fn model_work(
     };
     let mut notes = task.model.warnings.clone();
     if !request.hypothetical {
-        notes.extend(runnable(snapshot, request, &mut all, &mut kv_formats)?);
+        notes.extend(runnable(snapshot, request, &task, &mut all, &mut kv_formats)?);
     }
     let batch = batch(request, task.request.batch)?;
     let work = Work::Model { name: task.name, request: task.request, stored: all, kv_formats };
     Ok(Asked { work, batch, notes })
 }
 
-/// Leaves what the engine runs; what was named and is not is returned in words.
+/// Leaves what the engine runs. What was named and is not is returned in words, and so is what has to be made of a model
+/// that is at hand in a form which the engine does not run.
 fn runnable(
     snapshot: &Snapshot,
     request: &RecommendRequest,
+    task: &ModelTask,
     all: &mut Vec<Stored>,
     kv_formats: &mut Vec<WeightFormat>,
 ) -> Result<Vec<String>, Refusal> {
     let (engine, freedom) = (request.engine, &request.freedom);
-    let named = |listed: bool, list: &'static str, one: &'static str| if listed { list } else { one };
-    let field = named(freedom.formats.is_some(), "freedom.formats", "workload.format");
+    let is_named = request.workload.format.is_some() || freedom.formats.is_some();
+    let is_at_hand = !is_named && !matches!(request.workload.model, Some(Value::String(_)));
+    let own = if is_at_hand { supported::own(engine, task.format.as_deref(), snapshot) } else { Ok(()) };
+    if !is_source(task) {
+        own.clone()?;
+    }
+    let field = match freedom.formats {
+        Some(_) => "freedom.formats",
+        None if is_named => "workload.format",
+        None => supported::ENGINE,
+    };
     let mut left_out = supported::keep_stored(all, engine, snapshot, field)?;
     if freedom.formats.is_none() {
         left_out.clear();
     }
-    let field = named(freedom.kv_formats.is_some(), "freedom.kv_formats", "workload.kv_format");
+    let reads_gguf = matches!(engine, Engine::LlamaCpp | Engine::Bare);
+    if is_at_hand && is_gguf(request) && !reads_gguf {
+        left_out.push(format!(
+            "{} reads no GGUF files: what is chosen has to be made of the checkpoint that this one was made of",
+            engine.key()
+        ));
+    } else if let Err(refusal) = own {
+        left_out.push(format!("{}; what is chosen has to be made of it", refusal.message));
+    }
+    let field = if freedom.kv_formats.is_some() { "freedom.kv_formats" } else { "workload.kv_format" };
     left_out.extend(supported::keep_caches(kv_formats, all, engine, snapshot, field)?);
     Ok(left_out)
+}
+
+/// Whether the model is stored in 16 or 32 bits, of which every other format can be made. What a file says of itself is
+/// held against its weights.
+fn is_source(task: &ModelTask) -> bool {
+    /// Part of the weights that a step reads; small tables beside them may be integers.
+    const MOST: f64 = 0.8;
+    let format = task.format.as_deref().and_then(|format| format.parse().ok());
+    let (mut plain, mut all) = (0.0, 0.0);
+    for (block, weights, _) in task.model.by_block() {
+        plain += if block.is_plain() { weights } else { 0.0 };
+        all += weights;
+    }
+    matches!(format, Some(WeightFormat::Fp32 | WeightFormat::Fp16 | WeightFormat::Bf16))
+        && plain >= MOST * all
+}
+
+fn is_gguf(request: &RecommendRequest) -> bool {
+    let path = request.workload.model.as_ref().and_then(|model| model.get("path")).and_then(Value::as_str);
+    path.is_some_and(|path| path.to_ascii_lowercase().ends_with(".gguf"))
 }
 
 fn stored(model: Arc<Model>, published: Published, format: Option<String>) -> Stored {
@@ -271,11 +316,10 @@ fn published(
 ) -> Published {
     match request.workload.model.as_ref() {
         Some(Value::String(key)) if catalogue.is_published(key, format) => Published::Checkpoint,
-        Some(Value::Object(fields)) if format.is_some() && format == task.format.as_deref() => {
-            match fields.get("path").and_then(Value::as_str) {
-                Some(path) if path.to_ascii_lowercase().ends_with(".gguf") => Published::File,
-                _ => Published::Otherwise,
-            }
+        Some(Value::Object(_))
+            if is_gguf(request) && format.is_some() && format == task.format.as_deref() =>
+        {
+            Published::File
         }
         _ => Published::Otherwise,
     }
@@ -431,4 +475,166 @@ fn constraints(wire: &api::Constraints, work: &Work) -> Result<Constraints, Refu
         max_memory: checked("max_memory_bytes", wire.max_memory_bytes)?.map(Bytes),
         max_quality_loss,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use roofline::hardware::registry;
+    use roofline::workload::contents::Contents;
+    use roofline::workload::recipe::Recipe;
+    use roofline::workload::registry::models;
+    use serde_json::json;
+
+    use super::*;
+    use crate::{Opener, Request, suppose};
+
+    const KEY: &str = "llama-3.2-1b";
+    const ORIN: &str = "jetson-agx-orin-64gb";
+
+    /// The fields of that model's `config.json`, as it is published.
+    fn config() -> Value {
+        json!({
+            "model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32,
+            "num_key_value_heads": 8, "head_dim": 64, "intermediate_size": 8192, "vocab_size": 128_256,
+            "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+        })
+    }
+
+    fn awq() -> Value {
+        let mut config = config();
+        config["quantization_config"] = json!({"quant_method": "awq", "bits": 4, "group_size": 128});
+        config
+    }
+
+    /// A file of it.
+    fn file(name: &str, recipe: &str) -> Value {
+        let model = models().get(KEY).unwrap().model(recipe.parse::<Recipe>().unwrap());
+        json!({"path": format!("/models/{name}"), "contents": Contents::of(&model, true)})
+    }
+
+    fn ask(hardware: &str, engine: &str, model: Value, format: Option<&str>) -> Result<Value, Refusal> {
+        let body = json!({
+            "hardware": hardware, "engine": engine, "workload": {"model": model, "format": format},
+        });
+        let request = Request::Recommend(Box::new(serde_json::from_value(body).unwrap()));
+        let catalogue = Catalogue::new(registry().clone(), Opener::Caller);
+        suppose(&catalogue, &request).map(|answer| serde_json::to_value(answer).unwrap())
+    }
+
+    #[track_caller]
+    fn chosen(answer: &Result<Value, Refusal>) -> (&str, f64) {
+        let decision = &answer.as_ref().unwrap()["decision"];
+        let rate = decision["prediction"]["tokens_per_s"]["value"].as_f64().unwrap();
+        (decision["format"].as_str().unwrap(), rate)
+    }
+
+    fn warnings(answer: &Result<Value, Refusal>) -> String {
+        answer.as_ref().unwrap()["warnings"].to_string()
+    }
+
+    #[test]
+    fn of_a_checkpoint_in_16_bits_the_same_is_chosen_as_of_the_model_by_its_key() {
+        for (hardware, engine) in [
+            (ORIN, "llama.cpp"),
+            (ORIN, "vllm"),
+            (ORIN, "tensorrt-edge-llm"),
+            (ORIN, "mlc"),
+            ("t4", "vllm"),
+            ("v100", "vllm"),
+            ("jetson-agx-xavier", "vllm"),
+            ("h100-sxm", "tensorrt-llm"),
+        ] {
+            let by_key = ask(hardware, engine, json!(KEY), None);
+            for model in [config(), file("model.safetensors", "bf16")] {
+                let answer = ask(hardware, engine, model, None);
+                assert_eq!(chosen(&answer), chosen(&by_key), "{engine} on {hardware}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_engine_cannot_take_as_it_is_has_to_be_made_of_it_and_that_is_said() {
+        for (hardware, engine, reason) in [
+            (ORIN, "tensorrt-edge-llm", "the model is stored as bf16: TensorRT-Edge-LLM has no bf16"),
+            ("t4", "vllm", "needs compute capability 8.0"),
+        ] {
+            let warnings = warnings(&ask(hardware, engine, config(), None));
+            assert!(warnings.contains(reason) && warnings.contains("has to be made of it"), "{warnings}");
+        }
+        assert_eq!(warnings(&ask(ORIN, "vllm", config(), None)), "[]");
+        let gguf = file("m-f16.gguf", "fp16");
+        assert_eq!(warnings(&ask(ORIN, "llama.cpp", gguf.clone(), None)), "[]");
+        let warnings = warnings(&ask(ORIN, "vllm", gguf, None));
+        assert!(warnings.contains("vllm reads no GGUF files"), "{warnings}");
+    }
+
+    #[test]
+    fn what_is_at_hand_is_among_what_is_chosen_from() {
+        let formats = |model| {
+            let answer = ask(ORIN, "llama.cpp", model, None).unwrap();
+            let rows = answer["alternatives"].as_array().unwrap().iter();
+            rows.map(|row| row["format"].as_str().unwrap().to_owned()).collect::<BTreeSet<_>>()
+        };
+        let of_gguf = formats(file("m-f16.gguf", "fp16"));
+        assert!(of_gguf.contains("fp16") && of_gguf.contains("q8_0"), "{of_gguf:?}");
+        let of_checkpoint = formats(config());
+        assert!(of_checkpoint.contains("bf16") && of_checkpoint.contains("q8_0"), "{of_checkpoint:?}");
+        // Made of the file where it is another format, served as it is where it is its own.
+        let line = |format| {
+            let answer = ask(ORIN, "llama.cpp", file("m-f16.gguf", "fp16"), format).unwrap();
+            answer["apply"]["settings"]["llama.cpp"].as_str().unwrap().to_owned()
+        };
+        assert!(
+            line(None).starts_with("llama-quantize MODEL-F16.gguf MODEL.gguf Q4_K_M && "),
+            "{}",
+            line(None)
+        );
+        assert!(line(Some("fp16")).starts_with("llama-server "), "{}", line(Some("fp16")));
+    }
+
+    #[test]
+    fn a_packed_model_keeps_its_format_and_where_it_does_not_run_the_refusal_names_it() {
+        // One says 16 bits, and its weights are packed.
+        let mut mislabelled = file("m.safetensors", "fp8_e4m3");
+        mislabelled["contents"]["label"] = json!("bf16");
+        for (engine, model, own) in [
+            ("vllm", awq(), "awq_int4"),
+            ("llama.cpp", file("m.gguf", "q5_k_m"), "q5_k_m"),
+            ("vllm", mislabelled, "bf16"),
+        ] {
+            let answer = ask(ORIN, engine, model, None);
+            assert_eq!(chosen(&answer).0, own);
+            assert_eq!(answer.unwrap()["alternatives"], json!([]));
+        }
+        for (engine, model, says, hints) in [
+            (
+                "llama.cpp",
+                awq(),
+                "stored as awq_int4: llama.cpp has no awq_int4",
+                ["vllm", "--formats q4_k_m"],
+            ),
+            ("vllm", file("m.gguf", "q4_k_m"), "stored as q4_k_m: ", ["llama.cpp", "--formats awq_int4"]),
+        ] {
+            let refusal = ask(ORIN, engine, model.clone(), None).unwrap_err();
+            assert_eq!(refusal.code, Code::UnsupportedFormat);
+            assert_eq!(refusal.field.as_deref(), Some("workload.model"));
+            assert!(refusal.message.contains(says), "{refusal}");
+            assert!(hints.iter().all(|hint| refusal.hint.contains(hint)), "{refusal}");
+            let named = ask(ORIN, engine, model, Some("fp8_e5m2")).unwrap_err();
+            assert_eq!(named.field.as_deref(), Some("workload.format"), "{named}");
+        }
+    }
+
+    #[test]
+    fn an_engine_that_runs_nowhere_there_is_itself_the_wrong_field() {
+        for (hardware, engine) in [(ORIN, "tensorrt-llm"), ("t4", "tensorrt-llm"), ("h100-sxm", "numpy")] {
+            for model in [json!(KEY), config(), awq()] {
+                for format in [None, Some("fp16")] {
+                    let refusal = ask(hardware, engine, model.clone(), format).unwrap_err();
+                    assert_eq!(refusal.field.as_deref(), Some("engine"), "{refusal}");
+                    assert_eq!(refusal.message.contains("Jetson"), hardware == ORIN, "{refusal}");
+                }
+            }
+        }
+    }
 }

@@ -6,11 +6,12 @@ use decide::snapshot::Snapshot;
 use predict::Engine;
 use roofline::precision::WeightFormat;
 use roofline::refusal::{Code, Refusal};
-use roofline::support::{Nearest, Target, Unsupported, check, check_cache};
+use roofline::support::{Nearest, Target, Unsupported, check, check_cache, engines};
 use roofline::workload::recipe::Recipe;
 
 /// The field that names it in every request.
 pub const ENGINE: &str = "engine";
+const ALL_THE_SAME: &str = "hypothetical (--hypothetical) answers all the same";
 
 /// Whether `engine` runs weights of `format` on the machine of `snapshot`.
 pub fn runs(snapshot: &Snapshot, engine: Engine, format: WeightFormat) -> bool {
@@ -47,7 +48,27 @@ pub fn refusal(unsupported: &Unsupported, path: &str) -> Refusal {
     Code::UnsupportedFormat.at(
         field,
         format!("{unsupported} ({})", unsupported.source),
-        format!("{instead}; hypothetical (--hypothetical) answers all the same"),
+        format!("{instead}; {ALL_THE_SAME}"),
+    )
+}
+
+/// The refusal of a model for which no format was named, and which is stored in one that the engine does not run.
+fn own_refusal(unsupported: &Unsupported, format: &str, target: Target) -> Refusal {
+    let Some(Nearest::Weights(nearest)) = unsupported.nearest else {
+        return refusal(unsupported, "workload");
+    };
+    let runs = format.parse().map(|recipe| engines(recipe, target).map(Engine::key).collect::<Vec<_>>());
+    let others = match runs.unwrap_or_default().as_slice() {
+        [] => String::new(),
+        engines => format!("here {format} is run by {}; ", engines.join(", ")),
+    };
+    Code::UnsupportedFormat.at(
+        "workload.model",
+        format!("the model is stored as {format}: {unsupported} ({})", unsupported.source),
+        format!(
+            "{others}or name formats to be made of its 16-bit checkpoint in freedom.formats (--formats {nearest}, the \
+             nearest); {ALL_THE_SAME}"
+        ),
     )
 }
 
@@ -92,6 +113,16 @@ pub fn keep_stored(
 ) -> Result<Vec<String>, Refusal> {
     let target = Device::of(snapshot).target();
     keep(list, field, |of| stored(engine, of.format.as_deref(), None, target))
+}
+
+/// Whether `engine` runs a model in the format that it is stored in.
+///
+/// # Errors
+/// Which format that is, and what runs it.
+pub fn own(engine: Engine, format: Option<&str>, snapshot: &Snapshot) -> Result<(), Refusal> {
+    let target = Device::of(snapshot).target();
+    let refused = |unsupported| own_refusal(&unsupported, format.unwrap_or_default(), target);
+    stored(engine, format, None, target).map_err(refused)
 }
 
 /// Formats of single operations, likewise.

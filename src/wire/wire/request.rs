@@ -212,8 +212,8 @@ pub enum ModesRequest {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Freedom {
-    /// Weight formats to consider; absent = for an operation every format measured on this machine, for a file its own, for a
-    /// model known by a key the usual ones of the engine.
+    /// Weight formats to consider; absent = for an operation every format measured on this machine, for a model the usual ones
+    /// of the engine and the one that its file is stored in, for a packed file or checkpoint its own alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub formats: Option<Vec<String>>,
     /// Key/value cache formats to consider (models only); absent = that of the workload.
