@@ -39,9 +39,19 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
             Some(body) => serde_json::from_slice(&body).map_err(|_| explain::<T>(&body)),
             None => Err(explain::<T>(body)),
         },
+        Category::Syntax if is_json(body, &error) => Err(explain::<T>(body)),
         Category::Syntax | Category::Eof | Category::Io => Err(not_json(body, &error)),
     })
 }
+
+/// Whether the body is JSON all the same: serde_json also takes for bad syntax what stands where one of a list of names is
+/// wanted and is no text, and a number beyond all that a computer's are.
+fn is_json(body: &[u8], error: &serde_json::Error) -> bool {
+    error.to_string().starts_with(TOO_LARGE) || serde_json::from_slice::<Value>(body).is_ok()
+}
+
+/// How serde_json begins to say so.
+const TOO_LARGE: &str = "number out of range";
 
 /// The same JSON with every number that is whole written without a point or an exponent: 4096.0 and 4.096e3 are 4096.
 /// `None` where none is written otherwise.
@@ -115,6 +125,19 @@ fn explain<T: DeserializeOwned>(body: &[u8]) -> Refusal {
         let field = join(&path, names.first().copied().unwrap_or_default());
         return Code::MissingField.at(&field, format!("{field} is missing"), format!("add {field}"));
     }
+    let field = if path.is_empty() { "body" } else { &path };
+    if error.inner().is_syntax() && !message.starts_with(TOO_LARGE) {
+        let found = shown_at(body, &path).unwrap_or_default();
+        let known = match known_at::<T>(body, &path).as_slice() {
+            [] => "GET /v1/openapi.json has the type of every field".to_owned(),
+            names => format!("one of {}", names.join(", ")),
+        };
+        return Code::InvalidField.at(
+            field,
+            format!("{field} is {found}, and a name is wanted, in quotes"),
+            known,
+        );
+    }
     let hint = if message.starts_with("unknown variant") && names.len() > 1 {
         Near::of(names[0], names[1..].iter().copied()).hint(&format!("Known: {}", names[1..].join(", ")))
     } else {
@@ -123,7 +146,6 @@ fn explain<T: DeserializeOwned>(body: &[u8]) -> Refusal {
             None => "GET /v1/openapi.json has the type of every field".to_owned(),
         }
     };
-    let field = if path.is_empty() { "body" } else { &path };
     Code::InvalidField.at(field, format!("{field}: {message}"), hint)
 }
 
@@ -152,12 +174,23 @@ fn quoted(message: &str) -> Vec<&str> {
 
 /// The value at `path` (`workload.op`, `ops[3].n`), where the body has one.
 fn value_at<'a>(root: &'a Value, path: &str) -> Option<&'a Value> {
-    path.split(['.', '[']).filter(|step| !step.is_empty()).try_fold(root, |value, step| {
-        match step.strip_suffix(']') {
-            Some(index) => value.get(index.parse::<usize>().ok()?),
-            None => value.get(step),
-        }
-    })
+    root.pointer(&pointer(path))
+}
+
+/// A path in the notation of JSON pointers: `/ops/3/n`.
+fn pointer(path: &str) -> String {
+    let steps = path.split(['.', '[']).filter(|step| !step.is_empty());
+    steps.map(|step| format!("/{}", step.strip_suffix(']').unwrap_or(step))).collect()
+}
+
+/// The names of which the one at `path` has to be: what is said of a name that nothing has.
+fn known_at<T: DeserializeOwned>(body: &[u8], path: &str) -> Vec<String> {
+    let Ok(mut root) = serde_json::from_slice::<Value>(body) else { return Vec::new() };
+    let Some(value) = root.pointer_mut(&pointer(path)) else { return Vec::new() };
+    *value = Value::String(String::new());
+    let message = serde_json::from_value::<T>(root).err().map(|error| error.to_string()).unwrap_or_default();
+    let names = if message.starts_with("unknown variant ``") { quoted(&message) } else { Vec::new() };
+    names.into_iter().skip(1).map(ToOwned::to_owned).collect()
 }
 
 fn shown_at(body: &[u8], path: &str) -> Option<String> {
@@ -229,7 +262,7 @@ fn wrong_operation(body: &[u8], path: &str) -> Option<Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::{PredictRequest, RecommendRequest, SweepRequest};
+    use wire::{JointRequest, PredictRequest, RecommendRequest, SweepRequest};
 
     fn wrong<T: DeserializeOwned + std::fmt::Debug>(body: &str) -> (&'static str, String, String) {
         let error = parse::<T>(body.as_bytes()).unwrap_err();
@@ -307,6 +340,86 @@ mod tests {
             let found = wrong::<PredictRequest>(&body);
             assert_eq!((found.0, found.1.as_str()), (code, field), "{body:.60} {found:?}");
         }
+    }
+
+    #[test]
+    fn what_is_no_text_where_a_name_is_wanted_is_a_wrong_field_and_no_bad_json() {
+        use roofline::names::Engine;
+        for found in ["5", "true", r#"["llama.cpp"]"#, "{}", "1.5"] {
+            let body = format!(r#"{{"workload":{{"model":"m"}},"engine":{found}}}"#);
+            let error = parse::<RecommendRequest>(body.as_bytes()).unwrap_err();
+            assert_eq!((error.code, error.field.as_deref()), (Code::InvalidField, Some("engine")), "{error}");
+            assert!(error.message.contains(found), "{error}");
+            assert!(Engine::ALL.iter().all(|engine| error.hint.contains(engine.key())), "{error}");
+        }
+        for (name, known) in [("objective", "latency"), ("optimism", "expected")] {
+            let (code, field, hint) =
+                wrong::<RecommendRequest>(&format!(r#"{{"workload":{{}},"{name}":5}}"#));
+            assert_eq!((code, field.as_str()), ("invalid_field", name));
+            assert!(hint.contains(known), "{hint}");
+        }
+        let (code, field, hint) =
+            wrong::<JointRequest>(r#"{"workloads":[{"workload":{}},{"workload":{"batch":2.0},"engine":7}]}"#);
+        assert_eq!((code, field.as_str()), ("invalid_field", "workloads[1].engine"));
+        assert!(hint.contains("vllm"), "{hint}");
+        let (code, field, _) =
+            wrong::<RecommendRequest>(r#"{"workload":{},"constraints":{"max_power_w":1e999}}"#);
+        assert_eq!((code, field.as_str()), ("invalid_field", "constraints.max_power_w"));
+        // What is no JSON is still said to be none.
+        for body in [
+            r#"{"workload":{},"engine":5"#,
+            r#"{"workload":{},"engine":nul}"#,
+            r#"{"workload":{},"engine":5,}"#,
+            r#"{"workload":{},"engine":5} {"#,
+            "{\"workload\":{\"format\":\"\u{1}\"},\"engine\":5}",
+        ] {
+            assert_eq!(wrong::<RecommendRequest>(body).0, "invalid_json", "{body}");
+        }
+        let deep = format!(r#"{{"workload":{{"model":{}1{}}}}}"#, "[".repeat(200), "]".repeat(200));
+        assert_eq!(wrong::<RecommendRequest>(&deep).0, "invalid_json");
+    }
+
+    /// Whatever may be left out may be null: each field of a request that is read without it.
+    #[test]
+    fn null_is_the_same_as_leaving_it_out() {
+        fn check<T: DeserializeOwned + std::fmt::Debug + PartialEq>(least: &str, optional: &[&str]) {
+            let plain = parse::<T>(least.as_bytes()).unwrap();
+            for name in optional {
+                let body = format!(
+                    r#"{}{}"{name}":null}}"#,
+                    &least[..least.len() - 1],
+                    if least.len() > 2 { "," } else { "" }
+                );
+                assert_eq!(parse::<T>(body.as_bytes()).as_ref(), Ok(&plain), "{body}");
+            }
+            let unknown = format!(
+                r#"{}{}"unheard_of":null}}"#,
+                &least[..least.len() - 1],
+                if least.len() > 2 { "," } else { "" }
+            );
+            assert_eq!(parse::<T>(unknown.as_bytes()).unwrap_err().code, Code::UnknownField);
+        }
+        let workload = r#"{"workload":{}}"#;
+        let of_all = ["hardware", "operating_point", "engine", "hypothetical"];
+        check::<PredictRequest>(workload, &[&of_all[..], &["observations"]].concat());
+        check::<RecommendRequest>(
+            workload,
+            &[&of_all[..], &["objective", "constraints", "freedom", "optimism"]].concat(),
+        );
+        check::<SweepRequest>("{}", &[&of_all[..], &["ops", "models", "formats", "batches"]].concat());
+        check::<JointRequest>(
+            r#"{"workloads":[]}"#,
+            &["sharing", "objective", "constraints", "freedom", "optimism"],
+        );
+        check::<wire::JointWorkload>(workload, &["engine", "share", "constraints", "freedom"]);
+        check::<wire::Freedom>("{}", &["formats", "allow_reboot", "batch", "run_s"]);
+        check::<wire::BatchRange>("{}", &["min", "max"]);
+        check::<wire::ObservationRequest>(workload, &["engine", "operating_point", "tokens_per_s"]);
+        check::<wire::AnalyzeRequest>(workload, &["engine", "time_s"]);
+        check::<wire::CalibrateRequest>("{}", &["plan", "wait", "force"]);
+        check::<wire::MeasureRequest>("{}", &["op", "formats", "workload", "workloads", "power"]);
+        check::<wire::HoldRequest>(r#"{"app_id":"a"}"#, &["constraints", "query", "reason", "ttl_s"]);
+        check::<wire::ModeRequest>(r#"{"mode":"a"}"#, &["confirm_within_s", "dry_run", "reason"]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::RecommendRequest;
+use super::{RecommendRequest, absent};
 
 /// `POST /v1/mode` (control socket).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -15,10 +15,10 @@ pub struct ModeRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirm_within_s: Option<f64>,
     /// Report what would be done, and change nothing.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "absent::or_default")]
     pub dry_run: bool,
     /// In your own words, at most 128 characters.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "absent::or_default")]
     pub reason: String,
 }
 
@@ -68,7 +68,7 @@ pub struct ConstraintsOfHold {
 #[serde(deny_unknown_fields)]
 pub struct HoldRequest {
     /// What is needed of the mode itself.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "absent::or_default")]
     pub constraints: ConstraintsOfHold,
     /// A question as for `POST /v1/recommend` that the mode must have an answer to, on this machine: the mode that answers
     /// the queries of all holders at least energy is looked for. Needs `[policy] auto = "advise"` or `"switch"`.
@@ -77,7 +77,7 @@ pub struct HoldRequest {
     /// Who holds, 1 to 128 characters; shown to everybody.
     pub app_id: String,
     /// Why, at most 128 characters; shown to everybody.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "absent::or_default")]
     pub reason: String,
     /// Ends by itself after this long, 1 to 604800. Required unless the hold is attached to its connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{BatchRange, CandidateAnswer, Constraints, EstimateAnswer, ModeAnswer, ModesRequest, Workload};
+use super::{
+    BatchRange, CandidateAnswer, Constraints, EstimateAnswer, ModeAnswer, ModesRequest, Workload, absent,
+};
 use roofline::names::{Engine, Objective, Optimism, Sharing};
 
 /// What may be chosen of one workload.
@@ -28,7 +30,7 @@ pub struct JointWorkload {
     /// What is to run; its `format` and `batch` are what `freedom` chooses.
     pub workload: Workload,
     /// Inference engine whose kernels run.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "absent::or_default")]
     #[schema(value_type = String)]
     pub engine: Engine,
     /// Its part of the machine, above 0; all together are 1 at most. Absent = an even part of what the others leave.
@@ -36,10 +38,10 @@ pub struct JointWorkload {
     pub share: Option<f64>,
     /// What must hold of what it gets with its share; `max_power_w` and `min_free_memory_bytes` are the machine's and belong
     /// one level up.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "absent::or_default")]
     pub constraints: Constraints,
     /// What may be chosen of it.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "absent::or_default")]
     pub freedom: JointWorkloadFreedom,
 }
 
@@ -66,7 +68,7 @@ pub struct JointFreedom {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_modes: Option<ModesRequest>,
     /// Allow a mode that needs a reboot.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "absent::or_default")]
     pub allow_reboot: bool,
     /// Expected run time, over which the cost of entering a mode is spread; absent = an hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -84,22 +86,22 @@ pub struct JointRequest {
     pub workloads: Vec<JointWorkload>,
     /// `time_slicing` (one after the other, each with its share of the time) or `mps` (at the same time, each with its share
     /// of bandwidth and cores).
-    #[serde(default)]
+    #[serde(default, deserialize_with = "absent::or_default")]
     #[schema(value_type = String)]
     pub sharing: Sharing,
     /// Optimization objective: `latency` is the longest of their times, `throughput` the sum of their rates,
     /// `energy` that of a token of any of them, `power` that of all.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "absent::or_default")]
     #[schema(value_type = String)]
     pub objective: Objective,
     /// What must hold of all together.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "absent::or_default")]
     pub constraints: JointConstraints,
     /// What may be chosen for all together.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "absent::or_default")]
     pub freedom: JointFreedom,
     /// End of the prediction interval that must meet the constraints: `pessimistic` or `expected`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "absent::or_default")]
     #[schema(value_type = String)]
     pub optimism: Optimism,
 }

@@ -5,6 +5,7 @@
 
 #![warn(missing_docs)]
 
+mod absent;
 mod advice;
 mod answer;
 pub mod client;

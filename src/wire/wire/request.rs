@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::whole;
+use super::{absent, whole};
 use roofline::names::{Engine, Objective, Op, Optimism, PlanKind};
 
 /// One operation (`op` + `format`) or one model. A body has exactly one of the two.
@@ -106,17 +106,17 @@ pub struct PredictRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operating_point: Option<OperatingPointRequest>,
     /// Inference engine whose kernels run; default `none`, this program's own.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "absent::or_default")]
     #[schema(value_type = String)]
     pub engine: Engine,
     /// Workload to predict: one operation or one model.
     pub workload: Workload,
     /// Used for this answer only.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "absent::or_default")]
     pub observations: Vec<ObservationRequest>,
     /// Answer even where the inference engine does not run the format on this hardware: as if it had kernels as good as those
     /// for similar formats.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not", deserialize_with = "absent::or_default")]
     pub hypothetical: bool,
 }
 
@@ -127,7 +127,7 @@ pub struct ObservationRequest {
     /// Workload that ran: one operation or one model.
     pub workload: Workload,
     /// Inference engine whose kernels run.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "absent::or_default")]
     #[schema(value_type = String)]
     pub engine: Engine,
     /// Where it ran; absent = as the machine is now.
@@ -187,10 +187,10 @@ pub struct Constraints {
 #[serde(deny_unknown_fields)]
 pub struct BatchRange {
     /// Smallest batch size; absent = 1.
-    #[serde(default = "one")]
+    #[serde(default = "one", deserialize_with = "absent::or_one")]
     pub min: u64,
     /// Largest batch size; absent = 1.
-    #[serde(default = "one")]
+    #[serde(default = "one", deserialize_with = "absent::or_one")]
     pub max: u64,
 }
 
@@ -229,7 +229,7 @@ pub struct Freedom {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch: Option<BatchRange>,
     /// Allow a mode that needs a reboot.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "absent::or_default")]
     pub allow_reboot: bool,
     /// Expected run time, over which the cost of entering a mode is spread; absent = an hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -249,26 +249,26 @@ pub struct RecommendRequest {
     /// What is to run; its `format` and `batch` are what `freedom` chooses.
     pub workload: Workload,
     /// Inference engine whose kernels run.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "absent::or_default")]
     #[schema(value_type = String)]
     pub engine: Engine,
     /// Optimization objective: `latency`, `throughput`, `energy` or `power`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "absent::or_default")]
     #[schema(value_type = String)]
     pub objective: Objective,
     /// Limits that the choice must keep.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "absent::or_default")]
     pub constraints: Constraints,
     /// Degrees of freedom of the choice.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "absent::or_default")]
     pub freedom: Freedom,
     /// End of the prediction interval that must meet the constraints: `pessimistic` or `expected`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "absent::or_default")]
     #[schema(value_type = String)]
     pub optimism: Optimism,
     /// Answer even where the inference engine does not run the format on this hardware: as if it had kernels as good as those
     /// for similar formats.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not", deserialize_with = "absent::or_default")]
     pub hypothetical: bool,
 }
 
@@ -284,7 +284,7 @@ pub struct SweepRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operating_point: Option<OperatingPointRequest>,
     /// Operations, as `op` of a workload.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "absent::or_default")]
     #[schema(value_type = Vec<Object>)]
     pub ops: Vec<Op>,
     /// Models, each as in a workload.
@@ -331,12 +331,12 @@ pub struct SweepRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_tokens: Option<u64>,
     /// Inference engine whose kernels run.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "absent::or_default")]
     #[schema(value_type = String)]
     pub engine: Engine,
     /// Answer even where the inference engine does not run the format on this hardware: as if it had kernels as good as those
     /// for similar formats.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not", deserialize_with = "absent::or_default")]
     pub hypothetical: bool,
 }
 
@@ -353,7 +353,7 @@ pub struct AnalyzeRequest {
     /// Workload that ran: one operation or one model.
     pub workload: Workload,
     /// Inference engine whose kernels run.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "absent::or_default")]
     #[schema(value_type = String)]
     pub engine: Engine,
     /// Measured time of one run (operation), or of one step, prompt or answer (model); give this or `tokens_per_s`.
@@ -369,14 +369,14 @@ pub struct AnalyzeRequest {
 #[serde(deny_unknown_fields)]
 pub struct CalibrateRequest {
     /// Extent of the measurements: `quick` (about two seconds) or `full`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "absent::or_default")]
     #[schema(value_type = String)]
     pub plan: PlanKind,
     /// Answer when it has finished rather than when it has started.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "absent::or_default")]
     pub wait: bool,
     /// Run even though the load or temperature gate advises against it.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "absent::or_default")]
     pub force: bool,
 }
 
@@ -390,16 +390,16 @@ pub struct MeasureRequest {
     #[schema(value_type = Option<Object>)]
     pub op: Option<Op>,
     /// Formats for `op`; default `["fp32"]`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "absent::or_default")]
     pub formats: Vec<String>,
     /// One operation or model, with its `format`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload: Option<Workload>,
     /// Several operations or models, each with its `format`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "absent::or_default")]
     pub workloads: Vec<Workload>,
     /// Measure power and energy too: each operation runs again and again until the power meter has seen it, which takes a
     /// second of each, or some with a slow meter.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not", deserialize_with = "absent::or_default")]
     pub power: bool,
 }

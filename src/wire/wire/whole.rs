@@ -12,7 +12,7 @@ pub fn one<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, 
 }
 
 pub fn list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Value>, D::Error> {
-    let values = Vec::<Value>::deserialize(deserializer)?;
+    let values = Option::<Vec<Value>>::deserialize(deserializer)?.unwrap_or_default();
     Ok(values.into_iter().map(without_points).collect())
 }
 
