@@ -1,7 +1,8 @@
 //! The thread that makes a tree live: reads caps and load, steps the physics, rewrites the files that changed.
 //!
 //! It sleeps until somebody writes a cap or the load, which inotify tells, or until the next tick is due: often under
-//! load, seldom once nothing moves any more.
+//! load, seldom once nothing moves any more. The counters of /proc/stat move all the time. They are brought up to date
+//! after each reading, so that the next one finds other ones and an idle board costs nothing while nobody looks.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -10,7 +11,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Timespec, inotify};
@@ -26,8 +27,10 @@ use hw::boot_time;
 const BUSY: Duration = Duration::from_millis(100);
 /// While temperature and counters still move.
 const COOLING: Duration = Duration::from_millis(500);
-/// Once nothing moves but the counters of /proc/stat.
+/// Once nothing moves but the counters of /proc/stat, and nobody reads them.
 const IDLE: Duration = Duration::from_secs(4);
+/// The CPUs' times.
+const STAT: &str = "/proc/stat";
 /// Under this directory a client of the accelerator says what it does.
 pub(super) const LOAD: &str = "/rooflined/load";
 
@@ -232,7 +235,7 @@ impl<'a> Board<'a> {
             self.files.put(&format!("{dir}/cpuinfo_cur_freq"), clock)?;
         }
         let text = tree::stat(&self.online, state.cpu_busy, state.cpu_idle);
-        self.files.put("/proc/stat", text.trim_end().to_owned())?;
+        self.files.put(STAT, text.trim_end().to_owned())?;
         let average = state.load_average;
         let load = format!("{average:.2} {:.2} {:.2} 1/512 4242", average * 0.8, average * 0.5);
         self.files.put("/proc/loadavg", load)?;
@@ -337,7 +340,8 @@ pub(super) fn instance() -> io::Result<OwnedFd> {
     Ok(inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?)
 }
 
-/// Has `watch` tell of every write to the caps and the load. Our own files stay open, so writing them closes none.
+/// Has `watch` tell of every write to the caps and the load, and of every reading of the counters. Our own files stay
+/// open, so writing them closes none.
 fn observe(watch: &OwnedFd, spec: &Spec, root: &Path) -> io::Result<()> {
     let files = CapFiles::of(spec.family);
     let parent = |path: &str| path.rsplit_once('/').map_or_else(String::new, |(dir, _)| dir.to_owned());
@@ -349,6 +353,7 @@ fn observe(watch: &OwnedFd, spec: &Spec, root: &Path) -> io::Result<()> {
         let flags = inotify::WatchFlags::CLOSE_WRITE | inotify::WatchFlags::MOVED_TO;
         inotify::add_watch(watch, &dir, flags)?;
     }
+    inotify::add_watch(watch, place(root, STAT), inotify::WatchFlags::ACCESS)?;
     Ok(())
 }
 
@@ -368,23 +373,85 @@ fn live(spec: &'static Spec, root: &Path, watch: &OwnedFd, stopped: &OwnedFd) {
                 IDLE
             }
         };
-        let mut fds = [PollFd::new(stopped, PollFlags::IN), PollFd::new(watch, PollFlags::IN)];
-        let timeout = Timespec::try_from(wait).ok();
-        if poll(&mut fds, timeout.as_ref()).is_err() {
-            // Interrupted: the next tick comes early.
-            continue;
-        }
-        if !fds[0].revents().is_empty() {
+        if !rest(wait, watch, stopped) {
             return;
-        }
-        if !fds[1].revents().is_empty() {
-            drain(watch);
         }
     }
 }
 
-fn drain(watch: &OwnedFd) {
+/// Waits until the next tick is due: after `wait`, at once after a write, and `BUSY` after the last tick where somebody
+/// has read counters since. False once it is to end.
+fn rest(mut wait: Duration, watch: &OwnedFd, stopped: &OwnedFd) -> bool {
+    let began = Instant::now();
+    loop {
+        let left = wait.saturating_sub(began.elapsed());
+        let mut fds = [PollFd::new(stopped, PollFlags::IN), PollFd::new(watch, PollFlags::IN)];
+        let timeout = Timespec::try_from(left).ok();
+        if poll(&mut fds, timeout.as_ref()).is_err() {
+            // Interrupted: the next tick comes early.
+            return true;
+        }
+        if !fds[0].revents().is_empty() {
+            return false;
+        }
+        if !fds[1].revents().is_empty() {
+            if tells_of_writes(watch) {
+                return true;
+            }
+            wait = wait.min(BUSY);
+        }
+        if began.elapsed() >= wait {
+            return true;
+        }
+    }
+}
+
+/// Takes what inotify has to tell; whether anything of it is more than a reading.
+fn tells_of_writes(watch: &OwnedFd) -> bool {
     let mut buffer = [MaybeUninit::uninit(); 4096];
     let mut events = inotify::Reader::new(watch, &mut buffer);
-    while events.next().is_ok() {}
+    let mut writes = false;
+    while let Ok(event) = events.next() {
+        writes |= !event.events().contains(inotify::ReadFlags::ACCESS);
+    }
+    writes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Simulation;
+
+    #[test]
+    fn whoever_reads_the_counters_of_an_idle_board_twice_finds_other_ones() {
+        let dir = tempfile::tempdir().unwrap();
+        let _board =
+            Simulation::create("jetson-orin-nano-8gb-super", Some(dir.path()), Path::new("/bin/true"))
+                .unwrap();
+        // Of the first CPU, busy and idle.
+        let ticks = || {
+            let stat = read(dir.path(), STAT).unwrap();
+            let line = stat.lines().nth(1).unwrap();
+            line.split_whitespace().skip(1).map(|ticks| ticks.parse::<f64>().unwrap()).sum::<f64>()
+        };
+        let (first, start) = (ticks(), boot_time().get());
+        let mut before = first;
+        // By itself it moves twice in that time at most.
+        for _ in 0..6 {
+            let began = Instant::now();
+            loop {
+                thread::sleep(Duration::from_millis(200));
+                let now = ticks();
+                if now != before {
+                    before = now;
+                    break;
+                }
+                assert!(began.elapsed() < IDLE / 4, "{now}");
+            }
+        }
+        // They are those of the time that has passed, up to a reading before the last.
+        let passed = boot_time().get() - start;
+        assert!((before - first) / 100.0 <= passed + IDLE.as_secs_f64(), "{before} {first} {passed}");
+        assert!(before > first + 50.0, "{before} {first}");
+    }
 }
