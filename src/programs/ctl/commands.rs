@@ -43,8 +43,14 @@ pub async fn board(context: &mut Context) -> Result<(), Failure> {
 
 /// `predict` of one operation or model.
 pub async fn predict(context: &mut Context, args: &PredictArgs) -> Result<(), Failure> {
-    let (workload, asked) =
-        args.op.workload(&args.model, args.format.as_deref(), args.kv_format, args.batch, args.run)?;
+    let (workload, asked) = args.op.workload(
+        &args.model,
+        args.format.as_deref(),
+        args.kv_format,
+        args.batch,
+        args.run,
+        args.engine,
+    )?;
     let request = PredictRequest {
         hardware: args.machine.hardware.clone(),
         operating_point: args.machine.point(),
@@ -117,8 +123,14 @@ pub async fn sweep(context: &mut Context, args: &SweepArgs) -> Result<(), Failur
 }
 
 pub async fn analyze(context: &mut Context, args: &AnalyzeArgs) -> Result<(), Failure> {
-    let (workload, asked) =
-        args.op.workload(&args.model, args.format.as_deref(), args.kv_format, args.batch, args.run)?;
+    let (workload, asked) = args.op.workload(
+        &args.model,
+        args.format.as_deref(),
+        args.kv_format,
+        args.batch,
+        args.run,
+        args.engine,
+    )?;
     let request = AnalyzeRequest {
         hardware: args.machine.hardware.clone(),
         operating_point: args.machine.point(),
@@ -153,7 +165,7 @@ pub async fn recommend(context: &mut Context, args: &RecommendArgs) -> Result<Ex
 
 /// The body that the arguments of `recommend` stand for.
 fn recommend_request(args: &RecommendArgs) -> Result<RecommendRequest, Failure> {
-    let (workload, _) = args.op.workload(&args.model, None, None, None, RunArgs::default())?;
+    let (workload, _) = args.op.workload(&args.model, None, None, None, RunArgs::default(), args.engine)?;
     let listed = |formats: &[String]| (!formats.is_empty()).then(|| formats.to_vec());
     Ok(RecommendRequest {
         hardware: args.machine.hardware.clone(),
@@ -191,8 +203,14 @@ fn recommend_request(args: &RecommendArgs) -> Result<RecommendRequest, Failure> 
 }
 
 pub async fn observe(context: &mut Context, args: &ObserveArgs) -> Result<(), Failure> {
-    let (workload, _) =
-        args.op.workload(&args.model, args.format.as_deref(), args.kv_format, args.batch, args.run)?;
+    let (workload, _) = args.op.workload(
+        &args.model,
+        args.format.as_deref(),
+        args.kv_format,
+        args.batch,
+        args.run,
+        args.engine,
+    )?;
     let point =
         |mode: &String| OperatingPointRequest { power_mode: Some(mode.clone()), ..Default::default() };
     let request = ObservationRequest {

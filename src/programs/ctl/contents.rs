@@ -52,6 +52,24 @@ pub fn format_of(path: &Path) -> Option<String> {
     FILES.file(path.to_str()?, "path", modelfile::latest()).ok()?.model.label.clone()
 }
 
+/// The format that answers about the file at `path` are given for: its own where its tensors tell it or none is asked for.
+pub fn format(path: &Path, asked: Option<&str>) -> String {
+    let unknown = || asked.map_or_else(|| "in its own format".to_owned(), str::to_owned);
+    let whole = std::path::absolute(path).ok();
+    let Some(whole) = whole.as_deref().and_then(Path::to_str) else { return unknown() };
+    if is_out_of_reach(whole) {
+        return unknown();
+    }
+    match FILES.file(whole, "model.path", modelfile::latest()) {
+        Ok(file) if file.exact || asked.is_none() => {
+            let own = file.model.label.as_deref().unwrap_or("in its own format");
+            // A file's own words do not reach the terminal as they are.
+            own.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+        }
+        _ => unknown(),
+    }
+}
+
 fn is_out_of_reach(path: &str) -> bool {
     use std::io::ErrorKind::{NotFound, PermissionDenied};
     let closed = |error: std::io::Error| matches!(error.kind(), NotFound | PermissionDenied);

@@ -2,14 +2,15 @@
 
 use super::input::{Asked, PhaseArg};
 use super::words;
-use roofline::units::{Seconds, Watts, significant};
+use roofline::units::{Bytes, Seconds, Watts, significant};
 use wire::{
     AnalyzeAnswer, CandidateAnswer, Constraints, EstimateAnswer, PredictAnswer, RecommendAnswer, SweepAnswer,
-    TilingAnswer,
+    SweepRow, TilingAnswer,
 };
 
 /// `llama-3.1-8b q4_k_m decodes 14.2 tokens/s (11.9 to 16.8) on jetson-orin-nano-8gb-super at 25W; memory bandwidth limits
-/// it`.
+/// it`. What has no room is said before anything else: `llama-3.1-8b fp16 DOES NOT FIT: it needs 16.7 GB, and 6.91 GB are free;
+/// it would decode …`.
 pub fn prediction(asked: &Asked, mode: Option<&str>, answer: &PredictAnswer) -> String {
     let rate = between(&answer.tokens_per_s);
     let time = words::estimate(&answer.time_s, words::time);
@@ -17,21 +18,39 @@ pub fn prediction(asked: &Asked, mode: Option<&str>, answer: &PredictAnswer) -> 
         0 | 1 => String::new(),
         batch => format!(" with {batch} {what}"),
     };
-    let does = match asked.phase {
-        None => format!("takes {time}{}", many("columns")),
-        Some(PhaseArg::Decode) => format!("decodes {rate}{}", many("sequences")),
-        Some(PhaseArg::Prefill) => format!("reads the prompt in {time}{}, {rate}", many("sequences")),
+    let (does, would, how) = match asked.phase {
+        None => ("takes", "take", format!("{time}{}", many("columns"))),
+        Some(PhaseArg::Decode) => ("decodes", "decode", format!("{rate}{}", many("sequences"))),
+        Some(PhaseArg::Prefill) => {
+            ("reads", "read", format!("the prompt in {time}{}, {rate}", many("sequences")))
+        }
         Some(PhaseArg::Serve) => {
             let first = answer.time_to_first_token_s.as_ref();
             let first = first.map_or_else(String::new, |first| {
                 format!(", the first after {}", words::estimate(first, words::time))
             });
-            format!("serves {rate}{}{first}", many("sequences"))
+            ("serves", "serve", format!("{rate}{}{first}", many("sequences")))
         }
     };
     let on = answer.hardware.as_ref().map_or_else(String::new, |hardware| format!(" on {hardware}"));
     let at = mode.map_or_else(String::new, |mode| format!(" at {mode}"));
-    format!("{} {does}{on}{at}; {} it\n", asked.what, limits(&answer.limit))
+    let what = &asked.what;
+    if answer.memory_bytes.fits == Some(false) {
+        let free = free(answer.memory_bytes.available);
+        return format!(
+            "{what} DOES NOT FIT{on}{at}: it needs {}, and {free}; it would {would} {how}\n",
+            Bytes(answer.memory_bytes.total)
+        );
+    }
+    format!("{what} {does} {how}{on}{at}; {} it\n", limits(&answer.limit))
+}
+
+/// `6.91 GB are free`
+fn free(available: Option<f64>) -> String {
+    available.map_or_else(
+        || "less is free".to_owned(),
+        |available| format!("{} are free", Bytes(available.max(0.0))),
+    )
 }
 
 /// `14.2 tokens/s (11.9 to 16.8)`
@@ -104,27 +123,43 @@ fn figures(candidate: &CandidateAnswer, limits: &Constraints) -> String {
     parts.join(", ")
 }
 
-/// `12 predictions: llama-3.1-8b q4_0 is fastest with 14.2 tokens/s (11.9 to 16.8)`.
+/// `12 predictions; the highest rate: llama-3.1-8b q4_0 x4, 14.2 tokens/s (11.9 to 16.8); 3 do not fit`, of those that can run.
 pub fn sweep(answer: &SweepAnswer) -> String {
-    let rate = |row: &wire::SweepRow| row.prediction.tokens_per_s.value;
+    let rate = |row: &&SweepRow| row.prediction.tokens_per_s.value;
+    let needs = |row: &&SweepRow| row.prediction.memory_bytes.total;
+    let can_run = |row: &&SweepRow| row.prediction.memory_bytes.fits != Some(false);
+    let setting = |row: &SweepRow| {
+        let mode = row.power_mode.as_ref().map_or_else(String::new, |mode| format!(" in mode {}", mode.name));
+        let batch = if row.batch > 1 { format!(" x{}", row.batch) } else { String::new() };
+        format!("{}{batch}{mode}", words::swept(row))
+    };
     let count = answer.rows.len();
-    match answer.rows.iter().max_by(|a, b| rate(a).total_cmp(&rate(b))) {
-        None => "no prediction: nothing of this runs here\n".to_owned(),
-        Some(best) => {
-            let mode =
-                best.power_mode.as_ref().map_or_else(String::new, |mode| format!(" in mode {}", mode.name));
-            let batch = if best.batch > 1 { format!(" x{}", best.batch) } else { String::new() };
-            let figure = match best.op {
-                Some(_) => words::estimate(&best.prediction.time_s, words::time),
-                None => between(&best.prediction.tokens_per_s),
-            };
-            let predictions = if count == 1 { "prediction" } else { "predictions" };
-            format!(
-                "{count} {predictions}; the highest rate: {}{batch}{mode}, {figure}\n",
-                words::swept(best)
-            )
-        }
+    let predictions = if count == 1 { "prediction" } else { "predictions" };
+    let rows = answer.rows.iter();
+    let excluded = count - rows.clone().filter(can_run).count();
+    if let Some(best) = rows.clone().filter(can_run).max_by(|a, b| rate(a).total_cmp(&rate(b))) {
+        let figure = match best.op {
+            Some(_) => words::estimate(&best.prediction.time_s, words::time),
+            None => between(&best.prediction.tokens_per_s),
+        };
+        let excluded = match excluded {
+            0 => String::new(),
+            1 => "; 1 of them does not fit".to_owned(),
+            several => format!("; {several} of them do not fit"),
+        };
+        return format!("{count} {predictions}; the highest rate: {}, {figure}{excluded}\n", setting(best));
     }
+    rows.min_by(|a, b| needs(a).total_cmp(&needs(b))).map_or_else(
+        || "no prediction: nothing of this runs here\n".to_owned(),
+        |least| {
+            format!(
+                "{count} {predictions}, and NOTHING FITS: the least, {}, needs {}, and {}\n",
+                setting(least),
+                Bytes(needs(&least)),
+                free(least.prediction.memory_bytes.available)
+            )
+        },
+    )
 }
 
 /// `gemv 4096x4096 int8 in 700 µs: as predicted, 84.1 % of the ceiling; memory bandwidth limits it`.

@@ -315,13 +315,17 @@ impl OpArgs {
         kv_format: Option<WeightFormat>,
         batch: Option<u64>,
         run: RunArgs,
+        engine: Engine,
     ) -> Result<(Workload, Asked), Failure> {
         let kv_format = kv_format.map(|format| format.key().to_owned());
         if let Some(named) = self.model(model)? {
-            let name = match &self.kind {
-                Some(Target::Model(key)) => key.clone(),
+            let what = match &self.kind {
+                Some(Target::Model(key)) => {
+                    format!("{key} {}", format.map_or_else(|| default_format(key, engine), str::to_owned))
+                }
                 Some(Target::File(path)) => {
-                    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+                    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+                    format!("{name} {}", super::contents::format(path, format))
                 }
                 _ => String::new(),
             };
@@ -341,12 +345,8 @@ impl OpArgs {
                 threads: run.threads,
                 ..Workload::default()
             };
-            let format = format.map_or_else(String::new, |format| format!(" {format}"));
             let phase = Some(model.phase.unwrap_or(PhaseArg::Decode));
-            return Ok((
-                workload,
-                Asked { what: format!("{name}{format}"), phase, batch: batch.unwrap_or(1) },
-            ));
+            return Ok((workload, Asked { what, phase, batch: batch.unwrap_or(1) }));
         }
         let op = self.op(batch)?;
         let columns = self.columns(batch);
@@ -366,6 +366,12 @@ impl OpArgs {
         };
         Ok((workload, asked))
     }
+}
+
+/// The format that answers are given for where none is named: what the model is published in, else fp16, as the engine stores it.
+fn default_format(key: &str, engine: Engine) -> String {
+    let published = models().get(key).ok().and_then(|known| known.published_format);
+    predict::costs::recipe(engine, published.unwrap_or(WeightFormat::Fp16)).key().to_owned()
 }
 
 /// What is to run, in words.

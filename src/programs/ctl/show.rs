@@ -317,7 +317,7 @@ pub fn sweep(answer: &SweepAnswer) -> String {
     columns.extend(threads.then_some(">threads"));
     columns.push(">batch");
     columns.extend(contexts.then_some(">context"));
-    columns.extend([">time", ">low", ">high", ">rate", "bound", "limit", "rests on"]);
+    columns.extend([">time", ">low", ">high", ">rate", ">memory", "fits", "bound", "limit", "rests on"]);
     let mut table = Table::new(&columns);
     for row in &answer.rows {
         let prediction = &row.prediction;
@@ -340,6 +340,13 @@ pub fn sweep(answer: &SweepAnswer) -> String {
             words::time(prediction.time_s.low),
             words::time(prediction.time_s.high),
             words::rate(prediction.tokens_per_s.value),
+            Bytes(prediction.memory_bytes.total).to_string(),
+            match prediction.memory_bytes.fits {
+                Some(true) => "yes",
+                Some(false) => "NO",
+                None => "unknown",
+            }
+            .to_owned(),
             prediction.bound.clone(),
             prediction.limit.clone(),
             prediction.tier.clone(),

@@ -484,3 +484,70 @@ fn a_vision_tower_is_counted_or_said() {
     let tower = weights(&config) - weights(&text);
     assert!((tower / (2.0 * 416.47e6) - 1.0).abs() < 1e-3, "{tower}");
 }
+
+/// The first line of what a command prints for people without a daemon.
+#[track_caller]
+fn headline(args: &str) -> String {
+    let output = alone(&args.split(' ').collect::<Vec<_>>());
+    assert!(output.status.success(), "{args}: {output:?}");
+    stdout(&output).lines().next().unwrap().to_owned()
+}
+
+/// 16.1 GB of weights in fp16 have no place in 8 GB.
+#[test]
+fn what_does_not_fit_is_said_before_what_it_would_do() {
+    let line = headline("predict llama-3.1-8b --hardware jetson-orin-nano-8gb-super --mode 25W");
+    assert!(
+        line.starts_with("llama-3.1-8b fp16 DOES NOT FIT on jetson-orin-nano-8gb-super at 25W: it needs 1"),
+        "{line}"
+    );
+    contains(&line, &[" GB are free; it would decode ", " tokens/s ("]);
+    let line =
+        headline("predict llama-3.1-8b --format q4_k_m --hardware jetson-orin-nano-8gb-super --mode 25W");
+    assert!(line.starts_with("llama-3.1-8b q4_k_m decodes "), "{line}");
+}
+
+#[test]
+fn the_first_line_names_the_format_that_nobody_named() {
+    // gpt-oss is published in 4 bits.
+    for (args, named) in [
+        ("llama-3.1-8b", "llama-3.1-8b fp16 "),
+        ("llama-3.1-8b --engine llama.cpp", "llama-3.1-8b fp16 "),
+        ("gpt-oss-20b", "gpt-oss-20b mxfp4 "),
+    ] {
+        let line = headline(&format!("predict {args} --hardware jetson-agx-thor-t5000"));
+        assert!(line.starts_with(named), "{line}");
+    }
+}
+
+/// The row with the highest rate of all needs more than twice the memory that there is.
+#[test]
+fn the_best_of_a_sweep_can_run() {
+    let args = "sweep llama-3.1-8b --formats q4_k_m,fp16 --batches 1,64 --contexts 4096 --hardware orin-nano-8gb-super";
+    let answer = supposed(args);
+    let rows = answer["rows"].as_array().unwrap();
+    let best = |fits: &dyn Fn(&Value) -> bool| {
+        let rows = rows.iter().filter(|row| fits(&row["memory_bytes"]["fits"]));
+        rows.max_by(|a, b| value(a, "/tokens_per_s/value").total_cmp(&value(b, "/tokens_per_s/value")))
+            .unwrap()
+    };
+    let chosen = best(&|fits| *fits == true);
+    assert_eq!(best(&|_| true)["memory_bytes"]["fits"], false, "{answer}");
+    let excluded = rows.iter().filter(|row| row["memory_bytes"]["fits"] == false).count();
+    let text = stdout(&alone(&args.split(' ').collect::<Vec<_>>()));
+    let line = text.lines().next().unwrap();
+    let batch = if chosen["batch"] == 1 { "," } else { " x64," };
+    let named = format!(
+        "4 predictions; the highest rate: llama-3.1-8b {}{batch}",
+        chosen["format"].as_str().unwrap()
+    );
+    assert!(line.starts_with(&named), "{line}");
+    contains(line, &[&format!("; {excluded} of them do")]);
+    contains(&text, &[" memory  fits ", " NO "]);
+    let line = headline("sweep llama-3.1-8b --formats fp16 --batches 1,64 --hardware orin-nano-8gb-super");
+    assert!(
+        line.starts_with("2 predictions, and NOTHING FITS: the least, llama-3.1-8b fp16, needs 1"),
+        "{line}"
+    );
+    contains(&line, &[" GB are free"]);
+}
