@@ -66,7 +66,8 @@ fn active(answer: &HoldsAnswer) -> String {
     text
 }
 
-fn why(cause: &str) -> &str {
+/// Why a mode is in force.
+pub fn why(cause: &str) -> &str {
     match cause {
         "boot" => "since the daemon started",
         "user" => "a user asked for it",
@@ -78,7 +79,7 @@ fn why(cause: &str) -> &str {
 }
 
 /// Constraints and the query in words.
-fn needs(hold: &HoldAnswer) -> String {
+pub fn needs(hold: &HoldAnswer) -> String {
     let ConstraintsOfHold {
         mode,
         min_mode,

@@ -1,7 +1,9 @@
 //! `watch`: what the machine does now, in a terminal, until a key ends it; `watch --events`: one line for each event.
 
+mod happening;
 mod live;
 mod view;
+mod wrap;
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -144,13 +146,17 @@ impl Subscription {
     }
 }
 
-/// Prints events as they come; with `-o json` or `jsonl` each as one JSON object.
+/// Prints events as they come, in words and without the samples; with `-o json` or `jsonl` each as one JSON object.
 async fn lines(context: &mut Context) -> Result<(), Failure> {
     let mut events = context.client.events().await?;
     while let Some(event) = events.next().await? {
         let data: serde_json::Value = serde_json::from_str(&event.data).unwrap_or(event.data.into());
         match context.printer.format {
-            Format::Human => context.printer.line(&format!("{:<12} {data}", event.name))?,
+            Format::Human => {
+                if let Some(words) = happening::in_words(&event.name, &data) {
+                    context.printer.line(&format!("{:<12} {words}", event.name))?;
+                }
+            }
             _ => {
                 let line = serde_json::json!({ "event": event.name, "data": data });
                 context.printer.json(line.to_string().as_bytes())?;

@@ -39,8 +39,8 @@ fn answers_come_as_lines_tables_metrics_and_variables_too() {
     contains(
         &good(&fake, &["roofline", "-o", "prom"]),
         &[
-            "# TYPE rooflined_roofline_bandwidth_bytes_per_s_value gauge\n",
-            "_bytes_per_s_value 40000000000.0\n",
+            "# TYPE rooflined_roofline_bandwidth_bytes_per_second gauge\n",
+            "_bandwidth_bytes_per_second 40000000000.0\n",
         ],
     );
     let csv = good(&fake, &["sweep", "gemv", "--sizes", "64,128", "-o", "csv"]);
@@ -347,7 +347,7 @@ fn events_are_lines_and_their_end_is_said() {
     let fake = Fake::start(healthy);
     let output = run(fake.path(), &["watch", "--events"]);
     assert_eq!(output.status.code(), Some(1));
-    assert_eq!(stdout(&output), "state        {\"load\":1}\ncalibration  {\"fraction\":0.5}\n");
+    assert_eq!(stdout(&output), "calibration  50.0 % done\n", "a sample is no news for people");
     contains(&stderr(&output), &["ended the stream"]);
     let output = run(fake.path(), &["watch", "--events", "-o", "jsonl"]);
     assert_eq!(stdout(&output).lines().next(), Some(r#"{"data":{"load":1},"event":"state"}"#));

@@ -130,8 +130,8 @@ fn answer(asked: &super::fake::Received) -> Reply {
         "/v1/holds" => Reply::ok(&json!({
             "active_mode": "25W", "cause": "hold", "switching": null, "pending": null,
             "holds": [{
-                "app_id": "llama", "reason": "chat", "uid": 1000, "constraints": {}, "attached": true,
-                "satisfied": false, "age_s": 90.0, "expires_in_s": null,
+                "app_id": "llama", "reason": "chat", "uid": 1000, "attached": true,
+                "constraints": {"min_mode": "25W"}, "satisfied": false, "unmet": "mode 15W", "age_s": 90.0, "expires_in_s": null,
             }],
             "control_enabled": true, "unavailable": null, "simulated": false, "serial": 17,
         })),
@@ -145,11 +145,11 @@ fn loads_ceilings_holds_and_events_are_on_one_screen_and_keys_turn_pages() {
     let mut screen = Screen::open(fake.path(), 24, 80, &[]);
     let text = screen.until("calibration");
     for part in [
-        "Board of Tests  25W (hold)",
+        "25W (hold)  Board of Tests",
         "1 overview",
         "cpu  ",
         "bandwidth",
-        "llama (user 1000): chat, NOT MET",
+        "llama (user 1000, for chat): at least 25W, NOT MET: mode 15W",
         "q quit",
     ] {
         assert!(text.contains(part), "no {part:?} in:\n{text}");
@@ -158,7 +158,7 @@ fn loads_ceilings_holds_and_events_are_on_one_screen_and_keys_turn_pages() {
     screen.press("2");
     assert!(screen.until("cores online").contains("no nvpmodel") || screen.until("memory").contains("total"));
     screen.press("3");
-    screen.until("fraction");
+    screen.until("50.0 % done");
     screen.press("p");
     screen.until("PAUSED");
     screen.press("q");

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::happening;
 use crate::failure::Failure;
-use crate::words;
 use wire::client::{Client, Event};
 use wire::{BoardAnswer, HoldsAnswer, RooflineAnswer, StateAnswer, StateField};
 
@@ -65,12 +65,10 @@ impl Live {
         if matches!(event.name.as_str(), "mode" | "roofline" | "calibration") {
             self.asked = None;
         }
-        // Every sample is one, and all of it is on the screen.
-        if event.name == "state" {
-            return;
-        }
         let data: Value = serde_json::from_str(&event.data).unwrap_or_else(|_| event.data.clone().into());
-        self.events.push_front((time_of_day(), format!("{:<12} {}", event.name, words::field("", &data))));
+        // Every sample is one, and all of it is on the screen.
+        let Some(words) = happening::in_words(&event.name, &data) else { return };
+        self.events.push_front((time_of_day(), format!("{:<12} {words}", event.name)));
         self.events.truncate(EVENTS);
     }
 

@@ -8,10 +8,16 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Sparkline};
 
 use super::live::Live;
+use super::wrap::{shortened, wrapped};
 use crate::output::to_ascii;
-use crate::{details, show, words};
+use crate::{details, power, show, words};
+use roofline::units::significant;
 use wire::CeilingAnswer;
 
+/// Columns before the words of an event: its time and its name.
+const BEFORE_EVENT: usize = 23;
+/// Lines that say why the daemon does not answer, at most.
+const PROBLEM_LINES: usize = 3;
 /// Columns of the name before a bar, and of the bar.
 const NAME: usize = 12;
 const BAR: usize = 20;
@@ -52,25 +58,29 @@ impl Shown {
 }
 
 pub fn draw(frame: &mut Frame<'_>, live: &Live, shown: &mut Shown) {
+    let width = usize::from(frame.area().width);
+    let heading = heading(live, shown, width);
     let [title, pages, body, keys] = Layout::vertical([
-        Constraint::Length(1),
+        Constraint::Length(u16::try_from(heading.len()).unwrap_or(1)),
         Constraint::Length(1),
         Constraint::Min(1),
         Constraint::Length(1),
     ])
     .areas(frame.area());
-    frame.render_widget(Paragraph::new(heading(live, shown)), title);
+    frame.render_widget(Paragraph::new(heading), title);
     frame.render_widget(Paragraph::new(tabs(shown)), pages);
     match shown.page {
         Page::Overview => overview(frame, body, live, shown),
         Page::Values => {
             let text = live.state.as_ref().map(|state| show::status(state, live.roofline.as_ref()));
-            scrolled(frame, body, text.unwrap_or_default().lines().map(ToOwned::to_owned).collect(), shown);
+            let lines = text.unwrap_or_default();
+            let lines = lines.lines().flat_map(|line| wrapped(line, width, NAME)).collect();
+            scrolled(frame, body, lines, shown);
         }
         Page::Events => {
-            let mut lines = holds(live);
+            let mut lines = holds(live, width);
             lines.push(String::new());
-            lines.extend(live.events.iter().map(|(time, words)| format!("{time}  {words}")));
+            lines.extend(events(live, width).into_iter().flatten());
             if live.events.is_empty() {
                 lines.push("no event since this view began".to_owned());
             }
@@ -98,25 +108,35 @@ pub fn draw(frame: &mut Frame<'_>, live: &Live, shown: &mut Shown) {
     }
 }
 
-fn heading(live: &Live, shown: &Shown) -> Line<'static> {
-    let board = live.board.as_ref();
-    let name = board.map_or("", |board| board.model.as_deref().unwrap_or(&board.key)).to_owned();
-    let mut spans = vec![Span::from("rooflined  ").bold(), Span::from(name)];
+/// What must not be missed first: why nothing is of now, that nothing is real, that nothing moves, the mode. The board's name
+/// takes the room that is left.
+fn heading(live: &Live, shown: &Shown, width: usize) -> Vec<Line<'static>> {
+    let mut spans = Vec::new();
+    if live.state.as_ref().is_some_and(|state| state.simulated) {
+        spans.push(Span::from("SIMULATED").yellow());
+    }
+    if shown.paused {
+        spans.push(Span::from("PAUSED").yellow());
+    }
     if let Some(holds) = &live.holds
         && let Some(mode) = &holds.active_mode
     {
-        spans.push(Span::from(format!("  {mode} ({})", holds.cause)));
+        spans.push(Span::from(format!("{mode} ({})", holds.cause)));
     }
-    if live.state.as_ref().is_some_and(|state| state.simulated) {
-        spans.push(Span::from("  SIMULATED").yellow());
+    let board = live.board.as_ref();
+    let name = board.map_or("", |board| board.model.as_deref().unwrap_or(&board.key));
+    let taken: usize = spans.iter().map(|span| span.width() + 2).sum();
+    spans.push(Span::from(shortened(name, width.saturating_sub(taken))).bold());
+    let mut title = Vec::new();
+    for span in spans {
+        if !title.is_empty() {
+            title.push(Span::from("  "));
+        }
+        title.push(span);
     }
-    if shown.paused {
-        spans.push(Span::from("  PAUSED").yellow());
-    }
-    if let Some(problem) = &live.problem {
-        spans.push(Span::from(format!("  NOT NOW: {problem}")).red());
-    }
-    Line::from(spans)
+    let problem = live.problem.as_ref().map(|problem| wrapped(&format!("NOT NOW: {problem}"), width, 0));
+    let problem = problem.into_iter().flatten().take(PROBLEM_LINES).map(|line| Line::from(line.red()));
+    problem.chain([Line::from(title)]).collect()
 }
 
 fn tabs(shown: &Shown) -> Line<'static> {
@@ -133,16 +153,18 @@ fn tabs(shown: &Shown) -> Line<'static> {
 }
 
 fn overview(frame: &mut Frame<'_>, area: Rect, live: &Live, shown: &Shown) {
-    let mut lines = loads(live, shown.ascii);
-    lines.push(String::new());
-    lines.extend(ceilings(live, shown.ascii));
-    lines.push(String::new());
-    lines.extend(sensors(live));
+    let width = usize::from(area.width);
     let past = [
         ("power", &live.power, live.number("total_power_w").map(|watts| words::field("_w", &watts.into()))),
         ("gpu load", &live.gpu, live.number("gpu_load_ratio").map(words::percent)),
     ];
     let past: Vec<_> = past.into_iter().filter(|(_, values, _)| values.len() > 1).collect();
+    let holds = holds(live, width);
+    let events = events(live, width);
+    // Of the events at least the newest.
+    let newest = events.first().map_or(0, Vec::len);
+    let below = past.len() + holds.len() + newest;
+    let lines = sections(live, shown.ascii, width, usize::from(area.height), below);
     let height = u16::try_from(lines.len()).unwrap_or(u16::MAX);
     let graph = if area.height >= height.saturating_add(7) { 2 } else { 1 };
     let mut rows = vec![Constraint::Length(height)];
@@ -162,11 +184,30 @@ fn overview(frame: &mut Frame<'_>, area: Rect, live: &Live, shown: &Shown) {
         let set = if shown.ascii { PLAIN } else { bar::NINE_LEVELS };
         frame.render_widget(Sparkline::default().data(data).max(100).bar_set(set), right);
     }
-    let mut rest = holds(live);
-    rest.extend(live.events.iter().map(|(time, words)| format!("{time}  {words}")));
+    let rest = holds.into_iter().chain(events.into_iter().flatten());
     if let Some(area) = areas.last() {
-        frame.render_widget(Paragraph::new(rest.into_iter().map(Line::from).collect::<Vec<_>>()), *area);
+        frame.render_widget(Paragraph::new(rest.map(Line::from).collect::<Vec<_>>()), *area);
     }
+}
+
+/// Loads, ceilings and sensors. Where they and `below` more lines are too high, first the blank lines are left out and then what
+/// page 2 has too.
+fn sections(live: &Live, ascii: bool, width: usize, height: usize, below: usize) -> Vec<String> {
+    let whole = |lines: Vec<String>| -> Vec<String> {
+        lines.iter().flat_map(|line| wrapped(line, width, NAME)).collect()
+    };
+    let (loads, ceilings) = (whole(loads(live, ascii)), whole(ceilings(live, ascii)));
+    let mut sensors: Vec<Vec<String>> = sensors(live).iter().map(|line| wrapped(line, width, NAME)).collect();
+    let lines =
+        |sensors: &[Vec<String>]| loads.len() + ceilings.len() + sensors.iter().map(Vec::len).sum::<usize>();
+    let room = height.saturating_sub(below);
+    let apart = lines(&sensors) + 2 <= room;
+    // The least important stand last.
+    while lines(&sensors) > room && sensors.len() > KEPT_SENSORS {
+        sensors.pop();
+    }
+    let blank = || apart.then(String::new);
+    loads.iter().cloned().chain(blank()).chain(ceilings).chain(blank()).chain(sensors.concat()).collect()
 }
 
 /// A bar of signs that every terminal has.
@@ -241,6 +282,12 @@ fn loads(live: &Live, ascii: bool) -> Vec<String> {
     lines
 }
 
+/// `7.50 of 15.0 TFLOP/s`: a part of what `all` says, in its unit.
+fn part_of(share: f64, all: &str) -> String {
+    let number = all.split(' ').next().and_then(|number| number.parse::<f64>().ok());
+    number.map_or_else(|| format!("of {all}"), |number| format!("{} of {all}", significant(number * share)))
+}
+
 /// Each ceiling as a bar: how much of it is used now, as far as that is known.
 fn ceilings(live: &Live, ascii: bool) -> Vec<String> {
     let Some(roofline) = &live.roofline else {
@@ -255,8 +302,10 @@ fn ceilings(live: &Live, ascii: bool) -> Vec<String> {
         .zip(roofline.memory_limit_bytes_per_s.as_ref())
         .map(|(ratio, limit)| ratio * limit.value);
     let text = moved.map_or_else(
-        || format!("of {} ({}); use not told here", per_s(bandwidth.value), from(bandwidth)),
-        |moved| format!("{} of {} ({})", per_s(moved), per_s(bandwidth.value), from(bandwidth)),
+        || format!("of {} ({}), use unknown", per_s(bandwidth.value), from(bandwidth)),
+        |moved| {
+            format!("{} ({})", part_of(moved / bandwidth.value, &per_s(bandwidth.value)), from(bandwidth))
+        },
     );
     let mut lines = vec![bar("bandwidth", moved.map(|moved| moved / bandwidth.value), &text, ascii)];
     // Nothing counts operations: no more can have been done than in the time in which the processor was busy.
@@ -270,21 +319,18 @@ fn ceilings(live: &Live, ascii: bool) -> Vec<String> {
     for (precision, ceiling) in roofline.compute_flops_per_s.iter().take(4) {
         let peak = words::compute(precision, ceiling.value);
         let text = busy.map_or_else(
-            || format!("of {peak} ({}); use not told here", from(ceiling)),
-            |busy| {
-                format!(
-                    "at most {} of {peak} ({})",
-                    words::compute(precision, ceiling.value * busy),
-                    from(ceiling)
-                )
-            },
+            || format!("of {peak} ({}), use unknown", from(ceiling)),
+            |busy| format!("≤ {} ({})", part_of(busy, &peak), from(ceiling)),
         );
         lines.push(bar(precision, busy, &text, ascii));
     }
     lines
 }
 
-/// Temperatures, rails, fans, engines and what slows the machine down, a line each.
+/// Of the sensors those that are always shown: what slows the machine down, and its temperatures.
+const KEPT_SENSORS: usize = 2;
+
+/// What slows the machine down, temperatures, rails, fans and engines, a line each, the most important first.
 fn sensors(live: &Live) -> Vec<String> {
     let mut lines = Vec::new();
     for (name, label) in [
@@ -296,11 +342,19 @@ fn sensors(live: &Live) -> Vec<String> {
     ] {
         let Some(field) = live.field(name).filter(|field| !field.value.is_null()) else { continue };
         let text = match (name, &field.value) {
+            ("throttle", value)
+                if value.get("active").and_then(serde_json::Value::as_bool) == Some(false) =>
+            {
+                "no".to_owned()
+            }
             // What is unknown stands on the other page.
             ("temperatures_c" | "rails_w", serde_json::Value::Object(parts)) => parts
                 .iter()
                 .filter(|(_, value)| !value.is_null())
-                .map(|(key, value)| format!("{key} {}", words::field(name, value)))
+                .map(|(key, value)| {
+                    let key = key.strip_suffix("-thermal").unwrap_or(key);
+                    format!("{key} {}", words::field(name, value))
+                })
                 .collect::<Vec<_>>()
                 .join(", "),
             (_, value) => details::lines(name, value)
@@ -311,7 +365,8 @@ fn sensors(live: &Live) -> Vec<String> {
     lines
 }
 
-fn holds(live: &Live) -> Vec<String> {
+/// Who holds what, and whether it is met; what waits.
+fn holds(live: &Live, width: usize) -> Vec<String> {
     let Some(answer) = &live.holds else { return Vec::new() };
     let mut lines = Vec::new();
     if let Some(target) = &answer.switching {
@@ -321,19 +376,33 @@ fn holds(live: &Live) -> Vec<String> {
         lines.push(format!("{} waits to be confirmed, else {} again", pending.mode, pending.original));
     }
     for hold in &answer.holds {
-        let met = if hold.satisfied { "met" } else { "NOT MET" };
+        let met = match &hold.unmet {
+            _ if hold.satisfied => "met".to_owned(),
+            Some(why) => format!("NOT MET: {why}"),
+            None => "NOT MET".to_owned(),
+        };
+        let needs = Some(power::needs(hold)).filter(|needs| !needs.is_empty());
+        let why = if hold.reason.is_empty() { String::new() } else { format!(", for {}", hold.reason) };
+        let parts = [needs, Some(met), Some(format!("held for {}", words::age(hold.age_s)))];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
         lines.push(format!(
-            "hold        {} (user {}): {}, {met}, for {}",
+            "{:<NAME$}{} (user {}{why}): {}",
+            "hold",
             hold.app_id,
             hold.uid,
-            hold.reason,
-            words::age(hold.age_s)
+            parts.join(", ")
         ));
     }
     if answer.holds.is_empty() {
         lines.push("no holds".to_owned());
     }
-    lines
+    lines.iter().flat_map(|line| wrapped(line, width, NAME)).collect()
+}
+
+/// What happened, the newest first, each in its lines.
+fn events(live: &Live, width: usize) -> Vec<Vec<String>> {
+    let lines = live.events.iter().map(|(time, words)| format!("{time}  {words}"));
+    lines.map(|line| wrapped(&line, width, BEFORE_EVENT)).collect()
 }
 
 /// Lines of a page, from the one that was scrolled to; no further than to the last.
@@ -391,8 +460,86 @@ mod tests {
         assert!(shown.contains("gpu         ██████████░░░░░░░░░░  50.0 %  612 MHz"), "{shown}");
         assert!(shown.contains("memory      █████░░░░░░░░░░░░░░░  25.0 %  16.0 GB of 64.0 GB"), "{shown}");
         assert!(shown.contains("no ceilings yet"), "{shown}");
-        assert!(shown.contains("gpu-thermal 41.5 °C") && !shown.contains("cv0"), "{shown}");
+        assert!(shown.contains("heat        gpu 41.5 °C") && !shown.contains("cv0"), "{shown}");
         assert_eq!(bar("bandwidth", None, "", true), format!("bandwidth   {}       -  ", ".".repeat(BAR)));
+    }
+
+    /// A board as an Orin is: eight temperatures, every ceiling from the data sheet, a hold and an event that are long.
+    fn full() -> Live {
+        let mut live = live();
+        let fields = &mut live.state.as_mut().unwrap().fields;
+        let zones = ["cpu", "cv0", "cv1", "cv2", "gpu", "soc0", "soc1", "soc2", "tj"];
+        let zones: serde_json::Map<_, _> =
+            zones.iter().map(|zone| (format!("{zone}-thermal"), json!(48.25))).collect();
+        for (name, value) in [
+            ("temperatures_c", json!(zones)),
+            ("throttle", json!({"active": false, "evidence": []})),
+            ("rails_w", json!({"VDD_IN": 4.8, "VDD_CPU_GPU_CV": 0.9, "VDD_SOC": 1.4})),
+            ("engines", json!([{"name": "NVDEC", "clock_hz": 8e8, "on": true}])),
+        ] {
+            let known = StateField { value, age_s: Some(0.5), reason: None, reasons: BTreeMap::new() };
+            fields.insert(name.to_owned(), known);
+        }
+        let ceiling =
+            |value: f64| json!({"value": value, "low": value, "high": value, "provenance": "datasheet"});
+        let peaks = json!({
+            "fp32": ceiling(1.88e12), "fp16": ceiling(15.0e12), "bf16": ceiling(15.0e12), "int8": ceiling(30.1e12),
+        });
+        live.roofline = serde_json::from_value(json!({
+            "bandwidth_bytes_per_s": ceiling(68e9), "compute_flops_per_s": peaks, "launch_s": ceiling(2e-6),
+            "ridge_flops_per_byte": {}, "bandwidth_curve": [], "workers": 8, "regimes": [], "simulated": true,
+            "serial": 3,
+        }))
+        .ok();
+        assert!(live.roofline.is_some());
+        live.board = serde_json::from_value(json!({
+            "key": "orin", "model": "NVIDIA Jetson Orin Nano Engineering Reference Developer Kit Super", "notes": [],
+            "accelerators": [], "cpu": {}, "memory": {}, "modes": [], "simulated": true, "sources": {}, "reasons": {},
+            "serial": 3,
+        }))
+        .ok();
+        assert!(live.board.is_some());
+        live.holds = serde_json::from_value(json!({
+            "active_mode": "MAXN_SUPER", "cause": "hold", "switching": null, "pending": null,
+            "holds": [{
+                "app_id": "sleep", "reason": "", "uid": 0, "constraints": {"min_mode": "25W", "max_power_w": 25.0},
+                "attached": true, "satisfied": true, "age_s": 90.0, "expires_in_s": null,
+            }],
+            "control_enabled": true, "unavailable": null, "simulated": true, "serial": 3,
+        }))
+        .ok();
+        assert!(live.holds.is_some());
+        live.power.extend([4.0, 5.0]);
+        live.gpu.extend([0.1, 0.5]);
+        let words =
+            "advice_stale ask again: the memory available went from 5.90 GB to 1.20 GB and so on to its END";
+        live.events.push_front(("12:00:00".to_owned(), words.to_owned()));
+        live.problem =
+            Some("no daemon answers at /run/user/1000/rooflined/query.sock, which is gone".to_owned());
+        live
+    }
+
+    #[test]
+    fn nothing_important_is_cut_off_at_80_columns() {
+        let mut shown = Shown { paused: true, ..Shown::default() };
+        let text = screen(80, 24, &full(), &mut shown);
+        for part in [
+            "NOT NOW: no daemon answers at /run/user/1000/rooflined/query.sock",
+            "which is gone",
+            "SIMULATED  PAUSED  MAXN_SUPER (hold)  NVIDIA Jetson Orin",
+            "of 68.0 GB/s (datasheet)",
+            "≤ 7.50 of 15.0 TFLOP/s (datasheet)",
+            "≤ 15.1 of 30.1 TOP/s (datasheet)",
+            "≤ 0.940 of 1.88 TFLOP/s (datasheet)",
+            "tj 48.2 °C",
+            "sleep (user 0): at least 25W, at most 25 W, met, held for 90",
+            "END",
+        ] {
+            assert!(text.contains(part), "no {part:?} in:\n{text}");
+        }
+        shown.turn(Page::Events);
+        let text = screen(80, 24, &full(), &mut shown);
+        assert!(text.contains("END") && text.contains("at least 25W"), "{text}");
     }
 
     #[test]
@@ -401,6 +548,7 @@ mod tests {
             for page in [Page::Overview, Page::Values, Page::Events] {
                 let mut shown = Shown { page, scroll: u16::MAX, colour: true, ..Shown::default() };
                 screen(columns, rows, &live(), &mut shown);
+                screen(columns, rows, &full(), &mut shown);
                 screen(columns, rows, &Live::default(), &mut shown);
             }
         }
