@@ -249,6 +249,17 @@ pub fn significant(value: f64) -> String {
     }
 }
 
+/// The same with a prefix from a million on: `999000`, `26.9 M`, `1.20 G`.
+#[must_use]
+pub fn counted(value: f64) -> String {
+    const PREFIXES: [(f64, &str); 3] = [(1e12, "T"), (1e9, "G"), (1e6, "M")];
+    let prefix = PREFIXES.into_iter().find(|(scale, _)| value.is_finite() && value.abs() >= scale * 0.9995);
+    prefix.map_or_else(
+        || significant(value),
+        |(scale, prefix)| format!("{} {prefix}", significant(value / scale)),
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -268,6 +279,10 @@ mod tests {
             (Seconds(9.996e-6).to_string(), "10.0 µs"),
             (Seconds(1e-15).to_string(), "1.00 fs"),
             (Bytes(2.5e18).to_string(), "2.50 EB"),
+            (counted(999_400.0), "999000"),
+            (counted(999_600.0), "1.00 M"),
+            (counted(26.94e6), "26.9 M"),
+            (counted(f64::INFINITY), "unknown"),
             (Celsius(41.26).to_string(), "41.3 °C"),
             (Celsius(-0.01).to_string(), "0.0 °C"),
         ] {

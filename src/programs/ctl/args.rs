@@ -129,6 +129,19 @@ pub enum Command {
     },
 }
 
+impl Command {
+    /// Whether requests are written by hand for it, so that their fields are spoken of by their own names.
+    #[must_use]
+    pub const fn takes_requests(&self) -> bool {
+        match self {
+            Self::Predict(args) => args.requests.is_some(),
+            Self::Recommend(args) => args.joint.is_some(),
+            Self::Hold(args) => args.needs.query.is_some(),
+            _ => false,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 pub struct DashboardArgs {
     /// Loopback address and port to listen on; port 0 takes a free one

@@ -49,6 +49,7 @@ pub mod table;
 mod tensors;
 mod textfile;
 mod tiling;
+mod typed;
 mod watch;
 mod watts;
 mod words;
@@ -162,7 +163,10 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
         Failure::failed(format!("cannot start: {error}"), "raise the limit on open files: ulimit -n")
     })?;
-    let ended = runtime.block_on(dispatch(cli));
+    let as_typed = !cli.command.takes_requests();
+    let ended = runtime
+        .block_on(dispatch(cli))
+        .map_err(|failure| if as_typed { typed::failure(failure) } else { failure });
     // A disk that does not answer keeps a thread, and nobody waits for that.
     runtime.shutdown_background();
     ended

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::headline;
 use super::input::Asked;
 use super::table::Table;
-use super::{details, watts, words};
+use super::{details, typed, watts, words};
 use answer::settings::MISSING;
 use predict::Engine;
 use roofline::units::{Bytes, BytesPerSecond, Flops, significant};
@@ -273,7 +273,7 @@ pub fn prediction(asked: &Asked, mode: Option<&str>, answer: &PredictAnswer) -> 
         text.push_str(&breakdown(&answer.breakdown));
     }
     for warning in &answer.warnings {
-        let _ = writeln!(text, "  warning: {warning}");
+        let _ = writeln!(text, "  warning: {}", typed::said(warning));
     }
     text
 }
@@ -446,7 +446,7 @@ pub fn recommendation(answer: &RecommendAnswer, limits: &Constraints, engine: En
         let _ = writeln!(text, "  contradicting: {}", answer.contradicting.join(", "));
     }
     for warning in &answer.warnings {
-        let _ = writeln!(text, "  {warning}");
+        let _ = writeln!(text, "  {}", typed::said(warning));
     }
     if let Some(next) = &answer.next_best_measurement {
         let _ = writeln!(text, "  to sharpen this: {next}");

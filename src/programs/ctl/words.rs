@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use roofline::units::{
-    Bytes, BytesPerSecond, Celsius, FlopsPerSecond, Hertz, Joules, Seconds, Watts, significant,
+    Bytes, BytesPerSecond, Celsius, FlopsPerSecond, Hertz, Joules, Seconds, Watts, counted, significant,
 };
 use roofline::workload::Op;
 use wire::{EstimateAnswer, MeasuredOp, SweepRow};
@@ -70,10 +70,11 @@ pub fn estimate(estimate: &EstimateAnswer, unit: impl Fn(f64) -> String) -> Stri
     format!("{value} ({low} to {high})")
 }
 
-/// A rate of tokens or columns.
+/// A rate of tokens or columns: `14.2 /s`, `26.9 M/s`.
 #[must_use]
 pub fn rate(per_second: f64) -> String {
-    format!("{} /s", significant(per_second))
+    let number = counted(per_second);
+    if number.contains(' ') { format!("{number}/s") } else { format!("{number} /s") }
 }
 
 /// Bits of a weight, at most four digits: `16`, `4.5`, `4.531`, `16.03`.
@@ -307,6 +308,10 @@ mod tests {
         assert_eq!(
             (rate(14.234), rate(1234.5), rate(0.012_34)),
             ("14.2 /s".into(), "1230 /s".into(), "0.0123 /s".into())
+        );
+        assert_eq!(
+            (rate(999_400.0), rate(6.82e6), rate(2.69e10)),
+            ("999000 /s".into(), "6.82 M/s".into(), "26.9 G/s".into())
         );
     }
 

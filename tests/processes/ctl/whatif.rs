@@ -152,9 +152,9 @@ fn what_is_cached_chunked_or_drafted_counts() {
     let images = predict("--phase prefill --prompt 64 --image-tokens 576");
     assert_eq!(images, predict("--phase prefill --prompt 640"));
     for (args, words) in [
-        ("--context 100 --cached-tokens 101", "cached_tokens is 101; it must lie between 0 and 100"),
+        ("--context 100 --cached-tokens 101", "--cached-tokens is 101; it must lie between 0 and 100"),
         ("--phase prefill --prompt 64 --cached-tokens 64", "give fewer than all"),
-        ("--draft-tokens 4 --accepted-per-step 5", "between 0 and draft_tokens"),
+        ("--draft-tokens 4 --accepted-per-step 5", "between 0 and --draft-tokens"),
         ("--draft-tokens 4", "--accepted-per-step"),
     ] {
         let line = format!("predict llama-3.1-8b --format q4_k_m --hardware jetson-agx-orin-64gb {args}");
@@ -384,7 +384,7 @@ fn what_an_engine_does_not_run_is_refused_with_the_nearest_that_it_does() {
         ("vllm --format awq_int4 --hardware v100", "format gptq_int4"),
         ("vllm --format nvfp4 --hardware jetson-agx-orin-64gb", "format awq_int4"),
         ("vllm --format q4_k_m --hardware jetson-agx-thor-t5000", "not tuned"),
-        ("llama.cpp --format q4_k_m --kv-format fp8_e4m3 --hardware h100-sxm", "kv_format q8_0"),
+        ("llama.cpp --format q4_k_m --kv-format fp8_e4m3 --hardware h100-sxm", "--kv-format q8_0"),
         ("tensorrt-llm --format fp16 --hardware jetson-agx-orin-64gb", "tensorrt-edge-llm"),
         ("mlc --format q4_k_m --hardware jetson-orin-nx-16gb", "format int4_g32"),
     ] {
@@ -550,4 +550,29 @@ fn the_best_of_a_sweep_can_run() {
         "{line}"
     );
     contains(&line, &[" GB are free"]);
+}
+
+/// What is wrong is said of the options that were typed, with their units, and not of the keys of a request.
+#[test]
+fn hints_speak_of_options() {
+    let hardware = "--hardware jetson-agx-orin-64gb";
+    let said = |args: &str| {
+        let output = alone(&format!("{args} {hardware}").split(' ').collect::<Vec<_>>());
+        assert!(!output.status.success(), "{args}");
+        stdout(&output) + &stderr(&output)
+    };
+    let text = said("recommend gemm 512 512 512 --max-time 1ns");
+    contains(&text, &["--max-time is 1.00 ns, and the closest candidate, ", " times off, has "]);
+    assert!(!text.contains("it is in seconds") && !text.contains("max_time_s is"), "{text}");
+    let text = said("predict llama-3.1-8b --phase serve");
+    contains(&text, &["error: phase serve needs --prompt\nhint: add --prompt 512\n"]);
+    contains(&said("predict llama-3.1-8b --phase serve --prompt 8"), &["hint: add --output-tokens 512\n"]);
+    contains(&said("recommend attention 1 32 8 1 4096 128"), &["with: rooflinectl predict attention …\n"]);
+    // Whoever wrote the request by hand knows its keys.
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let joint = json!({"workloads": [
+        {"workload": {"model": "llama-3.1-8b", "phase": "serve"}}, {"workload": {"model": "llama-3.1-8b", "phase": "serve"}},
+    ]});
+    std::fs::write(file.path(), joint.to_string()).unwrap();
+    contains(&said(&format!("recommend --joint {}", file.path().display())), &["add \"prompt_tokens\":512"]);
 }

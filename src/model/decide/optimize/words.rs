@@ -3,7 +3,7 @@
 use super::judge::Judged;
 use super::{Candidate, Constraint, Objective, Outcome, Query, Sensitivity, Work};
 use predict::{Limit, Tier};
-use roofline::units::{Bytes, Joules, Seconds, Watts, significant};
+use roofline::units::{Bytes, Joules, Seconds, Watts, counted};
 
 type Closest = Option<(Candidate, Vec<Constraint>)>;
 
@@ -104,7 +104,7 @@ fn figures(query: &Query, candidate: &Candidate) -> String {
     let mut parts = Vec::new();
     match &query.work {
         Work::Op { .. } => {
-            parts.push(format!("{} ({} columns/s)", Seconds(score.time), significant(score.rate)));
+            parts.push(format!("{} ({} columns/s)", Seconds(score.time), counted(score.rate)));
         }
         Work::Model { .. } => {
             if score.first.is_finite() {
@@ -113,7 +113,7 @@ fn figures(query: &Query, candidate: &Candidate) -> String {
             if score.per_token.is_finite() {
                 parts.push(format!("{} a token", Seconds(score.per_token)));
             }
-            parts.push(format!("{} tokens/s", significant(score.rate)));
+            parts.push(format!("{} tokens/s", counted(score.rate)));
         }
     }
     if score.watts.is_finite() && (query.constraints.max_power.is_some() || needs_power(query.objective)) {
@@ -156,7 +156,7 @@ fn against(query: &Query, judged: &Judged, closest: &Candidate, violated: &[Cons
             Constraint::TimeToFirstToken => {
                 format!("up to {} to the first token", Seconds(score.first * score.slack))
             }
-            Constraint::Rate => format!("{} tokens/s or more", significant(score.rate / score.slack)),
+            Constraint::Rate => format!("{} tokens/s or more", counted(score.rate / score.slack)),
             Constraint::Power if score.watts.is_nan() => "unknown power".to_owned(),
             Constraint::Power => format!("up to {}", Watts(score.watts_high)),
             Constraint::Memory | Constraint::Available => format!("{} of memory", Bytes(score.memory)),
