@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# promtool has nothing against the metrics of any captured board
+# promtool has nothing against the metrics of any captured board, nor against what rooflinectl -o prom prints
 . .ci/lib.sh
 
 # Of the package prometheus only this program is wanted, and not the service that installing it starts.
@@ -17,3 +17,4 @@ if [ ! -x "$promtool" ]; then
 fi
 # One choice of packages with the other stages, or everything would be compiled again.
 PROMTOOL=$promtool cargo test --locked --workspace --test boards metrics
+PROMTOOL=$promtool cargo test --locked --workspace --test processes ctl::forms

@@ -131,6 +131,59 @@ fn leaves<'a>(value: &'a Value, separator: &str) -> Vec<(String, &'a Value)> {
     found
 }
 
+/// The columns of a table without rows: what a row has that says all there is to say.
+fn empty(name: &str) -> &'static [&'static str] {
+    match name {
+        "holds" => &HOLD,
+        "observations" => &OBSERVATION,
+        name if DESCRIPTIONS.contains(&name) => &["name", "value"],
+        _ => &[],
+    }
+}
+
+const HOLD: [&str; 17] = [
+    "advice",
+    "age_s",
+    "app_id",
+    "attached",
+    "constraints.max_power_w",
+    "constraints.min_bandwidth_bytes_per_s",
+    "constraints.min_compute_flops_per_s",
+    "constraints.min_gpu_hz",
+    "constraints.min_mode",
+    "constraints.mode",
+    "expires_in_s",
+    "query",
+    "reason",
+    "satisfied",
+    "uid",
+    "unmet",
+    "waiting_s",
+];
+
+const OBSERVATION: [&str; 20] = [
+    "agreeing_users",
+    "batch",
+    "because",
+    "confirmed_by",
+    "context_tokens",
+    "engine",
+    "format",
+    "id",
+    "measured_over_predicted_ratio",
+    "model",
+    "moves",
+    "op",
+    "phase",
+    "pid",
+    "power_mode",
+    "power_w",
+    "prompt_tokens",
+    "reported_at_unix_s",
+    "time_s",
+    "uid",
+];
+
 fn scalar(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -159,6 +212,12 @@ pub fn csv(name: &str, answer: &Value) -> String {
             columns.push(name);
         }
     }
+    if rows.is_empty() {
+        columns.extend(empty(name));
+    }
+    if columns.is_empty() {
+        return String::new();
+    }
     let mut text = record(columns.iter().map(|name| (*name).to_owned()));
     for row in &rows {
         let cell = |column: &&str| {
@@ -181,31 +240,97 @@ fn record(cells: impl Iterator<Item = String>) -> String {
     quoted.collect::<Vec<_>>().join(",") + "\n"
 }
 
-/// Numbers as gauges; what names a row (text fields, shape, batch) becomes its labels.
+/// Numbers as gauges with the names that Prometheus wants; what names a row (text fields, shape, batch) becomes its labels.
 #[must_use]
 pub fn prometheus(name: &str, answer: &Value) -> String {
     let rows = listed(name, answer);
     let several = rows.len() > 1 || list(name, answer).is_some();
-    let mut gauges: Vec<(String, Vec<String>)> = Vec::new();
+    let mut gauges: Vec<Gauge> = Vec::new();
     for (index, row) in rows.iter().enumerate() {
         let labels = if several { labels(index, row) } else { String::new() };
-        for (path, value) in leaves(row, "_") {
+        for (path, value) in leaves(row, ".") {
+            // The base unit of what is stored or carried is the byte.
+            let bits = ["bits", "bits_per_weight"].into_iter().find(|bits| path.ends_with(bits));
+            let (path, scale) = match bits.and_then(|bits| Some((path.strip_suffix(bits)?, bits))) {
+                Some((before, bits)) => (format!("{before}{}", bits.replace("bits", "bytes")), 0.125),
+                None => (path, 1.0),
+            };
             let number = match value {
-                Value::Number(number) => number.to_string(),
+                Value::Number(number) if scale == 1.0 => number.to_string(),
+                Value::Number(number) => (scale * number.as_f64().unwrap_or(f64::NAN)).to_string(),
                 Value::Bool(flag) => u8::from(*flag).to_string(),
                 _ => continue,
             };
-            let gauge = metric_name(&format!("rooflined_{name}_{path}"));
+            let gauge = gauge_name(name, &path, value.is_boolean());
             let line = format!("{gauge}{labels} {number}");
-            match gauges.iter_mut().find(|(known, _)| *known == gauge) {
-                Some((_, lines)) => lines.push(line),
-                None => gauges.push((gauge, vec![line])),
+            match gauges.iter_mut().find(|known| known.name == gauge) {
+                Some(known) => known.lines.push(line),
+                None => gauges.push(Gauge { name: gauge, path, lines: vec![line] }),
             }
         }
     }
-    gauges.iter().fold(String::new(), |mut text, (gauge, lines)| {
+    gauges.iter().fold(String::new(), |mut text, Gauge { name: gauge, path, lines }| {
+        let _ = writeln!(text, "# HELP {gauge} Field {path} of the answer {name}.");
         let _ = writeln!(text, "# TYPE {gauge} gauge\n{}", lines.join("\n"));
         text
+    })
+}
+
+/// A metric: where its numbers stand in the answer, and its lines.
+struct Gauge {
+    name: String,
+    path: String,
+    lines: Vec<String>,
+}
+
+/// What a unit at the end of a key is called in the name of a metric, the longest first.
+const METRIC_UNITS: [(&str, &str); 14] = [
+    ("_j_per_token", "_joules_per_token"),
+    ("_bytes_per_s", "_bytes_per_second"),
+    ("_flops_per_s", "_flops_per_second"),
+    ("_tokens_per_s", "_tokens_per_second"),
+    ("_flops_per_byte", "_flops_per_byte"),
+    ("_bytes", "_bytes"),
+    ("_ratio", "_ratio"),
+    ("_hz", "_hertz"),
+    ("_s", "_seconds"),
+    ("_w", "_watts"),
+    ("_j", "_joules"),
+    ("_c", "_celsius"),
+    ("_v", "_volts"),
+    ("_a", "_amperes"),
+];
+
+/// Endings that belong to other kinds of metrics than gauges, and what stands in their place.
+const RESERVED: [(&str, &str); 4] =
+    [("_total", "_all"), ("_count", "_number"), ("_sum", "_whole"), ("_bucket", "_bucket_number")];
+
+/// The name of a metric: small letters, units in whole words, and that of the value at the end. A truth has none.
+fn gauge_name(name: &str, path: &str, is_truth: bool) -> String {
+    let parts = path.split('.').filter(|part| *part != "value");
+    let with_unit = |part: &str| {
+        // The m of a product is no metre.
+        let part = if part == "m" { "rows" } else { part };
+        let part = format!("_{}", metric_name(part).to_ascii_lowercase());
+        let unit = METRIC_UNITS.into_iter().find(|(short, _)| part.ends_with(short));
+        unit.map_or_else(
+            || (part.clone(), ""),
+            |(short, word)| (part.strip_suffix(short).unwrap_or(&part).to_owned(), word),
+        )
+    };
+    let parts: Vec<_> = parts.map(with_unit).collect();
+    let last = parts.iter().rposition(|(_, unit)| !unit.is_empty()).filter(|_| !is_truth);
+    let mut text = format!("rooflined_{name}");
+    for (index, (part, unit)) in parts.iter().enumerate() {
+        text.push_str(part);
+        if last != Some(index) {
+            text.push_str(unit);
+        }
+    }
+    text.push_str(last.map_or("", |last| parts[last].1));
+    let reserved = RESERVED.into_iter().find(|(ending, _)| text.ends_with(ending));
+    reserved.map_or(text.clone(), |(ending, instead)| {
+        format!("{}{instead}", text.strip_suffix(ending).unwrap_or(&text))
     })
 }
 
@@ -283,7 +408,7 @@ mod tests {
         assert!(lines.contains(&json!({ "name": "temperatures_c.cpu", "value": 40.5, "age_s": 1.0 })));
         let unknown = json!({ "name": "temperatures_c.pva", "value": null, "age_s": 1.0, "reason": "off" });
         assert!(lines.contains(&unknown), "{lines:?}");
-        assert!(prometheus("state", &state).contains("rooflined_state_temperatures_c_value_cpu 40.5\n"));
+        assert!(prometheus("state", &state).contains("rooflined_state_temperatures_cpu_celsius 40.5\n"));
     }
 
     #[test]
@@ -294,11 +419,64 @@ mod tests {
         ]});
         let text = prometheus("sweep", &value);
         assert!(
-            text.contains("rooflined_sweep_time_s{row=\"0\",op=\"gemv 2\",format=\"q\\\"1\"} 0.5\n"),
+            text.contains("rooflined_sweep_time_seconds{row=\"0\",op=\"gemv 2\",format=\"q\\\"1\"} 0.5\n"),
             "{text}"
         );
-        assert_eq!(text.matches("# TYPE rooflined_sweep_time_s gauge").count(), 1);
-        assert!(!text.contains("time_s{row=\"1\""), "unknown is no number");
+        assert_eq!(text.matches("# TYPE rooflined_sweep_time_seconds gauge").count(), 1);
+        assert!(!text.contains("time_seconds{row=\"1\""), "unknown is no number");
+    }
+
+    #[test]
+    fn a_table_without_rows_has_the_header_of_one_with_rows() {
+        for (name, field, columns) in
+            [("holds", "holds", HOLD.to_vec()), ("observations", "observations", OBSERVATION.to_vec())]
+        {
+            let header = csv(name, &json!({ field: [], "serial": 3 }));
+            assert_eq!(header, format!("{}\n", columns.join(",")));
+        }
+        assert_eq!(csv("config", &json!({ "files": [], "problems": [] })), "name,value\n");
+        let hold: wire::HoldAnswer = serde_json::from_value(json!({
+            "app_id": "a", "reason": "", "uid": 0, "attached": true, "satisfied": true, "age_s": 1.0, "expires_in_s": null,
+            "constraints": {
+                "mode": "a", "min_mode": "b", "max_power_w": 1.0, "min_gpu_hz": 1.0, "min_bandwidth_bytes_per_s": 1.0,
+                "min_compute_flops_per_s": 1.0,
+            },
+        }))
+        .unwrap();
+        assert_eq!(csv("holds", &json!({ "holds": [hold] })).lines().next(), Some(HOLD.join(",").as_str()));
+        let entry: wire::ObservationEntry = serde_json::from_value(json!({
+            "id": 1, "moves": "", "because": "", "engine": "none", "format": "int8", "model": "a",
+        }))
+        .unwrap();
+        let row = csv("observations", &json!({ "observations": [entry] }));
+        let row: Vec<_> = row.lines().next().unwrap_or_default().split(',').collect();
+        assert!(row.iter().all(|column| OBSERVATION.contains(column)), "{row:?}");
+    }
+
+    #[test]
+    fn names_of_metrics_end_in_their_unit() {
+        for (path, expected) in [
+            ("time_s.value", "time_seconds"),
+            ("time_s.low", "time_low_seconds"),
+            ("memory_bytes.total", "memory_total_bytes"),
+            ("memory_bytes.busy_ratio", "memory_bytes_busy_ratio"),
+            ("compute_flops_per_s.int8.value", "compute_int8_flops_per_second"),
+            ("rails_w.value.VDD_IN", "rails_vdd_in_watts"),
+            ("gpu_max_hz", "gpu_max_hertz"),
+            ("energy_j_per_token.value", "energy_joules_per_token"),
+            ("free_blocks.value.count", "free_blocks_number"),
+            ("total", "all"),
+            ("op.m", "op_rows"),
+            ("serial", "serial"),
+        ] {
+            assert_eq!(gauge_name("x", path, false), format!("rooflined_x_{expected}"), "{path}");
+        }
+        assert_eq!(gauge_name("x", "memory_bytes.fits", true), "rooflined_x_memory_bytes_fits");
+        let formats = json!({ "formats": [{ "key": "q4_k_m", "bits_per_weight": 4.5 }] });
+        assert!(
+            prometheus("formats", &formats)
+                .contains("rooflined_formats_bytes_per_weight{row=\"0\",key=\"q4_k_m\"} 0.5625\n")
+        );
     }
 
     #[test]
