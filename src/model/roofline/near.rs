@@ -66,6 +66,11 @@ impl Near {
         self.0.first().map(String::as_str)
     }
 
+    /// Each, the nearest first.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+
     /// The same names as written in a file: `` `a`, `b` or `c` `` with `quote` on both sides, behind `prefix`.
     #[must_use]
     pub fn written(&self, before: &str, after: &str) -> Self {

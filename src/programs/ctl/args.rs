@@ -30,25 +30,27 @@ const EXIT_CODES: &str = "Exit codes: 0 ok, 1 failed, 2 usage, 3 infeasible, 4 d
                           69 daemon unreachable, 75 try again.";
 
 const GLOBAL: &str = "Options of every command";
+/// Behind the options of a command's own, which count from 0.
+const LAST: usize = 1000;
 
 /// Options that every command takes.
 #[derive(Debug, Clone, Args)]
 pub struct Global {
     /// Directory of the daemon's sockets, or one of its .sock files [default: $XDG_RUNTIME_DIR/rooflined,
-    /// /tmp/rooflined-UID, /run/rooflined]
-    #[arg(long, global = true, help_heading = GLOBAL, value_name = "PATH", env = "ROOFLINED_SOCKET", hide_env_values = true)]
+    /// /tmp/rooflined-UID, /run/rooflined] [env: ROOFLINED_SOCKET=]
+    #[arg(long, global = true, help_heading = GLOBAL, display_order = LAST, value_name = "PATH")]
     pub socket: Option<PathBuf>,
     /// Host to run rooflinectl on through ssh; paths then name files there
-    #[arg(long, global = true, help_heading = GLOBAL, value_name = "HOST")]
+    #[arg(long, global = true, help_heading = GLOBAL, display_order = LAST + 1, value_name = "HOST")]
     pub ssh: Option<String>,
     /// Output format; json is the daemon's own answer
-    #[arg(short, long, global = true, help_heading = GLOBAL, value_enum, value_name = "FORMAT", default_value_t = Format::Human)]
+    #[arg(short, long, global = true, help_heading = GLOBAL, display_order = LAST + 2, value_enum, value_name = "FORMAT", default_value_t = Format::Human)]
     pub output: Format,
     /// Plain ASCII output
-    #[arg(long, global = true, help_heading = GLOBAL)]
+    #[arg(long, global = true, help_heading = GLOBAL, display_order = LAST + 3)]
     pub ascii: bool,
     /// Time limit for an answer
-    #[arg(long, global = true, help_heading = GLOBAL, value_name = "TIME", value_parser = input::timeout, default_value = "30s")]
+    #[arg(long, global = true, help_heading = GLOBAL, display_order = LAST + 4, value_name = "TIME", value_parser = input::timeout, default_value = "30s")]
     pub timeout: Duration,
 }
 

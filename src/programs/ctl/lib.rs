@@ -27,6 +27,7 @@ mod hold;
 mod input;
 mod joint;
 mod manual;
+mod mistakes;
 mod mode;
 mod model_work;
 mod models;
@@ -55,6 +56,7 @@ mod watts;
 mod words;
 mod working;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,7 +65,7 @@ use clap::Parser;
 use serde::Serialize;
 
 use answer::{Catalogue, Opener, Request, suppose};
-use args::{Cli, Command, ModeCommand};
+use args::{Cli, Command, Global, ModeCommand};
 use failure::{Exit, Failure, refused};
 use output::Printer;
 use wire::client::{Answer, Client, ClientError};
@@ -124,6 +126,9 @@ pub fn program<C: Parser>(run: impl FnOnce(C) -> Result<Exit, Failure>) -> ExitC
     let cli = match C::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
+            let words: Vec<String> =
+                std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+            let error = mistakes::with_suggestions(error, &C::command(), &words);
             // Help goes to standard output and a mistake to standard error; neither may fail on a closed pipe.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Usage as u8));
@@ -172,11 +177,18 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
     ended
 }
 
+/// Where the daemon is, by the option or by the environment. The parser does not look there itself: it would then show the option
+/// as one that is needed.
+fn socket(global: &Global) -> Option<PathBuf> {
+    let named = || std::env::var_os("ROOFLINED_SOCKET").filter(|path| !path.is_empty()).map(PathBuf::from);
+    global.socket.clone().or_else(named)
+}
+
 async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
     let global = cli.global;
     forms::check(&cli.command, global.output)?;
     let mut context = Context {
-        client: Client::new(global.socket.as_deref(), global.timeout).preparing(contents::enclosed),
+        client: Client::new(socket(&global).as_deref(), global.timeout).preparing(contents::enclosed),
         printer: Printer::from_environment(global.output, global.ascii),
         catalogue: None,
         timeout: global.timeout,

@@ -54,6 +54,10 @@ fn bad_values_are_usage_errors_that_name_the_field_and_ask_nobody() {
         ("status -o yaml", "possible values"),
         ("--ssh -oProxyCommand=x status", "--ssh"),
         ("frobnicate", "unrecognized subcommand"),
+        ("help predct", "'predict'"),
+        ("modle", "'mode', 'models'"),
+        ("status -o cvs", "'csv'"),
+        ("serve", "rooflined serve"),
         ("watch", "--events"),
         ("", "Usage"),
     ] {
