@@ -14,6 +14,18 @@ use roofline::workload::recipe::Mix;
 use roofline::workload::registry::models;
 
 const NAME: &str = "rooflinectl";
+/// What zsh is given for a place where both names and files may stand, and what completes them.
+const ZSH_BOTH: ValueHint = ValueHint::EmailAddress;
+const ZSH_BOTH_WRITTEN: &str = ":_email_addresses'";
+const ZSH_TARGETS: &str = ":_rooflinectl_targets'";
+const ZSH_HEAD: &str = "autoload -U is-at-least\n";
+/// bash knows where a command that is run begins, and the generator does not.
+const BASH_RUNNING: [&str; 2] = ["rooflinectl__subcmd__run)\n", "rooflinectl__subcmd__hold)\n"];
+const BASH_COMMAND: &str = "            if [[ ${prev} == -- ]] ; then
+                COMPREPLY=( $(compgen -c -- \"${cur}\") )
+                return 0
+            fi
+";
 /// bash splits --output=j at the sign, so that the word before the value is the sign.
 const BASH_BEFORE: &str = "    prev=\"$3\"\n";
 const BASH_SPLIT: &str =
@@ -32,7 +44,16 @@ fn script(shell: Shell) -> String {
     clap_complete::generate(shell, &mut command, NAME, &mut bytes);
     let mut text = String::from_utf8_lossy(&bytes).into_owned();
     match shell {
-        Shell::Bash => text = text.replacen(BASH_BEFORE, &[BASH_BEFORE, BASH_SPLIT].concat(), 1),
+        Shell::Bash => {
+            text = text.replacen(BASH_BEFORE, &[BASH_BEFORE, BASH_SPLIT].concat(), 1);
+            for running in BASH_RUNNING {
+                text = text.replacen(running, &[running, BASH_COMMAND].concat(), 1);
+            }
+        }
+        Shell::Zsh => {
+            text = text.replace(ZSH_BOTH_WRITTEN, ZSH_TARGETS);
+            text = text.replacen(ZSH_HEAD, &[ZSH_HEAD, &zsh_targets()].concat(), 1);
+        }
         Shell::Fish => {
             text = text.replacen(FISH_OR, &[FISH_PENDING, FISH_OR].concat(), 1);
             // The generator writes no arguments without a name for fish.
@@ -49,8 +70,8 @@ fn described(command: Command, shell: Shell, above: &str) -> Command {
     let command = command.mut_args(|arg| {
         let names = names(&arg, above, &name);
         match names {
-            // zsh offers the names alone, and a model may be a file too.
-            Some(_) if is_target(&arg) && shell == Shell::Zsh => arg,
+            // zsh would offer the names alone, and a model may be a file too.
+            Some(_) if is_target(&arg) && shell == Shell::Zsh => arg.value_hint(ZSH_BOTH),
             Some(names) => arg.value_parser(PossibleValuesParser::new(names)),
             None => hinted(arg),
         }
@@ -61,6 +82,32 @@ fn described(command: Command, shell: Shell, above: &str) -> Command {
 /// An operation, or a model by key or path.
 fn is_target(arg: &Arg) -> bool {
     ["kind", "what"].contains(&arg.get_id().as_str())
+}
+
+/// What completes an operation, a model's key or a file in zsh; `sweep` takes several with commas between.
+fn zsh_targets() -> String {
+    let names: Vec<_> = targets().collect();
+    format!(
+        "\n_rooflinectl_targets() {{\n    local -a targets\n    targets=({})\n    \
+         [[ ${{words[(r)sweep]}} != sweep ]] || compset -P '*,'\n    \
+         _alternative 'targets:operation or model:compadd -a targets' 'files:file:_files'\n}}\n",
+        names.join(" ")
+    )
+}
+
+/// Operations and models.
+fn targets() -> impl Iterator<Item = &'static str> {
+    ["gemv", "gemm", "attention"].into_iter().chain(models().keys())
+}
+
+/// Power modes of all known hardware.
+fn modes() -> Vec<&'static str> {
+    let known = registry().keys().filter_map(|key| registry().get(key));
+    let mut names: Vec<_> =
+        known.flat_map(|hardware| hardware.modes.iter().map(|mode| mode.name.as_str())).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
 }
 
 /// Names that an argument of `above command` is one of.
@@ -82,7 +129,8 @@ fn names(arg: &Arg, above: &str, command: &str) -> Option<Vec<&'static str>> {
         "hardware" => registry().keys().collect(),
         "key" if above == "hardware" => registry().keys().collect(),
         "key" if above == "models" && command == "show" => models().keys().collect(),
-        _ if is_target(arg) => ["gemv", "gemm", "attention"].into_iter().chain(models().keys()).collect(),
+        "mode" | "min_mode" | "modes" => modes(),
+        _ if is_target(arg) => targets().collect(),
         _ => return None,
     };
     Some(names)

@@ -21,7 +21,7 @@ const ODD: [&str; 7] = [
 ];
 
 /// What is typed before TAB, and the arguments that a program of the name then gets.
-const TYPED: [(&str, &[&str]); 20] = [
+const TYPED: [(&str, &[&str]); 24] = [
     ("rec", &["recommend"]),
     ("quant-", &["quant-error"]),
     ("models insp", &["models", "inspect"]),
@@ -41,6 +41,10 @@ const TYPED: [(&str, &[&str]); 20] = [
     ("roofline --precision bf", &["roofline", "--precision", "bf16"]),
     ("predict --hardware jetson-agx-thor-t5", &["predict", "--hardware", "jetson-agx-thor-t5000"]),
     ("hardware show jetson-agx-thor-t5", &["hardware", "show", "jetson-agx-thor-t5000"]),
+    ("predict tinyll", &["predict", "tinyllama-1.1b"]),
+    ("sweep tinyll", &["sweep", "tinyllama-1.1b"]),
+    ("mode set MAXN_S", &["mode", "set", "MAXN_SUPER"]),
+    ("hold --min-mode MAXN_S", &["hold", "--min-mode", "MAXN_SUPER"]),
     ("completions pow", &["completions", "powershell"]),
 ];
 
@@ -141,10 +145,13 @@ fn a_tab_completes_commands_options_and_values_in_each_shell() {
             let got = desk.after(&mut screen, &format!("rooflinectl {typed}\t"));
             assert_eq!(got, expected, "{shell}: {typed}\n{}", screen.contents());
         }
-        // zsh offers files alone there, for it would offer nothing but the names.
-        if shell != "zsh" {
-            let got = desk.after(&mut screen, "rooflinectl predict tinyll\t");
-            assert_eq!(got, ["predict", "tinyllama-1.1b"], "{shell}");
+        // A model may be a file as well, and what is run is a program.
+        fs::write(desk.work().join("my-model.gguf"), "").unwrap();
+        let got = desk.after(&mut screen, "rooflinectl predict my-mo\t");
+        assert_eq!(got, ["predict", "my-model.gguf"], "{shell}");
+        if shell == "bash" {
+            let got = desk.after(&mut screen, "rooflinectl run -- rooflinec\t");
+            assert_eq!(got, ["run", "--", "rooflinectl"], "{shell}");
         }
     }
 }
