@@ -512,7 +512,7 @@ mod tests {
         json!({"path": format!("/models/{name}"), "contents": Contents::of(&model, true)})
     }
 
-    fn ask(hardware: &str, engine: &str, model: Value, format: Option<&str>) -> Result<Value, Refusal> {
+    fn ask(hardware: &str, engine: &str, model: &Value, format: Option<&str>) -> Result<Value, Refusal> {
         let body = json!({
             "hardware": hardware, "engine": engine, "workload": {"model": model, "format": format},
         });
@@ -544,9 +544,9 @@ mod tests {
             ("jetson-agx-xavier", "vllm"),
             ("h100-sxm", "tensorrt-llm"),
         ] {
-            let by_key = ask(hardware, engine, json!(KEY), None);
+            let by_key = ask(hardware, engine, &json!(KEY), None);
             for model in [config(), file("model.safetensors", "bf16")] {
-                let answer = ask(hardware, engine, model, None);
+                let answer = ask(hardware, engine, &model, None);
                 assert_eq!(chosen(&answer), chosen(&by_key), "{engine} on {hardware}");
             }
         }
@@ -558,20 +558,20 @@ mod tests {
             (ORIN, "tensorrt-edge-llm", "the model is stored as bf16: TensorRT-Edge-LLM has no bf16"),
             ("t4", "vllm", "needs compute capability 8.0"),
         ] {
-            let warnings = warnings(&ask(hardware, engine, config(), None));
+            let warnings = warnings(&ask(hardware, engine, &config(), None));
             assert!(warnings.contains(reason) && warnings.contains("has to be made of it"), "{warnings}");
         }
-        assert_eq!(warnings(&ask(ORIN, "vllm", config(), None)), "[]");
+        assert_eq!(warnings(&ask(ORIN, "vllm", &config(), None)), "[]");
         let gguf = file("m-f16.gguf", "fp16");
-        assert_eq!(warnings(&ask(ORIN, "llama.cpp", gguf.clone(), None)), "[]");
-        let warnings = warnings(&ask(ORIN, "vllm", gguf, None));
+        assert_eq!(warnings(&ask(ORIN, "llama.cpp", &gguf, None)), "[]");
+        let warnings = warnings(&ask(ORIN, "vllm", &gguf, None));
         assert!(warnings.contains("vllm reads no GGUF files"), "{warnings}");
     }
 
     #[test]
     fn what_is_at_hand_is_among_what_is_chosen_from() {
         let formats = |model| {
-            let answer = ask(ORIN, "llama.cpp", model, None).unwrap();
+            let answer = ask(ORIN, "llama.cpp", &model, None).unwrap();
             let rows = answer["alternatives"].as_array().unwrap().iter();
             rows.map(|row| row["format"].as_str().unwrap().to_owned()).collect::<BTreeSet<_>>()
         };
@@ -581,7 +581,7 @@ mod tests {
         assert!(of_checkpoint.contains("bf16") && of_checkpoint.contains("q8_0"), "{of_checkpoint:?}");
         // Made of the file where it is another format, served as it is where it is its own.
         let line = |format| {
-            let answer = ask(ORIN, "llama.cpp", file("m-f16.gguf", "fp16"), format).unwrap();
+            let answer = ask(ORIN, "llama.cpp", &file("m-f16.gguf", "fp16"), format).unwrap();
             answer["apply"]["settings"]["llama.cpp"].as_str().unwrap().to_owned()
         };
         assert!(
@@ -602,7 +602,7 @@ mod tests {
             ("llama.cpp", file("m.gguf", "q5_k_m"), "q5_k_m"),
             ("vllm", mislabelled, "bf16"),
         ] {
-            let answer = ask(ORIN, engine, model, None);
+            let answer = ask(ORIN, engine, &model, None);
             assert_eq!(chosen(&answer).0, own);
             assert_eq!(answer.unwrap()["alternatives"], json!([]));
         }
@@ -615,12 +615,12 @@ mod tests {
             ),
             ("vllm", file("m.gguf", "q4_k_m"), "stored as q4_k_m: ", ["llama.cpp", "--formats awq_int4"]),
         ] {
-            let refusal = ask(ORIN, engine, model.clone(), None).unwrap_err();
+            let refusal = ask(ORIN, engine, &model, None).unwrap_err();
             assert_eq!(refusal.code, Code::UnsupportedFormat);
             assert_eq!(refusal.field.as_deref(), Some("workload.model"));
             assert!(refusal.message.contains(says), "{refusal}");
             assert!(hints.iter().all(|hint| refusal.hint.contains(hint)), "{refusal}");
-            let named = ask(ORIN, engine, model, Some("fp8_e5m2")).unwrap_err();
+            let named = ask(ORIN, engine, &model, Some("fp8_e5m2")).unwrap_err();
             assert_eq!(named.field.as_deref(), Some("workload.format"), "{named}");
         }
     }
@@ -630,7 +630,7 @@ mod tests {
         for (hardware, engine) in [(ORIN, "tensorrt-llm"), ("t4", "tensorrt-llm"), ("h100-sxm", "numpy")] {
             for model in [json!(KEY), config(), awq()] {
                 for format in [None, Some("fp16")] {
-                    let refusal = ask(hardware, engine, model.clone(), format).unwrap_err();
+                    let refusal = ask(hardware, engine, &model, format).unwrap_err();
                     assert_eq!(refusal.field.as_deref(), Some("engine"), "{refusal}");
                     assert_eq!(refusal.message.contains("Jetson"), hardware == ORIN, "{refusal}");
                 }
