@@ -19,7 +19,8 @@ use toml::{Table, Value};
 /// The storeys of `src`, from the ground up.
 const STOREYS: [&str; 4] = ["model", "wire", "adapters", "programs"];
 /// Dependencies that compute and do nothing else: the ones a pure crate may use.
-const PURE_CRATES: [&str; 6] = ["half", "serde", "serde_json", "strsim", "thiserror", "toml"];
+const PURE_CRATES: [&str; 8] =
+    ["half", "pulp", "serde", "serde_json", "smallvec", "strsim", "thiserror", "toml"];
 /// Arrows that the order of storeys allows and the design does not. Adapters take values of the model, so that a board
 /// can be read without knowing what is asked about it; the wire's types know names and units; the client needs no daemon.
 const FORBIDDEN: [(&str, &[&str]); 6] = [
