@@ -54,7 +54,7 @@ impl Batches {
             let above = rungs.peek().copied();
             let from = batches.along.len();
             let start = *batches.asked.start();
-            let lie = start.max(rung)..above.unwrap_or(rung + 1).min(batches.last() + 1);
+            let lie = start.max(rung)..above.unwrap_or(rung + 1).min(batches.last().saturating_add(1));
             let far = as_f64(above.unwrap_or(rung + 1) - rung);
             batches.along.extend(lie.map(|batch| as_f64(batch - rung) / far));
             let (low, high) = (batches.index(rung), above.and_then(|above| batches.index(above)));
@@ -90,7 +90,7 @@ impl Batches {
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "as many as there are candidates")]
     pub fn count(&self) -> usize {
-        (self.asked.end() + 1).saturating_sub(*self.asked.start()) as usize
+        self.asked.end().saturating_add(1).saturating_sub(*self.asked.start()) as usize
     }
 
     /// Watts of each batch asked for, no less than of any smaller, as [`Rising`](super::power::Rising) has them, from those

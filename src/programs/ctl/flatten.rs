@@ -251,9 +251,9 @@ pub fn prometheus(name: &str, answer: &Value) -> String {
         for (path, value) in leaves(row, ".") {
             // The base unit of what is stored or carried is the byte.
             let bits = ["bits", "bits_per_weight"].into_iter().find(|bits| path.ends_with(bits));
-            let (path, scale) = match bits.and_then(|bits| Some((path.strip_suffix(bits)?, bits))) {
+            let (converted, scale) = match bits.and_then(|bits| Some((path.strip_suffix(bits)?, bits))) {
                 Some((before, bits)) => (format!("{before}{}", bits.replace("bits", "bytes")), 0.125),
-                None => (path, 1.0),
+                None => (path.clone(), 1.0),
             };
             let number = match value {
                 Value::Number(number) if scale == 1.0 => number.to_string(),
@@ -261,7 +261,7 @@ pub fn prometheus(name: &str, answer: &Value) -> String {
                 Value::Bool(flag) => u8::from(*flag).to_string(),
                 _ => continue,
             };
-            let gauge = gauge_name(name, &path, value.is_boolean());
+            let gauge = gauge_name(name, &converted, value.is_boolean());
             let line = format!("{gauge}{labels} {number}");
             match gauges.iter_mut().find(|known| known.name == gauge) {
                 Some(known) => known.lines.push(line),
@@ -473,10 +473,12 @@ mod tests {
         }
         assert_eq!(gauge_name("x", "memory_bytes.fits", true), "rooflined_x_memory_bytes_fits");
         let formats = json!({ "formats": [{ "key": "q4_k_m", "bits_per_weight": 4.5 }] });
+        let text = prometheus("formats", &formats);
         assert!(
-            prometheus("formats", &formats)
-                .contains("rooflined_formats_bytes_per_weight{row=\"0\",key=\"q4_k_m\"} 0.5625\n")
+            text.contains("rooflined_formats_bytes_per_weight{row=\"0\",key=\"q4_k_m\"} 0.5625\n"),
+            "{text}"
         );
+        assert!(text.contains("Field bits_per_weight of the answer formats."), "{text}");
     }
 
     #[test]

@@ -123,7 +123,7 @@ fn figures(candidate: &CandidateAnswer, limits: &Constraints) -> String {
     parts.join(", ")
 }
 
-/// `12 predictions; the highest rate: llama-3.1-8b q4_0 x4, 14.2 tokens/s (11.9 to 16.8); 3 do not fit`, of those that can run.
+/// `12 predictions; the highest rate: llama-3.1-8b q4_0 x4, 14.2 tokens/s (11.9 to 16.8); 3 of them do not fit`, of those that can run.
 pub fn sweep(answer: &SweepAnswer) -> String {
     let rate = |row: &&SweepRow| row.prediction.tokens_per_s.value;
     let needs = |row: &&SweepRow| row.prediction.memory_bytes.total;

@@ -79,7 +79,9 @@ pub fn said(text: &str) -> String {
         let end = rest.find(|c| !is_of_key(c)).unwrap_or(rest.len());
         let key = rest[..end].trim_end_matches('.');
         let behind = &rest[key.len()..];
-        match option(key) {
+        // A name in somebody's path is none of ours.
+        let in_path = told.ends_with('/') || behind.starts_with('/');
+        match option(key).filter(|_| !in_path) {
             // What is typed has neither quotes nor a colon.
             Some(option) if told.ends_with('"') && behind.starts_with("\":") => {
                 told.pop();
@@ -179,6 +181,7 @@ mod tests {
                 "the batch is 4 and time_series stay; µ kv_format",
                 "the batch is 4 and time_series stay; µ --kv-format",
             ),
+            ("/data/time_s/kv_format.gguf is gone", "/data/time_s/kv_format.gguf is gone"),
             ("", ""),
         ] {
             assert_eq!(said(text), expected);

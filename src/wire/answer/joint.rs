@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::catalogue::Catalogue;
 use super::positive;
-use super::question;
+use super::question::{self, Forms};
 use super::recommend::{MemoryLimits, engine_settings, refused, shown_candidate};
 use decide::optimize::{
     Joint, JointDecision, JointError, JointQuery, MAX_WORKLOADS, Member, Modes, Query, QueryError, Resident,
@@ -51,8 +51,8 @@ fn query(snapshot: &Snapshot, catalogue: &Catalogue, request: &JointRequest) -> 
     for (index, (of, share)) in request.workloads.iter().zip(shares).enumerate() {
         own_limits(index, &of.constraints)?;
         let single = single(request, of);
-        let (asked, _) =
-            question::query(snapshot, catalogue, &single).map_err(|error| located(error, index))?;
+        let (asked, _) = question::query(snapshot, catalogue, &single, Forms::ThatCanBeMade)
+            .map_err(|error| located(error, index))?;
         let Query { work, engine, constraints, batch, .. } = asked;
         residents.push(Resident { work, engine, share, constraints, batch });
         (modes, reserve) = (asked.modes, asked.reserve);

@@ -45,11 +45,12 @@ pub fn query(
     snapshot: &Snapshot,
     catalogue: &Catalogue,
     request: &RecommendRequest,
+    forms: Forms,
 ) -> Result<(Query, Vec<String>), Refusal> {
     let freedom = &request.freedom;
     lengths(request)?;
     let Asked { work, batch, notes } = if request.workload.model.is_some() {
-        model_work(snapshot, catalogue, request)?
+        model_work(snapshot, catalogue, request, forms)?
     } else {
         op_work(snapshot, request)?
     };
@@ -153,10 +154,20 @@ fn batch(request: &RecommendRequest, own: u64) -> Result<RangeInclusive<u64>, Re
     }
 }
 
+/// Which forms of a model that is given by its file or its fields are looked at where none is named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Forms {
+    /// Its own: a service that is about to run it serves that.
+    AtHand,
+    /// Of one in 16 or 32 bits also what the engine usually runs, which can be made of it.
+    ThatCanBeMade,
+}
+
 fn model_work(
     snapshot: &Snapshot,
     catalogue: &Catalogue,
     request: &RecommendRequest,
+    forms: Forms,
 ) -> Result<Asked, Refusal> {
     let named = one_or_listed(request)?;
     // The request is checked with the format that the model has by itself; the others differ in their weights alone.
@@ -180,7 +191,7 @@ fn model_work(
             Some(usual.into_iter().map(|format| (format.key().to_owned(), String::new())).collect())
         }
         // As for a model known by a key, whatever the engine usually runs can be made of it.
-        Named::Listed(None) if is_source(&task) => {
+        Named::Listed(None) if forms == Forms::ThatCanBeMade && is_source(&task) => {
             let usual = usual(snapshot, catalogue, request).into_iter().map(|format| format.key().to_owned());
             Some(task.format.iter().cloned().chain(usual).map(|format| (format, String::new())).collect())
         }
@@ -231,7 +242,7 @@ fn model_work(
     };
     let mut notes = task.model.warnings.clone();
     if !request.hypothetical {
-        notes.extend(runnable(snapshot, request, &task, &mut all, &mut kv_formats)?);
+        notes.extend(runnable(snapshot, request, &task, forms, (&mut all, &mut kv_formats))?);
     }
     let batch = batch(request, task.request.batch)?;
     let work = Work::Model { name: task.name, request: task.request, stored: all, kv_formats };
@@ -244,14 +255,14 @@ fn runnable(
     snapshot: &Snapshot,
     request: &RecommendRequest,
     task: &ModelTask,
-    all: &mut Vec<Stored>,
-    kv_formats: &mut Vec<WeightFormat>,
+    forms: Forms,
+    (all, kv_formats): (&mut Vec<Stored>, &mut Vec<WeightFormat>),
 ) -> Result<Vec<String>, Refusal> {
     let (engine, freedom) = (request.engine, &request.freedom);
     let is_named = request.workload.format.is_some() || freedom.formats.is_some();
     let is_at_hand = !is_named && !matches!(request.workload.model, Some(Value::String(_)));
     let own = if is_at_hand { supported::own(engine, task.format.as_deref(), snapshot) } else { Ok(()) };
-    if !is_source(task) {
+    if forms == Forms::AtHand || !is_source(task) {
         own.clone()?;
     }
     let field = match freedom.formats {
@@ -569,6 +580,21 @@ mod tests {
     }
 
     #[test]
+    fn a_service_that_holds_is_asked_about_the_file_that_it_serves() {
+        let snapshot = Snapshot::hypothetical(Arc::new(registry().get(ORIN).unwrap().clone()));
+        let catalogue = Catalogue::new(registry().clone(), Opener::Caller);
+        let body = json!({"engine": "llama.cpp", "workload": {"model": file("m-f16.gguf", "fp16")}});
+        let request: RecommendRequest = serde_json::from_value(body).unwrap();
+        let formats = |forms| {
+            let (query, _) = query(&snapshot, &catalogue, &request, forms).unwrap();
+            let Work::Model { stored, .. } = query.work else { panic!("a model was asked about") };
+            stored.into_iter().map(|stored| stored.format.unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(formats(Forms::AtHand), ["fp16"]);
+        assert!(formats(Forms::ThatCanBeMade).contains(&"q4_k_m".to_owned()));
+    }
+
+    #[test]
     fn what_is_at_hand_is_among_what_is_chosen_from() {
         let formats = |model| {
             let answer = ask(ORIN, "llama.cpp", &model, None).unwrap();
@@ -611,9 +637,14 @@ mod tests {
                 "llama.cpp",
                 awq(),
                 "stored as awq_int4: llama.cpp has no awq_int4",
-                ["vllm", "--formats q4_k_m"],
+                ["vllm", "the nearest is q4_k_m"],
             ),
-            ("vllm", file("m.gguf", "q4_k_m"), "stored as q4_k_m: ", ["llama.cpp", "--formats awq_int4"]),
+            (
+                "vllm",
+                file("m.gguf", "q4_k_m"),
+                "stored as q4_k_m: ",
+                ["llama.cpp", "the nearest is awq_int4"],
+            ),
         ] {
             let refusal = ask(ORIN, engine, &model, None).unwrap_err();
             assert_eq!(refusal.code, Code::UnsupportedFormat);

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::catalogue::Catalogue;
 use super::model::ModelTask;
 use super::predict;
-use super::question;
+use super::question::{self, Forms};
 use super::run;
 use super::settings::{Chosen, Device, Text, settings};
 use super::task::{Task, invalid_op, model_at, unpredictable};
@@ -34,7 +34,7 @@ pub fn recommend(
 ) -> Result<RecommendAnswer, Refusal> {
     let elsewhere = elsewhere(snapshot, request)?;
     let snapshot = elsewhere.as_ref().unwrap_or(snapshot);
-    let (query, notes) = question::query(snapshot, catalogue, request)?;
+    let (query, notes) = question::query(snapshot, catalogue, request, Forms::ThatCanBeMade)?;
     let decision = decide(snapshot, &query).map_err(|error| refused(&error))?;
     let mut answer = answered(snapshot, &query, decision)?;
     answer.warnings.extend(notes);
@@ -66,7 +66,7 @@ pub fn hold_query(
             "leave it out",
         ));
     }
-    let (mut query, _) = question::query(snapshot, catalogue, request)?;
+    let (mut query, _) = question::query(snapshot, catalogue, request, Forms::AtHand)?;
     let (candidates, summed) = effort(snapshot, &query).map_err(|error| refused(&error))?;
     let most = if summed { MOST_SUMMED } else { MOST_HELD };
     if candidates > most {

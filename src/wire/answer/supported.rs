@@ -66,8 +66,7 @@ fn own_refusal(unsupported: &Unsupported, format: &str, target: Target) -> Refus
         "workload.model",
         format!("the model is stored as {format}: {unsupported} ({})", unsupported.source),
         format!(
-            "{others}or name formats to be made of its 16-bit checkpoint in freedom.formats (--formats {nearest}, the \
-             nearest); {ALL_THE_SAME}"
+            "{others}or name formats to be made of its 16-bit checkpoint in freedom.formats (the nearest is {nearest}); {ALL_THE_SAME}"
         ),
     )
 }
