@@ -14,19 +14,21 @@ from ._averbs import AsyncVerbs
 from ._sync import CONNECT_S, MAX_IDLE, is_quiet
 from ._wire import (
     AGAIN_S, IDLE_S, MAX_ANSWER_BYTES, SILENCE_S, SWITCH_S, Blocks, Encoded, Event, HoldState, Request, Response, answer, given,
-    hold_request, is_passing, limit_s, succeeds,
+    has_files, hold_request, is_passing, limit_s, succeeds,
 )
 from .errors import ConnectionLost, Denied, RooflinedError, TimedOut, Unexpected, Unreachable
 
 T = TypeVar("T")
 # A daemon lets one user have 128 connections to a socket; others of that user, and streams, need some too.
 MAX_CONNECTIONS = 64
+# It keeps 32 descriptors of one user open; a request has two at most.
+MAX_WITH_FILES = 8
 
 
 class AsyncClient(AsyncVerbs):
     """A daemon on this machine, for asyncio; the parameters are those of Client. For the tasks of one event loop at a time.
 
-    At most 64 exchanges run at once; further ones wait for their turn, and `timeout_s` counts from the call. Events and holds
+    At most 64 exchanges run at once, eight of them with files; further ones wait for their turn, and `timeout_s` counts from the call. Events and holds
     have a connection each besides.
     """
 
@@ -36,7 +38,8 @@ class AsyncClient(AsyncVerbs):
         self._idle: List[Tuple[str, "socket_", float]] = []
         self._pid = os.getpid()
         self._loop: Optional[asyncio.AbstractEventLoop] = None
-        self._turns: Optional[asyncio.Semaphore] = None
+        # For all, and for those with files.
+        self._turns: Optional[Tuple[asyncio.Semaphore, asyncio.Semaphore]] = None
 
     async def close(self) -> None:
         """Closes idle connections; the client can still be used."""
@@ -84,15 +87,20 @@ class AsyncClient(AsyncVerbs):
 
     async def _ask(self, request: Request, timeout_s: Optional[float]) -> Any:
         limit = limit_s(self.timeout_s if timeout_s is None else timeout_s)
-        with Encoded(request) as encoded:
-            return await _within(limit, request.route, self._in_turn(request, encoded))
+        return await _within(limit, request.route, self._in_turn(request))
 
-    async def _in_turn(self, request: Request, encoded: Encoded) -> Any:
+    async def _in_turn(self, request: Request) -> Any:
         loop = asyncio.get_running_loop()
         if self._turns is None or self._loop is not loop:
-            self._loop, self._turns = loop, asyncio.Semaphore(MAX_CONNECTIONS)
-        async with self._turns:
-            return await self._answered(request, encoded)
+            self._loop, self._turns = loop, (asyncio.Semaphore(MAX_CONNECTIONS), asyncio.Semaphore(MAX_WITH_FILES))
+        of_all, of_files = self._turns
+        async with contextlib.AsyncExitStack() as turns:
+            if has_files(request.body):
+                await turns.enter_async_context(of_files)
+            await turns.enter_async_context(of_all)
+            # Not before: who waits has no file open.
+            with Encoded(request) as encoded:
+                return await self._answered(request, encoded)
 
     async def _answered(self, request: Request, encoded: Encoded) -> Any:
         kept = self._take(request.socket)

@@ -72,6 +72,15 @@ def given(**fields: Any) -> Dict[str, Any]:
     return {key: value for key, value in fields.items() if value is not None}
 
 
+def has_files(value: Any) -> bool:
+    """Whether Encoded would attach something."""
+    if isinstance(value, dict):
+        return any(map(has_files, value.values()))
+    if isinstance(value, (list, tuple)):
+        return any(map(has_files, value))
+    return isinstance(value, os.PathLike) or hasattr(value, "fileno")
+
+
 class Encoded:
     """A request as bytes, with the files that it names by descriptor; closes those that it opened."""
 

@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import pickle
+import resource
 import signal
 import socket
 import subprocess
@@ -627,6 +628,27 @@ class Files(Shared):
             self.assertEqual(same["bytes"], whole["bytes"])
         # A Llama 3.2 1B has 1.236e9 weights of two bytes.
         self.assertLess(abs(whole["memory_bytes"]["weights"] / 2.472e9 - 1), 0.01)
+
+    def test_of_many_gathered_questions_those_that_wait_have_no_file_open(self):
+        async def asked(client, question, count):
+            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 128, hard))
+            try:
+                return await asyncio.gather(*(question(client) for _ in range(count)), return_exceptions=True)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+        def of_one(client):
+            return client.predict({"model": self.model, "phase": "decode"}, engine="llama.cpp")
+
+        def of_two(client):
+            return client.sweep({"models": [self.model, self.model], "engine": "llama.cpp"})
+
+        # More than the process may have open, and more than the daemon's 32 for one user.
+        for question, count in ((of_one, 200), (of_two, 40)):
+            answers = self.asynchronously(lambda client: asked(client, question, count))
+            self.assertEqual([one for one in answers if isinstance(one, BaseException)], [])
+            self.assertEqual(len(answers), count)
 
     def test_descriptors_do_not_leak(self):
         before = len(os.listdir("/proc/self/fd"))
