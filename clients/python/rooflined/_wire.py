@@ -16,6 +16,10 @@ MAX_HEAD_BYTES = 64 << 10
 # The longest line before a chunk, or behind the last one.
 MAX_LINE_BYTES = 4 << 10
 MAX_EVENT_BYTES = 1 << 20
+# The daemon reads no longer config.json.
+MAX_CONFIG_BYTES = 16 << 20
+# How ModelOpt quantised a checkpoint; newer exports have it in config.json too.
+QUANTISATION = "hf_quant_config.json"
 # The daemon says that it is still there every 15 s; a stream that is silent for longer is broken.
 SILENCE_S = 60.0
 # Between two tries to reach a daemon that has gone.
@@ -119,6 +123,12 @@ class Encoded:
             self._opened.append(descriptor)
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise ValueError(f"{file} is no regular file; give a GGUF file, a .safetensors file or a config.json")
+            if file != name and os.path.exists(os.path.join(name, QUANTISATION)) and not _is_quantised(descriptor):
+                # Attached alone, its configuration would pass for 16 bits.
+                raise ValueError(
+                    f"{name} tells in {QUANTISATION} how it is quantised, and its config.json, which alone would be attached, does not; "
+                    f"let the daemon read the directory: give {json.dumps({'path': name})}, below a directory of [models] dirs"
+                )
             return self._descriptor(descriptor, name)
         if hasattr(value, "fileno"):
             name = getattr(value, "name", None)
@@ -141,6 +151,18 @@ class Encoded:
 
     def __exit__(self, *_: Any) -> None:
         self.close()
+
+
+def _is_quantised(descriptor: int) -> bool:
+    """Whether this config.json tells a quantisation, where it can be read at all: what is wrong with it the daemon says."""
+    try:
+        outer = json.loads(os.pread(descriptor, MAX_CONFIG_BYTES + 1, 0))
+    except (ValueError, RecursionError):
+        return True
+    if not isinstance(outer, dict):
+        return True
+    inner = [outer.get(key) for key in ("text_config", "language_config", "llm_config")]
+    return any(isinstance(one, dict) and isinstance(one.get("quantization_config"), dict) for one in [outer, *inner])
 
 
 class Response:

@@ -25,6 +25,8 @@ from rooflined import _address, _wire
 
 GEMV = {"op": {"kind": "gemv", "n": 4096, "k": 4096}, "format": "int8"}
 CHAT = {"model": "llama-3.2-1b", "format": "q4_k_m", "phase": "decode", "context_tokens": 512}
+LLAMA = {"model_type": "llama", "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32,
+         "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 128256, "tie_word_embeddings": True, "torch_dtype": "bfloat16"}
 
 
 def until(what, limit_s=30):
@@ -616,9 +618,7 @@ class Files(Shared):
         checkpoint.mkdir(mode=0o700)
         with self.assertRaisesRegex(ValueError, "is a directory without a config.json; give"):
             self.client.predict({"model": checkpoint})
-        configuration = {"model_type": "llama", "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32,
-                         "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 128256, "tie_word_embeddings": True, "torch_dtype": "bfloat16"}
-        (checkpoint / "config.json").write_text(json.dumps(configuration))
+        (checkpoint / "config.json").write_text(json.dumps(LLAMA))
 
         async def asked(client):
             return await client.predict({"model": checkpoint, "phase": "decode"}, engine="llama.cpp")
@@ -628,6 +628,28 @@ class Files(Shared):
             self.assertEqual(same["bytes"], whole["bytes"])
         # A Llama 3.2 1B has 1.236e9 weights of two bytes.
         self.assertLess(abs(whole["memory_bytes"]["weights"] / 2.472e9 - 1), 0.01)
+
+    def test_a_directory_whose_quantisation_would_stay_behind_is_refused(self):
+        checkpoint = self.daemon.home / "modelopt"
+        checkpoint.mkdir(mode=0o700)
+        (checkpoint / "config.json").write_text(json.dumps(LLAMA))
+        (checkpoint / "hf_quant_config.json").write_text(json.dumps({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8"}}))
+        before = len(os.listdir("/proc/self/fd"))
+        remedy = r'modelopt tells in hf_quant_config.json .* give {"path": "/.*/modelopt"}, below a directory of \[models\] dirs'
+        with self.assertRaisesRegex(ValueError, remedy):
+            self.client.predict({"model": checkpoint})
+        self.assertEqual(len(os.listdir("/proc/self/fd")), before)
+        quantised = {"quant_method": "modelopt", "quant_algo": "FP8"}
+        # As newer exports have it, also of a language model inside another.
+        for told in ({**LLAMA, "quantization_config": quantised}, {"text_config": {**LLAMA, "quantization_config": quantised}}):
+            (checkpoint / "config.json").write_text(json.dumps(told))
+            row = self.client.sweep({"models": [checkpoint], "engine": "vllm", "hardware": "l4"})["rows"][0]
+            self.assertTrue(row["format"].startswith("fp8"), row["format"])
+        # What is wrong with a configuration the daemon says.
+        for broken in ("{", "[]", "[" * 100000, ""):
+            (checkpoint / "config.json").write_text(broken)
+            with self.assertRaises(rooflined.Refused):
+                self.client.predict({"model": checkpoint})
 
     def test_of_many_gathered_questions_those_that_wait_have_no_file_open(self):
         async def asked(client, question, count):
