@@ -70,9 +70,12 @@ def main():
     given = parser.parse_args()
     with rooflined.Client() as client:
         constraints = {"max_time_per_token_s": given.max_time_per_token} if given.max_time_per_token else None
-        advice = client.recommend(
-            {"model": given.model, "phase": "serve", "prompt_tokens": given.prompt, "output_tokens": given.tokens},
-            engine="llama.cpp", objective="latency", constraints=constraints)
+        asked = {"model": given.model, "phase": "serve", "prompt_tokens": given.prompt, "output_tokens": given.tokens}
+        # The file is served as it is; of one in 16 bits the advice may otherwise be about a format to be made of it.
+        own = client.sweep({"models": [given.model], "engine": "llama.cpp"})["rows"][0].get("format")
+        if own is not None:
+            asked["format"] = own
+        advice = client.recommend(asked, engine="llama.cpp", objective="latency", constraints=constraints)
         decision = advice.get("decision")
         if not decision:
             print(f"nothing meets the target: {advice['reason']}", file=sys.stderr)
