@@ -409,6 +409,50 @@ test("what the form of a model cannot mean is said, and nothing is asked for it"
   await until(async () => String(await sizes()) === "2,4", "both sizes");
 }));
 
+test("cells of the settings before stay what they were, whatever the form says", options, () => on("model?model=llama-3.2-1b&batches=1,4&context=512", async (page) => {
+  const settled = () => until(() => page.evaluate(() => !document.querySelector("[aria-busy]") && document.querySelector("[data-chart=context] .band")), "answers");
+  await settled();
+  const cells = () => page.locator("[data-chart=heatmap] .item").evaluateAll((items) => items.map((item) => `${item.getAttribute("aria-label").split(",").slice(0, 3)} at ${item.getAttribute("y")}`));
+  const names = () => page.locator("[data-chart=heatmap] .axis text.name").allInnerTexts();
+  const [before, named] = [await cells(), await names()];
+  assert.ok(before.some((cell) => cell.startsWith("q4_k_m,")), String(before));
+  // Asked for and never answered: no part of it may be mixed with what was answered.
+  await page.route(/\/v1\/(sweep|recommend)/, () => {});
+  await page.getByLabel("Context, tokens", { exact: true }).fill("1024");
+  await page.getByLabel("Context, tokens", { exact: true }).press("Tab");
+  await page.waitForSelector("[aria-busy=true]");
+  await page.getByLabel("Context, tokens", { exact: true }).fill("");
+  await page.getByLabel("Context, tokens", { exact: true }).press("Tab");
+  await page.waitForSelector("text=What is below is for the settings before.");
+  // Without a route the browser sends what is held back.
+  await page.unroute(/\/v1\/(sweep|recommend)/);
+  await page.getByLabel("Engine").selectOption("vllm");
+  await page.getByLabel("Key/value cache").selectOption("q8_0");
+  await page.locator("main select").first().selectOption("llama-3.1-8b");
+  await page.waitForSelector(".fact:has-text('Llama-3.1-8B')");
+  const bodies = [];
+  page.on("request", (request) => { if (/\/v1\/(sweep|predict)/.test(request.url())) bodies.push(request.postDataJSON()); });
+  for (const again of [() => page.getByLabel("Colour shows").selectOption("power"), () => page.setViewportSize({ width: 1000, height: 900 })]) {
+    const drawn = await page.locator("[data-chart=heatmap] .item").first().elementHandle();
+    await again();
+    await until(() => drawn.evaluate((element) => !element.isConnected), "another drawing");
+    assert.deepEqual([await cells(), await names()], [before, named]);
+    assert.match(await text(page, "section:has(> [data-chart=heatmap])"), /Decode with 512 tokens of context\./);
+  }
+  await page.locator("[data-chart=heatmap] .item[aria-label^='q4_k_m, 15W, batch 4,']").click();
+  await page.waitForSelector("h2:text-is('A closer look: q4_k_m, 15W, batch 4')");
+  await until(() => bodies.length === 2, "both questions of a closer look");
+  for (const body of bodies) {
+    const { model } = body.workload ?? { model: body.models[0] };
+    assert.deepEqual([body.engine, model, body.kv_format ?? body.workload?.kv_format], ["llama.cpp", "llama-3.2-1b", undefined]);
+  }
+  // Once the form means something again, it is asked for.
+  await page.getByLabel("Context, tokens", { exact: true }).fill("512");
+  await page.getByLabel("Context, tokens", { exact: true }).press("Tab");
+  await page.waitForSelector("[data-chart=heatmap] .item[aria-label^='awq_int4,']");
+  assert.equal(await page.locator("[data-chart=heatmap] .item[aria-label^='q4_k_m,']").count(), 0);
+}));
+
 test("a model file is described by its header, and a config.json too", options, async () => {
   const gguf = join(daemon.home, "small.gguf");
   execFileSync("python3", [join(REPOSITORY, "tests/random_gguf.py"), "small", "q8_0", gguf]);

@@ -112,7 +112,7 @@ export function create() {
   const reboot = h("input", { type: "checkbox", id: "allow-reboot", checked: setting(VIEW, "reboot") === "yes", onchange: () => changed({ reboot: reboot.checked ? "yes" : null }) });
   const limits = CONSTRAINTS.map(({ key }) => number(key, "", { placeholder: "none" }));
 
-  const map = createChart({ name: "heatmap", title: "Every format, mode and batch size", height: () => heightFor(formats()), columns: MAP_COLUMNS, minimumWidth: 300,
+  const map = createChart({ name: "heatmap", title: "Every format, mode and batch size", height: () => heightFor(answered.question.formats), columns: MAP_COLUMNS, minimumWidth: 300,
     help: "Hatched: not possible, with the reason. Click a cell, or press Enter on it, to look closer at it below." });
   const pareto = createChart({ name: "pareto", title: "Latency, power and memory", height: 340, columns: PARETO_COLUMNS, help: "Pareto front: nothing else is better in one without being worse in another. Larger circles need more memory; the ringed one is recommended." });
   const curve = createChart({ name: "context", title: "Tokens/s over context length", height: 320, columns: CURVE_COLUMNS, help: "The band is the 90 % interval." });
@@ -248,10 +248,8 @@ export function create() {
     return { wrong, omitted: sizes.length ? named : [], context, prompt, output, sizes, constraints: Object.fromEntries(constraints) };
   }
 
-  let form = null;
-  let cells = [];
-  let columns = [];
-  let advice = null;
+  // What is shown, with the question that it answers: `{ question, cells, columns, advice }`. The form may say something else by now.
+  let answered = null;
 
   /** Asks everything again for what the form says; what was still under way is dropped. */
   async function run() {
@@ -267,13 +265,15 @@ export function create() {
       fill(messages, note("warn", list(wrong), !results.hidden && h("p", { class: "help" }, "What is below is for the settings before.")));
       return;
     }
-    form = said;
+    const question = { ...said, formats: formats(), common: common(), objective: objective.value, reboot: reboot.checked, model: chosenModel, summary };
     results.setAttribute("aria-busy", "true");
     try {
       fill(messages, omitted.length > 0 && note("warn", list(omitted)));
       const part = await hardware();
       const modes = part ? part.modes.map(({ name }) => name) : daemon.board.modes.map(({ name }) => name);
-      await Promise.all([sweep(modes, signal), recommend(modes, signal)]);
+      const [swept, advice] = await Promise.all([sweep(question, modes, signal), recommend(question, modes, signal)]);
+      answered = { question, ...swept, advice };
+      const { cells } = answered;
       const pick = setting(VIEW, "pick");
       picked = pick && (cells.find((cell) => cell.row && pickOf(cell) === pick) ?? null);
       if (pick && !picked) {
@@ -292,43 +292,42 @@ export function create() {
   }
 
   // The bytes of a file are exact and hold for its own format; in another one it is predicted as if it were quantised again.
-  const modelIn = (format) => chosenModel.contents?.exact && format !== summary.format
-    ? { ...chosenModel, contents: { ...chosenModel.contents, exact: false } } : chosenModel;
+  const modelIn = ({ model, summary: { format: own } }, format) => model.contents?.exact && format !== own
+    ? { ...model, contents: { ...model.contents, exact: false } } : model;
 
   const common = () => ({ engine: engine.value, ...(board.value && { hardware: board.value }), ...(kv.value && { kv_format: kv.value }) });
 
-  async function sweep(modes, signal) {
-    const { context, sizes } = form;
+  async function sweep(question, modes, signal) {
+    const { context, sizes } = question;
     const { rows, reasons } = await sweepFormats((format) => ({
-      ...common(), models: [modelIn(format)], phase: "decode", contexts: [context], batches: sizes, ...(modes.length && { power_modes: modes }),
-    }), formats(), signal);
-    columns = (modes.length ? modes : [WITHOUT_MODES]).flatMap((mode) => sizes.map((batch) => ({ mode, batch })));
-    cells = formats().flatMap((format) => columns.map((column) => ({
+      ...question.common, models: [modelIn(question, format)], phase: "decode", contexts: [context], batches: sizes, ...(modes.length && { power_modes: modes }),
+    }), question.formats, signal);
+    const columns = (modes.length ? modes : [WITHOUT_MODES]).flatMap((mode) => sizes.map((batch) => ({ mode, batch })));
+    const cells = question.formats.flatMap((format) => columns.map((column) => ({
       format, ...column, reason: reasons.get(format)?.message,
       row: rows.find((row) => row.format === format && row.batch === column.batch && (row.power_mode?.name ?? WITHOUT_MODES) === column.mode),
     })));
+    return { cells, columns };
   }
 
-  async function recommend(modes, signal) {
-    const { kv_format: kvFormat, ...rest } = common();
-    const { context, prompt, output, sizes, constraints } = form;
+  async function recommend(question, modes, signal) {
+    const { kv_format: kvFormat, ...rest } = question.common;
+    const { context, prompt, output, sizes, constraints } = question;
     const body = (usable) => ({
-      ...rest, objective: objective.value, constraints,
-      workload: { model: chosenModel, phase: "serve", context_tokens: context, prompt_tokens: prompt, output_tokens: output, ...(kvFormat && { kv_format: kvFormat }) },
-      freedom: { formats: usable, batch: { min: sizes[0], max: sizes.at(-1) }, ...(modes.length && { power_modes: modes }), allow_reboot: reboot.checked },
+      ...rest, objective: question.objective, constraints,
+      workload: { model: question.model, phase: "serve", context_tokens: context, prompt_tokens: prompt, output_tokens: output, ...(kvFormat && { kv_format: kvFormat }) },
+      freedom: { formats: usable, batch: { min: sizes[0], max: sizes.at(-1) }, ...(modes.length && { power_modes: modes }), allow_reboot: question.reboot },
     });
     // One format that the engine does not run is named in the error; it is left out, and the others are judged.
-    let usable = formats();
+    let usable = question.formats;
     for (;;) {
       try {
-        advice = await post("/v1/recommend", body(usable), signal);
-        return;
+        return await post("/v1/recommend", body(usable), signal);
       } catch (error) {
         const named = usable.find((format) => new RegExp(`(^|[^\\w])${format}([^\\w]|$)`).test(error.message ?? ""));
         if (error.status !== 400 || !/format|unit/.test(error.code) || !named || usable.length === 1) {
           if (error.name === "AbortError") throw error;
-          advice = { error };
-          return;
+          return { error };
         }
         usable = usable.filter((format) => format !== named);
       }
@@ -336,21 +335,23 @@ export function create() {
   }
 
   function drawMap() {
+    const { question, cells, columns } = answered;
     const what = MEASURES[measure.value];
     map.element.querySelector(".canvas").style.setProperty("--least", `${widthFor(columns)}px`);
     const impossible = cells.filter((cell) => problem(cell, what)).length;
     const reasons = [...new Set(cells.map((cell) => !cell.row && cell.reason && `${cell.format}: ${cell.reason}`).filter(Boolean))];
-    fill(mapNote, h("p", { class: "help" }, `Decode with ${units.count(form.context)} tokens of context. ${impossible ? `${impossible} of ${cells.length} are not possible or unknown.` : "All are possible."}`),
-      chosenModel.contents?.exact && h("p", { class: "help" }, `The file’s own format, ${summary.format}, by its exact bytes; the others as if it were quantised again.`),
+    fill(mapNote, h("p", { class: "help" }, `Decode with ${units.count(question.context)} tokens of context. ${impossible ? `${impossible} of ${cells.length} are not possible or unknown.` : "All are possible."}`),
+      question.model.contents?.exact && h("p", { class: "help" }, `The file’s own format, ${question.summary.format}, by its exact bytes; the others as if it were quantised again.`),
       reasons.map((reason) => h("p", { class: "help" }, sentence(reason))));
     map.update((svg, width, height) => {
       const wide = Math.max(width, widthFor(columns));
       svg.attr("viewBox", `0 0 ${wide} ${height}`).attr("width", wide);
-      return drawHeatmap(svg, wide, { cells, formats: formats(), columns, measure: what, chosen: current(), choose: (cell) => { picked = cell; remember(VIEW, { pick: pickOf(cell) }); drawMap(); lookCloser(abort.signal).catch((error) => { if (error.name !== "AbortError") fill(messages, failure(error)); }); } });
+      return drawHeatmap(svg, wide, { cells, formats: question.formats, columns, measure: what, chosen: current(), choose: (cell) => { picked = cell; remember(VIEW, { pick: pickOf(cell) }); drawMap(); lookCloser(abort.signal).catch((error) => { if (error.name !== "AbortError") fill(messages, failure(error)); }); } });
     }, cells);
   }
 
   function drawAdvice() {
+    const { question: { common: { engine: asker, hardware: other } }, advice } = answered;
     if (advice.error) {
       fill(adviceSlot, failure(advice.error));
       pareto.element.hidden = true;
@@ -369,33 +370,35 @@ export function create() {
     pareto.element.hidden = front.length === 0;
     pareto.update((svg, width, height) => drawPareto(svg, width, height, front, describe), front);
     const settings = Object.entries(advice.apply?.settings ?? {});
-    const mine = settings.find(([name]) => name === engine.value);
-    const others = settings.filter(([name]) => name !== engine.value);
+    const mine = settings.find(([name]) => name === asker);
+    const others = settings.filter(([name]) => name !== asker);
     const line = ([name, text]) => [h("h3", {}, name), /^not available/.test(text) ? h("p", { class: "help" }, sentence(text)) : commandLine(text)];
     fill(settingsSlot, mine && [h("h2", {}, "Engine settings"), line(mine)], others.length > 0 && h("details", {}, h("summary", {}, "Other engines"), h("div", { class: "stack" }, others.map(line))),
-      !board.value && decision && daemon.modes?.modes.length > 0 && modeOf(decision) !== daemon.modes.active && h("p", {}, `It is for mode ${modeOf(decision)}: switch under `, h("a", { href: "#live" }, "Live and modes"), "."));
+      !other && decision && daemon.modes?.modes.length > 0 && modeOf(decision) !== daemon.modes.active && h("p", {}, `It is for mode ${modeOf(decision)}: switch under `, h("a", { href: "#live" }, "Live and modes"), "."));
   }
 
   function current() {
     if (picked) return picked;
-    const best = advice?.decision ?? advice?.closest;
+    const { cells, advice } = answered;
+    const best = advice.decision ?? advice.closest;
     const cell = best && cells.find((other) => other.row && other.format === best.format && other.mode === modeOf(best) && other.batch === best.batch);
     return cell ?? (best ? { format: best.format, mode: modeOf(best), batch: best.batch } : cells.find((other) => other.row && other.row.memory_bytes.fits !== false) ?? cells.find((other) => other.row));
   }
 
   const lookCloser = latest(async (isLast, signal) => {
+    const { question, cells } = answered;
     const cell = current();
     closer.textContent = cell ? `A closer look: ${choice(cell.format, cell.mode, cell.batch)}` : "A closer look";
     if (!cell) return;
     const point = cell.mode === WITHOUT_MODES ? {} : { operating_point: { power_mode: cell.mode } };
-    const most = summary.context_tokens ?? 32768;
+    const most = question.summary.context_tokens ?? 32768;
     const contexts = [...d3.range(7, 18).map((power) => 2 ** power).filter((tokens) => tokens < most), most].slice(-12);
-    const query = new URLSearchParams({ ...(board.value && { hardware: board.value }), ...(cell.mode !== WITHOUT_MODES && { mode: cell.mode }) });
-    const { kv_format: kvFormat, ...rest } = common();
-    const workload = { model: modelIn(cell.format), format: cell.format, ...(kvFormat && { kv_format: kvFormat }) };
-    const { prompt } = form;
+    const { kv_format: kvFormat, ...rest } = question.common;
+    const query = new URLSearchParams({ ...(rest.hardware && { hardware: rest.hardware }), ...(cell.mode !== WITHOUT_MODES && { mode: cell.mode }) });
+    const workload = { model: modelIn(question, cell.format), format: cell.format, ...(kvFormat && { kv_format: kvFormat }) };
+    const { prompt } = question;
     const [{ rows }, ceilings, prefill] = await Promise.all([
-      post("/v1/sweep", { ...common(), models: [modelIn(cell.format)], formats: [cell.format], phase: "decode", contexts, batches: [cell.batch], ...(cell.mode !== WITHOUT_MODES && { power_modes: [cell.mode] }) }, signal),
+      post("/v1/sweep", { ...question.common, models: [modelIn(question, cell.format)], formats: [cell.format], phase: "decode", contexts, batches: [cell.batch], ...(cell.mode !== WITHOUT_MODES && { power_modes: [cell.mode] }) }, signal),
       get(`/v1/roofline?${query}`, signal),
       post("/v1/predict", { ...rest, ...point, workload: { ...workload, phase: "prefill", prompt_tokens: prompt, batch: 1 } }, signal),
     ]);
