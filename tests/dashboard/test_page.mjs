@@ -43,7 +43,7 @@ after(async () => {
 });
 
 // What a browser logs by itself when the API refuses something, or when the daemon is killed below a stream.
-const EXPECTED = /Failed to load resource: (the server responded with a status of (400|403|404|409|502|503|504)|net::ERR_INCOMPLETE_CHUNKED_ENCODING \(\S+\/v1\/events)/;
+const EXPECTED = /Failed to load resource: (the server responded with a status of (400|403|404|409|502|503|504)|the server responded with a status of 500 \(.*\) \(\S+\/v1\/measure|net::ERR_INCOMPLETE_CHUNKED_ENCODING \(\S+\/v1\/events)/;
 
 /** A page of the dashboard that fails the test if anything went wrong on it; refusals of the API are answers. */
 async function on(hash, run, pageOptions, site = board) {
@@ -688,6 +688,21 @@ test("a view that is first opened while the daemon is away is drawn once it is b
     await daemon.start();
     await page.waitForSelector("text=The connection was lost while kernels ran");
     assert.equal(await page.locator("main .note.bad").count(), 0);
+  });
+  // A run that failed by itself stays as it ended.
+  await on("spot?m=1&n=2048&k=2048&formats=fp16", async (page) => {
+    await page.waitForSelector("[data-chart=kernel] .bar-predicted");
+    const error = { code: "probe_failed", message: "the probe failed: a made-up fault" };
+    await page.route(/\/v1\/measure/, (route) => route.fulfill({ status: 500, contentType: "application/json", body: JSON.stringify({ error }) }));
+    await page.click("text=Predict and run now");
+    await page.waitForSelector("main .note.bad:has-text('a made-up fault')");
+    await daemon.kill();
+    await lost(page);
+    await daemon.start();
+    await page.waitForSelector("#bars :text('No connection to the daemon')", { state: "detached" });
+    await page.evaluate(() => new Promise(requestAnimationFrame));
+    assert.equal(await page.locator("text=The connection was lost").count(), 0);
+    await page.waitForSelector("main .note.bad:has-text('a made-up fault')");
   });
 });
 

@@ -21,6 +21,9 @@ const TIMES = [
   { key: "power_w", label: "Power", value: (row) => row.measured?.power?.power_w, show: (row) => units.power(row.measured?.power?.power_w), number: true },
 ];
 
+/** Whether the answer was lost on its way, rather than that the daemon answered what went wrong. */
+const broken = ({ status, code }) => [0, 502, 504].includes(status) || ["daemon_unreachable", "shutting_down"].includes(code);
+
 export function create() {
   const inputs = Object.fromEntries(["m", "n", "k"].map((key) => [key, h("input", { type: "number", min: "1", max: String(LARGEST), step: "1", required: true, oninput: () => keep() })]));
   inputs.m.value = numberSetting(VIEW, "m", 1);
@@ -97,7 +100,8 @@ export function create() {
   }
 
   function failed(error, what) {
-    if (error.status === 0 || error.status >= 500) brokenOff = what;
+    // A prediction is worth another try whatever was wrong; a run that the daemon itself refused or that failed stays as it ended.
+    if (broken(error) || (what === "predict" && error.status >= 500)) brokenOff = what;
     fill(messages, failure(error));
   }
 
