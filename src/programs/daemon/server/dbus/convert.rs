@@ -1,15 +1,11 @@
 //! JSON ⇄ `a{sv}`.
 
 use std::collections::HashMap;
-use std::os::fd::AsFd;
-use std::sync::Arc;
 
 use roofline::refusal::{Code, Refusal};
 use serde_json::{Map, Number, Value};
 use zbus::wire::Signature;
 use zbus::{Array, Dict, OwnedVariant, Variant};
-
-use crate::server::model_files::{MAX_DESCRIPTORS, Received};
 
 /// What a method takes and gives.
 pub type Variants = HashMap<String, Variant<'static>>;
@@ -60,37 +56,18 @@ fn to_variant(value: Value) -> Option<Variant<'static>> {
 /// # Errors
 /// A number that JSON does not have, a key that is no string, or a type without a counterpart; names the field.
 pub fn from_variants(variants: &HashMap<String, OwnedVariant>) -> Result<Value, Refusal> {
-    object(variants, &mut None)
-}
-
-/// The same of a request that may have descriptors: each (`h`) becomes its place among those given beside.
-///
-/// # Errors
-/// As [`from_variants`], and more descriptors than a request may have.
-pub fn from_variants_with_files(
-    variants: &HashMap<String, OwnedVariant>,
-) -> Result<(Value, Vec<Arc<Received>>), Refusal> {
-    let mut files = Some(Vec::new());
-    let value = object(variants, &mut files)?;
-    Ok((value, files.unwrap_or_default()))
-}
-
-/// Descriptors found so far; `None` where there may be none.
-type Files = Option<Vec<Arc<Received>>>;
-
-fn object(variants: &HashMap<String, OwnedVariant>, files: &mut Files) -> Result<Value, Refusal> {
-    let members = variants.iter().map(|(key, value)| Ok((key.clone(), from_variant(value, key, files)?)));
+    let members = variants.iter().map(|(key, value)| Ok((key.clone(), from_variant(value, key)?)));
     members.collect::<Result<Map<_, _>, Refusal>>().map(Value::Object)
 }
 
-fn from_variant(variant: &Variant<'_>, path: &str, files: &mut Files) -> Result<Value, Refusal> {
+fn from_variant(variant: &Variant<'_>, path: &str) -> Result<Value, Refusal> {
     let invalid = |message: &str, hint: &str| {
         let path: String = path.chars().take(80).collect();
         Err(Code::InvalidField.at(&path, format!("{path} {message}"), hint))
     };
-    let list = |items: &[Variant<'_>], files: &mut Files| {
+    let list = |items: &[Variant<'_>]| {
         let items = items.iter().enumerate();
-        let items = items.map(|(index, item)| from_variant(item, &format!("{path}[{index}]"), files));
+        let items = items.map(|(index, item)| from_variant(item, &format!("{path}[{index}]")));
         items.collect::<Result<Vec<_>, _>>().map(Value::Array)
     };
     Ok(match variant {
@@ -109,31 +86,21 @@ fn from_variant(variant: &Variant<'_>, path: &str, files: &mut Files) -> Result<
         Variant::Str(text) => text.as_str().into(),
         Variant::Signature(signature) => signature.to_string().into(),
         Variant::ObjectPath(path) => path.as_str().into(),
-        Variant::Variant(inner) => from_variant(inner, path, files)?,
-        Variant::Array(array) => list(array.inner(), files)?,
-        Variant::Structure(structure) => list(structure.fields(), files)?,
+        Variant::Variant(inner) => from_variant(inner, path)?,
+        Variant::Array(array) => list(array.inner())?,
+        Variant::Structure(structure) => list(structure.fields())?,
         Variant::Dict(dict) => {
             let mut map = Map::new();
             for (key, value) in dict.iter() {
                 let Variant::Str(key) = key else {
                     return invalid("has a key that is no string", "use a{sv} for objects");
                 };
-                map.insert(key.to_string(), from_variant(value, &format!("{path}.{key}"), files)?);
+                map.insert(key.to_string(), from_variant(value, &format!("{path}.{key}"))?);
             }
             Value::Object(map)
         }
-        Variant::Fd(descriptor) => {
-            let Some(files) = files else {
-                return invalid("is a file descriptor", "give a number, string, list or dictionary");
-            };
-            if files.len() == MAX_DESCRIPTORS {
-                return invalid("is one descriptor too many", "send fewer at a time");
-            }
-            let Ok(own) = descriptor.as_fd().try_clone_to_owned() else {
-                return invalid("cannot be kept open", "try again in a second");
-            };
-            files.push(Arc::new(Received::new(own, Vec::new())));
-            (files.len() - 1).into()
+        Variant::Fd(_) => {
+            return invalid("is a file descriptor", "give a number, string, list or dictionary");
         }
     })
 }

@@ -11,8 +11,9 @@ use zbus::names::{BusName, ErrorName};
 use zbus::object_server::SignalEmitter;
 use zbus::{Connection, OwnedVariant, interface};
 
-use super::convert::{Variants, from_variants, from_variants_with_files, to_variants};
+use super::convert::{Variants, from_variants, to_variants};
 use super::direct::Members;
+use super::given::{Body, Given};
 use super::subscriptions::Subscriptions;
 use crate::server::access::{Peer, may_run};
 use crate::server::advice::Advice;
@@ -134,14 +135,11 @@ impl Rooflined {
     }
 
     /// Answers a route from a body in variants.
-    async fn ask(
-        &self,
-        path: &str,
-        body: &HashMap<String, OwnedVariant>,
-        by: Sender<'_, '_>,
-    ) -> Result<Members, BusError> {
-        let (body, descriptors) = from_variants_with_files(body)?;
-        let body = encode(&body)?;
+    async fn ask(&self, path: &str, given: Given, by: Sender<'_, '_>) -> Result<Members, BusError> {
+        let Body { json: body, descriptors } = given.0?;
+        if body.len() > MAX_REQUEST {
+            return Err(too_large().into());
+        }
         let asked = Asked { method: "POST", path, query: "", body: &body, descriptors: &descriptors };
         let endian = by.header.primary().endian_sig().into();
         let json = self.respond(asked, by).await?;
@@ -265,21 +263,21 @@ impl Rooflined {
     /// The body of `POST /v1/predict` and its answer. A model may be {"fd": h}: a file that the caller has opened for reading.
     async fn predict(
         &self,
-        request: HashMap<String, OwnedVariant>,
+        request: Given,
         #[zbus(header)] header: Header<'_>,
         #[zbus(connection)] connection: &Connection,
     ) -> Result<Members, BusError> {
-        self.ask("/v1/predict", &request, Sender { connection, header: &header }).await
+        self.ask("/v1/predict", request, Sender { connection, header: &header }).await
     }
 
     /// The body of `POST /v1/recommend` and its answer. A model may be {"fd": h}: a file that the caller has opened for reading.
     async fn recommend(
         &self,
-        request: HashMap<String, OwnedVariant>,
+        request: Given,
         #[zbus(header)] header: Header<'_>,
         #[zbus(connection)] connection: &Connection,
     ) -> Result<Members, BusError> {
-        self.ask("/v1/recommend", &request, Sender { connection, header: &header }).await
+        self.ask("/v1/recommend", request, Sender { connection, header: &header }).await
     }
 
     /// The body of `POST /v1/recommend` as JSON, its answer, and a cookie. From then on the sender alone is notified with

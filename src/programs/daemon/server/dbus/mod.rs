@@ -19,6 +19,7 @@
 mod advice;
 mod convert;
 mod direct;
+mod given;
 mod interface;
 mod polkit;
 mod power;
@@ -40,6 +41,7 @@ use super::{Control, Snapshots};
 
 pub use self::convert::{from_variants, to_variants};
 pub use self::direct::Members;
+pub use self::given::Given;
 
 pub const NAME: &str = "io.github.rooflined.Rooflined1";
 pub const PATH: &str = "/io/github/rooflined/Rooflined1";
