@@ -73,12 +73,30 @@ impl Board {
         });
     }
 
+    /// One that holds and has heard so: it asks again only for what it was given.
     fn client(&self) -> Client {
+        let told = || {
+            let said = fs::read_to_string(self.home.path("client")).unwrap_or_default();
+            said.matches("held in 25W\n").count()
+        };
+        let before = told();
         let mut command = Command::new(env!("CARGO_BIN_EXE_rooflinectl"));
         command.arg("--socket").arg(self.home.path("run"));
         command.args(["hold", "--mode", "25W", "--", "sleep", "1000"]);
         let log = fs::File::options().create(true).append(true).open(self.home.path("client")).unwrap();
-        Client(command.stdin(Stdio::null()).stderr(log).spawn().unwrap())
+        let client = Client(command.stdin(Stdio::null()).stderr(log).spawn().unwrap());
+        eventually("the client to hear that it holds", || (told() > before).then_some(()));
+        client
+    }
+}
+
+impl Drop for Board {
+    /// What a failed test is looked into with.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let client = fs::read_to_string(self.home.path("client")).unwrap_or_default();
+            eprintln!("daemon:\n{}\nclient:\n{client}\nswitches: {}", self.home.log(), self.switches());
+        }
     }
 }
 
