@@ -6,12 +6,14 @@
 //!
 //! HTTP predict is compared with an axum handler that takes and gives an empty body on a Unix socket, D-Bus `Predict`
 //! with a zbus method without arguments on the same private bus, and with one that takes and gives the same bytes and does
-//! nothing. Both servers of a pair share one thread and are asked call by call in turn by one client, so that the
+//! nothing. Predictions are of another product each time, unless they are asked for again, which is a look-up until the machine
+//! has been read again. Both servers of a pair share one thread and are asked call by call in turn by one client, so that the
 //! scheduler's choices and the machine's drift hit both. A ratio is the median over rounds of the ratio of the rounds'
 //! medians. The D-Bus part is skipped aloud where there is no dbus-daemon.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark ends where its world does")]
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::hint::black_box;
 use std::io::{Read, Write};
@@ -19,10 +21,11 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use answer::{Catalogue, Request, answer};
+use answer::{Answer, Catalogue, Request, answer};
 use axum::Router;
 use axum::routing::post;
-use daemon::server::dbus::{Bus, Given, Members, NAME, PATH, to_variants};
+use daemon::server::dbus::{Bus, Given, NAME, PATH, to_variants};
+use daemon::server::members::Members;
 use daemon::server::{Limits, clock};
 use predict::predict;
 use roofline::precision::WeightFormat;
@@ -39,8 +42,15 @@ use support::bus::PrivateBus;
 use support::{Server, snapshot};
 
 const BODY: &str = r#"{"workload":{"op":{"kind":"gemv","n":4096,"k":4096},"format":"int8"}}"#;
+/// More than the daemon remembers.
+const QUESTIONS: usize = 256;
 const EMPTY_NAME: &str = "io.github.rooflined.Empty1";
 const EMPTY_PATH: &str = "/io/github/rooflined/Empty1";
+
+/// Bodies that the daemon has forgotten before they come again, all of one length.
+fn bodies() -> Vec<String> {
+    (0..QUESTIONS).map(|index| BODY.replace("\"n\":4096", &format!("\"n\":{}", 4096 + 8 * index))).collect()
+}
 
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
@@ -86,16 +96,17 @@ fn report(name: &str, (ours, empty, ratio): (f64, f64, f64), target: f64) {
 /// A keep-alive client that reads one response of a known shape.
 struct Client {
     stream: UnixStream,
-    request: Vec<u8>,
+    /// In turn.
+    requests: Vec<Vec<u8>>,
+    calls: usize,
     buffer: Vec<u8>,
 }
 
 impl Client {
-    fn new(socket: &Path, route: &str, body: &str) -> Self {
-        let request = format!(
-            "POST {route} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        );
+    fn new<S: AsRef<str>>(socket: &Path, route: &str, bodies: &[S]) -> Self {
+        let head = format!("POST {route} HTTP/1.1\r\nhost: localhost\r\ncontent-length:");
+        let request = |body: &str| format!("{head} {}\r\n\r\n{body}", body.len()).into_bytes();
+        let requests = bodies.iter().map(|body| request(body.as_ref())).collect();
         // The server's thread may not have bound its socket yet.
         let mut tries = 0;
         let stream = loop {
@@ -106,11 +117,12 @@ impl Client {
             std::thread::sleep(std::time::Duration::from_millis(10));
             tries += 1;
         };
-        Self { stream, request: request.into_bytes(), buffer: vec![0; 64 * 1024] }
+        Self { stream, requests, calls: 0, buffer: vec![0; 64 * 1024] }
     }
 
     fn call(&mut self) {
-        self.stream.write_all(&self.request).unwrap();
+        self.stream.write_all(&self.requests[self.calls % self.requests.len()]).unwrap();
+        self.calls += 1;
         let mut length = 0;
         loop {
             length += self.stream.read(&mut self.buffer[length..]).unwrap();
@@ -140,15 +152,20 @@ fn http() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("empty.sock");
     let server = Server::start_beside(snapshot(), Limits::default(), Bus::None, empty_axum(socket.clone()));
-    let mut ours = Client::new(&server.query(), "/v1/predict", BODY);
-    let mut empty = Client::new(&socket, "/v1/predict", "");
+    let mut ours = Client::new(&server.query(), "/v1/predict", &bodies());
+    let mut empty = Client::new(&socket, "/v1/predict", &[""]);
     report("HTTP predict", pairs(21, 2000, || ours.call(), || empty.call()), 1.4);
     // The same empty handler, sent the body that ours has to read.
-    let mut same_body = Client::new(&socket, "/v1/predict", BODY);
+    let mut same_body = Client::new(&socket, "/v1/predict", &bodies());
     report("HTTP predict, same request", pairs(21, 2000, || ours.call(), || same_body.call()), 1.4);
     // Asked again from an unchanged snapshot: what was answered before.
-    let mut cached = Client::new(&server.query(), "/v1/recommend", QUESTION);
-    report("HTTP recommend, asked again", pairs(21, 2000, || cached.call(), || empty.call()), 1.15);
+    for (name, route, body) in [
+        ("HTTP predict, asked again", "/v1/predict", BODY),
+        ("HTTP recommend, asked again", "/v1/recommend", QUESTION),
+    ] {
+        let mut again = Client::new(&server.query(), route, &[body]);
+        report(name, pairs(21, 2000, || again.call(), || empty.call()), 1.15);
+    }
 }
 
 /// Nothing to do, and nothing but to send as much as an answer of `Predict` is.
@@ -167,21 +184,21 @@ impl Empty {
     }
 }
 
-/// The answer to the question, as the daemon encodes it.
-fn answered() -> Vec<u8> {
+/// The answer to the question.
+fn answered() -> Answer {
     let request = Request::Predict(serde_json::from_str(BODY).unwrap());
-    serde_json::to_vec(&answer(&snapshot(), &Catalogue::default(), clock::now(), &request).unwrap()).unwrap()
+    answer(&snapshot(), &Catalogue::default(), clock::now(), &request).unwrap()
 }
 
-fn variants() -> HashMap<String, OwnedVariant> {
-    let members = to_variants(serde_json::from_str(BODY).unwrap());
+fn variants(body: &str) -> HashMap<String, OwnedVariant> {
+    let members = to_variants(serde_json::from_str(body).unwrap());
     members.into_iter().map(|(key, value)| (key, OwnedVariant::try_from(value).unwrap())).collect()
 }
 
 fn dbus() {
     let Some(bus) = PrivateBus::start() else { return };
     let address = bus.address();
-    let echo = Empty { answer: Members::read(&answered(), NATIVE_ENDIAN).unwrap() };
+    let echo = Empty { answer: Members::of(&answered(), NATIVE_ENDIAN).unwrap() };
     let empty = async move {
         let builder = Builder::address(address.as_str()).serve_at(EMPTY_PATH, echo).name(EMPTY_NAME);
         let _connection = builder.build().await.unwrap();
@@ -201,28 +218,35 @@ fn dbus() {
             Ok::<_, zbus::Error>(client)
         })
         .unwrap();
-    let body = variants();
-    let ours = || {
-        let call = client.call_method(Some(NAME), PATH, Some(NAME), "Predict", &body);
+    let questions: Vec<_> = bodies().iter().map(|body| variants(body)).collect();
+    let turn = Cell::new(0);
+    let next = || &questions[turn.replace(turn.get() + 1) % questions.len()];
+    let predict = |body: &HashMap<String, OwnedVariant>| {
+        let call = client.call_method(Some(NAME), PATH, Some(NAME), "Predict", body);
         black_box(runtime.block_on(call).unwrap());
     };
+    let ours = || predict(next());
     let empty = || {
         let call = client.call_method(Some(EMPTY_NAME), EMPTY_PATH, Some(EMPTY_NAME), "Nothing", &());
         black_box(runtime.block_on(call).unwrap());
     };
     report("D-Bus Predict", pairs(21, 500, ours, empty), 1.25);
+    report("D-Bus Predict, asked again", pairs(21, 500, || predict(&questions[0]), empty), 1.25);
     let echo = || {
-        let call = client.call_method(Some(EMPTY_NAME), EMPTY_PATH, Some(EMPTY_NAME), "Echo", &body);
+        let call = client.call_method(Some(EMPTY_NAME), EMPTY_PATH, Some(EMPTY_NAME), "Echo", next());
         black_box(runtime.block_on(call).unwrap());
     };
     report("D-Bus Predict, same bytes", pairs(21, 500, ours, echo), 1.25);
     report("D-Bus echo of those bytes", pairs(21, 500, echo, empty), 1.25);
-    let query = serde_json::json!({
-        "path": "/v1/predict", "body": serde_json::from_str::<serde_json::Value>(BODY).unwrap(),
-    })
-    .to_string();
+    let queries: Vec<String> = (bodies().iter())
+        .map(|body| {
+            let body: serde_json::Value = serde_json::from_str(body).unwrap();
+            serde_json::json!({ "path": "/v1/predict", "body": body }).to_string()
+        })
+        .collect();
     let ours = || {
-        let call = client.call_method(Some(NAME), PATH, Some(NAME), "Query", &query);
+        let query = &queries[turn.replace(turn.get() + 1) % queries.len()];
+        let call = client.call_method(Some(NAME), PATH, Some(NAME), "Query", query);
         black_box(runtime.block_on(call).unwrap());
     };
     report("D-Bus Query predict", pairs(21, 500, ours, empty), 1.4);
@@ -263,7 +287,7 @@ fn in_process() {
         black_box(serde_json::to_vec(&answer(&snapshot, &catalogue, now, &request).unwrap()).unwrap());
     });
     println!("{:<28} {bytes:8.0} ns", "bytes in, bytes out");
-    let owned: HashMap<String, OwnedVariant> = variants();
+    let owned: HashMap<String, OwnedVariant> = variants(BODY);
     let taken = nanoseconds(|| {
         black_box(daemon::server::dbus::from_variants(black_box(&owned))).unwrap();
     });
@@ -279,16 +303,16 @@ fn dbus_parts(request: &HashMap<String, OwnedVariant>) {
     let call = call();
     let read = || call.body().deserialize::<Given>().unwrap().0.unwrap();
     show("daemon: request to JSON", nanoseconds(|| drop(black_box(read()))));
-    let json = answered();
-    let read = || Members::read(black_box(&json), NATIVE_ENDIAN).unwrap();
-    show("daemon: answer to members", nanoseconds(|| drop(black_box(read()))));
-    let (members, header) = (read(), call.header());
+    let answered = answered();
+    let write = || Members::of(black_box(&answered), NATIVE_ENDIAN).unwrap();
+    show("daemon: answer to members", nanoseconds(|| drop(black_box(write()))));
+    let (members, header) = (write(), call.header());
     let reply = || Message::method_return(&header).build(black_box(&members)).unwrap();
     show("daemon: members encoded", nanoseconds(|| drop(black_box(reply()))));
     let reply = reply();
     let read = || reply.body().deserialize::<HashMap<String, OwnedVariant>>().unwrap();
     show("client: answer decoded", nanoseconds(|| drop(black_box(read()))));
-    let value: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    let value = serde_json::to_value(&answered).unwrap();
     let tree = || {
         let variants = to_variants(black_box(value.clone()));
         Message::method_return(&header).build(&variants).unwrap()

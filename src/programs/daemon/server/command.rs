@@ -247,9 +247,13 @@ fn stored(snapshot: &Snapshot, done: &str) -> Result<(), Refusal> {
 /// # Errors
 /// None in practice: our types have string keys and no failing implementation.
 pub fn encode(answer: &impl serde::Serialize) -> Result<Vec<u8>, Refusal> {
-    serde_json::to_vec(answer).map_err(|error| {
-        Code::Internal.error(format!("the answer cannot be written: {error}"), "report this")
-    })
+    serde_json::to_vec(answer).map_err(|error| unwritten(&error))
+}
+
+/// Why an answer cannot be sent.
+#[must_use]
+pub fn unwritten(error: &serde_json::Error) -> Refusal {
+    Code::Internal.error(format!("the answer cannot be written: {error}"), "report this")
 }
 
 fn observations(

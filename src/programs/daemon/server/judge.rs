@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::access::{Peer, may_control, may_run};
+use super::members::Members;
 use super::model_files::Received;
 use super::routes::{self, Found, NoRoute, Route, query_pairs};
 use super::shares::beside;
@@ -109,10 +110,12 @@ pub struct Call<'a> {
 }
 
 /// An answer, or a lasting part of one.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Content {
     /// Made for this request.
     Json(Vec<u8>),
+    /// The same for the bus.
+    Members(Members),
     /// The same for every request.
     Static(&'static [u8]),
     Text(String),

@@ -26,8 +26,10 @@ pub mod clock;
 pub mod command;
 pub mod dbus;
 pub mod events;
+pub mod form;
 pub mod http;
 pub mod judge;
+pub mod members;
 pub mod metrics;
 pub mod model_files;
 pub mod openapi;
@@ -38,7 +40,7 @@ pub mod shares;
 
 use shares::Work;
 
-pub use answer_cache::AnswerCache;
+pub use answer_cache::{AnswerCache, Asked};
 pub use model_files::ModelFiles;
 
 /// The newest snapshot, as the daemon publishes it.

@@ -8,8 +8,9 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::answer_cache::{AnswerCache, is_cacheable};
+use super::answer_cache::{AnswerCache, Asked, is_cacheable};
 use super::audit::{Refusals, Refused};
+use super::form::Form;
 use super::judge::{self, Accepted, Call, Content, Stream};
 use super::metrics::{Counters, page};
 use super::routes::Route;
@@ -38,7 +39,10 @@ pub struct Service {
     pub counters: Arc<Counters>,
     /// Label of those counters.
     pub label: &'static str,
-    cache: AnswerCache,
+    /// Of `/v1/predict`: a client with many questions displaces no decision.
+    predictions: AnswerCache,
+    /// Of `/v1/recommend`.
+    decisions: AnswerCache,
     refusals: Refusals,
     /// Permit to re-evaluate an earlier answer.
     reevaluation: Arc<Semaphore>,
@@ -73,7 +77,8 @@ impl Service {
             control,
             counters: Arc::default(),
             label,
-            cache: AnswerCache::default(),
+            predictions: AnswerCache::default(),
+            decisions: AnswerCache::default(),
             refusals: Refusals::default(),
             reevaluation: Arc::new(Semaphore::new(1)),
             views: Mutex::default(),
@@ -108,6 +113,15 @@ impl Service {
         })
     }
 
+    /// What was answered on that route, where it is kept.
+    const fn cache_of(&self, route: Route) -> Option<&AnswerCache> {
+        match route {
+            Route::Predict => Some(&self.predictions),
+            Route::Recommend => Some(&self.decisions),
+            _ => None,
+        }
+    }
+
     /// Tells the daemon that somebody looks, at most once a second.
     pub fn watched(&self, now: roofline::units::Seconds) {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "seconds since boot")]
@@ -123,37 +137,48 @@ impl Service {
         self.refusals.record(Refused { route, body, uid, refusal, serial });
     }
 
-    /// Answers every route, from `snapshot`.
+    /// Answers every route, from `snapshot`; questions in that form.
     ///
     /// # Errors
     /// What the answer would have been refused with.
-    pub async fn respond(&self, snapshot: &Arc<Snapshot>, call: Call<'_>) -> Result<Answered, Refusal> {
-        let answered = self.answer(snapshot, call).await;
+    pub async fn respond(
+        &self,
+        snapshot: &Arc<Snapshot>,
+        call: Call<'_>,
+        form: Form,
+    ) -> Result<Answered, Refusal> {
+        let answered = self.answer(snapshot, call, form).await;
         if let Err(refusal) = &answered {
             self.refused(call.route, call.body, call.caller.uid(), refusal);
         }
         answered
     }
 
-    async fn answer(&self, snapshot: &Arc<Snapshot>, call: Call<'_>) -> Result<Answered, Refusal> {
+    async fn answer(
+        &self,
+        snapshot: &Arc<Snapshot>,
+        call: Call<'_>,
+        form: Form,
+    ) -> Result<Answered, Refusal> {
         let user = call.caller.account();
         let viewer = if snapshot.reports.is_empty() { None } else { user };
         let seen = self.seen_by(snapshot, viewer);
         // Everybody who sees the same is answered the same.
         let viewer = viewer.filter(|_| !Arc::ptr_eq(&seen, snapshot));
+        let asked = Asked { viewer, form, body: call.body };
+        let cache = self.cache_of(call.route);
         // What is cached was judged when it was first asked.
-        if call.route == Route::Recommend
-            && call.query.is_empty()
-            && let Some(known) = self.cache.find(snapshot.serial, viewer, call.body)
+        if call.query.is_empty()
+            && let Some(known) = cache.and_then(|cache| cache.find(snapshot.serial, &asked))
         {
             self.watched(clock::now().boottime);
-            return Ok(Answered::Whole(Content::Json(known)));
+            return Ok(Answered::Whole(known));
         }
         self.looked(call.route);
         let turn = self.control.work().body(user, call.body).await;
         let told = self.told(snapshot, call).await?;
         // What rests on a file is asked again with the same words when that is another.
-        let cached_by = matches!(told, Cow::Borrowed(_)).then_some(call.body);
+        let cached_by = cache.filter(|_| matches!(told, Cow::Borrowed(_))).map(|cache| (cache, asked));
         let accepted = judge::judge(&self.control, snapshot, Call { body: &told, ..call }).await?;
         drop(turn);
         let json = match accepted {
@@ -163,7 +188,9 @@ impl Service {
                 return Ok(Answered::Whole(Content::Text(page)));
             }
             Accepted::Stream(stream) => return Ok(Answered::Stream(stream)),
-            Accepted::Question(request) => self.question(&seen, (user, viewer), *request, cached_by).await?,
+            Accepted::Question(request) => {
+                return self.question(&seen, (user, form), *request, cached_by).await.map(Answered::Whole);
+            }
             Accepted::Order { client, request } => {
                 power::ask(&self.control, clock::now, client, request).await?.encode()?
             }
@@ -203,29 +230,34 @@ impl Service {
     async fn question(
         &self,
         snapshot: &Arc<Snapshot>,
-        (user, viewer): (User, Option<u32>),
+        (user, form): (User, Form),
         request: Request,
-        cached_by: Option<&[u8]>,
-    ) -> Result<Vec<u8>, Refusal> {
+        cached_by: Option<(&AnswerCache, Asked<'_>)>,
+    ) -> Result<Content, Refusal> {
         let cached_by = cached_by.filter(|_| is_cacheable(&request));
-        let encoded = if request.effort() > LIGHT {
-            self.heavy(user, Arc::clone(snapshot), request).await?
+        let written = if request.effort() > LIGHT {
+            self.heavy((user, form), Arc::clone(snapshot), request).await?
         } else {
-            command::encode(&answer(snapshot, self.control.catalogue(), clock::now(), &request)?)?
+            form.write(&answer(snapshot, self.control.catalogue(), clock::now(), &request)?)?
         };
-        if let Some(body) = cached_by {
-            self.cache.insert(snapshot.serial, viewer, body, &encoded);
+        if let Some((cache, asked)) = cached_by {
+            cache.insert(snapshot.serial, &asked, &written);
         }
-        Ok(encoded)
+        Ok(written)
     }
 
-    /// Computes and encodes beside the event loop, which would stand still for tens of milliseconds otherwise.
-    async fn heavy(&self, user: User, snapshot: Arc<Snapshot>, request: Request) -> Result<Vec<u8>, Refusal> {
+    /// Computes and writes beside the event loop, which would stand still for tens of milliseconds otherwise.
+    async fn heavy(
+        &self,
+        (user, form): (User, Form),
+        snapshot: Arc<Snapshot>,
+        request: Request,
+    ) -> Result<Content, Refusal> {
         let catalogue = Arc::clone(self.control.catalogue());
         let turn = self.control.work().large(user).await?;
         let work = move || {
             let answered: Result<Answer, Refusal> = answer(&snapshot, &catalogue, clock::now(), &request);
-            answered.and_then(|answer| command::encode(&answer))
+            answered.and_then(|answer| form.write(&answer))
         };
         beside(turn, work).await.1
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use zbus::wire::{Signature, Type};
 
-use super::direct::Members;
+use crate::server::members::Members;
 use crate::server::model_files::{MAX_DESCRIPTORS, Received};
 use roofline::refusal::{Code, Refusal};
 

@@ -12,12 +12,13 @@ use zbus::object_server::SignalEmitter;
 use zbus::{Connection, OwnedVariant, interface};
 
 use super::convert::{Variants, from_variants, to_variants};
-use super::direct::Members;
 use super::given::{Body, Given};
 use super::subscriptions::Subscriptions;
 use crate::server::access::{Peer, may_run};
 use crate::server::advice::Advice;
+use crate::server::form::Form;
 use crate::server::judge::{Accepted, Call, Caller, Content, Entrance, Stream, admitted};
+use crate::server::members::Members;
 use crate::server::model_files::Received;
 use crate::server::routes::{self, Found, Route};
 use crate::server::service::{Answered, Service};
@@ -142,12 +143,14 @@ impl Rooflined {
         }
         let asked = Asked { method: "POST", path, query: "", body: &body, descriptors: &descriptors };
         let endian = by.header.primary().endian_sig().into();
-        let json = self.respond(asked, by).await?;
-        Members::read(&json, endian).map_err(|error| no_json(&error).into())
+        match self.respond(asked, Form::Members(endian), by).await? {
+            Content::Members(members) => Ok(members),
+            Content::Json(_) | Content::Static(_) | Content::Text(_) => Err(answered_otherwise().into()),
+        }
     }
 
-    /// Answers a route as the query socket would.
-    async fn respond(&self, asked: Asked<'_>, by: Sender<'_, '_>) -> Result<Vec<u8>, Refusal> {
+    /// Answers a route as the query socket would, in that form.
+    async fn respond(&self, asked: Asked<'_>, form: Form, by: Sender<'_, '_>) -> Result<Content, Refusal> {
         let Asked { method, path, query, body, descriptors } = asked;
         let Found { spec, argument } = match admitted(method, path, Entrance::Bus) {
             Ok(found) => found,
@@ -166,10 +169,8 @@ impl Rooflined {
         let hint = "wait for answers before asking for more";
         let _place = self.calls.take(user).map_err(|full| full.refusal(user, "calls under way", hint))?;
         let call = Call { route, argument, query, body, descriptors, caller: Caller::Peer(peer.as_ref()) };
-        match self.service.respond(&snapshot, call).await? {
-            Answered::Whole(Content::Json(json)) => Ok(json),
-            Answered::Whole(Content::Static(json)) => Ok(json.to_vec()),
-            Answered::Whole(Content::Text(text)) => encode(&text),
+        match self.service.respond(&snapshot, call, form).await? {
+            Answered::Whole(content) => Ok(content),
             Answered::Stream(stream) => Err(stream.refusal()),
         }
     }
@@ -222,10 +223,6 @@ fn too_large() -> Refusal {
         .error(format!("the request is larger than {MAX_REQUEST} bytes"), "ask for less at a time")
 }
 
-fn no_json(error: &serde_json::Error) -> Refusal {
-    Code::Internal.error(format!("the answer is no JSON: {error}"), "report this")
-}
-
 /// The argument of `Query`.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -255,7 +252,13 @@ impl Rooflined {
         let body = body.map_or_else(|| Ok(Vec::new()), |body| encode(&body))?;
         let (path, query) = path.split_once('?').unwrap_or((&path, ""));
         let by = Sender { connection, header: &header };
-        let answer = self.respond(Asked { method, path, query, body: &body, descriptors: &[] }, by).await?;
+        let asked = Asked { method, path, query, body: &body, descriptors: &[] };
+        let answer = match self.respond(asked, Form::Json, by).await? {
+            Content::Json(json) => json,
+            Content::Static(json) => json.to_vec(),
+            Content::Text(text) => encode(&text)?,
+            Content::Members(_) => return Err(answered_otherwise().into()),
+        };
         String::from_utf8(answer)
             .map_err(|_| Code::Internal.error("the answer is no text", "report this").into())
     }

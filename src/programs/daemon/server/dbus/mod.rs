@@ -18,7 +18,6 @@
 
 mod advice;
 mod convert;
-mod direct;
 mod given;
 mod interface;
 mod polkit;
@@ -40,7 +39,6 @@ use super::service::Service;
 use super::{Control, Snapshots};
 
 pub use self::convert::{from_variants, to_variants};
-pub use self::direct::Members;
 pub use self::given::Given;
 
 pub const NAME: &str = "io.github.rooflined.Rooflined1";

@@ -15,6 +15,7 @@ use super::{MAX_HEADER_BYTES, MAX_HEADERS, advice, attached, write_now};
 use crate::server::access::Peer;
 use crate::server::advice::Advice;
 use crate::server::events::{self, EventStream, Source};
+use crate::server::form::Form;
 use crate::server::judge::{Call, Caller, Content, Entrance, Stream, admitted};
 use crate::server::power::{self, Said};
 use crate::server::routes::{self, Found, NoRoute};
@@ -143,7 +144,7 @@ impl Handler {
             descriptors: &descriptors,
             caller: Caller::Peer(peer),
         };
-        let content = match self.service.respond(snapshot, call).await? {
+        let content = match self.service.respond(snapshot, call, Form::Json).await? {
             Answered::Whole(content) => content,
             Answered::Stream(Stream::Events) => return self.stream(peer),
             Answered::Stream(Stream::Advice(request)) => return self.watch(snapshot, *request, peer).await,
@@ -158,6 +159,9 @@ impl Handler {
             Content::Json(json) => (JSON, Bytes::from(json)),
             Content::Static(json) => (JSON, Bytes::from_static(json)),
             Content::Text(text) => (PROMETHEUS, Bytes::from(text)),
+            Content::Members(_) => {
+                return Err(Code::Internal.error("the answer is one for D-Bus", "report this"));
+            }
         };
         let mut response = Response::new(Either::Left(Full::new(bytes)));
         response.headers_mut().insert(CONTENT_TYPE, content_type);
