@@ -25,7 +25,7 @@ use self::judge::{Judge, Judged};
 use self::point::{CandidatePoint, points};
 use self::score::{Room, Scorer};
 use crate::snapshot::Snapshot;
-use predict::curve::Batches;
+use predict::curve::{Batches, Site};
 use predict::model::ModelError;
 use predict::{Engine, PredictError};
 use roofline::board::ActiveMode;
@@ -391,6 +391,7 @@ fn search(snapshot: &Snapshot, query: &Query, points: &[CandidatePoint<'_>]) -> 
     let options = query.work.options();
     let mut judge = Judge::new(snapshot, query, points, options);
     let (batches, mut room) = (Batches::new(query.batch.clone()), Room::default());
+    let sites: Vec<Site<'_>> = points.iter().map(|point| Site::of(&point.roofline)).collect();
     let mut unpredictable = None;
     for option in 0..options {
         let mut scorer = match Scorer::new(snapshot, query, &batches, option) {
@@ -400,8 +401,8 @@ fn search(snapshot: &Snapshot, query: &Query, points: &[CandidatePoint<'_>]) -> 
                 continue;
             }
         };
-        for (index, point) in points.iter().enumerate() {
-            match scorer.at(point, &mut room) {
+        for (index, (point, site)) in points.iter().zip(&sites).enumerate() {
+            match scorer.at(point, site, &mut room) {
                 Ok(scores) => judge.consider(option, index, point, scores),
                 Err(error) => unpredictable = Some(error),
             }

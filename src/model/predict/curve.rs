@@ -15,9 +15,9 @@ use super::costs::{Coefficient, Coefficients, EngineCosts, GUESSED_INTERVAL, Int
 use super::model::ModelError;
 use super::peaks::{PeakTable, Peaks as _};
 use super::power::{Activity, PowerCosts, rungs};
-use super::step::{Machine, Step};
+use super::step::{LayerKernels, Machine, Slowness, Step};
 use roofline::ceilings::Roofline;
-use roofline::units::{Seconds, Watts};
+use roofline::units::{BytesPerSecond, Seconds, Watts};
 use roofline::workload::model::Model;
 use roofline::workload::transformer::{MAX_BATCH, Pass, Phase, Request, Run};
 
@@ -127,6 +127,8 @@ pub struct BatchSteps<'b> {
     batches: &'b Batches,
     /// Tokens of the run for each sequence.
     tokens_each: f64,
+    /// One over those of each batch.
+    part_of_token: Vec<f64>,
     decode_tokens: f64,
     passes: Vec<Passes>,
     /// What costs energy with one and with two sequences where everything is a line, at the first operating point that
@@ -160,12 +162,12 @@ impl<'b> BatchSteps<'b> {
         request: &Request,
         batches: &'b Batches,
     ) -> Result<Self, ModelError> {
-        let run = |batch| Run::new(model, &Request { batch, ..*request });
         for batch in [*batches.asked.start(), *batches.asked.end()] {
             Request { batch, ..*request }.validate()?;
         }
-        let [one, two] = [run(1)?, run(2)?];
-        let step = |pass: &Pass| Step::new(engine, model, pass);
+        let [one, two] = Run::with_batches(model, request, [1, 2])?;
+        let layers = LayerKernels::of(model);
+        let step = |pass: &Pass| Step::through(engine, &layers, pass);
         let mut passes: Vec<Passes> = every_pass(&one)
             .zip(every_pass(&two))
             .map(|((a, prompt), (b, _))| Passes {
@@ -181,7 +183,7 @@ impl<'b> BatchSteps<'b> {
         if !passes.iter().all(straight) {
             passes.iter_mut().for_each(|passes| passes.steps = Steps::Each(Vec::new()));
             for batch in batches.all() {
-                let run = run(batch)?;
+                let run = Run::new(model, &Request { batch, ..*request })?;
                 for (passes, (pass, _)) in passes.iter_mut().zip(every_pass(&run)) {
                     if let Steps::Each(steps) = &mut passes.steps {
                         steps.push(step(pass));
@@ -192,10 +194,12 @@ impl<'b> BatchSteps<'b> {
         let decode_steps = one.decode.as_ref().map_or(0.0, |pass| as_f64(pass.repeats));
         let tokens_each = Request { batch: 1, ..*request }.tokens();
         let decode_tokens = decode_steps * request.tokens_per_step();
+        let part = |further: &f64| 1.0 / (tokens_each * (further + 1.0));
         Ok(Self {
             phase: request.phase,
             batches,
             tokens_each,
+            part_of_token: batches.further.iter().map(part).collect(),
             decode_tokens,
             passes,
             activities: OnceCell::new(),
@@ -255,7 +259,7 @@ impl PassCurve {
         let [one, two] = ends;
         let get = |coefficient: Coefficient| context.values[coefficient.index()];
         let times = |step: &'s Step| step.product_times(context.machine, context.peaks, &get);
-        let [moved, worked] = Step::floors_of(ends, context.roofline, context.peaks);
+        let [moved, worked] = Step::floors_of(ends, context.bandwidth, context.slowness);
         Self {
             repeats: passes.repeats,
             prompt: passes.prompt,
@@ -398,11 +402,33 @@ enum Energy {
     Each(Vec<Option<RunEnergy>>),
 }
 
+/// What curves ask of an operating point, worked out once for all of them.
+#[derive(Debug)]
+pub struct Site<'r> {
+    roofline: &'r Roofline,
+    machine: Option<Machine>,
+    peaks: PeakTable,
+    bandwidth: BytesPerSecond,
+    slowness: Slowness,
+}
+
+impl<'r> Site<'r> {
+    #[must_use]
+    pub fn of(roofline: &'r Roofline) -> Self {
+        let peaks = PeakTable::of(roofline);
+        let slowness = Slowness::of(&peaks);
+        let (machine, bandwidth) = (Machine::of(roofline), roofline.physical_bandwidth());
+        Self { roofline, machine, peaks, bandwidth, slowness }
+    }
+}
+
 /// An operating point as steps see it.
 struct StepContext<'a> {
     machine: &'a Machine,
     roofline: &'a Roofline,
     peaks: &'a PeakTable,
+    bandwidth: BytesPerSecond,
+    slowness: &'a Slowness,
     log: &'a Coefficients,
     /// Those that the logarithms stand for.
     values: &'a Coefficients,
@@ -459,6 +485,7 @@ pub struct Curve<'a> {
     phase: Phase,
     batches: &'a Batches,
     tokens_each: f64,
+    part_of_token: &'a [f64],
     decode_tokens: f64,
     times: Times,
     energy: Option<(&'a PowerCosts, Energy)>,
@@ -466,20 +493,20 @@ pub struct Curve<'a> {
 }
 
 impl<'a> Curve<'a> {
-    /// The curve on the machine of `roofline`, with the `costs` of these very steps.
+    /// The curve at an operating point, with the `costs` of these very steps.
     ///
     /// # Errors
     /// Ceilings that say too little.
     pub fn new(
         steps: &'a BatchSteps<'_>,
-        roofline: &Roofline,
+        site: &Site<'_>,
         costs: &'a StepCosts<'_>,
         power: Option<&'a PowerCosts>,
     ) -> Result<Self, ModelError> {
-        let machine = Machine::of(roofline).ok_or(ModelError::NoMachine)?;
-        let peaks = PeakTable::of(roofline);
+        let Site { roofline, ref machine, ref peaks, bandwidth, ref slowness } = *site;
+        let machine = machine.as_ref().ok_or(ModelError::NoMachine)?;
         let (log, values) = (&costs.costs.log, &costs.values);
-        let context = StepContext { machine: &machine, roofline, peaks: &peaks, log, values };
+        let context = StepContext { machine, roofline, peaks, bandwidth, slowness, log, values };
         let lines: Option<Vec<PassCurve>> = steps
             .passes
             .iter()
@@ -489,11 +516,12 @@ impl<'a> Curve<'a> {
             })
             .collect();
         let times = lines.map_or_else(|| Times::Each(each_time(steps, &context)), Times::Line);
-        let energy = power.and_then(|power| Some((power, energy(steps, &peaks, power)?)));
+        let energy = power.and_then(|power| Some((power, energy(steps, peaks, power)?)));
         Ok(Self {
             phase: steps.phase,
             batches: steps.batches,
             tokens_each: steps.tokens_each,
+            part_of_token: &steps.part_of_token,
             decode_tokens: steps.decode_tokens,
             times,
             energy,
@@ -542,9 +570,19 @@ impl<'a> Curve<'a> {
     }
 
     /// Tokens per second of each batch.
+    #[inline(always)]
     pub fn rate(&self, columns: &Columns, rate: &mut [f64]) {
         for ((rate, further), inverse) in rate.iter_mut().zip(&self.batches.further).zip(&columns.inverse) {
             *rate = self.tokens_each * (further + 1.0) * inverse;
+        }
+    }
+
+    /// Joules for a token of each batch that draws so many watts.
+    #[inline(always)]
+    pub fn joules_per_token(&self, columns: &Columns, watts: &[f64], joules: &mut [f64]) {
+        let given = watts.iter().zip(&columns.total).zip(self.part_of_token);
+        for (joules, ((watts, total), part)) in joules.iter_mut().zip(given) {
+            *joules = watts * total * part;
         }
     }
 
@@ -557,16 +595,10 @@ impl<'a> Curve<'a> {
     }
 
     /// Upper over middle of the interval of each batch.
+    #[inline(always)]
     pub fn slack(&self, columns: &Columns, slack: &mut [f64]) {
         let Columns { prompt, total, .. } = columns;
-        let [all] = self.intervals else {
-            let rows = slack.iter_mut().zip(self.batches.all()).zip(prompt).zip(total);
-            for (((slack, batch), prompt), total) in rows {
-                let share = if self.phase == Phase::Decode { 0.0 } else { prompt / total };
-                *slack = 1.0 + self.interval(batch, share).half_width_ratio;
-            }
-            return;
-        };
+        let [all] = self.intervals else { return self.each_slack(columns, slack) };
         // Three intervals for all: of a prompt, of one sequence, and of several.
         let of = |batch, share| 1.0 + all.of(Part::of(batch, share)).half_width_ratio;
         let (prefill, one, several) = (of(2, 1.0), of(1, 0.0), of(2, 0.0));
@@ -581,6 +613,16 @@ impl<'a> Curve<'a> {
             && (self.phase == Phase::Decode || prompt[index] <= 0.5 * total[index])
         {
             slack[index] = one;
+        }
+    }
+
+    /// The same where each batch has intervals of its own.
+    fn each_slack(&self, columns: &Columns, slack: &mut [f64]) {
+        let Columns { prompt, total, .. } = columns;
+        let rows = slack.iter_mut().zip(self.batches.all()).zip(prompt).zip(total);
+        for (((slack, batch), prompt), total) in rows {
+            let share = if self.phase == Phase::Decode { 0.0 } else { prompt / total };
+            *slack = 1.0 + self.interval(batch, share).half_width_ratio;
         }
     }
 
@@ -640,15 +682,17 @@ impl<'a> Curve<'a> {
         watts: &mut [f64],
         high: &mut [f64],
     ) {
-        watts.fill(f64::NAN);
-        high.fill(f64::NAN);
         let Some((costs, Energy::Line(lines))) = &self.energy else {
+            watts.fill(f64::NAN);
+            high.fill(f64::NAN);
             return;
         };
         let further = &self.batches.further;
         Arch::new().dispatch(Draw { costs, lines, further, columns, watts });
         if highest {
             Arch::new().dispatch(HighestDraw { costs, lines, further, columns, slack, high });
+        } else {
+            high.fill(f64::NAN);
         }
         if costs.coefficients.flop_j.is_none() {
             for (index, further) in self.batches.further.iter().enumerate() {

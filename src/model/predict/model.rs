@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use thiserror::Error;
 
 use super::bare::predict_step;
-use super::costs::{Coefficients, EngineCosts, Family, IntervalSource, Part as CostPart};
+use super::costs::{Coefficients, EngineCosts, Family, IntervalSource, Part as CostPart, values};
 use super::cpu::{self, CpuCosts};
 use super::learning::anchor::NORMAL_90;
 use super::learning::cpu_run::CpuRun;
@@ -251,6 +251,8 @@ struct Total {
     compute: BTreeMap<Precision, f64>,
     /// What most weights of the first pass are stored in.
     family: Option<Family>,
+    /// The coefficients of the engine's costs, worked out for the first pass.
+    values: Option<Coefficients>,
     /// Passes on a CPU.
     cpu_passes: Vec<cpu::Repeated>,
 }
@@ -279,6 +281,7 @@ impl Total {
             doubt: 0.0,
             compute: BTreeMap::new(),
             family: None,
+            values: None,
             cpu_passes: Vec::new(),
         }
     }
@@ -311,7 +314,8 @@ impl Total {
         let machine = Machine::of(roofline).ok_or(ModelError::NoMachine)?;
         let step = Step::new(costs.engine, model, pass);
         let times = as_f64(pass.repeats);
-        let part = step.time(&machine, roofline, &costs.log);
+        let values = self.values.get_or_insert_with(|| values(&costs.log));
+        let part = step.time_with(&machine, roofline, values);
         let bound = step.floor(roofline);
         let time = part.total().max(step.least_by_engine(roofline));
         let (bytes, work) = step.cost();

@@ -161,40 +161,101 @@ const fn f(count: u64) -> f64 {
     count as f64
 }
 
-/// What weights of a family can be computed in without losing any of what is stored, whichever engine does it.
-const fn takes(family: Family) -> &'static [Precision] {
+/// What weights can be computed in without losing any of what is stored, whichever engine does it; those of one family by
+/// its place here, [`units_of`].
+const UNITS: [&[Precision]; 4] = {
     use Precision::{Bf16, Fp4, Fp6, Fp8, Fp16, Fp32, Int4, Int8, Tf32};
+    [
+        &[Fp16, Bf16, Tf32, Fp32],
+        &[Fp8, Int8, Fp16, Bf16, Tf32, Fp32],
+        &[Fp6, Fp8, Int8, Fp16, Bf16, Tf32, Fp32],
+        &[Fp4, Int4, Fp6, Fp8, Int8, Fp16, Bf16, Tf32, Fp32],
+    ]
+};
+
+const fn units_of(family: Family) -> usize {
     match family {
-        Family::Plain => &[Fp16, Bf16, Tf32, Fp32],
-        Family::Fp8 | Family::Int8 => &[Fp8, Int8, Fp16, Bf16, Tf32, Fp32],
-        Family::Q5 | Family::Q5K | Family::Q6K => &[Fp6, Fp8, Int8, Fp16, Bf16, Tf32, Fp32],
-        _ => &[Fp4, Int4, Fp6, Fp8, Int8, Fp16, Bf16, Tf32, Fp32],
+        Family::Plain => 0,
+        Family::Fp8 | Family::Int8 => 1,
+        Family::Q5 | Family::Q5K | Family::Q6K => 2,
+        _ => 3,
     }
 }
 
-/// Seconds for each operation with such weights on the fastest unit that takes them, at that end of its interval; 0 where
-/// none does.
-fn slowness_of(
-    family: Family,
+/// Seconds for each operation on the fastest of `units`, at that end of its interval; 0 where there is none.
+fn slowness_on(
+    units: &[Precision],
     peaks: &impl Peaks,
     end: impl Fn(Ceiling<FlopsPerSecond>) -> FlopsPerSecond,
 ) -> f64 {
-    let known = takes(family).iter().filter_map(|precision| peaks.peak(*precision));
+    let known = units.iter().filter_map(|precision| peaks.peak(*precision));
     let fastest = known.map(|peak| end(peak).get()).fold(0.0, |a, b| if b > a { b } else { a });
     if fastest > 0.0 { 1.0 / fastest } else { 0.0 }
+}
+
+/// [`slowness_on`] all units, at the peaks themselves.
+#[derive(Debug)]
+pub(super) struct Slowness([f64; UNITS.len()]);
+
+impl Slowness {
+    pub(super) fn of(peaks: &impl Peaks) -> Self {
+        Self(UNITS.map(|units| slowness_on(units, peaks, |peak| peak.value)))
+    }
+}
+
+/// Kernels of the layers of a model beside its products.
+#[derive(Debug, Default)]
+pub(super) struct LayerKernels {
+    kernels: f64,
+    linear: f64,
+    experts: f64,
+}
+
+impl LayerKernels {
+    pub(super) fn of(model: &Model) -> Self {
+        let mut all = Self::default();
+        for layer in &model.architecture.layers {
+            all.add(layer.mixer, layer.feed_forward);
+        }
+        all
+    }
+
+    fn add(&mut self, mixer: Mixer, feed_forward: FeedForward) {
+        self.kernels += match mixer {
+            Mixer::None => 0.0,
+            Mixer::Linear(Linear::ShortConvolution { .. }) => CONVOLUTION_KERNELS,
+            Mixer::Linear(_) => {
+                self.linear += 1.0;
+                MIXER_KERNELS
+            }
+            Mixer::Attention(_) | Mixer::Latent(_) => MIXER_KERNELS,
+        };
+        self.kernels += match feed_forward {
+            FeedForward::None => 0.0,
+            FeedForward::Dense { .. } => FEED_FORWARD_KERNELS,
+            FeedForward::Experts { .. } => {
+                self.experts += 1.0;
+                EXPERT_KERNELS
+            }
+        };
+    }
 }
 
 impl Step {
     /// What `pass` of `model` asks.
     #[must_use]
     pub fn new(engine: Engine, model: &Model, pass: &Pass) -> Self {
+        Self::through(engine, &LayerKernels::of(model), pass)
+    }
+
+    /// The same of a model with these layers.
+    pub(super) fn through(engine: Engine, layers: &LayerKernels, pass: &Pass) -> Self {
         let mut step = Self::empty(engine);
         // Images in a tower pass none of the layers, and nothing is sampled.
         if pass.layers > 0 {
             step.sequences = f(pass.sequences);
-            for layer in &model.architecture.layers {
-                step.add_layer(layer.mixer, layer.feed_forward);
-            }
+            (step.kernels, step.linear_layers, step.expert_layers) =
+                (layers.kernels, layers.linear, layers.experts);
         }
         for op in &pass.ops {
             step.add(op, pass.prompt);
@@ -219,26 +280,6 @@ impl Step {
             least_bytes: 0.0,
             least_work: Vec::with_capacity(4),
         }
-    }
-
-    fn add_layer(&mut self, mixer: Mixer, feed_forward: FeedForward) {
-        self.kernels += match mixer {
-            Mixer::None => 0.0,
-            Mixer::Linear(Linear::ShortConvolution { .. }) => CONVOLUTION_KERNELS,
-            Mixer::Linear(_) => {
-                self.linear_layers += 1.0;
-                MIXER_KERNELS
-            }
-            Mixer::Attention(_) | Mixer::Latent(_) => MIXER_KERNELS,
-        };
-        self.kernels += match feed_forward {
-            FeedForward::None => 0.0,
-            FeedForward::Dense { .. } => FEED_FORWARD_KERNELS,
-            FeedForward::Experts { .. } => {
-                self.expert_layers += 1.0;
-                EXPERT_KERNELS
-            }
-        };
     }
 
     fn add(&mut self, op: &OpCost, prompt: bool) {
@@ -506,12 +547,15 @@ impl Step {
     }
 
     /// The same of two steps that are in line, by what bounds them.
-    pub(super) fn floors_of(ends: &[Self; 2], roofline: &Roofline, peaks: &impl Peaks) -> [[f64; 2]; 2] {
-        let bandwidth = roofline.physical_bandwidth();
+    pub(super) fn floors_of(
+        ends: &[Self; 2],
+        bandwidth: BytesPerSecond,
+        slowness: &Slowness,
+    ) -> [[f64; 2]; 2] {
         let moved = ends.each_ref().map(|end| (Bytes(end.least_bytes) / bandwidth).get());
         let mut worked = [0.0; 2];
         for (one, two) in ends[0].least_work.iter().zip(&ends[1].least_work) {
-            let slowness = slowness_of(one.0, peaks, |peak| peak.value);
+            let slowness = slowness.0[units_of(one.0)];
             worked = [worked[0] + one.1 * slowness, worked[1] + two.1 * slowness];
         }
         [moved, worked]
@@ -523,7 +567,7 @@ impl Step {
         peaks: &impl Peaks,
         end: impl Fn(Ceiling<FlopsPerSecond>) -> FlopsPerSecond,
     ) -> Seconds {
-        let time = |(family, work): &(Family, f64)| work * slowness_of(*family, peaks, &end);
+        let time = |(family, work): &(Family, f64)| work * slowness_on(UNITS[units_of(*family)], peaks, &end);
         Seconds(self.least_work.iter().map(time).sum())
     }
 

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::snapshot::Snapshot;
 use predict::Engine;
-use predict::curve::Batches;
+use predict::curve::{Batches, Site};
 use roofline::ceilings::scaling;
 use roofline::units::{Bytes, Seconds, Watts};
 
@@ -320,7 +320,7 @@ fn chosen_from(
             }
         };
         for (point, at) in found.iter().enumerate() {
-            let scores = match scorer.at(at, &mut room) {
+            let scores = match scorer.at(at, &Site::of(&at.roofline), &mut room) {
                 Ok(scores) => at_share(scores, sharing, share),
                 Err(error) => {
                     unpredictable = Some(error);

@@ -269,6 +269,16 @@ fn mark(
     }
 }
 
+/// How many masks from the first on are this one.
+#[inline(always)]
+fn alike(masks: &[Mask], mask: Mask) -> usize {
+    // All of them, because a loop that may end early takes them one by one.
+    if masks.iter().fold(true, |same, other| same & (*other == mask)) {
+        return masks.len();
+    }
+    masks.iter().position(|other| *other != mask).unwrap_or(masks.len())
+}
+
 /// The least of a column; infinite where nothing in it is a number.
 #[inline(always)]
 fn least(column: &[f64]) -> f64 {
@@ -418,8 +428,8 @@ impl<'a> Judge<'a> {
         let group = Group { option, index, pair: index * self.options + option, reboot, entering };
         // Batches side by side mostly break the same.
         let mut from = 0;
-        for run in masks.chunk_by(|a, b| a == b) {
-            let (mask, rows) = (run[0], from..from + run.len());
+        while let Some(&mask) = masks.get(from) {
+            let rows = from..from + alike(&masks[from..], mask);
             from = rows.end;
             self.candidates += rows.len() as u64;
             self.counts[usize::from(mask)] += rows.len() as u64;

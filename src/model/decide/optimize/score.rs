@@ -8,7 +8,7 @@ use super::point::CandidatePoint;
 use super::{Query, QueryError, Stored, Work, as_f64, with_columns};
 use crate::snapshot::Snapshot;
 use predict::costs::{Coefficients, EngineCosts, values as values_of};
-use predict::curve::{BatchSteps, Batches, Columns, Curve, StepCosts};
+use predict::curve::{BatchSteps, Batches, Columns, Curve, Site, StepCosts};
 use predict::learning::ResidualKey;
 use predict::learning::models::{Correction, FittedModel, ModelQuery, stored_as};
 use predict::{Engine, EngineProfile, Estimate, Prediction, Tier, predict};
@@ -195,7 +195,12 @@ impl Scores {
 
     /// What a curve says of every batch where nothing corrects it and no power limit slows it down; memory is with one
     /// sequence, and what each further one adds.
-    fn fill(&mut self, curve: &Curve<'_>, plain: &Columns, (one, more): (f64, f64), highest: bool) {
+    fn fill(&mut self, curve: &Curve<'_>, plain: &Columns, memory: (f64, f64), highest: bool) {
+        Arch::new().dispatch(Fill { scores: self, curve, plain, memory, highest });
+    }
+
+    #[inline(always)]
+    fn fill_in(&mut self, curve: &Curve<'_>, plain: &Columns, (one, more): (f64, f64), highest: bool) {
         let count = plain.total.len();
         self.columns().into_iter().for_each(|column| column.resize(count, f64::NAN));
         let steps = curve.decode_tokens();
@@ -216,12 +221,28 @@ impl Scores {
         }
         curve.rate(plain, &mut self.rate);
         curve.watts(plain, &self.slack, highest, &mut self.watts, &mut self.watts_high);
-        for ((energy, watts), rate) in self.energy.iter_mut().zip(&self.watts).zip(&self.rate) {
-            *energy = watts / rate;
-        }
+        curve.joules_per_token(plain, &self.watts, &mut self.energy);
         for (memory, further) in self.memory.iter_mut().zip(curve.batches().further()) {
             *memory = one + more * further;
         }
+    }
+}
+
+/// Scores to be filled in with the widest vectors that the processor has: what is called is inlined for that.
+struct Fill<'f> {
+    scores: &'f mut Scores,
+    curve: &'f Curve<'f>,
+    plain: &'f Columns,
+    memory: (f64, f64),
+    highest: bool,
+}
+
+impl NullaryFnOnce for Fill<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        self.scores.fill_in(self.curve, self.plain, self.memory, self.highest);
     }
 }
 
@@ -329,15 +350,16 @@ impl<'a> Scorer<'a> {
         }
     }
 
-    /// The score of every batch at `point`.
+    /// The score of every batch at `point`, whose roofline is that of `site`.
     pub(super) fn at<'r>(
         &mut self,
         point: &CandidatePoint<'_>,
+        site: &Site<'_>,
         room: &'r mut Room<'a>,
     ) -> Result<&'r Scores, QueryError> {
         match self {
             Self::Op(scorer) => scorer.at(point, room),
-            Self::Model(scorer) => scorer.at(point, room),
+            Self::Model(scorer) => scorer.at(point, site, room),
         }
     }
 }
@@ -409,6 +431,7 @@ impl<'a> ModelScorer<'a> {
     fn at<'r>(
         &mut self,
         point: &CandidatePoint<'_>,
+        site: &Site<'_>,
         room: &'r mut Room<'a>,
     ) -> Result<&'r Scores, QueryError> {
         let Room { columns, scores, values } = room;
@@ -458,7 +481,7 @@ impl<'a> ModelScorer<'a> {
                 self.costs.insert(StepCosts::new(costs, values, steps))
             }
         };
-        let curve = Curve::new(steps, &point.roofline, costs, point.power.as_ref())?;
+        let curve = Curve::new(steps, site, costs, point.power.as_ref())?;
         let plain_tier = match point.roofline.bandwidth.provenance {
             Provenance::Measured | Provenance::Scaled => Tier::BoardCalibrated,
             _ => Tier::Prior,

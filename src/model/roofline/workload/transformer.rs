@@ -23,7 +23,7 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::architecture::{FeedForward, Layer, Linear, Mixer};
+use super::architecture::{Architecture, FeedForward, Layer, Linear, Mixer};
 use super::block::Block;
 use super::class::Class;
 use super::model::Model;
@@ -366,22 +366,56 @@ impl Run {
     /// # Errors
     /// Names the field of the request that cannot be.
     pub fn new(model: &Model, request: &Request) -> Result<Self, InvalidRequest> {
-        request.validate()?;
-        let decode = |context, count| decode_pass(model, request, context, count);
-        Ok(match request.phase {
-            Phase::Prefill => Self { prefill: prefill_passes(model, request), decode: None },
+        let [run] = Self::with_batches(model, request, [request.batch])?;
+        Ok(run)
+    }
+
+    /// The same with each of these batches.
+    ///
+    /// # Errors
+    /// As of [`new`](Self::new).
+    pub fn with_batches<const N: usize>(
+        model: &Model,
+        request: &Request,
+        batches: [u64; N],
+    ) -> Result<[Self; N], InvalidRequest> {
+        let requests = batches.map(|batch| Request { batch, ..*request });
+        requests.iter().try_for_each(Request::validate)?;
+        let layers = DistinctLayers::of(&model.architecture);
+        Ok(requests.map(|request| Self::of(model, &layers, &request)))
+    }
+
+    fn of(model: &Model, layers: &DistinctLayers, request: &Request) -> Self {
+        let decode = |context, count| decode_pass(model, layers, request, context, count);
+        let prefill = || prefill_passes(model, layers, request);
+        match request.phase {
+            Phase::Prefill => Self { prefill: prefill(), decode: None },
             Phase::Decode => Self {
                 prefill: Vec::new(),
                 decode: Some(decode(request.context_tokens, request.generated())),
             },
             Phase::Serve => Self {
-                prefill: prefill_passes(model, request),
+                prefill: prefill(),
                 // The first token comes from the prompt's last pass.
                 decode: (request.output_tokens > 1).then(|| {
                     decode(request.context_tokens + request.whole_prompt(), request.output_tokens - 1)
                 }),
             },
-        })
+        }
+    }
+}
+
+/// The layers of a model, equal ones together, each with how often, in the order of their first.
+struct DistinctLayers {
+    mixers: Vec<(Mixer, f64)>,
+    layers: Vec<(Layer, f64)>,
+}
+
+impl DistinctLayers {
+    fn of(architecture: &Architecture) -> Self {
+        let layers = distinct(architecture.layers.iter().map(|layer| (*layer, 1.0)));
+        let mixers = distinct(layers.iter().map(|(layer, count)| (layer.mixer, *count)));
+        Self { mixers, layers }
     }
 }
 
@@ -399,24 +433,24 @@ impl Pass {
 }
 
 /// Passes of a prompt: every full chunk is alike but for its attention, which is averaged.
-fn prefill_passes(model: &Model, request: &Request) -> Vec<Pass> {
+fn prefill_passes(model: &Model, layers: &DistinctLayers, request: &Request) -> Vec<Pass> {
     let (prompt, chunk) = (request.computed_prompt(), request.chunk());
     let (full, rest) = (prompt / chunk, prompt % chunk);
     let start = request.context_tokens + request.cached_tokens;
     let part = |tokens| Part::Prompt { share: f(tokens) / f(prompt), start };
     let mut passes: Vec<Pass> = tower_pass(model, request).into_iter().collect();
     let contexts = Contexts { first: start, step: f(chunk), count: full };
-    passes.push(pass(model, request, contexts, chunk, part(chunk)));
+    passes.push(pass((model, layers), request, contexts, chunk, part(chunk)));
     if rest > 0 {
         let contexts = Contexts { first: start + full * chunk, step: 0.0, count: 1 };
-        passes.push(pass(model, request, contexts, rest, part(rest)));
+        passes.push(pass((model, layers), request, contexts, rest, part(rest)));
     }
     passes
 }
 
-fn decode_pass(model: &Model, request: &Request, context: u64, tokens: u64) -> Pass {
+fn decode_pass(model: &Model, layers: &DistinctLayers, request: &Request, context: u64, tokens: u64) -> Pass {
     let contexts = Contexts { first: context, step: request.tokens_per_step(), count: request.steps(tokens) };
-    pass(model, request, contexts, request.verified_tokens(), Part::Answer)
+    pass((model, layers), request, contexts, request.verified_tokens(), Part::Answer)
 }
 
 /// The images of all prompts in the model's vision tower; `None` without either. Its attention is not counted.
@@ -512,14 +546,20 @@ impl Contexts {
     }
 }
 
-fn pass(model: &Model, request: &Request, contexts: Contexts, tokens: u64, part: Part) -> Pass {
+fn pass(
+    (model, layers): (&Model, &DistinctLayers),
+    request: &Request,
+    contexts: Contexts,
+    tokens: u64,
+    part: Part,
+) -> Pass {
     let total = f(request.batch) * f(tokens);
     // Tokens of all sequences that end in logits.
     let prompt = matches!(part, Part::Prompt { .. });
     let told = if prompt { f(request.batch) } else { total };
     let mut ops = Vec::with_capacity(model.weights.len() + 6);
     matrix_ops(model, request, [total, told], part, &mut ops);
-    mixer_ops(model, request, contexts, tokens, part, &mut ops);
+    mixer_ops((model, layers), request, contexts, tokens, part, &mut ops);
     let hidden = model.architecture.hidden;
     let mut moving = |kind, block, count, work: f64, traffic| {
         let cost = Cost { work: Flops(work), traffic, weights: 0.0 };
@@ -527,7 +567,7 @@ fn pass(model: &Model, request: &Request, contexts: Contexts, tokens: u64, part:
     };
     let row = Block::of(request.activations);
     moving(Kind::Embed, Some(row), 1.0, 0.0, request.activations.bytes(2.0 * total * f(hidden)));
-    let (count, elements) = elementwise(model, total);
+    let (count, elements) = elementwise(model, layers, total);
     moving(Kind::Elementwise, None, count, 0.0, request.activations.bytes(elements));
     let logits = told * f(model.architecture.vocab);
     moving(Kind::Sample, None, 1.0, logits, Bytes(4.0 * logits));
@@ -582,14 +622,14 @@ fn matrix_ops(model: &Model, request: &Request, [tokens, told]: [f64; 2], part: 
 
 /// Attention and states, equal layers together.
 fn mixer_ops(
-    model: &Model,
+    (model, layers): (&Model, &DistinctLayers),
     request: &Request,
     contexts: Contexts,
     tokens: u64,
     part: Part,
     ops: &mut Vec<OpCost>,
 ) {
-    for (mixer, count) in distinct(model.architecture.layers.iter().map(|layer| layer.mixer)) {
+    for &(mixer, count) in &layers.mixers {
         let (kind, cost, least) = match mixer {
             Mixer::None => continue,
             Mixer::Linear(linear) => {
@@ -636,12 +676,13 @@ fn least_cache_read(mixer: &Mixer, request: &Request, contexts: Contexts, tokens
 }
 
 /// Values that repeat, each with how often, in the order of their first.
-fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<(T, f64)> {
-    let mut counted: Vec<(T, f64)> = Vec::new();
-    for value in values {
-        match counted.iter_mut().find(|(known, _)| *known == value) {
-            Some((_, count)) => *count += 1.0,
-            None => counted.push((value, 1.0)),
+fn distinct<T: PartialEq>(values: impl Iterator<Item = (T, f64)>) -> Vec<(T, f64)> {
+    let mut counted = Vec::new();
+    for (value, times) in values {
+        let same = |(known, _): &&mut (T, f64)| *known == value;
+        match counted.iter_mut().find(same) {
+            Some((_, count)) => *count += times,
+            None => counted.push((value, times)),
         }
     }
     counted
@@ -695,10 +736,10 @@ fn state_cost(hidden: u64, linear: &Linear, request: &Request, tokens: u64) -> C
 
 /// Kernels beside products, and elements that they move: two norms (in and out) and two residuals (two in, one out) a
 /// layer, queries and keys rotated in place, the activation (gate and up in, one out).
-fn elementwise(model: &Model, tokens: f64) -> (f64, f64) {
+fn elementwise(model: &Model, layers: &DistinctLayers, tokens: f64) -> (f64, f64) {
     let (hidden, gated) = (f(model.architecture.hidden), model.architecture.gated_mlp);
     let (mut kernels, mut elements) = (0.0, 2.0 * hidden);
-    for (Layer { mixer, feed_forward }, count) in distinct(model.architecture.layers.iter().copied()) {
+    for &(Layer { mixer, feed_forward }, count) in &layers.layers {
         let around = |present: bool| if present { 5.0 * hidden } else { 0.0 };
         let rotated = match mixer {
             Mixer::Attention(a) => 2.0 * f((a.heads + a.kv_heads) * a.head_dim),
