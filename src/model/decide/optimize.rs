@@ -391,7 +391,7 @@ fn search(snapshot: &Snapshot, query: &Query, points: &[CandidatePoint<'_>]) -> 
     let options = query.work.options();
     let mut judge = Judge::new(snapshot, query, points, options);
     let (batches, mut room) = (Batches::new(query.batch.clone()), Room::default());
-    let sites: Vec<Site<'_>> = points.iter().map(|point| Site::of(&point.roofline)).collect();
+    let sites: Vec<Site> = points.iter().map(|point| Site::of(&point.roofline)).collect();
     let mut unpredictable = None;
     for option in 0..options {
         let mut scorer = match Scorer::new(snapshot, query, &batches, option) {

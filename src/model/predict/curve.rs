@@ -19,7 +19,7 @@ use super::step::{LayerKernels, Machine, Slowness, Step};
 use roofline::ceilings::Roofline;
 use roofline::units::{BytesPerSecond, Seconds, Watts};
 use roofline::workload::model::Model;
-use roofline::workload::transformer::{MAX_BATCH, Pass, Phase, Request, Run};
+use roofline::workload::transformer::{MAX_BATCH, Pass, Phase, Request, Run, Runs};
 
 /// The batches of a range, and those beside it by which power is known not to fall ([`Rising`](super::power::Rising)).
 #[derive(Debug, Clone)]
@@ -165,7 +165,9 @@ impl<'b> BatchSteps<'b> {
         for batch in [*batches.asked.start(), *batches.asked.end()] {
             Request { batch, ..*request }.validate()?;
         }
-        let [one, two] = Run::with_batches(model, request, [1, 2])?;
+        let runs = Runs::of(model);
+        let run = |batch| runs.run(&Request { batch, ..*request });
+        let [one, two] = [run(1)?, run(2)?];
         let layers = LayerKernels::of(model);
         let step = |pass: &Pass| Step::through(engine, &layers, pass);
         let mut passes: Vec<Passes> = every_pass(&one)
@@ -183,7 +185,7 @@ impl<'b> BatchSteps<'b> {
         if !passes.iter().all(straight) {
             passes.iter_mut().for_each(|passes| passes.steps = Steps::Each(Vec::new()));
             for batch in batches.all() {
-                let run = Run::new(model, &Request { batch, ..*request })?;
+                let run = run(batch)?;
                 for (passes, (pass, _)) in passes.iter_mut().zip(every_pass(&run)) {
                     if let Steps::Each(steps) = &mut passes.steps {
                         steps.push(step(pass));
@@ -404,33 +406,29 @@ enum Energy {
 
 /// What curves ask of an operating point, worked out once for all of them.
 #[derive(Debug)]
-pub struct Site<'r> {
-    roofline: &'r Roofline,
+pub struct Site {
     machine: Option<Machine>,
     peaks: PeakTable,
     bandwidth: BytesPerSecond,
     slowness: Slowness,
 }
 
-impl<'r> Site<'r> {
+impl Site {
     #[must_use]
-    pub fn of(roofline: &'r Roofline) -> Self {
+    pub fn of(roofline: &Roofline) -> Self {
         let peaks = PeakTable::of(roofline);
         let slowness = Slowness::of(&peaks);
         let (machine, bandwidth) = (Machine::of(roofline), roofline.physical_bandwidth());
-        Self { roofline, machine, peaks, bandwidth, slowness }
+        Self { machine, peaks, bandwidth, slowness }
     }
 }
 
 /// An operating point as steps see it.
 struct StepContext<'a> {
     machine: &'a Machine,
-    roofline: &'a Roofline,
     peaks: &'a PeakTable,
     bandwidth: BytesPerSecond,
     slowness: &'a Slowness,
-    log: &'a Coefficients,
-    /// Those that the logarithms stand for.
     values: &'a Coefficients,
 }
 
@@ -499,14 +497,13 @@ impl<'a> Curve<'a> {
     /// Ceilings that say too little.
     pub fn new(
         steps: &'a BatchSteps<'_>,
-        site: &Site<'_>,
+        site: &Site,
         costs: &'a StepCosts<'_>,
         power: Option<&'a PowerCosts>,
     ) -> Result<Self, ModelError> {
-        let Site { roofline, ref machine, ref peaks, bandwidth, ref slowness } = *site;
+        let Site { ref machine, ref peaks, bandwidth, ref slowness } = *site;
         let machine = machine.as_ref().ok_or(ModelError::NoMachine)?;
-        let (log, values) = (&costs.costs.log, &costs.values);
-        let context = StepContext { machine, roofline, peaks, bandwidth, slowness, log, values };
+        let context = StepContext { machine, peaks, bandwidth, slowness, values: &costs.values };
         let lines: Option<Vec<PassCurve>> = steps
             .passes
             .iter()
@@ -796,11 +793,12 @@ fn each_time(steps: &BatchSteps<'_>, context: &StepContext<'_>) -> Vec<(f64, f64
         let (mut prompt, mut total, mut bound) = (0.0, 0.0, 0.0);
         for passes in &steps.passes {
             let Some(step) = passes.get(index) else { continue };
-            let least = step.least_by_engine(context.roofline);
-            let time = step.time(context.machine, context.roofline, context.log).total().max(least).get()
-                * passes.repeats;
+            let floor = step.floor_at(context.bandwidth, context.slowness);
+            let least = floor.max(step.work_time_at(context.peaks));
+            let part = step.time_with(context.machine, context.peaks, context.values);
+            let time = part.total().max(least).get() * passes.repeats;
             total += time;
-            bound += step.floor(context.roofline).get() * passes.repeats;
+            bound += floor.get() * passes.repeats;
             if passes.prompt {
                 prompt += time;
             }

@@ -314,8 +314,8 @@ impl Total {
         let machine = Machine::of(roofline).ok_or(ModelError::NoMachine)?;
         let step = Step::new(costs.engine, model, pass);
         let times = as_f64(pass.repeats);
-        let values = self.values.get_or_insert_with(|| values(&costs.log));
-        let part = step.time_with(&machine, roofline, values);
+        let values = *self.values.get_or_insert_with(|| values(&costs.log));
+        let part = step.time_with(&machine, roofline, &values);
         let bound = step.floor(roofline);
         let time = part.total().max(step.least_by_engine(roofline));
         let (bytes, work) = step.cost();
@@ -332,7 +332,7 @@ impl Total {
         self.activity.add(&step.activity(roofline), times);
         self.family.get_or_insert_with(|| step.main_family());
         self.note_missing_units(roofline, costs.engine, &step);
-        self.spread(roofline, &machine, costs.engine, &costs.log, pass, time - part.overhead, times);
+        self.spread(roofline, &machine, costs.engine, &values, pass, time - part.overhead, times);
         self.part("overhead", part.overhead * times, Flops(0.0), Bytes::ZERO);
         Ok(())
     }
@@ -410,7 +410,7 @@ impl Total {
         roofline: &Roofline,
         machine: &Machine,
         engine: Engine,
-        log: &Coefficients,
+        values: &Coefficients,
         pass: &Pass,
         time: Seconds,
         times: f64,
@@ -418,7 +418,7 @@ impl Total {
         let alone: Vec<f64> = pass
             .ops
             .iter()
-            .map(|op| Step::of_op(engine, op, pass.prompt).time(machine, roofline, log).total().get())
+            .map(|op| Step::of_op(engine, op, pass.prompt).time_with(machine, roofline, values).total().get())
             .collect();
         let sum: f64 = alone.iter().sum();
         for (op, alone) in pass.ops.iter().zip(alone) {

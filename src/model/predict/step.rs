@@ -357,15 +357,10 @@ impl Step {
     }
 
     /// The same with the coefficients themselves, by [`Coefficient::index`].
-    pub(super) fn time_with(
-        &self,
-        machine: &Machine,
-        roofline: &Roofline,
-        values: &Coefficients,
-    ) -> StepTime {
+    pub(super) fn time_with(&self, machine: &Machine, peaks: &impl Peaks, values: &Coefficients) -> StepTime {
         let get = |coefficient: Coefficient| values[coefficient.index()];
         let (mut dequantization, mut compute) = (0.0, 0.0);
-        for (few, many) in self.product_times(machine, roofline, &get) {
+        for (few, many) in self.product_times(machine, peaks, &get) {
             if few <= many {
                 dequantization += few;
             } else {
@@ -376,7 +371,7 @@ impl Step {
             overhead: self.overhead(machine, &get),
             memory: self.memory_time(machine, &get),
             dequantization: Seconds(dequantization),
-            compute: Seconds(compute) + self.attention_time(machine, roofline, &get),
+            compute: Seconds(compute) + self.attention_time(machine, peaks, &get),
         }
     }
 
@@ -544,6 +539,13 @@ impl Step {
     pub(super) fn floors(&self, roofline: &Roofline, peaks: &impl Peaks) -> [Seconds; 2] {
         let moved = Bytes(self.least_bytes) / roofline.physical_bandwidth();
         [moved, self.least_work_time(peaks, |peak| peak.value)]
+    }
+
+    /// [`floor`](Self::floor) from what was worked out before.
+    pub(super) fn floor_at(&self, bandwidth: BytesPerSecond, slowness: &Slowness) -> Seconds {
+        let work = |(family, work): &(Family, f64)| work * slowness.0[units_of(*family)];
+        let worked = Seconds(self.least_work.iter().map(work).sum());
+        (Bytes(self.least_bytes) / bandwidth).max(worked)
     }
 
     /// The same of two steps that are in line, by what bounds them.

@@ -311,6 +311,7 @@ fn chosen_from(
     let mut kept: Vec<Vec<CandidateRef>> = vec![Vec::new(); points.len()];
     let mut unpredictable = None;
     let (batches, mut room) = (Batches::new(query.batch.clone()), Room::default());
+    let sites: Vec<Site> = found.iter().map(|point| Site::of(&point.roofline)).collect();
     for option in 0..options {
         let mut scorer = match Scorer::new(snapshot, query, &batches, option) {
             Ok(scorer) => scorer,
@@ -319,8 +320,8 @@ fn chosen_from(
                 continue;
             }
         };
-        for (point, at) in found.iter().enumerate() {
-            let scores = match scorer.at(at, &Site::of(&at.roofline), &mut room) {
+        for (point, (at, site)) in found.iter().zip(&sites).enumerate() {
+            let scores = match scorer.at(at, site, &mut room) {
                 Ok(scores) => at_share(scores, sharing, share),
                 Err(error) => {
                     unpredictable = Some(error);

@@ -272,11 +272,17 @@ fn mark(
 /// How many masks from the first on are this one.
 #[inline(always)]
 fn alike(masks: &[Mask], mask: Mask) -> usize {
-    // All of them, because a loop that may end early takes them one by one.
-    if masks.iter().fold(true, |same, other| same & (*other == mask)) {
-        return masks.len();
+    const SIDE_BY_SIDE: usize = 64;
+    let mut count = 0;
+    for some in masks.chunks(SIDE_BY_SIDE) {
+        // All of them, because a loop that may end early takes them one by one.
+        if some.iter().fold(true, |same, other| same & (*other == mask)) {
+            count += some.len();
+        } else {
+            return count + some.iter().take_while(|other| **other == mask).count();
+        }
     }
-    masks.iter().position(|other| *other != mask).unwrap_or(masks.len())
+    count
 }
 
 /// The least of a column; infinite where nothing in it is a number.

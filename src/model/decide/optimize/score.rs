@@ -228,7 +228,8 @@ impl Scores {
     }
 }
 
-/// Scores to be filled in with the widest vectors that the processor has: what is called is inlined for that.
+/// Scores to be filled in with the widest vectors that the processor has: what is called is inlined for that, but for power,
+/// which sees to that itself.
 struct Fill<'f> {
     scores: &'f mut Scores,
     curve: &'f Curve<'f>,
@@ -354,7 +355,7 @@ impl<'a> Scorer<'a> {
     pub(super) fn at<'r>(
         &mut self,
         point: &CandidatePoint<'_>,
-        site: &Site<'_>,
+        site: &Site,
         room: &'r mut Room<'a>,
     ) -> Result<&'r Scores, QueryError> {
         match self {
@@ -431,7 +432,7 @@ impl<'a> ModelScorer<'a> {
     fn at<'r>(
         &mut self,
         point: &CandidatePoint<'_>,
-        site: &Site<'_>,
+        site: &Site,
         room: &'r mut Room<'a>,
     ) -> Result<&'r Scores, QueryError> {
         let Room { columns, scores, values } = room;

@@ -68,7 +68,7 @@ impl Sample {
     }
 
     fn part(&self, part: &Repeated, values: &Coefficients, least: Seconds) -> Seconds {
-        let time = part.step.time_with(&self.machine, &self.roofline, values).total();
+        let time = part.step.time_with(&self.machine, &*self.roofline, values).total();
         time.max(least) * part.times
     }
 }

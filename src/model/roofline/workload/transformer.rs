@@ -366,42 +366,44 @@ impl Run {
     /// # Errors
     /// Names the field of the request that cannot be.
     pub fn new(model: &Model, request: &Request) -> Result<Self, InvalidRequest> {
-        let [run] = Self::with_batches(model, request, [request.batch])?;
-        Ok(run)
+        Runs::of(model).run(request)
+    }
+}
+
+/// What requests make a model do, its equal layers counted once for all of them.
+pub struct Runs<'m> {
+    model: &'m Model,
+    layers: DistinctLayers,
+}
+
+impl<'m> Runs<'m> {
+    #[must_use]
+    pub fn of(model: &'m Model) -> Self {
+        Self { model, layers: DistinctLayers::of(&model.architecture) }
     }
 
-    /// The same with each of these batches.
+    /// What `request` makes it do.
     ///
     /// # Errors
-    /// As of [`new`](Self::new).
-    pub fn with_batches<const N: usize>(
-        model: &Model,
-        request: &Request,
-        batches: [u64; N],
-    ) -> Result<[Self; N], InvalidRequest> {
-        let requests = batches.map(|batch| Request { batch, ..*request });
-        requests.iter().try_for_each(Request::validate)?;
-        let layers = DistinctLayers::of(&model.architecture);
-        Ok(requests.map(|request| Self::of(model, &layers, &request)))
-    }
-
-    fn of(model: &Model, layers: &DistinctLayers, request: &Request) -> Self {
+    /// As of [`Run::new`].
+    pub fn run(&self, request: &Request) -> Result<Run, InvalidRequest> {
+        request.validate()?;
+        let Self { model, layers } = self;
         let decode = |context, count| decode_pass(model, layers, request, context, count);
         let prefill = || prefill_passes(model, layers, request);
-        match request.phase {
-            Phase::Prefill => Self { prefill: prefill(), decode: None },
-            Phase::Decode => Self {
-                prefill: Vec::new(),
-                decode: Some(decode(request.context_tokens, request.generated())),
-            },
-            Phase::Serve => Self {
+        Ok(match request.phase {
+            Phase::Prefill => Run { prefill: prefill(), decode: None },
+            Phase::Decode => {
+                Run { prefill: Vec::new(), decode: Some(decode(request.context_tokens, request.generated())) }
+            }
+            Phase::Serve => Run {
                 prefill: prefill(),
                 // The first token comes from the prompt's last pass.
                 decode: (request.output_tokens > 1).then(|| {
                     decode(request.context_tokens + request.whole_prompt(), request.output_tokens - 1)
                 }),
             },
-        }
+        })
     }
 }
 
