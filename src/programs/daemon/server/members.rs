@@ -14,8 +14,10 @@ use serde::ser::{
 use serde_json::Error;
 use zbus::wire::{Endian, Signature, Type};
 
-/// How deep a message may go: each dictionary, entry, list and variant is one.
+/// How deep a message may go: each dictionary, entry, list and variant is one, and so is a plain value's.
 const MAX_DEPTH: usize = 64;
+/// How many bytes the elements of a list or dictionary may have.
+const MAX_LENGTH: usize = 1 << 26;
 /// Most answers are no longer.
 const USUAL: usize = 2048;
 
@@ -33,7 +35,9 @@ impl Members {
     /// # Errors
     /// It is no object, or has what a message cannot hold.
     pub fn of(object: &(impl Serialize + ?Sized), endian: Endian) -> Result<Self, Error> {
-        let mut writer = Writer { endian, entries: Vec::with_capacity(USUAL), depth: 0, key: String::new() };
+        // The dictionary and its entry.
+        let depth = DICTIONARY.2 - 1;
+        let mut writer = Writer { endian, entries: Vec::with_capacity(USUAL), depth, key: String::new() };
         object.serialize(Slot { writer: &mut writer, is_whole: true })?;
         Ok(Self { endian, entries: writer.entries })
     }
@@ -130,7 +134,7 @@ impl Writer {
     /// Begins a variant with a list or a dictionary.
     fn begin(&mut self, (signature, alignment, depth): Container) -> Result<Open, Error> {
         self.depth += depth;
-        if self.depth > MAX_DEPTH {
+        if self.depth >= MAX_DEPTH {
             return Err(Error::custom("it is deeper than a message may be"));
         }
         self.signature(signature);
@@ -170,7 +174,8 @@ impl Writer {
 }
 
 fn length(length: usize) -> Result<u32, Error> {
-    u32::try_from(length).map_err(|_| Error::custom("it is larger than a message may be"))
+    let length = u32::try_from(length).ok().filter(|_| length <= MAX_LENGTH);
+    length.ok_or_else(|| Error::custom("it is larger than a message may be"))
 }
 
 /// A key of a map as text, as JSON has it: texts, numbers, truths and names of variants.
@@ -591,9 +596,11 @@ mod tests {
     #[test]
     fn nothing_is_deeper_than_zbus_would_let_it_be() {
         let nested = |depth: usize| (0..depth).fold(json!(1), |inner, _| json!({ "a": inner }));
-        assert!(Members::of(&nested(22), LE).is_ok());
-        assert!(Members::of(&nested(60), LE).is_err());
-        assert_alike(&(0..10).fold(json!(1), |inner, _| json!({ "a": [inner] })));
+        assert_alike(&nested(21));
+        assert!(Members::of(&nested(22), LE).is_err());
+        let listed = |depth: usize| (0..depth).fold(json!(1), |inner, _| json!({ "a": [inner] }));
+        assert_alike(&listed(12));
+        assert!(Members::of(&listed(13), LE).is_err());
     }
 
     #[test]
