@@ -1,7 +1,7 @@
 //! The first line of an answer: what somebody wanted to know, in a sentence.
 
 use super::input::{Asked, PhaseArg};
-use super::words;
+use super::{typed, words};
 use roofline::units::{Bytes, Seconds, Watts, significant};
 use wire::{
     AnalyzeAnswer, CandidateAnswer, Constraints, EstimateAnswer, PredictAnswer, RecommendAnswer, SweepAnswer,
@@ -79,7 +79,11 @@ pub fn recommendation(answer: &RecommendAnswer, limits: &Constraints) -> String 
         (Some(chosen), _) => format!("Use {}: {}\n", setting(chosen), figures(chosen, limits)),
         (None, Some(closest)) => format!(
             "Nothing meets {}; the nearest is {}: {}\n",
-            if answer.violated.is_empty() { "the limits".to_owned() } else { answer.violated.join(" and ") },
+            if answer.violated.is_empty() {
+                "the limits".to_owned()
+            } else {
+                typed::said(&answer.violated.join(" and "))
+            },
             setting(closest),
             figures(closest, limits)
         ),

@@ -431,7 +431,8 @@ pub fn recommendation(answer: &RecommendAnswer, limits: &Constraints, engine: En
     }
     text.push_str(&table.render());
     for rejected in &answer.rejected {
-        let _ = write!(text, "  {} excluded by {}", words::candidates(rejected.count), rejected.by);
+        let _ =
+            write!(text, "  {} excluded by {}", words::candidates(rejected.count), typed::said(&rejected.by));
         if let Some(closest) = rejected.closest {
             let _ =
                 write!(text, "; the closest has {}", words::field(quantity(&rejected.by), &closest.into()));
@@ -440,10 +441,10 @@ pub fn recommendation(answer: &RecommendAnswer, limits: &Constraints, engine: En
     }
     text.push_str(&engine_settings(answer, engine));
     if !answer.violated.is_empty() {
-        let _ = writeln!(text, "  violated: {}", answer.violated.join(", "));
+        let _ = writeln!(text, "  violated: {}", typed::said(&answer.violated.join(", ")));
     }
     if answer.contradicting.len() > 1 {
-        let _ = writeln!(text, "  contradicting: {}", answer.contradicting.join(", "));
+        let _ = writeln!(text, "  contradicting: {}", typed::said(&answer.contradicting.join(", ")));
     }
     for warning in &answer.warnings {
         let _ = writeln!(text, "  {}", typed::said(warning));

@@ -276,7 +276,7 @@ fn recommend_sends_every_limit_and_tells_feasible_from_not() {
     let text = good(&fake, &args.split_whitespace().collect::<Vec<_>>());
     contains(
         &text,
-        &["int8 it is.", "choice", "or", "12 candidates excluded by max_time_s; the closest has 1.50 ms"],
+        &["int8 it is.", "choice", "or", "12 candidates excluded by --max-time; the closest has 1.50 ms"],
     );
     let expected = json!({
         "workload": {"op": {"kind": "gemv", "n": 4096, "k": 1024}},
@@ -298,7 +298,7 @@ fn recommend_sends_every_limit_and_tells_feasible_from_not() {
     let output = run(fake.path(), &["recommend", "gemv", "1", "1"]);
     assert_eq!(output.status.code(), Some(3));
     assert_eq!(stderr(&output), "", "an infeasible question has an answer, not an error");
-    contains(&stdout(&output), &["closest", "violated: max_time_s"]);
+    contains(&stdout(&output), &["closest", "violated: --max-time"]);
 }
 
 #[test]

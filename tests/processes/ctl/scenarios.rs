@@ -1,5 +1,6 @@
-//! `docs/scenarios.md`: its questions are asked again, and the answers have to be the ones that it prints: the decision as it
-//! stands there, every figure within the interval that is predicted now. `ROOFLINED_UPDATE_DOCS=1` writes them again.
+//! `docs/scenarios.md`: its questions are asked again, and the answers have to be the ones that it prints: the decision and
+//! the words as they stand there, every figure within the interval that is predicted now. `ROOFLINED_UPDATE_DOCS=1` writes
+//! them again.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -25,6 +26,20 @@ fn printed(line: &str) -> String {
     let output = asked(line, "human");
     let text = stdout(&output) + &stderr(&output);
     text.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+/// A text without its figures, and without the spaces that line them up.
+fn worded(text: &str) -> String {
+    let of_figure = |c: char| c.is_ascii_digit() || c == '.';
+    let word = |word: &str| {
+        if word.starts_with(|c: char| c.is_ascii_digit()) {
+            word.trim_start_matches(of_figure).to_owned()
+        } else {
+            word.into()
+        }
+    };
+    let line = |line: &str| line.split_whitespace().map(word).collect::<Vec<_>>().join(" ");
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// What is decided, and the figures that it rests on.
@@ -80,7 +95,7 @@ fn the_scenarios_are_answered_as_printed() {
     let (mut scenarios, mut wrong) = (0, Vec::new());
     while let Some((before, block)) = rest.split_once("```console\n$ ") {
         let (block, after) = block.split_once("```\n").unwrap();
-        let (line, _) = block.split_once('\n').unwrap();
+        let (line, text) = block.split_once('\n').unwrap();
         let (decision, figures) = decided(line);
         let shown: Vec<Value> = figures.iter().map(|(name, [value, ..])| json!([name, value])).collect();
         let facts = json!({"decision": decision, "figures": shown});
@@ -103,7 +118,11 @@ fn the_scenarios_are_answered_as_printed() {
                 }
             }
         }
-        let _ = write!(written, "{before}```console\n$ {line}\n{}```\n{FACTS}{facts} -->\n", printed(line));
+        let printed = printed(line);
+        if worded(&printed) != worded(text) {
+            wrong.push(format!("{line}\n  in words: {text}\n  now: {printed}"));
+        }
+        let _ = write!(written, "{before}```console\n$ {line}\n{printed}```\n{FACTS}{facts} -->\n");
         rest = after;
         scenarios += 1;
     }
