@@ -149,7 +149,7 @@ a_password_is_asked_for_where_the_call_allows_it() {
     grep -F 'NotAuthorized' <<<"$said" || grep -F 'not_authorized' <<<"$said"
     in_mode 15W
     inside tee /usr/local/lib/answer.py >/dev/null <<'PY'
-import os, pty, sys
+import os, pty, sys, termios, time
 
 # The agent speaks for this process, which becomes the caller; its password comes through a terminal. It closes `ready` once
 # polkit knows it.
@@ -168,6 +168,9 @@ if os.fork() == 0:
     asked = b""
     while b"assword: " not in asked:
         asked += os.read(terminal, 4096)
+    # Whatever is typed before the agent has turned the echo off, it throws away then.
+    while termios.tcgetattr(terminal)[3] & termios.ECHO:
+        time.sleep(0.02)
     os.write(terminal, b"open sesame\n")
     while True:
         try:
