@@ -266,6 +266,15 @@ impl Object<'_> {
     }
 }
 
+/// Numbers that are written as the widest of their kind.
+macro_rules! widened {
+    ($($method:ident: $number:ty => $widest:ident),*) => {$(
+        fn $method(self, number: $number) -> Result<bool, Error> {
+            self.$widest(number.into())
+        }
+    )*};
+}
+
 impl<'w> Serializer for Slot<'w> {
     type Ok = bool;
     type Error = Error;
@@ -308,33 +317,9 @@ impl<'w> Serializer for Slot<'w> {
         Ok(true)
     }
 
-    fn serialize_u8(self, number: u8) -> Result<bool, Error> {
-        self.serialize_u64(number.into())
-    }
-
-    fn serialize_u16(self, number: u16) -> Result<bool, Error> {
-        self.serialize_u64(number.into())
-    }
-
-    fn serialize_u32(self, number: u32) -> Result<bool, Error> {
-        self.serialize_u64(number.into())
-    }
-
-    fn serialize_i8(self, number: i8) -> Result<bool, Error> {
-        self.serialize_i64(number.into())
-    }
-
-    fn serialize_i16(self, number: i16) -> Result<bool, Error> {
-        self.serialize_i64(number.into())
-    }
-
-    fn serialize_i32(self, number: i32) -> Result<bool, Error> {
-        self.serialize_i64(number.into())
-    }
-
-    fn serialize_f32(self, number: f32) -> Result<bool, Error> {
-        self.serialize_f64(number.into())
-    }
+    widened!(serialize_u8: u8 => serialize_u64, serialize_u16: u16 => serialize_u64, serialize_u32: u32 => serialize_u64);
+    widened!(serialize_i8: i8 => serialize_i64, serialize_i16: i16 => serialize_i64, serialize_i32: i32 => serialize_i64);
+    widened!(serialize_f32: f32 => serialize_f64);
 
     fn serialize_char(self, letter: char) -> Result<bool, Error> {
         self.serialize_str(letter.encode_utf8(&mut [0; 4]))
