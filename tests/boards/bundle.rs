@@ -53,7 +53,7 @@ fn a_replayed_capture_is_the_board() {
         }
         // Files that hang or hold other bytes than text are noted in a capture, not reproduced.
         // Whose processes are on the GPU and what is installed is nobody's business that a capture is sent to: they are
-        // left out, or numbered anew.
+        // left out, or numbered again.
         // A directory that lets nobody in is not noted either.
         if ["-damaged", "-root", "-user", "-devices"].iter().any(|kind| name.ends_with(kind)) {
             continue;

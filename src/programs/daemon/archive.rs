@@ -73,7 +73,7 @@ pub struct Kept {
     /// It could not be saved.
     pub again: Option<Item>,
     /// The directory had been removed and was made again: nothing else is in it.
-    pub anew: bool,
+    pub remade: bool,
     /// What to report to the governor.
     pub event: Event,
 }
@@ -114,8 +114,8 @@ impl Archive {
             let saved = save(&dir, &mut lock, &item);
             (item, saved)
         });
-        let (again, anew, problem) = match saving.await {
-            Ok((_, Ok(anew))) => (None, anew, None),
+        let (again, remade, problem) = match saving.await {
+            Ok((_, Ok(remade))) => (None, remade, None),
             Ok((item, Err(error))) => (Some(item), false, Some(error.to_string())),
             Err(error) => (None, false, Some(format!("nothing was saved: {error}; report this as a bug"))),
         };
@@ -123,7 +123,7 @@ impl Archive {
             Some(problem) => self.failed.insert(kind, problem),
             None => self.failed.remove(kind),
         };
-        Kept { again, anew, event: degraded(self.failed.values().next().cloned()) }
+        Kept { again, remade, event: degraded(self.failed.values().next().cloned()) }
     }
 }
 
@@ -165,7 +165,7 @@ fn value<T>(loaded: Result<Loaded<T>, StoreError>, problems: &mut Vec<String>) -
 /// Saves `item` in `dir`, which may have become writable since the start, or have been removed. Blocks until it is on
 /// the disk. True if the directory was made again.
 fn save(dir: &Path, lock: &mut Option<Lock>, item: &Item) -> Result<bool, StoreError> {
-    let anew = match lock {
+    let remade = match lock {
         Some(lock) if lock.is_in_place() => None,
         _ => Some(Lock::take(dir, Duration::ZERO)?),
     };
@@ -178,7 +178,7 @@ fn save(dir: &Path, lock: &mut Option<Lock>, item: &Item) -> Result<bool, StoreE
         Item::Holds(kept) => store.save_holds(kept),
     }?;
     // Only now, so that a failure leaves it known that the directory was removed.
-    Ok(anew.is_some_and(|anew| lock.replace(anew).is_some()))
+    Ok(remade.is_some_and(|remade| lock.replace(remade).is_some()))
 }
 
 /// The state of the directory as reported to the governor.

@@ -416,7 +416,7 @@ impl Runtime {
             let later = || (Unsaved::default(), Instant::now() + SAVE_AGAIN);
             self.unsaved.get_or_insert_with(later).0.add(item);
         }
-        if kept.anew {
+        if kept.remade {
             tracing::warn!("the state directory had been removed; everything is saved again");
             let snapshot = self.governor.snapshot();
             let (unsaved, at) = self.unsaved.get_or_insert_with(|| (Unsaved::default(), Instant::now()));
