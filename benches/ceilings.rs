@@ -1,8 +1,8 @@
-//! Our ceilings against plain C loops: `cargo bench --bench ceilings [-- PAIRS]`.
+//! Our ceilings against plain C loops: `cargo bench -p rooflined-benches --bench ceilings [-- PAIRS]`.
 //!
 //! Builds `benches/yardstick/*.c` with `cc -O3 -march=native`, then runs `rooflined probe` and the C programs in turn,
 //! ten pairs by default, and prints the median of the ratios. Debian's `likwid-bench` and `mbw` take part where they
-//! are installed. `ROOFLINED` names another binary than the one cargo built.
+//! are installed. `ROOFLINED` names another binary than the one that `cargo build --release` has built.
 
 use std::env;
 use std::error::Error;
@@ -11,8 +11,11 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use predict::calibration::{Accelerator, Kernel, Plan, ProbeEvent, Sample, Step, Stores, Stream};
-use roofline::precision::Precision;
+use rooflined_core::precision::Precision;
+use rooflined_predict::calibration::{Accelerator, Kernel, Plan, ProbeEvent, Sample, Step, Stores, Stream};
+
+#[path = "../tests/support/programs.rs"]
+mod programs;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -40,7 +43,7 @@ fn main() -> Outcome<()> {
 fn build() -> Outcome<PathBuf> {
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("yardstick");
     std::fs::create_dir_all(&out)?;
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/yardstick");
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("yardstick");
     for name in ["stream", "fma", "vnni"] {
         let status = Command::new("cc")
             .args(["-O3", "-march=native", "-pthread", "-o"])
@@ -184,7 +187,7 @@ fn measure(step: Step) -> Outcome<Option<f64>> {
         memory_limit_bytes: 2 << 30,
         seed: 1,
     };
-    let binary = env::var("ROOFLINED").unwrap_or_else(|_| env!("CARGO_BIN_EXE_rooflined").into());
+    let binary = env::var_os("ROOFLINED").map_or_else(programs::rooflined, PathBuf::from);
     let mut probe = Command::new(binary).arg("probe").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let mut line = String::new();
     writeln!(line, "{}", serde_json::to_string(&plan)?)?;

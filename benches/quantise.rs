@@ -1,7 +1,7 @@
 //! What packing costs: MB of fp32 weights per second, beside copying the same bytes in the same run.
 //!
 //! ```text
-//! cargo bench --bench quantise
+//! cargo bench -p rooflined-benches --bench quantise
 //! ```
 //!
 //! Each round packs and restores every format and copies once, so that the machine's drift hits all; figures are medians
@@ -12,8 +12,8 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use roofline::precision::WeightFormat;
-use roofline::precision::quantise::{decode, encode, without_encoder};
+use rooflined_core::precision::WeightFormat;
+use rooflined_core::precision::quantise::{decode, encode, without_encoder};
 
 const ROWS: usize = 256;
 const COLUMNS: usize = 4096;

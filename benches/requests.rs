@@ -2,7 +2,7 @@
 //! reading and writing the same lines and answers as plain JSON values in the same run.
 //!
 //! ```text
-//! cargo bench --bench requests
+//! cargo bench -p rooflined-benches --bench requests
 //! ```
 //!
 //! The lines name hardware, a model, a format and a mode each, and no two neighbours are about the same. Rounds of both
@@ -13,8 +13,8 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use answer::parse::parse;
-use answer::{Catalogue, Request, suppose};
+use rooflined_advice::parse::parse;
+use rooflined_advice::{Catalogue, Request, suppose};
 use serde_json::{Value, json};
 
 const LINES: usize = 2_000;

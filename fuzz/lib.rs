@@ -1,7 +1,28 @@
-//! What several targets need: boards as trees of files, and the questions that every client may ask of a machine.
+//! The fuzz targets as functions, and what several of them need: boards as trees of files, and the questions that every client
+//! may ask of a machine. `fuzz/run` has libFuzzer call them; `cargo test` tries their seeds and the kept corpus.
 
+pub mod seeds;
 #[path = "../tests/support/mod.rs"]
 pub mod support;
+pub mod targets {
+    pub mod bundles;
+    pub mod calibration;
+    pub mod config_json;
+    pub mod configuration;
+    pub mod gguf;
+    pub mod http;
+    pub mod journal;
+    pub mod nvpmodel;
+    pub mod observations;
+    pub mod orders;
+    pub mod profiles;
+    pub mod requests;
+    pub mod safetensors;
+    pub mod sysfs;
+}
+#[path = "../tests/laws/models/write.rs"]
+#[allow(dead_code, reason = "the tests of readers use more of it")]
+mod write;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,14 +34,33 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use answer::{Answer, Catalogue, Request};
-use decide::snapshot::{Now, Snapshot};
-use governor::{Event, Governor};
-use predict::learning::Residuals;
-use roofline::board::{Board, BoardState};
-use roofline::units::Seconds;
+use rooflined_advice::{Answer, Catalogue, Request};
+use rooflined_core::board::{Board, BoardState};
+use rooflined_core::units::Seconds;
+use rooflined_governor::{Event, Governor};
+use rooflined_predict::learning::Residuals;
+use rooflined_predict::snapshot::{Now, Snapshot};
 use serde_json::{Value, json};
 
+/// Takes any bytes; panics at a fault.
+pub type Run = fn(&[u8]);
+/// Every target by its name.
+pub const TARGETS: [(&str, Run); 14] = [
+    ("bundles", targets::bundles::run),
+    ("calibration", targets::calibration::run),
+    ("config_json", targets::config_json::run),
+    ("configuration", targets::configuration::run),
+    ("gguf", targets::gguf::run),
+    ("http", targets::http::run),
+    ("journal", targets::journal::run),
+    ("nvpmodel", targets::nvpmodel::run),
+    ("observations", targets::observations::run),
+    ("orders", targets::orders::run),
+    ("profiles", targets::profiles::run),
+    ("requests", targets::requests::run),
+    ("safetensors", targets::safetensors::run),
+    ("sysfs", targets::sysfs::run),
+];
 /// When everything happens.
 pub const NOW: Now = Now { boottime: Seconds(1000.0), unix_s: 1.8e9 };
 /// More predictions than this take longer than a fuzzer should wait for one input.
@@ -172,10 +212,11 @@ pub fn unpacked(nodes: &BTreeMap<String, Node>) -> tempfile::TempDir {
 
 /// What the program makes of a tree: twice read, for counters are told as differences.
 pub fn machine(root: &Path) -> (Board, [BoardState; 2]) {
-    let root = hw::SysRoot::new(root);
-    let (board, discovered) = hw::discover(&root);
-    let mut sampler = hw::Sampler::new(&root, discovered);
-    let states = [NOW.boottime, NOW.boottime + Seconds(1.0)].map(|now| hw::read_state(&mut sampler, now));
+    let root = rooflined_hw::SysRoot::new(root);
+    let (board, discovered) = rooflined_hw::discover(&root);
+    let mut sampler = rooflined_hw::Sampler::new(&root, discovered);
+    let states =
+        [NOW.boottime, NOW.boottime + Seconds(1.0)].map(|now| rooflined_hw::read_state(&mut sampler, now));
     (board, states)
 }
 
@@ -224,7 +265,7 @@ pub fn ask(snapshot: &Snapshot, catalogue: &Catalogue, request: &Request) -> Opt
     if request.effort() > MOST_EFFORT {
         return None;
     }
-    match answer::answer(snapshot, catalogue, NOW, request) {
+    match rooflined_advice::answer(snapshot, catalogue, NOW, request) {
         Ok(answer) => {
             serde_json::to_vec(&answer).expect("an answer has a JSON form");
             Some(answer)

@@ -1,23 +1,20 @@
-//! Inputs to start from, made of the project's own fixtures: `seeds DIR` writes `DIR/TARGET/NAME`.
-
-#[path = "../tests/laws/models/write.rs"]
-#[allow(dead_code, reason = "the tests of readers use more of it")]
-mod write;
+//! Inputs to start from, made of the project's own fixtures.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use answer::{Request, observed};
-use daemon::store::Store;
-use governor::{Effect, Event, Governor};
-use predict::calibration::{Accelerator, PlanContext, PlanKind, calibration_plan};
-use predict::fixtures;
-use predict::learning::Residuals;
-use predict::learning::report::Reporter;
-use rooflined_fuzz::{NOW, Node, board_tree, repository, support};
+use rooflined::store::Store;
+use rooflined_advice::{Request, observed};
+use rooflined_api::ObservationRequest;
+use rooflined_governor::{Command, Effect, Event, Governor};
+use rooflined_predict::calibration::{Accelerator, PlanContext, PlanKind, calibration_plan};
+use rooflined_predict::fixtures;
+use rooflined_predict::learning::Residuals;
+use rooflined_predict::learning::report::Reporter;
 use serde_json::{Value, json};
-use wire::ObservationRequest;
-use write::{F32, Gguf, Q4_K, Safetensors, Val, llama};
+
+use crate::write::{F32, Gguf, Q4_K, Safetensors, Val, llama};
+use crate::{NOW, Node, board_tree, repository, support};
 
 /// As the targets `sysfs` count them.
 const BOARDS: [&str; 5] =
@@ -31,7 +28,7 @@ fn bodies() -> Vec<(&'static str, Value)> {
     let gemm = json!({"op": {"kind": "gemm", "m": 512, "n": 4096, "k": 4096}, "format": "fp32", "batch": 2});
     let attention = json!({"op": {"kind": "attention", "batch": 1, "heads": 32, "kv_heads": 8, "query_tokens": 1,
         "context_tokens": 2048, "head_dim": 128, "window": 512}, "format": "fp16", "kv_format": "int8"});
-    let model = json!({"model": "llama-3.1-8b", "format": "q4_k_m", "kv_format": "fp16", "phase": "serve", "batch": 4,
+    let model = json!({"model": "llama-3.1-8b", "format": "q4_k_m", "kv_format": "fp16", "task": "generate", "phase": "serve", "batch": 4,
         "context_tokens": 512, "prompt_tokens": 64, "output_tokens": 32, "cached_tokens": 16, "chunk_tokens": 32,
         "speculative": {"draft_tokens": 4, "accepted_per_step": 2.5}, "image_tokens": 8, "threads": 2});
     let inline = json!({"model": {"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 2,
@@ -59,12 +56,6 @@ fn bodies() -> Vec<(&'static str, Value)> {
         ("/v1/recommend", recommend.clone()),
         ("/v1/recommend", json!({"workload": gemm, "objective": "latency", "freedom": {"threads": [1, 2]}})),
         (
-            "/v1/recommend/joint",
-            json!({"hardware": "jetson-agx-orin-64gb", "sharing": "time_slicing",
-                "workloads": [{"name": "a", "engine": "llama.cpp", "workload": model},
-                    {"name": "b", "engine": "llama.cpp", "workload": inline}]}),
-        ),
-        (
             "/v1/sweep",
             json!({"ops": [{"kind": "gemv", "n": 1024, "k": 1024}], "formats": ["fp32", "int8"], "batches": [1, 8]}),
         ),
@@ -77,7 +68,6 @@ fn bodies() -> Vec<(&'static str, Value)> {
         ("/v1/analyze", json!({"workload": gemm, "time_s": 0.2})),
         ("/v1/observations", observation.clone()),
         ("/v1/observations", json!([observation, observed])),
-        ("/v1/observations/confirm", json!({"id": 3})),
         ("/v1/calibrate", json!({"plan": "quick", "force": true})),
         ("/v1/measure", json!({"op": {"kind": "gemv", "n": 1024, "k": 1024}, "formats": ["int8"]})),
         ("/v1/mode", json!({"mode": "15W", "confirm_within_s": 30, "dry_run": true, "reason": "a test"})),
@@ -128,33 +118,6 @@ fn http() -> Vec<Vec<u8>> {
         "POST /v1/predict HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2;a=b\r\n{}\r\n0\r\nTrailer: x\r\n\r\n".to_owned(),
     ];
     posts.chain(gets).chain(others).map(String::into_bytes).collect()
-}
-
-/// Requests with descriptors, as the target reads them: a file, then pieces of a connection.
-fn descriptors() -> Vec<Vec<u8>> {
-    const FILE: u8 = 0x10;
-    let with_length = |bytes: &[u8]| [&(bytes.len() as u16).to_le_bytes(), bytes].concat();
-    let piece = |attached: u8, bytes: &[u8]| [vec![attached], with_length(bytes)].concat();
-    let request = |route: &str, model: Value| {
-        let body =
-            json!({"hardware": "h100", "engine": "llama.cpp", "workload": {"model": model}}).to_string();
-        format!("POST {route} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}", body.len())
-            .into_bytes()
-    };
-    let config = config_json().swap_remove(0);
-    let fd = || request("/v1/predict", json!({"fd": 0}));
-    let mut seeds = vec![
-        [with_length(&config), piece(FILE, &fd())].concat(),
-        [with_length(&config), piece(0x20, &request("/v1/recommend", json!({"fd": 1, "path": "m.gguf"})))]
-            .concat(),
-        // In the middle of a request, more than one may have, and of two requests on one connection.
-        [with_length(&config), piece(0, &fd()[..40]), piece(FILE, &fd()[40..])].concat(),
-        [with_length(&config), piece(0xf0, &fd()), piece(FILE, &request("/v1/nowhere", json!("phi-2")))]
-            .concat(),
-    ];
-    // A directory, devices, a text without an end, a pipe and a socket.
-    seeds.extend((8..16).map(|kind| [with_length(b""), piece(FILE | kind, &fd())].concat()));
-    seeds
 }
 
 /// A length before the bytes, as the readers of model files take it.
@@ -250,7 +213,7 @@ fn calibration() -> Vec<Vec<u8>> {
     };
     let plan = calibration_plan(&context, PlanKind::Quick);
     let samples = fixtures::samples(&plan);
-    store.save_calibration(&record, &samples).expect("a record");
+    store.save_calibration(&record).expect("a record");
     let record = read(&dir.path().join("calibration.json"));
     let lines = samples.iter().map(|sample| serde_json::to_string(sample).expect("a sample") + "\n");
     let lines: String = lines.collect();
@@ -266,7 +229,7 @@ fn observations() -> Vec<Vec<u8>> {
         (snapshot.board.clone(), snapshot.state.clone(), snapshot.calibration.clone());
     let policy = support::governed::policy();
     let mut governor = Governor::new(NOW, board, state, record, Residuals::default(), &policy);
-    let catalogue = answer::Catalogue::default();
+    let catalogue = rooflined_advice::Catalogue::default();
     let workloads = [
         json!({"engine": "none", "workload": {"op": {"kind": "gemv", "n": 4096, "k": 4096}, "format": "int8"}}),
         json!({"engine": "llama.cpp", "workload": {"model": "tinyllama-1.1b", "format": "q4_0", "context_tokens": 128}}),
@@ -274,7 +237,7 @@ fn observations() -> Vec<Vec<u8>> {
     // A little slower than predicted, which is believed.
     let request = |mut body: Value| {
         let request = Request::Predict(serde_json::from_value(body.clone()).expect("a request"));
-        let answer = answer::answer(&governor.snapshot(), &catalogue, NOW, &request).ok()?;
+        let answer = rooflined_advice::answer(&governor.snapshot(), &catalogue, NOW, &request).ok()?;
         let answer = serde_json::to_value(&answer).expect("JSON");
         body["time_s"] = json!(answer["time_s"]["value"].as_f64()? * 1.05);
         Some(serde_json::from_value::<ObservationRequest>(body).expect("an observation"))
@@ -286,7 +249,9 @@ fn observations() -> Vec<Vec<u8>> {
             .filter_map(|request| observed(&governor.snapshot(), &catalogue, request, "[0]").ok())
             .collect();
         let by = Reporter { uid, pid: Some(7), trusted: uid == 0 };
-        for effect in governor.handle(NOW, Event::Observed { ticket, by, observations }) {
+        for effect in
+            governor.handle(NOW, Event::Requested { ticket, command: Command::Observe { by, observations } })
+        {
             match effect {
                 Effect::SaveResiduals(residuals) => store.save_residuals(&residuals),
                 Effect::SaveObservedRuns(runs) => store.save_observed_runs(&runs),
@@ -298,16 +263,9 @@ fn observations() -> Vec<Vec<u8>> {
     }
     let stored = ["residuals.json", "models.json", "reports.json"].map(|name| dir.path().join(name));
     let [residuals, models, reports] = stored.map(|path| fs::read(path).unwrap_or_default());
-    let (key, residual) = (
-        json!({"engine": "llama.cpp", "op": "gemv", "format": "q4_0"}),
-        json!({"count": 3, "log_mean": 0.5, "log_variance": 0.25}),
-    );
-    let entry = json!([key, residual]);
-    let plain = json!({"schema": 2, "kind": "residuals", "samples": null, "content": {"entries": [entry]}})
-        .to_string();
     vec![
         [&residuals[..], b"\0", &models, b"\0", &reports].concat(),
-        [plain.as_bytes(), b"\0\0"].concat(),
+        [&residuals[..], b"\0\0"].concat(),
         [&b"\0"[..], &models].concat(),
     ]
 }
@@ -378,20 +336,16 @@ fn configuration() -> Vec<Vec<u8>> {
     [shipped, uncommented, short].map(String::into_bytes).into()
 }
 
-// Instrumented code calls libFuzzer, which asks for a target.
-libfuzzer_sys::fuzz_target!(|_input: &[u8]| {});
-
-fn main() {
-    let Some(dir) = std::env::args_os().nth(1).map(PathBuf::from) else { panic!("usage: seeds DIR") };
+/// The seeds of every target, by its name.
+pub fn all() -> [(&'static str, Vec<Vec<u8>>); 14] {
     let profiles =
         ["config/hardware", "config/engines", "config/power"].map(|place| files(place, ".toml")).concat();
     let requests = bodies().into_iter().map(|(_, body)| body.to_string().into_bytes()).collect();
-    let all: [(&str, Vec<Vec<u8>>); 15] = [
+    [
         ("bundles", files("tests/boards", "/tree.txt")),
         ("calibration", calibration()),
         ("config_json", config_json()),
         ("configuration", configuration()),
-        ("descriptors", descriptors()),
         ("gguf", gguf()),
         ("http", http()),
         ("journal", journal()),
@@ -402,11 +356,14 @@ fn main() {
         ("requests", requests),
         ("safetensors", safetensors()),
         ("sysfs", sysfs()),
-    ];
-    for (target, seeds) in all {
+    ]
+}
+
+/// Writes every seed to `DIR/TARGET/NUMBER`.
+pub fn write_all(dir: &Path) {
+    for (target, seeds) in all() {
         let place = dir.join(target);
         fs::create_dir_all(&place).expect("a directory");
-        assert!(!seeds.is_empty(), "{target} has no seeds");
         for (index, seed) in seeds.iter().enumerate() {
             fs::write(place.join(format!("{index:04}")), seed).expect("a file");
         }

@@ -1,11 +1,8 @@
 //! A whole tree of files: what is captured of it says no more than the tree, and is the same when it is replayed.
-#![no_main]
-
 use std::collections::BTreeMap;
 
-use hw::{SysRoot, bundle};
-use libfuzzer_sys::fuzz_target;
-use rooflined_fuzz::{machine, tree, unpacked};
+use crate::{machine, tree, unpacked};
+use rooflined_hw::{SysRoot, bundle};
 
 fn captured(root: &std::path::Path) -> String {
     let bundle = bundle::capture(&SysRoot::new(root), &BTreeMap::new(), "");
@@ -14,7 +11,8 @@ fn captured(root: &std::path::Path) -> String {
     text.lines().filter(|line| !line.starts_with('#')).flat_map(|line| [line, "\n"]).collect()
 }
 
-fuzz_target!(|text: &str| {
+pub fn run(input: &[u8]) {
+    let Ok(text) = str::from_utf8(input) else { return };
     let original = unpacked(&tree(text));
     machine(original.path());
     let first = captured(original.path());
@@ -23,4 +21,4 @@ fuzz_target!(|text: &str| {
     let second = captured(replayed.path());
     let third = captured(unpacked(&tree(&second)).path());
     assert_eq!(third, second, "a capture of a replayed capture is the capture");
-});
+}

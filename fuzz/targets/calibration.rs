@@ -1,35 +1,31 @@
-//! A stored calibration and its samples: set aside, or a record that answers can rest on.
+//! A stored calibration: set aside, or a record that answers can rest on.
 //!
 //! The input is the record, a zero byte, and lines of samples, which the fit gets too.
-#![no_main]
-
 use std::fs;
 use std::sync::LazyLock;
 
-use daemon::store::Store;
-use libfuzzer_sys::fuzz_target;
-use predict::calibration::{FitContext, PlanKind, fit};
-use roofline::units::Seconds;
-use rooflined_fuzz::{NOW, ask_all, support};
+use crate::{NOW, ask_all, support};
+use rooflined::store::Store;
+use rooflined_core::units::Seconds;
+use rooflined_predict::calibration::{FitContext, PlanKind, Sample, fit};
 
 static DIR: LazyLock<tempfile::TempDir> =
     LazyLock::new(|| tempfile::tempdir().expect("a temporary directory"));
 
-fuzz_target!(|input: &[u8]| {
+pub fn run(input: &[u8]) {
     let (record, samples) = input.split_at(input.iter().position(|byte| *byte == 0).unwrap_or(input.len()));
     let dir = DIR.path();
     for entry in fs::read_dir(dir).expect("a directory").flatten() {
         fs::remove_file(entry.path()).expect("a file");
     }
     fs::write(dir.join("calibration.json"), record).expect("a file");
-    let name = "samples-1-1.jsonl";
-    fs::write(dir.join(name), samples.get(1..).unwrap_or_default()).expect("a file");
     let store = Store::existing(dir);
-    let samples = store.load_samples().expect("a readable file").value.unwrap_or_default();
+    let lines = samples.split(|byte| matches!(byte, 0 | b'\n')).filter(|line| !line.is_empty());
+    let samples: Vec<Sample> = lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();
     let mut snapshot = support::snapshot();
     let key = snapshot.calibration.as_ref().map(|record| record.key.clone()).expect("a calibrated machine");
     if let Some(record) = store.load_calibration().expect("a readable file").value {
-        store.save_calibration(&record, &samples).expect("what was read can be stored");
+        store.save_calibration(&record).expect("what was read can be stored");
         if let Some(regime) = record.current() {
             (snapshot.roofline, snapshot.profile) = (regime.roofline.clone(), regime.profile.clone());
         }
@@ -54,6 +50,6 @@ fuzz_target!(|input: &[u8]| {
         },
     );
     if let Ok(record) = fitted {
-        let _ = store.save_calibration(&record, &[]);
+        let _ = store.save_calibration(&record);
     }
-});
+}

@@ -1,13 +1,11 @@
 //! The configuration: wrong with a reason, or the same again when it is written and read.
-#![no_main]
-
 use std::hint::black_box;
 use std::path::Path;
 
-use config::Config;
-use libfuzzer_sys::fuzz_target;
+use rooflined_config::Config;
 
-fuzz_target!(|text: &str| {
+pub fn run(input: &[u8]) {
+    let Ok(text) = str::from_utf8(input) else { return };
     let file = Path::new("fuzzed.toml");
     match Config::parse(file, text) {
         Ok(config) => {
@@ -16,4 +14,4 @@ fuzz_target!(|text: &str| {
         }
         Err(error) => assert!(!error.problems.is_empty() && !error.to_string().is_empty()),
     }
-});
+}

@@ -1,11 +1,9 @@
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
-use roofline::workload::import::gguf;
+use rooflined_models::import::gguf;
 
 // The length of the file is not that of the bytes: headers are read of files that are larger.
-fuzz_target!(|input: (u64, &[u8])| {
-    let (length, bytes) = input;
+pub fn run(input: &[u8]) {
+    let Some((length, bytes)) = input.split_first_chunk() else { return };
+    let length = u64::from_le_bytes(*length);
     for length in [bytes.len() as u64, length] {
         if let Ok(header) = gguf::read(bytes, length)
             && let Ok(model) = gguf::model(&header, "fuzzed-q4_k_m.gguf")
@@ -13,4 +11,4 @@ fuzz_target!(|input: (u64, &[u8])| {
             assert!(model.bytes_per_token().get() <= model.bytes().get());
         }
     }
-});
+}

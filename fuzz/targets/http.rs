@@ -1,19 +1,16 @@
 //! Bytes on a connection to either socket: whatever comes, the server answers or closes, is never at fault, and never hangs.
-#![no_main]
-
 use std::io::Write;
 
-use daemon::server::Limits;
-use libfuzzer_sys::fuzz_target;
-use rooflined_fuzz::support::{Server, snapshot};
-use rooflined_fuzz::{connect, rest, waits_for_ever};
+use crate::support::{Server, snapshot};
+use crate::{connect, rest, waits_for_ever};
+use rooflined::server::Limits;
 
 thread_local! {
     /// No streams, for they end with their clients only.
     static SERVER: Server = Server::start(snapshot(), Limits { streams: 0, ..Limits::default() });
 }
 
-fuzz_target!(|bytes: &[u8]| {
+pub fn run(bytes: &[u8]) {
     if waits_for_ever(bytes) {
         return;
     }
@@ -27,4 +24,4 @@ fuzz_target!(|bytes: &[u8]| {
             assert!(answer.is_empty() || answer.starts_with(b"HTTP/1."), "{}", answer.escape_ascii());
         }
     });
-});
+}

@@ -1,13 +1,10 @@
 //! What the privileged helper finds of a switch that was not settled, on a board in a directory without nvpmodel.
-#![no_main]
-
 use std::fs;
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
-use actuator::Options;
-use libfuzzer_sys::fuzz_target;
-use rooflined_fuzz::{board_tree, unpacked};
+use crate::{board_tree, unpacked};
+use rooflined_actuator::Options;
 
 /// The modes are few and read back as they are written, so that nothing is waited for.
 const MODES: &str = "\
@@ -43,8 +40,8 @@ static OPTIONS: LazyLock<(tempfile::TempDir, Options)> = LazyLock::new(|| {
     (dir, options)
 });
 
-fuzz_target!(|bytes: &[u8]| {
+pub fn run(bytes: &[u8]) {
     let (_dir, options) = &*OPTIONS;
     fs::write(options.state_dir.join("switch.json"), bytes).expect("a file");
-    let _: ExitCode = actuator::main(options);
-});
+    let _: ExitCode = rooflined_actuator::main(options);
+}

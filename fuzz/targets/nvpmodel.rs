@@ -1,12 +1,12 @@
 //! A file of power modes: every mode is found again by its key, and what is derived of one is.
-#![no_main]
-
 use std::hint::black_box;
 
-use libfuzzer_sys::fuzz_target;
-use roofline::board::nvpmodel::{self, expected_writes, gating_settings, parse_status, persists_dangerously};
+use rooflined_core::board::nvpmodel::{
+    self, expected_writes, gating_settings, parse_status, persists_dangerously,
+};
 
-fuzz_target!(|text: &str| {
+pub fn run(input: &[u8]) {
+    let Ok(text) = str::from_utf8(input) else { return };
     black_box(parse_status(text));
     let modes = nvpmodel::parse(text);
     for mode in &modes.modes {
@@ -16,4 +16,4 @@ fuzz_target!(|text: &str| {
         black_box(gating_settings(mode).count());
         black_box(mode.clock_bounds());
     }
-});
+}

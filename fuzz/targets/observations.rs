@@ -1,21 +1,18 @@
 //! What was learnt, as it is stored: set aside, or something that answers can rest on.
 //!
 //! The input is the three files, each ended by a zero byte: of operations, of models, of what users report for themselves.
-#![no_main]
-
 use std::fs;
 use std::hint::black_box;
 use std::sync::{Arc, LazyLock};
 
-use daemon::store::Store;
-use governor::Governor;
-use libfuzzer_sys::fuzz_target;
-use rooflined_fuzz::{NOW, ask_all, support};
+use crate::{NOW, ask_all, support};
+use rooflined::store::Store;
+use rooflined_governor::Governor;
 
 static DIR: LazyLock<tempfile::TempDir> =
     LazyLock::new(|| tempfile::tempdir().expect("a temporary directory"));
 
-fuzz_target!(|input: &[u8]| {
+pub fn run(input: &[u8]) {
     let dir = DIR.path();
     for entry in fs::read_dir(dir).expect("a directory").flatten() {
         fs::remove_file(entry.path()).expect("a file");
@@ -50,7 +47,11 @@ fuzz_target!(|input: &[u8]| {
     snapshot.reports = Arc::new(reports.clone().unwrap_or_default());
     ask_all(&snapshot);
     ask_all(&Arc::new(snapshot).seen_by(1000));
-    residuals.map(|residuals| store.save_residuals(&residuals).expect("what was read can be stored"));
-    observed_runs.map(|runs| store.save_observed_runs(&runs).expect("what was read can be stored"));
-    reports.map(|reports| store.save_reports(&reports).expect("what was read can be stored"));
-});
+    for saved in [
+        residuals.map(|residuals| store.save_residuals(&residuals)),
+        observed_runs.map(|runs| store.save_observed_runs(&runs)),
+        reports.map(|reports| store.save_reports(&reports)),
+    ] {
+        saved.transpose().expect("what was read can be stored");
+    }
+}

@@ -1,6 +1,4 @@
 //! Bytes from a client of the privileged helper: every line is answered with a line of JSON.
-#![no_main]
-
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::Shutdown;
@@ -8,9 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::LazyLock;
 use std::thread;
 
-use actuator::Options;
-use libfuzzer_sys::fuzz_target;
-use rooflined_fuzz::{board_tree, unpacked};
+use crate::{board_tree, unpacked};
+use rooflined_actuator::Options;
 use serde_json::Value;
 
 static OPTIONS: LazyLock<(tempfile::TempDir, Options)> = LazyLock::new(|| {
@@ -30,7 +27,7 @@ static OPTIONS: LazyLock<(tempfile::TempDir, Options)> = LazyLock::new(|| {
     (dir, options)
 });
 
-fuzz_target!(|bytes: &[u8]| {
+pub fn run(bytes: &[u8]) {
     let (_dir, options) = &*OPTIONS;
     let (client, server) = UnixStream::pair().expect("a pair of sockets");
     // The helper's client is its standard input.
@@ -50,7 +47,7 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = sender.write_all(bytes);
     let _ = client.shutdown(Shutdown::Write);
     // Its filter of system calls, which allows no new sockets, is that of a thread.
-    thread::scope(|scope| scope.spawn(|| actuator::main(options)).join().map(drop))
+    thread::scope(|scope| scope.spawn(|| rooflined_actuator::main(options)).join().map(drop))
         .expect("a helper that ends");
     rustix::stdio::dup2_stdin(fs::File::open("/dev/null").expect("a device")).expect("a device");
     for line in reader.join().expect("a reader") {
@@ -58,4 +55,4 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(answer.get("order").is_some_and(Value::is_u64), "{answer}");
     }
     drop(client);
-});
+}

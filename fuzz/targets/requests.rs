@@ -1,18 +1,15 @@
 //! Bodies of requests: refused with a code and a hint, or answered, for this machine and for others by their data sheets.
-#![no_main]
-
 use std::sync::LazyLock;
 
-use answer::parse::{parse, parse_list};
-use answer::{Catalogue, Request, observed};
-use decide::snapshot::Snapshot;
-use libfuzzer_sys::fuzz_target;
-use roofline::refusal::Refusal;
-use rooflined_fuzz::{ask, support};
-use serde::de::DeserializeOwned;
-use wire::{
+use crate::{ask, support};
+use rooflined_advice::parse::{parse, parse_list};
+use rooflined_advice::{Catalogue, Request, observed};
+use rooflined_api::{
     ConfirmRequest, HoldRequest, ModeRequest, ObservationRequest, RenewRequest, RevertRequest, TilingRequest,
 };
+use rooflined_core::refusal::Refusal;
+use rooflined_predict::snapshot::Snapshot;
+use serde::de::DeserializeOwned;
 
 static MACHINE: LazyLock<(Snapshot, Catalogue)> =
     LazyLock::new(|| (support::snapshot(), Catalogue::default()));
@@ -25,12 +22,11 @@ fn told(refusal: Refusal) {
     assert!(!refusal.message.is_empty() && !refusal.hint.is_empty(), "{refusal:?}");
 }
 
-fuzz_target!(|body: &[u8]| {
+pub fn run(body: &[u8]) {
     let (snapshot, catalogue) = &*MACHINE;
     let questions = [
         read(body).map(Request::Predict),
         read(body).map(|request| Request::Recommend(Box::new(request))),
-        read(body).map(|request| Request::Joint(Box::new(request))),
         read(body).map(Request::Sweep),
         read::<TilingRequest>(body).map(Request::Tiling),
         read(body).map(Request::Analyze),
@@ -44,10 +40,10 @@ fuzz_target!(|body: &[u8]| {
         let _ = observed(snapshot, catalogue, &observation, "[0]").map_err(told);
     }
     if let Some(HoldRequest { query: Some(query), .. }) = read(body) {
-        let _ = answer::hold_query(snapshot, catalogue, &query).map_err(told);
+        let _ = rooflined_advice::hold_query(snapshot, catalogue, &query).map_err(told);
     }
     read::<ModeRequest>(body);
     read::<ConfirmRequest>(body);
     read::<RevertRequest>(body);
     read::<RenewRequest>(body);
-});
+}

@@ -1,10 +1,8 @@
-#![no_main]
+use rooflined_models::import::safetensors::{self, Index};
 
-use libfuzzer_sys::fuzz_target;
-use roofline::workload::import::safetensors::{self, Index};
-
-fuzz_target!(|input: (u64, &[u8])| {
-    let (length, bytes) = input;
+pub fn run(input: &[u8]) {
+    let Some((length, bytes)) = input.split_first_chunk() else { return };
+    let length = u64::from_le_bytes(*length);
     for length in [bytes.len() as u64, length] {
         let Ok(tensors) = safetensors::read(bytes, length) else { continue };
         if let Ok(model) = safetensors::model(&tensors, None, "fuzzed") {
@@ -14,4 +12,4 @@ fuzz_target!(|input: (u64, &[u8])| {
     if let Ok(index) = Index::parse(bytes) {
         assert!(index.files().iter().all(|file| !file.contains('/')));
     }
-});
+}

@@ -1,15 +1,12 @@
 //! What files of sensors and the kernel hold: parsed alone, and in place of files of a captured board.
 //!
 //! The input is the number of a board, then changes: the number of a file (two bytes), a length (one byte), the bytes.
-#![no_main]
-
 use std::fs;
 use std::hint::black_box;
 use std::sync::LazyLock;
 
-use libfuzzer_sys::fuzz_target;
-use roofline::board::{identity, parse};
-use rooflined_fuzz::{Node, ask_all, board_tree, machine, place, published, unpacked};
+use crate::{Node, ask_all, board_tree, machine, place, published, unpacked};
+use rooflined_core::board::{identity, parse};
 
 const BOARDS: [&str; 5] =
     ["orin-nano-8gb-super", "agx-thor-t5000", "gb10", "agx-orin-64gb-jp5", "laptop-x86"];
@@ -44,7 +41,7 @@ fn parse_alone(text: &str) {
     black_box((parse::millidegrees(text), parse::microwatts(text)));
 }
 
-fuzz_target!(|input: &[u8]| {
+pub fn run(input: &[u8]) {
     parse_alone(&String::from_utf8_lossy(input));
     let Some((&board, mut rest)) = input.split_first() else { return };
     let Board { dir, files } = &UNPACKED[usize::from(board) % BOARDS.len()];
@@ -65,4 +62,4 @@ fuzz_target!(|input: &[u8]| {
     for (path, original) in changed {
         fs::write(path, original).expect("a file of the tree");
     }
-});
+}

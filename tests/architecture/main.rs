@@ -1,9 +1,9 @@
 //! What cargo and clippy cannot say of the workspace.
 //!
-//! A crate's manifest is its import table, and cargo refuses what is not in it; `src/model/clippy.toml` names what a pure
-//! crate may not call. Held here: which storey may name which, that pure crates depend on nothing that reaches outside,
-//! what the client must not link, that files of a crate do not import in a circle, that only the probe silences `unsafe_code`, that binaries are thin, and that every
-//! crate is laid out and linted alike.
+//! A crate's manifest is its import table, and cargo refuses what is not in it; `crates/rooflined-core/clippy.toml` names what
+//! a pure crate may not call. Held here: which layer may import which, that pure crates depend on nothing that reaches
+//! outside, what the client must not link, that files of a crate do not import in a circle, that only the probe silences
+//! `unsafe_code`, that binaries are thin, and that every crate is laid out and linted alike.
 
 #![expect(clippy::panic, reason = "a file that cannot be read fails the test that asked for it, by name")]
 
@@ -16,30 +16,57 @@ use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
-/// The storeys of `src`, from the ground up.
-const STOREYS: [&str; 4] = ["model", "wire", "adapters", "programs"];
+/// Every package of the product with its layer: 0 is pure, 1 what clients see, 2 the outside world, 3 what is started.
+const LAYERS: [(&str, usize); 14] = [
+    ("rooflined-core", 0),
+    ("rooflined-models", 0),
+    ("rooflined-predict", 0),
+    ("rooflined-governor", 0),
+    ("rooflined-api", 1),
+    ("rooflined-client", 1),
+    ("rooflined-advice", 1),
+    ("rooflined-config", 2),
+    ("rooflined-hw", 2),
+    ("rooflined-probe", 2),
+    ("rooflined-actuator", 2),
+    ("rooflined-simulate", 2),
+    ("rooflined", 3),
+    ("rooflinectl", 3),
+];
 /// Dependencies that compute and do nothing else: the ones a pure crate may use.
-const PURE_CRATES: [&str; 8] =
-    ["half", "pulp", "serde", "serde_json", "smallvec", "strsim", "thiserror", "toml"];
+const PURE_CRATES: [&str; 6] = ["half", "serde", "serde_json", "strsim", "thiserror", "toml"];
 /// Arrows that the order of storeys allows and the design does not. Adapters take values of the model, so that a board
 /// can be read without knowing what is asked about it; the wire's types know names and units; the client needs no daemon.
 const FORBIDDEN: [(&str, &[&str]); 6] = [
-    ("wire", &["predict", "decide", "governor"]),
-    ("hw", &["predict", "decide", "governor", "wire", "answer"]),
-    ("probe", &["decide", "governor", "wire", "answer", "hw"]),
-    ("actuator", &["predict", "decide", "governor", "wire", "answer", "probe", "simulate"]),
-    ("ctl", &["governor", "probe", "actuator", "simulate", "daemon", "lab"]),
-    ("daemon", &["ctl", "lab"]),
+    ("rooflined-api", &["rooflined-predict", "rooflined-governor"]),
+    ("rooflined-hw", &["rooflined-predict", "rooflined-governor", "rooflined-api", "rooflined-advice"]),
+    ("rooflined-probe", &["rooflined-governor", "rooflined-api", "rooflined-advice", "rooflined-hw"]),
+    (
+        "rooflined-actuator",
+        &[
+            "rooflined-predict",
+            "rooflined-governor",
+            "rooflined-api",
+            "rooflined-advice",
+            "rooflined-probe",
+            "rooflined-simulate",
+        ],
+    ),
+    (
+        "rooflinectl",
+        &["rooflined-governor", "rooflined-probe", "rooflined-actuator", "rooflined-simulate", "rooflined"],
+    ),
+    ("rooflined", &["rooflinectl"]),
 ];
 /// What the client must not link, however far down: the bus, the GPU's driver, kernels, an HTTP server's frame.
 const NOT_IN_THE_CLIENT: [&str; 6] =
-    ["zbus", "cudarc", "gemm-f32", "gemm-common", "rooflined-daemon", "rooflined-probe"];
+    ["zbus", "cudarc", "gemm-f32", "gemm-common", "rooflined", "rooflined-probe"];
 const LONGEST_BINARY: usize = 29;
 
-/// A crate below `src`.
+/// A package of the product.
 struct Crate {
-    name: String,
-    storey: usize,
+    name: &'static str,
+    layer: usize,
     directory: PathBuf,
     manifest: Table,
 }
@@ -65,15 +92,12 @@ fn directories(path: &Path) -> Vec<PathBuf> {
 }
 
 fn crates() -> Vec<Crate> {
-    let in_storey = |(storey, name): (usize, &&str)| {
-        directories(&root().join("src").join(name)).into_iter().map(move |directory| Crate {
-            name: directory.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-            storey,
-            manifest: parse(&read(&directory.join("Cargo.toml"))),
-            directory,
-        })
+    let of = |(name, layer): (&'static str, usize)| {
+        let directory =
+            if name == "rooflined" { root().to_owned() } else { root().join("crates").join(name) };
+        Crate { name, layer, manifest: parse(&read(&directory.join("Cargo.toml"))), directory }
     };
-    STOREYS.iter().enumerate().flat_map(in_storey).collect()
+    LAYERS.map(of).into()
 }
 
 /// The names in a manifest's table of dependencies.
@@ -98,28 +122,25 @@ fn sources(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// What is wrong with the arrows of a crate of `storey`; `storeys` says where each crate stands.
-fn wrong_arrows(
-    name: &str,
-    storey: usize,
-    imports: &BTreeSet<String>,
-    storeys: &BTreeMap<String, usize>,
-) -> Vec<String> {
+/// What is wrong with the imports of the package `name`.
+fn wrong_arrows(name: &str, imports: &BTreeSet<String>) -> Vec<String> {
+    let layer_of = |name: &str| LAYERS.iter().find(|(of, _)| *of == name).map(|(_, layer)| *layer);
+    let layer = layer_of(name).unwrap_or_default();
     let forbidden = FORBIDDEN.iter().find(|(from, _)| *from == name).map_or(&[][..], |(_, to)| to);
     let mut wrong = Vec::new();
     for import in imports {
-        match import.strip_prefix("rooflined-") {
-            Some(other) => match storeys.get(other) {
-                None => wrong.push(format!("`{name}` imports `{other}`, which is no crate of src")),
-                Some(above) if *above > storey => {
-                    wrong.push(format!("`{name}` imports `{other}`, which stands above it"));
-                }
-                Some(_) if forbidden.contains(&other) => {
-                    wrong.push(format!("`{name}` imports `{other}`, which is none of its business"));
-                }
-                Some(_) => {}
-            },
-            None if storey == 0 && !PURE_CRATES.contains(&import.as_str()) => {
+        match layer_of(import) {
+            Some(above) if above > layer => {
+                wrong.push(format!("`{name}` imports `{import}`, which stands above it"));
+            }
+            Some(_) if forbidden.contains(&import.as_str()) => {
+                wrong.push(format!("`{name}` imports `{import}`, which is none of its business"));
+            }
+            Some(_) => {}
+            None if import.starts_with("roofline") => {
+                wrong.push(format!("`{name}` imports `{import}`, which has no layer"));
+            }
+            None if layer == 0 && !PURE_CRATES.contains(&import.as_str()) => {
                 wrong.push(format!("`{name}` is pure and depends on `{import}`"));
             }
             None => {}
@@ -130,33 +151,37 @@ fn wrong_arrows(
 
 #[test]
 fn no_arrow_runs_up_and_pure_crates_only_compute() {
-    let crates = crates();
-    let storeys = crates.iter().map(|of| (of.name.clone(), of.storey)).collect();
-    let wrong: Vec<String> = crates
-        .iter()
-        .flat_map(|of| wrong_arrows(&of.name, of.storey, &dependencies(&of.manifest), &storeys))
-        .collect();
+    let wrong: Vec<String> =
+        crates().iter().flat_map(|of| wrong_arrows(of.name, &dependencies(&of.manifest))).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(crates.len() >= 10, "{} crates were found", crates.len());
+}
+
+#[test]
+fn every_crate_has_its_layer() {
+    let found: BTreeSet<String> = directories(&root().join("crates"))
+        .iter()
+        .filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
+        .collect();
+    let layered: BTreeSet<String> =
+        LAYERS.iter().map(|(name, _)| (*name).to_owned()).filter(|name| name != "rooflined").collect();
+    assert_eq!(found, layered);
 }
 
 #[test]
 fn a_wrong_arrow_is_named() {
-    let storeys = [("roofline", 0), ("predict", 0), ("wire", 1), ("hw", 2), ("ctl", 3), ("daemon", 3)];
-    let storeys = storeys.into_iter().map(|(name, storey)| (name.to_owned(), storey)).collect();
     let cases = [
-        ("roofline", 0, "rooflined-hw", "stands above"),
-        ("roofline", 0, "tokio", "is pure"),
-        ("wire", 1, "rooflined-predict", "none of its business"),
-        ("ctl", 3, "rooflined-daemon", "none of its business"),
-        ("hw", 2, "rooflined-nowhere", "no crate of src"),
+        ("rooflined-core", "rooflined-hw", "stands above"),
+        ("rooflined-core", "tokio", "is pure"),
+        ("rooflined-api", "rooflined-predict", "none of its business"),
+        ("rooflinectl", "rooflined", "none of its business"),
+        ("rooflined-hw", "rooflined-nowhere", "has no layer"),
     ];
-    for (name, storey, import, why) in cases {
-        let wrong = wrong_arrows(name, storey, &BTreeSet::from([import.to_owned()]), &storeys);
+    for (name, import, why) in cases {
+        let wrong = wrong_arrows(name, &BTreeSet::from([import.to_owned()]));
         assert!(wrong.len() == 1 && wrong[0].contains(why), "{name} -> {import}: {wrong:?}");
     }
-    let fine = BTreeSet::from(["rooflined-roofline".to_owned(), "tokio".to_owned()]);
-    assert!(wrong_arrows("hw", 2, &fine, &storeys).is_empty());
+    let fine = BTreeSet::from(["rooflined-core".to_owned(), "tokio".to_owned()]);
+    assert!(wrong_arrows("rooflined-hw", &fine).is_empty());
 }
 
 /// Everything that `start` links: manifests say so for our own crates (the lock file adds what only their tests use),
@@ -185,35 +210,25 @@ fn linked(start: &str, manifests: &BTreeMap<String, BTreeSet<String>>, lock: &Ta
 #[test]
 fn the_client_links_no_bus_no_driver_and_no_kernels() {
     let manifests: BTreeMap<String, BTreeSet<String>> =
-        crates().iter().map(|of| (format!("rooflined-{}", of.name), dependencies(&of.manifest))).collect();
+        crates().iter().map(|of| (of.name.to_owned(), dependencies(&of.manifest))).collect();
     let lock = parse(&read(&root().join("Cargo.lock")));
-    let client = linked("rooflined-ctl", &manifests, &lock);
+    let client = linked("rooflinectl", &manifests, &lock);
     let found: Vec<&str> = NOT_IN_THE_CLIENT.into_iter().filter(|name| client.contains(*name)).collect();
     assert!(found.is_empty(), "rooflinectl links {found:?}");
-    let daemon = linked("rooflined-daemon", &manifests, &lock);
+    let daemon = linked("rooflined", &manifests, &lock);
     let missing: Vec<&str> = NOT_IN_THE_CLIENT.into_iter().filter(|name| !daemon.contains(*name)).collect();
     assert!(missing.is_empty(), "the search would not find {missing:?} where they are");
 }
 
-/// The client of others' programs is published alone: it needs nothing of ours, and nothing of ours that is shipped needs it.
+/// Programs of others link the client, so it brings types, HTTP and nothing of the daemon.
 #[test]
-fn the_client_of_others_stands_alone() {
-    let manifest = parse(&read(&root().join("clients/rust/Cargo.toml")));
-    let needs = dependencies(&manifest);
-    assert!(needs.contains("serde_json"), "{needs:?}");
-    assert!(!needs.iter().any(|name| name.starts_with("rooflined")), "{needs:?}");
-    for (name, of) in manifest["dependencies"].as_table().into_iter().flatten() {
-        assert!(of.get("workspace").is_none(), "{name} has features that the daemon needs");
-    }
-    let product =
-        crates().into_iter().map(|of| of.manifest).chain([parse(&read(&root().join("Cargo.toml")))]);
-    for manifest in product {
-        assert!(
-            !dependencies(&manifest).contains("rooflined-client"),
-            "{} links it",
-            manifest["package"]["name"]
-        );
-    }
+fn the_client_library_needs_the_wire_types_alone() {
+    let ours = |name: &str| -> BTreeSet<String> {
+        let found = crates().into_iter().find(|of| of.name == name).map(|of| dependencies(&of.manifest));
+        found.unwrap_or_default().into_iter().filter(|name| name.starts_with("rooflined")).collect()
+    };
+    assert_eq!(ours("rooflined-client"), BTreeSet::from(["rooflined-api".to_owned()]));
+    assert_eq!(ours("rooflined-api"), BTreeSet::from(["rooflined-core".to_owned()]));
 }
 
 #[test]
@@ -224,8 +239,8 @@ fn only_the_probe_contains_unsafe_code() {
         let files = sources(directory).into_iter().filter(|path| read(path).contains(&lint));
         files.map(|path| path.strip_prefix(root()).unwrap().display().to_string()).collect()
     };
-    assert_eq!(silencing(&root().join("src")), ["src/adapters/probe/lib.rs"]);
-    assert!(silencing(&root().join("clients")).is_empty());
+    assert!(silencing(&root().join("src")).is_empty());
+    assert_eq!(silencing(&root().join("crates")), ["crates/rooflined-probe/src/lib.rs"]);
     assert_eq!(
         parse(&read(&root().join("Cargo.toml")))["workspace"]["lints"]["rust"][&lint].as_str(),
         Some("deny")
@@ -236,17 +251,21 @@ fn only_the_probe_contains_unsafe_code() {
 fn every_crate_is_laid_out_and_linted_alike() {
     for of in crates() {
         let Crate { name, manifest, directory, .. } = &of;
-        assert_eq!(manifest["package"]["name"].as_str(), Some(&*format!("rooflined-{name}")));
-        assert_eq!(manifest["lib"]["path"].as_str(), Some("lib.rs"), "{name}");
+        assert_eq!(manifest["package"]["name"].as_str(), Some(*name));
+        assert!(
+            manifest.get("lib").is_none(),
+            "{name}: the library is src/lib.rs and has the package's name"
+        );
+        assert!(directory.join("src/lib.rs").is_file(), "{name}");
         assert_eq!(manifest["lints"]["workspace"].as_bool(), Some(true), "{name}");
         assert!(manifest["package"]["description"].as_str().is_some_and(|text| text.len() > 20), "{name}");
-        for path in sources(directory) {
+        for path in sources(&directory.join("src")) {
             let elsewhere = read(&path).lines().any(|line| line.trim_start().starts_with("#[path"));
-            let known = path.ends_with("probe/peak.rs");
+            let known = path.ends_with("rooflined-probe/src/peak.rs");
             assert!(!elsewhere || known, "{} takes a module from elsewhere", path.display());
         }
     }
-    let lab = parse(&read(&root().join("src/programs/lab/Cargo.toml")));
+    let lab = parse(&read(&root().join("tools/lab/Cargo.toml")));
     assert_eq!(lab["package"]["publish"].as_bool(), Some(false));
 }
 
@@ -263,7 +282,7 @@ fn no_files_of_a_crate_import_in_a_circle() {
 
 #[test]
 fn a_binary_parses_calls_and_exits() {
-    let mains = ["src/rooflined.rs", "src/rooflinectl.rs", "src/programs/lab/main.rs"];
+    let mains = ["src/main.rs", "crates/rooflinectl/src/main.rs", "tools/lab/src/main.rs"];
     for main in mains {
         let lines = read(&root().join(main)).lines().count();
         assert!(lines <= LONGEST_BINARY, "{main} has {lines} lines; move what it does into its crate");
@@ -272,7 +291,7 @@ fn a_binary_parses_calls_and_exits() {
 
 #[test]
 fn pure_crates_are_kept_from_clocks_files_threads_and_terminals() {
-    let rules = parse(&read(&root().join("src/model/clippy.toml")));
+    let rules = parse(&read(&root().join("crates/rooflined-core/clippy.toml")));
     let named = |list: &str| -> BTreeSet<String> {
         let entries = rules[list].as_array().into_iter().flatten();
         entries.filter_map(|entry| entry["path"].as_str()).map(str::to_owned).collect()
@@ -286,8 +305,10 @@ fn pure_crates_are_kept_from_clocks_files_threads_and_terminals() {
         assert!(named("disallowed-types").contains(of), "{of}");
     }
     assert!(named("disallowed-macros").contains("std::println"));
-    for of in crates().iter().filter(|of| of.storey == 0) {
-        for path in sources(&of.directory) {
+    for of in crates().iter().filter(|of| of.layer == 0) {
+        let own = parse(&read(&of.directory.join("clippy.toml")));
+        assert_eq!(own, rules, "{}", of.name);
+        for path in sources(&of.directory.join("src")) {
             let text = read(&path);
             let silenced = text.contains("clippy::disallowed");
             let asynchronous = text
@@ -304,7 +325,7 @@ fn pure_crates_are_kept_from_clocks_files_threads_and_terminals() {
 
 /// Paths of files that `text` names, from the root of the repository.
 fn named_paths(text: &str) -> Vec<&str> {
-    const TOPS: [&str; 5] = ["src/", "tests/", "config/", "kernels/", "systemd/"];
+    const TOPS: [&str; 6] = ["src/", "crates/", "tests/", "config/", "kernels/", "systemd/"];
     let part = |of: char| of.is_ascii_alphanumeric() || "/_.-".contains(of);
     let words = text.split(|of: char| !part(of)).map(|word| word.trim_end_matches(['.', '-']));
     words.filter(|word| TOPS.iter().any(|top| word.starts_with(top)) && word.ends_with(".rs")).collect()
@@ -316,10 +337,11 @@ fn documents_name_files_that_exist() {
         "README.md",
         "CONTRIBUTING.md",
         "SECURITY.md",
+        "docs/accuracy.md",
         "docs/architecture.md",
-        "docs/control.md",
-        "docs/gpu.md",
-        "docs/threat-model.md",
+        "docs/internals/gpu.md",
+        "docs/internals/paths.md",
+        "docs/internals/threat-model.md",
     ];
     let texts = documents.map(|document| (document, read(&root().join(document))));
     let named: Vec<(&str, &str)> = texts
@@ -332,10 +354,10 @@ fn documents_name_files_that_exist() {
     assert_eq!(named_paths("see `src/a/b.rs`, (tests/c.rs). and src/nowhere"), ["src/a/b.rs", "tests/c.rs"]);
 }
 
-/// Each row of `docs/faults.md` names its tests as a file and a function of it.
+/// Each row of `docs/internals/faults.md` names its tests as a file and a function of it.
 #[test]
 fn every_fault_of_the_documentation_names_a_test_that_exists() {
-    let page = read(&root().join("docs/faults.md"));
+    let page = read(&root().join("docs/internals/faults.md"));
     let rows = page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| fault |"));
     let mut named = 0;
     for row in rows {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use toml::{Table, Value};
 
-use super::{directories, parse, read, root, sources};
+use super::{crates, directories, parse, read, root, sources};
 
 /// The first cell of every row of the table below a heading, up to the next one, without its backticks.
 fn first_cells(text: &str, heading: &str) -> BTreeSet<String> {
@@ -18,11 +18,11 @@ fn direct_dependencies() -> BTreeSet<String> {
     let workspace = parse(&read(&root().join("Cargo.toml")));
     let is_ours = |of: &Value| of.get("path").is_some();
     let shared = workspace["workspace"]["dependencies"].as_table().cloned().unwrap_or_default();
-    let mut manifests =
-        ["Cargo.toml", "fuzz/Cargo.toml", "clients/rust/Cargo.toml"].map(|of| root().join(of)).to_vec();
-    let crates = ["model", "wire", "adapters", "programs"].map(|storey| root().join("src").join(storey));
-    for storey in crates.iter().chain([&root().join("tests/crates")]) {
-        manifests.extend(directories(storey).into_iter().map(|of| of.join("Cargo.toml")));
+    let mut manifests = ["Cargo.toml", "benches/Cargo.toml", "fuzz/Cargo.toml", "fuzz/libfuzzer/Cargo.toml"]
+        .map(|of| root().join(of))
+        .to_vec();
+    for parent in ["crates", "tests/crates", "tools"].map(|of| root().join(of)) {
+        manifests.extend(directories(&parent).into_iter().map(|of| of.join("Cargo.toml")));
     }
     let mut found = BTreeSet::new();
     for manifest in manifests {
@@ -38,13 +38,16 @@ fn direct_dependencies() -> BTreeSet<String> {
 
 #[test]
 fn every_direct_dependency_has_its_reason() {
-    let document = read(&root().join("docs/dependencies.md"));
+    let document = read(&root().join("docs/internals/dependencies.md"));
     let told = first_cells(&document, "## Direct, and why");
     let named = direct_dependencies();
     let untold: Vec<_> = named.difference(&told).collect();
-    assert!(untold.is_empty(), "docs/dependencies.md says no reason for {untold:?}");
+    assert!(untold.is_empty(), "docs/internals/dependencies.md says no reason for {untold:?}");
     let gone: Vec<_> = told.difference(&named).collect();
-    assert!(gone.is_empty(), "docs/dependencies.md has a reason for {gone:?}, which no manifest names");
+    assert!(
+        gone.is_empty(),
+        "docs/internals/dependencies.md has a reason for {gone:?}, which no manifest names"
+    );
     assert!(named.len() > 20, "only {} were found", named.len());
 }
 
@@ -62,18 +65,14 @@ fn no_shared_dependency_is_without_a_user() {
 #[test]
 fn every_crate_uses_what_its_manifest_names() {
     let mut idle = Vec::new();
-    for storey in ["model", "wire", "adapters", "programs"] {
-        for directory in directories(&root().join("src").join(storey)) {
-            let manifest = parse(&read(&directory.join("Cargo.toml")));
-            let text: String = sources(&directory).iter().map(|path| read(path)).collect();
-            let named =
-                manifest.get("dependencies").and_then(Value::as_table).into_iter().flat_map(Table::keys);
-            let unused = named.filter(|name| {
-                let name = name.strip_prefix("rooflined-").unwrap_or(name).replace('-', "_");
-                !text.contains(&format!("{name}::")) && !text.contains(&format!("use {name} "))
-            });
-            idle.extend(unused.map(|name| format!("{} does not use {name}", directory.display())));
-        }
+    for of in crates() {
+        let text: String = sources(&of.directory.join("src")).iter().map(|path| read(path)).collect();
+        let manifest = of.manifest.get("dependencies").and_then(Value::as_table);
+        let unused = manifest.into_iter().flat_map(Table::keys).filter(|name| {
+            let name = name.replace('-', "_");
+            !text.contains(&format!("{name}::")) && !text.contains(&format!("use {name} "))
+        });
+        idle.extend(unused.map(|name| format!("{} does not use {name}", of.name)));
     }
     assert!(idle.is_empty(), "{idle:#?}");
 }
@@ -90,10 +89,11 @@ fn named_tests(text: &str) -> BTreeSet<&str> {
 
 #[test]
 fn tests_and_targets_that_the_threat_model_names_exist() {
-    let text = read(&root().join("docs/threat-model.md"));
+    let text = read(&root().join("docs/internals/threat-model.md"));
     let names = named_tests(&text);
     assert!(names.len() > 20, "only {} names were found", names.len());
-    let code: String = [root().join("src"), root().join("tests")]
+    let code: String = ["src", "crates", "tests"]
+        .map(|of| root().join(of))
         .iter()
         .flat_map(|of| sources(of))
         .map(|path| read(&path))
@@ -109,7 +109,7 @@ fn tests_and_targets_that_the_threat_model_names_exist() {
     let targets = sources(&root().join("fuzz/targets"));
     let targets: Vec<_> = targets.iter().filter_map(|path| path.file_stem()?.to_str()).collect();
     assert!(targets.len() >= 12, "only {} targets", targets.len());
-    for document in ["docs/threat-model.md", "fuzz/README.md"] {
+    for document in ["docs/internals/threat-model.md", "fuzz/README.md"] {
         let told = told(document);
         let untold: Vec<_> = targets.iter().filter(|target| !told.contains(**target)).collect();
         assert!(untold.is_empty(), "{document} does not name {untold:?}");

@@ -7,8 +7,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use hw::{self, Sampler, SysRoot, bundle};
-use roofline::units::Seconds;
+use rooflined_core::units::Seconds;
+use rooflined_hw::{self, Sampler, SysRoot, bundle};
 use serde_json::{Value, json};
 
 use crate::tree::{self, Node, put, unpack};
@@ -16,8 +16,8 @@ use crate::tree::{self, Node, put, unpack};
 /// What the program makes of a tree. The machine's id is replaced in a capture, so its hash differs.
 fn seen(root: &Path) -> Value {
     let root = SysRoot::new(root);
-    let (board, discovered) = hw::discover(&root);
-    let state = hw::read_state(&mut Sampler::new(&root, discovered), Seconds(1000.0));
+    let (board, discovered) = rooflined_hw::discover(&root);
+    let state = rooflined_hw::read_state(&mut Sampler::new(&root, discovered), Seconds(1000.0));
     let mut board = json!(board);
     board.as_object_mut().unwrap().remove("machine");
     json!({ "board": board, "state": state })
@@ -129,7 +129,7 @@ fn a_place_that_is_none_ends_with_what_to_do() {
 }
 
 fn ctl(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_rooflinectl"))
+    Command::new(crate::programs::rooflinectl())
         .arg("bundle")
         .args(args)
         .env("ROOFLINED_SOCKET", "/nonexistent")

@@ -7,9 +7,9 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use hw::{self, Sampler, SysRoot};
-use roofline::board::{BoardState, Reading};
-use roofline::units::{Celsius, Hertz, Seconds, Watts};
+use rooflined_core::board::{BoardState, Reading};
+use rooflined_core::units::{Celsius, Hertz, Seconds, Watts};
+use rooflined_hw::{self, Sampler, SysRoot};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -64,7 +64,7 @@ pub const BOARDS: [&str; 42] = [
 fn board(name: &str) -> (TempDir, Sampler) {
     let dir = unpack(&nodes(name, "tree.txt"));
     let root = SysRoot::new(dir.path());
-    let sampler = Sampler::new(&root, hw::discover(&root).1);
+    let sampler = Sampler::new(&root, rooflined_hw::discover(&root).1);
     (dir, sampler)
 }
 
@@ -89,13 +89,13 @@ fn every_board_reads_as_expected() {
     for name in BOARDS {
         let dir = unpack(&nodes(name, "tree.txt"));
         let root = SysRoot::new(dir.path());
-        let (board, discovered) = hw::discover(&root);
+        let (board, discovered) = rooflined_hw::discover(&root);
         let mut sampler = Sampler::new(&root, discovered);
-        let first = hw::read_state(&mut sampler, Seconds(1000.0));
+        let first = rooflined_hw::read_state(&mut sampler, Seconds(1000.0));
         for (path, node) in nodes(name, "after.txt") {
             put(dir.path(), &path, &node);
         }
-        let second = hw::read_state(&mut sampler, Seconds(2000.0));
+        let second = rooflined_hw::read_state(&mut sampler, Seconds(2000.0));
         let found = json!({"board": board, "state": first, "state_after": second});
         let path =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/boards").join(name).join("expected.json");
@@ -193,7 +193,7 @@ fn a_board_is_recognised_with_its_mode_its_caps_and_its_power() {
     for expected in EXPECTED {
         let dir = unpack(&nodes(expected.board, "tree.txt"));
         let root = SysRoot::new(dir.path());
-        let (board, discovered) = hw::discover(&root);
+        let (board, discovered) = rooflined_hw::discover(&root);
         let state = Sampler::new(&root, discovered).sample(Seconds(1.0));
         let name = expected.board;
         assert_eq!(board.key, expected.key, "{name}");
@@ -249,7 +249,7 @@ fn the_machine_is_known_by_a_hash_of_its_id() {
     };
     let id = "0123456789abcdef0123456789abcdef";
     let dir = unpack(&nodes("laptop-x86", "tree.txt"));
-    let (board, _) = hw::discover(&SysRoot::new(dir.path()));
+    let (board, _) = rooflined_hw::discover(&SysRoot::new(dir.path()));
     let expected = format!("{:016x}", fnv(&format!("rooflined machine 1\n{id}")));
     assert_eq!(board.machine, Reading::Known(expected));
     assert!(!serde_json::to_string(&board).unwrap().contains(id));
@@ -272,7 +272,7 @@ fn no_content_of_any_file_breaks_a_reading() {
         let tree = nodes(name, "tree.txt");
         let dir = unpack(&tree);
         let root = SysRoot::new(dir.path());
-        let whole = hw::discover(&root);
+        let whole = rooflined_hw::discover(&root);
         let mut sampler = Sampler::new(&root, whole.1.clone());
         let mut now = 0.0;
         for (path, node) in tree.iter().filter(|(_, node)| matches!(node, Node::File(_))) {
@@ -286,18 +286,18 @@ fn no_content_of_any_file_breaks_a_reading() {
                 if name.starts_with("orin") && !(index + now as usize).is_multiple_of(4) {
                     continue;
                 }
-                let (board, discovered) = hw::discover(&root);
+                let (board, discovered) = rooflined_hw::discover(&root);
                 let fresh = Sampler::new(&root, discovered).sample(Seconds(now));
                 for value in [json!(board), json!(fresh)] {
                     assert!(only_numbers(&value), "{name}: {path} as {bytes:?}: {value:#}");
                 }
             }
             put(dir.path(), path, &Node::Gone);
-            let _ = hw::discover(&root);
+            let _ = rooflined_hw::discover(&root);
             let _ = sampler.sample(Seconds(now + 0.5));
             put(dir.path(), path, node);
         }
-        assert_eq!(hw::discover(&root), whole, "{name}: a damage that passes leaves no trace");
+        assert_eq!(rooflined_hw::discover(&root), whole, "{name}: a damage that passes leaves no trace");
     }
 }
 
@@ -385,7 +385,7 @@ fn a_source_that_hangs_delays_nothing_but_itself() {
     put(dir.path(), "/proc/meminfo", &Node::Fifo);
     put(dir.path(), "/sys/devices/system/cpu/online", &Node::Fifo);
     let root = SysRoot::new(dir.path());
-    let mut sampler = Sampler::new(&root, hw::discover(&root).1);
+    let mut sampler = Sampler::new(&root, rooflined_hw::discover(&root).1);
     let start = Instant::now();
     let state = sampler.sample(Seconds(1.0));
     let took = start.elapsed();
@@ -398,7 +398,7 @@ fn a_source_that_hangs_delays_nothing_but_itself() {
     assert_eq!(zones[1].temperature, Reading::Known(Celsius(61.0)));
     assert_eq!(state.cpu_clock_cap, Reading::Known(Hertz(4.3e9)), "seven policies answer");
     assert_eq!(state.rails.known().unwrap()[0].power, Reading::Known(Watts(9.35)));
-    assert_eq!(state.memory, Reading::absent("/proc/meminfo is no plain file"));
+    assert_eq!(state.memory, Reading::absent("/proc/meminfo is not a regular file"));
     assert_eq!(state.cores_online, Reading::Known(1), "from /proc/stat");
     assert_eq!(sampler.stuck_sources(), 2);
     // From now on they are left alone and cost nothing.
@@ -453,7 +453,7 @@ fn counts_helper_threads() {
     }
     let dir = unpack(&tree);
     let root = SysRoot::new(dir.path());
-    let mut sampler = Sampler::new(&root, hw::discover(&root).1);
+    let mut sampler = Sampler::new(&root, rooflined_hw::discover(&root).1);
     let (mut most, mut slowest) = (0, Duration::ZERO);
     for now in 0..20 {
         let start = Instant::now();
@@ -520,15 +520,18 @@ fn stuck_sources_never_cost_more_than_a_few_threads() {
 #[test]
 fn this_machine_tells_what_it_is_and_why_it_does_not_tell_more() {
     let root = SysRoot::host();
-    let (board, discovered) = hw::discover(&root);
+    let (board, discovered) = rooflined_hw::discover(&root);
     assert_eq!(board.key, "cpu");
     assert_eq!(board.cpu.architecture, std::env::consts::ARCH);
     assert!(board.memory_total.known().unwrap().is_positive());
     let mut sampler = Sampler::new(&root, discovered);
-    let first = hw::read_state(&mut sampler, hw::boot_time());
+    let first = rooflined_hw::read_state(&mut sampler, rooflined_hw::boot_time());
     let threads = std::thread::available_parallelism().unwrap().get();
     assert!(*first.cores_online.known().unwrap() as usize >= threads);
-    assert_eq!(hw::online_cpus(&root).known().unwrap().len(), *first.cores_online.known().unwrap() as usize);
+    assert_eq!(
+        rooflined_hw::online_cpus(&root).known().unwrap().len(),
+        *first.cores_online.known().unwrap() as usize
+    );
     let state = json!(first);
     for (field, reading) in state
         .as_object()
@@ -545,7 +548,7 @@ fn this_machine_tells_what_it_is_and_why_it_does_not_tell_more() {
     while Instant::now() < until {
         std::hint::spin_loop();
     }
-    let second = sampler.sample(hw::boot_time());
+    let second = sampler.sample(rooflined_hw::boot_time());
     child.kill().unwrap();
     child.wait().unwrap();
     let load = second.load.known().unwrap();
@@ -568,7 +571,7 @@ fn sample_costs() {
         ("AGX Orin tree with all that is watched", SysRoot::new(full.path())),
     ] {
         let start = Instant::now();
-        let (_, discovered) = hw::discover(&root);
+        let (_, discovered) = rooflined_hw::discover(&root);
         let discovery = start.elapsed();
         let mut sampler = Sampler::new(&root, discovered);
         let mut times: Vec<f64> = (0..2000)

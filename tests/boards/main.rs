@@ -4,9 +4,12 @@
 
 mod bundle;
 mod captured;
+mod machines;
 mod metering;
 mod metrics;
 mod nvpmodel;
+#[path = "../support/programs.rs"]
+mod programs;
 mod sensors;
 mod simulate;
 mod tree;

@@ -7,14 +7,14 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use hw::{self, Sampler, SysRoot};
-use predict::calibration::{
+use rooflined_core::board::BoardState;
+use rooflined_core::precision::{Precision, WeightFormat};
+use rooflined_core::units::Seconds;
+use rooflined_hw::{self, Sampler, SysRoot};
+use rooflined_predict::calibration::{
     Accelerator, GemvCase, Held, Hold, Kernel, Plan, PowerReading, ProbeEvent, Step, Stores, Stream,
     attribute,
 };
-use roofline::board::BoardState;
-use roofline::precision::{Precision, WeightFormat};
-use roofline::units::Seconds;
 use tempfile::TempDir;
 
 /// Of Intel's counters: 2^32 units of 61 µJ.
@@ -46,7 +46,7 @@ fn count(root: &Path, zone: &str, microjoules: u64) {
 /// Samples every 50 ms of both packages' counters, which start just below where they wrap and gain what `watts` says.
 fn samples(root: &TempDir, watts: impl Fn(f64) -> [f64; 2]) -> Vec<BoardState> {
     let system = SysRoot::new(root.path());
-    let (_, discovered) = hw::discover(&system);
+    let (_, discovered) = rooflined_hw::discover(&system);
     let mut sampler = Sampler::new(&system, discovered);
     let mut energies = [RANGE_UJ - 9_000_000, 5_000_000];
     (0..60_u32)
@@ -58,7 +58,7 @@ fn samples(root: &TempDir, watts: impl Fn(f64) -> [f64; 2]) -> Vec<BoardState> {
             count(root.path(), "intel-rapl:0", energies[0]);
             count(root.path(), "intel-rapl:0:0", energies[0] / 2);
             count(root.path(), "intel-rapl:1", energies[1]);
-            hw::read_state(&mut sampler, Seconds(now))
+            rooflined_hw::read_state(&mut sampler, Seconds(now))
         })
         .collect()
 }
@@ -107,12 +107,12 @@ fn a_counter_that_is_reset_is_no_power_and_spoils_one_reading_alone() {
         // Without a range nothing tells a wrap from a reset.
         fs::remove_file(root.path().join(POWERCAP).join(zone).join("max_energy_range_uj")).unwrap();
     }
-    let (_, discovered) = hw::discover(&system);
+    let (_, discovered) = rooflined_hw::discover(&system);
     let mut sampler = Sampler::new(&system, discovered);
     let mut power = |now: f64, microjoules| {
         count(root.path(), "intel-rapl:0", microjoules);
         count(root.path(), "intel-rapl:1", microjoules);
-        hw::read_state(&mut sampler, Seconds(now)).total_power
+        rooflined_hw::read_state(&mut sampler, Seconds(now)).total_power
     };
     power(1.0, 9_000_000);
     let reset = power(2.0, 1_000_000);
@@ -164,7 +164,7 @@ fn the_probe_rests_first_and_then_holds_each_load_on_this_machine_and_says_what_
     assert_eq!(held.len(), 4, "{text}");
     assert!(held.iter().all(|held| (held.ended - held.began).get() >= 0.05));
     assert!(held.windows(2).all(|pair| pair[0].ended <= pair[1].began), "one after the other");
-    let now = hw::boot_time();
+    let now = rooflined_hw::boot_time();
     assert!(held.iter().all(|held| held.began < now && (now - held.began).get() < 3600.0), "the same clock");
     assert_eq!(held[0].bytes.get() + held[0].flops.get() + held[0].weights, 0.0);
     assert!(held[1].bytes.get() > 0.0 && held[2].flops.get() > 0.0);

@@ -6,12 +6,12 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use daemon::server::metrics::{Counters, page};
-use decide::snapshot::Snapshot;
-use governor::Now;
-use hw::{Sampler, SysRoot};
-use roofline::hardware::registry;
-use roofline::units::Seconds;
+use rooflined::server::metrics::{Counters, page};
+use rooflined_core::hardware::registry;
+use rooflined_core::units::Seconds;
+use rooflined_governor::Now;
+use rooflined_hw::{Sampler, SysRoot};
+use rooflined_predict::snapshot::Snapshot;
 use serde_json::{Value, json};
 
 use crate::captured::BOARDS;
@@ -45,13 +45,13 @@ const PLAIN: [&str; 15] = [
 fn page_of(board: &str) -> String {
     let dir = unpack(&nodes(board, "tree.txt"));
     let root = SysRoot::new(dir.path());
-    let (known, discovered) = hw::discover(&root);
+    let (known, discovered) = rooflined_hw::discover(&root);
     let mut sampler = Sampler::new(&root, discovered);
-    let _ = hw::read_state(&mut sampler, Seconds(1000.0));
+    let _ = rooflined_hw::read_state(&mut sampler, Seconds(1000.0));
     for (path, node) in nodes(board, "after.txt") {
         put(dir.path(), &path, &node);
     }
-    let state = hw::read_state(&mut sampler, Seconds(2000.0));
+    let state = rooflined_hw::read_state(&mut sampler, Seconds(2000.0));
     let some = registry().get("gb10").unwrap().clone();
     let calibration = serde_json::from_value(json!({
         "schema": 0, "key": { "machine": null, "board": board, "cpu": "", "logical_cpus": 1, "kernel": null, "version": "" },

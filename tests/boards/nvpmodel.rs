@@ -8,9 +8,9 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use roofline::board::nvpmodel::{expected_writes, gating_settings, parse};
-use roofline::board::{Knob, PowerModes};
-use roofline::units::Hertz;
+use rooflined_core::board::nvpmodel::{expected_writes, gating_settings, parse};
+use rooflined_core::board::{Knob, PowerModes};
+use rooflined_core::units::Hertz;
 use serde_json::Value;
 
 fn path(name: &str) -> PathBuf {
@@ -252,7 +252,7 @@ fn what_is_cut_off_undeclared_or_invented_is_said() {
 }
 
 fn ctl(args: &[&str], stdin: Stdio) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_rooflinectl"))
+    Command::new(crate::programs::rooflinectl())
         .args(["mode", "list", "--conf"])
         .args(args)
         .env("ROOFLINED_SOCKET", "/nonexistent")
@@ -316,9 +316,9 @@ fn a_file_that_cannot_be_a_list_of_modes_ends_with_what_to_do() {
     let binary = [&b"\x7fELF\x02\x01\x01"[..], &[0; 64], &[0xff; 64]].concat();
     for (path, said) in [
         ("/nonexistent/nvpmodel.conf".to_owned(), "No such file"),
-        (dir.path().to_str().unwrap().to_owned(), "no plain file"),
-        (fifo, "no plain file"),
-        ("/dev/zero".to_owned(), "no plain file"),
+        (dir.path().to_str().unwrap().to_owned(), "not a regular file"),
+        (fifo, "not a regular file"),
+        ("/dev/zero".to_owned(), "not a regular file"),
         (file("elf", &binary), "is binary"),
         (file("huge", &vec![b'#'; (4 << 20) + 1]), "more than 4 MiB"),
     ] {

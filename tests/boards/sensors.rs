@@ -2,18 +2,18 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use decide::snapshot::{clock_notes, point_in};
-use hw::{Sampler, SysRoot};
-use roofline::board::{Board, BoardState, Reading};
-use roofline::ceilings::datasheet;
-use roofline::hardware::registry;
-use roofline::precision::Precision;
-use roofline::units::{Hertz, Seconds};
+use rooflined_core::board::{Board, BoardState, Reading};
+use rooflined_core::ceilings::datasheet;
+use rooflined_core::hardware::registry;
+use rooflined_core::precision::Precision;
+use rooflined_core::units::{Hertz, Seconds};
+use rooflined_hw::{Sampler, SysRoot};
+use rooflined_predict::snapshot::{clock_notes, point_in};
 
 use crate::tree::{self, Node, nodes, put, unpack};
 
 /// A board of this directory with some of its files changed, and how it is then.
-fn changed(board: &str, files: &[(&str, &str)]) -> (Board, BoardState) {
+pub fn changed(board: &str, files: &[(&str, &str)]) -> (Board, BoardState) {
     tree::obey_permissions();
     let dir = unpack(&nodes(board, "tree.txt"));
     for (path, text) in files {
@@ -26,7 +26,7 @@ fn changed(board: &str, files: &[(&str, &str)]) -> (Board, BoardState) {
         put(dir.path(), path, &node);
     }
     let root = SysRoot::new(dir.path());
-    let (board, discovered) = hw::discover(&root);
+    let (board, discovered) = rooflined_hw::discover(&root);
     let state = Sampler::new(&root, discovered).sample(Seconds(1.0));
     (board, state)
 }
@@ -34,7 +34,7 @@ fn changed(board: &str, files: &[(&str, &str)]) -> (Board, BoardState) {
 /// Power of each rail in mW; `None` where it is not known.
 fn rails(state: &BoardState) -> BTreeMap<String, Option<f64>> {
     let rails = state.rails.known().unwrap();
-    let power = |reading: &Reading<roofline::units::Watts>| reading.known().map(|watts| watts.0 * 1e3);
+    let power = |reading: &Reading<rooflined_core::units::Watts>| reading.known().map(|watts| watts.0 * 1e3);
     let by_name: BTreeMap<_, _> = rails.iter().map(|rail| (rail.name.clone(), power(&rail.power))).collect();
     assert_eq!(by_name.len(), rails.len(), "two rails of one name: {rails:?}");
     by_name

@@ -10,12 +10,12 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use predict::calibration::{
+use rooflined_core::precision::{Precision, WeightFormat};
+use rooflined_predict::calibration::{
     Accelerator, GemvCase, Kernel, Plan, ProbeEvent, Sample, Step, Stores, Stream, centre,
 };
-use probe::{Outcome, Probe};
-use roofline::precision::{Precision, WeightFormat};
-use simulate::{self, Ending, Simulated, Simulation, SimulationError};
+use rooflined_probe::{Outcome, Probe};
+use rooflined_simulate::{self, Ending, Simulated, Simulation, SimulationError};
 use tempfile::TempDir;
 
 const NANO: &str = "jetson-orin-nano-8gb-super";
@@ -65,7 +65,8 @@ impl Board {
     fn nvpmodel(&self, line: &str, mut input: &[u8]) -> (Ending, String, String) {
         let args: Vec<String> = line.split_whitespace().map(ToOwned::to_owned).collect();
         let (mut out, mut error) = (Vec::new(), Vec::new());
-        let ending = simulate::fake_nvpmodel(self.root(), &args, &mut input, &mut out, &mut error).unwrap();
+        let ending =
+            rooflined_simulate::fake_nvpmodel(self.root(), &args, &mut input, &mut out, &mut error).unwrap();
         (ending, String::from_utf8(out).unwrap(), String::from_utf8(error).unwrap())
     }
 
@@ -92,14 +93,14 @@ fn keys_go_with_and_without_jetson_and_a_wrong_one_names_the_right_ones() {
         assert_eq!(Board::new(key).read("/rooflined/simulated"), NANO);
     }
     let error = Simulation::create("orin-nano", None, Path::new(PROGRAM)).unwrap_err().to_string();
-    for key in simulate::boards() {
+    for key in rooflined_simulate::boards() {
         assert!(error.contains(key), "{error}");
     }
 }
 
 #[test]
 fn every_board_has_its_files_and_aliases_show_the_same() {
-    for key in simulate::boards() {
+    for key in rooflined_simulate::boards() {
         let board = Board::new(key);
         assert!(board.read("/proc/meminfo").starts_with("MemTotal:"));
         assert!(board.read("/sys/class/thermal/thermal_zone0/temp").parse::<i64>().unwrap() > 20_000);
@@ -130,18 +131,26 @@ fn every_board_has_its_files_and_aliases_show_the_same() {
 #[test]
 fn the_mode_in_force_is_the_same_point_by_its_name() {
     let mut modes_seen = 0;
-    for key in simulate::boards() {
+    for key in rooflined_simulate::boards() {
         let board = Board::new(key);
-        let root = hw::SysRoot::new(board.root());
-        let (found, discovered) = hw::discover(&root);
-        let state = hw::read_state(&mut hw::Sampler::new(&root, discovered), hw::boot_time());
+        let root = rooflined_hw::SysRoot::new(board.root());
+        let (found, discovered) = rooflined_hw::discover(&root);
+        let state = rooflined_hw::read_state(
+            &mut rooflined_hw::Sampler::new(&root, discovered),
+            rooflined_hw::boot_time(),
+        );
         let Some(active) = state.power_mode.known() else { continue };
-        let hardware = roofline::hardware::registry().get(key);
+        let hardware = rooflined_core::hardware::registry().get(key);
         let mode = found.modes.known().unwrap().get(active).unwrap();
-        let now = decide::snapshot::point_now(&found, &state, hardware);
-        assert_eq!(decide::snapshot::point_in(&found, &state, hardware, mode), now, "{key} {}", mode.name);
+        let now = rooflined_predict::snapshot::point_now(&found, &state, hardware);
+        assert_eq!(
+            rooflined_predict::snapshot::point_in(&found, &state, hardware, mode),
+            now,
+            "{key} {}",
+            mode.name
+        );
         for mode in found.power_modes() {
-            let point = decide::snapshot::point_in(&found, &state, hardware, mode);
+            let point = rooflined_predict::snapshot::point_in(&found, &state, hardware, mode);
             let most = found.gpu.known().and_then(|gpu| gpu.clocks.last().copied());
             assert!(most.is_none_or(|most| point.gpu_clock.unwrap() <= most), "{key} {}", mode.name);
             let caps = mode.operating_point();
@@ -560,7 +569,7 @@ fn the_probe_child_speaks_the_protocol_of_every_probe() {
 /// What the daemon reads from each tree: the same code, the same paths as on the board.
 #[test]
 fn the_tree_is_read_like_a_boards_with_nothing_amiss() {
-    use hw::{self, Sampler, SysRoot};
+    use rooflined_hw::{self, Sampler, SysRoot};
     for (key, mode, sm, gpu, memory, watts) in [
         (NANO, Some("25W"), 8, 918e6, 3.199e9, 4.65),
         (AGX, Some("MODE_30W"), 8, 612e6, 3.199e9, 8.7),
@@ -569,8 +578,8 @@ fn the_tree_is_read_like_a_boards_with_nothing_amiss() {
     ] {
         let alive = Board::new(key);
         let root = SysRoot::new(alive.root());
-        let (board, discovered) = hw::discover(&root);
-        let state = hw::read_state(&mut Sampler::new(&root, discovered), hw::boot_time());
+        let (board, discovered) = rooflined_hw::discover(&root);
+        let state = rooflined_hw::read_state(&mut Sampler::new(&root, discovered), rooflined_hw::boot_time());
         assert_eq!(board.key, key);
         assert!(board.simulated);
         assert!(board.gpu.known().is_some(), "{key}: {:?}", board.gpu);

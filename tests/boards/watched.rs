@@ -1,4 +1,4 @@
-//! What people watch on a board: how often it is read, and the table of docs/sensors.md.
+//! What people watch on a board: how often it is read, and the table of docs/internals/sensors.md.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed test panics")]
 
@@ -6,10 +6,10 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use hw::{Sampler, SysRoot};
-use roofline::board::details::Details;
-use roofline::board::{BoardState, Reading};
-use roofline::units::Seconds;
+use rooflined_core::board::details::Details;
+use rooflined_core::board::{BoardState, Reading};
+use rooflined_core::units::Seconds;
+use rooflined_hw::{Sampler, SysRoot};
 use serde_json::{Value, json};
 
 use crate::tree::{Node, nodes, obey_permissions, put, unpack};
@@ -46,7 +46,7 @@ const BOARDS: [(&str, &str); 5] = [
 fn sampled_twice(board: &str) -> Value {
     let dir = unpack(&nodes(board, "tree.txt"));
     let root = SysRoot::new(dir.path());
-    let mut sampler = Sampler::new(&root, hw::discover(&root).1);
+    let mut sampler = Sampler::new(&root, rooflined_hw::discover(&root).1);
     sampler.sample(Seconds(1000.0));
     for (path, node) in nodes(board, "after.txt") {
         put(dir.path(), &path, &node);
@@ -113,7 +113,7 @@ fn the_table_of_the_documentation_is_what_the_boards_show() {
         states.iter().for_each(|state| write!(table, " {} |", sum(state)).unwrap());
         table.push('\n');
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/sensors.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/internals/sensors.md");
     let text = fs::read_to_string(&path).unwrap();
     let (before, rest) = text.split_once("<!-- table -->\n").unwrap();
     let (found, after) = rest.split_once("<!-- end of table -->").unwrap();
@@ -128,7 +128,7 @@ fn the_table_of_the_documentation_is_what_the_boards_show() {
 fn the_load_of_a_gpu_is_not_read_twice_in_half_a_second() {
     let dir = unpack(&nodes("orin-nano-8gb-super", "tree.txt"));
     let root = SysRoot::new(dir.path());
-    let mut sampler = Sampler::new(&root, hw::discover(&root).1);
+    let mut sampler = Sampler::new(&root, rooflined_hw::discover(&root).1);
     let load = "/sys/devices/platform/bus@0/17000000.gpu/load";
     let mut sample_at = |now: f64, text: &str| {
         put(dir.path(), load, &Node::File(text.as_bytes().to_vec()));
@@ -146,7 +146,7 @@ fn the_load_of_a_gpu_is_not_read_twice_in_half_a_second() {
 fn what_is_read_seldom_says_how_old_it_is() {
     let dir = unpack(&nodes("agx-orin-64gb-root", "tree.txt"));
     let root = SysRoot::new(dir.path());
-    let mut sampler = Sampler::new(&root, hw::discover(&root).1);
+    let mut sampler = Sampler::new(&root, rooflined_hw::discover(&root).1);
     let swaps = |state: &BoardState| state.details.swap.known().unwrap().len();
     let first = sampler.sample(Seconds(100.0));
     assert_eq!(swaps(&first), 2);

@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use rooflined_client::types::{PredictRequest, Workload};
-use rooflined_client::{AsyncClient, Client, Socket, Value};
-use serde_json::json;
+use rooflined_api::{PredictRequest, Workload};
+use rooflined_client::Client;
+use rooflined_core::names::Engine;
 use tempfile::TempDir;
 
 /// Long enough for a loaded machine; no test should come near it.
@@ -31,16 +31,18 @@ pub fn until(mut what: impl FnMut() -> bool) -> bool {
     true
 }
 
-pub fn gemv() -> Value {
-    json!({"workload": {"op": {"kind": "gemv", "n": 4096, "k": 4096}, "format": "int8"}})
-}
-
 pub fn chat() -> Workload {
-    Workload::default().model("llama-3.2-1b").format("q4_k_m").phase("decode").context_tokens(512)
+    Workload {
+        model: Some("llama-3.2-1b".into()),
+        format: Some("q4_k_m".to_owned()),
+        phase: Some("decode".to_owned()),
+        context_tokens: Some(512),
+        ..Workload::default()
+    }
 }
 
 pub fn chat_request() -> PredictRequest {
-    PredictRequest::new(chat()).engine("llama.cpp")
+    PredictRequest { workload: chat(), engine: Engine::LlamaCpp, ..PredictRequest::default() }
 }
 
 /// A directory of a short path, whatever TMPDIR is: that of a socket has at most 107 bytes.
@@ -76,11 +78,7 @@ impl Daemon {
     }
 
     pub fn client(&self) -> Client {
-        Client::at(self.socket())
-    }
-
-    pub fn asynchronous(&self) -> AsyncClient {
-        AsyncClient::at(self.socket())
+        Client::new(Some(&self.socket()), Duration::from_secs(30))
     }
 
     pub fn configure(&self, text: &str) {
@@ -96,8 +94,7 @@ impl Daemon {
         command.arg("--root").arg(self.path("board"));
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);
         self.process = Some(command.spawn().unwrap());
-        let client = self.client().with_timeout(Duration::from_secs(10));
-        let is_ready = until(|| client.request("GET", "/-/ready", None, Socket::Query).is_ok());
+        let is_ready = until(|| wait_for(self.client().get("/-/ready")).is_ok());
         assert!(is_ready, "{}", fs::read_to_string(self.path("log")).unwrap_or_default());
     }
 
@@ -106,11 +103,6 @@ impl Daemon {
             process.kill().unwrap();
             process.wait().unwrap();
         }
-    }
-
-    pub fn restart(&mut self) {
-        self.kill();
-        self.start();
     }
 }
 
@@ -123,24 +115,8 @@ impl Drop for Daemon {
     }
 }
 
-/// Runs one of the ignored tests in a process of its own.
-pub fn alone(test: &str, prepare: impl FnOnce(&mut Command) -> &mut Command) {
-    alone_by(test, prepare(&mut Command::new(std::env::current_exe().unwrap())));
-}
-
-/// As [`alone`], by a command to which what chooses the test is added.
-pub fn alone_by(test: &str, command: &mut Command) {
-    let output = command.args(["--exact", test, "--ignored", "--nocapture"]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && said.contains("1 passed"),
-        "{said}{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-}
-
-/// Runs `work` where the asynchronous client runs.
-pub fn asynchronously<T>(work: impl Future<Output = T>) -> T {
+/// The output of a future, on a runtime of its own.
+pub fn wait_for<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
 }
 
@@ -155,7 +131,7 @@ pub struct Impostor {
 
 /// One connection of an impostor.
 pub struct Visit {
-    pub connection: UnixStream,
+    connection: UnixStream,
     requests: Arc<Mutex<Vec<String>>>,
 }
 
@@ -227,16 +203,8 @@ impl Impostor {
         Self { directory: directory.to_owned(), _home: None, requests, visits }
     }
 
-    pub fn socket(&self) -> PathBuf {
-        self.directory.clone()
-    }
-
     pub fn client(&self) -> Client {
-        Client::at(self.socket()).with_timeout(Duration::from_secs(1))
-    }
-
-    pub fn asynchronous(&self) -> AsyncClient {
-        AsyncClient::at(self.socket()).with_timeout(Duration::from_secs(1))
+        Client::new(Some(&self.directory), Duration::from_secs(1))
     }
 
     /// How many connections were made.

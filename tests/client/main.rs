@@ -1,11 +1,11 @@
-//! The Rust client of others' programs (`clients/rust`) against a real daemon of a simulated board, and against programs that
-//! answer badly. The tests of the Python client have the same cases.
+//! `rooflined-client` against the daemon of a simulated board, and against programs that answer badly.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed test panics")]
 
 mod bad_company;
+mod calls;
 mod harness;
-mod make_types;
 mod places;
+#[path = "../support/programs.rs"]
+mod programs;
 mod streams;
-mod verbs;

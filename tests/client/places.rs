@@ -1,23 +1,25 @@
 //! Where a daemon is looked for, in a /run and /tmp of their own.
 
 use std::fs::{self, Permissions};
+use std::io::ErrorKind::{ConnectionRefused, NotFound};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rooflined_client::types::FormatAnswer;
-use rooflined_client::{AsyncClient, Client, Error, Result};
+use rooflined_client::{Client, ClientError};
 use rustix::process::Uid;
 use serde_json::json;
 
-use crate::harness::{Impostor, alone_by, asynchronously};
+use crate::harness::{Impostor, wait_for};
 
 const STRANGER: u32 = 65534;
 const SYSTEM: &str = "/run/rooflined/query.sock";
 const OWN: &str = "/tmp/rooflined-0/query.sock";
 const RUNTIME: &str = "/run/user/rooflined/query.sock";
+/// Such names are hidden from the tests in a process of their own.
+const THEIRS: &str = "/tmp/rooflined-0-theirs";
 
-/// Runs a test where there is no other daemon in /run and /tmp, and its user may do everything.
+/// Runs a test in a process of its own where /run and /tmp hold no other daemon, as root.
 fn apart(test: &str) {
     let allowed = Command::new("unshare").args(["-m", "true"]).stderr(std::process::Stdio::null()).status();
     if !rustix::process::geteuid().is_root() {
@@ -34,7 +36,10 @@ fn apart(test: &str) {
     let mut command = Command::new("unshare");
     command.args(["-m", script]).arg(std::env::current_exe().unwrap());
     command.env_remove("ROOFLINED_SOCKET").env("XDG_RUNTIME_DIR", "/run/user");
-    alone_by(test, &mut command);
+    let output = command.args(["--exact", test, "--ignored", "--nocapture"]).output().unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && printed.contains("1 passed"), "{printed}{errors}");
 }
 
 fn directory(path: &str, mode: u32) -> PathBuf {
@@ -58,98 +63,95 @@ fn listening(socket: &str) -> Impostor {
     impostor
 }
 
-/// Both clients, made before anything is there.
-struct Both(Client, AsyncClient);
+fn client() -> Client {
+    Client::new(None, std::time::Duration::from_secs(5))
+}
 
-impl Both {
-    fn ask(&self) -> [Result<Vec<FormatAnswer>>; 2] {
-        [self.0.formats(), asynchronously(self.1.formats())]
-    }
+fn ask(client: &mut Client) -> Result<(), ClientError> {
+    wait_for(client.get("/v1/formats")).map(drop)
+}
 
-    /// What is said where nobody answers, by path.
-    fn in_vain(&self) -> Vec<(String, String)> {
-        let [mine, theirs] = self.ask().map(|answer| match answer {
-            Err(Error::Unreachable { tried, .. }) => {
-                tried.into_iter().map(|(path, why)| (path.display().to_string(), why)).collect::<Vec<_>>()
-            }
-            other => panic!("{other:?}"),
-        });
-        assert_eq!(mine, theirs);
-        mine
-    }
-
-    /// Both ask, and are answered by `wanted` alone.
-    fn are_answered_by(&self, wanted: &Impostor, others: &[&Impostor]) {
-        let count = |impostors: &[&Impostor]| impostors.iter().map(|one| one.visited()).sum::<usize>();
-        let before = (wanted.visited(), count(others));
-        for answer in self.ask() {
-            answer.unwrap();
+/// The sockets that a new client tries where nobody answers, each with its error.
+fn tries() -> Vec<(String, std::io::ErrorKind)> {
+    match ask(&mut client()) {
+        Err(ClientError::Unreachable { failures }) => {
+            failures.into_iter().map(|(path, why)| (path.display().to_string(), why.kind())).collect()
         }
-        assert_eq!((wanted.visited(), count(others)), (before.0 + 2, before.1));
+        other => panic!("{other:?}"),
     }
 }
 
+/// A new client asks, and `wanted` alone is visited.
+fn is_answered_by(wanted: &Impostor, others: &[&Impostor]) {
+    let count = |impostors: &[&Impostor]| impostors.iter().map(|one| one.visited()).sum::<usize>();
+    let before = (wanted.visited(), count(others));
+    ask(&mut client()).unwrap();
+    assert_eq!((wanted.visited(), count(others)), (before.0 + 1, before.1));
+}
+
 #[test]
-fn a_daemon_is_looked_for_at_each_connection_and_a_strangers_is_not_asked() {
+fn the_best_place_answers_and_a_strangers_directory_is_passed_over() {
     apart("places::usual");
 }
 
 #[test]
 #[ignore = "the other half of the test above"]
 fn usual() {
-    let both = Both(Client::new(), AsyncClient::new());
-    let nothing = "no such file or directory".to_owned();
-    let wanted = [RUNTIME, OWN, SYSTEM].map(|path| (path.to_owned(), nothing.clone()));
-    assert_eq!(both.in_vain(), wanted);
+    let places = |paths: &[&str]| paths.iter().map(|path| ((*path).to_owned(), NotFound)).collect::<Vec<_>>();
+    assert_eq!(tries(), places(&[RUNTIME, SYSTEM]));
 
     directory("/run/rooflined", 0o755);
     let system = listening(SYSTEM);
-    both.are_answered_by(&system, &[]);
+    is_answered_by(&system, &[]);
 
-    // What others have put in the place of ours is passed over, and named where nobody else answers.
+    // A directory that a stranger could have put there is passed over.
     let own = directory("/tmp/rooflined-0", 0o700);
     let first = listening(OWN);
-    both.are_answered_by(&first, &[&system]);
+    is_answered_by(&first, &[&system]);
     type Spoil = fn(&Path);
-    let spoil: [(&str, Spoil); 4] = [
-        ("belongs to user 65534", |own| chown(own, Some(STRANGER), None).unwrap()),
-        ("others may write", |own| fs::set_permissions(own, Permissions::from_mode(0o770)).unwrap()),
-        ("others may write", |own| fs::set_permissions(own, Permissions::from_mode(0o702)).unwrap()),
-        ("symbolic link", |own| {
-            fs::rename(own, "/tmp/theirs").unwrap();
-            symlink("/tmp/theirs", own).unwrap();
-        }),
+    let spoil: [Spoil; 4] = [
+        |own| chown(own, Some(STRANGER), None).unwrap(),
+        |own| fs::set_permissions(own, Permissions::from_mode(0o770)).unwrap(),
+        |own| fs::set_permissions(own, Permissions::from_mode(0o702)).unwrap(),
+        |own| {
+            fs::rename(own, THEIRS).unwrap();
+            symlink(THEIRS, own).unwrap();
+        },
     ];
-    for (said, spoil) in spoil {
+    for spoil in spoil {
         spoil(&own);
-        both.are_answered_by(&system, &[&first]);
-        fs::rename(SYSTEM, "/run/rooflined/away").unwrap();
-        let tried = both.in_vain();
-        assert!(tried[1].0 == OWN && tried[1].1.contains(said), "{said}: {tried:?}");
-        fs::rename("/run/rooflined/away", SYSTEM).unwrap();
+        is_answered_by(&system, &[&first]);
         if fs::symlink_metadata(&own).unwrap().is_symlink() {
             fs::remove_file(&own).unwrap();
-            fs::rename("/tmp/theirs", &own).unwrap();
+            fs::rename(THEIRS, &own).unwrap();
         }
         chown(&own, Some(0), None).unwrap();
         fs::set_permissions(&own, Permissions::from_mode(0o700)).unwrap();
-        both.are_answered_by(&first, &[&system]);
+        is_answered_by(&first, &[&system]);
     }
 
-    // One that starts later in a better place.
+    // A client stays with the daemon that it has found, and a new one takes a better place.
+    let mut settled = client();
+    ask(&mut settled).unwrap();
     directory("/run/user/rooflined", 0o700);
     let best = listening(RUNTIME);
-    both.are_answered_by(&best, &[&first, &system]);
+    is_answered_by(&best, &[&first, &system]);
+    let visits = first.visited();
+    ask(&mut settled).unwrap();
+    assert_eq!(first.visited(), visits + 1);
+    chown(&own, Some(STRANGER), None).unwrap();
+    assert!(matches!(ask(&mut settled), Err(ClientError::Unreachable { .. })));
+    chown(&own, Some(0), None).unwrap();
     fs::remove_dir_all("/run/user/rooflined").unwrap();
-    both.are_answered_by(&first, &[&best, &system]);
+    is_answered_by(&first, &[&best, &system]);
 
     // Whatever else lies there is no daemon.
     fs::remove_file(OWN).unwrap();
     fs::create_dir(OWN).unwrap();
     fs::remove_file(SYSTEM).unwrap();
     fs::write(SYSTEM, "").unwrap();
-    let why: Vec<String> = both.in_vain().into_iter().map(|(_, why)| why).collect();
-    assert_eq!(why, [&*nothing, "connection refused", "connection refused"]);
+    let why: Vec<_> = tries().into_iter().map(|(_, why)| why).collect();
+    assert_eq!(why, [NotFound, ConnectionRefused, ConnectionRefused]);
 }
 
 #[test]
@@ -171,18 +173,13 @@ fn denied() {
     let stranger = Uid::from_raw(STRANGER);
     // Of this thread alone, which from here on may do what anybody may.
     rustix::thread::set_thread_res_uid(stranger, stranger, stranger).unwrap();
-    let both = Both(Client::new(), AsyncClient::new());
-    for _ in 0..2 {
-        both.are_answered_by(&system, &[&best]);
-    }
+    is_answered_by(&system, &[&best]);
     fs::remove_file(SYSTEM).unwrap();
-    for answer in both.ask() {
-        let error = answer.unwrap_err();
-        assert!(matches!(&error, Error::Denied { path, .. } if path == Path::new(RUNTIME)), "{error:?}");
-        assert!(error.is_passing() && error.hint().is_some());
-    }
+    let error = ask(&mut client()).unwrap_err();
+    assert!(matches!(&error, ClientError::Denied { path, .. } if path == Path::new(RUNTIME)), "{error:?}");
+    assert!(error.hint().is_some());
     let mine = listening(&format!("/tmp/rooflined-{STRANGER}/query.sock"));
-    both.are_answered_by(&mine, &[&best, &system]);
+    is_answered_by(&mine, &[&best, &system]);
 }
 
 #[test]
@@ -203,11 +200,13 @@ fn control() {
     for path in beside {
         chown(path, Some(STRANGER), None).unwrap();
     }
-    for client in [Client::new(), Client::at("/tmp/given")] {
-        assert!(matches!(client.hold(&hold), Err(Error::Unreachable { .. })));
+    let given = || Client::new(Some(Path::new("/tmp/given")), std::time::Duration::from_secs(5));
+    let ask_for_hold = |mut client: Client| wait_for(async { client.hold(&hold).await.map(drop) });
+    for client in [client(), given()] {
+        assert!(matches!(ask_for_hold(client), Err(ClientError::Unreachable { .. })));
     }
     assert_eq!(theirs.each_ref().map(Impostor::visited), [0, 0]);
     chown(beside[1], Some(0), None).unwrap();
-    assert!(Client::at("/tmp/given").hold(&hold).is_err());
+    ask_for_hold(given()).unwrap();
     assert_eq!(theirs.each_ref().map(Impostor::visited), [0, 1]);
 }

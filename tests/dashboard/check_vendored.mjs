@@ -6,7 +6,7 @@ import { mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-const vendor = new URL("../../src/programs/ctl/dashboard/page/vendor/", import.meta.url).pathname;
+const vendor = new URL("../../crates/rooflinectl/src/dashboard/page/vendor/", import.meta.url).pathname;
 const record = JSON.parse(readFileSync(join(vendor, "vendored.json"), "utf8"));
 const work = mkdtempSync(join(tmpdir(), "rl-vendored-"));
 const wrong = [];

@@ -7,13 +7,13 @@ import { createServer } from "node:http";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { MODELS } from "../../src/programs/ctl/dashboard/page/presets.js";
-import { batchSizes, limitNumber, wholeNumber } from "../../src/programs/ctl/dashboard/page/form.js";
-import { ImportError, parsePoints } from "../../src/programs/ctl/dashboard/page/points.js";
-import { digits, estimate, si, time } from "../../src/programs/ctl/dashboard/page/units.js";
+import { MODELS } from "../../crates/rooflinectl/src/dashboard/page/presets.js";
+import { batchSizes, limitNumber, wholeNumber } from "../../crates/rooflinectl/src/dashboard/page/form.js";
+import { ImportError, parsePoints } from "../../crates/rooflinectl/src/dashboard/page/points.js";
+import { digits, estimate, si, time } from "../../crates/rooflinectl/src/dashboard/page/units.js";
 import { Daemon, REPOSITORY, browser, dashboard, hasBrowser, look, open, until, visit, watchedPage } from "./fixtures.mjs";
 
-const VIEWS = ["roofline", "spot", "model", "live"];
+const VIEWS = ["roofline", "roofline?with=mode:15W", "spot", "model", "live"];
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
 const strict = process.env.ROOFLINED_STRICT === "1";
@@ -235,10 +235,10 @@ test("an answer that comes late changes nothing that was asked for since", optio
     await page.click("text=Add mode");
     await until(() => gate.held > 0, "a held answer");
     await page.evaluate(() => { location.hash = "roofline?with=mode:7W"; });
-    await page.waitForSelector("[aria-label='Remove this board in 7W']");
+    await page.waitForSelector("[aria-label^='Remove'][aria-label$='this board in 7W']");
     gate.release();
     await until(() => gate.held === 0, "the late answer");
-    assert.equal(await page.locator("[aria-label='Remove this board in 15W']").count(), 0);
+    assert.equal(await page.locator("[aria-label^='Remove'][aria-label$='this board in 15W']").count(), 0);
   });
   await on("roofline", async (page) => {
     const gate = await hold(page, /\/v1\/sweep/);
@@ -369,7 +369,7 @@ test("batch sizes are numbers and ranges, and what is left out is said", () => {
   bad("0", [], /“0” is left out: a batch size lies between 1 and 65\s536/);
   bad("4,1.5,-2,99999", [4], /“1\.5” is not understood/, /“-2” is not understood/, /“99999” is left out/);
   bad("64..1", [], /smaller number first/);
-  bad(all(1, 33).join(), all(1, 16), /Of 33 batch sizes the first 16 are shown, up to 16/);
+  bad(all(1, 33).join(), all(1, 16), /Only the first 16 of 33 batch sizes are shown, up to 16/);
   assert.deepEqual(wholeNumber("512", 1, 1024), { value: 512 });
   for (const text of ["", "-5", "0", "1.5", "1e99", "abc", "1025"]) assert.match(wholeNumber(text, 1, 1024).problem, /a whole number from 1 to 1\s024 is expected/);
   assert.deepEqual([limitNumber(" "), limitNumber("0.5")], [{ value: null }, { value: 0.5 }]);
@@ -395,7 +395,7 @@ test("what the form of a model cannot mean is said, and nothing is asked for it"
     ["Quality loss at most, %", "-1", "Quality loss at most, %: “-1” is not possible"]]) {
     const before = await page.getByLabel(label, { exact: true }).inputValue();
     await enter(label, value);
-    await said.filter({ hasText: line }).filter({ hasText: "What is below is for the settings before." }).waitFor();
+    await said.filter({ hasText: line }).filter({ hasText: "The results below are for the previous settings." }).waitFor();
     assert.equal(await page.getByLabel(label, { exact: true }).getAttribute("aria-invalid"), "true");
     assert.equal(asked, 0, label);
     await enter(label, before);
@@ -423,7 +423,7 @@ test("cells of the settings before stay what they were, whatever the form says",
   await page.waitForSelector("[aria-busy=true]");
   await page.getByLabel("Context, tokens", { exact: true }).fill("");
   await page.getByLabel("Context, tokens", { exact: true }).press("Tab");
-  await page.waitForSelector("text=What is below is for the settings before.");
+  await page.waitForSelector("text=The results below are for the previous settings.");
   // Without a route the browser sends what is held back.
   await page.unroute(/\/v1\/(sweep|recommend)/);
   await page.getByLabel("Engine").selectOption("vllm");
@@ -460,7 +460,7 @@ test("a model file is described by its header, and a config.json too", options, 
   writeFileSync(config, JSON.stringify({ model_type: "llama", architectures: ["LlamaForCausalLM"], hidden_size: 2048, intermediate_size: 5632, num_hidden_layers: 22, num_attention_heads: 32, num_key_value_heads: 4, vocab_size: 32000, max_position_embeddings: 2048, tie_word_embeddings: false, torch_dtype: "bfloat16" }));
   await on("model", async (page) => {
     let sent = 0;
-    page.on("request", (asked) => { if (asked.url().endsWith("/dashboard/model")) sent += asked.postDataBuffer()?.length ?? 0; });
+    page.on("request", (asked) => { if (asked.url().includes("/v1/models/inspect")) sent += asked.postDataBuffer()?.length ?? 0; });
     const file = page.locator("input[type=file]");
     const began = performance.now();
     await file.setInputFiles(gguf);
@@ -521,7 +521,7 @@ test("points are imported from JSON and CSV, and a bad file names line and field
     });
     await take("good.csv", "label,flops,bytes,time_s\nx,1e9,1e6,0.001\n");
     await page.waitForSelector("text=good.csv was read, but its points could not be drawn: a made-up fault.");
-    assert.equal(await page.locator("text=Nothing of the file was taken").count(), 0);
+    assert.equal(await page.locator("text=Nothing was imported").count(), 0);
     assert.equal(await page.locator("[data-chart=roofline] .item").count(), drawn);
     await take("good.csv", "label,flops,bytes,time_s\nx,1e9,1e6,0.001\n");
     await page.waitForSelector("text=1 point of good.csv added.");
@@ -573,11 +573,11 @@ test("a board is added once it is chosen", options, () => on("roofline?with=hw:j
   await page.waitForSelector("text=Choose a board first.");
   await page.getByLabel("Other board").selectOption("jetson-agx-thor-t5000");
   await page.click("text=Add board");
-  await page.waitForSelector("text=It is shown already.");
+  await page.waitForSelector("text=It is already shown.");
   await page.getByLabel("Other board").selectOption("h100-sxm");
   await page.click("text=Add board");
   await page.locator("[aria-label^='Remove'][aria-label*='H100']").waitFor();
-  assert.equal(await page.locator("text=It is shown already.").count(), 0);
+  assert.equal(await page.locator("text=It is already shown.").count(), 0);
 }));
 
 test("numbers have three significant digits and SI units, and null is unknown", () => {
@@ -716,23 +716,29 @@ test("nothing is wider than a phone", options, async () => {
   }
 });
 
-test("no text of a chart lies on another one of its axes", options, async () => {
-  // The names of axes, ticks, and the word that the board is simulated.
+test("no text of a chart lies on another text or on a line", options, async () => {
   const overlaps = () => {
     const found = [];
     for (const svg of document.querySelectorAll("main [data-chart] svg")) {
-      const texts = [...svg.querySelectorAll(".axis text, text.simulated")].map((node) => [node.textContent, node.getBoundingClientRect()]).filter(([, box]) => box.width > 0);
+      const texts = [...svg.querySelectorAll(".axis text, .legend text, text.line-name, text.simulated")].map((node) => [node.textContent, node.getBoundingClientRect()]).filter(([, box]) => box.width > 0);
       texts.forEach(([name, a], index) => texts.slice(index + 1).forEach(([other, b]) => {
         const [across, down] = [Math.min(a.right, b.right) - Math.max(a.left, b.left), Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top)];
         // Boxes of text are a line high, letters less.
         if (across > -2 && down > 4) found.push(`${svg.closest("[data-chart]").dataset.chart}: ${name} and ${other}`);
       }));
+      const lines = [...svg.querySelectorAll(".ceiling-line, .memory-line")].map((node) => node.getBoundingClientRect());
+      // A slanting line is in none of the boxes: names of ceilings are right of all of them.
+      for (const [name, box] of [...svg.querySelectorAll("text.line-name.item")].map((node) => [node.textContent, node.getBoundingClientRect()])) {
+        if (lines.some((line) => line.right > box.left && line.left < box.right && line.bottom > box.top && line.top < box.bottom)) {
+          found.push(`${svg.closest("[data-chart]").dataset.chart}: ${name} and a line`);
+        }
+      }
     }
     return found;
   };
   const all = [];
   for (const width of [1280, 820, 360]) {
-    for (const hash of ["roofline", "spot", "model?model=llama-3.2-3b", "model?model=llama-3.1-8b&batches=1,64", "model?model=qwen3-0.6b&formats=q8_0&batches=1"]) {
+    for (const hash of ["roofline", "roofline?with=mode:15W", "spot", "model?model=llama-3.2-3b", "model?model=llama-3.1-8b&batches=1,64", "model?model=qwen3-0.6b&formats=q8_0&batches=1"]) {
       await on(hash, async (page) => {
         await until(() => page.evaluate(() => !document.querySelector("[aria-busy]")), "answers");
         all.push(...(await page.evaluate(overlaps)).map((found) => `${hash}, ${width} pixels, ${found}`));
@@ -788,7 +794,7 @@ test("a link restores the view and has no token", options, () => on("model?model
   await page.waitForSelector("h2:has-text('A closer look'):not(:text-is('A closer look: q8_0, 25W, batch 4'))");
   assert.doesNotMatch(await copied(), /pick=/);
   await reopened(chosen.replace("@4", "@5"));
-  await page.waitForSelector("text=The link points at q8_0, 25W, batch 5, which is not among what is asked for here.");
+  await page.waitForSelector("text=The link points at q8_0, 25W, batch 5, which is not among the current settings.");
   // In another tab there is none: the page explains, and shows no figure.
   const other = await context.newPage();
   await other.goto(link);
@@ -800,7 +806,7 @@ test("an address that asks for what there is not says so, and shows nothing else
   await on("model?model=nope&board=none&engine=mine", async (page) => {
     await page.waitForSelector("text=Unknown model “nope”. It is not in the registry");
     await page.waitForSelector("text=Unknown board “none” in the address: this machine");
-    await page.waitForSelector("text=Unknown engine “mine” in the address: llama.cpp is taken.");
+    await page.waitForSelector("text=Unknown engine “mine” in the address: llama.cpp is used instead.");
     assert.equal(await page.locator(".facts, [data-chart=heatmap] .cell").count(), 0);
     await page.locator("main select").first().selectOption("llama-3.2-1b");
     await page.waitForSelector("[data-chart=heatmap] .cell");
@@ -921,7 +927,7 @@ test("a machine without modes, sensors or calibration says so, and what to run",
     // Nobody may command through a socket that is not there.
     rmSync(join(plain.socket, "control.sock"));
     await on("spot", async (page) => {
-      assert.match(await text(page, "form"), /Predictions only: nothing can be run from here, since/);
+      assert.match(await text(page, "form"), /Predictions only: nothing can be run from here, because/);
       assert.equal(await page.locator("button:has-text('Predict and run now')").isDisabled(), true);
       await page.waitForSelector("[data-chart=kernel] .bar-predicted");
     }, {}, site);

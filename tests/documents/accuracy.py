@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The tables of docs/accuracy.md, of what rooflined-lab finds and of two rules of thumb: accuracy.py gpu|thumb|cpu LAB"""
+"""The tables of docs/accuracy.md, of what rooflined-lab finds and of two rules of thumb: accuracy.py gpu|time|thumb|cpu LAB"""
 
 import csv
 import json
@@ -47,6 +47,17 @@ def gpu(program):
         print("|", " | ".join([words, str(errors["rows"]), percent(errors["median_error_ratio"]), percent(errors["p90_error_ratio"]), *inside]), "|")
 
 
+def time(program):
+    """Rows by whether they were known when the costs were fitted."""
+    found = lab(program, "groups", PUBLISHED)
+    print("| asked | rows | added later: median error | 9 of 10 within | inside the 90 % interval | a constant efficiency: median error |")
+    print("|---|---:|---:|---:|---:|---:|")
+    for group in found["time"]:
+        if group["group"].count(",") == 1 and group["rows"] >= 10:
+            figures = ("median_error_ratio", "p90_error_ratio", "covered_ratio", "thumb_median_error_ratio")
+            print("|", " | ".join([group["group"], str(group["rows"]), *(percent(group[figure]) for figure in figures)]), "|")
+
+
 def bandwidth(device, emc_mhz):
     """Of the data sheet, at the memory clock of the run; None for a device that the registry has not."""
     for key in (KEYS.get(device, device), f"jetson-{device}"):
@@ -92,7 +103,7 @@ def thumb():
 def cpu(program):
     print("| engine | asked | runs | median error | 9 of 10 within | inside the 90 % interval | interval, half-width |\n|---|---|---:|---:|---:|---:|---:|")
     for engine, name in (("llama.cpp", "llama_cpp"), ("PyTorch", "torch"), ("ONNX Runtime", "onnxruntime")):
-        (before,) = (stage for stage in lab(program, "cpu", f"tests/lab/data/cpu_{name}.csv")["stages"] if stage["observed"] == "nothing")
+        (before,) = (stage for stage in lab(program, "cpu", f"tools/lab/data/cpu_{name}.csv")["stages"] if stage["observed"] == "nothing")
         for asked, found in before["asked"].items():
             figures = [percent(found[key]) for key in ("median_error_ratio", "p90_error_ratio", "inside_ratio", "half_width_ratio")]
             print("|", " | ".join([engine, asked, str(found["runs"]), *figures]), "|")
@@ -101,7 +112,7 @@ def cpu(program):
 if __name__ == "__main__":
     if sys.argv[1:] == ["thumb"]:
         thumb()
-    elif len(sys.argv) == 3 and sys.argv[1] in ("gpu", "cpu"):
-        {"gpu": gpu, "cpu": cpu}[sys.argv[1]](sys.argv[2])
+    elif len(sys.argv) == 3 and sys.argv[1] in ("gpu", "time", "cpu"):
+        {"gpu": gpu, "time": time, "cpu": cpu}[sys.argv[1]](sys.argv[2])
     else:
         sys.exit(__doc__)

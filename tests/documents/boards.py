@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The tables of docs/boards.md, of what was read of the boards in tests/boards: boards.py found|files|missing"""
+"""The tables of docs/internals/boards.md, of what was read of the boards in tests/boards: boards.py found|files|missing"""
 
 import json
 import pathlib
@@ -12,7 +12,7 @@ BOARDS = {
 }
 VALUES = {
     "board.key": "which board", "board.module": "module's part number", "board.l4t": "L4T release", "board.memory_total": "memory installed",
-    "board.gpu": "GPU: name, clocks, SMs", "board.modes": "power modes", "state.power_mode": "power mode in force",
+    "board.gpu": "GPU: name, clocks, SMs", "board.modes": "power modes", "state.power_mode": "active power mode",
     "state.cores_online": "CPUs online", "state.cpu_clocks": "CPU clocks", "state.cpu_clock_cap": "cap on the CPU clock",
     "state.gpu_clock": "GPU clock", "state.gpu_clock_cap": "cap on the GPU clock", "state.gpu_load": "GPU load",
     "state.sm_online": "SMs that are on", "state.memory_clock": "memory clock (EMC)", "state.memory_clock_cap": "cap on the memory clock",

@@ -38,7 +38,8 @@ import time
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 BINARIES = pathlib.Path(os.environ.get("ROOFLINED_BINARIES") or REPOSITORY / "target/release").resolve()
-PAGES = ["README.md", "CONTRIBUTING.md", "SECURITY.md", *sorted(f"docs/{page.name}" for page in REPOSITORY.glob("docs/*.md"))]
+PAGES = ["README.md", "CONTRIBUTING.md", "SECURITY.md"]
+PAGES += [str(page.relative_to(REPOSITORY)) for pages in ("docs/*.md", "docs/internals/*.md") for page in sorted(REPOSITORY.glob(pages))]
 STAGES = {path.stem.split("-", 1)[1] for path in REPOSITORY.glob(".ci/stages/*.sh")}
 DEFAULT = "jetson-orin-nano-8gb-super"
 SOCKET = "/run/rooflined"
@@ -179,12 +180,11 @@ class Scratch:
         subprocess.run(["dbus-daemon", "--fork", "--config-file", str(self.home / "bus.xml")], check=True)
 
     def fixtures(self):
-        """Files that the pages take for granted: a model, a service, and the files that stand beside the pages."""
+        """Files that the pages take for granted: a model and a service."""
         subprocess.run([sys.executable, REPOSITORY / "tests/random_gguf.py", "small", "q8_0", self.work / "model.gguf"],
                        check=True, stdout=subprocess.DEVNULL)
         (self.work / "service").write_text("#!/bin/sh\nexec sleep 0.2\n")
         (self.work / "service").chmod(0o755)
-        shutil.copytree(REPOSITORY / "docs/scenarios", self.work / "scenarios")
 
     def enter(self, block):
         """Has the daemon that a block asks for; one state for each kind of daemon."""

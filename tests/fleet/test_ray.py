@@ -131,7 +131,7 @@ class Placement(unittest.TestCase):
     def test_2_the_board_that_can_is_found_and_its_mode_held_while_it_works(self):
         held = [sys.executable, "-c", "import json, rooflined; h = rooflined.Client().holds()['holds']; print(json.dumps({'tokens_per_s': 15.0}));"
                 "assert [(one['app_id'], one['attached']) for one in h] == [('ray', True)], h"]
-        code, answers, last, _ = self.place("llama-3.2-3b", 15, 0.08, held)
+        code, answers, last, _ = self.place("llama-3.2-3b", 25, 0.075, held)
         self.assertEqual((code, last["placed"], last["satisfied"]), (0, NANO, True))
         self.assertEqual(sorted(one["board"] for one in answers), sorted(self.nodes))
         self.assertEqual([one["board"] for one in answers if one["feasible"]], [NANO])
@@ -148,7 +148,7 @@ class Placement(unittest.TestCase):
         self.assertEqual([one["model"] for one in client.observations()["observations"]], ["llama-3.2-3b"])
 
     def test_3_other_limits_lead_to_another_board(self):
-        code, _, last, _ = self.place("llama-3.1-8b", 130, 0.05)
+        code, _, last, _ = self.place("llama-3.1-8b", 140, 0.05)
         self.assertEqual((code, last["placed"]), (0, THOR))
 
     def test_4_where_no_board_can_it_says_why_and_runs_nothing(self):

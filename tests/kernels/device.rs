@@ -25,7 +25,7 @@ pub fn text(name: &str) -> String {
 
 /// Where the shipped modules are.
 pub fn directory() -> PathBuf {
-    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/ptx"))
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels/ptx"))
 }
 
 /// Bytes that a kernel may use, at a multiple of 16 and not of 32.

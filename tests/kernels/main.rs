@@ -15,6 +15,8 @@ mod gemv;
 mod gpu;
 mod mma;
 mod mutants;
+#[path = "../support/programs.rs"]
+mod programs;
 mod rate;
 mod simple;
 mod tiles;

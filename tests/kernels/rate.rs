@@ -7,7 +7,7 @@ use ptx::{Arena, Launch};
 use crate::device::module;
 
 #[test]
-#[ignore = "a measurement: cargo test --test kernels rate -- --ignored --nocapture"]
+#[ignore = "a measurement: cargo test -p rooflined-kernel-tests rate -- --ignored --nocapture"]
 fn rate_of_the_interpreter() {
     let mut arena = Arena::new();
     let bytes = 4 << 20;

@@ -11,12 +11,10 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
 use fake_cuda::{Cold, Dip, Fail, Governor, GovernorKind, Host, Nvml, Scenario, Tenant, When, install};
-use predict::calibration::{
+use rooflined_core::precision::{Precision, WeightFormat};
+use rooflined_predict::calibration::{
     Accelerator, GemvCase, Kernel, Plan, ProbeEvent, Sample, Step, Stores, Stream, centre, vet,
 };
-use roofline::precision::{Precision, WeightFormat};
-
-use crate::gpu::is_emulated;
 
 /// How far a rate may be from the truth.
 const TOLERANCE: f64 = 0.02;
@@ -158,7 +156,7 @@ impl World {
     }
 
     /// How often a wrong rate is measured again. Where another program's time slices come at the same place of each run, as
-    /// they may where everything is disturbed at once, nothing shows them (docs/gpu.md, "Limits").
+    /// they may where everything is disturbed at once, nothing shows them (docs/internals/gpu.md, "Limits").
     const fn tries(self) -> u32 {
         if matches!(self, Self::Everything) { 4 } else { 1 }
     }
@@ -265,7 +263,7 @@ fn is_same(planned: &Kernel, measured: &Kernel) -> bool {
 /// What `rooflined probe` says of each kernel.
 fn measure(scenario: &Scenario, kernels: &[Kernel]) -> Vec<Outcome> {
     let dir = tempfile::tempdir().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rooflined"));
+    let mut command = Command::new(crate::programs::rooflined());
     command.arg("probe").env_remove("LD_LIBRARY_PATH").envs(install(dir.path(), scenario));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -394,9 +392,6 @@ impl Verdict {
 
 #[test]
 fn rates_are_true_in_every_world_or_refused_by_name() {
-    if is_emulated() {
-        return;
-    }
     let boards = boards();
     let found = measure_all(&boards);
     let mut faults = Vec::new();

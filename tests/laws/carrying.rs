@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use roofline::board::OperatingPoint;
-use roofline::ceilings::scaling::carry;
-use roofline::ceilings::{BandwidthPoint, Ceiling, Provenance, Roofline, datasheet};
-use roofline::hardware::{Hardware, Kind, registry};
-use roofline::units::{Bytes, BytesPerSecond, Hertz, Seconds};
+use rooflined_core::board::OperatingPoint;
+use rooflined_core::ceilings::scaling::carry;
+use rooflined_core::ceilings::{BandwidthPoint, Ceiling, Provenance, Roofline, datasheet};
+use rooflined_core::hardware::{Hardware, Kind, registry};
+use rooflined_core::units::{Bytes, BytesPerSecond, Hertz, Seconds};
 
 /// Every GPU of the registry.
 fn gpus() -> impl Strategy<Value = &'static Hardware> {

@@ -7,11 +7,11 @@
 
 use std::collections::BTreeMap;
 
-use roofline::board::OperatingPoint;
-use roofline::ceilings::{Provenance, Roofline, datasheet};
-use roofline::hardware::{Hardware, registry};
-use roofline::precision::Precision;
-use roofline::units::Hertz;
+use rooflined_core::board::OperatingPoint;
+use rooflined_core::ceilings::{Provenance, Roofline, datasheet};
+use rooflined_core::hardware::{Hardware, registry};
+use rooflined_core::precision::Precision;
+use rooflined_core::units::Hertz;
 
 /// Bus width in bits and dense operations per SM and clock: FP32, TF32, FP16, INT8, FP8, FP4.
 struct Chip {

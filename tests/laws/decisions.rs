@@ -3,20 +3,20 @@
 
 use std::sync::Arc;
 
-use decide::optimize::{
-    Candidate, Constraint, Constraints, Decision, Modes, Objective, Optimism, Published, Query, QueryError,
-    Stored, USUAL_RUN, Work, decide,
+use rooflined_core::ceilings::Roofline;
+use rooflined_core::hardware::registry;
+use rooflined_core::precision::WeightFormat;
+use rooflined_core::units::{Bytes, Seconds, Watts};
+use rooflined_models::registry::models;
+use rooflined_models::transformer::{MemoryFootprint, Phase, Request};
+use rooflined_predict::costs;
+use rooflined_predict::learning::models::{Measured, ModelQuery, ObservedRuns, stored_as};
+use rooflined_predict::optimize::{
+    Candidate, Constraint, Constraints, Decision, EnergyBasis, ModelOrigin, Modes, Objective, Optimism,
+    Query, QueryError, StoredModel, USUAL_RUN, WorkForms, decide,
 };
-use decide::snapshot::Snapshot;
-use predict::costs;
-use predict::learning::models::{Measured, ModelQuery, ObservedRuns, stored_as};
-use predict::{Engine, Prediction};
-use roofline::ceilings::Roofline;
-use roofline::hardware::registry;
-use roofline::precision::WeightFormat;
-use roofline::units::{Bytes, Seconds, Watts};
-use roofline::workload::registry::models;
-use roofline::workload::transformer::{MemoryFootprint, Phase, Request};
+use rooflined_predict::snapshot::Snapshot;
+use rooflined_predict::{Engine, Prediction};
 
 const MOST_BATCH: u64 = 16;
 const KV: [WeightFormat; 2] = [WeightFormat::Fp16, WeightFormat::Q8_0];
@@ -27,7 +27,7 @@ struct Universe {
     engine: Engine,
     name: &'static str,
     request: Request,
-    stored: Vec<Stored>,
+    stored: Vec<StoredModel>,
     /// By format, cache, mode and batch.
     table: Vec<Row>,
 }
@@ -85,13 +85,13 @@ fn universe(
         ..Request::decode(0)
     };
     let known = models().get(name).unwrap();
-    let stored: Vec<Stored> = formats(engine)
+    let stored: Vec<StoredModel> = formats(engine)
         .into_iter()
-        .map(|format| Stored {
+        .map(|format| StoredModel {
             format: Some(format.key().to_owned()),
             model: Arc::new(known.model(costs::recipe(engine, format))),
             quality_loss: Some(format.expected_loss()),
-            published: Published::Otherwise,
+            origin: ModelOrigin::Otherwise,
         })
         .collect();
     if observed_runs {
@@ -108,7 +108,7 @@ fn taught(
     engine: Engine,
     name: &str,
     request: &Request,
-    stored: &Stored,
+    stored: &StoredModel,
 ) -> ObservedRuns {
     let mut observed_runs = ObservedRuns::default();
     for (batch, ratio) in [(1, 1.2), (4, 1.1), (8, 1.3)] {
@@ -163,6 +163,7 @@ fn rows(of: &Universe) -> Vec<Row> {
                         roofline,
                         kernels: None,
                         cpu: None,
+                        build: costs::Build::Current,
                         hardware: of.snapshot.hardware.as_deref().map(|hardware| hardware.key.as_str()),
                     };
                     let mut prediction = of.snapshot.observed_runs.predict(&asked).unwrap();
@@ -202,6 +203,7 @@ fn universes() -> Vec<Universe> {
 }
 
 /// What a random question may choose from and must keep.
+#[derive(Clone)]
 struct Question {
     formats: Vec<usize>,
     kv: Vec<usize>,
@@ -262,7 +264,7 @@ fn listed(snapshot: &Snapshot, ids: &[u32]) -> Modes {
 
 fn query(of: &Universe, question: &Question) -> Query {
     Query {
-        work: Work::Model {
+        work: WorkForms::Model {
             name: of.name.to_owned(),
             request: of.request,
             stored: question.formats.iter().map(|index| of.stored[*index].clone()).collect(),
@@ -272,6 +274,8 @@ fn query(of: &Universe, question: &Question) -> Query {
         objective: question.objective,
         constraints: question.constraints,
         modes: question.modes.as_ref().map_or(Modes::All, |ids| listed(&of.snapshot, ids)),
+        caps: Vec::new(),
+        energy: EnergyBasis::WithIdle,
         allow_reboot: false,
         threads: Vec::new(),
         batch: question.batch.clone(),
@@ -296,7 +300,7 @@ fn judged<'a>(of: &'a Universe, question: &Question) -> Vec<(&'a Row, Vec<Constr
         })
         .map(|row| {
             let of_row = &row.prediction;
-            let time = |estimate: predict::Estimate<Seconds>| {
+            let time = |estimate: rooflined_predict::Estimate<Seconds>| {
                 if expected { estimate.value.get() } else { estimate.high.get() }
             };
             let watts = of_row
@@ -393,10 +397,84 @@ fn check(of: &Universe, question: &Question, decision: &Decision) {
     }
     if let Some((_, missed)) = &decision.closest {
         assert!(feasible.is_empty() && !missed.is_empty());
+        let fewest = judged.iter().map(|(_, missed)| missed.len()).min();
+        assert_eq!(fewest, Some(missed.len()), "{:?}", question.constraints);
         let set = &decision.contradicting;
         assert!(!set.is_empty());
         assert!(judged.iter().all(|(_, missed)| set.iter().any(|by| missed.contains(by))));
     }
+}
+
+/// What a decision says of the candidate, and what predicting it alone says.
+fn assert_same_figures(candidate: &Candidate, row: &Row) {
+    let (score, of_row) = (&candidate.score, &row.prediction);
+    let seconds = |time: Option<rooflined_predict::Estimate<Seconds>>| time.map(|time| time.value.get());
+    let watts = of_row.power.map(|power| power.watts);
+    let pairs = [
+        (score.time, Some(of_row.time.value.get())),
+        (score.slack, Some(of_row.time_slack())),
+        (score.first, seconds(of_row.time_to_first_token())),
+        (score.per_token, seconds(of_row.time_per_token())),
+        (score.rate, Some(row.rate())),
+        (score.watts, watts.map(|watts| watts.value.get())),
+        (score.watts_high, watts.map(|watts| watts.high.get())),
+        (score.energy, of_row.energy_per_token().map(|energy| energy.value.get())),
+        (score.memory, Some(row.memory)),
+    ];
+    for (index, (found, expected)) in pairs.into_iter().enumerate() {
+        let expected = expected.unwrap_or(f64::NAN);
+        let alike = (found.is_nan() && expected.is_nan()) || same(found, expected);
+        assert!(alike, "{index}: {found} {expected} {candidate:?}");
+    }
+}
+
+/// However many others are searched: the candidate alone, with a few, and with all.
+#[test]
+fn the_figures_of_a_candidate_are_those_of_its_own_prediction() {
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut alternatives = 0;
+    for of in universes() {
+        let row_of = |candidate: &Candidate| {
+            let mode = candidate.mode.as_ref().map(|mode| mode.id);
+            let of_it = |row: &&Row| {
+                of.stored[row.format].format == candidate.format
+                    && Some(KV[row.kv]) == candidate.kv_format
+                    && row.mode == mode
+                    && row.batch == candidate.batch
+            };
+            of.table.iter().find(of_it).unwrap()
+        };
+        let free = || Question {
+            formats: (0..of.stored.len()).collect(),
+            kv: vec![0, 1],
+            modes: None,
+            batch: 1..=MOST_BATCH,
+            objective: Objective::Latency,
+            optimism: Optimism::Expected,
+            constraints: Constraints::default(),
+        };
+        for _ in 0..40 {
+            let row = &of.table[random.usize(..of.table.len())];
+            let alone = Question {
+                formats: vec![row.format],
+                kv: vec![row.kv],
+                modes: row.mode.map(|mode| vec![mode]),
+                batch: row.batch..=row.batch,
+                ..free()
+            };
+            let objective = [Objective::Latency, Objective::Throughput][random.usize(..2)];
+            let few = Question { batch: 1..=row.batch, objective, modes: None, ..alone.clone() };
+            for question in [alone.clone(), few, Question { objective, ..free() }] {
+                let decision = decide(&of.snapshot, &query(&of, &question)).unwrap();
+                let closest = decision.closest.as_ref().map(|(candidate, _)| candidate);
+                for candidate in decision.chosen.iter().chain(closest).chain(&decision.alternatives) {
+                    assert_same_figures(candidate, row_of(candidate));
+                    alternatives += 1;
+                }
+            }
+        }
+    }
+    assert!(alternatives > 2_000, "{alternatives}");
 }
 
 const QUESTIONS: usize = 10_800;
@@ -442,7 +520,7 @@ fn a_candidates_score_is_its_full_prediction() {
             for candidate in shown {
                 let prediction = candidate.outcome(&of.snapshot, &query).unwrap().prediction;
                 let score = &candidate.score;
-                let value = |estimate: Option<predict::Estimate<Seconds>>| {
+                let value = |estimate: Option<rooflined_predict::Estimate<Seconds>>| {
                     estimate.map_or(f64::NAN, |estimate| estimate.value.get())
                 };
                 let both_nan = |a: f64, b: f64| (a.is_nan() && b.is_nan()) || same(a, b);

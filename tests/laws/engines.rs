@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use serde_json::{Value, json};
 
 fn rooflinectl(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_rooflinectl"))
+    Command::new(crate::programs::rooflinectl())
         .env("ROOFLINED_SOCKET", "/nonexistent")
         .args(arguments)
         .output()
@@ -76,4 +76,28 @@ fn a_rate_in_the_wrong_unit_is_refused() {
     assert_eq!(output.status.code(), Some(1));
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(answer["error"]["field"].as_str().unwrap().starts_with("observations[0]"), "{answer}");
+}
+
+#[test]
+fn an_engine_version_has_the_costs_of_its_time_and_a_newer_one_a_wider_interval() {
+    let of = |version: Option<&str>| {
+        let mut body = json!({
+            "hardware": "rtx-3090",
+            "engine": "llama.cpp",
+            "workload": { "model": "llama-3.1-8b", "format": "q4_k_m", "phase": "decode", "context_tokens": 512 },
+        });
+        if let Some(version) = version {
+            body["engine_version"] = version.into();
+        }
+        let answer = predicted(&body);
+        let end = |name: &str| answer["tokens_per_s"][name].as_f64().unwrap();
+        (rate(&answer), end("high") / end("low"))
+    };
+    let newest = of(None);
+    assert_eq!(of(Some("b10338")), newest, "a build that was measured is as good as the default");
+    for early in ["b3000", "May 2024"] {
+        assert!(of(Some(early)).0 < newest.0, "{early}: engines became faster since");
+    }
+    let newer = of(Some("b99999"));
+    assert!((newer.0 - newest.0).abs() < 1e-9 * newest.0 && newer.1 > newest.1);
 }

@@ -5,8 +5,8 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use config::{hardware_dir, hardware_file};
-use roofline::hardware::{Hardware, Kind, Registry, registry};
+use rooflined_config::{hardware_dir, hardware_file};
+use rooflined_core::hardware::{Hardware, Kind, Registry, registry};
 use serde_json::Value;
 
 /// A user's accelerator: complete, plausible and like nothing that is built in.
@@ -137,27 +137,26 @@ fn every_mistake_is_named_with_its_line() {
     for (from, to, line, words) in [
         ("sm = 4", "sms = 4", Some(4), "did you mean `sm`"),
         ("sm = 4", "sm = 0", Some(4), "expected a whole number from 1 to 4096"),
-        ("sm = 4", "sm = \"4\"", Some(4), "expected a whole number"),
-        ("sm = 4", "sm = 4.5", Some(4), "expected a whole number"),
-        ("sm = 4", "sm = -4", Some(4), "expected a whole number"),
+        ("sm = 4", "sm = \"4\"", Some(4), "expected u32"),
+        ("sm = 4", "sm = 4.5", Some(4), "expected u32"),
+        ("sm = 4", "sm = -4", Some(4), "expected u32"),
         ("1_000_000_000", "1000", Some(5), "expected a number from 1e6 to 1e11 Hz"),
         ("1_000_000_000", "nan", Some(5), "expected a number"),
         ("1_000_000_000", "inf", Some(5), "expected a number"),
-        ("1_000_000_000", "99999999999999999999999999", Some(5), "expected a number"),
+        ("1_000_000_000", "99999999999999999999999999", Some(5), "expected f64"),
         ("68.3e9", "68.3", Some(7), "bytes per second"),
         ("fp16 = 1024", "fp16 = 16e12", Some(10), "per SM and clock"),
-        ("fp16 = 1024", "fp61 = 1024", Some(10), "`flops_per_sm_clock.fp16`"),
-        ("fp16 = 1024", "FP16 = 1024", Some(10), "did you mean `flops_per_sm_clock.fp16`"),
-        ("kind = \"discrete\"", "kind = \"gpu\"", Some(3), "\"integrated\", \"discrete\" or \"cpu\""),
+        ("fp16 = 1024", "fp61 = 1024", Some(10), "fp16 or fp6"),
+        ("kind = \"discrete\"", "kind = \"gpu\"", Some(3), "expected one of `integrated`, `discrete`, `cpu`"),
         ("key = \"my-npu\"", "key = \"../etc\"", Some(1), "expected 1 to 64 of a-z"),
         ("sm = \"data sheet\"\n", "", Some(4), "`sm` has no source"),
-        ("sm = \"data sheet\"\n", "sm = \"  \"\n", Some(14), "expected a string of 1 to"),
+        ("sm = \"data sheet\"\n", "sm = \"  \"\n", Some(14), "expected 1 to 4000 bytes"),
         ("flops_per_sm_clock.int8 = \"measured\"\n", "", Some(9), "`flops_per_sm_clock.int8` has no source"),
         ("sm = \"data sheet\"\n", "sm = \"a\"\nl2_bytes = \"b\"\n", Some(15), "is the source of nothing"),
         ("bandwidth_bytes_per_s = 68.3e9", "", None, "`bandwidth_bytes_per_s` is missing"),
         ("[flops_per_sm_clock]", "[flops_per_clock]", Some(9), "did you mean `flops_per_sm_clock`"),
-        ("key = \"my-npu\"", "key = ", Some(1), "no TOML"),
-        ("[sources]", "[[modes]]\nid = 1\n[sources]", Some(13), "is missing"),
+        ("key = \"my-npu\"", "key = ", Some(1), "invalid TOML"),
+        ("[sources]", "[[modes]]\nid = 1\n[sources]", Some(13), "`modes[0].name` is missing"),
         (
             "[sources]",
             "[sm_pull]\nbytes_per_clock = 9\nlow = 10\nhigh = 8\n[sources]",
@@ -177,10 +176,39 @@ fn every_mistake_is_named_with_its_line() {
 }
 
 #[test]
-fn all_mistakes_are_told_at_once_from_the_top_down() {
+fn all_mistakes_are_reported_at_once_from_the_top_down() {
     let text = changed("sm = 4", "sm = 0").replace("68.3e9", "1").replace("int8 = 2048", "int9 = 1");
     let lines: Vec<_> = complaints(&text).into_iter().map(|(line, _)| line.unwrap()).collect();
     assert!(lines.is_sorted() && lines.len() >= 3, "{lines:?}");
+    // Inside tables and lists as well.
+    let modes = "[[modes]]\nid = 1\nname = 5\ncores_online = 4\ngpu_clok_hz = 1e9\nmemory_clock_hz = 5\nsm_online = 99\n\
+                 [[modes]]\nid = \"x\"\nname = \"B\"\ncores_online = 0\ngpu_clock_hz = 1e9\nmemory_clock_hz = 2e9\n\
+                 [sm_pull]\nlow = 3\nhight = 5\n[sources]";
+    let error = Hardware::parse(&changed("[sources]", modes)).unwrap_err();
+    let mut keys: Vec<_> = error.problems.iter().map(|problem| problem.key.as_deref().unwrap()).collect();
+    keys.sort_unstable();
+    assert_eq!(
+        keys,
+        [
+            "modes",
+            "modes[0].gpu_clock_hz",
+            "modes[0].gpu_clok_hz",
+            "modes[0].memory_clock_hz",
+            "modes[0].name",
+            "modes[0].sm_online",
+            "modes[1].cores_online",
+            "modes[1].id",
+            "modes[1].sm_online",
+            "sm_pull.bytes_per_clock",
+            "sm_pull.high",
+            "sm_pull.hight",
+            "sm_pull.low",
+        ],
+        "{error}"
+    );
+    let lists = Hardware::parse(&changed("sm = 4", "sm = 4\naliases = [1, \"a\", 2]")).unwrap_err();
+    let keys: Vec<_> = lists.problems.iter().map(|problem| problem.key.as_deref().unwrap()).collect();
+    assert_eq!(keys, ["aliases[0]", "aliases[2]"], "{lists}");
 }
 
 #[test]
@@ -256,7 +284,7 @@ fn one_wrong_file_of_a_directory_keeps_no_other_out() {
 }
 
 fn rooflinectl(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_rooflinectl"))
+    Command::new(crate::programs::rooflinectl())
         .args(arguments)
         .env("ROOFLINED_SOCKET", "/nonexistent")
         .env("LC_ALL", "C.UTF-8")

@@ -1,13 +1,17 @@
 //! Laws, tables and file formats: what needs nothing but this process, its own files, or a command that ends by itself.
 
+mod caps;
 mod carrying;
 mod ceilings;
 mod config;
 mod decisions;
 mod engines;
 mod hardware;
-mod joint;
 mod models;
+mod offload;
 mod operations;
-mod quantise;
+mod power;
+#[path = "../support/programs.rs"]
+mod programs;
 mod settings;
+mod speculation;

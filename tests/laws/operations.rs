@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use predict::{Engine, EngineProfile, FormatCost, GemmCost, GemmPoint, Prediction, predict};
 use proptest::prelude::*;
-use roofline::ceilings::{Bound, Ceiling, Provenance, Roofline, scaling};
-use roofline::precision::{NumericFormat, Precision, WeightFormat};
-use roofline::units::{Bytes, BytesPerSecond, Flops, FlopsPerSecond, Hertz, Seconds};
-use roofline::workload::Op;
+use rooflined_core::ceilings::{Bound, Ceiling, Provenance, Roofline, scaling};
+use rooflined_core::operation::Op;
+use rooflined_core::precision::{NumericFormat, Precision, WeightFormat};
+use rooflined_core::units::{Bytes, BytesPerSecond, Flops, FlopsPerSecond, Hertz, Seconds};
+use rooflined_predict::{Engine, EngineProfile, FormatCost, GemmCost, GemmPoint, Prediction, predict};
 
 fn ceiling<R: Copy>(value: R) -> Ceiling<R> {
     Ceiling { value, low: value, high: value, provenance: Provenance::Measured }
@@ -38,7 +38,6 @@ prop_compose! {
             ramp: Seconds(ramp),
             workers,
             clock: Some(Hertz(clock)),
-            whole_clock: None,
         }
     }
 }
@@ -239,7 +238,6 @@ fn known_gemv_times_come_out_of_the_predictor() {
         ramp: Seconds::ZERO,
         workers: 1,
         clock: None,
-        whole_clock: None,
     };
     let op = Op::Gemv { n: 4096, k: 4096 };
     // The quoted times count weights only; the vectors add two parts in a thousand at most.

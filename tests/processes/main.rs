@@ -4,4 +4,6 @@ mod actuator;
 mod ctl;
 mod daemon;
 mod power_loss;
+#[path = "../support/programs.rs"]
+mod programs;
 mod store;

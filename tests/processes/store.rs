@@ -10,10 +10,10 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use daemon::store::{Store, StoreError};
-use predict::calibration::{CalibrationRecord, Sample};
-use predict::learning::Residuals;
-use roofline::units::{BytesPerSecond, Seconds};
+use rooflined::store::{Store, StoreError};
+use rooflined_core::units::BytesPerSecond;
+use rooflined_predict::calibration::CalibrationRecord;
+use rooflined_predict::learning::Residuals;
 use rustix::thread::CapabilitySet;
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ pub fn record(number: u32) -> CalibrationRecord {
         })
     };
     serde_json::from_value(json!({
-        "schema": 1,
+        "schema": 2,
         "key": {"machine": "00", "board": "cpu", "cpu": "x", "logical_cpus": 2, "kernel": null, "version": "0"},
         "measured_at_unix_s": number,
         "wall": 9.0,
@@ -48,22 +48,13 @@ pub fn record(number: u32) -> CalibrationRecord {
     .unwrap()
 }
 
-/// The raw samples that belong to `record(number)`; some records have none.
-pub fn samples(number: u32) -> Vec<Sample> {
-    let point = json!({
-        "clock": {"effective": 4e9, "reported": null}, "reference": {"read": 36e9, "core_to_core": null},
-        "steal_ratio": null, "temperature": null,
-    });
-    let sample = json!({
-        "kernel": {"kind": "wake"}, "threads": 2, "isa": "scalar", "flops": number, "bytes": 0.0, "weights": 0.0,
-        "times": vec![number; 200], "overhead": 0.0, "max_error_ratio": null, "before": point, "after": point,
-    });
-    vec![serde_json::from_value(sample).unwrap(); (number % 4) as usize]
-}
-
 fn residuals() -> Residuals {
-    let entry = json!([{"engine": "llama.cpp", "op": "gemv", "format": "q4_0"}, {"count": 3, "log_mean": 0.5, "log_variance": 0.25}]);
-    serde_json::from_value(json!({"entries": [entry]})).unwrap()
+    let report = json!({
+        "report": {"id": 3, "source": {"from": "user", "uid": 0, "pid": null, "shared": true}, "unix_s": 1e9},
+        "key": {"engine": "llama.cpp", "op": "gemv", "rows": 0, "format": "q4_0"},
+        "op": {"kind": "gemv", "n": 64, "k": 64}, "time": 0.5, "log_ratio": 0.25,
+    });
+    serde_json::from_value(json!({"machine": null, "reports": [report]})).unwrap()
 }
 
 /// Names in the directory, hidden ones too, sorted.
@@ -78,9 +69,6 @@ fn assert_holds(store: &Store, number: u32) {
     let loaded = store.load_calibration().unwrap();
     assert_eq!(loaded.damaged, None);
     assert_eq!(loaded.value, Some(record(number)));
-    let raw = store.load_samples().unwrap();
-    assert_eq!(raw.damaged, None);
-    assert_eq!(raw.value.unwrap_or_default(), samples(number));
 }
 
 #[test]
@@ -88,51 +76,50 @@ fn what_is_saved_comes_back_and_replaces_what_was_there() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path().join("new/state")).unwrap();
     assert_eq!(store.load_calibration().unwrap().value, None);
-    assert_eq!(store.load_samples().unwrap().value, None);
     assert_eq!(store.load_residuals().unwrap().value, None);
     for number in [7, 8, 9, 10] {
-        store.save_calibration(&record(number), &samples(number)).unwrap();
+        store.save_calibration(&record(number)).unwrap();
         assert_holds(&store, number);
     }
     store.save_residuals(&residuals()).unwrap();
     assert_eq!(store.load_residuals().unwrap().value, Some(residuals()));
     assert_holds(&Store::open(store.dir()).unwrap(), 10);
     let names = listing(store.dir());
-    assert_eq!(names.len(), 3, "only the samples in use are kept: {names:?}");
+    assert_eq!(names, ["calibration.json", "residuals.json"]);
 }
 
 #[test]
 fn a_number_that_json_cannot_hold_never_replaces_a_good_record() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();
-    store.save_calibration(&record(1), &samples(1)).unwrap();
+    store.save_calibration(&record(1)).unwrap();
     for poison in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
         let mut bad = record(2);
         bad.regimes[1].roofline.bandwidth.high = BytesPerSecond(poison);
-        let error = store.save_calibration(&bad, &samples(2)).unwrap_err();
+        let error = store.save_calibration(&bad).unwrap_err();
         assert!(matches!(error, StoreError::Unstorable { .. }), "{error}");
-        let mut raw = samples(2);
-        raw[1].times[3] = Seconds(poison);
-        assert!(store.save_calibration(&record(2), &raw).is_err());
     }
     let mut none = record(2);
     none.regimes.clear();
-    assert!(store.save_calibration(&none, &[]).is_err());
+    assert!(store.save_calibration(&none).is_err());
     let mut endless = record(2);
     endless.skipped = vec!["x".repeat(1 << 20); 17];
-    let error = store.save_calibration(&endless, &[]).unwrap_err().to_string();
+    let error = store.save_calibration(&endless).unwrap_err().to_string();
     assert!(error.contains("calibration.json is not replaced: ") && error.contains("more than"), "{error}");
     assert_holds(&store, 1);
-    assert_eq!(listing(dir.path()).len(), 2);
+    assert_eq!(listing(dir.path()), ["calibration.json"]);
 }
 
 #[test]
 fn damaged_files_are_set_aside_told_of_and_rebuilt() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();
-    store.save_calibration(&record(3), &samples(3)).unwrap();
+    store.save_calibration(&record(3)).unwrap();
     let path = dir.path().join("calibration.json");
-    let good = fs::read(&path).unwrap();
+    let stored = fs::read_to_string(&path).unwrap();
+    // As earlier versions wrote it, so that every other check comes to bear.
+    let (content, _) = stored.split_once(",\"checksum\":").expect("a checksum");
+    let good = format!("{content}}}").into_bytes();
     let edited = |from: &str, to: &str| {
         let text = String::from_utf8(good.clone()).unwrap();
         assert!(text.contains(from), "{from}");
@@ -143,11 +130,12 @@ fn damaged_files_are_set_aside_told_of_and_rebuilt() {
         (vec![0; 4096], "damaged"),
         (b"null".to_vec(), "damaged"),
         (b"\xff\xfe{}".to_vec(), "damaged"),
-        (edited("\"schema\":1", "\"schema\":99"), "schema 99"),
+        (edited("\"schema\":2", "\"schema\":99"), "schema 99"),
         (edited("\"kind\":\"calibration\"", "\"kind\":\"residuals\""), "it holds \"residuals\""),
-        (edited("\"content\":{\"schema\":1", "\"content\":{\"schema\":2"), "its record has schema 2"),
+        (edited("\"content\":{\"schema\":2", "\"content\":{\"schema\":3"), "its record has schema 3"),
         (edited("\"value\":3", "\"value\":null"), "damaged"),
         ("[".repeat(1 << 20).into_bytes(), "damaged"),
+        (stored.replacen("\"value\":3", "\"value\":4", 1).into_bytes(), "its checksum is another"),
     ];
     cases.extend((1..20).map(|part| (good[..good.len() * part / 20].to_vec(), "damaged")));
     for (bytes, reason) in cases {
@@ -165,7 +153,7 @@ fn damaged_files_are_set_aside_told_of_and_rebuilt() {
         // Nothing there is no damage, and the next calibration is stored as ever.
         assert_eq!(store.load_calibration().unwrap().damaged, None);
     }
-    store.save_calibration(&record(4), &samples(5)).unwrap();
+    store.save_calibration(&record(4)).unwrap();
     assert_eq!(store.load_calibration().unwrap().value, Some(record(4)));
 }
 
@@ -175,11 +163,11 @@ fn what_is_no_plain_file_or_too_long_is_set_aside_without_waiting_for_it() {
     let store = Store::open(dir.path()).unwrap();
     let path = dir.path().join("calibration.json");
     let makers: [(&str, &dyn Fn()); 4] = [
-        ("no plain file", &|| fs::create_dir(&path).unwrap()),
-        ("no plain file", &|| {
+        ("not a regular file", &|| fs::create_dir(&path).unwrap()),
+        ("not a regular file", &|| {
             rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
         }),
-        ("no plain file", &|| drop(std::os::unix::net::UnixListener::bind(&path).unwrap())),
+        ("not a regular file", &|| drop(std::os::unix::net::UnixListener::bind(&path).unwrap())),
         ("longer than", &|| fs::File::create(&path).unwrap().set_len(1 << 40).unwrap()),
     ];
     for (reason, make) in makers {
@@ -187,27 +175,8 @@ fn what_is_no_plain_file_or_too_long_is_set_aside_without_waiting_for_it() {
         let damaged = store.load_calibration().unwrap().damaged.unwrap();
         assert!(damaged.reason.contains(reason) && damaged.set_aside.is_some(), "{damaged}");
     }
-    store.save_calibration(&record(4), &samples(4)).unwrap();
+    store.save_calibration(&record(4)).unwrap();
     assert_holds(&store, 4);
-}
-
-#[test]
-fn damaged_samples_do_not_take_the_record_with_them() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path()).unwrap();
-    store.save_calibration(&record(2), &samples(2)).unwrap();
-    let name = listing(dir.path()).into_iter().find(|name| name.starts_with("samples-")).unwrap();
-    fs::write(dir.path().join(&name), "{\"kernel\":").unwrap();
-    let raw = store.load_samples().unwrap();
-    assert!(raw.value.is_none() && raw.damaged.unwrap().set_aside.is_some());
-    assert_eq!(store.load_calibration().unwrap().value, Some(record(2)));
-    // A record that names a file of somebody else's gets none.
-    let path = dir.path().join("calibration.json");
-    let text = fs::read_to_string(&path).unwrap().replace(&name, "../../etc/passwd");
-    fs::write(&path, text).unwrap();
-    assert_eq!(store.load_samples().unwrap().value, None);
-    store.save_calibration(&record(3), &samples(3)).unwrap();
-    assert_holds(&store, 3);
 }
 
 #[test]
@@ -216,7 +185,7 @@ fn residuals_that_would_spoil_every_prediction_are_not_taken() {
     let store = Store::open(dir.path()).unwrap();
     store.save_residuals(&residuals()).unwrap();
     let path = dir.path().join("residuals.json");
-    let text = fs::read_to_string(&path).unwrap().replace("0.5", "5000.0");
+    let text = fs::read_to_string(&path).unwrap().replace("0.25", "5000.0");
     fs::write(&path, text).unwrap();
     let loaded = store.load_residuals().unwrap();
     assert!(loaded.value.is_none() && loaded.damaged.is_some());
@@ -239,7 +208,7 @@ fn a_state_directory_that_cannot_be_used_is_an_error_with_the_remedy() {
 fn a_directory_of_somebody_else_is_an_error_and_nothing_in_it_is_touched() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();
-    store.save_calibration(&record(1), &samples(1)).unwrap();
+    store.save_calibration(&record(1)).unwrap();
     let before = listing(dir.path());
     let permit =
         |path: &Path, mode: u32| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
@@ -253,7 +222,7 @@ fn a_directory_of_somebody_else_is_an_error_and_nothing_in_it_is_touched() {
         error.contains("Permission denied") && error.contains("; give it to the daemon's user"),
         "{error}"
     );
-    assert!(store.save_calibration(&record(2), &samples(2)).is_err());
+    assert!(store.save_calibration(&record(2)).is_err());
     assert_holds(&store, 1);
     fs::write(dir.path().join("calibration.json"), "damaged").unwrap();
     let damaged = store.load_calibration().unwrap().damaged.unwrap();
@@ -273,7 +242,7 @@ fn a_directory_of_somebody_else_is_an_error_and_nothing_in_it_is_touched() {
 fn what_a_killed_writer_left_is_removed_after_a_while() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();
-    store.save_calibration(&record(2), &samples(2)).unwrap();
+    store.save_calibration(&record(2)).unwrap();
     let before = listing(dir.path());
     let left = [".calibration.json.new-1-2-3", "samples-1-2-3.jsonl"];
     for name in left {
@@ -303,7 +272,7 @@ fn saves_in_a_loop() {
     let mut number = stored.value.map_or(0, |record| record.measured_at_unix_s as u32);
     loop {
         number += 1;
-        store.save_calibration(&record(number), &samples(number)).unwrap();
+        store.save_calibration(&record(number)).unwrap();
         println!("saved {number}");
     }
 }
@@ -313,7 +282,7 @@ fn saves_in_a_loop() {
 #[ignore = "started by another test"]
 fn saves_once() {
     let Some(dir) = std::env::var_os(DIR_OF_A_CHILD) else { return };
-    Store::existing(dir).save_calibration(&record(2), &samples(2)).unwrap();
+    Store::existing(dir).save_calibration(&record(2)).unwrap();
 }
 
 #[test]

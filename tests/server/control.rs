@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use governor::Policy;
+use rooflined_governor::Policy;
 use serde_json::{Value, json};
 
 use crate::support::governed::{Daemon, policy};

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use daemon::server::Limits;
+use rooflined::server::Limits;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::support::{Server, ask, snapshot};

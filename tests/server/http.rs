@@ -10,8 +10,9 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::time::{Duration, Instant};
 
-use daemon::server::Limits;
-use roofline::units::{BytesPerSecond, Seconds};
+use rooflined::server::Limits;
+use rooflined_core::board::{Reading, Throttle};
+use rooflined_core::units::{BytesPerSecond, Seconds};
 use serde_json::{Value, json};
 
 use crate::support::{Server, ask, connect, fresh_snapshot, read_response, send, short_limits, snapshot};
@@ -99,6 +100,122 @@ fn the_roofline_shows_ceilings_ridges_regimes_and_drift() {
         let answer = server.get(&format!("/v1/roofline?{query}"));
         assert_eq!((answer.status, answer.error()), (400, (code.into(), field.into())), "{query}");
     }
+}
+
+#[test]
+fn a_sweep_has_each_warning_once() {
+    let server = server();
+    server.publish(|snapshot| {
+        snapshot.state.throttle = Reading::Known(Throttle { active: true, evidence: vec![] });
+    });
+    let body =
+        r#"{"ops":[{"kind":"gemv","n":64,"k":64}],"formats":["int8","fp32","int4_g32"],"batches":[1,2]}"#;
+    let answer = server.post("/v1/sweep", body).json();
+    let rows = answer["rows"].as_array().unwrap();
+    assert!(rows.len() == 6 && rows.iter().all(|row| row["warnings"] == json!([])), "{answer}");
+    let warnings = answer["warnings"].as_array().unwrap();
+    let of_all: Vec<&Value> = warnings.iter().filter(|warning| warning.get("rows").is_none()).collect();
+    assert!(
+        of_all.iter().any(|warning| warning["message"].as_str().unwrap().contains("throttling")),
+        "{answer}"
+    );
+    for warning in warnings {
+        let same = warnings.iter().filter(|other| other["message"] == warning["message"]).count();
+        assert_eq!(same, 1, "{answer}");
+    }
+}
+
+/// What two parsers would end in different places is a way to smuggle a request through a proxy.
+#[test]
+fn a_body_with_two_lengths_is_refused() {
+    let server = server();
+    let request = |lines: &str| {
+        format!("POST /v1/predict HTTP/1.1\r\nhost: x\r\n{lines}\r\n{:x}\r\n{GEMV}\r\n0\r\n\r\n", GEMV.len())
+    };
+    let (length, chunked) = ("Content-LENGTH: 5\r\n", "transfer-encoding: chunked\r\n");
+    for lines in [[length, chunked].concat(), [chunked, length].concat()] {
+        let mut stream = connect(&server.query());
+        stream.write_all(request(&lines).as_bytes()).unwrap();
+        let answer = read_response(&mut stream);
+        assert_eq!((answer.status, answer.error().0.as_str()), (400, "malformed_request"), "{lines:?}");
+        assert_eq!(answer.header("connection"), Some("close"));
+    }
+    // One of each kind on a connection is as it should be.
+    let mut stream = connect(&server.query());
+    let length = GEMV.len();
+    let plain = format!("POST /v1/predict HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{GEMV}");
+    for request in [plain.clone(), request(chunked), plain, request(chunked)] {
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        // It ends with the serial, behind which nothing comes but the end of the object.
+        while !answer.ends_with(b"}") || !answer.windows(8).any(|part| part == b"\"serial\"") {
+            let mut buffer = [0; 4096];
+            let read = stream.read(&mut buffer).unwrap();
+            assert!(read > 0, "{}", String::from_utf8_lossy(&answer));
+            answer.extend_from_slice(&buffer[..read]);
+        }
+        assert!(answer.starts_with(b"HTTP/1.1 200 OK"), "{}", String::from_utf8_lossy(&answer));
+    }
+}
+
+/// Some 1 MB.
+fn long_sweep() -> String {
+    let batches: Vec<u64> = (1..=1024).collect();
+    let ops = r#"[{"kind":"gemv","n":64,"k":64}]"#;
+    format!(r#"{{"ops":{ops},"formats":["int8"],"batches":{}}}"#, json!(batches))
+}
+
+fn ask_unread(server: &Server, body: &str) -> std::os::unix::net::UnixStream {
+    let mut stream = connect(&server.query());
+    let length = body.len();
+    write!(stream, "POST /v1/sweep HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{body}").unwrap();
+    stream
+}
+
+#[test]
+fn answers_that_a_user_has_not_read_count_against_it() {
+    let body = long_sweep();
+    let length = server().post("/v1/sweep", &body).body.len();
+    // Of which one user may have half: one answer and a half.
+    let limits = Limits { unread_bytes: 3 * length, write_stall: Duration::from_secs(60), ..short_limits() };
+    let server = Server::start(snapshot(), limits);
+    let mut unread = ask_unread(&server, &body);
+    // The next one shows that the first was answered.
+    let refused = (0..200).find_map(|_| {
+        let answer = server.post("/v1/sweep", &body);
+        (answer.status != 200).then_some(answer).or_else(|| {
+            std::thread::sleep(Duration::from_millis(20));
+            None
+        })
+    });
+    let refused = refused.expect("a refusal");
+    assert_eq!((refused.status, refused.error().0.as_str()), (409, "busy"));
+    assert!(refused.body.contains("has not read"), "{refused:?}");
+    // Its half of the connection stays open, so that it is read to its length.
+    let mut read = 0;
+    while read < length {
+        read += unread.read(&mut [0; 65_536]).unwrap();
+    }
+    drop(unread);
+    assert_eq!(server.post("/v1/sweep", &body).status, 200, "it was read");
+}
+
+#[test]
+fn a_client_that_reads_a_little_now_and_then_is_cut_off_in_time() {
+    let limits = Limits { write_total: Duration::from_secs(1), ..short_limits() };
+    let server = Server::start(snapshot(), limits);
+    let mut stream = ask_unread(&server, &long_sweep());
+    let (begun, mut read, mut buffer) = (Instant::now(), 0, [0; 4096]);
+    // Always in time for some progress, which a part of the socket's buffer has to be free for.
+    while let Ok(length @ 1..) = stream.read(&mut buffer) {
+        read += length;
+        std::thread::sleep(Duration::from_millis(if begun.elapsed() < Duration::from_secs(3) {
+            8
+        } else {
+            0
+        }));
+    }
+    assert!(read < 800_000, "{read} bytes came in {:?}", begun.elapsed());
 }
 
 /// The formula of `predict` with the numbers of the fixture.
@@ -284,7 +401,11 @@ fn a_sweep_is_the_cross_product_up_to_its_limit() {
     assert!(answer.body.contains("16384"), "{answer:?}");
     let largest: Vec<u64> = (1..=4096).collect();
     let answer = sweep(&format!(r#"{{"ops":{ops},"formats":["int8","fp32"],"batches":{}}}"#, json!(largest)));
-    assert_eq!(answer.json()["rows"].as_array().unwrap().len(), 16_384);
+    assert_eq!((answer.status, answer.error()), (400, ("too_many".into(), "ops[0]".into())));
+    assert!(answer.body.contains("8 MB: 16384 rows, of which about"), "{answer:?}");
+    let large: Vec<u64> = (1..=1024).collect();
+    let answer = sweep(&format!(r#"{{"ops":{ops},"formats":["int8","fp32"],"batches":{}}}"#, json!(large)));
+    assert_eq!(answer.json()["rows"].as_array().unwrap().len(), 4096);
     for (body, code, field) in [
         (r#"{"ops":[]}"#.to_owned(), "missing_field", "ops"),
         (format!(r#"{{"ops":{ops},"formats":[]}}"#), "invalid_field", "formats"),
@@ -568,7 +689,7 @@ fn three_hundred_connections_leave_the_server_answering() {
     // A user may have as many as are free: of 256 a half. The last ones are refused.
     let answer = read_response(&mut held.pop().unwrap());
     assert_eq!((answer.status, answer.error().0.as_str()), (503, "too_many_connections"));
-    assert!(answer.body.contains("128 connections of user"), "{answer:?}");
+    assert!(answer.body.contains("its share of 128 connections"), "{answer:?}");
     assert_eq!(answer.header("connection"), Some("close"));
     assert_eq!(answer.header("x-rooflined-serial"), Some("17"));
     let turned_away = held.split_off(128);

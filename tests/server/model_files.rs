@@ -1,25 +1,24 @@
-//! Model files that a client has opened and attaches to its request.
+//! Model files of which a client sends the beginning, to name the model by the answer.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends where its world does")]
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{Seek, SeekFrom, Write};
-use std::os::fd::AsFd;
+use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use daemon::server::Limits;
-use rustix::fs::{Mode, OFlags, mkfifoat, open};
+use rooflined::server::Limits;
+use rooflined_advice::{modelfile, models};
+use rooflined_core::precision::WeightFormat;
 use serde_json::{Value, json};
 
-use crate::support::attached::{answer, ask, send};
-use crate::support::{Server, snapshot};
+use crate::support::{Response, Server, connect, read_response, snapshot};
 
-/// A llama of so many layers as a `config.json`.
-fn configuration(folder: &Path, layers: u64) -> PathBuf {
-    let path = folder.join(format!("config-{layers}.json"));
+/// A llama as a `config.json`.
+fn configuration(folder: &Path) -> PathBuf {
+    let path = folder.join("config.json");
     let config = json!({
-        "model_type": "llama", "hidden_size": 2048, "num_hidden_layers": layers, "num_attention_heads": 32,
+        "model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 22, "num_attention_heads": 32,
         "num_key_value_heads": 4, "intermediate_size": 5632, "vocab_size": 32000, "torch_dtype": "bfloat16",
     });
     fs::write(&path, config.to_string()).unwrap();
@@ -55,46 +54,76 @@ fn checkpoint(folder: &Path) -> PathBuf {
     path
 }
 
-fn asked(model: &Value) -> Value {
-    json!({"hardware": "h100", "engine": "llama.cpp", "workload": {"model": model, "context_tokens": 128}})
+fn inspect(server: &Server, query: &str, bytes: &[u8]) -> Response {
+    let mut stream: UnixStream = connect(&server.query());
+    let head = format!(
+        "POST /v1/models/inspect{query} HTTP/1.1\r\nhost: rooflined\r\ncontent-length: {}\r\n\r\n",
+        bytes.len()
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(bytes).unwrap();
+    read_response(&mut stream)
 }
 
-/// What is answered to a client that sends the contents of a file.
-fn expected(server: &Server, path: &Path) -> Value {
-    let contents = answer::modelfile::load(path).unwrap().contents();
-    let body = asked(&json!({"path": path, "contents": contents})).to_string();
-    let response = server.post("/v1/predict", &body);
-    assert_eq!(response.status, 200, "{response:?}");
-    response.json()
+fn asked(model: &Value) -> String {
+    json!({"hardware": "h100", "engine": "llama.cpp", "workload": {"model": model, "context_tokens": 128}})
+        .to_string()
 }
 
 #[test]
-fn a_file_that_the_client_opened_is_answered_like_its_contents_and_stays_where_it_was_read() {
+fn a_model_is_named_by_what_its_file_was_inspected_to() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(snapshot(), Limits::default());
-    for path in [configuration(folder.path(), 22), checkpoint(folder.path())] {
-        let mut file = File::open(&path).unwrap();
-        file.seek(SeekFrom::Start(5)).unwrap();
-        // A file's configuration lies beside it, where nobody looks for that of a descriptor.
-        for model in [json!({"fd": 0}), json!({"fd": 0, "path": path})] {
-            let (status, told) = ask(&server.query(), "/v1/predict", &asked(&model), &[file.as_fd()]);
-            assert_eq!(status, 200, "{told}");
-            let expected = expected(&server, &path);
-            assert_eq!(
-                (&told["time_s"], &told["memory_bytes"]),
-                (&expected["time_s"], &expected["memory_bytes"])
-            );
+    for path in [configuration(folder.path()), checkpoint(folder.path())] {
+        let bytes = fs::read(&path).unwrap();
+        let inspected = inspect(&server, &format!("?name={}", path.display()), &bytes);
+        assert_eq!(inspected.status, 200, "{inspected:?}");
+        let inspected = inspected.json();
+        let file = modelfile::load(&path).unwrap();
+        assert_eq!(inspected["definition"]["weights"], json!(file.definition().weights));
+        let by_answer = server.post("/v1/predict", &asked(&inspected));
+        assert_eq!(by_answer.status, 200, "{by_answer:?}");
+        // What rooflinectl sends of a file that it reads itself.
+        let local = models::of_file(&file, path.display().to_string(), WeightFormat::Fp16);
+        if path.ends_with("config.json") {
+            assert_eq!(by_answer.json(), server.post("/v1/predict", &asked(&json!(local))).json());
         }
-        assert_eq!(file.stream_position().unwrap(), 5);
+        assert_eq!(by_answer.json()["memory_bytes"]["weights"], inspected["bytes"]);
+    }
+}
+
+/// A GGUF file or a safetensors file need not be sent whole, and nothing else is taken for a model.
+#[test]
+fn the_header_is_enough_and_less_is_refused_with_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(snapshot(), Limits::default());
+    let bytes = fs::read(checkpoint(folder.path())).unwrap();
+    let header = 8 + usize::try_from(u64::from_le_bytes(bytes[..8].try_into().unwrap())).unwrap();
+    assert_eq!(inspect(&server, "", &bytes[..header]).status, 200);
+    let config = fs::read(configuration(folder.path())).unwrap();
+    for (query, bytes, code) in [
+        ("", &bytes[..header - 1], "unreadable_model"),
+        ("", &bytes[..8], "unreadable_model"),
+        ("", &config[..40], "unreadable_model"),
+        ("", b"first bytes of a text", "unreadable_model"),
+        ("", b"", "unreadable_model"),
+        ("?name=", &config[..], "invalid_field"),
+        ("?name=a%0ab", &config[..], "invalid_field"),
+        ("?kv_format=q9", &config[..], "unknown_format"),
+        ("?path=/etc/passwd", &config[..], "unknown_field"),
+    ] {
+        let refused = inspect(&server, query, bytes);
+        assert_eq!((refused.status, refused.error().0.as_str()), (400, code), "{query} {refused:?}");
+        assert!(!refused.json()["error"]["hint"].as_str().unwrap().is_empty());
     }
 }
 
 #[test]
-fn every_route_that_takes_a_model_takes_a_descriptor() {
+fn every_route_that_takes_a_model_takes_an_inspected_one() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(snapshot(), Limits::default());
-    let file = File::open(configuration(folder.path(), 22)).unwrap();
-    let model = json!({"fd": 0, "path": "/home/somebody/m"});
+    let bytes = fs::read(configuration(folder.path())).unwrap();
+    let model = inspect(&server, "?name=/home/somebody/m", &bytes).json();
     let workload = json!({"model": model, "phase": "decode"});
     for (target, body) in [
         ("/v1/recommend", json!({"hardware": "h100", "engine": "vllm", "workload": workload})),
@@ -103,87 +132,22 @@ fn every_route_that_takes_a_model_takes_a_descriptor() {
         ("/v1/observations", json!({"engine": "llama.cpp", "workload": workload, "tokens_per_s": 1.0})),
         ("/v1/observations", json!([{"engine": "llama.cpp", "workload": workload, "tokens_per_s": 1.0}])),
     ] {
-        let (status, told) = ask(&server.query(), target, &body, &[file.as_fd()]);
-        assert_eq!(status, 200, "{target}: {told}");
-        let (status, told) = ask(&server.query(), target, &body, &[]);
-        assert_eq!((status, &told["error"]["code"]), (400, &json!("invalid_field")), "{target}: {told}");
-        assert!(told["error"]["field"].as_str().unwrap().ends_with(".fd") || target == "/v1/sweep", "{told}");
+        let answered = server.post(target, &body.to_string());
+        assert_eq!(answered.status, 200, "{target}: {answered:?}");
     }
     let seen: Vec<_> = server.seen.try_iter().filter(|seen| seen.starts_with("Observe")).collect();
     assert!(seen.len() == 2 && seen.iter().all(|seen| seen.contains("/home/somebody/m")), "{seen:?}");
 }
 
+/// JSON has more than one way to write a text.
 #[test]
-fn a_descriptor_belongs_to_the_request_that_it_came_with() {
-    let folder = tempfile::tempdir().unwrap();
+fn a_path_means_the_same_however_it_is_written() {
     let server = Server::start(snapshot(), Limits::default());
-    let (small, large) = (configuration(folder.path(), 2), configuration(folder.path(), 40));
-    let files = [File::open(&small).unwrap(), File::open(&large).unwrap()];
-    let mut stream = UnixStream::connect(server.query()).unwrap();
-    let mut one_more = |model: Value, files: &[&File]| {
-        let files: Vec<_> = files.iter().map(|file| file.as_fd()).collect();
-        send(&stream, "/v1/predict", &asked(&model), &files);
-        answer(&mut stream)
+    let ask = |key: &str| {
+        let body = format!(r#"{{"hardware":"h100","workload":{{"model":{{"{key}":"/nowhere/m.gguf"}}}}}}"#);
+        server.post("/v1/predict", &body)
     };
-    let time = |path: &Path| expected(&server, path)["time_s"].clone();
-    // The words are the same and the files are not: an answer that was kept by its words would be the other's.
-    assert_eq!(one_more(json!({"fd": 0}), &[&files[0]]).1["time_s"], time(&small));
-    assert_eq!(one_more(json!({"fd": 0}), &[&files[1]]).1["time_s"], time(&large));
-    assert_eq!(one_more(json!({"fd": 1}), &[&files[0], &files[1]]).1["time_s"], time(&large));
-    assert_eq!(one_more(json!("tinyllama-1.1b"), &[&files[0]]).0, 200);
-    let (status, none) = one_more(json!({"fd": 0}), &[]);
-    assert_eq!((status, &none["error"]["field"]), (400, &json!("workload.model.fd")), "{none}");
-    assert_eq!(one_more(json!({"fd": 0}), &[&files[0]; 90]).1["time_s"], time(&small));
-    let recommended = |file: &File| {
-        let body = json!({"hardware": "h100", "engine": "vllm", "workload": {"model": {"fd": 0}}});
-        ask(&server.query(), "/v1/recommend", &body, &[file.as_fd()]).1["decision"]["prediction"]["time_s"]
-            .clone()
-    };
-    assert!(recommended(&files[0])["value"].as_f64() < recommended(&files[1])["value"].as_f64());
-}
-
-#[test]
-fn what_is_no_file_to_read_is_refused_with_what_to_do() {
-    let folder = tempfile::tempdir().unwrap();
-    let server = Server::start(snapshot(), Limits::default());
-    let path = configuration(folder.path(), 22);
-    let good = File::open(&path).unwrap();
-    mkfifoat(rustix::fs::CWD, folder.path().join("fifo"), Mode::RUSR | Mode::WUSR).unwrap();
-    let fifo = OpenOptions::new().read(true).write(true).open(folder.path().join("fifo")).unwrap();
-    fs::write(folder.path().join("text"), "first bytes").unwrap();
-    fs::write(folder.path().join("empty"), "").unwrap();
-    let text = File::open(folder.path().join("text")).unwrap();
-    let empty = File::open(folder.path().join("empty")).unwrap();
-    let writer = OpenOptions::new().write(true).open(&path).unwrap();
-    let appender = OpenOptions::new().append(true).open(&path).unwrap();
-    let named = open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
-    let directory = File::open(folder.path()).unwrap();
-    let (socket, _other) = UnixStream::pair().unwrap();
-    let device = File::open("/dev/null").unwrap();
-    let fd = json!({"fd": 0});
-    for (model, descriptor, code, word) in [
-        (&fd, None, "invalid_field", "0 descriptors came"),
-        (&json!({"fd": 1}), Some(good.as_fd()), "invalid_field", "1 descriptors came"),
-        (&json!({"fd": -1}), Some(good.as_fd()), "invalid_field", "no number of a descriptor"),
-        (&json!({"fd": "0"}), Some(good.as_fd()), "invalid_field", "no number of a descriptor"),
-        (&json!({"fd": 0, "contents": {}}), Some(good.as_fd()), "unknown_field", "contents"),
-        (&json!({"fd": 0, "path": 7}), Some(good.as_fd()), "invalid_field", "path is no text"),
-        (&fd, Some(directory.as_fd()), "unreadable_model", "is a directory"),
-        (&fd, Some(fifo.as_fd()), "unreadable_model", "is a pipe"),
-        (&fd, Some(socket.as_fd()), "unreadable_model", "is a socket"),
-        (&fd, Some(device.as_fd()), "unreadable_model", "is a device"),
-        (&fd, Some(writer.as_fd()), "unreadable_model", "for writing only"),
-        (&fd, Some(appender.as_fd()), "unreadable_model", "for writing only"),
-        (&fd, Some(named.as_fd()), "unreadable_model", "O_PATH"),
-        (&fd, Some(text.as_fd()), "unreadable_model", "starts with \"firs\""),
-        (&fd, Some(empty.as_fd()), "unreadable_model", "starts with \"\""),
-    ] {
-        let descriptors: Vec<_> = descriptor.into_iter().collect();
-        let (status, told) = ask(&server.query(), "/v1/predict", &asked(model), &descriptors);
-        let error = &told["error"];
-        assert_eq!((status, &error["code"]), (400, &json!(code)), "{word}: {told}");
-        assert!(error["message"].as_str().unwrap().contains(word), "{word}: {told}");
-        assert!(!error["hint"].as_str().unwrap().is_empty(), "{word}: {told}");
-    }
-    assert_eq!(server.get("/-/healthy").status, 200);
+    let (plain, escaped) = (ask("path"), ask(r"p\u0061th"));
+    assert_eq!((plain.status, plain.error().0.as_str()), (400, "unreadable_model"));
+    assert_eq!(plain.json(), escaped.json());
 }

@@ -134,7 +134,7 @@ fn every_answer_is_as_the_document_describes_it() {
 
 #[test]
 fn clients_know_which_socket_takes_a_route() {
-    use wire::client::address::Socket;
+    use rooflined_client::address::Socket;
     let server = Server::start(snapshot(), short_limits());
     let document = server.get("/v1/openapi.json").json();
     let mut of_control = 0;

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use daemon::server::Limits;
+use rooflined::server::Limits;
 
 use crate::support::{Response, Server, ask, connect, parse, read_response, short_limits, snapshot};
 

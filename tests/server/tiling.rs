@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::support::{Server, short_limits, snapshot};
 
 fn tiling(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_rooflinectl"))
+    Command::new(crate::support::programs::rooflinectl())
         .env("ROOFLINED_SOCKET", "/nonexistent")
         .arg("tiling")
         .args(arguments)
@@ -45,7 +45,7 @@ fn the_command_ranks_tiles_without_a_daemon() {
 fn the_table_for_people_names_the_accelerator_and_the_page() {
     let output = tiling(&["8", "14336", "4096", "--hardware", "gb10", "--format", "q4_k_m", "--limit", "3"]);
     let text = String::from_utf8(output.stdout).unwrap();
-    for part in ["gemm 8x14336x4096 q4_k_m", "48 SM", "12.1", "docs/tiling.md"] {
+    for part in ["gemm 8x14336x4096 q4_k_m", "48 SM", "12.1", "docs/internals/tiling.md"] {
         assert!(text.contains(part), "{part}: {text}");
     }
 }

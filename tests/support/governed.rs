@@ -5,16 +5,16 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use daemon::server::dbus::{self, Bus};
-use daemon::server::{Command, Control, Limits, Socket, clock, http};
-use decide::snapshot::{Automatic, Snapshot};
-use governor::{Effect, Event, Governor, Policy, Reply, Ticket};
-use predict::learning::Residuals;
-use roofline::board::{
+use rooflined::server::dbus::{self, Bus};
+use rooflined::server::{Control, Limits, Request, Socket, clock, http};
+use rooflined_core::board::{
     ActiveMode, Knob, Order, OrderAnswer, PowerMode, PowerModes, ReadBack, Reading, Setting, SwitchOutcome,
     SwitchReport,
 };
-use roofline::units::{Bytes, Hertz, Seconds};
+use rooflined_core::units::{Bytes, Hertz, Seconds};
+use rooflined_governor::{Command, Effect, Event, Governor, Policy, Reply, Ticket};
+use rooflined_predict::learning::Residuals;
+use rooflined_predict::snapshot::{Automatic, Snapshot};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::pace;
@@ -143,7 +143,7 @@ impl Daemon {
         let record = Some(super::metered(&board));
         let mut governor = Governor::new(clock::now(), board, state, record, Residuals::default(), policy);
         let (published, snapshots) = watch::channel(governor.snapshot());
-        let (tx, mut requests) = mpsc::channel::<daemon::server::Request>(64);
+        let (tx, mut requests) = mpsc::channel::<rooflined::server::Request>(64);
         let (stop, stopped) = watch::channel(());
         let (events, mut received) = mpsc::unbounded_channel();
         let switches = Arc::new(Mutex::new(0));
@@ -170,12 +170,14 @@ impl Daemon {
                         request = requests.recv() => {
                             let Some(request) = request else { return };
                             last += 1;
-                            waiting.insert(last, request.reply);
-                            match request.command {
-                                Command::Control { client, request } => {
-                                    Event::ControlRequested { ticket: last, client, request }
+                            match request {
+                                Request::Command { command: command @ Command::Control { .. }, reply } => {
+                                    waiting.insert(last, reply);
+                                    Event::Requested { ticket: last, command }
                                 }
-                                Command::Closed { connection } => Event::ConnectionClosed { connection },
+                                Request::Event(
+                                    event @ (Event::ConnectionClosed { .. } | Event::ConnectionLost { .. }),
+                                ) => event,
                                 _ => continue,
                             }
                         }
@@ -191,7 +193,7 @@ impl Daemon {
                                     *counted.lock().unwrap() +=
                                         u64::from(matches!(what, Order::SetMode { .. }));
                                     let answer = Box::new(helper.answer(what));
-                                    events.push(Event::Ordered { order, answer });
+                                    events.push(Event::OrderAnswered { order, answer });
                                 }
                                 Effect::Reply { ticket, reply } => {
                                     if let Some(client) = waiting.remove(&ticket) {

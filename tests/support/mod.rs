@@ -10,9 +10,9 @@
     reason = "a test ends where its world does"
 )]
 
-pub mod attached;
 pub mod bus;
 pub mod governed;
+pub mod programs;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -22,18 +22,20 @@ use std::sync::Arc;
 use std::sync::mpsc as sync_mpsc;
 use std::time::Duration;
 
-use daemon::server::dbus::{self, Bus, Pace};
-use daemon::server::{Command, Control, Limits, Request, Socket, http};
-use decide::snapshot::{CalibrationStatus, Snapshot};
-use governor::Reply;
-use predict::calibration::{CalibrationRecord, MachineKey, PowerUnderLoad, RECORD_SCHEMA, Reference, Regime};
-use predict::power::label_watts;
-use predict::{Engine, EngineProfile, FormatCost};
-use roofline::board::{Board, BoardState, Cache, Cpu, Load, Memory, Reading, ThermalZone, Throttle};
-use roofline::ceilings::{BandwidthPoint, Ceiling, Provenance, Roofline};
-use roofline::precision::{Precision, WeightFormat};
-use roofline::refusal::Code;
-use roofline::units::{Bytes, BytesPerSecond, Celsius, FlopsPerSecond, Hertz, Seconds};
+use rooflined::server::dbus::{self, Bus, Pace};
+use rooflined::server::{Control, Limits, Request, Socket, http};
+use rooflined_core::board::{Board, BoardState, Cache, Cpu, Load, Memory, Reading, ThermalZone, Throttle};
+use rooflined_core::ceilings::{BandwidthPoint, Ceiling, Provenance, Roofline};
+use rooflined_core::precision::{Precision, WeightFormat};
+use rooflined_core::refusal::Code;
+use rooflined_core::units::{Bytes, BytesPerSecond, Celsius, FlopsPerSecond, Hertz, Seconds};
+use rooflined_governor::{Command, Reply};
+use rooflined_predict::calibration::{
+    CalibrationRecord, MachineKey, PowerUnderLoad, RECORD_SCHEMA, Reference, Regime,
+};
+use rooflined_predict::power::label_watts;
+use rooflined_predict::snapshot::{CalibrationStatus, ReferenceReading, Snapshot};
+use rooflined_predict::{Engine, EngineProfile, FormatCost};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
@@ -57,7 +59,6 @@ pub fn roofline() -> Roofline {
         ramp: Seconds::ZERO,
         workers: 2,
         clock: Some(Hertz(2e9)),
-        whole_clock: None,
     }
 }
 
@@ -99,6 +100,7 @@ fn board() -> Board {
             architecture: "x86_64".into(),
             logical: 2,
             cores: Reading::Known(2),
+            kinds: Vec::new(),
             max_clock: Reading::absent("no cpufreq"),
             caches: vec![Cache {
                 level: 3,
@@ -205,7 +207,7 @@ pub fn snapshot() -> Snapshot {
         taken_at: Seconds(100.0),
         board: board(),
         state: state(Seconds(100.0)),
-        accelerator: predict::calibration::Accelerator::Cpu,
+        accelerator: rooflined_predict::calibration::Accelerator::Cpu,
         hardware: None,
         roofline: roofline(),
         profile: profile(),
@@ -214,14 +216,16 @@ pub fn snapshot() -> Snapshot {
         reports: Arc::default(),
         calibration: Some(record()),
         calibration_status: CalibrationStatus::default(),
-        reference: Some((
+        reference: Some(ReferenceReading::new(
             Seconds(99.0),
             Reference { read: BytesPerSecond(45e9), core_to_core: Some(Seconds(50e-9)) },
+            &state(Seconds(100.0)),
         )),
         degraded: std::collections::BTreeMap::new(),
         modes: Arc::default(),
-        power: decide::snapshot::PowerControl::default(),
+        power: rooflined_predict::snapshot::PowerControl::default(),
         control_enabled: false,
+        power_limit: None,
     }
 }
 
@@ -244,10 +248,17 @@ pub fn fresh_snapshot() -> Snapshot {
 
 /// Replies as a daemon would; remembers what it was asked.
 async fn answer_by_rote(mut requests: mpsc::Receiver<Request>, seen: sync_mpsc::Sender<String>) {
-    while let Some(Request { command, mut reply }) = requests.recv().await {
+    while let Some(request) = requests.recv().await {
+        let (command, mut reply) = match request {
+            Request::Command { command, reply } => (command, reply),
+            Request::Event(event) => {
+                let _ = seen.send(format!("{event:?}"));
+                continue;
+            }
+        };
         let _ = seen.send(format!("{command:?}"));
         let answer = match command {
-            Command::Watched | Command::Closed { .. } | Command::Control { .. } => continue,
+            Command::Control { .. } => continue,
             Command::Calibrate { wait: true, .. } => {
                 // Never finishes: for clients that go away.
                 let seen = seen.clone();
@@ -266,7 +277,6 @@ async fn answer_by_rote(mut requests: mpsc::Receiver<Request>, seen: sync_mpsc::
                 Reply::Refused(Code::ProbeFailed.error("there is no probe in this test", "expect none"))
             }
             Command::Forget { .. } => Reply::Forgotten { count: 1 },
-            Command::ConfirmReport { .. } => Reply::Done,
             Command::Observe { observations, .. } => {
                 Reply::Observed { accepted: observations.len() as u64, refused: vec![], outcomes: vec![] }
             }

@@ -234,26 +234,29 @@ generates() {
     done
 }
 reports() { inside curl --silent --max-time 10 --unix-socket "$control" 'http://localhost/v1/observations?scope=all'; }
-reported() {
-    reports | jq --exit-status --argjson uid "$(inside id -u rooflined)" \
+reported_for() {
+    reports | jq --exit-status --argjson uid "$(inside id -u "$1")" \
         'any(.observations[]; .uid == $uid and .engine == "llama.cpp")' >/dev/null
 }
-# However busy the machine is: that it may look and report is asked here, not what it measures. An option is added as the unit
+# However busy the machine is: that it may look and report is asked here, not what it measures. Options are added as the unit
 # says, for every instance.
-may_wait() {
+add_options() {
     inside mkdir -p /run/systemd/system/rooflined-observe@.service.d
-    inside tee /run/systemd/system/rooflined-observe@.service.d/wait.conf >/dev/null <<'CONF'
+    inside tee /run/systemd/system/rooflined-observe@.service.d/options.conf >/dev/null <<CONF
 [Service]
 ExecStart=
-ExecStart=/usr/bin/rooflinectl --socket %t/rooflined observe --from %I --count 0 --max-wait 1000
+ExecStart=/usr/bin/rooflinectl --socket %t/rooflined observe --from %I --count 0 --max-wait 1000 $*
 CONF
     inside systemctl daemon-reload
 }
 told() { inside journalctl --no-pager --output=cat --unit="$observer" | grep 'on 1 thread: .*; learned'; }
-observes() {
-    may_wait
-    inside systemctl start "$observer"
-    if ! eventually 150 reported; then
+# observes_for USER OPTION…: started with these options, it reports as this user, whoever runs the server.
+observes_for() {
+    local user=$1
+    shift
+    add_options "$@"
+    inside systemctl restart "$observer"
+    if ! eventually 150 reported_for "$user"; then
         inside systemctl status --no-pager --lines=40 "$observer"
         reports
         return 1
@@ -307,7 +310,8 @@ check "a private file in a home directory is predicted" predicts_a_private_file
 check "journald has its records with fields" journal_has_fields
 check "a llama.cpp server starts as another user" starts_an_engine
 generates &
-check "rooflined-observe@ observes it and reports as the daemon's user" observes
+check "rooflined-observe@ observes it and reports for the server's user" observes_for nobody
+check "it reports for the daemon's user where the server's user is named" observes_for rooflined --server-user nobody
 check "it runs as rooflined, without capabilities, with a system call filter, and writes nowhere" observer_is_confined
 check "it stops and leaves the server alone" observer_stops
 check "it outlives the server, and nothing has failed" observer_outlives_the_engine

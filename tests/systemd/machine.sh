@@ -48,7 +48,7 @@ trap finish EXIT
 # Boots it; further arguments are those of systemd-nspawn.
 boot() {
     mkdir -p "$root/var/log/journal"
-    setsid systemd-nspawn --directory="$root" --boot --register=no --keep-unit --machine=rooflined-ci --link-journal=no \
+    setsid systemd-nspawn --directory="$root" --boot --register=no --keep-unit --machine="rooflined-ci-$$" --link-journal=no \
         --console=pipe "$@" >"$log" 2>&1 </dev/null &
     nspawn=$!
     eventually 60 boots || fail "the container did not boot"

@@ -104,7 +104,8 @@ removes() {
     inside systemctl start --no-block rooflined-observe@1.service
     inside systemctl --quiet enable rooflined-observe@1.service
     inside dpkg --remove rooflined
-    is "$(inside systemctl list-units --plain --no-legend 'rooflined*')" ''
+    is "$(inside systemctl list-units --plain --no-legend 'rooflined*')" '' ||
+        { inside journalctl --no-pager --lines=20 --unit='rooflined*' && return 1; }
     is "$(inside find /run -maxdepth 1 -name 'rooflined*')" ''
     # shellcheck disable=SC2016  # expanded inside
     refused inside sh -c 'grep -l ^rooflined /proc/[0-9]*/comm'
@@ -123,7 +124,16 @@ installs_again() {
     install_package rooflined
     eventually 20 active
     inside rooflinectl status
-    inside dpkg --purge rooflined
+}
+# Removing the package does then what systemd could not, and leaves no failed unit behind.
+purges_where_nothing_runs_after_the_helper() {
+    inside mkdir -p /run/systemd/system/rooflined-actuate.service.d
+    inside sh -c 'printf "[Service]\nExecStopPost=\nExecStopPost=/bin/false\n" >/run/systemd/system/rooflined-actuate.service.d/broken.conf'
+    inside systemctl daemon-reload
+    inside systemctl start rooflined-actuate.service
+    inside dpkg --purge rooflined 2>&1 | tee "$scratch/purged"
+    grep 'rooflined actuate: nothing was unsettled' "$scratch/purged"
+    is "$(inside systemctl list-units --all --plain --no-legend 'rooflined*')" ''
 }
 
 check "$os: dpkg installs it, and it is asked at once" installs
@@ -138,4 +148,5 @@ check "$os: an upgrade does not start what was disabled" leaves_alone_what_was_d
 check "$os: removing it stops everything, and keeps configuration and calibration" removes
 check "$os: purging it leaves the user and group alone" purge_leaves_the_user_alone
 check "$os: it can be installed again" installs_again
+check "$os: purging it restores the mode where systemd cannot" purges_where_nothing_runs_after_the_helper
 checked

@@ -2,6 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
 
+#[path = "../support/programs.rs"]
+mod programs;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -28,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A command with an environment that is the same everywhere.
 fn ctl(socket: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rooflinectl"));
+    let mut command = Command::new(crate::programs::rooflinectl());
     command
         .args(args)
         .env_clear()
@@ -240,7 +243,7 @@ fn the_demo_runs_by_itself_and_leaves_nothing_behind() {
         &text,
         &["[1/6]", "[6/6]", "FLOP/byte", "● measured", "predicted vs. measured", "nothing was simulated"],
     );
-    assert_eq!(text.matches("POST /v1/recommend").count(), 3);
+    assert_eq!(text.matches("$ rooflinectl recommend").count(), 2);
     assert!(file.exists());
 }
 

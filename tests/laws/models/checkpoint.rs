@@ -1,17 +1,17 @@
 //! safetensors checkpoints with their configurations.
 
-use roofline::precision::WeightFormat;
-use roofline::units::Bytes;
-use roofline::workload::block::Block;
-use roofline::workload::class::Class;
-use roofline::workload::import::config::Config;
-use roofline::workload::import::safetensors::{Index, model, read};
-use roofline::workload::model::Model;
+use rooflined_core::precision::WeightFormat;
+use rooflined_core::units::Bytes;
+use rooflined_models::block::Block;
+use rooflined_models::class::Class;
+use rooflined_models::import::config::Config;
+use rooflined_models::import::safetensors::{Index, model, read};
+use rooflined_models::model::Model;
 
 use super::write::Safetensors;
 
 /// One layer 256 wide, 4 heads of 64 on 2, 512 inside.
-const CONFIG: &str = r#""model_type": "llama", "hidden_size": 256, "num_hidden_layers": 1, "num_attention_heads": 4,
+pub const CONFIG: &str = r#""model_type": "llama", "hidden_size": 256, "num_hidden_layers": 1, "num_attention_heads": 4,
     "num_key_value_heads": 2, "intermediate_size": 512, "vocab_size": 96, "torch_dtype": "bfloat16",
     "tie_word_embeddings": false, "max_position_embeddings": 2048"#;
 
@@ -31,7 +31,7 @@ const PROJECTIONS: [(&str, u64, u64); 7] = [
 ];
 
 /// Embedding, head and norms at 16 bits, projections as `add` writes them.
-fn checkpoint(add: impl Fn(Safetensors, &str, u64, u64) -> Safetensors) -> Safetensors {
+pub fn checkpoint(add: impl Fn(Safetensors, &str, u64, u64) -> Safetensors) -> Safetensors {
     let file = Safetensors::default()
         .tensor("model.embed_tokens.weight", "BF16", &[96, 256])
         .tensor("lm_head.weight", "BF16", &[96, 256])
@@ -193,7 +193,11 @@ fn a_label_that_covers_a_part_only_is_a_warning() {
     });
     let said = r#"{"quant_method": "modelopt", "quant_algo": "NVFP4"}"#;
     let model = load(&file, Some(&config(said)));
-    assert!(model.warnings.iter().any(|warning| warning.contains("labelled nvfp4")), "{:?}", model.warnings);
+    assert!(
+        model.warnings.iter().any(|warning| warning.contains("config.json describes")),
+        "{:?}",
+        model.warnings
+    );
 }
 
 #[test]

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::write::{Gguf, Safetensors, llama};
 
 fn models(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_rooflinectl"))
+    Command::new(crate::programs::rooflinectl())
         .arg("models")
         .args(args)
         .env_clear()
@@ -113,7 +113,7 @@ fn a_checkpoint_is_found_by_file_index_configuration_and_directory() {
     fs::write(&path, index).unwrap();
     assert_eq!(json(&inspect(&path))["bytes_per_token"], file.sum("") as f64);
     fs::write(&path, r#"{"weight_map": {"x": "../model.safetensors"}}"#).unwrap();
-    assert!(refused(&inspect(&path), 1).contains("no file beside the index"));
+    assert!(refused(&inspect(&path), 1).contains("not a file next to the index"));
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn what_is_no_model_is_refused_with_what_to_do() {
 
     let fifo = path("pipe.gguf");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
-    assert!(refused(&inspect(&fifo), 1).contains("no plain file"));
+    assert!(refused(&inspect(&fifo), 1).contains("not a regular file"));
 
     let several = tempfile::tempdir().unwrap();
     fs::write(several.path().join("a.gguf"), "").unwrap();

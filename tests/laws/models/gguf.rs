@@ -1,12 +1,13 @@
 //! GGUF files that are as they should be.
 
-use roofline::precision::WeightFormat;
-use roofline::units::Bytes;
-use roofline::workload::architecture::Mixer;
-use roofline::workload::class::Class;
-use roofline::workload::import::ImportError;
-use roofline::workload::import::gguf::{join, model, read};
-use roofline::workload::model::Model;
+use rooflined_core::precision::WeightFormat;
+use rooflined_core::units::Bytes;
+use rooflined_models::allocation::Allocation;
+use rooflined_models::architecture::Mixer;
+use rooflined_models::class::Class;
+use rooflined_models::import::ImportError;
+use rooflined_models::import::gguf::{join, model, read};
+use rooflined_models::model::Model;
 
 use super::write::{F16, F32, Gguf, MXFP4, Q4_K, Q6_K, Q8_0, Val, llama};
 
@@ -257,7 +258,7 @@ fn linear_layers_have_a_state_and_no_cache() {
     let model = load(&file);
     assert_eq!(model.kv_bytes_per_token(WeightFormat::Fp16), Bytes(2.0 * 2.0 * 64.0 * 2.0));
     let convolution = (2 * 4 * 32 + 8 * 32) * 4 * 2;
-    assert_eq!(model.state_bytes(), Bytes(f64::from(8 * 32 * 32 * 4 + convolution)));
+    assert_eq!(model.state_bytes(Allocation::Exact), Bytes(f64::from(8 * 32 * 32 * 4 + convolution)));
     assert_eq!(bytes_of(&model, Class::LinearMixer), file.sum(&["blk.0.attn", "ssm"]));
     assert!(matches!(model.architecture.layers[1].mixer, Mixer::Attention(a) if a.output_gate));
 }

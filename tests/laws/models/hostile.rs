@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use roofline::workload::import::config::Config;
-use roofline::workload::import::{ImportError, gguf, safetensors};
+use rooflined_models::import::config::Config;
+use rooflined_models::import::{ImportError, gguf, safetensors};
 
 use super::write::{F32, Gguf, Q4_K, Safetensors, Val, llama, raw_safetensors};
 
@@ -206,7 +206,9 @@ fn absurd_metadata_do_no_harm() {
             // Either a model or an error that says why; the figures must hold still.
             if let Ok(model) = gguf::model(&gguf::read(bytes.as_slice(), length).unwrap(), "x") {
                 assert!(model.bytes_per_token().get() <= model.bytes().get(), "{key} {number}");
-                assert!(model.kv_bytes_per_token(roofline::precision::WeightFormat::Fp16).get().is_finite());
+                assert!(
+                    model.kv_bytes_per_token(rooflined_core::precision::WeightFormat::Fp16).get().is_finite()
+                );
             }
         }
     }

@@ -1,10 +1,10 @@
 //! Observations inside a prediction: used for that answer only, or refused by name.
 
-use answer::parse::parse;
-use answer::{Catalogue, Opener, Request, suppose};
-use roofline::hardware::registry;
+use rooflined_advice::parse::parse;
+use rooflined_advice::{Catalogue, Opener, Request, suppose};
+use rooflined_api::ErrorBody;
+use rooflined_core::hardware::registry;
 use serde_json::{Value, json};
-use wire::ErrorBody;
 
 fn asked(observations: &Value) -> Result<Value, ErrorBody> {
     let catalogue = Catalogue::new(registry().clone(), Opener::Caller);

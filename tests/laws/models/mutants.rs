@@ -5,10 +5,10 @@ use std::io::Read;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use roofline::workload::import::config::Config;
-use roofline::workload::import::safetensors::{self, Index};
-use roofline::workload::import::{ImportError, gguf};
-use roofline::workload::model::Model;
+use rooflined_models::import::config::Config;
+use rooflined_models::import::safetensors::{self, Index};
+use rooflined_models::import::{ImportError, gguf};
+use rooflined_models::model::Model;
 
 use super::write::{Gguf, Safetensors, Val, llama};
 
@@ -131,7 +131,10 @@ fn survive(
                     models += 1;
                     assert!(model.bytes_per_token().get() <= model.bytes().get());
                     assert!(
-                        model.kv_bytes_per_token(roofline::precision::WeightFormat::Fp16).get().is_finite()
+                        model
+                            .kv_bytes_per_token(rooflined_core::precision::WeightFormat::Fp16)
+                            .get()
+                            .is_finite()
                     );
                 }
                 Ok(None) => {}

@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use answer::modelfile::{load, table};
+use rooflined_advice::modelfile::{load, table};
 
 use super::write::{Safetensors, llama};
 
@@ -65,22 +65,22 @@ fn links_pipes_devices_and_directories_in_place_of_files_are_refused_without_wai
     symlink("/dev/zero", path("zero.safetensors")).unwrap();
     symlink("/dev/zero", path("zero.safetensors.index.json")).unwrap();
     for name in ["zero.gguf", "zero.safetensors", "zero.safetensors.index.json"] {
-        assert!(refused(&path(name)).contains("no plain file"), "{name}");
+        assert!(refused(&path(name)).contains("not a regular file"), "{name}");
     }
     for name in ["pipe.gguf", "config.json", "pipe.index.json"] {
         assert!(Command::new("mkfifo").arg(path(name)).status().unwrap().success());
-        assert!(refused(&path(name)).contains("no plain file"), "{name}");
+        assert!(refused(&path(name)).contains("not a regular file"), "{name}");
     }
     let index = |file: &str| {
         fs::write(path("model.safetensors.index.json"), format!(r#"{{"weight_map":{{"a":"{file}"}}}}"#))
             .unwrap();
         refused(&path("model.safetensors.index.json"))
     };
-    assert!(index("zero.safetensors").contains("no plain file"));
+    assert!(index("zero.safetensors").contains("not a regular file"));
     assert!(index("loop.gguf").contains("loop.gguf"));
     assert!(index("missing-00002-of-00002.safetensors").contains("missing-00002-of-00002.safetensors"));
     for outside in ["../../etc/passwd", "/etc/passwd", "..", "a/b.safetensors", "..\\\\x"] {
-        assert!(index(outside).contains("no file beside the index"), "{outside}");
+        assert!(index(outside).contains("not a file next to the index"), "{outside}");
     }
     fs::create_dir(path("folder.gguf")).unwrap();
     assert!(refused(&path("folder.gguf")).contains("holds no .gguf"));

@@ -106,7 +106,7 @@ fn files_with_random_weights_are_inspected_exactly() {
 }
 
 fn inspected(path: &Path) -> Value {
-    let output = Command::new(env!("CARGO_BIN_EXE_rooflinectl"))
+    let output = Command::new(crate::programs::rooflinectl())
         .args(["models", "inspect"])
         .arg(path)
         .args(["-o", "json"])

@@ -4,12 +4,14 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use answer::parse::parse;
-use answer::{Catalogue, Opener, Request, suppose};
-use roofline::hardware::registry;
+use rooflined_advice::parse::parse;
+use rooflined_advice::{Catalogue, Opener, Request, suppose};
+use rooflined_api::ErrorBody;
+use rooflined_core::hardware::registry;
+use rooflined_core::precision::WeightFormat;
 use serde_json::{Value, json};
-use wire::ErrorBody;
 
+use super::checkpoint::CONFIG;
 use super::write::llama;
 
 fn catalogue(opener: Opener) -> Catalogue {
@@ -61,7 +63,7 @@ fn a_decode_step_reads_the_weights_and_is_never_faster_than_the_memory() {
     let rate = number(&answer, "/tokens_per_s/value");
     assert!((rate * number(&answer, "/time_s/value") - 1.0).abs() < 1e-9);
     let memory = &answer["memory_bytes"];
-    assert_eq!(number(memory, "/kv_cache"), 1025.0 * 32.0 * 2.0 * 1024.0 * 2.0);
+    assert_eq!(number(memory, "/kv_cache"), 1024.0 * 32.0 * 2.0 * 1024.0 * 2.0);
     let parts = ["/weights", "/kv_cache", "/activations", "/engine"].map(|part| number(memory, part));
     assert!((parts.iter().sum::<f64>() - number(memory, "/total")).abs() < 1.0);
     assert_eq!(memory["fits"], true);
@@ -99,7 +101,7 @@ fn what_does_not_fit_says_so() {
 #[test]
 fn every_model_in_every_usual_format_has_a_prediction_within_physics() {
     let catalogue = catalogue(Opener::Caller);
-    for known in roofline::workload::registry::models().keys() {
+    for known in rooflined_models::registry::models().keys() {
         for format in ["fp16", "q4_k_m", "int8"] {
             let workload = json!({"model": known, "format": format, "batch": 4, "context_tokens": 100});
             let body =
@@ -147,9 +149,11 @@ fn every_bad_value_is_an_error_with_its_field() {
 }
 
 #[test]
-fn a_context_beyond_the_limit_is_a_warning() {
-    let answer = answered(&json!({"model": "llama-3-8b", "format": "q4_k_m", "context_tokens": 10_000}));
-    assert!(warned(&answer, "8192"), "{}", answer["warnings"]);
+fn a_context_beyond_the_limit_is_refused() {
+    let workload = json!({"model": "llama-3-8b", "format": "q4_k_m", "context_tokens": 10_000});
+    let (code, field, message) = refused(&workload);
+    assert_eq!((code.as_str(), field.as_str()), ("invalid_dimension", "workload.context_tokens"));
+    assert!(message.contains("10000") && message.contains("8192"), "{message}");
     let answer = answered(&json!({"model": "llama-3-8b", "format": "q4_k_m", "prompt_tokens": 10}));
     assert!(warned(&answer, "prompt_tokens"), "{}", answer["warnings"]);
 }
@@ -336,38 +340,72 @@ fn outside_its_directories_a_daemon_tells_nothing() {
     }
 }
 
-/// Who may read a file tells its contents, and is answered as if the daemon had read it.
+/// Whoever may read a file sends its definition, and is answered as if the daemon had read it.
 #[test]
-fn contents_are_answered_like_their_file_and_checked_like_a_file() {
+fn definitions_are_answered_like_their_file_and_checked_like_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.gguf");
     fs::write(&path, llama(false).file()).unwrap();
-    let contents = json!(answer::modelfile::load(&path).unwrap().contents());
+    let definition = json!(rooflined_advice::modelfile::load(&path).unwrap().definition());
     let ask = |opener, model: Value| {
         let body = json!({"hardware": "h100", "engine": "llama.cpp", "workload": {"model": model}});
         asked_of(&catalogue(opener), &body)
     };
     let read = ask(Opener::Caller, json!({"path": path})).unwrap();
-    let told = json!({"path": "/home/somebody/m.gguf", "contents": contents});
+    let told = json!({"path": "/home/somebody/m.gguf", "definition": definition});
     assert_eq!(ask(Opener::Daemon(Vec::new()), told.clone()).unwrap(), read);
     for (pointer, wrong, word) in [
-        ("/contents/hidden", json!(0), "hidden"),
-        ("/contents/weights/0/rows", json!(u64::MAX), "weights[0]"),
-        ("/contents/weights/0/block", json!("q9_9"), "q9_9"),
-        ("/contents/layers", json!([]), "layers"),
-        ("/contents/name", json!(7), "name"),
-        ("/contents", json!("x"), "contents"),
+        ("/definition/hidden", json!(0), "hidden"),
+        ("/definition/weights/0/rows", json!(u64::MAX), "weights[0]"),
+        ("/definition/weights/0/block", json!("q9_9"), "q9_9"),
+        ("/definition/layers", json!([]), "layers"),
+        ("/definition/name", json!(7), "name"),
+        ("/definition", json!("x"), "definition"),
     ] {
         let mut bad = told.clone();
         *bad.pointer_mut(pointer).unwrap() = wrong;
         let error = ask(Opener::Daemon(Vec::new()), bad).unwrap_err();
         assert_eq!(error.code, "invalid_model", "{pointer}");
-        assert_eq!(error.field.as_deref(), Some("workload.model.contents"));
+        assert_eq!(error.field.as_deref(), Some("workload.model.definition"));
         assert!(error.message.contains(word), "{}", error.message);
     }
-    let mut other = told;
-    other["content"] = json!({});
-    assert_eq!(ask(Opener::Caller, other).unwrap_err().field.as_deref(), Some("workload.model.content"));
+    let other = json!({"path": path, "definitions": {}});
+    assert_eq!(ask(Opener::Caller, other).unwrap_err().field.as_deref(), Some("workload.model.definitions"));
+}
+
+/// A GGUF file, a checkpoint and a bare configuration, each by its path and by what it is inspected to.
+#[test]
+fn a_path_and_the_model_that_it_is_inspected_to_are_answered_alike() {
+    let folder = tempfile::tempdir().unwrap();
+    let gguf = folder.path().join("m.gguf");
+    fs::write(&gguf, llama(false).file()).unwrap();
+    let checkpoint = folder.path().join("checkpoint");
+    let configured = folder.path().join("configured");
+    for directory in [&checkpoint, &configured] {
+        fs::create_dir(directory).unwrap();
+        fs::write(directory.join("config.json"), format!("{{{CONFIG}}}")).unwrap();
+    }
+    let sixteen_bits = super::checkpoint::checkpoint(|file, name, rows, columns| {
+        file.tensor(&format!("{name}.weight"), "BF16", &[rows, columns])
+    });
+    fs::write(checkpoint.join("model.safetensors"), sixteen_bits.file()).unwrap();
+    for (path, engine) in
+        [(gguf, "llama.cpp"), (checkpoint, "vllm"), (configured.join("config.json"), "vllm")]
+    {
+        let file = rooflined_advice::modelfile::load(&path).unwrap();
+        let name = path.display().to_string();
+        let inspected = rooflined_advice::models::of_file(&file, name, WeightFormat::Fp16);
+        let inspected = serde_json::to_value(inspected).unwrap();
+        let ask = |opener, model: &Value| {
+            let body = json!({
+                "hardware": "h100", "engine": engine,
+                "workload": {"model": model, "batch": 3, "context_tokens": 700},
+            });
+            asked_of(&catalogue(opener), &body).unwrap()
+        };
+        let by_path = ask(Opener::Caller, &json!({"path": path}));
+        assert_eq!(ask(Opener::Daemon(Vec::new()), &inspected), by_path, "{}", path.display());
+    }
 }
 
 #[test]

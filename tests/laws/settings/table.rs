@@ -1,13 +1,13 @@
-//! The table of what engines support: as `docs/settings.md` prints it, and beside what others have run.
+//! The table of what engines support: as `docs/internals/settings.md` prints it, and beside what others have run.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use predict::Engine;
-use roofline::hardware::registry;
-use roofline::precision::WeightFormat;
-use roofline::support::{Entry, PLATFORMS, Stores, TABLE, Target, check};
-use roofline::workload::recipe::Recipe;
+use rooflined_core::hardware::registry;
+use rooflined_core::precision::WeightFormat;
+use rooflined_models::recipe::Recipe;
+use rooflined_models::support::{Entry, PLATFORMS, Stores, TABLE, Target, check};
+use rooflined_predict::Engine;
 
 const BEGIN: &str = "<!-- support: begin -->\n";
 const END: &str = "<!-- support: end -->\n";
@@ -57,7 +57,7 @@ fn rows(stores: Stores) -> String {
 
 fn printed() -> String {
     let mut text = format!(
-        "Weights:\n\n{}\nKeys and values, beside 16 bits and the type of the model:\n\n{}\nSources:\n\n",
+        "Weights:\n\n{}\nKeys and values, in addition to 16 bits and the type of the model:\n\n{}\nSources:\n\n",
         rows(Stores::Weights),
         rows(Stores::Cache)
     );
@@ -84,7 +84,7 @@ fn printed() -> String {
 /// `ROOFLINED_UPDATE_DOCS=1` writes it.
 #[test]
 fn the_document_prints_the_table() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/settings.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/internals/settings.md");
     let document = std::fs::read_to_string(path).unwrap();
     let (before, rest) = document.split_once(BEGIN).unwrap();
     let (found, after) = rest.split_once(END).unwrap();
@@ -95,7 +95,7 @@ fn the_document_prints_the_table() {
     }
     assert!(
         found == wanted,
-        "docs/settings.md is not the table; ROOFLINED_UPDATE_DOCS=1 writes it\n{wanted}"
+        "docs/internals/settings.md is not the table; ROOFLINED_UPDATE_DOCS=1 writes it\n{wanted}"
     );
 }
 

@@ -77,9 +77,13 @@ fn of_two_clients_at_once_the_second_is_told_to_wait() {
     assert_eq!(second.hear(), None);
     assert_eq!(first.status()["now"]["mode"]["name"], "25W", "the first is not disturbed");
     drop(first);
-    // One after another is fine, and the next finds the original.
-    let mut third = actuator.client();
-    let status = third.status();
+    // One after another is fine, as soon as the first is seen to be gone, and the next finds the original.
+    let (third, status) = eventually("the turn of the next", || {
+        let mut third = actuator.client();
+        third.order(&json!({"verb": "status"}));
+        let status = third.hear()?;
+        (status["order"] == 1).then_some((third, status))
+    });
     assert_eq!((&status["now"]["mode"]["name"], &status["journal"]), (&json!("15W"), &Value::Null));
     drop(third);
     let mut actuator = actuator;

@@ -189,9 +189,9 @@ fn what_the_tool_says_is_no_evidence() {
 
 #[test]
 fn a_tool_that_does_not_end_is_killed_with_all_that_it_started() {
-    for behaviour in ["hang", "endless"] {
+    let try_with = |behaviour: &str| {
         let mut tree = Tree::new(&nano());
-        tree.time_limit = "10";
+        tree.time_limit = "5";
         tree.behave(behaviour);
         let mut actuator = tree.actuator();
         let began = Instant::now();
@@ -205,7 +205,12 @@ fn a_tool_that_does_not_end_is_killed_with_all_that_it_started() {
             assert!(sleeper.trim().parse::<u32>().is_ok(), "it had started one: {sleeper:?}");
             assert!(!lives(&sleeper), "its child is killed too");
         }
-    }
+    };
+    std::thread::scope(|scope| {
+        for behaviour in ["hang", "endless"] {
+            scope.spawn(move || try_with(behaviour));
+        }
+    });
 }
 
 /// True for a process that is neither gone nor dead.

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use roofline::workload::Op;
-use serde_json::{Value, json};
-use wire::{
+use rooflined_api::{
     AnalyzeAnswer, BoardAnswer, CalibrateAnswer, CalibrationAnswer, CandidateAnswer, CeilingAnswer,
     EstimateAnswer, MeasureAnswer, MeasureRequest, MeasuredPowerAnswer, MeasuredRow, MemoryAnswer,
-    PredictAnswer, RecommendAnswer, RegimeAnswer, RejectedAnswer, RooflineAnswer, StateAnswer, StateField,
+    PredictAnswer, RecommendAnswer, RegimeAnswer, RejectionAnswer, RooflineAnswer, StateAnswer, StateField,
     SweepAnswer, SweepRequest, SweepRow,
 };
+use rooflined_core::operation::Op;
+use serde_json::{Value, json};
 
 use super::fake::{Received, Reply};
 
@@ -99,7 +99,7 @@ pub fn roofline() -> RooflineAnswer {
             measured_at_unix_s: 1_795_199_129.0,
         }],
         drift_ratio: Some(0.97),
-        power: wire::PowerCostsAnswer::default(),
+        power: rooflined_api::PowerCostsAnswer::default(),
         simulated: false,
         serial: 17,
     }
@@ -108,14 +108,18 @@ pub fn roofline() -> RooflineAnswer {
 pub fn prediction(flops: f64, bytes: f64) -> PredictAnswer {
     let time = (bytes / 40e9).max(flops / 500e9);
     PredictAnswer {
+        engine: "none".into(),
         time_s: estimate(time * 1.1),
         tokens_per_s: estimate(1.0 / time),
+        documents_per_s: None,
+        time_per_document_s: None,
         time_to_first_token_s: None,
         time_per_token_s: None,
         power_w: None,
-        power_from: None,
         power_source: None,
         energy_j_per_token: None,
+        marginal_energy_j_per_token: None,
+        energy_j: None,
         flops,
         bytes,
         arithmetic_intensity_flops_per_byte: flops / bytes,
@@ -123,10 +127,12 @@ pub fn prediction(flops: f64, bytes: f64) -> PredictAnswer {
         bound: "memory".into(),
         limit: "dram".into(),
         compute: "fp32".into(),
+        context_tokens: None,
         memory_bytes: MemoryAnswer {
             weights: bytes,
             kv_cache: 0.0,
             activations: 0.0,
+            host: None,
             engine: None,
             available: Some(8e9),
             total: bytes,
@@ -166,18 +172,18 @@ fn sweep(request: &SweepRequest) -> SweepAnswer {
     let row = |op: &Op, format: &String| {
         let (flops, bytes) = cost(op, format);
         SweepRow {
+            quality_loss_ratio: None,
             op: Some(*op),
             model: None,
             format: Some(format.clone()),
             power_mode: None,
             threads: None,
             batch: 1,
-            context_tokens: None,
             prediction: prediction(flops, bytes),
         }
     };
     let rows = request.ops.iter().flat_map(|op| formats.iter().map(move |format| row(op, format))).collect();
-    SweepAnswer { rows, simulated: false, serial: 17 }
+    SweepAnswer { rows, warnings: Vec::new(), simulated: false, serial: 17 }
 }
 
 fn metered(known: bool) -> MeasuredPowerAnswer {
@@ -204,7 +210,7 @@ fn measure(request: &MeasureRequest) -> MeasureAnswer {
         let predicted = prediction(flops, bytes);
         let power = request.power.then(|| metered(format == "fp32"));
         MeasuredRow {
-            op: wire::MeasuredOp::Op(op),
+            op: rooflined_api::MeasuredOp::Op(op),
             predicted_tokens_per_s: None,
             measured_tokens_per_s: None,
             format,
@@ -240,17 +246,28 @@ pub fn recommendation(feasible: bool) -> RecommendAnswer {
         batch: 4,
         kv_format: None,
         threads: None,
+        draft_tokens: None,
+        cpu_moe_layers: None,
         quality_loss_ratio: Some(0.03),
         prediction: prediction(2e7, 1e7),
     };
     RecommendAnswer {
+        engine: "none".into(),
+        engines: Vec::new(),
         feasible,
         decision: feasible.then(|| candidate("int8")),
+        energy_basis: "with_idle".into(),
         reason: "int8 it is.".into(),
         alternatives: vec![candidate("int4")],
-        rejected: vec![RejectedAnswer { by: "max_time_s".into(), count: 12, closest: Some(1.5e-3) }],
+        rejected: vec![RejectionAnswer {
+            by: "max_time_s".into(),
+            count: 12,
+            closest: Some(1.5e-3),
+            limit: Some(1e-3),
+        }],
         closest: (!feasible).then(|| candidate("fp16")),
         violated: if feasible { Vec::new() } else { vec!["max_time_s".into()] },
+        misses: Vec::new(),
         contradicting: Vec::new(),
         sensitivity: None,
         warnings: Vec::new(),

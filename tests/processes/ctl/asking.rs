@@ -282,6 +282,7 @@ fn recommend_sends_every_limit_and_tells_feasible_from_not() {
         "workload": {"op": {"kind": "gemv", "n": 4096, "k": 1024}},
         "engine": "none",
         "objective": "throughput",
+        "energy_basis": "with_idle",
         "constraints": {
             "max_time_s": 1e-3, "min_tokens_per_s": 100.0, "max_memory_bytes": 1e9, "max_power_w": 15.0,
         },
@@ -313,11 +314,14 @@ fn analyze_and_observe_pass_seconds() {
     let sent = fake.asked_of("/v1/observations").json();
     assert_eq!((&sent["time_s"], &sent["engine"]), (&json!(1.5e-3), &json!("llama.cpp")));
 
-    let fake =
-        Fake::start(|_| Reply::ok(&json!({"accepted": 0, "refused": [{"index": 0, "reason": "too fast"}]})));
+    let fake = Fake::start(|_| {
+        Reply::ok(
+            &json!({"accepted": 0, "refused": [{"index": 0, "code": "impossible_observation", "reason": "too fast", "hint": "measure again"}]}),
+        )
+    });
     let (exit, errors) = bad(fake.path(), &["observe", "gemv", "64", "64", "--time", "1ns"]);
     assert_eq!(exit, 1);
-    contains(&errors, &["not learnt from: too fast"]);
+    contains(&errors, &["not accepted: too fast"]);
 }
 
 #[test]
@@ -466,7 +470,7 @@ fn dry_run(outcome: &str, message: &str) -> Reply {
 fn doctor_asks_for_a_switch_and_changes_nothing() {
     let fake = with_modes(|| dry_run("applied", "25W would be entered from 15W; nothing was changed"));
     let text = good(&fake, &["doctor"]);
-    contains(&text, &["ok   control: commands are taken\n", "ok   helper: answers: 25W would be entered"]);
+    contains(&text, &["ok   control: commands are accepted\n", "ok   helper: answers: 25W would be entered"]);
     let asked = fake.asked_of("/v1/mode");
     assert_eq!((asked.socket, &asked.json()["dry_run"]), ("control", &json!(true)));
     assert_eq!(asked.json()["mode"], "25W", "one that can be entered, and not the one in force");
@@ -478,7 +482,7 @@ fn doctor_tells_where_a_command_would_end() {
     let fake = with_modes(|| Reply::error(403, "control_disabled", None));
     let text = good(&fake, &["doctor"]);
     contains(&text, &["warn control: refused as control_disabled"]);
-    assert!(!text.contains("commands are taken"), "{text}");
+    assert!(!text.contains("commands are accepted"), "{text}");
     let fake = with_modes(|| dry_run("refused", "there is no /usr/sbin/nvpmodel on this machine"));
     contains(&good(&fake, &["doctor"]), &["ok   control: ", "warn helper: there is no /usr/sbin/nvpmodel"]);
     let fake = with_modes(|| Reply::error(503, "not_reached", None));
@@ -486,7 +490,7 @@ fn doctor_tells_where_a_command_would_end() {
     let fake = with_modes(|| Reply::error(503, "control_unavailable", None));
     contains(&good(&fake, &["doctor"]), &["warn control: refused as control_unavailable"]);
     let fake = with_modes(|| Reply::error(409, "busy", None));
-    contains(&good(&fake, &["doctor"]), &["ok   control: commands are taken, and now this: refused as busy"]);
+    contains(&good(&fake, &["doctor"]), &["ok   control: commands are accepted; right now: refused as busy"]);
 }
 
 #[test]
@@ -548,9 +552,9 @@ fn every_command_and_every_role_has_a_manual_page() {
     contains(&stdout(&run(Path::new("/nowhere"), &["man"])), &[".TH rooflinectl 1", "Exit codes"]);
     assert!(run(Path::new("/nowhere"), &["man", directory.path().to_str().unwrap()]).status.success());
     let help = stdout(&run(Path::new("/nowhere"), &["--help"]));
-    let commands =
-        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
-    let commands: Vec<&str> = commands.filter_map(|line| line.split_whitespace().next()).collect();
+    let commands = help.lines().skip_while(|line| *line != "Ask:").take_while(|line| *line != "Options:");
+    let commands: Vec<&str> =
+        commands.filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next()).collect();
     assert!(commands.len() > 20, "{commands:?}");
     for command in commands.into_iter().filter(|command| *command != "help") {
         contains(&page(&format!("rooflinectl-{command}.1")), &[&format!(".TH rooflinectl-{command} 1")]);

@@ -4,9 +4,9 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use rooflined_api::RecommendAnswer;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use wire::RecommendAnswer;
 
 use super::answers::{healthy, recommendation};
 use super::fake::{Fake, Reply};

@@ -126,7 +126,9 @@ fn daemon() -> Fake {
 
 fn answer(asked: &super::fake::Received) -> Reply {
     match asked.route.as_str() {
-        "/v1/board" => Reply::ok(&wire::BoardAnswer { model: Some("Board of Tests".into()), ..board() }),
+        "/v1/board" => {
+            Reply::ok(&rooflined_api::BoardAnswer { model: Some("Board of Tests".into()), ..board() })
+        }
         "/v1/holds" => Reply::ok(&json!({
             "active_mode": "25W", "cause": "hold", "switching": null, "pending": null,
             "holds": [{
@@ -240,14 +242,12 @@ fn a_long_wait_is_shown_on_a_terminal_and_gone_at_its_end() {
 fn slow() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let place = |name: &str| directory.path().join(name);
-    let header = format!("{:<117}\n", "{'descr': '<f4', 'fortran_order': False, 'shape': (2048, 1024), }");
-    let mut npy = b"\x93NUMPY\x01\0".to_vec();
-    npy.extend(u16::try_from(header.len()).unwrap().to_le_bytes());
-    npy.extend(header.as_bytes());
+    let table = r#"{"w":{"dtype":"F32","shape":[2048,1024],"data_offsets":[0,8388608]}}"#;
     // Another value in each place of a row.
     let row: Vec<u8> = (0..1024_u16).flat_map(|column| f32::from(column % 997).to_le_bytes()).collect();
-    npy.extend(row.repeat(2048));
-    std::fs::write(place("big.npy"), npy).unwrap();
+    let length = (table.len() as u64).to_le_bytes();
+    let file = [&length[..], table.as_bytes(), &row.repeat(2048)].concat();
+    std::fs::write(place("big.safetensors"), file).unwrap();
     std::fs::create_dir_all(place("board/etc")).unwrap();
     assert!(Command::new("mkfifo").arg(place("board/etc/os-release")).status().unwrap().success());
     let request = json!({"workload": {"op": {"kind": "gemv", "n": 64, "k": 64}}});
@@ -258,7 +258,7 @@ fn slow() -> tempfile::TempDir {
 /// Command lines that take long by themselves, or until their daemon answers, and what is shown meanwhile. `models inspect` is
 /// not among them: it reads headers alone and refuses what could block. `doctor --report` prints a line for each step.
 const LONG: [(&str, &str, &str); 4] = [
-    ("quant-error {dir}/big.npy", "", " of 8."),
+    ("quant-error {dir}/big.safetensors", "", " of 8."),
     ("bundle --root {dir}/board --file {dir}/out", "", "reading the board's files"),
     // What it answers goes elsewhere; on the same terminal its lines show how far it is.
     ("predict --requests {dir}/requests >{dir}/out", "/v1/predict", "0 lines answered"),
@@ -270,7 +270,7 @@ fn long(line: &str, route: &'static str, directory: &Path) -> (Fake, Arc<AtomicB
     let open = Arc::new(AtomicBool::new(false));
     let fake = if route.is_empty() { daemon() } else { held(route, &open) };
     let line = line.replace("{dir}", directory.to_str().unwrap());
-    (fake, open, format!("{} {line}", env!("CARGO_BIN_EXE_rooflinectl")))
+    (fake, open, format!("{} {line}", crate::programs::rooflinectl().display()))
 }
 
 #[test]
@@ -287,22 +287,6 @@ fn what_takes_long_by_itself_is_shown_too_and_gone_at_its_end() {
         assert!(screen.is_restored());
         let text = screen.contents();
         assert!(!text.contains(shown) && !text.contains("[ ") && !text.contains("=> "), "{line}: {text}");
-    }
-}
-
-#[test]
-fn an_interrupt_clears_the_line_of_each() {
-    let directory = slow();
-    for (line, route, shown) in LONG {
-        let (fake, _open, line) = long(line, route, directory.path());
-        let mut screen = Screen::running(&line, 40, 120, |command| {
-            command.env("ROOFLINED_SOCKET", fake.path());
-        });
-        screen.until(shown);
-        screen.press("\u{3}");
-        assert_eq!(screen.ended().code(), Some(128 + 2), "{line}: {}", screen.contents());
-        assert!(screen.is_restored());
-        assert_eq!(screen.contents().trim(), "", "{line}");
     }
 }
 
@@ -324,20 +308,6 @@ fn without_a_terminal_nothing_of_them_is_on_standard_error() {
         let errors = String::from_utf8(child.wait_with_output().unwrap().stderr).unwrap();
         assert!(!errors.contains(shown) && !errors.contains(['\r', '\u{1b}']), "{line}: {errors:?}");
     }
-}
-
-#[test]
-fn an_interrupt_clears_the_line_and_ends_the_command() {
-    let open = Arc::new(AtomicBool::new(false));
-    let fake = held("/v1/measure", &open);
-    let mut screen = Screen::of(fake.path(), 24, 80, &["measure", "gemv", "4096", "4096"]);
-    screen.until("measuring");
-    screen.press("\u{3}");
-    assert_eq!(screen.ended().code(), Some(128 + 2));
-    assert!(screen.is_restored());
-    let parser = screen.parser.lock().unwrap();
-    assert!(!parser.screen().contents().contains("measuring"), "{}", parser.screen().contents());
-    open.store(true, Ordering::Relaxed);
 }
 
 #[test]

@@ -28,7 +28,7 @@ use fake::Fake;
 
 /// A command with an environment that is the same everywhere.
 fn ctl(socket: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rooflinectl"));
+    let mut command = Command::new(crate::programs::rooflinectl());
     command
         .args(args)
         .env_clear()

@@ -135,12 +135,17 @@ fn prompts_in_between_restarts_and_silence_are_skipped_by_reason() {
             json!([slot])
         }),
     ];
-    for (reason, slots) in cases {
-        let (exit, seen, sent) = watched(&llama_server(slots), &["--kv-format", "fp16"]);
-        assert_eq!((exit, sent), (75, 0), "{reason}: {seen}");
-        assert!(seen["skipped"][reason].as_u64() >= Some(1), "{reason}: {seen}");
-        assert_eq!(seen["observations"], json!([]), "{reason}");
-    }
+    // Each watches for some seconds.
+    std::thread::scope(|scope| {
+        for (reason, slots) in cases {
+            scope.spawn(move || {
+                let (exit, seen, sent) = watched(&llama_server(slots), &["--kv-format", "fp16"]);
+                assert_eq!((exit, sent), (75, 0), "{reason}: {seen}");
+                assert!(seen["skipped"][reason].as_u64() >= Some(1), "{reason}: {seen}");
+                assert_eq!(seen["observations"], json!([]), "{reason}");
+            });
+        }
+    });
 }
 
 /// A process that a llama-server's command line started, of one slot at 200 tokens/s; `None`, said aloud, without Python.
@@ -295,7 +300,7 @@ fn servers_that_tell_nothing_are_refused_by_name() {
             "say how its cache is stored: --kv-format",
             &[("/props", r#"{"default_generation_settings":{},"model_path":"/m.gguf"}"#)],
         ),
-        ("Ollama 0.29.1, which tells nothing", &[("/api/version", r#"{"version":"0.29.1"}"#)]),
+        ("Ollama 0.29.1, which reports nothing", &[("/api/version", r#"{"version":"0.29.1"}"#)]),
         ("SGLang", &[("/v1/models", r#"{"data":[{"id":"m","owned_by":"sglang"}]}"#)]),
         ("llama-cpp-python", &[("/v1/models", r#"{"data":[{"id":"m","owned_by":"me"}]}"#)]),
         (
@@ -310,7 +315,7 @@ fn servers_that_tell_nothing_are_refused_by_name() {
         ("Triton", &[("/v2", r#"{"name":"triton","version":"2"}"#)]),
         ("Triton's metrics", &[("/metrics", "nv_inference_count{model=\"m\"} 3\n")]),
         ("Text Generation Inference", &[("/info", r#"{"model_id":"m","max_total_tokens":4096}"#)]),
-        ("no inference server that is known", &[("/", "<html>nginx</html>")]),
+        ("not like an inference server that rooflined knows", &[("/", "<html>nginx</html>")]),
     ];
     let fake = Fake::start(daemon);
     for (expected, answers) in cases {
@@ -338,7 +343,7 @@ fn addresses_of_other_machines_and_tls_are_refused() {
     contains(&errors, &["not on this machine", "--ssh HOST"]);
     let output = run(fake.path(), &["observe", "--from", "https://localhost:8080"]);
     assert_eq!(output.status.code(), Some(2));
-    contains(&stderr(&output), &["TLS is not spoken"]);
+    contains(&stderr(&output), &["TLS is not supported"]);
     let output = run(fake.path(), &["observe", "--from", "8080", "--time", "1ms"]);
     assert_eq!(output.status.code(), Some(2), "a server and a time of one's own");
     let (exit, errors) = bad(fake.path(), &["observe", "--pid", "4000000000"]);
@@ -406,7 +411,7 @@ fn without_a_context_nothing_is_reported_until_one_is_given() {
     let output = run(fake.path(), &observe(&port, &named));
     contains(
         &stdout(&output),
-        &["x2: 200 /s (200 to 200 /s)", "not reported: the server does not tell the context"],
+        &["x2: 200 /s (200 to 200 /s)", "not reported: the server does not report the context"],
     );
     let told = [&named[..], &["--context-tokens", "512"]].concat();
     assert!(run(fake.path(), &observe(&port, &told)).status.success());
@@ -419,7 +424,7 @@ fn what_the_daemon_does_not_take_is_said_and_not_hidden() {
     let server = llama_server(|now| json!([busy(0, 7, 100, 1 + steps(now, 200.0))]));
     let fake = Fake::start(|asked| match asked.route.as_str() {
         "/v1/observations" => {
-            let refused = json!({"index": 0, "code": "impossible_observation", "reason": "faster than the physical bound"});
+            let refused = json!({"index": 0, "code": "impossible_observation", "reason": "faster than the physical bound", "hint": "measure again"});
             Answer::ok(&json!({"accepted": 0, "refused": [refused]}))
         }
         _ => daemon(asked),

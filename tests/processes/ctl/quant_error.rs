@@ -58,7 +58,7 @@ fn a_table_names_what_was_used_what_was_refused_and_what_stood_apart() {
             "1 tensor, stored as i64, which is not read",
             "bits/weight",
             "exact",
-            "q4_k_m: 1 refused: 48 columns are no multiple of the 256 weights of a q4_k_m block",
+            "q4_k_m: 1 refused: 48 columns are not a multiple of the 256 weights of a q4_k_m block",
             "iq2_xxs: 2 refused: iq2_xxs is not implemented",
             "layers.0.q.weight",
         ],
@@ -214,7 +214,7 @@ fn five_gigabytes_are_sampled_within_bounded_memory() {
     // 512 MiB of addresses are a tenth of the file.
     let output = std::process::Command::new("sh")
         .args(["-c", "ulimit -v 524288; exec \"$0\" quant-error \"$1\" --formats q4_0 -o json"])
-        .arg(env!("CARGO_BIN_EXE_rooflinectl"))
+        .arg(crate::programs::rooflinectl())
         .arg(&path)
         .output()
         .unwrap();
@@ -227,19 +227,14 @@ fn five_gigabytes_are_sampled_within_bounded_memory() {
 #[test]
 fn files_that_are_none_are_refused_with_a_hint() {
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("x.npy");
+    let path = directory.path().join("x.safetensors");
     let (nobody, name) = (Path::new(NOBODY), path.to_str().unwrap());
     assert_eq!(bad(nobody, &["quant-error", name]).0, 1);
     fs::write(&path, "not weights at all").unwrap();
     let (exit, errors) = bad(nobody, &["quant-error", name]);
     assert_eq!(exit, 1);
-    contains(
-        &errors,
-        &["does not start with the magic number of .npy", "hint: give a safetensors, GGUF or .npy file"],
-    );
-    let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }\n";
-    let length = (header.len() as u16).to_le_bytes();
-    fs::write(&path, [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), &[0; 12]].concat()).unwrap();
+    contains(&errors, &["x.safetensors", "hint: "]);
+    safetensors(&path, &[("norm.weight", "F32", "[3]", weights(3))]);
     let (exit, errors) = bad(nobody, &["quant-error", name]);
     assert_eq!(exit, 1);
     contains(&errors, &["has no weights to try formats on: 1 tensor, of 1 dimension"]);

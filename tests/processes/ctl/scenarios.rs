@@ -1,4 +1,4 @@
-//! `docs/scenarios.md`: its questions are asked again, and the answers have to be the ones that it prints: the decision and
+//! `docs/internals/scenarios.md`: its questions are asked again, and the answers have to be the ones that it prints: the decision and
 //! the words as they stand there, every figure within the interval that is predicted now. `ROOFLINED_UPDATE_DOCS=1` writes
 //! them again.
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{ctl, stderr, stdout};
 
 fn documents() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs")
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/internals")
 }
 
 /// Runs a command line of the document without a daemon, beside its files.
@@ -70,10 +70,6 @@ fn decided(line: &str) -> (Value, Vec<(String, [f64; 3])>) {
                 decision[key] = choice(&answer[key]);
                 figure(format!("{key}."), &answer[key]["prediction"]);
             }
-        }
-        for (index, member) in answer["workloads"].as_array().into_iter().flatten().enumerate() {
-            decision[format!("workload {index}")] = choice(member);
-            figure(format!("workload {index}."), &member["prediction"]);
         }
         decision["violated"] = answer["violated"].clone();
     } else {

@@ -63,11 +63,11 @@ fn what_is_no_configuration_file_is_refused_without_freezing() {
     let file = home.path("rooflined.toml");
     let mut daemon = home.start();
     let makers: [(&str, &dyn Fn()); 3] = [
-        ("no plain file", &|| {
+        ("not a regular file", &|| {
             let kind = rustix::fs::FileType::Fifo;
             rustix::fs::mknodat(rustix::fs::CWD, &file, kind, 0o600.into(), 0).unwrap();
         }),
-        ("no plain file", &|| std::fs::create_dir(&file).unwrap()),
+        ("not a regular file", &|| std::fs::create_dir(&file).unwrap()),
         ("longer than", &|| std::fs::File::create(&file).unwrap().set_len(1 << 30).unwrap()),
     ];
     for (count, (reason, make)) in makers.iter().enumerate() {
@@ -76,7 +76,7 @@ fn what_is_no_configuration_file_is_refused_without_freezing() {
         daemon.signal(Signal::HUP);
         daemon.wait_notified("READY=1", 2 + count);
         let said = degraded(&home);
-        assert!(said.contains(reason) && said.contains("rooflined.toml") && said.contains("kept"), "{said}");
+        assert!(said.contains(reason) && said.contains("rooflined.toml") && said.contains("stays"), "{said}");
         let output = run(&home, &["--check-config"]);
         assert_eq!(output.status.code(), Some(1));
         assert!(complaint(&output).contains(reason), "{}", complaint(&output));
@@ -123,7 +123,7 @@ fn a_reload_takes_what_is_right_and_keeps_the_old_for_what_is_wrong() {
     home.configure("[calibration]\nautomatic = maybe\n");
     daemon.signal(Signal::HUP);
     let said = eventually("the reload to be refused", || Some(degraded(&home)).filter(|said| said != "[]"));
-    assert!(said.contains("rooflined.toml:2") && said.contains("kept"), "{said}");
+    assert!(said.contains("rooflined.toml:2") && said.contains("stays"), "{said}");
     daemon.wait_notified("RELOADING=1", 1);
     daemon.wait_notified("READY=1", 2);
 

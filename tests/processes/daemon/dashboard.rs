@@ -51,7 +51,7 @@ impl Answer {
 }
 
 fn program(home: &Home, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rooflinectl"));
+    let mut command = Command::new(crate::programs::rooflinectl());
     command.arg("--socket").arg(home.path("run")).arg("dashboard").args(args);
     command.stdin(Stdio::null());
     command
@@ -135,16 +135,14 @@ impl Dashboard {
     }
 
     /// The beginning of a file of `length` bytes.
-    fn upload(&self, name: &str, length: u64, start: &[u8]) -> Answer {
-        let (origin, length) = (format!("http://{}", self.at), length.to_string());
+    fn upload(&self, name: &str, start: &[u8]) -> Answer {
+        let origin = format!("http://{}", self.at);
         let headers = [
             ("X-Rooflined-Token", self.token.as_str()),
             ("Origin", &origin),
             ("Content-Type", "application/octet-stream"),
-            ("X-File-Name", name),
-            ("X-File-Bytes", &length),
         ];
-        self.ask("POST /dashboard/model", &headers, start)
+        self.ask(&format!("POST /v1/models/inspect?name={name}"), &headers, start)
     }
 }
 
@@ -225,7 +223,7 @@ fn whoever_has_no_token_or_is_another_website_gets_nothing() {
         "/v1/openapi.json",
         "/dashboard/session",
         "/dashboard/history",
-        "/dashboard/model",
+        "/v1/models/inspect",
         "/dashboard/",
     ] {
         for headers in [
@@ -526,7 +524,7 @@ fn a_daemon_in_another_place_is_found_and_a_place_that_changes_hands_is_left() {
     }
     let home = Home::new();
     let user = 1_000_000 + std::process::id();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rooflinectl"));
+    let mut command = Command::new(crate::programs::rooflinectl());
     command.args(["dashboard", "--listen", "127.0.0.1:0", "-o", "json"]).stdin(Stdio::null());
     command.env_remove("XDG_RUNTIME_DIR").env_remove("ROOFLINED_SOCKET").uid(user).gid(user);
     let dashboard = Dashboard::spawn(command);
@@ -583,26 +581,25 @@ fn a_model_file_is_known_by_its_beginning_and_any_daemon_takes_it() {
     let dashboard = Dashboard::start(&home);
     let Some(file) = small(&home, "q8_0") else { return };
     let bytes = std::fs::read(&file).unwrap();
-    let length = bytes.len() as u64;
-    let sent = dashboard.upload("my%20model.gguf", length, &bytes[..100]).json();
-    let more = usize::try_from(sent["more_bytes"].as_u64().unwrap()).unwrap();
-    assert!(more > 100 && more <= bytes.len(), "{sent}");
-    let whole = bytes.len().min(4 << 20);
-    let answer = dashboard.upload("my%20model.gguf", length, &bytes[..whole.max(more)]).json();
-    assert_eq!(answer["model"]["path"], "my model.gguf");
-    assert_eq!(answer["exact"], true);
-    assert_eq!(answer["summary"]["format"], "q8_0");
+    let answer = dashboard.upload("my%20model.gguf", &bytes[..100]);
+    assert_eq!((answer.status, answer.code().as_str()), (400, "unreadable_model"), "{answer:?}");
+    assert!(answer.body.contains("the header goes on beyond the 100 bytes"), "{answer:?}");
+    let answer = dashboard.upload("my%20model.gguf", &bytes[..bytes.len().min(4 << 20)]).json();
+    assert_eq!(answer["path"], "my model.gguf");
+    assert_eq!(answer["definition"]["exact"], true);
+    assert_eq!(answer["format"], "q8_0");
     // The same as the file itself says here.
-    let output = Command::new(env!("CARGO_BIN_EXE_rooflinectl"))
+    let output = Command::new(crate::programs::rooflinectl())
         .args(["models", "inspect", file.to_str().unwrap(), "-o", "json"])
         .output()
         .unwrap();
     let inspected: Value = serde_json::from_slice(&output.stdout).unwrap();
     for field in ["parameters", "bytes", "bytes_per_token", "kv_bytes_per_token", "family", "layers"] {
-        assert_eq!(answer["summary"][field], inspected[field], "{field}");
+        assert_eq!(answer[field], inspected[field], "{field}");
     }
     std::fs::remove_file(&file).unwrap();
-    let asked = json!({ "engine": "llama.cpp", "workload": { "model": answer["model"], "phase": "decode" } });
+    let model = json!({ "path": answer["path"], "definition": answer["definition"] });
+    let asked = json!({ "engine": "llama.cpp", "workload": { "model": model, "phase": "decode" } });
     let predicted = dashboard.send("POST /v1/predict", &asked);
     assert_eq!(predicted.status, 200, "{predicted:?}");
 
@@ -611,34 +608,29 @@ fn a_model_file_is_known_by_its_beginning_and_any_daemon_takes_it() {
         "num_key_value_heads": 4, "intermediate_size": 5632, "vocab_size": 32000, "torch_dtype": "bfloat16",
     })
     .to_string();
-    let answer = dashboard.upload("config.json", config.len() as u64, config.as_bytes()).json();
-    assert_eq!((&answer["exact"], &answer["summary"]["hidden"]), (&json!(false), &json!(2048)));
+    let answer = dashboard.upload("config.json", config.as_bytes()).json();
+    assert_eq!((&answer["definition"]["exact"], &answer["hidden"]), (&json!(false), &json!(2048)));
     let header = json!({ "__metadata__": { "n": "x".repeat(3000) } }).to_string();
     let header = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat();
-    let answer = dashboard.upload("m.safetensors", 1 << 40, &header[..1000]).json();
-    assert!(answer["more_bytes"].as_u64().unwrap() >= header.len() as u64, "{answer}");
 
-    for (name, length, start, status, code) in [
-        ("m.gguf", 1 << 40, &b"GGUF\x63\0\0\0\0"[..], 400, "unreadable_model"),
-        ("m.gguf", 30, &[&b"GGUF\x03\0\0\0"[..], &[255; 22]].concat(), 400, "unreadable_model"),
-        ("m.gguf", whole as u64 / 2, &bytes[..whole / 2], 400, "unreadable_model"),
-        ("m.gguf", 3, b"GGUFGGUF", 400, "invalid_field"),
-        ("m.safetensors", 1 << 40, &[&u64::MAX.to_le_bytes()[..], b"{"].concat(), 400, "unreadable_model"),
-        ("x.exe", 1 << 30, b"MZMZMZMZMZMZMZ", 400, "unreadable_model"),
-        ("config.json", 14, b"{\"a\":[[[[[[[[[", 400, "unreadable_model"),
-        ("empty", 0, b"", 400, "unreadable_model"),
-        ("", 10, b"GGUF", 400, "missing_field"),
-        ("%zz", 10, b"GGUF", 400, "missing_field"),
+    for (name, start) in [
+        ("m.safetensors", &header[..1000]),
+        ("m.gguf", &b"GGUF\x63\0\0\0\0"[..]),
+        ("m.gguf", &[&b"GGUF\x03\0\0\0"[..], &[255; 22]].concat()),
+        ("m.safetensors", &[&u64::MAX.to_le_bytes()[..], b"{"].concat()),
+        ("x.exe", b"MZMZMZMZMZMZMZ"),
+        ("config.json", b"{\"a\":[[[[[[[[["),
+        ("empty", b""),
     ] {
-        let answer = dashboard.upload(name, length, start);
-        assert_eq!((answer.status, answer.code().as_str()), (status, code), "{name} {length}: {answer:?}");
+        let answer = dashboard.upload(name, start);
+        assert_eq!((answer.status, answer.code().as_str()), (400, "unreadable_model"), "{name}: {answer:?}");
     }
-    // A header without end is given up, not asked for again and again.
+    // A header without end is given up.
     let endless =
         [&b"GGUF\x03\0\0\0"[..], &[1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0], &[1; 64 << 20]].concat();
-    let answer = dashboard.upload("m.gguf", 1 << 40, &endless[..64 << 20]);
+    let answer = dashboard.upload("m.gguf", &endless[..64 << 20]);
     assert_eq!(answer.status, 400, "{answer:?}");
-    let answer = dashboard.upload("m.gguf", 1 << 40, &endless);
+    let answer = dashboard.upload("m.gguf", &endless);
     assert_eq!(answer.status, 413, "{answer:?}");
     assert_eq!(dashboard.get("/v1/state").status, 200);
 }
@@ -700,19 +692,19 @@ fn who_has_no_token_keeps_no_connection() {
 #[test]
 fn a_model_file_that_comes_slowly_keeps_no_other_waiting() {
     let home = Home::new();
+    let _daemon = board(&home, false);
     let dashboard = Dashboard::start(&home);
     let mut slow = dashboard.connect();
     write!(
         slow,
-        "POST /dashboard/model HTTP/1.1\r\nHost: {at}\r\nX-Rooflined-Token: {}\r\nOrigin: http://{at}\r\n\
-         Content-Type: application/octet-stream\r\nX-File-Name: m.gguf\r\nX-File-Bytes: 999\r\n\
-         Content-Length: 999\r\n\r\nGGUF",
+        "POST /v1/models/inspect?name=m.gguf HTTP/1.1\r\nHost: {at}\r\nX-Rooflined-Token: {}\r\nOrigin: http://{at}\r\n\
+         Content-Type: application/octet-stream\r\nContent-Length: 999\r\n\r\nGGUF",
         dashboard.token,
         at = dashboard.at
     )
     .unwrap();
     // This one is answered although the body of the other is not there.
-    let answer = dashboard.upload("x.exe", 1 << 30, b"MZMZMZMZMZMZMZ");
+    let answer = dashboard.upload("x.exe", b"MZMZMZMZMZMZMZ");
     assert_eq!((answer.status, answer.code().as_str()), (400, "unreadable_model"), "{answer:?}");
     slow.set_nonblocking(true).unwrap();
     let waiting = slow.read(&mut [0]).unwrap_err();
@@ -736,8 +728,14 @@ fn signals_end_it_well_and_mistakes_are_named() {
     }
     // As nohup starts it.
     let mut command = Command::new("sh");
-    command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_rooflinectl"), "--socket"]);
-    command.arg(home.path("run")).args(["dashboard", "--listen", "127.0.0.1:0", "-o", "json"]);
+    command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\""]);
+    command.arg(crate::programs::rooflinectl()).arg("--socket").arg(home.path("run")).args([
+        "dashboard",
+        "--listen",
+        "127.0.0.1:0",
+        "-o",
+        "json",
+    ]);
     let mut dashboard = Dashboard::spawn(command);
     kill(dashboard.child.id(), Signal::HUP);
     assert_eq!(dashboard.ask("GET /", &[], b"").status, 200);
@@ -746,12 +744,12 @@ fn signals_end_it_well_and_mistakes_are_named() {
     let dashboard = Dashboard::start(&home);
     let (code, text) = refused(&home, &["--listen", &dashboard.at.to_string()]);
     assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains("is taken") && text.contains("--listen 127.0.0.1:0"), "{text}");
+    assert!(text.contains("is in use") && text.contains("--listen 127.0.0.1:0"), "{text}");
     for elsewhere in ["0.0.0.0:0", "0.0.0.0:8000", "[::]:8000", "192.0.2.1:8000"] {
         let (code, text) = refused(&home, &["--listen", elsewhere]);
         assert_eq!(code, Some(2), "{text}");
         assert!(
-            text.contains("no loopback address") && text.contains("ssh -L 8000:127.0.0.1:8000 HOST"),
+            text.contains("not a loopback address") && text.contains("ssh -L 8000:127.0.0.1:8000 HOST"),
             "{text}"
         );
     }

@@ -16,7 +16,7 @@ use super::harness::{Home, eventually, get, http};
 
 const BOARD: &str = "jetson-orin-nano-8gb-super";
 const SUBSCRIBERS: usize = 100;
-/// Streams of events that one user has on a socket: half of docs/limits.md's 32.
+/// Streams of events that one user has on a socket: half of docs/internals/limits.md's 32.
 const STREAMS: usize = 16;
 /// Entered one after the other, none of them with a reboot; the board starts in the second.
 const MODES: [&str; 4] = ["15W", "25W", "15W", "25W"];

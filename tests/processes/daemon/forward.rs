@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
+use super::files::inspected;
 use super::harness::{Home, http, missing};
 
 /// A model of 2.9 million weights in the format; `None` without Python.
@@ -32,7 +33,7 @@ pub fn small_of(home: &Home, format: &str, inner: u32) -> Option<PathBuf> {
 }
 
 pub fn ctl(home: &Home, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_rooflinectl"))
+    Command::new(crate::programs::rooflinectl())
         .arg("--socket")
         .arg(home.path("run"))
         .args(args)
@@ -92,8 +93,7 @@ fn what_cannot_be_run_is_refused_with_the_reason() {
     home.calibrate();
     let _daemon = home.start();
     let Some(file) = small(&home, "q4_0") else { return };
-    let path: Value =
-        serde_json::from_slice(&ctl(&home, &["models", "contents", file.to_str().unwrap()]).stdout).unwrap();
+    let path: Value = inspected(&home, file.to_str().unwrap());
     let cut = home.path("cut.gguf");
     let whole = fs::read(&file).unwrap();
     fs::write(&cut, &whole[..whole.len() / 2]).unwrap();
@@ -110,9 +110,9 @@ fn what_cannot_be_run_is_refused_with_the_reason() {
         (json!({"model": path, "kv_format": "q8_0"}), "unsupported_workload", "fp16"),
         (json!({"model": path, "format": "q4_k_m"}), "unsupported_workload", "stored as q"),
         (json!({"model": path, "format": "q9"}), "unknown_format", "q9"),
-        (json!({"model": {"path": cut}}), "unreadable_model", "none of the directories"),
-        (json!({"model": {"path": "small.gguf"}}), "unreadable_model", "none of the directories"),
-        (json!({"model": {"path": home.path("gone.gguf")}}), "unreadable_model", "none of the directories"),
+        (json!({"model": {"path": cut}}), "unreadable_model", "not in a directory"),
+        (json!({"model": {"path": "small.gguf"}}), "unreadable_model", "not in a directory"),
+        (json!({"model": {"path": home.path("gone.gguf")}}), "unreadable_model", "not in a directory"),
         (json!({"model": "tinylama-1.1b", "format": "fp16"}), "unsupported_workload", "tinyllama-1.1b"),
         (json!({"model": 7}), "unsupported_workload", "give one of these"),
     ];

@@ -10,12 +10,12 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use daemon::store::Store;
-use hw::{SysRoot, discover};
-use predict::calibration::{CalibrationRecord, MachineKey, RECORD_SCHEMA, Reference, Regime};
-use predict::{Engine, EngineProfile};
-use roofline::ceilings::{Ceiling, Provenance, Roofline};
-use roofline::units::{BytesPerSecond, FlopsPerSecond, Seconds};
+use rooflined::store::Store;
+use rooflined_core::ceilings::{Ceiling, Provenance, Roofline};
+use rooflined_core::units::{BytesPerSecond, FlopsPerSecond, Seconds};
+use rooflined_hw::{SysRoot, discover};
+use rooflined_predict::calibration::{CalibrationRecord, MachineKey, RECORD_SCHEMA, Reference, Regime};
+use rooflined_predict::{Engine, EngineProfile};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -130,7 +130,7 @@ impl Home {
     /// Stores a record that holds for this machine, and returns its file.
     pub fn calibrate(&self) -> PathBuf {
         let store = Store::open(self.path("state")).unwrap();
-        store.save_calibration(&record(), &[]).unwrap();
+        store.save_calibration(&record()).unwrap();
         self.path("state/calibration.json")
     }
 }
@@ -292,12 +292,11 @@ fn record() -> CalibrationRecord {
         curve: Vec::new(),
         copy: None,
         triad: None,
-        compute: [(roofline::precision::Precision::Fp32, exact(2e11).map(FlopsPerSecond))].into(),
+        compute: [(rooflined_core::precision::Precision::Fp32, exact(2e11).map(FlopsPerSecond))].into(),
         launch: exact(1e-6).map(Seconds),
         ramp: Seconds::ZERO,
         workers: board.cpu.logical,
         clock: None,
-        whole_clock: None,
     };
     let regime = Regime {
         key: "single".into(),

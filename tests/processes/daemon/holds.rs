@@ -87,6 +87,42 @@ fn a_query_has_the_board_switched_and_its_end_has_it_go_back() {
     drop(daemon);
 }
 
+/// A limit between what the modes draw by estimate and what they draw when they are measured.
+#[test]
+fn a_calibration_tells_whether_a_mode_keeps_a_power_limit_that_no_estimate_does() {
+    let home = Home::new();
+    configure(&home, "off");
+    let daemon = home.start_with(simulated(&home));
+    let modes = || get(&home.query(), "/v1/modes")["modes"].clone();
+    let of_15w = |field: &str| {
+        let modes = modes();
+        modes.as_array().unwrap().iter().find(|mode| mode["name"] == "15W").unwrap()[field].clone()
+    };
+    let estimated = of_15w("worst_power_w").as_f64().unwrap();
+    let limit = format!("{:.1}W", 0.75 * estimated);
+    let hold = |more: &[&str]| {
+        let mut args = vec!["hold", "--max-power", &limit];
+        args.extend(more);
+        args.extend(["--", "true"]);
+        super::forward::ctl(&home, &args)
+    };
+    let refused = hold(&[]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(3), "{said}");
+    for part in ["15W may draw up to ", "not measured here", "--calibrate"] {
+        assert!(said.contains(part), "{said}");
+    }
+    assert_eq!(of_15w("worst_power_source"), "prior", "nothing was measured to find out");
+
+    let held = hold(&["--calibrate"]);
+    let said = String::from_utf8_lossy(&held.stderr).into_owned();
+    assert_eq!(held.status.code(), Some(0), "{said}");
+    assert!(said.contains("calibrating in 15W") && said.ends_with("held in 15W\n"), "{said}");
+    assert_eq!(of_15w("worst_power_source"), "measured");
+    assert!(of_15w("worst_power_w").as_f64().unwrap() < 0.75 * estimated);
+    drop(daemon);
+}
+
 #[test]
 fn a_reload_makes_advice_of_a_query_and_then_ends_it() {
     let home = Home::new();
@@ -125,7 +161,7 @@ fn each_mode_that_is_compared_is_let_go_before_the_next_is_entered() {
     configure(&home, "off");
     let _daemon = home.start_with(simulated(&home));
     let run = |line: &str| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_rooflinectl"));
+        let mut command = Command::new(crate::programs::rooflinectl());
         command.arg("--socket").arg(home.path("run")).args(line.split(' ')).env("LANG", "C.UTF-8");
         command.output().unwrap()
     };

@@ -7,7 +7,7 @@ use super::harness::{Home, eventually, get};
 fn idle(home: &Home) -> super::harness::Daemon {
     home.configure("[calibration]\nautomatic = false\n[sampling]\nidle_period_s = 0.2\nperiod_s = 0.1\n");
     home.start_with(|command| {
-        command.env("ROOFLINED_LOG", "info,daemon=trace");
+        command.env("ROOFLINED_LOG", "info,rooflined=trace");
     })
 }
 

@@ -8,9 +8,6 @@
 #[allow(dead_code, reason = "other tests also freeze it")]
 mod bus;
 
-#[path = "../../support/attached.rs"]
-mod attached;
-
 #[path = "../../support/fuse.rs"]
 mod fuse;
 
@@ -21,7 +18,6 @@ mod tree;
 mod activation;
 mod configuration;
 mod dashboard;
-mod descriptors;
 mod fanout;
 mod files;
 pub mod forward;

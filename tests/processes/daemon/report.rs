@@ -5,9 +5,9 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use rooflined_simulate::Simulation;
 use rustix::process::Signal;
 use serde_json::Value;
-use simulate::Simulation;
 
 use super::harness::{Daemon, Home, eventually, get, kill};
 
@@ -27,7 +27,7 @@ fn board(home: &Home, key: &str) -> (Daemon, PathBuf) {
 }
 
 fn report(socket: &Path, root: &Path, file: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rooflinectl"));
+    let mut command = Command::new(crate::programs::rooflinectl());
     command
         .args(["doctor", "--report"])
         .arg(file)
@@ -101,7 +101,7 @@ fn gets_its_report(key: &str, switches: bool) {
     // Nothing tells whose it is.
     let id = fs::read_to_string(root.join("etc/machine-id")).unwrap_or_default();
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
-    let (board, _) = hw::discover(&hw::SysRoot::new(&root));
+    let (board, _) = rooflined_hw::discover(&rooflined_hw::SysRoot::new(&root));
     let hash = board.machine.known().cloned().unwrap_or_default();
     for secret in [SERIAL, USER, id.trim(), host.trim(), hash.as_str()] {
         assert!(secret.is_empty() || !holds(&text, secret), "{key}: {secret} is in the report");
@@ -135,7 +135,7 @@ fn a_gb10_gets_its_report() {
 
 #[test]
 fn every_simulated_board_is_among_these() {
-    let boards: Vec<_> = simulate::boards().collect();
+    let boards: Vec<_> = rooflined_simulate::boards().collect();
     assert_eq!(boards.len(), 4, "{boards:?} have tests above");
 }
 

@@ -51,7 +51,7 @@ fn start(home: &Home, tree: &mut Tree) -> Daemon {
     let place = home.path("board");
     fs::create_dir_all(&place).unwrap();
     let mut program = home.command();
-    program.arg("--root").arg(&place).env("ROOFLINED_LOG", "info,daemon=trace");
+    program.arg("--root").arg(&place).env("ROOFLINED_LOG", "info,rooflined=trace");
     let mut command = tree.mounted(&place, &program);
     let log = File::options().append(true).open(home.path("log")).unwrap();
     command.stdout(std::process::Stdio::piped()).stderr(log);

@@ -10,10 +10,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rooflined::server::dbus::{NAME, PATH};
 use rustix::process::{Resource, Rlimit, Uid, getrlimit, prlimit};
 use rustix::thread::set_thread_res_uid;
 
-use super::harness::{Daemon, Home, eventually, get, missing};
+use super::bus::PrivateBus;
+use super::harness::{Daemon, Home, PATIENCE, eventually, get, missing};
 
 /// Users that take what they can get.
 const GREEDY: [u32; 2] = [64_001, 64_002];
@@ -124,7 +126,70 @@ fn users_who_open_connections_without_end_leave_room_for_another() {
     assert!(failed.is_empty(), "{} of 100 failed, such as {}", failed.len(), failed[0]);
 }
 
-/// 8192 predictions.
+/// What a daemon takes for itself, in KiB.
+fn memory_kib(daemon: &Daemon) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().parse().unwrap()
+}
+
+/// Connections that come faster than they are looked after leave nothing behind.
+#[test]
+fn connections_that_open_and_close_in_a_loop_take_no_memory() {
+    let home = Home::new();
+    let daemon = home.start();
+    let query = home.query();
+    let in_a_loop = |times: usize| {
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| (0..times).for_each(|_| drop(UnixStream::connect(&query))));
+            }
+        });
+    };
+    in_a_loop(1000);
+    let before = memory_kib(&daemon);
+    in_a_loop(20_000);
+    let taken = memory_kib(&daemon) - before;
+    assert!(taken < 3 << 10, "40 000 connections took {taken} KiB");
+    get(&query, "/v1/state");
+}
+
+/// Whoever it is for, and whether anybody may call it.
+#[test]
+fn large_messages_on_the_bus_take_no_memory() {
+    let Some(bus) = PrivateBus::start() else { return };
+    let mut home = Home::new();
+    home.bus = bus.address();
+    let daemon = home.start();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = zbus::connection::Builder::address(bus.address().as_str()).build().await.unwrap();
+        let call = async |path: &str, interface: &str, method: &str, size: usize| {
+            let body = ("x", "y".repeat(size));
+            let called = client.call_method(Some(NAME), path, Some(interface), method, &body);
+            tokio::time::timeout(PATIENCE, called).await.unwrap().map(drop)
+        };
+        let power = "io.github.rooflined.Rooflined1.Power";
+        let properties = "org.freedesktop.DBus.Properties";
+        while call(PATH, power, "Hold", 8).await.unwrap_err().to_string().contains("ServiceUnknown") {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let before = memory_kib(&daemon);
+        for (path, interface, method) in [
+            (PATH, power, "Hold"),
+            (PATH, NAME, "Query"),
+            (PATH, properties, "Set"),
+            ("/", properties, "Set"),
+            ("/x", "a.b", "C"),
+        ] {
+            assert!(call(path, interface, method, 30_000_000).await.is_err(), "{path} {interface}.{method}");
+        }
+        let taken = memory_kib(&daemon) - before;
+        assert!(taken < 8 << 10, "messages of 30 MB took {taken} KiB");
+    });
+}
+
+/// 4096 predictions.
 const LARGE: &str =
     r#"{"hardware":"h100","ops":[{"kind":"gemv","n":64,"k":64}],"formats":["fp16","int8"],"batches":[@]}"#;
 
@@ -132,7 +197,7 @@ const LARGE: &str =
 fn users_who_ask_large_questions_without_end_leave_time_for_another() {
     let home = Home::new();
     let Some(_daemon) = open_to_all(&home) else { return };
-    let batches: Vec<String> = (1..=4096).map(|batch: u32| batch.to_string()).collect();
+    let batches: Vec<String> = (1..=2048).map(|batch: u32| batch.to_string()).collect();
     let large = post("/v1/sweep", &LARGE.replace('@', &batches.join(",")));
     let request = post("/v1/predict", r#"{"workload":{"op":{"kind":"gemv","n":64,"k":64}}}"#);
     // One that is large itself has its turn behind one of each greedy user.

@@ -28,7 +28,7 @@ const ROOM_KIB: u64 = 3 << 10;
 /// The same for descriptors and threads: an idle helper thread or one of the reader of files comes and goes.
 const ROOM_COUNT: u64 = 2;
 /// What may lie in the state and the runtime directory while nobody holds anything.
-const FILES: [&str; 11] = [
+const FILES: [&str; 10] = [
     "actuate",
     "calibration.json",
     "control.sock",
@@ -37,7 +37,6 @@ const FILES: [&str; 11] = [
     "query.sock",
     "reports.json",
     "rooflined.lock",
-    "samples---.jsonl",
     "state.lock",
     "tool.lock",
 ];

@@ -64,8 +64,8 @@ fn what_was_learnt_of_models_survives_a_kill() {
     // Most of it. Without ceilings a run says something about the machine too: how much depends on the processor.
     assert!((1.1..1.35).contains(&(learnt.0 / plain)), "{learnt:?} {plain}");
     assert_eq!(learnt.1, "observed");
+    // What is answered is stored.
     let file = home.path("state").join("models.json");
-    eventually("what was learnt is stored", || file.exists().then_some(()));
     daemon.signal(Signal::KILL);
     daemon.wait();
     let mut daemon = home.start();
@@ -99,6 +99,45 @@ fn a_damaged_calibration_is_set_aside_and_said() {
         assert!(aside.count() > 0);
         assert!(!file.exists());
     }
+}
+
+/// However soon after one another the runs are reported.
+#[test]
+fn what_is_acknowledged_survives_a_kill_at_once() {
+    let home = Home::new();
+    let mut daemon = home.start();
+    let contexts = [128, 512, 1024];
+    for context in contexts {
+        let mut run = serde_json::json!({
+            "engine": "llama.cpp",
+            "workload": {"model": "tinyllama-1.1b", "format": "q8_0", "context_tokens": context},
+        });
+        let (_, answer) = http(&home.query(), "POST", "/v1/predict", &run.to_string());
+        run["time_s"] = (answer["time_s"]["value"].as_f64().unwrap() * 1.3).into();
+        let (status, answer) = http(&home.query(), "POST", "/v1/observations", &run.to_string());
+        assert_eq!((status, &answer["accepted"]), (200, &1.into()), "{answer}");
+    }
+    daemon.signal(Signal::KILL);
+    daemon.wait();
+    let _daemon = home.start();
+    let listed = get(&home.query(), "/v1/observations");
+    let kept: Vec<u64> = listed["observations"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|run| run["context_tokens"].as_u64())
+        .collect();
+    assert_eq!(kept, contexts, "{listed}");
+}
+
+#[test]
+fn damaged_holds_are_set_aside_and_said() {
+    let home = Home::new();
+    fs::create_dir_all(&home.state).unwrap();
+    fs::write(home.state.join("holds.json"), "{\"schema\":1,\"kind\":\"holds\",\"content\":{").unwrap();
+    let _daemon = home.start();
+    let said = degraded(&home);
+    assert!(said.contains("holds.json: damaged") && said.contains("set aside"), "{said}");
 }
 
 #[test]
@@ -176,17 +215,21 @@ fn who_asked_is_told_that_it_was_not_saved_and_it_is_saved_later() {
     let mut daemon = home.start_with(|command| {
         command.args(["--simulate", BOARD]).arg("--root").arg(&root);
     });
-    // No directory can be made in the place of a file, not even by root.
-    fs::remove_dir_all(&home.state).unwrap();
-    fs::write(&home.state, "").unwrap();
+    // No directory can be made in the place of a file, not even by root. What the daemon writes meanwhile is in the way.
+    eventually("a file in its place", || {
+        fs::remove_dir_all(&home.state).and_then(|()| fs::write(&home.state, "")).ok()
+    });
     let body = r#"{"plan":"quick","wait":true,"force":true}"#;
     let (status, answer) = http(&home.control(), "POST", "/v1/calibrate", body);
     assert_eq!((status, &answer["error"]["code"]), (500, &"not_stored".into()), "{answer}");
     let said = answer["error"]["message"].as_str().unwrap();
-    assert!(said.contains("in force") && said.contains(home.state.to_str().unwrap()), "{said}");
+    assert!(
+        said.contains("the calibration is used") && said.contains(home.state.to_str().unwrap()),
+        "{said}"
+    );
     let measured = get(&home.query(), "/v1/calibration")["record"]["measured_at_unix_s"].clone();
-    assert!(measured.is_number(), "it is in force: {measured}");
-    let waited = Command::new(env!("CARGO_BIN_EXE_rooflinectl"))
+    assert!(measured.is_number(), "it is used: {measured}");
+    let waited = Command::new(crate::programs::rooflinectl())
         .arg("--socket")
         .arg(home.path("run"))
         .args(["calibrate", "--quick", "--wait", "--force"])

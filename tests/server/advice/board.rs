@@ -155,7 +155,7 @@ struct Following {
 
 impl Following {
     fn start(socket: &Path, args: &[&str]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_rooflinectl"));
+        let mut command = Command::new(crate::support::programs::rooflinectl());
         command.args(["recommend", "gemv", "14336", "4096", "--formats", "fp16,int8", "--watch"]).args(args);
         command.env_clear().env("ROOFLINED_SOCKET", socket).env("LANG", "C.UTF-8").env("COLUMNS", "100");
         let mut child =
@@ -186,7 +186,7 @@ fn the_client_prints_the_answer_then_a_line_for_each_change_until_it_is_interrup
     let first = next();
     assert_eq!((&first["event"], &first["data"]["feasible"]), (&json!("recommend"), &json!(true)));
     // The table ends with how many candidates there were.
-    while !human.line().contains(" candidates, serial ") {}
+    while !human.line().contains("chosen among ") {}
     board.nvpmodel("0");
     let mut change = next();
     assert_eq!((&change["event"], &change["data"]["causes"][0]), (&json!("advice_stale"), &json!("mode")));
@@ -218,7 +218,7 @@ fn the_client_prints_the_answer_then_a_line_for_each_change_until_it_is_interrup
 fn what_cannot_be_followed_is_a_mistake_of_the_command_line() {
     let nowhere = tempfile::tempdir().unwrap();
     let run = |args: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_rooflinectl"));
+        let mut command = Command::new(crate::support::programs::rooflinectl());
         command.args(["recommend", "gemv", "64", "64", "--watch"]).args(args).env_clear();
         let output = command.env("ROOFLINED_SOCKET", nowhere.path()).stdin(Stdio::null()).output().unwrap();
         assert!(output.stdout.is_empty(), "{output:?}");

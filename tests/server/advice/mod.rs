@@ -8,10 +8,10 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use daemon::server::Limits;
-use roofline::board::{ActiveMode, Reading, ThermalZone};
-use roofline::precision::Precision;
-use roofline::units::{Bytes, BytesPerSecond, Celsius, FlopsPerSecond};
+use rooflined::server::Limits;
+use rooflined_core::board::{ActiveMode, Reading, ThermalZone};
+use rooflined_core::precision::Precision;
+use rooflined_core::units::{Bytes, BytesPerSecond, Celsius, FlopsPerSecond};
 use serde_json::{Value, json};
 
 mod board;

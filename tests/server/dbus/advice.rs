@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use daemon::server::dbus::{NAME, from_variants};
 use futures_util::StreamExt;
-use roofline::board::{Reading, ThermalZone};
-use roofline::units::{BytesPerSecond, Celsius};
+use rooflined::server::dbus::{NAME, from_variants};
+use rooflined_core::board::{Reading, ThermalZone};
+use rooflined_core::units::{BytesPerSecond, Celsius};
 use serde_json::{Value, json};
 use zbus::connection::Builder;
 use zbus::{Connection, Proxy};
@@ -147,7 +147,7 @@ fn subscriptions_are_bounded_and_end_with_their_sender() {
             clients.push(one);
         }
         let (name, text) = error_of(subscribe(&rooflined, QUERY).await);
-        assert!(name == "Busy" && text.contains("the 32 subscriptions of user"), "{text}");
+        assert!(name == "Busy" && text.contains("its share of 32 subscriptions"), "{text}");
         clients.pop().unwrap().close().await.unwrap();
         let begun = Instant::now();
         while let Err(error) = subscribe(&rooflined, QUERY).await {

@@ -11,9 +11,9 @@ use std::collections::HashMap;
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-use daemon::server::dbus::{Bus, NAME, PATH, from_variants, to_variants};
 use futures_util::StreamExt;
-use roofline::units::BytesPerSecond;
+use rooflined::server::dbus::{Bus, NAME, PATH, from_variants, to_variants};
+use rooflined_core::units::BytesPerSecond;
 use serde_json::{Value, json};
 use zbus::connection::Builder;
 use zbus::{Connection, OwnedVariant, Proxy};
@@ -140,53 +140,6 @@ fn methods_answer_as_http_does() {
     });
 }
 
-fn object<'v>(key: &'static str, value: zbus::Variant<'v>) -> zbus::Variant<'v> {
-    let mut object = zbus::Dict::new(&zbus::wire::Signature::Str, &zbus::wire::Signature::Variant);
-    object.append(key.into(), zbus::Variant::Variant(Box::new(value))).unwrap();
-    zbus::Variant::Dict(object)
-}
-
-/// A request about the model in an open file.
-fn about(file: &std::fs::File) -> HashMap<&'static str, zbus::Variant<'_>> {
-    let model = object("fd", zbus::Variant::Fd(zbus::Fd::from(file)));
-    HashMap::from([
-        ("hardware", "h100".into()),
-        ("engine", "vllm".into()),
-        ("workload", object("model", model)),
-    ])
-}
-
-#[test]
-fn a_model_may_be_an_open_file() {
-    on_a_bus(async |_bus, server, client| {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("config.json");
-        let config = json!({
-            "model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 22, "num_attention_heads": 32,
-            "num_key_value_heads": 4, "intermediate_size": 5632, "vocab_size": 32000, "torch_dtype": "bfloat16",
-        });
-        std::fs::write(&path, config.to_string()).unwrap();
-        let contents = answer::modelfile::load(&path).unwrap().contents();
-        let model = json!({"path": path, "contents": contents});
-        let body = json!({"hardware": "h100", "engine": "vllm", "workload": {"model": model}});
-        let expected = server.post("/v1/predict", &body.to_string()).json();
-        let rooflined = proxy(&client, NAME).await;
-        let file = std::fs::File::open(&path).unwrap();
-        let told: Variants = rooflined.call("Predict", &about(&file)).await.unwrap();
-        assert_eq!(from_variants(&told).unwrap()["time_s"], expected["time_s"]);
-        let told: Variants = rooflined.call("Recommend", &about(&file)).await.unwrap();
-        assert_eq!(from_variants(&told).unwrap()["feasible"], true);
-        let folder = std::fs::File::open(folder.path()).unwrap();
-        let (name, text) = error_of(rooflined.call::<_, _, Variants>("Predict", &about(&folder)).await);
-        assert!(name == "InvalidArgs" && text.contains("is a directory"), "{name}: {text}");
-        // Where nobody reads one, it is refused by name.
-        let calibration = proxy(&client, CALIBRATION).await;
-        let plan = HashMap::from([("plan", zbus::Variant::Fd(zbus::Fd::from(&file)))]);
-        let (name, text) = error_of(calibration.call::<_, _, u64>("Run", &plan).await);
-        assert!(name == "InvalidArgs" && text.contains("file descriptor"), "{name}: {text}");
-    });
-}
-
 fn error_of<T: std::fmt::Debug>(result: Result<T, zbus::Error>) -> (String, String) {
     match result {
         Err(zbus::Error::MethodError(name, text, _)) => {
@@ -194,6 +147,42 @@ fn error_of<T: std::fmt::Debug>(result: Result<T, zbus::Error>) -> (String, Stri
         }
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn a_descriptor_in_a_request_is_refused_by_name() {
+    on_a_bus(async |_bus, _server, client| {
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let plan = HashMap::from([("plan", zbus::Variant::Fd(zbus::Fd::from(&file)))]);
+        for (interface, method) in [(NAME, "Predict"), (CALIBRATION, "Run")] {
+            let proxy = proxy(&client, interface).await;
+            let error = proxy.call_method(method, &plan).await.map(|_| ());
+            let (name, text) = error_of(error);
+            assert!(name == "InvalidArgs" && text.contains("(plan)"), "{name}: {text}");
+        }
+    });
+}
+
+/// Nothing of their bodies is decoded: these are none that the methods take.
+#[test]
+fn calls_with_too_large_a_body_are_refused_unread() {
+    on_a_bus(async |_bus, _server, client| {
+        let long = "x".repeat(1 << 20);
+        for (interface, method) in [
+            (NAME, "Predict"),
+            (NAME, "Query"),
+            (NAME, "Unsubscribe"),
+            (CALIBRATION, "Run"),
+            ("io.github.rooflined.Rooflined1.Power", "Hold"),
+            ("io.github.rooflined.Rooflined1.Power", "SetMode"),
+            ("org.freedesktop.DBus.Properties", "Set"),
+        ] {
+            let proxy = proxy(&client, interface).await;
+            let refused = proxy.call_method(method, &(7_u8, long.as_str())).await.map(|_| ());
+            let (name, text) = error_of(refused);
+            assert!(name == "InvalidArgs" && text.starts_with("body_too_large"), "{method}: {name}: {text}");
+        }
+    });
 }
 
 #[test]
@@ -296,7 +285,7 @@ fn properties_change_at_a_bounded_rate() {
         let mut changed = properties.receive_signal("PropertiesChanged").await.unwrap();
         for _ in 0..100 {
             server.publish(|snapshot| {
-                snapshot.state.taken_at += roofline::units::Seconds(1.0);
+                snapshot.state.taken_at += rooflined_core::units::Seconds(1.0);
             });
             tokio::time::sleep(Duration::from_millis(15)).await;
         }

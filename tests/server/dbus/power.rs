@@ -6,10 +6,10 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use daemon::server::dbus::{Bus, NAME, PATH, from_variants};
-use decide::snapshot::{Automatic, Snapshot};
 use futures_util::StreamExt;
-use governor::{Event, Policy};
+use rooflined::server::dbus::{Bus, NAME, PATH, from_variants};
+use rooflined_governor::{Event, Policy};
+use rooflined_predict::snapshot::{Automatic, Snapshot};
 use rustix::process::{Gid, Uid};
 use serde_json::{Value, json};
 use zbus::connection::Builder;
@@ -283,17 +283,51 @@ fn holds_of_clients_that_leave_the_bus_end() {
     });
 }
 
+/// The client has the same name as before, so it goes on holding, and its leaving is noticed.
 #[test]
-fn holds_end_with_the_bus_itself() {
+fn a_hold_goes_on_where_only_our_connection_to_the_bus_is_lost() {
+    with_modes(&policy(), async |rig| {
+        let power = proxy(&rig.client, POWER).await;
+        let (cookie, _) = hold(&power, r#"{"max_power_w":15}"#, "{}").await.unwrap();
+        let switches = *rig.daemon.switches.lock().unwrap();
+        rig.bus.freeze();
+        // A ping is not answered, and the connection is given up.
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        rig.bus.thaw();
+        // Of the new connection.
+        wait_for_name(&rig.client).await;
+        until(&rig.daemon, "the hold", |snapshot| {
+            snapshot.power.holds.iter().any(|hold| hold.cookie == cookie && !hold.is_waiting())
+        })
+        .await;
+        let end = Instant::now() + Duration::from_secs(10);
+        while power.call::<_, _, ()>("RenewHold", &(cookie, 60_u32)).await.is_err() {
+            assert!(Instant::now() < end, "the daemon is on the bus again");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert_eq!(*rig.daemon.switches.lock().unwrap(), switches, "nothing was switched");
+        rig.client.close().await.unwrap();
+        until(&rig.daemon, "the end of the hold", |snapshot| snapshot.power.holds.is_empty()).await;
+    });
+}
+
+#[test]
+fn a_hold_waits_for_its_client_where_the_bus_itself_ends() {
     with_modes(&policy(), async |mut rig| {
         let power = proxy(&rig.client, POWER).await;
-        hold(&power, r#"{"max_power_w":15}"#, "{}").await.unwrap();
+        let (cookie, _) = hold(&power, r#"{"max_power_w":15}"#, "{}").await.unwrap();
         rig.bus.kill();
-        until(&rig.daemon, "the end of the hold", |snapshot| snapshot.power.holds.is_empty()).await;
         rig.bus.restart();
         let client = joined(&rig.bus.address()).await;
         wait_for_name(&client).await;
-        hold(&proxy(&client, POWER).await, r#"{"max_power_w":15}"#, "{}").await.unwrap();
+        until(&rig.daemon, "the wait", |snapshot| {
+            snapshot.power.holds.iter().any(rooflined_predict::snapshot::Hold::is_waiting)
+        })
+        .await;
+        let again = hold(&proxy(&client, POWER).await, r#"{"max_power_w":15}"#, "{}").await.unwrap();
+        assert_eq!(again.0, cookie, "it is the same hold");
+        client.close().await.unwrap();
+        until(&rig.daemon, "the end of the hold", |snapshot| snapshot.power.holds.is_empty()).await;
     });
 }
 
@@ -522,6 +556,50 @@ fn a_password_is_asked_for_only_where_the_caller_allows_it_and_may_take_its_time
             assert!(Instant::now() < end, "{:?}", opinion.lock().unwrap().cancelled);
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    });
+}
+
+/// Signals to the daemon that look like polkit's consent to each of its first calls.
+async fn forge_consents(forger: &Connection) {
+    let consent = ((true, false, HashMap::<&str, &str>::new()),);
+    for serial in 1..300_u32 {
+        let forged = zbus::Message::signal("/", "org.example.Forger", "Consent")
+            .destination(NAME)
+            .reply_serial(std::num::NonZeroU32::new(serial))
+            .build(&consent)
+            .unwrap();
+        forger.send(&forged).await.unwrap();
+    }
+}
+
+#[test]
+fn a_signal_with_the_serial_of_a_question_to_polkit_is_no_answer() {
+    with_modes(&policy(), async |rig| {
+        let opinion = Arc::new(Mutex::new(Opinion { silent: true, ..Opinion::default() }));
+        let _polkit = Builder::address(rig.bus.address().as_str())
+            .serve_at("/org/freedesktop/PolicyKit1/Authority", Authority(Arc::clone(&opinion)))
+            .name("org.freedesktop.PolicyKit1")
+            .build()
+            .await
+            .unwrap();
+        let forger = joined(&rig.bus.address()).await;
+        let forging = async {
+            let end = Instant::now() + Duration::from_secs(10);
+            while opinion.lock().unwrap().asked.is_empty() {
+                assert!(Instant::now() < end, "polkit was not asked");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            forge_consents(&forger).await;
+        };
+        let denied = async |power: Proxy<'static>| error_of(set_mode_after_dialogue(&power, "15W").await).0;
+        let (name, ()) = tokio::join!(as_nobody(&rig.bus, denied), async {
+            if rustix::process::geteuid().is_root() {
+                forging.await;
+            }
+        });
+        let Some(name) = name else { return };
+        assert_eq!(name, "NotAuthorized");
+        assert_eq!(*rig.daemon.switches.lock().unwrap(), 0);
     });
 }
 

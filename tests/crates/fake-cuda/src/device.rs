@@ -93,7 +93,7 @@ impl Device {
         let clock = self.clock_hz();
         let mut demand = Demand::default();
         let mut execution = None;
-        if self.scenario.execute {
+        if self.scenario.executes(&key.entry) {
             let done = self.executed(module, key)?;
             demand = self.demand(&done, clock);
             execution = Some(done);

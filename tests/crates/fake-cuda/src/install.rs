@@ -46,7 +46,13 @@ fn try_install(dir: &Path, scenario: &Scenario) -> Result<Env, String> {
     if let Some(before) = env::var_os("LD_LIBRARY_PATH").filter(|before| !before.is_empty()) {
         search = format!("{search}:{}", before.display());
     }
-    Ok(vec![("LD_LIBRARY_PATH", search), (VARIABLE, file.display().to_string())])
+    Ok(vec![
+        ("LD_LIBRARY_PATH", search),
+        (VARIABLE, file.display().to_string()),
+        // Buffers of megabytes come and go with every launch: from the heap they cost no page faults each time.
+        ("MALLOC_MMAP_THRESHOLD_", (1_u64 << 30).to_string()),
+        ("MALLOC_TRIM_THRESHOLD_", (1_u64 << 32).to_string()),
+    ])
 }
 
 /// A library that cargo built for this test: beside it, or beside the program that it tests.

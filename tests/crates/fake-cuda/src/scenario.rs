@@ -33,6 +33,8 @@ pub struct Scenario {
     pub no_device: bool,
     /// Whether launches are interpreted. If not, they succeed, change nothing and last as long as their overhead.
     pub execute: bool,
+    /// How the names of the entries begin that are interpreted, where not all of them are.
+    pub execute_only: Vec<String>,
     /// Warp instructions after which a launch fails with `CUDA_ERROR_LAUNCH_TIMEOUT`.
     pub instruction_limit: u64,
     /// Seconds that pass outside for each simulated second: 0 answers at once, 1 is as slow as the simulated GPU.
@@ -516,6 +518,7 @@ impl Scenario {
             driver_version: 12060,
             no_device: false,
             execute: true,
+            execute_only: Vec::new(),
             instruction_limit: 200_000_000,
             pace: 0.0,
             lie_fast: 1.0,
@@ -647,6 +650,13 @@ impl Scenario {
             power: Power { idle_w: 4.0, full_w: 35.0, w_per_gbs: 0.05, linger_s: 0.05 },
             ..Self::toy()
         }
+    }
+
+    /// Whether launches of that entry are interpreted.
+    pub fn executes(&self, entry: &str) -> bool {
+        let only = &self.execute_only;
+        self.execute
+            && (only.is_empty() || only.iter().any(|beginning| entry.starts_with(beginning.as_str())))
     }
 
     /// The scenario of a file.

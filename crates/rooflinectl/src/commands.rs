@@ -1,0 +1,260 @@
+//! Commands that ask one question and print its answer.
+
+use serde_json::Value;
+
+use super::Context;
+use super::args::{AnalyzeArgs, MetricsArgs, ObserveArgs, PredictArgs, RecommendArgs, SweepArgs};
+use super::failure::{Exit, Failure};
+use super::input::{AttentionArgs, OpArgs, RunArgs, ShapeArgs, SubjectArgs, Target};
+use super::output::Format;
+use super::{show, textfile, words};
+use rooflined_advice::Request;
+use rooflined_api::{
+    AnalyzeRequest, Constraints, Freedom, ObservationRequest, ObservationsAnswer, OperatingPointRequest,
+    PredictRequest, RecommendAnswer, RecommendRequest, SweepRequest, Workload,
+};
+use rooflined_core::operation::Op;
+use rooflined_core::precision::WeightFormat;
+use rooflined_core::units::Watts;
+
+/// An operation as a workload of a request.
+pub fn workload(op: Op, format: WeightFormat, columns: Option<u64>) -> Workload {
+    Workload { op: Some(op), format: Some(format.key().to_owned()), batch: columns, ..Workload::default() }
+}
+
+/// Formats as a request names them; `None` leaves the choice to the daemon.
+pub fn keys(formats: &[WeightFormat]) -> Option<Vec<String>> {
+    (!formats.is_empty()).then(|| formats.iter().map(|format| format.key().to_owned()).collect())
+}
+
+pub async fn status(context: &mut Context) -> Result<(), Failure> {
+    let answer = context.client.get("/v1/state").await?;
+    let roofline = match context.printer.format {
+        // Without a calibration there are no ceilings, and that is no reason to show nothing.
+        Format::Human => context.client.get("/v1/roofline").await.and_then(|answer| answer.parse()).ok(),
+        _ => None,
+    };
+    context.printer.answer("state", &answer, || Ok(show::status(&answer.parse()?, roofline.as_ref())))
+}
+
+pub async fn board(context: &mut Context) -> Result<(), Failure> {
+    let answer = context.client.get("/v1/board").await?;
+    context.printer.answer("board", &answer, || Ok(show::board(&answer.parse()?)))
+}
+
+/// `predict` of one operation or model.
+pub async fn predict(context: &mut Context, args: &PredictArgs) -> Result<(), Failure> {
+    let (workload, asked) = args.subject.workload()?;
+    let request = PredictRequest {
+        hardware: args.machine.hardware.clone(),
+        operating_point: args.machine.point_under(&args.limit),
+        engine: args.subject.engine,
+        engine_version: args.engine_version.clone(),
+        workload,
+        hypothetical: args.hypothetical,
+        ..PredictRequest::default()
+    };
+    let answer = context.ask("/v1/predict", request, Request::Predict).await?;
+    context.printer.answer("predict", &answer, || {
+        let limit = args.limit.power_limit.map(|watts| format!("a limit of {}", Watts(watts)));
+        let at = args.machine.mode.iter().chain(&limit).map(String::as_str).collect::<Vec<_>>().join(" and ");
+        Ok(show::prediction(&asked, Some(at.as_str()).filter(|at| !at.is_empty()), &answer.parse()?))
+    })
+}
+
+/// What a sweep ranges over: shapes of an operation, or models.
+fn parse_swept(args: &SweepArgs) -> Result<(Vec<Op>, Vec<Value>), Failure> {
+    let named = args.what.as_ref().map_or(&[][..], |what| &what.0);
+    let kind = match named {
+        [] => None,
+        [Target::Op(kind)] => Some(*kind),
+        several => {
+            let model = |target: &Target| {
+                let op = OpArgs {
+                    kind: Some(target.clone()),
+                    sizes: args.dims.clone(),
+                    attention: AttentionArgs::default(),
+                };
+                let mistake = || Failure::usage("operations and models are not swept together");
+                op.model(&args.model)?.ok_or_else(mistake)
+            };
+            if !args.sizes.is_empty() {
+                return Err(Failure::usage("--sizes belongs to operations"));
+            }
+            return Ok((Vec::new(), several.iter().map(model).collect::<Result<_, _>>()?));
+        }
+    };
+    let shapes = ShapeArgs { kind, dims: args.dims.clone(), sizes: args.sizes.clone() };
+    Ok((shapes.ops()?, Vec::new()))
+}
+
+fn non_empty<T: Clone>(list: &[T]) -> Option<Vec<T>> {
+    (!list.is_empty()).then(|| list.to_vec())
+}
+
+pub async fn sweep(context: &mut Context, args: &SweepArgs) -> Result<(), Failure> {
+    let (ops, models) = parse_swept(args)?;
+    let request = SweepRequest {
+        hardware: args.machine.hardware.clone(),
+        operating_point: args.machine.point_under(&args.limit),
+        ops,
+        models,
+        formats: non_empty(&args.formats),
+        power_modes: non_empty(&args.modes),
+        threads: non_empty(&args.threads),
+        batches: non_empty(&args.batches),
+        contexts: non_empty(&args.contexts),
+        kv_format: args.kv_format.map(|format| format.key().to_owned()),
+        phase: args.model.phase.map(|phase| phase.key().to_owned()),
+        prompt_tokens: args.model.prompt,
+        output_tokens: args.model.output_tokens,
+        cached_tokens: args.model.cached_tokens,
+        chunk_tokens: args.model.chunk_tokens,
+        speculative: args.model.speculative.given()?,
+        image_tokens: args.model.image_tokens,
+        engine: args.engine,
+        hypothetical: args.hypothetical,
+    };
+    let answer = context.ask("/v1/sweep", request, Request::Sweep).await?;
+    context.printer.answer("sweep", &answer, || Ok(show::sweep(&answer.parse()?)))
+}
+
+pub async fn analyze(context: &mut Context, args: &AnalyzeArgs) -> Result<(), Failure> {
+    let (workload, asked) = args.subject.workload()?;
+    let request = AnalyzeRequest {
+        hardware: args.machine.hardware.clone(),
+        operating_point: args.machine.point(),
+        workload,
+        engine: args.subject.engine,
+        time_s: args.time,
+        tokens_per_s: args.tokens_per_s,
+    };
+    let measured = match (args.time, args.tokens_per_s) {
+        (Some(time), _) => format!("in {}", words::time(time)),
+        (None, rate) => format!("at {}", words::rate(rate.unwrap_or_default())),
+    };
+    let answer = context.ask("/v1/analyze", request, Request::Analyze).await?;
+    let what = format!("{asked} {measured}");
+    context.printer.answer("analyze", &answer, || Ok(show::analysis(&what, &answer.parse()?)))
+}
+
+pub async fn recommend(context: &mut Context, args: &RecommendArgs) -> Result<Exit, Failure> {
+    let request = recommend_request(args)?;
+    if args.watch {
+        return super::recommend_watch::run(context, &request).await;
+    }
+    let limits = request.constraints;
+    let answer =
+        context.ask("/v1/recommend", request, |request| Request::Recommend(Box::new(request))).await?;
+    let parsed: RecommendAnswer = answer.parse()?;
+    context
+        .printer
+        .answer("recommend", &answer, || Ok(show::recommendation(&parsed, &limits, args.engine)))?;
+    Ok(if parsed.feasible { Exit::Ok } else { Exit::Infeasible })
+}
+
+/// The body that the arguments of `recommend` stand for.
+fn recommend_request(args: &RecommendArgs) -> Result<RecommendRequest, Failure> {
+    let subject = SubjectArgs {
+        op: args.op.clone(),
+        model: args.model.clone(),
+        run: RunArgs::default(),
+        format: None,
+        kv_format: None,
+        batch: None,
+        engine: args.engine,
+    };
+    let (workload, _) = subject.workload()?;
+    let listed = |formats: &[String]| (!formats.is_empty()).then(|| formats.to_vec());
+    Ok(RecommendRequest {
+        hardware: args.machine.hardware.clone(),
+        operating_point: args.machine.point_under(&args.limit),
+        // What the storage is, is what is asked.
+        workload: Workload { format: None, ..workload },
+        engine: args.engine,
+        objective: args.target.objective,
+        energy_basis: args.target.energy,
+        constraints: Constraints {
+            max_time_s: args.max_time,
+            max_time_to_first_token_s: args.max_time_to_first_token,
+            max_quality_loss_ratio: args.max_quality_loss,
+            min_free_memory_bytes: args.min_free_memory_bytes,
+            ..args.target.constraints()
+        },
+        freedom: Freedom {
+            formats: listed(&args.formats),
+            kv_formats: keys(&args.kv_formats),
+            power_modes: args.target.power_modes(),
+            engines: non_empty(&args.engines),
+            threads: (!args.threads.is_empty()).then(|| args.threads.clone()),
+            batch: args.target.batch_range(),
+            allow_reboot: args.allow_reboot,
+            run_s: args.run_time,
+        },
+        optimism: args.target.optimism,
+        hypothetical: args.hypothetical,
+    })
+}
+
+pub async fn observe(context: &mut Context, args: &ObserveArgs) -> Result<(), Failure> {
+    let (workload, _) = args.subject.workload()?;
+    let point =
+        |mode: &String| OperatingPointRequest { power_mode: Some(mode.clone()), ..Default::default() };
+    let request = ObservationRequest {
+        workload,
+        operating_point: args.mode.as_ref().map(point),
+        engine: args.subject.engine,
+        tokens_per_s: args.tokens_per_s,
+        time_s: args.time,
+        power_w: args.power,
+    };
+    let answer = context.client.post("/v1/observations", &request).await?;
+    let parsed: ObservationsAnswer = answer.parse()?;
+    context.printer.answer("observations", &answer, || Ok(show::observations(&parsed)))?;
+    match parsed.refused.first() {
+        None => Ok(()),
+        Some(refused) => Err(Failure::failed(
+            format!("the observation was not accepted: {}", refused.reason),
+            &refused.hint,
+        )),
+    }
+}
+
+/// The page as a collector takes it in among its own metrics: node_exporter has `process_…` of itself, and two series of one name
+/// would cost it all of them.
+fn rename_process_metrics(page: &str) -> String {
+    page.lines()
+        .map(|line| match line.split_inclusive(' ').position(|word| word.starts_with("process_")) {
+            Some(0) => format!("rooflined_{line}\n"),
+            Some(2) if line.starts_with("# ") => {
+                format!("{}\n", line.replacen(" process_", " rooflined_process_", 1))
+            }
+            _ => format!("{line}\n"),
+        })
+        .collect()
+}
+
+pub async fn metrics(context: &mut Context, args: &MetricsArgs) -> Result<(), Failure> {
+    let answer = context.client.get("/metrics").await?;
+    match &args.textfile {
+        Some(file) => {
+            textfile::replace(file, rename_process_metrics(&String::from_utf8_lossy(&answer.body)).as_bytes())
+        }
+        None => context.printer.bytes(&answer.body),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rename_process_metrics;
+
+    #[test]
+    fn only_the_names_of_the_daemons_own_load_change_in_a_collectors_file() {
+        let page = "# HELP process_open_fds Open process_ descriptors.\n# TYPE process_open_fds gauge\nprocess_open_fds 9\n\
+                    # HELP rooflined_load_average Of process_ things.\nrooflined_rail{rail=\"process_x\"} 1\n";
+        let expected = "# HELP rooflined_process_open_fds Open process_ descriptors.\n# TYPE rooflined_process_open_fds gauge\n\
+                        rooflined_process_open_fds 9\n# HELP rooflined_load_average Of process_ things.\n\
+                        rooflined_rail{rail=\"process_x\"} 1\n";
+        assert_eq!(rename_process_metrics(page), expected);
+    }
+}

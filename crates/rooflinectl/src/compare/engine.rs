@@ -1,0 +1,517 @@
+//! `compare FILE.gguf --engine llama.cpp`: runs the engine's own `llama-bench` and compares it with the prediction.
+//!
+//! `llama-bench -o json` prints a list with one object for each test; [`Test`] has the fields that are read. Its log goes to
+//! standard error.
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::json;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::Command;
+
+use super::is_calibrated;
+use super::rows::{Comparison, EngineRun, Program, Reference, Row};
+use crate::Context;
+use crate::args::CompareArgs;
+use crate::failure::Failure;
+use crate::measure::TIME_LIMIT;
+use crate::observe;
+use crate::signals::wait_for_signal;
+use crate::words;
+use crate::working::{Counted, Working};
+use rooflined_api::{
+    EstimateAnswer, MeasureAnswer, MeasureRequest, MeasuredModel, MeasuredOp, MeasuredRow, ModelKind,
+    PredictAnswer, PredictRequest, Workload,
+};
+use rooflined_client::Client;
+use rooflined_core::operation::Op;
+use rooflined_core::precision::WeightFormat;
+use rooflined_predict::Engine;
+
+const PROGRAM: &str = "llama-bench";
+const DEFAULT_PROMPT: u64 = 512;
+const DEFAULT_OUTPUT: u64 = 128;
+const DEFAULT_REPETITIONS: u64 = 3;
+const DEFAULT_TIME: Duration = Duration::from_secs(15 * 60);
+/// Most of what the program prints that is kept.
+const MAX_OUTPUT: usize = 4 << 20;
+/// The operation that shows the memory's bandwidth before and after: larger than most caches, over in a second.
+const REFERENCE: Op = Op::Gemv { n: 8192, k: 8192 };
+/// Half of a 90 % interval in standard deviations.
+const NINETY: f64 = 1.645;
+
+/// One test, as the program prints it; older versions leave some fields out. Rates are in tokens a second.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct Test {
+    n_prompt: u64,
+    n_gen: u64,
+    /// Tokens in the cache before the test.
+    n_depth: u64,
+    avg_ts: Option<f64>,
+    stddev_ts: Option<f64>,
+    n_threads: Option<u32>,
+    n_ubatch: Option<u64>,
+    type_k: Option<String>,
+    type_v: Option<String>,
+    build_commit: Option<String>,
+    build_number: Option<u64>,
+    backends: Option<String>,
+}
+
+pub async fn compare(
+    context: &mut Context,
+    args: &CompareArgs,
+    engine: Engine,
+) -> Result<Comparison, Failure> {
+    let file = named_file(args, engine)?;
+    let program = find_program(args.with.as_deref(), std::env::var_os("PATH").as_deref())?;
+    let _working = Working::on_terminal(context.printer.ascii, Counted::Nothing, "llama-bench runs");
+    run(&context.client, args, &file, &program).await
+}
+
+/// The one file that the arguments name.
+fn named_file(args: &CompareArgs, engine: Engine) -> Result<PathBuf, Failure> {
+    if engine != Engine::LlamaCpp {
+        return Err(Failure::usage(format!("{} is not run here", engine.key())).with_hint(
+            "compare runs llama.cpp only; for other engines, watch a server with rooflinectl observe",
+        ));
+    }
+    let others = !args.sizes.is_empty()
+        || !args.formats.is_empty()
+        || !args.batches.is_empty()
+        || !args.modes.is_empty();
+    if others {
+        return Err(Failure::usage("--sizes, --formats, --batches and --modes do not go with --engine")
+            .with_hint(
+                "the engine runs the file as it is; choose the tests with --prompt, --output-tokens and --contexts",
+            ));
+    }
+    match args.what.as_slice() {
+        [file] if Path::new(file).extension().is_some_and(|end| end == "gguf") => {
+            let whole = std::path::absolute(file).unwrap_or_else(|_| file.into());
+            // What is no model is said before the engine says it in its own way.
+            rooflined_advice::modelfile::load(&whole)
+                .map_err(|error| Failure::failed(error.to_string(), error.hint()))?;
+            Ok(whole)
+        }
+        _ => Err(Failure::usage("llama.cpp runs one GGUF file")
+            .with_hint("for example: rooflinectl compare model.gguf --engine llama.cpp")),
+    }
+}
+
+/// The program, where it is named or on the PATH.
+fn find_program(with: Option<&Path>, path: Option<&std::ffi::OsStr>) -> Result<PathBuf, Failure> {
+    let runs = |path: &Path| {
+        std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    };
+    if let Some(with) = with {
+        let named = if with.is_dir() { with.join(PROGRAM) } else { with.to_owned() };
+        if runs(&named) {
+            return Ok(named);
+        }
+        return Err(Failure::failed(
+            format!("{} is not an executable program", named.display()),
+            "give --with the llama-bench of a built llama.cpp, or the directory that holds it",
+        ));
+    }
+    let found = path
+        .and_then(|path| std::env::split_paths(path).map(|dir| dir.join(PROGRAM)).find(|path| runs(path)));
+    found.ok_or_else(|| {
+        Failure::failed(
+            format!("there is no {PROGRAM} on the PATH"),
+            "install llama.cpp, whose llama-bench runs the model: brew install llama.cpp, or build it (cmake -B build && \
+             cmake --build build --target llama-bench); then give --with build/bin",
+        )
+    })
+}
+
+async fn run(
+    client: &Client,
+    args: &CompareArgs,
+    file: &Path,
+    program: &Path,
+) -> Result<Comparison, Failure> {
+    let mut client = client.another(TIME_LIMIT);
+    // Refused now rather than after minutes.
+    let calibrated = is_calibrated(&mut client).await?;
+    let on_gpu = observe::has_gpu(&mut client, false).await?;
+    let shortest = Test {
+        n_gen: args.output_tokens.unwrap_or(DEFAULT_OUTPUT),
+        n_threads: args.threads,
+        ..Test::default()
+    };
+    predict(&mut client, file, &shortest, on_gpu).await?;
+
+    let mut reference = Reference::default();
+    reference.before_ratio = measure_reference(&mut client, &mut reference.reason).await;
+    let output = run_program(program, &arguments(args, file, on_gpu), on_gpu, limit(args)).await?;
+    reference.after_ratio = measure_reference(&mut client, &mut reference.reason).await;
+    let drift = reference.before_ratio.zip(reference.after_ratio);
+    let drift = drift.map(|(before, after)| f64::midpoint(before, after));
+
+    let tests = parse_tests(&output)?;
+    let (mut rows, mut skipped, mut serial, mut simulated) = (Vec::new(), Vec::new(), 0, false);
+    for test in &tests {
+        match rate_of(test) {
+            Err(why) => skipped.push(why),
+            Ok(rate) => {
+                let prediction = predict(&mut client, file, test, on_gpu).await?;
+                serial = prediction.serial;
+                simulated |= prediction.simulated;
+                let measured = row(args, test, file, rate, &prediction);
+                rows.push(Row {
+                    test: Some(label(test)),
+                    threads: test.n_threads,
+                    kv_format: Some(cache_format(test).unwrap_or_else(|| "fp16".to_owned())),
+                    ..Row::new(MeasuredRow { drift_ratio: drift, ..measured }, calibrated)
+                });
+            }
+        }
+    }
+    let Some(first) = tests.first().filter(|_| !rows.is_empty()) else {
+        return Err(nothing(&skipped, &output));
+    };
+    let engine = Program {
+        name: Engine::LlamaCpp.key(),
+        program: program.display().to_string(),
+        build_commit: first.build_commit.clone(),
+        build_number: first.build_number,
+        backends: first.backends.clone(),
+    };
+    Ok(Comparison {
+        engine: Some(EngineRun { engine, reference }),
+        skipped,
+        simulated,
+        serial,
+        ..Comparison::of(rows, calibrated)
+    })
+}
+
+fn limit(args: &CompareArgs) -> Duration {
+    args.time_limit.and_then(|limit| Duration::try_from_secs_f64(limit).ok()).unwrap_or(DEFAULT_TIME)
+}
+
+fn arguments(args: &CompareArgs, file: &Path, on_gpu: bool) -> Vec<std::ffi::OsString> {
+    let count = |given: Option<u64>, usual: u64| given.unwrap_or(usual).to_string();
+    let mut all: Vec<std::ffi::OsString> = vec!["-m".into(), file.into()];
+    let mut add = |option: &str, value: String| all.extend([option.into(), value.into()]);
+    add("-p", count(args.prompt, DEFAULT_PROMPT));
+    add("-n", count(args.output_tokens, DEFAULT_OUTPUT));
+    add("-r", count(args.repetitions, DEFAULT_REPETITIONS));
+    // Nothing on a GPU where the figures are those of the CPU.
+    add("-ngl", if on_gpu { "999" } else { "0" }.to_owned());
+    if let Some(threads) = args.threads {
+        add("-t", threads.to_string());
+    }
+    if !args.contexts.is_empty() {
+        let depths: Vec<_> = args.contexts.iter().map(u64::to_string).collect();
+        add("-d", depths.join(","));
+    }
+    add("-o", "json".to_owned());
+    all
+}
+
+/// The memory's bandwidth now over that of the calibration: measured by the daemon, which only some may ask for.
+async fn measure_reference(client: &mut Client, reason: &mut Option<String>) -> Option<f64> {
+    let request = MeasureRequest {
+        op: Some(REFERENCE),
+        formats: vec![WeightFormat::Fp32.key().to_owned()],
+        ..MeasureRequest::default()
+    };
+    let answer = match client.command("/v1/measure", &request).await {
+        Ok(answer) => answer.parse::<MeasureAnswer>(),
+        Err(error) => Err(error),
+    };
+    match answer {
+        Ok(answer) => {
+            let row = answer.rows.first();
+            let ratio = row.and_then(|row| row.drift_ratio);
+            if ratio.is_none() {
+                let why = answer.skipped.into_iter().next();
+                *reason = Some(why.unwrap_or_else(|| "there is no calibration to compare with".to_owned()));
+            }
+            ratio
+        }
+        Err(error) => {
+            let hint = error.hint().map_or_else(String::new, |hint| format!("; {hint}"));
+            *reason = Some(format!("{error}{hint}"));
+            None
+        }
+    }
+}
+
+/// What the program printed, and how it ended.
+struct Output {
+    text: Vec<u8>,
+    log: String,
+}
+
+impl Output {
+    /// The last lines of its log, in which it says what is wrong.
+    fn last_words(&self) -> String {
+        let lines: Vec<_> = self.log.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        let last = lines[lines.len().saturating_sub(3)..].join(" | ");
+        let clean: String = words::printable(&last).chars().take(400).collect();
+        if clean.is_empty() { "it said nothing".to_owned() } else { format!("it said: {clean}") }
+    }
+}
+
+/// Runs the program to its end, its time limit, or ours: it does not outlive this one.
+async fn run_program(
+    program: &Path,
+    arguments: &[std::ffi::OsString],
+    on_gpu: bool,
+    limit: Duration,
+) -> Result<Output, Failure> {
+    let name = program.display();
+    let mut command = Command::new(program);
+    if !on_gpu {
+        // Builds for GPUs hand large batches to one whatever -ngl says.
+        for devices in ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES"] {
+            command.env(devices, "");
+        }
+    }
+    let child = command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn();
+    let mut child = child.map_err(|error| {
+        Failure::failed(
+            format!("{name} cannot be started: {error}"),
+            "give --with a llama-bench for this machine",
+        )
+    })?;
+    let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
+        return Err(Failure::failed(format!("{name} has no output"), "report this"));
+    };
+    let work = async { tokio::join!(read_end(stdout), read_end(stderr), child.wait()) };
+    let ended = tokio::select! {
+        ended = tokio::time::timeout(limit, work) => ended,
+        // The program is dropped on the way out, and ends by that.
+        signal = wait_for_signal() => {
+            return Err(Failure::failed(format!("{name} was stopped because this program received {signal}"), "start it again"));
+        }
+    };
+    let Ok((text, log, status)) = ended else {
+        return Err(Failure::failed(
+            format!("{name} did not finish within {} s and was stopped", limit.as_secs_f64()),
+            "ask for less with --prompt, --output-tokens or --repetitions, or allow more time with --time-limit",
+        ));
+    };
+    let output = Output { text, log: String::from_utf8_lossy(&log).into_owned() };
+    let status = status.map_err(|error| Failure::failed(format!("{name}: {error}"), "try again"))?;
+    if let Some(signal) = status.signal() {
+        let hint = if signal == 9 {
+            "the kernel kills programs that take too much memory: try a smaller file, or look at dmesg"
+        } else {
+            "run it by hand with the same file; a build for another CPU ends with signal 4"
+        };
+        let message = format!("{name} was ended by signal {signal}; {}", output.last_words());
+        return Err(Failure::failed(message, hint));
+    }
+    if !status.success() {
+        let code = status.code().unwrap_or_default();
+        let message = format!("{name} failed with exit code {code}; {}", output.last_words());
+        return Err(Failure::failed(message, "run it by hand with the same file"));
+    }
+    Ok(output)
+}
+
+/// The end of what is read, so that a program which prints without end costs no memory.
+async fn read_end(mut source: impl AsyncRead + Unpin) -> Vec<u8> {
+    let (mut text, mut part) = (Vec::new(), vec![0; 64 << 10]);
+    while let Ok(read) = source.read(&mut part).await {
+        if read == 0 {
+            break;
+        }
+        text.extend_from_slice(&part[..read]);
+        if text.len() > 2 * MAX_OUTPUT {
+            text.drain(..text.len() - MAX_OUTPUT);
+        }
+    }
+    text
+}
+
+/// The list in what was printed; some builds write lines of their log in front of it.
+fn parse_tests(output: &Output) -> Result<Vec<Test>, Failure> {
+    let starts = output
+        .text
+        .iter()
+        .enumerate()
+        .filter(|(at, byte)| **byte == b'[' && (*at == 0 || output.text.get(at - 1) == Some(&b'\n')));
+    let mut error = None;
+    for (start, _) in starts {
+        match serde_json::Deserializer::from_slice(&output.text[start..]).into_iter::<Vec<Test>>().next() {
+            Some(Ok(tests)) => return Ok(tests),
+            Some(Err(wrong)) => error = Some(wrong),
+            None => {}
+        }
+    }
+    match error {
+        Some(error) => Err(Failure::failed(
+            format!("what llama-bench printed is not understood: {error}; {}", output.last_words()),
+            "use a llama-bench that knows -o json with n_prompt, n_gen and avg_ts",
+        )),
+        None => Ok(Vec::new()),
+    }
+}
+
+fn label(test: &Test) -> String {
+    let depth = if test.n_depth > 0 { format!(" @ d{}", test.n_depth) } else { String::new() };
+    match (test.n_prompt, test.n_gen) {
+        (prompt, 0) => format!("pp{prompt}{depth}"),
+        (0, tokens) => format!("tg{tokens}{depth}"),
+        (prompt, tokens) => format!("pp{prompt}+tg{tokens}{depth}"),
+    }
+}
+
+/// Tokens a second, or why the test has none.
+fn rate_of(test: &Test) -> Result<f64, String> {
+    if (test.n_prompt > 0) == (test.n_gen > 0) {
+        return Err(format!("{}: neither a prompt alone nor decode alone", label(test)));
+    }
+    match test.avg_ts {
+        Some(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
+        Some(rate) => Err(format!("{}: llama-bench reports {rate} tokens a second", label(test))),
+        None => Err(format!("{}: llama-bench reports no avg_ts", label(test))),
+    }
+}
+
+fn nothing(skipped: &[String], output: &Output) -> Failure {
+    let message = match skipped.first() {
+        Some(first) => format!("llama-bench measured nothing: {first}"),
+        None => format!("llama-bench printed no test; {}", output.last_words()),
+    };
+    Failure::failed(message, "run it by hand with the same file, and look at its log")
+}
+
+/// How the cache is stored, as formats are named here.
+fn cache_format(test: &Test) -> Option<String> {
+    let named =
+        test.type_k.as_deref().filter(|keys| test.type_v.as_deref().is_none_or(|values| values == *keys))?;
+    Some(match named {
+        "f32" => "fp32".to_owned(),
+        "f16" => "fp16".to_owned(),
+        other => other.to_owned(),
+    })
+}
+
+async fn predict(
+    client: &mut Client,
+    file: &Path,
+    test: &Test,
+    on_gpu: bool,
+) -> Result<PredictAnswer, Failure> {
+    let prompt = test.n_prompt > 0;
+    let workload = Workload {
+        model: Some(json!({ "path": file })),
+        kv_format: cache_format(test),
+        phase: Some(if prompt { "prefill" } else { "decode" }.to_owned()),
+        prompt_tokens: prompt.then_some(test.n_depth.saturating_add(test.n_prompt)),
+        cached_tokens: (prompt && test.n_depth > 0).then_some(test.n_depth),
+        // The cache grows while tokens are written: half of them are there in the mean.
+        context_tokens: (!prompt).then_some(test.n_depth.saturating_add(test.n_gen / 2)),
+        chunk_tokens: test.n_ubatch.filter(|_| prompt),
+        // A GPU has no threads to choose.
+        threads: test.n_threads.filter(|_| !on_gpu),
+        ..Workload::default()
+    };
+    let request = PredictRequest { engine: Engine::LlamaCpp, workload, ..PredictRequest::default() };
+    Ok(client.post("/v1/predict", &request).await?.parse()?)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of tokens stay far below 2^53")]
+fn row(args: &CompareArgs, test: &Test, file: &Path, rate: f64, prediction: &PredictAnswer) -> MeasuredRow {
+    let prompt = test.n_prompt > 0;
+    let spread = test.stddev_ts.filter(|spread| spread.is_finite()).unwrap_or(0.0).max(0.0) * NINETY;
+    let measured = EstimateAnswer { value: rate, low: (rate - spread).max(rate / 10.0), high: rate + spread };
+    let tokens = if prompt { test.n_prompt as f64 } else { 1.0 };
+    let time = EstimateAnswer {
+        value: tokens / measured.value,
+        low: tokens / measured.high,
+        high: tokens / measured.low,
+    };
+    let op = MeasuredModel {
+        kind: ModelKind::Model,
+        model: json!({ "path": file }),
+        phase: if prompt { "prefill" } else { "decode" }.to_owned(),
+        batch: 1,
+        context_tokens: test.n_depth,
+    };
+    let format = rooflined_advice::modelfile::load(file).ok().and_then(|file| file.model.label);
+    let error_ratio = (prediction.time_s.value - time.value) / time.value;
+    MeasuredRow {
+        op: MeasuredOp::Model(op),
+        format: format.unwrap_or_else(|| "unknown".to_owned()),
+        predicted_tokens_per_s: Some(EstimateAnswer::rate(tokens, prediction.time_s)),
+        measured_tokens_per_s: Some(measured),
+        predicted_time_s: prediction.time_s,
+        predicted_at_calibration_s: prediction.time_s.value,
+        measured_time_s: time,
+        error_ratio,
+        error_at_calibration_ratio: error_ratio,
+        drift_ratio: None,
+        disturbed: None,
+        reused_ratio: 0.0,
+        regime: "engine".to_owned(),
+        runs: args.repetitions.unwrap_or(DEFAULT_REPETITIONS),
+        isa: test.backends.clone().unwrap_or_else(|| "unknown".to_owned()),
+        bound: prediction.bound.clone(),
+        limit: prediction.limit.clone(),
+        roofline_time_s: prediction.roofline_time_s,
+        power: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn output(text: &str) -> Output {
+        Output { text: text.as_bytes().to_vec(), log: "loading\nerror: no memory\n".to_owned() }
+    }
+
+    #[test]
+    fn rows_are_read_with_fields_of_other_versions_and_words_in_front() {
+        let text = "build: 1 (0c1e570)\n[\n  {\"n_prompt\": 512, \"n_gen\": 0, \"avg_ts\": 102.5, \"stddev_ts\": 0.5, \
+                    \"n_threads\": 2, \"type_k\": \"f16\", \"type_v\": \"f16\", \"fit_target\": 0, \"samples_ts\": [ 102.5 ]},\n  \
+                    {\"n_prompt\": 0, \"n_gen\": 128, \"n_depth\": 1024, \"avg_ts\": 0.000000}\n]\n";
+        let tests = parse_tests(&output(text)).unwrap();
+        assert_eq!(tests.len(), 2);
+        assert_eq!(rate_of(&tests[0]), Ok(102.5));
+        assert_eq!(cache_format(&tests[0]).as_deref(), Some("fp16"));
+        assert_eq!(label(&tests[1]), "tg128 @ d1024");
+        assert!(rate_of(&tests[1]).unwrap_err().contains("0 tokens a second"));
+    }
+
+    #[test]
+    fn a_run_that_printed_nothing_or_half_is_told_with_its_last_words() {
+        assert!(parse_tests(&output("")).unwrap().is_empty());
+        assert!(nothing(&[], &output("")).to_string().contains("error: no memory"));
+        let half = parse_tests(&output("[\n  {\"n_prompt\": 512, \"n_ge")).unwrap_err().to_string();
+        assert!(half.contains("not understood") && half.contains("error: no memory"), "{half}");
+    }
+
+    #[test]
+    fn a_program_that_is_missing_is_named_with_what_to_install() {
+        let directory = tempfile::tempdir().unwrap();
+        let missing = find_program(None, Some(directory.path().as_os_str())).unwrap_err();
+        assert!(missing.to_string().contains("llama-bench"));
+        assert!(missing.hint().unwrap().contains("install llama.cpp"));
+        let file = directory.path().join(PROGRAM);
+        std::fs::write(&file, "").unwrap();
+        assert!(find_program(None, Some(directory.path().as_os_str())).is_err(), "it may not be run");
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(find_program(None, Some(directory.path().as_os_str())).unwrap(), file);
+        assert_eq!(find_program(Some(directory.path()), None).unwrap(), file);
+    }
+}

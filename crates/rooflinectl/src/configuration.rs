@@ -1,0 +1,68 @@
+//! `config check` and `config show`: what the daemon would make of its configuration.
+
+use std::path::{Path, PathBuf};
+
+use super::args::ConfigCommand;
+use super::failure::{Exit, Failure};
+use super::output::{Format, Printer};
+use rooflined_config::{Config, ConfigError, DEFAULT_FILE};
+
+pub fn run(printer: &Printer, command: &ConfigCommand) -> Result<Exit, Failure> {
+    match command {
+        ConfigCommand::Check { file } => check(printer, file.as_deref()),
+        ConfigCommand::Show { file } => show(printer, file.as_deref()),
+    }
+}
+
+/// The files that count: one by name, or what an installed daemon reads.
+fn files(file: Option<&Path>) -> Result<Vec<PathBuf>, ConfigError> {
+    match file {
+        Some(file) => Ok(vec![file.to_owned()]),
+        None => Config::files(Path::new(DEFAULT_FILE)),
+    }
+}
+
+fn check(printer: &Printer, file: Option<&Path>) -> Result<Exit, Failure> {
+    let (files, problems) = match files(file) {
+        Ok(files) => {
+            let problems = Config::check(&files);
+            (files, problems)
+        }
+        Err(error) => (Vec::new(), error.problems),
+    };
+    let exit = if problems.is_empty() { Exit::Ok } else { Exit::Failed };
+    let names: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
+    if printer.format != Format::Human {
+        let rows: Vec<_> = problems
+            .iter()
+            .map(|problem| {
+                let file = problem.file.display().to_string();
+                serde_json::json!({
+                    "file": file, "line": problem.line, "key": problem.key, "message": problem.message
+                })
+            })
+            .collect();
+        printer.value("config", &serde_json::json!({ "files": names, "problems": rows }))?;
+        return Ok(exit);
+    }
+    for problem in &problems {
+        printer.line(&problem.to_string())?;
+    }
+    match (problems.len(), names.as_slice()) {
+        (0, []) => printer.line(&format!("{DEFAULT_FILE} does not exist: the defaults apply"))?,
+        (0, names) => printer.line(&format!("{}: valid", names.join(", ")))?,
+        _ => {}
+    }
+    Ok(exit)
+}
+
+fn show(printer: &Printer, file: Option<&Path>) -> Result<Exit, Failure> {
+    let config = files(file).and_then(|files| Config::load(&files)).map_err(|error| {
+        Failure::failed(error.to_string(), "every key with its default is in config/rooflined.toml")
+    })?;
+    match printer.format {
+        Format::Human => printer.text(&config.to_toml())?,
+        _ => printer.value("config", &serde_json::json!(config))?,
+    }
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,225 @@
+//! The first line of an answer: what somebody wanted to know, in a sentence.
+
+use super::input::SubjectText;
+use super::options::options_for;
+use super::words;
+use rooflined_api::{
+    AnalyzeAnswer, CandidateAnswer, Constraints, EstimateAnswer, PredictAnswer, RecommendAnswer, SweepAnswer,
+    SweepRow, TilingAnswer,
+};
+use rooflined_core::units::{Bytes, Seconds, Watts, significant};
+use rooflined_models::transformer::Phase;
+
+/// `llama-3.1-8b q4_k_m, context 4096, decodes 14.2 tokens/s (11.9 to 16.8) on jetson-orin-nano-8gb-super at 25W; memory
+/// bandwidth limits it`. What has no room is said before anything else: `llama-3.1-8b fp16, context 4096, DOES NOT FIT: it
+/// needs 16.7 GB, and 6.91 GB are free; it would decode …`.
+pub fn prediction(asked: &SubjectText, mode: Option<&str>, answer: &PredictAnswer) -> String {
+    let rate = format_rate(&answer.tokens_per_s);
+    let time = words::estimate(&answer.time_s, words::time);
+    let many = |what: &str| match asked.batch {
+        0 | 1 => String::new(),
+        batch => format!(" with {batch} {what}"),
+    };
+    let documents = answer.documents_per_s.as_ref().zip(answer.time_per_document_s.as_ref());
+    let documents = documents.map(|(rate, each)| {
+        let [value, low, high] = [rate.value, rate.low, rate.high].map(significant);
+        let each = words::estimate(each, words::time);
+        format!("{value} documents/s ({low} to {high}){}, {each} each", many("at a time"))
+    });
+    let (does, would, how) = match asked.phase {
+        _ if documents.is_some() => ("reads", "read", documents.unwrap_or_default()),
+        None => ("takes", "take", format!("{time}{}", many("columns"))),
+        Some(Phase::Decode) => ("decodes", "decode", format!("{rate}{}", many("sequences"))),
+        Some(Phase::Prefill) => {
+            ("reads", "read", format!("the prompt in {time}{}, {rate}", many("sequences")))
+        }
+        Some(Phase::Serve) => {
+            let first = answer.time_to_first_token_s.as_ref();
+            let first = first.map_or_else(String::new, |first| {
+                format!(", the first after {}", words::estimate(first, words::time))
+            });
+            ("serves", "serve", format!("{rate}{}{first}", many("sequences")))
+        }
+    };
+    let with = if answer.context_tokens.is_some() { format!(" in {}", answer.engine) } else { String::new() };
+    let on = answer.hardware.as_ref().map_or_else(String::new, |hardware| format!(" on {hardware}"));
+    let at = mode.map_or_else(String::new, |mode| format!(" at {mode}"));
+    let context = answer.context_tokens.map_or_else(String::new, |tokens| format!(", context {tokens},"));
+    let what = format!("{}{context}", asked.what);
+    if answer.memory_bytes.fits == Some(false) {
+        let free = describe_free(answer.memory_bytes.available);
+        return format!(
+            "{what} DOES NOT FIT{on}{at}: it needs {}, and {free}; it would {would} {how}{with}\n",
+            Bytes(answer.memory_bytes.total)
+        );
+    }
+    format!("{what} {does} {how}{with}{on}{at}; {} it\n", describe_limit(&answer.limit))
+}
+
+/// `6.91 GB are free`
+fn describe_free(available: Option<f64>) -> String {
+    available.map_or_else(
+        || "less is free".to_owned(),
+        |available| format!("{} are free", Bytes(available.max(0.0))),
+    )
+}
+
+/// `14.2 tokens/s (11.9 to 16.8)`
+fn format_rate(rate: &EstimateAnswer) -> String {
+    let [value, low, high] = [rate.value, rate.low, rate.high].map(significant);
+    format!("{value} tokens/s ({low} to {high})")
+}
+
+/// What a limit is, with its verb.
+fn describe_limit(limit: &str) -> String {
+    match limit {
+        "dram" => "memory bandwidth limits".to_owned(),
+        "cache" => "cache bandwidth limits".to_owned(),
+        "core" => "dequantization limits".to_owned(),
+        "compute" => "arithmetic limits".to_owned(),
+        "launch" => "launching kernels limits".to_owned(),
+        "power_cap" => "the power cap limits".to_owned(),
+        other => format!("{} limits", other.replace('_', " ")),
+    }
+}
+
+/// `Use llama.cpp, q4_k_m, mode 25W, batch 1, context 4096: 41.0 tokens/s (35.1 to 46.2) at 13.1 W (module), 24.4 ms a token (limit 100 ms)`; where nothing
+/// meets the limits, the nearest that there is.
+pub fn recommendation(answer: &RecommendAnswer, limits: &Constraints) -> String {
+    match (&answer.decision, &answer.closest) {
+        (Some(chosen), _) => {
+            format!("Use {}: {}\n", describe_setting(chosen), describe_figures(chosen, limits))
+        }
+        (None, Some(closest)) => format!(
+            "Nothing meets {}; the nearest is {}: {}\n",
+            if answer.violated.is_empty() { "the limits".to_owned() } else { options_for(&answer.violated) },
+            describe_setting(closest),
+            describe_figures(closest, limits)
+        ),
+        (None, None) => "Nothing can run here: no candidate is left\n".to_owned(),
+    }
+}
+
+/// `vllm, awq_int4, batch 1, context 4096: 30.1 tokens/s (…)`, of an engine that was not asked for.
+pub fn other_engine(candidate: &CandidateAnswer, limits: &Constraints) -> String {
+    format!("{}: {}", describe_setting(candidate), describe_figures(candidate, limits))
+}
+
+/// A smaller quality loss is in the table only: that of q4_k_m is 3 %, which most people accept.
+const NOTABLE_LOSS: f64 = 0.05;
+
+fn describe_setting(candidate: &CandidateAnswer) -> String {
+    let mut parts = Vec::new();
+    // Of a model there is a cache, and an engine.
+    parts.extend(candidate.kv_format.as_ref().map(|_| candidate.prediction.engine.clone()));
+    let format = candidate.format.as_deref().unwrap_or("the file as it is");
+    parts.push(match candidate.quality_loss_ratio {
+        Some(loss) if loss >= NOTABLE_LOSS => {
+            format!("{format} (estimated quality loss {})", words::percent(loss))
+        }
+        _ => format.to_owned(),
+    });
+    parts.extend(candidate.power_mode.as_ref().map(|mode| format!("mode {}", mode.name)));
+    parts.extend(candidate.threads.map(|threads| format!("{threads} threads")));
+    parts.push(format!("batch {}", candidate.batch));
+    parts.extend(candidate.prediction.context_tokens.map(|tokens| format!("context {tokens}")));
+    parts.join(", ")
+}
+
+/// Rate, power and the times that the limits are about; an operation has its time.
+fn describe_figures(candidate: &CandidateAnswer, limits: &Constraints) -> String {
+    let prediction = &candidate.prediction;
+    let limited =
+        |limit: Option<f64>| limit.map_or_else(String::new, |limit| format!(" (limit {})", Seconds(limit)));
+    let at = prediction.power_w.as_ref().map_or_else(String::new, |power| {
+        let limit = limits.max_power_w.map_or_else(String::new, |limit| format!(" (limit {})", Watts(limit)));
+        format!(" at {}{limit}", words::power(power))
+    });
+    // Of a model there is a cache; an operation counts columns.
+    if candidate.kv_format.is_none() {
+        let time = words::estimate(&prediction.time_s, words::time);
+        return format!("{time}{}{at}", limited(limits.max_time_s));
+    }
+    let mut parts = vec![format!("{}{at}", format_rate(&prediction.tokens_per_s))];
+    if let Some(first) = &prediction.time_to_first_token_s {
+        parts.push(format!(
+            "{} to the first token{}",
+            words::time(first.value),
+            limited(limits.max_time_to_first_token_s)
+        ));
+    }
+    if let Some(each) = &prediction.time_per_token_s {
+        let of = if candidate.batch > 1 { " of each sequence" } else { "" };
+        parts.push(format!(
+            "{} a token{of}{}",
+            words::time(each.value),
+            limited(limits.max_time_per_token_s)
+        ));
+    }
+    parts.join(", ")
+}
+
+/// `12 predictions; the highest rate: llama-3.1-8b q4_0 x4, 14.2 tokens/s (11.9 to 16.8); 3 of them do not fit`, of those that can run.
+pub fn sweep(answer: &SweepAnswer) -> String {
+    let rate = |row: &&SweepRow| row.prediction.tokens_per_s.value;
+    let needs = |row: &&SweepRow| row.prediction.memory_bytes.total;
+    let can_run = |row: &&SweepRow| row.prediction.memory_bytes.fits != Some(false);
+    let setting = |row: &SweepRow| {
+        let mode = row.power_mode.as_ref().map_or_else(String::new, |mode| format!(" in mode {}", mode.name));
+        let batch = if row.batch > 1 { format!(" x{}", row.batch) } else { String::new() };
+        format!("{}{batch}{mode}", words::name_swept(row))
+    };
+    let count = answer.rows.len();
+    let predictions = if count == 1 { "prediction" } else { "predictions" };
+    let rows = answer.rows.iter();
+    let excluded = count - rows.clone().filter(can_run).count();
+    if let Some(best) = rows.clone().filter(can_run).max_by(|a, b| rate(a).total_cmp(&rate(b))) {
+        let figure = match best.op {
+            Some(_) => words::estimate(&best.prediction.time_s, words::time),
+            None => format_rate(&best.prediction.tokens_per_s),
+        };
+        let excluded = match excluded {
+            0 => String::new(),
+            1 => "; 1 of them does not fit".to_owned(),
+            several => format!("; {several} of them do not fit"),
+        };
+        return format!("{count} {predictions}; the highest rate: {}, {figure}{excluded}\n", setting(best));
+    }
+    rows.min_by(|a, b| needs(a).total_cmp(&needs(b))).map_or_else(
+        || "no prediction: none of these runs here\n".to_owned(),
+        |least| {
+            format!(
+                "{count} {predictions}, and NOTHING FITS: the least, {}, needs {}, and {}\n",
+                setting(least),
+                Bytes(needs(&least)),
+                describe_free(least.prediction.memory_bytes.available)
+            )
+        },
+    )
+}
+
+/// `gemv 4096x4096 int8 in 700 µs: as predicted, 84.1 % of the ceiling; memory bandwidth limits it`.
+pub fn analysis(what: &str, answer: &AnalyzeAnswer) -> String {
+    format!(
+        "{what}: {}, {} of the ceiling; {} it\n",
+        answer.verdict.replace('_', " "),
+        words::percent(answer.ceiling_ratio),
+        describe_limit(&answer.limit)
+    )
+}
+
+/// `The fastest of 8 ways to cut it: blocks of 128x128, steps of 32, 41.0 µs`.
+pub fn tiling(answer: &TilingAnswer) -> String {
+    answer.candidates.first().map_or_else(
+        || "no tiling fits into a streaming multiprocessor\n".to_owned(),
+        |best| {
+            format!(
+                "blocks of {}x{} in steps of {} are fastest: {}\n",
+                best.m,
+                best.n,
+                best.k,
+                words::time(best.time_s)
+            )
+        },
+    )
+}

@@ -1,0 +1,915 @@
+//! What people type: operations, sizes, times, ranges. Every mistake is named with its field.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueEnum};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::failure::Failure;
+use super::words;
+use rooflined_api::{Offload, OperatingPointRequest, Speculative, Workload};
+use rooflined_core::near::Near;
+use rooflined_core::operation::{MAX_DIMENSION, Op};
+use rooflined_core::precision::{Precision, UnknownName, WeightFormat};
+use rooflined_models::recipe::Recipe;
+use rooflined_models::registry::models;
+use rooflined_models::transformer::{DraftKind, Phase, Task};
+use rooflined_predict::Engine;
+
+/// Kinds of operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// N K
+    Gemv,
+    /// M N K
+    Gemm,
+    /// BATCH HEADS KV_HEADS QUERY_TOKENS CONTEXT_TOKENS HEAD_DIM, then WINDOW if it slides; or the options below
+    Attention,
+}
+
+/// What is to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// An operation of this kind.
+    Op(Kind),
+    /// A model by its key.
+    Model(String),
+    /// A model in a file or directory.
+    File(PathBuf),
+}
+
+/// An operation, the name of a known model, or a [path](names_file).
+///
+/// # Errors
+/// It is none of these; the nearest is suggested.
+pub fn target(text: &str) -> Result<Target, String> {
+    if let Ok(kind) = Kind::from_str(text, true) {
+        return Ok(Target::Op(kind));
+    }
+    if names_file(text) {
+        return Ok(Target::File(PathBuf::from(text)));
+    }
+    match models().get(text) {
+        Ok(known) => Ok(Target::Model(known.key.clone())),
+        Err(error) => {
+            let operations = [Kind::Gemv, Kind::Gemm, Kind::Attention].map(key);
+            let near = Near::of(text, operations);
+            let near = if near.is_empty() { error.near } else { near };
+            let all = "give gemv, gemm, attention, a model of rooflinectl models list, or the path of a file";
+            Err(format!("neither an operation nor a model; {}", near.or(all)))
+        }
+    }
+}
+
+/// A file as requests name it.
+fn named_file(path: &Path) -> Result<Value, Failure> {
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let text =
+        whole.to_str().ok_or_else(|| Failure::usage(format!("{} is not valid UTF-8", path.display())))?;
+    match public_name(path).filter(|_| !whole.exists()) {
+        Some(name) => Err(unknown_model(name)),
+        None => super::contents::require_file(&whole).map(|()| json!({ "path": text })),
+    }
+}
+
+/// What may be a name on Hugging Face, `OWNER/MODEL`, rather than a path.
+fn public_name(path: &Path) -> Option<&str> {
+    let text = path.to_str()?;
+    let (owner, model) = text.split_once('/')?;
+    let is_name = |part: &str| !part.is_empty() && !part.contains('/') && !part.starts_with(['.', '~']);
+    let is_site = text.starts_with("https://") || text.starts_with("http://");
+    (is_site || is_name(owner) && is_name(model) && !has_ending_of_file(model)).then_some(text)
+}
+
+fn unknown_model(name: &str) -> Failure {
+    const ALL: &str =
+        "rooflinectl models list shows all; for another model, save its config.json and give its path";
+    let near = Near::of(name, models().keys());
+    Failure::usage(format!("no model {name:?} is known, and no such file is here")).with_hint(near.hint(ALL))
+}
+
+fn has_ending_of_file(text: &str) -> bool {
+    const ENDINGS: [&str; 9] =
+        [".gguf", ".safetensors", ".json", ".onnx", ".pt", ".pth", ".bin", ".engine", ".plan"];
+    ENDINGS.iter().any(|ending| text.ends_with(ending))
+}
+
+/// Whether a text names a file or directory: it holds a slash or ends as model files do, and what has a slash in its name on
+/// Hugging Face is not there.
+pub fn names_file(text: &str) -> bool {
+    let is_path = text.contains('/') || has_ending_of_file(text);
+    is_path && (models().get(text).is_err() || Path::new(text).exists())
+}
+
+/// Several, with commas between.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Targets(pub Vec<Target>);
+
+/// Several, with commas between.
+///
+/// # Errors
+/// As [`target`], for the first that is none.
+pub fn targets(text: &str) -> Result<Targets, String> {
+    text.split(',').map(target).collect::<Result<_, _>>().map(Targets)
+}
+
+/// One operation, or one model.
+#[derive(Debug, Clone, Args)]
+pub struct OpArgs {
+    /// Operation: gemv N K, gemm M N K, attention …; or a model's key, such as llama-3.1-8b, or a model file's path
+    #[arg(value_parser = target, value_name = "WHAT")]
+    pub kind: Option<Target>,
+    /// Sizes: gemv N K, gemm M N K
+    #[arg(value_name = "SIZE", allow_negative_numbers = true)]
+    pub sizes: Vec<String>,
+    #[command(flatten)]
+    pub attention: AttentionArgs,
+}
+
+/// Sizes of an attention by name.
+#[derive(Debug, Clone, Default, Args)]
+pub struct AttentionArgs {
+    /// Query heads (attention)
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    pub heads: Option<u64>,
+    /// Key/value heads (attention) [default: as many as heads]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    pub kv_heads: Option<u64>,
+    /// Query tokens per sequence (attention): 1 = decode [default: 1]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    pub query_tokens: Option<u64>,
+    /// Context length in tokens (attention, models) [default of models: 4096, or the model's maximum if that is less]
+    #[arg(long, visible_alias = "context", value_name = "N", value_parser = count_from_zero, allow_negative_numbers = true)]
+    pub context_tokens: Option<u64>,
+    /// Head dimension (attention) [default: 128]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    pub head_dim: Option<u64>,
+    /// Sliding window (attention)
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    pub window: Option<u64>,
+}
+
+/// What is asked of a model.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ModelArgs {
+    /// What the model is asked for (models) [default: embed for an encoder, else generate]
+    #[arg(long, value_parser = one_of::<Task, 3>(TASKS))]
+    pub task: Option<Task>,
+    /// Phase of generation (models) [default: decode]
+    #[arg(long, value_parser = one_of::<Phase, 3>(PHASES))]
+    pub phase: Option<Phase>,
+    /// Prompt length in tokens (models)
+    #[arg(long, visible_alias = "prompt-tokens", value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    pub prompt: Option<u64>,
+    /// Number of tokens to generate (models)
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    pub output_tokens: Option<u64>,
+    /// Tokens already cached: part of the prompt, or the part of the context that all sequences share (models)
+    #[arg(long, value_name = "N", value_parser = count_from_zero, allow_negative_numbers = true)]
+    pub cached_tokens: Option<u64>,
+    /// Prompt tokens per pass: llama.cpp's -ub (models) [default: the engine's]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    pub chunk_tokens: Option<u64>,
+    #[command(flatten)]
+    pub speculative: SpeculativeArgs,
+    /// Layers whose experts stay in the memory of the CPU, on a machine with a card (models, llama.cpp)
+    #[arg(long, value_name = "N", value_parser = count_from_zero, conflicts_with = "gpu_layers", allow_negative_numbers = true)]
+    pub n_cpu_moe: Option<u64>,
+    /// Layers on the card, the output counted as one; the others stay in the memory of the CPU (models, llama.cpp) [default: all]
+    #[arg(long, value_name = "N", value_parser = count_from_zero, allow_negative_numbers = true)]
+    pub gpu_layers: Option<u64>,
+    /// Tokens of the images in every prompt, in addition to --prompt (models)
+    #[arg(long, value_name = "N", value_parser = count_from_zero, allow_negative_numbers = true)]
+    pub image_tokens: Option<u64>,
+}
+
+/// Speculative decoding.
+#[derive(Debug, Clone, Default, Args)]
+pub struct SpeculativeArgs {
+    /// Source of drafted tokens (models) [default: draft with --draft-model, else the model's own head, else ngram]
+    #[arg(long, value_parser = PossibleValuesParser::new(DraftKind::ALL.map(DraftKind::key)), value_name = "KIND")]
+    pub speculative: Option<String>,
+    /// The smaller model that drafts, by its key or the path of its file (models)
+    #[arg(long, value_name = "MODEL")]
+    pub draft_model: Option<String>,
+    /// Weight format of --draft-model [default: that of the model; a file's own]
+    #[arg(long, value_name = "FORMAT", value_parser = storage, requires = "draft_model")]
+    pub draft_format: Option<String>,
+    /// Tokens drafted for every sequence and step (models) [default of recommend: the best of 0 to 8]
+    #[arg(long, value_name = "N", value_parser = count_from_zero, allow_negative_numbers = true)]
+    pub draft_tokens: Option<u64>,
+    /// Chance that a drafted token is accepted if the one before it was, from 0 to 1 (models)
+    #[arg(long, value_name = "RATIO", conflicts_with = "accepted_per_step", allow_negative_numbers = true)]
+    pub acceptance: Option<f64>,
+    /// Instead of --acceptance: drafted tokens that are accepted on average (models)
+    #[arg(long, value_name = "MEAN", requires = "draft_tokens", allow_negative_numbers = true)]
+    pub accepted_per_step: Option<f64>,
+}
+
+impl SpeculativeArgs {
+    /// What is drafted; `None` where no option says.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub fn given(&self) -> Result<Option<Speculative>, Failure> {
+        let Self { speculative, draft_model, draft_format, draft_tokens, acceptance, accepted_per_step } =
+            self;
+        let model = draft_model.as_deref().map(target).transpose().map_err(Failure::usage)?;
+        let draft_model = match model {
+            Some(Target::File(path)) => Some(named_file(&path)?),
+            Some(Target::Model(key)) => Some(key.into()),
+            Some(Target::Op(_)) => return Err(Failure::usage("--draft-model takes a model".to_owned())),
+            None => None,
+        };
+        let given = Speculative {
+            kind: speculative.clone(),
+            draft_model,
+            draft_format: draft_format.clone(),
+            draft_tokens: *draft_tokens,
+            acceptance_ratio: *acceptance,
+            accepted_per_step: *accepted_per_step,
+        };
+        Ok((given != Speculative::default()).then_some(given))
+    }
+}
+
+/// How an engine runs it.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub struct RunArgs {
+    /// Worker threads, if the CPU is the accelerator [default: one for every physical core; engine none: as calibrated]
+    #[arg(long, value_name = "N", value_parser = threads, allow_negative_numbers = true)]
+    pub threads: Option<u32>,
+}
+
+/// What is run, how it is stored, and by which engine.
+#[derive(Debug, Clone, Args)]
+pub struct SubjectArgs {
+    #[command(flatten)]
+    pub op: OpArgs,
+    #[command(flatten)]
+    pub model: ModelArgs,
+    #[command(flatten)]
+    pub run: RunArgs,
+    /// Weight format [default: fp16; a file's own]
+    #[arg(long, value_parser = storage)]
+    pub format: Option<String>,
+    /// Key/value cache format (attention, models)
+    #[arg(long, value_name = "FORMAT", value_parser = format)]
+    pub kv_format: Option<WeightFormat>,
+    /// Batch size: columns, or sequences for attention and models
+    #[arg(long, value_parser = count, allow_negative_numbers = true)]
+    pub batch: Option<u64>,
+    /// Inference engine whose kernels run [default: for a model the recommended one, for an operation none]
+    #[arg(long, value_parser = engine, default_value = "none", hide_default_value = true)]
+    pub engine: Engine,
+}
+
+impl SubjectArgs {
+    /// The request's workload, and what it is in words.
+    ///
+    /// # Errors
+    /// A usage error that names what is wrong.
+    pub fn workload(&self) -> Result<(Workload, SubjectText), Failure> {
+        let Self { op, model, run, batch, engine, .. } = self;
+        let (format, batch) = (self.format.as_deref(), *batch);
+        let kv_format = self.kv_format.map(|format| format.key().to_owned());
+        if let Some(named) = op.model(model)? {
+            let what = match &op.kind {
+                Some(Target::Model(key)) => {
+                    format!("{key} {}", format.map_or_else(|| default_format(key, *engine), str::to_owned))
+                }
+                Some(Target::File(path)) => {
+                    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+                    format!("{name} {}", super::contents::format(path, format))
+                }
+                _ => String::new(),
+            };
+            let workload = Workload {
+                model: Some(named),
+                format: format.map(str::to_owned),
+                kv_format,
+                task: model.task.map(|task| task.key().to_owned()),
+                phase: model.phase.map(|phase| phase.key().to_owned()),
+                batch,
+                context_tokens: op.attention.context_tokens,
+                prompt_tokens: model.prompt,
+                output_tokens: model.output_tokens,
+                cached_tokens: model.cached_tokens,
+                chunk_tokens: model.chunk_tokens,
+                speculative: model.speculative.given()?,
+                offload: model.offload(),
+                image_tokens: model.image_tokens,
+                threads: run.threads,
+                ..Workload::default()
+            };
+            let phase = Some(model.phase.unwrap_or(Phase::Decode));
+            return Ok((workload, SubjectText { what, phase, batch: batch.unwrap_or(1) }));
+        }
+        let columns = op.columns(batch);
+        let op = op.op(batch)?;
+        let format = format.unwrap_or("fp16");
+        // A mix of formats is one of whole models.
+        self::format(format).map_err(Failure::usage)?;
+        let what = format!("{} {format}", words::operation(&op));
+        let asked = SubjectText { what, phase: None, batch: columns.unwrap_or(1) };
+        let format = Some(format.to_owned());
+        let workload = Workload {
+            op: Some(op),
+            format,
+            kv_format,
+            batch: columns,
+            threads: run.threads,
+            ..Workload::default()
+        };
+        Ok((workload, asked))
+    }
+}
+
+/// What models are for.
+const TASKS: [(&str, &str); 3] = [
+    ("generate", "Write text"),
+    ("embed", "Turn each document into a vector"),
+    ("rerank", "Score each document, with the query in it"),
+];
+
+/// Phases of text generation.
+const PHASES: [(&str, &str); 3] = [
+    ("prefill", "Read a prompt"),
+    ("decode", "Add one token per sequence"),
+    ("serve", "Read a prompt and write the answer"),
+];
+
+/// One of these keys, of which each has a help.
+pub fn one_of<T, const N: usize>(keys: [(&'static str, &'static str); N]) -> impl TypedValueParser<Value = T>
+where
+    T: DeserializeOwned + Clone + Send + Sync + 'static,
+{
+    let values = keys.map(|(key, help)| PossibleValue::new(key).help(help));
+    PossibleValuesParser::new(values).try_map(|key| serde_json::from_value::<T>(key.into()))
+}
+
+impl ModelArgs {
+    fn offload(&self) -> Option<Offload> {
+        let given = Offload { cpu_moe_layers: self.n_cpu_moe, gpu_layers: self.gpu_layers };
+        (given != Offload::default()).then_some(given)
+    }
+
+    fn first_given(&self) -> Option<&'static str> {
+        let given = [
+            ("task", self.task.is_some()),
+            ("phase", self.phase.is_some()),
+            ("prompt", self.prompt.is_some()),
+            ("output-tokens", self.output_tokens.is_some()),
+            ("cached-tokens", self.cached_tokens.is_some()),
+            ("chunk-tokens", self.chunk_tokens.is_some()),
+            ("speculative", self.speculative.speculative.is_some()),
+            ("draft-model", self.speculative.draft_model.is_some()),
+            ("draft-tokens", self.speculative.draft_tokens.is_some()),
+            ("acceptance", self.speculative.acceptance.is_some()),
+            ("n-cpu-moe", self.n_cpu_moe.is_some()),
+            ("gpu-layers", self.gpu_layers.is_some()),
+            ("image-tokens", self.image_tokens.is_some()),
+        ];
+        given.into_iter().find(|(_, given)| *given).map(|(name, _)| name)
+    }
+}
+
+/// Where it runs.
+#[derive(Debug, Clone, Default, Args)]
+pub struct MachineArgs {
+    /// Other hardware, by its data sheet; needs no daemon: jetson-agx-orin-64gb, … (see hardware list)
+    #[arg(long, value_name = "KEY")]
+    pub hardware: Option<String>,
+    /// Power mode; for a card or GB10 also a clock cap (lgc-2000), for a card also a power limit (pl-290) [default: the present
+    /// operating point; with --hardware: its fastest]
+    #[arg(long, value_name = "MODE")]
+    pub mode: Option<String>,
+}
+
+impl MachineArgs {
+    /// The operating point of a request.
+    #[must_use]
+    pub fn point(&self) -> Option<OperatingPointRequest> {
+        self.point_under(&LimitArgs::default())
+    }
+
+    /// The same under a power limit.
+    #[must_use]
+    pub fn point_under(&self, limit: &LimitArgs) -> Option<OperatingPointRequest> {
+        let (power_mode, power_limit_w) = (self.mode.clone(), limit.power_limit);
+        (power_mode.is_some() || power_limit_w.is_some()).then(|| OperatingPointRequest {
+            power_mode,
+            power_limit_w,
+            ..Default::default()
+        })
+    }
+}
+
+/// A limit on the power of a card or a GB10.
+#[derive(Debug, Clone, Default, Args)]
+pub struct LimitArgs {
+    /// Power limit of a card or a GB10, which lowers the clock until the run stays within it: 250W
+    #[arg(long, value_name = "POWER", value_parser = watts, allow_negative_numbers = true)]
+    pub power_limit: Option<f64>,
+}
+
+/// Several shapes of one operation.
+#[derive(Debug, Clone, Args)]
+pub struct ShapeArgs {
+    /// Operation: gemv or gemm
+    #[arg(value_enum, value_name = "OP")]
+    pub kind: Option<Kind>,
+    /// One shape: gemv N K, gemm M N K
+    #[arg(value_name = "SIZE", allow_negative_numbers = true)]
+    pub dims: Vec<String>,
+    /// Shapes: gemv 4096 (square) or 4096x1024; gemm 64 (M, with N = K = 4096) or 64x4096x1024
+    #[arg(long, value_delimiter = ',', conflicts_with = "dims", allow_negative_numbers = true)]
+    pub sizes: Vec<String>,
+}
+
+/// `N` and `K` of a GEMM that only `M` is given of.
+const GEMM_SIDE: u64 = 4096;
+
+impl OpArgs {
+    /// The operation; `batch` is the sequences of an attention and is left to the request otherwise.
+    ///
+    /// # Errors
+    /// A usage error that names the size which is missing, too many, or not a whole number in range.
+    pub fn op(&self, batch: Option<u64>) -> Result<Op, Failure> {
+        let kind = match &self.kind {
+            Some(Target::Op(kind)) => *kind,
+            Some(Target::Model(_) | Target::File(_)) => {
+                return Err(Failure::usage("this takes an operation, not a model")
+                    .with_hint(format!("for example: {}", example(Kind::Gemv))));
+            }
+            None => {
+                return Err(Failure::usage("neither a model nor an operation is given")
+                    .with_hint(format!("for example: qwen3-4b, or {}", example(Kind::Gemv))));
+            }
+        };
+        let op = match kind {
+            Kind::Gemv | Kind::Gemm => {
+                if let Some(name) = self.attention.first_given() {
+                    return Err(Failure::usage(format!(
+                        "--{name} belongs to attention, not to {}",
+                        key(kind)
+                    )));
+                }
+                matrix(kind, &self.sizes.iter().map(String::as_str).collect::<Vec<_>>())?
+            }
+            Kind::Attention if self.sizes.is_empty() => self.attention.op(batch)?,
+            Kind::Attention => match self.attention.first_given() {
+                Some(name) => {
+                    return Err(Failure::usage(format!(
+                        "give the sizes either in order or by name, not --{name} too"
+                    )));
+                }
+                None => attention(&self.sizes, batch)?,
+            },
+        };
+        valid(op)
+    }
+
+    /// What a request's `batch` is for this operation: an attention has its own.
+    #[must_use]
+    pub fn columns(&self, batch: Option<u64>) -> Option<u64> {
+        if self.kind == Some(Target::Op(Kind::Attention)) { None } else { batch }
+    }
+
+    /// What a request's `model` is; `None` where an operation is named, or nothing.
+    ///
+    /// # Errors
+    /// A size or an option of operations beside a model, or an option of models without one.
+    pub fn model(&self, model: &ModelArgs) -> Result<Option<Value>, Failure> {
+        let named = match &self.kind {
+            Some(Target::Model(key)) => json!(key),
+            Some(Target::File(path)) => named_file(path)?,
+            Some(Target::Op(_)) | None => {
+                return match model.first_given() {
+                    Some(name) => Err(Failure::usage(format!("--{name} belongs to models"))
+                        .with_hint("name one: rooflinectl models list")),
+                    None => Ok(None),
+                };
+            }
+        };
+        if let Some(size) = self.sizes.first() {
+            return Err(Failure::usage(format!("a model takes no sizes, but {size:?} was given")));
+        }
+        match self.attention.first_given().filter(|name| *name != "context-tokens") {
+            Some(name) => Err(Failure::usage(format!("--{name} belongs to attention"))),
+            None => Ok(Some(named)),
+        }
+    }
+}
+
+/// The format that answers are given for where none is named: what the model is published in, else fp16, as the engine stores it.
+fn default_format(key: &str, engine: Engine) -> String {
+    let published = models().get(key).ok().and_then(|known| known.published_format);
+    rooflined_predict::costs::recipe(engine, published.unwrap_or(WeightFormat::Fp16)).key().to_owned()
+}
+
+/// What is to run, in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubjectText {
+    /// The operation or the model, and its format.
+    pub what: String,
+    /// Of a model.
+    pub phase: Option<Phase>,
+    /// Sequences, or columns.
+    pub batch: u64,
+}
+
+/// `llama-3.1-8b q4_k_m decode x4`, `gemv 4096x4096 int8`.
+impl std::fmt::Display for SubjectText {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.what)?;
+        if let Some(phase) = self.phase {
+            write!(f, " {}", phase.key())?;
+        }
+        if self.batch > 1 { write!(f, " x{}", self.batch) } else { Ok(()) }
+    }
+}
+
+impl AttentionArgs {
+    fn first_given(&self) -> Option<&'static str> {
+        [
+            ("heads", self.heads),
+            ("kv-heads", self.kv_heads),
+            ("query-tokens", self.query_tokens),
+            ("context-tokens", self.context_tokens),
+            ("head-dim", self.head_dim),
+            ("window", self.window),
+        ]
+        .into_iter()
+        .find_map(|(name, value)| value.map(|_| name))
+    }
+
+    fn op(&self, batch: Option<u64>) -> Result<Op, Failure> {
+        let missing = |name: &str| {
+            Failure::usage(format!("attention needs --{name}"))
+                .with_hint("for example: attention --heads 32 --kv-heads 8 --context-tokens 4096")
+        };
+        let heads = self.heads.ok_or_else(|| missing("heads"))?;
+        Ok(Op::Attention {
+            batch: batch.unwrap_or(1),
+            heads,
+            kv_heads: self.kv_heads.unwrap_or(heads),
+            query_tokens: self.query_tokens.unwrap_or(1),
+            context_tokens: self.context_tokens.ok_or_else(|| missing("context-tokens"))?,
+            head_dim: self.head_dim.unwrap_or(128),
+            window: self.window,
+        })
+    }
+}
+
+impl ShapeArgs {
+    /// Whether nothing at all was named.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.kind.is_none() && self.sizes.is_empty() && self.dims.is_empty()
+    }
+
+    /// The shapes.
+    ///
+    /// # Errors
+    /// A usage error that names the size which is wrong.
+    pub fn ops(&self) -> Result<Vec<Op>, Failure> {
+        let kind = self.kind.ok_or_else(|| usage_with_example("no shape is given"))?;
+        if kind == Kind::Attention {
+            return Err(Failure::usage("attention has no stored weights to vary")
+                .with_hint("one attention at a time: rooflinectl predict attention …"));
+        }
+        if self.sizes.is_empty() {
+            let dims: Vec<_> = self.dims.iter().map(String::as_str).collect();
+            return Ok(vec![valid(matrix(kind, &dims)?)?]);
+        }
+        self.sizes.iter().map(|text| valid(shape(kind, text)?)).collect()
+    }
+}
+
+fn usage_with_example(message: &str) -> Failure {
+    Failure::usage(message).with_hint(format!("for example: {}", example(Kind::Gemv)))
+}
+
+const fn key(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Gemv => "gemv",
+        Kind::Gemm => "gemm",
+        Kind::Attention => "attention",
+    }
+}
+
+fn valid(op: Op) -> Result<Op, Failure> {
+    op.validate().map_err(|error| Failure::usage(error.to_string()))?;
+    Ok(op)
+}
+
+/// A GEMV or GEMM from its sizes in order.
+fn matrix(kind: Kind, sizes: &[&str]) -> Result<Op, Failure> {
+    let names: &[&str] = if kind == Kind::Gemv { &["n", "k"] } else { &["m", "n", "k"] };
+    let usage = names.join(" ").to_uppercase();
+    if sizes.len() != names.len() {
+        let message = format!("{} takes {} sizes, {usage}; {} given", key(kind), names.len(), sizes.len());
+        return Err(Failure::usage(message).with_hint(format!("for example: {}", example(kind))));
+    }
+    let mut values = [0; 3];
+    for ((value, text), name) in values.iter_mut().zip(sizes).zip(names) {
+        *value = count(text).map_err(|reason| Failure::usage(format!("{name} is {text:?}: {reason}")))?;
+    }
+    let [first, second, third] = values;
+    Ok(match kind {
+        Kind::Gemv => Op::Gemv { n: first, k: second },
+        Kind::Gemm | Kind::Attention => Op::Gemm { m: first, n: second, k: third },
+    })
+}
+
+/// A product from its sizes in order: M N K.
+///
+/// # Errors
+/// A usage error that names the size which is wrong.
+pub fn product(sizes: &[String]) -> Result<(Op, [u64; 3]), Failure> {
+    let sizes: Vec<&str> = sizes.iter().map(String::as_str).collect();
+    match valid(matrix(Kind::Gemm, &sizes)?)? {
+        op @ Op::Gemm { m, n, k } => Ok((op, [m, n, k])),
+        _ => Err(usage_with_example("no matrix product is given")),
+    }
+}
+
+const fn example(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Gemv => "gemv 4096 4096",
+        Kind::Gemm => "gemm 64 4096 4096",
+        Kind::Attention => "attention 1 32 8 1 4096 128",
+    }
+}
+
+/// `4096`, `4096x1024`, `64x4096x1024`.
+fn shape(kind: Kind, text: &str) -> Result<Op, Failure> {
+    let side = GEMM_SIDE.to_string();
+    let sizes: Vec<&str> = text.split('x').collect();
+    match (kind, sizes.as_slice()) {
+        (Kind::Gemv, &[side]) => matrix(kind, &[side, side]),
+        (Kind::Gemm, &[m]) => matrix(kind, &[m, &side, &side]),
+        _ => matrix(kind, &sizes),
+    }
+}
+
+fn attention(sizes: &[String], batch: Option<u64>) -> Result<Op, Failure> {
+    const NAMES: [&str; 7] =
+        ["batch", "heads", "kv_heads", "query_tokens", "context_tokens", "head_dim", "window"];
+    if !(6..=7).contains(&sizes.len()) {
+        let message = format!("attention takes 6 or 7 sizes, {}; {} given", NAMES.join(" "), sizes.len());
+        return Err(Failure::usage(message).with_hint(format!("for example: {}", example(Kind::Attention))));
+    }
+    if batch.is_some() {
+        return Err(Failure::usage("batch is given twice: as the first size and with --batch"));
+    }
+    let mut values = [0; 7];
+    for ((value, text), name) in values.iter_mut().zip(sizes).zip(NAMES) {
+        let parse = if name == "context_tokens" { count_from_zero } else { count };
+        *value = parse(text).map_err(|reason| Failure::usage(format!("{name} is {text:?}: {reason}")))?;
+    }
+    let [batch, heads, kv_heads, query_tokens, context_tokens, head_dim, window] = values;
+    let window = (sizes.len() == NAMES.len()).then_some(window);
+    Ok(Op::Attention { batch, heads, kv_heads, query_tokens, context_tokens, head_dim, window })
+}
+
+/// A whole number from 1 to [`MAX_DIMENSION`].
+///
+/// # Errors
+/// What was expected, in words.
+pub fn count(text: &str) -> Result<u64, String> {
+    whole(text)
+        .filter(|count| (1..=MAX_DIMENSION).contains(count))
+        .ok_or_else(|| format!("expected a whole number from 1 to {MAX_DIMENSION}, such as 4096 or 4k"))
+}
+
+/// A number of threads.
+///
+/// # Errors
+/// What was expected, in words.
+pub fn threads(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(value) if value >= 1 => Ok(value),
+        _ => Err("expected a whole number of threads from 1".to_owned()),
+    }
+}
+
+/// A whole number from 0 to [`MAX_DIMENSION`].
+///
+/// # Errors
+/// What was expected, in words.
+pub fn count_from_zero(text: &str) -> Result<u64, String> {
+    whole(text)
+        .filter(|count| *count <= MAX_DIMENSION)
+        .ok_or_else(|| format!("expected a whole number from 0 to {MAX_DIMENSION}, such as 4096 or 4k"))
+}
+
+/// A whole number; k stands for 1024, as in the sizes of contexts and matrices.
+fn whole(text: &str) -> Option<u64> {
+    match text.strip_suffix(['k', 'K']) {
+        Some(number) => number.parse::<u64>().ok()?.checked_mul(1024),
+        None => text.parse().ok(),
+    }
+}
+
+/// A number above zero, alone or with one of the units; of two that match, the first.
+fn with_unit(text: &str, units: &[(&str, f64)]) -> Option<f64> {
+    let (number, scale) = units
+        .iter()
+        .find_map(|(unit, scale)| Some((text.strip_suffix(unit)?, *scale)))
+        .unwrap_or((text, 1.0));
+    positive(number.trim_end()).ok().map(|number| number * scale).filter(|value| *value > 0.0)
+}
+
+/// A finite number above zero.
+///
+/// # Errors
+/// What was expected, in words.
+pub fn positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
+        _ => Err("expected a number above zero".to_owned()),
+    }
+}
+
+/// A time in seconds, or with its unit.
+///
+/// # Errors
+/// What was expected, in words.
+pub fn seconds(text: &str) -> Result<f64, String> {
+    const UNITS: [(&str, f64); 7] =
+        [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("min", 60.0), ("h", 3600.0)];
+    with_unit(text, &UNITS).ok_or_else(|| "expected a time above zero: 280us, 1.5ms, 2s".to_owned())
+}
+
+/// A size in bytes, or with its unit.
+///
+/// # Errors
+/// What was expected, in words.
+pub fn bytes(text: &str) -> Result<f64, String> {
+    const UNITS: [(&str, f64); 9] = [
+        ("KiB", 1024.0),
+        ("MiB", 1_048_576.0),
+        ("GiB", 1_073_741_824.0),
+        ("TiB", 1_099_511_627_776.0),
+        ("kB", 1e3),
+        ("MB", 1e6),
+        ("GB", 1e9),
+        ("TB", 1e12),
+        ("B", 1.0),
+    ];
+    with_unit(text, &UNITS)
+        .ok_or_else(|| "expected a size above zero: 8GB, 8GiB or a number of bytes".to_owned())
+}
+
+/// A share of one, or a percentage with its sign.
+///
+/// # Errors
+/// What was expected, in words.
+pub fn ratio(text: &str) -> Result<f64, String> {
+    let (number, scale) = text.strip_suffix('%').map_or((text, 1.0), |number| (number.trim_end(), 100.0));
+    let value = number.parse::<f64>().ok().filter(|value| value.is_finite());
+    value.map(|value| value / scale).ok_or_else(|| "expected a share: 0.03 or 3%".to_owned())
+}
+
+/// A waiting time, at most a day.
+///
+/// # Errors
+/// What was expected, in words.
+pub fn timeout(text: &str) -> Result<Duration, String> {
+    let seconds = seconds(text)?;
+    if seconds > 86_400.0 {
+        return Err("expected at most a day, 86400s".to_owned());
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+/// A power in watts, with or without its unit.
+///
+/// # Errors
+/// What was expected, in words.
+pub fn watts(text: &str) -> Result<f64, String> {
+    with_unit(text, &[("mW", 1e-3), ("kW", 1e3), ("W", 1.0), ("w", 1.0)])
+        .ok_or_else(|| "expected a power above zero: 15W".to_owned())
+}
+
+/// `8`, or `1..32` with both ends included.
+///
+/// # Errors
+/// What was expected, in words.
+pub fn batch_range(text: &str) -> Result<(u64, u64), String> {
+    let (min, max) = text.split_once("..").unwrap_or((text, text));
+    let (min, max) = (count(min)?, count(max.strip_prefix('=').unwrap_or(max))?);
+    if min > max {
+        Err(format!("{min} to {max} is empty; expected the smaller number first"))
+    } else {
+        Ok((min, max))
+    }
+}
+
+/// A storage format by its key.
+///
+/// # Errors
+/// The nearest known key.
+pub fn format(text: &str) -> Result<WeightFormat, String> {
+    text.parse().map_err(|error| unknown(&error))
+}
+
+/// What is wrong with a name, and where those that there are stand.
+fn unknown(error: &UnknownName) -> String {
+    let all = match error.what {
+        "precision" => Precision::ALL.iter().map(|precision| precision.key()).collect::<Vec<_>>().join(", "),
+        _ => "rooflinectl formats shows all".to_owned(),
+    };
+    format!("unknown {} {:?}; {}", error.what, error.name, error.near.hint(&all))
+}
+
+/// The key of a format, or of a mix that is none.
+pub fn storage(text: &str) -> Result<String, String> {
+    recipe(text).map(|recipe| recipe.key().to_owned())
+}
+
+/// A format, or a mix that is none.
+pub fn recipe(text: &str) -> Result<Recipe, String> {
+    text.parse().map_err(|error| unknown(&error))
+}
+
+/// A precision by its key.
+///
+/// # Errors
+/// The nearest known key.
+pub fn precision(text: &str) -> Result<Precision, String> {
+    text.parse().map_err(|error| unknown(&error))
+}
+
+/// An engine by its key.
+///
+/// # Errors
+/// The known keys.
+pub fn engine(text: &str) -> Result<Engine, String> {
+    Engine::named(text).ok_or_else(|| {
+        let keys: Vec<_> = Engine::ALL.iter().map(|engine| engine.key()).collect();
+        let near = Near::of(text, keys.iter().copied());
+        near.hint(&format!(
+            "{} one of {}",
+            if near.is_empty() { "expected" } else { "Expected" },
+            keys.join(", ")
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_are_read_with_and_without_units() {
+        assert_eq!(seconds("280us"), Ok(280.0 * 1e-6));
+        assert_eq!(seconds("2"), Ok(2.0));
+        assert_eq!(seconds("2min"), Ok(120.0));
+        assert_eq!(watts("900mW"), Ok(0.9));
+        assert_eq!(count("4k"), Ok(4096));
+        assert_eq!(bytes("8GB"), Ok(8e9));
+        assert_eq!(bytes("8 GiB"), Ok(8_589_934_592.0));
+        assert_eq!(bytes("8000000000"), Ok(8e9));
+        assert!(
+            bytes("8G").is_err() && bytes("-1GB").is_err() && seconds("2x").is_err() && count("k").is_err()
+        );
+        assert_eq!(ratio("3%"), Ok(0.03));
+        assert_eq!(ratio("0.03"), Ok(0.03));
+        assert_eq!(seconds("1.5 ms"), Ok(1.5e-3));
+        for wrong in ["0", "0s", "-1ms", "NaNs", "infs", "us", "", "1e-400s"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn counts_are_whole_numbers() {
+        assert_eq!(count("4096"), Ok(4096));
+        for wrong in ["0", "-1", "1e18", "NaN", "4M", "0k", "4096.0", "99999999999999999999", ""] {
+            assert!(count(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn batch_ranges_include_both_ends() {
+        assert_eq!(batch_range("8"), Ok((8, 8)));
+        assert_eq!(batch_range("1..32"), Ok((1, 32)));
+        assert_eq!(batch_range("1..=32"), Ok((1, 32)));
+        assert!(batch_range("32..1").is_err());
+        assert!(batch_range("0..1").is_err());
+    }
+
+    #[test]
+    fn one_size_stands_for_a_square_or_for_the_rows() {
+        assert_eq!(shape(Kind::Gemv, "1024").unwrap(), Op::Gemv { n: 1024, k: 1024 });
+        assert_eq!(shape(Kind::Gemv, "2x3").unwrap(), Op::Gemv { n: 2, k: 3 });
+        assert_eq!(shape(Kind::Gemm, "8").unwrap(), Op::Gemm { m: 8, n: 4096, k: 4096 });
+        assert_eq!(shape(Kind::Gemm, "8x2x3").unwrap(), Op::Gemm { m: 8, n: 2, k: 3 });
+        assert!(shape(Kind::Gemm, "8x2").is_err());
+    }
+}

@@ -1,0 +1,73 @@
+//! The command line: arguments in, tables, plots and JSON out, exit codes.
+//!
+//! | what | where |
+//! |---|---|
+//! | the program: from the command line to the exit code | `program`, `args`, `input`, `options`, `mistakes`, `forms`, `failure`, `context`, `terminal` |
+//! | questions | `commands`, `requests`, `recommend_watch`, `rooflines`, `tiling`, `hardware`, `models`, `formats`, `quant_error` with `tensors` |
+//! | what runs on this machine | `calibrate`, `measure`, `compare`, `demo` with `private_daemon` |
+//! | control | `modes`, `nvpmodel`, `hold`, `run`, `configuration` |
+//! | learning | `observe`, `observations` |
+//! | views | `watch`, `dashboard`, `doctor`, `bundle`, `features`, `mcp` |
+//! | output | `output` and `flatten` (JSON, CSV, Prometheus, shell), `table`, `words`, `headline`, `show`, `details`, `power_costs`, `chart`, `plot`, `svg`, `working` |
+
+mod args;
+mod bundle;
+mod calibrate;
+mod chart;
+mod commands;
+mod compare;
+mod completions;
+mod configuration;
+mod contents;
+mod context;
+mod dashboard;
+mod demo;
+mod details;
+mod doctor;
+mod examples;
+pub mod failure;
+mod features;
+mod flatten;
+mod formats;
+mod forms;
+mod hardware;
+mod headline;
+mod hold;
+mod input;
+mod manual;
+mod mcp;
+mod measure;
+mod mistakes;
+mod model_work;
+mod models;
+mod modes;
+mod nvpmodel;
+mod observations;
+mod observe;
+mod options;
+pub mod output;
+mod plot;
+mod power_costs;
+mod private_daemon;
+mod program;
+mod quant_error;
+mod recommend_watch;
+mod requests;
+mod rooflines;
+mod run;
+mod server_address;
+mod show;
+mod signals;
+mod ssh;
+mod svg;
+pub mod table;
+mod tensors;
+mod terminal;
+mod textfile;
+mod tiling;
+mod watch;
+mod words;
+mod working;
+
+use context::Context;
+pub use program::{main, program};

@@ -1,0 +1,7 @@
+//! The client.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    rooflinectl::main()
+}

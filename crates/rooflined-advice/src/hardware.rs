@@ -1,0 +1,152 @@
+//! The registry of hardware in the shape of the wire; the command line prints the same without a daemon.
+
+use std::collections::BTreeMap;
+
+use super::convert::ceiling;
+use super::words::shorten;
+use rooflined_api::{
+    EstimateAnswer, HardwareAnswer, HardwareListAnswer, HardwareSummary, NominalCeilings, NominalModeAnswer,
+};
+use rooflined_core::board::OperatingPoint;
+use rooflined_core::ceilings::{Ceiling, Roofline, datasheet};
+use rooflined_core::hardware::{Hardware, Kind, NominalMode, Registry};
+use rooflined_core::precision::Precision;
+use rooflined_core::refusal::{Code, Refusal};
+use rooflined_core::units::{Bytes, BytesPerSecond, FlopsPerSecond, Hertz, Watts};
+
+/// `GET /v1/hardware`.
+#[must_use]
+pub fn list(registry: &Registry) -> HardwareListAnswer {
+    HardwareListAnswer { hardware: registry.entries().map(summary).collect() }
+}
+
+/// `GET /v1/hardware/{key}`.
+///
+/// # Errors
+/// A key that the registry does not have.
+pub fn show(registry: &Registry, key: &str) -> Result<HardwareAnswer, Refusal> {
+    registry.get(key).map(entry).ok_or_else(|| unknown(registry, Code::NotFound, "key", key))
+}
+
+/// A refusal of hardware that the registry does not have.
+pub(crate) fn unknown(registry: &Registry, code: Code, field: &str, key: &str) -> Refusal {
+    const ALL: &str = "rooflinectl hardware list shows all";
+    let message = format!("there is no hardware {:?} in the registry", shorten(key));
+    let near = registry.near(key);
+    if !near.is_empty() {
+        return code.at(field, message, near.hint(ALL));
+    }
+    let hint = format!("{ALL}; describe other hardware in a file in /etc/rooflined/hardware");
+    let holds = if is_of_another_maker(key) { ", which holds NVIDIA GPUs and boards, and CPUs" } else { "" };
+    code.at(field, format!("{message}{holds}"), hint)
+}
+
+/// Whether the name is that of a GPU that NVIDIA does not make.
+fn is_of_another_maker(key: &str) -> bool {
+    let key = key.to_lowercase();
+    let begins = |word: &str| key.split(|c: char| !c.is_alphanumeric()).any(|own| own.starts_with(word));
+    [
+        "apple", "mac", "m1", "m2", "m3", "m4", "m5", "amd", "radeon", "rx", "mi2", "mi3", "instinct",
+        "strix", "intel", "arc", "gaudi", "adreno",
+    ]
+    .into_iter()
+    .any(begins)
+}
+
+/// Zero of a quantity means that the machine has no such part: unknown on the wire, never 0.
+fn positive(value: f64) -> Option<f64> {
+    (value > 0.0).then_some(value)
+}
+
+const fn kind_key(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Integrated => "integrated",
+        Kind::Discrete => "discrete",
+        Kind::Cpu => "cpu",
+    }
+}
+
+fn by_key<T>(values: impl IntoIterator<Item = (Precision, T)>) -> BTreeMap<String, T> {
+    values.into_iter().map(|(precision, value)| (precision.key().to_owned(), value)).collect()
+}
+
+/// An entry of the registry in short.
+#[must_use]
+pub fn summary(hardware: &Hardware) -> HardwareSummary {
+    let peak = |rate: &f64| rate * f64::from(hardware.sm) * hardware.gpu_clock.get();
+    HardwareSummary {
+        key: hardware.key.clone(),
+        name: hardware.name.clone(),
+        kind: kind_key(hardware.kind).to_owned(),
+        sm: Some(hardware.sm).filter(|sm| *sm > 0),
+        gpu_clock_hz: positive(hardware.gpu_clock.get()),
+        bandwidth_bytes_per_s: positive(hardware.bandwidth.get()),
+        compute_flops_per_s: by_key(hardware.rates.iter().map(|(name, rate)| (*name, peak(rate)))),
+        memory_bytes: hardware.memory.map(Bytes::get),
+        modes: hardware.modes.iter().map(|mode| mode.name.clone()).collect(),
+    }
+}
+
+fn nominal_ceilings(roofline: &Roofline) -> NominalCeilings {
+    let bandwidth = |of: Ceiling<BytesPerSecond>| ceiling(of.map(BytesPerSecond::get), None);
+    let ridge = |precision: &Precision| Some((*precision, roofline.ridge(*precision)?.get()));
+    NominalCeilings {
+        bandwidth_bytes_per_s: bandwidth(roofline.bandwidth),
+        memory_limit_bytes_per_s: roofline.memory_limit.map(bandwidth),
+        pull_limit_bytes_per_s: roofline.pull_limit.map(bandwidth),
+        compute_flops_per_s: by_key(
+            roofline
+                .compute
+                .iter()
+                .map(|(precision, peak)| (*precision, ceiling(peak.map(FlopsPerSecond::get), None))),
+        ),
+        ridge_flops_per_byte: by_key(roofline.compute.keys().filter_map(ridge)),
+    }
+}
+
+fn nominal_mode(hardware: &Hardware, mode: &NominalMode) -> NominalModeAnswer {
+    NominalModeAnswer {
+        id: mode.id,
+        name: mode.name.clone(),
+        cores_online: mode.cores_online,
+        cpu_hz: mode.cpu_clock.map(Hertz::get),
+        gpu_hz: mode.gpu_clock.get(),
+        emc_hz: mode.memory_clock.get(),
+        sm_online: mode.sm_online,
+        ceilings: nominal_ceilings(&datasheet(hardware, &mode.operating_point())),
+    }
+}
+
+/// An entry of the registry with its ceilings, modes and sources.
+#[must_use]
+pub fn entry(hardware: &Hardware) -> HardwareAnswer {
+    let gpu = hardware.kind != Kind::Cpu;
+    HardwareAnswer {
+        key: hardware.key.clone(),
+        name: hardware.name.clone(),
+        aliases: hardware.aliases.clone(),
+        kind: kind_key(hardware.kind).to_owned(),
+        compute_capability: hardware.compute_capability.map(|(major, minor)| format!("{major}.{minor}")),
+        sm: Some(hardware.sm).filter(|sm| *sm > 0),
+        sm_per_tpc: gpu.then_some(hardware.sm_per_tpc),
+        tpc_mask_bits: hardware.tpc_mask_bits,
+        gpu_clock_hz: positive(hardware.gpu_clock.get()),
+        flops_per_sm_clock: by_key(hardware.rates.iter().map(|(precision, rate)| (*precision, *rate))),
+        bus_bits: Some(hardware.bus_bits).filter(|bits| *bits > 0),
+        memory_clock_hz: hardware.memory_clock.map(Hertz::get),
+        bandwidth_bytes_per_s: positive(hardware.bandwidth.get()),
+        sm_pull_bytes_per_clock: hardware.sm_pull.map(|pull| EstimateAnswer {
+            value: pull.bytes_per_clock,
+            low: pull.low,
+            high: pull.high,
+        }),
+        l2_bytes: hardware.l2.map(Bytes::get),
+        memory_bytes: hardware.memory.map(Bytes::get),
+        tdp_w: hardware.tdp.map(Watts::get),
+        ceilings: gpu.then(|| nominal_ceilings(&datasheet(hardware, &OperatingPoint::default()))),
+        modes: hardware.modes.iter().map(|mode| nominal_mode(hardware, mode)).collect(),
+        marketing: hardware.marketing.clone(),
+        sources: hardware.sources.clone(),
+        notes: hardware.notes.clone(),
+    }
+}

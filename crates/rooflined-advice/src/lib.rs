@@ -1,0 +1,54 @@
+//! One synchronous function for every route that only reads. HTTP and D-Bus translate to it and from it, and the command
+//! line asks it about hardware that is not at hand.
+
+mod analyze;
+mod answer;
+mod board;
+mod bytes;
+mod catalogue;
+pub mod cause;
+mod ceilings;
+pub mod convert;
+mod details;
+mod engines;
+pub mod error;
+pub mod hardware;
+mod mistake;
+mod mode_named;
+mod model;
+mod model_files;
+pub mod modelfile;
+pub mod models;
+mod modes;
+mod observe;
+pub mod parse;
+mod power;
+mod predict;
+mod question;
+pub mod recent;
+mod recommend;
+pub mod reports;
+mod request;
+mod run;
+pub mod settings;
+pub mod stale;
+mod supported;
+mod sweep;
+mod task;
+pub mod tiling;
+mod wanted;
+mod words;
+
+pub use answer::{Answer, answer, answer_while, suppose};
+pub use board::state;
+pub use bytes::MAX_ANSWER_BYTES;
+pub use catalogue::{Catalogue, Opener, inspected, name_of, no_other_field};
+pub use ceilings::calibration_age;
+pub use model_files::{NamesModels, without_definition};
+pub use modes::other_clocks;
+pub use observe::{MAX_OBSERVATIONS, observed};
+pub use recommend::hold_query;
+pub use request::Request;
+pub use sweep::MAX_SWEEP_ROWS;
+pub use task::{Task, format_named, invalid_op, operation};
+pub use wanted::Wanted;

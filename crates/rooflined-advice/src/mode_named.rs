@@ -1,0 +1,85 @@
+//! Power modes, and caps of `nvidia-smi`, by the names that requests give them.
+
+use super::words::{shorten, subject};
+use rooflined_core::hardware::Kind;
+use rooflined_core::near::Near;
+use rooflined_core::refusal::{Code, Refusal};
+use rooflined_predict::snapshot::{Cap, ModeView, Snapshot};
+
+/// A power mode by name or number.
+///
+/// # Errors
+/// `unknown_mode`, naming those that there are.
+pub fn mode_named<'a>(snapshot: &'a Snapshot, field: &str, name: &str) -> Result<&'a ModeView, Refusal> {
+    if let Some(view) = snapshot.mode(name) {
+        return Ok(view);
+    }
+    let names: Vec<&str> = snapshot.modes.iter().map(|view| view.mode.name.as_str()).collect();
+    if let Some(hardware) = snapshot.capped_hardware().filter(|_| names.is_empty()) {
+        let kinds = match hardware.kind {
+            Kind::Discrete => "lgc-MHZ caps its clock and pl-WATTS its power",
+            Kind::Integrated | Kind::Cpu => "lgc-MHZ caps its clock",
+        };
+        return Err(Code::UnknownMode.at(
+            field,
+            format!("{} has no power mode {:?}", subject(snapshot), shorten(name)),
+            format!("{kinds}: {}", example(snapshot)),
+        ));
+    }
+    if names.is_empty() {
+        let why = snapshot.board.modes.reason().unwrap_or("it has none");
+        return Err(Code::UnknownMode.at(
+            field,
+            format!("{} has no power mode {:?}, nor any other: {why}", subject(snapshot), shorten(name)),
+            format!("leave {field} out"),
+        ));
+    }
+    let numbered = |view: &&ModeView| name.trim().parse() == Ok(view.mode.id);
+    let of_number: Vec<&str> =
+        snapshot.modes.iter().filter(numbered).map(|view| view.mode.name.as_str()).collect();
+    if of_number.len() > 1 {
+        return Err(Code::UnknownMode.at(
+            field,
+            format!("{} has {} power modes of number {}", subject(snapshot), of_number.len(), shorten(name)),
+            format!("ask by name: {}", of_number.join(" or ")),
+        ));
+    }
+    Err(Code::UnknownMode.at(
+        field,
+        format!("{} has no power mode {:?}", subject(snapshot), shorten(name)),
+        Near::of(name, names.iter().copied()).hint(&format!("There are {}", names.join(", "))),
+    ))
+}
+
+/// Names of caps that would be proposed.
+fn example(snapshot: &Snapshot) -> String {
+    let names: Vec<String> = snapshot.proposed_caps().into_iter().map(|cap| cap.mode().name).collect();
+    names.join(", ")
+}
+
+/// The cap of that name, `lgc-2000` or `pl-290`; `None` for a name of another form, and where a mode has it.
+///
+/// # Errors
+/// A cap that this machine does not take.
+pub fn cap_named(snapshot: &Snapshot, field: &str, name: &str) -> Result<Option<Cap>, Refusal> {
+    let Some(cap) = Cap::named(name).filter(|_| snapshot.mode(name).is_none()) else { return Ok(None) };
+    let Some(hardware) = snapshot.capped_hardware() else { return Ok(None) };
+    match cap {
+        Cap::Clock(mhz) if f64::from(mhz) * 1e6 > 2.0 * hardware.gpu_clock.get() => Err(Code::UnknownMode
+            .at(
+                field,
+                format!("{mhz} MHz is above the clocks of {}", subject(snapshot)),
+                format!("its highest is {}", hardware.gpu_clock),
+            )),
+        Cap::Power(_) if hardware.kind != Kind::Discrete => Err(Code::UnknownMode.at(
+            field,
+            format!(
+                "the driver of {} sets no power limit, so there is no {:?}",
+                subject(snapshot),
+                shorten(name)
+            ),
+            format!("cap its clock: {}", example(snapshot)),
+        )),
+        cap => Ok(Some(cap)),
+    }
+}

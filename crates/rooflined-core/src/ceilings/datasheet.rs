@@ -1,0 +1,174 @@
+//! Data sheet → ceilings at an operating point, for hardware or a power mode that nobody has measured.
+//!
+//! ```text
+//! compute      = SM online x GPU clock x dense operations per SM and clock
+//! memory_limit = bus bits / 8 x 2 x memory clock
+//! pull_limit   = SM online x GPU clock x bytes that an SM pulls per clock
+//! bandwidth    = the smaller of the two
+//! ```
+//!
+//! A data sheet is an upper bound and no estimate. The values are the nominal ones all the same, because that is what
+//! the word means and what they are compared with; the intervals reach down to what has been measured.
+
+use std::collections::BTreeMap;
+
+use super::point::Point;
+use super::{Ceiling, Provenance, Roofline};
+use crate::board::OperatingPoint;
+use crate::hardware::{Hardware, Kind, NominalMode};
+use crate::units::{BytesPerSecond, FlopsPerSecond, Hertz, Seconds};
+
+/// Reads reach this part of the memory's nominal bandwidth at least: 84 % (H200), 86 % (H100, AGX Orin), 93 % (GB10)
+/// and 95 % (Thor) have been measured, and generic kernels on GB10 stay at 79 %.
+const LEAST_BANDWIDTH: f64 = 0.75;
+/// Products reach this part of the nominal peak at least: 61 % (GB10, TF32), 69 % (H100, FP16), 70 % (GB10, FP8).
+const LEAST_COMPUTE: f64 = 0.6;
+/// Clocks are read with an error: 253 TFLOPS were measured where the clock read allowed 248 (RTX 5090, FP16).
+const CLOCK_ERROR: f64 = 1.02;
+/// A card whose clock is not known may boost beyond its reference: 2.85 GHz of 2.41 have been seen (RTX 5090).
+const BOOST: f64 = 1.2;
+/// Starting a kernel from a stream took 1.6 to 2.4 µs on three cards, from a graph 1; below a slow CPU it takes tens.
+const LAUNCH_DISCRETE: Ceiling<Seconds> = launch(2.5e-6, 1e-6, 10e-6);
+/// Nobody has published it for a Jetson or GB10; engines count 10 to 20 µs a kernel with their own work in it.
+const LAUNCH_INTEGRATED: Ceiling<Seconds> = launch(5e-6, 1.5e-6, 25e-6);
+/// A CPU that nobody has measured: from one shared channel of DDR4 to a dozen of DDR5.
+const CPU_BANDWIDTH: Ceiling<BytesPerSecond> = Ceiling {
+    value: BytesPerSecond(25e9),
+    low: BytesPerSecond(5e9),
+    high: BytesPerSecond(400e9),
+    provenance: Provenance::Prior,
+};
+/// Waking threads on an idle or a busy machine.
+const CPU_LAUNCH: Ceiling<Seconds> = launch(5e-6, 0.5e-6, 100e-6);
+
+const fn launch(value: f64, low: f64, high: f64) -> Ceiling<Seconds> {
+    Ceiling { value: Seconds(value), low: Seconds(low), high: Seconds(high), provenance: Provenance::Prior }
+}
+
+const fn between<R: Copy>(low: R, value: R, high: R) -> Ceiling<R> {
+    Ceiling { value, low, high, provenance: Provenance::Datasheet }
+}
+
+/// The ceilings that the data sheet gives at `point`. What the point leaves open, or holds a clock of zero for (a unit
+/// that is asleep), is the hardware's own highest; a clock above that is taken as given, because boards are seen to
+/// run there. Idle clocks must not be passed: nothing tells them from those under load.
+///
+/// For a CPU these are guesses of provenance prior, without any compute ceiling: it has to be measured.
+#[must_use]
+pub fn datasheet(hardware: &Hardware, point: &OperatingPoint) -> Roofline {
+    if hardware.kind == Kind::Cpu {
+        return unmeasured_cpu(point);
+    }
+    let at = Point::of(point, hardware);
+    let (memory, pull) = (memory_limit(hardware, &at), pull_limit(hardware, &at));
+    let boosts = hardware.kind == Kind::Discrete && !point.gpu_clock.is_some_and(Hertz::is_positive);
+    let compute = hardware.rates.iter().map(|(precision, rate)| {
+        let peak = FlopsPerSecond(at.sm_clocks() * rate);
+        (*precision, between(peak * LEAST_COMPUTE, peak, peak * if boosts { BOOST } else { CLOCK_ERROR }))
+    });
+    Roofline {
+        bandwidth: bandwidth(hardware, &at, memory, pull),
+        memory_limit: Some(memory),
+        pull_limit: pull,
+        curve: Vec::new(),
+        copy: None,
+        triad: None,
+        compute: compute.collect(),
+        launch: launch_at(hardware, &at),
+        ramp: Seconds::ZERO,
+        workers: at.sm,
+        clock: Some(at.gpu_clock),
+    }
+}
+
+impl Roofline {
+    /// The same ceilings where nothing told how many SMs are on and all were assumed: as few as `least` of them may be. No data
+    /// sheet says so, and it is called a guess.
+    #[must_use]
+    pub fn with_assumed_sm(mut self, least: f64) -> Self {
+        for ceiling in self.compute.values_mut().filter(|ceiling| ceiling.provenance == Provenance::Datasheet)
+        {
+            *ceiling = Ceiling { low: ceiling.low * least, provenance: Provenance::Prior, ..*ceiling };
+        }
+        if self.bandwidth.provenance == Provenance::Datasheet {
+            self.bandwidth.low = self.bandwidth.low * least;
+        }
+        self
+    }
+}
+
+impl NominalMode {
+    /// The point that this mode's ceilings hold for.
+    #[must_use]
+    pub fn operating_point(&self) -> OperatingPoint {
+        OperatingPoint {
+            power_mode: Some(self.name.clone()),
+            sm_online: Some(self.sm_online),
+            gpu_clock: Some(self.gpu_clock),
+            memory_clock: Some(self.memory_clock),
+            cpu_clock: self.cpu_clock,
+            cores_online: Some(self.cores_online),
+        }
+    }
+}
+
+/// What the memory alone would give.
+pub(super) fn memory_limit(hardware: &Hardware, at: &Point) -> Ceiling<BytesPerSecond> {
+    let nominal = hardware.memory_bandwidth(at.memory_clock);
+    between(nominal * LEAST_BANDWIDTH, nominal, nominal)
+}
+
+/// Memory bandwidth that the SMs together can draw.
+pub(super) fn pull_limit(hardware: &Hardware, at: &Point) -> Option<Ceiling<BytesPerSecond>> {
+    let pull = hardware.sm_pull?;
+    let of = |bytes: f64| BytesPerSecond(bytes * at.sm_clocks());
+    let pulled = between(of(pull.low), of(pull.bytes_per_clock), of(pull.high));
+    Some(Ceiling { provenance: Provenance::Prior, ..pulled })
+}
+
+fn bandwidth(
+    hardware: &Hardware,
+    at: &Point,
+    memory: Ceiling<BytesPerSecond>,
+    pull: Option<Ceiling<BytesPerSecond>>,
+) -> Ceiling<BytesPerSecond> {
+    match pull {
+        Some(pull) => {
+            let least =
+                between(memory.low.min(pull.low), memory.value.min(pull.value), memory.high.min(pull.high));
+            // No data sheet says what SMs draw.
+            let provenance = if pull.value < memory.value { pull.provenance } else { memory.provenance };
+            Ceiling { provenance, ..least }
+        }
+        // Nobody knows what so many SMs draw at this clock: at worst in proportion to both.
+        None => {
+            let full = Point::of(&OperatingPoint::default(), hardware).sm_clocks();
+            Ceiling { low: memory.low * (at.sm_clocks() / full).min(1.0), ..memory }
+        }
+    }
+}
+
+/// The time falls with the clock; the constants hold at the hardware's own.
+fn launch_at(hardware: &Hardware, at: &Point) -> Ceiling<Seconds> {
+    let full = match hardware.kind {
+        Kind::Discrete => LAUNCH_DISCRETE,
+        Kind::Integrated | Kind::Cpu => LAUNCH_INTEGRATED,
+    };
+    full.map(|time| time * (hardware.gpu_clock / at.gpu_clock))
+}
+
+fn unmeasured_cpu(point: &OperatingPoint) -> Roofline {
+    Roofline {
+        bandwidth: CPU_BANDWIDTH,
+        memory_limit: None,
+        pull_limit: None,
+        curve: Vec::new(),
+        copy: None,
+        triad: None,
+        compute: BTreeMap::new(),
+        launch: CPU_LAUNCH,
+        ramp: Seconds::ZERO,
+        workers: point.cores_online.unwrap_or(1).max(1),
+        clock: point.cpu_clock.filter(|clock| clock.is_positive()),
+    }
+}

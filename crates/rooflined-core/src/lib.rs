@@ -1,0 +1,14 @@
+//! What a machine is: units, number formats, boards, hardware and ceilings.
+
+pub mod board;
+pub mod calendar;
+pub mod ceilings;
+pub mod document;
+pub mod hardware;
+pub mod hold;
+pub mod names;
+pub mod near;
+pub mod operation;
+pub mod precision;
+pub mod refusal;
+pub mod units;

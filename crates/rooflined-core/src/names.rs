@@ -1,0 +1,182 @@
+//! Things that requests name by a key: operations, engines, objectives and the like.
+//!
+//! A client writes these names and the model decides by them. They stand apart from what they mean, so that whoever only
+//! asks needs no predictor.
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Op {
+    /// `y = W x`: the weights are `n` rows of `k`.
+    Gemv {
+        /// Output length.
+        n: u64,
+        /// Input length.
+        k: u64,
+    },
+    /// `C = A W`: A is `m x k`, W `k x n`.
+    Gemm {
+        /// Rows of A: tokens, or batch.
+        m: u64,
+        /// Columns of C.
+        n: u64,
+        /// The common dimension.
+        k: u64,
+    },
+    /// Scaled dot-product attention of one layer, causal.
+    Attention {
+        batch: u64,
+        heads: u64,
+        /// Key/value heads: `heads` = MHA, 1 = MQA, between = GQA.
+        kv_heads: u64,
+        /// New tokens per sequence: 1 = decode, more = prefill.
+        query_tokens: u64,
+        /// Tokens already in the cache.
+        context_tokens: u64,
+        head_dim: u64,
+        /// Sliding window; absent = the whole context.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        window: Option<u64>,
+    },
+}
+
+impl Op {
+    /// `gemv`, `gemm` or `attention`.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Gemv { .. } => "gemv",
+            Self::Gemm { .. } => "gemm",
+            Self::Attention { .. } => "attention",
+        }
+    }
+}
+
+/// An inference engine, or the bare kernels of this crate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub enum Engine {
+    /// The kernels of this crate, one operation at a time.
+    #[default]
+    #[serde(rename = "none")]
+    Bare,
+    /// Also for Ollama, which starts llama.cpp.
+    #[serde(rename = "llama.cpp", alias = "ollama")]
+    LlamaCpp,
+    #[serde(rename = "vllm")]
+    Vllm,
+    #[serde(rename = "tensorrt-llm")]
+    TensorRtLlm,
+    #[serde(rename = "tensorrt-edge-llm")]
+    TensorRtEdgeLlm,
+    #[serde(rename = "mlc")]
+    Mlc,
+    #[serde(rename = "torch")]
+    Torch,
+    #[serde(rename = "onnxruntime")]
+    OnnxRuntime,
+}
+
+impl Engine {
+    /// The engine of this key, or of a name that people use for it.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        let name = name.to_ascii_lowercase();
+        Self::ALL.into_iter().find(|engine| engine.key() == name || engine.aliases().contains(&name.as_str()))
+    }
+
+    const fn aliases(self) -> &'static [&'static str] {
+        match self {
+            Self::LlamaCpp => &["ollama", "llamacpp", "llama-cpp", "llama_cpp", "llama-server"],
+            Self::TensorRtLlm => &["trtllm", "trt-llm", "tensorrt_llm", "tensorrtllm"],
+            Self::TensorRtEdgeLlm => &["trt-edge-llm", "edge-llm", "tensorrt_edge_llm"],
+            Self::Mlc => &["mlc-llm", "mlc_llm"],
+            Self::Torch => &["pytorch", "transformers"],
+            Self::OnnxRuntime => &["ort", "onnx-runtime"],
+            Self::Bare | Self::Vllm => &[],
+        }
+    }
+
+    pub const ALL: [Self; 8] = [
+        Self::Bare,
+        Self::LlamaCpp,
+        Self::Vllm,
+        Self::TensorRtLlm,
+        Self::TensorRtEdgeLlm,
+        Self::Mlc,
+        Self::Torch,
+        Self::OnnxRuntime,
+    ];
+
+    /// The key on the wire.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Bare => "none",
+            Self::LlamaCpp => "llama.cpp",
+            Self::Vllm => "vllm",
+            Self::TensorRtLlm => "tensorrt-llm",
+            Self::TensorRtEdgeLlm => "tensorrt-edge-llm",
+            Self::Mlc => "mlc",
+            Self::Torch => "torch",
+            Self::OnnxRuntime => "onnxruntime",
+        }
+    }
+}
+
+/// The optimization objective.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Objective {
+    #[default]
+    Latency,
+    /// Most tokens (columns) per second.
+    Throughput,
+    /// Least energy per token.
+    Energy,
+    Power,
+}
+
+/// What the energy of a run counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EnergyBasis {
+    /// Everything that the machine draws while it runs.
+    #[default]
+    WithIdle,
+    /// What the run adds to a machine that is on anyway.
+    Marginal,
+}
+
+impl EnergyBasis {
+    /// The key on the wire.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::WithIdle => "with_idle",
+            Self::Marginal => "marginal",
+        }
+    }
+}
+
+/// Which end of the interval must meet a constraint.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Optimism {
+    /// The worse end of the 90 % interval.
+    #[default]
+    Pessimistic,
+    /// The best estimate.
+    Expected,
+}
+
+/// How thorough a calibration is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PlanKind {
+    /// Everything, within ten seconds.
+    #[default]
+    Full,
+    /// The ceilings and the main formats, within two seconds.
+    Quick,
+}

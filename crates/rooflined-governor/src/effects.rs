@@ -1,0 +1,159 @@
+//! What the governor wants done.
+
+use std::sync::Arc;
+
+use super::control::StoredHolds;
+use super::event::Ticket;
+use super::reply::Reply;
+use rooflined_core::board::Order;
+use rooflined_core::refusal::{Code, Refusal};
+use rooflined_core::units::Seconds;
+use rooflined_predict::calibration::{CalibrationRecord, Plan};
+use rooflined_predict::learning::Residuals;
+use rooflined_predict::learning::models::ObservedRuns;
+use rooflined_predict::learning::reports::Reports;
+use rooflined_predict::snapshot::Snapshot;
+
+/// What the governor wants done.
+#[derive(Debug, Clone)]
+pub enum Effect {
+    /// Publish this snapshot.
+    Publish(Arc<Snapshot>),
+    /// Start a probe child with this plan.
+    StartProbe {
+        job: u64,
+        plan: Plan,
+    },
+    /// Stop the probe child of this job.
+    StopProbe {
+        job: u64,
+    },
+    SaveCalibration(Box<CalibrationRecord>),
+    /// Have the privileged helper do something; its answer comes as [`Event::OrderAnswered`](crate::Event::OrderAnswered).
+    Actuate {
+        order: u64,
+        what: Order,
+    },
+    /// Keep this for the next daemon of this boot.
+    SaveHolds(Arc<StoredHolds>),
+    SaveResiduals(Arc<Residuals>),
+    /// Store what was learnt of models.
+    SaveObservedRuns(Arc<ObservedRuns>),
+    /// Store what users reported that moves their own answers only.
+    SaveReports(Arc<Reports>),
+    Reply {
+        ticket: Ticket,
+        reply: Reply,
+    },
+    /// Send [`Event::Tick`](crate::Event::Tick) at this CLOCK_BOOTTIME, in place of what was asked for before; `None`: not at all.
+    WakeAt(Option<Seconds>),
+    /// Take samples this often from now on.
+    SampleEvery(Seconds),
+    Log {
+        severity: Severity,
+        message: String,
+        /// For what changed, or was to change, the machine for everybody.
+        record: Option<Box<AuditRecord>>,
+    },
+}
+
+/// What a line of the log is about, in fields that can be searched for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditRecord {
+    pub event: AuditEvent,
+    /// The mode before.
+    pub from: Option<String>,
+    /// The mode after, or the one that was asked for.
+    pub to: Option<String>,
+    /// Why: of a mode its [`rooflined_predict::snapshot::ModeCause`], of the end of a hold what ended it.
+    pub cause: Option<&'static str>,
+    /// What a switch came to.
+    pub outcome: Option<&'static str>,
+    /// The user who asked; `None` where nobody did.
+    pub uid: Option<u32>,
+    /// Name of the program that holds.
+    pub hold: Option<String>,
+    /// In the words of who asked.
+    pub reason: Option<String>,
+    /// Reports that were forgotten.
+    pub count: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AuditEvent {
+    /// A mode was entered, or was not.
+    Switch,
+    /// A change that waited to be confirmed stays.
+    Confirm,
+    /// The mode from before came back, or did not.
+    Revert,
+    /// Somebody else has switched.
+    External,
+    /// A hold is in force.
+    Hold,
+    /// A hold has ended.
+    Release,
+    /// Reports were forgotten.
+    Forget,
+}
+
+impl AuditEvent {
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Switch => "switch",
+            Self::Confirm => "confirm",
+            Self::Revert => "revert",
+            Self::External => "external",
+            Self::Hold => "hold",
+            Self::Release => "release",
+            Self::Forget => "forget",
+        }
+    }
+}
+
+impl AuditRecord {
+    /// Without any field; fields are added to it.
+    #[must_use]
+    pub const fn of(event: AuditEvent) -> Self {
+        let (from, to, cause, outcome) = (None, None, None, None);
+        Self { event, from, to, cause, outcome, uid: None, hold: None, reason: None, count: None }
+    }
+}
+
+/// Of a log line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    Info,
+    Warning,
+    Error,
+}
+
+pub(super) fn reply(effects: &mut Vec<Effect>, ticket: Ticket, reply: Reply) {
+    effects.push(Effect::Reply { ticket, reply });
+}
+
+pub(super) fn refuse(effects: &mut Vec<Effect>, ticket: Ticket, refusal: Refusal) {
+    reply(effects, ticket, Reply::Refused(refusal));
+}
+
+pub(super) fn log(effects: &mut Vec<Effect>, severity: Severity, message: String) {
+    effects.push(Effect::Log { severity, message, record: None });
+}
+
+/// What is done about power modes, holds and reports is looked for by its fields.
+pub(super) fn audit(effects: &mut Vec<Effect>, severity: Severity, message: String, record: AuditRecord) {
+    effects.push(Effect::Log { severity, message, record: Some(Box::new(record)) });
+}
+
+/// One probe at a time: two would measure each other.
+pub(super) fn busy(effects: &mut Vec<Effect>, ticket: Ticket, what: &str) {
+    reply(effects, ticket, busy_reply(what));
+}
+
+fn busy_reply(what: &str) -> Reply {
+    Reply::Refused(
+        Code::Busy
+            .error(format!("{what} is running"), "wait for the running job: GET /v1/calibration shows it"),
+    )
+}

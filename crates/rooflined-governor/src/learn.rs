@@ -1,0 +1,158 @@
+//! Reports of services: learning from them and forgetting them.
+
+use super::effects::{audit, reply};
+use super::machine::machine_name;
+use super::{
+    AuditEvent, AuditRecord, Effect, Governor, Now, Observed, RefusedObservation, Reply, Severity, Ticket,
+};
+use rooflined_core::operation::Op;
+use rooflined_core::precision::WeightFormat;
+use rooflined_core::refusal::{Code, Refusal};
+use rooflined_core::units::Seconds;
+use rooflined_predict::learning::models::{Measured, ObservedRuns};
+use rooflined_predict::learning::report::{Reporter, Selection};
+use rooflined_predict::learning::reports::{Changed, Learnt, Reports};
+use rooflined_predict::learning::{ResidualKey, Residuals};
+use rooflined_predict::{Engine, predict};
+
+/// Name of the degradation that an alarm of the learning is.
+const CHANGED: &str = "changed";
+
+impl Governor {
+    pub(super) fn observed(
+        &mut self,
+        now: Now,
+        ticket: Ticket,
+        by: &Reporter,
+        observations: &[Observed],
+        effects: &mut Vec<Effect>,
+    ) {
+        let (mut accepted, mut refused, mut outcomes) = (0, Vec::new(), Vec::new());
+        let (mut models, mut positions) = (Vec::new(), Vec::new());
+        let mut changed = Changed::default();
+        for (index, observed) in observations.iter().enumerate() {
+            match observed {
+                Observed::Op { engine, op, format, time } => {
+                    match self.observed_op(now, by, (*engine, *op, *format), *time) {
+                        Ok(learnt) => {
+                            accepted += 1;
+                            changed |= learnt;
+                        }
+                        Err(refusal) => refused.push(RefusedObservation { index, refusal }),
+                    }
+                }
+                Observed::Model(run) => {
+                    models.push(Measured::clone(run));
+                    positions.push(index);
+                }
+            }
+        }
+        if !models.is_empty() {
+            match self.learnt.observe_runs(by, &models, now.unix_s) {
+                Ok(learnt) => {
+                    changed |= learnt.changed;
+                    for (index, outcome) in positions.into_iter().zip(learnt.outcomes) {
+                        match outcome {
+                            Ok(outcome) => {
+                                accepted += 1;
+                                outcomes.push((index, outcome));
+                            }
+                            Err(error) => {
+                                refused.push(RefusedObservation { index, refusal: error.refusal() });
+                            }
+                        }
+                    }
+                }
+                Err(refusal) => {
+                    let each = positions.into_iter();
+                    refused.extend(each.map(|index| RefusedObservation { index, refusal: refusal.clone() }));
+                }
+            }
+        }
+        self.save(changed, effects);
+        refused.sort_by_key(|refused| refused.index);
+        reply(effects, ticket, Reply::Observed { accepted, refused, outcomes });
+    }
+
+    fn observed_op(
+        &mut self,
+        now: Now,
+        by: &Reporter,
+        (engine, op, format): (Engine, Op, WeightFormat),
+        time: Seconds,
+    ) -> Result<Changed, Refusal> {
+        let numeric = self.snapshot.numeric_format(format);
+        let profile = self.snapshot.profile_of(engine);
+        let predicted = predict(&self.snapshot.roofline, &profile, &op, &numeric).map_err(|error| {
+            Code::NoUnit.at("workload", error.to_string(), "name a format that this machine computes in")
+        })?;
+        let key = ResidualKey::new(engine, &op, format);
+        self.learnt
+            .observe_op(by, op, key, &predicted, time, now.unix_s)?
+            .map_err(|error| error.refusal("time_s"))
+    }
+
+    pub(super) fn forget_requested(
+        &mut self,
+        now: Now,
+        ticket: Ticket,
+        (which, by): (&Selection, Option<u32>),
+        effects: &mut Vec<Effect>,
+    ) {
+        let (count, changed) = self.learnt.forget(which);
+        if let (0, Some(id)) = (count, which.id) {
+            let refusal = Code::NotFound.error(
+                format!("there is no report {id} that you may forget"),
+                "GET /v1/observations lists yours; root, and group rooflined once control is enabled, may forget everybody's",
+            );
+            reply(effects, ticket, Reply::Refused(refusal));
+            return;
+        }
+        if count > 0 {
+            let message = format!("forgot {count} reports of what was measured");
+            let record =
+                AuditRecord { uid: by, count: Some(count as u64), ..AuditRecord::of(AuditEvent::Forget) };
+            audit(effects, Severity::Info, message, record);
+        }
+        self.save(changed, effects);
+        self.publish(now, effects);
+        reply(effects, ticket, Reply::Forgotten { count });
+    }
+
+    fn save(&mut self, changed: Changed, effects: &mut Vec<Effect>) {
+        let Learnt { residuals, observed_runs, reports } = self.learnt.clone();
+        if changed.residuals {
+            effects.push(Effect::SaveResiduals(residuals));
+        }
+        if changed.observed_runs {
+            effects.push(Effect::SaveObservedRuns(observed_runs));
+            self.note_changes(effects);
+        }
+        if changed.reports {
+            effects.push(Effect::SaveReports(reports));
+        }
+    }
+
+    /// Says that the machine is not what it was when that is noticed, and when it is over.
+    fn note_changes(&mut self, effects: &mut Vec<Effect>) {
+        let alarms = self.learnt.observed_runs.alarms();
+        self.note_degraded(CHANGED, (!alarms.is_empty()).then(|| alarms.join("; ")), effects);
+    }
+
+    /// The machine was calibrated again, which explains what had changed.
+    pub(super) fn forget_changes(&mut self, effects: &mut Vec<Effect>) {
+        let changed = self.learnt.recalibrated();
+        self.save(changed, effects);
+    }
+
+    /// The same with what an earlier run of the daemon learnt of models and from users, where that was on this machine.
+    #[must_use]
+    pub fn with_learnt(mut self, now: Now, observed_runs: ObservedRuns, reports: Reports) -> Self {
+        let residuals = Residuals::clone(&self.learnt.residuals);
+        self.learnt = Learnt::on(&machine_name(&self.board), residuals, observed_runs, reports);
+        // What was said before the restart is said again, in the snapshot and not in the log.
+        self.note_changes(&mut Vec::new());
+        self.rebuild(now);
+        self
+    }
+}

@@ -1,0 +1,214 @@
+//! What a control group leaves to this process: a container sees the files of the whole machine.
+//!
+//! ```text
+//! /proc/self/cgroup            0::/a/b (v2)      4:memory:/a/b   3:cpu,cpuacct:/a/b   2:cpuset:/a/b (v1)
+//! /sys/fs/cgroup/a/b/          memory.max memory.high memory.current memory.stat cpu.max cpuset.cpus.effective      (v2)
+//! /sys/fs/cgroup/memory/a/b/   memory.limit_in_bytes memory.usage_in_bytes memory.stat                              (v1)
+//! /sys/fs/cgroup/cpu/a/b/      cpu.cfs_quota_us cpu.cfs_period_us
+//! /sys/fs/cgroup/cpuset/a/b/   cpuset.effective_cpus cpuset.cpus
+//! /proc/self/status            Cpus_allowed_list
+//! ```
+//!
+//! Every level up to the root limits. A container's own mount starts at its group, whatever /proc/self/cgroup says, so levels
+//! that are not there are passed over. The unit of the daemon itself is passed over too: its limits are the daemon's, and
+//! engines run outside of it.
+
+use super::SysRoot;
+use rooflined_core::board::parse;
+
+const ROOT: &str = "/sys/fs/cgroup";
+const SELF: &str = "/proc/self/cgroup";
+const STATUS: &str = "/proc/self/status";
+/// The daemon's own unit. Its `MemoryMax=` does not limit engines.
+const OWN_UNIT: &str = "rooflined.service";
+/// Most levels looked at.
+const DEEPEST: usize = 64;
+/// Version 1 writes "no limit" as the largest number of whole pages.
+const UNLIMITED: u64 = 1 << 60;
+
+/// A group that limits memory.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct MemoryLevel {
+    /// Files of limits, of which the lowest counts.
+    pub limits: Vec<String>,
+    pub usage: String,
+    pub stat: String,
+}
+
+/// What limits this process.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Limits {
+    pub memory: Vec<MemoryLevel>,
+    /// CPUs that time is granted for, and the file that says so.
+    pub quota: Option<(f64, String)>,
+    /// CPUs that it may run on, and the file that says so.
+    pub cpus: Option<(Vec<u32>, String)>,
+}
+
+impl Limits {
+    pub fn discover(root: &SysRoot) -> Self {
+        // Without /proc the mounts themselves still limit.
+        let groups = root.read(SELF).unwrap_or_else(|_| "0::/\n1:memory:/\n2:cpu:/\n3:cpuset:/\n".into());
+        let mut limits = Self::default();
+        for line in groups.lines() {
+            let mut fields = line.splitn(3, ':');
+            let (Some(_), Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next())
+            else {
+                continue;
+            };
+            if controllers.is_empty() {
+                for dir in ["", "/unified"].iter().flat_map(|mount| levels(root, mount, path)) {
+                    limits.unified(root, &dir);
+                }
+            }
+            for controller in controllers.split(',') {
+                for dir in
+                    mounts(root, controller, controllers).iter().flat_map(|mount| levels(root, mount, path))
+                {
+                    limits.version_1(root, controller, &dir);
+                }
+            }
+        }
+        let allowed = root.read(STATUS).ok().and_then(|text| {
+            let list = text.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+            parse::cpu_list(list.trim())
+        });
+        if let Some(cpus) = allowed {
+            limits.allow(cpus, STATUS.to_owned());
+        }
+        limits
+    }
+
+    fn unified(&mut self, root: &SysRoot, dir: &str) {
+        self.limit_memory(root, dir, &["memory.max", "memory.high"], "memory.current");
+        let max = format!("{dir}/cpu.max");
+        if let Some((quota, period)) = root.read(&max).ok().and_then(|text| {
+            let (quota, period) = text.trim().split_once(' ')?;
+            Some((quota.parse::<f64>().ok()?, period.trim().parse::<f64>().ok()?))
+        }) {
+            self.grant(quota / period, max);
+        }
+        self.read_cpus(root, &[format!("{dir}/cpuset.cpus.effective"), format!("{dir}/cpuset.cpus")]);
+    }
+
+    fn version_1(&mut self, root: &SysRoot, controller: &str, dir: &str) {
+        match controller {
+            "memory" => self.limit_memory(root, dir, &["memory.limit_in_bytes"], "memory.usage_in_bytes"),
+            "cpu" => {
+                let number =
+                    |file: &str| root.read(&format!("{dir}/{file}")).ok()?.trim().parse::<f64>().ok();
+                if let (Some(quota), Some(period)) = (number("cpu.cfs_quota_us"), number("cpu.cfs_period_us"))
+                {
+                    self.grant(quota / period, format!("{dir}/cpu.cfs_quota_us"));
+                }
+            }
+            "cpuset" => {
+                self.read_cpus(root, &[format!("{dir}/cpuset.effective_cpus"), format!("{dir}/cpuset.cpus")]);
+            }
+            _ => {}
+        }
+    }
+
+    fn limit_memory(&mut self, root: &SysRoot, dir: &str, limits: &[&str], usage: &str) {
+        let limits: Vec<String> = limits
+            .iter()
+            .map(|file| format!("{dir}/{file}"))
+            .filter(|path| root.path(path).is_file())
+            .collect();
+        if !limits.is_empty() {
+            let level =
+                MemoryLevel { limits, usage: format!("{dir}/{usage}"), stat: format!("{dir}/memory.stat") };
+            if !self.memory.contains(&level) {
+                self.memory.push(level);
+            }
+        }
+    }
+
+    fn grant(&mut self, cpus: f64, file: String) {
+        let lowest = self.quota.as_ref().is_none_or(|(granted, _)| cpus < *granted);
+        if cpus > 0.0 && cpus.is_finite() && lowest {
+            self.quota = Some((cpus, file));
+        }
+    }
+
+    fn read_cpus(&mut self, root: &SysRoot, files: &[String]) {
+        for file in files {
+            let cpus = root.read(file).ok().and_then(|text| parse::cpu_list(text.trim()));
+            if let Some(cpus) = cpus.filter(|cpus| !cpus.is_empty()) {
+                return self.allow(cpus, file.clone());
+            }
+        }
+    }
+
+    fn allow(&mut self, cpus: Vec<u32>, file: String) {
+        self.cpus = Some(match self.cpus.take() {
+            Some((known, source)) if known.iter().all(|cpu| cpus.contains(cpu)) => (known, source),
+            Some((known, _)) => (known.into_iter().filter(|cpu| cpus.contains(cpu)).collect(), file),
+            None => (cpus, file),
+        });
+    }
+
+    /// Of `online` those that this process may run on.
+    pub fn allowed(&self, online: Vec<u32>) -> Vec<u32> {
+        let Some((cpus, _)) = &self.cpus else { return online };
+        let allowed: Vec<u32> = online.iter().copied().filter(|cpu| cpus.contains(cpu)).collect();
+        // Files that virtualise number CPUs from zero again: then the sets have nothing in common.
+        if allowed.is_empty() { online.into_iter().take(cpus.len()).collect() } else { allowed }
+    }
+
+    /// How many of so many CPUs there is time for: a part of one is one.
+    pub fn granted(&self, cpus: u32) -> u32 {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "at most as many as CPUs"
+        )]
+        self.quota.as_ref().map_or(cpus, |(quota, _)| (quota.ceil().min(f64::from(cpus)) as u32).max(1))
+    }
+
+    /// What limits the CPUs of a machine with those online, in words.
+    pub fn cpu_note(&self, online: &[u32]) -> Option<String> {
+        let allowed = u32::try_from(self.allowed(online.to_vec()).len()).unwrap_or(u32::MAX);
+        let (granted, all) = (self.granted(allowed), online.len());
+        let by_quota = self.quota.as_ref().filter(|_| granted < allowed).map(|(_, file)| file);
+        let by_set = self.cpus.as_ref().filter(|_| (allowed as usize) < all).map(|(_, file)| file);
+        let file = by_quota.or(by_set)?;
+        Some(format!("this process gets {granted} of {all} CPUs: {file}"))
+    }
+}
+
+/// The lowest of the limits in the texts of files; `None` where none is set.
+pub(super) fn limit<'a>(texts: impl Iterator<Item = &'a str>) -> Option<u64> {
+    texts.filter_map(parse::unsigned).filter(|limit| *limit < UNLIMITED).min()
+}
+
+/// Bytes that the kernel takes back when they are needed, by memory.stat: files that nothing has used lately.
+pub(super) fn reclaimable(stat: &str) -> u64 {
+    let value =
+        |key: &str| stat.lines().find_map(|line| parse::unsigned(line.strip_prefix(key)?.strip_prefix(' ')?));
+    value("total_inactive_file").or_else(|| value("inactive_file")).unwrap_or(0)
+}
+
+/// Places where a controller of version 1 may be mounted.
+fn mounts(root: &SysRoot, controller: &str, together: &str) -> Vec<String> {
+    let names = [format!("/{controller}"), format!("/{together}")];
+    let mut names: Vec<String> =
+        names.into_iter().filter(|name| root.path(&format!("{ROOT}{name}")).is_dir()).collect();
+    names.dedup();
+    names
+}
+
+/// The directories of a group and of those above it, the root of the mount last.
+fn levels(root: &SysRoot, mount: &str, path: &str) -> Vec<String> {
+    let parts: Vec<&str> =
+        path.split('/').filter(|part| !part.is_empty() && *part != "..").take(DEEPEST).collect();
+    let dirs = (0..=parts.len())
+        .rev()
+        .filter(|length| *length == 0 || parts.get(length - 1).is_none_or(|name| *name != OWN_UNIT));
+    dirs.map(|length| {
+        let below: String = parts[..length].iter().flat_map(|part| ["/", part]).collect();
+        format!("{ROOT}{mount}{below}")
+    })
+    .filter(|dir| root.path(dir).is_dir())
+    .collect()
+}

@@ -1,0 +1,76 @@
+//! NVIDIA's GPUs on the PCI bus, which are there whether a driver answers or not.
+
+use super::SysRoot;
+
+const DEVICES: &str = "/sys/bus/pci/devices";
+const NVIDIA: &str = "0x10de";
+/// Display controllers: VGA (0300), 3D (0302).
+const DISPLAY: &str = "0x03";
+/// GB10's GPU.
+const GB10: &str = "0x2e12";
+/// DMI names of machines with a GB10: NVIDIA's own and those of its partners, `Dell Pro Max with GB10`.
+const GB10_PRODUCTS: [&str; 3] = ["GB10", "DGX_Spark", "DGX Spark"];
+
+/// A GPU, by its place on the bus.
+pub(super) struct PciGpu {
+    pub path: String,
+    pub device: String,
+}
+
+/// What the bus tells of NVIDIA's GPUs.
+pub(super) enum OnBus {
+    Found(PciGpu),
+    /// Of so many devices none is one.
+    None(usize),
+    NotVisible,
+}
+
+pub(super) fn nvidia_gpu(root: &SysRoot) -> OnBus {
+    let names = root.names(DEVICES);
+    let label = |name: &str, file: &str| {
+        root.read(&format!("{DEVICES}/{name}/{file}"))
+            .map(|text| text.trim().to_ascii_lowercase())
+            .unwrap_or_default()
+    };
+    let is_gpu =
+        |name: &&String| label(name, "vendor") == NVIDIA && label(name, "class").starts_with(DISPLAY);
+    match names.iter().find(is_gpu) {
+        Some(name) => {
+            OnBus::Found(PciGpu { path: format!("{DEVICES}/{name}"), device: label(name, "device") })
+        }
+        None if names.is_empty() => OnBus::NotVisible,
+        None => OnBus::None(names.len()),
+    }
+}
+
+/// Whether this is a machine with a GB10, and the file that says so.
+pub(super) fn gb10(root: &SysRoot, on_bus: &OnBus) -> Option<String> {
+    if let OnBus::Found(gpu) = on_bus
+        && gpu.device == GB10
+    {
+        return Some(format!("{}/device", gpu.path));
+    }
+    const PRODUCT: &str = "/sys/class/dmi/id/product_name";
+    let product = root.read(PRODUCT).ok()?;
+    GB10_PRODUCTS.iter().any(|name| product.contains(name)).then(|| PRODUCT.to_owned())
+}
+
+impl PciGpu {
+    /// `10de:2e12 at /sys/bus/pci/devices/000f:01:00.0`.
+    pub fn words(&self) -> String {
+        format!("10de:{} at {}", self.device.trim_start_matches("0x"), self.path)
+    }
+}
+
+/// Why no GPU is found where NVML gives `reason`.
+pub(super) fn no_gpu(on_bus: &OnBus, reason: &str) -> String {
+    match on_bus {
+        OnBus::Found(gpu) => {
+            format!("an NVIDIA GPU is there ({}), but its driver does not answer: {reason}", gpu.words())
+        }
+        OnBus::None(count) => {
+            format!("no NVIDIA GPU: none among the {count} devices of {DEVICES}, and {reason}")
+        }
+        OnBus::NotVisible => format!("no NVIDIA GPU is visible: {reason}, and {DEVICES} is empty or hidden"),
+    }
+}

@@ -1,0 +1,55 @@
+//! The machine as it is now.
+
+use super::SysRoot;
+use super::answers::Files;
+use super::discover::Discovered;
+use super::modes::ModeRule;
+use super::source::Source;
+use super::update::StateBuilder;
+use rooflined_core::board::BoardState;
+use rooflined_core::units::Seconds;
+
+/// Reads one machine again and again: keeps the descriptors, and its sources the counters of the sample before.
+pub struct Sampler {
+    sources: Vec<Box<dyn Source>>,
+    files: Files,
+    modes: ModeRule,
+    no_gpu: String,
+}
+
+/// Reads the machine once more. `now` is the CLOCK_BOOTTIME of the sample, see [`super::boot_time`].
+#[must_use]
+pub fn read_state(sampler: &mut Sampler, now: Seconds) -> BoardState {
+    sampler.sample(now)
+}
+
+impl Sampler {
+    /// Prepares to read what was discovered under `root`. Reads nothing yet.
+    #[must_use]
+    pub fn new(root: &SysRoot, discovered: Discovered) -> Self {
+        let Discovered { sources, modes, no_gpu, .. } = discovered;
+        let files = Files::new(root, sources.iter().flat_map(|source| source.files()));
+        Self { sources, files, modes, no_gpu }
+    }
+
+    /// Sources that have stopped answering; each keeps one helper thread waiting.
+    #[must_use]
+    pub fn stuck_sources(&self) -> usize {
+        self.files.stuck()
+    }
+
+    /// Reads everything once. Takes as long as the sensors need, at most a fifth of a second.
+    pub fn sample(&mut self, now: Seconds) -> BoardState {
+        for source in &self.sources {
+            source.begin();
+        }
+        let answers = self.files.read(now);
+        let mut state = StateBuilder::new(now, &self.no_gpu);
+        for source in &mut self.sources {
+            for update in source.read(&answers) {
+                state.apply(update);
+            }
+        }
+        state.finish(&self.modes)
+    }
+}

@@ -1,0 +1,135 @@
+//! What a source of values is: it knows where its files lie, how they are read, and which fields they are for.
+
+use std::any::Any;
+use std::fmt::Debug;
+
+use super::SysRoot;
+use super::answers::{Answers, File};
+use super::cgroup::Limits;
+use super::devfreq::GpuDevice;
+use super::nvml::Nvml;
+use super::update::Update;
+use rooflined_core::board::identity::Chip;
+use rooflined_core::hardware::Hardware;
+use rooflined_core::units::Hertz;
+
+/// One source. Each has a file of its own under `sources`, and a line in [`super::sources::SOURCES`].
+pub(super) trait Source: DynSource + Debug + Send + Sync {
+    /// What there is of it; `None` where the machine has nothing of the kind. A source that is found although it has
+    /// nothing to read can say why.
+    fn discover(context: &DiscoveryContext<'_>) -> Option<Self>
+    where
+        Self: Sized;
+
+    /// The files that a captured tree needs to have for it to be found and read there. `*` stands for any part of one
+    /// name.
+    fn captured() -> &'static [&'static str]
+    where
+        Self: Sized;
+
+    /// The fields of a state that it sets, by name, each with the files that it comes from.
+    fn origins(&self, root: &SysRoot) -> Vec<(&'static str, String)>;
+
+    /// The files read for a sample.
+    fn files(&self) -> Vec<File>;
+
+    /// Has what is no file begin a sample, so that it works while files are read.
+    fn begin(&self) {}
+
+    /// What the files hold, for the fields. May remember it for the next sample.
+    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update>;
+}
+
+/// A source as a value. Follows from its type.
+pub(super) trait DynSource: Any {
+    fn boxed_clone(&self) -> Box<dyn Source>;
+    fn equals(&self, other: &dyn Source) -> bool;
+}
+
+impl<S: Source + Clone + PartialEq> DynSource for S {
+    fn boxed_clone(&self) -> Box<dyn Source> {
+        Box::new(self.clone())
+    }
+
+    fn equals(&self, other: &dyn Source) -> bool {
+        let other: &dyn Any = other;
+        other.downcast_ref::<S>().is_some_and(|other| self == other)
+    }
+}
+
+impl Clone for Box<dyn Source> {
+    fn clone(&self) -> Self {
+        (**self).boxed_clone()
+    }
+}
+
+impl PartialEq for Box<dyn Source> {
+    fn eq(&self, other: &Self) -> bool {
+        (**self).equals(&**other)
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Registration {
+    pub discover: fn(&DiscoveryContext<'_>) -> Option<Box<dyn Source>>,
+    pub captured: fn() -> &'static [&'static str],
+}
+
+impl Registration {
+    pub const fn of<S: Source + Clone + PartialEq>() -> Self {
+        Self {
+            discover: |context| S::discover(context).map(|source| Box::new(source) as Box<dyn Source>),
+            captured: S::captured,
+        }
+    }
+}
+
+/// What is known of a machine when its sources are looked for.
+pub(super) struct DiscoveryContext<'a> {
+    pub root: &'a SysRoot,
+    pub hwmon: Vec<Device>,
+    pub chip: Option<Chip>,
+    pub gpu: Option<GpuDevice>,
+    /// Where NVML answers.
+    pub nvml: Option<Nvml>,
+    /// What data sheets say of this hardware.
+    pub nominal: Option<Hardware>,
+    /// A GPU clock below this, under load and without a reason named, is a fault of the supply (GB10).
+    pub starved_below: Option<Hertz>,
+    /// What a control group leaves to this process.
+    pub limits: Limits,
+    pub has_modes: bool,
+    /// The power modes gate units of the GPU, so a clock says nothing about its SMs.
+    pub modes_tell_sm: bool,
+    /// Why a machine that is not taken for a Tegra is not.
+    pub no_tegra: String,
+}
+
+impl DiscoveryContext<'_> {
+    /// Whether something is at `path`, readable or not.
+    pub fn has(&self, path: &str) -> bool {
+        self.root.path(path).symlink_metadata().is_ok()
+    }
+}
+
+/// A directory of a class, and what the driver calls the device; the name of the directory where it does not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Device {
+    pub name: String,
+    pub dir: String,
+}
+
+impl Device {
+    /// Directories `prefixN` of `class`, named by what their file `label` holds.
+    pub fn all(root: &SysRoot, class: &str, prefix: &str, label: &str) -> Vec<Self> {
+        let dirs: Vec<String> = root.numbered(class, prefix).into_iter().map(|(_, dir)| dir).collect();
+        // Drivers of the old kind have their files in the device itself.
+        let labels = |dir: &str| [format!("{class}/{dir}/{label}"), format!("{class}/{dir}/device/{label}")];
+        let texts = super::ask::ask(root, dirs.iter().flat_map(|dir| labels(dir)));
+        let named = dirs.into_iter().map(|name| {
+            let label = labels(&name).iter().find_map(|file| texts.label(file));
+            Self { dir: format!("{class}/{name}"), name: label.unwrap_or(name) }
+        });
+        named.collect()
+    }
+}

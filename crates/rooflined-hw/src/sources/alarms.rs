@@ -1,0 +1,124 @@
+//! Alarms: files that hold 1 while something is wrong.
+//!
+//! ```text
+//! /sys/class/hwmon/hwmonN/        in0_lcrit_alarm (Raspberry Pi: under-voltage)  temp1_crit_alarm  power1_cap_alarm …
+//! /sys/devices/platform/soc*/*:firmware/get_throttled     hexadecimal, Raspberry Pi; see FIRMWARE
+//! ```
+
+use super::{HWMON, hwmon};
+use crate::SysRoot;
+use crate::answers::{Answers, File};
+use crate::source::{Device, DiscoveryContext, Source};
+use crate::throttle::{EvidenceKind, ThrottleReport};
+use crate::update::Update;
+use rooflined_core::board::parse;
+
+const PLATFORM: &str = "/sys/devices/platform";
+/// What the firmware of a Raspberry Pi tells of now (raspberrypi.com, `vcgencmd get_throttled`). The bits from 16 on tell the
+/// same of the time since the boot.
+const FIRMWARE: [(u64, &str); 4] = [
+    (0x1, "under-voltage"),
+    (0x2, "the CPU's clock is capped"),
+    (0x4, "throttled"),
+    (0x8, "the soft limit of the temperature is reached"),
+];
+/// Devices whose alarms slow no processor down: drives, networks, batteries and chargers, and monitors of a main board, whose
+/// limits its maker rarely sets.
+const BESIDE: [&str; 18] = [
+    "nvme",
+    "drivetemp",
+    "iwlwifi",
+    "mlx",
+    "mt79",
+    "r816",
+    "BAT",
+    "AC",
+    "ADP",
+    "ucsi",
+    "tcpm",
+    "battery",
+    "nct",
+    "it8",
+    "w83",
+    "f71",
+    "sch5",
+    "jc42",
+];
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Alarms {
+    found: Vec<Alarm>,
+    firmware: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Alarm {
+    /// `rpi_volt in0_lcrit`.
+    name: String,
+    path: String,
+    slows: bool,
+}
+
+impl Source for Alarms {
+    fn discover(context: &DiscoveryContext<'_>) -> Option<Self> {
+        let root = context.root;
+        let awake = context.hwmon.iter().filter(|device| hwmon::is_awake(root, device));
+        let found: Vec<Alarm> = awake.flat_map(|device| of_device(root, device)).collect();
+        let firmware = firmware(root);
+        (!found.is_empty() || firmware.is_some()).then_some(Self { found, firmware })
+    }
+
+    fn captured() -> &'static [&'static str] {
+        &["/sys/class/hwmon/hwmon*/*_alarm", "/sys/devices/platform/soc*/*:firmware/get_throttled"]
+    }
+
+    fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
+        let alarms = (!self.found.is_empty()).then(|| format!("{HWMON}/hwmon*/*_alarm"));
+        alarms.into_iter().chain(self.firmware.clone()).map(|files| ("throttle", files)).collect()
+    }
+
+    fn files(&self) -> Vec<File> {
+        self.found.iter().map(|alarm| &alarm.path).chain(&self.firmware).map(File::of_driver).collect()
+    }
+
+    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
+        let mut report = ThrottleReport::of(EvidenceKind::State);
+        for alarm in &self.found {
+            let state = report.value_of(answers.value(&alarm.path, "0 or 1", parse::unsigned));
+            if state.is_some_and(|state| state > 0) {
+                report.add(alarm.slows, format!("{} is raised ({})", alarm.name, alarm.path));
+            }
+        }
+        if let Some(path) = &self.firmware {
+            let bits =
+                answers.value(path, "hexadecimal digits", |text| u64::from_str_radix(text.trim(), 16).ok());
+            let bits = report.value_of(bits).unwrap_or(0);
+            for (_, name) in FIRMWARE.into_iter().filter(|(bit, _)| bits & bit != 0) {
+                report.add(true, format!("the firmware says: {name} ({path} holds {bits:x})"));
+            }
+        }
+        vec![Update::Throttle(report)]
+    }
+}
+
+fn of_device(root: &SysRoot, device: &Device) -> Vec<Alarm> {
+    let beside = BESIDE.iter().any(|prefix| device.name.starts_with(prefix));
+    let names = root.names(&device.dir).into_iter();
+    // A rail's own alarms are among its meters' as well; a fan that stands still or a lid that is open slows nothing.
+    let alarms = names.filter_map(|file| {
+        let name = file.strip_suffix("_alarm")?;
+        let slows = !beside && !name.starts_with("fan") && !name.starts_with("intrusion");
+        Some(Alarm { name: format!("{} {name}", device.name), path: format!("{}/{file}", device.dir), slows })
+    });
+    alarms.collect()
+}
+
+fn firmware(root: &SysRoot) -> Option<String> {
+    let buses = root.names(PLATFORM).into_iter().filter(|name| name.starts_with("soc"));
+    let devices = buses.flat_map(|bus| {
+        let devices = root.names(&format!("{PLATFORM}/{bus}")).into_iter();
+        let firmware = devices.filter(|name| name.ends_with(":firmware"));
+        firmware.map(|name| format!("{PLATFORM}/{bus}/{name}/get_throttled")).collect::<Vec<_>>()
+    });
+    devices.into_iter().find(|path| root.path(path).is_file())
+}

@@ -1,0 +1,125 @@
+//! Each logical CPU: how busy it is, and what its clock may be.
+//!
+//! ```text
+//! /sys/devices/system/cpu/cpufreq/policyN/  related_cpus  scaling_min_freq  scaling_max_freq (kHz)  scaling_governor
+//! ```
+
+use super::cpufreq::{CPUFREQ, policies};
+use super::online;
+use crate::answers::{Answers, EACH_SECOND, File, SOMETIMES};
+use crate::detail::Detail;
+use crate::source::{DiscoveryContext, Source};
+use crate::update::Update;
+use crate::{STAT, SysRoot};
+use rooflined_core::board::details::Core;
+use rooflined_core::board::parse::{self, CpuTimes};
+use rooflined_core::board::{Reading, parse::details as text};
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Cores {
+    policies: Vec<Policy>,
+    last: Vec<(u32, CpuTimes)>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Policy {
+    dir: String,
+    cpus: Vec<u32>,
+}
+
+impl Policy {
+    fn file(&self, name: &str) -> String {
+        format!("{}/{name}", self.dir)
+    }
+}
+
+impl Source for Cores {
+    fn discover(context: &DiscoveryContext<'_>) -> Option<Self> {
+        let policies = policies(context.root).into_iter().map(|(dir, cpus)| Policy { dir, cpus });
+        Some(Self { policies: policies.collect(), last: Vec::new() })
+    }
+
+    fn captured() -> &'static [&'static str] {
+        &["/sys/devices/system/cpu/cpufreq/policy*/*", STAT]
+    }
+
+    fn origins(&self, root: &SysRoot) -> Vec<(&'static str, String)> {
+        let stat = root.path(STAT).is_file().then(|| ("cores", STAT.to_owned()));
+        let policies = (!self.policies.is_empty())
+            .then(|| ("cores", format!("{CPUFREQ}/policy*/scaling_{{min_freq,max_freq,governor}}")));
+        stat.into_iter().chain(policies).collect()
+    }
+
+    fn files(&self) -> Vec<File> {
+        let policies = self.policies.iter().flat_map(|policy| {
+            [
+                File::of_driver(policy.file("scaling_max_freq")),
+                File::of_driver(policy.file("scaling_min_freq")).every(EACH_SECOND),
+                File::of_driver(policy.file("scaling_governor")).every(SOMETIMES),
+            ]
+        });
+        policies.chain(online::files()).collect()
+    }
+
+    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
+        let times = answers.text(STAT).map(text::core_times).unwrap_or_default();
+        let before = std::mem::replace(&mut self.last, times);
+        let online = online::online(answers);
+        let cores = online.map(|online| {
+            let limits: Vec<Limits> = self.policies.iter().map(|policy| policy.read(answers)).collect();
+            online.into_iter().map(|cpu| self.core(cpu, &before, &limits)).collect()
+        });
+        vec![Detail::Cores(cores).now()]
+    }
+}
+
+struct Limits {
+    min: Reading<rooflined_core::units::Hertz>,
+    cap: Reading<rooflined_core::units::Hertz>,
+    governor: Reading<String>,
+}
+
+impl Policy {
+    fn read(&self, answers: &Answers<'_>) -> Limits {
+        let clock = |name: &str| answers.value(&self.file(name), "a clock in kHz", parse::kilohertz);
+        Limits {
+            min: clock("scaling_min_freq"),
+            cap: clock("scaling_max_freq"),
+            governor: answers.value(&self.file("scaling_governor"), "a governor", text::word),
+        }
+    }
+}
+
+impl Cores {
+    fn core(&self, cpu: u32, before: &[(u32, CpuTimes)], limits: &[Limits]) -> Core {
+        let of = |times: &[(u32, CpuTimes)]| {
+            times.iter().find(|(number, _)| *number == cpu).map(|(_, times)| *times)
+        };
+        let busy_ratio = match (of(&self.last), of(before)) {
+            (None, _) => Reading::absent(format!("{STAT} has no line of cpu{cpu}")),
+            (Some(_), None) => Reading::absent("the busy part needs a second sample"),
+            (Some(now), Some(before)) => now.ratios_since(&before).map_or_else(
+                || Reading::absent("no time has passed since the sample before"),
+                |(busy, _)| Reading::Known(busy),
+            ),
+        };
+        let policy = self.policies.iter().position(|policy| policy.cpus.contains(&cpu));
+        let Some(limits) = policy.and_then(|index| limits.get(index)) else {
+            let none = format!("no {CPUFREQ}/policy* is for cpu{cpu}");
+            return Core {
+                cpu,
+                busy_ratio,
+                min_clock: Reading::absent(&none),
+                clock_cap: Reading::absent(&none),
+                governor: Reading::absent(none),
+            };
+        };
+        Core {
+            cpu,
+            busy_ratio,
+            min_clock: limits.min.clone(),
+            clock_cap: limits.cap.clone(),
+            governor: limits.governor.clone(),
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! How the clock and the power of a Tegra's GPU are governed.
+//!
+//! ```text
+//! <devfreq>/  governor  min_freq (Hz)
+//! gpu.0/      railgate_enable  railgate_delay (ms)  is_railgated  gpu_powered_on  enable_3d_scaling
+//!             golden_img_status  power/control  power/runtime_status
+//! ```
+//!
+//! `tpc_fs_mask` lies beside them and is never read: that powers the GPU on.
+
+use super::tegra_gpu::bases;
+use crate::SysRoot;
+use crate::answers::{Answers, EACH_SECOND, File, SOMETIMES};
+use crate::detail::Detail;
+use crate::source::{DiscoveryContext, Source};
+use crate::update::Update;
+use rooflined_core::board::details::GpuControl;
+use rooflined_core::board::{Reading, parse, parse::details as text};
+use rooflined_core::units::Seconds;
+
+/// What is beside the GPU's load.
+const CHANGING: [&str; 3] = ["is_railgated", "gpu_powered_on", "power/runtime_status"];
+const SETTINGS: [&str; 5] =
+    ["railgate_enable", "railgate_delay", "enable_3d_scaling", "golden_img_status", "power/control"];
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct GpuPower {
+    devfreq: Option<String>,
+    /// Files found, by name.
+    found: Vec<(&'static str, String)>,
+}
+
+impl Source for GpuPower {
+    fn discover(context: &DiscoveryContext<'_>) -> Option<Self> {
+        if context.chip.is_none() {
+            return Some(Self { devfreq: None, found: Vec::new() });
+        }
+        let devfreq = context.gpu.as_ref().map(|gpu| gpu.dir.clone());
+        let bases = bases(context.root, devfreq.as_deref());
+        let first = |file: &'static str| {
+            let mut paths = bases.iter().map(|base| format!("{base}/{file}"));
+            Some((file, paths.find(|path| context.has(path))?))
+        };
+        Some(Self { devfreq, found: CHANGING.into_iter().chain(SETTINGS).filter_map(first).collect() })
+    }
+
+    fn captured() -> &'static [&'static str] {
+        &[
+            "/sys/class/devfreq/*/governor",
+            "/sys/class/devfreq/*/*_freq",
+            "/sys/devices/*.g*/devfreq/*/governor",
+            "/sys/devices/platform/*.gpu/devfreq/*/governor",
+            "/sys/devices/platform/bus@0/*.g*/devfreq/*/governor",
+            "/sys/class/devfreq/*/device/railgate_*",
+            "/sys/class/devfreq/*/device/is_railgated",
+            "/sys/class/devfreq/*/device/gpu_powered_on",
+            "/sys/class/devfreq/*/device/enable_3d_scaling",
+            "/sys/class/devfreq/*/device/golden_img_status",
+            "/sys/class/devfreq/*/device/power/control",
+            "/sys/devices/*/railgate_*",
+            "/sys/devices/*/is_railgated",
+            "/sys/devices/*/gpu_powered_on",
+            "/sys/devices/*/enable_3d_scaling",
+            "/sys/devices/*/golden_img_status",
+            "/sys/devices/*.g*/power/control",
+            "/sys/devices/gpu.0/power/control",
+            "/sys/devices/platform/*/railgate_*",
+            "/sys/devices/platform/*/is_railgated",
+            "/sys/devices/platform/*/gpu_powered_on",
+            "/sys/devices/platform/*/enable_3d_scaling",
+            "/sys/devices/platform/*/golden_img_status",
+            "/sys/devices/platform/gpu.0/power/control",
+            "/sys/devices/platform/*.g*/power/control",
+            "/sys/devices/platform/bus@0/*.g*/power/control",
+        ]
+    }
+
+    fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
+        let dir =
+            |(name, path): &(&str, String)| path.trim_end_matches(name).trim_end_matches('/').to_owned();
+        let dirs = self.devfreq.iter().cloned().chain(self.found.iter().map(dir));
+        dirs.map(|dir| ("gpu_control", dir)).collect()
+    }
+
+    fn files(&self) -> Vec<File> {
+        let devfreq = self.devfreq.iter().flat_map(|dir| {
+            [
+                File::of_driver(format!("{dir}/governor")).every(SOMETIMES),
+                File::of_driver(format!("{dir}/min_freq")).every(EACH_SECOND),
+            ]
+        });
+        let found = self.found.iter().map(|(name, path)| {
+            File::of_driver(path).every(if CHANGING.contains(name) { EACH_SECOND } else { SOMETIMES })
+        });
+        devfreq.chain(found).collect()
+    }
+
+    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
+        let Some(dir) = &self.devfreq else {
+            let none = "no devfreq device of a GPU, so nothing shows how its clock is governed";
+            return vec![Detail::GpuControl(Reading::absent(none)).now()];
+        };
+        let control = GpuControl {
+            governor: answers.value(&format!("{dir}/governor"), "a governor", text::word),
+            min_clock: answers.value(&format!("{dir}/min_freq"), "a clock in Hz", parse::hertz),
+            railgate_enabled: self.value(answers, "railgate_enable", "0 or 1", text::switch),
+            railgate_delay: self.value(answers, "railgate_delay", "milliseconds", milliseconds),
+            railgated: self.railgated(answers),
+            power_control: self.value(answers, "power/control", "auto or on", text::word),
+            scaling_3d: self.value(answers, "enable_3d_scaling", "0 or 1", text::switch),
+            mask_fixed: self.value(answers, "golden_img_status", "0 or 1", text::switch),
+        };
+        vec![Detail::GpuControl(Reading::Known(control)).read_with(&format!("{dir}/min_freq"), answers)]
+    }
+}
+
+impl GpuPower {
+    fn value<T>(
+        &self,
+        answers: &Answers<'_>,
+        name: &str,
+        expected: &str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Reading<T> {
+        match self.found.iter().find(|(found, _)| *found == name) {
+            Some((_, path)) => answers.value(path, expected, parse),
+            None => Reading::absent(format!("no {name} next to this GPU")),
+        }
+    }
+
+    /// Whether the GPU is off: by the rail, by its power, or by what the kernel's power management says.
+    fn railgated(&self, answers: &Answers<'_>) -> Reading<bool> {
+        let rail = self.value(answers, "is_railgated", "yes or no", yes);
+        let power = || self.value(answers, "gpu_powered_on", "0 or 1", text::switch).map(|on| !on);
+        let status = || {
+            let suspended = |text: &str| match text.trim() {
+                "suspended" => Some(true),
+                "active" | "resuming" | "suspending" => Some(false),
+                _ => None,
+            };
+            self.value(answers, "power/runtime_status", "active or suspended", suspended)
+        };
+        let known = [power(), status()].into_iter().find(|reading| reading.known().is_some());
+        match (rail, known) {
+            (rail @ Reading::Known(_), _) => rail,
+            (_, Some(known)) => known,
+            (rail, None) => rail,
+        }
+    }
+}
+
+fn yes(text: &str) -> Option<bool> {
+    match text.trim() {
+        "yes" | "1" => Some(true),
+        "no" | "0" => Some(false),
+        _ => None,
+    }
+}
+
+fn milliseconds(text: &str) -> Option<Seconds> {
+    parse::unsigned(text).filter(|ms| *ms <= 86_400_000).map(|ms| Seconds(ms as f64 / 1e3))
+}

@@ -1,0 +1,93 @@
+//! How much of the memory clock's cycles move data, by Orin's central activity monitor.
+//!
+//! ```text
+//! /sys/kernel/debug/cactmon/mc_all            cycles in a millisecond that moved data, so kHz; for root only
+//! /sys/kernel/debug/bpmp/debug/clk/emc/rate   the memory clock in Hz; for root only
+//! ```
+//!
+//! Other chips and releases have counters of another unit, which nobody has published: releases that count in kHz have
+//! `nvpmodel_clk_cap`.
+
+use crate::SysRoot;
+use crate::answers::{Answers, EACH_SECOND, File};
+use crate::detail::Detail;
+use crate::emc::BPMP_EMC;
+use crate::source::{DiscoveryContext, Source};
+use crate::update::Update;
+use rooflined_core::board::identity::Chip;
+use rooflined_core::board::{Reading, parse};
+use rooflined_core::units::Hertz;
+
+const MONITOR: &str = "/sys/kernel/debug/cactmon/mc_all";
+/// Of the releases whose counter is in kHz.
+const RELEASE: &str = "/sys/kernel/nvpmodel_clk_cap";
+/// Two readings of one moment apart may exceed the whole by this.
+const MOST: f64 = 1.1;
+/// Counters without a known unit: Thor's, and that of JetPack 4.
+const OTHERS: [&str; 2] =
+    ["/sys/kernel/debug/bpmp/debug/actmon/mc_all_avg_activity", "/sys/kernel/actmon_avg_activity/mc_all"];
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct MemoryActivity {
+    is_tegra: bool,
+    /// Why it is none.
+    no_tegra: String,
+    /// Chip and release are those whose counter is in kHz.
+    is_known: bool,
+    other: Option<&'static str>,
+}
+
+impl Source for MemoryActivity {
+    fn discover(context: &DiscoveryContext<'_>) -> Option<Self> {
+        let other = OTHERS.into_iter().find(|path| context.has(path));
+        let is_known = context.chip == Some(Chip::Tegra234) && context.has(RELEASE);
+        Some(Self { is_tegra: context.chip.is_some(), no_tegra: context.no_tegra.clone(), is_known, other })
+    }
+
+    fn captured() -> &'static [&'static str] {
+        &[MONITOR, "/sys/kernel/debug/bpmp/debug/clk/emc/*"]
+    }
+
+    fn origins(&self, root: &SysRoot) -> Vec<(&'static str, String)> {
+        let there = self.is_known && root.path(MONITOR).is_file();
+        there.then(|| ("emc_utilisation", format!("{MONITOR}, {BPMP_EMC}/rate"))).into_iter().collect()
+    }
+
+    fn files(&self) -> Vec<File> {
+        if !self.is_tegra {
+            return Vec::new();
+        }
+        vec![File::of_driver(MONITOR).every(EACH_SECOND), File::of_driver(format!("{BPMP_EMC}/rate"))]
+    }
+
+    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
+        if !self.is_tegra {
+            let none = format!("no monitor of the memory's activity: {}", self.no_tegra);
+            return vec![Detail::EmcUtilisation(Reading::absent(none)).now()];
+        }
+        let reading = match answers.value(MONITOR, "a count in kHz", parse::unsigned) {
+            Reading::Known(_) if !self.is_known => {
+                Reading::absent(format!("the unit of {MONITOR} is known of Orin with {RELEASE} alone"))
+            }
+            Reading::Known(busy) => {
+                match answers.value(&format!("{BPMP_EMC}/rate"), "a clock in Hz", parse::hertz) {
+                    Reading::Known(clock) => part(busy as f64 * 1e3 / clock.get()),
+                    unknown => unknown.map(Hertz::get),
+                }
+            }
+            Reading::Absent { reason } => Reading::absent(match self.other {
+                Some(other) => format!("{reason}; the unit of {other} is not known"),
+                None => reason,
+            }),
+            Reading::Failed { reason } => Reading::failed(reason),
+        };
+        vec![Detail::EmcUtilisation(reading).read_with(MONITOR, answers)]
+    }
+}
+
+fn part(busy: f64) -> Reading<f64> {
+    if busy > MOST {
+        return Reading::failed(format!("{MONITOR} counts {busy:.2} of the cycles that there were"));
+    }
+    Reading::Known(busy.min(1.0))
+}

@@ -1,0 +1,183 @@
+//! What NVML tells of the GPU. On a Tegra devfreq and the rails know better, so only the load and the reasons for a
+//! lower clock are taken.
+
+use crate::SysRoot;
+use crate::answers::{Answers, File};
+use crate::detail::Detail;
+use crate::identity::mig_instances;
+use crate::nvml::{Nvml, Sample};
+use crate::source::{DiscoveryContext, Source};
+use crate::throttle::{EvidenceKind, ThrottleReport};
+use crate::update::Update;
+use rooflined_core::board::{MeterRead, Reading, ThermalZone};
+use rooflined_core::hardware::Hardware;
+use rooflined_core::units::{Hertz, Seconds};
+
+/// What NVML's temperature and power are called among zones and rails.
+const SENSOR: &str = "gpu (nvml)";
+/// NVML's power is a mean over a second on Ampere (but GA100) and later: nvmlDeviceGetPowerUsage.
+const PERIOD: Seconds = Seconds(1.0);
+/// A governor takes some tenths of a second to raise the clock under a new load.
+const RAMP: Seconds = Seconds(1.0);
+
+/// A power cap holds every card below its highest clock at times. Below this part of the clock that its data sheet states it
+/// is what a supply or a fault allows, and no ordinary limit. A guess.
+const CAPPED: f64 = 0.6;
+/// NVML's reason that a power cap is.
+const POWER_CAP: u64 = 0x4;
+
+/// NVML's reasons for a clock below the highest. Idle (1), a clock asked for (2, 0x100) and a partner's (0x10) are
+/// no throttling.
+const REASONS: [(u64, &str, bool); 5] = [
+    (POWER_CAP, "power cap", false),
+    (0x8, "hardware slowdown", true),
+    (0x20, "software thermal slowdown", true),
+    (0x40, "hardware thermal slowdown", true),
+    (0x80, "power brake", true),
+];
+
+/// The first GPU of the library, or of its files.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct NvmlGpu {
+    nvml: Nvml,
+    /// The GPU is that of a Tegra, whose other values devfreq has.
+    beside_devfreq: bool,
+    /// Instances of a GPU that is divided: NVML then tells no load of the whole.
+    instances: Vec<String>,
+    nominal: Option<Hardware>,
+    starved_below: Option<Hertz>,
+    /// Since when the GPU is busy and slow without a reason.
+    starved_since: Option<Seconds>,
+}
+
+impl Source for NvmlGpu {
+    fn discover(context: &DiscoveryContext<'_>) -> Option<Self> {
+        Some(Self {
+            nvml: context.nvml.clone()?,
+            beside_devfreq: context.chip.is_some(),
+            instances: mig_instances(context.root),
+            nominal: context.nominal.clone(),
+            starved_below: context.starved_below,
+            starved_since: None,
+        })
+    }
+
+    fn captured() -> &'static [&'static str] {
+        &["/rooflined/nvml/*/*", "/proc/driver/nvidia/capabilities/*/mig/*/access"]
+    }
+
+    fn origins(&self, root: &SysRoot) -> Vec<(&'static str, String)> {
+        let source = match &self.nvml {
+            Nvml::Library(_) => Some("NVML".to_owned()),
+            Nvml::Files { dir } => Some(format!("{dir}/processes")).filter(|path| root.path(path).is_file()),
+        };
+        source.map(|source| ("gpu_processes", source)).into_iter().collect()
+    }
+
+    fn files(&self) -> Vec<File> {
+        self.nvml.paths().map(File::of_driver).collect()
+    }
+
+    fn begin(&self) {
+        self.nvml.begin();
+    }
+
+    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
+        let mut sample = self.nvml.finish(answers);
+        if let Reading::Absent { .. } = sample.load
+            && !self.instances.is_empty()
+        {
+            let instances = self.instances.join(", ");
+            sample.load = Reading::absent(format!(
+                "NVML tells no load of a GPU that is divided (MIG): {instances} in /proc/driver/nvidia/capabilities"
+            ));
+        }
+        let mut updates = vec![
+            Update::Throttle(self.report(&sample, answers.now())),
+            Detail::GpuProcesses(sample.processes.clone()).now(),
+        ];
+        if self.beside_devfreq {
+            updates.push(Update::GpuLoad(sample.load));
+        } else {
+            updates.extend(self.all(sample, answers.now()));
+        }
+        updates
+    }
+}
+
+impl NvmlGpu {
+    fn all(&self, sample: Sample, now: Seconds) -> Vec<Update> {
+        let nominal = self.nominal.as_ref();
+        let mut updates = vec![
+            Update::GpuClock(sample.clock),
+            Update::GpuClockCap(sample.locked),
+            Update::GpuLoad(sample.load),
+            Update::TpcMask(Reading::absent("no mask of gated clusters on this GPU")),
+            Update::SmOnline(nominal.map_or_else(
+                || Reading::absent("the hardware registry has no entry of this machine"),
+                |nominal| Reading::Known(nominal.sm),
+            )),
+            Update::MemoryClock(sample.memory_clock),
+            Update::MemoryClockCap(nominal.and_then(|nominal| nominal.memory_clock).map_or_else(
+                || {
+                    Reading::absent(
+                        "NVML reports no cap on the memory clock, and the data sheet no highest one",
+                    )
+                },
+                Reading::Known,
+            )),
+            Update::GpuPower {
+                meter: SENSOR,
+                power: sample.power,
+                read: MeterRead { at: now, since: None, period: Some(PERIOD) },
+            },
+        ];
+        if let Reading::Known(temperature) = sample.temperature {
+            let zone = ThermalZone { name: SENSOR.into(), temperature: Reading::Known(temperature) };
+            updates.push(Update::Temperatures(Reading::Known(vec![zone])));
+        }
+        updates
+    }
+
+    fn report(&mut self, sample: &Sample, now: Seconds) -> ThrottleReport {
+        let mut report = ThrottleReport::of(EvidenceKind::Reason);
+        let reasons = report.value_of(sample.reasons.clone()).unwrap_or(0);
+        for (bit, name, active) in REASONS.into_iter().filter(|(bit, ..)| reasons & bit != 0) {
+            let held = (bit == POWER_CAP).then(|| self.held_down(sample)).flatten();
+            let by =
+                held.map_or_else(String::new, |clock| format!(", and the GPU runs at {clock} under load"));
+            report
+                .add(active || held.is_some(), format!("NVML names as reason for a lower clock: {name}{by}"));
+        }
+        let starved = starved(self.starved_below, sample);
+        self.starved_since = starved.as_ref().and(self.starved_since.or(Some(now)));
+        let lasting = self.starved_since.is_some_and(|since| now - since >= RAMP);
+        if let Some(evidence) = starved.filter(|_| lasting) {
+            report.add(true, evidence);
+        }
+        report
+    }
+}
+
+impl NvmlGpu {
+    /// The clock of a busy GPU that is far below its data sheet's.
+    fn held_down(&self, sample: &Sample) -> Option<Hertz> {
+        let (clock, stated) = (*sample.clock.known()?, self.nominal.as_ref()?.gpu_clock);
+        let busy = *sample.load.known()? >= 0.5;
+        (busy && clock.0 < CAPPED * stated.0).then_some(clock)
+    }
+}
+
+/// A supply that negotiated too little power holds the clock at about 510 MHz, and no reason is named for it.
+fn starved(below: Option<Hertz>, sample: &Sample) -> Option<String> {
+    let (below, clock) = (below?, *sample.clock.known()?);
+    let busy = *sample.load.known()? >= 0.5;
+    let unnamed =
+        sample.reasons.known().is_some_and(|reasons| REASONS.iter().all(|(bit, ..)| reasons & bit == 0));
+    (busy && unnamed && clock.0 < below.0).then(|| {
+        format!(
+            "the GPU runs at {clock} under load and NVML names no reason: \
+             the supply may have negotiated too little power; unplug it from the wall for a minute"
+        )
+    })
+}

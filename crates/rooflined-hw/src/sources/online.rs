@@ -1,0 +1,74 @@
+//! The logical CPUs online. A damaged or missing list is made up for by /proc/stat.
+
+use crate::SysRoot;
+use crate::answers::{Answers, File};
+use crate::cgroup::Limits;
+use crate::source::{DiscoveryContext, Source};
+use crate::update::Update;
+use crate::{ONLINE, STAT, parsed};
+use rooflined_core::board::{Reading, parse};
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Online {
+    limits: Limits,
+}
+
+impl Source for Online {
+    fn discover(context: &DiscoveryContext<'_>) -> Option<Self> {
+        Some(Self { limits: context.limits.clone() })
+    }
+
+    fn captured() -> &'static [&'static str] {
+        &[ONLINE, STAT, "/sys/fs/cgroup/cpu*", "/sys/fs/cgroup/cpu*/cpu*"]
+    }
+
+    fn origins(&self, root: &SysRoot) -> Vec<(&'static str, String)> {
+        let exists = root.path(ONLINE).is_file();
+        exists.then(|| ("cores_online", ONLINE.into())).into_iter().collect()
+    }
+
+    fn files(&self) -> Vec<File> {
+        files().into()
+    }
+
+    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
+        let count = |cpus: Vec<u32>| {
+            self.limits.granted(u32::try_from(self.limits.allowed(cpus).len()).unwrap_or(u32::MAX))
+        };
+        vec![Update::CoresOnline(online(answers).map(count))]
+    }
+}
+
+/// The files that [`online`] needs.
+pub(super) fn files() -> [File; 2] {
+    [File::of_kernel(ONLINE), stat()]
+}
+
+/// Of /proc/stat the beginning counts, 256 CPUs and more; the interrupts after it are long.
+pub(super) fn stat() -> File {
+    File::of_kernel(STAT).limited(64 << 10)
+}
+
+/// The CPUs, in ascending order.
+pub(super) fn online(answers: &Answers<'_>) -> Reading<Vec<u32>> {
+    listed(answers.text(ONLINE), || answers.text(STAT))
+}
+
+/// The online list, or what /proc/stat says where the list is missing or damaged.
+pub(crate) fn listed<T: AsRef<str>, E>(
+    list: Result<T, E>,
+    stat: impl FnOnce() -> Result<T, E>,
+) -> Reading<Vec<u32>>
+where
+    Reading<Vec<u32>>: From<E>,
+{
+    let cpus =
+        parsed(ONLINE, list, "a CPU list", |text| parse::cpu_list(text).filter(|cpus| !cpus.is_empty()));
+    if cpus.known().is_some() {
+        return cpus;
+    }
+    match stat().map(|text| parse::stat_cpus(text.as_ref())) {
+        Ok(found) if !found.is_empty() => Reading::Known(found),
+        _ => cpus,
+    }
+}

@@ -1,0 +1,83 @@
+//! Swap, compressed memory, and the largest pieces of free memory.
+//!
+//! ```text
+//! /proc/swaps  /sys/block/zramN/mm_stat (bytes)  /proc/buddyinfo (blocks by powers of two of pages)
+//! ```
+
+use crate::answers::{Answers, File, SOMETIMES};
+use crate::detail::Detail;
+use crate::source::{DiscoveryContext, Source};
+use crate::update::Update;
+use crate::{ReadError, SysRoot};
+use rooflined_core::board::details::Zram;
+use rooflined_core::board::{Reading, parse::details as text};
+
+const SWAPS: &str = "/proc/swaps";
+const BUDDYINFO: &str = "/proc/buddyinfo";
+/// One for each CPU as Jetsons set them up; they may come after this program.
+const MOST_ZRAM: u32 = 16;
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Swap;
+
+fn mm_stat(number: u32) -> String {
+    format!("/sys/block/zram{number}/mm_stat")
+}
+
+impl Source for Swap {
+    fn discover(_: &DiscoveryContext<'_>) -> Option<Self> {
+        Some(Self)
+    }
+
+    fn captured() -> &'static [&'static str] {
+        &[SWAPS, "/sys/block/zram*/mm_stat", BUDDYINFO]
+    }
+
+    fn origins(&self, root: &SysRoot) -> Vec<(&'static str, String)> {
+        let files = [("swap", SWAPS.to_owned()), ("free_blocks", BUDDYINFO.to_owned())];
+        let files = files.into_iter().filter(|(_, path)| root.path(path).is_file());
+        let zram = root.path(&mm_stat(0)).exists().then(|| ("zram", "/sys/block/zram*/mm_stat".to_owned()));
+        files.chain(zram).collect()
+    }
+
+    fn files(&self) -> Vec<File> {
+        let zram = (0..MOST_ZRAM).map(mm_stat);
+        let files = [SWAPS.to_owned(), BUDDYINFO.to_owned()].into_iter().chain(zram);
+        files.map(|path| File::of_driver(path).limited(16 << 10).every(SOMETIMES)).collect()
+    }
+
+    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
+        let swap = answers.value(SWAPS, "Filename Type Size Used Priority", text::swaps);
+        let page = rustix::param::page_size() as u64;
+        let blocks = answers.value(BUDDYINFO, "free blocks of each zone", |text| text::buddyinfo(text, page));
+        vec![
+            Detail::Swap(swap).read_with(SWAPS, answers),
+            Detail::Zram(zram(answers)).read_with(SWAPS, answers),
+            Detail::FreeBlocks(blocks).read_with(BUDDYINFO, answers),
+        ]
+    }
+}
+
+/// The devices that tell; where none does, why the first does not.
+fn zram(answers: &Answers<'_>) -> Reading<Vec<Zram>> {
+    let mut known = Vec::new();
+    let mut unknown = None;
+    for number in 0..MOST_ZRAM {
+        let name = format!("zram{number}");
+        match answers
+            .value(&mm_stat(number), "bytes stored, compressed and taken", |text| text::zram(&name, text))
+        {
+            Reading::Known(zram) => known.push(zram),
+            Reading::Absent { .. }
+                if matches!(answers.text(&mm_stat(number)), Err(ReadError::Missing { .. })) => {}
+            other => unknown = unknown.or(Some(other)),
+        }
+    }
+    match unknown {
+        Some(unknown) if known.is_empty() => unknown.map(|zram| vec![zram]),
+        None if known.is_empty() => {
+            Reading::absent("no /sys/block/zram*/mm_stat: no memory is compressed here")
+        }
+        _ => Reading::Known(known),
+    }
+}

@@ -1,0 +1,114 @@
+//! The memory clock of a Tegra and the caps on it.
+//!
+//! | | JetPack 4, 5 | JetPack 6, 7 on Orin | Thor |
+//! |---|---|---|---|
+//! | cap | /sys/kernel/nvpmodel_emc_cap/emc_iso_cap | /sys/kernel/nvpmodel_clk_cap/emc | bwmgr/max_freq |
+//! | clock | debugfs, for root only | debugfs, for root only | /sys/class/devfreq/bwmgr |
+
+use crate::SysRoot;
+use crate::answers::{Answers, File};
+use crate::emc::{BPMP_EMC, MAX_RATE};
+use crate::modes::MemoryLimits;
+use crate::source::{DiscoveryContext, Source};
+use crate::update::Update;
+use rooflined_core::board::Reading;
+use rooflined_core::board::active::LiveCap;
+use rooflined_core::board::parse::{self, Cap};
+use rooflined_core::units::Hertz;
+
+/// JetPack 6 and later, then 4 and 5.
+const CAPS: [&str; 2] = ["/sys/kernel/nvpmodel_clk_cap/emc", "/sys/kernel/nvpmodel_emc_cap/emc_iso_cap"];
+const BWMGR: &str = "/sys/class/devfreq/bwmgr";
+
+/// Where the memory clock is read and capped.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct TegraMemory {
+    clock: String,
+    /// Highest clock that the boot processor admits.
+    max: String,
+    /// Files with caps, of which the lowest counts.
+    caps: Vec<String>,
+    /// Highest clock by the data sheet.
+    nominal: Option<Hertz>,
+}
+
+impl Source for TegraMemory {
+    fn discover(context: &DiscoveryContext<'_>) -> Option<Self> {
+        context.chip?;
+        let has_bwmgr = context.has(&format!("{BWMGR}/max_freq"));
+        let bwmgr = has_bwmgr.then(|| format!("{BWMGR}/max_freq"));
+        let caps = CAPS.into_iter().filter(|path| context.has(path)).map(str::to_owned);
+        Some(Self {
+            clock: if has_bwmgr { format!("{BWMGR}/cur_freq") } else { format!("{BPMP_EMC}/rate") },
+            max: MAX_RATE.to_owned(),
+            caps: caps.chain(bwmgr).collect(),
+            nominal: context.nominal.as_ref().and_then(|nominal| nominal.memory_clock),
+        })
+    }
+
+    fn captured() -> &'static [&'static str] {
+        &[
+            "/sys/kernel/nvpmodel_emc_cap/*",
+            "/sys/kernel/nvpmodel_clk_cap/*",
+            "/sys/kernel/debug/bpmp/debug/clk/emc/*",
+            "/sys/class/devfreq/*/*_freq",
+        ]
+    }
+
+    fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
+        let caps = (!self.caps.is_empty()).then(|| ("memory_clock_cap", self.caps.join(", ")));
+        [("memory_clock", self.clock.clone())].into_iter().chain(caps).collect()
+    }
+
+    fn files(&self) -> Vec<File> {
+        [&self.clock, &self.max].into_iter().chain(&self.caps).map(File::of_driver).collect()
+    }
+
+    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
+        let clock = |path: &str| answers.value(path, "a clock in Hz", parse::hertz);
+        // What the boot processor admits and what the part can do: each alone may be too high.
+        let admitted = clock(&self.max).known().copied();
+        let max = [admitted, self.nominal].into_iter().flatten().reduce(Hertz::min);
+        let (cap, limit) = self.cap(answers, max);
+        vec![
+            Update::MemoryClock(clock(&self.clock)),
+            Update::MemoryClockCap(cap),
+            Update::MemoryLimits(MemoryLimits { cap: limit, max, admitted }),
+        ]
+    }
+}
+
+impl TegraMemory {
+    /// The cap in force and the cap as it is set. The lowest of several counts; uncapped is the highest clock.
+    fn cap(&self, answers: &Answers<'_>, max: Option<Hertz>) -> (Reading<Hertz>, Option<LiveCap>) {
+        if self.caps.is_empty() {
+            let reason = format!("no cap on the memory clock: neither {} nor {BWMGR}", CAPS.join(" nor "));
+            return (Reading::absent(reason), None);
+        }
+        let mut limit: Option<LiveCap> = None;
+        let mut refused = None;
+        for path in &self.caps {
+            match answers.value(path, "a clock in Hz", parse::clock_cap) {
+                Reading::Known(Cap::None) => limit = limit.or(Some(LiveCap::Uncapped)),
+                Reading::Known(Cap::At(cap)) => {
+                    limit = Some(LiveCap::At(match limit {
+                        Some(LiveCap::At(other)) => other.min(cap),
+                        _ => cap,
+                    }));
+                }
+                other => refused = refused.or(Some(other)),
+            }
+        }
+        let cap = match (limit, max, refused) {
+            (Some(LiveCap::At(cap)), max, _) => Reading::Known(max.map_or(cap, |max| cap.min(max))),
+            (Some(LiveCap::Uncapped), Some(max), _) => Reading::Known(max),
+            (Some(LiveCap::Uncapped), None, _) => Reading::absent(format!(
+                "{} sets no cap, and the highest memory clock of this board is not known: {} is for root only",
+                self.caps[0], self.max
+            )),
+            (None, _, Some(refused)) => refused.map(|_| Hertz::ZERO),
+            (None, _, None) => Reading::failed(format!("{} was not read", self.caps[0])),
+        };
+        (cap, limit)
+    }
+}

@@ -1,0 +1,141 @@
+//! Which rails make up the power of the whole machine. Boards differ, and a sum over all rails counts twice.
+
+use super::rail::Metered;
+use rooflined_core::board::identity::Chip;
+use rooflined_core::board::{MeterRead, Reading, TotalPower};
+use rooflined_core::units::Watts;
+
+/// Why a machine has no rails.
+pub(super) const NO_METER: &str = "no power sensor: no power*_input or energy*_input in /sys/class/hwmon/hwmon*, \
+                                   no energy_uj in /sys/class/powercap";
+
+/// The rails to add, and what their sum covers: `module`, `system` or `package`.
+struct Rule<'a> {
+    rails: Vec<&'a Metered>,
+    scope: &'static str,
+}
+
+/// AGX Orin measures three inputs of the module. VDDQ_VDD2_1V8AO is fed from VIN_SYS_5V0, so it is in it already. What the
+/// sensors of an IGX carrier see (CVB_ATX_…) feeds the module among others: beside its rails it would count twice.
+const AGX_ORIN: [&str; 3] = ["VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0"];
+/// The one input of smaller modules: Orin NX and Nano, Xavier NX, TX2; POM_5V_IN is Jetson Nano's.
+const INPUTS: [&str; 2] = ["VDD_IN", "POM_5V_IN"];
+
+/// The rule for a machine with these rails; `None` where none is known, as for AGX Xavier, of whose rails it is not
+/// known which feed which.
+fn rule(rails: &[Metered], chip: Option<Chip>) -> Option<Rule<'_>> {
+    let jetson = || chip.and_then(|chip| of_jetson(rails, chip));
+    let whole = |device: &str, name: &str| {
+        let found = rails.iter().find(|of| of.device == device && of.rail.name == name);
+        found.map(|rail| Rule { rails: vec![rail], scope: "system" })
+    };
+    jetson()
+        .or_else(|| whole("spbm", "sys_total"))
+        .or_else(|| of_power_meters(rails))
+        .or_else(|| whole("intel-rapl", "psys"))
+        .or_else(|| some("package", rails.iter().filter(|of| is_package(of)).collect()))
+}
+
+/// Other boards have sensors of the same kinds, and carriers have more of them: an INA238 is Thor's input only on a Thor.
+fn of_jetson(rails: &[Metered], chip: Chip) -> Option<Rule<'_>> {
+    let named = |name: &str| rails.iter().find(|of| of.device.starts_with("ina3221") && of.rail.name == name);
+    if chip == Chip::Tegra264 {
+        // Its INA3221 sees only parts of what the INA238 at the input sees. The carrier draws from that input too.
+        let meters = || rails.iter().filter(|of| of.device == "ina238");
+        let input = meters().find(|of| of.rail.name == "VIN").or_else(|| meters().next());
+        return some("system", input.into_iter().collect());
+    }
+    let input = INPUTS.into_iter().find_map(named);
+    input.map(|rail| Rule { rails: vec![rail], scope: "module" }).or_else(|| {
+        Some(Rule { rails: AGX_ORIN.into_iter().map(named).collect::<Option<_>>()?, scope: "module" })
+    })
+}
+
+fn some<'a>(scope: &'static str, rails: Vec<&'a Metered>) -> Option<Rule<'a>> {
+    (!rails.is_empty()).then_some(Rule { rails, scope })
+}
+
+/// ACPI's power meters. One alone stands at the supply of the machine. Of several the firmware says what each sees: on
+/// NVIDIA Grace `Module Power Socket N` covers CPU, memory and GPU of a socket, `Grace Power Socket N` its CPU and memory
+/// (NVIDIA Grace performance tuning guide, power meters of hwmon). Several that say nothing may feed one another.
+fn of_power_meters(rails: &[Metered]) -> Option<Rule<'_>> {
+    let meters: Vec<&Metered> = rails.iter().filter(|of| of.device == "power_meter").collect();
+    let that_say = |word: &str| -> Vec<&Metered> {
+        let says = |of: &&&Metered| of.rail.name.to_ascii_lowercase().starts_with(word);
+        meters.iter().filter(says).copied().collect()
+    };
+    let whole = some("module", that_say("module power"));
+    let system =
+        || ["system", "total", "chassis"].into_iter().find_map(|word| some("system", that_say(word)));
+    let part = || ["grace power", "cpu power"].into_iter().find_map(|word| some("package", that_say(word)));
+    let alone = || match meters.as_slice() {
+        [only] => some("system", vec![*only]),
+        _ => None,
+    };
+    whole.or_else(system).or_else(part).or_else(alone)
+}
+
+/// `package-0` of RAPL, or `package-0-die-1` where a package has several dies, but none of their parts such as
+/// `package-0/core`; a socket of amd_energy; fam15h_power. What intel-rapl-mmio counts are the same packages once more.
+fn is_package(of: &Metered) -> bool {
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let package = |text: &str| match text.split_once("-die-") {
+        Some((package, die)) => digits(package) && digits(die),
+        None => digits(text),
+    };
+    match of.device.as_str() {
+        "amd_energy" => of.rail.name.strip_prefix("Esocket").is_some_and(digits),
+        "fam15h_power" => true,
+        _ => of.rail.name.strip_prefix("package-").is_some_and(package),
+    }
+}
+
+pub(super) struct GpuPower {
+    pub meter: &'static str,
+    pub power: Reading<Watts>,
+    pub read: MeterRead,
+}
+
+/// The total from what the rails read now. A processor's package is not the machine where a GPU does the work, so the
+/// power of that counts then.
+pub(super) fn total(rails: &[Metered], gpu: Option<&GpuPower>, chip: Option<Chip>) -> Reading<TotalPower> {
+    let rule = rule(rails, chip);
+    match (rule, gpu) {
+        (Some(rule), gpu) if gpu.is_none() || rule.scope != "package" => sum(&rule),
+        (_, Some(gpu)) => gpu.power.clone().map(|power| TotalPower {
+            power,
+            rails: vec![gpu.meter.into()],
+            scope: "gpu".into(),
+            read: Some(gpu.read),
+        }),
+        (_, None) if rails.is_empty() => Reading::absent(NO_METER),
+        (_, None) => Reading::absent("no rule says which rails make up this machine"),
+    }
+}
+
+/// The offsets of sensors together stay above this. Below it one is mounted in reverse, or damaged.
+const LOWEST: Watts = Watts(-1.0);
+
+/// A rail that does not answer spoils it.
+fn sum(rule: &Rule<'_>) -> Reading<TotalPower> {
+    let mut power = Watts::ZERO;
+    let mut names = Vec::with_capacity(rule.rails.len());
+    let mut when: Option<MeterRead> = None;
+    for Metered { rail, .. } in &rule.rails {
+        match &rail.power {
+            Reading::Known(watts) => power += *watts,
+            Reading::Absent { reason } => return Reading::absent(reason),
+            Reading::Failed { reason } => return Reading::failed(reason),
+        }
+        when = match (when, rail.read) {
+            (Some(all), Some(one)) => Some(MeterRead::with(all, one)),
+            (known, None) | (None, known) => known,
+        };
+        names.push(rail.name.clone());
+    }
+    if power < LOWEST {
+        let names = names.join(" + ");
+        return Reading::failed(format!("{names} reports {power}: no machine draws less than nothing"));
+    }
+    Reading::Known(TotalPower { power, rails: names, scope: rule.scope.into(), read: when })
+}

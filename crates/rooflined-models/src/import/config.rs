@@ -1,0 +1,484 @@
+//! `config.json` of Hugging Face, with its `quantization_config`.
+//!
+//! `Described` knows what the fields of each family mean. Language models inside others (`text_config`) are what is
+//! described.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use super::facts::{ENCODER, Facts};
+use super::families::Described;
+use super::fields::Fields;
+use super::quantisation::{Quantisation, Storage, quantisation};
+use super::tower::Tower;
+use super::{ImportError, said, short};
+use crate::architecture::{Architecture, Experts, Matrix, Part};
+use crate::block::Block;
+use crate::class::Class;
+use crate::drafting::head_weights;
+use crate::model::{Drafting, Grouping, Model, WeightGroup};
+use crate::recipe::Recipe;
+use rooflined_core::precision::WeightFormat;
+
+/// Longest file.
+pub const MAX_BYTES: u64 = 16 << 20;
+/// Most objects and lists of one, and most values. An object of seven bytes takes hundreds once it is read; lists of
+/// modules have one for every matrix of a layer.
+const MAX_CONTAINERS: u64 = 1 << 17;
+const MAX_VALUES: u64 = 1 << 19;
+
+/// A parsed `config.json`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    pub(super) family: String,
+    pub(super) name: Option<String>,
+    /// The model as its family describes it; `None` for a family that is not known.
+    pub(super) architecture: Option<Architecture>,
+    /// Layers behind the last that draft tokens.
+    drafts: u64,
+    /// It embeds or ranks text, and generates none.
+    is_encoder: bool,
+    /// What its modules are called.
+    modules: ModuleNames,
+    /// What the usual fields say where the family is not known.
+    pub(super) facts: Facts,
+    /// What weights that are not quantised are stored as.
+    pub dtype: Block,
+    /// What the projections were quantised to; `None` where they were not.
+    pub quantisation: Option<Quantisation>,
+    /// For pictures and sound.
+    towers: Vec<Tower>,
+}
+
+impl Config {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// It is not JSON, or a field is no number.
+    pub fn parse(json: &[u8]) -> Result<Self, ImportError> {
+        if json.len() as u64 > MAX_BYTES {
+            let count = json.len() as u64;
+            return Err(ImportError::TooMany { what: "bytes of config.json", count, limit: MAX_BYTES });
+        }
+        Self::from_value(&value(json, "config.json")?)
+    }
+
+    /// The same from fields that came another way, such as inside a request.
+    ///
+    /// # Errors
+    /// It is no object, or a field is no number.
+    pub fn from_value(value: &Value) -> Result<Self, ImportError> {
+        let Some(map) = value.as_object() else {
+            let error = "an object was expected".to_owned();
+            return Err(ImportError::Json { what: "config.json", error });
+        };
+        let outer = Fields { map };
+        if let Some(what) = other_kind(&outer) {
+            return Err(ImportError::NotText(what));
+        }
+        let text = language_model(&outer);
+        let (family, known) = described(&outer, &text);
+        let described = known.map(|mut described| {
+            let drafts = described.number("drafts")?.unwrap_or(0);
+            let (has_tower, is_encoder) = (described.flag("tower"), described.flag("encoder"));
+            let modules = ModuleNames::of(&mut described);
+            Ok::<_, ImportError>((described.architecture()?, (drafts, has_tower, is_encoder, modules)))
+        });
+        let (architecture, rest) = described.transpose()?.unzip();
+        let (drafts, has_tower, is_encoder, modules) =
+            rest.unwrap_or((0, true, false, ModuleNames::default()));
+        let facts = Described::unknown(&outer, &text).map(|mut found| facts(family.clone(), &mut found));
+        let dtype =
+            match text.text(&["torch_dtype", "dtype"]).or_else(|| outer.text(&["torch_dtype", "dtype"])) {
+                Some("float32") => Block::F32,
+                Some("float16") => Block::F16,
+                _ => Block::Bf16,
+            };
+        let found = outer.inner(&["quantization_config"]).or_else(|| text.inner(&["quantization_config"]));
+        // MLX keeps its scheme under a name of its own.
+        let own = outer.inner(&["quantization"]).filter(|fields| fields.any(&["bits", "mode"]).is_some());
+        let quantisation = own.or(found).map(|fields| quantisation(&fields, &outer)).transpose()?;
+        Ok(Self {
+            name: outer.text(&["_name_or_path", "name"]).filter(|name| !name.is_empty()).map(short),
+            architecture,
+            drafts,
+            is_encoder,
+            modules,
+            facts: facts.unwrap_or_else(|| Facts::new(family.clone())),
+            family,
+            dtype,
+            quantisation,
+            towers: if has_tower { Tower::read(&outer)? } else { Vec::new() },
+        })
+    }
+
+    /// Adds what a separate `hf_quant_config.json` (modelopt) says, where the configuration itself says nothing.
+    ///
+    /// # Errors
+    /// It is not JSON.
+    pub fn with_modelopt(mut self, json: &[u8]) -> Result<Self, ImportError> {
+        let value = value(json, "hf_quant_config.json")?;
+        if let (None, Some(map)) = (&self.quantisation, value.as_object()) {
+            let fields = Fields { map };
+            self.quantisation = Some(quantisation(&fields, &fields)?);
+        }
+        Ok(self)
+    }
+
+    /// The model that the configuration describes, quantised as it says, or by `recipe`.
+    ///
+    /// # Errors
+    /// Fields contradict each other.
+    pub fn model(&self, recipe: Option<Recipe>, name: &str) -> Result<Model, ImportError> {
+        let architecture =
+            self.architecture.clone().ok_or_else(|| ImportError::Family(self.family.clone()))?;
+        let mut warnings = Vec::new();
+        if self.is_encoder {
+            warnings.push(ENCODER.to_owned());
+        }
+        let mut weights = match (recipe, &self.quantisation) {
+            (Some(recipe), _) => recipe.weights(&architecture),
+            (None, quantisation) => {
+                warnings.extend(quantisation.iter().flat_map(Quantisation::remarks));
+                self.stored(&architecture)?
+            }
+        };
+        let groups: Vec<WeightGroup> =
+            self.towers.iter().flat_map(|tower| tower.weights(self.dtype)).collect();
+        if !groups.is_empty() {
+            let millions = groups.iter().map(|group| group.parameters).sum::<u64>() / 1_000_000;
+            warnings.push(format!(
+                "a tower of {millions} million weights for pictures or sound is counted as memory by its configuration; its \
+                 time is not counted"
+            ));
+            weights.extend(groups);
+        }
+        let label = match (recipe, &self.quantisation) {
+            (Some(recipe), _) => recipe.key().to_owned(),
+            (None, Some(found)) => found.label(&weights),
+            (None, None) => self.dtype.key().to_owned(),
+        };
+        let stored = recipe.unwrap_or_else(|| Recipe::of(self.dtype.format().unwrap_or(WeightFormat::Fp16)));
+        let head = head_weights(stored, &architecture, self.drafts);
+        Ok(Model {
+            name: self.name.clone().unwrap_or_else(|| name.to_owned()),
+            family: self.family.clone(),
+            architecture,
+            weights,
+            label: Some(label),
+            warnings,
+            drafting: Drafting { head, by: None },
+        })
+    }
+
+    /// The weights as the configuration says that they are stored.
+    pub(super) fn stored(&self, architecture: &Architecture) -> Result<Vec<WeightGroup>, ImportError> {
+        let matrices = architecture.matrices();
+        if let Some(found) = &self.quantisation {
+            found.check(matrices.len())?;
+        }
+        let mut groups = Grouping::default();
+        for matrix in matrices {
+            let plain = matrix.part == Part::Small
+                || matches!(matrix.class, Class::Norm | Class::Router | Class::Tower);
+            let storage = match self.quantisation.as_ref().filter(|_| !plain) {
+                Some(found) => {
+                    found.of(&self.modules.names(&matrix, architecture.tied_embeddings), &matrix)?
+                }
+                None => None,
+            };
+            add(&mut groups, &matrix, storage, self.dtype).ok_or(ImportError::TooMany {
+                what: "weights",
+                count: u64::MAX,
+                limit: u64::MAX,
+            })?;
+        }
+        Ok(groups.finish())
+    }
+}
+
+/// Adds a matrix as it is stored, or as `dtype`; `None` where a sum does not fit 64 bits.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a part of a byte in a matrix"
+)]
+fn add(groups: &mut Grouping, matrix: &Matrix, storage: Option<Storage>, dtype: Block) -> Option<()> {
+    let Matrix { class, rows, columns, matrices, .. } = *matrix;
+    let parameters = u64::try_from(matrix.parameters()).ok()?;
+    let Storage { format, bits } = storage.unwrap_or_default();
+    // Where no format stands for a method, the narrowest block that holds its codes.
+    let wide = bits.and_then(|bits| {
+        [Block::Int4, Block::Int4G32, Block::I8].into_iter().find(|block| bits <= block.bits())
+    });
+    let block = match (format, storage) {
+        (Some(format), _) => Block::of(format),
+        (None, Some(_)) => wide.unwrap_or(Block::I8),
+        (None, None) => dtype,
+    };
+    let most = block.size(rows, columns)?.checked_mul(matrices)?;
+    let bytes = match bits.map(|bits| (parameters as f64 * bits / 8.0).ceil()) {
+        Some(bytes) => (bytes < 9e18).then_some(bytes as u64)?,
+        None => most,
+    };
+    groups.add(class, block, (rows, columns), matrices, parameters, bytes.min(most))?;
+    // What a block has no room for stands beside it, as the scales of a checkpoint do.
+    let beside = bytes.saturating_sub(most);
+    if beside > 0 { groups.add(class, block, (1, 0), 0, 0, beside) } else { Some(()) }
+}
+
+/// Reads JSON that takes no more memory than a configuration does.
+fn value(json: &[u8], what: &'static str) -> Result<Value, ImportError> {
+    let (mut containers, mut values) = (0, 1);
+    let (mut quoted, mut escaped) = (false, false);
+    for byte in json {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b'{' | b'[' if !quoted => containers += 1,
+            b',' if !quoted => values += 1,
+            _ => {}
+        }
+    }
+    for (what, count, limit) in
+        [("objects and lists", containers, MAX_CONTAINERS), ("values", values, MAX_VALUES)]
+    {
+        if count > limit {
+            return Err(ImportError::TooMany { what, count, limit });
+        }
+    }
+    serde_json::from_slice(&without_infinities(json))
+        .map_err(|error| ImportError::Json { what, error: said(&error) })
+}
+
+/// Python writes `NaN` and `Infinity` where JSON has no such numbers: they become `null`.
+fn without_infinities(json: &[u8]) -> Cow<'_, [u8]> {
+    const WORDS: [&[u8]; 3] = [b"NaN", b"Infinity", b"-Infinity"];
+    let mut text = Vec::new();
+    let (mut quoted, mut at, mut copied) = (false, 0, 0);
+    while let Some(byte) = json.get(at) {
+        let word = WORDS.iter().find(|word| !quoted && json[at..].starts_with(word));
+        if let Some(word) = word {
+            text.extend_from_slice(&json[copied..at]);
+            text.extend_from_slice(b"null");
+            copied = at + word.len();
+        }
+        quoted ^= *byte == b'"';
+        let escaped = quoted && *byte == b'\\';
+        at += word.map_or(1 + usize::from(escaped), |word| word.len());
+    }
+    if copied == 0 {
+        return Cow::Borrowed(json);
+    }
+    text.extend_from_slice(&json[copied..]);
+    Cow::Owned(text)
+}
+
+/// Families by their `model_type` that handle no text, and what they are.
+const OTHER_KINDS: &[(&str, &str)] = &[
+    ("vit", "an image classifier"),
+    ("deit", "an image classifier"),
+    ("beit", "an image classifier"),
+    ("swin", "an image classifier"),
+    ("convnext", "an image classifier"),
+    ("resnet", "an image classifier"),
+    ("dinov2", "an encoder of images"),
+    ("siglip_vision_model", "an encoder of images"),
+    ("clip_vision_model", "an encoder of images"),
+    ("clip", "an encoder of images and captions"),
+    ("siglip", "an encoder of images and captions"),
+    ("detr", "a detector of objects"),
+    ("yolos", "a detector of objects"),
+    ("sam", "a segmenter of images"),
+    ("wav2vec2", "an encoder of speech"),
+    ("hubert", "an encoder of speech"),
+    ("encodec", "a codec of sound"),
+];
+
+/// What a configuration describes that is no model of text; `None` where it may be one.
+fn other_kind(outer: &Fields<'_>) -> Option<String> {
+    // Diffusers name the class of each part of a pipeline.
+    if let Some(class) = outer.text(&["_class_name"]) {
+        return Some(format!("a part of an image or video generator ({})", short(class)));
+    }
+    if outer.any(&["peft_type"]).is_some() {
+        return Some("an adapter (LoRA) of another model".to_owned());
+    }
+    let family = outer.text(&["model_type"])?;
+    OTHER_KINDS.iter().find(|(name, _)| *name == family).map(|(_, what)| (*what).to_owned())
+}
+
+/// Objects in which composite models keep the configuration of their language model.
+const INNER: &[&str] = &["thinker_config", "text_config", "language_config", "llm_config", "language_model"];
+
+/// The configuration of the language model: the innermost that names its layers, its family, or anything at all where
+/// the outer one has no layers of its own.
+fn language_model<'a>(outer: &Fields<'a>) -> Fields<'a> {
+    let mut text = Fields { map: outer.map };
+    while let Some(inner) = text.inner(INNER) {
+        let has_layers =
+            |fields: &Fields<'_>| fields.any(&["num_hidden_layers", "n_layer", "hidden_size"]).is_some();
+        let is_named = inner.text(&["model_type"]).is_some() || inner.inner(INNER).is_some();
+        if !has_layers(&inner) && !is_named && has_layers(&text) {
+            break;
+        }
+        text = inner;
+    }
+    text
+}
+
+/// Who describes the model: the family of its own name, or the one around it where it speaks for all its parts.
+fn described<'a>(outer: &'a Fields<'a>, text: &'a Fields<'a>) -> (String, Option<Described<'a>>) {
+    let mut names = [text, outer].map(|fields| fields.text(&["model_type"]));
+    let around = names[1].and_then(|name| Described::new(name, outer, text));
+    if around.is_some_and(|mut around| around.flag("composite")) {
+        names.reverse();
+    }
+    let known = names
+        .into_iter()
+        .flatten()
+        .find_map(|name| Described::new(name, outer, text).map(|found| (name, found)));
+    match known {
+        Some((name, found)) => (short(name), Some(found)),
+        None => (names.into_iter().flatten().next().map_or_else(|| "unknown".to_owned(), short), None),
+    }
+}
+
+/// What the usual names of fields say of a family that is not known; shapes of tensors say the rest.
+fn facts(family: String, described: &mut Described<'_>) -> Facts {
+    let mut number = |key| described.number(key).ok().flatten();
+    Facts {
+        hidden: number("hidden"),
+        vocab: number("vocab"),
+        layers: number("layers"),
+        heads: number("heads"),
+        kv_heads: number("kv_heads"),
+        head_dim: number("head_dim"),
+        window: number("window"),
+        gated: Some(true),
+        context: number("context"),
+        experts: number("experts").zip(number("active_experts")).map(|(count, active)| Experts {
+            count,
+            active,
+            intermediate: number("expert_intermediate").unwrap_or(0),
+            ..Experts::default()
+        }),
+        ..Facts::new(family)
+    }
+}
+
+/// What a family calls the parts of its layers: attention, other mixers, feed-forwards, and what holds experts.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct ModuleNames {
+    attention: String,
+    linear: String,
+    mlp: String,
+    experts: String,
+}
+
+impl ModuleNames {
+    fn of(described: &mut Described<'_>) -> Self {
+        let mut name = |key| described.text(key).map(short).unwrap_or_default();
+        Self {
+            attention: name("attention_module"),
+            linear: name("linear_module"),
+            mlp: name("mlp_module"),
+            experts: name("experts_module"),
+        }
+    }
+
+    /// Names that a checkpoint would give the module.
+    fn names(&self, matrix: &Matrix, tied: bool) -> Vec<String> {
+        const TABLE: &str = "model.embed_tokens";
+        let Some(layer) = matrix.layer else {
+            let names: &[&str] = match matrix.class {
+                Class::Head if tied => &["lm_head", TABLE],
+                Class::Head => &["lm_head"],
+                _ => &[TABLE],
+            };
+            return names.iter().map(|name| (*name).to_owned()).collect();
+        };
+        let (module, names): (&str, &[&str]) = match (matrix.class, matrix.part) {
+            (Class::AttentionQ, Part::Down) => (&self.attention, &["q_a_proj", "fused_qkv_a_proj_with_mqa"]),
+            (Class::AttentionQ, Part::Up) => (&self.attention, &["q_b_proj"]),
+            (Class::AttentionQ, _) => (&self.attention, &["q_proj", "qkv_proj"]),
+            (Class::AttentionK, _) => (&self.attention, &["k_proj", "qkv_proj"]),
+            (Class::AttentionV, _) => (&self.attention, &["v_proj", "qkv_proj"]),
+            (Class::AttentionQkv, _) => (&self.attention, &["qkv_proj", "query_key_value", "c_attn", "Wqkv"]),
+            (Class::AttentionLatent, Part::Up) => (&self.attention, &["kv_b_proj"]),
+            (Class::AttentionLatent, _) => {
+                (&self.attention, &["kv_a_proj_with_mqa", "fused_qkv_a_proj_with_mqa"])
+            }
+            (Class::AttentionOut, _) => (&self.attention, &["o_proj", "out_proj", "dense"]),
+            (Class::LinearMixer, Part::Down) => (&self.linear, &["out_proj"]),
+            (Class::LinearMixer, Part::Up) => (&self.linear, &["in_proj_qkvz", "in_proj_qkv"]),
+            (Class::LinearMixer, Part::Gate) => (&self.linear, &["in_proj_z", "in_proj_qkvz"]),
+            (Class::LinearMixer, _) => (&self.linear, &["in_proj", "in_proj_ba", "in_proj_b"]),
+            (_, Part::Gate) => (&self.mlp, &["gate_proj", "gate_up_proj", "w1"]),
+            (_, Part::Up) => (&self.mlp, &["up_proj", "gate_up_proj", "w3"]),
+            _ => (&self.mlp, &["down_proj", "w2"]),
+        };
+        let places = match matrix.class {
+            Class::Expert => {
+                let own = ["experts.0", "experts"].map(|experts| format!("{}.{experts}", self.experts));
+                own.into_iter().chain(["block_sparse_moe.experts.0".to_owned()]).collect()
+            }
+            Class::SharedExpert => {
+                ["shared_expert", "shared_experts"].map(|shared| format!("{module}.{shared}")).to_vec()
+            }
+            _ => vec![module.to_owned()],
+        };
+        let named = places.iter().flat_map(|place| names.iter().map(move |name| format!("{place}.{name}")));
+        named.map(|name| format!("model.layers.{layer}.{}", name.trim_start_matches('.'))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_only_python_writes_are_read() {
+        let text = br#"{"a": [0.0, Infinity, -Infinity], "NaN": NaN, "b": "Infinity \" NaN"}"#;
+        let read = value(text, "config.json").unwrap();
+        assert_eq!(read, serde_json::json!({"a": [0.0, null, null], "NaN": null, "b": "Infinity \" NaN"}));
+    }
+
+    /// DeepSeek-V3.2: 512 of the latent, 64 of the position and 128 of the indexer, in each of 61 layers; V3 has no indexer.
+    #[test]
+    fn an_indexer_keeps_a_key_of_every_token() {
+        let kept = |family: &str| {
+            let text = format!(r#"{{"model_type": "{family}"}}"#);
+            let model = Config::parse(text.as_bytes()).unwrap().model(None, "m").unwrap();
+            model.kv_bytes_per_token(WeightFormat::Fp16).get()
+        };
+        assert_eq!(kept("deepseek_v32"), 61.0 * (512.0 + 64.0 + 128.0) * 2.0);
+        assert_eq!(kept("deepseek_v3"), 61.0 * (512.0 + 64.0) * 2.0);
+    }
+
+    /// MLX packs the embedding too, and names no method.
+    #[test]
+    fn what_mlx_packs_is_counted_in_its_bits() {
+        let text = br#"{"model_type": "llama", "quantization": {"group_size": 64, "bits": 4}}"#;
+        let model = Config::parse(text).unwrap().model(None, "m").unwrap();
+        let bits = model.bytes().get() * 8.0 / model.parameters() as f64;
+        assert!((4.5..4.52).contains(&bits), "{bits}");
+    }
+
+    #[test]
+    fn what_generates_no_text_is_named() {
+        let error = |text: &str| Config::parse(text.as_bytes()).unwrap_err().to_string();
+        assert!(error(r#"{"_class_name": "FluxTransformer2DModel"}"#).contains("image or video"));
+        assert!(error(r#"{"peft_type": "LORA"}"#).contains("adapter"));
+        let encoder = br#"{"model_type": "bert", "architectures": ["BertModel"]}"#;
+        let model = Config::parse(encoder).unwrap().model(None, "m").unwrap();
+        assert_eq!(model.kv_bytes_per_token(WeightFormat::Fp16).get(), 0.0);
+        assert!(
+            model.warnings[0].contains("encoder")
+                && model.weights.iter().all(|group| group.class != Class::Head)
+        );
+    }
+}

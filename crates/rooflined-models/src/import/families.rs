@@ -1,0 +1,543 @@
+//! Architectures as data: what a family's configuration means, from `config/families/*.toml`.
+//!
+//! A table describes a family by expressions for its keys; what it leaves out follows from the family that it
+//! is `like`, last from `base`. Lists of weights add what the layers here do not have by themselves. Defaults of fields
+//! that a file leaves out are those of the family's own configuration class.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde_json::{Map, Value};
+
+use super::expression::{Datum, Node, Scope};
+use super::fields::Fields;
+use super::{ImportError, short};
+use crate::architecture::{
+    Architecture, Attention, Cache, Departures, FeedForward, InvalidModel, Latent, Layer, Linear, MAX_LAYERS,
+    MAX_WIDTH, Matrix, Mixer, Part,
+};
+use crate::class::Class;
+
+/// Files of families.
+const FILES: &[(&str, &str)] = &[
+    ("base", include_str!("../../../../config/families/base.toml")),
+    ("dense", include_str!("../../../../config/families/dense.toml")),
+    ("experts", include_str!("../../../../config/families/experts.toml")),
+    ("hybrid", include_str!("../../../../config/families/hybrid.toml")),
+    ("gemma", include_str!("../../../../config/families/gemma.toml")),
+    ("other", include_str!("../../../../config/families/other.toml")),
+];
+
+/// Most matrices that lists of weights add to a model.
+const MAX_EXTRA: usize = 1 << 17;
+
+/// Weights that a list adds: class, part, and expressions of rows, columns, how many, and whether at all.
+#[derive(Debug, Clone)]
+struct Extra {
+    class: Class,
+    part: Part,
+    sizes: Vec<Node>,
+    condition: Option<Node>,
+}
+
+/// A family by one of its names.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Family {
+    /// The family that describes what this one does not.
+    like: Option<String>,
+    pub keys: BTreeMap<String, Node>,
+    /// Weights of the model, and of each layer.
+    weights: Vec<Extra>,
+    layer_weights: Vec<Extra>,
+}
+
+// A test reads every file; one with an error would be left out.
+static FAMILIES: LazyLock<BTreeMap<String, Family>> =
+    LazyLock::new(|| FILES.iter().filter_map(|(_, text)| read(text).ok()).flatten().collect());
+
+/// Fields that a file may leave out, by family.
+static DEFAULTS: LazyLock<BTreeMap<String, Map<String, Value>>> = LazyLock::new(|| {
+    toml::from_str(include_str!("../../../../config/families/defaults.toml")).unwrap_or_default()
+});
+
+/// The families of one file.
+pub(super) fn read(text: &str) -> Result<BTreeMap<String, Family>, String> {
+    let tables: BTreeMap<String, Map<String, Value>> =
+        toml::from_str(text).map_err(|error| error.to_string())?;
+    let mut all = BTreeMap::new();
+    for (name, table) in tables {
+        let wrong = |key: &str, error: String| format!("{name}.{key}: {error}");
+        let mut family = Family::default();
+        let mut names = vec![name.clone()];
+        for (key, value) in &table {
+            match (key.as_str(), value) {
+                ("like", Value::String(like)) => family.like = Some(like.clone()),
+                ("names", Value::Array(list)) => {
+                    names.extend(list.iter().filter_map(Value::as_str).map(ToOwned::to_owned));
+                }
+                ("weights" | "layer_weights", Value::Array(list)) => {
+                    let list = list.iter().filter_map(Value::as_str).map(extra);
+                    let list = list.collect::<Result<_, _>>().map_err(|error| wrong(key, error))?;
+                    if key == "weights" { family.weights = list } else { family.layer_weights = list }
+                }
+                (key, Value::String(text)) => {
+                    let node = Node::parse(text).map_err(|error| wrong(key, error))?;
+                    family.keys.insert(key.to_owned(), node);
+                }
+                (key, _) => return Err(wrong(key, "an expression was expected".to_owned())),
+            }
+        }
+        for name in names {
+            if all.insert(name.clone(), family.clone()).is_some() {
+                return Err(format!("{name} is described twice"));
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// The table `first`, then those that it is like.
+pub(super) fn chain(first: &'static Family, all: &'static BTreeMap<String, Family>) -> Vec<&'static Family> {
+    let next = |family: &&'static Family| all.get(family.like.as_deref()?);
+    std::iter::successors(Some(first), next).take(8).collect()
+}
+
+/// `CLASS [small|up|down|gate] ROWS, COLUMNS [, HOW MANY] [if CONDITION]`.
+fn extra(text: &str) -> Result<Extra, String> {
+    let (text, condition) = match text.split_once(" if ") {
+        Some((text, condition)) => (text, Some(Node::parse(condition)?)),
+        None => (text, None),
+    };
+    let (class, rest) = text.split_once(' ').ok_or("a class and sizes were expected")?;
+    let class = Class::try_from(class.to_owned())?;
+    let parts = [("small ", Part::Small), ("up ", Part::Up), ("down ", Part::Down), ("gate ", Part::Gate)];
+    let found = parts.iter().find_map(|(word, part)| rest.strip_prefix(word).map(|rest| (*part, rest)));
+    let (part, sizes) = found.unwrap_or((Part::Whole, rest));
+    Ok(Extra { class, part, sizes: Node::parse_list(sizes)?, condition })
+}
+
+/// A configuration as its family understands it.
+pub(super) struct Described<'a> {
+    family: &'static str,
+    defaults: Option<&'static Map<String, Value>>,
+    /// This family, then those that it is like.
+    chain: Vec<&'static Family>,
+    text: &'a Fields<'a>,
+    outer: &'a Fields<'a>,
+    layer: Option<usize>,
+    /// Keys of the layer that are known, and those being computed, which stand for fields of the same name.
+    known: BTreeMap<&'static str, Option<Datum<'a>>>,
+}
+
+impl<'a> Scope<'a> for Described<'a> {
+    fn look_up(&mut self, name: &str, with_defaults: bool) -> Datum<'a> {
+        if name == "i" {
+            #[expect(clippy::cast_precision_loss, reason = "layers are few")]
+            return self.layer.map_or(Datum::Missing, |layer| Datum::Number(layer as f64));
+        }
+        let found = self.chain.iter().find_map(|family| family.keys.get_key_value(name));
+        let Some((key, node)) = found else { return self.field(name, with_defaults) };
+        match self.known.get(key.as_str()) {
+            // The key is being computed: the name is that of a field.
+            Some(None) => return self.field(name, with_defaults),
+            // No file gives keys.
+            _ if !with_defaults => return Datum::Missing,
+            Some(Some(known)) => return known.clone(),
+            None => {}
+        }
+        self.known.insert(key, None);
+        let value = match (node.evaluate(self), self.layer) {
+            // A list of numbers has one for each layer.
+            (Datum::Json(Value::Array(list)), Some(layer)) if list.iter().all(Value::is_number) => {
+                Datum::of(list.get(layer))
+            }
+            (value, _) => value,
+        };
+        self.known.insert(key, Some(value.clone()));
+        value
+    }
+}
+
+impl<'a> Described<'a> {
+    /// The family of a configuration; `None` where nothing here describes it.
+    pub fn new(family: &str, outer: &'a Fields<'a>, text: &'a Fields<'a>) -> Option<Self> {
+        let (name, first) = FAMILIES.get_key_value(family).filter(|(_, family)| family.like.is_some())?;
+        Some(Self::of(name, first, outer, text))
+    }
+
+    /// A family that is not known, as far as the usual names of fields go.
+    pub fn unknown(outer: &'a Fields<'a>, text: &'a Fields<'a>) -> Option<Self> {
+        FAMILIES.get_key_value("base").map(|(name, family)| Self::of(name, family, outer, text))
+    }
+
+    fn of(family: &'static str, first: &'static Family, outer: &'a Fields<'a>, text: &'a Fields<'a>) -> Self {
+        Self {
+            family,
+            defaults: DEFAULTS.get(family),
+            chain: chain(first, &FAMILIES),
+            text,
+            outer,
+            layer: None,
+            known: BTreeMap::new(),
+        }
+    }
+
+    fn field(&self, name: &str, with_defaults: bool) -> Datum<'a> {
+        let layer = self.layer.and_then(|layer| self.of_layer(layer)?.get(name));
+        let (text, outer) = (self.text.map.get(name), self.outer.map.get(name));
+        let default = self.defaults.filter(|_| with_defaults).and_then(|defaults| defaults.get(name));
+        // What the outer configuration says of itself comes last, and first under a name that asks for it. A field that is
+        // there and null has no value, whatever the default.
+        if let Some(name) = name.strip_prefix("outer_") {
+            return Datum::of(self.outer.map.get(name));
+        }
+        Datum::of(layer.or(text).or(default).or(outer))
+    }
+
+    /// What `per_layer_config` says of a layer, under its number with or without zeros before it.
+    fn of_layer(&self, layer: usize) -> Option<&'a Value> {
+        let map = self.text.map.get("per_layer_config")?.as_object()?;
+        [format!("{layer:02}"), layer.to_string(), format!("{layer:03}")].iter().find_map(|key| map.get(key))
+    }
+
+    fn at(&mut self, layer: Option<usize>) {
+        self.layer = layer;
+        self.known.clear();
+    }
+
+    fn evaluate(&mut self, key: &'static str) -> Datum<'a> {
+        self.look_up(key, true)
+    }
+
+    pub fn text(&mut self, key: &'static str) -> Option<&'a str> {
+        if let Datum::Text(text) = self.evaluate(key) { Some(text) } else { None }
+    }
+
+    pub fn flag(&mut self, key: &'static str) -> bool {
+        self.evaluate(key).is_true()
+    }
+
+    /// A whole number; `None` where it is missing.
+    pub fn number(&mut self, key: &'static str) -> Result<Option<u64>, ImportError> {
+        let found = match self.evaluate(key) {
+            Datum::Missing => return Ok(None),
+            Datum::Number(number) => match whole(number) {
+                Some(number) => return Ok(Some(number)),
+                None => Value::from(number).to_string(),
+            },
+            Datum::Text(text) => format!("{:?}", short(text)),
+            Datum::Json(value) => short(&value.to_string()),
+        };
+        Err(wrong(self.field_of(key), format!("is {found}, not a whole number within reason")))
+    }
+
+    fn need(&mut self, key: &'static str) -> Result<u64, ImportError> {
+        self.number(key)?.ok_or_else(|| {
+            let (field, family) = (self.field_of(key).to_owned(), self.family.to_owned());
+            ImportError::Missing { field, family }
+        })
+    }
+
+    /// The longest context as the file gives it: that of the family's default belongs to another model.
+    fn context(&self) -> Option<u64> {
+        let names = self.names("context");
+        let given = names.iter().find_map(|name| Datum::of(self.text.map.get(*name)).number());
+        given.and_then(whole).filter(|tokens| (1..=MAX_WIDTH).contains(tokens))
+    }
+
+    fn names(&self, key: &str) -> Vec<&'static str> {
+        self.chain.iter().find_map(|family| family.keys.get(key)).map(Node::names).unwrap_or_default()
+    }
+
+    /// The field that gives a key, for messages: the one that the file has, or the usual one.
+    fn field_of(&self, key: &'static str) -> &'static str {
+        let names = self.names(key);
+        let is_field =
+            |name: &&&str| !self.chain.iter().any(|family| name != &&key && family.keys.contains_key(**name));
+        let given = names.iter().find(|name| self.text.map.contains_key(**name));
+        given.or_else(|| names.iter().find(is_field)).copied().unwrap_or(key)
+    }
+
+    /// Every layer, and the matrices that the families' lists add.
+    pub fn architecture(&mut self) -> Result<Architecture, ImportError> {
+        let layers = self.need("layers")?;
+        let layers = usize::try_from(layers)
+            .ok()
+            .filter(|layers| (1..=MAX_LAYERS).contains(layers))
+            .ok_or(InvalidModel::Layers(layers))?;
+        if let Some(described) =
+            self.number("described_layers")?.filter(|described| *described < layers as u64)
+        {
+            return Err(wrong("layer_types", format!("describes {described} of {layers} layers")));
+        }
+        let mut architecture = Architecture {
+            hidden: self.need("hidden")?,
+            vocab: self.need("vocab")?,
+            layers: Vec::with_capacity(layers),
+            gated_mlp: self.flag("gated"),
+            tied_embeddings: self.flag("tied"),
+            context_tokens: self.context(),
+            departures: Departures {
+                extra: Vec::new(),
+                explicit_mixers: self.flag("explicit_mixers"),
+                table_width: self.number("table_width")?.unwrap_or(0),
+                head_width: self.number("head_width")?.unwrap_or(0),
+                more_rows: self.number("more_rows")?.unwrap_or(0),
+                headless: self.flag("headless"),
+            },
+        };
+        let mut extra = Vec::new();
+        self.weights(|family| &family.weights, None, &mut extra)?;
+        for index in 0..layers {
+            self.at(Some(index));
+            self.layer(index, &mut architecture.layers)?;
+            self.weights(|family| &family.layer_weights, Some(index), &mut extra)?;
+        }
+        self.at(None);
+        architecture.departures.extra = extra;
+        architecture.check()?;
+        Ok(architecture)
+    }
+
+    fn layer(&mut self, index: usize, layers: &mut Vec<Layer>) -> Result<(), ImportError> {
+        let feed_forward = self.feed_forward()?;
+        let kind = self.text("mixer").unwrap_or_default();
+        // A state beside attention counts as a layer of its own without a feed-forward.
+        let mut kinds = kind.split('+').peekable();
+        while let Some(kind) = kinds.next() {
+            let feed_forward = if kinds.peek().is_some() { FeedForward::None } else { feed_forward };
+            layers.push(Layer { mixer: self.mixer(kind, index)?, feed_forward });
+        }
+        Ok(())
+    }
+
+    fn mixer(&mut self, kind: &str, index: usize) -> Result<Mixer, ImportError> {
+        Ok(match kind {
+            "none" | "mlp" | "moe" | "-" | "E" => Mixer::None,
+            "full" | "full_attention" | "attention" | "global" | "global_attention" | "*" => {
+                self.attention(None)?
+            }
+            "sliding" | "sliding_attention" | "local" | "local_attention" => {
+                self.attention(Some("window"))?
+            }
+            "chunked_attention" => self.attention(Some("chunk"))?,
+            "linear" | "linear_attention" | "mamba" | "mamba2" | "recurrent" | "conv" | "M" => {
+                Mixer::Linear(self.linear()?)
+            }
+            "latent" => Mixer::Latent(Latent {
+                heads: self.need("heads")?,
+                q_rank: self.number("q_rank")?.filter(|rank| *rank > 0),
+                kv_rank: self.need("kv_rank")?,
+                nope_dim: self.need("nope_dim")?,
+                rope_dim: self.need("rope_dim")?,
+                value_dim: self.need("value_dim")?,
+                window: self.number("latent_window")?.filter(|window| *window > 0),
+                compression: self.number("compression")?.filter(|compression| *compression > 0),
+                index_dim: self.number("index_dim")?.unwrap_or(0),
+            }),
+            kind => {
+                let reason = format!(
+                    "has layer {index} of kind {:?}, which is not known of {:?}",
+                    short(kind),
+                    self.family
+                );
+                return Err(wrong("layer_types", reason));
+            }
+        })
+    }
+
+    fn attention(&mut self, window: Option<&'static str>) -> Result<Mixer, ImportError> {
+        let (hidden, heads) = (self.need("hidden")?, self.need("heads")?);
+        let head_dim = match self.evaluate("head_dim").number() {
+            Some(width) if width.fract() != 0.0 && heads > 0 && !hidden.is_multiple_of(heads) => {
+                return Err(InvalidModel::HeadDim { hidden, heads }.into());
+            }
+            _ => self.need("head_dim")?,
+        };
+        let window = window.map(|key| self.number(key)).transpose()?.flatten().filter(|window| *window > 0);
+        // A window that no context fills hides nothing.
+        let context = self.context().unwrap_or(u64::MAX);
+        let window = window.filter(|window| *window < context);
+        Ok(Mixer::Attention(Attention {
+            heads,
+            kv_heads: self.need("kv_heads")?,
+            head_dim,
+            value_dim: self.number("value_dim")?.unwrap_or(head_dim),
+            window,
+            output_gate: self.flag("output_gate"),
+            shared_kv: self.flag("shared_kv"),
+            cache: match (self.flag("reuses_cache"), self.flag("encoder")) {
+                (true, _) => Cache::Reused,
+                (false, true) => Cache::None,
+                (false, false) => Cache::Own,
+            },
+        }))
+    }
+
+    fn linear(&mut self) -> Result<Linear, ImportError> {
+        Ok(match self.text("linear") {
+            Some("delta_net") => Linear::DeltaNet {
+                key_heads: self.need("key_heads")?,
+                value_heads: self.need("value_heads")?,
+                key_dim: self.need("key_dim")?,
+                value_dim: self.need("state_value_dim")?,
+                kernel: self.need("kernel")?,
+            },
+            Some("mamba2") => Linear::Mamba2 {
+                heads: self.need("state_heads")?,
+                head_dim: self.need("state_head_dim")?,
+                state: self.need("state")?,
+                groups: self.number("groups")?.unwrap_or(1),
+                kernel: self.need("kernel")?,
+            },
+            Some("conv") => Linear::ShortConvolution { kernel: self.need("kernel")? },
+            Some("other") => Linear::Other { state_bytes: self.need("state_bytes")? },
+            _ => {
+                return Err(wrong(
+                    "layer_types",
+                    format!(
+                        "has layers with a state, which architecture {:?} does not describe",
+                        self.family
+                    ),
+                ));
+            }
+        })
+    }
+
+    fn feed_forward(&mut self) -> Result<FeedForward, ImportError> {
+        Ok(match self.text("feed_forward") {
+            Some("dense") => FeedForward::Dense { intermediate: self.need("intermediate")? },
+            Some("experts") => FeedForward::Experts {
+                experts: self.need("experts")?,
+                active: self.need("active_experts")?,
+                intermediate: self.need("expert_intermediate")?,
+                shared_intermediate: self.number("shared_intermediate")?.unwrap_or(0),
+                shared_gate: self.flag("shared_gate"),
+                width: self.number("expert_width")?.unwrap_or(0),
+            },
+            _ => FeedForward::None,
+        })
+    }
+
+    /// The matrices of the nearest list, for the model or a layer.
+    fn weights(
+        &mut self,
+        list: impl Fn(&'static Family) -> &'static Vec<Extra>,
+        layer: Option<usize>,
+        extra: &mut Vec<Matrix>,
+    ) -> Result<(), ImportError> {
+        let found =
+            self.chain.iter().map(|family: &&'static Family| list(family)).find(|list| !list.is_empty());
+        for Extra { class, part, sizes, condition } in found.into_iter().flatten() {
+            if condition.as_ref().is_some_and(|condition| !condition.evaluate(self).is_true()) {
+                continue;
+            }
+            let mut size =
+                |place: usize, default: Option<u64>| match sizes.get(place).map(|node| node.evaluate(self)) {
+                    Some(Datum::Number(number)) => whole(number)
+                        .ok_or_else(|| wrong(class.key(), format!("would have {number} rows or columns"))),
+                    None if default.is_some() => Ok(default.unwrap_or(1)),
+                    _ => Err(wrong(
+                        class.key(),
+                        format!("of architecture {:?} follows from fields that are missing", self.family),
+                    )),
+                };
+            let (rows, columns, matrices) = (size(0, None)?, size(1, None)?, size(2, Some(1))?);
+            if extra.len() == MAX_EXTRA {
+                return Err(ImportError::TooMany {
+                    what: "weights",
+                    count: MAX_EXTRA as u64 + 1,
+                    limit: MAX_EXTRA as u64,
+                });
+            }
+            if ![rows, columns, matrices].contains(&0) {
+                extra.push(Matrix { class: *class, part: *part, layer, rows, columns, matrices });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn wrong(field: &str, reason: String) -> ImportError {
+    ImportError::Field { field: field.to_owned(), reason }
+}
+
+/// A number of things: whole, not negative, and no more than any model has.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "checked to be whole and in range"
+)]
+fn whole(number: f64) -> Option<u64> {
+    (number.fract() == 0.0 && (0.0..=(1_u64 << 40) as f64).contains(&number)).then_some(number as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::import::expression::FUNCTIONS;
+    use serde_json::json;
+
+    #[test]
+    fn every_file_of_families_is_understood() {
+        let mut names = BTreeMap::new();
+        for (file, text) in FILES {
+            for (name, family) in read(text).unwrap_or_else(|error| panic!("{file}: {error}")) {
+                let sizes = family.weights.iter().chain(&family.layer_weights);
+                let nodes = sizes.flat_map(|extra| extra.sizes.iter().chain(&extra.condition));
+                for node in nodes.chain(family.keys.values()) {
+                    for call in node.calls() {
+                        assert!(FUNCTIONS.contains(&call), "{name}: {call}");
+                    }
+                }
+                assert_eq!(names.insert(name.clone(), *file), None, "{name} is described twice");
+            }
+        }
+        for (name, family) in &*FAMILIES {
+            assert!(name == "base" || FAMILIES.contains_key(family.like.as_deref().unwrap()), "{name}");
+        }
+        assert!(DEFAULTS.len() > 150 && DEFAULTS.keys().all(|name| FAMILIES.contains_key(name)));
+    }
+
+    fn parameters(config: &Value) -> Result<u128, String> {
+        let map = config.as_object().unwrap();
+        let fields = Fields { map };
+        let family = config["model_type"].as_str().unwrap();
+        let mut described = Described::new(family, &fields, &fields).ok_or("unknown")?;
+        described.architecture().map(|found| found.parameters()).map_err(|error| error.to_string())
+    }
+
+    /// Weights that transformers makes of the same fields on torch's meta device.
+    #[test]
+    fn families_have_the_weights_that_transformers_gives_them() {
+        for (config, expected) in [
+            (json!({"model_type": "llama"}), 6_738_415_616_u128),
+            (json!({"model_type": "apertus"}), 6_979_596_352),
+            (json!({"model_type": "falcon_h1"}), 8_514_961_408),
+            (json!({"model_type": "llama4_text"}), 107_769_861_120),
+            (json!({"model_type": "mamba2"}), 7_285_403_648),
+            (json!({"model_type": "bert"}), 109_514_298),
+            (json!({"model_type": "t5"}), 60_506_624),
+            (
+                json!({"model_type": "deepseek_v4", "layer_types": vec!["heavily_compressed_attention"; 43],
+                "num_hidden_layers": 43, "compress_rates": {"heavily_compressed_attention": 128}}),
+                283_000_000_000,
+            ),
+        ] {
+            let found = parameters(&config).unwrap();
+            let share = found as f64 / expected as f64;
+            assert!((0.98..1.02).contains(&share), "{config}: {found} of {expected}");
+        }
+    }
+
+    #[test]
+    fn kinds_of_layers_that_nobody_knows_are_refused_by_name() {
+        let error =
+            parameters(&json!({"model_type": "llama", "num_hidden_layers": 1, "layer_types": ["oracular"]}));
+        assert!(error.unwrap_err().contains("\"oracular\""));
+        let short = json!({"model_type": "llama", "num_hidden_layers": 4, "layer_types": ["full_attention"]});
+        assert!(parameters(&short).unwrap_err().contains("describes 1 of 4 layers"));
+        assert_eq!(parameters(&json!({"model_type": "oracular"})).unwrap_err(), "unknown");
+    }
+}

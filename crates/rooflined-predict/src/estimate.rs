@@ -1,0 +1,73 @@
+//! An estimate with its interval, what limits a time, and what a prediction rests on.
+
+use serde::{Deserialize, Serialize};
+
+use rooflined_core::ceilings::{Ceiling, Provenance};
+use rooflined_core::units::Seconds;
+
+/// An estimate with its 90 % interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Estimate<Q> {
+    /// Best estimate.
+    pub value: Q,
+    /// 5 % lies below.
+    pub low: Q,
+    /// 5 % lies above.
+    pub high: Q,
+}
+
+impl<Q> Estimate<Q> {
+    /// The same interval of another quantity.
+    pub fn map<R>(self, convert: impl Fn(Q) -> R) -> Estimate<R> {
+        Estimate { value: convert(self.value), low: convert(self.low), high: convert(self.high) }
+    }
+}
+
+/// Which ceiling takes most of the time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    Dram,
+    Cache,
+    /// Dequantizing stored weights in the cores.
+    Core,
+    Compute,
+    /// Starting the operation.
+    Launch,
+    PowerCap,
+}
+
+/// What a prediction rests on, weakest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tier {
+    /// Data sheets and guesses.
+    Prior,
+    /// Ceilings measured on this board.
+    BoardCalibrated,
+    /// Ceilings and the engine's own kernels measured on this board.
+    EngineCalibrated,
+    /// The same workload observed at another operating point.
+    Anchored,
+    /// The same workload observed at this operating point.
+    Observed,
+}
+
+pub(crate) fn tier(provenance: Provenance, kernel_calibrated: bool) -> Tier {
+    match (provenance, kernel_calibrated) {
+        (Provenance::Measured | Provenance::Scaled, true) => Tier::EngineCalibrated,
+        (Provenance::Measured | Provenance::Scaled, false) => Tier::BoardCalibrated,
+        (Provenance::Observed, _) => Tier::Observed,
+        (Provenance::Datasheet | Provenance::Prior, _) => Tier::Prior,
+    }
+}
+
+/// A 90 % interval that is symmetric in the logarithm and never below the physical bound.
+pub(crate) fn interval(value: Seconds, half_width_ratio: f64, bound: Seconds) -> Estimate<Seconds> {
+    let factor = 1.0 + half_width_ratio;
+    Estimate { value, low: (value / factor).max(bound), high: value * factor }
+}
+
+pub(crate) fn relative_half_width(ceiling: &Ceiling<f64>) -> f64 {
+    (ceiling.high - ceiling.low) / (2.0 * ceiling.value)
+}

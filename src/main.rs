@@ -1,0 +1,7 @@
+//! The daemon.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    rooflined::main()
+}

@@ -1,7 +1,0 @@
-//! The laboratory.
-
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    lab::main()
-}

@@ -1,7 +1,0 @@
-//! The client.
-
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    ctl::main()
-}

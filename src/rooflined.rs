@@ -1,7 +1,0 @@
-//! The daemon.
-
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    daemon::main()
-}

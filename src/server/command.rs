@@ -1,0 +1,424 @@
+//! Requests that the daemon carries out: wire → [`Command`], [`Reply`] → wire.
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::Control;
+use crate::archive::NAME as STATE_DIR;
+use crate::model::{NamedModel, find_models};
+use rooflined_advice::convert::{bound_key, estimate, limit_key, tier_key};
+use rooflined_advice::parse::{parse, parse_list};
+use rooflined_advice::{
+    Catalogue, MAX_ANSWER_BYTES, MAX_OBSERVATIONS, format_named, invalid_op, observed, operation,
+};
+use rooflined_api::{
+    CalibrateAnswer, CalibrateRequest, EstimateAnswer, ForgottenAnswer, LearntObservation, MeasureAnswer,
+    MeasureRequest, MeasuredModel, MeasuredOp, MeasuredPowerAnswer, MeasuredRow, ModelKind,
+    ObservationRequest, ObservationsAnswer, Workload,
+};
+use rooflined_core::operation::Op;
+use rooflined_core::precision::WeightFormat;
+use rooflined_core::refusal::{Code, Refusal, all};
+use rooflined_core::units::{Joules, Seconds, Watts};
+use rooflined_governor::{Command, Measured, MeasuredPower, MeasuredSet, RefusedObservation, Reply, Subject};
+use rooflined_models::transformer::MAX_TOKENS;
+use rooflined_predict::calibration::{FORWARD_KV_CACHE, MAX_FORWARD_BATCH, Sample, centre, quantile};
+use rooflined_predict::learning::models::ObservationOutcome;
+use rooflined_predict::learning::report::Reporter;
+use rooflined_predict::snapshot::Snapshot;
+
+/// Most operations of one `POST /v1/measure`; each takes up to some tenths of a second of every core.
+const MAX_MEASURED: usize = 64;
+
+/// `POST /v1/calibrate`.
+///
+/// # Errors
+/// A body that is not this request.
+pub fn calibrate(body: &[u8]) -> Result<Command, Refusal> {
+    let CalibrateRequest { plan, wait, force } =
+        if body.is_empty() { Default::default() } else { parse(body)? };
+    Ok(Command::Calibrate { plan, wait, force })
+}
+
+/// `POST /v1/measure`.
+///
+/// # Errors
+/// An operation that cannot exist.
+pub async fn measure(control: &Control, request: &MeasureRequest) -> Result<Command, Refusal> {
+    let mut work = Vec::new();
+    if let Some(op) = request.op {
+        op.validate().map_err(|error| invalid_op(&error, "op"))?;
+        let format = |(index, name): (usize, &String)| format_named(name, || format!("formats[{index}]"));
+        let formats = all(request.formats.iter().enumerate().map(format))?;
+        work.extend(formats.into_iter().map(|format| (op, format)));
+        if request.formats.is_empty() {
+            work.push((op, WeightFormat::Fp32));
+        }
+    }
+    let single = request.workload.iter().map(|workload| ("workload".to_owned(), workload));
+    let listed = request.workloads.iter().enumerate();
+    let listed = listed.map(|(index, workload)| (format!("workloads[{index}]"), workload));
+    let mut models = Vec::new();
+    for (path, workload) in single.chain(listed) {
+        if workload.model.is_some() && workload.op.is_none() {
+            models.push(named_model(workload, &path)?);
+            continue;
+        }
+        let op = operation(workload, &path)?;
+        let format = match &workload.format {
+            Some(name) => format_named(name, || format!("{path}.format"))?,
+            None => WeightFormat::Fp32,
+        };
+        work.push((op, format));
+    }
+    if let Some(index) = work.iter().position(|(op, _)| matches!(op, Op::Attention { .. })) {
+        return Err(Code::UnsupportedWorkload.at(
+            "op.kind",
+            format!("operation {index} is attention, for which this program has no kernel to measure"),
+            "measure gemv or gemm",
+        ));
+    }
+    match work.len() + models.len() {
+        0 => Err(Code::MissingField.at(
+            "op",
+            "there is nothing to measure",
+            "give op with formats, a workload, or workloads",
+        )),
+        1..=MAX_MEASURED => {
+            let models = find_models(Arc::clone(control.catalogue()), models).await;
+            Ok(Command::Measure { work, models, power: request.power })
+        }
+        more => Err(Code::TooMany.at(
+            "workloads",
+            format!("{more} operations are more than {MAX_MEASURED}"),
+            "measure fewer at a time",
+        )),
+    }
+}
+
+/// A model at `path` of the request, which is run with a token for every sequence.
+fn named_model(workload: &Workload, path: &str) -> Result<NamedModel, Refusal> {
+    let other = |name: &str, what: &str, hint: &str| {
+        Err(Code::UnsupportedWorkload.at(format!("{path}.{name}"), what.to_owned(), hint.to_owned()))
+    };
+    if workload.phase.as_deref().is_some_and(|phase| phase != "decode") {
+        return other("phase", "the measured step adds one token to every sequence", "ask for phase decode");
+    }
+    if workload.prompt_tokens.is_some_and(|tokens| tokens > 0)
+        || workload.output_tokens.is_some_and(|tokens| tokens > 1)
+    {
+        return other("prompt_tokens", "one step is run, without a prompt", "give context_tokens instead");
+    }
+    if workload.speculative.is_some() {
+        return other("speculative", "one token is added without drafting", "leave it out");
+    }
+    if workload.cached_tokens.is_some_and(|tokens| tokens > 0) {
+        return other("cached_tokens", "every sequence has a cache of its own here", "leave it out");
+    }
+    if workload.kv_format.as_deref().is_some_and(|format| format != FORWARD_KV_CACHE.key()) {
+        return other("kv_format", "keys and values are kept in fp16 here", "leave kv_format out");
+    }
+    if workload.threads.is_some() {
+        return other(
+            "threads",
+            "a step is run with as many threads as were calibrated",
+            "leave threads out",
+        );
+    }
+    let batch = workload.batch.unwrap_or(1);
+    if !(1..=MAX_FORWARD_BATCH).contains(&batch) {
+        return Err(Code::InvalidDimension.at(
+            format!("{path}.batch"),
+            format!("the batch is {batch}"),
+            format!("give 1 to {MAX_FORWARD_BATCH}"),
+        ));
+    }
+    let context_tokens = workload.context_tokens.unwrap_or(0);
+    if context_tokens > MAX_TOKENS {
+        return Err(Code::InvalidDimension.at(
+            format!("{path}.context_tokens"),
+            format!("{context_tokens} tokens are more than {MAX_TOKENS}"),
+            "give a context that a model has",
+        ));
+    }
+    let format = workload.format.as_ref();
+    let format = format.map(|name| format_named(name, || format!("{path}.format"))).transpose()?;
+    let reference = workload.model.clone().unwrap_or_default();
+    Ok(NamedModel { reference, format, batch, context_tokens })
+}
+
+/// One observation, a list of them, or `{"observations": […]}`.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ObservationList {
+    observations: Vec<ObservationRequest>,
+}
+
+/// The body of `POST /v1/observations`.
+#[derive(Debug)]
+pub struct Reports {
+    pub list: Vec<ObservationRequest>,
+    /// One was sent, and no list.
+    pub single: bool,
+}
+
+impl Reports {
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// It is not this request.
+    pub fn parse(body: &[u8]) -> Result<Self, Refusal> {
+        let first = body.iter().find(|byte| !byte.is_ascii_whitespace());
+        if first == Some(&b'[') {
+            return Ok(Self { list: parse_list(body)?, single: false });
+        }
+        let wrapped = serde_json::from_slice::<serde_json::Value>(body)
+            .is_ok_and(|value| value.get("observations").is_some());
+        if wrapped {
+            return Ok(Self { list: parse::<ObservationList>(body)?.observations, single: false });
+        }
+        Ok(Self { list: vec![parse(body)?], single: true })
+    }
+}
+
+/// The client sent no list, so the names of its fields have none in front.
+#[must_use]
+pub fn without_list(error: Refusal) -> Refusal {
+    error.rename_fields(|field| field.replacen("observations[0].", "", 1))
+}
+
+/// `POST /v1/observations`; also whether any of them reports a power, which nothing learns yet.
+///
+/// # Errors
+/// One that cannot be; then nothing is learnt from any of them.
+pub fn observe(
+    snapshot: &Snapshot,
+    catalogue: &Catalogue,
+    by: Reporter,
+    reports: &Reports,
+) -> Result<(Command, bool), Refusal> {
+    let Reports { list, single } = reports;
+    if list.is_empty() || list.len() > MAX_OBSERVATIONS {
+        return Err(Code::TooMany.at(
+            "observations",
+            format!("{} observations were sent", list.len()),
+            format!("send 1 to {MAX_OBSERVATIONS} at a time"),
+        ));
+    }
+    let about =
+        |(index, observation)| observed(snapshot, catalogue, observation, &format!("observations[{index}]"));
+    let observations = all(list.iter().enumerate().map(about))
+        .map_err(|error| if *single { without_list(error) } else { error })?;
+    let power = list.iter().any(|observation| observation.power_w.is_some());
+    Ok((Command::Observe { by, observations }, power))
+}
+
+/// A reply in the shape of its route's answer.
+///
+/// # Errors
+/// The daemon refused, or went away.
+pub fn encode_reply(snapshot: &Snapshot, reply: Option<Reply>, power: bool) -> Result<Vec<u8>, Refusal> {
+    match reply {
+        Some(Reply::Started { job }) => encode(&CalibrateAnswer { job, finished: false }),
+        Some(Reply::Finished { job }) => {
+            stored(snapshot, "the calibration is used")?;
+            encode(&CalibrateAnswer { job, finished: true })
+        }
+        Some(Reply::Cancelled { job }) => encode(&json!({ "job": job, "cancelled": true })),
+        Some(Reply::Measured(set)) => encode(&measured(snapshot, set)),
+        Some(Reply::Observed { accepted, refused, outcomes }) => {
+            let mut answer = observations(accepted, &refused, &outcomes, power);
+            if accepted > 0
+                && let Err(unstored) = stored(snapshot, "it is learned from")
+            {
+                answer.warnings.push(unstored.to_string());
+            }
+            encode(&answer)
+        }
+        Some(Reply::Forgotten { count }) => {
+            if count > 0 {
+                stored(snapshot, &format!("{count} forgotten"))?;
+            }
+            encode(&ForgottenAnswer { forgotten: count as u64 })
+        }
+        Some(Reply::Switched { .. } | Reply::Held { .. } | Reply::Done) => {
+            Err(Code::Internal.error("the daemon answered something else", "report this"))
+        }
+        Some(Reply::Refused(refusal)) => Err(refusal),
+        None => Err(Code::ShuttingDown.error("the daemon is going away", "try again in a second")),
+    }
+}
+
+/// What was done outlives the daemon.
+///
+/// # Errors
+/// It is not on the disk.
+fn stored(snapshot: &Snapshot, done: &str) -> Result<(), Refusal> {
+    let Some(problem) = snapshot.degraded.get(STATE_DIR) else { return Ok(()) };
+    let hint = "repair the state directory; it is tried again every 30 s and when rooflined ends";
+    Err(Code::NotStored.error(format!("{done}, but only until rooflined ends: {problem}"), hint))
+}
+
+/// Serialises an answer.
+///
+/// # Errors
+/// It is larger than an answer may be.
+pub fn encode(answer: &impl serde::Serialize) -> Result<Vec<u8>, Refusal> {
+    encode_within(answer, MAX_ANSWER_BYTES)
+}
+
+/// Serialises an answer of at most so many bytes.
+///
+/// # Errors
+/// It has more.
+pub fn encode_within(answer: &impl serde::Serialize, most: usize) -> Result<Vec<u8>, Refusal> {
+    let mut buffer = Bounded { bytes: Vec::new(), most };
+    match serde_json::to_writer(&mut buffer, answer) {
+        Ok(()) => Ok(buffer.bytes),
+        Err(error) if error.is_io() => {
+            Err(Code::TooMany
+                .error(format!("the answer has more than {most} bytes"), "ask for less at a time"))
+        }
+        Err(error) => Err(unwritten(&error)),
+    }
+}
+
+/// A buffer that takes no more than so many bytes.
+struct Bounded {
+    bytes: Vec<u8>,
+    most: usize,
+}
+
+impl std::io::Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.bytes.len() + bytes.len() > self.most {
+            return Err(std::io::ErrorKind::FileTooLarge.into());
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Why an answer cannot be sent.
+#[must_use]
+pub fn unwritten(error: &serde_json::Error) -> Refusal {
+    Code::Internal.error(format!("the answer cannot be written: {error}"), "report this")
+}
+
+fn observations(
+    accepted: u64,
+    refused: &[RefusedObservation],
+    outcomes: &[(usize, ObservationOutcome)],
+    power: bool,
+) -> ObservationsAnswer {
+    let unused = "power_w is checked, but nothing is learned from it yet";
+    ObservationsAnswer {
+        accepted,
+        learnt: outcomes
+            .iter()
+            .map(|(index, outcome)| LearntObservation {
+                index: *index as u64,
+                factor: outcome.factor,
+                tier: tier_key(outcome.tier).to_owned(),
+                count: outcome.count as u64,
+                alarm: outcome.alarm.clone(),
+            })
+            .collect(),
+        refused: refused
+            .iter()
+            .map(|RefusedObservation { index, refusal }| rooflined_api::RefusedObservation {
+                index: *index as u64,
+                code: refusal.code.key().to_owned(),
+                field: refusal.field.clone(),
+                reason: refusal.message.clone(),
+                hint: refusal.hint.clone(),
+            })
+            .collect(),
+        warnings: power.then(|| unused.to_owned()).into_iter().collect(),
+    }
+}
+
+fn measured(snapshot: &Snapshot, set: MeasuredSet) -> MeasureAnswer {
+    MeasureAnswer {
+        rows: set.rows.into_iter().filter_map(row).collect(),
+        skipped: set.skipped,
+        simulated: snapshot.board.simulated,
+        serial: snapshot.serial,
+    }
+}
+
+/// `None` for a sample without a single run, which has no time to show.
+fn row(measured: Measured) -> Option<MeasuredRow> {
+    let time = quantiles(&measured.sample)?;
+    let calibrated = measured.predicted_at_calibration.time.value.get();
+    let error = |predicted: f64| (predicted - time.value) / time.value;
+    let predicted = estimate(measured.predicted.time.map(Seconds::get));
+    let (op, format, sequences) = match &measured.subject {
+        Subject::Op(op, format) => (MeasuredOp::Op(*op), format.key().to_owned(), None),
+        Subject::Model(work) => {
+            let stored = work.model.by_block();
+            let key = work.format.map(WeightFormat::key).or_else(|| Some(stored.first()?.0.key()));
+            let model = MeasuredModel {
+                kind: ModelKind::Model,
+                model: work.reference.clone(),
+                phase: "decode".to_owned(),
+                batch: work.batch,
+                context_tokens: work.context_tokens,
+            };
+            #[expect(clippy::cast_precision_loss, reason = "at most MAX_FORWARD_BATCH")]
+            let sequences = work.batch as f64;
+            (MeasuredOp::Model(model), key.unwrap_or_default().to_owned(), Some(sequences))
+        }
+    };
+    let rate = |time: EstimateAnswer| sequences.map(|sequences| EstimateAnswer::rate(sequences, time));
+    Some(MeasuredRow {
+        op,
+        format,
+        predicted_tokens_per_s: rate(predicted),
+        measured_tokens_per_s: rate(time),
+        predicted_time_s: predicted,
+        predicted_at_calibration_s: calibrated,
+        measured_time_s: time,
+        error_ratio: error(measured.predicted.time.value.get()),
+        error_at_calibration_ratio: error(calibrated),
+        drift_ratio: measured.drift_ratio,
+        disturbed: measured.disturbed,
+        reused_ratio: measured.sample.reused_ratio,
+        regime: measured.regime,
+        runs: measured.sample.times.len() as u64,
+        isa: measured.sample.isa,
+        bound: bound_key(measured.predicted.bound).to_owned(),
+        limit: limit_key(measured.predicted.limit).to_owned(),
+        roofline_time_s: measured.predicted.roofline_time.get(),
+        power: measured.power.map(power),
+    })
+}
+
+fn power(power: MeasuredPower) -> MeasuredPowerAnswer {
+    MeasuredPowerAnswer {
+        power_w: power.power.map(Watts::get),
+        idle_power_w: power.idle.map(Watts::get),
+        energy_j: power.energy.map(Joules::get),
+        total_energy_j: power.total_energy.map(Joules::get),
+        duration_s: power.duration.map(Seconds::get),
+        readings: power.readings,
+        period_s: power.period.map(Seconds::get),
+        scope: power.scope,
+        rails: power.rails,
+        reason: power.reason,
+    }
+}
+
+/// Centre with the 5 % and 95 % quantiles.
+fn quantiles(sample: &Sample) -> Option<EstimateAnswer> {
+    if sample.times.is_empty() {
+        return None;
+    }
+    let at = |q| quantile(&sample.times, q).get();
+    Some(EstimateAnswer { value: centre(&sample.times).get(), low: at(0.05), high: at(0.95) })
+}

@@ -1,0 +1,317 @@
+//! Model files that requests name: read once the request is parsed, so that whatever answers it opens nothing and waits for
+//! no disk.
+//!
+//! A file lies below `[models] dirs`; of other files clients send the first bytes. A file may lie on a file system whose
+//! server does not answer, so reading is left to threads of their own. A reading that hangs keeps its place, and no user has
+//! more than one.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use hyper::body::Bytes;
+use serde_json::{Value, json};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::timeout;
+
+use rooflined_advice::modelfile::{MAX_TIME, latest};
+use rooflined_advice::{Catalogue, NamesModels, Opener, inspected, models, name_of, no_other_field};
+use rooflined_api::ModelAnswer;
+use rooflined_core::hardware::registry;
+use rooflined_core::precision::WeightFormat;
+use rooflined_core::refusal::{Code, Refusal};
+
+/// Readings at once, of all users; each takes up to 256 MiB of memory.
+const AT_ONCE: usize = 3;
+/// Bodies of model files that are held in memory at once, of all users.
+const UPLOADS_AT_ONCE: usize = 2;
+/// Waiting for a place.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest wait for a reading, which looks at its own time between two reads.
+const LIMIT: Duration = Duration::from_secs(MAX_TIME.as_secs() + 2);
+/// Most bytes of definitions of the files of one request; known models have some ten thousand each.
+const MAX_DEFINITIONS: usize = 1 << 20;
+fn thread(name: &str) -> std::thread::Builder {
+    std::thread::Builder::new().name(name.to_owned())
+}
+
+/// Places of all users together, of which nobody has more than one.
+#[derive(Debug)]
+struct ReadingPlaces {
+    all: Arc<Semaphore>,
+    users: Mutex<HashMap<Option<u32>, Arc<Semaphore>>>,
+}
+
+/// One of the places, given back when it is dropped.
+#[derive(Debug)]
+pub struct ReadingPlace {
+    _of_user: OwnedSemaphorePermit,
+    _of_all: OwnedSemaphorePermit,
+}
+
+impl ReadingPlaces {
+    fn new(places: usize) -> Self {
+        Self { all: Arc::new(Semaphore::new(places)), users: Mutex::default() }
+    }
+
+    /// A place for `user`; `None` where none becomes free within `patience`.
+    async fn take(&self, user: Option<u32>, patience: Duration) -> Option<ReadingPlace> {
+        let own = {
+            let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+            // Who neither reads nor waits is forgotten.
+            users.retain(|_, place| Arc::strong_count(place) > 1);
+            Arc::clone(users.entry(user).or_insert_with(|| Arc::new(Semaphore::new(1))))
+        };
+        let all = Arc::clone(&self.all);
+        let both = async {
+            let of_user = own.acquire_owned().await.ok()?;
+            Some(ReadingPlace { _of_user: of_user, _of_all: all.acquire_owned().await.ok()? })
+        };
+        timeout(patience, both).await.ok().flatten()
+    }
+}
+
+/// Reads the files that requests name.
+#[derive(Debug)]
+pub struct ModelFiles {
+    /// Opens what lies below the directories of models, and keeps what was read last.
+    catalogue: Arc<Catalogue>,
+    readings: ReadingPlaces,
+    uploads: ReadingPlaces,
+    patience: Duration,
+    /// Longest wait for a reading.
+    limit: Duration,
+}
+
+impl Default for ModelFiles {
+    /// Nothing is opened.
+    fn default() -> Self {
+        Self::new(Vec::new())
+    }
+}
+
+impl ModelFiles {
+    /// Opens files below `dirs`.
+    #[must_use]
+    pub fn new(dirs: Vec<PathBuf>) -> Self {
+        Self {
+            catalogue: Arc::new(Catalogue::new(registry().clone(), Opener::Daemon(dirs))),
+            readings: ReadingPlaces::new(AT_ONCE),
+            uploads: ReadingPlaces::new(UPLOADS_AT_ONCE),
+            patience: PATIENCE,
+            limit: LIMIT,
+        }
+    }
+
+    /// The request with the definition of every file that it names, and whether there are any.
+    ///
+    /// # Errors
+    /// A file that cannot be read, may not be or holds no model, or no place to read.
+    pub async fn resolve<T: NamesModels + Send + 'static>(
+        &self,
+        mut request: T,
+        user: Option<u32>,
+    ) -> Result<(T, bool), Refusal> {
+        let mut names_one = false;
+        request.each_model(&mut |model, _| {
+            names_one |= names_a_file(model);
+            Ok(())
+        })?;
+        if !names_one {
+            return Ok((request, false));
+        }
+        let catalogue = Arc::clone(&self.catalogue);
+        let work = move |until| {
+            let mut bytes = 0;
+            request
+                .each_model(&mut |model, at| inline_model_file(&catalogue, model, at, until, &mut bytes))?;
+            Ok((request, true))
+        };
+        self.read(user, work).await
+    }
+
+    /// The model in a file of which `start` is the beginning; requests may name it by the answer.
+    ///
+    /// # Errors
+    /// It holds no model, its header goes on beyond these bytes, or there is no place to read.
+    pub async fn inspect(
+        &self,
+        start: Bytes,
+        name: String,
+        kv_format: WeightFormat,
+        user: Option<u32>,
+    ) -> Result<ModelAnswer, Refusal> {
+        let work = move |_| Ok(models::of_file(&inspected(&start, &name)?, name, kv_format));
+        self.read(user, work).await
+    }
+
+    /// Runs `work`, which is given until when it may take, in a thread of its own.
+    async fn read<T: Send + 'static>(
+        &self,
+        user: Option<u32>,
+        work: impl FnOnce(Instant) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let place = self.place(user).await?;
+        let until = latest();
+        let (done, result) = oneshot::channel();
+        let reading = thread("model-file").spawn(move || {
+            let result = work(until);
+            drop(place);
+            let _ = done.send(result);
+        });
+        if let Err(error) = reading {
+            return Err(
+                Code::Busy.error(format!("no thread can be started: {error}"), "ask again in a second")
+            );
+        }
+        match timeout(self.limit, result).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err(Code::Internal.error("the model file was not read to the end", "report this")),
+            Err(_) => Err(Code::UnreadableModel.error(
+                format!("reading the model files took more than {:?}", self.limit),
+                "name a file on a disk that answers, or use the answer of POST /v1/models/inspect as the model",
+            )),
+        }
+    }
+
+    /// A place to read, given back when a reading is done, however long that takes.
+    async fn place(&self, user: Option<u32>) -> Result<ReadingPlace, Refusal> {
+        self.readings.take(user, self.patience).await.ok_or_else(|| {
+            Code::Busy.error(
+                format!("another model file of this user is being read, or {AT_ONCE} of other users"),
+                "ask again in a second",
+            )
+        })
+    }
+
+    /// A place for the bytes of one more file, given back when its answer is made.
+    ///
+    /// # Errors
+    /// None became free in time.
+    pub async fn upload_place(&self, user: Option<u32>) -> Result<ReadingPlace, Refusal> {
+        self.uploads.take(user, self.patience).await.ok_or_else(|| {
+            Code::Busy.error(
+                format!("another model file of this user is being sent, or {UPLOADS_AT_ONCE} of other users"),
+                "ask again in a second",
+            )
+        })
+    }
+}
+
+/// Whether a model is a file that has to be read.
+fn names_a_file(model: &Value) -> bool {
+    model.get("path").is_some() && model.get("definition").is_none()
+}
+
+/// Puts the definition of its file into a model that names one; `bytes` counts those of the request so far.
+fn inline_model_file(
+    catalogue: &Catalogue,
+    model: &mut Value,
+    at: &str,
+    until: Instant,
+    bytes: &mut usize,
+) -> Result<(), Refusal> {
+    if !names_a_file(model) {
+        return Ok(());
+    }
+    let Some(fields) = model.as_object_mut() else { return Ok(()) };
+    no_other_field(fields, &["path"], at)?;
+    let field = format!("{at}.path");
+    let definition = json!(catalogue.file(name_of(fields, &field)?, &field, until)?.definition());
+    *bytes += definition.to_string().len();
+    if *bytes > MAX_DEFINITIONS {
+        return Err(Code::TooMany.at(
+            at,
+            format!("the models up to {at} have more than {MAX_DEFINITIONS} bytes of shapes"),
+            "ask about fewer files at a time",
+        ));
+    }
+    fields.insert("definition".to_owned(), definition);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rooflined_api::RecommendRequest;
+    use std::sync::mpsc;
+
+    fn files() -> ModelFiles {
+        let (patience, limit) = (Duration::from_millis(50), Duration::from_millis(200));
+        ModelFiles { patience, limit, ..ModelFiles::default() }
+    }
+
+    /// Whether a user's file is read, on a machine that may have other things to do first.
+    async fn reads(files: &ModelFiles, user: Option<u32>) -> bool {
+        for _ in 0..50 {
+            if files.read(user, |_| Ok(7)).await == Ok(7) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// A reading that hangs until the sender goes.
+    fn hanging() -> (mpsc::Sender<()>, impl FnOnce(Instant) -> Result<(), Refusal>) {
+        let (release, hangs) = mpsc::channel::<()>();
+        (release, move |_| {
+            let _ = hangs.recv();
+            Ok(())
+        })
+    }
+
+    #[tokio::test]
+    async fn a_reading_that_hangs_is_given_up_and_keeps_the_place_of_its_user_alone() {
+        let files = files();
+        let (release, hangs) = hanging();
+        assert_eq!(files.read(Some(1), hangs).await.unwrap_err().code, Code::UnreadableModel);
+        assert_eq!(files.read(Some(1), |_| Ok(())).await.unwrap_err().code, Code::Busy);
+        assert!(reads(&files, Some(2)).await && reads(&files, None).await);
+        assert!(!reads(&files, Some(1)).await);
+        drop(release);
+        assert!(reads(&files, Some(1)).await);
+        assert!(files.readings.users.lock().unwrap().len() <= 1, "nobody else is remembered");
+    }
+
+    #[tokio::test]
+    async fn no_more_are_read_at_once_than_there_are_places() {
+        let files = files();
+        let mut held = Vec::new();
+        for user in 0..AT_ONCE {
+            let (release, hangs) = hanging();
+            held.push(release);
+            let user = u32::try_from(user).unwrap();
+            assert_eq!(files.read(Some(user), hangs).await.unwrap_err().code, Code::UnreadableModel);
+        }
+        assert_eq!(files.read(Some(99), |_| Ok(())).await.unwrap_err().code, Code::Busy);
+        held.pop();
+        assert!(reads(&files, Some(99)).await);
+    }
+
+    #[tokio::test]
+    async fn a_reading_that_panics_gives_its_place_back() {
+        // Telling of a panic takes its time.
+        let files = ModelFiles { limit: Duration::from_secs(60), ..files() };
+        for _ in 0..2 {
+            let error =
+                files.read(Some(1), |_| -> Result<(), Refusal> { panic!("a bug") }).await.unwrap_err();
+            assert_eq!(error.code, Code::Internal);
+        }
+    }
+
+    #[tokio::test]
+    async fn only_requests_that_name_a_file_are_altered() {
+        let files = files();
+        for model in [
+            json!("tinyllama-1.1b"),
+            json!({ "path": "/x", "definition": {} }),
+            json!({ "hidden_size": 64 }),
+            json!(7),
+        ] {
+            let request: RecommendRequest =
+                serde_json::from_value(json!({ "workload": { "model": model } })).unwrap();
+            assert_eq!(files.resolve(request.clone(), None).await, Ok((request, false)), "{model}");
+        }
+    }
+}

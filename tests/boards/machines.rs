@@ -1,0 +1,306 @@
+//! Machines that hide something: containers, GPUs without their driver, cards that nobody has described, meters of several kinds.
+//! Each starts from a tree of this directory and changes the few files that matter.
+
+use rooflined_core::board::{Board, BoardState, Reading};
+
+use crate::sensors::changed;
+
+fn total(state: &BoardState) -> (f64, &str) {
+    let total = state.total_power.known().unwrap_or_else(|| panic!("{:?}", state.total_power));
+    (total.power.0, total.scope.as_str())
+}
+
+fn said(notes: &[String], words: &str) -> bool {
+    notes.iter().any(|note| note.contains(words))
+}
+
+const IGX: &str = "nvidia,p3740-0002+p3834-0008\0nvidia,p3834-0008\0nvidia,tegra264";
+const UNLISTED: &str = "nvidia,p4071-0000+p3834-0011\0nvidia,p3834-0011\0nvidia,tegra264";
+const MASKS: &str = "< PARAM TYPE=FILE NAME=GPU_POWER_GATING >\nGPU_PG_MASK /opt/nvidia/l4t-gpusetup/gpu_pg_mask\n\
+                     < PARAM TYPE=CLOCK NAME=GPU >\nMAX_FREQ /sys/class/devfreq/gpu-gpc-0/max_freq\n";
+
+/// A Thor with two modes of its owner, in the second of them. Their clocks are the wrong way round for their SMs.
+fn thor(compatible: &str, mask: &str) -> (Board, BoardState) {
+    let modes = format!(
+        "{MASKS}< POWER_MODEL ID=0 NAME=wide >\nGPU_POWER_GATING GPU_PG_MASK 64\nGPU MAX_FREQ 1530000000\n\
+         < POWER_MODEL ID=1 NAME=mine >\nGPU_POWER_GATING GPU_PG_MASK {mask}\nGPU MAX_FREQ 1386000000\n\
+         < PM_CONFIG DEFAULT=0 >"
+    );
+    let files = [
+        ("/proc/device-tree/compatible", compatible),
+        ("/etc/nv_boot_control.conf", "gone"),
+        ("/etc/nvpmodel.conf", modes.as_str()),
+        ("/var/lib/nvpmodel/status", "pmode:0001"),
+        ("/sys/class/devfreq/gpu-gpc-0/max_freq", "1386000000"),
+    ];
+    changed("agx-thor-t5000", &files)
+}
+
+#[test]
+fn the_sms_of_a_thor_follow_from_the_mask_of_its_mode_and_not_from_its_clock() {
+    for compatible in [IGX, UNLISTED, "nvidia,p3971-0089+p3834-0008\0nvidia,p3834-0008\0nvidia,tegra264"] {
+        let (board, state) = thor(compatible, "15873");
+        let mode = state.power_mode.known().unwrap_or_else(|| panic!("{:?}", state.power_mode));
+        assert_eq!((mode.name.as_str(), state.sm_online.known()), ("mine", Some(&12)), "{}", board.key);
+        let (_, state) = thor(compatible, "64");
+        assert_eq!(state.sm_online.known(), Some(&20), "{compatible}");
+        // A mask that nobody has published, under a name that no data sheet has.
+        let (_, state) = thor(compatible, "7");
+        assert_eq!(state.sm_online.known(), None, "{compatible}");
+    }
+}
+
+const GIB: u64 = 1 << 30;
+
+#[test]
+fn a_container_has_the_memory_and_the_cpus_of_its_control_groups_at_every_level() {
+    let (all, before) = changed("laptop-x86", &[]);
+    let (limit, high) = ((4 * GIB).to_string(), (6 * GIB).to_string());
+    // The limit is two levels up, and there is a quota at the level between.
+    let nested = [
+        ("/proc/self/cgroup", "0::/pod/box/leaf"),
+        ("/sys/fs/cgroup/pod/memory.max", limit.as_str()),
+        ("/sys/fs/cgroup/pod/memory.current", "2147483648"),
+        ("/sys/fs/cgroup/pod/memory.stat", "anon 1073741824\ninactive_file 1073741824"),
+        ("/sys/fs/cgroup/pod/box/cpu.max", "150000 100000"),
+        ("/sys/fs/cgroup/pod/box/memory.high", high.as_str()),
+        ("/sys/fs/cgroup/pod/box/leaf/memory.max", "max"),
+        ("/sys/fs/cgroup/pod/box/leaf/cpu.max", "max 100000"),
+    ];
+    // A container sees its own group at the root of the mount, whatever the host calls it.
+    let own = [
+        ("/proc/self/cgroup", "0::/system.slice/docker-0123.scope"),
+        ("/sys/fs/cgroup/memory.max", limit.as_str()),
+        ("/sys/fs/cgroup/memory.current", "1073741824"),
+        ("/sys/fs/cgroup/cpuset.cpus.effective", "2-3"),
+    ];
+    let version_1 = [
+        ("/proc/self/cgroup", "5:memory:/docker/ab\n4:cpu,cpuacct:/docker/ab\n3:cpuset:/docker/ab"),
+        ("/sys/fs/cgroup/memory/docker/ab/memory.limit_in_bytes", limit.as_str()),
+        ("/sys/fs/cgroup/memory/docker/ab/memory.usage_in_bytes", "2147483648"),
+        ("/sys/fs/cgroup/memory/docker/ab/memory.stat", "inactive_file 1\ntotal_inactive_file 1073741824"),
+        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712"),
+        ("/sys/fs/cgroup/cpu,cpuacct/docker/ab/cpu.cfs_quota_us", "200000"),
+        ("/sys/fs/cgroup/cpu,cpuacct/docker/ab/cpu.cfs_period_us", "100000"),
+        ("/sys/fs/cgroup/cpuset/docker/ab/cpuset.cpus", "0-5"),
+    ];
+    for files in [nested.as_slice(), own.as_slice(), version_1.as_slice()] {
+        let (board, state) = changed("laptop-x86", files);
+        let memory = state.memory.known().unwrap();
+        let total = 4.0 * GIB as f64;
+        assert!((memory.total.get() - total).abs() < 1.0, "{files:?}: {memory:?}");
+        assert!((memory.available.get() - 0.75 * total).abs() < 2.0, "{files:?}: {memory:?}");
+        assert_eq!(board.memory_total.known().map(|total| total.get()), Some(total));
+        assert_eq!((state.cores_online.known(), board.cpu.logical), (Some(&2), 2), "{files:?}");
+        assert!(said(&board.notes, "this process gets 2 of 7 CPUs"), "{:?}", board.notes);
+        assert!(said(&board.notes, "of memory: /sys/fs/cgroup/"), "{:?}", board.notes);
+    }
+    // The daemon's own unit limits the daemon, and what engines get is the machine.
+    let service = [
+        ("/proc/self/cgroup", "0::/system.slice/rooflined.service"),
+        ("/sys/fs/cgroup/system.slice/rooflined.service/memory.max", "5368709120"),
+        ("/sys/fs/cgroup/system.slice/rooflined.service/cpu.max", "100000 100000"),
+    ];
+    let (board, state) = changed("laptop-x86", &service);
+    assert_eq!(board.memory_total, all.memory_total);
+    assert_eq!((state.memory, state.cores_online), (before.memory, before.cores_online));
+}
+
+#[test]
+fn a_gpu_that_is_there_is_found_without_a_device_tree_or_nvml() {
+    // Docker hides /sys/firmware, where the device tree is.
+    let (board, state) =
+        changed("orin-nano-8gb-super", &[("/proc/device-tree", "gone"), ("/etc/nvpmodel.conf", "gone")]);
+    assert_eq!(board.key, "jetson-orin-nx-unlisted", "{:?}", board.notes);
+    assert!(said(&board.notes, "follows from /sys/class/devfreq/17000000.gpu"), "{:?}", board.notes);
+    assert_eq!(state.sm_online.known(), Some(&8));
+    assert!(board.module.reason().unwrap().contains("/proc/device-tree/compatible"));
+    // A GB10 in a container without NVIDIA's libraries, by its bus and by its name.
+    let bus = "/sys/bus/pci/devices/000f:01:00.0";
+    let (vendor, class, device) = (format!("{bus}/vendor"), format!("{bus}/class"), format!("{bus}/device"));
+    let on_bus = [
+        ("/rooflined/nvml", "gone"),
+        ("/sys/class/dmi", "gone"),
+        (vendor.as_str(), "0x10de"),
+        (class.as_str(), "0x030200"),
+        (device.as_str(), "0x2e12"),
+    ];
+    let by_name = [("/rooflined/nvml", "gone"), ("/sys/class/dmi/id/product_name", "Dell Pro Max with GB10")];
+    for files in [on_bus.as_slice(), by_name.as_slice()] {
+        let (board, _) = changed("gb10", files);
+        assert_eq!(board.key, "gb10", "{files:?}");
+        assert!(said(&board.notes, "cannot be used here: no "), "{:?}", board.notes);
+    }
+    // Another card without its driver is said to be there, with its place.
+    let card = [(vendor.as_str(), "0x10de"), (class.as_str(), "0x030000"), (device.as_str(), "0x2805")];
+    let (board, _) = changed("laptop-x86", &card);
+    let reason = board.gpu.reason().unwrap();
+    assert!(reason.starts_with("an NVIDIA GPU is there (10de:2805 at /sys/bus/pci/devices/"), "{reason}");
+}
+
+#[test]
+fn hidden_not_readable_and_not_there_are_three_reasons() {
+    let clock =
+        |files: &[(&str, &str)]| changed("laptop-x86", files).1.cpu_clocks.reason().unwrap().to_owned();
+    let hidden = clock(&[("/sys", "gone")]);
+    assert!(hidden.contains("/sys/devices/system/cpu is visible here"), "{hidden}");
+    let absent = clock(&[("/sys/devices/system/cpu/cpufreq", "gone")]);
+    assert!(absent.contains("no cpufreq driver is loaded, or a hypervisor"), "{absent}");
+    let engines = |board: &str, files: &[(&str, &str)]| {
+        changed(board, files).1.details.engines.reason().unwrap().to_owned()
+    };
+    assert!(engines("laptop-x86", &[]).ends_with("its processor is an x86"));
+    assert!(engines("gb10", &[]).ends_with("it has DMI tables and no device tree"));
+    let hidden = engines("gb10", &[("/sys/class/dmi", "gone")]);
+    assert!(
+        hidden.ends_with("not known to be a Tegra: /proc/device-tree/compatible is not visible here"),
+        "{hidden}"
+    );
+    let other =
+        engines("gb10", &[("/proc/device-tree/compatible", "xunlong,orangepi-5-plus\0rockchip,rk3588")]);
+    assert!(other.ends_with("/proc/device-tree/compatible names xunlong,orangepi-5-plus"), "{other}");
+}
+
+#[test]
+fn a_memory_controller_of_devfreq_tells_the_memory_clock_of_a_board_that_is_no_tegra() {
+    let files = [
+        ("/sys/class/devfreq/dmc/cur_freq", "1560000000"),
+        ("/sys/class/devfreq/dmc/max_freq", "2112000000"),
+        ("/sys/class/devfreq/soc:cpubw/cur_freq", "2288"),
+    ];
+    let (_, state) = changed("server-arm64", &files);
+    assert_eq!(state.memory_clock.known().map(|clock| clock.0), Some(1.56e9));
+    assert_eq!(state.memory_clock_cap.known().map(|clock| clock.0), Some(2.112e9));
+}
+
+/// ACPI power meters: what each says that it sees, and its milliwatts.
+fn metered(board: &str, meters: &[(&str, &str)], files: &[(&str, &str)]) -> BoardState {
+    let dir = |index: usize| format!("/sys/class/hwmon/hwmon{}", 20 + index);
+    let own: Vec<(String, String)> = meters
+        .iter()
+        .enumerate()
+        .flat_map(|(index, (info, milliwatts))| {
+            let dir = dir(index);
+            let info = (!info.is_empty()).then(|| (format!("{dir}/power1_oem_info"), (*info).to_owned()));
+            let rest = [
+                (format!("{dir}/name"), "power_meter".to_owned()),
+                (format!("{dir}/power1_average"), format!("{milliwatts}000")),
+            ];
+            info.into_iter().chain(rest)
+        })
+        .collect();
+    let all: Vec<(&str, &str)> =
+        own.iter().map(|(path, text)| (path.as_str(), text.as_str())).chain(files.iter().copied()).collect();
+    changed(board, &all).1
+}
+
+#[test]
+fn the_total_is_the_meter_that_sees_all_and_not_the_first() {
+    // A superchip: the socket's whole module, and parts of it.
+    let grace = [
+        ("CPU Power Socket 0", "53000"),
+        ("SysIO Power Socket 0", "6300"),
+        ("Grace Power Socket 0", "101000"),
+        ("Module Power Socket 0", "412000"),
+        ("Module Power Socket 1", "400000"),
+    ];
+    assert_eq!(total(&metered("server-arm64", &grace[..4], &[])), (412.0, "module"));
+    assert_eq!(total(&metered("server-arm64", &grace, &[])), (812.0, "module"));
+    assert_eq!(total(&metered("server-arm64", &grace[..3], &[])), (101.0, "package"));
+    assert_eq!(total(&metered("server-arm64", &[("", "228000")], &[])), (228.0, "system"));
+    // Two that say nothing may feed one another.
+    let unsaid = metered("server-arm64", &[("", "228000"), ("", "231000")], &[]);
+    assert!(unsaid.total_power.known().is_none(), "{:?}", unsaid.total_power);
+    // A battery feeds the machine only while the mains do not.
+    let battery = [("/sys/class/hwmon/hwmon20/power1_is_battery", "1")];
+    let state = metered("server-arm64", &[("", "9000"), ("", "228000")], &battery);
+    assert_eq!(total(&state), (228.0, "system"));
+}
+
+#[test]
+fn a_meter_of_an_old_driver_has_its_files_in_the_device_itself() {
+    let files = [
+        ("/sys/class/hwmon/hwmon20/device/name", "power_meter"),
+        ("/sys/class/hwmon/hwmon20/device/power1_average", "228000000"),
+        ("/sys/class/hwmon/hwmon20/device/power1_average_interval", "1000"),
+    ];
+    let (_, state) = changed("server-arm64", &files);
+    assert_eq!(total(&state), (228.0, "system"));
+}
+
+#[test]
+fn an_ina238_is_the_input_of_a_thor_alone() {
+    let ina238 =
+        [("/sys/class/hwmon/hwmon20/name", "ina238"), ("/sys/class/hwmon/hwmon20/power1_input", "31500000")];
+    let (_, state) = changed("orin-nano-8gb-super", &ina238);
+    let (_, alone) = changed("orin-nano-8gb-super", &[]);
+    assert_eq!(total(&state), total(&alone));
+    let (_, state) = changed("server-arm64", &ina238);
+    assert!(state.total_power.known().is_none(), "{:?}", state.total_power);
+    // It sees the carrier of a Thor too.
+    assert_eq!(total(&changed("agx-thor-t5000", &[]).1).1, "system");
+}
+
+#[test]
+fn alarms_of_processors_and_supplies_are_throttling_and_those_of_drives_are_only_told() {
+    let throttle = |files: &[(&str, &str)]| {
+        let throttle = changed("gb10", files).1.throttle;
+        let Reading::Known(throttle) = throttle else { panic!("{throttle:?}") };
+        let own = |evidence: &&String| evidence.contains("is raised") || evidence.contains("firmware");
+        (throttle.active, throttle.evidence.iter().filter(own).count())
+    };
+    let alarm = |device: &'static str, file: &'static str, text: &'static str| {
+        [("/sys/class/hwmon/hwmon20/name", device), (file, text)]
+    };
+    assert_eq!(throttle(&alarm("rpi_volt", "/sys/class/hwmon/hwmon20/in0_lcrit_alarm", "1")), (true, 1));
+    assert_eq!(throttle(&alarm("rpi_volt", "/sys/class/hwmon/hwmon20/in0_lcrit_alarm", "0")), (false, 0));
+    assert_eq!(throttle(&alarm("coretemp", "/sys/class/hwmon/hwmon20/temp1_crit_alarm", "1")), (true, 1));
+    assert_eq!(throttle(&alarm("nvme", "/sys/class/hwmon/hwmon20/temp1_alarm", "1")), (false, 1));
+    assert_eq!(throttle(&alarm("nct6775", "/sys/class/hwmon/hwmon20/in3_alarm", "1")), (false, 1));
+    let firmware = "/sys/devices/platform/soc@107c000000/soc@107c000000:firmware/get_throttled";
+    assert_eq!(throttle(&[(firmware, "50005")]), (true, 2));
+    // What has happened since the boot is not now.
+    assert_eq!(throttle(&[(firmware, "50000")]), (false, 0));
+}
+
+#[test]
+fn a_power_cap_that_takes_most_of_the_clock_is_throttling() {
+    let at = |clock: &str| {
+        let files = [
+            ("/rooflined/nvml/0/sm_clock_mhz", clock),
+            ("/rooflined/nvml/0/utilization_gpu_percent", "96"),
+            ("/rooflined/nvml/0/throttle_reasons", "0x4"),
+        ];
+        changed("gb10", &files).1.throttle.known().unwrap().active
+    };
+    assert!(at("611"));
+    assert!(!at("2400"), "as capped cards run");
+}
+
+#[test]
+fn a_gpu_that_nobody_described_is_monitored_and_its_file_is_asked_for() {
+    let (board, state) = changed("gpu-unknown", &[]);
+    assert_eq!(board.key, "cpu");
+    assert!(
+        board.gpu.known().is_some() && state.gpu_clock.known().is_some() && state.gpu_load.known().is_some()
+    );
+    assert_eq!(total(&state).1, "gpu");
+    assert!(said(&board.notes, "a file in /etc/rooflined/hardware describes it"), "{:?}", board.notes);
+}
+
+#[test]
+fn a_divided_gpu_says_which_instances_there_are_and_why_it_has_no_load() {
+    let files = [
+        ("/proc/driver/nvidia/capabilities/gpu0/mig/gi1/access", "DeviceFileMinor: 12"),
+        ("/rooflined/nvml/0/utilization_gpu_percent", "gone"),
+    ];
+    for board in ["h100", "agx-thor-t5000"] {
+        let (found, state) = changed(board, &files);
+        assert!(
+            said(&found.notes, "divided (MIG) into one instance (gpu0/gi1)"),
+            "{board}: {:?}",
+            found.notes
+        );
+        assert!(state.gpu_load.reason().unwrap().contains("divided (MIG): gpu0/gi1"), "{:?}", state.gpu_load);
+    }
+}

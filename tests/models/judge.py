@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""Holds `rooflinectl models inspect` against transformers: parameters of every text generator that it can build.
+
+usage: judge.py ROOFLINECTL [MODEL_TYPE…]
+
+Each class is built on torch's meta device, which counts its parameters exactly, from its default configuration and from one
+with other sizes, heads, experts, windows and tied tables; `save_pretrained` writes what is inspected. A model passes within
+2 %, or refused by the name of its architecture. Classes that transformers cannot build are listed and count for nothing.
+"""
+
+import inspect
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import warnings
+
+warnings.filterwarnings("ignore")
+os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+
+import torch  # noqa: E402
+from transformers import AutoModelForCausalLM  # noqa: E402
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING  # noqa: E402
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES  # noqa: E402
+
+CLOSE = 0.02
+# So many classes were built when this was written; fewer would mean that nothing is judged any more.
+LEAST = 170
+LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers")
+WIDTHS = ("hidden_size", "n_embd", "d_model", "emb_dim")
+HEADS = ("num_attention_heads", "n_head", "n_heads", "attention_heads", "decoder_attention_heads")
+GROUPS = ("num_key_value_heads", "num_kv_heads")
+INNER = (
+    "intermediate_size", "n_inner", "ffn_dim", "decoder_ffn_dim", "dff", "dim_ff", "moe_intermediate_size",
+    "shared_expert_intermediate_size", "shared_intermediate_size",
+)
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+ACTIVE = ("num_experts_per_tok", "num_experts_per_token", "moe_k", "moe_topk")
+WINDOWS = ("sliding_window", "attention_window_size", "attention_chunk_size")
+
+
+def variation(cls, rng):
+    """Other values of what the class has a number for."""
+    given = {name: parameter.default for name, parameter in inspect.signature(cls.__init__).parameters.items()}
+    has = lambda names: [name for name in names if isinstance(given.get(name), int)]
+    fields = {name: rng.choice([3, 5, 8, 12]) for name in has(LAYERS)}
+    fields |= {name: rng.choice([512, 768, 1024, 1536]) for name in has(WIDTHS)}
+    fields |= {name: rng.choice([8, 16]) for name in has(HEADS)}
+    fields |= {name: rng.choice([2, 4, 8]) for name in GROUPS if name in given}
+    fields |= {name: 64 * rng.randint(8, 60) for name in has(INNER)}
+    fields |= {name: rng.choice([8, 16, 32]) for name in has(EXPERTS)}
+    fields |= {name: rng.choice([1, 2, 4]) for name in has(ACTIVE)}
+    fields |= {name: rng.choice([128, 256, 1024]) for name in has(WINDOWS)}
+    fields |= {name: 1 for name in ("n_group", "topk_group", "num_expert_group") if name in given}
+    if has(["head_dim"]):
+        fields["head_dim"] = rng.choice([64, 128])
+    if has(["vocab_size"]):
+        fields["vocab_size"] = 1000 * rng.randint(20, 60)
+    if has(["pad_token_id"]):
+        fields["pad_token_id"] = 0
+    if "tie_word_embeddings" in given and rng.random() < 0.5:
+        fields["tie_word_embeddings"] = not given["tie_word_embeddings"]
+    return fields
+
+
+def build(config):
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    config.architectures = [type(model).__name__]
+    return sum(parameter.numel() for parameter in {id(p): p for p in model.parameters()}.values())
+
+
+def varied(kind, rng):
+    """A varied configuration that the class accepts: fields go until it does."""
+    cls = CONFIG_MAPPING[kind]
+    inner = (getattr(cls, "sub_configs", None) or {}).get("text_config")
+    part = inner if inner is not None and getattr(inner, "model_type", "") else cls
+    fields = variation(part, rng)
+    for _ in range(5):
+        try:
+            config = cls(**fields) if part is cls else cls(text_config=dict(fields))
+            return config, build(config)
+        except Exception:  # noqa: BLE001: whatever a class says of fields that do not fit together
+            for name in rng.sample(sorted(fields), min(2, len(fields))):
+                del fields[name]
+    return None
+
+
+def judged(ctl, config, expected, folder):
+    """`passed`, `refused`, or what is wrong."""
+    config.save_pretrained(folder)
+    found = subprocess.run([ctl, "models", "inspect", folder, "-o", "json"], capture_output=True, text=True, timeout=60)
+    if found.returncode:
+        line = found.stderr.strip().split("\n")[0]
+        # transformers builds fewer query heads than key/value heads, and cannot run them.
+        named = "architecture \"" in line or "must be a whole multiple" in line
+        return "refused" if named else f"refused without a name: {line}"
+    parameters = json.loads(found.stdout)["parameters"]
+    difference = parameters / expected - 1
+    return "passed" if abs(difference) <= CLOSE else f"{difference:+.1%}: {parameters} of {expected}"
+
+
+def main():
+    ctl, only = sys.argv[1], set(sys.argv[2:])
+    counts, wrong, unbuilt = {"passed": 0, "refused": 0}, [], []
+    with tempfile.TemporaryDirectory() as work:
+        for kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+            if only and kind not in only:
+                continue
+            try:
+                config = CONFIG_MAPPING[kind]()
+                cases = [(config, build(config))]
+            except Exception as error:  # noqa: BLE001: nothing to judge with
+                unbuilt.append(f"{kind} ({type(error).__name__})")
+                continue
+            cases.append(varied(kind, random.Random(kind)))
+            for number, case in enumerate(filter(None, cases)):
+                verdict = judged(ctl, *case, f"{work}/{kind}.{number}")
+                if verdict in counts:
+                    counts[verdict] += 1
+                else:
+                    wrong.append(f"{kind}, {'varied' if number else 'default'}: {verdict}")
+    print(f"parameters within {CLOSE:.0%}: {counts['passed']}; refused by name: {counts['refused']}; wrong: {len(wrong)}")
+    print("not built by transformers:", ", ".join(unbuilt) or "none")
+    for line in wrong:
+        print("FAILED:", line)
+    if wrong or (not only and counts["passed"] < 2 * LEAST):
+        sys.exit(1)
+
+
+main()

@@ -1,0 +1,7 @@
+//! The laboratory.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    rooflined_lab::main()
+}

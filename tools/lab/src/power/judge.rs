@@ -1,0 +1,336 @@
+//! How far power is off where it was not measured, and what that costs whoever chooses a mode by it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Family, Kernel};
+use crate::rows::{Summary, summary};
+use rooflined_core::precision::Precision;
+use rooflined_predict::learning::conformal::quantile;
+use rooflined_predict::learning::power::{Measured, Point, Sample, fit};
+use rooflined_predict::power::{Coefficients, Place, Rails, Reference};
+
+/// A row that was left out of the fit that predicts it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LeftOut<'a> {
+    /// Where it was measured.
+    pub point: &'a Point,
+    /// ln(predicted / measured).
+    pub error: f64,
+}
+
+/// Errors of what was left out of the fit: of each model in turn its decodes on every board; where there is only one, of each
+/// of its files; of a card's kernels all but four.
+#[must_use]
+pub fn left_out_errors<'a>(family: &Family<'a>) -> Vec<LeftOut<'a>> {
+    let runs = || family.points.iter().flat_map(|point| &point.runs).filter(|run| !run.is_idle());
+    if runs().next().is_none() {
+        let kernels = |point: &&'a Point| {
+            let point = *point;
+            kernel_errors(&point.kernels).into_iter().map(move |error| LeftOut { point, error })
+        };
+        return family.points.iter().flat_map(kernels).collect();
+    }
+    let models: BTreeSet<&str> = runs().map(|run| run.model.as_str()).collect();
+    let unit = |run: &Measured| {
+        if models.len() > 1 { run.model.clone() } else { format!("{} {}", run.model, run.file) }
+    };
+    let units: BTreeSet<String> = runs().map(unit).collect();
+    let mut errors = Vec::new();
+    for left in &units {
+        let held = |run: &Measured| !run.is_idle() && unit(run) == *left;
+        // One row says nothing of what is left out.
+        if runs().filter(|run| !held(run)).count() < 2 {
+            continue;
+        }
+        let energies = family.fit(|_, run| held(run));
+        for &point in &family.points {
+            let of = energies.at(&point.factors(&family.reference));
+            let judged = point.runs.iter().filter(|run| run.decode && held(run));
+            errors.extend(judged.map(|run| LeftOut { point, error: run.sample.error(&of) }));
+        }
+    }
+    errors
+}
+
+/// Decodes of a board whose rows were all left out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BoardScore {
+    pub hardware: String,
+    /// By the rows of its relatives alone.
+    pub alone: Summary,
+    /// The others, once one decode at the highest clock was measured: each in turn.
+    pub anchored: Summary,
+}
+
+/// Leaves each board of a family out in turn.
+#[must_use]
+pub fn judge_boards(family: &Family<'_>) -> Vec<BoardScore> {
+    let boards = family.boards();
+    if boards.len() < 2 {
+        return Vec::new();
+    }
+    let judged = boards.into_iter().filter_map(|board| {
+        let energies = family.fit(|point, _| point.hardware == board);
+        let errors: Vec<(f64, f64)> = family
+            .points
+            .iter()
+            .filter(|point| point.hardware == board)
+            .flat_map(|point| {
+                let of = energies.at(&point.factors(&family.reference));
+                let decodes = point.runs.iter().filter(|run| run.decode);
+                decodes.map(move |run| (point.place.clock_hz, run.sample.error(&of)))
+            })
+            .collect();
+        let top = errors.iter().map(|(clock, _)| *clock).fold(0.0, f64::max);
+        let anchored =
+            errors.iter().enumerate().filter(|(_, (clock, _))| *clock >= top).flat_map(|(anchor, of)| {
+                let others = errors.iter().enumerate().filter(move |(place, _)| *place != anchor);
+                others.map(move |(_, other)| other.1 - of.1)
+            });
+        Some(BoardScore {
+            hardware: board.to_owned(),
+            alone: summary(errors.iter().map(|(_, error)| -error))?,
+            anchored: summary(anchored.map(|error| -error))?,
+        })
+    });
+    judged.collect()
+}
+
+/// Coefficients of a device's kernels, where nothing but they is known.
+fn steady(kernels: &[Sample]) -> Coefficients {
+    let place = Place { clock_hz: 1.0, workers: 1, memory_bytes_per_s: 1.0 };
+    let reference = Reference {
+        clock_hz: 1.0,
+        workers: 1,
+        memory_bytes_per_s: 1.0,
+        size: 1.0,
+        voltage_slope: 0.0,
+        voltage_floor: 1.0,
+    };
+    let point = Point {
+        hardware: String::new(),
+        rails: Rails::Gpu,
+        mode: String::new(),
+        place,
+        size: 1.0,
+        precision: Precision::Fp32,
+        runs: Vec::new(),
+        kernels: kernels.to_vec(),
+    };
+    fit(&[&point], &reference, |_, _| false).at(&reference.own_factors(&place))
+}
+
+fn kernel_errors(kernels: &[Sample]) -> Vec<f64> {
+    let chosen = four_points(kernels);
+    let of = steady(&chosen.iter().map(|place| kernels[*place]).collect::<Vec<_>>());
+    let rest = kernels.iter().enumerate().filter(|(place, _)| !chosen.contains(place));
+    rest.map(|(_, sample)| sample.error(&of)).collect()
+}
+
+/// Four kernels as a calibration takes them: the one of most bytes a second, the one of most operations, and those that
+/// lie farthest from what is chosen already. Fewer where there are fewer.
+#[must_use]
+pub fn four_points(kernels: &[Sample]) -> Vec<usize> {
+    let most = |of: &dyn Fn(&Sample) -> f64| {
+        let best = (0..kernels.len()).max_by(|a, b| of(&kernels[*a]).total_cmp(&of(&kernels[*b])));
+        best.map_or((0, 0.0), |place| (place, of(&kernels[place])))
+    };
+    let ((bandwidth, bytes), (peak, flops)) = (most(&|sample| sample.bytes), most(&|sample| sample.flops));
+    let place = |sample: &Sample| (sample.bytes / bytes.max(1.0), sample.flops / flops.max(1.0));
+    let mut chosen: Vec<usize> = if kernels.is_empty() { Vec::new() } else { vec![bandwidth, peak] };
+    chosen.dedup();
+    while chosen.len() < 4.min(kernels.len()) {
+        let apart = |a: usize| {
+            let (x, y) = place(&kernels[a]);
+            let to = |b: &usize| {
+                let (u, v) = place(&kernels[*b]);
+                (x - u).hypot(y - v)
+            };
+            chosen.iter().map(to).fold(f64::INFINITY, f64::min)
+        };
+        let next = (0..kernels.len())
+            .filter(|a| !chosen.contains(a))
+            .max_by(|a, b| apart(*a).total_cmp(&apart(*b)).then(b.cmp(a)));
+        let Some(next) = next else { break };
+        chosen.push(next);
+    }
+    chosen
+}
+
+/// Steady kernels of one device.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Kernels {
+    /// As the table names it.
+    pub device: String,
+    /// Coefficients from four of them.
+    pub coefficients: Coefficients,
+    /// Errors of the others.
+    pub four: Summary,
+    /// Errors of a fit of all to all.
+    pub all: Summary,
+}
+
+/// Fits four kernels of each device and judges the others.
+#[must_use]
+pub fn judge_kernels(kernels: &[Kernel]) -> Vec<Kernels> {
+    let mut devices: BTreeMap<&str, Vec<Sample>> = BTreeMap::new();
+    for kernel in kernels {
+        devices.entry(&kernel.device).or_default().push(Sample {
+            bytes: kernel.bytes_per_s,
+            flops: kernel.flops_per_s,
+            dequantized: 0.0,
+            power: kernel.power_w,
+        });
+    }
+    let judged = devices.into_iter().filter_map(|(device, samples)| {
+        let chosen: Vec<Sample> = four_points(&samples).into_iter().map(|place| samples[place]).collect();
+        let whole = steady(&samples);
+        // A summary takes errors of times, which go the other way round.
+        let four = summary(kernel_errors(&samples).into_iter().map(|error| -error))?;
+        let all = summary(samples.iter().map(|sample| -sample.error(&whole)))?;
+        Some(Kernels { device: device.to_owned(), coefficients: steady(&chosen), four, all })
+    });
+    judged.collect()
+}
+
+/// Parts of a model's highest speed that a service may ask for.
+pub const FLOORS: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 0.9];
+/// What calibrated models' ratios of speed are believed to be off by where they agree, in logarithms: nine in ten were
+/// within 6 to 9 % where clocks alone change, and three to four times as far where SMs are gated as well.
+const DOUBT: f64 = 0.06;
+const GATED_DOUBT: f64 = 3.0 * DOUBT;
+
+/// What choosing modes by predicted energy costs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Choices {
+    pub hardware: String,
+    /// What the energy is that of.
+    pub rails: Rails,
+    /// Modes to choose from.
+    pub modes: Vec<String>,
+    /// Model files that were measured in all of them.
+    pub files: usize,
+    /// Energy over the least possible, less 1: with no demand on speed.
+    pub free: Regret,
+    /// The same with a floor under the speed.
+    pub floored: Regret,
+    /// Choices that broke a floor which some mode keeps.
+    pub missed: usize,
+}
+
+/// Excess of energy over the best choice.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Regret {
+    pub count: usize,
+    pub mean: f64,
+    /// 90 % lie below.
+    pub p90: f64,
+    pub worst: f64,
+}
+
+impl Regret {
+    /// The regret of all these choices; `None` without any.
+    #[must_use]
+    pub fn of(mut all: Vec<f64>) -> Option<Self> {
+        all.sort_by(f64::total_cmp);
+        let worst = *all.last()?;
+        #[expect(clippy::cast_precision_loss, reason = "a count of choices")]
+        let count = all.len() as f64;
+        let mean = all.iter().sum::<f64>() / count;
+        Some(Self { count: all.len(), mean, p90: quantile(&all, 0.9), worst })
+    }
+}
+
+/// Speed, and joules for a token.
+type Figures = (f64, f64);
+/// In every mode.
+type Modes = Vec<Figures>;
+
+/// For each model: it is seen in one mode; two other models were measured in all modes, and their ratios between modes tell
+/// its speed and energy in the others. The mode of the least energy is chosen among those whose speed, less what is doubted,
+/// keeps the floor; where none does, the fastest. Every model, mode seen, pair of others and floor is tried.
+#[must_use]
+pub fn choose_modes(points: &[Point]) -> Vec<Choices> {
+    let mut machines: BTreeMap<(&str, Rails), Vec<&Point>> = BTreeMap::new();
+    for point in points {
+        machines.entry((&point.hardware, point.rails)).or_default().push(point);
+    }
+    let machines = machines.into_iter().filter(|(_, points)| points.len() > 1);
+    machines.filter_map(|((hardware, rails), points)| choices(hardware, rails, &points)).collect()
+}
+
+fn choices(hardware: &str, rails: Rails, points: &[&Point]) -> Option<Choices> {
+    let files = files(points);
+    if files.len() < 3 {
+        return None;
+    }
+    let doubt = |a: &Point, b: &Point| if a.place.workers == b.place.workers { DOUBT } else { GATED_DOUBT };
+    let doubts: Vec<Vec<f64>> =
+        points.iter().map(|seen| points.iter().map(|other| doubt(seen, other)).collect()).collect();
+    let (mut free, mut floored, mut missed) = (Vec::new(), Vec::new(), 0);
+    for (index, own) in files.values().enumerate() {
+        let others: Vec<&Modes> =
+            files.values().enumerate().filter(|(place, _)| *place != index).map(|(_, of)| of).collect();
+        let fastest = own.iter().map(|(speed, _)| *speed).fold(0.0, f64::max);
+        for (a, first) in others.iter().enumerate() {
+            for second in &others[a + 1..] {
+                for (seen, doubts) in doubts.iter().enumerate().take(own.len()) {
+                    for floor in FLOORS {
+                        let chosen = choose(own, seen, [first, second], doubts, floor * fastest);
+                        let (regret, miss) = judged(own, chosen, floor * fastest);
+                        missed += usize::from(miss);
+                        if floor > 0.0 { floored.push(regret) } else { free.push(regret) }
+                    }
+                }
+            }
+        }
+    }
+    Some(Choices {
+        hardware: hardware.to_owned(),
+        rails,
+        modes: points.iter().map(|point| point.mode.clone()).collect(),
+        files: files.len(),
+        free: Regret::of(free)?,
+        floored: Regret::of(floored)?,
+        missed,
+    })
+}
+
+/// Model files with their figures in every mode, decodes alone.
+fn files(points: &[&Point]) -> BTreeMap<(String, String), Modes> {
+    let mut files: BTreeMap<(String, String), Modes> = BTreeMap::new();
+    for point in points {
+        for run in point.runs.iter().filter(|run| run.decode) {
+            let key = (run.model.clone(), run.file.clone());
+            files.entry(key).or_default().push((run.tokens_per_s, run.sample.power / run.tokens_per_s));
+        }
+    }
+    files.retain(|_, modes| modes.len() == points.len());
+    files
+}
+
+fn choose(own: &[Figures], seen: usize, others: [&[Figures]; 2], doubts: &[f64], floor: f64) -> usize {
+    let predicted: Vec<(f64, f64)> = (0..own.len())
+        .map(|mode| {
+            if mode == seen {
+                return own[mode];
+            }
+            let ratios = others.map(|of| (of[mode].0 / of[seen].0, of[mode].1 / of[seen].1));
+            let disagreed = (ratios[0].0 / ratios[1].0).ln().abs();
+            let speed = own[seen].0 * (ratios[0].0 * ratios[1].0).sqrt() / (disagreed + doubts[mode]).exp();
+            (speed, own[seen].1 * (ratios[0].1 * ratios[1].1).sqrt())
+        })
+        .collect();
+    let keeps = (0..own.len()).filter(|mode| predicted[*mode].0 >= floor);
+    let least = keeps.min_by(|a, b| predicted[*a].1.total_cmp(&predicted[*b].1));
+    let fastest = (0..own.len()).max_by(|a, b| predicted[*a].0.total_cmp(&predicted[*b].0));
+    least.or(fastest).unwrap_or(seen)
+}
+
+/// The regret of a choice, and whether it breaks a floor that another mode keeps.
+fn judged(own: &[Figures], chosen: usize, floor: f64) -> (f64, bool) {
+    let best = own.iter().filter(|(speed, _)| *speed >= floor).map(|(_, energy)| *energy);
+    let best = best.fold(f64::INFINITY, f64::min);
+    let (speed, energy) = own[chosen];
+    if speed < floor { (0.0, best.is_finite()) } else { (energy / best - 1.0, false) }
+}

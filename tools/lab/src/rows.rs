@@ -1,0 +1,475 @@
+//! Rates that others published: the rows that engine costs are fitted to and judged by.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use rooflined_core::board::OperatingPoint;
+use rooflined_core::ceilings::datasheet;
+use rooflined_core::hardware::{Kind, Registry};
+use rooflined_core::precision::WeightFormat;
+use rooflined_core::units::Seconds;
+use rooflined_models::registry::Models;
+use rooflined_models::transformer::{Phase, Request, Run};
+use rooflined_predict::Engine;
+use rooflined_predict::costs::{
+    ASSUMED_NO_DEARER, ASSUMED_ORDER, Build, COEFFICIENTS, Coefficient, Coefficients, EFFECTS, Effect,
+    Family, Part, chunk_tokens, recipe,
+};
+use rooflined_predict::learning::anchor::{Observation, repeated};
+use rooflined_predict::learning::conformal::quantile;
+use rooflined_predict::learning::fit::{Fitted, Prior, Sample, Spreads, fit};
+use rooflined_predict::power::Rails;
+use rooflined_predict::step::Machine;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// Its name in the table.
+    pub id: String,
+    /// Key in the registry of hardware.
+    pub hardware: String,
+    /// Power mode, as the table names it; empty where there is none.
+    pub mode: String,
+    /// Clocks and SMs where the table has them.
+    pub point: OperatingPoint,
+    /// Inference engine whose kernels run.
+    pub engine: Engine,
+    pub build: Build,
+    /// The month in which the row came into the table.
+    pub added: String,
+    /// Key in the registry of models.
+    pub model: String,
+    /// Storage of the weights.
+    pub format: WeightFormat,
+    /// Storage of keys and values.
+    pub kv_format: WeightFormat,
+    pub phase: Phase,
+    pub batch: u64,
+    /// Tokens in the cache: of a decode in the mean over what it generated.
+    pub context_tokens: u64,
+    /// Tokens of the prompt.
+    pub prompt_tokens: u64,
+    /// Over all sequences.
+    pub tokens_per_s: f64,
+    /// Power while it ran.
+    pub power_w: Option<f64>,
+    pub source: String,
+    /// What the meter covered; `None` where the table does not say, and the power is of no use.
+    pub rails: Option<Rails>,
+    /// What the same meter showed of the idle board.
+    pub idle_w: Option<f64>,
+}
+
+impl Row {
+    /// What was asked of the model.
+    #[must_use]
+    pub const fn request(&self) -> Request {
+        let decode =
+            Request { batch: self.batch, kv_cache: self.kv_format, ..Request::decode(self.context_tokens) };
+        match self.phase {
+            Phase::Prefill => Request {
+                phase: Phase::Prefill,
+                prompt_tokens: self.prompt_tokens,
+                output_tokens: 0,
+                usual_chunk_tokens: chunk_tokens(self.engine),
+                ..decode
+            },
+            Phase::Decode | Phase::Serve => decode,
+        }
+    }
+
+    /// Tokens that one run makes or reads.
+    #[must_use]
+    pub fn tokens(&self) -> f64 {
+        self.request().tokens()
+    }
+
+    /// Whether its kernels are the experimental one- and two-bit ones, which differ from version to version.
+    #[must_use]
+    pub const fn experimental(&self) -> bool {
+        matches!(self.format, WeightFormat::Q1_0 | WeightFormat::Q2_0)
+    }
+}
+
+/// All rows of one engine, ready to be fitted.
+#[derive(Debug, Clone)]
+pub struct EngineRows {
+    pub engine: Engine,
+    pub rows: Vec<Row>,
+    /// The same as samples; the machine index is the place in `machines`.
+    pub samples: Vec<Sample>,
+    /// Keys of the machines.
+    pub machines: Vec<String>,
+    /// Their compute capabilities.
+    pub capabilities: Vec<Option<(u32, u32)>>,
+    /// Which of them are cards.
+    pub cards: Vec<bool>,
+}
+
+/// Rows by engine. A row whose hardware or model is unknown is left out and named.
+#[must_use]
+pub fn prepare(rows: &[Row], hardware: &Registry, models: &Models) -> (Vec<EngineRows>, Vec<String>) {
+    let mut left_out = Vec::new();
+    let mut engines: BTreeMap<Engine, EngineRows> = BTreeMap::new();
+    for row in rows {
+        match sample(row, hardware, models) {
+            Ok(mut sample) => {
+                let of = engines.entry(row.engine).or_insert_with(|| EngineRows {
+                    engine: row.engine,
+                    rows: Vec::new(),
+                    samples: Vec::new(),
+                    machines: Vec::new(),
+                    capabilities: Vec::new(),
+                    cards: Vec::new(),
+                });
+                let capability = hardware.get(&row.hardware).and_then(|known| known.compute_capability);
+                sample.machine_index =
+                    of.machine(&row.hardware, capability, sample.effects[Effect::Card as usize]);
+                of.rows.push(row.clone());
+                of.samples.push(sample);
+            }
+            Err(why) => left_out.push(format!("{}: {why}", row.id)),
+        }
+    }
+    let mut engines: Vec<EngineRows> = engines.into_values().collect();
+    engines.iter_mut().for_each(EngineRows::weigh);
+    (engines, left_out)
+}
+
+fn sample(row: &Row, hardware: &Registry, models: &Models) -> Result<Sample, String> {
+    let known = hardware.get(&row.hardware).ok_or_else(|| format!("no hardware {:?}", row.hardware))?;
+    let roofline = datasheet(known, &row.point);
+    let machine = Machine::of(&roofline).ok_or("its hardware has no GPU")?;
+    let model = models.get(&row.model).map_err(|error| error.to_string())?;
+    let model = model.model(recipe(row.engine, row.format));
+    let run = Run::new(&model, &row.request()).map_err(|error| error.to_string())?;
+    let steps = repeated(row.engine, &model, &run);
+    let log_time = (row.tokens() / row.tokens_per_s).ln();
+    if !log_time.is_finite() {
+        return Err("its rate is no positive number".to_owned());
+    }
+    let mut effects = [false; EFFECTS];
+    effects[Effect::Card as usize] = known.kind == Kind::Discrete;
+    effects[Effect::Early as usize] = row.build == Build::Early;
+    Ok(Sample {
+        steps,
+        machine,
+        roofline: Arc::new(roofline),
+        machine_index: 0,
+        effects,
+        log_time,
+        weight: 1.0,
+    })
+}
+
+impl EngineRows {
+    fn machine(&mut self, key: &str, capability: Option<(u32, u32)>, is_card: bool) -> usize {
+        self.machines.iter().position(|known| known == key).unwrap_or_else(|| {
+            self.machines.push(key.to_owned());
+            self.capabilities.push(capability);
+            self.cards.push(is_card);
+            self.machines.len() - 1
+        })
+    }
+
+    /// Rows of one model in one mode of one machine with builds of one time say much the same: together they weigh as the root of their number.
+    fn weigh(&mut self) {
+        let key = |row: &Row| {
+            (
+                row.hardware.clone(),
+                row.model.clone(),
+                row.mode.clone(),
+                row.phase as u8,
+                row.build == Build::Early,
+            )
+        };
+        let mut counts: BTreeMap<_, f64> = BTreeMap::new();
+        for row in &self.rows {
+            *counts.entry(key(row)).or_default() += 1.0;
+        }
+        for (row, sample) in self.rows.iter().zip(&mut self.samples) {
+            sample.weight = 1.0 / counts[&key(row)].sqrt();
+        }
+    }
+
+    /// The fit of the rows that `keep` says, starting from `from`.
+    #[must_use]
+    pub fn fit(&self, keep: impl Fn(&Row) -> bool, from: Option<&Fitted>) -> Fitted {
+        let kept: Vec<Sample> = self
+            .rows
+            .iter()
+            .zip(&self.samples)
+            .filter(|(row, _)| keep(row))
+            .map(|(_, sample)| sample.clone())
+            .collect();
+        fit(&kept, self.machines.len(), &assumed(), &spreads(), from)
+    }
+
+    /// Both of [`fit`](Self::fit) and [`in_order`](Self::in_order), starting from `from`.
+    fn fit_ordered(&self, keep: impl Fn(&Row) -> bool, from: &Fitted) -> Fitted {
+        self.in_order(&keep, &self.fit(&keep, Some(from)))
+    }
+
+    /// `fitted`, with families in [`ASSUMED_ORDER`] and [`ASSUMED_NO_DEARER`] on the typical machine and on those where no
+    /// row that `keep` says is stored in the one that moves. A family raises others only where a row of the engine on a
+    /// machine of that compute capability is stored in it.
+    #[must_use]
+    pub fn in_order(&self, keep: impl Fn(&Row) -> bool, fitted: &Fitted) -> Fitted {
+        let measured: BTreeSet<(usize, Family)> = (0..self.rows.len())
+            .filter(|index| keep(&self.rows[*index]))
+            .map(|index| (self.samples[index].machine_index, self.family(index)))
+            .collect();
+        let raised = |mut log: Coefficients, machine: Option<usize>| {
+            for (less, more) in ASSUMED_ORDER {
+                let known = measured.iter().any(|(of, family)| {
+                    *family == less
+                        && machine.is_none_or(|own| self.capabilities[own] == self.capabilities[*of])
+                });
+                if known && !machine.is_some_and(|machine| measured.contains(&(machine, more))) {
+                    let [less, more] = [less, more].map(|family| Coefficient::Cycles(family).index());
+                    log[more] = log[more].max(log[less]);
+                }
+            }
+            for (less, more) in ASSUMED_NO_DEARER {
+                if !machine.is_some_and(|machine| measured.contains(&(machine, less))) {
+                    let [less, more] = [less, more].map(|family| Coefficient::Cycles(family).index());
+                    log[less] = log[less].min(log[more]);
+                }
+            }
+            log
+        };
+        let difference = |a: Coefficients, b: Coefficients| {
+            let mut difference = a;
+            difference.iter_mut().zip(b).for_each(|(a, b)| *a -= b);
+            difference
+        };
+        let mut ordered = Fitted { typical: raised(fitted.typical, None), ..fitted.clone() };
+        let card = raised(fitted.typical_with(CARD), None);
+        ordered.effects[Effect::Card as usize] = difference(card, ordered.typical);
+        for (machine, is_card) in self.cards.iter().enumerate() {
+            let effects = current(*is_card);
+            let own = raised(fitted.on(machine, effects), Some(machine));
+            ordered.difference[machine] = difference(own, ordered.typical_with(effects));
+        }
+        ordered
+    }
+
+    /// What most weights of a row are stored in.
+    #[must_use]
+    pub fn family(&self, index: usize) -> Family {
+        self.samples[index].steps.first().map_or(Family::Plain, |part| part.step.main_family())
+    }
+
+    /// ln(predicted / measured) of a row.
+    #[must_use]
+    pub fn error(&self, index: usize, log: &Coefficients) -> f64 {
+        let sample = &self.samples[index];
+        sample.predicted(log).get().ln() - sample.log_time
+    }
+
+    /// A row as if it had been observed.
+    #[must_use]
+    pub fn observation(&self, index: usize) -> Observation {
+        let (row, sample) = (&self.rows[index], &self.samples[index]);
+        Observation {
+            cpu: None,
+            engine: row.engine,
+            model: row.model.clone(),
+            format: row.format.key().to_owned(),
+            hardware: Some(row.hardware.clone()),
+            mode: Some(row.mode.clone()),
+            phase: row.phase,
+            batch: row.batch,
+            context_tokens: row.context_tokens,
+            prompt_tokens: if row.phase == Phase::Prefill { row.prompt_tokens } else { 0 },
+            steps: sample.steps.clone(),
+            machine: sample.machine,
+            roofline: Arc::clone(&sample.roofline),
+            time: Seconds(sample.log_time.exp()),
+        }
+    }
+
+    /// Keys of the models, each once, in order.
+    #[must_use]
+    pub fn models(&self) -> Vec<&str> {
+        let mut models: Vec<&str> = self.rows.iter().map(|row| row.model.as_str()).collect();
+        models.sort_unstable();
+        models.dedup();
+        models
+    }
+}
+
+/// Before any measurement of an engine.
+fn assumed() -> Prior {
+    let (mut mean, mut sd) = ([0.0; COEFFICIENTS], [0.0; COEFFICIENTS]);
+    for coefficient in Coefficient::all() {
+        let (value, spread) = coefficient.prior();
+        mean[coefficient.index()] = value.ln();
+        sd[coefficient.index()] = spread;
+    }
+    Prior { mean, sd }
+}
+
+/// How far machines, kinds of machines and builds lie from each other.
+#[must_use]
+pub fn spreads() -> Spreads {
+    let mut spreads = Spreads::NONE;
+    for coefficient in Coefficient::all() {
+        let place = coefficient.index();
+        spreads.machines[place] = coefficient.device_spread();
+        for (sd, spread) in spreads.effects.iter_mut().zip(coefficient.effect_spreads()) {
+            sd[place] = spread;
+        }
+    }
+    spreads
+}
+
+/// The effects in a card with a current build.
+pub const CARD: [bool; EFFECTS] = current(true);
+
+/// Those in a machine with a current build.
+#[must_use]
+pub const fn current(is_card: bool) -> [bool; EFFECTS] {
+    let mut effects = [false; EFFECTS];
+    effects[Effect::Card as usize] = is_card;
+    effects
+}
+
+/// A row and how far its prediction was off.
+#[derive(Debug, Clone, Copy)]
+pub struct Judged<'a> {
+    pub row: &'a Row,
+    /// What most of its weights are stored in.
+    pub family: Family,
+    /// ln(predicted / measured).
+    pub error: f64,
+}
+
+impl Judged<'_> {
+    #[must_use]
+    pub fn part(&self) -> Part {
+        Part::of(self.row.batch, if self.row.phase == Phase::Prefill { 1.0 } else { 0.0 })
+    }
+}
+
+/// The fits of every engine: of all rows, and without each model.
+#[derive(Debug)]
+pub struct Fits<'a> {
+    pub engines: &'a [EngineRows],
+    all: Vec<Fitted>,
+    without: Vec<BTreeMap<&'a str, Fitted>>,
+}
+
+impl<'a> Fits<'a> {
+    #[must_use]
+    pub fn new(engines: &'a [EngineRows]) -> Self {
+        let all: Vec<Fitted> = engines.iter().map(|engine| engine.fit(|_| true, None)).collect();
+        let without = engines.iter().zip(&all).map(|(engine, all)| {
+            let fit = |model: &'a str| (model, engine.fit_ordered(|row| row.model != model, all));
+            engine.models().into_iter().map(fit).collect()
+        });
+        let without = without.collect();
+        Self { engines, all, without }
+    }
+
+    /// Each engine with the fit of all of its rows, before what is assumed of the order of families.
+    pub fn all(&self) -> impl Iterator<Item = (&'a EngineRows, &Fitted)> {
+        self.engines.iter().zip(&self.all)
+    }
+
+    /// Each engine and each of its models, with the fit of all others.
+    pub fn without_models(&self) -> impl Iterator<Item = (&'a EngineRows, &'a str, &Fitted)> {
+        let each = self.engines.iter().zip(&self.without);
+        each.flat_map(|(engine, fits)| fits.iter().map(move |(model, fitted)| (engine, *model, fitted)))
+    }
+}
+
+/// Leaves each model out in turn and predicts its rows from all others.
+#[must_use]
+pub fn leave_one_model_out<'a>(fits: &Fits<'a>) -> Vec<Judged<'a>> {
+    let mut judged = Vec::new();
+    for (engine, model, fitted) in fits.without_models() {
+        for (index, row) in engine.rows.iter().enumerate().filter(|(_, row)| row.model == model) {
+            let error = engine.error(index, &fitted.of(&engine.samples[index]));
+            judged.push(Judged { row, family: engine.family(index), error });
+        }
+    }
+    judged
+}
+
+/// Leaves each machine out in turn, and each of its models: a board that nobody measured, a model that nobody ran.
+#[must_use]
+pub fn leave_one_machine_out<'a>(fits: &Fits<'a>) -> Vec<Judged<'a>> {
+    let mut judged = Vec::new();
+    for (engine, all) in fits.all() {
+        for machine in &engine.machines {
+            for model in engine.models() {
+                let held = |row: &Row| row.hardware == *machine && row.model == model;
+                if !engine.rows.iter().any(held) {
+                    continue;
+                }
+                let others = |row: &Row| row.hardware != *machine && row.model != model;
+                let fitted = engine.fit_ordered(others, all);
+                for (index, row) in engine.rows.iter().enumerate().filter(|(_, row)| held(row)) {
+                    let error = engine.error(index, &fitted.typical_with(engine.samples[index].effects));
+                    judged.push(Judged { row, family: engine.family(index), error });
+                }
+            }
+        }
+    }
+    judged
+}
+
+/// Leaves each family of storage out in turn and predicts its rows from those of all others.
+#[must_use]
+pub fn leave_one_family_out<'a>(fits: &Fits<'a>) -> Vec<Judged<'a>> {
+    let mut judged = Vec::new();
+    for (engine, all) in fits.all() {
+        let families: BTreeSet<Family> = (0..engine.rows.len()).map(|index| engine.family(index)).collect();
+        for left_out in families {
+            let of: BTreeSet<&str> = (0..engine.rows.len())
+                .filter(|i| engine.family(*i) == left_out)
+                .map(|i| engine.rows[i].id.as_str())
+                .collect();
+            if of.len() == engine.rows.len() {
+                continue;
+            }
+            // Nothing that was learnt of the family may stay where the search starts.
+            let mut from = all.clone();
+            from.forget(Coefficient::Cycles(left_out), &assumed());
+            let others = |row: &Row| !of.contains(row.id.as_str());
+            let fitted = engine.fit_ordered(others, &from);
+            for (index, row) in engine.rows.iter().enumerate().filter(|(_, row)| of.contains(row.id.as_str()))
+            {
+                let error = engine.error(index, &fitted.of(&engine.samples[index]));
+                judged.push(Judged { row, family: left_out, error });
+            }
+        }
+    }
+    judged
+}
+
+/// Absolute relative errors in numbers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Summary {
+    pub count: usize,
+    /// Mean of |predicted / measured - 1|, of rates.
+    pub mean: f64,
+    /// Their median.
+    pub median: f64,
+    /// 90 % lie below.
+    pub p90: f64,
+}
+
+/// Summarises errors given as ln(predicted time / measured time); `None` without any.
+#[must_use]
+pub fn summary(errors: impl IntoIterator<Item = f64>) -> Option<Summary> {
+    let mut off: Vec<f64> = errors.into_iter().map(|error| (-error).exp_m1().abs()).collect();
+    if off.is_empty() {
+        return None;
+    }
+    off.sort_by(f64::total_cmp);
+    #[expect(clippy::cast_precision_loss, reason = "a count of rows")]
+    let count = off.len() as f64;
+    let mean = off.iter().sum::<f64>() / count;
+    Some(Summary { count: off.len(), mean, median: quantile(&off, 0.5), p90: quantile(&off, 0.9) })
+}
