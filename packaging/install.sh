@@ -94,6 +94,11 @@ uninstall() {
     if runs; then
         systemctl stop 'rooflined-observe@*.service' rooflined-gpu-nodes.path rooflined-gpu-nodes.service rooflined.service \
             rooflined.socket rooflined-control.socket rooflined-actuate.socket rooflined-actuate.service
+        # systemd now and then cannot start what a unit runs after its end (status 219); the mode is then restored from here.
+        if systemctl --quiet is-failed rooflined-actuate.service; then
+            /usr/bin/rooflined actuate --recover || true
+            systemctl reset-failed rooflined-actuate.service
+        fi
     fi
     systemctl --root="${root:-/}" --quiet disable rooflined.service
     rm -f "$root"/etc/systemd/system/*.wants/rooflined-observe@*.service

@@ -1,26 +1,26 @@
 #!/usr/bin/env python3
-"""Writes rooflined/types.py and rooflined/_verbs.py: make_types.py OPENAPI.json
+"""Writes rooflined/types.py and rooflined/_verbs.py: make_types.py
 
-Types come from the daemon's own description (`rooflinectl`'s sockets, GET /v1/openapi.json), the synchronous verbs from the
-asynchronous ones in rooflined/_averbs.py. A test runs the same and compares.
+Types come from the schemas that the daemon serves in GET /v1/openapi.json, the synchronous verbs from the asynchronous ones in
+rooflined/_averbs.py. A test runs the same and compares.
 """
 
 import json
 import keyword
 import pathlib
 import re
-import sys
 import textwrap
 
 HERE = pathlib.Path(__file__).resolve().parent / "rooflined"
+SCHEMAS = HERE.parents[2] / "crates/rooflined-api/src/schemas.json"
 
 HEAD = '''"""Bodies of requests and answers, as the daemon's OpenAPI document describes them. Written by make_types.py.
 
 Every number carries its unit in its key. `None` is unknown, never zero. Keys of a class whose name ends in `Optional_` may be
-absent; answers may gain keys, and strings that look like an enumeration may gain values.
+absent. A later daemon may add keys to answers and values to enumerations.
 """
 
-from typing import Any, Dict, List, Optional, TypedDict, Union
+from typing import Any, Dict, List, Literal, Optional, TypedDict, Union
 '''
 
 
@@ -36,6 +36,8 @@ def type_of(schema):
         known = [part for part in parts if part != "None"]
         joined = known[0] if len(known) == 1 else f"Union[{', '.join(known)}]"
         return f"Optional[{joined}]" if len(known) < len(parts) else joined
+    if "enum" in schema:
+        return f"Literal[{', '.join(json.dumps(key) for key in schema['enum'])}]"
     kinds = schema.get("type", "any")
     kinds = kinds if isinstance(kinds, list) else [kinds]
     plain = [kind for kind in kinds if kind != "null"]
@@ -50,6 +52,14 @@ def type_of(schema):
     return f"Optional[{made}]" if len(plain) < len(kinds) and plain else made
 
 
+def wrapped(text):
+    """A type on as many lines as it needs."""
+    if len(text) <= 100:
+        return text
+    head, parts = text[:-1].split("[", 1)
+    return f"{head}[\n" + textwrap.fill(parts, 120, initial_indent="    ", subsequent_indent="    ") + "\n]"
+
+
 def comment(text, indent, mark):
     for line in textwrap.wrap(" ".join(text.split()), 120 - len(indent)):
         yield f"{indent}{mark} {line}"
@@ -57,7 +67,8 @@ def comment(text, indent, mark):
 
 def fields(properties, names):
     for name in names:
-        described = properties[name].get("description", "")
+        parts = [properties[name]] + properties[name].get("oneOf", [])
+        described = next((part["description"] for part in parts if "description" in part), "")
         yield from comment(described, "    ", "#:")
         yield f"    {name}: {type_of(properties[name])}"
 
@@ -71,7 +82,16 @@ def a_class(name, schema):
             schema = part
     properties, required = schema.get("properties"), schema.get("required", [])
     if properties is None:
-        yield f"{name} = {type_of(schema)}"
+        # Each variant of an object that its `kind` tells apart is a class of its own.
+        variants = [part for part in schema.get("oneOf", []) if "properties" in part]
+        names = [name + part["properties"]["kind"]["enum"][0].title() for part in variants]
+        for variant, part in zip(names, variants):
+            yield from a_class(variant, part)
+            yield "\n"
+        if variants:
+            schema = {"oneOf": [{"$ref": f"#/{variant}"} for variant in names]}
+        yield from comment(described, "", "#:")
+        yield f"{name} = {wrapped(type_of(schema))}"
         return
     if any(keyword.iskeyword(key) for key in properties):
         # Only this spelling takes such a key; which keys may be absent is not told then.
@@ -96,8 +116,7 @@ def a_class(name, schema):
     yield from fields(properties, needed or free)
 
 
-def types(document):
-    schemas = document["components"]["schemas"]
+def types(schemas):
     order, done = [], set()
 
     def visit(name):
@@ -109,7 +128,9 @@ def types(document):
                 visit(reference(part))
         order.append(name)
 
-    for name in sorted(schemas):
+    # Aliases come first, because they are evaluated; those of one another's parts after these.
+    aliases = [name for name in schemas if "properties" not in schemas[name] and "allOf" not in schemas[name]]
+    for name in sorted(aliases, key=lambda name: ("enum" not in schemas[name], name)) + sorted(schemas):
         visit(name)
     text = HEAD
     for name in order:
@@ -125,13 +146,9 @@ def verbs(text):
 
 
 def main():
-    if len(sys.argv) != 2:
-        print(__doc__.splitlines()[0], file=sys.stderr)
-        return 2
-    (HERE / "types.py").write_text(types(json.loads(pathlib.Path(sys.argv[1]).read_text())))
+    (HERE / "types.py").write_text(types(json.loads(SCHEMAS.read_text())))
     (HERE / "_verbs.py").write_text(verbs((HERE / "_averbs.py").read_text()))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

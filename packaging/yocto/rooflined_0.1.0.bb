@@ -9,7 +9,7 @@ LIC_FILES_CHKSUM = "file://LICENSE-MIT;md5=0ecd7ce3eeaababd4aa35b748039557a \
                     file://LICENSE-APACHE;md5=3b83ef96387f14655fc854ddc3c6bd57 \
                     file://LICENSE-D3;md5=792914825e4a17817b816c78cc4000db"
 
-# The release's programs, which run on every glibc from 2.31 on: BitBake's own Rust is older than the one they need.
+# The release's programs, which run on every glibc from 2.28 on: BitBake's own Rust is older than the one they need.
 SRC_URI = "file://rooflined-${PV}-arm64.tar.gz"
 S = "${WORKDIR}/rooflined-${PV}-arm64"
 COMPATIBLE_HOST = "aarch64.*-linux"

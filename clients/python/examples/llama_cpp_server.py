@@ -25,7 +25,7 @@ import urllib.request
 import rooflined
 
 # Of the recommended command; what else stands there is llama-server's default today.
-TAKEN = ("-c", "-np", "-b", "-ub", "-ngl", "-t")
+TAKEN = ("-c", "-np", "-b", "-ub", "-ngl", "-t", "--fit", "--cache-ram", "--ctx-checkpoints")
 
 
 def options(line):

@@ -164,8 +164,6 @@ def main():
             try:
                 report = client.observe(workload(name, threads), engine="torch", tokens_per_s=rate)
                 notes = list(report.get("warnings") or [])
-                if report["learnt"][0]["doubted"]:
-                    notes.append("so far off that the daemon doubts it, until others agree")
                 after = f"{client.predict(workload(name, threads), engine='torch')['tokens_per_s']['value']:16.1f}"
             except rooflined.Refused as error:
                 # Such as one that is 50 times off.

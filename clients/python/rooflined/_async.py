@@ -5,7 +5,6 @@ import contextlib
 import os
 import socket
 import time
-from array import array
 from typing import Any, AsyncIterator, Callable, Coroutine, List, Optional, Tuple, TypeVar
 
 from . import types as t
@@ -13,22 +12,22 @@ from ._address import Path, places, said
 from ._averbs import AsyncVerbs
 from ._sync import CONNECT_S, MAX_IDLE, is_quiet
 from ._wire import (
-    AGAIN_S, IDLE_S, MAX_ANSWER_BYTES, SILENCE_S, SWITCH_S, Blocks, Encoded, Event, HoldState, Request, Response, answer, given,
-    has_files, hold_request, is_passing, limit_s, succeeds,
+    AGAIN_S, IDLE_S, MAX_ANSWER_BYTES, SILENCE_S, SWITCH_S, BEGINNINGS, Blocks, Event, HoldState, Request, Response, answer, encoded, files_in, given,
+    hold_request, inspection, is_passing, limit_s, named, succeeds, with_models,
 )
-from .errors import ConnectionLost, Denied, RooflinedError, TimedOut, Unexpected, Unreachable
+from .errors import ConnectionLost, Denied, Refused, RooflinedError, TimedOut, Unexpected, Unreachable
 
 T = TypeVar("T")
 # A daemon lets one user have 128 connections to a socket; others of that user, and streams, need some too.
 MAX_CONNECTIONS = 64
-# It keeps 32 descriptors of one user open; a request has two at most.
-MAX_WITH_FILES = 8
+# It reads one model file of a user at a time; the beginnings of others wait in memory.
+MAX_WITH_FILES = 2
 
 
 class AsyncClient(AsyncVerbs):
     """A daemon on this machine, for asyncio; the parameters are those of Client. For the tasks of one event loop at a time.
 
-    At most 64 exchanges run at once, eight of them with files; further ones wait for their turn, and `timeout_s` counts from the call. Events and holds
+    At most 64 exchanges run at once, two of them with files; further ones wait for their turn, and `timeout_s` counts from the call. Events and holds
     have a connection each besides.
     """
 
@@ -73,7 +72,7 @@ class AsyncClient(AsyncVerbs):
 
     def hold(
         self,
-        constraints: Optional[t.ConstraintsOfHold] = None,
+        constraints: Optional[t.HoldConstraints] = None,
         *,
         query: Optional[t.RecommendRequest] = None,
         app_id: str = "python",
@@ -95,29 +94,50 @@ class AsyncClient(AsyncVerbs):
             self._loop, self._turns = loop, (asyncio.Semaphore(MAX_CONNECTIONS), asyncio.Semaphore(MAX_WITH_FILES))
         of_all, of_files = self._turns
         async with contextlib.AsyncExitStack() as turns:
-            if has_files(request.body):
+            if not isinstance(request.body, bytes) and any(True for _ in files_in(request.body)):
                 await turns.enter_async_context(of_files)
             await turns.enter_async_context(of_all)
-            # Not before: who waits has no file open.
-            with Encoded(request) as encoded:
-                return await self._answered(request, encoded)
+            # Not before: who waits has read no file.
+            return await self._answered(await self._with_models(request))
 
-    async def _answered(self, request: Request, encoded: Encoded) -> Any:
+    async def _inspected(self, file: Any, timeout_s: Optional[float]) -> Any:
+        limit = limit_s(self.timeout_s if timeout_s is None else timeout_s)
+        return await _within(limit, "/v1/models/inspect", self._inspect(file))
+
+    async def _with_models(self, request: Request) -> Request:
+        """The request with every model file as the daemon takes it."""
+        files = [] if isinstance(request.body, bytes) else list(files_in(request.body))
+        if not files:
+            return request
+        models = [named(await self._inspect(file)) for file in files]
+        return request._replace(body=with_models(request.body, iter(models)))
+
+    async def _inspect(self, file: Any) -> Any:
+        for size in BEGINNINGS:
+            request, is_whole = inspection(file, size)
+            try:
+                return await self._answered(request)
+            except Refused as error:
+                if is_whole or size == BEGINNINGS[-1] or error.code != "unreadable_model":
+                    raise
+
+    async def _answered(self, request: Request) -> Any:
+        data = encoded(request)
         kept = self._take(request.socket)
         if kept:
             try:
-                return await self._exchange(request, encoded, kept)
+                return await self._exchange(request, data, kept)
             except ConnectionLost:
                 # Closed before it saw the request, or while it answered: the same question may be asked again.
                 if request.changes:
                     raise
-        return await self._exchange(request, encoded, await self._connect(request.socket))
+        return await self._exchange(request, data, await self._connect(request.socket))
 
-    async def _exchange(self, request: Request, encoded: Encoded, connection: "socket_") -> Any:
+    async def _exchange(self, request: Request, data: bytes, connection: "socket_") -> Any:
         response, body = Response(request.route, request.method), []  # type: Response, List[bytes]
         size, done = 0, False
         try:
-            await _send(connection, encoded, request.route)
+            await _send(connection, data, request.route)
             while not response.complete:
                 part = response.feed(await _receive(connection))
                 body.append(part)
@@ -187,12 +207,12 @@ class AsyncClient(AsyncVerbs):
         """A connection of its own whose answer goes on, and the beginning of that. Raises as a verb does."""
         connection: Optional[socket_] = None
         try:
-            with Encoded(request) as encoded:
-                connection = await self._connect(request.socket)
-                await _send(connection, encoded, request.route)
-                response, body = Response(request.route, request.method), b""
-                while not response.status or (not succeeds(response.status) and not response.complete):
-                    body += response.feed(await _receive(connection))
+            data = encoded(await self._with_models(request))
+            connection = await self._connect(request.socket)
+            await _send(connection, data, request.route)
+            response, body = Response(request.route, request.method), b""
+            while not response.status or (not succeeds(response.status) and not response.complete):
+                body += response.feed(await _receive(connection))
             if not succeeds(response.status):
                 answer(request, response.status, body)
             opened, connection = connection, None
@@ -217,16 +237,8 @@ async def _within(limit: float, route: str, work: Coroutine[Any, Any, T]) -> T:
         raise TimedOut(route, limit) from None
 
 
-async def _send(connection: socket_, encoded: Encoded, route: str) -> None:
-    data = encoded.data
+async def _send(connection: socket_, data: bytes, route: str) -> None:
     try:
-        while encoded.fds:
-            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", encoded.fds))]
-            try:
-                data = data[connection.sendmsg([data], rights) :]
-                break
-            except BlockingIOError:
-                await asyncio.sleep(0.01)
         await asyncio.get_running_loop().sock_sendall(connection, data)
     except (BrokenPipeError, ConnectionResetError):
         # It may have been refused before it was read; then the answer is there.

@@ -11,11 +11,14 @@ class AsyncVerbs:
     """Every verb raises Unreachable, Denied, TimedOut, ConnectionLost, Unexpected or Refused, whose `code` is stable.
 
     `timeout_s` is for the whole exchange, in seconds; without it that of the client counts. A model in a workload is a key, the
-    fields of a config.json, a path object or an open file (which is attached to the request, and read by the daemon with
-    your rights; of a directory its config.json is), or `{"path": "..."}`, which the daemon opens with its own.
+    fields of a config.json, a path object or an open file (whose first bytes are sent to the daemon; of a directory, those of
+    its config.json), what `inspect_model` answers, or `{"path": "..."}`, which the daemon opens with its own rights.
     """
 
     async def _ask(self, request: Request, timeout_s: Optional[float]) -> Any:
+        raise NotImplementedError
+
+    async def _inspected(self, file: Any, timeout_s: Optional[float]) -> Any:
         raise NotImplementedError
 
     async def _get(self, route: str, timeout_s: Optional[float]) -> Any:
@@ -72,10 +75,6 @@ class AsyncVerbs:
         body = given(workload=workload, engine=engine, objective=objective, constraints=constraints, freedom=freedom,
                      hardware=hardware, operating_point=operating_point, optimism=optimism, hypothetical=hypothetical)
         return cast(t.RecommendAnswer, await self._ask(Request("POST", "/v1/recommend", body), timeout_s))
-
-    async def recommend_joint(self, body: t.JointRequest, *, timeout_s: Optional[float] = None) -> t.JointAnswer:
-        """Choices for several workloads that share the machine."""
-        return cast(t.JointAnswer, await self._ask(Request("POST", "/v1/recommend/joint", dict(body)), timeout_s))
 
     async def sweep(self, body: t.SweepRequest, *, timeout_s: Optional[float] = None) -> t.SweepAnswer:
         """Predictions for every combination of shapes or models, formats, modes, batches and contexts."""
@@ -157,6 +156,10 @@ class AsyncVerbs:
         """Bytes, parameters and cache of one model of the registry."""
         return cast(t.ModelAnswer, await self._get(path("v1", "models", key, format=format, kv_format=kv_format), timeout_s))
 
+    async def inspect_model(self, file: Any, *, timeout_s: Optional[float] = None) -> t.ModelAnswer:
+        """Bytes, parameters and cache of the model in a file: a path object or an open file. See /v1/models/inspect."""
+        return cast(t.ModelAnswer, await self._inspected(file, timeout_s))
+
     async def formats(self, *, timeout_s: Optional[float] = None) -> List[t.FormatAnswer]:
         """Every storage format of weights, with its bits a weight."""
         return cast(List[t.FormatAnswer], (await self._get("/v1/formats", timeout_s))["formats"])
@@ -188,8 +191,7 @@ class AsyncVerbs:
     ) -> t.ObservationsAnswer:
         """Reports one measured rate or time, so that later predictions learn from it.
 
-        Raises Refused, with status 200, also where the report cannot be true. `learnt[0]["doubted"]` says that it is far off and
-        waits for others that agree.
+        Raises Refused, with status 200, also where the report cannot be true.
         """
         body = given(workload=workload, engine=engine, tokens_per_s=tokens_per_s, time_s=time_s, power_w=power_w,
                      operating_point=operating_point)
@@ -276,14 +278,14 @@ class AsyncVerbs:
         return cast(t.SwitchAnswer, await self._ask(Request("POST", "/v1/mode/revert", given(id=id), "control", True), timeout_s))
 
     async def holds(self, *, timeout_s: Optional[float] = None) -> t.HoldsAnswer:
-        """The holds in force, the mode in force, and why it is."""
+        """Active holds, the active mode, and why it is active."""
         return cast(t.HoldsAnswer, await self._get("/v1/holds", timeout_s))
 
     async def post_hold(
         self,
         ttl_s: float,
         *,
-        constraints: Optional[t.ConstraintsOfHold] = None,
+        constraints: Optional[t.HoldConstraints] = None,
         query: Optional[t.RecommendRequest] = None,
         app_id: str = "python",
         reason: str = "",

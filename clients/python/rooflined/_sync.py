@@ -6,17 +6,16 @@ import socket
 import threading
 import time
 import weakref
-from array import array
 from typing import Any, Callable, Iterator, List, Optional, Tuple
 
 from . import types as t
 from ._address import Path, places, said
 from ._verbs import Verbs
 from ._wire import (
-    AGAIN_S, IDLE_S, MAX_ANSWER_BYTES, SILENCE_S, SWITCH_S, Blocks, Encoded, Event, HoldState, Request, Response, answer, given,
-    hold_request, is_passing, limit_s, succeeds,
+    AGAIN_S, IDLE_S, MAX_ANSWER_BYTES, SILENCE_S, SWITCH_S, BEGINNINGS, Blocks, Event, HoldState, Request, Response, answer, encoded, files_in, given,
+    hold_request, inspection, is_passing, limit_s, named, succeeds, with_models,
 )
-from .errors import ConnectionLost, Denied, RooflinedError, TimedOut, Unexpected, Unreachable
+from .errors import ConnectionLost, Denied, Refused, RooflinedError, TimedOut, Unexpected, Unreachable
 
 CONNECT_S = 5.0
 # The system's own limit is 2^31 ms.
@@ -74,7 +73,7 @@ class Client(Verbs):
 
     def hold(
         self,
-        constraints: Optional[t.ConstraintsOfHold] = None,
+        constraints: Optional[t.HoldConstraints] = None,
         *,
         query: Optional[t.RecommendRequest] = None,
         app_id: str = "python",
@@ -89,25 +88,52 @@ class Client(Verbs):
     def _ask(self, request: Request, timeout_s: Optional[float]) -> Any:
         limit = limit_s(self.timeout_s if timeout_s is None else timeout_s)
         deadline = time.monotonic() + limit
-        with Encoded(request) as encoded:
-            try:
-                kept = self._take(request.socket)
-                if kept:
-                    try:
-                        return self._exchange(request, encoded, kept, deadline)
-                    except ConnectionLost:
-                        # Closed before it saw the request, or while it answered: the same question may be asked again.
-                        if request.changes:
-                            raise
-                return self._exchange(request, encoded, self._connect(request.socket, deadline), deadline)
-            except socket.timeout:
-                raise TimedOut(request.route, limit) from None
+        try:
+            return self._answered(self._with_models(request, deadline), deadline)
+        except socket.timeout:
+            raise TimedOut(request.route, limit) from None
 
-    def _exchange(self, request: Request, encoded: Encoded, connection: "socket_", deadline: float) -> Any:
+    def _inspected(self, file: Any, timeout_s: Optional[float]) -> Any:
+        limit = limit_s(self.timeout_s if timeout_s is None else timeout_s)
+        try:
+            return self._inspect(file, time.monotonic() + limit)
+        except socket.timeout:
+            raise TimedOut("/v1/models/inspect", limit) from None
+
+    def _with_models(self, request: Request, deadline: float) -> Request:
+        """The request with every model file as the daemon takes it."""
+        files = [] if isinstance(request.body, bytes) else list(files_in(request.body))
+        if not files:
+            return request
+        models = [named(self._inspect(file, deadline)) for file in files]
+        return request._replace(body=with_models(request.body, iter(models)))
+
+    def _inspect(self, file: Any, deadline: float) -> Any:
+        for size in BEGINNINGS:
+            request, is_whole = inspection(file, size)
+            try:
+                return self._answered(request, deadline)
+            except Refused as error:
+                if is_whole or size == BEGINNINGS[-1] or error.code != "unreadable_model":
+                    raise
+
+    def _answered(self, request: Request, deadline: float) -> Any:
+        data = encoded(request)
+        kept = self._take(request.socket)
+        if kept:
+            try:
+                return self._exchange(request, data, kept, deadline)
+            except ConnectionLost:
+                # Closed before it saw the request, or while it answered: the same question may be asked again.
+                if request.changes:
+                    raise
+        return self._exchange(request, data, self._connect(request.socket, deadline), deadline)
+
+    def _exchange(self, request: Request, data: bytes, connection: "socket_", deadline: float) -> Any:
         response, body = Response(request.route, request.method), []  # type: Response, List[bytes]
         size, done = 0, False
         try:
-            _send(connection, encoded, deadline, request.route)
+            _send(connection, data, deadline, request.route)
             while not response.complete:
                 part = response.feed(_receive(connection, deadline))
                 body.append(part)
@@ -189,23 +215,23 @@ class Client(Verbs):
     def _open(self, request: Request, limit: float) -> Tuple["socket_", Response, bytes]:
         """A connection of its own whose answer goes on, and the beginning of that. Raises as a verb does."""
         deadline = time.monotonic() + limit_s(limit)
-        with Encoded(request) as encoded:
-            connection = None
-            try:
-                connection = self._connect(request.socket, deadline)
-                _send(connection, encoded, deadline, request.route)
-                response, body = Response(request.route, request.method), b""
-                while not response.status or (not succeeds(response.status) and not response.complete):
-                    body += response.feed(_receive(connection, deadline))
-                if not succeeds(response.status):
-                    answer(request, response.status, body)
-                opened, connection = connection, None
-                return opened, response, body
-            except socket.timeout:
-                raise TimedOut(request.route, limit) from None
-            finally:
-                if connection is not None:
-                    connection.close()
+        connection = None
+        try:
+            data = encoded(self._with_models(request, deadline))
+            connection = self._connect(request.socket, deadline)
+            _send(connection, data, deadline, request.route)
+            response, body = Response(request.route, request.method), b""
+            while not response.status or (not succeeds(response.status) and not response.complete):
+                body += response.feed(_receive(connection, deadline))
+            if not succeeds(response.status):
+                answer(request, response.status, body)
+            opened, connection = connection, None
+            return opened, response, body
+        except socket.timeout:
+            raise TimedOut(request.route, limit) from None
+        finally:
+            if connection is not None:
+                connection.close()
 
 
 # The name of the module is that of a parameter.
@@ -246,13 +272,9 @@ def is_quiet(connection: socket_) -> bool:
         return False
 
 
-def _send(connection: socket_, encoded: Encoded, deadline: float, route: str) -> None:
+def _send(connection: socket_, data: bytes, deadline: float, route: str) -> None:
     _wait_until(connection, deadline)
-    data = encoded.data
     try:
-        if encoded.fds:
-            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", encoded.fds))]
-            data = data[connection.sendmsg([data], rights) :]
         connection.sendall(data)
     except (BrokenPipeError, ConnectionResetError):
         # It may have been refused before it was read; then the answer is there.
@@ -364,7 +386,7 @@ class Events:
 
 
 class Hold(HoldState):
-    """A hold for the time of a `with` block. Entering answers when the mode is in force, and raises Refused where none meets it.
+    """A hold for the time of a `with` block. Entering answers when the mode is active, and raises Refused where none meets it.
 
     A thread reads what becomes of it, keeps the fields up to date and calls `on_change(hold)`. When the daemon is restarted it
     asks for the same again, twice a second; the daemon keeps the mode meanwhile, for 30 s. The hold ends with the block, with

@@ -10,11 +10,14 @@ class Verbs:
     """Every verb raises Unreachable, Denied, TimedOut, ConnectionLost, Unexpected or Refused, whose `code` is stable.
 
     `timeout_s` is for the whole exchange, in seconds; without it that of the client counts. A model in a workload is a key, the
-    fields of a config.json, a path object or an open file (which is attached to the request, and read by the daemon with
-    your rights; of a directory its config.json is), or `{"path": "..."}`, which the daemon opens with its own.
+    fields of a config.json, a path object or an open file (whose first bytes are sent to the daemon; of a directory, those of
+    its config.json), what `inspect_model` answers, or `{"path": "..."}`, which the daemon opens with its own rights.
     """
 
     def _ask(self, request: Request, timeout_s: Optional[float]) -> Any:
+        raise NotImplementedError
+
+    def _inspected(self, file: Any, timeout_s: Optional[float]) -> Any:
         raise NotImplementedError
 
     def _get(self, route: str, timeout_s: Optional[float]) -> Any:
@@ -71,10 +74,6 @@ class Verbs:
         body = given(workload=workload, engine=engine, objective=objective, constraints=constraints, freedom=freedom,
                      hardware=hardware, operating_point=operating_point, optimism=optimism, hypothetical=hypothetical)
         return cast(t.RecommendAnswer, self._ask(Request("POST", "/v1/recommend", body), timeout_s))
-
-    def recommend_joint(self, body: t.JointRequest, *, timeout_s: Optional[float] = None) -> t.JointAnswer:
-        """Choices for several workloads that share the machine."""
-        return cast(t.JointAnswer, self._ask(Request("POST", "/v1/recommend/joint", dict(body)), timeout_s))
 
     def sweep(self, body: t.SweepRequest, *, timeout_s: Optional[float] = None) -> t.SweepAnswer:
         """Predictions for every combination of shapes or models, formats, modes, batches and contexts."""
@@ -156,6 +155,10 @@ class Verbs:
         """Bytes, parameters and cache of one model of the registry."""
         return cast(t.ModelAnswer, self._get(path("v1", "models", key, format=format, kv_format=kv_format), timeout_s))
 
+    def inspect_model(self, file: Any, *, timeout_s: Optional[float] = None) -> t.ModelAnswer:
+        """Bytes, parameters and cache of the model in a file: a path object or an open file. See /v1/models/inspect."""
+        return cast(t.ModelAnswer, self._inspected(file, timeout_s))
+
     def formats(self, *, timeout_s: Optional[float] = None) -> List[t.FormatAnswer]:
         """Every storage format of weights, with its bits a weight."""
         return cast(List[t.FormatAnswer], (self._get("/v1/formats", timeout_s))["formats"])
@@ -187,8 +190,7 @@ class Verbs:
     ) -> t.ObservationsAnswer:
         """Reports one measured rate or time, so that later predictions learn from it.
 
-        Raises Refused, with status 200, also where the report cannot be true. `learnt[0]["doubted"]` says that it is far off and
-        waits for others that agree.
+        Raises Refused, with status 200, also where the report cannot be true.
         """
         body = given(workload=workload, engine=engine, tokens_per_s=tokens_per_s, time_s=time_s, power_w=power_w,
                      operating_point=operating_point)
@@ -275,14 +277,14 @@ class Verbs:
         return cast(t.SwitchAnswer, self._ask(Request("POST", "/v1/mode/revert", given(id=id), "control", True), timeout_s))
 
     def holds(self, *, timeout_s: Optional[float] = None) -> t.HoldsAnswer:
-        """The holds in force, the mode in force, and why it is."""
+        """Active holds, the active mode, and why it is active."""
         return cast(t.HoldsAnswer, self._get("/v1/holds", timeout_s))
 
     def post_hold(
         self,
         ttl_s: float,
         *,
-        constraints: Optional[t.ConstraintsOfHold] = None,
+        constraints: Optional[t.HoldConstraints] = None,
         query: Optional[t.RecommendRequest] = None,
         app_id: str = "python",
         reason: str = "",

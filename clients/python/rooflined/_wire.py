@@ -18,6 +18,8 @@ MAX_LINE_BYTES = 4 << 10
 MAX_EVENT_BYTES = 1 << 20
 # The daemon reads no longer config.json.
 MAX_CONFIG_BYTES = 16 << 20
+# How much of a model file is sent, and how much where its header goes on: the daemon reads no longer one.
+BEGINNINGS = (16 << 20, 64 << 20)
 # How ModelOpt quantised a checkpoint; newer exports have it in config.json too.
 QUANTISATION = "hf_quant_config.json"
 # The daemon says that it is still there every 15 s; a stream that is silent for longer is broken.
@@ -49,7 +51,8 @@ class Request(NamedTuple):
 
     method: str
     route: str
-    body: Optional[Dict[str, Any]] = None
+    #: What JSON has a word for, or the bytes of a file.
+    body: Any = None
     socket: str = "query"
     changes: bool = False
     text: bool = False
@@ -76,81 +79,78 @@ def given(**fields: Any) -> Dict[str, Any]:
     return {key: value for key, value in fields.items() if value is not None}
 
 
-def has_files(value: Any) -> bool:
-    """Whether Encoded would attach something."""
+def files_in(value: Any) -> Iterator[Any]:
+    """Every path object and every open file of a body, in order."""
     if isinstance(value, dict):
-        return any(map(has_files, value.values()))
+        for inner in value.values():
+            yield from files_in(inner)
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from files_in(inner)
+    elif isinstance(value, os.PathLike) or hasattr(value, "fileno"):
+        yield value
+
+
+def with_models(value: Any, models: Iterator[Any]) -> Any:
+    """A body with the next of `models` for each of `files_in`."""
+    if isinstance(value, dict):
+        return {key: with_models(inner, models) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return any(map(has_files, value))
-    return isinstance(value, os.PathLike) or hasattr(value, "fileno")
+        return [with_models(inner, models) for inner in value]
+    return next(models) if isinstance(value, os.PathLike) or hasattr(value, "fileno") else value
 
 
-class Encoded:
-    """A request as bytes, with the files that it names by descriptor; closes those that it opened."""
-
-    def __init__(self, request: Request) -> None:
-        self.fds: List[int] = []
-        self._opened: List[int] = []
-        try:
-            body = b"" if request.body is None else json.dumps(self._attach(request.body), allow_nan=False).encode()
-        except BaseException:
-            self.close()
+def inspection(file: Any, size: int) -> Tuple[Request, bool]:
+    """The question about a model file, with its first `size` bytes, and whether these are all. The file's offset stays."""
+    if not isinstance(file, os.PathLike):
+        return _inspection(file.fileno(), getattr(file, "name", None), size)
+    # Runs of the model are filed under this name.
+    name = place = os.path.abspath(os.fspath(file))
+    if os.path.isdir(place):
+        # The daemon takes one file: of a checkpoint the one that describes it.
+        place = os.path.join(place, "config.json")
+    try:
+        descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        if place == name:
             raise
-        head = f"{request.method} {request.route} HTTP/1.1\r\nhost: rooflined\r\ncontent-length: {len(body)}\r\n"
-        if request.body is not None:
-            head += "content-type: application/json\r\n"
-        self.data = head.encode("ascii") + b"\r\n" + body
+        objection = f"{name} is a directory without a config.json; give a GGUF file, a .safetensors file or the directory of a checkpoint"
+        raise ValueError(objection) from None
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError(f"{place} is not a regular file; give a GGUF file, a .safetensors file or a config.json")
+        if place != name and os.path.exists(os.path.join(name, QUANTISATION)) and not _is_quantised(descriptor):
+            # Sent alone, its configuration would pass for 16 bits.
+            raise ValueError(
+                f"{name} tells in {QUANTISATION} how it is quantised, and its config.json, which alone would be sent, does not; "
+                f"let the daemon read the directory: give {json.dumps({'path': name})}, below a directory of [models] dirs"
+            )
+        return _inspection(descriptor, name, size)
+    finally:
+        os.close(descriptor)
 
-    def _attach(self, value: Any) -> Any:
-        """`value` with every open file and every path object as the daemon takes it."""
-        if isinstance(value, dict):
-            return {key: self._attach(inner) for key, inner in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [self._attach(inner) for inner in value]
-        if isinstance(value, os.PathLike):
-            # Runs of the model are filed under this name.
-            name = file = os.path.abspath(os.fspath(value))
-            if os.path.isdir(file):
-                # Of a checkpoint, what describes it; the daemon takes no directory.
-                file = os.path.join(file, "config.json")
-            try:
-                descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-            except FileNotFoundError:
-                if file == name:
-                    raise
-                objection = f"{name} is a directory without a config.json; give a GGUF file, a .safetensors file or the directory of a checkpoint"
-                raise ValueError(objection) from None
-            self._opened.append(descriptor)
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise ValueError(f"{file} is no regular file; give a GGUF file, a .safetensors file or a config.json")
-            if file != name and os.path.exists(os.path.join(name, QUANTISATION)) and not _is_quantised(descriptor):
-                # Attached alone, its configuration would pass for 16 bits.
-                raise ValueError(
-                    f"{name} tells in {QUANTISATION} how it is quantised, and its config.json, which alone would be attached, does not; "
-                    f"let the daemon read the directory: give {json.dumps({'path': name})}, below a directory of [models] dirs"
-                )
-            return self._descriptor(descriptor, name)
-        if hasattr(value, "fileno"):
-            name = getattr(value, "name", None)
-            return self._descriptor(value.fileno(), os.path.abspath(name) if isinstance(name, str) else None)
-        return value
 
-    def _descriptor(self, descriptor: int, name: Optional[str]) -> Dict[str, Any]:
-        self.fds.append(descriptor)
-        if len(self.fds) > 2:
-            raise ValueError("a request carries two open files at most; ask twice")
-        return given(fd=len(self.fds) - 1, path=name)
+def _inspection(descriptor: int, name: Any, size: int) -> Tuple[Request, bool]:
+    start = os.pread(descriptor, size, 0)
+    called = os.path.abspath(name) if isinstance(name, str) else None
+    return Request("POST", path("v1", "models", "inspect", name=called), start), len(start) < size
 
-    def close(self) -> None:
-        for descriptor in self._opened:
-            os.close(descriptor)
-        self._opened = []
 
-    def __enter__(self) -> "Encoded":
-        return self
+def named(model: Any) -> Dict[str, Any]:
+    """The part of an inspected model by which a request names it."""
+    return {key: model[key] for key in ("path", "definition")}
 
-    def __exit__(self, *_: Any) -> None:
-        self.close()
+
+def encoded(request: Request) -> bytes:
+    """A request as bytes."""
+    if isinstance(request.body, bytes):
+        kind, body = "application/octet-stream", request.body
+    else:
+        kind, body = "application/json", b"" if request.body is None else json.dumps(request.body, allow_nan=False).encode()
+    head = f"{request.method} {request.route} HTTP/1.1\r\nhost: rooflined\r\ncontent-length: {len(body)}\r\n"
+    if request.body is not None:
+        head += f"content-type: {kind}\r\n"
+    return head.encode("ascii") + b"\r\n" + body
 
 
 def _is_quantised(descriptor: int) -> bool:
@@ -370,9 +370,9 @@ class Blocks:
 class HoldState:
     """What is known of a hold, from the lines that the daemon sends."""
 
-    #: The cookie of the hold, for POST and DELETE of the holder alone; None before it is in force.
+    #: The cookie of the hold, for POST and DELETE of the holder alone; None before it is active.
     id: Optional[int] = None
-    #: The power mode in force when the daemon last said so.
+    #: The active power mode, as the daemon last reported it.
     mode: Optional[str] = None
     #: Whether that mode meets the hold; None while that is not known.
     satisfied: Optional[bool] = None
@@ -383,7 +383,7 @@ class HoldState:
     ended: Optional[str] = None
 
     def enter(self) -> None:
-        """Raises RuntimeError where the hold was in force before: it would hold nothing."""
+        """Raises RuntimeError if the hold was active before: it would hold nothing."""
         if self.id is not None or self.ended:
             raise RuntimeError("a hold is for one block; ask for the next with hold(...)")
 
@@ -399,7 +399,7 @@ class HoldState:
             self.ended = str(data.get("cause", "ended"))
 
     def begin(self, events: List[Event]) -> None:
-        """Takes what comes before the hold is in force. Raises Unexpected where it ends before."""
+        """Takes what comes before the hold is active. Raises Unexpected where it ends before."""
         for event in events:
             self.take(event)
         if self.ended:

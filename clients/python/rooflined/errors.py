@@ -106,13 +106,17 @@ class Unexpected(RooflinedError):
 
 
 class Refused(RooflinedError):
-    """The daemon refused and says why: `status` (of HTTP), `code`, `message`, `field` (which one is wrong, or None), `hint`."""
+    """The daemon refused and says why: `status` (of HTTP), `code`, `message`, `field` (which one is wrong, or None), `hint`.
+
+    `problems` lists every mistake where the request has several, each with its own `message`, `field` and `hint`.
+    """
 
     def __init__(self, status: int, details: Dict[str, Any]) -> None:
         super().__init__(str(details.get("message", f"the daemon answered {status}")), details.get("hint"), details)
         self.status = status
         self.code = str(details.get("code", "http"))
         self.field: Optional[str] = details.get("field")
+        self.problems: List[Dict[str, Any]] = details.get("problems") or []
 
     @property
     def is_passing(self) -> bool:

@@ -1,16 +1,266 @@
 """Bodies of requests and answers, as the daemon's OpenAPI document describes them. Written by make_types.py.
 
 Every number carries its unit in its key. `None` is unknown, never zero. Keys of a class whose name ends in `Optional_` may be
-absent; answers may gain keys, and strings that look like an enumeration may gain values.
+absent. A later daemon may add keys to answers and values to enumerations.
 """
 
-from typing import Any, Dict, List, Optional, TypedDict, Union
+from typing import Any, Dict, List, Literal, Optional, TypedDict, Union
+
+
+#: What the daemon does by itself for holds with a query.
+Automatic = Literal["off", "advise", "switch"]
+
+
+#: Side of the roofline.
+Bound = Literal["memory", "compute"]
+
+
+#: How sure the figures of a model are.
+Confidence = Literal["config", "recalled", "guess"]
+
+
+#: A limit that excludes candidates.
+Constraint = Literal[
+    "max_time_s", "max_time_per_token_s", "max_time_to_first_token_s", "min_tokens_per_s", "max_power_w",
+    "max_memory_bytes", "memory_available", "max_quality_loss_ratio", "allow_reboot", "power_unknown"
+]
+
+
+#: What drafts tokens ahead.
+DraftKind = Literal["draft", "mtp", "ngram"]
+
+
+#: What the energy of a token counts.
+EnergyBasis = Literal["with_idle", "marginal"]
+
+
+#: An inference engine; `none` for the daemon's own kernels.
+Engine = Literal[
+    "none", "llama.cpp", "ollama", "vllm", "tensorrt-llm", "tensorrt-edge-llm", "mlc", "torch", "onnxruntime"
+]
+
+
+#: Stable code of an error.
+ErrorCode = Literal[
+    "no_probe", "invalid_json", "unknown_field", "missing_field", "invalid_field", "invalid_dimension",
+    "unknown_format", "unknown_precision", "unknown_hardware", "unknown_mode", "unknown_model", "unreadable_model",
+    "invalid_model", "unsupported_workload", "unsupported_format", "unsupported_constraint", "unsupported_objective",
+    "unsupported_operating_point", "no_unit", "too_many", "impossible_observation", "malformed_request", "wrong_socket",
+    "control_disabled", "auto_off", "not_authorized", "mode_not_allowed", "not_found", "not_running", "unknown_hold",
+    "not_pending", "method_not_allowed", "request_timeout", "busy", "gated", "cancelled", "not_calibrated",
+    "reboot_required", "refused", "not_reached", "not_settled", "not_stored", "unsatisfiable", "header_too_large",
+    "body_too_large", "probe_failed", "fit_failed", "internal", "too_many_connections", "not_ready",
+    "control_unavailable", "shutting_down"
+]
+
+
+#: What a calibration waits for.
+Gate = Literal["load", "memory", "thermal", "back_off", "busy"]
+
+
+#: The program or file that describes a GPU.
+GpuDriver = Literal["devfreq", "nvml"]
+
+
+#: How memory and accelerator belong together.
+HardwareKind = Literal["integrated", "discrete", "cpu"]
+
+
+#: Whose errors an interval was taken from.
+IntervalSource = Literal["own_tier", "own_engine", "own_runs", "engine_and_machine", "engine", "all", "guess"]
+
+
+#: The ceiling that takes most of the time.
+Limit = Literal["dram", "cache", "core", "compute", "launch", "power_cap"]
+
+
+#: A load that was held while the power meter was read.
+LoadKind = Literal["idle", "bandwidth", "compute", "decode"]
+
+
+#: Why the active mode is active.
+ModeCause = Literal["boot", "user", "hold", "revert", "external"]
+
+
+#: What tells a model from an operation.
+ModelKind = Literal["model"]
+
+
+#: Power modes that are not listed by name.
+ModesKind = Literal["all", "live"]
+
+
+#: Whose answers a report moves.
+Moves = Literal["everyone", "own"]
+
+
+#: What a recommendation optimizes.
+Objective = Literal["latency", "throughput", "energy", "power"]
+
+
+#: Kind of an operation.
+OpKind = Literal["gemv", "gemm", "attention"]
+
+
+#: End of the prediction interval that must meet the constraints.
+Optimism = Literal["pessimistic", "expected"]
+
+
+#: Which part of generating text.
+Phase = Literal["prefill", "decode", "serve"]
+
+
+#: Extent of a calibration.
+PlanKind = Literal["full", "quick"]
+
+
+#: What a power covers; `rail:NAME` is one rail.
+PowerScope = Literal["rail:vdd_cpu_gpu_cv", "module", "total_input", "gpu", "rail:package"]
+
+
+#: Whose measurements power rests on.
+PowerSource = Literal["measured", "prior"]
+
+
+#: What a precision is called.
+Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp6", "fp4", "int4"]
+
+
+#: Where a ceiling comes from, the most trustworthy first.
+Provenance = Literal["measured", "scaled", "observed", "datasheet", "prior"]
+
+
+#: What a power meter covers.
+Rails = Literal["vdd_cpu_gpu_cv", "module", "system", "gpu", "package"]
+
+
+#: Whose reports moved a prediction.
+ReportScope = Literal["own", "shared"]
+
+
+#: What limits the number of blocks that an SM holds.
+Resource = Literal["blocks", "threads", "shared_memory", "registers"]
+
+
+#: What made an answer stale.
+StaleCause = Literal[
+    "mode", "throttle", "calibration", "observations", "clocks", "ceilings", "memory", "modes", "other"
+]
+
+
+#: What came of a switch.
+SwitchOutcome = Literal["applied", "reboot_required", "refused", "not_applied"]
+
+
+#: What a model is asked for.
+Task = Literal["generate", "embed", "rerank"]
+
+
+#: What a prediction rests on, the weakest first.
+Tier = Literal["prior", "board_calibrated", "engine_calibrated", "anchored", "observed"]
+
+
+#: What takes most of the time of a tile.
+TileLimit = Literal["dram", "shared_memory", "compute", "launch"]
+
+
+#: How a measured time compares with the prediction.
+Verdict = Literal[
+    "impossible", "at_ceiling", "as_predicted", "slower_than_predicted", "faster_than_predicted"
+]
+
+
+#: Use of weights.
+WeightClass = Literal[
+    "embedding", "norm", "attention_q", "attention_k", "attention_v", "attention_qkv", "attention_latent",
+    "attention_out", "linear_mixer", "mlp", "router", "experts", "shared_experts", "head", "other", "tower", "draft"
+]
+
+
+#: Where the worst power of a mode comes from.
+WorstSource = Literal["measured", "carried", "prior"]
+
+
+class BoardAcceleratorGpuOptional_(TypedDict, total=False):
+    name: Optional[str]
+    sm_total: Optional[int]
+
+
+class BoardAcceleratorGpu(BoardAcceleratorGpuOptional_):
+    """The GPU."""
+
+    kind: Literal["gpu"]
+
+
+class BoardAcceleratorCpuOptional_(TypedDict, total=False):
+    name: Optional[str]
+
+
+class BoardAcceleratorCpu(BoardAcceleratorCpuOptional_):
+    """The processor."""
+
+    kind: Literal["cpu"]
+    precisions: List["Precision"]
+    workers: int
+
+
+#: An accelerator of the machine.
+BoardAccelerator = Union["BoardAcceleratorGpu", "BoardAcceleratorCpu"]
+
+
+#: An operation, or a step of a model.
+Measured = Union["Op", "MeasuredModel"]
+
+
+#: A model: its key, or an object with the path of a file or the fields of a configuration.
+ModelRequest = Union[str, Dict[str, Any]]
+
+
+#: Power modes to consider: all, those that need no reboot, or modes by name or by number in digits.
+ModesChoice = Union["ModesKind", List[str]]
+
+
+class OpGemv(TypedDict):
+    """`y = W x`: the weights are `n` rows of `k`."""
+
+    k: int
+    kind: Literal["gemv"]
+    n: int
+
+
+class OpGemm(TypedDict):
+    """`C = A W`: A is `m x k`, W is `k x n`."""
+
+    k: int
+    kind: Literal["gemm"]
+    m: int
+    n: int
+
+
+class OpAttentionOptional_(TypedDict, total=False):
+    window: Optional[int]
+
+
+class OpAttention(OpAttentionOptional_):
+    """Scaled dot-product attention of one layer, causal."""
+
+    batch: int
+    context_tokens: int
+    head_dim: int
+    heads: int
+    kind: Literal["attention"]
+    kv_heads: int
+    query_tokens: int
+
+
+#: One operation.
+Op = Union["OpGemv", "OpGemm", "OpAttention"]
 
 
 class AdviceChange(TypedDict):
     """A field of a recommendation that changed, with its previous and its new value."""
 
-    #: Where it stands in the answer, such as `decision.format` or `decision.prediction.time_s`.
+    #: Its place in the answer, such as `decision.format` or `decision.prediction.time_s`.
     field: str
     #: Its value in the new answer.
     now: Any
@@ -18,26 +268,8 @@ class AdviceChange(TypedDict):
     told: Any
 
 
-class AdviceOfHoldOptional_(TypedDict, total=False):
-    #: Energy per token; `null` where unknown.
-    energy_j_per_token: Optional[float]
-    #: Mean power in the mode; `null` where unknown.
-    power_w: Optional[float]
-    #: Part of the energy of all queries together that it saves over the mode in force; negative where that one costs less
-    #: and does not meet every hold. `null` where either is unknown.
-    saving_ratio: Optional[float]
-    #: Tokens (columns) per second; `null` without a query, and where nothing tells.
-    tokens_per_s: Optional[float]
-
-
-class AdviceOfHold(AdviceOfHoldOptional_):
-    """The mode that meets every hold at least energy, and what the hold's query comes to in it."""
-
-    #: Name of the mode, as the board calls it.
-    mode: str
-
-
 class AdviceStaleOptional_(TypedDict, total=False):
+    #: Why it can no longer be answered; `null` where it can.
     error: Optional["ErrorBody"]
 
 
@@ -47,12 +279,12 @@ class AdviceStale(AdviceStaleOptional_):
 
     #: What happened: `mode`, `throttle`, `calibration`, `observations`, `clocks`, `ceilings`, `memory`, `modes` (which of
     #: them can be entered) or `other`.
-    causes: List[str]
+    causes: List["StaleCause"]
     #: What of the answer is altered.
     changes: List["AdviceChange"]
     #: What happened and what of the answer is altered, in a sentence with the numbers.
     reason: str
-    #: Of the snapshot that alters it.
+    #: Serial of the snapshot that changes it.
     serial: int
     #: Serial of the snapshot that the previous answer was given from.
     was_serial: int
@@ -71,11 +303,11 @@ class AnalyzeAnswer(AnalyzeAnswerOptional_):
     #: Operations over the measured time.
     achieved_flops_per_s: float
     #: Side of the roofline that it lies on: `memory` or `compute`.
-    bound: str
+    bound: "Bound"
     #: Physical bound over measured time: 1 = at the ceiling.
     ceiling_ratio: float
     #: The limiting ceiling, as `limit` of a prediction.
-    limit: str
+    limit: "Limit"
     #: Predicted over measured time.
     predicted_ratio: float
     #: Prediction for the same workload.
@@ -83,14 +315,15 @@ class AnalyzeAnswer(AnalyzeAnswerOptional_):
     #: The verdict in a sentence with its numbers.
     reason: str
     #: `impossible`, `at_ceiling`, `as_predicted`, `slower_than_predicted` or `faster_than_predicted`.
-    verdict: str
+    verdict: "Verdict"
 
 
 class AnalyzeRequestOptional_(TypedDict, total=False):
     #: Inference engine whose kernels run.
-    engine: str
+    engine: "Engine"
     #: A hardware key; absent = this machine.
     hardware: Optional[str]
+    #: Absent = as it is now; other hardware: its fastest mode.
     operating_point: Optional["OperatingPointRequest"]
     #: Measured time of one run (operation), or of one step, prompt or answer (model); give this or `tokens_per_s`.
     time_s: Optional[float]
@@ -103,6 +336,25 @@ class AnalyzeRequest(AnalyzeRequestOptional_):
 
     #: Workload that ran: one operation or one model.
     workload: "Workload"
+
+
+class ApplyOptional_(TypedDict, total=False):
+    #: Command that sets the clock cap or power limit of the choice, which the daemon does not set itself; `null` without
+    #: one.
+    enter: Optional[str]
+    #: Expected cost of entering the mode; `null` if infeasible.
+    entering_s: Optional[float]
+    #: Command that lifts it; `null` where that is unknown.
+    leave: Optional[str]
+
+
+class Apply(ApplyOptional_):
+    """How to put a recommendation into practice."""
+
+    #: The mode needs a reboot.
+    reboot_required: bool
+    #: Command line or settings by engine.
+    settings: Dict[str, Any]
 
 
 class BandwidthPointAnswer(TypedDict):
@@ -138,7 +390,7 @@ class BlockAnswer(TypedDict):
 
 class BoardAnswerOptional_(TypedDict, total=False):
     #: The GPU: `name`, `driver` (`devfreq` or `nvml`), `driver_version`, `sm_total`, `max_hz`, `clocks_hz`.
-    gpu: Optional[Dict[str, Any]]
+    gpu: Optional["BoardGpu"]
     #: Kernel release.
     kernel: Optional[str]
     #: Release of NVIDIA's board support, such as `36.4.3`; of Jetsons only.
@@ -157,13 +409,13 @@ class BoardAnswer(BoardAnswerOptional_):
     """`GET /v1/board`."""
 
     #: Accelerators, the GPU first where there is one.
-    accelerators: List[Dict[str, Any]]
+    accelerators: List["BoardAccelerator"]
     #: The processor.
-    cpu: Dict[str, Any]
+    cpu: "BoardCpu"
     #: Key in the hardware registry.
     key: str
     #: Size of the memory.
-    memory: Dict[str, Any]
+    memory: "BoardMemory"
     #: Power modes; empty where the machine has none.
     modes: List["ModeAnswer"]
     #: Why a value is null, by field.
@@ -174,6 +426,77 @@ class BoardAnswer(BoardAnswerOptional_):
     simulated: bool
     #: Which file each value came from.
     sources: Dict[str, str]
+
+
+class BoardCache(TypedDict):
+    """A cache of the processor."""
+
+    #: Number of instances.
+    instances: int
+    #: What the kernel says that it holds: data, instructions or both.
+    kind: str
+    #: Level, counted from 1.
+    level: int
+    #: CPUs that share one instance.
+    shared_by: int
+    #: Size of one instance.
+    size_bytes: int
+
+
+class BoardCpuOptional_(TypedDict, total=False):
+    #: Number of physical cores.
+    cores: Optional[int]
+    #: Size of the last level over all its instances.
+    last_level_cache_bytes: Optional[int]
+    #: Highest clock.
+    max_hz: Optional[float]
+    #: Model name.
+    model: Optional[str]
+
+
+class BoardCpu(BoardCpuOptional_):
+    """The processor."""
+
+    #: Instruction set, such as `aarch64`.
+    architecture: str
+    #: Caches of each level.
+    caches: List["BoardCache"]
+    #: Extensions of the instruction set.
+    features: List[str]
+    #: Number of logical CPUs.
+    logical: int
+
+
+class BoardGpuOptional_(TypedDict, total=False):
+    #: Version of the driver.
+    driver_version: Optional[str]
+    #: Highest clock.
+    max_hz: Optional[float]
+    #: Name that the driver gives it.
+    name: Optional[str]
+    #: Number of streaming multiprocessors (SM) with nothing gated.
+    sm_total: Optional[int]
+
+
+class BoardGpu(BoardGpuOptional_):
+    """The GPU of the machine."""
+
+    #: Clocks that the driver admits, ascending.
+    clocks_hz: List[float]
+    #: Who describes it.
+    driver: "GpuDriver"
+
+
+class BoardMemoryOptional_(TypedDict, total=False):
+    #: Size.
+    total_bytes: Optional[float]
+
+
+class BoardMemory(BoardMemoryOptional_):
+    """Memory of the machine."""
+
+    #: CPU and GPU share it.
+    unified: bool
 
 
 class BreakdownEntry(TypedDict):
@@ -204,14 +527,16 @@ class CalibrateRequest(TypedDict, total=False):
     #: Run even though the load or temperature gate advises against it.
     force: bool
     #: Extent of the measurements: `quick` (about two seconds) or `full`.
-    plan: str
+    plan: "PlanKind"
     #: Answer when it has finished rather than when it has started.
     wait: bool
 
 
 class CalibrationAnswerOptional_(TypedDict, total=False):
-    #: Age of the record; `null` where there is none.
+    #: Age of the record; `null` without one.
     age_s: Optional[float]
+    #: The current record; `null` if this machine was never calibrated.
+    record: Optional["CalibrationRecord"]
     #: True where values come from a simulated board, not from hardware.
     simulated: bool
 
@@ -219,21 +544,75 @@ class CalibrationAnswerOptional_(TypedDict, total=False):
 class CalibrationAnswer(CalibrationAnswerOptional_):
     """`GET /v1/calibration`."""
 
-    #: The record in force; `null` before the first.
-    record: Optional[Dict[str, Any]]
     #: What was learned from observations.
-    residuals: List[Dict[str, Any]]
+    residuals: List["ResidualAnswer"]
     #: Serial number of the snapshot that the answer rests on.
     serial: int
     #: What is running, waiting or failed.
-    status: Dict[str, Any]
+    status: "CalibrationStatus"
+
+
+class CalibrationRecordOptional_(TypedDict, total=False):
+    #: That work; `null` where there was none, or it is unknown.
+    other_work: Optional[Dict[str, Any]]
+    #: Power and energy coefficients; `null` without a power meter.
+    power: Optional[Dict[str, Any]]
+
+
+class CalibrationRecord(CalibrationRecordOptional_):
+    """What a calibration measured."""
+
+    #: Machine that it holds for.
+    key: Dict[str, Any]
+    #: The newest run was made during other work.
+    loaded: bool
+    #: Time of the newest measurement, in seconds since 1970.
+    measured_at_unix_s: float
+    #: Extent of the newest run.
+    plan: "PlanKind"
+    #: Regimes of the machine, the active one first.
+    regimes: List[Dict[str, Any]]
+    #: Samples of the newest run that were not used.
+    rejected: List[Dict[str, Any]]
+    #: Version of this layout.
+    schema: int
+    #: Measured on a simulated accelerator.
+    simulated: bool
+    #: Steps of the newest run that this machine cannot do.
+    skipped: List[str]
+    #: Duration of the newest run in seconds.
+    wall: float
+
+
+class CalibrationStatus(TypedDict, total=False):
+    """The calibration that is running or waiting, and the last one."""
+
+    #: Part of it that is done, 0 to 1.
+    fraction: Optional[float]
+    #: Why the last job failed; `null` if it did not.
+    last_error: Optional[str]
+    #: Number of the last finished job.
+    last_job: Optional[int]
+    #: Number of the running job.
+    running: Optional[int]
+    #: Step that is running.
+    step: Optional[str]
+    #: Why a wanted calibration has not started.
+    waiting_for: Optional["Gate"]
+    #: The same in a sentence.
+    waiting_reason: Optional[str]
 
 
 class CandidateAnswerOptional_(TypedDict, total=False):
+    #: Layers whose experts stay in the memory of the CPU; `null` where none do.
+    cpu_moe_layers: Optional[int]
+    #: Tokens drafted for every sequence and step; `null` where none are.
+    draft_tokens: Optional[int]
     #: Storage of the weights; `null` for a file that does not say.
     format: Optional[str]
     #: Storage of the key/value cache; `null` for an operation.
     kv_format: Optional[str]
+    #: The power mode; `null` where the machine has none.
     power_mode: Optional["ModeAnswer"]
     #: Expected relative increase of a model's perplexity over 16-bit weights; a prior of the format, `null` where nothing
     #: is known of it.
@@ -264,7 +643,7 @@ class CeilingAnswer(CeilingAnswerOptional_):
     #: 5 % lies below.
     low: float
     #: `measured`, `scaled`, `observed`, `datasheet` or `prior`.
-    provenance: str
+    provenance: "Provenance"
     #: Best estimate, in the unit that the key of the ceiling names.
     value: float
 
@@ -272,7 +651,9 @@ class CeilingAnswer(CeilingAnswerOptional_):
 class CeilingsAnswerOptional_(TypedDict, total=False):
     #: Clock the ceilings hold for.
     clock_hz: Optional[float]
+    #: What the memory alone gives, bus width x memory clock; `null` where that is not known.
     memory_limit_bytes_per_s: Optional["CeilingAnswer"]
+    #: Bandwidth that the online SMs can request at their clock; `null` where that is not known.
     pull_limit_bytes_per_s: Optional["CeilingAnswer"]
 
 
@@ -296,6 +677,7 @@ class ChoiceAnswerOptional_(TypedDict, total=False):
     format: Optional[str]
     #: Storage of the key/value cache; `null` for an operation.
     kv_format: Optional[str]
+    #: The power mode; `null` where the machine has none.
     power_mode: Optional["ModeAnswer"]
     #: Worker threads; `null` where they were not to be chosen.
     threads: Optional[int]
@@ -313,7 +695,7 @@ ClassAnswer = TypedDict("ClassAnswer", {
     "bits_per_weight": Optional[float],
     "bytes": int,
     "bytes_per_token": float,
-    "class": str,
+    "class": "WeightClass",
     "parameters": int,
 }, total=False)
 
@@ -325,13 +707,6 @@ class ConfirmAnswer(TypedDict):
     id: int
     #: Time left until the previous mode is restored.
     within_s: float
-
-
-class ConfirmObservationRequest(TypedDict):
-    """`POST /v1/observations/confirm` (control socket)."""
-
-    #: Number of a report that moves only its user's answers, and shall move everybody's.
-    id: int
 
 
 class ConfirmRequest(TypedDict):
@@ -362,29 +737,25 @@ class Constraints(TypedDict, total=False):
     min_tokens_per_s: Optional[float]
 
 
-class ConstraintsOfHold(TypedDict, total=False):
-    """What a holder needs. At least one field; every one given is met or nothing is held."""
-
-    #: Maximum power of the worst load in the mode, at the pessimistic end; the watts in its name are a label and do not
-    #: count.
-    max_power_w: Optional[float]
-    #: Minimum memory bandwidth that the mode must give.
-    min_bandwidth_bytes_per_s: Optional[float]
-    #: Minimum fp16 peak (fp32 without an fp16 unit).
-    min_compute_flops_per_s: Optional[float]
-    #: Minimum of the cap on the GPU clock.
-    min_gpu_hz: Optional[float]
-    #: A mode with no less compute and no less memory bandwidth than this one.
-    min_mode: Optional[str]
-    #: Name of the one mode that meets it.
-    mode: Optional[str]
-
-
 class DoneAnswer(TypedDict):
     """Confirmation of a request that returns nothing else."""
 
     #: Always `true`; what fails is an error.
     done: bool
+
+
+class EngineAnswerOptional_(TypedDict, total=False):
+    #: Its best candidate; where it does not meet the constraints, the closest one.
+    candidate: Optional["CandidateAnswer"]
+
+
+class EngineAnswer(EngineAnswerOptional_):
+    """What one inference engine comes to."""
+
+    #: Its key.
+    engine: "Engine"
+    #: Whether it meets the constraints.
+    feasible: bool
 
 
 class ErrorAnswer(TypedDict):
@@ -399,13 +770,29 @@ class ErrorBodyOptional_(TypedDict, total=False):
     field: Optional[str]
     #: What to do next.
     hint: Optional[str]
+    #: Every mistake in the request, the one above first; empty where there is only one.
+    problems: List["ErrorProblem"]
 
 
 class ErrorBody(ErrorBodyOptional_):
     """What went wrong, for programs and for people."""
 
     #: Stable; match on this.
-    code: str
+    code: "ErrorCode"
+    #: One sentence.
+    message: str
+
+
+class ErrorProblemOptional_(TypedDict, total=False):
+    #: The field of the request that is wrong.
+    field: Optional[str]
+    #: What to do about it.
+    hint: Optional[str]
+
+
+class ErrorProblem(ErrorProblemOptional_):
+    """One of several mistakes in a request."""
+
     #: One sentence.
     message: str
 
@@ -432,7 +819,7 @@ class FormatAnswerOptional_(TypedDict, total=False):
     #: Part of the bandwidth ceiling reached on this machine; `null` where it has not been measured.
     bandwidth_ratio: Optional[float]
     #: What computes it on this machine; `null` where it has not been measured.
-    compute: Optional[str]
+    compute: Optional["Precision"]
     #: Dequantization cost on this machine in cycles, per weight, worker and column; `null` where it has not been measured.
     cycles_per_weight: Optional[float]
 
@@ -449,7 +836,7 @@ class FormatAnswer(FormatAnswerOptional_):
     #: Key that requests name it by.
     key: str
     #: What computes it where the unit exists.
-    native_precision: str
+    native_precision: "Precision"
 
 
 class FormatsAnswer(TypedDict):
@@ -466,13 +853,17 @@ class Freedom(TypedDict, total=False):
 
     #: Allow a mode that needs a reboot.
     allow_reboot: bool
+    #: Batch sizes (columns) to consider; absent = 1.
     batch: Optional["BatchRange"]
+    #: Inference engines to compare for a model; absent = every one that the machine can run.
+    engines: Optional[List["Engine"]]
     #: Weight formats to consider; absent = for an operation every format measured on this machine, for a model the usual
     #: ones of the engine and the one that its file is stored in, for a packed file or checkpoint its own alone.
     formats: Optional[List[str]]
     #: Key/value cache formats to consider (models only); absent = that of the workload.
     kv_formats: Optional[List[str]]
-    power_modes: Optional["ModesRequest"]
+    #: Power modes to consider: a list, `"all"` or `"live"`; absent = the one that is active.
+    power_modes: Optional["ModesChoice"]
     #: Expected run time, over which the cost of entering a mode is spread; absent = an hour.
     run_s: Optional[float]
     #: Worker threads to consider, where the CPU is the accelerator; absent = as many as it was calibrated with.
@@ -484,6 +875,7 @@ class HardwareAnswerOptional_(TypedDict, total=False):
     bandwidth_bytes_per_s: Optional[float]
     #: Width of the memory interface.
     bus_bits: Optional[int]
+    #: Ceilings at the reference clocks; `null` for a CPU, which has to be measured.
     ceilings: Optional["NominalCeilings"]
     #: CUDA compute capability, such as `8.7`.
     compute_capability: Optional[str]
@@ -499,10 +891,11 @@ class HardwareAnswerOptional_(TypedDict, total=False):
     sm: Optional[int]
     #: SMs of one texture-processing cluster (TPC).
     sm_per_tpc: Optional[int]
+    #: Bytes that an SM can request from memory per clock; `null` where it is unknown.
     sm_pull_bytes_per_clock: Optional["EstimateAnswer"]
     #: Power limit of the part as sold.
     tdp_w: Optional[float]
-    #: Bits of the mask that gates clusters; `null` where there is none.
+    #: Bits of the mask that gates clusters; `null` without such a mask.
     tpc_mask_bits: Optional[int]
 
 
@@ -516,7 +909,7 @@ class HardwareAnswer(HardwareAnswerOptional_):
     #: Key that requests name it by.
     key: str
     #: `integrated`, `discrete` or `cpu`.
-    kind: str
+    kind: "HardwareKind"
     #: What advertisements say: sparse, or of several engines together. Never used.
     marketing: Dict[str, float]
     #: The vendor's power modes, the default first.
@@ -555,7 +948,7 @@ class HardwareSummary(HardwareSummaryOptional_):
     #: Key that requests name it by.
     key: str
     #: `integrated`, `discrete` or `cpu`.
-    kind: str
+    kind: "HardwareKind"
     #: Names of the vendor's power modes, the default first.
     modes: List[str]
     #: Name for people.
@@ -563,7 +956,8 @@ class HardwareSummary(HardwareSummaryOptional_):
 
 
 class HeldAnswerOptional_(TypedDict, total=False):
-    advice: Optional["AdviceOfHold"]
+    #: Which mode would meet every hold at least energy; `null` where nobody holds with a query.
+    advice: Optional["HoldAdvice"]
     #: Time left; `null` where only its connection ends it.
     expires_in_s: Optional[float]
     #: That mode meets it; false only for a query while `[policy] auto = "advise"`.
@@ -579,13 +973,34 @@ class HeldAnswer(HeldAnswerOptional_):
     mode: str
 
 
+class HoldAdviceOptional_(TypedDict, total=False):
+    #: Energy per token; `null` where unknown.
+    energy_j_per_token: Optional[float]
+    #: Mean power in the mode; `null` where unknown.
+    power_w: Optional[float]
+    #: Share of the energy of all queries that it saves over the active mode; negative if the active mode costs less and
+    #: does not meet every hold. `null` where either is unknown.
+    saving_ratio: Optional[float]
+    #: Tokens (columns) per second; `null` without a query, and where nothing tells.
+    tokens_per_s: Optional[float]
+
+
+class HoldAdvice(HoldAdviceOptional_):
+    """The mode that meets every hold at least energy, and what the hold's query comes to in it."""
+
+    #: Name of the mode, as the board calls it.
+    mode: str
+
+
 class HoldAnswerOptional_(TypedDict, total=False):
-    advice: Optional["AdviceOfHold"]
+    #: Which mode would meet every hold at least energy; `null` if no hold has a query, and for a hold that no mode meets
+    #: together with the older ones.
+    advice: Optional["HoldAdvice"]
     #: Time left; `null` where only its connection ends it.
     expires_in_s: Optional[float]
     #: Its query as it was asked, a model's fields left out; `null` without one.
-    query: Optional[Dict[str, Any]]
-    #: Which constraint the mode in force does not meet, and whose hold stands against it; `null` where it is satisfied.
+    query: Optional["RecommendRequest"]
+    #: Which constraint the active mode does not meet, and whose hold contradicts it; `null` if it is satisfied.
     unmet: Optional[str]
     #: Time left for its client to come back after a restart of the daemon; `null` where nobody is waited for.
     waiting_s: Optional[float]
@@ -594,26 +1009,46 @@ class HoldAnswerOptional_(TypedDict, total=False):
 class HoldAnswer(HoldAnswerOptional_):
     """A hold as everybody may see it."""
 
-    #: How long it has been in force.
+    #: How long it has been active.
     age_s: float
     #: Name that the holder gave itself.
     app_id: str
     #: Whether it ends with its connection rather than with time.
     attached: bool
     #: Requirements of the power mode that the holder named.
-    constraints: "ConstraintsOfHold"
+    constraints: "HoldConstraints"
     #: Reason that the holder gave, for people.
     reason: str
-    #: The mode in force meets it; false after somebody else switched, where no mode meets it beside older holds, and while
-    #: the daemon only advises.
+    #: The active mode meets it; false after somebody else switched, if no mode meets it together with older holds, and
+    #: while the daemon only advises.
     satisfied: bool
     #: Number of the user that asked.
     uid: int
 
 
+class HoldConstraints(TypedDict, total=False):
+    """What a holder needs. At least one field; every one given is met or nothing is held."""
+
+    #: Maximum power of the worst load in the mode, at the pessimistic end; the watts in its name are a label and do not
+    #: count.
+    max_power_w: Optional[float]
+    #: Minimum memory bandwidth that the mode must give.
+    min_bandwidth_bytes_per_s: Optional[float]
+    #: Minimum fp16 peak (fp32 without an fp16 unit).
+    min_compute_flops_per_s: Optional[float]
+    #: Minimum of the cap on the GPU clock.
+    min_gpu_hz: Optional[float]
+    #: A mode with no less compute and no less memory bandwidth than this one.
+    min_mode: Optional[str]
+    #: Name of the one mode that meets it.
+    mode: Optional[str]
+
+
 class HoldRequestOptional_(TypedDict, total=False):
     #: What is needed of the mode itself.
-    constraints: "ConstraintsOfHold"
+    constraints: "HoldConstraints"
+    #: A question as for `POST /v1/recommend` that the mode must have an answer to, on this machine: the mode that answers
+    #: the queries of all holders at least energy is looked for. Needs `[policy] auto = "advise"` or `"switch"`.
     query: Optional["RecommendRequest"]
     #: Why, at most 128 characters; shown to everybody.
     reason: str
@@ -632,7 +1067,8 @@ class HoldsAnswerOptional_(TypedDict, total=False):
     #: Name of the active mode; `null` where nothing tells it.
     active_mode: Optional[str]
     #: `[policy] auto`: `off`, `advise` or `switch`.
-    auto: str
+    auto: "Automatic"
+    #: A change that waits to be confirmed.
     pending: Optional["PendingAnswer"]
     #: Target of a switch under way.
     switching: Optional[str]
@@ -644,7 +1080,7 @@ class HoldsAnswer(HoldsAnswerOptional_):
     """`GET /v1/holds`: who holds what, and why the active mode is active."""
 
     #: `boot`, `user`, `hold`, `revert` or `external`.
-    cause: str
+    cause: "ModeCause"
     #: Value of `[control] enabled` in the configuration.
     control_enabled: bool
     #: Active holds, the oldest first.
@@ -653,178 +1089,6 @@ class HoldsAnswer(HoldsAnswerOptional_):
     serial: int
     #: True where values come from a simulated board, not from hardware.
     simulated: bool
-
-
-class JointAnswerOptional_(TypedDict, total=False):
-    power_mode: Optional["ModeAnswer"]
-    #: True where values come from a simulated board, not from hardware.
-    simulated: bool
-
-
-class JointAnswer(JointAnswerOptional_):
-    """`POST /v1/recommend/joint`."""
-
-    #: Candidates of all workloads looked at; every combination of them counts.
-    candidates: int
-    #: Until the power mode is in force.
-    entering_s: float
-    #: Whether anything meets the constraints.
-    feasible: bool
-    #: Why, in one or two sentences.
-    reason: str
-    #: The power mode needs a reboot.
-    reboot_required: bool
-    #: What the workloads' own constraints excluded.
-    rejected: List["JointRejected"]
-    #: Serial number of the snapshot that the answer rests on; 0 where no machine was asked.
-    serial: int
-    #: As asked: `time_slicing` or `mps`.
-    sharing: str
-    #: What they come to together.
-    totals: "JointTotals"
-    #: What is not met; empty if feasible.
-    violated: List["JointViolation"]
-    #: What the figures do not cover, and what looks odd about the question.
-    warnings: List[str]
-    #: The choice for each workload in the order of the request; if infeasible, what misses least.
-    workloads: List["JointMember"]
-
-
-class JointConstraints(TypedDict, total=False):
-    """Limits of all workloads together."""
-
-    #: Maximum memory of all together.
-    max_memory_bytes: Optional[float]
-    #: Maximum mean power of all together.
-    max_power_w: Optional[float]
-    #: Minimum memory that stays available to others; absent = a twentieth of all, and 256 MiB at least. Swap never counts.
-    min_free_memory_bytes: Optional[float]
-
-
-class JointFreedom(TypedDict, total=False):
-    """What may be chosen for all workloads together."""
-
-    #: Allow a mode that needs a reboot.
-    allow_reboot: bool
-    power_modes: Optional["ModesRequest"]
-    #: Expected run time, over which the cost of entering a mode is spread; absent = an hour.
-    run_s: Optional[float]
-
-
-class JointMember(CandidateAnswer):
-    """What one workload would run as."""
-
-    #: The model's name, or the kind of the operation.
-    name: str
-    #: Settings by inference engine; without what limits an engine to its share.
-    settings: Dict[str, Any]
-    #: Its part of the machine.
-    share: float
-    #: What it gets with its share.
-    shared: "SharedAnswer"
-
-
-class JointRejectedOptional_(TypedDict, total=False):
-    #: The value of the one that missed it least, in the constraint's unit; `null` where it is unknown or no number.
-    closest: Optional[float]
-
-
-class JointRejected(JointRejectedOptional_):
-    """Candidates that a constraint of one workload excluded."""
-
-    #: Key of the constraint, as in the request.
-    by: str
-    #: Number of candidates that it excluded.
-    count: int
-    #: Index of the workload in the request.
-    workload: int
-
-
-class JointRequestOptional_(TypedDict, total=False):
-    #: What must hold of all together.
-    constraints: "JointConstraints"
-    #: What may be chosen for all together.
-    freedom: "JointFreedom"
-    #: A hardware key; absent = this machine.
-    hardware: Optional[str]
-    #: Optimization objective: `latency` is the longest of their times, `throughput` the sum of their rates, `energy` that
-    #: of a token of any of them, `power` that of all.
-    objective: str
-    #: End of the prediction interval that must meet the constraints: `pessimistic` or `expected`.
-    optimism: str
-    #: `time_slicing` (one after the other, each with its share of the time) or `mps` (at the same time, each with its
-    #: share of bandwidth and cores).
-    sharing: str
-
-
-class JointRequest(JointRequestOptional_):
-    """`POST /v1/recommend/joint`."""
-
-    #: 2 to 8 of them.
-    workloads: List["JointWorkload"]
-
-
-class JointTotalsOptional_(TypedDict, total=False):
-    #: Energy of a token of any of them; `null` where unknown.
-    energy_j_per_token: Optional[float]
-    #: What can be had now without swapping, before anything of them is loaded; `null` where that is unknown.
-    memory_available_bytes: Optional[float]
-    #: Upper end of its interval; `null` where unknown, or without a limit on it.
-    power_high_w: Optional[float]
-    #: Mean power; `null` where unknown.
-    power_w: Optional[float]
-
-
-class JointTotals(JointTotalsOptional_):
-    """What the workloads come to together."""
-
-    #: The longest of their times.
-    longest_time_s: float
-    #: Sum of the memory that they take.
-    memory_bytes: float
-    #: Sum of their tokens/s.
-    tokens_per_s: float
-
-
-class JointViolationOptional_(TypedDict, total=False):
-    #: Index in the request of the workload whose constraint it is; `null` for one of all together.
-    workload: Optional[int]
-
-
-class JointViolation(JointViolationOptional_):
-    """A constraint that is not met."""
-
-    #: Key of the constraint, as in the request.
-    by: str
-
-
-class JointWorkloadOptional_(TypedDict, total=False):
-    #: What must hold of what it gets with its share; `max_power_w` and `min_free_memory_bytes` are the machine's and
-    #: belong one level up.
-    constraints: "Constraints"
-    #: Inference engine whose kernels run.
-    engine: str
-    #: What may be chosen of it.
-    freedom: "JointWorkloadFreedom"
-    #: Its part of the machine, above 0; all together are 1 at most. Absent = an even part of what the others leave.
-    share: Optional[float]
-
-
-class JointWorkload(JointWorkloadOptional_):
-    """One of the workloads that are resident together."""
-
-    #: What is to run; its `format` and `batch` are what `freedom` chooses.
-    workload: "Workload"
-
-
-class JointWorkloadFreedom(TypedDict, total=False):
-    """What may be chosen of one workload."""
-
-    batch: Optional["BatchRange"]
-    #: Weight formats to consider; absent as in `Freedom`.
-    formats: Optional[List[str]]
-    #: Key/value cache formats to consider (models only); absent = that of the workload.
-    kv_formats: Optional[List[str]]
 
 
 class LayersAnswerOptional_(TypedDict, total=False):
@@ -847,6 +1111,24 @@ class LayersAnswer(LayersAnswerOptional_):
     total: int
 
 
+class LearntObservationOptional_(TypedDict, total=False):
+    #: What changed; `null` if nothing did.
+    alarm: Optional[str]
+
+
+class LearntObservation(LearntObservationOptional_):
+    """What was learned from a report of a model."""
+
+    #: Number of runs of this model that are kept.
+    count: int
+    #: Time predicted now over the time predicted before anything was learned.
+    factor: float
+    #: Position of the report in the request.
+    index: int
+    #: What a prediction of this model rests on now.
+    tier: "Tier"
+
+
 class MeasureAnswer(TypedDict):
     """`POST /v1/measure`."""
 
@@ -867,13 +1149,29 @@ class MeasureRequest(TypedDict, total=False):
     #: Formats for `op`; default `["fp32"]`.
     formats: List[str]
     #: One operation, measured in each of `formats`.
-    op: Optional[Dict[str, Any]]
+    op: Optional["Op"]
     #: Measure power and energy too: each operation runs again and again until the power meter has seen it, which takes a
     #: second of each, or some with a slow meter.
     power: bool
+    #: One operation or model, with its `format`.
     workload: Optional["Workload"]
     #: Several operations or models, each with its `format`.
     workloads: List["Workload"]
+
+
+class MeasuredModel(TypedDict):
+    """A step of a model: a token for every sequence."""
+
+    #: Batch size in sequences.
+    batch: int
+    #: Tokens in the cache of each before.
+    context_tokens: int
+    #: `model`.
+    kind: "ModelKind"
+    #: As it was asked for.
+    model: "ModelRequest"
+    #: `decode`.
+    phase: "Phase"
 
 
 class MeasuredPowerAnswerOptional_(TypedDict, total=False):
@@ -893,7 +1191,7 @@ class MeasuredPowerAnswerOptional_(TypedDict, total=False):
     #: Why a number that the meter should tell is `null`; `null` if none is.
     reason: Optional[str]
     #: What the meter covers: `module`, `system`, `gpu` or `package`.
-    scope: Optional[str]
+    scope: Optional["Rails"]
     #: With it: `power_w` x `measured_time_s`.
     total_energy_j: Optional[float]
 
@@ -908,21 +1206,24 @@ class MeasuredPowerAnswer(MeasuredPowerAnswerOptional_):
 class MeasuredRowOptional_(TypedDict, total=False):
     #: What disturbed the measurement; `null` if nothing did.
     disturbed: Optional[str]
-    #: Reference read bandwidth beside the measurement over that of the calibration.
+    #: Reference read bandwidth during the measurement over that of the calibration.
     drift_ratio: Optional[float]
+    #: The same as measured.
     measured_tokens_per_s: Optional["EstimateAnswer"]
+    #: Power and energy; `null` where they were not asked for.
     power: Optional["MeasuredPowerAnswer"]
+    #: Predicted tokens per second over all sequences. Absent for an operation.
     predicted_tokens_per_s: Optional["EstimateAnswer"]
-    #: Of a model whose layers did not all find room, the part of its bytes that came from memory which another layer alike
+    #: For a model whose layers did not all fit, the share of its bytes that came from memory which another layer alike
     #: reads too; 0 where each has its own.
     reused_ratio: float
 
 
 class MeasuredRow(MeasuredRowOptional_):
-    """One measured operation or model beside its prediction."""
+    """One measured operation or model next to its prediction."""
 
     #: Side of the roofline that it lies on: `memory` or `compute`.
-    bound: str
+    bound: "Bound"
     #: The same for the prediction from the calibration alone.
     error_at_calibration_ratio: float
     #: (predicted - measured) / measured.
@@ -932,14 +1233,14 @@ class MeasuredRow(MeasuredRowOptional_):
     #: Instruction set of the kernel, such as `avx512`.
     isa: str
     #: The limiting ceiling, as `limit` of a prediction.
-    limit: str
+    limit: "Limit"
     #: Where the runs lie most densely (half-sample mode), with the 5 % and 95 % quantiles.
     measured_time_s: "EstimateAnswer"
     #: The operation, or `{"kind":"model",…}`.
-    op: Dict[str, Any]
+    op: "Measured"
     #: Predicted from the calibration alone.
     predicted_at_calibration_s: float
-    #: Predicted for the memory system as the probe beside the measurement saw it.
+    #: Predicted for the memory system as the probe saw it during the measurement.
     predicted_time_s: "EstimateAnswer"
     #: Regime it was measured in.
     regime: str
@@ -950,13 +1251,16 @@ class MeasuredRow(MeasuredRowOptional_):
 
 
 class MemoryAnswerOptional_(TypedDict, total=False):
-    #: What can be had now without swapping; of hardware that is not at hand, its memory less what the system usually
-    #: needs. `null` where that is unknown.
+    #: Memory available now without swapping; for other hardware, its memory less what the system usually needs. `null`
+    #: where that is unknown.
     available: Optional[float]
     #: What the engine takes for itself; absent for an operation.
     engine: Optional[float]
     #: Whether it fits into that; `null` where it is unknown.
     fits: Optional[bool]
+    #: Bytes in the memory of the CPU of a machine with a card, not counted in the parts above; absent if there are no such
+    #: bytes.
+    host: Optional[float]
 
 
 class MemoryAnswer(MemoryAnswerOptional_):
@@ -970,6 +1274,22 @@ class MemoryAnswer(MemoryAnswerOptional_):
     total: float
     #: Bytes of the weights.
     weights: float
+
+
+class MissAnswerOptional_(TypedDict, total=False):
+    #: By how much that misses the limit, relative to it; `null` where either is unknown.
+    excess_ratio: Optional[float]
+    #: The limit, in its unit; `null` if it is not a number.
+    limit: Optional[float]
+    #: What the candidate comes to, at the end of its interval that counts; `null` where that is unknown.
+    needed: Optional[float]
+
+
+class MissAnswer(MissAnswerOptional_):
+    """A constraint that the closest candidate does not meet, and by how much."""
+
+    #: Key of the constraint, as in the request.
+    by: "Constraint"
 
 
 class ModeAnswer(TypedDict):
@@ -1011,6 +1331,8 @@ class ModeDetailOptional_(TypedDict, total=False):
     gpu_max_hz: Optional[float]
     #: Lowest GPU clock that the governor may choose; `null` = the mode sets none.
     gpu_min_hz: Optional[float]
+    #: What the meter of that covers, as `scope` of a predicted power; `null` without it.
+    measured_power_scope: Optional["PowerScope"]
     #: Mean power while it was calibrated; `null` where that was not measured.
     measured_power_w: Optional[float]
     #: Entering it from here needs a reboot; `null` where that is unknown.
@@ -1021,9 +1343,11 @@ class ModeDetailOptional_(TypedDict, total=False):
     tpc_mask: Optional[int]
     #: Why it cannot.
     unreachable_reason: Optional[str]
+    #: What that covers: the module, or what comes nearest to it, as `scope` of a predicted power; `null` without it.
+    worst_power_scope: Optional["PowerScope"]
     #: `measured` in this mode on this machine, `carried` from another of its modes, or `prior`: from boards that others
     #: measured; `null` with the watts. The watts in a mode's name count for nothing.
-    worst_power_source: Optional[str]
+    worst_power_source: Optional["WorstSource"]
     #: The most that it draws: memory and cores flat out at once, at the upper end of the 90 % interval. What a hold's
     #: `max_power_w` is compared with; `null` where nothing is known of it, and such a mode meets no limit.
     worst_power_w: Optional[float]
@@ -1064,21 +1388,37 @@ class ModeRequest(ModeRequestOptional_):
     mode: str
 
 
+class ModeWarningOptional_(TypedDict, total=False):
+    #: Line, counted from 1; `null` for the file as a whole.
+    line: Optional[int]
+
+
+class ModeWarning(ModeWarningOptional_):
+    """Something in a file of modes that was not understood."""
+
+    #: What was found and what became of it.
+    message: str
+
+
 class ModelAnswerOptional_(TypedDict, total=False):
     #: Experts that a token passes.
     active_experts: Optional[int]
     #: Bits of a weight that is read, with its scales.
     bits_per_weight: Optional[float]
     #: `config`, `recalled` or `guess`; `null` for a file, which is exact.
-    confidence: Optional[str]
+    confidence: Optional["Confidence"]
     #: Longest context it was made for.
     context_tokens: Optional[int]
+    #: The model of a file in full. It makes this object a `model` of requests; send it back as it is.
+    definition: Optional[Dict[str, Any]]
     #: Experts of a layer; `null` for a dense model.
     experts: Optional[int]
     #: What it is quantised to, by its label or as asked.
     format: Optional[str]
     #: Its key in the registry; `null` for a file.
     key: Optional[str]
+    #: The file by which runs of the model are filed; absent for a key.
+    path: Optional[str]
     #: Weights by its model card.
     published_parameters: Optional[int]
     #: Where the figures come from.
@@ -1086,7 +1426,7 @@ class ModelAnswerOptional_(TypedDict, total=False):
 
 
 class ModelAnswer(ModelAnswerOptional_):
-    """`GET /v1/models/{key}`, and what `rooflinectl models inspect` prints of a file."""
+    """`GET /v1/models/{key}`, and `POST /v1/models/inspect` or `rooflinectl models inspect` of a file."""
 
     #: Weights that one token passes.
     active_parameters: float
@@ -1118,6 +1458,8 @@ class ModelAnswer(ModelAnswerOptional_):
     parameters: int
     #: Bytes of the states of one sequence in layers without a cache.
     state_bytes: float
+    #: What it is for: `generate` text, or `embed` (and rank) documents, without a decode, a cache or a head.
+    task: "Task"
     #: The embedding table is the head.
     tied_embeddings: bool
     #: Rows of the embedding table.
@@ -1137,7 +1479,7 @@ class ModelEntry(ModelEntryOptional_):
     #: Weights that one token passes.
     active_parameters: float
     #: `config`, `recalled` or `guess`: how sure the figures are.
-    confidence: str
+    confidence: "Confidence"
     #: What requests name it by.
     key: str
     #: Bytes that a token adds to a 16-bit cache.
@@ -1161,10 +1503,10 @@ class ModesAnswerOptional_(TypedDict, total=False):
     #: Name of the active mode by the live files; `null` where they match none.
     active: Optional[str]
     #: `boot`, `user`, `hold`, `revert` or `external`.
-    active_cause: Optional[str]
+    active_cause: Optional["ModeCause"]
     #: Number of the default mode.
     default: Optional[int]
-    #: Why there are none; `null` where there are.
+    #: Why the list is empty; `null` if it is not.
     reason: Optional[str]
     #: Where the modes come from.
     source: Optional[str]
@@ -1180,14 +1522,13 @@ class ModesAnswer(ModesAnswerOptional_):
     #: True where values come from a simulated board, not from hardware.
     simulated: bool
     #: What was not understood of the file.
-    warnings: List[Dict[str, Any]]
-
-
-ModesRequest = Union[str, List[str]]
+    warnings: List["ModeWarning"]
 
 
 class NominalCeilingsOptional_(TypedDict, total=False):
+    #: Bandwidth of the memory alone.
     memory_limit_bytes_per_s: Optional["CeilingAnswer"]
+    #: Bandwidth that the online SMs can request; `null` where it is unknown.
     pull_limit_bytes_per_s: Optional["CeilingAnswer"]
 
 
@@ -1227,25 +1568,19 @@ class NominalModeAnswer(NominalModeAnswerOptional_):
 
 
 class ObservationEntryOptional_(TypedDict, total=False):
-    #: Number of independent users who agree; `null` where nobody was asked.
-    agreeing_users: Optional[int]
     #: Sequences; `null` for an operation.
     batch: Optional[int]
-    #: User by whom it was confirmed; `null` where it was not.
-    confirmed_by: Optional[int]
     #: Tokens that were in the cache; `null` for an operation.
     context_tokens: Optional[int]
-    #: Number of the report; `null` for what an earlier version learned without keeping reports.
-    id: Optional[int]
-    #: Measured over predicted: of a model as it was predicted before, of an operation without what was learned; `null`
-    #: where that is not known any more.
+    #: Measured over predicted: for a model as it was predicted before, for an operation without what was learned; `null`
+    #: if that is no longer known.
     measured_over_predicted_ratio: Optional[float]
     #: Key, path or name of the model; `null` for an operation.
     model: Optional[str]
-    #: The operation, or what kind it is where no more was kept; `null` for a model.
-    op: Optional[Dict[str, Any]]
+    #: The operation; `null` for a model.
+    op: Optional["ObservedOp"]
     #: `prefill`, `decode` or `serve`; `null` for an operation.
-    phase: Optional[str]
+    phase: Optional["Phase"]
     #: Process that reported it; `null` where that is not known.
     pid: Optional[int]
     #: Power mode by name; `null` where it was not known.
@@ -1256,23 +1591,23 @@ class ObservationEntryOptional_(TypedDict, total=False):
     prompt_tokens: Optional[int]
     #: When it was reported, in seconds since 1970; `null` where that was not recorded.
     reported_at_unix_s: Optional[float]
-    #: Measured time of one run; `null` where only ratios were kept.
-    time_s: Optional[float]
-    #: User who reported it; `null` where that was not recorded, or where several agreed.
+    #: User who reported it.
     uid: Optional[int]
 
 
 class ObservationEntry(ObservationEntryOptional_):
     """A report of something that was measured."""
 
-    #: Why: `confirmed` (by `confirmed_by`), `agreed` (by `agreeing_users`), `own`, `doubted` or `unrecorded`.
-    because: str
     #: Engine that ran.
-    engine: str
+    engine: "Engine"
     #: How weights were stored.
     format: str
-    #: Whose answers it moves: `everyone`, `own` (those of `uid`), or `nobody` while it is doubted.
-    moves: str
+    #: Number of the report.
+    id: int
+    #: Whose answers it moves: `everyone` or `own` (those of `uid`).
+    moves: "Moves"
+    #: Measured time of one run.
+    time_s: float
 
 
 class ObservationListAnswer(TypedDict):
@@ -1288,7 +1623,8 @@ class ObservationListAnswer(TypedDict):
 
 class ObservationRequestOptional_(TypedDict, total=False):
     #: Inference engine whose kernels run.
-    engine: str
+    engine: "Engine"
+    #: Where it ran; absent = as the machine is now.
     operating_point: Optional["OperatingPointRequest"]
     #: Mean power while it ran.
     power_w: Optional[float]
@@ -1306,10 +1642,8 @@ class ObservationRequest(ObservationRequestOptional_):
 
 
 class ObservationsAnswerOptional_(TypedDict, total=False):
-    #: What was learned of models, by position: `{"index", "factor", "tier", "count", "alarm", "doubted"}`. `factor` is the
-    #: time predicted now over what was predicted before anything was learned, `count` the runs of this model that are
-    #: kept, `alarm` what changed, `doubted` whether the run contradicts the calibrated costs and moves nothing yet.
-    learnt: List[Dict[str, Any]]
+    #: What was learned of models, by position.
+    learnt: List["LearntObservation"]
     #: What was not learned of those that were.
     warnings: List[str]
 
@@ -1319,8 +1653,36 @@ class ObservationsAnswer(ObservationsAnswerOptional_):
 
     #: Number of observations that were learned from.
     accepted: int
-    #: Why the others were not, by position: `{"index", "code", "field", "reason", "hint"}`.
-    refused: List[Dict[str, Any]]
+    #: Why the others were not, by position.
+    refused: List["RefusedObservation"]
+
+
+class ObservedOpOptional_(TypedDict, total=False):
+    batch: Optional[int]
+    context_tokens: Optional[int]
+    head_dim: Optional[int]
+    heads: Optional[int]
+    k: Optional[int]
+    kv_heads: Optional[int]
+    m: Optional[int]
+    n: Optional[int]
+    query_tokens: Optional[int]
+    window: Optional[int]
+
+
+class ObservedOp(ObservedOpOptional_):
+    """The operation of a report, with its shape where that was kept."""
+
+    kind: "OpKind"
+
+
+class Offload(TypedDict, total=False):
+    """What stays in the memory of the CPU, which computes it. One of the two."""
+
+    #: Layers, from the first, whose experts stay there: llama.cpp's `--n-cpu-moe`.
+    cpu_moe_layers: Optional[int]
+    #: Layers on the card, the last ones, the output counted as one; the others stay there: llama.cpp's `-ngl`.
+    gpu_layers: Optional[int]
 
 
 class OperatingPointRequest(TypedDict, total=False):
@@ -1334,7 +1696,10 @@ class OperatingPointRequest(TypedDict, total=False):
     emc_hz: Optional[float]
     #: Clock of the GPU's SMs.
     gpu_hz: Optional[float]
-    #: A power mode by name.
+    #: Power limit of a card's board, or of a GB10: the clock comes down until the predicted power keeps to it (predict,
+    #: recommend and sweep).
+    power_limit_w: Optional[float]
+    #: A power mode by name; of a card or a GB10 also `lgc-MHZ` for a clock cap, of a card `pl-WATTS` for a power limit.
     power_mode: Optional[str]
     #: Number of streaming multiprocessors (SM) online.
     sm_online: Optional[int]
@@ -1353,23 +1718,37 @@ class PendingAnswer(TypedDict):
     within_s: float
 
 
+class PowerAnswer(TypedDict):
+    """A power with its 90 % interval and what it covers. Only powers of one scope can be compared."""
+
+    #: 5 % lies above.
+    high: float
+    #: 5 % lies below.
+    low: float
+    #: `module`: what the board's supply delivers to the module; `total_input`: module and carrier board; `gpu`: what NVML
+    #: calls the power of a card; `rail:NAME`: one rail, such as `rail:package` of a CPU.
+    scope: "PowerScope"
+    #: Best estimate.
+    value: float
+
+
 class PowerCostsAnswerOptional_(TypedDict, total=False):
     #: Energy of a byte to or from memory.
     byte_j: Optional[float]
     #: Energy of an operation of `flop_precision`; `null` where nothing tells it apart.
     flop_j: Optional[float]
     #: What operations are counted in.
-    flop_precision: Optional[str]
+    flop_precision: Optional["Precision"]
     #: Half-width of the 90 % interval of power, relative.
     half_width_ratio: Optional[float]
     #: What the meter covers: `vdd_cpu_gpu_cv`, `module`, `system`, `gpu` or `package`.
-    power_from: Optional[str]
+    power_from: Optional["Rails"]
     #: Whose measurements the coefficients are: `measured` here, or `prior`: those of others on such a machine; `null`
     #: without any.
-    power_source: Optional[str]
+    power_source: Optional["PowerSource"]
     #: Why nothing was measured here; `null` if it was.
     reason: Optional[str]
-    #: Static power: that of the machine with nothing running.
+    #: What stands while a kernel runs: the power of the idle machine and of its busy cores.
     static_w: Optional[float]
     #: Energy of dequantizing a weight.
     weight_j: Optional[float]
@@ -1391,7 +1770,7 @@ class PowerPointAnswerOptional_(TypedDict, total=False):
     #: Mean power; `null` with the reason.
     power_w: Optional[float]
     #: What they were computed in; `null` at idle.
-    precision: Optional[str]
+    precision: Optional["Precision"]
     #: Why there is no power; `null` if there is one.
     reason: Optional[str]
     #: Hottest thermal zone; `null` where unknown.
@@ -1408,9 +1787,9 @@ class PowerPointAnswer(PowerPointAnswerOptional_):
     #: Operations a second.
     flops_per_s: float
     #: `idle`, `bandwidth`, `compute` or `decode`.
-    load: str
+    load: "LoadKind"
     #: What the meter covers, as `power_from` of the coefficients.
-    power_from: str
+    power_from: "Rails"
     #: Names of the power rails that were added up.
     rails: List[str]
     #: Number of meter readings.
@@ -1420,20 +1799,36 @@ class PowerPointAnswer(PowerPointAnswerOptional_):
 
 
 class PredictAnswerOptional_(TypedDict, total=False):
+    #: Tokens that the cache of every sequence has room for, as predicted and as the settings of a recommendation have it;
+    #: `null` for an operation.
+    context_tokens: Optional[int]
+    #: Documents per second over the batch (tasks `embed` and `rerank`).
+    documents_per_s: Optional["EstimateAnswer"]
+    #: Energy of the whole run that `time_s` is of; `null` where unknown.
+    energy_j: Optional["EstimateAnswer"]
+    #: Energy per token of a model, of the same scope as the power; `null` where unknown, and for an operation.
     energy_j_per_token: Optional["EstimateAnswer"]
+    #: The inference engine that it is of: the one asked for; of a model without one, the engine that is recommended for
+    #: it.
+    engine: "Engine"
     #: The hardware, where the figures are those of its data sheet and no machine was asked.
     hardware: Optional[str]
     #: Whose errors the interval was taken from (models only): `own_tier`, `own_engine` or `own_runs` of this machine, else
     #: `engine_and_machine`, `engine`, `all` or `guess`.
-    interval_from: Optional[str]
-    #: What the meter of that power covers: `vdd_cpu_gpu_cv`, `module`, `system`, `gpu` or `package`. Powers of different
-    #: rails cannot be compared; `null` without power.
-    power_from: Optional[str]
+    interval_from: Optional["IntervalSource"]
+    #: The same above what the idle machine takes in that time: what the token adds where the machine is on anyway.
+    marginal_energy_j_per_token: Optional["EstimateAnswer"]
     #: Whose measurements it rests on: `measured` on this machine, or `prior`: those of others; `null` without power.
-    power_source: Optional[str]
-    power_w: Optional["EstimateAnswer"]
+    power_source: Optional["PowerSource"]
+    #: Power while it runs; `null` where unknown.
+    power_w: Optional["PowerAnswer"]
+    #: Whose reports of measured runs moved it, and how many; absent without such reports.
     reports: Optional["ReportsAnswer"]
+    #: Time of the batch divided by its documents (tasks `embed` and `rerank`).
+    time_per_document_s: Optional["EstimateAnswer"]
+    #: Time of each token of a sequence after the first (models that generate).
     time_per_token_s: Optional["EstimateAnswer"]
+    #: Time to the first token (models that read a prompt).
     time_to_first_token_s: Optional["EstimateAnswer"]
 
 
@@ -1443,21 +1838,21 @@ class PredictAnswer(PredictAnswerOptional_):
     #: Operations per byte.
     arithmetic_intensity_flops_per_byte: float
     #: Side of the roofline that it lies on: `memory` or `compute`.
-    bound: str
+    bound: "Bound"
     #: Parts of the prediction, by operation.
     breakdown: List["BreakdownEntry"]
     #: Traffic of one run.
     bytes: float
     #: What the arithmetic runs in.
-    compute: str
+    compute: "Precision"
     #: Operations of one run.
     flops: float
     #: What limits it: `dram`, `cache`, `core` (dequantization), `compute`, `launch` or `power_cap`.
-    limit: str
+    limit: "Limit"
     #: Memory it takes.
     memory_bytes: "MemoryAnswer"
     #: Weakest provenance of the ceilings used.
-    provenance: str
+    provenance: "Provenance"
     #: Ridge point of the precision used.
     ridge_flops_per_byte: float
     #: The least time that any implementation could take; no prediction lies below it.
@@ -1467,7 +1862,7 @@ class PredictAnswer(PredictAnswerOptional_):
     #: True where values come from a simulated board, not from hardware.
     simulated: bool
     #: What the prediction rests on.
-    tier: str
+    tier: "Tier"
     #: Time of one run of an operation. Of a model: one step (decode), the prompt (prefill), or prompt and answer (serve).
     time_s: "EstimateAnswer"
     #: Tokens (columns) per second over the batch: of a prefill those of the prompt, otherwise those generated.
@@ -1477,8 +1872,11 @@ class PredictAnswer(PredictAnswerOptional_):
 
 
 class PredictRequestOptional_(TypedDict, total=False):
-    #: Inference engine whose kernels run; default `none`, this program's own.
-    engine: str
+    #: Inference engine whose kernels run. Absent: of a model, the one that is recommended for it; of an operation `none`,
+    #: this program's own.
+    engine: "Engine"
+    #: Build number or release of the inference engine, such as `b10809`. Absent: the newest known.
+    engine_version: Optional[str]
     #: A hardware key; absent = this machine.
     hardware: Optional[str]
     #: Answer even where the inference engine does not run the format on this hardware: as if it had kernels as good as
@@ -1486,6 +1884,7 @@ class PredictRequestOptional_(TypedDict, total=False):
     hypothetical: bool
     #: Used for this answer only.
     observations: List["ObservationRequest"]
+    #: Absent = as it is now; other hardware: its fastest mode.
     operating_point: Optional["OperatingPointRequest"]
 
 
@@ -1497,16 +1896,28 @@ class PredictRequest(PredictRequestOptional_):
 
 
 class RecommendAnswerOptional_(TypedDict, total=False):
+    #: The candidate that misses the fewest constraints, and of these the one that misses least; only if infeasible.
     closest: Optional["CandidateAnswer"]
     #: The fewest constraints that no candidate meets together; only if infeasible.
-    contradicting: List[str]
+    contradicting: List["Constraint"]
+    #: The candidate chosen; `null` if infeasible.
     decision: Optional["CandidateAnswer"]
+    #: What energy counts in the decision: `with_idle` or `marginal`.
+    energy_basis: "EnergyBasis"
+    #: The inference engine that the decision is for: the one asked for, or the best of `engines`.
+    engine: "Engine"
+    #: Every engine that runs the model here and was compared, the best first; empty for an operation.
+    engines: List["EngineAnswer"]
+    #: The same with what each demands and what the candidate needs.
+    misses: List["MissAnswer"]
     #: What would sharpen the answer most.
     next_best_measurement: Optional[str]
+    #: How sure the choice is; `null` if infeasible.
     sensitivity: Optional["SensitivityAnswer"]
     #: True where values come from a simulated board, not from hardware.
     simulated: bool
-    #: What looks odd about the question, such as a limit in another unit.
+    #: What to know before relying on the answer: what looks odd about the question, such as a limit in another unit, and
+    #: every warning of the choice's prediction.
     warnings: List[str]
 
 
@@ -1516,7 +1927,7 @@ class RecommendAnswer(RecommendAnswerOptional_):
     #: Pareto front without the choice.
     alternatives: List["CandidateAnswer"]
     #: How to put it into practice.
-    apply: Dict[str, Any]
+    apply: "Apply"
     #: Number of candidates that were evaluated.
     candidates: int
     #: Whether anything meets the constraints.
@@ -1524,18 +1935,21 @@ class RecommendAnswer(RecommendAnswerOptional_):
     #: Why, in one or two sentences.
     reason: str
     #: What was excluded and by what.
-    rejected: List["RejectedAnswer"]
+    rejected: List["RejectionAnswer"]
     #: Serial number of the snapshot that the answer rests on.
     serial: int
     #: The constraints that it misses; only if infeasible.
-    violated: List[str]
+    violated: List["Constraint"]
 
 
 class RecommendRequestOptional_(TypedDict, total=False):
     #: Limits that the choice must keep.
     constraints: "Constraints"
-    #: Inference engine whose kernels run.
-    engine: str
+    #: What objective `energy` counts: `with_idle`, or `marginal` for what the run adds to a machine that is on anyway.
+    energy_basis: "EnergyBasis"
+    #: Inference engine whose kernels run. Absent: of a model, the best of those that the machine can run; of an operation
+    #: `none`, this program's own.
+    engine: "Engine"
     #: Degrees of freedom of the choice.
     freedom: "Freedom"
     #: A hardware key; absent = this machine.
@@ -1544,10 +1958,11 @@ class RecommendRequestOptional_(TypedDict, total=False):
     #: those for similar formats.
     hypothetical: bool
     #: Optimization objective: `latency`, `throughput`, `energy` or `power`.
-    objective: str
+    objective: "Objective"
+    #: Absent = as it is now; other hardware: its fastest mode.
     operating_point: Optional["OperatingPointRequest"]
     #: End of the prediction interval that must meet the constraints: `pessimistic` or `expected`.
-    optimism: str
+    optimism: "Optimism"
 
 
 class RecommendRequest(RecommendRequestOptional_):
@@ -1555,6 +1970,24 @@ class RecommendRequest(RecommendRequestOptional_):
 
     #: What is to run; its `format` and `batch` are what `freedom` chooses.
     workload: "Workload"
+
+
+class RefusedObservationOptional_(TypedDict, total=False):
+    #: Field of the report that is wrong.
+    field: Optional[str]
+
+
+class RefusedObservation(RefusedObservationOptional_):
+    """Why a report was refused."""
+
+    #: Stable code of the error.
+    code: "ErrorCode"
+    #: What to do next.
+    hint: str
+    #: Position of the report in the request.
+    index: int
+    #: One sentence.
+    reason: str
 
 
 class RegimeAnswerOptional_(TypedDict, total=False):
@@ -1565,7 +1998,7 @@ class RegimeAnswerOptional_(TypedDict, total=False):
 class RegimeAnswer(RegimeAnswerOptional_):
     """A regime of the machine and its main ceilings."""
 
-    #: The regime in force.
+    #: The active regime.
     active: bool
     #: Main-memory read bandwidth.
     bandwidth_bytes_per_s: float
@@ -1575,16 +2008,18 @@ class RegimeAnswer(RegimeAnswerOptional_):
     measured_at_unix_s: float
 
 
-class RejectedAnswerOptional_(TypedDict, total=False):
+class RejectionAnswerOptional_(TypedDict, total=False):
     #: The value of the one that missed it least, in the constraint's unit; `null` where it is unknown or no number.
     closest: Optional[float]
+    #: What the constraint demands, likewise.
+    limit: Optional[float]
 
 
-class RejectedAnswer(RejectedAnswerOptional_):
+class RejectionAnswer(RejectionAnswerOptional_):
     """Candidates that a constraint excluded."""
 
     #: Key of the constraint, as in the request.
-    by: str
+    by: "Constraint"
     #: Number of candidates that it excluded.
     count: int
 
@@ -1599,14 +2034,31 @@ class RenewRequest(TypedDict):
 class ReportsAnswer(TypedDict):
     """Reports of measured runs that moved an answer."""
 
-    #: Number of reports that everybody believes.
-    confirmed: int
-    #: Number of reports that contradict the calibrated costs: they widened the interval and moved nothing.
-    doubted: int
     #: Number of the caller's reports, or of those given with the question.
     own: int
-    #: Whose moved it: `own` (the caller's, or given with the question, beside confirmed ones), `confirmed` or `none`.
-    scope: str
+    #: Whose moved it: `own` (the caller's, or given with the question, and shared ones) or `shared`.
+    scope: "ReportScope"
+    #: Number of reports of root, the daemon's user and group `rooflined`, which count for everybody.
+    shared: int
+
+
+class ResidualAnswer(TypedDict):
+    """What was learned of operations from reports."""
+
+    #: Number of reports.
+    count: int
+    #: Engine that ran.
+    engine: "Engine"
+    #: Measured over predicted time.
+    factor_ratio: float
+    #: Storage of the weights.
+    format: str
+    #: Mean of its logarithm without outliers.
+    log_mean: float
+    #: Variance of its logarithm.
+    log_variance: float
+    #: Kind of the operation.
+    op: "OpKind"
 
 
 class RevertRequest(TypedDict, total=False):
@@ -1619,15 +2071,20 @@ class RevertRequest(TypedDict, total=False):
 class RooflineAnswerOptional_(TypedDict, total=False):
     #: Clock the ceilings hold for.
     clock_hz: Optional[float]
+    #: Main-memory copy, read and write counted.
     copy_bytes_per_s: Optional["CeilingAnswer"]
-    #: Newest reference read over the calibrated one: below 1 when neighbours take bandwidth; `null` if not measured.
+    #: Newest reference read over the one calibrated in the same power mode: below 1 when neighbours take bandwidth; `null`
+    #: where this mode was not calibrated, or nothing was read in it.
     drift_ratio: Optional[float]
+    #: What the memory alone gives, bus width x memory clock; `null` where that is not known.
     memory_limit_bytes_per_s: Optional["CeilingAnswer"]
     #: Power and energy coefficients at this operating point.
     power: "PowerCostsAnswer"
     #: Power mode the ceilings hold for; `null` on a machine without.
     power_mode: Optional[str]
+    #: Bandwidth that the online SMs can request at their clock; `null` where that is not known.
     pull_limit_bytes_per_s: Optional["CeilingAnswer"]
+    #: Main-memory triad, two reads and one write counted.
     triad_bytes_per_s: Optional["CeilingAnswer"]
 
 
@@ -1655,12 +2112,14 @@ class RooflineAnswer(RooflineAnswerOptional_):
 
 
 class SensitivityAnswerOptional_(TypedDict, total=False):
+    #: What would be chosen if constraints were met at the best estimate; `null` where it is the same.
     at_expected: Optional["ChoiceAnswer"]
     #: Relative half-width of the 90 % interval of the ratio of the two, as if their errors had nothing in common; those of
     #: one engine and model have, so it is wide rather than narrow.
     interval_ratio: Optional[float]
     #: By how much the choice is better in the objective: 0.1 is ten per cent.
     margin_ratio: Optional[float]
+    #: The best of another format, mode or number of threads; `null` without one.
     runner_up: Optional["ChoiceAnswer"]
 
 
@@ -1669,20 +2128,6 @@ class SensitivityAnswer(SensitivityAnswerOptional_):
 
     #: Whether the runner-up may be the better one: the margin lies within the interval.
     could_change: bool
-
-
-class SharedAnswerOptional_(TypedDict, total=False):
-    time_per_token_s: Optional["EstimateAnswer"]
-    time_to_first_token_s: Optional["EstimateAnswer"]
-
-
-class SharedAnswer(SharedAnswerOptional_):
-    """What a workload gets with its share."""
-
-    #: Time of one run.
-    time_s: "EstimateAnswer"
-    #: Tokens (columns) per second over its batch.
-    tokens_per_s: "EstimateAnswer"
 
 
 class SmLimitsAnswer(TypedDict):
@@ -1696,7 +2141,7 @@ class SmLimitsAnswer(TypedDict):
     compute_capability: str
     #: Number of 32-bit registers.
     registers: int
-    #: Shared memory that the system takes beside each block's own.
+    #: Shared memory that the system takes in addition to each block's own.
     reserved_shared_memory_bytes: int
     #: Shared memory of the SM.
     shared_memory_bytes: int
@@ -1704,13 +2149,23 @@ class SmLimitsAnswer(TypedDict):
     threads: int
 
 
-class Speculative(TypedDict):
-    """Tokens that are drafted ahead and verified together. The time of drafting is not counted."""
+class Speculative(TypedDict, total=False):
+    """Tokens that are drafted ahead and verified together."""
 
-    #: Of those, how many are accepted in the mean; every step adds one more.
-    accepted_per_step: float
-    #: Tokens drafted for every sequence and step.
-    draft_tokens: int
+    #: Chance that a drafted token is accepted where the one before it was, between 0 and 1; every step adds one token
+    #: more.
+    acceptance_ratio: Optional[float]
+    #: Instead of `acceptance_ratio`: how many of `draft_tokens` are accepted on average.
+    accepted_per_step: Optional[float]
+    #: Weight format of the model that drafts. Default: that of the model.
+    draft_format: Optional[str]
+    #: The model that drafts, named as `model` is. It takes time and memory.
+    draft_model: Optional["ModelRequest"]
+    #: Tokens drafted for every sequence and step; 0 = none. Absent: `recommend` takes the best of 0 to 8.
+    draft_tokens: Optional[int]
+    #: What drafts: `draft`, a smaller model; `mtp`, a head of the model itself; `ngram`, text that came before. Default:
+    #: `draft` with a `draft_model`, else `mtp` where the model is known to have such a head, else `ngram`.
+    kind: Optional["DraftKind"]
 
 
 class StateAnswerOptional_(TypedDict, total=False):
@@ -1757,6 +2212,8 @@ class StateField(StateFieldOptional_):
 class SweepAnswerOptional_(TypedDict, total=False):
     #: True where values come from a simulated board, not from hardware.
     simulated: bool
+    #: Each once, however many rows it is about.
+    warnings: List["SweepWarning"]
 
 
 class SweepAnswer(SweepAnswerOptional_):
@@ -1777,10 +2234,10 @@ class SweepRequest(TypedDict, total=False):
     cached_tokens: Optional[int]
     #: Tokens of a prompt that one pass takes, as in a workload (models only).
     chunk_tokens: Optional[int]
-    #: Context lengths: tokens already in the cache (models only); absent = 0.
+    #: Context lengths (models only); absent = as `context_tokens` of a workload.
     contexts: Optional[List[int]]
     #: Inference engine whose kernels run.
-    engine: str
+    engine: "Engine"
     #: Formats; absent = every format measured on this machine, or the usual ones.
     formats: Optional[List[str]]
     #: A hardware key; absent = this machine.
@@ -1788,23 +2245,25 @@ class SweepRequest(TypedDict, total=False):
     #: Answer even where the inference engine does not run the format on this hardware: as if it had kernels as good as
     #: those for similar formats.
     hypothetical: bool
-    #: Tokens of the images in every prompt, beside `prompt_tokens` (models only).
+    #: Tokens of the images in every prompt, in addition to `prompt_tokens` (models only).
     image_tokens: Optional[int]
     #: Key/value cache format: a key of `GET /v1/formats` (models only).
     kv_format: Optional[str]
     #: Models, each as in a workload.
-    models: List[Any]
+    models: List["ModelRequest"]
+    #: Absent = as it is now; other hardware: its fastest mode.
     operating_point: Optional["OperatingPointRequest"]
     #: Operations, as `op` of a workload.
-    ops: List[Dict[str, Any]]
+    ops: List["Op"]
     #: Tokens to generate (models only).
     output_tokens: Optional[int]
     #: `prefill`, `decode` or `serve` (models only).
-    phase: Optional[str]
+    phase: Optional["Phase"]
     #: Power modes; absent = the operating point above.
     power_modes: Optional[List[str]]
     #: Tokens of the prompt (models only).
     prompt_tokens: Optional[int]
+    #: Speculative decoding (models only).
     speculative: Optional["Speculative"]
     #: Worker threads, where the CPU is the accelerator; absent = one for every physical core, as engines do; without an
     #: engine, as many as were calibrated.
@@ -1812,15 +2271,17 @@ class SweepRequest(TypedDict, total=False):
 
 
 class SweepRowOptional_(PredictAnswer, total=False):
-    #: Tokens in the cache. Absent for an operation.
-    context_tokens: Optional[int]
     #: Storage of the weights; `null` for a file that does not say.
     format: Optional[str]
     #: The model: its key, or what its file or fields call it. Absent for an operation.
     model: Optional[str]
     #: The operation with its batch applied; `null` for a model.
-    op: Optional[Dict[str, Any]]
+    op: Optional["Op"]
+    #: The power mode, where modes are swept.
     power_mode: Optional["ModeAnswer"]
+    #: Expected relative increase of a model's perplexity by its format, a ratio; absent for an operation, and where it is
+    #: unknown.
+    quality_loss_ratio: Optional[float]
     #: Worker threads, where they are swept.
     threads: Optional[int]
 
@@ -1832,9 +2293,22 @@ class SweepRow(SweepRowOptional_):
     batch: int
 
 
+class SweepWarningOptional_(TypedDict, total=False):
+    #: The rows, by position; absent where it is about every row.
+    rows: Optional[List[int]]
+
+
+class SweepWarning(SweepWarningOptional_):
+    """What the reader should know of rows of a sweep."""
+
+    #: For people.
+    message: str
+
+
 class SwitchAnswerOptional_(TypedDict, total=False):
     #: Name of the previous mode; `null` where it was unknown.
     before: Optional[str]
+    #: What confirms it; `null` where nothing needs to.
     confirm: Optional["ConfirmAnswer"]
     #: Name of the mode that the live files show; `null` where they match none.
     reached: Optional[str]
@@ -1846,17 +2320,37 @@ class SwitchAnswer(SwitchAnswerOptional_):
     #: Name of the mode asked for.
     asked: str
     #: Where the live files differ from the mode.
-    differences: List[Dict[str, Any]]
+    differences: List["SwitchDifference"]
     #: True for a dry run: nothing was changed.
     dry_run: bool
     #: One sentence for people.
     message: str
     #: `applied`; in a dry run also `reboot_required`, `refused` or `not_applied`.
-    outcome: str
+    outcome: "SwitchOutcome"
     #: Duration of the switch.
     took_s: float
     #: What would be written, in order; filled for a dry run.
-    writes: List[Dict[str, Any]]
+    writes: List["SwitchWrite"]
+
+
+class SwitchDifference(TypedDict):
+    """A file that does not hold what the mode asks for."""
+
+    #: Text that the mode would have there.
+    expected: str
+    #: Text that was found, or why the file could not be read.
+    found: str
+    #: Path of the file.
+    path: str
+
+
+class SwitchWrite(TypedDict):
+    """A file that a switch would write."""
+
+    #: Path of the file.
+    path: str
+    #: Text that would be written.
+    value: str
 
 
 class TileAnswer(TypedDict):
@@ -1877,7 +2371,7 @@ class TileAnswer(TypedDict):
     #: Part of it that the launch takes.
     launch_s: float
     #: `compute`, `shared_memory`, `dram` or `launch`.
-    limit: str
+    limit: "TileLimit"
     #: Rows of a block.
     m: int
     #: Columns of a block.
@@ -1891,7 +2385,7 @@ class TileAnswer(TypedDict):
     #: Blocks resident on one SM.
     resident_blocks: int
     #: `blocks`, `threads`, `shared_memory` or `registers`.
-    resident_limited_by: str
+    resident_limited_by: "Resource"
     #: Shared memory of a block.
     shared_memory_bytes: int
     #: Time of the traffic to and from shared memory.
@@ -1933,7 +2427,7 @@ class TilingAnswer(TilingAnswerOptional_):
     #: Fastest first: the best variant of each block and split.
     candidates: List["TileAnswer"]
     #: What it is computed in.
-    compute: str
+    compute: "Precision"
     #: Number of variants that were evaluated.
     considered: int
     #: Weight format, the storage of the `n x k` operand.
@@ -1965,6 +2459,7 @@ class TilingRequestOptional_(TypedDict, total=False):
     hardware: Optional[str]
     #: How many candidates, 1 to 128; absent = 8.
     limit: Optional[int]
+    #: Absent = now; of other hardware, its reference clocks.
     operating_point: Optional["OperatingPointRequest"]
 
 
@@ -1991,29 +2486,37 @@ class Workload(TypedDict, total=False):
     #: vLLM's `--max-num-batched-tokens`. Absent = the engine's default, by which the time is predicted and nothing is
     #: bounded.
     chunk_tokens: Optional[int]
-    #: Context length: tokens already in the cache (models only). Default 0.
+    #: Context length (models only): tokens in the cache, which a step of a decode fills and a prompt comes after. Default:
+    #: every sequence has room for 4096 tokens, or for as many as the model was made for, if that is fewer; a decode fills
+    #: them, and a prompt begins an empty cache.
     context_tokens: Optional[int]
     #: Weight format: a key of `GET /v1/formats`. Default: a file's own, what a model known by a key is published in,
     #: `fp16`.
     format: Optional[str]
-    #: Tokens of the images in every prompt, beside `prompt_tokens` (models only). Default 0.
+    #: Tokens of the images in every prompt, in addition to `prompt_tokens` (models only). Default 0.
     image_tokens: Optional[int]
     #: Key/value cache format: a key of `GET /v1/formats`.
     kv_format: Optional[str]
-    #: A model: a key of `GET /v1/models`; `{"path": FILE, "contents": {…}}` as `rooflinectl models contents FILE` prints
-    #: it, where nothing is opened; `{"path": FILE}` below a directory of `[models] dirs`; `{"fd": 0}`, the first
-    #: descriptor attached (`SCM_RIGHTS`) to the first byte of the request, a file open for reading, with a `path` that
-    #: merely names it; or the fields of a Hugging Face `config.json`. Files are read for 30 s at most.
-    model: Any
+    #: A model: a key of `GET /v1/models`; the answer of `POST /v1/models/inspect`, which `rooflinectl models inspect FILE
+    #: -o json` prints too; `{"path": FILE}` below a directory of `[models] dirs`, read for 30 s at most; or the fields of
+    #: a Hugging Face `config.json`.
+    model: Optional["ModelRequest"]
+    #: The part of the model that stays in the memory of the CPU, on a machine with a card (models only, llama.cpp).
+    #: Absent: nothing; `recommend` keeps the experts of as few layers there as leave room, where a mixture does not fit.
+    offload: Optional["Offload"]
     #: A bare operation: `{"kind":"gemv","n":4096,"k":4096}`.
-    op: Optional[Dict[str, Any]]
+    op: Optional["Op"]
     #: Tokens to generate (models only).
     output_tokens: Optional[int]
-    #: `prefill`, `decode` or `serve` (models only). Default `decode`.
-    phase: Optional[str]
+    #: `prefill`, `decode` or `serve` (models only). Default `decode`; documents have only a `prefill`.
+    phase: Optional["Phase"]
     #: Tokens of the prompt (models only).
     prompt_tokens: Optional[int]
+    #: Speculative decoding (models only).
     speculative: Optional["Speculative"]
+    #: `generate`, `embed` or `rerank` (models only). Documents that are embedded or ranked are prompts of `prompt_tokens`,
+    #: of which `batch` run together. Default: `embed` for an encoder, otherwise `generate`.
+    task: Optional["Task"]
     #: Worker threads, where the CPU is the accelerator. Default: one for every physical core, as engines do; without an
     #: engine, as many as were calibrated.
     threads: Optional[int]
