@@ -49,15 +49,19 @@ need() {
         return
     fi
     [ "$(id -u)" -eq 0 ] || fail "missing packages: ${missing[*]}; install them, or run this as root"
-    local lists=${CI_OUT:-/tmp}/apt-updated
+    local lists=${CI_RUN:-/tmp}/apt-updated apt
+    # Stages that run at once take turns.
+    exec {apt}>"${CI_RUN:-/tmp}/apt.lock"
+    flock "$apt"
     if [ ! -e "$lists" ]; then
         apt-get -q update
-        [ -z "${CI_OUT:-}" ] || touch "$lists"
+        [ -z "${CI_RUN:-}" ] || touch "$lists"
     fi
-    apt-get -q install -y --no-install-recommends "${missing[@]}" >"${CI_OUT:-/tmp}/apt-install.txt" 2>&1 || {
-        cat "${CI_OUT:-/tmp}/apt-install.txt"
+    apt-get -q install -y --no-install-recommends "${missing[@]}" >"${CI_RUN:-/tmp}/apt-install.txt" 2>&1 || {
+        cat "${CI_RUN:-/tmp}/apt-install.txt"
         fail "could not install ${missing[*]}"
     }
+    exec {apt}>&-
     echo "installed ${missing[*]}"
 }
 
@@ -74,20 +78,33 @@ mirror() {
 # shellcheck disable=SC2034  # used by the stages
 BOOTED=systemd,systemd-sysv,dbus,polkitd,libpam-systemd,curl,jq,procps,python3,libgomp1
 
-# A system below DIRECTORY, made once for the cache: tree DIRECTORY SUITE PACKAGES [SOURCE [OPTION OF MMDEBSTRAP…]]
-tree() {
-    local into=$1 suite=$2 packages=$3 source=${4:-$(mirror)} tar
-    shift $(($# < 4 ? $# : 4))
-    tar=$CI_CACHE/base-$suite-$(echo "$packages${*:+ $*}" | sha256sum | cut -c 1-12).tar
-    if ! tar -tf "$tar" >/dev/null 2>&1; then
+# Those that docs/install.md is followed in, and the oldest one.
+# shellcheck disable=SC2034  # used by the stages
+DOCUMENTED=systemd,systemd-sysv,dbus,curl,gnupg,apt-utils,python3-apt,ansible-core,sudo,podman,crun
+# shellcheck disable=SC2034  # used by the stages
+OLDEST=systemd,systemd-sysv,dbus
+
+# Makes the archive of a system once for the cache, and sets BASE: base SUITE PACKAGES [SOURCE [OPTION OF MMDEBSTRAP…]]
+base() {
+    local suite=$1 packages=$2 source=${3:-$(mirror)}
+    shift $(($# < 3 ? $# : 3))
+    BASE=$CI_CACHE/base-$suite-$(echo "$packages${*:+ $*}" | sha256sum | cut -c 1-12).tar
+    if ! tar -tf "$BASE" >/dev/null 2>&1; then
         mkdir -p "$CI_CACHE"
         # Without waiting for the disk after every file: it is thrown away if this ends early.
         mmdebstrap --quiet --variant=minbase --dpkgopt=force-unsafe-io --include="$packages" --format=tar "$@" \
-            "$suite" "$tar.new" "$source" || return
-        mv "$tar.new" "$tar"
+            "$suite" "$BASE.new" "$source" || return
+        mv "$BASE.new" "$BASE"
     fi
+}
+
+# The same below DIRECTORY: tree DIRECTORY SUITE PACKAGES [SOURCE [OPTION OF MMDEBSTRAP…]]
+tree() {
+    local into=$1
+    shift
+    base "$@" || return
     mkdir "$into"
-    tar -xf "$tar" -C "$into"
+    tar -xf "$BASE" -C "$into"
 }
 
 # Debian's own compiler with a standard library for arm64, and what runs such programs here: prepares both.
@@ -95,7 +112,7 @@ arm64() {
     if ! dpkg --print-foreign-architectures | grep -qx arm64; then
         [ "$(id -u)" -eq 0 ] || fail "arm64 is no foreign architecture here; run this as root"
         dpkg --add-architecture arm64
-        rm -f "$CI_OUT/apt-updated"
+        rm -f "$CI_RUN/apt-updated"
     fi
     # The only compiler with a standard library for arm64 in the archive.
     need rustc-web cargo-web libstd-rust-web-dev:arm64 libc6-dev:arm64 gcc-aarch64-linux-gnu libc6-dev-arm64-cross \

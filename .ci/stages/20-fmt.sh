@@ -3,9 +3,9 @@
 . .ci/lib.sh
 
 cargo fmt --check
-cargo fmt --check --manifest-path fuzz/Cargo.toml
+cargo fmt --check --manifest-path fuzz/libfuzzer/Cargo.toml
 need shellcheck
-mapfile -t scripts < <(git ls-files .ci/run fuzz/run packaging/build packaging/tree 'packaging/debian/p*' '*.sh')
+mapfile -t scripts < <(git ls-files .ci/run .ci/fetch fuzz/run packaging/build packaging/tree 'packaging/debian/p*' '*.sh')
 for script in "${scripts[@]}"; do
     bash -n "$script"
 done

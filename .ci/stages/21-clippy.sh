@@ -3,4 +3,4 @@
 . .ci/lib.sh
 
 cargo clippy --locked --workspace --all-targets -- -D warnings
-cargo clippy --locked --no-default-features --package rooflined --package rooflined-daemon -- -D warnings
+cargo clippy --locked --no-default-features --package rooflined -- -D warnings

@@ -2,7 +2,6 @@
 # the README's demos end by themselves, within a minute each
 . .ci/lib.sh
 
-need dbus
 [ -x target/release/rooflinectl ] || release
 began=$SECONDS
 timeout --kill-after=5 90 target/release/rooflinectl demo

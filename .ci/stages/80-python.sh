@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# the Python client: wheel, types, tests, and its examples, which run here and now
+# the Python client: wheel, types, tests, and its examples, which run here and now; the agents' protocol by its own client
 . .ci/lib.sh
 
 # llama.cpp's threads meet in the compiler's libgomp.
@@ -119,5 +119,7 @@ check "the notebook runs with this machine's figures" \
 check "the notebook runs with a T4 of the registry" \
     show says 'NVIDIA T4' on_a_t4
 cat "$work/shown" 2>/dev/null || true
+venv mcp tests/mcp/requirements.txt
+check "the protocol's own client lists and calls every tool of rooflinectl mcp" "$VENV/bin/python" tests/mcp/test_mcp.py
 echo "the stage took $((SECONDS - began)) s"
 checked

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# model files held against transformers: parameters of every text generator, by default and varied
+. .ci/lib.sh
+
+[ -x target/release/rooflinectl ] || release
+
+began=$SECONDS
+# torch is that of the engines.
+venv engines tests/engines/requirements.txt
+venv models tests/models/requirements.txt "$VENV"
+echo "transformers was installed after $((SECONDS - began)) s"
+check "defaults of families are those of transformers" "$VENV/bin/python" -B tests/models/defaults.py --check
+"$VENV/bin/python" -B tests/models/judge.py target/release/rooflinectl
+echo "the stage took $((SECONDS - began)) s"
+checked
