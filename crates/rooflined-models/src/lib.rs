@@ -9,6 +9,7 @@ pub mod definition;
 pub mod drafting;
 pub mod import;
 pub mod model;
+pub mod network;
 pub mod recipe;
 pub mod registry;
 pub mod routing;

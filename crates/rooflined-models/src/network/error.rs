@@ -1,0 +1,103 @@
+//! Why a file is no network that can be read.
+
+use std::io;
+
+use thiserror::Error;
+
+/// Longest part of a message that repeats a file's own words.
+const MAX_WORDS: usize = 120;
+
+/// Why a file is no network that can be read. Messages follow the file's name.
+#[derive(Debug, Error)]
+pub enum NetworkError {
+    /// The source of the bytes failed.
+    #[error("cannot be read: {0}")]
+    Io(#[from] io::Error),
+    /// The bytes are not those of an ONNX model.
+    #[error("is not an ONNX file: {0}")]
+    NotOnnx(String),
+    /// The file ends too early, or a length in it is wrong.
+    #[error("is cut: {what} at byte {at} needs {needed} bytes, and {available} are left")]
+    Cut { what: &'static str, at: u64, needed: u64, available: u64 },
+    /// More of something than any network has.
+    #[error("has more than {limit} {what}")]
+    TooMany { what: &'static str, limit: u64 },
+    /// Open dimensions without a value: each with the name to give it by.
+    #[error("{}", .0.iter().map(Open::sentence).collect::<Vec<_>>().join("; "))]
+    Open(Vec<Open>),
+    /// A value for a dimension that no input has.
+    #[error("no input has an open dimension {name:?}; open ones: {}", list(known))]
+    NoSuchDimension { name: String, known: Vec<String> },
+    /// A size for a picture whose size is fixed, or where no input is a picture.
+    #[error("has no input whose height and width are open; its inputs are {0}")]
+    NoOpenPicture(String),
+    /// A node reads what nothing writes, or nodes wait for each other.
+    #[error("cannot run: node {node:?} reads tensor {tensor:?}, {reason}")]
+    Unwritten { node: String, tensor: String, reason: &'static str },
+    /// Two nodes write one tensor.
+    #[error("cannot run: tensor {0:?} is written twice")]
+    WrittenTwice(String),
+    /// Sizes that contradict an operator.
+    #[error("cannot run: node {node:?} ({operator}): {reason}")]
+    Shape { node: String, operator: String, reason: String },
+    /// A subgraph whose work depends on values that only a run knows.
+    #[error("runs a subgraph: how often node {node:?} ({operator}) does is known only at run time")]
+    Subgraph { node: String, operator: String },
+}
+
+/// A dimension without a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Open {
+    /// The name of the input.
+    pub input: String,
+    /// The name that `--dim` takes.
+    pub name: String,
+}
+
+impl Open {
+    fn sentence(&self) -> String {
+        format!("dimension `{}` of input `{}` has no value", shown(&self.name), shown(&self.input))
+    }
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() {
+        return "none".to_owned();
+    }
+    names.iter().map(|name| shown(name)).collect::<Vec<_>>().join(", ")
+}
+
+/// The beginning of a file's own words.
+fn shown(words: &str) -> String {
+    words.chars().take(MAX_WORDS).filter(|letter| !letter.is_control()).collect()
+}
+
+impl NetworkError {
+    /// What to do next.
+    #[must_use]
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Open(open) => {
+                let mut names: Vec<_> = open.iter().map(|open| shown(&open.name)).collect();
+                names.dedup();
+                let options: Vec<_> = names.iter().map(|name| format!("--dim {name}=1")).collect();
+                format!("add {}, with your sizes; --size 640x640 gives height and width", options.join(" "))
+            }
+            Self::NoSuchDimension { .. } => "give one of the open dimensions".to_owned(),
+            Self::NoOpenPicture(_) => "leave out --size, or export with open height and width".to_owned(),
+            Self::Io(_) | Self::NotOnnx(_) | Self::Cut { .. } => {
+                "check that the file is complete; export it again with torch.onnx.export".to_owned()
+            }
+            Self::TooMany { .. } => {
+                "check that the file is what you expect: no network is this large".to_owned()
+            }
+            Self::Unwritten { .. } | Self::WrittenTwice(_) | Self::Shape { .. } => {
+                "check the file with onnx.checker, and the sizes of --dim and --size".to_owned()
+            }
+            Self::Subgraph { .. } => {
+                "export the network without its loop: usually that is the selection of boxes after it"
+                    .to_owned()
+            }
+        }
+    }
+}
