@@ -137,6 +137,64 @@ pub enum Objective {
     Power,
 }
 
+/// An engine that runs vision networks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum NetworkEngine {
+    /// NVIDIA's, on GPUs.
+    #[serde(rename = "tensorrt")]
+    TensorRt,
+    /// On CPUs, and on GPUs by CUDA.
+    #[serde(rename = "onnxruntime")]
+    OnnxRuntime,
+}
+
+impl NetworkEngine {
+    pub const ALL: [Self; 2] = [Self::TensorRt, Self::OnnxRuntime];
+
+    /// The key on the wire.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::TensorRt => "tensorrt",
+            Self::OnnxRuntime => "onnxruntime",
+        }
+    }
+
+    /// For people.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TensorRt => "TensorRT",
+            Self::OnnxRuntime => "ONNX Runtime",
+        }
+    }
+}
+
+/// What a latency of a vision network covers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NetworkScope {
+    /// The engine alone, with its input and output where it needs them.
+    #[default]
+    Engine,
+    /// With the copies of input and output.
+    Copies,
+    /// With everything from a decoded picture to boxes: resizing, normalising and what comes after the network.
+    Frame,
+}
+
+impl NetworkScope {
+    /// The key on the wire.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Engine => "engine",
+            Self::Copies => "copies",
+            Self::Frame => "frame",
+        }
+    }
+}
+
 /// What the energy of a run counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

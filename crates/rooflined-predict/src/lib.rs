@@ -6,6 +6,7 @@
 //!   calibrated kernels where an engine has no costs ([`own_kernels`]).
 //! - Both end in a [`Prediction`], which [`power`] adds watts and joules to and [`learning`] corrects by observed runs.
 //! - [`calibration`] fits ceilings and kernels to measured samples, and [`snapshot`] holds all that is known of a machine.
+//! - [`network`] predicts vision networks, as a sum over fused kernels.
 //! - [`optimize`] predicts candidates and ranks them; [`tiling`] does so for the tiles of a matrix product.
 
 pub mod calibration;
@@ -20,6 +21,7 @@ pub mod fixtures;
 mod gemm;
 pub mod learning;
 pub mod model;
+pub mod network;
 mod operation;
 pub mod optimize;
 pub mod own_kernels;

@@ -1,0 +1,568 @@
+//! From the nodes of a file to the kernels that an engine runs.
+//!
+//! The rules are those that profiles of TensorRT show for FP16: a convolution takes its bias, its activation and the addition of a
+//! residual along; views, splits and slices of channels are free; a concatenation copies each input that is not written by a
+//! convolution for it alone; chains of elementwise operators are one kernel, as are a normalisation written in parts and the
+//! softmax behind a product of two activations. What engines without such fusion run in addition is counted beside it.
+
+use std::collections::BTreeMap;
+
+use super::layers::{Layer, LayerKind, Layers};
+use rooflined_models::network::{Kind, Network, Node, NodeId, Operator, TensorId};
+
+/// Groups the nodes of `network` into the kernels of an engine.
+#[must_use]
+pub fn fuse(network: &Network) -> Layers {
+    let mut fusion = Fusion { network, layers: Vec::new(), written: BTreeMap::new(), same: BTreeMap::new() };
+    for node in &network.nodes {
+        fusion.take(node);
+    }
+    let elements = |tensors: &[TensorId]| tensors.iter().map(|&tensor| fusion.elements(tensor)).sum();
+    let first = network.inputs.first().and_then(|&input| network[input].dims.as_ref()?.first().copied());
+    let inputs = network.inputs.iter().map(|&input| {
+        let tensor = &network[input];
+        (tensor.name.clone(), tensor.dims.clone().unwrap_or_default())
+    });
+    Layers {
+        name: network.name.clone(),
+        batch: first.unwrap_or(1).max(1),
+        inputs: inputs.collect(),
+        input_elements: elements(&network.inputs),
+        output_elements: elements(&network.outputs),
+        parameters: count(network.parameters),
+        live_elements: fusion.live(),
+        unknown_nodes: network.nodes.iter().filter(|node| fusion.is_unknown(node)).count() as u64,
+        layers: fusion.layers.into_iter().map(|kernel| kernel.layer).collect(),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of elements need no last digit")]
+const fn count(count: u64) -> f64 {
+    count as f64
+}
+
+/// A kernel while nodes join it.
+struct Kernel {
+    layer: Layer,
+    /// Largest tensor that it handles: parts of a normalisation join up to it.
+    extent: f64,
+    /// The tensor that its last node writes.
+    last: TensorId,
+    /// Whether it is nothing but a transposition so far.
+    transposes: bool,
+}
+
+struct Fusion<'a> {
+    network: &'a Network,
+    layers: Vec<Kernel>,
+    /// The kernel that writes a tensor.
+    written: BTreeMap<TensorId, usize>,
+    /// A tensor that is another one under another shape.
+    same: BTreeMap<TensorId, TensorId>,
+}
+
+impl Fusion<'_> {
+    fn elements(&self, tensor: TensorId) -> f64 {
+        self.network[tensor].elements().map_or(0.0, count)
+    }
+
+    /// The tensor whose bytes `tensor` is.
+    fn root(&self, mut tensor: TensorId) -> TensorId {
+        while let Some(&of) = self.same.get(&tensor) {
+            tensor = of;
+        }
+        tensor
+    }
+
+    /// The inputs that are computed, each once.
+    fn activations(&self, node: &Node) -> Vec<TensorId> {
+        let mut all: Vec<TensorId> = node.reads().filter(|&tensor| !self.network[tensor].constant).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    fn is_unknown(&self, node: &Node) -> bool {
+        node.outputs.iter().any(|&output| self.network[output].dims.is_none())
+    }
+
+    fn take(&mut self, node: &Node) {
+        let inputs = self.activations(node);
+        let (Some(&input), Some(&output)) = (inputs.first(), node.outputs.first()) else { return };
+        if self.is_free(node, input, output) {
+            for &output in &node.outputs {
+                self.same.insert(output, input);
+            }
+            return;
+        }
+        match (node.operator.kind(), &node.operator) {
+            (Kind::Convolution | Kind::Product, _) => self.multiply(node, &inputs),
+            (Kind::Elementwise, _) | (_, Operator::BatchNormalization) => {
+                self.elementwise(node, &inputs, output);
+            }
+            (Kind::Softmax | Kind::Normalization | Kind::Reduction, _) => {
+                self.normalize(node, &inputs, output);
+            }
+            (_, Operator::Transpose) => self.transpose(node, &inputs, output),
+            (_, Operator::Concat | Operator::QLinearConcat) => self.concatenate(node),
+            (_, Operator::Slice) => self.push(node, LayerKind::Copy, &[output]),
+            _ => self.push(node, LayerKind::Other, &inputs),
+        }
+    }
+
+    /// Views, splits, and arithmetic on indices and masks.
+    fn is_free(&self, node: &Node, input: TensorId, output: TensorId) -> bool {
+        let indices = self.network[output].element.precision().is_none()
+            && !matches!(node.operator, Operator::TopK | Operator::NonMaxSuppression);
+        let moves_nothing = match &node.operator {
+            Operator::Slice => !self.takes_every_other(input, output),
+            Operator::Split | Operator::Cast | Operator::CastLike | Operator::Shape | Operator::Size => true,
+            operator => matches!(operator.kind(), Kind::View | Kind::Quantization),
+        };
+        indices || moves_nothing
+    }
+
+    /// Whether a slice skips rows or columns of pictures: those are copied.
+    fn takes_every_other(&self, input: TensorId, output: TensorId) -> bool {
+        let (Some(from), Some(to)) = (&self.network[input].dims, &self.network[output].dims) else {
+            return false;
+        };
+        from.len() == to.len()
+            && from.len() == 4
+            && from.iter().zip(to).skip(2).any(|(from, to)| from != to && *to > 0 && from % to == 0)
+    }
+
+    /// A kernel of its own.
+    fn push(&mut self, node: &Node, kind: LayerKind, reads: &[TensorId]) {
+        let Some(&last) = node.outputs.first() else { return };
+        let sizes =
+            |tensors: &[TensorId]| tensors.iter().map(|&tensor| self.elements(tensor)).collect::<Vec<_>>();
+        let (reads, writes) = (sizes(reads), sizes(&node.outputs));
+        let extent = reads.iter().chain(&writes).copied().fold(0.0, f64::max);
+        let name = if node.name.is_empty() { node.operator.name() } else { &node.name };
+        let layer = Layer {
+            name: name.to_owned(),
+            kind,
+            flops: 0.0,
+            reads: reads.iter().sum(),
+            writes: writes.iter().sum(),
+            weights: count(node.weight_elements),
+            inner: 0.0,
+            columns: 0.0,
+            window: 0.0,
+            exponentials: if has_exponential(&node.operator) { extent } else { 0.0 },
+            apart: 0.0,
+            apart_kernels: 0.0,
+            quantised: false,
+        };
+        self.layers.push(Kernel { layer, extent, last, transposes: false });
+        for &output in &node.outputs {
+            self.written.insert(output, self.layers.len() - 1);
+        }
+    }
+
+    fn multiply(&mut self, node: &Node, inputs: &[TensorId]) {
+        let (kind, window, inner, columns) = match (&node.convolution, &node.product) {
+            (Some(of), _) => {
+                let window = of.kernel.iter().map(|&size| count(size)).product::<f64>();
+                let groups = count(of.groups.max(1));
+                let kind = match of.groups {
+                    groups if groups > 1 && groups == of.cin => LayerKind::Depthwise,
+                    _ if window > 1.0 => LayerKind::Convolution,
+                    _ => LayerKind::Pointwise,
+                };
+                (kind, window, count(of.cin) / groups * window, count(of.cout) / groups)
+            }
+            (None, Some(of)) => {
+                let kind = if inputs.len() > 1 { LayerKind::Attention } else { LayerKind::Product };
+                (kind, 1.0, count(of.inner), count(of.columns))
+            }
+            (None, None) => (LayerKind::Other, 0.0, 0.0, 0.0),
+        };
+        self.push(node, kind, inputs);
+        if let Some(kernel) = self.layers.last_mut() {
+            let layer = &mut kernel.layer;
+            (layer.window, layer.inner, layer.columns) = (window, inner, columns);
+            layer.flops = if kind.multiplies() { node.flops.map_or(0.0, count) } else { 0.0 };
+            layer.quantised = node.precision == Some(rooflined_core::precision::Precision::Int8);
+        }
+    }
+
+    /// Joins the newest kernel among those that write its inputs, where that one writes as much.
+    fn elementwise(&mut self, node: &Node, inputs: &[TensorId], output: TensorId) {
+        let writer = |tensor: TensorId| self.written.get(&self.root(tensor)).copied();
+        let size = self.elements(output);
+        let newest = inputs.iter().filter_map(|&input| writer(input)).max().filter(|&at| {
+            let kernel = &self.layers[at];
+            match kernel.layer.kind {
+                kind if kind.multiplies() => kernel.layer.writes == size,
+                LayerKind::Elementwise | LayerKind::Normalization => {
+                    size <= kernel.extent && !kernel.transposes
+                }
+                _ => false,
+            }
+        });
+        let Some(at) = newest else { return self.push(node, LayerKind::Elementwise, inputs) };
+        let others = inputs.iter().filter(|&&input| writer(input) != Some(at));
+        let read = others.map(|&input| self.elements(input)).sum::<f64>();
+        let kernel = &mut self.layers[at];
+        let layer = &mut kernel.layer;
+        layer.reads += read;
+        layer.weights += count(node.weight_elements);
+        if has_exponential(&node.operator) {
+            layer.exponentials += size;
+        }
+        if layer.kind.multiplies() {
+            layer.apart += size;
+            layer.apart_kernels = 1.0;
+        } else {
+            layer.writes = size;
+        }
+        kernel.last = output;
+        self.written.insert(output, at);
+    }
+
+    fn normalize(&mut self, node: &Node, inputs: &[TensorId], output: TensorId) {
+        let before = inputs.first().and_then(|&input| self.written.get(&self.root(input)).copied());
+        let is_newest = before.is_some_and(|at| at + 1 == self.layers.len());
+        let size = self.elements(output);
+        let joins = before.filter(|&at| {
+            let kernel = &self.layers[at];
+            match (node.operator.kind(), kernel.layer.kind) {
+                (Kind::Softmax, LayerKind::Attention) => true,
+                (Kind::Reduction, LayerKind::Elementwise | LayerKind::Normalization) => {
+                    is_newest && node.operator != Operator::TopK
+                }
+                _ => kernel.transposes,
+            }
+        });
+        let Some(at) = joins else { return self.push(node, LayerKind::Normalization, inputs) };
+        let kernel = &mut self.layers[at];
+        let layer = &mut kernel.layer;
+        if has_exponential(&node.operator) {
+            layer.exponentials += size;
+        }
+        if layer.kind == LayerKind::Attention {
+            layer.apart += size;
+            layer.apart_kernels = 1.0;
+        } else {
+            layer.kind = LayerKind::Normalization;
+            layer.writes = layer.writes.max(size);
+        }
+        kernel.transposes = false;
+        kernel.last = output;
+        self.written.insert(output, at);
+    }
+
+    /// Free where a product reads it, or where the kernel before it can write in that order.
+    fn transpose(&mut self, node: &Node, inputs: &[TensorId], output: TensorId) {
+        let Some(&input) = inputs.first() else { return };
+        let readers = self.readers(output);
+        let for_products = !readers.is_empty() && readers.iter().all(|reader| *reader == Operator::MatMul);
+        let writes_so = self.written.get(&self.root(input)).is_some_and(|&at| {
+            matches!(
+                self.layers[at].layer.kind,
+                LayerKind::Product | LayerKind::Attention | LayerKind::Normalization | LayerKind::Elementwise
+            ) && !self.layers[at].transposes
+        });
+        if for_products || writes_so {
+            self.same.insert(output, input);
+            return;
+        }
+        self.push(node, LayerKind::Copy, inputs);
+        if let Some(kernel) = self.layers.last_mut() {
+            kernel.transposes = true;
+        }
+    }
+
+    /// Operators that read a tensor, under whatever shape.
+    fn readers(&self, tensor: TensorId) -> Vec<Operator> {
+        let mut all = Vec::new();
+        let mut open = vec![tensor];
+        while let Some(tensor) = open.pop() {
+            for &NodeId(at) in &self.network[tensor].consumers {
+                let node = &self.network.nodes[at];
+                match node.operator.kind() {
+                    Kind::View => open.extend(&node.outputs),
+                    _ if node.operator == Operator::Split => open.extend(&node.outputs),
+                    _ => all.push(node.operator.clone()),
+                }
+            }
+        }
+        all
+    }
+
+    /// A copy for every input that no convolution or product writes for it alone.
+    fn concatenate(&mut self, node: &Node) {
+        let every: Vec<TensorId> = node.reads().filter(|&tensor| !self.network[tensor].constant).collect();
+        for input in every {
+            let root = self.root(input);
+            let is_read_once = |tensor: TensorId| {
+                self.network[tensor].consumers.len() == 1 && !self.network.outputs.contains(&tensor)
+            };
+            let written_in_place = self.written.get(&root).is_some_and(|&at| {
+                let kernel = &self.layers[at];
+                kernel.layer.kind.multiplies()
+                    && kernel.last == root
+                    && is_read_once(root)
+                    && is_read_once(input)
+                    && self.elements(root) == self.elements(input)
+            });
+            if !written_in_place {
+                self.push(node, LayerKind::Copy, &[input]);
+                if let Some(kernel) = self.layers.last_mut() {
+                    kernel.layer.writes = kernel.layer.reads;
+                    kernel.layer.weights = 0.0;
+                }
+            }
+        }
+        // What comes after it reads a tensor that no single kernel wrote.
+        for output in &node.outputs {
+            self.written.remove(output);
+        }
+    }
+
+    /// Most elements of activations at one time: a tensor lives from the node that writes it to the last that reads it.
+    fn live(&self) -> f64 {
+        let network = self.network;
+        let mut last = BTreeMap::new();
+        for (at, node) in network.nodes.iter().enumerate() {
+            for tensor in node.reads() {
+                last.insert(self.root(tensor), at);
+            }
+        }
+        for &output in &network.outputs {
+            last.insert(self.root(output), network.nodes.len());
+        }
+        let mut ends: BTreeMap<usize, Vec<TensorId>> = BTreeMap::new();
+        for (&tensor, &at) in &last {
+            ends.entry(at).or_default().push(tensor);
+        }
+        let is_kept = |tensor: TensorId| !network[tensor].constant && last.contains_key(&tensor);
+        let mut live: f64 =
+            network.inputs.iter().filter(|&&input| is_kept(input)).map(|&t| self.elements(t)).sum();
+        let mut most = live;
+        for (at, node) in network.nodes.iter().enumerate() {
+            let new = node.outputs.iter().filter(|&&output| self.root(output) == output && is_kept(output));
+            // What a kernel keeps to itself is written nowhere.
+            let stored = new.filter(|&&output| self.is_stored(output));
+            live += stored.map(|&output| self.elements(output)).sum::<f64>();
+            most = most.max(live);
+            for &tensor in ends.get(&at).into_iter().flatten() {
+                if is_kept(tensor) && self.is_stored(tensor) {
+                    live -= self.elements(tensor);
+                }
+            }
+        }
+        most
+    }
+
+    /// Whether a tensor is written to memory: an input, or the last of its kernel.
+    fn is_stored(&self, tensor: TensorId) -> bool {
+        let is_last = |at: &usize| self.layers[*at].last == tensor;
+        self.network[tensor].producer.is_none() || self.written.get(&tensor).is_none_or(is_last)
+    }
+}
+
+/// Functions that take a core many cycles for an element.
+const fn has_exponential(operator: &Operator) -> bool {
+    matches!(
+        operator,
+        Operator::Sigmoid
+            | Operator::Tanh
+            | Operator::Erf
+            | Operator::Exp
+            | Operator::Gelu
+            | Operator::FastGelu
+            | Operator::QuickGelu
+            | Operator::HardSigmoid
+            | Operator::HardSwish
+            | Operator::Mish
+            | Operator::Swish
+            | Operator::Softplus
+            | Operator::Elu
+            | Operator::Softmax
+            | Operator::LogSoftmax
+            | Operator::QLinearSigmoid
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rooflined_models::network::{Convolution, ElementType, Product, Tensor};
+
+    /// A network that is written node by node.
+    struct Writer(Network);
+
+    impl Writer {
+        fn new(dims: &[u64]) -> (Self, TensorId) {
+            let mut network = Network {
+                name: "written".to_owned(),
+                writer: String::new(),
+                opset: 17,
+                inputs: Vec::new(),
+                outputs: Vec::new(),
+                tensors: Vec::new(),
+                nodes: Vec::new(),
+                folded_nodes: 0,
+                parameters: 0,
+                weight_bytes: 0,
+            };
+            network.inputs = vec![TensorId(0)];
+            let mut writer = Self(network);
+            let input = writer.tensor(dims, None);
+            (writer, input)
+        }
+
+        fn tensor(&mut self, dims: &[u64], producer: Option<NodeId>) -> TensorId {
+            let id = TensorId(self.0.tensors.len());
+            self.0.tensors.push(Tensor {
+                name: id.0.to_string(),
+                dims: Some(dims.to_vec()),
+                element: ElementType::Float32,
+                quantised: None,
+                constant: false,
+                producer,
+                consumers: Vec::new(),
+            });
+            id
+        }
+
+        fn node(&mut self, operator: &str, inputs: &[TensorId], dims: &[u64]) -> TensorId {
+            let at = NodeId(self.0.nodes.len());
+            for input in inputs {
+                let consumers = &mut self.0.tensors[input.0].consumers;
+                if !consumers.contains(&at) {
+                    consumers.push(at);
+                }
+            }
+            let output = self.tensor(dims, Some(at));
+            self.0.nodes.push(Node {
+                name: String::new(),
+                operator: Operator::of_name(operator),
+                inputs: inputs.iter().copied().map(Some).collect(),
+                outputs: vec![output],
+                convolution: None,
+                product: None,
+                window: None,
+                axis: None,
+                flops: None,
+                weight_elements: 0,
+                weight_bytes: 0,
+                precision: None,
+            });
+            output
+        }
+
+        fn convolution(&mut self, input: TensorId, cout: u64, side: u64, groups: u64) -> TensorId {
+            let dims = self.0[input].dims.clone().unwrap();
+            let cin = dims[1];
+            let output = self.node("Conv", &[input], &[dims[0], cout, dims[2], dims[3]]);
+            let node = self.0.nodes.last_mut().unwrap();
+            node.weight_elements = cout * cin / groups * side * side;
+            node.flops = Some(2 * node.weight_elements * dims[0] * dims[2] * dims[3]);
+            node.convolution = Some(Convolution {
+                kernel: vec![side, side],
+                stride: vec![1, 1],
+                dilation: vec![1, 1],
+                groups,
+                cin,
+                cout,
+            });
+            output
+        }
+
+        fn product(&mut self, inputs: [TensorId; 2], rows: u64, inner: u64, columns: u64) -> TensorId {
+            let output = self.node("MatMul", &inputs, &[1, rows, columns]);
+            let node = self.0.nodes.last_mut().unwrap();
+            node.flops = Some(2 * rows * inner * columns);
+            node.product = Some(Product { batch: 1, rows, inner, columns });
+            output
+        }
+
+        fn silu(&mut self, input: TensorId) -> TensorId {
+            let dims = self.0[input].dims.clone().unwrap();
+            let gate = self.node("Sigmoid", &[input], &dims);
+            self.node("Mul", &[input, gate], &dims)
+        }
+
+        fn kinds(mut self, output: TensorId) -> Vec<LayerKind> {
+            self.0.outputs = vec![output];
+            fuse(&self.0).layers.iter().map(|layer| layer.kind).collect()
+        }
+    }
+
+    #[test]
+    fn a_convolution_takes_its_activation_and_a_residual_along() {
+        let (mut network, input) = Writer::new(&[1, 16, 8, 8]);
+        let first = network.convolution(input, 16, 3, 1);
+        let first = network.silu(first);
+        let second = network.convolution(first, 16, 3, 1);
+        let second = network.silu(second);
+        let sum = network.node("Add", &[first, second], &[1, 16, 8, 8]);
+        let last = network.convolution(sum, 32, 1, 1);
+        network.0.outputs = vec![last];
+        let layers = fuse(&network.0);
+        let [one, two, three] = &layers.layers[..] else { panic!("{layers:?}") };
+        assert_eq!(
+            (one.kind, two.kind, three.kind),
+            (LayerKind::Convolution, LayerKind::Convolution, LayerKind::Pointwise)
+        );
+        assert_eq!((one.reads, two.reads), (1024.0, 2048.0), "the residual is read as well");
+        assert_eq!((one.inner, one.columns, one.window, one.flops), (144.0, 16.0, 9.0, 2.0 * 2304.0 * 64.0));
+        assert_eq!((one.exponentials, one.apart, one.apart_kernels), (1024.0, 2048.0, 1.0));
+        // The first layer's output waits for the residual while the second writes its own.
+        assert_eq!(layers.live_elements, 2.0 * 1024.0 + 1024.0);
+        layers.check().unwrap();
+    }
+
+    #[test]
+    fn a_concatenation_copies_what_no_convolution_writes_for_it_alone() {
+        let (mut network, input) = Writer::new(&[1, 16, 8, 8]);
+        let stem = network.convolution(input, 32, 1, 1);
+        let stem = network.silu(stem);
+        let half = network.node("Split", &[stem], &[1, 16, 8, 8]);
+        let alone = network.convolution(half, 16, 3, 1);
+        let alone = network.silu(alone);
+        let joined = network.node("Concat", &[half, alone], &[1, 32, 8, 8]);
+        let kinds = network.kinds(joined);
+        assert_eq!(kinds, [LayerKind::Pointwise, LayerKind::Convolution, LayerKind::Copy]);
+    }
+
+    #[test]
+    fn attention_is_two_products_and_a_depthwise_window_is_told_apart() {
+        let (mut network, input) = Writer::new(&[1, 64, 32]);
+        let turned = network.node("Transpose", &[input], &[1, 32, 64]);
+        let scores = network.product([input, turned], 64, 32, 64);
+        let scaled = network.node("Mul", &[scores], &[1, 64, 64]);
+        let weights = network.node("Softmax", &[scaled], &[1, 64, 64]);
+        let output = network.product([weights, input], 64, 64, 32);
+        assert_eq!(network.kinds(output), [LayerKind::Attention; 2]);
+        let (mut network, input) = Writer::new(&[1, 32, 8, 8]);
+        let output = network.convolution(input, 32, 3, 32);
+        assert_eq!(network.kinds(output), [LayerKind::Depthwise]);
+    }
+
+    #[test]
+    fn a_normalisation_in_parts_is_one_kernel() {
+        let (mut network, input) = Writer::new(&[1, 64, 32]);
+        let mean = network.node("ReduceMean", &[input], &[1, 64, 1]);
+        let centred = network.node("Sub", &[input, mean], &[1, 64, 32]);
+        let square = network.node("Mul", &[centred, centred], &[1, 64, 32]);
+        let variance = network.node("ReduceMean", &[square], &[1, 64, 1]);
+        let deviation = network.node("Sqrt", &[variance], &[1, 64, 1]);
+        let output = network.node("Div", &[centred, deviation], &[1, 64, 32]);
+        assert_eq!(network.kinds(output), [LayerKind::Normalization]);
+    }
+
+    #[test]
+    fn views_are_free_and_slices_that_skip_rows_are_copied() {
+        let (mut network, input) = Writer::new(&[1, 4, 8, 8]);
+        let view = network.node("Reshape", &[input], &[1, 4, 64]);
+        let back = network.node("Reshape", &[view], &[1, 4, 8, 8]);
+        let channels = network.node("Slice", &[back], &[1, 2, 8, 8]);
+        let rows = network.node("Slice", &[channels], &[1, 2, 4, 8]);
+        assert_eq!(network.kinds(rows), [LayerKind::Copy]);
+    }
+}
