@@ -20,6 +20,7 @@ mod model_files;
 pub mod modelfile;
 pub mod models;
 mod modes;
+pub mod networkfile;
 mod observe;
 pub mod parse;
 mod power;

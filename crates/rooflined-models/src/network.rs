@@ -12,12 +12,24 @@ use serde::{Deserialize, Serialize};
 mod dimensions;
 mod element;
 mod error;
+mod fact;
+mod layout;
+mod onnx;
 mod operator;
+mod read;
+mod rules;
+#[cfg(test)]
+mod tests;
+mod values;
+mod window;
+mod wire;
+mod work;
 
 pub use dimensions::Dimensions;
 pub use element::ElementType;
 pub use error::{NetworkError, Open};
 pub use operator::{Kind, Operator};
+pub use read::read;
 
 /// Place of a tensor in [`Network::tensors`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

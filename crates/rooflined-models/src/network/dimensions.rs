@@ -42,7 +42,6 @@ impl Dimensions {
 
     /// The value for a dimension of the input `input` at `place`, which the file calls `name` or nothing. `picture` is 0
     /// where it is the height of a picture and 1 where it is the width.
-    #[expect(dead_code, reason = "the reader asks")]
     pub(super) fn value(
         &self,
         input: &str,

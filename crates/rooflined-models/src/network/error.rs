@@ -52,6 +52,8 @@ pub struct Open {
     pub input: String,
     /// The name that `--dim` takes.
     pub name: String,
+    /// Whether it is the height or width of a picture, which `--size` gives.
+    pub is_picture: bool,
 }
 
 impl Open {
@@ -68,7 +70,7 @@ fn list(names: &[String]) -> String {
 }
 
 /// The beginning of a file's own words.
-fn shown(words: &str) -> String {
+pub(super) fn shown(words: &str) -> String {
     words.chars().take(MAX_WORDS).filter(|letter| !letter.is_control()).collect()
 }
 
@@ -78,10 +80,13 @@ impl NetworkError {
     pub fn hint(&self) -> String {
         match self {
             Self::Open(open) => {
-                let mut names: Vec<_> = open.iter().map(|open| shown(&open.name)).collect();
-                names.dedup();
-                let options: Vec<_> = names.iter().map(|name| format!("--dim {name}=1")).collect();
-                format!("add {}, with your sizes; --size 640x640 gives height and width", options.join(" "))
+                let named = open.iter().filter(|open| !open.is_picture);
+                let mut options: Vec<_> =
+                    named.map(|open| format!("--dim {}=1", shown(&open.name))).collect();
+                if open.iter().any(|open| open.is_picture) {
+                    options.push("--size 640x640".to_owned());
+                }
+                format!("add {}, with your own sizes", options.join(" "))
             }
             Self::NoSuchDimension { .. } => "give one of the open dimensions".to_owned(),
             Self::NoOpenPicture(_) => "leave out --size, or export with open height and width".to_owned(),
