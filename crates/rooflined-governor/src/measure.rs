@@ -16,6 +16,7 @@ use rooflined_predict::calibration::{
     measurable, measurement_plan, regime_key, vet,
 };
 use rooflined_predict::own_kernels::predict_step;
+use rooflined_predict::snapshot::ReferenceReading;
 use rooflined_predict::{EngineProfile, Prediction, predict};
 
 /// Two references of the same memory system differ by about this much; a smaller drift says nothing.
@@ -224,7 +225,9 @@ impl Governor {
             let predicted = at(&snapshot.roofline, &snapshot.profile)?;
             let mode =
                 self.state.power_mode.known().map_or_else(|| "gpu".to_owned(), |mode| mode.name.clone());
-            return Some(row(mode, predicted.clone(), predicted, None));
+            let drift =
+                snapshot.drift_of(&ReferenceReading::new(snapshot.taken_at, reference, &self.state));
+            return Some(row(mode, predicted.clone(), predicted, drift));
         }
         let calibrated =
             self.record.as_ref().and_then(|record| Some((record.current()?, record.under(&reference)?)));

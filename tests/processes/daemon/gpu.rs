@@ -179,10 +179,12 @@ fn a_gpu_is_calibrated_measured_and_compared_and_a_lost_one_costs_the_run_alone(
     assert!(errors[errors.len() / 2] <= 0.08, "{errors:?}");
     // Products of few rows, and attention, are spot-checked as well.
     let op = json!({ "kind": "gemm", "m": 5, "n": 512, "k": 512 });
-    assert_eq!(
-        measure(&home, &json!({ "op": op, "formats": ["fp16"] }))["rows"].as_array().unwrap().len(),
-        1
-    );
+    let answer = measure(&home, &json!({ "op": op, "formats": ["fp16"] }));
+    let rows = answer["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 1, "{answer}");
+    // The reference read beside it, over that of the calibration.
+    let drift = rows[0]["drift_ratio"].as_f64().unwrap_or_else(|| panic!("{answer:#}"));
+    assert!((drift - 1.0).abs() < 0.2, "{answer:#}");
 
     models_are_compared(&home);
 

@@ -304,7 +304,12 @@ impl Snapshot {
     /// bandwidth of another mode differs by design.
     #[must_use]
     pub fn drift(&self) -> Option<f64> {
-        let reading = self.reference.as_ref()?;
+        self.drift_of(self.reference.as_ref()?)
+    }
+
+    /// The same of a given reading.
+    #[must_use]
+    pub fn drift_of(&self, reading: &ReferenceReading) -> Option<f64> {
         let now = ReferenceReading::new(reading.at, reading.reference, &self.state);
         let is_same = |regime: &&Regime| match self.accelerator {
             Accelerator::Gpu => {
