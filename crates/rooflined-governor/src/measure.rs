@@ -225,8 +225,7 @@ impl Governor {
             let predicted = at(&snapshot.roofline, &snapshot.profile)?;
             let mode =
                 self.state.power_mode.known().map_or_else(|| "gpu".to_owned(), |mode| mode.name.clone());
-            let drift =
-                snapshot.drift_of(&ReferenceReading::new(snapshot.taken_at, reference, &self.state));
+            let drift = snapshot.drift_of(&ReferenceReading::new(snapshot.taken_at, reference, &self.state));
             return Some(row(mode, predicted.clone(), predicted, drift));
         }
         let calibrated =

@@ -323,6 +323,16 @@ impl<'a> RegimeFit<'a> {
         Ok(Self { key, all, own, context, threads, clock, reference, bandwidth, compute, launch })
     }
 
+    /// The measured peaks; of a GPU also those of its data sheet that no usable sample measured: a peak that was
+    /// rejected, because the clock fell at the power limit say, is still a unit of this GPU.
+    fn every_peak(&self) -> BTreeMap<Precision, Ceiling<FlopsPerSecond>> {
+        let mut all = self.compute.clone();
+        for (precision, known) in self.context.gpu.iter().flat_map(|gpu| &gpu.physical.compute) {
+            all.entry(*precision).or_insert(*known);
+        }
+        all
+    }
+
     /// Reference bandwidth beside a sample over that of the regime.
     fn drift(&self, sample: &Sample) -> f64 {
         reference_read(sample) / self.reference
@@ -363,7 +373,7 @@ impl<'a> RegimeFit<'a> {
                 curve: self.curve(),
                 copy: self.stores(Stream::Copy),
                 triad: self.stores(Stream::Triad),
-                compute: self.compute.clone(),
+                compute: self.every_peak(),
                 launch: self.launch,
                 ramp,
                 workers: self.threads,
@@ -1021,6 +1031,8 @@ mod tests {
         let roofline = &record.current().unwrap().roofline;
         assert_eq!(roofline.compute(Precision::Fp32), Some(fp32));
         assert_eq!(roofline.compute(Precision::Bf16).unwrap().provenance, Provenance::Measured);
+        let tf32 = roofline.compute(Precision::Tf32).unwrap();
+        assert_eq!(tf32.provenance, Provenance::Datasheet, "no kernel of this program measures it there");
     }
 
     #[test]
