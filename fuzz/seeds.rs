@@ -66,6 +66,10 @@ fn bodies() -> Vec<(&'static str, Value)> {
         ),
         ("/v1/tiling", json!({"hardware": "a100-80gb", "m": 512, "n": 512, "k": 512, "format": "fp16"})),
         ("/v1/analyze", json!({"workload": gemm, "time_s": 0.2})),
+        (
+            "/v1/explain",
+            json!({"workload": gemm, "time_s": 0.2, "seen": {"cpus_allowed": 1, "cpu_wait_ratio": 0.5, "nice": 19}}),
+        ),
         ("/v1/observations", observation.clone()),
         ("/v1/observations", json!([observation, observed])),
         ("/v1/calibrate", json!({"plan": "quick", "force": true})),

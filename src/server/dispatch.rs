@@ -188,6 +188,7 @@ pub async fn dispatch(
         Route::Recommend => Request::Recommend(parse(body)?),
         Route::Sweep => Request::Sweep(parse(body)?),
         Route::Analyze => Request::Analyze(parse(body)?),
+        Route::Explain => Request::Explain(Box::new(parse(body)?)),
         Route::Tiling => Request::Tiling(parse(body)?),
         Route::Board => Request::Board,
         Route::State => Request::State,

@@ -54,6 +54,8 @@ pub enum Route {
     Tiling,
     /// `POST /v1/analyze`
     Analyze,
+    /// `POST /v1/explain`
+    Explain,
     /// `POST /v1/observations`
     Observations,
     /// `GET /v1/observations`
@@ -202,6 +204,7 @@ pub const ROUTES: &[Spec] = &[
     post(Route::Sweep, "/v1/sweep", "SweepRequest", "SweepAnswer", "Predictions over shapes or models, formats, power modes, batch sizes and contexts"),
     post(Route::Tiling, "/v1/tiling", "TilingRequest", "TilingAnswer", "Ways to cut a matrix product on a GPU, fastest first"),
     post(Route::Analyze, "/v1/analyze", "AnalyzeRequest", "AnalyzeAnswer", "Analysis of a measured time: share of the ceiling reached, what limits it"),
+    post(Route::Explain, "/v1/explain", "ExplainRequest", "ExplainAnswer", "Why a run is slower than predicted: causes with their share, evidence and remedy"),
     get(Route::State, "/v1/state", Some("StateAnswer"), "Clocks, temperatures, memory, rails, load, throttling"),
     get(Route::Roofline, "/v1/roofline", Some("RooflineAnswer"), "Ceilings and ridge points"),
     get(Route::Board, "/v1/board", Some("BoardAnswer"), "Hardware of this machine, and where each value comes from"),

@@ -12,7 +12,7 @@ from mcp import ClientSession, MCPError, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 PROGRAMS = Path(os.environ.get("ROOFLINED_BINARIES", Path(__file__).parents[2] / "target/release"))
-TOOLS = {"recommend", "predict", "inspect_model", "list_hardware", "board_state", "compare"}
+TOOLS = {"recommend", "predict", "inspect_model", "list_hardware", "board_state", "compare", "explain"}
 
 
 @asynccontextmanager

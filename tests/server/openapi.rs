@@ -114,6 +114,13 @@ fn every_answer_is_as_the_document_describes_it() {
         ("post", "/v1/sweep", "/v1/sweep", format!("{{{ops}}}")),
         ("post", "/v1/tiling", "/v1/tiling", r#"{"hardware":"h100","m":512,"n":512,"k":512}"#.into()),
         ("post", "/v1/analyze", "/v1/analyze", format!("{{{gemv},\"time_s\":1}}")),
+        ("post", "/v1/explain", "/v1/explain", format!("{{{gemv},\"time_s\":1}}")),
+        (
+            "post",
+            "/v1/explain",
+            "/v1/explain",
+            format!("{{{gemv},\"time_s\":1,\"seen\":{{\"cpu_wait_ratio\":0.5}}}}"),
+        ),
         ("post", "/v1/observations", "/v1/observations", format!("{{{gemv},\"time_s\":0.001}}")),
     ];
     let mut problems = Vec::new();

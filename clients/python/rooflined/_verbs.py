@@ -95,6 +95,23 @@ class Verbs:
                      operating_point=operating_point)
         return cast(t.AnalyzeAnswer, self._ask(Request("POST", "/v1/analyze", body), timeout_s))
 
+    def explain(
+        self,
+        workload: t.Workload,
+        *,
+        time_s: Optional[float] = None,
+        tokens_per_s: Optional[float] = None,
+        engine: Optional[str] = None,
+        engine_version: Optional[str] = None,
+        operating_point: Optional[t.OperatingPointRequest] = None,
+        seen: Optional[t.RunEvidence] = None,
+        timeout_s: Optional[float] = None,
+    ) -> t.ExplainAnswer:
+        """Why a run is slower than predicted: causes with their share, evidence and remedy."""
+        body = given(workload=workload, time_s=time_s, tokens_per_s=tokens_per_s, engine=engine,
+                     engine_version=engine_version, operating_point=operating_point, seen=seen)
+        return cast(t.ExplainAnswer, self._ask(Request("POST", "/v1/explain", body), timeout_s))
+
     def tiling(
         self,
         m: int,

@@ -15,6 +15,19 @@ Automatic = Literal["off", "advise", "switch"]
 Bound = Literal["memory", "compute"]
 
 
+#: Why a run is slower than expected.
+Cause = Literal[
+    "power_mode", "gpu_clock_cap", "memory_clock", "sm_gated", "thermal", "power_limit", "current", "supply",
+    "gpu_clock", "memory_bandwidth", "gpu_shared", "cpu_clock", "cores_offline", "steal", "memory_pressure", "model",
+    "kv_format", "context", "batch", "chunk", "offload", "speculation", "engine_version", "threads", "affinity",
+    "cpu_quota", "low_priority", "other_process", "kernels", "gpu_unused", "page_faults", "swap", "options", "disturbed"
+]
+
+
+#: How sure the effect of a cause is.
+Certainty = Literal["predicted", "estimated", "possible"]
+
+
 #: How sure the figures of a model are.
 Confidence = Literal["config", "recalled", "guess"]
 
@@ -52,6 +65,10 @@ ErrorCode = Literal[
     "body_too_large", "probe_failed", "fit_failed", "internal", "too_many_connections", "not_ready",
     "control_unavailable", "shutting_down"
 ]
+
+
+#: How a measured rate compares with the one that was expected.
+ExplainVerdict = Literal["as_expected", "slower_than_expected", "faster_than_expected", "not_measured"]
 
 
 #: What a calibration waits for.
@@ -630,6 +647,29 @@ class CandidateAnswer(CandidateAnswerOptional_):
     prediction: "PredictAnswer"
 
 
+class CauseAnswer(TypedDict):
+    """One cause of a difference."""
+
+    #: Which one.
+    cause: "Cause"
+    #: `predicted`: the effect is that of the prediction; `estimated`: of what was seen; `possible`: seen, and what it
+    #: costs is inferred from what nothing else explains.
+    certainty: "Certainty"
+    #: What shows it.
+    evidence: List["EvidenceAnswer"]
+    #: What to do, with the command where there is one.
+    fix: str
+    #: Its part of the difference between expected and measured; the parts of all causes and `unexplained_ratio` add up to
+    #: 1.
+    share_ratio: float
+    #: That part as a rate.
+    share_tokens_per_s: float
+    #: The cause in words, with its numbers.
+    what: str
+    #: What would be reached without it.
+    without_tokens_per_s: float
+
+
 class CeilingAnswerOptional_(TypedDict, total=False):
     #: Age of the measurement; `null` where it was not measured.
     age_s: Optional[float]
@@ -806,6 +846,70 @@ class EstimateAnswer(TypedDict):
     low: float
     #: Best estimate.
     value: float
+
+
+class EvidenceAnswer(TypedDict):
+    """A file or option and what it holds."""
+
+    #: File, option, or field of `GET /v1/state`.
+    source: str
+    #: What it holds.
+    value: str
+
+
+class ExplainAnswerOptional_(TypedDict, total=False):
+    #: Part of the difference that no cause explains; `null` where there are no causes to look for.
+    unexplained_ratio: Optional[float]
+    #: That part as a rate.
+    unexplained_tokens_per_s: Optional[float]
+
+
+class ExplainAnswer(ExplainAnswerOptional_):
+    """`POST /v1/explain`."""
+
+    #: Causes of the difference, the one first whose removal gains most. Empty unless it is slower than expected or not
+    #: measured.
+    causes: List["CauseAnswer"]
+    #: That operating point in words.
+    expected_at: str
+    #: Predicted for the workload that was expected, at the operating point that was expected.
+    expected_tokens_per_s: "EstimateAnswer"
+    #: The rate that was measured, or without a measurement the one predicted with every cause.
+    measured_tokens_per_s: float
+    #: The verdict in a sentence with its numbers.
+    reason: str
+    #: Serial number of the snapshot that the answer rests on.
+    serial: int
+    #: True where values come from a simulated board, not from hardware.
+    simulated: bool
+    #: What could not be looked at.
+    unseen: List["Unseen"]
+    #: `as_expected`, `slower_than_expected`, `faster_than_expected`; without a measurement `not_measured`.
+    verdict: "ExplainVerdict"
+
+
+class ExplainRequestOptional_(TypedDict, total=False):
+    #: Inference engine whose kernels run.
+    engine: "Engine"
+    #: Build number or release of the engine that was expected. Absent: the newest known.
+    engine_version: Optional[str]
+    #: Operating point that was expected, without a `power_limit_w`. Absent = the fastest that this machine was calibrated
+    #: at.
+    operating_point: Optional["OperatingPointRequest"]
+    #: What was seen of the process and of the measurement. The daemon adds what it knows of the board.
+    seen: Optional["RunEvidence"]
+    #: Measured time of one run, as in `POST /v1/analyze`. Without this and `tokens_per_s` the answer tells what slows the
+    #: machine now.
+    time_s: Optional[float]
+    #: Measured rate over the batch.
+    tokens_per_s: Optional[float]
+
+
+class ExplainRequest(ExplainRequestOptional_):
+    """`POST /v1/explain`: a workload, how fast it ran, and what was seen of its process."""
+
+    #: Workload that was expected to run: one operation or one model.
+    workload: "Workload"
 
 
 class ForgottenAnswer(TypedDict):
@@ -1705,6 +1809,17 @@ class OperatingPointRequest(TypedDict, total=False):
     sm_online: Optional[int]
 
 
+class OtherProcess(TypedDict):
+    """Another process that used CPU time."""
+
+    #: CPUs that it used, 1 = one whole.
+    cpus: float
+    #: Name of its program.
+    name: str
+    #: Number of the process.
+    pid: int
+
+
 class PendingAnswer(TypedDict):
     """A change that waits to be confirmed."""
 
@@ -2111,6 +2226,53 @@ class RooflineAnswer(RooflineAnswerOptional_):
     workers: int
 
 
+class RunEvidence(TypedDict, total=False):
+    """What was seen of a process and of its measurement; absent = not looked at."""
+
+    #: Part of the time that its computing threads slept in the kernel, as they do for pages of a file, 0 to 1.
+    blocked_ratio: Optional[float]
+    #: Threads that computed.
+    computing_threads: Optional[int]
+    #: CPUs whose time the control groups of the process grant it.
+    cpu_quota: Optional[float]
+    #: File that holds that quota.
+    cpu_quota_file: Optional[str]
+    #: Of the time that its computing threads wanted a CPU, the part that they waited for one, 0 to 1.
+    cpu_wait_ratio: Optional[float]
+    #: Logical CPUs that the process may run on: `Cpus_allowed_list` of /proc/PID/status.
+    cpus_allowed: Optional[int]
+    #: What disturbed the measurement, in words.
+    disturbed: Optional[str]
+    #: Build number or release of the engine that really runs.
+    engine_version: Optional[str]
+    #: Whether it has loaded a library that uses a GPU.
+    gpu_library: Optional[bool]
+    #: File of the CPU kernels that it has loaded, such as `libggml-cpu-haswell.so`.
+    kernels: Optional[str]
+    #: Pages per second that it had to wait for.
+    major_faults_per_s: Optional[float]
+    #: Memory bandwidth of a reference kernel beside the measurement over that of the calibration.
+    memory_ratio: Optional[float]
+    #: Nice value of the process.
+    nice: Optional[int]
+    #: Other processes that used CPU time meanwhile, the largest first.
+    others: List["OtherProcess"]
+    #: Number of the process.
+    pid: Optional[int]
+    #: Bytes per second that it read from storage.
+    read_bytes_per_s: Optional[float]
+    #: Longest over shortest repetition of the measurement.
+    spread_ratio: Optional[float]
+    #: Bytes of it in swap.
+    swapped_bytes: Optional[float]
+    #: Options under which its time is not that of the model on this accelerator.
+    unlike: List[str]
+    #: What could not be looked at.
+    unseen: List["Unseen"]
+    #: What really runs. Fields that are absent are as expected.
+    workload: Optional["Workload"]
+
+
 class SensitivityAnswerOptional_(TypedDict, total=False):
     #: What would be chosen if constraints were met at the best estimate; `null` where it is the same.
     at_expected: Optional["ChoiceAnswer"]
@@ -2472,6 +2634,17 @@ class TilingRequest(TilingRequestOptional_):
     m: int
     #: Columns of the product, `n`.
     n: int
+
+
+class Unseen(TypedDict):
+    """Something that could not be looked at."""
+
+    #: How to allow it.
+    grant: str
+    #: Why not.
+    reason: str
+    #: What.
+    what: str
 
 
 class Workload(TypedDict, total=False):

@@ -11,7 +11,7 @@ use super::input::{self, Kind, LimitArgs, MachineArgs, ModelArgs, OpArgs, ShapeA
 use super::model_work::{self, ModelWork};
 use super::output::Format;
 use super::server_address::Address;
-use rooflined_api::{BatchRange, Constraints, ModesRequest};
+use rooflined_api::{BatchRange, Constraints, ModesRequest, OperatingPointRequest};
 use rooflined_core::precision::WeightFormat;
 use rooflined_models::recipe::Recipe;
 use rooflined_predict::Engine;
@@ -33,7 +33,10 @@ const EXIT_CODES: &str = "Exit codes: 0 ok, 1 failed, 2 usage, 3 infeasible, 4 d
 
 /// The commands as help lists them.
 const GROUPS: [(&str, &[&str]); 5] = [
-    ("Ask", &["recommend", "predict", "sweep", "analyze", "roofline", "tiling", "quant-error", "mcp"]),
+    (
+        "Ask",
+        &["recommend", "predict", "sweep", "analyze", "explain", "roofline", "tiling", "quant-error", "mcp"],
+    ),
     ("Measure and learn", &["calibrate", "measure", "compare", "observe", "observations", "run"]),
     ("Watch and control", &["status", "watch", "dashboard", "mode", "hold", "holds"]),
     ("Look up", &["board", "hardware", "models", "formats"]),
@@ -108,6 +111,9 @@ pub enum Command {
     /// Analysis of a measured time: share of the ceiling reached, what limits it
     #[command(after_help = examples::of("analyze"))]
     Analyze(AnalyzeArgs),
+    /// Why a server or a measured rate is slower than predicted: causes with their share, evidence and remedy
+    #[command(after_help = examples::of("explain"))]
+    Explain(Box<ExplainArgs>),
     /// Measure this machine's ceilings
     #[command(after_help = examples::of("calibrate"))]
     Calibrate(CalibrateArgs),
@@ -422,6 +428,51 @@ pub struct AnalyzeArgs {
     /// Measured tokens/s over the batch
     #[arg(long, value_name = "RATE", value_parser = input::positive, conflicts_with = "time", allow_negative_numbers = true)]
     pub tokens_per_s: Option<f64>,
+}
+
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    #[command(flatten)]
+    pub subject: SubjectArgs,
+    /// Server to watch, on this machine: its port, or http://127.0.0.1:8080
+    #[arg(long, visible_alias = "from", value_name = "PORT|URL", value_parser = Address::parse, conflicts_with_all = EXPLAINED)]
+    pub port: Option<Address>,
+    /// Process of a server to watch
+    #[arg(long, value_name = "PID", conflicts_with_all = EXPLAINED)]
+    pub pid: Option<u32>,
+    /// Measured time of one run (of a model: one step, the prompt, or prompt and answer): 280us, 1.5ms
+    #[arg(long, value_parser = input::seconds, allow_negative_numbers = true)]
+    pub time: Option<f64>,
+    /// Measured tokens/s over the batch [default: what slows the machine now]
+    #[arg(long, value_name = "RATE", value_parser = input::positive, conflicts_with = "time", allow_negative_numbers = true)]
+    pub tokens_per_s: Option<f64>,
+    /// Power mode that was expected [default: the fastest that was calibrated]
+    #[arg(long, value_name = "MODE")]
+    pub mode: Option<String>,
+    /// Build number or release of the inference engine that was expected, such as b10809 [default: the newest known]
+    #[arg(long, value_name = "VERSION")]
+    pub engine_version: Option<String>,
+    /// Maximum time to watch a server
+    #[arg(long = "for", value_name = "TIME", value_parser = input::timeout, default_value = "8s")]
+    pub limit: Duration,
+    /// File with the key that the server requires
+    #[arg(long, value_name = "FILE")]
+    pub api_key_file: Option<PathBuf>,
+    /// User whose server it is, by name or number: it gets the key
+    #[arg(long, value_name = "USER")]
+    pub server_user: Option<String>,
+}
+
+/// What is asked of a server rather than given.
+const EXPLAINED: [&str; 3] = ["time", "tokens_per_s", "engine"];
+
+impl ExplainArgs {
+    /// The operating point that was expected.
+    #[must_use]
+    pub fn point(&self) -> Option<OperatingPointRequest> {
+        let power_mode = Some(self.mode.clone()?);
+        Some(OperatingPointRequest { power_mode, ..OperatingPointRequest::default() })
+    }
 }
 
 #[derive(Debug, Args)]

@@ -1,5 +1,6 @@
 //! `compare`: predicted vs. measured, of operations, models, power modes or an inference engine, on this machine and now.
 
+mod cause;
 mod engine;
 mod modes;
 mod rows;
@@ -37,7 +38,7 @@ pub fn default_work() -> Vec<(Op, Vec<WeightFormat>)> {
 }
 
 pub async fn run(context: &mut Context, args: &CompareArgs) -> Result<(), Failure> {
-    let comparison = if let Some(engine) = args.engine {
+    let mut comparison = if let Some(engine) = args.engine {
         engine::compare(context, args, engine).await?
     } else if let Some(work) = args.models()? {
         let requests = model_requests(&work);
@@ -53,6 +54,7 @@ pub async fn run(context: &mut Context, args: &CompareArgs) -> Result<(), Failur
             modes::compare(context, &args.modes, &work).await?
         }
     };
+    cause::add_causes(&mut context.client, &mut comparison, args.engine.unwrap_or_default()).await?;
     match context.printer.format {
         Format::Human => context.printer.text(&comparison.render()),
         _ => context.printer.value("compare", &serde_json::json!(comparison)),

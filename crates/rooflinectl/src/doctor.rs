@@ -14,12 +14,14 @@ use serde_json::Value;
 
 use super::Context;
 use super::args::DoctorArgs;
+use super::explain;
 use super::failure::{Exit, Failure};
 use super::output::Format;
 use super::words;
-use rooflined_api::{BoardAnswer, CalibrationAnswer, RooflineAnswer, StateAnswer};
+use rooflined_api::{BoardAnswer, CalibrationAnswer, ExplainAnswer, ExplainRequest, StateAnswer, Workload};
 use rooflined_client::address::{Address, Socket};
 use rooflined_client::{Answer, Client, ClientError};
+use rooflined_core::operation::Op;
 
 /// Longest wait for each answer: a doctor does not hang.
 const TIME_LIMIT: Duration = Duration::from_secs(3);
@@ -27,8 +29,6 @@ const TIME_LIMIT: Duration = Duration::from_secs(3);
 const OLD_S: f64 = 2_592_000.0;
 /// Above this busy part of the CPUs the default configuration starts no calibration by itself.
 const BUSY_RATIO: f64 = 0.2;
-/// Below this part of its calibrated bandwidth the memory is shared with somebody.
-const DRIFT_RATIO: f64 = 0.9;
 
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -177,9 +177,7 @@ async fn daemon(client: &mut Client) -> Vec<Finding> {
             findings.push(Finding::failed_call("calibration", &error));
         }
     }
-    if let Ok(answer) = client.get("/v1/roofline").await.and_then(|answer| answer.parse::<RooflineAnswer>()) {
-        findings.extend(ceilings(&answer));
-    }
+    findings.extend(causes(client).await);
     findings
 }
 
@@ -267,11 +265,6 @@ fn state_findings(answer: &Answer, measuring: bool) -> Vec<Finding> {
         let message = format!("the hypervisor gives {} of the CPU time to others", words::percent(steal));
         findings.push(Finding::warn("steal", message, "predictions are about the remaining time"));
     }
-    let throttled = state.fields.get("throttle").and_then(|field| field.value.get("active")?.as_bool());
-    if throttled == Some(true) {
-        let remedy = "cool it, raise the power budget, or lower the load";
-        findings.push(Finding::warn("throttle", "the machine is throttling", remedy));
-    }
     findings
 }
 
@@ -303,10 +296,22 @@ fn calibration(answer: &CalibrationAnswer) -> Vec<Finding> {
     findings
 }
 
-fn ceilings(answer: &RooflineAnswer) -> Option<Finding> {
-    let drift = answer.drift_ratio.filter(|drift| *drift < DRIFT_RATIO)?;
-    let message = format!("memory runs at {} of its calibrated bandwidth", words::percent(drift));
-    Some(Finding::warn("drift", message, "something else uses the memory; if it stays, calibrate again"))
+/// What slows the machine down now, by what a product of matrices that no cache holds would take.
+async fn causes(client: &mut Client) -> Vec<Finding> {
+    let op = Some(Op::Gemv { n: 8192, k: 8192 });
+    let workload = Workload { op, format: Some("fp32".to_owned()), ..Workload::default() };
+    let request = ExplainRequest { workload, ..ExplainRequest::default() };
+    match explain::ask(client, &request).await {
+        Ok(answer) => slow(&answer),
+        // A machine without ceilings or a daemon of an older version has said so already.
+        Err(_) => Vec::new(),
+    }
+}
+
+/// Others on the GPU slow down nothing that does not run.
+fn slow(answer: &ExplainAnswer) -> Vec<Finding> {
+    let told = answer.causes.iter().filter(|cause| cause.cause != "gpu_shared");
+    told.map(|cause| Finding::warn("slow", cause.what.clone(), cause.fix.clone())).collect()
 }
 
 #[cfg(test)]

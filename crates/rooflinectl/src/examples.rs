@@ -1,7 +1,7 @@
 //! Examples in the help and the manual page of each command. A test parses every one.
 
 /// Command lines by command, without the program's name in front.
-const EXAMPLES: [(&str, &[&str]); 48] = [
+const EXAMPLES: [(&str, &[&str]); 49] = [
     ("status", &["status", "status -o json", "status --ssh nano.local"]),
     ("board", &["board", "board -o json"]),
     (
@@ -45,6 +45,10 @@ const EXAMPLES: [(&str, &[&str]); 48] = [
             "analyze gemv 4096 14336 --format int8 --time 1.4ms",
             "analyze qwen3-4b --format q4_k_m --tokens-per-s 12 --hardware orin-nano",
         ],
+    ),
+    (
+        "explain",
+        &["explain --port 8080", "explain qwen3-4b --format q4_k_m --engine llama.cpp --tokens-per-s 12"],
     ),
     ("calibrate", &["calibrate", "calibrate --quick", "calibrate --wait"]),
     (

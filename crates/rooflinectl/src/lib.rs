@@ -25,6 +25,7 @@ mod demo;
 mod details;
 mod doctor;
 mod examples;
+mod explain;
 pub mod failure;
 mod features;
 mod flatten;

@@ -187,6 +187,41 @@ const QUESTIONS: &[Question] = &[
         ],
     },
     Question {
+        name: "explain",
+        command: &["explain"],
+        description: "Why a measured rate of a model is below the prediction on this machine: causes with their share, evidence and \
+                      remedy; without a rate, what slows the machine now",
+        subject: Some(MODEL),
+        fields: &[
+            ENGINE,
+            CONTEXT,
+            Field {
+                name: "tokens_per_s",
+                option: "--tokens-per-s",
+                kind: Kind::Number(""),
+                description: "Measured tokens per second over the batch",
+            },
+            Field {
+                name: "format",
+                option: "--format",
+                kind: Kind::Text,
+                description: "Weight format: fp16, q8_0, q4_k_m, awq, nvfp4, …; default fp16, or a file's own",
+            },
+            Field {
+                name: "batch",
+                option: "--batch",
+                kind: Kind::Count,
+                description: "Sequences at once; default 1",
+            },
+            Field {
+                name: "mode",
+                option: "--mode",
+                kind: Kind::Text,
+                description: "Power mode that was expected; default the fastest that was calibrated",
+            },
+        ],
+    },
+    Question {
         name: "inspect_model",
         command: &["models"],
         description: "Parameters, layers, bytes of the weights and of the cache, and where the figures come from",

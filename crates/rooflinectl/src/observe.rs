@@ -31,8 +31,7 @@ pub use command_line::{Program, Settings, program, sets};
 pub use http::Server;
 use machine::{Conditions, Meter};
 pub use owner::Owners;
-use process::Activity;
-pub use process::Process;
+pub use process::{Activity, Process, field, read, stat};
 use rooflined_api::{
     BoardAnswer, EstimateAnswer, ObservationRequest, ObservationsAnswer, PredictAnswer, PredictRequest,
     StateAnswer, Workload,
@@ -40,7 +39,7 @@ use rooflined_api::{
 use rooflined_client::{Client, ClientError};
 use subject::Poll;
 pub use subject::{Subject, SubjectOptions};
-use window::{Median, Skip, Windows};
+use window::{Median, Skip, Window, Windows};
 
 /// Windows that are alike before their median is reported.
 const WINDOWS: usize = 3;
@@ -215,6 +214,7 @@ pub async fn run(context: &mut Context, args: &ObserveArgs) -> Result<(), Failur
         threads: subject.run.threads.map(u64::from),
         offloaded: args.offloaded,
         drain: args.drain,
+        as_it_is: false,
     };
     let key = args.watching.api_key_file.as_deref();
     let owners = Owners::of(args.watching.server_user.as_deref())?;
@@ -252,7 +252,7 @@ pub async fn run(context: &mut Context, args: &ObserveArgs) -> Result<(), Failur
     }
 }
 
-fn process_of(pid: u32) -> Result<Process, Failure> {
+pub fn process_of(pid: u32) -> Result<Process, Failure> {
     Process::find(pid).ok_or_else(|| {
         Failure::failed(
             format!("process {pid} does not exist or cannot be seen"),
@@ -262,7 +262,7 @@ fn process_of(pid: u32) -> Result<Process, Failure> {
 }
 
 /// Where a process listens.
-fn address_of(process: &Process) -> Result<Address, Failure> {
+pub fn address_of(process: &Process) -> Result<Address, Failure> {
     const LLAMA_SERVER_PORT: u16 = 8080;
     let port = match process.program() {
         Program::LlamaServer => Some(process.settings().port.unwrap_or(LLAMA_SERVER_PORT)),
@@ -486,4 +486,30 @@ async fn learned(
         None => Outcome::Learned,
         Some(refused) => Outcome::Refused(refused.reason.clone()),
     })
+}
+
+/// Windows of steady decoding seen in `limit`, until there are `enough`; the process is not asked to have had the processors
+/// to itself.
+pub async fn windows(
+    subject: &mut Subject,
+    (interval, limit): (Duration, Duration),
+    enough: usize,
+) -> Result<Vec<Window>, Failure> {
+    let deadline = Instant::now() + limit;
+    let mut found = Vec::new();
+    let mut begun: Option<Poll> = None;
+    while found.len() < enough && Instant::now() < deadline {
+        let look = subject.look().await?;
+        match begun.as_ref().map(|begun| begun.window(&look)) {
+            Some(Err(skip)) if skip.may_still_become() => {}
+            Some(Ok(mut window)) => {
+                window.context_tokens = window.context_tokens.or(subject.context_tokens);
+                found.push(window);
+                begun = Some(look);
+            }
+            _ => begun = Some(look),
+        }
+        sleep(interval).await;
+    }
+    Ok(found)
 }

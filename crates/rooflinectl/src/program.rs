@@ -11,8 +11,8 @@ use super::failure::{Exit, Failure};
 use super::output::Printer;
 use super::{
     bundle, calibrate, commands, compare, completions, configuration, contents, dashboard, demo, doctor,
-    features, formats, forms, hardware, hold, manual, mcp, measure, mistakes, models, modes, nvpmodel,
-    observations, observe, quant_error, requests, rooflines, run, ssh, tiling, watch,
+    explain, features, formats, forms, hardware, hold, manual, mcp, measure, mistakes, models, modes,
+    nvpmodel, observations, observe, quant_error, requests, rooflines, run, ssh, tiling, watch,
 };
 use rooflined_client::Client;
 
@@ -114,6 +114,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Compare(args) => compare::run(context, &args).await?,
         Command::Measure(args) => measure::run(context, &args).await?,
         Command::Analyze(args) => commands::analyze(context, &args).await?,
+        Command::Explain(args) => explain::run(context, &args).await?,
         Command::Calibrate(args) => calibrate::run(context, &args).await?,
         Command::Recommend(args) => return commands::recommend(context, &args).await,
         Command::Observe(args) if args.from.is_some() || args.pid.is_some() => {

@@ -2,13 +2,14 @@
 
 use serde::Serialize;
 
-use super::{analyze, board, ceilings, hardware, modes, predict, recommend, sweep, tiling};
+use super::{analyze, board, ceilings, explain, hardware, modes, predict, recommend, sweep, tiling};
 use crate::catalogue::Catalogue;
 use crate::request::Request;
 use crate::wanted::Wanted;
 use rooflined_api::{
-    AnalyzeAnswer, BoardAnswer, CalibrationAnswer, FormatsAnswer, HardwareAnswer, HardwareListAnswer,
-    ModesAnswer, PredictAnswer, RecommendAnswer, RooflineAnswer, StateAnswer, SweepAnswer, TilingAnswer,
+    AnalyzeAnswer, BoardAnswer, CalibrationAnswer, ExplainAnswer, FormatsAnswer, HardwareAnswer,
+    HardwareListAnswer, ModesAnswer, PredictAnswer, RecommendAnswer, RooflineAnswer, StateAnswer,
+    SweepAnswer, TilingAnswer,
 };
 use rooflined_core::refusal::{Code, Refusal};
 use rooflined_core::units::Seconds;
@@ -44,6 +45,8 @@ pub enum Answer {
     Tiling(Box<TilingAnswer>),
     /// To [`Request::Analyze`].
     Analyze(Box<AnalyzeAnswer>),
+    /// To [`Request::Explain`].
+    Explain(Box<ExplainAnswer>),
 }
 
 /// Answers from one snapshot, or from the data sheet of the hardware that the request names.
@@ -125,6 +128,9 @@ fn answer_from(
         Request::Sweep(request) => Answer::Sweep(sweep::sweep(wanted, snapshot, catalogue, request)?),
         Request::Analyze(request) => {
             Answer::Analyze(Box::new(analyze::analyze(snapshot, catalogue, request)?))
+        }
+        Request::Explain(request) => {
+            Answer::Explain(Box::new(explain::explain(snapshot, catalogue, request)?))
         }
     })
 }

@@ -12,6 +12,7 @@ pub mod convert;
 mod details;
 mod engines;
 pub mod error;
+mod explain;
 pub mod hardware;
 mod mistake;
 mod mode_named;

@@ -41,6 +41,11 @@ impl NamesModels for Request {
                 models.try_for_each(|(index, model)| visit(model, &format!("models[{index}]")))
             }
             Self::Analyze(request) => of_workload(&mut request.workload, "", visit),
+            Self::Explain(request) => {
+                of_workload(&mut request.workload, "", visit)?;
+                let actual = request.seen.as_mut().and_then(|seen| seen.workload.as_mut());
+                actual.map_or(Ok(()), |workload| of_workload(workload, "seen.", visit))
+            }
             _ => Ok(()),
         }
     }

@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use rooflined_api::{
-    AnalyzeRequest, ModesRequest, PredictRequest, RecommendRequest, SweepRequest, TilingRequest,
+    AnalyzeRequest, ExplainRequest, ModesRequest, PredictRequest, RecommendRequest, SweepRequest,
+    TilingRequest,
 };
 
 /// A question that changes nothing.
@@ -43,6 +44,8 @@ pub enum Request {
     Tiling(TilingRequest),
     /// `POST /v1/analyze`
     Analyze(AnalyzeRequest),
+    /// `POST /v1/explain`
+    Explain(Box<ExplainRequest>),
 }
 
 impl Request {
@@ -110,6 +113,8 @@ impl Request {
             Self::Predict(request) if !request.observations.is_empty() => 1000,
             Self::Predict(PredictRequest { workload, .. })
             | Self::Analyze(AnalyzeRequest { workload, .. }) => workload.model.as_ref().map_or(1, weight),
+            // Each cause is predicted alone and left out; some ten are seen at once.
+            Self::Explain(request) => request.workload.model.as_ref().map_or(20, |model| 20 * weight(model)),
             _ => 1,
         }
     }

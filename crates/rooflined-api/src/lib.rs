@@ -12,6 +12,7 @@ mod calibration;
 mod control;
 mod error;
 mod estimate;
+mod explain;
 mod formats;
 mod hardware;
 mod measure;
@@ -46,6 +47,9 @@ pub use control::{
 };
 pub use error::{ErrorAnswer, ErrorBody, ErrorProblem};
 pub use estimate::{EstimateAnswer, PowerAnswer};
+pub use explain::{
+    CauseAnswer, EvidenceAnswer, ExplainAnswer, ExplainRequest, OtherProcess, RunEvidence, Unseen,
+};
 pub use formats::{FormatAnswer, FormatsAnswer};
 pub use hardware::{HardwareAnswer, HardwareListAnswer, HardwareSummary, NominalCeilings, NominalModeAnswer};
 pub use measure::{

@@ -17,8 +17,6 @@ use super::SysRoot;
 use rooflined_core::board::parse;
 
 const ROOT: &str = "/sys/fs/cgroup";
-const SELF: &str = "/proc/self/cgroup";
-const STATUS: &str = "/proc/self/status";
 /// The daemon's own unit. Its `MemoryMax=` does not limit engines.
 const OWN_UNIT: &str = "rooflined.service";
 /// Most levels looked at.
@@ -47,8 +45,15 @@ pub(super) struct Limits {
 
 impl Limits {
     pub fn discover(root: &SysRoot) -> Self {
+        Self::of(root, "self")
+    }
+
+    /// What limits `process`: its number, or `self`.
+    fn of(root: &SysRoot, process: &str) -> Self {
         // Without /proc the mounts themselves still limit.
-        let groups = root.read(SELF).unwrap_or_else(|_| "0::/\n1:memory:/\n2:cpu:/\n3:cpuset:/\n".into());
+        let groups = root
+            .read(&format!("/proc/{process}/cgroup"))
+            .unwrap_or_else(|_| "0::/\n1:memory:/\n2:cpu:/\n3:cpuset:/\n".into());
         let mut limits = Self::default();
         for line in groups.lines() {
             let mut fields = line.splitn(3, ':');
@@ -69,12 +74,13 @@ impl Limits {
                 }
             }
         }
-        let allowed = root.read(STATUS).ok().and_then(|text| {
+        let status = format!("/proc/{process}/status");
+        let allowed = root.read(&status).ok().and_then(|text| {
             let list = text.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
             parse::cpu_list(list.trim())
         });
         if let Some(cpus) = allowed {
-            limits.allow(cpus, STATUS.to_owned());
+            limits.allow(cpus, status);
         }
         limits
     }
@@ -175,6 +181,22 @@ impl Limits {
         let file = by_quota.or(by_set)?;
         Some(format!("this process gets {granted} of {all} CPUs: {file}"))
     }
+}
+
+/// What limits the CPU time of a process.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct CpuLimits {
+    /// CPUs that time is granted for, and the file that says so; `None` without a quota.
+    pub quota: Option<(f64, String)>,
+    /// How many CPUs it may run on; `None` where nothing tells.
+    pub allowed: Option<u32>,
+}
+
+/// What the control groups and the affinity of a process leave to it.
+#[must_use]
+pub fn cpu_limits(root: &SysRoot, pid: u32) -> CpuLimits {
+    let Limits { quota, cpus, .. } = Limits::of(root, &pid.to_string());
+    CpuLimits { quota, allowed: cpus.and_then(|(cpus, _)| u32::try_from(cpus.len()).ok()) }
 }
 
 /// The lowest of the limits in the texts of files; `None` where none is set.

@@ -40,6 +40,7 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::time::{ClockId, clock_gettime};
 
+pub use cgroup::{CpuLimits, cpu_limits};
 pub use discover::{Discovered, discover};
 pub use file::ReadError;
 pub use gpu_nodes::{GpuNode, denied_nodes, gpu_nodes};

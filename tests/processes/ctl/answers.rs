@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use rooflined_api::{
-    AnalyzeAnswer, BoardAnswer, CalibrateAnswer, CalibrationAnswer, CandidateAnswer, CeilingAnswer,
-    EstimateAnswer, MeasureAnswer, MeasureRequest, MeasuredPowerAnswer, MeasuredRow, MemoryAnswer,
-    PredictAnswer, RecommendAnswer, RegimeAnswer, RejectionAnswer, RooflineAnswer, StateAnswer, StateField,
-    SweepAnswer, SweepRequest, SweepRow,
+    AnalyzeAnswer, BoardAnswer, CalibrateAnswer, CalibrationAnswer, CandidateAnswer, CauseAnswer,
+    CeilingAnswer, EstimateAnswer, EvidenceAnswer, ExplainAnswer, MeasureAnswer, MeasureRequest,
+    MeasuredPowerAnswer, MeasuredRow, MemoryAnswer, PredictAnswer, RecommendAnswer, RegimeAnswer,
+    RejectionAnswer, RooflineAnswer, StateAnswer, StateField, SweepAnswer, SweepRequest, SweepRow, Unseen,
 };
 use rooflined_core::operation::Op;
 use serde_json::{Value, json};
@@ -297,6 +297,40 @@ fn analysis() -> AnalyzeAnswer {
     }
 }
 
+fn explanation() -> ExplainAnswer {
+    let evidence = EvidenceAnswer { source: "/sys/kernel/gpu/clock".into(), value: "890000000".into() };
+    let cause = |name: &str, what: &str, share: f64| CauseAnswer {
+        cause: name.into(),
+        what: what.into(),
+        share_ratio: share,
+        share_tokens_per_s: share * 35.0,
+        without_tokens_per_s: 80.0,
+        certainty: "predicted".into(),
+        evidence: vec![evidence.clone()],
+        fix: "cool it".into(),
+    };
+    ExplainAnswer {
+        verdict: "slower_than_expected".into(),
+        reason: "55 tokens/s are 39 % below the 90 that were expected.".into(),
+        measured_tokens_per_s: 55.0,
+        expected_tokens_per_s: EstimateAnswer { value: 90.0, low: 81.0, high: 99.0 },
+        expected_at: "25W".into(),
+        causes: vec![
+            cause("thermal", "GPU clock 890 MHz instead of 1.30 GHz under load: too hot", 0.7),
+            cause("kv_format", "the cache is stored as q8_0 instead of fp16", 0.2),
+        ],
+        unexplained_ratio: Some(0.1),
+        unexplained_tokens_per_s: Some(3.5),
+        unseen: vec![Unseen {
+            what: "memory clock".into(),
+            reason: "permission denied".into(),
+            grant: "run it as root".into(),
+        }],
+        simulated: false,
+        serial: 18,
+    }
+}
+
 fn calibration() -> CalibrationAnswer {
     CalibrationAnswer {
         record: json!({"wall": 1.9, "regimes": [{"key": "near"}], "rejected": [{"code": "steal"}]}),
@@ -321,6 +355,7 @@ pub fn healthy(asked: &Received) -> Reply {
         "/v1/sweep" => Reply::ok(&sweep(&serde_json::from_str(&asked.body).unwrap())),
         "/v1/measure" => Reply::ok(&measure(&serde_json::from_str(&asked.body).unwrap())),
         "/v1/analyze" => Reply::ok(&analysis()),
+        "/v1/explain" => Reply::ok(&explanation()),
         "/v1/recommend" => Reply::ok(&recommendation(true)),
         "/v1/observations" => Reply::ok(&json!({"accepted": 1, "refused": []})),
         "/v1/calibration" => Reply::ok(&calibration()),

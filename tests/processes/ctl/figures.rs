@@ -128,6 +128,8 @@ fn commands(board: &str) -> Vec<Vec<String>> {
         "analyze gemv 4096 4096 --format fp16 --time 1s",
         "analyze gemv 4096 4096 --format fp16 --time 1ns",
         "analyze gemv 4096 4096 --format fp16 --time 280us",
+        "explain gemv 4096 4096 --format fp16 --time 1s",
+        "explain gemv 4096 4096 --format fp16",
         "tiling 64 4096 4096",
         "tiling 1 1 1",
         "tiling 16384 16384 16384",

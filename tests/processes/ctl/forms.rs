@@ -18,7 +18,7 @@ const ALL: &[&str] = &KINDS;
 const LINES: &[&str] = &["json", "jsonl"];
 const WORDS: &[&str] = &["json", "jsonl", "csv", "env"];
 const NONE: &[&str] = &[];
-const COMMANDS: [(&str, &[&str]); 50] = [
+const COMMANDS: [(&str, &[&str]); 51] = [
     ("status", ALL),
     ("board", ALL),
     ("roofline", ALL),
@@ -29,6 +29,7 @@ const COMMANDS: [(&str, &[&str]); 50] = [
     ("compare gemv 64 64 --formats fp32", ALL),
     ("measure gemv 64 64", ALL),
     ("analyze gemv 64 64 --time 1ms", ALL),
+    ("explain gemv 64 64 --time 1ms", ALL),
     ("calibrate", ALL),
     ("calibrate --wait", ALL),
     ("recommend gemv 64 64", ALL),

@@ -168,6 +168,7 @@ async fn run(
                 rows.push(Row {
                     test: Some(label(test)),
                     threads: test.n_threads,
+                    prompt_tokens: Some(test.n_prompt).filter(|tokens| *tokens > 0),
                     kv_format: Some(cache_format(test).unwrap_or_else(|| "fp16".to_owned())),
                     ..Row::new(MeasuredRow { drift_ratio: drift, ..measured }, calibrated)
                 });

@@ -98,6 +98,9 @@ pub struct Row {
     /// Cache format that the engine says it used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kv_format: Option<String>,
+    /// Length of the prompt that the engine read; `None` where it wrote.
+    #[serde(skip)]
+    pub prompt_tokens: Option<u64>,
     #[serde(flatten)]
     pub measured: MeasuredRow,
     /// Predicted time of fp16 over that of this format; `null` if fp16 was not measured with it.
@@ -107,7 +110,7 @@ pub struct Row {
     /// `impossible`, `as_predicted` (inside the interval and at most a fifth off), `slower_than_predicted` or
     /// `faster_than_predicted`.
     pub verdict: &'static str,
-    /// What probably caused a verdict that is not `as_predicted`.
+    /// Why the verdict is not `as_predicted`, as `POST /v1/explain` says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
 }
@@ -122,10 +125,11 @@ impl Row {
             test: None,
             threads: None,
             kv_format: None,
+            prompt_tokens: None,
             speedup_vs_fp16_predicted: None,
             speedup_vs_fp16_measured: None,
             verdict,
-            cause: (verdict != "as_predicted").then(|| find_cause(&measured, verdict == "impossible")),
+            cause: None,
             measured,
         }
     }
@@ -149,51 +153,6 @@ fn judge(row: &MeasuredRow, calibrated: bool) -> &'static str {
     } else {
         "as_predicted"
     }
-}
-
-/// Change of the memory's bandwidth since the calibration from which on it is a cause.
-const NOTABLE_DRIFT: f64 = 0.1;
-/// Longest over shortest repetition from which on other work is a cause.
-const NOTABLE_SPREAD: f64 = 1.3;
-
-/// What probably caused a row that was not predicted well: what was seen comes first, then what its prediction rests on.
-fn find_cause(row: &MeasuredRow, impossible: bool) -> String {
-    let is_slower = row.error_ratio < 0.0;
-    let EstimateAnswer { low, high, .. } = row.measured_time_s;
-    let drift = row.drift_ratio.map_or(0.0, |ratio| ratio - 1.0);
-    if let Some(seen) = &row.disturbed {
-        return seen.clone();
-    }
-    if is_slower && drift < -NOTABLE_DRIFT {
-        let much = words::percent(-drift);
-        return format!(
-            "memory was {much} slower than in the calibration: probably other work, or a lower clock"
-        );
-    }
-    if !is_slower && drift > NOTABLE_DRIFT {
-        let much = words::percent(drift);
-        return format!(
-            "memory was {much} faster than in the calibration, which other work probably slowed: calibrate again"
-        );
-    }
-    if high > low * NOTABLE_SPREAD {
-        return format!(
-            "its repetitions took {} to {}: probably other work ran at the same time",
-            words::time(low),
-            words::time(high)
-        );
-    }
-    if impossible {
-        return "faster than the ceilings allow: data stayed in the cache, or other work slowed the calibration: calibrate again"
-            .to_owned();
-    }
-    let rests_on = match row.limit.as_str() {
-        "core" => format!("the cost of unpacking {}", row.format),
-        "compute" => "the arithmetic peak".to_owned(),
-        "launch" => "the time to start a kernel".to_owned(),
-        _ => return "nothing was seen: calibrate again on an idle machine".to_owned(),
-    };
-    format!("{rests_on} limits it, and the calibration measured that on another shape")
 }
 
 impl Comparison {
@@ -465,24 +424,10 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_was_not_predicted_well_has_a_cause() {
-        let slow = row("q4_0", 100e-6, 150e-6);
-        let with = |change: fn(&mut MeasuredRow)| {
-            let mut row = slow.clone();
-            change(&mut row);
-            Row::new(row, true).cause.unwrap()
-        };
-        assert!(with(|row| row.drift_ratio = Some(0.7)).starts_with("memory was 30.0 % slower"));
-        assert!(with(|row| row.disturbed = Some("seen".to_owned())).starts_with("seen"));
-        assert!(with(|row| row.measured_time_s.high = 3e-4).contains("probably other work ran"));
-        assert!(with(|row| row.limit = "core".to_owned()).starts_with("the cost of unpacking q4_0"));
-        assert!(with(|_| ()).starts_with("nothing was seen"));
-        assert!(
-            Row::new(row("fp32", 100e-6, 40e-6), true).cause.unwrap().starts_with("faster than the ceilings")
-        );
-        assert_eq!(Row::new(row("fp32", 100e-6, 101e-6), true).cause, None);
-        let shown = comparison(vec![slow.clone(), slow, row("fp32", 1e-4, 1e-4)]).render();
-        assert!(shown.contains("  gemv 4096x4096 q4_0, gemv 4096x4096 q4_0: nothing was seen"), "{shown}");
+    fn causes_that_are_alike_are_shown_once() {
+        let slow = Row { cause: Some("it is hot".to_owned()), ..Row::new(row("q4_0", 100e-6, 150e-6), true) };
+        let shown = Comparison::of(vec![slow.clone(), slow], true).render();
+        assert!(shown.contains("  gemv 4096x4096 q4_0, gemv 4096x4096 q4_0: it is hot"), "{shown}");
     }
 
     #[test]

@@ -28,6 +28,10 @@ pub struct Settings {
     pub gpu_layers: Option<String>,
     pub cache_keys: Option<String>,
     pub cache_values: Option<String>,
+    /// Tokens of a prompt in one pass.
+    pub chunk_tokens: Option<u64>,
+    /// Layers whose experts stay on the CPU.
+    pub cpu_moe_layers: Option<u64>,
     /// Options under which its time is not that of the model on this accelerator.
     pub unlike: Vec<String>,
 }
@@ -148,6 +152,8 @@ impl Settings {
             gpu_layers: text(GPU_LAYERS),
             cache_keys: text(CACHE_KEYS),
             cache_values: text(CACHE_VALUES),
+            chunk_tokens: number(CHUNK),
+            cpu_moe_layers: number(UNLIKE[2]),
             unlike,
         }
     }

@@ -28,18 +28,18 @@ pub struct Process {
     directory: Option<PathBuf>,
 }
 
-fn read(pid: u32, name: &str) -> Option<Vec<u8>> {
+pub fn read(pid: u32, name: &str) -> Option<Vec<u8>> {
     fs::read(format!("/proc/{pid}/{name}")).ok()
 }
 
 /// Fields of `stat` after the name, which may hold blanks and brackets: the first is the state, field 3.
-fn stat(pid: u32) -> Option<Vec<String>> {
+pub fn stat(pid: u32) -> Option<Vec<String>> {
     let text = String::from_utf8_lossy(&read(pid, "stat")?).into_owned();
     Some(text.get(text.rfind(')')? + 1..)?.split_whitespace().map(ToOwned::to_owned).collect())
 }
 
 /// Field of `stat`, by its number in proc(5).
-fn field(stat: &[String], number: usize) -> Option<u64> {
+pub fn field(stat: &[String], number: usize) -> Option<u64> {
     stat.get(number.checked_sub(3)?)?.parse().ok()
 }
 
@@ -66,7 +66,7 @@ impl Process {
     }
 
     /// Every process that can be seen.
-    fn all() -> Vec<u32> {
+    pub fn all() -> Vec<u32> {
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
     }
@@ -255,6 +255,33 @@ impl Activity {
         Some(self.tasks.iter().filter(computed).count() as u64).filter(|threads| *threads > 0)
     }
 
+    /// How the threads that computed in the `seconds` since `before` spent them; `None` where none did.
+    pub fn shares(&self, before: &Self, seconds: f64) -> Option<Shares> {
+        /// A thread that wants less of the time than the busiest one does other things.
+        const AS_BUSY: f64 = 0.5;
+        /// Less of the window is no computing.
+        const LEAST_RATIO: f64 = 0.05;
+        #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a window")]
+        let spent = |(task, (ran, waited)): (&u32, &(u64, u64))| {
+            let (was_ran, was_waited) = before.tasks.get(task).copied().unwrap_or_default();
+            (ran.saturating_sub(was_ran) as f64 / 1e9, waited.saturating_sub(was_waited) as f64 / 1e9)
+        };
+        let mut all: Vec<(f64, f64)> = self.tasks.iter().map(spent).collect();
+        let most = all.iter().map(|(ran, waited)| ran + waited).fold(0.0, f64::max);
+        if most < LEAST_RATIO * seconds {
+            return None;
+        }
+        all.retain(|(ran, waited)| ran + waited >= AS_BUSY * most);
+        let waits = all.iter().map(|(ran, waited)| waited / (ran + waited)).fold(0.0, f64::max);
+        // While one sleeps, the others spin at the next barrier.
+        let slept: f64 = all.iter().map(|(ran, waited)| (seconds - ran - waited).max(0.0)).sum();
+        Some(Shares {
+            threads: u32::try_from(all.len()).unwrap_or(u32::MAX),
+            wait_ratio: waits,
+            blocked_ratio: (slept / seconds).min(1.0),
+        })
+    }
+
     /// Why the time since `before` does not tell what the server can do.
     pub fn judge(&self, before: &Self, max_wait_ratio: f64) -> Result<(), Skip> {
         if self.is_stopped || before.is_stopped {
@@ -274,6 +301,16 @@ impl Activity {
         });
         if stolen { Err(Skip::Stolen) } else { Ok(()) }
     }
+}
+
+/// How threads that compute spent a window.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Shares {
+    pub threads: u32,
+    /// Of the time that one of them wanted a processor, the part that it waited for one: the largest.
+    pub wait_ratio: f64,
+    /// Part of the window that any of them slept.
+    pub blocked_ratio: f64,
 }
 
 /// What tells one model file from another of its name.

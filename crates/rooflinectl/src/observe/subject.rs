@@ -29,6 +29,8 @@ pub struct SubjectOptions {
     pub offloaded: bool,
     /// Its rows may be taken away from others.
     pub drain: bool,
+    /// Settings under which nothing can be learned of it are no mistake: it is looked at as it is.
+    pub as_it_is: bool,
 }
 
 /// Servers that can be observed.
@@ -128,6 +130,8 @@ pub struct Subject {
     pub is_on_cpu: bool,
     /// What the reader should know.
     pub notes: Vec<String>,
+    /// The build that it says it is.
+    pub build: Option<String>,
     file: Option<(PathBuf, FileIdentity)>,
 }
 
@@ -261,12 +265,17 @@ impl Subject {
         }
         let kv_format = match (&told.kv_format, &settings) {
             (Some(told), _) => told.clone(),
-            (None, Some(settings)) => settings.cache_format().map(ToOwned::to_owned).map_err(|why| {
-                Failure::failed(
-                    format!("{why}: this cannot be predicted"),
-                    "start it with -ctk and -ctv alike",
-                )
-            })?,
+            (None, Some(settings)) => match settings.cache_format() {
+                Ok(format) => format.to_owned(),
+                Err(_) if told.as_it_is => settings.cache_keys.clone().unwrap_or_else(|| "fp16".to_owned()),
+                Err(why) => {
+                    return Err(Failure::failed(
+                        format!("{why}: this cannot be predicted"),
+                        "start it with -ctk and -ctv alike",
+                    ));
+                }
+            },
+            (None, None) if told.as_it_is => "fp16".to_owned(),
             (None, None) => {
                 return Err(Failure::failed(
                     format!(
@@ -278,7 +287,8 @@ impl Subject {
                 ));
             }
         };
-        if let Some(unlike) = settings.as_ref().and_then(|settings| settings.unlike.first()) {
+        let unlike = settings.as_ref().and_then(|settings| settings.unlike.first());
+        if let Some(unlike) = unlike.filter(|_| !told.as_it_is) {
             return Err(Failure::failed(
                 format!(
                     "it runs with {unlike}, so a step is not one of this model on this accelerator alone"
@@ -287,7 +297,7 @@ impl Subject {
             ));
         }
         let offloaded = told.offloaded || settings.as_ref().is_some_and(Settings::is_all_on_the_gpu);
-        if has_gpu && !offloaded {
+        if has_gpu && !offloaded && !told.as_it_is {
             return Err(Failure::failed(
                 "it does not report whether every layer runs on the GPU",
                 "start it with -ngl all, or give --offloaded if its log says so: offloaded 33/33 layers to GPU",
@@ -318,6 +328,7 @@ impl Subject {
             threads: settings.and_then(|settings| settings.threads),
             is_on_cpu: false,
             notes,
+            build: props.get("build_info").and_then(Value::as_str).map(ToOwned::to_owned),
             file,
         })
     }
@@ -428,6 +439,7 @@ impl Subject {
             threads: None,
             is_on_cpu: false,
             notes: Vec::new(),
+            build: None,
             file: None,
         })
     }

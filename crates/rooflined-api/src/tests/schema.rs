@@ -159,6 +159,17 @@ enumerations! {
     OpKind = ["gemv", "gemm", "attention"];
     /// How a measured time compares with the prediction.
     Verdict = ["impossible", "at_ceiling", "as_predicted", "slower_than_predicted", "faster_than_predicted"];
+    /// How a measured rate compares with the one that was expected.
+    ExplainVerdict = ["as_expected", "slower_than_expected", "faster_than_expected", "not_measured"];
+    /// Why a run is slower than expected.
+    Cause = [
+        "power_mode", "gpu_clock_cap", "memory_clock", "sm_gated", "thermal", "power_limit", "current", "supply", "gpu_clock",
+        "memory_bandwidth", "gpu_shared", "cpu_clock", "cores_offline", "steal", "memory_pressure", "model", "kv_format",
+        "context", "batch", "chunk", "offload", "speculation", "engine_version", "threads", "affinity", "cpu_quota",
+        "low_priority", "other_process", "kernels", "gpu_unused", "page_faults", "swap", "options", "disturbed",
+    ];
+    /// How sure the effect of a cause is.
+    Certainty = ["predicted", "estimated", "possible"];
     /// Whose reports moved a prediction.
     ReportScope = ["own", "shared"];
     /// Whose answers a report moves.
@@ -407,6 +418,8 @@ pub enum ModesChoice {
     ConfirmRequest,
     DoneAnswer,
     ErrorAnswer,
+    ExplainAnswer,
+    ExplainRequest,
     ForgottenAnswer,
     FormatsAnswer,
     HeldAnswer,

@@ -1,0 +1,153 @@
+//! `explain`: why a run is slower than predicted. Watches a server for some seconds, or takes a rate that was measured, adds what
+//! /proc shows of the process, and prints the daemon's causes.
+
+mod evidence;
+mod text;
+
+use std::time::{Duration, Instant};
+
+use super::Context;
+use super::args::ExplainArgs;
+use super::failure::Failure;
+use super::observe::{self, Process, Server, Subject, SubjectOptions};
+use super::server_address::Address;
+use super::working::{Counted, Working};
+use rooflined_api::{ExplainAnswer, ExplainRequest, Offload, RunEvidence, Workload};
+use rooflined_client::Client;
+
+/// Windows whose middle is taken.
+const WINDOWS: usize = 3;
+const INTERVAL: Duration = Duration::from_millis(500);
+
+pub async fn run(context: &mut Context, args: &ExplainArgs) -> Result<(), Failure> {
+    let process = args.pid.map(observe::process_of).transpose()?;
+    let address = match (&args.port, &process) {
+        (Some(address), _) => Some(address.clone()),
+        (None, Some(process)) => Some(observe::address_of(process)?),
+        (None, None) => None,
+    };
+    let (what, request) = match address {
+        Some(address) => watch(context, args, address, process).await?,
+        None => measured(args)?,
+    };
+    let answer = context.client.post("/v1/explain", &request).await?;
+    context.printer.answer("explain", &answer, || Ok(text::render(&what, &answer.parse()?)))
+}
+
+/// Asks the daemon.
+///
+/// # Errors
+/// It cannot be reached or refuses.
+pub async fn ask(client: &mut Client, request: &ExplainRequest) -> Result<ExplainAnswer, Failure> {
+    Ok(client.post("/v1/explain", request).await?.parse()?)
+}
+
+/// A measurement that is given.
+fn measured(args: &ExplainArgs) -> Result<(String, ExplainRequest), Failure> {
+    let (workload, asked) = args.subject.workload()?;
+    let request = ExplainRequest {
+        operating_point: args.point(),
+        workload,
+        engine: args.subject.engine,
+        engine_version: args.engine_version.clone(),
+        time_s: args.time,
+        tokens_per_s: args.tokens_per_s,
+        seen: None,
+    };
+    Ok((asked.to_string(), request))
+}
+
+/// A server, watched for as long as the arguments allow.
+async fn watch(
+    context: &mut Context,
+    args: &ExplainArgs,
+    address: Address,
+    process: Option<Process>,
+) -> Result<(String, ExplainRequest), Failure> {
+    let has_gpu = observe::has_gpu(&mut context.client, false).await?;
+    let key = args.api_key_file.as_deref();
+    let owners = observe::Owners::of(args.server_user.as_deref())?;
+    let server = Server::new(address, key, owners).await?;
+    let subject = &args.subject;
+    // What the caller names is what was expected; what runs is asked of the server.
+    let as_it_is = SubjectOptions {
+        model: None,
+        format: subject.format.clone(),
+        as_it_is: true,
+        ..SubjectOptions::default()
+    };
+    let mut found = Subject::find(server, process, &as_it_is, has_gpu, (key, owners)).await?;
+    let working = Working::new(&context.printer, Counted::Nothing, "watching the server");
+    let began = Instant::now();
+    let before = found.process.as_ref().map(evidence::Counters::read).transpose()?;
+    let mut windows = observe::windows(&mut found, (INTERVAL, args.limit), WINDOWS).await?;
+    let after = found.process.as_ref().map(evidence::Counters::read).transpose()?;
+    drop(working);
+    windows.sort_by(|a, b| a.step_s.total_cmp(&b.step_s));
+    let Some(window) = windows.get(windows.len() / 2).copied() else {
+        return Err(Failure::try_again(
+            format!("the server generated nothing steadily in {} s", args.limit.as_secs_f64()),
+            "keep a request generating meanwhile, or watch longer with --for 30s; or give what was measured: --tokens-per-s RATE",
+        ));
+    };
+    let mut seen = match (&found.process, &before, &after) {
+        (Some(process), Some(before), Some(after)) => {
+            evidence::of(process, (before, after), began.elapsed().as_secs_f64())
+        }
+        _ => RunEvidence::default(),
+    };
+    let named = subject.op.model(&subject.model)?;
+    let expected = Workload {
+        model: named.clone().or_else(|| found.model.clone()),
+        format: subject.format.clone(),
+        kv_format: subject.kv_format.map(|format| format.key().to_owned()),
+        phase: Some("decode".to_owned()),
+        batch: subject.batch.or(Some(window.batch)),
+        context_tokens: subject.op.attention.context_tokens.or(window.context_tokens),
+        threads: subject.run.threads,
+        ..Workload::default()
+    };
+    let settings = found.process.as_ref().map(Process::settings).unwrap_or_default();
+    seen.workload = Some(Workload {
+        model: found.model.clone().filter(|_| named.is_some()),
+        kv_format: found.kv_format.clone(),
+        batch: Some(window.batch),
+        context_tokens: window.context_tokens,
+        chunk_tokens: settings.chunk_tokens,
+        threads: found
+            .is_on_cpu
+            .then_some(found.threads)
+            .flatten()
+            .and_then(|count| u32::try_from(count).ok()),
+        offload: offload(&settings, has_gpu),
+        ..Workload::default()
+    });
+    seen.engine_version = found.build.clone();
+    let offloaded = seen.workload.as_ref().is_some_and(|workload| workload.offload.is_some());
+    seen.unlike = settings.unlike;
+    // What is predicted is no unknown option.
+    seen.unlike.retain(|option| !(offloaded && option == "--n-cpu-moe"));
+    let request = ExplainRequest {
+        operating_point: args.point(),
+        workload: expected,
+        engine: found.kind.engine(),
+        engine_version: args.engine_version.clone(),
+        time_s: Some(window.step_s),
+        tokens_per_s: None,
+        seen: Some(seen),
+    };
+    Ok((found.describe(), request))
+}
+
+/// Layers that the settings keep on the CPU of a machine with a GPU.
+fn offload(settings: &observe::Settings, has_gpu: bool) -> Option<Offload> {
+    if !has_gpu {
+        return None;
+    }
+    let gpu_layers = settings.gpu_layers.as_deref().and_then(|layers| layers.parse().ok());
+    let offload = Offload {
+        cpu_moe_layers: settings.cpu_moe_layers,
+        gpu_layers: gpu_layers.filter(|_| !settings.is_all_on_the_gpu() && settings.cpu_moe_layers.is_none()),
+    };
+    (offload != Offload::default()).then_some(offload)
+}

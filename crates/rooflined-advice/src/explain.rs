@@ -1,0 +1,253 @@
+//! `POST /v1/explain`: why a run is slower than predicted, split into causes.
+//!
+//! The workload is predicted as it was expected, on the machine as it was calibrated. A rate below the interval of that is a gap.
+//! Each cause that is [seen](suspect::Suspect) changes the conditions of the prediction; predictions with one cause alone and with
+//! all but one tell what it takes, and [`split`] makes the parts add up to the gap. Within the interval nothing is claimed.
+
+mod conditions;
+mod machine;
+mod process;
+mod split;
+mod suspect;
+
+use conditions::Predictor;
+use split::{Effect, LEAST, Part, split};
+use suspect::{Certainty, Suspect};
+
+use super::catalogue::Catalogue;
+use super::convert::limit_key;
+use super::modes::refuse_power_limit;
+use super::words::positive;
+use rooflined_api::{CauseAnswer, EstimateAnswer, ExplainAnswer, ExplainRequest, RunEvidence};
+use rooflined_core::board::OperatingPoint;
+use rooflined_core::refusal::{Code, Refusal};
+use rooflined_core::units::{Hertz, Seconds, significant};
+use rooflined_predict::Prediction;
+use rooflined_predict::snapshot::Snapshot;
+
+/// Half of a 90 % interval in standard deviations.
+const NINETY: f64 = 1.645;
+
+/// `POST /v1/explain`.
+pub fn explain(
+    snapshot: &Snapshot,
+    catalogue: &Catalogue,
+    request: &ExplainRequest,
+) -> Result<ExplainAnswer, Refusal> {
+    refuse_power_limit(request.operating_point.as_ref(), "operating_point")?;
+    let seen = request.seen.clone().unwrap_or_default();
+    process::check(&seen)?;
+    let predictor = Predictor::new(snapshot, catalogue, request)?;
+    let (expected, _) = predictor.predict(std::iter::empty())?;
+    let expected_rate = rate_of(&expected);
+    let measured = measured_rate(request, expected.tokens)?;
+    let mut answer = ExplainAnswer {
+        verdict: String::new(),
+        reason: String::new(),
+        measured_tokens_per_s: measured.unwrap_or(expected_rate.value),
+        expected_tokens_per_s: expected_rate,
+        expected_at: in_words(&predictor.expected.point),
+        causes: Vec::new(),
+        unexplained_ratio: None,
+        unexplained_tokens_per_s: None,
+        unseen: machine::unseen(snapshot).into_iter().chain(seen.unseen.iter().cloned()).collect(),
+        simulated: snapshot.board.simulated,
+        serial: snapshot.serial,
+    };
+    match measured {
+        Some(rate) if rate > expected_rate.high => {
+            "faster_than_expected".clone_into(&mut answer.verdict);
+            answer.reason = faster(rate, &expected_rate, &expected);
+        }
+        Some(rate) if rate >= expected_rate.low => {
+            "as_expected".clone_into(&mut answer.verdict);
+            answer.reason = format!(
+                "{} tokens/s lie within what was expected: {} to {}.",
+                significant(rate),
+                significant(expected_rate.low),
+                significant(expected_rate.high)
+            );
+        }
+        _ => find_causes(snapshot, &predictor, request, &seen, &expected, &mut answer)?,
+    }
+    Ok(answer)
+}
+
+fn rate_of(prediction: &Prediction) -> EstimateAnswer {
+    let time = prediction.time.map(Seconds::get);
+    EstimateAnswer::rate(
+        prediction.tokens,
+        EstimateAnswer { value: time.value, low: time.low, high: time.high },
+    )
+}
+
+/// The measured rate; `None` where nothing was measured.
+fn measured_rate(request: &ExplainRequest, tokens: f64) -> Result<Option<f64>, Refusal> {
+    match (request.time_s, request.tokens_per_s) {
+        (None, None) => Ok(None),
+        (Some(time), None) => Ok(Some(positive("time_s", tokens / positive("time_s", time)?)?)),
+        (None, Some(rate)) => Ok(Some(positive("tokens_per_s", rate)?)),
+        (Some(_), Some(_)) => Err(Code::InvalidField.at(
+            "tokens_per_s",
+            "time_s and tokens_per_s are both given",
+            "give one of the two",
+        )),
+    }
+}
+
+/// The operating point that was expected, in words.
+fn in_words(point: &OperatingPoint) -> String {
+    let clock = |what: &str, clock: Option<Hertz>| Some(format!("{what} {}", clock?));
+    let parts = [
+        point.power_mode.clone(),
+        clock("GPU", point.gpu_clock),
+        clock("memory", point.memory_clock),
+        point.sm_online.map(|count| format!("{count} SMs")),
+        clock("CPU", point.cpu_clock),
+        point.cores_online.map(|count| format!("{count} workers")),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    if parts.is_empty() { "this machine as it is".to_owned() } else { parts.join(", ") }
+}
+
+fn faster(rate: f64, expected: &EstimateAnswer, prediction: &Prediction) -> String {
+    let impossible = prediction.tokens / rate < prediction.floor.get();
+    let why = if impossible {
+        "more than the ceilings allow: data stayed in the cache, less was computed, or other work slowed the calibration"
+    } else {
+        "the machine is faster than when it was calibrated, or less was computed"
+    };
+    format!(
+        "{} tokens/s are more than the {} that were expected at most; {why}. Calibrate again: rooflinectl calibrate --wait",
+        significant(rate),
+        significant(expected.high)
+    )
+}
+
+/// What a suspect does, as predicted; `None` where that is nothing.
+fn effect(
+    predictor: &Predictor<'_>,
+    suspects: &[Suspect],
+    index: usize,
+    (none, all): (f64, f64),
+) -> Result<Effect, Refusal> {
+    let suspect = &suspects[index];
+    if suspect.changes.is_empty() {
+        return Ok(Effect { alone: 0.0, removed: 0.0, spread: suspect.certainty.spread(0.0) });
+    }
+    let alone = rate_with(predictor, std::iter::once(suspect))?;
+    let others = suspects.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, other)| other);
+    let without = rate_with(predictor, others)?;
+    let (alone, removed) = ((none / alone).ln(), (without / all).ln());
+    Ok(Effect { alone, removed, spread: suspect.certainty.spread(alone.max(removed).max(0.0)) })
+}
+
+fn rate_with<'s>(
+    predictor: &Predictor<'_>,
+    suspects: impl Iterator<Item = &'s Suspect>,
+) -> Result<f64, Refusal> {
+    let (prediction, rate) = predictor.predict(suspects)?;
+    Ok(rate * prediction.tokens / prediction.time.value.get())
+}
+
+fn find_causes(
+    snapshot: &Snapshot,
+    predictor: &Predictor<'_>,
+    request: &ExplainRequest,
+    seen: &RunEvidence,
+    prediction: &Prediction,
+    answer: &mut ExplainAnswer,
+) -> Result<(), Refusal> {
+    let expected = answer.expected_tokens_per_s;
+    let is_measured = request.time_s.is_some() || request.tokens_per_s.is_some();
+    let mut suspects = machine::suspects(snapshot, &predictor.expected.point);
+    suspects.extend(process::suspects(snapshot, request, seen));
+    // The order in which causes are looked for must not matter.
+    suspects.sort_by(|a, b| (a.key, &a.what).cmp(&(b.key, &b.what)));
+    for suspect in &mut suspects {
+        // What cannot be predicted may still be the cause.
+        if !suspect.changes.is_empty() && predictor.predict(std::iter::once(&*suspect)).is_err() {
+            suspect.changes.clear();
+            suspect.certainty = Certainty::Possible;
+        }
+    }
+    let all = rate_with(predictor, suspects.iter())?;
+    let rates = (expected.value, all);
+    let effects = (0..suspects.len()).map(|index| effect(predictor, &suspects, index, rates));
+    let effects: Vec<Effect> = effects.collect::<Result<_, _>>()?;
+    let measured = if is_measured { answer.measured_tokens_per_s } else { all };
+    answer.measured_tokens_per_s = measured;
+    let gap = (expected.value / measured).ln().max(0.0);
+    let open = (expected.high / expected.low).ln() / (2.0 * NINETY);
+    let split = split(gap, open, &effects);
+    let named = suspects.iter().zip(&split.parts).zip(&effects);
+    let named = named.filter(|((suspect, part), effect)| {
+        // Without a measurement there is no rest from which an effect could be inferred: then it is only named.
+        match suspect.certainty {
+            Certainty::Possible => !is_measured || part.taken > LEAST,
+            _ => effect.alone.max(effect.removed) > LEAST && part.taken > LEAST,
+        }
+    });
+    let mut causes: Vec<CauseAnswer> =
+        named.map(|((suspect, part), _)| cause(suspect, *part, (gap, measured, expected.value))).collect();
+    causes.sort_by(|a, b| {
+        let by_gain = b.without_tokens_per_s.total_cmp(&a.without_tokens_per_s);
+        by_gain.then(b.share_ratio.total_cmp(&a.share_ratio)).then_with(|| a.what.cmp(&b.what))
+    });
+    let explained: f64 = causes.iter().map(|cause| cause.share_ratio).sum();
+    let unexplained = if gap > 0.0 { (1.0 - explained).max(0.0) } else { 0.0 };
+    answer.causes = causes;
+    answer.unexplained_ratio = Some(unexplained);
+    answer.unexplained_tokens_per_s = Some(unexplained * (expected.value - measured).max(0.0));
+    let verdict = if is_measured { "slower_than_expected" } else { "not_measured" };
+    verdict.clone_into(&mut answer.verdict);
+    answer.reason = slower(answer, prediction, is_measured);
+    Ok(())
+}
+
+fn cause(suspect: &Suspect, part: Part, (gap, measured, expected): (f64, f64, f64)) -> CauseAnswer {
+    let share = if gap > 0.0 { part.taken / gap } else { 0.0 };
+    CauseAnswer {
+        cause: suspect.key.to_owned(),
+        what: suspect.what.clone(),
+        share_ratio: share,
+        share_tokens_per_s: share * (expected - measured),
+        without_tokens_per_s: (measured * part.gain.exp()).min(expected.max(measured)),
+        certainty: suspect.certainty.key().to_owned(),
+        evidence: suspect.evidence.clone(),
+        fix: suspect.fix.clone(),
+    }
+}
+
+fn slower(answer: &ExplainAnswer, prediction: &Prediction, is_measured: bool) -> String {
+    let (measured, expected) = (answer.measured_tokens_per_s, answer.expected_tokens_per_s);
+    let less = format!("{:.0} %", 100.0 * (1.0 - measured / expected.value));
+    match (answer.causes.first(), is_measured) {
+        (Some(first), true) => format!(
+            "{} tokens/s are {less} below the {} that were expected; first: {}.",
+            significant(measured),
+            significant(expected.value),
+            first.what
+        ),
+        (Some(first), false) => format!(
+            "The machine now gives {} tokens/s, {less} below the {} that it was calibrated for; first: {}.",
+            significant(measured),
+            significant(expected.value),
+            first.what
+        ),
+        (None, false) => "Nothing that slows the machine down was seen.".to_owned(),
+        (None, true) => format!(
+            "{} tokens/s are {less} below the {} that were expected, and no cause was seen: {}.",
+            significant(measured),
+            significant(expected.value),
+            match limit_key(prediction.limit) {
+                "core" => "the cost of unpacking the weights limits it, and may not be known well enough",
+                "launch" => "the time to start kernels limits it, and may not be known well enough",
+                _ => "calibrate again on an idle machine, with rooflinectl calibrate --wait",
+            }
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,360 @@
+//! What of the board may slow a run down, by what its sensors say now.
+
+use super::suspect::{Change, Suspect};
+use rooflined_api::Unseen;
+use rooflined_core::board::{BoardState, OperatingPoint, Reading};
+use rooflined_core::units::{Hertz, Seconds};
+use rooflined_predict::calibration::{Accelerator, CalibrationRecord};
+use rooflined_predict::snapshot::{Snapshot, point_in};
+
+/// Clocks that differ by less are the same: tables round them, and boost clocks wander by a step or two.
+const SAME_CLOCK: f64 = 0.03;
+/// A GPU at least this busy runs at the clock that it shows.
+const UNDER_LOAD: f64 = 0.5;
+/// Clocks at which a GB10 whose supply negotiated too little power was reported to stay.
+const STARVED: [f64; 2] = [513e6, 850e6];
+const STARVED_WITHIN: f64 = 0.04;
+/// A reference read that is older tells of another time.
+const YOUNG: Seconds = Seconds(600.0);
+/// Bandwidth, and time that a hypervisor or the memory takes, by less than these parts is noise.
+const LESS_BANDWIDTH: f64 = 0.1;
+const LESS_TIME: f64 = 0.02;
+
+fn is_below(now: Hertz, expected: Hertz) -> bool {
+    now.is_positive() && now.get() < expected.get() * (1.0 - SAME_CLOCK)
+}
+
+/// The causes that the board shows against a machine at `expected`.
+#[must_use]
+pub fn suspects(snapshot: &Snapshot, expected: &OperatingPoint) -> Vec<Suspect> {
+    let mut found = match snapshot.accelerator {
+        Accelerator::Gpu => of_gpu(snapshot, expected),
+        Accelerator::Cpu => of_cpu(snapshot, expected),
+    };
+    let state = &snapshot.state;
+    if let Some(steal) = state.load.known().and_then(|load| load.steal_ratio).filter(|part| *part > LESS_TIME)
+    {
+        found.push(
+            Suspect::new(
+                "steal",
+                format!("the hypervisor gives {:.0} % of the CPU time to other machines", 100.0 * steal),
+                Change::Rate(1.0 - steal.min(0.95)),
+                "move the virtual machine to a less busy host, or pin its CPUs there",
+            )
+            .shown_by("/proc/stat", format!("steal {:.0} %", 100.0 * steal)),
+        );
+    }
+    if let Some(part) =
+        state.pressure.known().map(|pressure| pressure.memory_some_ratio).filter(|part| *part > LESS_TIME)
+    {
+        found.push(
+            Suspect::new(
+                "memory_pressure",
+                format!("tasks waited for memory for {:.0} % of the time", 100.0 * part),
+                Change::Rate(1.0 - part.min(0.95)),
+                "free memory: ps --sort=-rss -eo pid,rss,comm | head",
+            )
+            .shown_by("/proc/pressure/memory", format!("some {:.1} %", 100.0 * part)),
+        );
+    }
+    found
+}
+
+fn source(snapshot: &Snapshot, field: &str) -> String {
+    snapshot.board.sources.get(field).cloned().unwrap_or_else(|| format!("GET /v1/state: {field}"))
+}
+
+/// The active mode's own point where it differs from the expected one.
+fn mode_in_force(snapshot: &Snapshot, expected: &OperatingPoint) -> Option<(String, OperatingPoint)> {
+    let active = snapshot.state.power_mode.known()?;
+    if expected.power_mode.as_ref() == Some(&active.name) {
+        return None;
+    }
+    let mode = snapshot.board.modes.known()?.get(active)?;
+    let caps = mode.operating_point();
+    // What the mode itself asks for, whatever lowers the clocks beside it.
+    let calm = BoardState::unknown(snapshot.state.taken_at, "not looked at");
+    let point = point_in(&snapshot.board, &calm, snapshot.hardware.as_deref(), mode);
+    Some((active.name.clone(), OperatingPoint { power_mode: caps.power_mode, ..point }))
+}
+
+fn of_gpu(snapshot: &Snapshot, expected: &OperatingPoint) -> Vec<Suspect> {
+    let mut found = Vec::new();
+    let state = &snapshot.state;
+    // What is left to explain once the mode is known.
+    let mut at = expected.clone();
+    if let Some((name, point)) = mode_in_force(snapshot, expected) {
+        let mut lowered = Vec::new();
+        let mut words = Vec::new();
+        let mut clock =
+            |what: &str, is: Option<Hertz>, was: &mut Option<Hertz>, change: fn(Hertz) -> Change| {
+                if let (Some(is), Some(expected)) = (is, *was)
+                    && is_below(is, expected)
+                {
+                    words.push(format!("{what} {is} instead of {expected}"));
+                    lowered.push(change(is));
+                    *was = Some(is);
+                }
+            };
+        clock("GPU", point.gpu_clock, &mut at.gpu_clock, Change::GpuClock);
+        clock("memory", point.memory_clock, &mut at.memory_clock, Change::MemoryClock);
+        if let (Some(is), Some(expected)) = (point.sm_online, at.sm_online)
+            && is < expected
+        {
+            words.push(format!("{is} of {expected} SMs"));
+            lowered.push(Change::Sm(is));
+            at.sm_online = Some(is);
+        }
+        if !lowered.is_empty() {
+            let wanted = expected.power_mode.clone();
+            let fix = wanted.as_ref().map_or_else(
+                || {
+                    "rooflinectl mode list shows faster modes; then: sudo rooflinectl mode set MODE"
+                        .to_owned()
+                },
+                |mode| format!("sudo rooflinectl mode set {mode}"),
+            );
+            let than = wanted.map_or_else(String::new, |mode| format!(" instead of {mode}"));
+            let what = format!("power mode {name}{than}: {}", words.join(", "));
+            let suspect =
+                Suspect { changes: lowered, ..Suspect::new("power_mode", what, Change::Sm(1), fix) };
+            found.push(suspect.shown_by(source(snapshot, "power_mode"), name));
+        }
+    }
+    caps(snapshot, &mut at, &mut found);
+    found.extend(clock_under_load(snapshot, &at));
+    let is_told =
+        found.iter().any(|suspect| suspect.evidence.iter().any(|by| by.source.ends_with("throttle")));
+    found.extend(unclear_throttle(snapshot).filter(|_| !is_told));
+    // A reference that was read at a lowered clock tells of that clock.
+    let calm = found.is_empty();
+    if let Some(drift) = snapshot.memory_ratio(YOUNG).filter(|ratio| calm && *ratio < 1.0 - LESS_BANDWIDTH) {
+        found.push(slow_memory(drift, "the newest reference read (GET /v1/roofline: drift_ratio)"));
+    }
+    if let Some(processes) = state.details.gpu_processes.known().filter(|processes| processes.len() > 1) {
+        let name = |process: &rooflined_core::board::details::GpuProcess| {
+            let name = process.name.known().map_or("?", String::as_str);
+            format!("{} {name}", process.pid)
+        };
+        let names: Vec<String> = processes.iter().map(name).collect();
+        found.push(
+            Suspect::possible(
+                "gpu_shared",
+                format!("{} processes use the GPU", processes.len()),
+                "stop what is not needed, or run one after the other: nvidia-smi",
+            )
+            .shown_by("NVML", names.join(", ")),
+        );
+    }
+    found
+}
+
+/// Caps below what the mode explains.
+fn caps(snapshot: &Snapshot, at: &mut OperatingPoint, found: &mut Vec<Suspect>) {
+    let state = &snapshot.state;
+    let cap = |reading: &Reading<Hertz>, expected: Option<Hertz>| {
+        let (is, expected) = (*reading.known()?, expected?);
+        is_below(is, expected).then_some((is, expected))
+    };
+    let throttled = state.throttle.known().is_some_and(|throttle| throttle.active);
+    // Cooling lowers the very cap: then that is the cause, by the clock it leads to.
+    if let Some((is, expected)) = cap(&state.gpu_clock_cap, at.gpu_clock) {
+        at.gpu_clock = Some(is);
+        let suspect = if throttled {
+            throttle(snapshot, is, expected)
+        } else {
+            let file = source(snapshot, "gpu_clock_cap");
+            let fix = match file.starts_with('/') {
+                true => format!("sudo jetson_clocks, or: echo {:.0} | sudo tee {file}", expected.get()),
+                false => "sudo nvidia-smi --reset-gpu-clocks".to_owned(),
+            };
+            let what = format!("GPU clock capped at {is} instead of {expected}");
+            Suspect::new("gpu_clock_cap", what, Change::GpuClock(is), fix)
+                .shown_by(file, format!("{:.0}", is.get()))
+        };
+        found.push(suspect);
+    }
+    if let Some((is, expected)) = cap(&state.memory_clock_cap, at.memory_clock) {
+        at.memory_clock = Some(is);
+        let file = source(snapshot, "memory_clock_cap");
+        let fix = "enter the mode again, which sets the cap of the memory clock: sudo rooflinectl mode set MODE; \
+                   or: sudo jetson_clocks";
+        found.push(
+            Suspect::new(
+                "memory_clock",
+                format!("memory clock {is} instead of {expected}"),
+                Change::MemoryClock(is),
+                fix,
+            )
+            .shown_by(file, format!("{:.0}", is.get())),
+        );
+    }
+    if let (Some(is), Some(expected)) = (state.sm_online.known().copied(), at.sm_online)
+        && is > 0
+        && is < expected
+    {
+        found.push(
+            Suspect::new(
+                "sm_gated",
+                format!("{is} of {expected} SMs are on"),
+                Change::Sm(is),
+                "a mode gates them until the next boot: sudo rooflinectl mode set MODE, then reboot; of a divided GPU: \
+                 sudo nvidia-smi -mig 0",
+            )
+            .shown_by(source(snapshot, "sm_online"), is.to_string()),
+        );
+    }
+}
+
+/// The clock that a busy GPU shows, where it is below its cap.
+fn clock_under_load(snapshot: &Snapshot, at: &OperatingPoint) -> Option<Suspect> {
+    let state = &snapshot.state;
+    state.gpu_load.known().filter(|load| **load >= UNDER_LOAD)?;
+    let (is, expected) = (*state.gpu_clock.known()?, at.gpu_clock?);
+    is_below(is, expected).then(|| throttle(snapshot, is, expected))
+}
+
+/// What a lowered clock comes from, by the words of the sensors: key, words, remedy.
+fn reason_of(snapshot: &Snapshot, clock: Option<Hertz>) -> (&'static str, &'static str, &'static str) {
+    let told = told(snapshot).join("; ").to_lowercase();
+    let has = |words: &[&str]| words.iter().any(|word| told.contains(word));
+    let is_gb10 = snapshot.hardware.as_deref().is_some_and(|hardware| hardware.key == "gb10");
+    let is_starved =
+        |clock: Hertz| STARVED.iter().any(|known| (clock.get() / known - 1.0).abs() < STARVED_WITHIN);
+    let hot = has(&["thermal", "throttle-alert", "temperature", "cooling", "_crit"]);
+    if has(&["supply", "under-voltage"]) || is_gb10 && !hot && clock.is_some_and(is_starved) {
+        (
+            "supply",
+            "the supply delivers too little power",
+            "use the supply that came with it, and unplug it from the wall for a minute: it negotiates its power at the start",
+        )
+    } else if hot {
+        (
+            "thermal",
+            "too hot",
+            "clean the fan and give it air, or enter a slower mode: sudo rooflinectl mode set MODE",
+        )
+    } else if has(&["over-current", "curr"]) {
+        (
+            "current",
+            "its current peaks are cut",
+            "enter a mode with a power cap: sudo rooflinectl mode set MODE",
+        )
+    } else if has(&["power"]) {
+        (
+            "power_limit",
+            "at its power limit",
+            "nvidia-smi -q -d POWER shows the range; then: sudo nvidia-smi -pl WATTS",
+        )
+    } else {
+        (
+            "gpu_clock",
+            "no sensor names a reason",
+            "sudo jetson_clocks, or: sudo nvidia-smi --lock-gpu-clocks=MHZ",
+        )
+    }
+}
+
+fn told(snapshot: &Snapshot) -> &[String] {
+    snapshot.state.throttle.known().map_or(&[][..], |throttle| throttle.evidence.as_slice())
+}
+
+fn told_by(mut suspect: Suspect, snapshot: &Snapshot) -> Suspect {
+    for line in told(snapshot) {
+        suspect = suspect.shown_by("GET /v1/state: throttle", line);
+    }
+    suspect
+}
+
+fn throttle(snapshot: &Snapshot, is: Hertz, expected: Hertz) -> Suspect {
+    let (key, why, fix) = reason_of(snapshot, Some(is));
+    let what = format!("GPU clock {is} instead of {expected} under load: {why}");
+    let suspect = Suspect::new(key, what, Change::GpuClock(is), fix)
+        .shown_by(source(snapshot, "gpu_clock"), format!("{:.0}", is.get()));
+    told_by(suspect, snapshot)
+}
+
+/// Throttling whose clock does not show.
+fn unclear_throttle(snapshot: &Snapshot) -> Option<Suspect> {
+    snapshot.state.throttle.known().filter(|throttle| throttle.active)?;
+    let (key, why, fix) = reason_of(snapshot, None);
+    let key = if key == "gpu_clock" { "thermal" } else { key };
+    Some(told_by(Suspect::possible(key, format!("the machine is throttling: {why}"), fix), snapshot))
+}
+
+fn of_cpu(snapshot: &Snapshot, expected: &OperatingPoint) -> Vec<Suspect> {
+    let mut found = Vec::new();
+    let state = &snapshot.state;
+    let regime = snapshot.calibration.as_ref().and_then(CalibrationRecord::current);
+    let cap_then = regime.and_then(|regime| regime.clock_cap).or(expected.cpu_clock);
+    if let (Some(is), Some(then), Some(clock)) =
+        (state.cpu_clock_cap.known().copied(), cap_then, expected.cpu_clock)
+        && is_below(is, then)
+    {
+        let file = source(snapshot, "cpu_clock_cap");
+        found.push(
+            Suspect::new(
+                "cpu_clock",
+                format!("CPU clock capped at {is} instead of {then}"),
+                Change::CpuClock(clock * (is / then)),
+                "sudo cpupower frequency-set --max MHZ, or a faster mode: sudo rooflinectl mode set MODE",
+            )
+            .shown_by(file, format!("{:.0}", is.get())),
+        );
+    }
+    if let (Some(is), Some(expected)) = (state.cores_online.known().copied(), expected.cores_online)
+        && is < expected
+    {
+        found.push(
+            Suspect::new(
+                "cores_offline",
+                format!("{is} of {expected} CPUs are online"),
+                Change::Cores(is),
+                "echo 1 | sudo tee /sys/devices/system/cpu/cpu*/online, or another mode: sudo rooflinectl mode set MODE",
+            )
+            .shown_by(source(snapshot, "cores_online"), is.to_string()),
+        );
+    }
+    found.extend(unclear_throttle(snapshot));
+    found
+}
+
+/// Memory that gives less than at the calibration.
+#[must_use]
+pub fn slow_memory(ratio: f64, source: &str) -> Suspect {
+    Suspect::new(
+        "memory_bandwidth",
+        format!(
+            "memory gives {:.0} % of what the calibration found: other work uses it, or a clock that no sensor shows is low",
+            100.0 * ratio
+        ),
+        Change::MemoryRatio(ratio),
+        "stop what else runs (top), then: rooflinectl compare; if it stays, reboot",
+    )
+    .shown_by(source, format!("{ratio:.2}"))
+}
+
+/// What of the board cannot be read.
+#[must_use]
+pub fn unseen(snapshot: &Snapshot) -> Vec<Unseen> {
+    if snapshot.accelerator == Accelerator::Cpu || snapshot.is_hypothetical() {
+        return Vec::new();
+    }
+    let state = &snapshot.state;
+    let needed = [
+        ("GPU clock cap", state.gpu_clock_cap.reason()),
+        ("memory clock", state.memory_clock_cap.reason()),
+        ("SMs online", state.sm_online.reason()),
+        ("throttling", state.throttle.reason()),
+    ];
+    let without = |(what, reason): (&str, Option<&str>)| {
+        let reason = reason.filter(|reason| reason.contains("permission denied"))?;
+        Some(Unseen {
+            what: what.to_owned(),
+            reason: reason.to_owned(),
+            grant: "files for root only are read by the privileged helper: sudo systemctl enable --now rooflined-actuate.socket"
+                .to_owned(),
+        })
+    };
+    needed.into_iter().filter_map(without).collect()
+}

@@ -1,0 +1,411 @@
+//! What of the process, its settings and its neighbours may slow a run down.
+
+use super::machine::slow_memory;
+use super::suspect::{Change, Suspect};
+use rooflined_api::{ExplainRequest, OtherProcess, RunEvidence, Workload};
+use rooflined_core::refusal::{Code, Refusal};
+use rooflined_predict::calibration::Accelerator;
+use rooflined_predict::snapshot::Snapshot;
+use serde_json::Value;
+
+/// Less of the time, or of a CPU, is noise.
+const LESS_TIME: f64 = 0.03;
+const LESS_CPU: f64 = 0.15;
+/// Longest over shortest repetition from which on other work is likely.
+const NOTABLE_SPREAD: f64 = 1.3;
+const LESS_BANDWIDTH: f64 = 0.1;
+/// Most of the rate that an estimate takes away.
+const MOST: f64 = 0.95;
+/// Bytes a second from storage that are more than a log.
+const READING: f64 = 1e6;
+
+/// Numbers of the request that cannot be.
+///
+/// # Errors
+/// The first of them.
+pub fn check(seen: &RunEvidence) -> Result<(), Refusal> {
+    let ratios = [("cpu_wait_ratio", seen.cpu_wait_ratio), ("blocked_ratio", seen.blocked_ratio)];
+    let positive = [
+        ("cpu_quota", seen.cpu_quota),
+        ("memory_ratio", seen.memory_ratio),
+        ("spread_ratio", seen.spread_ratio),
+    ];
+    let others = [
+        ("read_bytes_per_s", seen.read_bytes_per_s),
+        ("major_faults_per_s", seen.major_faults_per_s),
+        ("swapped_bytes", seen.swapped_bytes),
+        ("others[].cpus", seen.others.iter().map(|other| other.cpus).find(|cpus| *cpus < 0.0)),
+        ("cpus_allowed", seen.cpus_allowed.map(f64::from).filter(|count| *count < 1.0).map(|_| -1.0)),
+    ];
+    let refuse = |name: &str, value: f64, range: &str| {
+        Err(Code::InvalidField.at(
+            format!("seen.{name}"),
+            format!("seen.{name} is {value}"),
+            format!("give a number {range}, or leave it out"),
+        ))
+    };
+    for (name, value) in ratios {
+        if let Some(value) = value.filter(|value| !(0.0..=1.0).contains(value)) {
+            return refuse(name, value, "from 0 to 1");
+        }
+    }
+    for (name, value) in positive {
+        if let Some(value) = value.filter(|value| *value <= 0.0) {
+            return refuse(name, value, "above 0");
+        }
+    }
+    for (name, value) in others {
+        if let Some(value) = value.filter(|value| *value < 0.0) {
+            return refuse(name, value, "of 0 or more");
+        }
+    }
+    Ok(())
+}
+
+/// The causes that the process shows.
+#[must_use]
+pub fn suspects(snapshot: &Snapshot, request: &ExplainRequest, seen: &RunEvidence) -> Vec<Suspect> {
+    let mut found = Vec::new();
+    if let Some(actual) = &seen.workload {
+        settings(&request.workload, actual, &mut found);
+    }
+    if let Some(version) =
+        seen.engine_version.as_ref().filter(|own| request.engine_version.as_ref() != Some(own))
+    {
+        let change = Change::EngineVersion(version.clone());
+        let what = format!("version {version} of {}", request.engine.key());
+        found.push(
+            Suspect::new("engine_version", what, change, "update the engine to the newest build")
+                .shown_by("build_info of the server", version),
+        );
+    }
+    if snapshot.accelerator == Accelerator::Cpu {
+        threads(snapshot, request, seen, &mut found);
+        kernels(seen, &mut found);
+    } else if seen.gpu_library == Some(false) {
+        found.push(
+            Suspect::possible(
+                "gpu_unused",
+                "the process has loaded no library that uses a GPU: it runs on the CPU",
+                "install a build of the engine for this GPU, and look at its log for the device that it found",
+            )
+            .shown_by(file(seen, "maps"), "no libcuda.so"),
+        );
+    }
+    pages(seen, &mut found);
+    for option in &seen.unlike {
+        found.push(
+            Suspect::possible(
+                "options",
+                format!("it runs with {option}, for which nothing is predicted"),
+                format!("start it without {option}"),
+            )
+            .shown_by(file(seen, "cmdline"), option),
+        );
+    }
+    if let Some(ratio) = seen.memory_ratio.filter(|ratio| *ratio < 1.0 - LESS_BANDWIDTH) {
+        found.push(slow_memory(ratio, "reference read beside the measurement"));
+    }
+    if let Some(disturbed) = &seen.disturbed {
+        found.push(Suspect::possible("disturbed", disturbed, "repeat it on an idle machine: top"));
+    }
+    if let Some(spread) = seen.spread_ratio.filter(|spread| *spread > NOTABLE_SPREAD) {
+        found.push(
+            Suspect::possible(
+                "disturbed",
+                format!("the longest of its repetitions took {spread:.1} times the shortest: probably other work ran"),
+                "repeat it on an idle machine: top",
+            )
+            .shown_by("longest over shortest repetition", format!("{spread:.2}")),
+        );
+    }
+    found
+}
+
+fn file(seen: &RunEvidence, name: &str) -> String {
+    seen.pid.map_or_else(|| format!("/proc/PID/{name}"), |pid| format!("/proc/{pid}/{name}"))
+}
+
+/// A setting that is a number: key, words, expected, actual, what it changes, remedy.
+type Count<'a> = (&'static str, &'a str, Option<u64>, Option<u64>, fn(u64) -> Change, &'a str);
+
+/// Settings other than expected.
+fn settings(expected: &Workload, actual: &Workload, found: &mut Vec<Suspect>) {
+    let shown = |value: Option<u64>| value.map_or_else(|| "the usual".to_owned(), |value| value.to_string());
+    let counts: [Count<'_>; 3] = [
+        (
+            "context",
+            "tokens of context",
+            expected.context_tokens,
+            actual.context_tokens,
+            Change::ContextTokens,
+            "shorten the prompts, or expect the rate of a long context: --context-tokens N",
+        ),
+        (
+            "batch",
+            "sequences at once",
+            expected.batch,
+            actual.batch,
+            Change::Batch,
+            "send as many requests at once as were expected, or give --batch N",
+        ),
+        (
+            "chunk",
+            "tokens of a prompt in one pass",
+            expected.chunk_tokens,
+            actual.chunk_tokens,
+            Change::ChunkTokens,
+            "start llama-server with -ub 512 or more",
+        ),
+    ];
+    for (key, words, was, is, change, fix) in counts {
+        let Some(count) = is.filter(|is| was != Some(*is)) else { continue };
+        let what = format!("{count} {words} instead of {}", shown(was));
+        found.push(Suspect::new(key, what, change(count), fix).shown_by("the server", count.to_string()));
+    }
+    if let Some(format) =
+        actual.kv_format.as_ref().filter(|format| expected.kv_format.as_ref() != Some(format))
+    {
+        let was = expected.kv_format.as_deref().unwrap_or("fp16");
+        found.push(
+            Suspect::new(
+                "kv_format",
+                format!("the cache is stored as {format} instead of {was}"),
+                Change::KvFormat(format.clone()),
+                "start llama-server with -ctk f16 -ctv f16",
+            )
+            .shown_by("-ctk, -ctv", format),
+        );
+    }
+    if let Some(offload) = actual.offload.filter(|offload| expected.offload != Some(*offload)) {
+        let (option, count) = match (offload.gpu_layers, offload.cpu_moe_layers) {
+            (Some(layers), _) => ("-ngl", layers),
+            (None, layers) => ("--n-cpu-moe", layers.unwrap_or_default()),
+        };
+        found.push(
+            Suspect::new(
+                "offload",
+                format!("layers stay in the memory of the CPU: {option} {count}"),
+                Change::Offload(offload),
+                "start llama-server with -ngl all, and with a smaller format or context if it does not fit",
+            )
+            .shown_by(option, count.to_string()),
+        );
+    }
+    if let Some(speculative) =
+        actual.speculative.as_ref().filter(|own| expected.speculative.as_ref() != Some(own))
+    {
+        let accepted = speculative.acceptance_ratio.map_or_else(
+            || "unknown".to_owned(),
+            |ratio| format!("{:.0} % of the drafted tokens", 100.0 * ratio),
+        );
+        found.push(
+            Suspect::new(
+                "speculation",
+                format!("drafted tokens that are accepted: {accepted}"),
+                Change::Speculative(Box::new(speculative.clone())),
+                "draft fewer tokens, or start it without a draft model",
+            )
+            .shown_by("the server's metrics", accepted),
+        );
+    }
+    let is_other = |own: &Value| expected.model.as_ref() != Some(own);
+    if let Some(model) = actual.model.as_ref().filter(|own| is_other(own)) {
+        let name = |model: &Value, format: &Option<String>| {
+            let name = match model {
+                Value::String(key) => key.clone(),
+                fields => fields.get("path").and_then(Value::as_str).unwrap_or("another model").to_owned(),
+            };
+            format.as_ref().map_or_else(|| name.clone(), |format| format!("{name} {format}"))
+        };
+        let is = name(model, &actual.format);
+        let was = expected.model.as_ref().map_or_else(String::new, |model| name(model, &expected.format));
+        found.push(
+            Suspect::new(
+                "model",
+                format!("the server runs {is}, which is not {was}"),
+                Change::Model { model: model.clone(), format: actual.format.clone() },
+                "start the server with the file that was meant: -m FILE",
+            )
+            .shown_by("-m", is),
+        );
+    }
+}
+
+/// Threads, and the CPUs that they get.
+fn threads(snapshot: &Snapshot, request: &ExplainRequest, seen: &RunEvidence, found: &mut Vec<Suspect>) {
+    let logical = snapshot.board.cpu.logical.max(1);
+    let usual = request.workload.threads.unwrap_or_else(|| snapshot.physical_cores());
+    let told = seen.workload.as_ref().and_then(|workload| workload.threads);
+    let threads = told.or(seen.computing_threads).unwrap_or(usual).max(1);
+    if threads != usual {
+        let run = threads.min(logical);
+        let source = if told.is_some() { "-t" } else { "threads that compute (/proc/PID/task)" };
+        found.push(
+            Suspect::new(
+                "threads",
+                format!("{threads} threads instead of {usual}"),
+                Change::Threads(run),
+                format!("start it with -t {usual}"),
+            )
+            .shown_by(source, threads.to_string()),
+        );
+    }
+    let part = |cpus: f64| (cpus / f64::from(threads)).clamp(1.0 - MOST, 1.0);
+    let mut granted = 1.0_f64;
+    let allowed = seen.cpus_allowed.filter(|allowed| *allowed < threads.min(logical));
+    if let Some(allowed) = allowed {
+        granted = granted.min(part(f64::from(allowed)));
+        found.push(
+            Suspect::new(
+                "affinity",
+                format!("{threads} threads may run on {allowed} of {logical} CPUs"),
+                Change::Rate(part(f64::from(allowed))),
+                seen.pid.map_or_else(
+                    || format!("taskset -a -p -c 0-{} PID", logical - 1),
+                    |pid| format!("sudo taskset -a -p -c 0-{} {pid}", logical - 1),
+                ),
+            )
+            .shown_by(file(seen, "status: Cpus_allowed_list"), allowed.to_string()),
+        );
+    } else if threads > logical {
+        granted = granted.min(part(f64::from(logical)));
+        // The threads spin while they wait for one that has no CPU.
+        if let Some(suspect) = found.iter_mut().find(|suspect| suspect.key == "threads") {
+            suspect.changes.push(Change::Rate(part(f64::from(logical))));
+            suspect.certainty = super::suspect::Certainty::Estimated;
+        }
+    }
+    let ceiling = f64::from(threads.min(allowed.unwrap_or(logical)));
+    if let Some(quota) = seen.cpu_quota.filter(|quota| *quota < ceiling * (1.0 - LESS_TIME)) {
+        granted = granted.min(part(quota));
+        let source = seen.cpu_quota_file.clone().unwrap_or_else(|| "cpu.max".to_owned());
+        let left = (quota / ceiling).clamp(1.0 - MOST, 1.0);
+        let fix = format!(
+            "echo max | sudo tee {source}, or raise CPUQuota= of its unit, or --cpus of its container"
+        );
+        let what = format!("a control group grants {quota:.2} CPUs to {threads} threads");
+        found.push(
+            Suspect::new("cpu_quota", what, Change::Rate(left), fix)
+                .shown_by(source, format!("{quota:.2} CPUs")),
+        );
+    }
+    waiting(seen, granted, found);
+}
+
+/// CPU time that others took. `granted`: the part of a CPU that each thread can have at most.
+fn waiting(seen: &RunEvidence, granted: f64, found: &mut Vec<Suspect>) {
+    let named: Vec<String> = seen.others.iter().take(3).map(name_other).collect();
+    let others: f64 = seen.others.iter().map(|other| other.cpus).sum();
+    let who = if named.is_empty() { "other work".to_owned() } else { named.join(", ") };
+    // Its own threads wait for each other where they have too few CPUs.
+    let waited = (seen.cpu_wait_ratio.unwrap_or(0.0) - (1.0 - granted)).clamp(0.0, MOST);
+    let nice = seen.nice.filter(|nice| *nice > 0);
+    let is_waiting = waited > LESS_TIME && (others > LESS_CPU || granted >= 1.0);
+    if !is_waiting {
+        if others > LESS_CPU && granted >= 1.0 {
+            found.push(
+                Suspect::possible(
+                    "other_process",
+                    format!("other processes use {others:.1} CPUs, caches and memory: {who}"),
+                    stop(&seen.others),
+                )
+                .shown_by("/proc/*/stat", who),
+            );
+        }
+        return;
+    }
+    let shown = format!("{:.0} %", 100.0 * waited);
+    let pid = seen.pid.map_or_else(|| "PID".to_owned(), |pid| pid.to_string());
+    let suspect = match nice {
+        Some(nice) => Suspect::new(
+            "low_priority",
+            format!("its threads wait for a CPU for {shown} of the time at nice {nice}: {who}"),
+            Change::Rate(1.0 - waited),
+            format!("sudo renice -n 0 -p {pid}"),
+        )
+        .shown_by(file(seen, "stat: nice"), nice.to_string()),
+        None => Suspect::new(
+            "other_process",
+            format!("its threads wait for a CPU for {shown} of the time: {who}"),
+            Change::Rate(1.0 - waited),
+            stop(&seen.others),
+        ),
+    };
+    found.push(suspect.shown_by(file(seen, "task/*/schedstat"), format!("waits {shown}")));
+}
+
+fn name_other(other: &OtherProcess) -> String {
+    format!("{} (process {}, {:.1} CPUs)", other.name, other.pid, other.cpus)
+}
+
+fn stop(others: &[OtherProcess]) -> String {
+    match others.first() {
+        Some(other) => format!("stop it, or give it other cores: sudo taskset -a -p -c CPUS {}", other.pid),
+        None => "see what runs: top".to_owned(),
+    }
+}
+
+/// CPU kernels for older processors than this one.
+fn kernels(seen: &RunEvidence, found: &mut Vec<Suspect>) {
+    const ALL_X86: &[&str] = &["avx2", "avx_vnni", "avx512_vnni", "amx_int8"];
+    const LEVELS: [(&[&str], &[&str]); 6] = [
+        (&["-x64", "-sse42", "-sandybridge", "-ivybridge", "-piledriver"], ALL_X86),
+        (&["-haswell"], &["avx_vnni", "avx512_vnni", "amx_int8"]),
+        (&["-alderlake", "-skylakex", "-cannonlake"], &["avx512_vnni", "amx_int8"]),
+        (&["-cascadelake", "-icelake", "-cooperlake", "-zen4"], &["amx_int8"]),
+        (&["-armv8.0"], &["asimddp", "i8mm"]),
+        (&["-armv8.2"], &["i8mm"]),
+    ];
+    let Some(library) = &seen.kernels else { return };
+    let level = LEVELS.iter().find(|(names, _)| names.iter().any(|name| library.contains(name)));
+    if let Some((_, without)) = level {
+        found.push(
+            Suspect::new(
+                "kernels",
+                format!("its kernels are those of {library}, without instructions that this CPU has"),
+                Change::Without(without),
+                "build it on this machine (cmake -DGGML_NATIVE=ON), or with all variants (-DGGML_CPU_ALL_VARIANTS=ON)",
+            )
+            .shown_by(file(seen, "maps"), library),
+        );
+    }
+}
+
+/// Pages that come from storage.
+fn pages(seen: &RunEvidence, found: &mut Vec<Suspect>) {
+    let read = seen.read_bytes_per_s.unwrap_or(0.0);
+    let faults = seen.major_faults_per_s.unwrap_or(0.0);
+    let blocked = seen.blocked_ratio.unwrap_or(0.0).min(MOST);
+    if blocked < LESS_TIME || (read < READING && faults < 10.0) {
+        return;
+    }
+    let swapped = seen.swapped_bytes.unwrap_or(0.0);
+    let (key, what, fix) = if swapped > READING && read < READING {
+        (
+            "swap",
+            "pages of it come from swap",
+            "stop what else takes memory, or take a smaller format or context",
+        )
+    } else {
+        (
+            "page_faults",
+            "pages of the model come from storage",
+            "give it memory for the whole file (MemoryMax= of its unit, or a smaller format), or keep it there: --mlock",
+        )
+    };
+    found.push(
+        Suspect::new(
+            key,
+            format!(
+                "{what}: {:.0} MB/s, and its threads sleep for {:.0} % of the time",
+                read / 1e6,
+                100.0 * blocked
+            ),
+            Change::Rate(1.0 - blocked),
+            fix,
+        )
+        .shown_by(file(seen, "io: read_bytes"), format!("{:.0} MB/s", read / 1e6))
+        .shown_by(file(seen, "stat: majflt"), format!("{faults:.0}/s")),
+    );
+}

@@ -1,0 +1,108 @@
+//! What may slow a run down: what shows it, what it does to the prediction, and what to do about it.
+
+use rooflined_api::{EvidenceAnswer, Offload, Speculative};
+use rooflined_core::units::Hertz;
+use serde_json::Value;
+
+/// What a cause changes in the conditions of a prediction. Changes of different causes may come in any order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Change {
+    /// No clock of the GPU above this.
+    GpuClock(Hertz),
+    MemoryClock(Hertz),
+    Sm(u32),
+    CpuClock(Hertz),
+    Cores(u32),
+    /// Part of the memory's bandwidth that is left.
+    MemoryRatio(f64),
+    Threads(u32),
+    KvFormat(String),
+    ContextTokens(u64),
+    Batch(u64),
+    ChunkTokens(u64),
+    Offload(Offload),
+    Speculative(Box<Speculative>),
+    /// Another model, or the same in another format.
+    Model {
+        model: Value,
+        format: Option<String>,
+    },
+    EngineVersion(String),
+    /// Instructions that the kernels do not use.
+    Without(&'static [&'static str]),
+    /// Part of the rate that is left, where the predictor has no term for it.
+    Rate(f64),
+}
+
+/// How sure the effect of a cause is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Certainty {
+    /// The predictor has a term for it.
+    Predicted,
+    /// From what was seen of the process.
+    Estimated,
+    /// It was seen; what it costs is inferred from what nothing else explains.
+    Possible,
+}
+
+impl Certainty {
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Predicted => "predicted",
+            Self::Estimated => "estimated",
+            Self::Possible => "possible",
+        }
+    }
+
+    /// What the certainty leaves open of an effect, as a part of it, and besides: standard deviations of logarithms. Guesses.
+    pub fn spread(self, effect: f64) -> f64 {
+        match self {
+            Self::Predicted => 0.1 * effect,
+            Self::Estimated => 0.5 * effect,
+            Self::Possible => 0.5,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Suspect {
+    pub key: &'static str,
+    pub what: String,
+    pub changes: Vec<Change>,
+    pub certainty: Certainty,
+    pub evidence: Vec<EvidenceAnswer>,
+    pub fix: String,
+}
+
+impl Suspect {
+    /// One whose effect the predictor has a term for.
+    pub fn new(key: &'static str, what: impl Into<String>, change: Change, fix: impl Into<String>) -> Self {
+        let certainty =
+            if matches!(change, Change::Rate(_)) { Certainty::Estimated } else { Certainty::Predicted };
+        Self {
+            key,
+            what: what.into(),
+            changes: vec![change],
+            certainty,
+            evidence: Vec::new(),
+            fix: fix.into(),
+        }
+    }
+
+    /// One that was seen, and whose effect nothing tells.
+    pub fn possible(key: &'static str, what: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self {
+            key,
+            what: what.into(),
+            changes: Vec::new(),
+            certainty: Certainty::Possible,
+            evidence: Vec::new(),
+            fix: fix.into(),
+        }
+    }
+
+    pub fn shown_by(mut self, source: impl Into<String>, value: impl Into<String>) -> Self {
+        self.evidence.push(EvidenceAnswer { source: source.into(), value: value.into() });
+        self
+    }
+}

@@ -1,0 +1,217 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::Opener;
+use rooflined_api::{OperatingPointRequest, Workload};
+use rooflined_core::board::{ActiveMode, Reading, Throttle};
+use rooflined_core::hardware::registry;
+use rooflined_core::units::Hertz;
+use serde_json::json;
+
+const BOARDS: [&str; 4] =
+    ["jetson-orin-nano-8gb-super", "jetson-agx-orin-64gb", "jetson-agx-thor-t5000", "gb10"];
+
+fn machine(key: &str) -> Snapshot {
+    let hardware = Arc::new(registry().get(key).unwrap().clone());
+    Snapshot { serial: 1, ..Snapshot::hypothetical(hardware) }
+}
+
+fn catalogue() -> Catalogue {
+    Catalogue::new(registry().clone(), Opener::Caller)
+}
+
+fn asked() -> ExplainRequest {
+    ExplainRequest {
+        workload: Workload {
+            model: Some(json!("llama-3.2-1b")),
+            format: Some("q4_k_m".to_owned()),
+            context_tokens: Some(1024),
+            ..Workload::default()
+        },
+        engine: rooflined_predict::Engine::LlamaCpp,
+        ..ExplainRequest::default()
+    }
+}
+
+fn explained(snapshot: &Snapshot, request: &ExplainRequest) -> ExplainAnswer {
+    explain(snapshot, &catalogue(), request).unwrap()
+}
+
+fn expected(snapshot: &Snapshot) -> EstimateAnswer {
+    explained(snapshot, &asked()).expected_tokens_per_s
+}
+
+fn at(rate: f64) -> ExplainRequest {
+    ExplainRequest { tokens_per_s: Some(rate), ..asked() }
+}
+
+fn throttle(snapshot: &mut Snapshot, clock: Hertz) {
+    snapshot.state.gpu_clock = Reading::Known(clock);
+    snapshot.state.gpu_load = Reading::Known(0.97);
+    let evidence = vec!["cpu-throttle-alert is at 1 (/sys/class/thermal/cooling_device3)".to_owned()];
+    snapshot.state.throttle = Reading::Known(Throttle { active: true, evidence });
+}
+
+#[test]
+fn within_the_interval_nothing_is_named_whatever_the_sensors_say() {
+    for key in BOARDS {
+        let mut snapshot = machine(key);
+        let EstimateAnswer { value, low, high } = expected(&snapshot);
+        throttle(&mut snapshot, Hertz(300e6));
+        for rate in [low * 1.001, value, high * 0.999] {
+            let answer = explained(&snapshot, &at(rate));
+            assert_eq!((answer.verdict.as_str(), answer.causes.len()), ("as_expected", 0), "{key} {rate}");
+            assert_eq!(answer.unexplained_ratio, None);
+        }
+        let fast = explained(&snapshot, &at(high * 1.5));
+        assert_eq!((fast.verdict.as_str(), fast.causes.len()), ("faster_than_expected", 0));
+    }
+}
+
+#[test]
+fn the_shares_and_the_rest_add_up_to_the_gap() {
+    let mut random = fastrand::Rng::with_seed(5);
+    for round in 0..200 {
+        let mut snapshot = machine(BOARDS[round % BOARDS.len()]);
+        let low = expected(&snapshot).low;
+        if random.bool() {
+            throttle(&mut snapshot, Hertz(200e6 + 1.5e9 * random.f64()));
+        }
+        if random.bool() {
+            snapshot.state.memory_clock_cap = Reading::Known(Hertz(6e8 + 3e9 * random.f64()));
+        }
+        let mut request = at(low * (0.2 + 0.79 * random.f64()));
+        let seen = RunEvidence {
+            workload: Some(Workload {
+                kv_format: Some("q8_0".to_owned()),
+                context_tokens: Some(random.u64(1..16_000)),
+                ..Workload::default()
+            }),
+            unlike: random.bool().then(|| "--lora".to_owned()).into_iter().collect(),
+            ..RunEvidence::default()
+        };
+        request.seen = random.bool().then_some(seen);
+        let answer = explained(&snapshot, &request);
+        assert_eq!(answer.verdict, "slower_than_expected");
+        let value = answer.expected_tokens_per_s.value;
+        let shares: f64 = answer.causes.iter().map(|cause| cause.share_ratio).sum();
+        assert!((shares + answer.unexplained_ratio.unwrap() - 1.0).abs() < 1e-6, "{answer:?}");
+        let gap = value - answer.measured_tokens_per_s;
+        let rates: f64 = answer.causes.iter().map(|cause| cause.share_tokens_per_s).sum();
+        assert!((rates + answer.unexplained_tokens_per_s.unwrap() - gap).abs() < 1e-6 * value);
+        for cause in &answer.causes {
+            let reached = cause.without_tokens_per_s;
+            assert!(reached >= answer.measured_tokens_per_s && reached <= value * (1.0 + 1e-9), "{cause:?}");
+            assert!(!cause.evidence.is_empty() && !cause.fix.is_empty(), "{cause:?}");
+        }
+        let gains: Vec<f64> = answer.causes.iter().map(|cause| cause.without_tokens_per_s).collect();
+        assert!(gains.windows(2).all(|pair| pair[0] >= pair[1]), "{gains:?}");
+    }
+}
+
+#[test]
+fn a_lower_clock_never_takes_a_smaller_share() {
+    for key in BOARDS {
+        let mut snapshot = machine(key);
+        let (low, top) = (expected(&snapshot).low, snapshot.hardware.as_ref().unwrap().gpu_clock);
+        let share = |part: f64, snapshot: &mut Snapshot| {
+            throttle(snapshot, Hertz(top.get() * part));
+            let answer = explained(snapshot, &at(low * 0.5));
+            answer.causes.iter().find(|cause| cause.cause == "thermal").map_or(0.0, |cause| cause.share_ratio)
+        };
+        let shares: Vec<f64> =
+            (1..20).rev().map(|step| share(f64::from(step) * 0.05, &mut snapshot)).collect();
+        assert!(shares.windows(2).all(|pair| pair[1] >= pair[0] - 1e-9), "{key} {shares:?}");
+        assert!(shares.last().unwrap() > &0.3, "{key} {shares:?}");
+    }
+}
+
+#[test]
+fn a_cause_without_an_effect_is_not_named() {
+    let mut snapshot = machine("jetson-agx-orin-64gb");
+    let low = expected(&snapshot).low;
+    let memory = snapshot.hardware.as_ref().unwrap().memory_clock.unwrap();
+    // As it should be, and a setting that is the default.
+    snapshot.state.memory_clock_cap = Reading::Known(memory);
+    let mut request = at(low * 0.6);
+    request.seen = Some(RunEvidence {
+        workload: Some(Workload {
+            kv_format: Some("fp16".to_owned()),
+            context_tokens: Some(1024),
+            batch: Some(1),
+            chunk_tokens: Some(64),
+            ..Workload::default()
+        }),
+        ..RunEvidence::default()
+    });
+    let answer = explained(&snapshot, &request);
+    assert_eq!(answer.causes, [], "{:?}", answer.causes);
+    assert_eq!(answer.unexplained_ratio, Some(1.0));
+    snapshot.state.memory_clock_cap = Reading::Known(Hertz(665.6e6));
+    let answer = explained(&snapshot, &request);
+    assert_eq!(answer.causes.len(), 1, "{:?}", answer.causes);
+    assert_eq!(answer.causes[0].cause, "memory_clock");
+}
+
+#[test]
+fn the_order_in_which_things_are_seen_does_not_matter() {
+    let mut snapshot = machine("jetson-orin-nano-8gb-super");
+    let low = expected(&snapshot).low;
+    throttle(&mut snapshot, Hertz(400e6));
+    let with = |options: [&str; 3]| {
+        let mut request = at(low * 0.3);
+        request.seen =
+            Some(RunEvidence { unlike: options.map(str::to_owned).to_vec(), ..RunEvidence::default() });
+        explained(&snapshot, &request).causes
+    };
+    assert_eq!(with(["--lora", "--rpc", "--embedding"]), with(["--rpc", "--embedding", "--lora"]));
+}
+
+#[test]
+fn another_mode_is_one_cause_and_its_fix_names_the_faster_one() {
+    let mut snapshot = machine("jetson-agx-orin-64gb");
+    let low = expected(&snapshot).low;
+    let slow = snapshot.board.mode("MODE_15W").unwrap().key();
+    let fast = snapshot.state.power_mode.known().unwrap().name.clone();
+    snapshot.state.power_mode = Reading::Known(ActiveMode { id: slow.id, name: slow.name });
+    let mut request = at(low * 0.3);
+    request.operating_point =
+        Some(OperatingPointRequest { power_mode: Some(fast.clone()), ..OperatingPointRequest::default() });
+    let answer = explained(&snapshot, &request);
+    assert_eq!(answer.causes[0].cause, "power_mode", "{:?}", answer.causes);
+    assert_eq!(answer.causes[0].fix, format!("sudo rooflinectl mode set {fast}"));
+    assert_eq!(answer.causes.len(), 1);
+}
+
+#[test]
+fn without_a_measurement_the_predicted_effect_of_what_is_seen_is_told() {
+    let mut snapshot = machine("gb10");
+    let calm = explained(&snapshot, &asked());
+    assert_eq!((calm.verdict.as_str(), calm.causes.len()), ("not_measured", 0));
+    throttle(&mut snapshot, Hertz(513e6));
+    snapshot.state.throttle = Reading::Known(Throttle { active: false, evidence: Vec::new() });
+    let answer = explained(&snapshot, &asked());
+    assert_eq!(answer.causes[0].cause, "supply");
+    assert!((answer.causes[0].share_ratio - 1.0).abs() < 1e-6);
+    assert!(answer.measured_tokens_per_s < calm.measured_tokens_per_s);
+}
+
+#[test]
+fn impossible_evidence_is_refused_with_its_field() {
+    let snapshot = machine("gb10");
+    let refused = |seen: RunEvidence| {
+        let request = ExplainRequest { seen: Some(seen), ..at(1.0) };
+        explain(&snapshot, &catalogue(), &request).unwrap_err().field.unwrap()
+    };
+    assert_eq!(
+        refused(RunEvidence { cpu_wait_ratio: Some(1.5), ..RunEvidence::default() }),
+        "seen.cpu_wait_ratio"
+    );
+    assert_eq!(refused(RunEvidence { cpu_quota: Some(0.0), ..RunEvidence::default() }), "seen.cpu_quota");
+    assert_eq!(
+        refused(RunEvidence { swapped_bytes: Some(-1.0), ..RunEvidence::default() }),
+        "seen.swapped_bytes"
+    );
+    let both = ExplainRequest { time_s: Some(1.0), ..at(1.0) };
+    assert_eq!(explain(&snapshot, &catalogue(), &both).unwrap_err().field.as_deref(), Some("tokens_per_s"));
+}

@@ -1,0 +1,195 @@
+//! `POST /v1/explain`.
+
+use serde::{Deserialize, Serialize};
+
+use super::{EstimateAnswer, OperatingPointRequest, Workload, nullable};
+use rooflined_core::names::Engine;
+
+/// `POST /v1/explain`: a workload, how fast it ran, and what was seen of its process.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ExplainRequest {
+    /// Operating point that was expected, without a `power_limit_w`. Absent = the fastest that this machine was calibrated at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operating_point: Option<OperatingPointRequest>,
+    /// Workload that was expected to run: one operation or one model.
+    pub workload: Workload,
+    /// Inference engine whose kernels run.
+    #[serde(default, deserialize_with = "nullable::or_default")]
+    #[cfg_attr(test, schema(value_type = crate::schema::Engine))]
+    pub engine: Engine,
+    /// Build number or release of the engine that was expected. Absent: the newest known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine_version: Option<String>,
+    /// Measured time of one run, as in `POST /v1/analyze`. Without this and `tokens_per_s` the answer tells what slows the machine
+    /// now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_s: Option<f64>,
+    /// Measured rate over the batch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens_per_s: Option<f64>,
+    /// What was seen of the process and of the measurement. The daemon adds what it knows of the board.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<RunEvidence>,
+}
+
+/// What was seen of a process and of its measurement; absent = not looked at.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct RunEvidence {
+    /// Number of the process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// What really runs. Fields that are absent are as expected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workload: Option<Workload>,
+    /// Build number or release of the engine that really runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine_version: Option<String>,
+    /// Logical CPUs that the process may run on: `Cpus_allowed_list` of /proc/PID/status.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus_allowed: Option<u32>,
+    /// CPUs whose time the control groups of the process grant it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_quota: Option<f64>,
+    /// File that holds that quota.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_quota_file: Option<String>,
+    /// Nice value of the process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nice: Option<i32>,
+    /// Threads that computed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub computing_threads: Option<u32>,
+    /// Of the time that its computing threads wanted a CPU, the part that they waited for one, 0 to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_wait_ratio: Option<f64>,
+    /// Part of the time that its computing threads slept in the kernel, as they do for pages of a file, 0 to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocked_ratio: Option<f64>,
+    /// Bytes per second that it read from storage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_bytes_per_s: Option<f64>,
+    /// Pages per second that it had to wait for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub major_faults_per_s: Option<f64>,
+    /// Bytes of it in swap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub swapped_bytes: Option<f64>,
+    /// Other processes that used CPU time meanwhile, the largest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "nullable::or_default")]
+    pub others: Vec<OtherProcess>,
+    /// File of the CPU kernels that it has loaded, such as `libggml-cpu-haswell.so`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernels: Option<String>,
+    /// Whether it has loaded a library that uses a GPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_library: Option<bool>,
+    /// Options under which its time is not that of the model on this accelerator.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "nullable::or_default")]
+    pub unlike: Vec<String>,
+    /// Memory bandwidth of a reference kernel beside the measurement over that of the calibration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_ratio: Option<f64>,
+    /// Longest over shortest repetition of the measurement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spread_ratio: Option<f64>,
+    /// What disturbed the measurement, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disturbed: Option<String>,
+    /// What could not be looked at.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "nullable::or_default")]
+    pub unseen: Vec<Unseen>,
+}
+
+/// Another process that used CPU time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct OtherProcess {
+    /// Number of the process.
+    pub pid: u32,
+    /// Name of its program.
+    pub name: String,
+    /// CPUs that it used, 1 = one whole.
+    pub cpus: f64,
+}
+
+/// Something that could not be looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Unseen {
+    /// What.
+    pub what: String,
+    /// Why not.
+    pub reason: String,
+    /// How to allow it.
+    pub grant: String,
+}
+
+/// A file or option and what it holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
+pub struct EvidenceAnswer {
+    /// File, option, or field of `GET /v1/state`.
+    pub source: String,
+    /// What it holds.
+    pub value: String,
+}
+
+/// One cause of a difference.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
+pub struct CauseAnswer {
+    /// Which one.
+    #[cfg_attr(test, schema(value_type = crate::schema::Cause))]
+    pub cause: String,
+    /// The cause in words, with its numbers.
+    pub what: String,
+    /// Its part of the difference between expected and measured; the parts of all causes and `unexplained_ratio` add up to 1.
+    pub share_ratio: f64,
+    /// That part as a rate.
+    pub share_tokens_per_s: f64,
+    /// What would be reached without it.
+    pub without_tokens_per_s: f64,
+    /// `predicted`: the effect is that of the prediction; `estimated`: of what was seen; `possible`: seen, and what it costs is
+    /// inferred from what nothing else explains.
+    #[cfg_attr(test, schema(value_type = crate::schema::Certainty))]
+    pub certainty: String,
+    /// What shows it.
+    pub evidence: Vec<EvidenceAnswer>,
+    /// What to do, with the command where there is one.
+    pub fix: String,
+}
+
+/// `POST /v1/explain`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
+pub struct ExplainAnswer {
+    /// `as_expected`, `slower_than_expected`, `faster_than_expected`; without a measurement `not_measured`.
+    #[cfg_attr(test, schema(value_type = crate::schema::ExplainVerdict))]
+    pub verdict: String,
+    /// The verdict in a sentence with its numbers.
+    pub reason: String,
+    /// The rate that was measured, or without a measurement the one predicted with every cause.
+    pub measured_tokens_per_s: f64,
+    /// Predicted for the workload that was expected, at the operating point that was expected.
+    pub expected_tokens_per_s: EstimateAnswer,
+    /// That operating point in words.
+    pub expected_at: String,
+    /// Causes of the difference, the one first whose removal gains most. Empty unless it is slower than expected or not measured.
+    pub causes: Vec<CauseAnswer>,
+    /// Part of the difference that no cause explains; `null` where there are no causes to look for.
+    pub unexplained_ratio: Option<f64>,
+    /// That part as a rate.
+    pub unexplained_tokens_per_s: Option<f64>,
+    /// What could not be looked at.
+    pub unseen: Vec<Unseen>,
+    /// True where values come from a simulated board, not from hardware.
+    pub simulated: bool,
+    /// Serial number of the snapshot that the answer rests on.
+    pub serial: u64,
+}
