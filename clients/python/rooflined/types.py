@@ -194,6 +194,13 @@ WeightClass = Literal[
 ]
 
 
+#: Kinds of work of a network, by how their operations are counted.
+WorkKind = Literal[
+    "convolution", "product", "elementwise", "normalization", "softmax", "pooling", "reduction", "resampling",
+    "quantization", "movement", "view", "other"
+]
+
+
 #: Where the worst power of a mode comes from.
 WorstSource = Literal["measured", "carried", "prior"]
 
@@ -1627,6 +1634,137 @@ class ModesAnswer(ModesAnswerOptional_):
     simulated: bool
     #: What was not understood of the file.
     warnings: List["ModeWarning"]
+
+
+class NetworkAnswerOptional_(TypedDict, total=False):
+    #: Most bytes of activations at once, in the file's types; `null` where a shape is unknown.
+    activation_peak_bytes: Optional[int]
+    #: The same with floats of 16 bits.
+    activation_peak_fp16_bytes: Optional[int]
+    #: Floating-point operations of one run: two for each multiply-add; `null` where a shape is unknown.
+    flops: Optional[int]
+    #: The program that wrote it; `null` where it does not say.
+    writer: Optional[str]
+
+
+class NetworkAnswer(NetworkAnswerOptional_):
+    """`rooflinectl models inspect` of an ONNX file."""
+
+    #: What a DLA would take.
+    dla: "NetworkDla"
+    #: Nodes that depend on constants alone, so that no engine runs them.
+    folded_nodes: int
+    #: What a caller hands over.
+    inputs: List["NetworkTensor"]
+    #: Name of the file, without its ending.
+    name: str
+    #: The nodes that run, in order.
+    nodes: List["NetworkNode"]
+    #: Operators by how often they run, most first.
+    operators: List["NetworkOperator"]
+    #: Version of the default operator set.
+    opset: int
+    #: What a caller gets.
+    outputs: List["NetworkTensor"]
+    #: Trained numbers.
+    parameters: int
+    #: The file.
+    path: str
+    #: What to know before relying on the figures.
+    warnings: List[str]
+    #: Bytes of the weights as stored.
+    weight_bytes: int
+    #: Work by kind, in the order of the kinds; those without a node are left out.
+    work: List["NetworkWork"]
+
+
+class NetworkDla(TypedDict):
+    """How TensorRT splits a network between a DLA and the GPU."""
+
+    #: Boards that have a DLA, by the beginning of their keys.
+    boards: List[str]
+    #: Tensors that are copied between the two.
+    crossings: int
+    #: Nodes that fall back to the GPU.
+    fallback_nodes: int
+    #: What falls back and why, most first.
+    fallbacks: List["NetworkFallback"]
+    #: The last TensorRT that builds for it.
+    last_tensorrt: str
+    #: Runs of nodes on the DLA; a core holds 16.
+    loadables: int
+    #: Nodes on the DLA.
+    nodes: int
+
+
+class NetworkFallback(TypedDict):
+    """Nodes that fall back to the GPU."""
+
+    #: How many nodes.
+    nodes: int
+    #: As ONNX spells it.
+    operator: str
+    #: Why.
+    reason: str
+
+
+class NetworkNodeOptional_(TypedDict, total=False):
+    #: Floating-point operations; `null` where a shape is unknown.
+    flops: Optional[int]
+    #: What it computes in; `null` for indices and masks.
+    precision: Optional["Precision"]
+
+
+class NetworkNode(NetworkNodeOptional_):
+    """One operator at work."""
+
+    #: As the file names it; may be empty.
+    name: str
+    #: As ONNX spells it.
+    operator: str
+    #: What it writes.
+    outputs: List["NetworkTensor"]
+    #: Bytes of its weights.
+    weight_bytes: int
+
+
+class NetworkOperator(TypedDict):
+    """How often an operator runs."""
+
+    #: How many nodes.
+    nodes: int
+    #: As ONNX spells it.
+    operator: str
+
+
+class NetworkTensorOptional_(TypedDict, total=False):
+    #: Sizes from the outermost; `null` where only a run knows them.
+    shape: Optional[List[int]]
+
+
+class NetworkTensor(NetworkTensorOptional_):
+    """A tensor by its name."""
+
+    #: `fp32`, `fp16`, `int64`, …
+    element: str
+    #: Unique in its network.
+    name: str
+
+
+class NetworkWorkOptional_(TypedDict, total=False):
+    #: Floating-point operations; `null` where a shape is unknown.
+    flops: Optional[int]
+
+
+class NetworkWork(NetworkWorkOptional_):
+    """Work of one kind."""
+
+    #: `convolution`, `product`, `elementwise`, …
+    kind: "WorkKind"
+    #: How many nodes.
+    nodes: int
+    #: Bytes of their weights.
+    weight_bytes: int
 
 
 class NominalCeilingsOptional_(TypedDict, total=False):

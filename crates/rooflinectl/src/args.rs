@@ -13,6 +13,7 @@ use super::output::Format;
 use super::server_address::Address;
 use rooflined_api::{BatchRange, Constraints, ModesRequest, OperatingPointRequest};
 use rooflined_core::precision::WeightFormat;
+use rooflined_models::network::Dimensions;
 use rooflined_models::recipe::Recipe;
 use rooflined_predict::Engine;
 use rooflined_predict::calibration::PlanKind;
@@ -939,7 +940,7 @@ pub enum ModelsCommand {
         kv_format: WeightFormat,
     },
     /// Inspect a model file: GGUF, safetensors, config.json, or a directory of them; only headers are read. With -o json, the
-    /// model that requests of any client may name
+    /// model that requests of any client may name. Of an ONNX file: parameters, operations, memory, and what a DLA takes
     #[command(after_help = examples::of("models inspect"))]
     Inspect {
         /// File or directory
@@ -947,7 +948,26 @@ pub enum ModelsCommand {
         /// Key/value cache format
         #[arg(long, value_name = "FORMAT", value_parser = input::format, default_value = "fp16")]
         kv_format: WeightFormat,
+        #[command(flatten)]
+        dimensions: DimensionArgs,
     },
+}
+
+/// Sizes that an ONNX file leaves open.
+#[derive(Debug, Clone, Args)]
+pub struct DimensionArgs {
+    /// Size of an open dimension of an ONNX file; may be repeated
+    #[arg(long, value_name = "NAME=SIZE", value_parser = Dimensions::parse_value)]
+    pub dim: Vec<(String, u64)>,
+    /// Height and width of the picture, where an ONNX file leaves them open
+    #[arg(long, value_name = "HxW", value_parser = Dimensions::parse_size)]
+    pub size: Option<(u64, u64)>,
+}
+
+impl DimensionArgs {
+    pub fn dimensions(&self) -> Dimensions {
+        Dimensions { values: self.dim.iter().cloned().collect(), size: self.size }
+    }
 }
 
 #[derive(Debug, Args)]

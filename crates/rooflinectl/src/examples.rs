@@ -114,6 +114,7 @@ const EXAMPLES: [(&str, &[&str]); 49] = [
             "models inspect model.gguf",
             "models inspect ./Qwen3-4B --kv-format q8_0",
             "models inspect config.json -o json",
+            "models inspect yolov8n.onnx --dim batch=1 --size 640x640",
         ],
     ),
     ("formats", &["formats", "formats -o csv"]),

@@ -42,6 +42,7 @@ mod mistakes;
 mod model_work;
 mod models;
 mod modes;
+mod networks;
 mod nvpmodel;
 mod observations;
 mod observe;

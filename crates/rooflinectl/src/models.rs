@@ -5,11 +5,13 @@ use std::path::Path;
 
 use super::args::ModelsCommand;
 use super::failure::{Exit, Failure};
+use super::networks;
 use super::output::{Format, Printer};
 use super::table::Table;
 use super::words::{self, printable};
 use super::working::{Counted, Working};
 use rooflined_advice::modelfile::{self, ModelFileError};
+use rooflined_advice::networkfile;
 use rooflined_api::{ModelAnswer, ModelEntry};
 use rooflined_core::precision::WeightFormat;
 use rooflined_core::units::Bytes;
@@ -22,7 +24,10 @@ pub fn run(printer: &Printer, command: &ModelsCommand) -> Result<Exit, Failure> 
     match command {
         ModelsCommand::List => list(printer)?,
         ModelsCommand::Show { key, format, kv_format } => show(printer, key, *format, *kv_format)?,
-        ModelsCommand::Inspect { path, kv_format } => inspect(printer, path, *kv_format)?,
+        ModelsCommand::Inspect { path, dimensions, .. } if networkfile::is_network(path) => {
+            networks::inspect(printer, path, &dimensions.dimensions())?;
+        }
+        ModelsCommand::Inspect { path, kv_format, .. } => inspect(printer, path, *kv_format)?,
     }
     Ok(Exit::Ok)
 }

@@ -22,6 +22,7 @@ pub mod modelfile;
 pub mod models;
 mod modes;
 pub mod networkfile;
+pub mod networks;
 mod observe;
 pub mod parse;
 mod power;

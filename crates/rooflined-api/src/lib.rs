@@ -18,6 +18,7 @@ mod hardware;
 mod measure;
 mod models;
 mod modes;
+mod networks;
 mod nullable;
 mod numbers;
 mod observations;
@@ -57,6 +58,9 @@ pub use measure::{
 };
 pub use models::{BlockAnswer, ClassAnswer, LayersAnswer, ModelAnswer, ModelEntry, ModelsAnswer};
 pub use modes::{ModeClock, ModeDetail, ModeWarning, ModesAnswer};
+pub use networks::{
+    NetworkAnswer, NetworkDla, NetworkFallback, NetworkNode, NetworkOperator, NetworkTensor, NetworkWork,
+};
 pub use observations::{
     ForgottenAnswer, LearntObservation, ObservationEntry, ObservationListAnswer, ObservationRequest,
     ObservationsAnswer, RefusedObservation,

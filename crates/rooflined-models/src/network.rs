@@ -10,10 +10,12 @@ use rooflined_core::precision::Precision;
 use serde::{Deserialize, Serialize};
 
 mod dimensions;
+pub mod dla;
 mod element;
 mod error;
 mod fact;
 mod layout;
+mod memory;
 mod onnx;
 mod operator;
 mod read;
@@ -42,7 +44,7 @@ pub struct NodeId(pub usize);
 /// A network as an engine is given it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Network {
-    /// Name of the graph, or of the file where the graph has none.
+    /// Name of the file, without its ending.
     pub name: String,
     /// The program that wrote the file, with its version; empty where the file does not say.
     pub writer: String,

@@ -9,7 +9,7 @@ use std::fs;
 use rooflined_core::precision::Precision as CorePrecision;
 use rooflined_core::refusal::Code;
 use rooflined_core::{board, ceilings, hardware, names};
-use rooflined_models::{class, registry, transformer};
+use rooflined_models::{class, network, registry, transformer};
 use rooflined_predict as predict;
 use serde::Serialize;
 use serde::de::value::Error as ValueError;
@@ -109,6 +109,8 @@ enumerations! {
     IntervalSource = keys_of::<predict::costs::IntervalSource>();
     /// What a precision is called.
     Precision = CorePrecision::ALL.iter().map(|precision| precision.key());
+    /// Kinds of work of a network, by how their operations are counted.
+    WorkKind = network::Kind::ALL.iter().map(|kind| kind.key());
     /// What a power meter covers.
     Rails = keys_of::<predict::power::Rails>();
     /// What a power covers; `rail:NAME` is one rail.
@@ -433,6 +435,7 @@ pub enum ModesChoice {
     ModelsAnswer,
     ModeRequest,
     ModesAnswer,
+    NetworkAnswer,
     ObservationListAnswer,
     ObservationRequest,
     ObservationsAnswer,

@@ -43,7 +43,6 @@ pub struct Function {
 
 #[derive(Debug, Default)]
 pub struct Graph {
-    pub name: String,
     pub nodes: Vec<Step>,
     pub initializers: Vec<Stored>,
     pub inputs: Vec<Declared>,
@@ -171,7 +170,6 @@ impl<R: Read + Seek> Wire<R> {
             let Field::Bytes(span) = field else { continue };
             match number {
                 1 => graph.nodes.push(self.step(span, depth)?),
-                2 => graph.name = self.text(span)?,
                 5 => graph.initializers.push(self.tensor(span)?),
                 11 => graph.inputs.push(self.declared(span)?),
                 12 => graph.outputs.push(self.declared(span)?),

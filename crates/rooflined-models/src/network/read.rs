@@ -19,7 +19,8 @@ const MAX_NODES: usize = 1 << 18;
 const MAX_DEPTH: usize = 16;
 
 /// Reads a network from an ONNX file of `length` bytes. Weights are skipped, so that a file of any size costs
-/// milliseconds and a few megabytes. `name` is used where the graph has none.
+/// milliseconds and a few megabytes. The network is called `name`: exporters call
+/// every graph the same.
 ///
 /// # Errors
 /// The file is damaged or contradicts itself, leaves dimensions open that `dimensions` has no value for, or runs loops.
@@ -61,7 +62,6 @@ pub fn read<R: Read + Seek>(
     let outputs =
         file.graph.outputs.iter().filter_map(|output| scope.names.get(output.name.as_str()).copied());
     let outputs = outputs.collect();
-    let name = if file.graph.name.is_empty() { name } else { &file.graph.name };
     Ok(walk.finish(name, inputs, outputs))
 }
 
