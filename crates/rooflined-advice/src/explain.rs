@@ -160,7 +160,7 @@ fn find_causes(
 ) -> Result<(), Refusal> {
     let expected = answer.expected_tokens_per_s;
     let is_measured = request.time_s.is_some() || request.tokens_per_s.is_some();
-    let mut suspects = machine::suspects(snapshot, &predictor.expected.point);
+    let mut suspects = machine::suspects(snapshot, &predictor.expected.point, seen.pid);
     suspects.extend(process::suspects(snapshot, request, seen));
     // The order in which causes are looked for must not matter.
     suspects.sort_by(|a, b| (a.key, &a.what).cmp(&(b.key, &b.what)));

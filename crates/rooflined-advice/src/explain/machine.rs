@@ -19,16 +19,22 @@ const YOUNG: Seconds = Seconds(600.0);
 /// Bandwidth, and time that a hypervisor or the memory takes, by less than these parts is noise.
 const LESS_BANDWIDTH: f64 = 0.1;
 const LESS_TIME: f64 = 0.02;
+/// A GPU that does something at all shows a load; a desktop's stays below this.
+const BUSY_GPU: f64 = 0.5;
 
 fn is_below(now: Hertz, expected: Hertz) -> bool {
     now.is_positive() && now.get() < expected.get() * (1.0 - SAME_CLOCK)
 }
 
-/// The causes that the board shows against a machine at `expected`.
+/// The causes that the board shows against a machine at `expected`; `server` = process of the server, where one runs.
 #[must_use]
-pub fn suspects(snapshot: &Snapshot, expected: &OperatingPoint) -> Vec<Suspect> {
+pub fn suspects(snapshot: &Snapshot, expected: &OperatingPoint, server: Option<u32>) -> Vec<Suspect> {
     let mut found = match snapshot.accelerator {
-        Accelerator::Gpu => of_gpu(snapshot, expected),
+        Accelerator::Gpu => {
+            let mut found = of_gpu(snapshot, expected);
+            found.extend(shared_gpu(snapshot, server));
+            found
+        }
         Accelerator::Cpu => of_cpu(snapshot, expected),
     };
     let state = &snapshot.state;
@@ -80,7 +86,6 @@ fn mode_in_force(snapshot: &Snapshot, expected: &OperatingPoint) -> Option<(Stri
 
 fn of_gpu(snapshot: &Snapshot, expected: &OperatingPoint) -> Vec<Suspect> {
     let mut found = Vec::new();
-    let state = &snapshot.state;
     // What is left to explain once the mode is known.
     let mut at = expected.clone();
     if let Some((name, point)) = mode_in_force(snapshot, expected) {
@@ -131,22 +136,31 @@ fn of_gpu(snapshot: &Snapshot, expected: &OperatingPoint) -> Vec<Suspect> {
     if let Some(drift) = snapshot.memory_ratio(YOUNG).filter(|ratio| calm && *ratio < 1.0 - LESS_BANDWIDTH) {
         found.push(slow_memory(drift, "the newest reference read (GET /v1/roofline: drift_ratio)"));
     }
-    if let Some(processes) = state.details.gpu_processes.known().filter(|processes| processes.len() > 1) {
-        let name = |process: &rooflined_core::board::details::GpuProcess| {
-            let name = process.name.known().map_or("?", String::as_str);
-            format!("{} {name}", process.pid)
-        };
-        let names: Vec<String> = processes.iter().map(name).collect();
-        found.push(
-            Suspect::possible(
-                "gpu_shared",
-                format!("{} processes use the GPU", processes.len()),
-                "stop what is not needed, or run one after the other: nvidia-smi",
-            )
-            .shown_by("NVML", names.join(", ")),
-        );
-    }
     found
+}
+
+/// Other processes on the GPU. The server's own workers are processes of their own, so one beside it says nothing, but a
+/// rate measured earlier has no process now.
+fn shared_gpu(snapshot: &Snapshot, server: Option<u32>) -> Option<Suspect> {
+    let state = &snapshot.state;
+    let processes = state.details.gpu_processes.known()?;
+    let is_busy = state.gpu_load.known().is_some_and(|load| *load > BUSY_GPU);
+    let (what, least) = match server {
+        Some(_) => (format!("{} processes use the GPU", processes.len()), 2),
+        None if is_busy => ("other work keeps the GPU busy now".to_owned(), 1),
+        None => return None,
+    };
+    if processes.len() < least {
+        return None;
+    }
+    let names: Vec<String> = processes
+        .iter()
+        .map(|process| format!("{} {}", process.pid, process.name.known().map_or("?", String::as_str)))
+        .collect();
+    let fix = "stop what is not needed, or run one after the other: nvidia-smi";
+    Some(
+        Suspect::possible("gpu_shared", what, fix).shown_by("GET /v1/state: gpu_processes", names.join(", ")),
+    )
 }
 
 /// Caps below what the mode explains.

@@ -215,3 +215,29 @@ fn impossible_evidence_is_refused_with_its_field() {
     let both = ExplainRequest { time_s: Some(1.0), ..at(1.0) };
     assert_eq!(explain(&snapshot, &catalogue(), &both).unwrap_err().field.as_deref(), Some("tokens_per_s"));
 }
+
+/// A rate that was measured earlier has no process on the GPU now; a server has one, and workers beside it.
+#[test]
+fn other_work_on_the_gpu_is_named_where_it_cannot_be_the_server() {
+    use rooflined_core::board::details::GpuProcess;
+    let mut snapshot = machine("gb10");
+    let rate = 0.5 * expected(&snapshot).low;
+    let process = |pid| GpuProcess {
+        pid,
+        name: Reading::Known("python3".to_owned()),
+        memory: Reading::absent("not shown"),
+    };
+    let mut is_named = |processes: &[u32], load: f64, pid: Option<u32>| {
+        snapshot.state.details.gpu_processes =
+            Reading::Known(processes.iter().copied().map(process).collect());
+        snapshot.state.gpu_load = Reading::Known(load);
+        let seen = RunEvidence { pid, ..RunEvidence::default() };
+        let answer = explained(&snapshot, &ExplainRequest { seen: Some(seen), ..at(rate) });
+        answer.causes.iter().any(|cause| cause.cause == "gpu_shared")
+    };
+    assert!(is_named(&[7], 1.0, None));
+    assert!(!is_named(&[7], 0.02, None), "an idle context takes no time");
+    assert!(!is_named(&[], 1.0, None));
+    assert!(!is_named(&[7], 1.0, Some(7)));
+    assert!(is_named(&[7, 8], 1.0, Some(7)));
+}
