@@ -1,7 +1,7 @@
 //! `explain`: why a run is slower than predicted. Watches a server for some seconds, or takes a rate that was measured, adds what
 //! /proc shows of the process, and prints the daemon's causes.
 
-mod evidence;
+pub mod evidence;
 mod text;
 
 use std::time::{Duration, Instant};

@@ -2,6 +2,7 @@
 //! mean something, and reports their medians. One file for each kind of server turns two looks into a window, or says why not.
 
 mod command_line;
+mod degraded;
 mod http;
 mod llama_server;
 mod machine;
@@ -28,6 +29,7 @@ use super::server_address::Address;
 use super::signals::wait_for_signal;
 use super::words;
 pub use command_line::{Program, Settings, program, sets};
+use degraded::Degraded;
 pub use http::Server;
 use machine::{Conditions, Meter};
 pub use owner::Owners;
@@ -43,6 +45,8 @@ use window::{Median, Skip, Window, Windows};
 
 /// Windows that are alike before their median is reported.
 const WINDOWS: usize = 3;
+/// Steps of a slow server whose mean tells its rate to a tenth.
+const LEAST_STEPS: u64 = 5;
 /// A first look that no second one has made a window of in this time is given up.
 const LONGEST_WINDOW_S: f64 = 120.0;
 /// Answers in a row that cannot be read before the server is given up.
@@ -81,6 +85,8 @@ pub struct Observed {
     power_w: Option<f64>,
     predicted: Option<EstimateAnswer>,
     outcome: Outcome,
+    /// Why it is below the interval of its prediction, where that begins here.
+    degraded: Option<String>,
 }
 
 /// Everything that was seen of a server.
@@ -137,8 +143,9 @@ impl Observed {
             Outcome::NotReported(why) => format!("not reported: {why}"),
             Outcome::Refused(why) => format!("refused: {why}"),
         };
+        let degraded = self.degraded.as_ref().map_or_else(String::new, |why| format!("\ndegraded: {why}"));
         format!(
-            "x{}{context}{threads}: {}, step {}{power}, {} windows, {} steps in {:.1} s{predicted}; {outcome}",
+            "x{}{context}{threads}: {}, step {}{power}, {} windows, {} steps in {:.1} s{predicted}; {outcome}{degraded}",
             median.batch,
             words::estimate(&self.measured_rate(), words::rate),
             words::time(median.step_s),
@@ -160,7 +167,7 @@ impl Observed {
             "time_s": self.median.step_s, "windows": self.median.windows, "steps": self.median.steps,
             "duration_s": self.median.seconds, "power_w": self.power_w,
             "predicted_tokens_per_s": self.predicted, "error_ratio": self.error_ratio(),
-            "outcome": outcome, "reason": reason,
+            "outcome": outcome, "reason": reason, "degraded": self.degraded,
         })
     }
 }
@@ -312,6 +319,7 @@ pub async fn watch(
     let mut meter = Meter::default();
     let (mut begun, mut last): (Option<FirstPoll>, Option<Poll>) = (None, None);
     let mut rest: Option<Activity> = None;
+    let mut degraded = Degraded::default();
     let mut failures = 0;
     let mut first = true;
     loop {
@@ -366,7 +374,7 @@ pub async fn watch(
         if let Some(last) = last.take() {
             look.follow(last);
         }
-        let window = since_last.and_then(|()| begin.look.window(&look)).and_then(|window| {
+        let window = since_last.and_then(|()| begin.look.window(&look)?.long_enough()).and_then(|window| {
             let activities = begin.activity.as_ref().zip(activity.as_ref());
             activities.map_or(Ok(()), |(was, is)| is.judge(was, plan.max_wait_ratio))?;
             begin.conditions.as_ref().zip(conditions.as_ref()).map_or(Ok(()), |(was, is)| was.judge(is))?;
@@ -386,7 +394,11 @@ pub async fn watch(
                     activities.and_then(|(now, before)| subject.count(now, before, window.seconds));
                 let power = meter.mean(began_s, look.at().at_s);
                 if let Some(median) = summary.windows.add(window, power, WINDOWS) {
-                    let observed = report(client, &subject, median, plan.dry_run).await?;
+                    let mut observed = report(client, &subject, median, plan.dry_run).await?;
+                    if degraded.begins_with(&observed) {
+                        let asked = observation(&subject, &observed.median);
+                        observed.degraded = degraded::cause(client, &subject, asked).await;
+                    }
                     tell(&observed)?;
                     summary.observed.push(observed);
                     if plan.count.is_some_and(|count| summary.observed.len() as u64 >= count) {
@@ -441,6 +453,7 @@ async fn report(
 ) -> Result<Observed, Failure> {
     let threads = subject.threads(median.threads);
     let asked = request(subject, median.batch, median.context_tokens, threads);
+    let observation = observation(subject, &median);
     let predicted = match median.context_tokens {
         // Of no context in particular there is no prediction.
         None => None,
@@ -452,14 +465,6 @@ async fn report(
     } else if median.context_tokens.is_none() {
         Outcome::NotReported("the server does not report the context; give --context-tokens")
     } else {
-        let observation = ObservationRequest {
-            workload: asked.workload,
-            engine: asked.engine,
-            operating_point: None,
-            tokens_per_s: Some(rate(median.batch, median.step_s)),
-            time_s: None,
-            power_w,
-        };
         match subject.server.stranger() {
             Err(()) => {
                 Outcome::NotReported("nobody tells whose server it is; name its user with --server-user")
@@ -467,7 +472,20 @@ async fn report(
             Ok(stranger) => learned(client, &observation, stranger).await?,
         }
     };
-    Ok(Observed { median, threads, power_w, predicted, outcome })
+    Ok(Observed { median, threads, power_w, predicted, outcome, degraded: None })
+}
+
+/// A median as it is reported.
+fn observation(subject: &Subject, median: &Median) -> ObservationRequest {
+    let asked = request(subject, median.batch, median.context_tokens, subject.threads(median.threads));
+    ObservationRequest {
+        workload: asked.workload,
+        engine: asked.engine,
+        operating_point: None,
+        tokens_per_s: Some(rate(median.batch, median.step_s)),
+        time_s: None,
+        power_w: median.power_w,
+    }
 }
 
 /// Has it learned: of the server of another user as that user's report.
@@ -488,8 +506,8 @@ async fn learned(
     })
 }
 
-/// Windows of steady decoding seen in `limit`, until there are `enough`; the process is not asked to have had the processors
-/// to itself.
+/// Windows of steady decoding seen in `limit`, until there are `enough`, or at the end the short one of a slow server. The process
+/// need not have had the processors to itself.
 pub async fn windows(
     subject: &mut Subject,
     (interval, limit): (Duration, Duration),
@@ -497,19 +515,28 @@ pub async fn windows(
 ) -> Result<Vec<Window>, Failure> {
     let deadline = Instant::now() + limit;
     let mut found = Vec::new();
+    let mut short = None;
     let mut begun: Option<Poll> = None;
     while found.len() < enough && Instant::now() < deadline {
         let look = subject.look().await?;
         match begun.as_ref().map(|begun| begun.window(&look)) {
             Some(Err(skip)) if skip.may_still_become() => {}
-            Some(Ok(mut window)) => {
-                window.context_tokens = window.context_tokens.or(subject.context_tokens);
-                found.push(window);
-                begun = Some(look);
-            }
+            Some(Ok(window)) => match window.long_enough() {
+                Ok(window) => {
+                    found.push(window);
+                    begun = Some(look);
+                }
+                Err(_) => short = Some(window).filter(|window| window.steps >= LEAST_STEPS),
+            },
             _ => begun = Some(look),
         }
         sleep(interval).await;
+    }
+    if found.is_empty() {
+        found.extend(short);
+    }
+    for window in &mut found {
+        window.context_tokens = window.context_tokens.or(subject.context_tokens);
     }
     Ok(found)
 }

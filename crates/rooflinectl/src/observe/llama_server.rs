@@ -162,7 +162,8 @@ mod tests {
     #[test]
     fn what_is_no_steady_decoding_is_named() {
         let before = || look(0.0, &json!([busy(0, 7, 100, 20), idle(1, Some(3))]));
-        let then = |slots: Value| window(&before(), &look(4.0, &slots)).unwrap_err();
+        let then =
+            |slots: Value| window(&before(), &look(4.0, &slots)).and_then(Window::long_enough).unwrap_err();
         assert_eq!(then(json!([busy(0, 7, 110, 30), idle(1, Some(3))])), Skip::TooShort);
         assert_eq!(then(json!([busy(0, 9, 300, 220), idle(1, Some(3))])), Skip::RequestsChanged);
         // It came and went: the idle slot keeps its number.

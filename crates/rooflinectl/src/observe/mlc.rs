@@ -101,7 +101,9 @@ mod tests {
     #[test]
     fn what_is_no_steady_decoding_is_named() {
         let before = || look(0.0, &[(2, 0.01, 100)]);
-        let then = |rows: &[(u64, f64, u64)]| window(&before(), &look(2.0, rows)).unwrap_err();
+        let then = |rows: &[(u64, f64, u64)]| {
+            window(&before(), &look(2.0, rows)).and_then(Window::long_enough).unwrap_err()
+        };
         assert_eq!(then(&[(2, 0.01, 100)]), Skip::Idle);
         assert_eq!(then(&[(1, 0.01, 60), (2, 0.01, 160)]), Skip::BatchVaried);
         assert_eq!(then(&[(2, 0.01, 60)]), Skip::Restarted);

@@ -93,7 +93,9 @@ mod tests {
 
     #[test]
     fn what_is_no_steady_decoding_is_named() {
-        let then = |rows: &[(f64, u64, u64)]| window(&look(0.0, &[]), &look(5.0, rows)).unwrap_err();
+        let then = |rows: &[(f64, u64, u64)]| {
+            window(&look(0.0, &[]), &look(5.0, rows)).and_then(Window::long_enough).unwrap_err()
+        };
         assert_eq!(then(&[]), Skip::Idle);
         assert_eq!(then(&[(1.0, 0, 2); 10]), Skip::TooShort);
         assert_eq!(then(&[[(1.0, 0, 2); 60], [(1.0, 0, 3); 60]].concat()), Skip::BatchVaried);

@@ -194,7 +194,10 @@ mod tests {
 
     #[test]
     fn what_is_no_steady_decoding_is_named() {
-        let then = |page: String| window(&look(0.0, &super::tests::page(4, 100, &[])), &look(2.0, &page));
+        let then = |page: String| {
+            let before = look(0.0, &super::tests::page(4, 100, &[]));
+            window(&before, &look(2.0, &page)).and_then(Window::long_enough)
+        };
         assert_eq!(then(page(4, 120, &[])), Err(Skip::TooShort));
         assert_eq!(then(page(3, 300, &[])), Err(Skip::BatchVaried));
         assert_eq!(then(page(4, 50, &[])), Err(Skip::Restarted));

@@ -58,7 +58,7 @@ impl Window {
     /// A window of `steps` in `seconds`.
     ///
     /// # Errors
-    /// [`Skip::TooShort`], after which a later second look may still do.
+    /// It has no step, after which a later second look may still do, or no time of one.
     pub fn new(
         batch: u64,
         context_tokens: Option<u64>,
@@ -66,13 +66,21 @@ impl Window {
         seconds: f64,
         step_s: f64,
     ) -> Result<Self, Skip> {
-        if steps < LEAST_STEPS || seconds < LEAST_SECONDS {
+        if steps == 0 {
             return Err(Skip::TooShort);
         }
         if batch == 0 || !step_s.is_finite() || step_s <= 0.0 {
             return Err(Skip::Inconsistent);
         }
         Ok(Self { batch, context_tokens, step_s, steps, seconds, threads: None })
+    }
+
+    /// The window, if it is long enough to learn from.
+    ///
+    /// # Errors
+    /// [`Skip::TooShort`], after which a later second look may still do.
+    pub fn long_enough(self) -> Result<Self, Skip> {
+        if self.steps < LEAST_STEPS || self.seconds < LEAST_SECONDS { Err(Skip::TooShort) } else { Ok(self) }
     }
 
     /// Whether it may stand in one median with `other`.
