@@ -133,13 +133,15 @@ fn effect(
 ) -> Result<Effect, Refusal> {
     let suspect = &suspects[index];
     if suspect.changes.is_empty() {
-        return Ok(Effect { alone: 0.0, removed: 0.0, spread: suspect.certainty.spread(0.0) });
+        return Ok(Effect { alone: 0.0, removed: 0.0, spread: suspect.certainty.spread(0.0, 0.0) });
     }
     let alone = rate_with(predictor, std::iter::once(suspect))?;
     let others = suspects.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, other)| other);
     let without = rate_with(predictor, others)?;
     let (alone, removed) = ((none / alone).ln(), (without / all).ln());
-    Ok(Effect { alone, removed, spread: suspect.certainty.spread(alone.max(removed).max(0.0)) })
+    let distance = suspect.distance(&predictor.expected.point);
+    let spread = suspect.certainty.spread(alone.max(removed).max(0.0), distance);
+    Ok(Effect { alone, removed, spread })
 }
 
 fn rate_with<'s>(
@@ -180,11 +182,17 @@ fn find_causes(
     let gap = (expected.value / measured).ln().max(0.0);
     let open = (expected.high / expected.low).ln() / (2.0 * NINETY);
     let split = split(gap, open, &effects);
+    for (suspect, effect) in suspects.iter_mut().zip(&effects) {
+        // A clock far off whose effect is predicted as nothing may still have one.
+        if effect.alone.max(effect.removed) <= LEAST && effect.spread > LEAST {
+            suspect.certainty = Certainty::Possible;
+        }
+    }
     let named = suspects.iter().zip(&split.parts).zip(&effects);
     let named = named.filter(|((suspect, part), effect)| {
         // Without a measurement there is no rest from which an effect could be inferred: then it is only named.
         match suspect.certainty {
-            Certainty::Possible => !is_measured || part.taken > LEAST,
+            Certainty::Possible => part.taken > LEAST || !is_measured && suspect.changes.is_empty(),
             _ => effect.alone.max(effect.removed) > LEAST && part.taken > LEAST,
         }
     });

@@ -12,7 +12,6 @@ use crate::task::{model_at, unpredictable, with_threads};
 use rooflined_api::{ExplainRequest, Workload};
 use rooflined_core::board::OperatingPoint;
 use rooflined_core::ceilings::{Roofline, scaling};
-use rooflined_core::hardware::Hardware;
 use rooflined_core::refusal::Refusal;
 use rooflined_core::units::Hertz;
 use rooflined_predict::calibration::{Accelerator, CalibrationRecord, Regime};
@@ -215,12 +214,15 @@ fn fastest_point(snapshot: &Snapshot) -> OperatingPoint {
         .max_by(|a, b| bandwidth(a).total_cmp(&bandwidth(b)))
         .and_then(|regime| regime.point.clone());
     let base = fastest.unwrap_or_default();
-    let raised = |one: Option<Hertz>, other: Option<Hertz>| one.into_iter().chain(other).reduce(Hertz::max);
-    let gpu_clock = raised(base.gpu_clock, now.gpu_clock);
-    let memory_clock = raised(base.memory_clock, now.memory_clock);
+    // What a calibration leaves open was not capped: the hardware's own.
+    let own_gpu = hardware.map(|hardware| hardware.gpu_clock);
+    let own_memory = hardware.and_then(|hardware| hardware.memory_clock);
+    let raised = |known: Option<Hertz>, own: Option<Hertz>, now: Option<Hertz>| {
+        known.map_or(own, |known| Some(now.map_or(known, |now| now.max(known))))
+    };
+    let gpu_clock = raised(base.gpu_clock, own_gpu, now.gpu_clock);
+    let memory_clock = raised(base.memory_clock, own_memory, now.memory_clock);
     let is_now = gpu_clock == now.gpu_clock && memory_clock == now.memory_clock;
-    let of_hardware = |of: fn(&Hardware) -> Option<Hertz>| hardware.and_then(of);
-    let is_measured = base != OperatingPoint::default();
     OperatingPoint {
         power_mode: if is_now { now.power_mode.or(base.power_mode) } else { base.power_mode },
         sm_online: base
@@ -229,9 +231,8 @@ fn fastest_point(snapshot: &Snapshot) -> OperatingPoint {
             .chain(now.sm_online)
             .max()
             .or(hardware.map(|hardware| hardware.sm)),
-        // Without a calibration, and without a cap in it, the hardware's own.
-        gpu_clock: gpu_clock.filter(|_| is_measured).or(of_hardware(|hardware| Some(hardware.gpu_clock))),
-        memory_clock: memory_clock.filter(|_| is_measured).or(of_hardware(|hardware| hardware.memory_clock)),
+        gpu_clock,
+        memory_clock,
         cpu_clock: None,
         cores_online: None,
     }

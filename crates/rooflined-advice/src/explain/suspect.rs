@@ -1,6 +1,7 @@
 //! What may slow a run down: what shows it, what it does to the prediction, and what to do about it.
 
 use rooflined_api::{EvidenceAnswer, Offload, Speculative};
+use rooflined_core::board::OperatingPoint;
 use rooflined_core::units::Hertz;
 use serde_json::Value;
 
@@ -54,10 +55,11 @@ impl Certainty {
         }
     }
 
-    /// What the certainty leaves open of an effect, as a part of it, and besides: standard deviations of logarithms. Guesses.
-    pub fn spread(self, effect: f64) -> f64 {
+    /// What the certainty leaves open of an effect: the standard deviation of its logarithm. Guesses; that of clocks and units
+    /// over a `distance` is the widening of carried ceilings.
+    pub fn spread(self, effect: f64, distance: f64) -> f64 {
         match self {
-            Self::Predicted => 0.1 * effect,
+            Self::Predicted => 0.1 * effect + 0.15 * distance,
             Self::Estimated => 0.5 * effect,
             Self::Possible => 0.5,
         }
@@ -99,6 +101,25 @@ impl Suspect {
             evidence: Vec::new(),
             fix: fix.into(),
         }
+    }
+
+    /// How far it moves clocks and units from `expected`, in natural logarithms.
+    pub fn distance(&self, expected: &OperatingPoint) -> f64 {
+        let clock = |is: Hertz, expected: Option<Hertz>| {
+            expected.filter(|_| is.is_positive()).map_or(0.0, |expected| (expected / is).ln())
+        };
+        let count = |is: u32, expected: Option<u32>| {
+            expected.filter(|_| is > 0).map_or(0.0, |expected| (f64::from(expected) / f64::from(is)).ln())
+        };
+        let of = |change: &Change| match *change {
+            Change::GpuClock(is) => clock(is, expected.gpu_clock),
+            Change::MemoryClock(is) => clock(is, expected.memory_clock),
+            Change::CpuClock(is) => clock(is, expected.cpu_clock),
+            Change::Sm(is) => count(is, expected.sm_online),
+            Change::Cores(is) => count(is, expected.cores_online),
+            _ => 0.0,
+        };
+        self.changes.iter().map(|change| of(change).max(0.0)).sum()
     }
 
     pub fn shown_by(mut self, source: impl Into<String>, value: impl Into<String>) -> Self {
