@@ -16,6 +16,7 @@
 //! | `load` | what a client of the accelerator does, until when: `gpu`, `memory`, `cpu` (0 to 1), `memory_kib`, `until_s` |
 //! | `ambient_c` | the temperature of the room |
 //! | `faults` | what the fake nvpmodel does wrong: `silent`, `hang`, `status_only`, `half`, `slow` |
+//! | `held_mhz` | the clock that firmware holds the GPU at without naming a reason |
 //! | `peaks` | part of the GPU clock that over-current events cost |
 //! | `nvml/0/*` | what NVML answers |
 //! | `lock` | held while the board lives |

@@ -276,6 +276,9 @@ fn caps(spec: &'static Spec, root: &Path, online: &[u32], before: Option<Caps>) 
         sm: spec.sm_online(mask),
         cpu_max: cpu.reduce(f64::max).map_or(spec.cpu_max() as f64, |khz| khz) * 1e3,
         cores: u32::try_from(online.len()).unwrap_or(1),
+        held: number(root, "/rooflined/held_mhz")
+            .filter(|mhz| *mhz > 0.0)
+            .map_or(f64::INFINITY, |mhz| mhz * 1e6),
         ambient: number(root, "/rooflined/ambient_c").filter(|c| (-60.0..=150.0).contains(c)).unwrap_or(ROOM),
     }
 }

@@ -47,6 +47,8 @@ pub(super) struct Caps {
     pub sm: u32,
     pub cpu_max: f64,
     pub cores: u32,
+    /// Clock that the firmware holds the GPU at, as with a supply that gives too little; infinite where it does not.
+    pub held: f64,
     /// °C of the room.
     pub ambient: f64,
 }
@@ -154,7 +156,7 @@ fn slice_of(spec: &Spec, caps: &Caps, load: Load, state: &mut State, dt: f64) {
     state.gated = spec.gates_idle_gpu && state.idle_for > GATED_AFTER;
 
     let floor = (spec.gpu.min as f64).max(caps.gpu_min);
-    let top = (caps.gpu_max.min(spec.gpu_boost as f64) * state.throttle).max(floor);
+    let top = (caps.gpu_max.min(spec.gpu_boost as f64) * state.throttle).min(caps.held).max(floor);
     let span = spec.gpu_boost as f64 - spec.gpu.min as f64;
     let wanted = if busy { top } else { floor };
     state.gpu =
@@ -244,6 +246,7 @@ mod tests {
             sm: mask.map_or(spec.sm, |[_, _, mask]| spec.sm_online(mask.parse().unwrap())),
             cpu_max: or("CPU", spec.cpu_max()) * 1e3,
             cores: mode.map_or(spec.cpus(), |_| cores as u32),
+            held: f64::INFINITY,
             ambient: ROOM,
         }
     }

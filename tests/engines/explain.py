@@ -1,0 +1,229 @@
+#!/usr/bin/env python3
+"""Slow llama.cpp down in known ways and hold `rooflinectl explain` against that: explain.py BINARIES [--all]
+
+BINARIES holds rooflined and rooflinectl. A private daemon is calibrated, and a healthy server is explained: nothing may be
+named. Its rate is reported, so that the expectation is that of this machine. Then each fault is injected into a server of its
+own, and the first cause and the rate that is promised without it are compared with what was injected and with the healthy rate.
+Without --all, four faults are injected; with it all of them, singly and in pairs.
+
+A healthy server runs between faults. Where its rate is off by more than a fifth, others use the machine: the faults since the
+last good one are reported as disturbed and count as nothing.
+
+Exit codes: 0 the faults that count were named well enough, 1 they were not, 2 usage.
+"""
+
+import argparse
+import collections
+import json
+import os
+import pathlib
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+from loop import HERE, Daemon, Llama, fail, files, free_port
+
+# A healthy rate further off than this tells of neighbours.
+SAME_RATE = 0.2
+LEAST_FIRST = {"single": 0.9, "pair": 0.75}
+CONTEXT = 256
+THREADS = min(2, os.cpu_count() or 1)
+
+SPIN = "while True: pass"
+# Larger than any cache, so that every byte comes from memory.
+STREAM = "import array\na = bytearray(1 << 29)\nwhile True: b = bytes(a)"
+
+
+class Fault:
+    """What is done to a server, and the causes that may be named for it."""
+
+    def __init__(self, name, causes, *, server=(), prefix=(), context=CONTEXT, neighbour=None, cpus=None, file="q4_0", named=None,
+                 threads=THREADS, expect=()):
+        self.name, self.causes = name, causes
+        self.server, self.prefix, self.context = list(server), list(prefix), context
+        self.neighbour, self.cpus, self.file, self.named, self.threads = neighbour, cpus, file, named, threads
+        self.expect = list(expect)
+
+    def __and__(self, other):
+        both = Fault(f"{self.name} + {other.name}", self.causes | other.causes)
+        both.server, both.prefix = self.server + other.server, self.prefix + other.prefix
+        both.context = max(self.context, other.context)
+        both.neighbour, both.cpus = self.neighbour or other.neighbour, self.cpus or other.cpus
+        both.file = self.file if self.file != "q4_0" else other.file
+        both.named = self.named or other.named
+        both.threads = min(self.threads, other.threads)
+        both.expect = self.expect + other.expect
+        return both
+
+
+HEALTHY = Fault("healthy", set())
+
+
+def faults():
+    """Faults by name. What needs a second core, or a control group that may be written, is left out where there is none."""
+    found = {
+        "fewer threads": Fault("fewer threads", {"threads"}, threads=1),
+        "another file": Fault("another file", {"model"}, file="q8_0", named="q4_0"),
+        "long context": Fault("long context", {"context"}, context=3000, expect=["--context-tokens", str(CONTEXT)]),
+        "one core": Fault("one core", {"affinity"}, prefix=["taskset", "-c", "0"]),
+        "neighbour": Fault("neighbour", {"other_process"}, neighbour=(SPIN, "0"), cpus="0"),
+        "low priority": Fault("low priority", {"low_priority"}, prefix=["nice", "-n", "19"], neighbour=(SPIN, "0"), cpus="0"),
+        "memory neighbour": Fault("memory neighbour", {"other_process", "memory_bandwidth"}, neighbour=(STREAM, "0")),
+        "quantised cache": Fault("quantised cache", {"kv_format", "context"}, server=["-ctk", "q8_0", "-ctv", "q8_0"], context=3000,
+                                 expect=["--context-tokens", "3000"]),
+        "too many threads": Fault("too many threads", {"threads"}, threads=2 * (os.cpu_count() or 1)),
+    }
+    if (os.cpu_count() or 1) < 2:
+        for name in ("fewer threads", "one core"):
+            del found[name]
+    group = pathlib.Path("/sys/fs/cgroup/rooflined-explain")
+    try:
+        group.mkdir(exist_ok=True)
+        (group / "cpu.max").write_text(f"{100_000 * THREADS // 2} 100000")
+        enter = ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh"]
+        found["quota"] = Fault("quota", {"cpu_quota"}, prefix=enter)
+    except OSError as why:
+        print(f"no control group can be written, so no quota: {why}")
+    return found
+
+
+class Bench:
+    def __init__(self, daemon, models):
+        self.daemon, self.models = daemon, models
+
+    def run(self, fault, report=False):
+        """The measured rate and the explanation; None where nothing steady was seen."""
+        port = free_port()
+        llama = Llama(self.models, fault.name, {}, {}, 3000)
+        llama.context = fault.context
+        server = [*fault.prefix, sys.executable, HERE / "llama-server", "-m", self.models[fault.file], "--port", port,
+                  "-c", 8192, "-t", fault.threads, *fault.server]
+        neighbour = None
+        process = subprocess.Popen(list(map(str, server)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        try:
+            llama.until_ready(port, process)
+            threading.Thread(target=llama.generate, args=(port, []), daemon=True).start()
+            self.until_generating(port)
+            if fault.neighbour:
+                code, cpus = fault.neighbour
+                neighbour = subprocess.Popen(["taskset", "-c", cpus, sys.executable, "-c", code])
+            if report:
+                self.daemon.ctl("observe", "--from", port, "--interval", "500ms", "--for", "20s")
+            subject = [str(self.models[fault.named])] if fault.named else []
+            began = time.monotonic()
+            done = self.daemon.ctl("explain", *subject, "--port", port, *fault.expect, "--threads", THREADS, "--for", "12s", "-o", "json")
+            seconds = time.monotonic() - began
+        finally:
+            if neighbour:
+                neighbour.kill()
+                neighbour.wait()
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.communicate(timeout=20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.communicate()
+        if done.returncode != 0:
+            print(f"-- {fault.name}: {done.stderr.strip()}", flush=True)
+            return None
+        answer = json.loads(done.stdout)
+        answer["seconds"] = seconds
+        return answer
+
+    def until_generating(self, port):
+        import urllib.request
+        for _ in range(400):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/slots", timeout=5) as answer:
+                slots = json.load(answer)
+            if any(slot["is_processing"] and slot["next_token"][0]["n_decoded"] > 0 for slot in slots):
+                return
+            time.sleep(0.1)
+        fail("the server does not generate")
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Slow llama.cpp down and ask why.")
+    parser.add_argument("binaries", type=pathlib.Path)
+    parser.add_argument("--all", action="store_true", help="every fault, singly and in pairs")
+    parser.add_argument("--only", nargs="*", help="these faults")
+    given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    known = faults()
+    singles = list(known) if given.all else [name for name in ("another file", "fewer threads", "neighbour") if name in known]
+    singles = given.only or singles
+    pairs = []
+    if given.all:
+        apart = [name for name in ("another file", "fewer threads", "long context", "low priority") if name in known]
+        pairs = [(a, b) for index, a in enumerate(apart) for b in apart[index + 1:]]
+    rows, healthy, alarms = [], [], 0
+    with tempfile.TemporaryDirectory(prefix="rl-") as home:
+        home = pathlib.Path(home)
+        daemon = Daemon(given.binaries.resolve(), home)
+        try:
+            daemon.calibrate()
+            bench = Bench(daemon, files(home, "tinyllama", ("q4_0", "q8_0"), "--layers", "8", "--vocab", "2048"))
+            first = bench.run(HEALTHY, report=True)
+            if not first:
+                fail("the healthy server generates nothing")
+            base = first["measured_tokens_per_s"]
+            cases = [("single", known[name]) for name in singles] + [("pair", known[a] & known[b]) for a, b in pairs]
+            for index, (kind, fault) in enumerate(cases):
+                if index % 3 == 0:
+                    answer = bench.run(HEALTHY)
+                    rate = answer["measured_tokens_per_s"] if answer else 0
+                    quiet = abs(rate / base - 1) < SAME_RATE
+                    healthy.append((rate, quiet, answer))
+                    alarms += bool(quiet and answer["causes"])
+                    print(f"-- healthy: {rate:.1f} of {base:.1f} tokens/s, {answer and answer['verdict']}"
+                          f"{'' if quiet else ': others use the machine'}", flush=True)
+                answer = bench.run(fault)
+                if answer:
+                    rows.append((kind, fault, answer, quiet))
+                    show(fault, answer, base, quiet)
+        finally:
+            daemon.stop()
+    sys.exit(judge(rows, healthy, alarms, base))
+
+
+def show(fault, answer, base, quiet):
+    causes = ", ".join(f"{cause['cause']} {cause['share_ratio']:.0%} -> {cause['without_tokens_per_s']:.1f}" for cause in answer["causes"])
+    expected = answer["expected_tokens_per_s"]
+    print(f"-- {fault.name}: {answer['measured_tokens_per_s']:.1f} tokens/s, expected {expected['value']:.1f} ({expected['low']:.1f} to"
+          f" {expected['high']:.1f}), healthy {base:.1f}: {answer['verdict']}; {causes or 'no cause'} ({answer['seconds']:.1f} s)"
+          f"{'' if quiet else ' DISTURBED'}", flush=True)
+
+
+def judge(rows, healthy, alarms, base):
+    failed = 0
+    table = collections.Counter()
+    gains = []
+    for kind, least in LEAST_FIRST.items():
+        count, good = 0, 0
+        for of, fault, answer, quiet in rows:
+            # Within the interval of the prediction a fault is none.
+            if of != kind or not quiet or answer["verdict"] == "as_expected":
+                continue
+            first = answer["causes"][0] if answer["causes"] else None
+            named = first["cause"] if first else "nothing"
+            count += 1
+            good += named in fault.causes
+            table[fault.name, named] += 1
+            if kind == "single" and first and named in fault.causes:
+                gains.append(abs(first["without_tokens_per_s"] / base - 1))
+        if count:
+            print(f"{kind}: the first cause is right {good} times of {count}")
+            failed |= good < least * count - 1e-9
+    for (fault, named), count in sorted(table.items()):
+        print(f"  {fault:32} {named:20} {count}")
+    if gains:
+        print(f"gain of the first cause, off from the measured one: median {statistics.median(gains):.0%} of {len(gains)}")
+    print(f"false alarms: {alarms} of {sum(quiet for _, quiet, _ in healthy)} quiet healthy runs")
+    return 1 if failed or alarms else 0
+
+
+if __name__ == "__main__":
+    main()
