@@ -190,6 +190,8 @@ pub async fn dispatch(
         Route::Analyze => Request::Analyze(parse(body)?),
         Route::Explain => Request::Explain(Box::new(parse(body)?)),
         Route::Tiling => Request::Tiling(parse(body)?),
+        Route::PredictNetwork => Request::PredictNetwork(parse(body)?),
+        Route::RecommendNetwork => Request::RecommendNetwork(Box::new(parse(body)?)),
         Route::Board => Request::Board,
         Route::State => Request::State,
         Route::Roofline => roofline(query)?,

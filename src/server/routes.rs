@@ -56,6 +56,10 @@ pub enum Route {
     Analyze,
     /// `POST /v1/explain`
     Explain,
+    /// `POST /v1/networks/predict`
+    PredictNetwork,
+    /// `POST /v1/networks/recommend`
+    RecommendNetwork,
     /// `POST /v1/observations`
     Observations,
     /// `GET /v1/observations`
@@ -205,6 +209,8 @@ pub const ROUTES: &[Spec] = &[
     post(Route::Tiling, "/v1/tiling", "TilingRequest", "TilingAnswer", "Ways to cut a matrix product on a GPU, fastest first"),
     post(Route::Analyze, "/v1/analyze", "AnalyzeRequest", "AnalyzeAnswer", "Analysis of a measured time: share of the ceiling reached, what limits it"),
     post(Route::Explain, "/v1/explain", "ExplainRequest", "ExplainAnswer", "Why a run is slower than predicted: causes with their share, evidence and remedy"),
+    post(Route::PredictNetwork, "/v1/networks/predict", "NetworkPredictRequest", "NetworkPredictAnswer", "Predicted latency of a vision network, layer by layer"),
+    post(Route::RecommendNetwork, "/v1/networks/recommend", "NetworkRecommendRequest", "NetworkRecommendAnswer", "Precision, batch and power mode of a vision network that meet a target"),
     get(Route::State, "/v1/state", Some("StateAnswer"), "Clocks, temperatures, memory, rails, load, throttling"),
     get(Route::Roofline, "/v1/roofline", Some("RooflineAnswer"), "Ceilings and ridge points"),
     get(Route::Board, "/v1/board", Some("BoardAnswer"), "Hardware of this machine, and where each value comes from"),

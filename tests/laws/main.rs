@@ -8,6 +8,7 @@ mod decisions;
 mod engines;
 mod hardware;
 mod models;
+mod networks;
 mod offload;
 mod operations;
 mod power;

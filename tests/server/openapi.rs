@@ -90,6 +90,11 @@ fn every_answer_is_as_the_document_describes_it() {
     let gemv = r#""workload":{"op":{"kind":"gemv","n":4096,"k":4096},"format":"int8"}"#;
     let model = r#""workload":{"model":"llama-3.1-8b","format":"q4_k_m","context_tokens":512}"#;
     let ops = r#""ops":[{"kind":"gemv","n":64,"k":64}],"formats":["int8"]"#;
+    let layer = r#"{"name":"conv","kind":"convolution","flops":1e9,"reads":1e6,"writes":1e6,"inner":576,"columns":64,"window":9}"#;
+    let network = format!(
+        r#"{{"hardware":"jetson-orin-nano-8gb-super","network":{{"name":"n","batch":1,"inputs":[["images",[1,3,640,640]]],
+        "input_elements":1228800,"output_elements":705600,"parameters":1e6,"live_elements":2e6,"unknown_nodes":0,"layers":[{layer}]}}}}"#
+    );
     let cases = [
         ("get", "/v1/board", "/v1/board", String::new()),
         ("get", "/v1/state", "/v1/state", String::new()),
@@ -120,6 +125,14 @@ fn every_answer_is_as_the_document_describes_it() {
             "/v1/explain",
             "/v1/explain",
             format!("{{{gemv},\"time_s\":1,\"seen\":{{\"cpu_wait_ratio\":0.5}}}}"),
+        ),
+        ("post", "/v1/networks/predict", "/v1/networks/predict", network.clone()),
+        ("post", "/v1/networks/predict", "/v1/networks/predict", "{}".into()),
+        (
+            "post",
+            "/v1/networks/recommend",
+            "/v1/networks/recommend",
+            format!(r#"{{"workload":{network},"power_modes":"all","constraints":{{"max_power_w":15}}}}"#),
         ),
         ("post", "/v1/observations", "/v1/observations", format!("{{{gemv},\"time_s\":0.001}}")),
     ];

@@ -128,6 +128,34 @@ class Verbs:
         body = given(m=m, n=n, k=k, format=format, hardware=hardware, operating_point=operating_point, limit=limit)
         return cast(t.TilingAnswer, self._ask(Request("POST", "/v1/tiling", body), timeout_s))
 
+    def predict_network(
+        self,
+        network: Dict[str, Any],
+        *,
+        engine: Optional[str] = None,
+        precision: Optional[str] = None,
+        batch: Optional[int] = None,
+        scope: Optional[str] = None,
+        threads: Optional[int] = None,
+        hardware: Optional[str] = None,
+        operating_point: Optional[t.OperatingPointRequest] = None,
+        timeout_s: Optional[float] = None,
+    ) -> t.NetworkPredictAnswer:
+        """Latency of a vision network with its interval, layer by layer.
+
+        `scope`: engine, copies or frame.
+        """
+        body = given(network=network, engine=engine, precision=precision, batch=batch, scope=scope, threads=threads,
+                     hardware=hardware, operating_point=operating_point)
+        return cast(t.NetworkPredictAnswer, self._ask(Request("POST", "/v1/networks/predict", body), timeout_s))
+
+    def recommend_network(
+        self, body: t.NetworkRecommendRequest, *, timeout_s: Optional[float] = None
+    ) -> t.NetworkRecommendAnswer:
+        """Precision, batch and power mode of a vision network that meet the constraints, or come closest."""
+        answer = self._ask(Request("POST", "/v1/networks/recommend", dict(body)), timeout_s)
+        return cast(t.NetworkRecommendAnswer, answer)
+
     # The machine and the registries
 
     def board(self, *, timeout_s: Optional[float] = None) -> t.BoardAnswer:

@@ -87,6 +87,16 @@ HardwareKind = Literal["integrated", "discrete", "cpu"]
 IntervalSource = Literal["own_tier", "own_engine", "own_runs", "engine_and_machine", "engine", "all", "guess"]
 
 
+#: What takes most of the time of a layer.
+LayerBound = Literal["memory", "compute", "launch"]
+
+
+#: What kind of kernel runs a layer of a network.
+LayerKind = Literal[
+    "convolution", "pointwise", "depthwise", "product", "attention", "elementwise", "normalization", "other", "copy"
+]
+
+
 #: The ceiling that takes most of the time.
 Limit = Literal["dram", "cache", "core", "compute", "launch", "power_cap"]
 
@@ -109,6 +119,15 @@ ModesKind = Literal["all", "live"]
 
 #: Whose answers a report moves.
 Moves = Literal["everyone", "own"]
+
+
+#: An engine that runs vision networks.
+NetworkEngine = Literal["tensorrt", "onnxruntime"]
+
+
+#: What a latency of a vision network covers: the engine alone, with the copies of input and output, or everything from a
+#: decoded picture to boxes.
+NetworkScope = Literal["engine", "copies", "frame"]
 
 
 #: What a recommendation optimizes.
@@ -1678,6 +1697,47 @@ class NetworkAnswer(NetworkAnswerOptional_):
     work: List["NetworkWork"]
 
 
+class NetworkCandidateOptional_(TypedDict, total=False):
+    #: Clock of the GPU, or of the cores; `null` where unknown.
+    clock_hz: Optional[float]
+    #: Energy of one picture; `null` where unknown.
+    energy_j_per_picture: Optional["EstimateAnswer"]
+    #: The power mode; `null` where the machine has none.
+    power_mode: Optional[str]
+    #: Power; `null` where unknown.
+    power_w: Optional["PowerAnswer"]
+
+
+class NetworkCandidate(NetworkCandidateOptional_):
+    """A candidate of a recommendation."""
+
+    #: Memory bandwidth.
+    bandwidth_bytes_per_s: float
+    #: Pictures in one run.
+    batch: int
+    #: Time of one run.
+    latency_s: "EstimateAnswer"
+    #: Constraints that it misses, by their keys.
+    misses: List[str]
+    #: Pictures per second of all streams together.
+    pictures_per_s: "EstimateAnswer"
+    #: What it computes in.
+    precision: "Precision"
+    #: Multiprocessors online.
+    workers: int
+
+
+class NetworkConstraints(TypedDict, total=False):
+    """Limits that a choice must keep."""
+
+    #: Maximum time of one run.
+    max_latency_s: Optional[float]
+    #: Maximum power while it runs.
+    max_power_w: Optional[float]
+    #: Minimum pictures per second of each stream.
+    min_pictures_per_s: Optional[float]
+
+
 class NetworkDla(TypedDict):
     """How TensorRT splits a network between a DLA and the GPU."""
 
@@ -1708,6 +1768,42 @@ class NetworkFallback(TypedDict):
     reason: str
 
 
+class NetworkLayerAnswer(TypedDict):
+    """The time of one layer: a kernel and the nodes that run in it."""
+
+    #: What takes most of its time: `memory`, `compute` or `launch`.
+    bound: "LayerBound"
+    #: Bytes to and from memory.
+    bytes: float
+    #: Operations; a multiply-add counts as two.
+    flops: float
+    #: What kind of kernel runs it.
+    kind: "LayerKind"
+    #: As the file calls its first node.
+    name: str
+    #: What it computes in.
+    precision: "Precision"
+    #: Its time.
+    time_s: float
+
+
+class NetworkMemoryAnswerOptional_(TypedDict, total=False):
+    #: Most bytes of activations at one time; `null` where a size is unknown.
+    activations: Optional[float]
+    #: Memory available now; for other hardware, its memory less what the system usually needs. `null` where that is
+    #: unknown.
+    available: Optional[float]
+    #: What the engine and its libraries take for themselves; `null`, because nothing is known of it.
+    runtime: Optional[float]
+
+
+class NetworkMemoryAnswer(NetworkMemoryAnswerOptional_):
+    """Memory that a network takes."""
+
+    #: Bytes of the weights.
+    weights: float
+
+
 class NetworkNodeOptional_(TypedDict, total=False):
     #: Floating-point operations; `null` where a shape is unknown.
     flops: Optional[int]
@@ -1735,6 +1831,150 @@ class NetworkOperator(TypedDict):
     nodes: int
     #: As ONNX spells it.
     operator: str
+
+
+class NetworkPredictAnswerOptional_(TypedDict, total=False):
+    #: Clock of the GPU or of the cores; `null` where unknown.
+    clock_hz: Optional[float]
+    #: Energy of one picture, of the same scope as the power; `null` where unknown.
+    energy_j_per_picture: Optional["EstimateAnswer"]
+    #: Rough size of the built engine; `null` where none is built.
+    engine_file_bytes: Optional[float]
+    #: The hardware, where the figures are those of its data sheet and no machine was asked.
+    hardware: Optional[str]
+    #: The power mode; `null` where the machine has none, or the operating point is none of its modes.
+    power_mode: Optional[str]
+    #: Power while it runs; `null` where unknown.
+    power_w: Optional["PowerAnswer"]
+
+
+class NetworkPredictAnswer(NetworkPredictAnswerOptional_):
+    """`POST /v1/networks/predict`."""
+
+    #: What the scope adds to it; 0 for scope `engine`.
+    around_s: float
+    #: Memory bandwidth that the prediction starts from.
+    bandwidth_bytes_per_s: float
+    #: Pictures in one run.
+    batch: int
+    #: Bytes to and from memory in one run.
+    bytes: float
+    #: The engine.
+    engine: "NetworkEngine"
+    #: Time inside the engine alone.
+    engine_s: "EstimateAnswer"
+    #: Operations of one run.
+    flops: float
+    #: Generation of silicon whose constants were used.
+    generation: str
+    #: Time of one run of the batch.
+    latency_s: "EstimateAnswer"
+    #: The layers in order.
+    layers: List["NetworkLayerAnswer"]
+    #: Memory.
+    memory_bytes: "NetworkMemoryAnswer"
+    #: Name of the network.
+    network: str
+    #: Pictures per second, one run after the other.
+    pictures_per_s: "EstimateAnswer"
+    #: What most layers compute in.
+    precision: "Precision"
+    #: The least time inside the engine that the ceilings allow.
+    roofline_time_s: float
+    #: Published latencies behind them; 0 where they are those of other generations.
+    rows: int
+    #: What `latency_s` covers.
+    scope: "NetworkScope"
+    #: Serial number of the snapshot that the answer rests on; 0 where no machine was asked.
+    serial: int
+    #: Where the time goes.
+    shares: "NetworkSharesAnswer"
+    #: True where values come from a simulated board, not from hardware.
+    simulated: bool
+    #: What the prediction rests on.
+    tier: "Tier"
+    #: What the caller should know.
+    warnings: List[str]
+    #: Multiprocessors and their clock, or cores.
+    workers: int
+
+
+class NetworkPredictRequest(TypedDict, total=False):
+    """`POST /v1/networks/predict`."""
+
+    #: Pictures in one run. Absent: as many as in the file.
+    batch: Optional[int]
+    #: `tensorrt` or `onnxruntime`. Absent: TensorRT on a GPU, ONNX Runtime on a CPU.
+    engine: Optional["NetworkEngine"]
+    #: A hardware key; absent = this machine.
+    hardware: Optional[str]
+    #: The layers of an ONNX file, which `rooflinectl` reads from it.
+    network: Optional[Dict[str, Any]]
+    #: Absent = as it is now; other hardware: its fastest mode.
+    operating_point: Optional["OperatingPointRequest"]
+    #: What the engine computes in: `fp16`, `int8` or `tf32` with TensorRT; `fp32`, `tf32`, `fp16` or `int8` with ONNX
+    #: Runtime. Layers that the file has in 8 bits stay in them. Absent: `int8` for such a file, else `fp16` on a GPU and
+    #: `fp32` on a CPU.
+    precision: Optional["Precision"]
+    #: What the latency covers: `engine`, `copies` or `frame`.
+    scope: "NetworkScope"
+    #: Worker threads, where the CPU is the accelerator. Absent: one for every physical core.
+    threads: Optional[int]
+
+
+class NetworkRecommendAnswerOptional_(TypedDict, total=False):
+    #: The command that builds and times the engine; `null` where the engine has none.
+    command: Optional[str]
+
+
+class NetworkRecommendAnswer(NetworkRecommendAnswerOptional_):
+    """`POST /v1/networks/recommend`."""
+
+    #: The others, best first; at most ten.
+    alternatives: List["NetworkCandidate"]
+    #: The choice; where nothing meets the constraints, the closest.
+    choice: "NetworkCandidate"
+    #: Candidates that were considered.
+    considered: int
+    #: Whether any candidate meets the constraints.
+    feasible: bool
+    #: What is predicted of it.
+    prediction: "NetworkPredictAnswer"
+    #: What the caller should know.
+    warnings: List[str]
+
+
+class NetworkRecommendRequestOptional_(TypedDict, total=False):
+    #: Batches to consider. Absent: 1, or up to one picture of each stream.
+    batch: Optional["BatchRange"]
+    #: Limits that the choice must keep.
+    constraints: "NetworkConstraints"
+    #: End of the prediction interval that must meet the constraints.
+    optimism: "Optimism"
+    #: Power modes to consider: a list, `"all"` or `"live"`; absent = the one that is active.
+    power_modes: Optional["ModesChoice"]
+    #: Precisions to consider. Absent: those that the engine has there.
+    precisions: Optional[List["Precision"]]
+    #: Cameras that are served at once. Absent: 1.
+    streams: Optional[int]
+
+
+class NetworkRecommendRequest(NetworkRecommendRequestOptional_):
+    """`POST /v1/networks/recommend`."""
+
+    #: What is to run where; its precision, batch and mode are chosen where they are left out.
+    workload: "NetworkPredictRequest"
+
+
+class NetworkSharesAnswer(TypedDict):
+    """Shares of the time of layers by what takes most of theirs; together 1."""
+
+    #: Of layers that wait for arithmetic.
+    compute: float
+    #: Of layers that take longer to start than to run.
+    launch: float
+    #: Of layers that wait for memory.
+    memory: float
 
 
 class NetworkTensorOptional_(TypedDict, total=False):

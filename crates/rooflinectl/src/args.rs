@@ -7,13 +7,15 @@ use clap::{Args, Parser, Subcommand, ValueEnum as _};
 
 use super::examples;
 use super::failure::Failure;
-use super::input::{self, Kind, LimitArgs, MachineArgs, ModelArgs, OpArgs, ShapeArgs, SubjectArgs, Targets};
+use super::input::{
+    self, EngineChoice, Kind, LimitArgs, MachineArgs, ModelArgs, OpArgs, ShapeArgs, SubjectArgs, Targets,
+};
 use super::model_work::{self, ModelWork};
+use super::network_args::{DimensionArgs, NetworkArgs};
 use super::output::Format;
 use super::server_address::Address;
 use rooflined_api::{BatchRange, Constraints, ModesRequest, OperatingPointRequest};
 use rooflined_core::precision::WeightFormat;
-use rooflined_models::network::Dimensions;
 use rooflined_models::recipe::Recipe;
 use rooflined_predict::Engine;
 use rooflined_predict::calibration::PlanKind;
@@ -257,6 +259,8 @@ pub struct RooflineArgs {
 pub struct PredictArgs {
     #[command(flatten)]
     pub subject: SubjectArgs,
+    #[command(flatten)]
+    pub network: NetworkArgs,
     /// Build number or release of the inference engine, such as b10809 [default: the newest known]
     #[arg(long, value_name = "VERSION")]
     pub engine_version: Option<String>,
@@ -565,6 +569,14 @@ pub struct RecommendArgs {
     #[command(flatten)]
     pub model: ModelArgs,
     #[command(flatten)]
+    pub network: NetworkArgs,
+    /// Minimum pictures per second of each stream (.onnx)
+    #[arg(long, value_name = "RATE", value_parser = input::positive, allow_negative_numbers = true)]
+    pub min_fps: Option<f64>,
+    /// Cameras served at once (.onnx) [default: 1]
+    #[arg(long, value_name = "N", value_parser = input::count, allow_negative_numbers = true)]
+    pub streams: Option<u64>,
+    #[command(flatten)]
     pub target: TargetArgs,
     /// Maximum time of one run: 1ms
     #[arg(long, value_name = "TIME", value_parser = input::seconds, allow_negative_numbers = true)]
@@ -597,8 +609,8 @@ pub struct RecommendArgs {
     #[arg(long)]
     pub watch: bool,
     /// Inference engine whose kernels run [default: for a model the best that runs there, for an operation none]
-    #[arg(long, value_parser = input::engine, default_value = "none", hide_default_value = true)]
-    pub engine: Engine,
+    #[arg(long, value_parser = input::engine_choice, default_value = "none", hide_default_value = true)]
+    pub engine: EngineChoice,
     /// Inference engines to compare for a model [default: every one that runs there]
     #[arg(long, value_delimiter = ',', value_parser = input::engine, conflicts_with = "engine")]
     pub engines: Vec<Engine>,
@@ -951,23 +963,6 @@ pub enum ModelsCommand {
         #[command(flatten)]
         dimensions: DimensionArgs,
     },
-}
-
-/// Sizes that an ONNX file leaves open.
-#[derive(Debug, Clone, Args)]
-pub struct DimensionArgs {
-    /// Size of an open dimension of an ONNX file; may be repeated
-    #[arg(long, value_name = "NAME=SIZE", value_parser = Dimensions::parse_value)]
-    pub dim: Vec<(String, u64)>,
-    /// Height and width of the picture, where an ONNX file leaves them open
-    #[arg(long, value_name = "HxW", value_parser = Dimensions::parse_size)]
-    pub size: Option<(u64, u64)>,
-}
-
-impl DimensionArgs {
-    pub fn dimensions(&self) -> Dimensions {
-        Dimensions { values: self.dim.iter().cloned().collect(), size: self.size }
-    }
 }
 
 #[derive(Debug, Args)]

@@ -7,7 +7,7 @@ use super::args::{AnalyzeArgs, MetricsArgs, ObserveArgs, PredictArgs, RecommendA
 use super::failure::{Exit, Failure};
 use super::input::{AttentionArgs, OpArgs, RunArgs, ShapeArgs, SubjectArgs, Target};
 use super::output::Format;
-use super::{show, textfile, words};
+use super::{network_advice, network_args, show, textfile, words};
 use rooflined_advice::Request;
 use rooflined_api::{
     AnalyzeRequest, Constraints, Freedom, ObservationRequest, ObservationsAnswer, OperatingPointRequest,
@@ -42,13 +42,17 @@ pub async fn board(context: &mut Context) -> Result<(), Failure> {
     context.printer.answer("board", &answer, || Ok(show::board(&answer.parse()?)))
 }
 
-/// `predict` of one operation or model.
+/// `predict` of one operation, model or network.
 pub async fn predict(context: &mut Context, args: &PredictArgs) -> Result<(), Failure> {
+    if let Some(path) = network_args::file(args.subject.op.kind.as_ref()) {
+        return network_advice::predict(context, args, path).await;
+    }
+    args.network.refuse()?;
     let (workload, asked) = args.subject.workload()?;
     let request = PredictRequest {
         hardware: args.machine.hardware.clone(),
         operating_point: args.machine.point_under(&args.limit),
-        engine: args.subject.engine,
+        engine: args.subject.engine.for_models()?,
         engine_version: args.engine_version.clone(),
         workload,
         hypothetical: args.hypothetical,
@@ -125,7 +129,7 @@ pub async fn analyze(context: &mut Context, args: &AnalyzeArgs) -> Result<(), Fa
         hardware: args.machine.hardware.clone(),
         operating_point: args.machine.point(),
         workload,
-        engine: args.subject.engine,
+        engine: args.subject.engine.for_models()?,
         time_s: args.time,
         tokens_per_s: args.tokens_per_s,
     };
@@ -139,6 +143,14 @@ pub async fn analyze(context: &mut Context, args: &AnalyzeArgs) -> Result<(), Fa
 }
 
 pub async fn recommend(context: &mut Context, args: &RecommendArgs) -> Result<Exit, Failure> {
+    if let Some(path) = network_args::file(args.op.kind.as_ref()) {
+        return network_advice::recommend(context, args, path).await;
+    }
+    args.network.refuse()?;
+    if args.min_fps.is_some() || args.streams.is_some() {
+        return Err(Failure::usage("--min-fps and --streams belong to a network in an .onnx file"));
+    }
+    let engine = args.engine.for_models()?;
     let request = recommend_request(args)?;
     if args.watch {
         return super::recommend_watch::run(context, &request).await;
@@ -147,9 +159,7 @@ pub async fn recommend(context: &mut Context, args: &RecommendArgs) -> Result<Ex
     let answer =
         context.ask("/v1/recommend", request, |request| Request::Recommend(Box::new(request))).await?;
     let parsed: RecommendAnswer = answer.parse()?;
-    context
-        .printer
-        .answer("recommend", &answer, || Ok(show::recommendation(&parsed, &limits, args.engine)))?;
+    context.printer.answer("recommend", &answer, || Ok(show::recommendation(&parsed, &limits, engine)))?;
     Ok(if parsed.feasible { Exit::Ok } else { Exit::Infeasible })
 }
 
@@ -171,7 +181,7 @@ fn recommend_request(args: &RecommendArgs) -> Result<RecommendRequest, Failure> 
         operating_point: args.machine.point_under(&args.limit),
         // What the storage is, is what is asked.
         workload: Workload { format: None, ..workload },
-        engine: args.engine,
+        engine: args.engine.for_models()?,
         objective: args.target.objective,
         energy_basis: args.target.energy,
         constraints: Constraints {
@@ -203,7 +213,7 @@ pub async fn observe(context: &mut Context, args: &ObserveArgs) -> Result<(), Fa
     let request = ObservationRequest {
         workload,
         operating_point: args.mode.as_ref().map(point),
-        engine: args.subject.engine,
+        engine: args.subject.engine.for_models()?,
         tokens_per_s: args.tokens_per_s,
         time_s: args.time,
         power_w: args.power,

@@ -18,6 +18,7 @@ const EXAMPLES: [(&str, &[&str]); 49] = [
             "predict qwen3-4b --format q4_k_m --hardware orin-nano",
             "predict ./model.gguf --engine llama.cpp --context 8k",
             "predict gemv 4096 14336 --format int8",
+            "predict ./detector.onnx --size 640x640 --hardware orin-nano",
         ],
     ),
     (
@@ -57,6 +58,7 @@ const EXAMPLES: [(&str, &[&str]); 49] = [
             "recommend Qwen/Qwen3-4B --hardware orin-nano --modes all",
             "recommend llama-3.1-8b --engine llama.cpp --max-power 15W --modes all",
             "recommend ./model.gguf --min-tokens-per-s 10 --objective energy",
+            "recommend ./detector.onnx --min-fps 30 --streams 4 --max-power 15W --hardware orin-nano --modes all",
         ],
     ),
     (

@@ -48,7 +48,7 @@ fn measured(args: &ExplainArgs) -> Result<(String, ExplainRequest), Failure> {
     let request = ExplainRequest {
         operating_point: args.point(),
         workload,
-        engine: args.subject.engine,
+        engine: args.subject.engine.for_models()?,
         engine_version: args.engine_version.clone(),
         time_s: args.time,
         tokens_per_s: args.tokens_per_s,

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::failure::Failure;
 use super::words;
-use rooflined_api::{Offload, OperatingPointRequest, Speculative, Workload};
+use rooflined_api::{NetworkEngine, Offload, OperatingPointRequest, Speculative, Workload};
 use rooflined_core::near::Near;
 use rooflined_core::operation::{MAX_DIMENSION, Op};
 use rooflined_core::precision::{Precision, UnknownName, WeightFormat};
@@ -263,8 +263,58 @@ pub struct SubjectArgs {
     #[arg(long, value_parser = count, allow_negative_numbers = true)]
     pub batch: Option<u64>,
     /// Inference engine whose kernels run [default: for a model the recommended one, for an operation none]
-    #[arg(long, value_parser = engine, default_value = "none", hide_default_value = true)]
-    pub engine: Engine,
+    #[arg(long, value_parser = engine_choice, default_value = "none", hide_default_value = true)]
+    pub engine: EngineChoice,
+}
+
+/// An engine of models, or one of vision networks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EngineChoice {
+    /// ONNX Runtime, which runs both, is among these.
+    Models(Engine),
+    Networks(NetworkEngine),
+}
+
+impl EngineChoice {
+    /// The engine that runs a model or an operation.
+    ///
+    /// # Errors
+    /// One that runs networks alone.
+    pub fn for_models(self) -> Result<Engine, Failure> {
+        match self {
+            Self::Models(engine) => Ok(engine),
+            Self::Networks(engine) => {
+                Err(Failure::usage(format!("{} runs vision networks: give an .onnx file", engine.key())))
+            }
+        }
+    }
+
+    /// The engine that runs a network; `None` where none is named.
+    ///
+    /// # Errors
+    /// One that runs no networks.
+    pub fn for_networks(self) -> Result<Option<NetworkEngine>, Failure> {
+        match self {
+            Self::Models(Engine::Bare) => Ok(None),
+            Self::Models(Engine::OnnxRuntime) => Ok(Some(NetworkEngine::OnnxRuntime)),
+            Self::Models(engine) => Err(Failure::usage(format!(
+                "{} runs no .onnx files: use tensorrt or onnxruntime",
+                engine.key()
+            ))),
+            Self::Networks(engine) => Ok(Some(engine)),
+        }
+    }
+}
+
+/// An engine of models or of networks.
+///
+/// # Errors
+/// As [`engine`].
+pub fn engine_choice(text: &str) -> Result<EngineChoice, String> {
+    if ["tensorrt", "trt", "trtexec"].contains(&text.to_ascii_lowercase().as_str()) {
+        return Ok(EngineChoice::Networks(NetworkEngine::TensorRt));
+    }
+    engine(text).map(EngineChoice::Models)
 }
 
 impl SubjectArgs {
@@ -273,13 +323,14 @@ impl SubjectArgs {
     /// # Errors
     /// A usage error that names what is wrong.
     pub fn workload(&self) -> Result<(Workload, SubjectText), Failure> {
-        let Self { op, model, run, batch, engine, .. } = self;
+        let Self { op, model, run, batch, .. } = self;
+        let engine = self.engine.for_models()?;
         let (format, batch) = (self.format.as_deref(), *batch);
         let kv_format = self.kv_format.map(|format| format.key().to_owned());
         if let Some(named) = op.model(model)? {
             let what = match &op.kind {
                 Some(Target::Model(key)) => {
-                    format!("{key} {}", format.map_or_else(|| default_format(key, *engine), str::to_owned))
+                    format!("{key} {}", format.map_or_else(|| default_format(key, engine), str::to_owned))
                 }
                 Some(Target::File(path)) => {
                     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();

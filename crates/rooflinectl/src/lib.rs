@@ -42,6 +42,8 @@ mod mistakes;
 mod model_work;
 mod models;
 mod modes;
+mod network_advice;
+mod network_args;
 mod networks;
 mod nvpmodel;
 mod observations;

@@ -1,7 +1,7 @@
 //! The options of the command line by the field of a request that they fill.
 
 /// Without the name of the part of the request that holds the field.
-const OPTIONS: [(&str, &str); 44] = [
+const OPTIONS: [(&str, &str); 48] = [
     ("acceptance_ratio", "--acceptance"),
     ("accepted_per_step", "--accepted-per-step"),
     ("batch", "--batch"),
@@ -22,6 +22,7 @@ const OPTIONS: [(&str, &str); 44] = [
     ("image_tokens", "--image-tokens"),
     ("kv_format", "--kv-format"),
     ("kv_formats", "--kv-formats"),
+    ("max_latency_s", "--max-time"),
     ("max_memory_bytes", "--max-memory-bytes"),
     ("max_power_w", "--max-power"),
     ("max_quality_loss_ratio", "--max-quality-loss"),
@@ -29,6 +30,7 @@ const OPTIONS: [(&str, &str); 44] = [
     ("max_time_s", "--max-time"),
     ("max_time_to_first_token_s", "--max-time-to-first-token"),
     ("min_free_memory_bytes", "--min-free-memory-bytes"),
+    ("min_pictures_per_s", "--min-fps"),
     ("min_tokens_per_s", "--min-tokens-per-s"),
     ("objective", "--objective"),
     ("optimism", "--optimism"),
@@ -41,7 +43,9 @@ const OPTIONS: [(&str, &str); 44] = [
     ("precision", "--precision"),
     ("prompt_tokens", "--prompt"),
     ("run_s", "--run-time"),
+    ("scope", "--scope"),
     ("speculative", "--speculative"),
+    ("streams", "--streams"),
     ("task", "--task"),
     ("threads", "--threads"),
     ("time_s", "--time"),

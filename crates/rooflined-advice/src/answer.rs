@@ -2,14 +2,16 @@
 
 use serde::Serialize;
 
-use super::{analyze, board, ceilings, explain, hardware, modes, predict, recommend, sweep, tiling};
+use super::{
+    analyze, board, ceilings, explain, hardware, modes, network_advice, predict, recommend, sweep, tiling,
+};
 use crate::catalogue::Catalogue;
 use crate::request::Request;
 use crate::wanted::Wanted;
 use rooflined_api::{
     AnalyzeAnswer, BoardAnswer, CalibrationAnswer, ExplainAnswer, FormatsAnswer, HardwareAnswer,
-    HardwareListAnswer, ModesAnswer, PredictAnswer, RecommendAnswer, RooflineAnswer, StateAnswer,
-    SweepAnswer, TilingAnswer,
+    HardwareListAnswer, ModesAnswer, NetworkPredictAnswer, NetworkRecommendAnswer, PredictAnswer,
+    RecommendAnswer, RooflineAnswer, StateAnswer, SweepAnswer, TilingAnswer,
 };
 use rooflined_core::refusal::{Code, Refusal};
 use rooflined_core::units::Seconds;
@@ -47,6 +49,10 @@ pub enum Answer {
     Analyze(Box<AnalyzeAnswer>),
     /// To [`Request::Explain`].
     Explain(Box<ExplainAnswer>),
+    /// To [`Request::PredictNetwork`].
+    PredictNetwork(Box<NetworkPredictAnswer>),
+    /// To [`Request::RecommendNetwork`].
+    RecommendNetwork(Box<NetworkRecommendAnswer>),
 }
 
 /// Answers from one snapshot, or from the data sheet of the hardware that the request names.
@@ -131,6 +137,12 @@ fn answer_from(
         }
         Request::Explain(request) => {
             Answer::Explain(Box::new(explain::explain(snapshot, catalogue, request)?))
+        }
+        Request::PredictNetwork(request) => {
+            Answer::PredictNetwork(Box::new(network_advice::predict(snapshot, request)?))
+        }
+        Request::RecommendNetwork(request) => {
+            Answer::RecommendNetwork(Box::new(network_advice::recommend(wanted, snapshot, request)?))
         }
     })
 }

@@ -21,6 +21,7 @@ mod model_files;
 pub mod modelfile;
 pub mod models;
 mod modes;
+mod network_advice;
 pub mod networkfile;
 pub mod networks;
 mod observe;

@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use rooflined_api::{
-    AnalyzeRequest, ExplainRequest, ModesRequest, PredictRequest, RecommendRequest, SweepRequest,
-    TilingRequest,
+    AnalyzeRequest, ExplainRequest, ModesRequest, NetworkPredictRequest, NetworkRecommendRequest,
+    PredictRequest, RecommendRequest, SweepRequest, TilingRequest,
 };
 
 /// A question that changes nothing.
@@ -46,6 +46,10 @@ pub enum Request {
     Analyze(AnalyzeRequest),
     /// `POST /v1/explain`
     Explain(Box<ExplainRequest>),
+    /// `POST /v1/networks/predict`
+    PredictNetwork(NetworkPredictRequest),
+    /// `POST /v1/networks/recommend`
+    RecommendNetwork(Box<NetworkRecommendRequest>),
 }
 
 impl Request {
@@ -58,6 +62,8 @@ impl Request {
             Self::Recommend(request) => request.hardware.as_deref(),
             Self::Sweep(request) => request.hardware.as_deref(),
             Self::Analyze(request) => request.hardware.as_deref(),
+            Self::PredictNetwork(request) => request.hardware.as_deref(),
+            Self::RecommendNetwork(request) => request.workload.hardware.as_deref(),
             _ => None,
         }
     }
@@ -106,6 +112,13 @@ impl Request {
                     .saturating_mul(batches)
                     .saturating_mul(modes)
                     .saturating_mul(threads)
+            }
+            // A few hundred layers each.
+            Self::PredictNetwork(_) => 100,
+            Self::RecommendNetwork(request) => {
+                let modes = request.power_modes.as_ref().map_or(1, |_| 8);
+                let batches = request.batch.map_or(4, |batch| batch.max.max(1).ilog2().into());
+                300_u64.saturating_mul(modes).saturating_mul(batches + 1)
             }
             // A thousand variants at a tenth of a prediction each.
             Self::Tiling(_) => 100,

@@ -18,6 +18,7 @@ mod hardware;
 mod measure;
 mod models;
 mod modes;
+mod network_advice;
 mod networks;
 mod nullable;
 mod numbers;
@@ -58,6 +59,10 @@ pub use measure::{
 };
 pub use models::{BlockAnswer, ClassAnswer, LayersAnswer, ModelAnswer, ModelEntry, ModelsAnswer};
 pub use modes::{ModeClock, ModeDetail, ModeWarning, ModesAnswer};
+pub use network_advice::{
+    NetworkCandidate, NetworkConstraints, NetworkLayerAnswer, NetworkMemoryAnswer, NetworkPredictAnswer,
+    NetworkPredictRequest, NetworkRecommendAnswer, NetworkRecommendRequest, NetworkSharesAnswer,
+};
 pub use networks::{
     NetworkAnswer, NetworkDla, NetworkFallback, NetworkNode, NetworkOperator, NetworkTensor, NetworkWork,
 };
@@ -78,7 +83,7 @@ pub use tiling::{DEFAULT_TILES, MOST_TILES, SmLimitsAnswer, TileAnswer, TilingAn
 pub use workload::{Offload, OperatingPointRequest, Speculative, Workload};
 
 pub use rooflined_core::hold::HoldConstraints;
-pub use rooflined_core::names::{Engine, Objective, Op, Optimism, PlanKind};
+pub use rooflined_core::names::{Engine, NetworkEngine, NetworkScope, Objective, Op, Optimism, PlanKind};
 
 /// Schemas of every type here, as `components.schemas` of an OpenAPI 3.1 document.
 pub const SCHEMAS: &str = include_str!("schemas.json");

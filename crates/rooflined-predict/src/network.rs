@@ -7,15 +7,17 @@
 //! t = sum over kernels [ max( F / (P e), B / (b W) ) + launch ]      e = e_kind K/(K + K_half) N/(N + N_half), at most 1
 //! ```
 //!
-//! F counts channels padded to 8, K the products summed up for one result, N the channels written; P is the peak of the matrix
+//! F and N count channels padded to 8, K is the number of products summed up for one result and N that of channels written; P is the peak of the matrix
 //! units, W the nominal bandwidth and B the bytes read and written once. The form and the constants are fitted to published
 //! latencies; `config/networks/*.toml` has them with their errors.
 
+mod around;
 mod costs;
 mod fuse;
 mod layers;
 mod prediction;
 
+pub use around::{Surroundings, around};
 pub use costs::{FILES, InvalidCosts, NetworkCosts, costs_of};
 pub use fuse::fuse;
 pub use layers::{InvalidLayers, Layer, LayerKind, Layers};

@@ -32,6 +32,8 @@ pub type Body = Either<Full<Bytes>, StreamBody<EventStream>>;
 /// Beyond this a body that is not wanted is not read to its end before the answer.
 const MAX_DISCARDED: u64 = 4 * 1024 * 1024;
 
+/// Longest list of layers; a network of a thousand has some 200 kB.
+const MAX_NETWORK_BYTES: usize = 1 << 20;
 /// Bytes of a model file.
 #[expect(clippy::cast_possible_truncation, reason = "64 MiB")]
 const MAX_MODEL_BYTES: usize = MAX_HEADER_BYTES_OF_MODELS as usize;
@@ -128,6 +130,8 @@ impl Handler {
                     }
                 }
                 MAX_MODEL_BYTES
+            } else if matches!(spec.route, Route::PredictNetwork | Route::RecommendNetwork) {
+                MAX_NETWORK_BYTES
             } else {
                 self.limits.body_bytes
             };

@@ -81,6 +81,19 @@ macro_rules! enumerations {
 enumerations! {
     /// An inference engine; `none` for the daemon's own kernels.
     Engine = keys_of::<names::Engine>();
+    /// An engine that runs vision networks.
+    NetworkEngine = keys_of::<names::NetworkEngine>();
+    /// What a latency of a vision network covers: the engine alone, with the copies of input and output, or everything from a
+    /// decoded picture to boxes.
+    NetworkScope = keys_of::<names::NetworkScope>();
+    /// What kind of kernel runs a layer of a network.
+    LayerKind = keys_of::<predict::network::LayerKind>();
+    /// What takes most of the time of a layer.
+    LayerBound = [
+        predict::network::LayerBound::Memory,
+        predict::network::LayerBound::Compute,
+        predict::network::LayerBound::Launch,
+    ].map(predict::network::LayerBound::key);
     /// What a recommendation optimizes.
     Objective = keys_of::<names::Objective>();
     /// What the energy of a token counts.
@@ -436,6 +449,10 @@ pub enum ModesChoice {
     ModeRequest,
     ModesAnswer,
     NetworkAnswer,
+    NetworkPredictAnswer,
+    NetworkPredictRequest,
+    NetworkRecommendAnswer,
+    NetworkRecommendRequest,
     ObservationListAnswer,
     ObservationRequest,
     ObservationsAnswer,

@@ -87,9 +87,34 @@ pub(super) struct Doubt {
     pub unknown: f64,
 }
 
+/// What a frame takes beside the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Around {
+    /// Resizing and normalising on the CPU.
+    pub cpu_s: f64,
+    pub cpu_s_per_pixel: f64,
+    /// The same by CUDA kernels; `None` on a CPU.
+    pub cuda_s: Option<f64>,
+    #[serde(default)]
+    pub cuda_s_per_pixel: f64,
+    /// How far machines lie apart.
+    pub factor: f64,
+    /// Published figures behind it.
+    pub rows: u32,
+    /// Part of the memory bandwidth that a copy reaches.
+    pub copy: Option<f64>,
+    /// Its rate where it goes over a bus.
+    pub copy_bytes_per_s: Option<f64>,
+    /// For each copy.
+    #[serde(default)]
+    pub copy_s: f64,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Table {
+    around: BTreeMap<String, Around>,
     generation: BTreeMap<String, NetworkCosts>,
     precision: BTreeMap<Precision, PrecisionCosts>,
     pub doubt: Doubt,
@@ -122,6 +147,16 @@ impl Table {
     /// What a precision changes; `None` where the engine has none of it.
     pub fn precision(&self, precision: Precision) -> Option<PrecisionCosts> {
         self.precision.get(&precision).copied()
+    }
+
+    /// What `hardware` takes beside the engine; `None` for a CPU with an engine that needs a GPU.
+    pub fn around(&self, hardware: Option<&Hardware>) -> Option<&Around> {
+        let kind = match hardware.map(|hardware| hardware.kind) {
+            Some(Kind::Integrated) => "integrated",
+            Some(Kind::Discrete) => "discrete",
+            Some(Kind::Cpu) | None => "cpu",
+        };
+        self.around.get(kind)
     }
 
     /// The name and the costs of the generation of `hardware`; those of other generations where it has no rows.

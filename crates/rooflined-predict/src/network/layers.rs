@@ -134,8 +134,8 @@ pub struct Layers {
     pub output_elements: f64,
     /// Trained numbers.
     pub parameters: f64,
-    /// Most elements of activations that are needed at one time.
-    pub live_elements: f64,
+    /// Most elements of activations that are needed at one time; `None` where a size is unknown.
+    pub live_elements: Option<f64>,
     /// Nodes whose sizes only a run knows; they count for nothing here.
     pub unknown_nodes: u64,
     pub layers: Vec<Layer>,
@@ -191,7 +191,7 @@ impl Layers {
                 ("input_elements", self.input_elements),
                 ("output_elements", self.output_elements),
                 ("parameters", self.parameters),
-                ("live_elements", self.live_elements),
+                ("live_elements", self.live_elements.unwrap_or_default()),
             ],
         )?;
         self.layers.iter().try_for_each(|layer| {

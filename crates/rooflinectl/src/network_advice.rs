@@ -1,0 +1,242 @@
+//! Vision networks in ONNX files: `predict`, `recommend` and what they print.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use super::Context;
+use super::args::{PredictArgs, RecommendArgs};
+use super::failure::{Exit, Failure};
+use super::table::Table;
+use super::{options, show, words};
+use rooflined_advice::Request;
+use rooflined_api::{
+    BatchRange, EstimateAnswer, NetworkCandidate, NetworkConstraints, NetworkPredictAnswer,
+    NetworkPredictRequest, NetworkRecommendAnswer, NetworkRecommendRequest, PowerAnswer,
+};
+use rooflined_core::units::{Bytes, BytesPerSecond, Flops, Hertz};
+use rooflined_predict::power::scope_words;
+
+/// Layers that are shown by name.
+const LONGEST: usize = 8;
+
+/// `predict FILE.onnx`.
+pub async fn predict(context: &mut Context, args: &PredictArgs, path: &Path) -> Result<(), Failure> {
+    let request = NetworkPredictRequest {
+        hardware: args.machine.hardware.clone(),
+        operating_point: args.machine.point_under(&args.limit),
+        batch: args.subject.batch,
+        threads: args.subject.run.threads,
+        ..args.network.request(path, args.subject.engine)?
+    };
+    let answer = context.ask("/v1/networks/predict", request, Request::PredictNetwork).await?;
+    context.printer.answer("network", &answer, || Ok(prediction(&answer.parse()?)))
+}
+
+/// `recommend FILE.onnx`.
+pub async fn recommend(context: &mut Context, args: &RecommendArgs, path: &Path) -> Result<Exit, Failure> {
+    let workload = NetworkPredictRequest {
+        hardware: args.machine.hardware.clone(),
+        operating_point: args.machine.point_under(&args.limit),
+        threads: args.threads.first().copied(),
+        ..args.network.request(path, args.engine)?
+    };
+    let request = NetworkRecommendRequest {
+        workload,
+        constraints: NetworkConstraints {
+            min_pictures_per_s: args.min_fps,
+            max_latency_s: args.max_time,
+            max_power_w: args.target.max_power,
+        },
+        streams: args.streams,
+        precisions: None,
+        batch: args.target.batch.map(|(min, max)| BatchRange { min, max }),
+        power_modes: args.target.power_modes(),
+        optimism: args.target.optimism,
+    };
+    let ask = |request| Request::RecommendNetwork(Box::new(request));
+    let answer = context.ask("/v1/networks/recommend", request, ask).await?;
+    let parsed: NetworkRecommendAnswer = answer.parse()?;
+    context.printer.answer("network", &answer, || Ok(recommendation(&parsed)))?;
+    Ok(if parsed.feasible { Exit::Ok } else { Exit::Infeasible })
+}
+
+/// `74.1 /s`.
+fn rate(of: &EstimateAnswer) -> String {
+    words::estimate(of, words::rate)
+}
+
+fn watts(power: &PowerAnswer) -> String {
+    let watts = words::estimate(&power.estimate(), |value| words::field("_w", &value.into()));
+    format!("{watts}, {}", scope_words(&power.scope))
+}
+
+/// What a scope covers, in words.
+fn covers(scope: &str) -> &'static str {
+    match scope {
+        "copies" => "engine and copies",
+        "frame" => "whole frame, before and after the network included",
+        _ => "engine alone, without copies, resizing or boxes",
+    }
+}
+
+fn prediction(answer: &NetworkPredictAnswer) -> String {
+    let mut text = String::new();
+    if answer.simulated {
+        text.push_str(show::SIMULATED);
+    }
+    let at = answer.power_mode.as_ref().map_or_else(String::new, |mode| format!(", {mode}"));
+    let on = answer.hardware.as_ref().map_or_else(String::new, |key| format!(" on {key}"));
+    let _ = writeln!(
+        text,
+        "{}, {} {}, batch {}{on}{at}",
+        words::printable(&answer.network),
+        answer.engine,
+        answer.precision,
+        answer.batch
+    );
+    let mut table = Table::new(&["", ""]);
+    let mut row = |name: &str, value: String| table.row([name.to_owned(), value]);
+    row("latency", words::estimate(&answer.latency_s, words::time));
+    row("scope", format!("{} ({})", answer.scope, covers(&answer.scope)));
+    if answer.around_s > 0.0 {
+        row("  engine", words::estimate(&answer.engine_s, words::time));
+        row("  around it", words::time(answer.around_s));
+    }
+    row("pictures", rate(&answer.pictures_per_s));
+    row("engine at least", format!("{} (physical bound)", words::time(answer.roofline_time_s)));
+    let shares = &answer.shares;
+    row(
+        "time by bound",
+        format!(
+            "compute {}, memory {}, launch {}",
+            words::percent(shares.compute),
+            words::percent(shares.memory),
+            words::percent(shares.launch)
+        ),
+    );
+    row("work", format!("{} in {} kernels", Flops(answer.flops), answer.layers.len()));
+    row("traffic", Bytes(answer.bytes).to_string());
+    let memory = &answer.memory_bytes;
+    row(
+        "memory",
+        format!(
+            "weights {}, activations {}, engine's own unknown",
+            Bytes(memory.weights),
+            memory.activations.map_or_else(|| "unknown".to_owned(), |bytes| Bytes(bytes).to_string())
+        ),
+    );
+    if let Some(file) = answer.engine_file_bytes {
+        row("engine file", format!("about {}", Bytes(file)));
+    }
+    row("power", answer.power_w.as_ref().map_or_else(|| "unknown".to_owned(), watts));
+    if let Some(energy) = &answer.energy_j_per_picture {
+        row("energy per picture", words::estimate(energy, |value| words::field("_j", &value.into())));
+    }
+    let rests = match answer.rows {
+        0 => "constants of other generations".to_owned(),
+        rows => format!("constants of {} from {rows} published latencies", answer.generation),
+    };
+    row("rests on", format!("{} ({rests})", answer.tier));
+    text.push_str(&table.render());
+    text.push_str(&longest(answer));
+    for warning in &answer.warnings {
+        let _ = writeln!(text, "  warning: {warning}");
+    }
+    text
+}
+
+/// The layers that take longest.
+fn longest(answer: &NetworkPredictAnswer) -> String {
+    let whole: f64 = answer.layers.iter().map(|layer| layer.time_s).sum();
+    let mut layers: Vec<_> = answer.layers.iter().collect();
+    layers.sort_by(|a, b| b.time_s.total_cmp(&a.time_s));
+    let mut table = Table::new(&["layer", "kind", ">time", ">of it", "bound"]);
+    for layer in layers.iter().take(LONGEST) {
+        table.row([
+            words::printable(&layer.name),
+            layer.kind.clone(),
+            words::time(layer.time_s),
+            words::percent(layer.time_s / whole),
+            layer.bound.clone(),
+        ]);
+    }
+    format!("\n{}", table.render())
+}
+
+/// A candidate as a row.
+fn cells(candidate: &NetworkCandidate) -> [String; 7] {
+    let power = candidate.power_w.as_ref();
+    let clock = candidate.clock_hz.map_or_else(|| "?".to_owned(), |clock| Hertz(clock).to_string());
+    [
+        candidate.precision.clone(),
+        candidate.batch.to_string(),
+        candidate.power_mode.clone().unwrap_or_else(|| "-".to_owned()),
+        format!("{} at {clock}, {}", candidate.workers, BytesPerSecond(candidate.bandwidth_bytes_per_s)),
+        words::estimate(&candidate.latency_s, words::time),
+        words::rate(candidate.pictures_per_s.value),
+        power.map_or_else(|| "unknown".to_owned(), |power| words::field("_w", &power.value.into())),
+    ]
+}
+
+fn recommendation(answer: &NetworkRecommendAnswer) -> String {
+    let mut text = String::new();
+    let choice = &answer.choice;
+    if answer.prediction.simulated {
+        text.push_str(show::SIMULATED);
+    }
+    let mode = choice.power_mode.as_ref().map_or_else(String::new, |mode| format!(", mode {mode}"));
+    let what = format!("{}, batch {}{mode}", choice.precision, choice.batch);
+    if answer.feasible {
+        let _ = writeln!(text, "use {what}");
+    } else {
+        let missed = choice
+            .misses
+            .iter()
+            .map(|key| options::option_for(key).unwrap_or(key))
+            .collect::<Vec<_>>()
+            .join(", ");
+        let _ = writeln!(text, "nothing meets the limits; the closest is {what}, which misses {missed}");
+    }
+    let mut table = Table::new(&["", ""]);
+    let mut row = |name: &str, value: String| table.row([name.to_owned(), value]);
+    row("latency", words::estimate(&choice.latency_s, words::time));
+    row("scope", format!("{} ({})", answer.prediction.scope, covers(&answer.prediction.scope)));
+    row("pictures", format!("{} of all streams", rate(&choice.pictures_per_s)));
+    row("power", choice.power_w.as_ref().map_or_else(|| "unknown".to_owned(), watts));
+    let clock =
+        choice.clock_hz.map_or_else(|| "an unknown clock".to_owned(), |clock| Hertz(clock).to_string());
+    row(
+        "clocks",
+        format!(
+            "{} workers at {clock}, memory {}",
+            choice.workers,
+            BytesPerSecond(choice.bandwidth_bytes_per_s)
+        ),
+    );
+    if let Some(file) = answer.prediction.engine_file_bytes {
+        row("engine file", format!("about {}", Bytes(file)));
+    }
+    text.push_str(&table.render());
+    if let Some(command) = &answer.command {
+        let _ = writeln!(text, "\n  {}", words::printable(command));
+    }
+    if !answer.alternatives.is_empty() {
+        let mut table = Table::new(&[
+            "precision",
+            ">batch",
+            "mode",
+            "workers, memory",
+            ">latency",
+            ">pictures",
+            ">power",
+        ]);
+        for candidate in &answer.alternatives {
+            table.row(cells(candidate));
+        }
+        let _ = write!(text, "\nothers of {}\n{}", words::candidates(answer.considered), table.render());
+    }
+    for warning in &answer.warnings {
+        let _ = writeln!(text, "  warning: {warning}");
+    }
+    text
+}

@@ -1,0 +1,103 @@
+//! Options about a vision network, and the request that they make of its file.
+
+use std::path::Path;
+
+use clap::Args;
+use serde_json::json;
+
+use super::failure::Failure;
+use super::input::{self, EngineChoice, Target};
+use rooflined_advice::networkfile;
+use rooflined_api::{NetworkPredictRequest, NetworkScope};
+use rooflined_core::precision::Precision;
+use rooflined_models::network::Dimensions;
+use rooflined_predict::network::fuse;
+
+/// Sizes that an ONNX file leaves open.
+#[derive(Debug, Clone, Default, Args)]
+pub struct DimensionArgs {
+    /// Size of an open dimension of an ONNX file; may be repeated
+    #[arg(long, value_name = "NAME=SIZE", value_parser = Dimensions::parse_value)]
+    pub dim: Vec<(String, u64)>,
+    /// Height and width of the picture, where an ONNX file leaves them open
+    #[arg(long, value_name = "HxW", value_parser = Dimensions::parse_size)]
+    pub size: Option<(u64, u64)>,
+}
+
+impl DimensionArgs {
+    /// The same as the reader takes them.
+    #[must_use]
+    pub fn dimensions(&self) -> Dimensions {
+        Dimensions { values: self.dim.iter().cloned().collect(), size: self.size }
+    }
+}
+
+/// What is asked of a vision network.
+#[derive(Debug, Clone, Default, Args)]
+pub struct NetworkArgs {
+    /// What the engine computes in (.onnx): fp16, int8, tf32, fp32 [default: int8 if the file is quantised, else fp16 on a GPU, fp32 on
+    /// a CPU]
+    #[arg(long, value_name = "PRECISION", value_parser = input::precision)]
+    pub precision: Option<Precision>,
+    #[command(flatten)]
+    pub dimensions: DimensionArgs,
+    /// What the latency covers (.onnx)
+    #[arg(long, value_parser = input::one_of::<NetworkScope, 3>(SCOPES))]
+    pub scope: Option<NetworkScope>,
+}
+
+/// What a latency covers.
+const SCOPES: [(&str, &str); 3] = [
+    ("engine", "The engine alone"),
+    ("copies", "With the copies of input and output"),
+    ("frame", "Everything from a decoded picture to boxes"),
+];
+
+/// The file that is asked about, where it holds a network.
+#[must_use]
+pub fn file(target: Option<&Target>) -> Option<&Path> {
+    match target {
+        Some(Target::File(path)) if networkfile::is_network(path) => Some(path),
+        _ => None,
+    }
+}
+
+impl NetworkArgs {
+    /// An option that belongs to networks, where one is given.
+    ///
+    /// # Errors
+    /// Names it.
+    pub fn refuse(&self) -> Result<(), Failure> {
+        let given = [
+            ("--precision", self.precision.is_some()),
+            ("--size", self.dimensions.size.is_some()),
+            ("--dim", !self.dimensions.dim.is_empty()),
+            ("--scope", self.scope.is_some()),
+        ];
+        match given.into_iter().find(|(_, given)| *given) {
+            Some((option, _)) => {
+                Err(Failure::usage(format!("{option} belongs to a network in an .onnx file")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The request for the network in the file at `path`.
+    ///
+    /// # Errors
+    /// The file, a dimension without a size, or an engine that runs no networks.
+    pub fn request(&self, path: &Path, engine: EngineChoice) -> Result<NetworkPredictRequest, Failure> {
+        let network = networkfile::load(path, &self.dimensions.dimensions())
+            .map_err(|error| Failure::failed(error.to_string(), error.hint()))?;
+        let mut layers = fuse(&network);
+        // Graphs have the name of the program that wrote them, or none.
+        layers.name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(NetworkPredictRequest {
+            network: Some(json!(layers)),
+            engine: engine.for_networks()?,
+            precision: self.precision.map(|precision| precision.key().to_owned()),
+            scope: self.scope.unwrap_or_default(),
+            ..NetworkPredictRequest::default()
+        })
+    }
+}

@@ -1,0 +1,218 @@
+//! Vision networks: predictions beside published latencies, and what requests about them are answered.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+use std::sync::LazyLock;
+
+use rooflined_advice::{Catalogue, Opener, Request, suppose};
+use rooflined_core::hardware::registry;
+use rooflined_core::refusal::{Code, Refusal};
+use serde_json::{Value, json};
+
+static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(|| Catalogue::new(registry().clone(), Opener::Caller));
+
+/// Layers of YOLOX at 640x640, read from a graph written anew after the published architecture.
+const NETWORKS: [(&str, &str); 4] = [
+    ("yoloxn", include_str!("../data/networks/yoloxn.json")),
+    ("yoloxt", include_str!("../data/networks/yoloxt.json")),
+    ("yoloxs", include_str!("../data/networks/yoloxs.json")),
+    ("yoloxm", include_str!("../data/networks/yoloxm.json")),
+];
+
+/// The same network for pictures of `size`: every layer has rows and columns in proportion.
+fn network(name: &str, size: f64) -> Value {
+    let text = NETWORKS.iter().find(|(known, _)| *known == name).unwrap().1;
+    let mut network: Value = serde_json::from_str(text).unwrap();
+    let grow = |value: &mut Value, fields: &[&str]| {
+        for field in fields {
+            if let Some(number) = value[*field].as_f64() {
+                value[*field] = json!(number * (size / 640.0).powi(2));
+            }
+        }
+    };
+    grow(&mut network, &["input_elements", "output_elements", "live_elements"]);
+    for layer in network["layers"].as_array_mut().unwrap() {
+        grow(layer, &["flops", "reads", "writes"]);
+    }
+    network
+}
+
+fn answer(request: &Request) -> Result<Value, Refusal> {
+    suppose(&CATALOGUE, request).map(|answer| serde_json::to_value(answer).unwrap())
+}
+
+fn predict(body: Value) -> Result<Value, Refusal> {
+    answer(&Request::PredictNetwork(serde_json::from_value(body).unwrap()))
+}
+
+fn recommend(body: Value) -> Result<Value, Refusal> {
+    answer(&Request::RecommendNetwork(Box::new(serde_json::from_value(body).unwrap())))
+}
+
+/// A published latency beside its prediction.
+struct Row {
+    device: String,
+    network: String,
+    size: u32,
+    published: f64,
+    predicted: f64,
+    inside: bool,
+}
+
+fn rows() -> Vec<Row> {
+    let text = include_str!("../data/published_vision.csv");
+    let row = |line: &str| {
+        let fields: Vec<&str> = line.split(',').collect();
+        let [device, name, size, latency, precision, batch, _] = fields[..] else { panic!("{line}") };
+        let size: u32 = size.parse().unwrap();
+        let published = latency.parse::<f64>().unwrap() / 1e3;
+        let answer = predict(json!({
+            "hardware": device, "network": network(name, f64::from(size)), "precision": precision,
+            "batch": batch.parse::<u64>().unwrap(),
+        }));
+        let answer = answer.unwrap();
+        let end = |end: &str| answer["latency_s"][end].as_f64().unwrap();
+        Row {
+            device: device.to_owned(),
+            network: name.to_owned(),
+            size,
+            published,
+            predicted: end("value"),
+            inside: (end("low")..=end("high")).contains(&published),
+        }
+    };
+    text.lines().skip(1).map(row).collect()
+}
+
+#[test]
+fn published_latencies_are_predicted_and_lie_in_their_intervals() {
+    let all = rows();
+    for generation in [
+        &["jetson-orin-nano-8gb", "jetson-orin-nx-16gb"][..],
+        &["jetson-xavier-nx"],
+        &["rtx-3090", "rtx-3080ti"],
+    ] {
+        let of: Vec<&Row> = all.iter().filter(|row| generation.contains(&row.device.as_str())).collect();
+        let mut errors: Vec<f64> = of.iter().map(|row| (row.predicted / row.published - 1.0).abs()).collect();
+        errors.sort_by(f64::total_cmp);
+        let (median, p90) = (errors[errors.len() / 2], errors[errors.len() * 9 / 10]);
+        let outside = of.iter().filter(|row| !row.inside).count();
+        println!("{generation:?}: {} rows, median {median:.3}, p90 {p90:.3}, outside {outside}", of.len());
+        assert!(median <= 0.08 && p90 <= 0.18, "{generation:?}: {median} {p90}");
+        assert!(outside * 100 <= of.len() * 14, "{generation:?}: {outside} of {} outside", of.len());
+    }
+}
+
+#[test]
+fn the_slower_of_two_networks_is_told() {
+    let all = rows();
+    let (mut pairs, mut right) = (0, 0);
+    for (index, a) in all.iter().enumerate() {
+        for b in
+            all[..index].iter().filter(|b| b.device == a.device && b.size == a.size && b.network != a.network)
+        {
+            pairs += 1;
+            right += usize::from((a.published > b.published) == (a.predicted > b.predicted));
+        }
+    }
+    assert!(right * 100 >= pairs * 95, "{right} of {pairs}");
+}
+
+const NANO: &str = "jetson-orin-nano-8gb-super";
+
+#[test]
+fn an_answer_says_its_scope_its_layers_and_what_it_rests_on() {
+    let ask = |scope| {
+        predict(json!({"hardware": NANO, "network": network("yoloxs", 640.0), "scope": scope})).unwrap()
+    };
+    let (engine, frame) = (ask("engine"), ask("frame"));
+    assert_eq!(engine["scope"], "engine");
+    assert_eq!(
+        (&engine["engine"], &engine["precision"], &engine["generation"]),
+        (&json!("tensorrt"), &json!("fp16"), &json!("orin"))
+    );
+    let layers = engine["layers"].as_array().unwrap();
+    assert_eq!(layers.len(), 112);
+    let shares: f64 =
+        ["memory", "compute", "launch"].map(|key| engine["shares"][key].as_f64().unwrap()).iter().sum();
+    assert!((shares - 1.0).abs() < 1e-9);
+    assert_eq!(engine["latency_s"], engine["engine_s"]);
+    assert_eq!(frame["engine_s"], engine["engine_s"]);
+    assert!(frame["latency_s"]["value"].as_f64() > engine["latency_s"]["value"].as_f64());
+    assert!(engine["memory_bytes"]["runtime"].is_null(), "nobody knows it");
+    assert!(engine["power_w"]["value"].as_f64().unwrap() > 5.0);
+}
+
+#[test]
+fn eight_bits_gain_what_was_measured_and_ask_for_a_calibration_set() {
+    for name in ["yoloxt", "yoloxs", "yoloxm"] {
+        let of = |precision| {
+            predict(json!({"hardware": NANO, "network": network(name, 640.0), "precision": precision}))
+                .unwrap()
+        };
+        let (fp16, int8) = (of("fp16"), of("int8"));
+        let gain =
+            fp16["latency_s"]["value"].as_f64().unwrap() / int8["latency_s"]["value"].as_f64().unwrap();
+        assert!((1.1..1.7).contains(&gain), "{name} {gain}");
+        assert!(int8["warnings"].to_string().contains("calibration set"));
+        assert!(!fp16["warnings"].to_string().contains("calibration set"));
+    }
+}
+
+#[test]
+fn the_mode_that_draws_least_is_chosen_and_its_clocks_are_told() {
+    let of = |fps: f64, power: f64, streams: u64| {
+        recommend(json!({
+            "workload": {"hardware": NANO, "network": network("yoloxs", 640.0)}, "power_modes": "all", "streams": streams,
+            "constraints": {"min_pictures_per_s": fps, "max_power_w": power},
+        }))
+        .unwrap()
+    };
+    let easy = of(30.0, 25.0, 1);
+    assert_eq!(
+        (&easy["feasible"], &easy["choice"]["precision"]),
+        (&json!(true), &json!("fp16")),
+        "8 bits are not needed"
+    );
+    assert!(
+        easy["command"]
+            .as_str()
+            .unwrap()
+            .starts_with("trtexec --onnx=yoloxs.onnx --saveEngine=yoloxs.engine --fp16")
+    );
+    assert!(
+        easy["choice"]["clock_hz"].as_f64().unwrap() > 1e8 && easy["choice"]["workers"].as_u64().unwrap() > 0
+    );
+    let power = |answer: &Value| answer["choice"]["power_w"]["value"].as_f64().unwrap();
+    let meets = |row: &&Value| row["misses"] == json!([]) && row["precision"] == "fp16";
+    for other in easy["alternatives"].as_array().unwrap().iter().filter(meets) {
+        assert!(other["power_w"]["value"].as_f64().unwrap() >= power(&easy));
+    }
+    let hard = of(500.0, 15.0, 1);
+    assert_eq!(hard["feasible"], false);
+    assert!(hard["choice"]["misses"].to_string().contains("min_pictures_per_s"));
+    // Four cameras at 10 frames need what one at 40 does, and may share a run.
+    assert_eq!(of(10.0, 25.0, 4)["feasible"], true);
+}
+
+#[test]
+fn what_cannot_be_is_refused_by_its_field() {
+    let good = || network("yoloxn", 640.0);
+    let mut broken = good();
+    broken["layers"][0]["flops"] = json!(-1);
+    for (body, code, field) in [
+        (json!({"hardware": NANO}), Code::MissingField, "network"),
+        (json!({"hardware": NANO, "network": broken}), Code::InvalidModel, "network"),
+        (json!({"hardware": NANO, "network": {"name": "x"}}), Code::InvalidModel, "network"),
+        (
+            json!({"hardware": NANO, "network": good(), "precision": "fp15"}),
+            Code::UnknownPrecision,
+            "precision",
+        ),
+        (json!({"hardware": NANO, "network": good(), "precision": "fp4"}), Code::NoUnit, "precision"),
+        (json!({"hardware": NANO, "network": good(), "batch": 0}), Code::InvalidField, "batch"),
+    ] {
+        let refusal = predict(body).unwrap_err();
+        assert_eq!((refusal.code, refusal.field.as_deref()), (code, Some(field)), "{refusal}");
+    }
+}
