@@ -134,7 +134,7 @@ fn prediction(answer: &NetworkPredictAnswer) -> String {
     }
     let rests = match answer.rows {
         0 => "constants of other generations".to_owned(),
-        rows => format!("constants of {} from {rows} published latencies", answer.generation),
+        rows => format!("constants of {} from {rows} measured latencies", answer.generation),
     };
     row("rests on", format!("{} ({rests})", answer.tier));
     text.push_str(&table.render());
