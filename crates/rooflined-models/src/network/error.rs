@@ -6,6 +6,8 @@ use thiserror::Error;
 
 /// Longest part of a message that repeats a file's own words.
 const MAX_WORDS: usize = 120;
+/// Most dimensions that a message lists.
+const MAX_LISTED: usize = 12;
 
 /// Why a file is no network that can be read. Messages follow the file's name.
 #[derive(Debug, Error)]
@@ -23,7 +25,7 @@ pub enum NetworkError {
     #[error("has more than {limit} {what}")]
     TooMany { what: &'static str, limit: u64 },
     /// Open dimensions without a value: each with the name to give it by.
-    #[error("{}", .0.iter().map(Open::sentence).collect::<Vec<_>>().join("; "))]
+    #[error("{}", .0.iter().take(MAX_LISTED).map(Open::sentence).collect::<Vec<_>>().join("; "))]
     Open(Vec<Open>),
     /// A value for a dimension that no input has.
     #[error("no input has an open dimension {name:?}; open ones: {}", list(known))]
@@ -34,6 +36,9 @@ pub enum NetworkError {
     /// A node reads what nothing writes, or nodes wait for each other.
     #[error("cannot run: node {node:?} reads tensor {tensor:?}, {reason}")]
     Unwritten { node: String, tensor: String, reason: &'static str },
+    /// More elements or dimensions than any tensor has.
+    #[error("cannot run: tensor {0:?} is too large")]
+    TooLarge(String),
     /// Two nodes write one tensor.
     #[error("cannot run: tensor {0:?} is written twice")]
     WrittenTwice(String),
@@ -66,7 +71,7 @@ fn list(names: &[String]) -> String {
     if names.is_empty() {
         return "none".to_owned();
     }
-    names.iter().map(|name| shown(name)).collect::<Vec<_>>().join(", ")
+    names.iter().take(MAX_LISTED).map(|name| shown(name)).collect::<Vec<_>>().join(", ")
 }
 
 /// The beginning of a file's own words.
@@ -80,7 +85,7 @@ impl NetworkError {
     pub fn hint(&self) -> String {
         match self {
             Self::Open(open) => {
-                let named = open.iter().filter(|open| !open.is_picture);
+                let named = open.iter().take(MAX_LISTED).filter(|open| !open.is_picture);
                 let mut options: Vec<_> =
                     named.map(|open| format!("--dim {}=1", shown(&open.name))).collect();
                 if open.iter().any(|open| open.is_picture) {
@@ -96,7 +101,7 @@ impl NetworkError {
             Self::TooMany { .. } => {
                 "check that the file is what you expect: no network is this large".to_owned()
             }
-            Self::Unwritten { .. } | Self::WrittenTwice(_) | Self::Shape { .. } => {
+            Self::Unwritten { .. } | Self::WrittenTwice(_) | Self::TooLarge(_) | Self::Shape { .. } => {
                 "check the file with onnx.checker, and the sizes of --dim and --size".to_owned()
             }
             Self::Subgraph { .. } => {

@@ -2,7 +2,7 @@
 
 use super::element::ElementType;
 use super::error::shown;
-use super::onnx::{Attribute, MAX_VALUES, Values};
+use super::onnx::{Attribute, MAX_RANK, MAX_VALUES, Values};
 use super::operator::Operator;
 
 /// Most elements of a tensor: a million pictures of a million pixels.
@@ -168,6 +168,12 @@ pub fn place(axis: i64, rank: usize) -> Result<usize, String> {
 pub fn product(sizes: &[u64]) -> Option<u64> {
     let product = sizes.iter().try_fold(1_u64, |product, size| product.checked_mul(*size))?;
     Some(product).filter(|product| *product <= MAX_ELEMENTS)
+}
+
+/// More elements or dimensions than any tensor has.
+pub fn is_too_large(fact: &Fact) -> bool {
+    fact.rank().is_some_and(|rank| rank > MAX_RANK)
+        || fact.sizes().is_some_and(|sizes| product(&sizes).is_none())
 }
 
 /// The number of elements, where it is small enough for values.

@@ -2,6 +2,7 @@
 
 use super::element::ElementType;
 use super::fact::{Call, Dims, Fact, broadcast, place, product, written};
+use super::onnx::MAX_RANK;
 use super::operator::Operator;
 use super::values;
 
@@ -138,6 +139,9 @@ fn squeeze(call: &Call<'_>) -> Result<Option<Dims>, String> {
 fn unsqueeze(call: &Call<'_>) -> Result<Option<Dims>, String> {
     let (Some(dims), Ok(Some(axes))) = (call.dims(0), call.list("axes", 1)) else { return Ok(None) };
     let rank = dims.len() + axes.len();
+    if rank > MAX_RANK {
+        return Err(format!("{rank} dimensions are too many"));
+    }
     let new = axes.iter().map(|axis| place(*axis, rank)).collect::<Result<Vec<_>, _>>()?;
     let mut old = dims.iter();
     let size = |axis| if new.contains(&axis) { Some(1) } else { old.next().copied().flatten() };

@@ -7,14 +7,18 @@ use std::io::{Read, Seek};
 use super::dimensions::Dimensions;
 use super::element::ElementType;
 use super::error::{NetworkError, Open};
-use super::fact::{Call, Dims, Fact, product};
-use super::onnx::{Attribute, Declared, File, Graph, Size, Step, Stored};
+use super::fact::{Call, Dims, Fact, is_too_large};
+use super::onnx::{Attribute, Declared, File, Graph, MAX_RANK, Size, Step, Stored};
 use super::operator::{Kind, Operator};
 use super::wire::Wire;
 use super::{Network, Node, NodeId, Tensor, TensorId, rules, work};
 
-/// Most nodes after functions and branches are put in place.
-const MAX_NODES: usize = 1 << 18;
+/// Most nodes, inputs, outputs and names after functions and branches are put in place.
+const MAX_STEPS: usize = 1 << 21;
+/// Most numbers of all tensors together; later ones are left unknown.
+const MAX_KEPT: usize = 1 << 22;
+/// Bytes of names that count as one step.
+const NAME_BYTES: usize = 64;
 /// Deepest function in a function, or branch in a branch.
 const MAX_DEPTH: usize = 16;
 
@@ -38,6 +42,7 @@ pub fn read<R: Read + Seek>(
         drafts: Vec::new(),
         nodes: Vec::new(),
         steps: 0,
+        kept: 0,
         folded: 0,
         notes: HashMap::new(),
     };
@@ -47,13 +52,16 @@ pub fn read<R: Read + Seek>(
     let mut scope = Scope::default();
     let mut inputs = Vec::new();
     for stored in &file.graph.initializers {
-        walk.initializer(stored, &mut scope);
+        walk.initializer(stored, &mut scope)?;
     }
     for (declared, dims) in file.graph.inputs.iter().zip(sizes) {
         if scope.names.contains_key(declared.name.as_str()) {
             continue;
         }
         let fact = Fact { dims, ..Fact::unknown(ElementType::of_number(declared.element)) };
+        if is_too_large(&fact) {
+            return Err(NetworkError::TooLarge(declared.name.clone()));
+        }
         let id = walk.add(&declared.name, fact, false);
         scope.names.insert(&declared.name, id);
         inputs.push(id);
@@ -76,6 +84,9 @@ fn input_sizes(graph: &Graph, dimensions: &Dimensions) -> Result<Vec<Option<Dims
             all.push(None);
             continue;
         };
+        if sizes.len() > MAX_RANK {
+            return Err(NetworkError::TooLarge(input.name.clone()));
+        }
         let mut dims = Dims::new();
         for (place, size) in sizes.iter().enumerate() {
             let name = match size {
@@ -90,7 +101,7 @@ fn input_sizes(graph: &Graph, dimensions: &Dimensions) -> Result<Vec<Option<Dims
             let picture = picture_axis(sizes, place);
             let value = dimensions.value(&input.name, place, name, picture);
             let option = name.map_or_else(|| by_place.clone(), str::to_owned);
-            if value.is_none() && !missing.iter().any(|open: &Open| open.name == option) {
+            if value.is_none() && !used.contains(&option) {
                 let is_picture = picture.is_some();
                 missing.push(Open { input: input.name.clone(), name: option.clone(), is_picture });
             }
@@ -152,6 +163,8 @@ struct Draft {
     /// Stored in the file, and read as weights by some node.
     is_parameter: bool,
     is_stored: bool,
+    /// Stored in a node rather than among the weights, as grids of anchors are.
+    is_inline: bool,
     producer: Option<usize>,
 }
 
@@ -160,8 +173,9 @@ struct Walk<'f> {
     opset: u64,
     drafts: Vec<Draft>,
     nodes: Vec<Node>,
-    /// Stored nodes that were walked.
+    /// What was walked, and numbers that were kept.
     steps: usize,
+    kept: usize,
     folded: usize,
     /// What the exporter noted on tensors, for operators without a rule.
     notes: HashMap<&'f str, &'f Declared>,
@@ -177,21 +191,35 @@ impl<'f> Walk<'f> {
             is_weight: false,
             is_parameter: false,
             is_stored: false,
+            is_inline: false,
             producer: None,
         };
         self.drafts.push(draft);
         self.drafts.len() - 1
     }
 
-    fn initializer(&mut self, stored: &'f Stored, scope: &mut Scope<'f>) {
+    /// Counts what walking on costs.
+    fn count(&mut self, steps: usize) -> Result<(), NetworkError> {
+        self.steps = self.steps.saturating_add(steps);
+        if self.steps > MAX_STEPS {
+            return Err(NetworkError::TooMany { what: "nodes and their inputs", limit: MAX_STEPS as u64 });
+        }
+        Ok(())
+    }
+
+    fn initializer(&mut self, stored: &'f Stored, scope: &mut Scope<'f>) -> Result<(), NetworkError> {
         let dims = stored.dims.iter().copied().map(Some).collect();
         let fact = Fact {
             values: stored.values.clone(),
             ..Fact::shaped(ElementType::of_number(stored.element), dims)
         };
+        if is_too_large(&fact) {
+            return Err(NetworkError::TooLarge(stored.name.clone()));
+        }
         let id = self.add(&stored.name, fact, true);
         self.store(id);
         scope.names.insert(&stored.name, id);
+        Ok(())
     }
 
     /// Marks a constant as stored in the file: with weights in it where it is more than one number.
@@ -213,10 +241,9 @@ impl<'f> Walk<'f> {
     }
 
     fn step(&mut self, step: &'f Step, scope: &mut Scope<'f>, depth: usize) -> Result<(), NetworkError> {
-        self.steps += 1;
-        if self.steps > MAX_NODES {
-            return Err(NetworkError::TooMany { what: "nodes", limit: MAX_NODES as u64 });
-        }
+        let names = step.name.len() + step.outputs.iter().map(String::len).sum::<usize>();
+        let references = step.attributes.len().saturating_mul(scope.attributes.len());
+        self.count(1 + step.inputs.len() + step.outputs.len() + names / NAME_BYTES + references)?;
         let mut inputs = Vec::with_capacity(step.inputs.len());
         for name in &step.inputs {
             inputs.push(match name.as_str() {
@@ -274,9 +301,10 @@ impl<'f> Walk<'f> {
         };
         let branch = attributes.iter().find(|(of, _)| of == name);
         let Some((_, Attribute::Graph(branch))) = branch else { return Err(subgraph(step)) };
+        self.count(scope.names.len() + branch.initializers.len())?;
         let mut inside = scope.clone();
         for stored in &branch.initializers {
-            self.initializer(stored, &mut inside);
+            self.initializer(stored, &mut inside)?;
         }
         self.graph(&branch.nodes, &mut inside, depth + 1)?;
         let outputs: Vec<_> = branch.outputs.iter().map(|output| output.name.clone()).collect();
@@ -316,13 +344,17 @@ impl<'f> Walk<'f> {
             if name.is_empty() {
                 continue;
             }
-            self.complete(name, &mut fact).map_err(wrong)?;
+            self.complete(name, &mut fact);
+            if is_too_large(&fact) {
+                return Err(NetworkError::TooLarge(name.clone()));
+            }
             let id = self.add(name, fact, is_folded);
             let draft = &mut self.drafts[id];
             draft.is_weight = is_weight && can_be_weights(draft.fact.element);
             draft.producer = (!is_folded).then_some(self.nodes.len());
             if is_stored {
                 self.store(id);
+                self.drafts[id].is_inline = true;
             }
             if scope.names.insert(name, id).is_some() {
                 return Err(NetworkError::WrittenTwice(name.clone()));
@@ -370,8 +402,12 @@ impl<'f> Walk<'f> {
         Ok(())
     }
 
-    /// Takes what the exporter noted on a tensor for what no rule says, and refuses one that is too large.
-    fn complete(&self, name: &str, fact: &mut Fact) -> Result<(), String> {
+    /// Takes what the exporter noted on a tensor for what no rule says, and leaves out numbers that would be too many.
+    fn complete(&mut self, name: &str, fact: &mut Fact) {
+        self.kept += fact.values.as_ref().map_or(0, Vec::len);
+        if self.kept > MAX_KEPT {
+            fact.values = None;
+        }
         if let Some(note) = self.notes.get(name) {
             if fact.element == ElementType::Unknown {
                 fact.element = ElementType::of_number(note.element);
@@ -384,10 +420,6 @@ impl<'f> Walk<'f> {
                     fact.dims = Some(noted.into_iter().map(Some).collect());
                 }
             }
-        }
-        match fact.sizes() {
-            Some(sizes) if product(&sizes).is_none() => Err(format!("tensor {name:?} is too large")),
-            _ => Ok(()),
         }
     }
 
@@ -449,6 +481,7 @@ impl Draft {
             Operator::QLinearMatMul => place == 3,
             Operator::QuantizeLinear | Operator::Pad => place == 0 && self.is_weight,
             Operator::ConvInteger | Operator::MatMulInteger => place <= 1 && self.is_weight,
+            operator if self.is_inline && operator.kind() == Kind::Elementwise => false,
             operator if operator.kind() == Kind::Resampling => place == 0 && self.is_weight,
             _ => self.is_weight,
         }

@@ -118,9 +118,11 @@ pub fn infer(call: &Call<'_>) -> Result<Vec<Fact>, String> {
             let unknown = Fact::unknown(ElementType::Float32);
             Ok(vec![whole.clone(), unknown.clone(), unknown, whole])
         }
-        O::Clip | O::Trilu | O::ReverseSequence | O::Scatter | O::ScatterElements | O::ScatterND => {
-            same(call)
+        O::Clip => {
+            let input = call.need(0)?;
+            Ok(vec![Fact { values: values::clip(call), ..Fact::of(input.element, input.dims.clone()) }])
         }
+        O::Trilu | O::ReverseSequence | O::Scatter | O::ScatterElements | O::ScatterND => same(call),
         _ if matches!(call.operator.kind(), Kind::Normalization | Kind::Softmax) => same(call),
         _ => layout::infer(call),
     }

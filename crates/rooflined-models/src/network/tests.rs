@@ -87,10 +87,9 @@ fn an_open_dimension_is_asked_for_by_name() {
     assert_eq!(error.unwrap_err().to_string(), said);
 }
 
-#[test]
-fn a_shape_that_is_computed_in_the_graph_is_folded() {
-    // A flattening as exporters write it: the batch of the input, and -1.
-    let graph = Graph::default()
+/// A flattening as exporters write it: the batch of the input, and -1.
+fn computed_shape() -> Graph {
+    Graph::default()
         .input("x", FLOAT, &[Dim::Named("n"), Dim::Fixed(8), Dim::Fixed(4), Dim::Fixed(4)])
         .ints("zero", &[0])
         .ints("rest", &[-1])
@@ -98,7 +97,12 @@ fn a_shape_that_is_computed_in_the_graph_is_folded() {
         .node("Gather", &["s", "zero"], &["batch"], &[("axis", Value::Int(0))])
         .node("Concat", &["batch", "rest"], &["shape"], &[("axis", Value::Int(0))])
         .node("Reshape", &["x", "shape"], &["y"], &[])
-        .output("y");
+        .output("y")
+}
+
+#[test]
+fn a_shape_that_is_computed_in_the_graph_is_folded() {
+    let graph = computed_shape();
     let network =
         read_with(&graph.file(13), &Dimensions { values: [("n".to_owned(), 5)].into(), size: None }).unwrap();
     assert_eq!(tensor_of(&network, "y").dims, Some(vec![5, 128]));
@@ -106,9 +110,8 @@ fn a_shape_that_is_computed_in_the_graph_is_folded() {
     assert!(tensor_of(&network, "shape").constant);
 }
 
-#[test]
-fn a_quantised_layer_computes_in_8_bits() {
-    let graph = Graph::default()
+fn quantised_layer() -> Graph {
+    Graph::default()
         .input("x", FLOAT, &fixed(&[1, 16, 8, 8]))
         .floats("s", &[0.1])
         .weights("z", INT8, &[1])
@@ -117,7 +120,12 @@ fn a_quantised_layer_computes_in_8_bits() {
         .node("DequantizeLinear", &["q", "s", "z"], &["a"], &[])
         .node("DequantizeLinear", &["w", "s", "z"], &["v"], &[])
         .node("Conv", &["a", "v"], &["y"], &[])
-        .output("y");
+        .output("y")
+}
+
+#[test]
+fn a_quantised_layer_computes_in_8_bits() {
+    let graph = quantised_layer();
     let network = read_all(&graph.file(13)).unwrap();
     let conv = network.nodes.last().unwrap();
     assert_eq!(conv.precision, Some(Precision::Int8));
@@ -279,7 +287,7 @@ fn sizes_that_cannot_be_are_refused() {
         [("kernel_shape", Value::Ints(&[i64::MAX, i64::MAX])), ("dilations", Value::Ints(&[i64::MAX, 1]))];
     let pads = [("pads", Value::Ints(&[i64::MIN, i64::MIN, i64::MIN, -1]))];
     for file in [
-        graph(&huge, "Relu", &[]),
+        graph(&[1, 1, 4, 4], "Unsqueeze", &[("axes", Value::Ints(&[0; 40]))]),
         graph(&[1, 1, 4, 4], "MaxPool", &window),
         graph(&[1, 1, 4, 4], "MaxPool", &most),
         graph(&[2, 2], "Pad", &pads),
@@ -292,6 +300,9 @@ fn sizes_that_cannot_be_are_refused() {
         let error = read_all(&file).unwrap_err();
         assert!(matches!(error, NetworkError::Shape { .. }), "{error}");
     }
+    assert!(matches!(read_all(&graph(&huge, "Relu", &[])), Err(NetworkError::TooLarge(_))));
+    let weights = Graph::default().weights("w", FLOAT, &huge).node("Relu", &["w"], &["y"], &[]);
+    assert!(matches!(read_all(&weights.file(11)), Err(NetworkError::TooLarge(_))));
     let negative =
         Graph::default().input("x", FLOAT, &[]).weights("w", FLOAT, &[-1]).node("Relu", &["w"], &["y"], &[]);
     assert!(matches!(read_all(&negative.file(11)), Err(NetworkError::NotOnnx(_))));
@@ -343,17 +354,66 @@ fn weights_are_skipped() {
     assert!(count.get() < 200_000, "{} bytes of {length} were read", count.get());
 }
 
+#[test]
+fn the_peak_of_activations_is_what_lives_at_once() {
+    // x lives until the sum; a until b is written, b until the sum, and y is the output.
+    let graph = Graph::default()
+        .input("x", FLOAT, &fixed(&[1, 100]))
+        .node("Relu", &["x"], &["a"], &[])
+        .node("Relu", &["a"], &["b"], &[])
+        .node("Flatten", &["b"], &["c"], &[])
+        .node("Add", &["x", "c"], &["y"], &[])
+        .output("y");
+    let network = read_all(&graph.file(17)).unwrap();
+    assert_eq!(network.activation_peak(None), Some(3 * 400));
+    assert_eq!(network.activation_peak(Some(16)), Some(3 * 200));
+}
+
+#[test]
+fn a_dla_takes_convolutions_and_leaves_what_it_does_not_know_to_the_gpu() {
+    let graph = Graph::default()
+        .input("x", FLOAT, &fixed(&[1, 4, 16, 16]))
+        .weights("w", FLOAT, &[4, 4, 3, 3])
+        .weights("v", FLOAT, &[4, 4, 33, 33])
+        .node("Conv", &["x", "w"], &["a"], &[("pads", Value::Ints(&[1; 4]))])
+        .node("Relu", &["a"], &["b"], &[])
+        .node("HardSwish", &["b"], &["c"], &[])
+        .node("Conv", &["c", "w"], &["d"], &[("pads", Value::Ints(&[1; 4]))])
+        .node("Conv", &["d", "v"], &["e"], &[("pads", Value::Ints(&[16; 4]))])
+        .output("e");
+    let split = dla::split(&read_all(&graph.file(17)).unwrap());
+    let gpu = dla::Place::Gpu;
+    let (none, large) = (gpu("the DLA has no such layer"), gpu("its window is too large"));
+    assert_eq!(split.places, [dla::Place::Dla, dla::Place::Dla, none, dla::Place::Dla, large]);
+    // b, c and d.
+    assert_eq!((split.loadables, split.crossings), (2, 3));
+    assert_eq!((dla::cores("jetson-orin-nx-8gb-super"), dla::cores("jetson-orin-nano-8gb")), (1, 0));
+}
+
 proptest! {
     #[test]
-    fn a_damaged_file_is_read_or_refused(at in 0_usize..400, byte: u8, cut in 0_usize..400) {
-        let mut file = first_layer().file(17);
+    fn a_damaged_file_is_read_or_refused(
+        number in 0_usize..3,
+        changes in prop::collection::vec((0_usize..2000, any::<u8>()), 1..6),
+        cut in 0_usize..4000,
+    ) {
+        let mut file = [first_layer(), computed_shape(), quantised_layer()][number].file(13);
+        for (place, byte) in changes {
+            let length = file.len();
+            file[place % length] = byte;
+        }
         let values: std::collections::BTreeMap<_, _> = [("batch".to_owned(), 1)].into();
-        let place = at % file.len();
-        file[place] = byte;
-        let dimensions = Dimensions { values, size: Some((32, 32)) };
-        let _ = read_with(&file, &dimensions);
+        for dimensions in [
+            Dimensions { values, size: Some((32, 32)) },
+            Dimensions { values: [("n".to_owned(), 2)].into(), size: None },
+            Dimensions::default(),
+        ] {
+            if let Ok(network) = read_with(&file, &dimensions) {
+                let _ = (network.activation_peak(None), dla::split(&network));
+            }
+        }
         file.truncate(cut % file.len());
-        let _ = read_with(&file, &dimensions);
+        let _ = read_all(&file);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use super::element::ElementType;
 use super::fact::{Call, Fact, few};
-use super::onnx::Values;
+use super::onnx::{Attribute, Values};
 use super::operator::Operator;
 
 /// A tensor with the numbers in it.
@@ -118,6 +118,19 @@ fn binary(operator: &Operator, a: f64, b: f64, is_whole: bool, keeps_sign: bool)
         Operator::Xor => truth((a != 0.0) != (b != 0.0)),
         _ => return None,
     })
+}
+
+/// The numbers between the limits, which are attributes or inputs that may be left out.
+pub fn clip(call: &Call<'_>) -> Option<Values> {
+    let limit = |name: &str, place: usize, default: f64| match (call.attribute(name), call.input(place)) {
+        (Some(Attribute::Float(limit)), _) => Some(*limit),
+        (_, Some(fact)) => fact.values.as_ref()?.first().copied()?,
+        (_, None) => Some(default),
+    };
+    let least = limit("min", 1, f64::NEG_INFINITY)?;
+    let most = limit("max", 2, f64::INFINITY)?;
+    let values = call.input(0)?.values.as_ref()?;
+    Some(values.iter().map(|value| value.map(|value| value.max(least).min(most))).collect())
 }
 
 fn truth(value: bool) -> f64 {
