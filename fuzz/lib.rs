@@ -14,6 +14,7 @@ pub mod targets {
     pub mod journal;
     pub mod nvpmodel;
     pub mod observations;
+    pub mod onnx;
     pub mod orders;
     pub mod profiles;
     pub mod requests;
@@ -23,6 +24,9 @@ pub mod targets {
 #[path = "../tests/laws/models/write.rs"]
 #[allow(dead_code, reason = "the tests of readers use more of it")]
 mod write;
+#[path = "../crates/rooflined-models/src/network/tests/write.rs"]
+#[allow(dead_code, reason = "the tests of the reader use more of it")]
+mod write_onnx;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -45,7 +49,7 @@ use serde_json::{Value, json};
 /// Takes any bytes; panics at a fault.
 pub type Run = fn(&[u8]);
 /// Every target by its name.
-pub const TARGETS: [(&str, Run); 14] = [
+pub const TARGETS: [(&str, Run); 15] = [
     ("bundles", targets::bundles::run),
     ("calibration", targets::calibration::run),
     ("config_json", targets::config_json::run),
@@ -55,6 +59,7 @@ pub const TARGETS: [(&str, Run); 14] = [
     ("journal", targets::journal::run),
     ("nvpmodel", targets::nvpmodel::run),
     ("observations", targets::observations::run),
+    ("onnx", targets::onnx::run),
     ("orders", targets::orders::run),
     ("profiles", targets::profiles::run),
     ("requests", targets::requests::run),

@@ -14,6 +14,7 @@ use rooflined_predict::learning::report::Reporter;
 use serde_json::{Value, json};
 
 use crate::write::{F32, Gguf, Q4_K, Safetensors, Val, llama};
+use crate::write_onnx::{Dim, FLOAT, Graph, INT8, Message, Value as Attr, node};
 use crate::{NOW, Node, board_tree, repository, support};
 
 /// As the targets `sysfs` count them.
@@ -154,6 +155,58 @@ fn safetensors() -> Vec<Vec<u8>> {
         .tensor("lm_head.weight", "F4", &[96, 64]);
     let index = br#"{"metadata":{"total_size":1},"weight_map":{"a.b":"model-00001-of-00002.safetensors","c":"m.safetensors"}}"#;
     vec![with_length(packed.header()), with_length(plain.header()), with_length((index.to_vec(), 0))]
+}
+
+fn onnx() -> Vec<Vec<u8>> {
+    let picture = [Dim::Named("n"), Dim::Fixed(3), Dim::Open, Dim::Open];
+    let layers = Graph::default()
+        .input("x", FLOAT, &picture)
+        .weights("w", FLOAT, &[8, 3, 3, 3])
+        .node("Conv", &["x", "w"], &["c"], &[("strides", Attr::Ints(&[2, 2])), ("pads", Attr::Ints(&[1; 4]))])
+        .node(
+            "MaxPool",
+            &["c"],
+            &["p"],
+            &[("kernel_shape", Attr::Ints(&[2, 2])), ("ceil_mode", Attr::Int(1))],
+        )
+        .node("GlobalAveragePool", &["p"], &["g"], &[])
+        .node("Flatten", &["g"], &["f"], &[])
+        .weights("v", FLOAT, &[10, 8])
+        .node("Gemm", &["f", "v"], &["y"], &[("transB", Attr::Int(1))])
+        .output("y");
+    let sizes = Graph::default()
+        .input("x", FLOAT, &picture)
+        .ints("zero", &[0])
+        .ints("rest", &[-1, 4])
+        .floats("scales", &[1.0, 1.0, 2.0, 0.5])
+        .node("Shape", &["x"], &["s"], &[])
+        .node("Gather", &["s", "zero"], &["batch"], &[])
+        .node("Add", &["batch", "zero"], &["sum"], &[])
+        .node("Concat", &["sum", "rest"], &["shape"], &[("axis", Attr::Int(0))])
+        .node("Resize", &["x", "", "scales"], &["r"], &[("mode", Attr::Text("nearest"))])
+        .node("Reshape", &["r", "shape"], &["y"], &[])
+        .node("Slice", &["y", "zero", "batch"], &["z"], &[])
+        .output("z");
+    let quantised = Graph::default()
+        .input("x", FLOAT, &[Dim::Fixed(1), Dim::Fixed(16)])
+        .floats("s", &[0.1])
+        .weights("z", INT8, &[1])
+        .weights("w", INT8, &[16, 4])
+        .node("QuantizeLinear", &["x", "s", "z"], &["q"], &[])
+        .node("DequantizeLinear", &["q", "s", "z"], &["a"], &[])
+        .node("DequantizeLinear", &["w", "s", "z"], &["v"], &[])
+        .node("MatMul", &["a", "v"], &["y"], &[])
+        .output("y");
+    let call = node("Own", &["x"], &["y"], &[]).text(7, "own");
+    let called = Graph(Graph::default().input("x", FLOAT, &picture).output("y").0.message(1, &call));
+    let function = Message::default().text(1, "Own").text(4, "a").text(5, "b").text(10, "own");
+    let function = function.message(7, &node("Relu", &["a"], &["b"], &[]));
+    let branch = Graph::default().node("Relu", &["x"], &["t"], &[]).output("t").0;
+    let branches = [("then_branch", Attr::Graph(branch.clone())), ("else_branch", Attr::Graph(branch))];
+    let taken =
+        Graph::default().input("x", FLOAT, &picture).ints("c", &[1]).node("If", &["c"], &["y"], &branches);
+    let files = [layers.file(17), sizes.file(13), quantised.file(13), taken.file(11)];
+    files.into_iter().chain([called.message(17).message(25, &function).0]).collect()
 }
 
 fn config_json() -> Vec<Vec<u8>> {
@@ -341,7 +394,7 @@ fn configuration() -> Vec<Vec<u8>> {
 }
 
 /// The seeds of every target, by its name.
-pub fn all() -> [(&'static str, Vec<Vec<u8>>); 14] {
+pub fn all() -> [(&'static str, Vec<Vec<u8>>); 15] {
     let profiles =
         ["config/hardware", "config/engines", "config/power"].map(|place| files(place, ".toml")).concat();
     let requests = bodies().into_iter().map(|(_, body)| body.to_string().into_bytes()).collect();
@@ -355,6 +408,7 @@ pub fn all() -> [(&'static str, Vec<Vec<u8>>); 14] {
         ("journal", journal()),
         ("nvpmodel", files("tests/nvpmodel", ".conf")),
         ("observations", observations()),
+        ("onnx", onnx()),
         ("orders", orders()),
         ("profiles", profiles),
         ("requests", requests),
