@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# model files held against transformers: parameters of every text generator, by default and varied
+# model files held against transformers, PyTorch and ONNX Runtime: parameters, shapes and operations
 . .ci/lib.sh
 
 [ -x target/release/rooflinectl ] || release
@@ -11,5 +11,8 @@ venv models tests/models/requirements.txt "$VENV"
 echo "transformers was installed after $((SECONDS - began)) s"
 check "defaults of families are those of transformers" "$VENV/bin/python" -B tests/models/defaults.py --check
 "$VENV/bin/python" -B tests/models/judge.py target/release/rooflinectl
+check "shapes of operators are those of ONNX Runtime" "$VENV/bin/python" -B tests/models/operators.py target/release/rooflinectl
+check "networks have the shapes and operations that ONNX Runtime and torch count" \
+    "$VENV/bin/python" -B tests/models/networks.py target/release/rooflinectl
 echo "the stage took $((SECONDS - began)) s"
 checked
