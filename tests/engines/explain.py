@@ -9,7 +9,7 @@ Without --all, four faults are injected; with it all of them, singly and in pair
 A healthy server runs between faults. Where its rate is off by more than a fifth, others use the machine: the faults since the
 last good one are reported as disturbed and count as nothing.
 
-Exit codes: 0 the faults that count were named well enough, 1 they were not, 2 usage.
+Exit codes: 0 the faults that count were named well enough, 1 they were not, 2 usage, 75 others use the machine.
 """
 
 import argparse
@@ -25,7 +25,7 @@ import tempfile
 import threading
 import time
 
-from loop import HERE, Daemon, Llama, fail, files, free_port
+from loop import HERE, Daemon, Llama, files, free_port
 
 # A healthy rate further off than this tells of neighbours.
 SAME_RATE = 0.2
@@ -107,7 +107,9 @@ class Bench:
         try:
             llama.until_ready(port, process)
             threading.Thread(target=llama.generate, args=(port, []), daemon=True).start()
-            self.until_generating(port)
+            if not self.until_generating(port):
+                print(f"-- {fault.name}: the server does not generate", flush=True)
+                return None
             if fault.neighbour:
                 code, cpus = fault.neighbour
                 neighbour = subprocess.Popen(["taskset", "-c", cpus, sys.executable, "-c", code])
@@ -140,9 +142,9 @@ class Bench:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/slots", timeout=5) as answer:
                 slots = json.load(answer)
             if any(slot["is_processing"] and slot["next_token"][0]["n_decoded"] > 0 for slot in slots):
-                return
+                return True
             time.sleep(0.1)
-        fail("the server does not generate")
+        return False
 
 
 def main():
@@ -167,8 +169,9 @@ def main():
             daemon.calibrate()
             bench = Bench(daemon, files(home, "tinyllama", ("q4_0", "q8_0"), "--layers", "8", "--vocab", "2048"))
             first = bench.run(HEALTHY, report=True)
-            if not first:
-                fail("the healthy server generates nothing")
+            if not first or first["verdict"] == "slower_than_expected":
+                print(f"others use the machine, so nothing can be held against it: {first and first['reason']}")
+                sys.exit(75)
             base = first["measured_tokens_per_s"]
             cases = [("single", known[name]) for name in singles] + [("pair", known[a] & known[b]) for a, b in pairs]
             for index, (kind, fault) in enumerate(cases):
