@@ -29,6 +29,33 @@ async def ask(client, tool, **arguments):
     return "\n".join(block.text for block in result.content), not result.is_error
 
 
+def onnx(path):
+    """An ONNX file of one 3x3 convolution over pictures of an open size, with weights of zeros."""
+
+    def number(field, value):
+        return varint(field << 3) + varint(value)
+
+    def record(field, *parts):
+        body = b"".join(part if isinstance(part, bytes) else part.encode() for part in parts)
+        return varint(field << 3 | 2) + varint(len(body)) + body
+
+    def varint(value):
+        head = b""
+        while value > 127:
+            head += bytes([value & 127 | 128])
+            value >>= 7
+        return head + bytes([value])
+
+    def value(name, *dims):
+        shape = (record(1, record(2, size) if isinstance(size, str) else number(1, size)) for size in dims)
+        return record(1, name), record(2, record(1, number(1, 1), record(2, *shape)))
+
+    weights = record(5, *(number(1, size) for size in (8, 3, 3, 3)), number(2, 1), record(8, "w"), record(9, bytes(8 * 27 * 4)))
+    node = record(1, record(1, "x"), record(1, "w"), record(2, "y"), record(4, "Conv"))
+    graph = record(7, node, record(2, "small"), weights, record(11, *value("x", 1, 3, "height", "width")), record(12, *value("y")))
+    path.write_bytes(number(1, 8) + graph + record(8, number(2, 17)))
+
+
 class Tools(unittest.IsolatedAsyncioTestCase):
     async def test_every_tool_is_described_and_only_reads(self):
         async with session() as client:
@@ -52,6 +79,24 @@ class Tools(unittest.IsolatedAsyncioTestCase):
             self.assertTrue(answered and "jetson-orin-nano-8gb-super" in text, text)
             text, answered = await ask(client, "inspect_model", model="llama-3.1-8b")
             self.assertTrue(answered and "8030261248" in text, text)
+
+    async def test_vision_networks_are_asked_about_by_their_file(self):
+        with tempfile.TemporaryDirectory(prefix="rl-mcp-") as home:
+            onnx(Path(home) / "small.onnx")
+            network = {"model": f"{home}/small.onnx", "size": "64x48"}
+            async with session("--socket", "/nowhere") as client:
+                for tool, arguments, expected in [
+                    ("inspect_model", network, r"parameters +216\b"),
+                    ("predict", {**network, "hardware": "orin-nano", "precision": "int8"}, r"tensorrt int8, batch 1 on jetson-orin-nano"),
+                    ("recommend", {**network, "hardware": "orin-nano", "min_fps": 30, "streams": 2, "modes": "all"}, "trtexec --onnx="),
+                ]:
+                    with self.subTest(tool=tool):
+                        text, answered = await ask(client, tool, **arguments)
+                        self.assertTrue(answered, text)
+                        self.assertRegex(text, expected)
+                text, answered = await ask(client, "predict", model=network["model"], hardware="orin-nano")
+                self.assertFalse(answered, text)
+                self.assertIn("height", text)
 
     async def test_a_target_that_nothing_meets_is_an_answer(self):
         async with session("--socket", "/nowhere") as client:

@@ -19,8 +19,8 @@ use tokio::process::Command;
 use super::args::Global;
 use super::failure::{Exit, Failure};
 
-const INSTRUCTIONS: &str = "Predicts speed, power and memory of language models on this machine or on other hardware, and \
-                            recommends format, power mode and batch size. Ranges in parentheses are 90 % intervals. \
+const INSTRUCTIONS: &str = "Predicts speed, power and memory of language models and vision networks on this machine or on other \
+                            hardware, and recommends format, power mode and batch size. Ranges in parentheses are 90 % intervals. \
                             Sizes are decimal (1 GB = 1e9 bytes).";
 /// Longer answers are cut, because an agent pays for each word.
 const MOST_BYTES: usize = 16 << 10;
@@ -55,8 +55,26 @@ struct Question {
 const MODEL: (&str, &str) = (
     "model",
     "Name on Hugging Face (Qwen/Qwen3-4B) or Ollama (qwen3:4b), a key of the catalogue, or the path of a GGUF, safetensors or \
-     config.json file",
+     config.json file, or of a vision network's .onnx file",
 );
+const PRECISION: Field = Field {
+    name: "precision",
+    option: "--precision",
+    kind: Kind::Choice(&["fp16", "int8", "tf32", "fp32"]),
+    description: "What a vision network is computed in",
+};
+const SIZE: Field = Field {
+    name: "size",
+    option: "--size",
+    kind: Kind::Text,
+    description: "Height and width of a vision network's pictures where its file leaves them open: 640x640",
+};
+const DIMENSION: Field = Field {
+    name: "dimension",
+    option: "--dim",
+    kind: Kind::Text,
+    description: "A dimension that a vision network's file leaves open: batch=1",
+};
 const HARDWARE: Field = Field {
     name: "hardware",
     option: "--hardware",
@@ -137,6 +155,20 @@ const QUESTIONS: &[Question] = &[
                 kind: Kind::Number("GB"),
                 description: "Most memory for weights, cache and activations, in GB",
             },
+            SIZE,
+            DIMENSION,
+            Field {
+                name: "min_fps",
+                option: "--min-fps",
+                kind: Kind::Number(""),
+                description: "Least pictures per second of each stream (vision networks)",
+            },
+            Field {
+                name: "streams",
+                option: "--streams",
+                kind: Kind::Count,
+                description: "Cameras whose pictures go through the vision network; default 1",
+            },
         ],
     },
     Question {
@@ -184,6 +216,9 @@ const QUESTIONS: &[Question] = &[
                 kind: Kind::Text,
                 description: "Power mode; default the current one, or the fastest of other hardware",
             },
+            PRECISION,
+            SIZE,
+            DIMENSION,
         ],
     },
     Question {
@@ -224,9 +259,10 @@ const QUESTIONS: &[Question] = &[
     Question {
         name: "inspect_model",
         command: &["models"],
-        description: "Parameters, layers, bytes of the weights and of the cache, and where the figures come from",
+        description: "Parameters, layers, bytes of the weights and of the cache, and where the figures come from; of a vision network its \
+                      operations and operators",
         subject: Some(MODEL),
-        fields: &[],
+        fields: &[SIZE, DIMENSION],
     },
     Question {
         name: "list_hardware",

@@ -25,10 +25,10 @@ pub enum NetworkError {
     #[error("has more than {limit} {what}")]
     TooMany { what: &'static str, limit: u64 },
     /// Open dimensions without a value: each with the name to give it by.
-    #[error("{}", .0.iter().take(MAX_LISTED).map(Open::sentence).collect::<Vec<_>>().join("; "))]
+    #[error("has no value for {}", .0.iter().take(MAX_LISTED).map(Open::in_words).collect::<Vec<_>>().join(", "))]
     Open(Vec<Open>),
     /// A value for a dimension that no input has.
-    #[error("no input has an open dimension {name:?}; open ones: {}", list(known))]
+    #[error("has no input with an open dimension {name:?}; open ones: {}", list(known))]
     NoSuchDimension { name: String, known: Vec<String> },
     /// A size for a picture whose size is fixed, or where no input is a picture.
     #[error("has no input whose height and width are open; its inputs are {0}")]
@@ -62,8 +62,8 @@ pub struct Open {
 }
 
 impl Open {
-    fn sentence(&self) -> String {
-        format!("dimension `{}` of input `{}` has no value", shown(&self.name), shown(&self.input))
+    fn in_words(&self) -> String {
+        format!("dimension `{}` of input `{}`", shown(&self.name), shown(&self.input))
     }
 }
 

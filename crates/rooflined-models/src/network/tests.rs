@@ -71,15 +71,15 @@ fn a_convolution_has_its_shape_its_work_and_its_weights() {
 #[test]
 fn an_open_dimension_is_asked_for_by_name() {
     let error = read_all(&first_layer().file(17)).unwrap_err();
-    let said = "dimension `batch` of input `images` has no value; dimension `images.2` of input `images` has no value; \
-                dimension `images.3` of input `images` has no value";
+    let said = "has no value for dimension `batch` of input `images`, dimension `images.2` of input `images`, \
+                dimension `images.3` of input `images`";
     assert_eq!(error.to_string(), said);
     assert_eq!(error.hint(), "add --dim batch=1 --size 640x640, with your own sizes");
     let error = read_with(
         &first_layer().file(17),
         &Dimensions { values: [("bath".to_owned(), 1)].into(), size: None },
     );
-    let said = "no input has an open dimension \"bath\"; open ones: batch, images.2, images.3";
+    let said = "has no input with an open dimension \"bath\"; open ones: batch, images.2, images.3";
     assert_eq!(error.unwrap_err().to_string(), said);
     let closed = Graph::default().input("x", FLOAT, &fixed(&[1, 3, 8, 8])).node("Relu", &["x"], &["y"], &[]);
     let error = read_with(&closed.file(17), &Dimensions { size: Some((9, 9)), ..Dimensions::default() });
