@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::Context;
 use super::args::DoctorArgs;
-use super::explain;
+use super::explain::causes;
 use super::failure::{Exit, Failure};
 use super::output::Format;
 use super::words;
@@ -301,7 +301,7 @@ async fn causes(client: &mut Client) -> Vec<Finding> {
     let op = Some(Op::Gemv { n: 8192, k: 8192 });
     let workload = Workload { op, format: Some("fp32".to_owned()), ..Workload::default() };
     let request = ExplainRequest { workload, ..ExplainRequest::default() };
-    match explain::ask(client, &request).await {
+    match causes::ask(client, &request).await {
         Ok(answer) => slow(&answer),
         // A machine without ceilings or a daemon of an older version has said so already.
         Err(_) => Vec::new(),

@@ -1,6 +1,7 @@
 //! `explain`: why a run is slower than predicted. Watches a server for some seconds, or takes a rate that was measured, adds what
 //! /proc shows of the process, and prints the daemon's causes.
 
+pub mod causes;
 pub mod evidence;
 mod text;
 
@@ -12,8 +13,7 @@ use super::failure::Failure;
 use super::observe::{self, Process, Server, Subject, SubjectOptions};
 use super::server_address::Address;
 use super::working::{Counted, Working};
-use rooflined_api::{ExplainAnswer, ExplainRequest, Offload, RunEvidence, Workload};
-use rooflined_client::Client;
+use rooflined_api::{ExplainRequest, Offload, RunEvidence, Workload};
 
 /// Windows whose middle is taken.
 const WINDOWS: usize = 3;
@@ -32,14 +32,6 @@ pub async fn run(context: &mut Context, args: &ExplainArgs) -> Result<(), Failur
     };
     let answer = context.client.post("/v1/explain", &request).await?;
     context.printer.answer("explain", &answer, || Ok(text::render(&what, &answer.parse()?)))
-}
-
-/// Asks the daemon.
-///
-/// # Errors
-/// It cannot be reached or refuses.
-pub async fn ask(client: &mut Client, request: &ExplainRequest) -> Result<ExplainAnswer, Failure> {
-    Ok(client.post("/v1/explain", request).await?.parse()?)
 }
 
 /// A measurement that is given.

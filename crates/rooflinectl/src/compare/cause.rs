@@ -1,7 +1,7 @@
 //! Why rows were not predicted well, as the daemon explains it.
 
 use super::rows::{Comparison, Row};
-use crate::explain;
+use crate::explain::causes;
 use crate::failure::Failure;
 use rooflined_api::{
     ExplainAnswer, ExplainRequest, MeasuredOp, OperatingPointRequest, RunEvidence, StateAnswer, Workload,
@@ -26,7 +26,7 @@ pub async fn add_causes(
     let mode = state.fields.get("power_mode").and_then(|field| field.value.get("name"));
     let mode = mode.and_then(Value::as_str).map(str::to_owned);
     for row in comparison.rows.iter_mut().filter(|row| row.verdict != "as_predicted") {
-        let answer = explain::ask(client, &request(row, mode.clone(), engine)).await?;
+        let answer = causes::ask(client, &request(row, mode.clone(), engine)).await?;
         row.cause = cause_in(&answer);
     }
     Ok(())

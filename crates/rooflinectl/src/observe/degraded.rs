@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::{Observed, Process, Subject};
-use crate::explain::{self, evidence};
+use crate::explain::{causes, evidence};
 use rooflined_api::{ExplainRequest, ObservationRequest, RunEvidence};
 use rooflined_client::Client;
 
@@ -44,7 +44,7 @@ pub async fn cause(
         seen: Some(seen),
         ..ExplainRequest::default()
     };
-    let answer = explain::ask(client, &request).await.ok()?;
+    let answer = causes::ask(client, &request).await.ok()?;
     let first = answer.causes.first().map(|cause| format!("{}; {}", cause.what, cause.fix));
     Some(first.unwrap_or(answer.reason))
 }
