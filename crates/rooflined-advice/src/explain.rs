@@ -2,7 +2,7 @@
 //!
 //! The workload is predicted as it was expected, on the machine as it was calibrated. A rate below the interval of that is a gap.
 //! Each cause that is [seen](suspect::Suspect) changes the conditions of the prediction; predictions with one cause alone and with
-//! all but one tell what it takes, and [`split`] makes the parts add up to the gap. Within the interval nothing is claimed.
+//! all but one tell what it takes, and `split` makes the parts add up to the gap. Within the interval nothing is claimed.
 
 mod conditions;
 mod machine;

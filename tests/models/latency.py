@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""Holds predicted latencies of vision networks on this CPU against ONNX Runtime.
+
+usage: latency.py BINARIES [--all]
+
+A daemon of its own calibrates this machine. Networks of torchvision with random weights are exported, predicted with
+`--engine onnxruntime`, and run by ONNX Runtime in fp32 with one thread and with all; the shortest of its runs counts, because other work only
+ever lengthens one. --all takes every network below; otherwise every third is taken. Prints the error of each and fails if the median is above
+the stated half-width of the interval: no single time is asserted.
+"""
+
+import contextlib
+import io
+import json
+import logging
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+
+warnings.filterwarnings("ignore")
+logging.disable(logging.WARNING)
+
+import numpy  # noqa: E402
+import onnxruntime  # noqa: E402
+import torch  # noqa: E402
+import torchvision  # noqa: E402
+
+NETWORKS = ("resnet18 resnet50 vgg11 mobilenet_v2 mobilenet_v3_large efficientnet_b0 squeezenet1_1 shufflenet_v2_x1_0 densenet121 regnet_y_800mf "
+            "googlenet vit_b_32").split()
+SECONDS = 1.5
+
+
+def export(name, path):
+    module = getattr(torchvision.models, name)(weights=None).eval()
+    with torch.no_grad(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        torch.onnx.export(module, torch.zeros(1, 3, 224, 224), path, opset_version=17, dynamo=False)
+
+
+def run(path, threads):
+    """The shortest of the runs, in seconds."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    feed = {session.get_inputs()[0].name: numpy.random.default_rng(1).standard_normal((1, 3, 224, 224), dtype=numpy.float32)}
+    times, end = [], time.monotonic() + SECONDS
+    while len(times) < 5 or time.monotonic() < end:
+        began = time.perf_counter()
+        session.run(None, feed)
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def main():
+    binaries = pathlib.Path(sys.argv[1]).resolve()
+    names = NETWORKS if "--all" in sys.argv else NETWORKS[::3]
+    cores = len(os.sched_getaffinity(0))
+    with tempfile.TemporaryDirectory(prefix="rl-latency-") as home:
+        settings = pathlib.Path(home, "rooflined.toml")
+        settings.write_text("[daemon]\naccelerator = \"cpu\"\n[calibration]\nautomatic = false\n")
+        daemon = subprocess.Popen(
+            [binaries / "rooflined", "serve", "--config", settings, "--socket", f"{home}/run", "--state-dir", f"{home}/state", "--bus", "none",
+             "--exit-on-stdin-close"], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+        def ask(*words):
+            answer = subprocess.run([binaries / "rooflinectl", "--socket", f"{home}/run", "--timeout", "300s", *words], capture_output=True, text=True)
+            if answer.returncode:
+                raise SystemExit(f"{' '.join(map(str, words))}: {answer.stderr.strip()}")
+            return answer.stdout
+
+        try:
+            while daemon.poll() is None and not pathlib.Path(home, "run/control.sock").exists():
+                time.sleep(0.05)
+            ask("calibrate", "--wait", "--force")
+            errors, inside, widths = [], 0, []
+            for name in names:
+                path = f"{home}/{name}.onnx"
+                export(name, path)
+                for threads in sorted({1, cores}):
+                    said = json.loads(ask("predict", path, "--engine", "onnxruntime", "--threads", str(threads), "-o", "json"))["latency_s"]
+                    took = run(path, threads)
+                    errors.append(said["value"] / took - 1)
+                    inside += said["low"] <= took <= said["high"]
+                    widths.append(said["high"] / said["value"] - 1)
+                    print(f"{name:20} {threads} threads: {1e3 * took:7.2f} ms, predicted {1e3 * said['value']:7.2f} ms"
+                          f" ({1e3 * said['low']:.2f} to {1e3 * said['high']:.2f}), {100 * errors[-1]:+.0f} %", flush=True)
+                os.unlink(path)
+        finally:
+            daemon.communicate()
+    off = sorted(abs(error) for error in errors)
+    median, width = statistics.median(off), statistics.median(widths)
+    print(f"{len(off)} latencies: median {100 * median:.1f} %, 9 of 10 within {100 * off[int(0.9 * len(off))]:.1f} %, {inside} inside their interval"
+          f" (+{100 * width:.0f} %); bias {100 * statistics.median(errors):+.1f} %")
+    return 0 if median <= width else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
