@@ -18,7 +18,7 @@ mod layers;
 mod prediction;
 
 pub use around::{Surroundings, around};
-pub use costs::{FILES, InvalidCosts, NetworkCosts, costs_of};
+pub use costs::{FILES, InvalidCosts, NetworkCosts};
 pub use fuse::fuse;
 pub use layers::{InvalidLayers, Layer, LayerKind, Layers};
 pub use prediction::{

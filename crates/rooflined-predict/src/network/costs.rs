@@ -23,6 +23,9 @@ pub const FILES: &[(NetworkEngine, &str)] = &[
 pub struct NetworkCosts {
     /// `major.minor`, one or several.
     compute_capability: Vec<String>,
+    /// Of a CPU: operations in fp32 that each core has to reach in a clock cycle, which tells the width of its vectors.
+    #[serde(default)]
+    least_fp32_per_cycle: f64,
     convolution: f64,
     dense: f64,
     depthwise: f64,
@@ -32,6 +35,8 @@ pub struct NetworkCosts {
     pub columns_half: f64,
     /// Part of the nominal bandwidth.
     pub bandwidth: f64,
+    /// Part of the bandwidth of the largest cache at which activations are read and written; absent where they go to memory.
+    pub cache: Option<f64>,
     /// Clock cycles for every kernel.
     #[serde(default)]
     pub launch_cycles: f64,
@@ -159,28 +164,28 @@ impl Table {
         self.around.get(kind)
     }
 
-    /// The name and the costs of the generation of `hardware`; those of other generations where it has no rows.
-    pub fn generation(&self, hardware: Option<&Hardware>) -> Option<(&str, &NetworkCosts)> {
+    /// The name and the costs of the generation of `hardware`, a CPU's by the `fp32_per_cycle` of each core; those of other
+    /// generations where it has no rows.
+    pub fn generation(
+        &self,
+        hardware: Option<&Hardware>,
+        fp32_per_cycle: f64,
+    ) -> Option<(&str, &NetworkCosts)> {
         let capability = hardware.and_then(|hardware| hardware.compute_capability);
         let named = capability.map(|(major, minor)| format!("{major}.{minor}"));
         let is_cpu = hardware.is_none_or(|hardware| hardware.kind == Kind::Cpu);
         let by_capability = named.and_then(|named| {
             self.generation.iter().find(|(_, costs)| costs.compute_capability.contains(&named))
         });
+        let by_width = self.generation.iter().find(|(_, costs)| {
+            is_cpu && costs.least_fp32_per_cycle > 0.0 && fp32_per_cycle >= costs.least_fp32_per_cycle
+        });
         let fallback = if is_cpu { "cpu" } else { "other" };
         by_capability
+            .or(by_width)
             .or_else(|| self.generation.get_key_value(fallback))
             .map(|(name, costs)| (name.as_str(), costs))
     }
-}
-
-/// The name of a generation and its costs for an engine; `None` where the engine does not run there.
-#[must_use]
-pub fn costs_of(
-    engine: NetworkEngine,
-    hardware: Option<&Hardware>,
-) -> Option<(&'static str, &'static NetworkCosts)> {
-    table(engine)?.generation(hardware)
 }
 
 #[cfg(test)]
@@ -206,7 +211,10 @@ mod tests {
 
     #[test]
     fn a_board_has_the_costs_of_its_generation() {
-        let generation = |engine, key: &str| costs_of(engine, registry().get(key)).map(|(name, _)| name);
+        let generation_of = |engine, key: &str, width| {
+            table(engine)?.generation(registry().get(key), width).map(|(name, _)| name)
+        };
+        let generation = |engine, key: &str| generation_of(engine, key, 0.0);
         let tensorrt = |key: &str| generation(NetworkEngine::TensorRt, key);
         assert_eq!(tensorrt("jetson-agx-orin-64gb"), Some("orin"));
         assert_eq!(tensorrt("jetson-xavier-nx"), Some("xavier"));
@@ -215,5 +223,8 @@ mod tests {
         assert_eq!(tensorrt("jetson-agx-thor-t5000"), Some("other"));
         assert_eq!(tensorrt("cpu"), None, "TensorRT needs a GPU");
         assert_eq!(generation(NetworkEngine::OnnxRuntime, "cpu"), Some("cpu"));
+        assert_eq!(generation_of(NetworkEngine::OnnxRuntime, "cpu", 30.0), Some("cpu"));
+        assert_eq!(generation_of(NetworkEngine::OnnxRuntime, "cpu", 59.0), Some("cpu_avx512"));
+        assert_eq!(generation_of(NetworkEngine::TensorRt, "rtx-3090", 59.0), Some("ampere"));
     }
 }

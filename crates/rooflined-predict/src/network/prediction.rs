@@ -109,6 +109,8 @@ struct Task<'a> {
     /// Batch over that of the file.
     times: f64,
     on_gpu: bool,
+    /// Of the largest cache that was measured; `None` where none was.
+    cache: Option<BytesPerSecond>,
 }
 
 /// Rate of the matrix units in `precision`. FP16 counts with sums in FP16: on cards that halve the rate for sums in FP32, INT8
@@ -132,6 +134,21 @@ pub(super) fn bandwidth(roofline: &Roofline) -> BytesPerSecond {
     roofline.pull_limit.map_or(nominal, |limit| nominal.min(limit.value))
 }
 
+/// Bandwidth of the largest cache that was measured: twice as fast as memory at least.
+fn cache_bandwidth(roofline: &Roofline) -> Option<BytesPerSecond> {
+    let memory = bandwidth(roofline);
+    let cached =
+        roofline.curve.iter().filter(|point| point.threads == roofline.workers && point.read >= memory * 2.0);
+    cached.max_by(|a, b| a.working_set.get().total_cmp(&b.working_set.get())).map(|point| point.read)
+}
+
+/// Operations in fp32 that each worker does in a clock cycle; 0 where the clock or the peak is unknown.
+fn fp32_per_cycle(roofline: &Roofline) -> f64 {
+    let clock = roofline.clock.filter(|clock| clock.is_positive());
+    let (Some(clock), Some(peak)) = (clock, roofline.compute(Precision::Fp32)) else { return 0.0 };
+    peak.value.get() / clock.get() / f64::from(roofline.workers.max(1))
+}
+
 /// Bytes of an element in `precision`.
 const fn width(precision: Precision) -> f64 {
     match precision {
@@ -147,9 +164,15 @@ impl Task<'_> {
         let costs = self.costs;
         // Memory that an engine without fusion moves: written and read again.
         let apart = if self.fuses() { 0.0 } else { 2.0 * layer.apart };
-        let elements = (layer.reads + layer.writes + apart) * self.times + layer.weights;
-        let traffic = Bytes(elements * width(precision));
-        let memory = traffic / (bandwidth(self.roofline) * costs.bandwidth);
+        let of = |elements: f64| Bytes(elements * width(precision));
+        let (weights, activations) =
+            (of(layer.weights), of((layer.reads + layer.writes + apart) * self.times));
+        let traffic = weights + activations;
+        let from_memory = bandwidth(self.roofline) * costs.bandwidth;
+        let memory = match (costs.cache, self.cache) {
+            (Some(part), Some(cache)) => weights / from_memory + activations / (cache * part),
+            _ => traffic / from_memory,
+        };
         let saturation = |size: f64, half: f64| if half > 0.0 { size / (size + half) } else { 1.0 };
         let pad = if self.on_gpu { PAD } else { 1.0 };
         let columns = (layer.columns / pad).ceil() * pad;
@@ -228,7 +251,8 @@ pub fn predict_network(
 ) -> Result<NetworkPrediction, NetworkError> {
     let on_gpu = hardware.is_some_and(|hardware| hardware.compute_capability.is_some());
     let table = table(engine).ok_or(NetworkError::NeedsGpu)?;
-    let (generation, costs) = table.generation(hardware).ok_or(NetworkError::NeedsGpu)?;
+    let (generation, costs) =
+        table.generation(hardware, fp32_per_cycle(roofline)).ok_or(NetworkError::NeedsGpu)?;
     if batch == 0 {
         return Err(NetworkError::Batch);
     }
@@ -248,7 +272,7 @@ pub fn predict_network(
     let own = layers.quantised();
     #[expect(clippy::cast_precision_loss, reason = "batches are small numbers")]
     let times = batch as f64 / layers.batch as f64;
-    let task = Task { costs, roofline, engine, times, on_gpu };
+    let task = Task { costs, roofline, engine, times, on_gpu, cache: cache_bandwidth(roofline) };
     let mut all = Vec::with_capacity(layers.layers.len());
     let mut weights = 0.0;
     for layer in &layers.layers {
