@@ -1,6 +1,6 @@
 //! Latency of a vision network: a sum over the kernels that an engine makes of it.
 //!
-//! [`fuse`] groups the nodes of a file as engines do, [`NetworkCosts`] holds what a kernel costs on a generation of silicon, and
+//! [`fuse()`] groups the nodes of a file as engines do, [`NetworkCosts`] holds what a kernel costs on a generation of silicon, and
 //! [`predict_network`] adds them up on a roofline:
 //!
 //! ```text
