@@ -362,7 +362,8 @@ impl Question {
             let subject = subject.ok_or_else(|| format!("{} needs {name}: {description}", self.name))?;
             // A file is inspected, a name is looked up.
             if self.command == ["models"] {
-                arguments.push(if Path::new(&subject).exists() { "inspect" } else { "show" }.to_owned());
+                let verb = if Path::new(&subject).exists() { "inspect" } else { "show" };
+                arguments.insert(self.command.len(), verb.to_owned());
             }
             arguments.extend(["--".to_owned(), subject]);
         }
