@@ -475,6 +475,8 @@ mod tests {
                     (Kind::Text, "batch") => json!("1..4"),
                     (Kind::Text, "formats" | "format") => json!("q8_0"),
                     (Kind::Text, "engine") => json!("llama.cpp"),
+                    (Kind::Text, "dimension") => json!("batch=1"),
+                    (Kind::Text, "size") => json!("640x480"),
                     (Kind::Text, _) => json!("all"),
                     (Kind::Count, _) => json!(2),
                     (Kind::Number(_), _) => json!(12.5),
