@@ -3,8 +3,9 @@
 
 Documents, the help of every command (rooflinectl in $ROOFLINED_BINARIES, or target/release) and the comments of the
 shipped configuration: phrases of banned.txt, sentences of more than 30 words, spelling (hunspell, en_GB, and words.txt),
-and for each document the Flesch reading ease (textstat), which has to be 50 or more. Dead links and commands are checked by
-tests/architecture and tests/documents. Prints one line for each finding and ends with 1 if there is any.
+and for each document the Flesch reading ease (textstat), which has to be 50 or more. Documents stay short, say nothing twice,
+link to what exists, and are reached from README. Commands are run by tests/documents. Prints one line for each finding and
+ends with 1 if there is any.
 """
 import os
 import re
@@ -18,11 +19,15 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 LONGEST_SENTENCE = 30
 LEAST_FLESCH = 50
+# Words of prose, and of all that `wc -w` counts, in the README; of all documents for users together; of one decision.
+MOST_README_PROSE, MOST_README, MOST_DOCUMENTS, MOST_DECISION = 650, 800, 15000, 420
+# Shorter sentences may be the same in two documents.
+REPEATED_WORDS = 9
+LINKED_PAGES = ["*.md", "docs/**/*.md", "clients/**/*.md", "config/**/*.md", "fuzz/*.md", "kernels/*.md", "packaging/**/*.md", "tests/data/*.md"]
 # A cell with three operators is a formula and not a sentence.
 OPERATOR = re.compile(r" [x/=+] ")
-# What was decided and when stays as it was written.
 USER_PAGES = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md"]
-OTHER_PAGES = ["docs/internals/*.md"]
+OTHER_PAGES = ["docs/internals/*.md", "docs/decisions/*.md"]
 # A table of other people's names.
 UNSPELT = ["docs/internals/dependencies.md"]
 COMMENTED = ["config/*.toml", "config/conf.d/*.toml"]
@@ -109,6 +114,65 @@ def sentences(text):
     return re.split(r"(?<=[.!?:;])\s+(?=[A-Z\"(])|(?<=[.!?])\s+(?=\d)", text)
 
 
+def anchors(text):
+    """The fragments that GitHub gives the headings of a page."""
+    found, fenced = set(), False
+    for line in text.splitlines():
+        fenced ^= line.startswith("```")
+        if line.startswith("#") and not fenced:
+            heading = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", line.lstrip("#").strip()).lower()
+            found.add(re.sub(r"[^\w\- ]", "", heading).replace(" ", "-"))
+    return found
+
+
+def dead_links():
+    for path in sorted({path for pattern in LINKED_PAGES for path in ROOT.glob(pattern)}):
+        if "node_modules" in path.parts:
+            continue
+        text, name = path.read_text(), path.relative_to(ROOT)
+        for match in re.finditer(r"\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]*))?\)", text):
+            target = path.parent / match[1] if match[1] else path
+            line = text.count("\n", 0, match.start()) + 1
+            if not target.exists():
+                yield f"{name}:{line}: a link to {match[1]}, which does not exist"
+            elif match[2] and target.suffix == ".md" and match[2] not in anchors(target.read_text()):
+                yield f"{name}:{line}: a link to #{match[2]}, which is no heading of {match[1] or name}"
+
+
+def lengths():
+    """Documents that became too long, and those that nobody finds."""
+    def count(path):
+        return len(path.read_text().split())
+
+    documents = sorted(ROOT.glob("docs/*.md"))
+    total, readme = sum(map(count, documents)), ROOT / "README.md"
+    print(f"{total:6} words in {len(documents)} documents (at most {MOST_DOCUMENTS}), {count(readme)} in README.md (at most {MOST_README}), as wc counts")
+    if total > MOST_DOCUMENTS:
+        yield f"docs: {total} words, more than {MOST_DOCUMENTS}: cut, or move what only developers need to docs/internals"
+    if count(readme) > MOST_README:
+        yield f"README.md: {count(readme)} words, more than {MOST_README}"
+    for path in documents:
+        if f"(docs/{path.name})" not in readme.read_text():
+            yield f"docs/{path.name}: README.md has no link to it"
+    for path in sorted(ROOT.glob("docs/decisions/*.md")):
+        if count(path) > MOST_DECISION:
+            yield f"docs/decisions/{path.name}: {count(path)} words, more than {MOST_DECISION}: half a page is enough"
+
+
+def repeated(pages):
+    """Sentences that two documents for users share."""
+    first = {}
+    for name, parts, _ in pages:
+        if name != "README.md" and not re.fullmatch(r"docs/[\w-]+\.md", name):
+            continue
+        for line, text in parts:
+            for sentence in sentences(text):
+                if len(sentence.split()) >= REPEATED_WORDS:
+                    where = first.setdefault(sentence.strip(" .:"), (name, line))
+                    if where[0] != name:
+                        yield f"{name}:{line}: also in {where[0]}:{where[1]}: {sentence[:80]}"
+
+
 def misspelt(words):
     dictionary = HERE / "words.txt"
     run = subprocess.run(["hunspell", "-d", "en_GB", "-p", dictionary, "-l"], input="\n".join(words), capture_output=True, text=True, check=True)
@@ -132,7 +196,8 @@ def pages(names):
 def main():
     phrases = list(banned())
     findings, spelt, table = [], {}, []
-    for name, parts, judged in pages(sys.argv[1:]):
+    texts = pages(sys.argv[1:])
+    for name, parts, judged in texts:
         for line, text in parts:
             for pattern, instead in phrases:
                 for match in pattern.finditer(text):
@@ -150,8 +215,13 @@ def main():
         table.append((name, len(prose.split()), flesch))
         if judged and flesch < LEAST_FLESCH:
             findings.append(f"{name}: reading ease {flesch:.0f}, less than {LEAST_FLESCH}: shorter sentences and words")
+        if name == "README.md" and len(prose.split()) > MOST_README_PROSE:
+            findings.append(f"README.md: {len(prose.split())} words of prose, more than {MOST_README_PROSE}")
     wrong = misspelt(spelt)
     findings += [f"{spelt[word]}: “{word}” is not in the dictionary; a term goes into tests/prose/words.txt" for word in sorted(wrong)]
+    findings += repeated(texts)
+    if not sys.argv[1:]:
+        findings += [*dead_links(), *lengths()]
     for name, words, flesch in table:
         print(f"{words:6} words  reading ease {flesch:4.0f}  {name}")
     for finding in findings:
