@@ -180,7 +180,8 @@ class Scratch:
         subprocess.run(["dbus-daemon", "--fork", "--config-file", str(self.home / "bus.xml")], check=True)
 
     def fixtures(self):
-        """Files that the pages take for granted: a model and a service."""
+        """Files that the pages take for granted: a model, a network and a service."""
+        subprocess.run([sys.executable, REPOSITORY / "tests/random_onnx.py", self.work / "detector.onnx"], check=True)
         subprocess.run([sys.executable, REPOSITORY / "tests/random_gguf.py", "small", "q8_0", self.work / "model.gguf"],
                        check=True, stdout=subprocess.DEVNULL)
         (self.work / "service").write_text("#!/bin/sh\nexec sleep 0.2\n")
