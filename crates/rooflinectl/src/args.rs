@@ -440,10 +440,10 @@ pub struct ExplainArgs {
     #[command(flatten)]
     pub subject: SubjectArgs,
     /// Server to watch, on this machine: its port, or http://127.0.0.1:8080
-    #[arg(long, visible_alias = "from", value_name = "PORT|URL", value_parser = Address::parse, conflicts_with_all = EXPLAINED)]
+    #[arg(long, display_order = 0, visible_alias = "from", value_name = "PORT|URL", value_parser = Address::parse, conflicts_with_all = EXPLAINED)]
     pub port: Option<Address>,
     /// Process of a server to watch
-    #[arg(long, value_name = "PID", conflicts_with_all = EXPLAINED)]
+    #[arg(long, display_order = 1, value_name = "PID", conflicts_with_all = EXPLAINED)]
     pub pid: Option<u32>,
     /// Measured time of one run (of a model: one step, the prompt, or prompt and answer): 280us, 1.5ms
     #[arg(long, value_parser = input::seconds, allow_negative_numbers = true)]
@@ -688,11 +688,11 @@ pub struct ObserveArgs {
     /// Measured power: 15W
     #[arg(long, value_name = "POWER", value_parser = input::watts, allow_negative_numbers = true)]
     pub power: Option<f64>,
-    /// Server to watch instead, on this machine and unmodified: http://127.0.0.1:8080, or its port
-    #[arg(long, value_name = "URL", value_parser = Address::parse, conflicts_with_all = MEASURED)]
+    /// Server to watch, on this machine and unmodified: http://127.0.0.1:8080, or its port
+    #[arg(long, display_order = 0, value_name = "URL", value_parser = Address::parse, conflicts_with_all = MEASURED)]
     pub from: Option<Address>,
-    /// Process of a server to watch instead
-    #[arg(long, value_name = "PID", conflicts_with_all = MEASURED)]
+    /// Process of a server to watch
+    #[arg(long, display_order = 1, value_name = "PID", conflicts_with_all = MEASURED)]
     pub pid: Option<u32>,
     /// Number of observations to report, each the median of three similar windows; 0 = until the server ends (--from, --pid)
     #[arg(long, value_name = "N", default_value = "1")]

@@ -148,7 +148,8 @@ pub async fn recommend(context: &mut Context, args: &RecommendArgs) -> Result<Ex
     }
     args.network.refuse()?;
     if args.min_fps.is_some() || args.streams.is_some() {
-        return Err(Failure::usage("--min-fps and --streams belong to a network in an .onnx file"));
+        return Err(Failure::usage("--min-fps and --streams belong to a network in an .onnx file")
+            .with_hint("for the rate of a language model: --min-tokens-per-s 20"));
     }
     let engine = args.engine.for_models()?;
     let request = recommend_request(args)?;

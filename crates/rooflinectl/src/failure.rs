@@ -4,7 +4,7 @@ use std::io;
 
 use thiserror::Error;
 
-use super::options::option_for;
+use super::options::{name_options, option_for};
 use rooflined_advice::error::status;
 use rooflined_api::{ErrorBody, ErrorProblem};
 use rooflined_client::ClientError;
@@ -101,9 +101,9 @@ impl Failure {
     pub fn naming_option(self) -> Self {
         match self {
             Self::Client(ClientError::Refused { status, mut body }) => {
-                name_option(&mut body.message, &mut body.field);
+                name_option(&mut body.message, &mut body.field, &mut body.hint);
                 for problem in &mut body.problems {
-                    name_option(&mut problem.message, &mut problem.field);
+                    name_option(&mut problem.message, &mut problem.field, &mut problem.hint);
                 }
                 Self::Client(ClientError::Refused { status, body })
             }
@@ -157,10 +157,17 @@ impl Failure {
     }
 }
 
-/// Names the option that fills the field, where there is one.
-fn name_option(message: &mut String, field: &mut Option<String>) {
-    if let Some(option) = field.as_deref().and_then(option_for) {
-        put_option(option, message, field);
+/// Names the option that fills the field, where there is one. A sentence about a file begins with its path.
+fn name_option(message: &mut String, field: &mut Option<String>, hint: &mut Option<String>) {
+    *message = name_options(message);
+    *hint = hint.take().map(|hint| name_options(&hint));
+    if field.as_deref().is_some_and(|field| field.ends_with(".path")) {
+        *field = None;
+    }
+    match field.as_deref().and_then(option_for) {
+        Some(option) if !message.contains(option) => put_option(option, message, field),
+        Some(_) => *field = None,
+        None => {}
     }
 }
 

@@ -160,6 +160,10 @@ fn query(given: &str) -> Result<RecommendRequest, Failure> {
         return Err(Failure::usage(format!("--query is longer than {LONGEST_QUERY} bytes"))
             .with_hint("name a model by its key or path instead of giving its fields"));
     }
+    if let Err(error) = serde_json::from_slice::<serde::de::IgnoredAny>(&bytes) {
+        return Err(Failure::usage(format!("--query: {given} is not JSON (line {}, column {})", error.line(), error.column()))
+            .with_hint("write a question as POST /v1/recommend takes it: {\"workload\": {\"model\": \"qwen3-4b\"}, \"engine\": \"llama.cpp\"}"));
+    }
     parse(&bytes).map_err(|refusal| Failure::in_option("--query", refusal))
 }
 

@@ -19,6 +19,10 @@ use rooflined_models::registry::models;
 use rooflined_models::transformer::{DraftKind, Phase, Task};
 use rooflined_predict::Engine;
 
+/// Where help lists the options that few questions need.
+const ATTENTION: &str = "Options of attention";
+const SPECULATION: &str = "Options of speculative decoding";
+
 /// Kinds of operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
@@ -41,7 +45,7 @@ pub enum Target {
     File(PathBuf),
 }
 
-/// An operation, the name of a known model, or a [path](names_file).
+/// An operation, the name of a known model, or a [path](names_file): last, anything that is here.
 ///
 /// # Errors
 /// It is none of these; the nearest is suggested.
@@ -54,6 +58,7 @@ pub fn target(text: &str) -> Result<Target, String> {
     }
     match models().get(text) {
         Ok(known) => Ok(Target::Model(known.key.clone())),
+        Err(_) if Path::new(text).exists() => Ok(Target::File(PathBuf::from(text))),
         Err(error) => {
             let operations = [Kind::Gemv, Kind::Gemm, Kind::Attention].map(key);
             let near = Near::of(text, operations);
@@ -81,7 +86,7 @@ fn public_name(path: &Path) -> Option<&str> {
     let (owner, model) = text.split_once('/')?;
     let is_name = |part: &str| !part.is_empty() && !part.contains('/') && !part.starts_with(['.', '~']);
     let is_site = text.starts_with("https://") || text.starts_with("http://");
-    (is_site || is_name(owner) && is_name(model) && !has_ending_of_file(model)).then_some(text)
+    (is_site || is_name(owner) && is_name(model) && !ends_as_file(model)).then_some(text)
 }
 
 fn unknown_model(name: &str) -> Failure {
@@ -91,7 +96,8 @@ fn unknown_model(name: &str) -> Failure {
     Failure::usage(format!("no model {name:?} is known, and no such file is here")).with_hint(near.hint(ALL))
 }
 
-fn has_ending_of_file(text: &str) -> bool {
+/// Whether a name ends as model files do.
+pub fn ends_as_file(text: &str) -> bool {
     const ENDINGS: [&str; 9] =
         [".gguf", ".safetensors", ".json", ".onnx", ".pt", ".pth", ".bin", ".engine", ".plan"];
     ENDINGS.iter().any(|ending| text.ends_with(ending))
@@ -100,7 +106,7 @@ fn has_ending_of_file(text: &str) -> bool {
 /// Whether a text names a file or directory: it holds a slash or ends as model files do, and what has a slash in its name on
 /// Hugging Face is not there.
 pub fn names_file(text: &str) -> bool {
-    let is_path = text.contains('/') || has_ending_of_file(text);
+    let is_path = text.contains('/') || ends_as_file(text);
     is_path && (models().get(text).is_err() || Path::new(text).exists())
 }
 
@@ -133,22 +139,22 @@ pub struct OpArgs {
 #[derive(Debug, Clone, Default, Args)]
 pub struct AttentionArgs {
     /// Query heads (attention)
-    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    #[arg(long, help_heading = ATTENTION, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub heads: Option<u64>,
     /// Key/value heads (attention) [default: as many as heads]
-    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    #[arg(long, help_heading = ATTENTION, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub kv_heads: Option<u64>,
     /// Query tokens per sequence (attention): 1 = decode [default: 1]
-    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    #[arg(long, help_heading = ATTENTION, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub query_tokens: Option<u64>,
     /// Context length in tokens (attention, models) [default of models: 4096, or the model's maximum if that is less]
     #[arg(long, visible_alias = "context", value_name = "N", value_parser = count_from_zero, allow_negative_numbers = true)]
     pub context_tokens: Option<u64>,
     /// Head dimension (attention) [default: 128]
-    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    #[arg(long, help_heading = ATTENTION, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub head_dim: Option<u64>,
     /// Sliding window (attention)
-    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    #[arg(long, help_heading = ATTENTION, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub window: Option<u64>,
 }
 
@@ -190,22 +196,22 @@ pub struct ModelArgs {
 #[derive(Debug, Clone, Default, Args)]
 pub struct SpeculativeArgs {
     /// Source of drafted tokens (models) [default: draft with --draft-model, else the model's own head, else ngram]
-    #[arg(long, value_parser = PossibleValuesParser::new(DraftKind::ALL.map(DraftKind::key)), value_name = "KIND")]
+    #[arg(long, help_heading = SPECULATION, value_parser = PossibleValuesParser::new(DraftKind::ALL.map(DraftKind::key)), value_name = "KIND")]
     pub speculative: Option<String>,
     /// The smaller model that drafts, by its key or the path of its file (models)
-    #[arg(long, value_name = "MODEL")]
+    #[arg(long, help_heading = SPECULATION, value_name = "MODEL")]
     pub draft_model: Option<String>,
     /// Weight format of --draft-model [default: that of the model; a file's own]
-    #[arg(long, value_name = "FORMAT", value_parser = storage, requires = "draft_model")]
+    #[arg(long, help_heading = SPECULATION, value_name = "FORMAT", value_parser = storage, requires = "draft_model")]
     pub draft_format: Option<String>,
     /// Tokens drafted for every sequence and step (models) [default of recommend: the best of 0 to 8]
-    #[arg(long, value_name = "N", value_parser = count_from_zero, allow_negative_numbers = true)]
+    #[arg(long, help_heading = SPECULATION, value_name = "N", value_parser = count_from_zero, allow_negative_numbers = true)]
     pub draft_tokens: Option<u64>,
     /// Chance that a drafted token is accepted if the one before it was, from 0 to 1 (models)
-    #[arg(long, value_name = "RATIO", conflicts_with = "accepted_per_step", allow_negative_numbers = true)]
+    #[arg(long, help_heading = SPECULATION, value_name = "RATIO", conflicts_with = "accepted_per_step", allow_negative_numbers = true)]
     pub acceptance: Option<f64>,
     /// Instead of --acceptance: drafted tokens that are accepted on average (models)
-    #[arg(long, value_name = "MEAN", requires = "draft_tokens", allow_negative_numbers = true)]
+    #[arg(long, help_heading = SPECULATION, value_name = "MEAN", requires = "draft_tokens", allow_negative_numbers = true)]
     pub accepted_per_step: Option<f64>,
 }
 
@@ -733,9 +739,17 @@ fn attention(sizes: &[String], batch: Option<u64>) -> Result<Op, Failure> {
 /// # Errors
 /// What was expected, in words.
 pub fn count(text: &str) -> Result<u64, String> {
-    whole(text)
-        .filter(|count| (1..=MAX_DIMENSION).contains(count))
-        .ok_or_else(|| format!("expected a whole number from 1 to {MAX_DIMENSION}, such as 4096 or 4k"))
+    whole(text).filter(|count| (1..=MAX_DIMENSION).contains(count)).ok_or_else(|| no_count(text, 1))
+}
+
+/// What was expected instead of `text`, which is not a whole number.
+fn no_count(text: &str, least: u64) -> String {
+    let expected = format!("expected a whole number from {least} to {MAX_DIMENSION}, such as 4096 or 4k");
+    if text.contains(',') {
+        format!("{expected}, without commas; rooflinectl sweep takes several")
+    } else {
+        expected
+    }
 }
 
 /// A number of threads.
@@ -754,9 +768,7 @@ pub fn threads(text: &str) -> Result<u32, String> {
 /// # Errors
 /// What was expected, in words.
 pub fn count_from_zero(text: &str) -> Result<u64, String> {
-    whole(text)
-        .filter(|count| *count <= MAX_DIMENSION)
-        .ok_or_else(|| format!("expected a whole number from 0 to {MAX_DIMENSION}, such as 4096 or 4k"))
+    whole(text).filter(|count| *count <= MAX_DIMENSION).ok_or_else(|| no_count(text, 0))
 }
 
 /// A whole number; k stands for 1024, as in the sizes of contexts and matrices.
@@ -783,7 +795,17 @@ fn with_unit(text: &str, units: &[(&str, f64)]) -> Option<f64> {
 pub fn positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
-        _ => Err("expected a number above zero".to_owned()),
+        _ => Err(format!("expected a number above zero, such as 30{}", with_point(text))),
+    }
+}
+
+/// How to write a number with a decimal comma.
+fn with_point(text: &str) -> String {
+    match text.split_once(',') {
+        Some((whole, part)) if part.starts_with(|of: char| of.is_ascii_digit()) => {
+            format!("; write {whole}.{part} with a point")
+        }
+        _ => String::new(),
     }
 }
 
@@ -794,7 +816,8 @@ pub fn positive(text: &str) -> Result<f64, String> {
 pub fn seconds(text: &str) -> Result<f64, String> {
     const UNITS: [(&str, f64); 7] =
         [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("min", 60.0), ("h", 3600.0)];
-    with_unit(text, &UNITS).ok_or_else(|| "expected a time above zero: 280us, 1.5ms, 2s".to_owned())
+    with_unit(text, &UNITS)
+        .ok_or_else(|| format!("expected a time above zero: 280us, 1.5ms, 2s{}", with_point(text)))
 }
 
 /// A size in bytes, or with its unit.
@@ -813,8 +836,9 @@ pub fn bytes(text: &str) -> Result<f64, String> {
         ("TB", 1e12),
         ("B", 1.0),
     ];
-    with_unit(text, &UNITS)
-        .ok_or_else(|| "expected a size above zero: 8GB, 8GiB or a number of bytes".to_owned())
+    with_unit(text, &UNITS).ok_or_else(|| {
+        format!("expected a size above zero: 8GB, 8GiB or a number of bytes{}", with_point(text))
+    })
 }
 
 /// A share of one, or a percentage with its sign.
@@ -845,7 +869,7 @@ pub fn timeout(text: &str) -> Result<Duration, String> {
 /// What was expected, in words.
 pub fn watts(text: &str) -> Result<f64, String> {
     with_unit(text, &[("mW", 1e-3), ("kW", 1e3), ("W", 1.0), ("w", 1.0)])
-        .ok_or_else(|| "expected a power above zero: 15W".to_owned())
+        .ok_or_else(|| format!("expected a power above zero: 15W{}", with_point(text)))
 }
 
 /// `8`, or `1..32` with both ends included.
@@ -853,6 +877,11 @@ pub fn watts(text: &str) -> Result<f64, String> {
 /// # Errors
 /// What was expected, in words.
 pub fn batch_range(text: &str) -> Result<(u64, u64), String> {
+    if let Some((min, max)) =
+        text.split_once('-').filter(|(min, max)| count(min).is_ok() && count(max).is_ok())
+    {
+        return Err(format!("expected a range with two points: {min}..{max}"));
+    }
     let (min, max) = text.split_once("..").unwrap_or((text, text));
     let (min, max) = (count(min)?, count(max.strip_prefix('=').unwrap_or(max))?);
     if min > max {
@@ -933,6 +962,8 @@ mod tests {
         assert_eq!(ratio("3%"), Ok(0.03));
         assert_eq!(ratio("0.03"), Ok(0.03));
         assert_eq!(seconds("1.5 ms"), Ok(1.5e-3));
+        assert!(watts("1,5W").unwrap_err().ends_with("write 1.5W with a point"));
+        assert!(!watts("15watts").unwrap_err().contains("point"));
         for wrong in ["0", "0s", "-1ms", "NaNs", "infs", "us", "", "1e-400s"] {
             assert!(seconds(wrong).is_err(), "{wrong}");
         }
@@ -953,6 +984,7 @@ mod tests {
         assert_eq!(batch_range("1..=32"), Ok((1, 32)));
         assert!(batch_range("32..1").is_err());
         assert!(batch_range("0..1").is_err());
+        assert_eq!(batch_range("1-8"), Err("expected a range with two points: 1..8".to_owned()));
     }
 
     #[test]

@@ -18,6 +18,7 @@ use tokio::process::Command;
 
 use super::args::Global;
 use super::failure::{Exit, Failure};
+use super::input::ends_as_file;
 
 const INSTRUCTIONS: &str = "Predicts speed, power and memory of language models and vision networks on this machine or on other \
                             hardware, and recommends format, power mode and batch size. Ranges in parentheses are 90 % intervals. \
@@ -362,7 +363,8 @@ impl Question {
             let subject = subject.ok_or_else(|| format!("{} needs {name}: {description}", self.name))?;
             // A file is inspected, a name is looked up.
             if self.command == ["models"] {
-                let verb = if Path::new(&subject).exists() { "inspect" } else { "show" };
+                let is_file = Path::new(&subject).exists() || ends_as_file(&subject);
+                let verb = if is_file { "inspect" } else { "show" };
                 arguments.insert(self.command.len(), verb.to_owned());
             }
             arguments.extend(["--".to_owned(), subject]);
@@ -468,7 +470,9 @@ mod tests {
         for question in QUESTIONS {
             let mut call = JsonObject::new();
             if let Some((name, _)) = question.subject {
-                call.insert(name.to_owned(), json!("llama-3.1-8b"));
+                // Only a file has dimensions to fill in; a key is shown and not inspected.
+                let is_file = question.fields.iter().any(|field| field.name == "dimension");
+                call.insert(name.to_owned(), json!(if is_file { "./detector.onnx" } else { "llama-3.1-8b" }));
             }
             for field in question.fields {
                 let value = match (field.kind, field.name) {

@@ -1,5 +1,7 @@
 //! What was probably meant by a command, an option or a value that there is not.
 
+use std::num::ParseIntError;
+
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use clap::{Command, builder::StyledStr};
 
@@ -21,6 +23,18 @@ const COMMANDS: [(&str, &[&str], &str); 10] = [
     ("config", &["print", "get", "cat", "dump"], "rooflinectl config show"),
     ("config", &["validate", "test", "verify"], "rooflinectl config check"),
     ("observations", &["delete", "remove", "clear", "rm"], "rooflinectl observations forget"),
+];
+
+/// What is typed where a command has nothing to work on.
+const MISSING: [(&str, &str); 5] = [
+    (
+        "observe",
+        "to watch a server: rooflinectl observe --from 8080; to report a rate: rooflinectl observe MODEL --engine ENGINE --tokens-per-s 40",
+    ),
+    ("hardware show", "rooflinectl hardware list shows every key"),
+    ("models show", "rooflinectl models list shows every key"),
+    ("mode confirm", "the number is the one that rooflinectl mode set printed"),
+    ("hold", "for example: rooflinectl hold --max-power 15W -- COMMAND"),
 ];
 
 /// What other programs call an option, and our options for it: the first that the command has is meant.
@@ -88,9 +102,31 @@ pub fn with_suggestions(mut error: Error, root: &Command, words: &[String]) -> E
                 advise(&mut error, tip);
             }
         }
+        // The parser of plain numbers speaks of digits.
+        ErrorKind::ValueValidation if is_of_a_number(&error) => {
+            let (Some(typed), Some(argument)) =
+                (typed(ContextKind::InvalidValue), typed(ContextKind::InvalidArg))
+            else {
+                return error;
+            };
+            let message = format!("invalid value '{typed}' for '{argument}': expected a whole number\n");
+            return Error::raw(ErrorKind::ValueValidation, message);
+        }
+        ErrorKind::MissingRequiredArgument => {
+            let path: Vec<&str> =
+                words.iter().skip(1).map(String::as_str).filter(|word| !word.starts_with('-')).collect();
+            if let Some((_, tip)) = MISSING.iter().find(|(command, _)| path.join(" ").starts_with(command)) {
+                advise(&mut error, (*tip).to_owned());
+            }
+        }
         _ => {}
     }
     error
+}
+
+/// Whether the standard library's parser of whole numbers refused a value.
+fn is_of_a_number(error: &Error) -> bool {
+    std::error::Error::source(error).and_then(|why| why.downcast_ref::<ParseIntError>()).is_some()
 }
 
 fn advise(error: &mut Error, tip: String) {

@@ -74,7 +74,11 @@ fn human(answer: &NetworkAnswer) -> String {
 fn split(split: &NetworkDla) -> String {
     let layers = split.nodes + split.fallback_nodes;
     let mut text = format!("\nDLA: takes {} of {layers} layers in fp16 or int8", split.nodes);
-    let _ = writeln!(text, ", {} tensors cross to or from the GPU", split.crossings);
+    let crossings = match split.crossings {
+        1 => "1 tensor crosses".to_owned(),
+        several => format!("{several} tensors cross"),
+    };
+    let _ = writeln!(text, ", {crossings} to or from the GPU");
     let mut table = Table::new(&["on the GPU", ">layers", "because"]);
     for fallback in &split.fallbacks {
         table.row([printable(&fallback.operator), fallback.nodes.to_string(), fallback.reason.clone()]);

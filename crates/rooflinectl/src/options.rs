@@ -1,7 +1,7 @@
 //! The options of the command line by the field of a request that they fill.
 
 /// Without the name of the part of the request that holds the field.
-const OPTIONS: [(&str, &str); 48] = [
+const OPTIONS: [(&str, &str); 49] = [
     ("acceptance_ratio", "--acceptance"),
     ("accepted_per_step", "--accepted-per-step"),
     ("batch", "--batch"),
@@ -33,6 +33,7 @@ const OPTIONS: [(&str, &str); 48] = [
     ("min_pictures_per_s", "--min-fps"),
     ("min_tokens_per_s", "--min-tokens-per-s"),
     ("objective", "--objective"),
+    ("operating_point", "--mode"),
     ("optimism", "--optimism"),
     ("output_tokens", "--output-tokens"),
     ("phase", "--phase"),
@@ -52,11 +53,34 @@ const OPTIONS: [(&str, &str); 48] = [
     ("tokens_per_s", "--tokens-per-s"),
 ];
 
-/// The option that fills a field, which may be a path such as `constraints.max_power_w`.
+/// The option that fills a field, which may be a path such as `freedom.power_modes[0]`.
 #[must_use]
 pub fn option_for(field: &str) -> Option<&'static str> {
     let key = field.rsplit('.').next().unwrap_or(field);
+    let key = key.split('[').next().unwrap_or(key);
     OPTIONS.iter().find(|(name, _)| *name == key).map(|(_, option)| *option)
+}
+
+/// A sentence of the API with the options of the command line where it has fields: `max_power_w` is `--max-power`. A field that is
+/// also a word, such as `batch`, is replaced where its path is given.
+#[must_use]
+pub fn name_options(sentence: &str) -> String {
+    let is_part = |of: char| of.is_ascii_alphanumeric() || "_.[]".contains(of);
+    let mut said = String::with_capacity(sentence.len());
+    let mut rest = sentence;
+    while let Some(start) = rest.find(is_part) {
+        let (before, word) = rest.split_at(start);
+        let (word, after) = word.split_at(word.find(|of| !is_part(of)).unwrap_or(word.len()));
+        let field = word.trim_end_matches('.');
+        let is_of_a_name = before.ends_with(['/', '-', '"']) || after.starts_with(['/', '"']);
+        let option =
+            Some(field).filter(|field| !is_of_a_name && field.contains(['_', '.'])).and_then(option_for);
+        said += before;
+        said += option.unwrap_or(field);
+        said += word.strip_prefix(field).unwrap_or_default();
+        rest = after;
+    }
+    said + rest
 }
 
 /// The options that fill these fields, with commas; a field without one by its name.
@@ -74,6 +98,21 @@ mod tests {
     use crate::args::Cli;
 
     #[test]
+    fn fields_in_a_sentence_become_options_and_nothing_else_changes() {
+        for (sentence, expected) in [
+            ("nothing meets max_power_w; the closest", "nothing meets --max-power; the closest"),
+            ("operating_point and freedom.power_modes are both given", "--mode and --modes are both given"),
+            ("leave freedom.threads[0] out", "leave --threads out"),
+            ("it is time_s.", "it is --time."),
+            ("batch 1, format q4_k_m, 3.5 GB", "batch 1, format q4_k_m, 3.5 GB"),
+            ("/tmp/max_power_w is \"max_power_w\"", "/tmp/max_power_w is \"max_power_w\""),
+            ("", ""),
+        ] {
+            assert_eq!(name_options(sentence), expected);
+        }
+    }
+
+    #[test]
     fn every_option_exists_and_is_found_by_its_path() {
         let options: Vec<String> = Cli::command()
             .get_subcommands()
@@ -85,6 +124,7 @@ mod tests {
             assert_eq!(option_for(&format!("constraints.{field}")), Some(option));
         }
         assert_eq!(option_for("serial"), None);
+        assert_eq!(option_for("freedom.power_modes[0]"), Some("--modes"));
         assert_eq!(options_for(&["max_power_w".to_owned(), "disk".to_owned()]), "--max-power, disk");
     }
 }

@@ -53,7 +53,7 @@ fn report(failure: &Failure) {
     }
     let mut errors = std::io::stderr().lock();
     // Nobody is left to tell if standard error is closed.
-    let _ = writeln!(errors, "error: {failure}");
+    let _ = writeln!(errors, "error: {}", without_numbers(&failure.to_string()));
     if let Some(hint) = failure.hint() {
         let _ = writeln!(errors, "hint: {hint}");
     }
@@ -63,6 +63,16 @@ fn report(failure: &Failure) {
             let _ = writeln!(errors, "hint: {hint}");
         }
     }
+}
+
+/// A sentence without the numbers of the system's errors: `No such file or directory (os error 2)`.
+fn without_numbers(sentence: &str) -> String {
+    let mut parts = sentence.split(" (os error ");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |said, part| match part.split_once(')') {
+        Some((number, rest)) if number.parse::<i32>().is_ok() => said + rest,
+        _ => format!("{said} (os error {part}"),
+    })
 }
 
 fn run(cli: Cli) -> Result<Exit, Failure> {
@@ -148,4 +158,18 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Man { dir } => manual::run(&context.printer, dir.as_deref())?,
     }
     Ok(Exit::Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_numbers;
+
+    #[test]
+    fn numbers_of_the_systems_errors_are_left_out() {
+        assert_eq!(
+            without_numbers("a: No such file or directory (os error 2), and more (os error x)"),
+            "a: No such file or directory, and more (os error x)"
+        );
+        assert_eq!(without_numbers("plain (really)"), "plain (really)");
+    }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::failure::{Exit, Failure};
+use super::options::name_options;
 use super::output::Format;
 use super::signals::wait_for_signal;
 use super::{Context, show, words};
@@ -148,7 +149,7 @@ fn print_change(
     match context.printer.format {
         Format::Human => {
             let now = answer.map(|answer| format!("; now {}", in_short(answer))).unwrap_or_default();
-            context.printer.line(&format!("{}{now}", why.reason))
+            context.printer.line(&format!("{}{now}", name_options(&why.reason)))
         }
         _ => print_json(context, &json!({ "event": "advice_stale", "data": why, "recommend": answer })),
     }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::headline;
 use super::input::SubjectText;
-use super::options::options_for;
+use super::options::{name_options, options_for};
 use super::table::Table;
 use super::{details, power_costs, words};
 use rooflined_advice::settings::MISSING;
@@ -299,7 +299,7 @@ pub fn prediction(asked: &SubjectText, mode: Option<&str>, answer: &PredictAnswe
         text.push_str(&breakdown(&answer.breakdown));
     }
     for warning in &answer.warnings {
-        let _ = writeln!(text, "  warning: {warning}");
+        let _ = writeln!(text, "  warning: {}", name_options(warning));
     }
     text
 }
@@ -390,7 +390,7 @@ pub fn sweep(answer: &SweepAnswer) -> String {
             1 => " (1 row)".to_owned(),
             count => format!(" ({count} rows)"),
         });
-        let _ = writeln!(text, "  {}{rows}", warning.message);
+        let _ = writeln!(text, "  {}{rows}", name_options(&warning.message));
     }
     mark_simulated(answer.simulated, text)
 }
@@ -433,7 +433,7 @@ fn quantity(constraint: &str) -> &str {
 #[must_use]
 pub fn recommendation(answer: &RecommendAnswer, limits: &Constraints, engine: Engine) -> String {
     let first = headline::recommendation(answer, limits);
-    let mut text = mark_simulated(answer.simulated, format!("{first}{}\n", answer.reason));
+    let mut text = mark_simulated(answer.simulated, format!("{first}{}\n", name_options(&answer.reason)));
     let mut table = Table::new(&[
         "",
         "format",
@@ -504,7 +504,7 @@ pub fn recommendation(answer: &RecommendAnswer, limits: &Constraints, engine: En
         let _ = writeln!(text, "  contradicting: {}", options_for(&answer.contradicting));
     }
     for warning in &answer.warnings {
-        let _ = writeln!(text, "  {warning}");
+        let _ = writeln!(text, "  {}", name_options(warning));
     }
     if let Some(next) = &answer.next_best_measurement {
         let _ = writeln!(text, "  to sharpen this: {next}");

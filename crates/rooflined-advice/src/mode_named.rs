@@ -47,7 +47,7 @@ pub fn mode_named<'a>(snapshot: &'a Snapshot, field: &str, name: &str) -> Result
     Err(Code::UnknownMode.at(
         field,
         format!("{} has no power mode {:?}", subject(snapshot), shorten(name)),
-        Near::of(name, names.iter().copied()).hint(&format!("There are {}", names.join(", "))),
+        Near::of(name, names.iter().copied()).hint(&format!("its modes are {}", names.join(", "))),
     ))
 }
 

@@ -204,7 +204,7 @@ fn point(hardware: &Hardware, request: &OperatingPointRequest) -> Result<Operati
             let hint = if names.is_empty() {
                 "leave it out".to_owned()
             } else {
-                Near::of(&shown, names.iter().copied()).hint(&format!("There are {}", names.join(", ")))
+                Near::of(&shown, names.iter().copied()).hint(&format!("its modes are {}", names.join(", ")))
             };
             Code::UnknownMode.at(
                 "operating_point.power_mode",

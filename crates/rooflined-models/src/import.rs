@@ -46,7 +46,7 @@ pub enum ImportError {
     #[error("cannot be read: {0}")]
     Io(#[source] io::Error),
     /// The first bytes are those of something else.
-    #[error("is no {expected} file: it starts with {found:?}")]
+    #[error("is not a {expected} file: it starts with \"{found}\"")]
     Magic { expected: &'static str, found: String },
     /// A version that we do not know.
     #[error("is GGUF version {0}; versions 1 to 3 are known")]

@@ -109,7 +109,7 @@ fn people_read_the_answer_and_then_a_line_for_each_change() {
     contains(&lines[table], &["the machine began to throttle: the time is 9.00 ms, outside", choice]);
     assert_eq!(
         lines[table + 1],
-        "memory: nothing meets max_time_s any more; now nothing meets the constraints"
+        "memory: nothing meets --max-time any more; now nothing meets the constraints"
     );
     assert_eq!(code, Some(0));
 }

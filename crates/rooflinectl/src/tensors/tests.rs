@@ -149,7 +149,7 @@ fn contradictions_are_refused_with_the_tensors_name() {
         format!(r#"{{"a":{{"dtype":"F32","shape":[{}1],"data_offsets":[0,0]}}}}"#, "1,".repeat(1_000_000));
     assert!(refusal(&safetensors(&flat, &[])).contains("at most 8 dimensions"));
     assert!(refusal(b"PK\x03\x04 a zip archive, which older models are").contains("PK"));
-    assert!(refusal(b"").contains("no GGUF or safetensors file"));
+    assert!(refusal(b"").contains("not a GGUF or safetensors file"));
 }
 
 #[test]
