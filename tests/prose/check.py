@@ -3,9 +3,9 @@
 
 Documents, the help of every command (rooflinectl in $ROOFLINED_BINARIES, or target/release) and the comments of the
 shipped configuration: phrases of banned.txt, sentences of more than 30 words, spelling (hunspell, en_GB, and words.txt),
-and for each document the Flesch reading ease (textstat), which has to be 50 or more. Documents stay short, say nothing twice,
-link to what exists, and are reached from README. Commands are run by tests/documents. Prints one line for each finding and
-ends with 1 if there is any.
+and for each document the Flesch reading ease (textstat), which has to be 50 or more. Documents begin with a command, stay
+short, say nothing twice, link to what exists, and are reached from README. Commands are run by tests/documents. Prints one
+line for each finding and ends with 1 if there is any.
 """
 import os
 import re
@@ -21,6 +21,9 @@ LONGEST_SENTENCE = 30
 LEAST_FLESCH = 50
 # Words of prose, and of all that `wc -w` counts, in the README; of all documents for users together; of one decision.
 MOST_README_PROSE, MOST_README, MOST_DOCUMENTS, MOST_DECISION = 650, 800, 15000, 420
+# A document begins with what most readers came for: a command, within so many words.
+MOST_BEFORE_COMMAND = 60
+WITHOUT_COMMAND = ["architecture.md", "comparison.md"]
 # Shorter sentences may be the same in two documents.
 REPEATED_WORDS = 9
 LINKED_PAGES = ["*.md", "docs/**/*.md", "clients/**/*.md", "config/**/*.md", "fuzz/*.md", "kernels/*.md", "packaging/**/*.md", "tests/data/*.md"]
@@ -154,6 +157,9 @@ def lengths():
     for path in documents:
         if f"(docs/{path.name})" not in readme.read_text():
             yield f"docs/{path.name}: README.md has no link to it"
+        before = len(re.sub(r"<!--.*?-->", "", path.read_text().partition("\n```")[0], flags=re.S).split())
+        if before > MOST_BEFORE_COMMAND and path.name not in WITHOUT_COMMAND:
+            yield f"docs/{path.name}: {before} words before the first command: begin with what most readers came for"
     for path in sorted(ROOT.glob("docs/decisions/*.md")):
         if count(path) > MOST_DECISION:
             yield f"docs/decisions/{path.name}: {count(path)} words, more than {MOST_DECISION}: half a page is enough"
