@@ -2,7 +2,7 @@
 # every command of README.md and docs/ runs, and prints what the page shows
 . .ci/lib.sh
 
-need dbus curl jq libglib2.0-bin systemd python3
+need dbus curl jq systemd python3
 [ -x target/release/rooflinectl ] || release
 
 # As the tests had it built: without their features of crates, half of the workspace would be compiled again.
