@@ -39,7 +39,16 @@ checked() {
     [ "${CHECKS_FAILED:-0}" -eq 0 ] || fail "$CHECKS_FAILED checks failed"
 }
 
-# The package lists are fetched once in a run, and only if a package is missing.
+# Fetches the package lists, once in a run: apt has to be locked.
+lists() {
+    local fetched=${CI_RUN:-/tmp}/apt-updated
+    if [ ! -e "$fetched" ]; then
+        apt-get -q update
+        [ -z "${CI_RUN:-}" ] || touch "$fetched"
+    fi
+}
+
+# Installs those of the packages that are missing.
 need() {
     local missing=() package
     for package; do
@@ -49,14 +58,11 @@ need() {
         return
     fi
     [ "$(id -u)" -eq 0 ] || fail "missing packages: ${missing[*]}; install them, or run this as root"
-    local lists=${CI_RUN:-/tmp}/apt-updated apt
+    local apt
     # Stages that run at once take turns.
     exec {apt}>"${CI_RUN:-/tmp}/apt.lock"
     flock "$apt"
-    if [ ! -e "$lists" ]; then
-        apt-get -q update
-        [ -z "${CI_RUN:-}" ] || touch "$lists"
-    fi
+    lists
     apt-get -q install -y --no-install-recommends "${missing[@]}" >"${CI_RUN:-/tmp}/apt-install.txt" 2>&1 || {
         cat "${CI_RUN:-/tmp}/apt-install.txt"
         fail "could not install ${missing[*]}"
@@ -105,6 +111,23 @@ tree() {
     base "$@" || return
     mkdir "$into"
     tar -xf "$BASE" -C "$into"
+}
+
+# The package of dbus-broker, which takes the place of dbus-daemon where it is installed. Sets BROKER.
+broker() {
+    local apt into
+    BROKER=$CI_CACHE/dbus-broker-$CODENAME.deb
+    if ! dpkg-deb --info "$BROKER" >/dev/null 2>&1; then
+        mkdir -p "$CI_CACHE"
+        into=$(mktemp -d)
+        exec {apt}>"${CI_RUN:-/tmp}/apt.lock"
+        flock "$apt"
+        lists
+        (cd "$into" && apt-get -q download dbus-broker)
+        exec {apt}>&-
+        mv "$into"/dbus-broker_*.deb "$BROKER"
+        rmdir "$into"
+    fi
 }
 
 # Debian's own compiler with a standard library for arm64, and what runs such programs here: prepares both.

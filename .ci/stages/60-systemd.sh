@@ -18,5 +18,6 @@ tests/systemd/offline.sh "$tree"
 tests/systemd/booted.sh "$tree"
 tests/systemd/devices.sh "$tree"
 tests/systemd/readonly.sh "$tree"
-# Last: it leaves a board in the tree.
+# Last: they leave a board in the tree, and another bus.
 tests/systemd/control.sh "$tree"
+tests/systemd/broker.sh "$tree"
