@@ -72,6 +72,13 @@ pub fn name_options(sentence: &str) -> String {
         let (before, word) = rest.split_at(start);
         let (word, after) = word.split_at(word.find(|of| !is_part(of)).unwrap_or(word.len()));
         let field = word.trim_end_matches('.');
+        // `"prompt_tokens":512` is `--prompt 512`; other quotes are around what somebody typed.
+        let member = before.strip_suffix('"').zip(after.strip_prefix("\":"));
+        if let Some(((before, value), option)) = member.zip(option_for(field)) {
+            said += &format!("{before}{option} ");
+            rest = value;
+            continue;
+        }
         let is_of_a_name = before.ends_with(['/', '-', '"']) || after.starts_with(['/', '"']);
         let option =
             Some(field).filter(|field| !is_of_a_name && field.contains(['_', '.'])).and_then(option_for);
@@ -104,6 +111,8 @@ mod tests {
             ("operating_point and freedom.power_modes are both given", "--mode and --modes are both given"),
             ("leave freedom.threads[0] out", "leave --threads out"),
             ("it is time_s.", "it is --time."),
+            ("add \"prompt_tokens\":512", "add --prompt 512"),
+            ("{\"disk\":1}", "{\"disk\":1}"),
             ("batch 1, format q4_k_m, 3.5 GB", "batch 1, format q4_k_m, 3.5 GB"),
             ("/tmp/max_power_w is \"max_power_w\"", "/tmp/max_power_w is \"max_power_w\""),
             ("", ""),

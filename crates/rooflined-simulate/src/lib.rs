@@ -43,6 +43,7 @@ use thiserror::Error;
 use live::Life;
 use spec::{BOARDS, Spec};
 
+use rooflined_core::hardware::registry;
 use rooflined_predict::calibration::Plan;
 use rooflined_probe as bench;
 use tempfile::TempDir;
@@ -86,13 +87,10 @@ pub fn boards() -> impl Iterator<Item = &'static str> {
     BOARDS.iter().map(|spec| spec.key.as_str())
 }
 
-/// The board of that key, with or without `jetson-`, upper and lower case alike.
+/// The board of that key or alias, as `--hardware` takes them.
 fn find(key: &str) -> Option<&'static Spec> {
-    let bare = |key: &str| {
-        let key = key.trim().to_ascii_lowercase();
-        key.strip_prefix("jetson-").map_or(key.clone(), ToOwned::to_owned)
-    };
-    BOARDS.iter().find(|spec| bare(&spec.key) == bare(key))
+    let known = registry().get(key)?;
+    BOARDS.iter().find(|spec| spec.key == known.key)
 }
 
 /// The key of the board that is simulated below `root`; `None` for any other tree.

@@ -152,13 +152,10 @@ fn what_is_cached_chunked_or_drafted_counts() {
     let images = predict("--phase prefill --prompt 64 --image-tokens 576");
     assert_eq!(images, predict("--phase prefill --prompt 640"));
     for (args, words) in [
-        (
-            "--context 100 --cached-tokens 101",
-            "--cached-tokens: cached_tokens is 101; it must lie between 0 and 100",
-        ),
+        ("--context 100 --cached-tokens 101", "--cached-tokens is 101; it must lie between 0 and 100"),
         ("--phase prefill --prompt 64 --cached-tokens 64", "give fewer than all"),
-        ("--draft-tokens 4 --accepted-per-step 5", "between 0 and draft_tokens"),
-        ("--draft-tokens 4", "--acceptance: acceptance_ratio is missing"),
+        ("--draft-tokens 4 --accepted-per-step 5", "between 0 and --draft-tokens"),
+        ("--draft-tokens 4", "--acceptance is missing"),
     ] {
         let line = format!("predict llama-3.1-8b --format q4_k_m --hardware jetson-agx-orin-64gb {args}");
         let output = alone(&line.split(' ').collect::<Vec<_>>());
@@ -387,7 +384,7 @@ fn what_an_engine_does_not_run_is_refused_with_the_nearest_that_it_does() {
         ("vllm --format awq_int4 --hardware v100", "format gptq_int4"),
         ("vllm --format nvfp4 --hardware jetson-agx-orin-64gb", "format awq_int4"),
         ("vllm --format q4_k_m --hardware jetson-agx-thor-t5000", "not tuned"),
-        ("llama.cpp --format q4_k_m --kv-format fp8_e4m3 --hardware h100-sxm", "kv_format q8_0"),
+        ("llama.cpp --format q4_k_m --kv-format fp8_e4m3 --hardware h100-sxm", "--kv-format q8_0"),
         ("tensorrt-llm --format fp16 --hardware jetson-agx-orin-64gb", "tensorrt-edge-llm"),
         ("mlc --format q4_k_m --hardware jetson-orin-nx-16gb", "format int4_g32"),
     ] {
@@ -567,10 +564,10 @@ fn a_refused_field_is_named_by_its_option() {
     let text = said("recommend gemm 512 512 512 --max-time 1ns");
     contains(&text, &["Nothing meets --max-time; the nearest is ", "--max-time is ", " times off, has "]);
     let text = said("predict llama-3.1-8b --phase serve");
-    contains(&text, &["error: --prompt: phase serve needs prompt_tokens\nhint: add \"prompt_tokens\":512\n"]);
+    contains(&text, &["error: phase serve needs --prompt\nhint: add --prompt 512\n"]);
     contains(
         &said("predict llama-3.1-8b --phase serve --prompt 8"),
-        &["error: --output-tokens: ", "hint: add \"output_tokens\":512\n"],
+        &["--output-tokens", "hint: add --output-tokens 512\n"],
     );
     contains(&said("recommend attention 1 32 8 1 4096 128"), &["hint: ask POST /v1/predict for its time\n"]);
     // Whoever wrote the request by hand knows its keys.
