@@ -83,8 +83,11 @@ pub fn time(seconds: f64) -> String {
 #[must_use]
 pub fn estimate(estimate: &EstimateAnswer, unit: impl Fn(f64) -> String) -> String {
     let [value, low, high] = [estimate.value, estimate.low, estimate.high].map(unit);
-    let unit_of = |text: &str| text.split_once(' ').map(|(_, unit)| unit.to_owned());
-    let same = unit_of(&value) == unit_of(&low) && unit_of(&low) == unit_of(&high);
+    // `2 min 5 s` has no unit of its own.
+    let unit_of =
+        |text: &str| text.split_once(' ').map(|(_, unit)| unit.to_owned()).filter(|unit| !unit.contains(' '));
+    let unit = unit_of(&value);
+    let same = unit.is_some() && unit == unit_of(&low) && unit == unit_of(&high);
     let low = low.split_once(' ').filter(|_| same).map_or(low.as_str(), |(number, _)| number);
     format!("{value} ({low} to {high})")
 }
@@ -133,16 +136,22 @@ pub fn candidates(count: u64) -> String {
     format!("{count} {}", if count == 1 { "candidate" } else { "candidates" })
 }
 
-/// A ratio as a signed percentage: `+3.1 %`.
+/// From this ratio on, nobody thinks in percent.
+const MANY_TIMES: f64 = 9.9995;
+
+/// A ratio as a signed percentage: `+3.1 %`; what is ten times as much and more says so: `247 times`.
 #[must_use]
 pub fn signed_percent(ratio: f64) -> String {
+    if ratio >= MANY_TIMES {
+        return percent(1.0 + ratio);
+    }
     match percent(ratio) {
         share if share.starts_with(['-', 'u']) => share,
         share => format!("+{share}"),
     }
 }
 
-/// A ratio as a percentage, with a decimal below 100, and never a zero with a sign.
+/// A ratio as a percentage, with a decimal below 100, and never a zero with a sign; large ones as `24.6 times`.
 #[must_use]
 pub fn percent(ratio: f64) -> String {
     let percent = ratio * 100.0;
@@ -150,6 +159,7 @@ pub fn percent(ratio: f64) -> String {
         size if !size.is_finite() => "unknown".to_owned(),
         size if size < 0.05 => "0.0 %".to_owned(),
         size if size < 99.95 => format!("{percent:.1} %"),
+        size if size >= MANY_TIMES * 100.0 => format!("{} times", significant(ratio)),
         _ => format!("{} %", significant(percent)),
     }
 }
@@ -298,9 +308,10 @@ mod tests {
             (percent(0.0), percent(-0.0), percent(1.0)),
             ("0.0 %".into(), "0.0 %".into(), "100 %".into())
         );
-        assert_eq!((percent(0.9996), percent(123.456)), ("100 %".into(), "12300 %".into()));
+        assert_eq!((percent(0.9996), percent(123.456)), ("100 %".into(), "123 times".into()));
         assert_eq!((signed_percent(0.031), signed_percent(-1e-9)), ("+3.1 %".into(), "+0.0 %".into()));
-        assert_eq!(signed_percent(-0.274), "-27.4 %");
+        assert_eq!((signed_percent(-0.274), signed_percent(9.5)), ("-27.4 %".into(), "+950 %".into()));
+        assert_eq!((signed_percent(246.0), percent(9.9999)), ("247 times".into(), "10.0 times".into()));
         assert_eq!(
             (rate(14.234), rate(1234.5), rate(0.012_34)),
             ("14.2 /s".into(), "1230 /s".into(), "0.0123 /s".into())
@@ -309,6 +320,28 @@ mod tests {
             (rate(999_400.0), rate(6.82e6), rate(2.69e10)),
             ("999000 /s".into(), "6.82 M/s".into(), "26.9 G/s".into())
         );
+    }
+
+    #[test]
+    fn figures_are_written_as_on_the_dashboards_page() {
+        let figures: Vec<(String, Option<f64>, String)> =
+            serde_json::from_str(include_str!("figures.json")).unwrap();
+        for (kind, value, expected) in figures {
+            let value = value.unwrap_or(f64::NAN);
+            let shown = match kind.as_str() {
+                "time" => time(value),
+                "bandwidth" => BytesPerSecond(value).to_string(),
+                "bytes" => Bytes(value).to_string(),
+                "power" => Watts(value).to_string(),
+                "percent" => percent(value),
+                "signedPercent" => signed_percent(value),
+                "digits" => significant(value),
+                "temperature" => Celsius(value).to_string(),
+                "duration" => age(value),
+                other => panic!("no figure is a {other}"),
+            };
+            assert_eq!(shown, expected, "{kind} {value}");
+        }
     }
 
     #[test]

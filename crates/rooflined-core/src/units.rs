@@ -208,6 +208,9 @@ fn engineering(f: &mut fmt::Formatter<'_>, value: f64, unit: &str) -> fmt::Resul
     if value.abs() < 0.5e-15 {
         return write!(f, "0 {unit}");
     }
+    if unit == "s" && value.abs() >= LONG_TIME {
+        return long_time(f, value);
+    }
     const PREFIXES: [(f64, &str); 11] = [
         (1e18, "E"),
         (1e15, "P"),
@@ -227,6 +230,24 @@ fn engineering(f: &mut fmt::Formatter<'_>, value: f64, unit: &str) -> fmt::Resul
     let scaled = value / scale;
     let decimals = if scaled.abs() >= 99.95 { 0 } else { 1 + usize::from(scaled.abs() < 9.995) };
     write!(f, "{scaled:.decimals$} {prefix}{unit}")
+}
+
+/// From here on people count minutes.
+const LONG_TIME: f64 = 119.5;
+
+/// Two units of a clock or calendar: `2 min 5 s`, `3 h 20 min`, `4 days 6 h`.
+fn long_time(f: &mut fmt::Formatter<'_>, seconds: f64) -> fmt::Result {
+    const STEPS: [(f64, &str, f64, &str); 3] =
+        [(86_400.0, "days", 3600.0, "h"), (3600.0, "h", 60.0, "min"), (60.0, "min", 1.0, "s")];
+    // Two hours or days at least: one day has 24 hours that people count.
+    let step = STEPS.into_iter().find(|(large, ..)| seconds.abs() >= 1.95 * large).unwrap_or(STEPS[2]);
+    let (large, large_name, small, small_name) = step;
+    let whole = (seconds.abs() / small).round();
+    let per = large / small;
+    let (many, rest) = ((whole / per).floor(), whole % per);
+    let sign = if seconds < 0.0 { "-" } else { "" };
+    write!(f, "{sign}{many} {large_name}")?;
+    if rest > 0.0 { write!(f, " {rest} {small_name}") } else { Ok(()) }
 }
 
 /// A plain number with three significant digits: `14.2`, `0.00517`, `12300`, `2.00`, `1.20e-7`.
@@ -278,6 +299,13 @@ mod tests {
             (Seconds(999.96e-6).to_string(), "1.00 ms"),
             (Seconds(9.996e-6).to_string(), "10.0 µs"),
             (Seconds(1e-15).to_string(), "1.00 fs"),
+            (Seconds(119.4).to_string(), "119 s"),
+            (Seconds(119.6).to_string(), "2 min"),
+            (Seconds(125.2).to_string(), "2 min 5 s"),
+            (Seconds(-4000.0).to_string(), "-66 min 40 s"),
+            (Seconds(12_345.0).to_string(), "3 h 26 min"),
+            (Seconds(2e5).to_string(), "2 days 8 h"),
+            (Seconds(1e12).to_string(), "11574074 days 2 h"),
             (Bytes(2.5e18).to_string(), "2.50 EB"),
             (counted(999_400.0), "999000"),
             (counted(999_600.0), "1.00 M"),

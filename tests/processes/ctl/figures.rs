@@ -203,6 +203,9 @@ fn mistakes(line: &str) -> Vec<String> {
         if ["µs", "ms", "ns"].contains(&next) && value.abs() >= 1000.0 {
             found.push(format!("{number} {next} has a larger unit"));
         }
+        if next == "ks" || (next == "%" && value.abs() >= 1000.0) {
+            found.push(format!("{number} {next} is not what people write"));
+        }
         if UNITS.contains(&next)
             && !["%", "°C", "/s", "tokens/s"].contains(&next)
             && number.starts_with("0.0")
@@ -215,9 +218,18 @@ fn mistakes(line: &str) -> Vec<String> {
 
 #[test]
 fn what_only_a_program_would_print_is_found() {
-    for line in
-        ["12.300000001 s", "it is -0.0 W", "NaN", "x: null", "(inf)", "1000 µs", "0.00 ms", "1234567 B"]
-    {
+    for line in [
+        "12.300000001 s",
+        "it is -0.0 W",
+        "NaN",
+        "x: null",
+        "(inf)",
+        "1000 µs",
+        "0.00 ms",
+        "1234567 B",
+        "1.20 ks",
+        "24600 %",
+    ] {
         assert_eq!(mistakes(line).len(), 1, "{line}: {:?}", mistakes(line));
     }
     for line in [
