@@ -1,8 +1,11 @@
-//! Lists the files of the dashboard's page for `dashboard/pages.rs`, so that one that is added there is compiled in.
+//! Packs the files of the dashboard's page and lists them for `dashboard/pages.rs`, so that one that is added there is compiled in.
 
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::{env, fs};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
 
 /// What browsers load; licences beside it are not.
 const KINDS: [&str; 5] = ["html", "css", "js", "svg", "json"];
@@ -15,11 +18,17 @@ fn main() -> io::Result<()> {
     let mut files = Vec::new();
     collect(&root, &mut files)?;
     files.sort();
-    let entries = files.iter().filter_map(|file| {
-        let name = file.strip_prefix(&root).ok()?.to_str()?;
-        Some(format!("({name:?}, include_bytes!({:?})),", file.to_str()?))
-    });
-    fs::write(out.join("page.rs"), format!("&[{}]", entries.collect::<String>()))
+    let mut entries = String::new();
+    for (index, file) in files.iter().enumerate() {
+        let Some(name) = file.strip_prefix(&root).ok().and_then(Path::to_str) else { continue };
+        let packed = out.join(format!("page-{index}.gz"));
+        // Without a name or a time, so that the same files give the same bytes.
+        let mut encoder = GzEncoder::new(fs::File::create(&packed)?, Compression::best());
+        encoder.write_all(&fs::read(file)?)?;
+        encoder.finish()?;
+        entries += &format!("({name:?}, include_bytes!({:?})),", packed.to_string_lossy());
+    }
+    fs::write(out.join("page.rs"), format!("&[{entries}]"))
 }
 
 fn collect(directory: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {

@@ -10,7 +10,7 @@ import { after, before, test } from "node:test";
 import { MODELS } from "../../crates/rooflinectl/src/dashboard/page/presets.js";
 import { batchSizes, limitNumber, wholeNumber } from "../../crates/rooflinectl/src/dashboard/page/form.js";
 import { ImportError, parsePoints } from "../../crates/rooflinectl/src/dashboard/page/points.js";
-import { digits, estimate, si, time } from "../../crates/rooflinectl/src/dashboard/page/units.js";
+import * as units from "../../crates/rooflinectl/src/dashboard/page/units.js";
 import { Daemon, REPOSITORY, browser, dashboard, hasBrowser, look, open, until, visit, watchedPage } from "./fixtures.mjs";
 
 const VIEWS = ["roofline", "roofline?with=mode:15W", "spot", "model", "live"];
@@ -96,7 +96,7 @@ test("a point under the pointer shows what the API answers for it", options, () 
   const shown = await tip(page, "roofline").innerText();
   const expected = [
     "k_proj prefill fp16 (predicted)", `${three(row.arithmetic_intensity_flops_per_byte)} FLOP/B`, `${three(row.flops / row.time_s.value / 1e12)} TFLOP/s`,
-    `${three(row.time_s.value * 1e6)} µs (${three(row.time_s.low * 1e6)} µs to ${three(row.time_s.high * 1e6)} µs)`,
+    `${three(row.time_s.value * 1e6)} µs (${three(row.time_s.low * 1e6)} to ${three(row.time_s.high * 1e6)} µs)`,
     `${three(row.bytes / row.time_s.value / 1e9)} GB/s`, row.limit, "measured here",
   ];
   for (const part of expected) assert.ok(shown.includes(part), `${part} is not in ${shown}`);
@@ -306,7 +306,7 @@ test("the heat map shows the sweep, marks what does not fit, and explains", opti
   const { rows } = (await daemon.ask("POST", "/v1/sweep", { models: ["llama-3.1-8b"], formats: ["q4_k_m"], batches: [1], contexts: [512], power_modes: ["15W"], phase: "decode", engine: "llama.cpp" })).json();
   const cell = page.locator("[data-chart=heatmap] .item[aria-label^='q4_k_m, 15W, batch 1,']");
   const label = await cell.getAttribute("aria-label");
-  assert.ok(label.includes(estimate(rows[0].tokens_per_s, (value) => `${digits(value)} tokens/s`)), label);
+  assert.ok(label.includes(units.estimate(rows[0].tokens_per_s, (value) => `${units.digits(value)} tokens/s`)), label);
   const large = await page.locator("[data-chart=heatmap] .item[aria-label^='fp16, 15W, batch 64,']").getAttribute("aria-label");
   assert.match(large, /Not possible needs [\d.]+ GB, available are [\d.]+ GB/);
   const foreign = await page.locator("[data-chart=heatmap] .item[aria-label^='nvfp4, 15W, batch 1,']").getAttribute("aria-label");
@@ -366,12 +366,12 @@ test("batch sizes are numbers and ranges, and what is left out is said", () => {
   };
   bad("", [], /it is empty: write numbers such as 1,2,8 or a range such as 1\.\.64/);
   bad("x", [], /“x” is not understood/);
-  bad("0", [], /“0” is left out: a batch size lies between 1 and 65\s536/);
+  bad("0", [], /“0” is left out: a batch size lies between 1 and 65536/);
   bad("4,1.5,-2,99999", [4], /“1\.5” is not understood/, /“-2” is not understood/, /“99999” is left out/);
   bad("64..1", [], /smaller number first/);
   bad(all(1, 33).join(), all(1, 16), /Only the first 16 of 33 batch sizes are shown, up to 16/);
   assert.deepEqual(wholeNumber("512", 1, 1024), { value: 512 });
-  for (const text of ["", "-5", "0", "1.5", "1e99", "abc", "1025"]) assert.match(wholeNumber(text, 1, 1024).problem, /a whole number from 1 to 1\s024 is expected/);
+  for (const text of ["", "-5", "0", "1.5", "1e99", "abc", "1025"]) assert.match(wholeNumber(text, 1, 1024).problem, /a whole number from 1 to 1024 is expected/);
   assert.deepEqual([limitNumber(" "), limitNumber("0.5")], [{ value: null }, { value: 0.5 }]);
   for (const text of ["0", "-1", "abc", "1e999"]) assert.match(limitNumber(text).problem, /a number above 0 is expected, or nothing/);
 });
@@ -580,14 +580,11 @@ test("a board is added once it is chosen", options, () => on("roofline?with=hw:j
   assert.equal(await page.locator("text=It is already shown.").count(), 0);
 }));
 
-test("numbers have three significant digits and SI units, and null is unknown", () => {
-  assert.equal(time(0.0006836), "684 µs");
-  assert.equal(si(999.9e9, "B/s"), "1.00 TB/s");
-  assert.equal(si(null, "W"), "unknown");
-  assert.equal(si(0, "W"), "0 W");
-  assert.equal(si(Number.NaN, "W"), "unknown");
-  assert.equal(estimate(null, time), "unknown");
-  assert.equal(digits(50205.4), "50\u202f200");
+test("figures are written as rooflinectl writes them", () => {
+  const figures = JSON.parse(readFileSync(join(REPOSITORY, "crates/rooflinectl/src/figures.json"), "utf8"));
+  for (const [kind, value, expected] of figures) assert.equal(units[kind](value), expected, `${kind} ${value}`);
+  assert.equal(units.si(Number.NaN, "W"), "unknown");
+  assert.equal(units.estimate(null, units.time), "unknown");
 });
 
 test("a switch and a hold from outside appear by themselves", options, () => on("live", async (page) => {
@@ -716,36 +713,151 @@ test("nothing is wider than a phone", options, async () => {
   }
 });
 
-test("no text of a chart lies on another text or on a line", options, async () => {
-  const overlaps = () => {
-    const found = [];
-    for (const svg of document.querySelectorAll("main [data-chart] svg")) {
-      const texts = [...svg.querySelectorAll(".axis text, .legend text, text.line-name, text.simulated")].map((node) => [node.textContent, node.getBoundingClientRect()]).filter(([, box]) => box.width > 0);
-      texts.forEach(([name, a], index) => texts.slice(index + 1).forEach(([other, b]) => {
-        const [across, down] = [Math.min(a.right, b.right) - Math.max(a.left, b.left), Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top)];
-        // Boxes of text are a line high, letters less.
-        if (across > -2 && down > 4) found.push(`${svg.closest("[data-chart]").dataset.chart}: ${name} and ${other}`);
-      }));
-      const lines = [...svg.querySelectorAll(".ceiling-line, .memory-line")].map((node) => node.getBoundingClientRect());
-      // A slanting line is in none of the boxes: names of ceilings are right of all of them.
-      for (const [name, box] of [...svg.querySelectorAll("text.line-name.item")].map((node) => [node.textContent, node.getBoundingClientRect()])) {
-        if (lines.some((line) => line.right > box.left && line.left < box.right && line.bottom > box.top && line.top < box.bottom)) {
-          found.push(`${svg.closest("[data-chart]").dataset.chart}: ${name} and a line`);
-        }
-      }
-    }
-    return found;
-  };
+test("on a phone every control can be reached without looking for it sideways", options, async () => {
+  // Cells of the heat map are the one thing that may be wider than the screen: they scroll below fixed controls.
+  const outside = () => [...document.querySelectorAll("button, input, select, textarea, summary, a[href]")]
+    .filter((element) => element.checkVisibility() && !element.closest(".offscreen, .skip"))
+    .map((element) => [element, element.getBoundingClientRect()])
+    .filter(([, box]) => box.width > 0 && (box.left < -1 || box.right > innerWidth + 1))
+    .map(([element, box]) => `${element.localName} ${element.textContent || element.getAttribute("aria-label")}: ${Math.round(box.left)} to ${Math.round(box.right)}`);
   const all = [];
-  for (const width of [1280, 820, 360]) {
-    for (const hash of ["roofline", "roofline?with=mode:15W", "spot", "model?model=llama-3.2-3b", "model?model=llama-3.1-8b&batches=1,64", "model?model=qwen3-0.6b&formats=q8_0&batches=1"]) {
-      await on(hash, async (page) => {
+  for (const width of [390, 320]) {
+    for (const view of VIEWS) {
+      await on(view, async (page) => {
         await until(() => page.evaluate(() => !document.querySelector("[aria-busy]")), "answers");
-        all.push(...(await page.evaluate(overlaps)).map((found) => `${hash}, ${width} pixels, ${found}`));
-      }, { viewport: { width, height: 900 } });
+        all.push(...(await page.evaluate(outside)).map((found) => `${view}, ${width} pixels, ${found}`));
+      }, { viewport: { width, height: 844 }, hasTouch: true, isMobile: true });
     }
   }
   assert.deepEqual(all, []);
+  await on("live", async (page) => {
+    const button = page.locator("button[data-mode='15W']");
+    await button.scrollIntoViewIfNeeded();
+    const box = await button.boundingBox();
+    assert.ok(box.x >= 0 && box.x + box.width <= 390, JSON.stringify(box));
+    await button.tap();
+    await page.getByRole("dialog").waitFor();
+    await page.keyboard.press("Escape");
+    // What is a card on a phone is still a table for a screen reader.
+    assert.ok(await page.getByRole("row", { name: /^15W/ }).getByRole("cell").count() > 5);
+  }, { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true });
+});
+
+/** What lies on each other in the charts of a page: texts, and texts on lines. */
+const overlaps = () => {
+  const found = [];
+  // Letters are less high than their line.
+  const boxOf = (node) => { const box = node.getBoundingClientRect(); return { left: box.left + 1, right: box.right - 1, top: box.top + 3, bottom: box.bottom - 3, width: box.width }; };
+  const ends = (line) => {
+    const matrix = line.getScreenCTM();
+    return [["x1", "y1"], ["x2", "y2"]].map(([x, y]) => new DOMPoint(line[x].baseVal.value, line[y].baseVal.value).matrixTransform(matrix));
+  };
+  const touches = ([a, b], box) => {
+    const [low, high] = [Math.max(box.left, Math.min(a.x, b.x)), Math.min(box.right, Math.max(a.x, b.x))];
+    if (low > high) return false;
+    const heights = a.x === b.x ? [a.y, b.y] : [low, high].map((x) => a.y + (b.y - a.y) * (x - a.x) / (b.x - a.x));
+    return Math.max(...heights) > box.top && Math.min(...heights) < box.bottom;
+  };
+  for (const svg of document.querySelectorAll("main [data-chart] svg")) {
+    const chart = svg.closest("[data-chart]").dataset.chart;
+    const texts = [...svg.querySelectorAll("text")].map((node) => [node, boxOf(node)]).filter(([node, box]) => box.width > 0 && node.textContent.trim());
+    texts.forEach(([node, a], index) => texts.slice(index + 1).forEach(([other, b]) => {
+      if (Math.min(a.right, b.right) > Math.max(a.left, b.left) && Math.min(a.bottom, b.bottom) > Math.max(a.top, b.top)) found.push(`${chart}: “${node.textContent}” and “${other.textContent}”`);
+    }));
+    const frame = svg.getBoundingClientRect();
+    for (const line of svg.querySelectorAll("line")) {
+      // The sample of a line is in the legend beside its name, and hatching is a texture.
+      if (line.closest(".legend, pattern")) continue;
+      const isGrid = line.closest(".axis");
+      for (const [node, box] of texts) {
+        // Names of points and of lines in the picture have a ground of their own, which hides the grid; nothing hides a ceiling.
+        if (isGrid && node.matches(".line-name, .point-name, .bar-value")) continue;
+        if (touches(ends(line), box)) found.push(`${chart}: “${node.textContent}” and a line of ${line.getAttribute("class") ?? "the grid"}`);
+      }
+    }
+    for (const [node, box] of texts) {
+      if (box.left < frame.left - 1 || box.right > frame.right + 1 || box.top < frame.top - 3 || box.bottom > frame.bottom + 3) found.push(`${chart}: “${node.textContent}” is cut off`);
+    }
+  }
+  return found;
+};
+
+test("no text of a chart lies on another text or on a line, on any board, at any size, in either theme", options, async () => {
+  const all = [];
+  const look = async (site, name, hashes, sizes) => {
+    for (const width of sizes) {
+      for (const hash of hashes) {
+        await on(hash, async (page) => {
+          await until(() => page.evaluate(() => !document.querySelector("[aria-busy]")), "answers");
+          for (const colorScheme of ["light", "dark"]) {
+            await page.emulateMedia({ colorScheme });
+            all.push(...(await page.evaluate(overlaps)).map((found) => `${name} ${hash}, ${width} pixels, ${colorScheme}: ${found}`));
+          }
+        }, { viewport: { width, height: 900 } }, site);
+      }
+    }
+  };
+  await look(board, "orin nano", ["roofline", "roofline?with=mode:15W", "roofline?layers=llama-3.2-1b&formats=fp16", "spot", "model?model=llama-3.2-3b", "model?model=llama-3.1-8b&batches=1,64", "model?model=qwen3-0.6b&formats=q8_0&batches=1&show=power"], [1280, 820, 390]);
+  for (const name of ["jetson-agx-thor-t5000", "gb10", null]) {
+    const other = await new Daemon(name ? { board: name } : { board: null, control: false, accelerator: "cpu" }).start();
+    const site = await dashboard(other);
+    try {
+      await look(site, name ?? "cpu", ["roofline", "roofline?with=hw:h100-sxm", "spot", "model?model=llama-3.1-8b"], [1280, 390]);
+    } finally {
+      site.stop();
+      await other.stop();
+    }
+  }
+  assert.deepEqual(all, []);
+});
+
+test("warnings and what a power covers are shown with the figures", options, async () => {
+  await on("model?model=llama-3.2-1b&formats=q4_k_m&batches=1&show=power&board=jetson-orin-nano-8gb", async (page) => {
+    const { warnings } = (await daemon.ask("POST", "/v1/recommend", { hardware: "jetson-orin-nano-8gb", engine: "llama.cpp", objective: "latency", workload: { model: "llama-3.2-1b", phase: "serve", context_tokens: 2048, prompt_tokens: 512, output_tokens: 128 }, freedom: { formats: ["q4_k_m"], batch: { min: 1, max: 1 } } })).json();
+    assert.ok(warnings.length > 0);
+    const shown = await page.locator(".note.warn:has-text('Warning')").allInnerTexts();
+    for (const warning of warnings) assert.ok(shown.some((text) => text.includes(warning.slice(1))), `${warning} is not in ${shown.join("\n")}`);
+    assert.match(await page.locator("[data-chart=heatmap] .legend text").textContent(), /W to .* W \(module\)/);
+    assert.match(String(await page.locator("[data-chart=pareto] .axis .name").allTextContents()), /Power, W \(module\)/);
+    assert.match(await text(page, "#board"), /W \(module\)/);
+  });
+});
+
+test("over a slow line there is something to read before the library of the charts has come", options, async () => {
+  const { page, context, faults } = await watchedPage(chrome, board.origin, { viewport: { width: 390, height: 844 } });
+  let release;
+  const held = new Promise((resolve) => { release = resolve; });
+  await page.route(/d3\.min\.js/, async (route) => { await held; await route.continue(); });
+  await page.goto(board.url, { waitUntil: "commit" });
+  await page.waitForSelector("#board:has-text('Orin Nano')");
+  await page.waitForSelector("nav a:text-is('Model')");
+  assert.equal(await text(page, "main"), "Loading Roofline…");
+  release();
+  await page.waitForSelector("[data-chart=roofline] .ceiling-line", { state: "attached" });
+  assert.deepEqual(faults, []);
+  await context.close();
+  // As fast as a slow line of a phone, once everything is as it comes.
+  const slow = await watchedPage(chrome, board.origin, { viewport: { width: 390, height: 844 } });
+  const line = await slow.context.newCDPSession(slow.page);
+  await line.send("Network.enable");
+  await line.send("Network.emulateNetworkConditions", { offline: false, latency: 100, downloadThroughput: 30e3, uploadThroughput: 30e3 });
+  const plain = [];
+  slow.page.on("response", (response) => {
+    if (response.headers()["content-encoding"] !== "gzip" && Number(response.headers()["content-length"] ?? 0) > 1024) plain.push(response.url());
+  });
+  const began = performance.now();
+  const after = (name) => figure(`at 30 kB/s, ${name} after s`, ((performance.now() - began) / 1000).toFixed(1));
+  slow.page.goto(board.url, { waitUntil: "commit" });
+  await slow.page.waitForSelector(".loading:has-text('Loading')");
+  after("the first words");
+  await slow.page.waitForSelector("#board:has-text('Orin Nano')");
+  after("board, mode and power");
+  await slow.page.waitForSelector("[data-chart=roofline] .ceiling-line", { state: "attached" });
+  after("the roofline");
+  await slow.page.waitForSelector("main[data-drawn]");
+  after("everything");
+  assert.deepEqual([plain, slow.faults], [[], []]);
+  await slow.context.close();
 });
 
 test("light and dark follow the system, and the switch", options, () => on(null, async (page) => {

@@ -17,6 +17,7 @@
 //! The token is random and stands in the fragment of the address, which browsers send to nobody.
 
 mod auth;
+mod gzip;
 mod history;
 mod listen;
 mod pages;

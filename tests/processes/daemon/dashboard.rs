@@ -204,6 +204,45 @@ fn the_page_needs_no_token_and_may_load_nothing_from_elsewhere() {
     assert_eq!(dashboard.ask("POST /", &[], b"{}").status, 405);
 }
 
+/// The bytes of a body that was asked for in gzip, and the head.
+fn in_gzip(dashboard: &Dashboard, path: &str) -> (String, Vec<u8>) {
+    let mut stream = dashboard.connect();
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nX-Rooflined-Token: {}\r\nAccept-Encoding: gzip, br\r\n\r\n",
+        dashboard.at, dashboard.token
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
+    (String::from_utf8(answer[..end].to_vec()).unwrap(), answer[end + 4..].to_vec())
+}
+
+#[test]
+fn who_takes_gzip_gets_the_page_and_long_answers_in_it() {
+    let home = Home::new();
+    let _daemon = board(&home, false);
+    let dashboard = Dashboard::start(&home);
+    for path in ["/", "/main.js", "/vendor/d3.min.js", "/v1/board", "/v1/hardware"] {
+        let plain = dashboard.get(path);
+        assert_eq!((plain.status, plain.header("content-encoding")), (200, None), "{path}");
+        let (head, packed) = in_gzip(&dashboard, path);
+        assert!(head.contains("\r\ncontent-encoding: gzip"), "{path}: {head}");
+        assert!(packed.starts_with(&[0x1f, 0x8b]) && packed.len() * 3 < plain.body.len() * 2, "{path}");
+        let mut gunzip =
+            Command::new("gzip").arg("-dc").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut input = gunzip.stdin.take().unwrap();
+        let writing = std::thread::spawn(move || input.write_all(&packed));
+        let unpacked = gunzip.wait_with_output().unwrap();
+        writing.join().unwrap().unwrap();
+        assert!(unpacked.status.success(), "{path}");
+        // The board's answer has ages that go on.
+        assert!(path == "/v1/board" || unpacked.stdout == plain.body.as_bytes(), "{path}");
+    }
+    let (head, _) = in_gzip(&dashboard, "/-/healthy");
+    assert!(!head.contains("content-encoding"), "{head}");
+}
+
 #[test]
 fn whoever_has_no_token_or_is_another_website_gets_nothing() {
     let home = Home::new();

@@ -1,13 +1,13 @@
-//! The page's files, compiled into the program.
+//! The page's files, compiled into the program in gzip.
 
 use std::path::PathBuf;
 
 use http_body_util::Full;
 use hyper::Response;
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
 use rooflined_client::Bytes;
 
-/// Every file of the page, by its path below `page/`: build.rs lists them.
+/// Every file of the page in gzip, by its path below `page/`: build.rs packs and lists them.
 const FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/page.rs"));
 
 /// Where the page comes from.
@@ -21,7 +21,7 @@ impl Pages {
         Self { directory }
     }
 
-    /// The file at `path` of a request; `None` where the page has none.
+    /// The file at `path` of a request, in gzip if it is compiled in; `None` where the page has none.
     pub fn get(&self, path: &str) -> Option<Response<Full<Bytes>>> {
         let name = path.strip_prefix('/')?;
         let name = if name.is_empty() { "index.html" } else { name };
@@ -32,6 +32,9 @@ impl Pages {
             None => Bytes::from_static(FILES.iter().find(|(file, _)| *file == name)?.1),
         };
         let mut response = Response::new(Full::new(bytes));
+        if self.directory.is_none() {
+            response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        }
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
         Some(response)
     }

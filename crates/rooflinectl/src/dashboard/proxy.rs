@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use http_body_util::BodyExt;
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderName};
+use http_body_util::{BodyExt, Full};
+use hyper::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, HeaderName};
 use hyper::{Method, Response, Uri};
 
 use super::Dashboard;
-use super::reply::{Body, failed};
+use super::reply::{Body, failed, whole};
 use crate::contents;
 use rooflined_api::ErrorBody;
 use rooflined_client::address::Socket;
@@ -60,12 +60,17 @@ async fn forward(
     let mut client = dashboard.client.another(limit);
     let (sender, answer) = client.pass(socket, method.clone(), route, body).await?;
     let (head, body) = answer.into_parts();
-    // The connection lasts for as long as the answer is read.
-    let body = body.map_frame(move |frame| {
-        let _ = &sender;
-        frame
-    });
-    let mut response = Response::new(body.boxed_unsync());
+    // An answer of known length is whole; the connection of any other lasts for as long as it is read.
+    let body = if head.headers.contains_key(CONTENT_LENGTH) {
+        whole(Full::new(body.collect().await?.to_bytes()))
+    } else {
+        let held = body.map_frame(move |frame| {
+            let _ = &sender;
+            frame
+        });
+        held.boxed_unsync()
+    };
+    let mut response = Response::new(body);
     *response.status_mut() = head.status;
     for name in PASSED {
         if let Some(value) = head.headers.get(&name) {

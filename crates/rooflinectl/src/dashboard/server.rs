@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use super::auth::{self, Content};
 use super::reply::{self, Body, refused, whole};
-use super::{Dashboard, history, proxy, session};
+use super::{Dashboard, gzip, history, proxy, session};
 use rooflined_advice::modelfile;
 use rooflined_api::ErrorAnswer;
 use rooflined_client::Bytes;
@@ -113,10 +113,9 @@ fn protected(mut response: Response<Body>) -> Response<Body> {
 }
 
 async fn answer(dashboard: &Dashboard, request: Request<Incoming>, admitted: &AtomicBool) -> Response<Body> {
-    match route(dashboard, request, admitted).await {
-        Ok(response) => response,
-        Err(refusal) => refused(refusal),
-    }
+    let takes_gzip = gzip::is_accepted(request.headers());
+    let response = route(dashboard, request, admitted).await.unwrap_or_else(refused);
+    gzip::fit(response, takes_gzip).await
 }
 
 async fn route(

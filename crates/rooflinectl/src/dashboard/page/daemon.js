@@ -132,15 +132,18 @@ export async function registry(path) {
 }
 
 /**
- * One sweep for each format, since a format that the engine does not run fails the whole request: rows, and reasons by format. `body`
- * answers the request of a format.
+ * One sweep for each format, since a format that the engine does not run fails the whole request: rows, reasons by format, and warnings.
+ * `body` answers the request of a format.
  */
 export async function sweepFormats(body, formats, signal) {
   const rows = [];
   const reasons = new Map();
+  const warnings = new Set();
   await Promise.all(formats.map(async (format) => {
     try {
-      rows.push(...(await post("/v1/sweep", { ...body(format), formats: [format] }, signal)).rows);
+      const answer = await post("/v1/sweep", { ...body(format), formats: [format] }, signal);
+      rows.push(...answer.rows);
+      answer.warnings?.forEach(({ message }) => warnings.add(message));
     } catch (error) {
       if (error.name === "AbortError" || error.status === 0 || error.status >= 500 || !/format|unit/.test(`${error.code} ${error.field}`)) throw error;
       reasons.set(format, error);
@@ -148,5 +151,5 @@ export async function sweepFormats(body, formats, signal) {
   }));
   const place = (row) => formats.indexOf(row.format);
   rows.sort((a, b) => place(a) - place(b));
-  return { rows, reasons };
+  return { rows, reasons, warnings: [...warnings] };
 }

@@ -134,6 +134,13 @@ export function note(kind, ...children) {
   return h("div", { class: `note ${kind}`, role: kind === "bad" ? "alert" : null }, children);
 }
 
+/** What the daemon warns of in its own predictions; `null` where that is nothing. */
+export function cautions(warnings) {
+  if (!warnings?.length) return null;
+  const lines = warnings.map(sentence);
+  return note("warn", h("strong", {}, lines.length > 1 ? "Warnings" : "Warning: "), lines.length > 1 ? h("ul", { class: "plain" }, lines.map((line) => h("li", {}, line))) : lines);
+}
+
 /** A failure with what to do next. */
 export function failure(error) {
   return note("bad", h("p", {}, h("strong", {}, "That did not work. "), sentence(error.message)), error.hint && h("p", {}, sentence(error.hint)));
@@ -147,15 +154,21 @@ export function sentence(text) {
   return start && start + (/[.!?…]$/.test(start) ? "" : ".");
 }
 
-/** A table: columns are `{ label, number, cell(row), head }`; `head` marks the one that names the row. */
-export function table(caption, columns, rows, { rowClass } = {}) {
+/**
+ * A table: columns are `{ label, number, cell(row), head }`; `head` marks the one that names the row. A table that `stacks` becomes a
+ * card for each row on a phone, so that nothing of it has to be looked for at its right end; its roles are told, which the browser would
+ * forget with the layout of a table.
+ */
+export function table(caption, columns, rows, { rowClass, stacks = false } = {}) {
+  const role = (name) => stacks ? name : null;
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Table: ${caption}` },
-    h("table", {},
+    h("table", { class: stacks && "stacks", role: role("table") },
       h("caption", {}, caption),
-      h("thead", {}, h("tr", {}, columns.map((column) => h("th", { scope: "col", class: column.number && "number" }, column.label)))),
-      h("tbody", {}, rows.map((row) => h("tr", { class: rowClass?.(row) },
-        columns.map((column) => h(column.head ? "th" : "td", { scope: column.head && "row", class: column.number && "number" },
-          column.cell(row))))))));
+      h("thead", { role: role("rowgroup") }, h("tr", { role: role("row") },
+        columns.map((column) => h("th", { scope: "col", role: role("columnheader"), class: column.number && "number" }, column.label)))),
+      h("tbody", { role: role("rowgroup") }, rows.map((row) => h("tr", { class: rowClass?.(row), role: role("row") },
+        columns.map((column) => h(column.head ? "th" : "td", { scope: column.head && "row", role: role(column.head ? "rowheader" : "cell"), class: column.number && "number",
+          "data-label": stacks && !column.head && column.label }, stacks ? h("div", {}, column.cell(row)) : column.cell(row))))))));
 }
 
 /** A name with its value, and a line beneath. */

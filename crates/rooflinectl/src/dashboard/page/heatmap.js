@@ -5,7 +5,7 @@ import * as units from "./units.js";
 export const MEASURES = {
   tokens: { title: "tokens/s", of: (row) => row.tokens_per_s, show: units.tokens, short: (value) => units.digits(value), less: false },
   latency: { title: "time per token", of: (row) => row.time_per_token_s ?? row.time_s, show: units.time, short: units.time, less: true },
-  power: { title: "power", of: (row) => row.power_w, show: units.power, short: units.power, less: true },
+  power: { title: "power", of: (row) => row.power_w, show: units.power, short: units.power, less: true, covers: (cells) => [...new Set(cells.map(({ row }) => row?.power_w && units.scope(row.power_w)).filter(Boolean))].join(" or ") },
   energy: { title: "energy per token", of: (row) => row.energy_j_per_token, show: units.energy, short: units.energy, less: true },
 };
 
@@ -56,7 +56,7 @@ export function drawHeatmap(svg, width, { cells, formats, columns, measure, chos
     head.append("text").attr("class", "name").attr("x", LEFT_PX - 10).attr("y", TOP_PX + (index + 0.5) * ROW_PX).attr("dy", "0.34em").attr("text-anchor", "end").text(format);
   });
   const items = cells.map((cell) => drawCell(svg, cell, { step, measure, shade, formats, columns, chosen, choose }));
-  drawScale(svg, { low, high, measure, y: TOP_PX + formats.length * ROW_PX + 12, width });
+  drawScale(svg, { cells, low, high, measure, y: TOP_PX + formats.length * ROW_PX + 12, width });
   return items;
 }
 
@@ -98,10 +98,13 @@ function hatching(svg) {
   pattern.append("line").attr("x1", 0).attr("y1", 0).attr("x2", 0).attr("y2", 7).attr("stroke-opacity", 0.35);
 }
 
-function drawScale(svg, { low, high, measure, y, width }) {
+function drawScale(svg, { cells, low, high, measure, y, width }) {
   if (low === undefined) return;
-  const group = svg.append("g").attr("class", "legend").attr("aria-hidden", "true").attr("transform", `translate(${LEFT_PX},${y})`);
-  const room = Math.min(160, width - LEFT_PX - 150);
+  const text = `${measure.show(measure.less ? high : low)} to ${measure.show(measure.less ? low : high)}${measure.covers ? ` (${measure.covers(cells)})` : ""}`;
+  const size = text.length * 6.6 + 12;
+  const room = Math.max(24, Math.min(160, width - LEFT_PX - size));
+  const left = Math.max(4, Math.min(LEFT_PX, width - room - size));
+  const group = svg.append("g").attr("class", "legend").attr("aria-hidden", "true").attr("transform", `translate(${left},${y})`);
   d3.range(8).forEach((index) => group.append("rect").attr("class", "cell").attr("x", index * room / 8).attr("width", room / 8).attr("height", 12).attr("fill-opacity", 0.06 + 0.49 * index / 7));
-  group.append("text").attr("x", room + 8).attr("y", 10).text(`${measure.show(measure.less ? high : low)} to ${measure.show(measure.less ? low : high)}`);
+  group.append("text").attr("x", room + 8).attr("y", 10).text(text);
 }

@@ -126,7 +126,7 @@ export function create() {
         { label: "Reason", cell: (hold) => hold.reason || "–" },
         { label: "Met", cell: (hold) => hold.satisfied ? "yes" : `no: ${hold.unmet ?? "unknown why"}` },
         { label: "Ends", cell: (hold) => hold.expires_in_s == null ? "with its program" : `in ${units.duration(hold.expires_in_s)}` },
-      ], list));
+      ], list, { stacks: true }));
   }
 
   function drawAdvice() {

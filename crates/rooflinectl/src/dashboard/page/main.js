@@ -1,18 +1,19 @@
-/** Starts the page: the token, the connection, the bars above every view, and the views themselves, each made when first looked at. */
+/** Starts the page: the token, the connection, the bars above every view, and the views themselves, each loaded and made when first looked at. */
 import { ApiError, get, setToken, takeToken } from "./api.js";
 import { redrawAll } from "./chart.js";
 import { daemon, follow, on, simulated } from "./daemon.js";
 import { commandLine, copyButton, failure, field, fill, h, note, sentence } from "./dom.js";
-import * as live from "./live.js";
-import * as model from "./model.js";
 import { pendingBar } from "./modes.js";
-import * as overview from "./overview.js";
-import * as spot from "./spot.js";
 import * as theme from "./theme.js";
 import * as units from "./units.js";
 import { hash, link, read } from "./view.js";
 
-const VIEWS = { roofline: ["Roofline", overview], spot: ["Spot check", spot], model: ["Model", model], live: ["Live and modes", live] };
+const VIEWS = {
+  roofline: ["Roofline", () => import("./overview.js")],
+  spot: ["Spot check", () => import("./spot.js")],
+  model: ["Model", () => import("./model.js")],
+  live: ["Live and modes", () => import("./live.js")],
+};
 const made = new Map();
 let current = null;
 // Of several views opened in a row the last one counts, whichever is drawn last.
@@ -63,13 +64,42 @@ async function show(focus) {
   made.get(current)?.hide?.();
   current = wanted;
   navigation();
-  const [title, module] = VIEWS[current];
+  const [title] = VIEWS[wanted];
   document.title = `${title} – ${daemon.board?.model ?? "rooflined"}`;
-  if (!made.has(current)) made.set(current, module.create());
-  const view = made.get(current);
-  fill(slot("main"), view.element);
-  if (focus) view.element.querySelector("h1")?.focus({ preventScroll: true });
-  await attempt(() => view.show(), ticket);
+  await attempt(async () => {
+    if (!made.has(wanted)) {
+      fill(slot("main"), h("p", { class: "loading", role: "status" }, `Loading ${title}…`));
+      const module = await load(wanted);
+      if (ticket !== opened) return;
+      made.set(wanted, module.create());
+    }
+    const view = made.get(wanted);
+    fill(slot("main"), view.element);
+    if (focus) view.element.querySelector("h1")?.focus({ preventScroll: true });
+    await view.show();
+  }, ticket);
+  // The others come while this one is read, so that they open at once.
+  for (const view of Object.keys(VIEWS)) load(view).catch(() => { /* It is loaded again once it is opened. */ });
+}
+
+let drawing = null;
+
+/** The library of the charts: as large as everything else together, so it is fetched behind what can be read without it. */
+function loadCharts() {
+  drawing ??= new Promise((resolve, reject) => {
+    const script = h("script", { src: "vendor/d3.min.js", onload: resolve, onerror: () => {
+      drawing = null;
+      script.remove();
+      reject(new Error("the library of the charts could not be loaded"));
+    } });
+    document.head.append(script);
+  });
+  return drawing;
+}
+
+async function load(view) {
+  const [module] = await Promise.all([VIEWS[view][1](), loadCharts()]);
+  return module;
 }
 
 /** Draws the view of `ticket` and says so, or why not. */
@@ -121,7 +151,8 @@ function header() {
   const name = board ? (board.model ?? [board.key, board.accelerators[0]?.name].filter(Boolean).join(" · ")) : "";
   const mode = daemon.state?.power_mode?.value?.name;
   const watts = daemon.state?.total_power_w?.value;
-  const said = [name, mode && `mode ${mode}`, watts != null && units.power(watts)].filter(Boolean).join(" · ");
+  const covers = daemon.state?.total_power_of?.value?.scope;
+  const said = [name, mode && `mode ${mode}`, watts != null && `${units.power(watts)}${covers ? ` (${units.words(covers)})` : ""}`].filter(Boolean).join(" · ");
   if (slot("board").dataset.said !== said) {
     slot("board").dataset.said = said;
     fill(slot("board"), said, simulated() && [" ", h("strong", { class: "tag" }, "SIMULATED")]);
@@ -154,8 +185,8 @@ async function start() {
     return;
   }
   try {
+    fill(slot("main"), h("p", { class: "loading", role: "status" }, "Asking the daemon…"));
     daemon.session = await get("/dashboard/session");
-    fill(slot("main"), h("p", { class: "help" }, "Asking the daemon…"));
   } catch (error) {
     if (error instanceof ApiError && (error.status === 401 || error.status === 403)) {
       gate(`${sentence(error.message)} ${error.hint ? sentence(error.hint) : "The token belongs to another run of rooflinectl dashboard."}`);

@@ -2,7 +2,7 @@
 import { get, post } from "./api.js";
 import { axes, createChart, spaced } from "./chart.js";
 import { daemon, registry, sweepFormats } from "./daemon.js";
-import { commandLine, fact, failure, field, fill, h, latest, note, select, sentence, table, toggles } from "./dom.js";
+import { cautions, commandLine, fact, failure, field, fill, h, latest, note, select, sentence, table, toggles } from "./dom.js";
 import { MOST_TOKENS, batchSizes, limitNumber, wholeNumber } from "./form.js";
 import { describe as readHeader } from "./header.js";
 import { MEASURES, choice, describe, drawHeatmap, heightFor, problem, widthFor } from "./heatmap.js";
@@ -44,7 +44,7 @@ const MAP_COLUMNS = [
   { key: "batch", label: "Batch", value: (cell) => cell.batch, number: true },
   ...[["tokens_per_s", "tokens"], ["time_per_token_s", "latency"], ["power_w", "power"], ["energy_j_per_token", "energy"]].flatMap(([key, name]) => {
     const value = (end) => (cell) => cell.row && MEASURES[name].of(cell.row)?.[end];
-    return [{ key, label: MEASURES[name].title, value: value("value"), show: (cell) => cell.row ? units.estimate(MEASURES[name].of(cell.row), MEASURES[name].show) : units.UNKNOWN, number: true },
+    return [{ key, label: MEASURES[name].title, value: value("value"), show: (cell) => cell.row ? `${units.estimate(MEASURES[name].of(cell.row), MEASURES[name].show)}${name === "power" && cell.row.power_w ? `, ${units.scope(cell.row.power_w)}` : ""}` : units.UNKNOWN, number: true },
       { key: `${key}_low`, label: "low", value: value("low"), show: (cell) => MEASURES[name].show(value("low")(cell)), number: true },
       { key: `${key}_high`, label: "high", value: value("high"), show: (cell) => MEASURES[name].show(value("high")(cell)), number: true }];
   }),
@@ -224,7 +224,7 @@ export function create() {
       fact("Read per token", units.bytes(summary.bytes_per_token), "without the cache"),
       fact("Cache per token", units.bytes(summary.kv_bytes_per_token), `as ${summary.kv_format}`),
       fact("Longest context", summary.context_tokens ? `${units.count(summary.context_tokens)} tokens` : units.UNKNOWN, summary.confidence === "guess" ? "figures are a guess" : summary.confidence === "recalled" ? "figures are recalled, not read" : "")),
-    summary.warnings.map((warning) => h("p", { class: "help" }, sentence(warning))));
+    cautions(summary.warnings));
   }
 
   /** Lengths that nobody set or removed: together no longer than the model's longest context. */
@@ -313,7 +313,7 @@ export function create() {
 
   async function sweep(question, modes, signal) {
     const { context, sizes } = question;
-    const { rows, reasons } = await sweepFormats((format) => ({
+    const { rows, reasons, warnings } = await sweepFormats((format) => ({
       ...question.common, models: [modelIn(question, format)], phase: "decode", contexts: [context], batches: sizes, ...(modes.length && { power_modes: modes }),
     }), question.formats, signal);
     const columns = (modes.length ? modes : [WITHOUT_MODES]).flatMap((mode) => sizes.map((batch) => ({ mode, batch })));
@@ -321,7 +321,7 @@ export function create() {
       format, ...column, reason: reasons.get(format)?.message,
       row: rows.find((row) => row.format === format && row.batch === column.batch && (row.power_mode?.name ?? WITHOUT_MODES) === column.mode),
     })));
-    return { cells, columns };
+    return { cells, columns, warnings };
   }
 
   async function recommend(question, modes, signal) {
@@ -349,14 +349,14 @@ export function create() {
   }
 
   function drawMap() {
-    const { question, cells, columns } = answered;
+    const { question, cells, columns, warnings } = answered;
     const what = MEASURES[measure.value];
     map.element.querySelector(".canvas").style.setProperty("--least", `${widthFor(columns)}px`);
     const impossible = cells.filter((cell) => problem(cell, what)).length;
     const reasons = [...new Set(cells.map((cell) => !cell.row && cell.reason && `${cell.format}: ${cell.reason}`).filter(Boolean))];
     fill(mapNote, h("p", { class: "help" }, `Decode with ${units.count(question.context)} tokens of context. ${impossible ? `${impossible} of ${cells.length} are not possible or unknown.` : "All are possible."}`),
       question.model.definition?.exact && h("p", { class: "help" }, `The file’s own format, ${question.summary.format}, by its exact bytes; the others as if it were quantised again.`),
-      reasons.map((reason) => h("p", { class: "help" }, sentence(reason))));
+      reasons.map((reason) => h("p", { class: "help" }, sentence(reason))), cautions(warnings));
     map.update((svg, width, height) => {
       const wide = Math.max(width, widthFor(columns));
       svg.attr("viewBox", `0 0 ${wide} ${height}`).attr("width", wide);
@@ -381,7 +381,7 @@ export function create() {
         : note("warn", h("p", {}, h("strong", {}, "Nothing meets these constraints. "), sentence(advice.reason)), best && h("p", {}, `Closest: ${nameOf(best)}.`)),
       advice.rejected.length > 0 && h("p", { class: "help" }, `Of ${advice.candidates} candidates, excluded: ${advice.rejected.map(({ by, count: many }) => `${many} by ${units.words(by.replace(/_(s|w|bytes|ratio)$/, ""))}`).join(", ")}.`),
       otherEngine?.candidate && h("p", { class: "help" }, `The best other engine is ${otherEngine.engine}: ${nameOf(otherEngine.candidate)}, ${units.estimate(otherEngine.candidate.prediction.tokens_per_s, units.tokens)}.`),
-      advice.warnings?.map((warning) => h("p", { class: "help" }, sentence(warning))),
+      cautions(advice.warnings),
       advice.next_best_measurement && h("p", { class: "help" }, sentence(`to be surer: ${advice.next_best_measurement}`)));
     pareto.element.hidden = front.length === 0;
     pareto.update((svg, width, height) => drawPareto(svg, width, height, front, describe), front);

@@ -2,7 +2,7 @@
 import { get } from "./api.js";
 import { createChart } from "./chart.js";
 import { daemon, on, registry, simulated, sweepFormats } from "./daemon.js";
-import { failure, fact, field, fill, h, latest, note, select, sentence, table, toggles } from "./dom.js";
+import { cautions, failure, fact, field, fill, h, latest, note, select, sentence, table, toggles } from "./dom.js";
 import { csvText, save } from "./export.js";
 import { COLUMNS, ImportError, kept, parsePoints, predicted } from "./points.js";
 import { family, symbolPath } from "./precision.js";
@@ -88,7 +88,7 @@ export function create() {
       h("div", { class: "chart-head" }, h("h2", {}, "Ceilings"),
         h("button", { type: "button", class: "quiet", "aria-label": "Save Ceilings as CSV data", onclick: () => save(file, csvText(COLUMNS_OF_CEILINGS, rows), "text/csv") }, "CSV")),
       table("Values with their 90 % interval, and their sources",
-        columns.map((column, index) => ({ label: column.label, number: column.number, head: index === 1, cell: column.show ?? column.value })), rows));
+        columns.map((column, index) => ({ label: column.label, number: column.number, head: index === 1, cell: column.show ?? column.value })), rows, { stacks: true }));
   }
 
   function showFacts() {
@@ -194,9 +194,9 @@ export function create() {
     const some = model?.layers.filter(([name]) => ["k_proj", "gate_proj", "lm_head"].includes(name)) ?? [];
     const named = some.flatMap(([name, n, k]) => PHASES.filter(({ key }) => ["decode", "prefill"].includes(key)).map(({ key, m }) => ({ label: `${name} ${key}`, op: operation(m, n, k) })));
     try {
-      const { rows } = named.length && chosenFormats().length ? await sweepFormats(() => ({ ops: named.map(({ op }) => op) }), chosenFormats()) : { rows: [] };
+      const { rows, warnings } = named.length && chosenFormats().length ? await sweepFormats(() => ({ ops: named.map(({ op }) => op) }), chosenFormats()) : { rows: [], warnings: [] };
       if (!isLast()) return;
-      fill(layerMessages);
+      fill(layerMessages, cautions(warnings));
       layerPoints = rows.map((row) => {
         const same = named.find(({ op }) => Object.entries(op).every(([key, value]) => row.op[key] === value));
         return { ...predicted(row, `${same?.label ?? ""} ${row.format}`.trim(), row.format), short: same?.label };

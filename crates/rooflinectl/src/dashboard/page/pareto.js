@@ -40,10 +40,11 @@ export function drawPareto(svg, width, height, front, describe) {
   });
 }
 
-// A ring and the name, on the side where there is room.
+// A ring and the name, on the side where there is room, and never beyond an edge.
 function mark(svg, name, x, y, radius, width) {
   svg.append("circle").attr("class", "ring").attr("cx", x).attr("cy", y).attr("r", radius + 4);
-  const end = x > width * 0.6;
-  svg.append("text").attr("class", "line-name").attr("aria-hidden", "true").attr("x", x + (end ? -radius - 8 : radius + 8)).attr("y", y - radius - 4)
-    .attr("text-anchor", end ? "end" : "start").text(name);
+  const label = svg.append("text").attr("class", "line-name").attr("aria-hidden", "true").attr("y", y - radius - 6).text(name);
+  const size = label.node().getComputedTextLength();
+  const wanted = x > width * 0.6 ? x - radius - 8 - size : x + radius + 8;
+  label.attr("x", Math.max(4, Math.min(wanted, width - size - 4)));
 }

@@ -43,14 +43,14 @@ export function drawRoofline(svg, width, height, { series, points, shown }) {
   const inside = svg.append("g").attr("clip-path", `url(#${clip})`);
   const memoryNames = drawLegend(svg, points, series, width);
   const items = [...drawMemory(inside, series, x, y, shown, memoryNames), ...drawCeilings(svg, inside, ceilings, names, x, y, width - margin.right, height - margin.bottom)];
-  items.push(...drawPoints(svg, inside, visible, x, y, width - margin.right));
+  items.push(...drawPoints(svg, inside, visible, x, y, width - margin.right, linesOf(inside)));
   return items;
 }
 
 const SAME_RATIO = 1.03;
 // What a name takes: from one line of text to the next, and a letter of the bold face.
 const NAME_PX = 15;
-const LETTER_PX = 6.9;
+const LETTER_PX = 7.2;
 
 /** Places from top to bottom, at least `gap` apart and none below `bottom`, near the ascending `wanted`. */
 function spread(wanted, gap, bottom) {
@@ -137,39 +137,59 @@ function drawCeilings(svg, inside, ceilings, names, x, y, end, bottom) {
   });
 }
 
-function drawPoints(svg, inside, points, x, y, width) {
-  const taken = [];
+// The ceilings that were drawn, as `[x1, y1, x2, y2]`.
+const linesOf = (inside) => inside.selectAll("line").nodes().map((line) => ["x1", "y1", "x2", "y2"].map((end) => Number(line.getAttribute(end))));
+
+/** Whether a line touches a box `[left, top, right, bottom]`: what is left of it within the box's width lies within its height too. */
+function crosses([x1, y1, x2, y2], [left, top, right, bottom]) {
+  const [a, b] = [Math.max(left, Math.min(x1, x2)), Math.min(right, Math.max(x1, x2))];
+  if (a > b) return false;
+  const at = (place) => x1 === x2 ? [y1, y2] : [y1 + (y2 - y1) * (place - x1) / (x2 - x1)];
+  const heights = [...at(a), ...at(b)];
+  return Math.max(...heights) >= top && Math.min(...heights) <= bottom;
+}
+
+function drawPoints(svg, inside, points, x, y, width, lines) {
+  const [bottom, top] = y.range();
+  const within = (place) => Math.max(top, Math.min(bottom, place));
+  const symbols = points.map((point) => [x(point.intensity), y(point.rate)]).map(([px, py]) => [px - 6, py - 6, px + 6, py + 6]);
+  // Intervals are drawn below, and names keep off them too.
+  const bars = points.filter((point) => point.time?.low && point.time?.high)
+    .map((point) => [x(point.intensity), ...[point.time.low, point.time.high].map((time) => y(point.rate * point.time.value / time))])
+    .map(([px, best, worst]) => [px, best, px, worst]);
+  const taken = [...symbols];
   // Symbols of one place on top of each other: the hollow ones last, so that both are seen.
   return points.toSorted((a, b) => a.measured - b.measured || a.intensity - b.intensity).map((point) => {
     const [px, py] = [x(point.intensity), y(point.rate)];
     const group = svg.append("g").attr("class", `point p-${family(point.format).key} ${point.measured ? "measured" : "predicted"}`);
     if (point.time?.low && point.time?.high) {
-      const [best, worst] = [point.time.low, point.time.high].map((time) => y(point.rate * point.time.value / time));
+      const [best, worst] = [point.time.low, point.time.high].map((time) => y(point.rate * point.time.value / time)).map(within);
       inside.append("line").attr("class", `whisker p-${family(point.format).key}`).attr("x1", px).attr("x2", px).attr("y1", best).attr("y2", worst);
     }
     const symbol = group.append("path").attr("transform", `translate(${px},${py})`).attr("d", symbolPath(point.format, point.measured ? 150 : 56));
-    if (points.length <= MOST_NAMES) nameBeside(group, point, px, py, width, taken);
+    if (points.length <= MOST_NAMES) nameBeside(group, point, px, py, width, taken, [...lines, ...bars]);
     return { node: symbol.node(), x: px, y: py, title: `${point.label}${point.format && !point.label.includes(point.format) ? `, ${point.format}` : ""} (${point.measured ? "measured" : "predicted"})`, rows: described(point) };
   });
 }
 
 // A name where no other one is; without room the tooltip has it.
-function nameBeside(group, point, x, y, width, taken) {
+function nameBeside(group, point, x, y, width, taken, lines) {
   const label = point.short ?? point.label;
-  const size = label.length * 6.1 + 10;
-  for (const [dx, dy] of [[8, 4], [8, -9], [8, 16], [-size, 4], [-size, 16]]) {
-    const box = [x + dx, y + dy - 10, x + dx + size, y + dy + 2];
+  const size = label.length * 6.1 + 4;
+  for (const [dx, dy] of [[8, 4], [8, -9], [8, 17], [-size - 8, 4], [-size - 8, -9], [-size - 8, 17]]) {
+    const box = [x + dx, y + dy - 11, x + dx + size, y + dy + 3];
     const free = box[0] > 58 && box[2] < width && !taken.some((other) => box[0] < other[2] && box[2] > other[0] && box[1] < other[3] && box[3] > other[1]);
-    if (!free) continue;
-    taken.push(box, [x - 6, y - 6, x + 6, y + 6]);
+    if (!free || lines.some((line) => crosses(line, box))) continue;
+    taken.push(box);
     group.append("text").attr("class", "point-name").attr("aria-hidden", "true").attr("x", x + dx).attr("y", y + dy).text(label);
     return;
   }
 }
 
-const legendEntries = (points, series) => [
+// Where there is little room, the letters stand for the names that are below the chart.
+const legendEntries = (points, series, isNarrow) => [
   ...series.map(({ name, roofline }, index) => ({
-    text: `${series.length > 1 ? `${LETTERS[index]} ${name}` : "Memory"}: ${units.bandwidth(roofline.bandwidth_bytes_per_s.value)}`, line: DASHES[index],
+    text: `${series.length === 1 ? "Memory" : isNarrow ? LETTERS[index] : `${LETTERS[index]} ${name}`}: ${units.bandwidth(roofline.bandwidth_bytes_per_s.value)}`, line: DASHES[index],
   })),
   ...[...new Map(points.map((point) => [family(point.format).key, point.format])).entries()].sort((a, b) => order(a[1]) - order(b[1]))
     .map(([, format]) => ({ text: family(format).title, format: format ?? "other" })),
@@ -179,7 +199,7 @@ const legendEntries = (points, series) => [
 
 function legendLayout(points, series, width) {
   let [x, row] = [56, 0];
-  return legendEntries(points, series).map((entry) => {
+  return legendEntries(points, series, width < 560).map((entry) => {
     const size = entry.text.length * 6.6 + ("line" in entry ? 46 : 32);
     if (x + size > width && x > 56) [x, row] = [56, row + 1];
     const placed = { ...entry, x, row };

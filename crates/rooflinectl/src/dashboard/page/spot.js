@@ -2,7 +2,7 @@
 import { post } from "./api.js";
 import { createChart } from "./chart.js";
 import { measuringRefused, daemon, on, sweepFormats } from "./daemon.js";
-import { failure, field, fill, h, note, select, sentence, table, toggles } from "./dom.js";
+import { cautions, failure, field, fill, h, note, select, sentence, table, toggles } from "./dom.js";
 import { swatch } from "./overview.js";
 import { COLUMNS, kept, measured, opName, predicted } from "./points.js";
 import { family } from "./precision.js";
@@ -88,8 +88,9 @@ export function create() {
       return false;
     }
     try {
-      const { rows: answers, reasons } = await sweepFormats(() => ({ ops: [operation(m, n, k)] }), chosen);
+      const { rows: answers, reasons, warnings } = await sweepFormats(() => ({ ops: [operation(m, n, k)] }), chosen);
       if (ticket !== asked) return false;
+      fill(messages, cautions(warnings));
       rows = chosen.map((format) => ({ format, op: operation(m, n, k), predicted: answers.find((row) => row.format === format), reason: reasons.get(format) }));
       draw();
       return true;
@@ -170,13 +171,13 @@ export function create() {
       { label: "Format", head: true, cell: (row) => row.format },
       { label: "Predicted (90 % interval)", number: true, cell: (row) => row.predicted ? units.estimate(row.predicted.time_s, units.time) : h("span", { class: "unknown" }, "no prediction") },
       { label: "Measured", number: true, cell: (row) => row.measured ? units.time(measuredTime(row)) : "–" },
-      { label: "Error", number: true, cell: (row) => row.measured ? `${row.measured.error_ratio > 0 ? "+" : ""}${units.percent(row.measured.error_ratio)}` : "–" },
+      { label: "Error", number: true, cell: (row) => row.measured ? units.signedPercent(row.measured.error_ratio) : "–" },
       { label: "× fp16 predicted", number: true, cell: (row) => faster(row, predictedTime) },
       { label: "× fp16 measured", number: true, cell: (row) => faster(row, measuredTime) },
       { label: "Limit", cell: (row) => row.predicted ? `${row.predicted.bound}: ${units.limit(row.predicted.limit)}` : "–" },
       { label: "Power", number: true, cell: (row) => row.measured?.power ? units.power(row.measured.power.power_w) : "–" },
       { label: "Verdict", cell: (row) => judged(row) },
-    ], rows)));
+    ], rows, { stacks: true })));
     bars.update((svg, width) => drawBars(svg, width, rows), rows);
     const points = rows.filter((row) => row.predicted).flatMap((row) => [
       { ...predicted(row.predicted, row.format, row.format) }, ...(row.measured ? [measured(row.measured, row.predicted, row.format)] : [])]);
@@ -231,7 +232,7 @@ function drawBars(svg, width, rows) {
     group.append("line").attr("class", "whisker").attr("x1", x(answer.low)).attr("x2", x(answer.high)).attr("y1", y + 7.5).attr("y2", y + 7.5);
     const time = row.measured?.measured_time_s;
     if (time) group.append("rect").attr("class", "bar-measured").attr("x", left).attr("y", y + 15).attr("height", 8).attr("width", Math.max(1, x(time.value) - left));
-    group.append("text").attr("x", x(Math.max(answer.high, time?.value ?? 0)) + 6).attr("y", y + 16).text(units.time((time ?? answer).value));
+    group.append("text").attr("class", "bar-value").attr("x", x(Math.max(answer.high, time?.value ?? 0)) + 6).attr("y", y + 16).text(units.time((time ?? answer).value));
     return {
       node: bar.node(), x: x(answer.value), y: y + 10, title: row.format, distance: (px, py) => py >= y && py < y + rowHeight ? 0 : Infinity,
       rows: [["Predicted", units.estimate(answer, units.time)], ["Measured", time ? units.estimate(time, units.time) : "not measured"],
