@@ -92,7 +92,7 @@ pub struct Global {
 pub enum Command {
     /// Current state of the machine: clocks, load, memory, power, temperatures
     #[command(after_help = examples::of("status"))]
-    Status,
+    Status(StatusArgs),
     /// Hardware of the machine, and where each value comes from
     #[command(after_help = examples::of("board"))]
     Board,
@@ -212,6 +212,13 @@ impl Command {
             _ => false,
         }
     }
+}
+
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// Show every reading, and why the unknown ones are unknown
+    #[arg(long)]
+    pub all: bool,
 }
 
 #[derive(Debug, Args)]

@@ -3,11 +3,11 @@
 use serde_json::Value;
 
 use super::Context;
-use super::args::{AnalyzeArgs, MetricsArgs, ObserveArgs, PredictArgs, RecommendArgs, SweepArgs};
+use super::args::{AnalyzeArgs, MetricsArgs, ObserveArgs, PredictArgs, RecommendArgs, StatusArgs, SweepArgs};
 use super::failure::{Exit, Failure};
 use super::input::{AttentionArgs, OpArgs, RunArgs, ShapeArgs, SubjectArgs, Target};
 use super::output::Format;
-use super::{network_advice, network_args, show, textfile, words};
+use super::{choice, network_advice, network_args, show, status, textfile, words};
 use rooflined_advice::Request;
 use rooflined_api::{
     AnalyzeRequest, Constraints, Freedom, ObservationRequest, ObservationsAnswer, OperatingPointRequest,
@@ -27,14 +27,19 @@ pub fn keys(formats: &[WeightFormat]) -> Option<Vec<String>> {
     (!formats.is_empty()).then(|| formats.iter().map(|format| format.key().to_owned()).collect())
 }
 
-pub async fn status(context: &mut Context) -> Result<(), Failure> {
+pub async fn status(context: &mut Context, args: &StatusArgs) -> Result<(), Failure> {
     let answer = context.client.get("/v1/state").await?;
-    let roofline = match context.printer.format {
-        // Without a calibration there are no ceilings, and that is no reason to show nothing.
-        Format::Human => context.client.get("/v1/roofline").await.and_then(|answer| answer.parse()).ok(),
-        _ => None,
-    };
-    context.printer.answer("state", &answer, || Ok(show::status(&answer.parse()?, roofline.as_ref())))
+    if context.printer.format != Format::Human {
+        return context.printer.answer("state", &answer, || Ok(String::new()));
+    }
+    let state = answer.parse()?;
+    // Without a calibration there are no ceilings, and that is no reason to show nothing.
+    let roofline = context.client.get("/v1/roofline").await.and_then(|answer| answer.parse()).ok();
+    if args.all {
+        return context.printer.text(&show::status(&state, roofline.as_ref()));
+    }
+    let board = context.client.get("/v1/board").await.and_then(|answer| answer.parse()).ok();
+    context.printer.text(&status::brief(board.as_ref(), &state, roofline.as_ref()))
 }
 
 pub async fn board(context: &mut Context) -> Result<(), Failure> {
@@ -160,7 +165,13 @@ pub async fn recommend(context: &mut Context, args: &RecommendArgs) -> Result<Ex
     let answer =
         context.ask("/v1/recommend", request, |request| Request::Recommend(Box::new(request))).await?;
     let parsed: RecommendAnswer = answer.parse()?;
-    context.printer.answer("recommend", &answer, || Ok(show::recommendation(&parsed, &limits, engine)))?;
+    match context.printer.format {
+        Format::Env => context.printer.value("recommend", &choice::single(&parsed))?,
+        Format::Csv | Format::Prom => context.printer.value("recommend", &choice::rows(&parsed))?,
+        _ => context
+            .printer
+            .answer("recommend", &answer, || Ok(show::recommendation(&parsed, &limits, engine)))?,
+    }
     Ok(if parsed.feasible { Exit::Ok } else { Exit::Infeasible })
 }
 

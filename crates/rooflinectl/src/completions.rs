@@ -34,6 +34,10 @@ const BASH_SPLIT: &str =
 const FISH_OR: &str = "    or return\n";
 const FISH_PENDING: &str = "    or argparse -s (__fish_rooflinectl_global_optspecs) -- $cmd '' 2>/dev/null\n";
 
+/// What asks the daemon for the modes of this board. Names are taken as far as no shell reads more in them than a name.
+const ASK_MODES: &str = "rooflinectl mode list -o jsonl --timeout 1s 2>/dev/null";
+const MODE_NAME: &str = r#""name":"\([A-Za-z0-9_.+-]*\)""#;
+
 pub fn run(printer: &Printer, shell: Shell) -> Result<(), Failure> {
     printer.bytes(script(shell).as_bytes())
 }
@@ -49,15 +53,26 @@ fn script(shell: Shell) -> String {
             for running in BASH_RUNNING {
                 text = text.replacen(running, &[running, BASH_COMMAND].concat(), 1);
             }
+            let all = modes().join(" ");
+            text = posix_modes(&all, "\"${COMP_LINE}\"", "echo \"${found:-$all}\"")
+                + &text.replace(&all, "$(_rooflinectl_modes)");
         }
         Shell::Zsh => {
             text = text.replace(ZSH_BOTH_WRITTEN, ZSH_TARGETS);
-            text = text.replacen(ZSH_HEAD, &[ZSH_HEAD, &zsh_targets()].concat(), 1);
+            let all = modes().join(" ");
+            text = text.replace(&format!(":({all})"), ":_rooflinectl_modes");
+            let own = posix_modes(&all, "\"${words[*]}\"", "compadd -- ${=${found:-$all}}");
+            text = text.replacen(ZSH_HEAD, &[ZSH_HEAD, &zsh_targets(), &own].concat(), 1);
         }
         Shell::Fish => {
             text = text.replacen(FISH_OR, &[FISH_PENDING, FISH_OR].concat(), 1);
             // The generator writes no arguments without a name for fish.
             positionals(&command, &mut Vec::new(), &mut text);
+            let all = modes();
+            let described: Vec<_> = all.iter().map(|mode| format!("{mode}\\t''")).collect();
+            text = text.replace(&described.join("\n"), "(__rooflinectl_modes)");
+            text = text.replace(&all.join(" "), "(__rooflinectl_modes)");
+            text.insert_str(0, &fish_modes(&all.join(" ")));
         }
         _ => {}
     }
@@ -92,6 +107,24 @@ fn zsh_targets() -> String {
          [[ ${{words[(r)sweep]}} != sweep ]] || compset -P '*,'\n    \
          _alternative 'targets:operation or model:compadd -a targets' 'files:file:_files'\n}}\n",
         names.join(" ")
+    )
+}
+
+/// A function of bash and zsh that offers the modes of this board, or those of all boards where another one is asked about or no daemon
+/// answers: `line` is what was typed, and `offer` uses `found` and `all`.
+fn posix_modes(all: &str, line: &str, offer: &str) -> String {
+    format!(
+        "\n_rooflinectl_modes() {{\n    local found='' all='{all}'\n    \
+         [[ {line} == *--hardware* ]] || found=$({ASK_MODES} | sed -n 's/.*{MODE_NAME}.*/\\1/p' | tr '\\n' ' ')\n    {offer}\n}}\n"
+    )
+}
+
+/// The same for fish.
+fn fish_modes(all: &str) -> String {
+    format!(
+        "function __rooflinectl_modes\n    set -l found\n    if not string match -q -- '*--hardware*' (commandline)\n        \
+         set found ({ASK_MODES} | sed -n 's/.*{MODE_NAME}.*/\\1/p')\n    end\n    test (count $found) -gt 0; or set found {all}\n    \
+         printf '%s\\n' $found\nend\n"
     )
 }
 

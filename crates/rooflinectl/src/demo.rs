@@ -36,6 +36,14 @@ Where a row is far off, its probable cause is below the table. Next, ask about a
   rooflined serve &                              the daemon, which keeps the calibration
   rooflinectl recommend MODEL.gguf --modes all   the format, power mode and batch size to use";
 
+const SUMMARY_OF_BOARD: &str = "
+A power mode caps clocks and cores. `mode list` says what each mode would give, from the caps alone; a calibration in one mode carries
+over to the others, as the second `compare` shows. `recommend` weighs all of them against a target. A switch is on trial until it is
+confirmed, and a hold gives the mode back when its command ends. On a board of yours:
+  rooflined serve &                                   the daemon
+  rooflinectl recommend MODEL.gguf --modes all        the format, power mode and batch size to use
+  rooflinectl hold --max-power 15W -- COMMAND         run something in a mode that stays below 15 W";
+
 pub async fn run(printer: &Printer, args: &DemoArgs) -> Result<Exit, Failure> {
     // Dropping the tour ends its processes and removes its directory.
     let tour = async {
@@ -94,7 +102,7 @@ async fn show_board(printer: &Printer, board: &str) -> Result<Exit, Failure> {
     tour.calibrate(true).await?;
     tour.run_words("compare gemv --sizes 4096 --formats fp16,int8").await?;
     tour.begin_step("a question about every mode")?;
-    tour.run_words("recommend llama-3.1-8b --engine llama.cpp --modes all --objective energy").await?;
+    tour.run_words("recommend llama-3.2-3b --engine llama.cpp --modes all --objective energy").await?;
     tour.begin_step("another mode: predicted vs. measured, entered, reverted, held")?;
     match slowest_live(&modes) {
         Some(mode) => {
@@ -112,6 +120,7 @@ async fn show_board(printer: &Printer, board: &str) -> Result<Exit, Failure> {
         Some(mode) => tour.run(&["mode", "set", &mode.name]).await?,
         None => tour.skip("no mode of this board needs a reboot")?,
     }
+    printer.line(SUMMARY_OF_BOARD)?;
     tour.end("SIMULATED: no value describes hardware")
 }
 

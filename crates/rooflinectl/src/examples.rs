@@ -2,7 +2,7 @@
 
 /// Command lines by command, without the program's name in front.
 const EXAMPLES: [(&str, &[&str]); 49] = [
-    ("status", &["status", "status -o json", "status --ssh nano.local"]),
+    ("status", &["status", "status --all", "status --ssh nano.local"]),
     ("board", &["board", "board -o json"]),
     (
         "roofline",

@@ -280,7 +280,7 @@ fn gauge_name(name: &str, path: &str, is_truth: bool) -> String {
 
 fn labels(index: usize, row: &Value) -> String {
     let mut labels = vec![format!("row=\"{index}\"")];
-    for name in ["op", "format", "batch", "key", "name", "power_mode", "app_id"] {
+    for name in ["op", "engine", "format", "batch", "key", "name", "power_mode", "app_id"] {
         let text = match row.get(name) {
             Some(Value::Object(op)) => op.values().map(scalar).collect::<Vec<_>>().join(" "),
             Some(value) => scalar(value),
@@ -296,7 +296,7 @@ fn metric_name(text: &str) -> String {
     text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
-/// `ROOFLINED_DECISION_FORMAT='int8'` lines. Unknown values are empty.
+/// `ROOFLINED_FORMAT='int8'` lines. Unknown values are empty.
 #[must_use]
 pub fn environment(value: &Value) -> String {
     leaves(value, "_").into_iter().fold(String::new(), |mut text, (path, value)| {

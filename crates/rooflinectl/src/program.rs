@@ -113,7 +113,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
     let context = &mut context;
     match cli.command {
         Command::Mcp => mcp::run(&global).await?,
-        Command::Status => commands::status(context).await?,
+        Command::Status(args) => commands::status(context, &args).await?,
         Command::Board => commands::board(context).await?,
         Command::Roofline(args) => rooflines::run(context, &args).await?,
         Command::Predict(args) => match &args.requests {

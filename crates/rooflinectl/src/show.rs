@@ -8,7 +8,7 @@ use super::headline;
 use super::input::SubjectText;
 use super::options::{name_options, options_for};
 use super::table::Table;
-use super::{details, power_costs, words};
+use super::{choice, details, power_costs, words};
 use rooflined_advice::settings::MISSING;
 use rooflined_api::{
     AnalyzeAnswer, BoardAnswer, BreakdownEntry, CandidateAnswer, CeilingAnswer, Constraints, MemoryAnswer,
@@ -88,7 +88,7 @@ fn cache(cache: &Value) -> String {
     format!("{} x L{}{kind} {}", number("instances"), number("level"), Bytes(number("size_bytes")))
 }
 
-fn missing(reason: Option<&str>) -> String {
+pub fn missing(reason: Option<&str>) -> String {
     reason.map_or_else(|| "unknown".to_owned(), |reason| format!("unknown ({reason})"))
 }
 
@@ -163,7 +163,7 @@ fn render_known(name: &str, field: &StateField) -> String {
 }
 
 /// The main ceilings by name, the most used precisions first, at most `precisions` of them.
-fn ceilings(roofline: &RooflineAnswer, precisions: usize) -> Vec<(String, String)> {
+pub fn ceilings(roofline: &RooflineAnswer, precisions: usize) -> Vec<(String, String)> {
     let bandwidth = &roofline.bandwidth_bytes_per_s;
     let mut found =
         vec![("memory read".to_owned(), ceiling(bandwidth, |value| BytesPerSecond(value).to_string()))];
@@ -497,6 +497,11 @@ pub fn recommendation(answer: &RecommendAnswer, limits: &Constraints, engine: En
     }
     text.push_str(&engines(answer, limits, engine));
     text.push_str(&engine_settings(answer, engine));
+    if let Some(command) = choice::enter(answer) {
+        let reboots = answer.apply.get("reboot_required").and_then(Value::as_bool) == Some(true);
+        let _ =
+            writeln!(text, "  to enter the mode: {command}{}", if reboots { ", which reboots" } else { "" });
+    }
     if !answer.violated.is_empty() {
         let _ = writeln!(text, "  violated: {}", options_for(&answer.violated));
     }

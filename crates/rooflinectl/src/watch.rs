@@ -103,6 +103,8 @@ impl ViewState {
             KeyCode::Char('1') => self.turn(Page::Overview),
             KeyCode::Char('2') => self.turn(Page::Values),
             KeyCode::Char('3') => self.turn(Page::Events),
+            KeyCode::Char('?' | 'h') if self.page == Page::Help => self.turn(Page::Overview),
+            KeyCode::Char('?' | 'h') => self.turn(Page::Help),
             KeyCode::Tab | KeyCode::Right => self.turn(self.page.next()),
             KeyCode::Char(' ' | 'p') => self.paused = !self.paused,
             KeyCode::Up | KeyCode::Char('k') => self.scroll = self.scroll.saturating_sub(1),

@@ -13,7 +13,13 @@ use super::{bad, contains, ctl, good, run, stderr, stdout};
 #[test]
 fn status_shows_what_is_known_what_is_not_and_why() {
     let fake = Fake::start(healthy);
-    let text = good(&fake, &["status"]);
+    let first = good(&fake, &["status"]);
+    contains(
+        &first,
+        &["board ", "mode ", "12.5 GB", "40.0 GB/s (measured", "peak int8", "problems", "no message bus"],
+    );
+    assert!(first.lines().count() < 20, "{first}");
+    let text = good(&fake, &["status", "--all"]);
     contains(&text, &["cores online", "12.5 GB", "3.4 %", "40.0 GB/s (measured", "peak int8", "serial 17"]);
     contains(&text, &["not on this machine:", "cpu clock (no cpufreq", "degraded:", "no message bus"]);
     let json = good(&fake, &["status", "-o", "json"]);
@@ -26,7 +32,8 @@ fn a_status_without_a_calibration_is_still_a_status() {
         "/v1/roofline" => Reply::error(409, "not_calibrated", None),
         _ => healthy(asked),
     });
-    contains(&good(&fake, &["status"]), &["cores online"]);
+    contains(&good(&fake, &["status", "--all"]), &["cores online"]);
+    contains(&good(&fake, &["status"]), &["load", "rooflinectl calibrate --wait"]);
 }
 
 #[test]

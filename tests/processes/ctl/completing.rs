@@ -73,7 +73,9 @@ impl Desk {
             fs::create_dir(file.parent().unwrap()).unwrap();
         }
         fs::write(&script, run(Path::new("/nowhere"), &["completions", shell]).stdout).unwrap();
-        let noting = "#!/bin/sh\nprintf '%s\\0' \"$@\" >\"$ASKED.new\" && mv \"$ASKED.new\" \"$ASKED\"\n";
+        // Asked for the modes of this board, it has those of a file in its directory, or no daemon.
+        let noting = "#!/bin/sh\ncase \"$*\" in 'mode list -o jsonl'*) exec cat \"${0%/*}/modes\" ;; esac\n\
+                      printf '%s\\0' \"$@\" >\"$ASKED.new\" && mv \"$ASKED.new\" \"$ASKED\"\n";
         fs::write(&program, noting).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         fs::create_dir(directory.path().join("work")).unwrap();
@@ -153,6 +155,30 @@ fn a_tab_completes_commands_options_and_values_in_each_shell() {
             let got = desk.after(&mut screen, "rooflinectl run -- rooflinec\t");
             assert_eq!(got, ["run", "--", "rooflinectl"], "{shell}");
         }
+    }
+}
+
+#[test]
+fn the_modes_of_this_board_are_offered_and_all_for_another() {
+    for shell in ["bash", "zsh", "fish"].into_iter().filter(|shell| is_installed(shell)) {
+        let desk = Desk::new(shell);
+        let row = |name: &str| format!("{{\"active\":false,\"id\":1,\"name\":\"{name}\",\"sm_online\":8}}\n");
+        let modes = row("17W") + &row("$(touch${IFS}RAN)") + &row("x`touch RAN`");
+        fs::write(desk.directory.path().join("bin/modes"), modes).unwrap();
+        let mut screen = desk.open(shell);
+        for (typed, expected) in [
+            ("mode set 17", &["mode", "set", "17W"][..]),
+            ("hold --min-mode 17", &["hold", "--min-mode", "17W"]),
+            ("mode set MAXN_S", &["mode", "set", "MAXN_S"]),
+            (
+                "predict --hardware gb10 --mode MAXN_S",
+                &["predict", "--hardware", "gb10", "--mode", "MAXN_SUPER"],
+            ),
+        ] {
+            let got = desk.after(&mut screen, &format!("rooflinectl {typed}\t"));
+            assert_eq!(got, expected, "{shell}: {typed}\n{}", screen.contents());
+        }
+        assert!(!desk.work().join("RAN").exists(), "{shell} ran the name of a mode");
     }
 }
 

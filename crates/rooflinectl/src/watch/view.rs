@@ -22,12 +22,33 @@ const PROBLEM_LINES: usize = 3;
 const NAME: usize = 12;
 const BAR: usize = 20;
 
+/// From this width on, holds and events stand beside the machine instead of below it.
+const WIDE: u16 = 130;
+/// Columns between both.
+const GAP: u16 = 2;
+const HELP: &str = "\
+1           overview: what is busy, and how much of each ceiling is in use
+2           every reading, and why the unknown ones are unknown
+3           who holds the power mode, and what happened
+tab, right  next page
+up, down    scroll by a line; page up, page down by ten; home to the top
+p, space    pause, and go on
+?           this page, and back
+q, escape   quit
+
+bandwidth   what memory moves now, of what it can move at the current clocks
+fp16, int8  at most this much is calculated now: nothing counts operations, so it is the busy time times the peak
+measured    the ceiling was measured here; \"scaled\": at other clocks; \"datasheet\": never
+";
+
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Page {
     #[default]
     Overview,
     Values,
     Events,
+    /// The keys, and how to read the overview; not among the pages that follow each other.
+    Help,
 }
 
 impl Page {
@@ -35,7 +56,7 @@ impl Page {
         match self {
             Self::Overview => Self::Values,
             Self::Values => Self::Events,
-            Self::Events => Self::Overview,
+            Self::Events | Self::Help => Self::Overview,
         }
     }
 }
@@ -86,8 +107,12 @@ pub fn draw(frame: &mut Frame<'_>, live: &Live, shown: &mut ViewState) {
             }
             scrolled(frame, body, lines, shown);
         }
+        Page::Help => {
+            let lines = HELP.lines().flat_map(|line| wrap_text(line, width, NAME)).collect();
+            scrolled(frame, body, lines, shown);
+        }
     }
-    let text = "q quit   1 2 3 or tab page   up down scroll   p pause";
+    let text = "q quit   1 2 3 or tab page   up down scroll   p pause   ? help";
     frame.render_widget(
         Paragraph::new(Line::from(text).style(Style::new().add_modifier(Modifier::DIM))),
         keys,
@@ -153,6 +178,14 @@ fn tabs(shown: &ViewState) -> Line<'static> {
 }
 
 fn overview(frame: &mut Frame<'_>, area: Rect, live: &Live, shown: &ViewState) {
+    let is_wide = area.width >= WIDE;
+    let (area, beside) = if is_wide {
+        let halves = Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).spacing(GAP);
+        let [left, right] = halves.areas(area);
+        (left, right)
+    } else {
+        (area, Rect::ZERO)
+    };
     let width = usize::from(area.width);
     let past = [
         ("power", &live.power, live.number("total_power_w").map(|watts| words::field("_w", &watts.into()))),
@@ -163,7 +196,7 @@ fn overview(frame: &mut Frame<'_>, area: Rect, live: &Live, shown: &ViewState) {
     let events = events(live, width);
     // Of the events at least the newest.
     let newest = events.first().map_or(0, Vec::len);
-    let below = past.len() + holds.len() + newest;
+    let below = past.len() + if is_wide { 0 } else { holds.len() + newest };
     let lines = sections(live, shown.ascii, width, usize::from(area.height), below);
     let height = u16::try_from(lines.len()).unwrap_or(u16::MAX);
     let graph = if area.height >= height.saturating_add(7) { 2 } else { 1 };
@@ -185,9 +218,9 @@ fn overview(frame: &mut Frame<'_>, area: Rect, live: &Live, shown: &ViewState) {
         frame.render_widget(Sparkline::default().data(data).max(100).bar_set(set), right);
     }
     let rest = holds.into_iter().chain(events.into_iter().flatten());
-    if let Some(area) = areas.last() {
-        frame.render_widget(Paragraph::new(rest.map(Line::from).collect::<Vec<_>>()), *area);
-    }
+    let below = areas.last().copied().unwrap_or_default();
+    let area = if is_wide { beside } else { below };
+    frame.render_widget(Paragraph::new(rest.map(Line::from).collect::<Vec<_>>()), area);
 }
 
 /// Loads, ceilings and sensors. Where they and `below` more lines are too high, first the blank lines are left out and then what
