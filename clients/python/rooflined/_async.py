@@ -12,7 +12,7 @@ from ._address import Path, places, said
 from ._averbs import AsyncVerbs
 from ._sync import CONNECT_S, MAX_IDLE, is_quiet
 from ._wire import (
-    AGAIN_S, IDLE_S, MAX_ANSWER_BYTES, SILENCE_S, SWITCH_S, BEGINNINGS, Blocks, Event, HoldState, Request, Response, answer, encoded, files_in, given,
+    AGAIN_S, IDLE_S, MAX_ANSWER_BYTES, SILENCE_S, SWITCH_S, BEGINNINGS, Blocks, Event, HoldState, Request, Response, Work, answer, encoded, files_in, given,
     hold_request, inspection, is_passing, limit_s, named, succeeds, with_models,
 )
 from .errors import ConnectionLost, Denied, Refused, RooflinedError, TimedOut, Unexpected, Unreachable
@@ -58,7 +58,7 @@ class AsyncClient(AsyncVerbs):
 
     def watch(
         self,
-        workload: t.Workload,
+        workload: Work,
         *,
         engine: Optional[str] = None,
         objective: Optional[str] = None,
@@ -94,7 +94,7 @@ class AsyncClient(AsyncVerbs):
             self._loop, self._turns = loop, (asyncio.Semaphore(MAX_CONNECTIONS), asyncio.Semaphore(MAX_WITH_FILES))
         of_all, of_files = self._turns
         async with contextlib.AsyncExitStack() as turns:
-            if not isinstance(request.body, bytes) and any(True for _ in files_in(request.body)):
+            if not isinstance(request.body, bytes) and files_in(request.body):
                 await turns.enter_async_context(of_files)
             await turns.enter_async_context(of_all)
             # Not before: who waits has read no file.
@@ -106,7 +106,7 @@ class AsyncClient(AsyncVerbs):
 
     async def _with_models(self, request: Request) -> Request:
         """The request with every model file as the daemon takes it."""
-        files = [] if isinstance(request.body, bytes) else list(files_in(request.body))
+        files = [] if isinstance(request.body, bytes) else files_in(request.body)
         if not files:
             return request
         models = [named(await self._inspect(file)) for file in files]

@@ -3,16 +3,17 @@
 from typing import Any, Dict, List, Optional, Sequence, cast
 
 from . import types as t
-from ._wire import SWITCH_S, Request, given, path
+from ._wire import SWITCH_S, Request, Work, given, path
 from .errors import Refused
 
 
 class AsyncVerbs:
     """Every verb raises Unreachable, Denied, TimedOut, ConnectionLost, Unexpected or Refused, whose `code` is stable.
 
-    `timeout_s` is for the whole exchange, in seconds; without it that of the client counts. A model in a workload is a key, the
-    fields of a config.json, a path object or an open file (whose first bytes are sent to the daemon; of a directory, those of
-    its config.json), what `inspect_model` answers, or `{"path": "..."}`, which the daemon opens with its own rights.
+    `timeout_s` is for the whole exchange, in seconds; without it that of the client counts. A workload may be a model alone.
+    A model is a name, the fields of a config.json, a path (text such as `"./x.gguf"`, or a path object) or an open file (whose first
+    bytes are sent to the daemon; of a directory, those of its config.json), what `inspect_model` answers, or `{"path": "..."}`, which
+    the daemon opens with its own rights.
     """
 
     async def _ask(self, request: Request, timeout_s: Optional[float]) -> Any:
@@ -40,7 +41,7 @@ class AsyncVerbs:
 
     async def predict(
         self,
-        workload: t.Workload,
+        workload: Work,
         *,
         engine: Optional[str] = None,
         hardware: Optional[str] = None,
@@ -56,7 +57,7 @@ class AsyncVerbs:
 
     async def recommend(
         self,
-        workload: t.Workload,
+        workload: Work,
         *,
         engine: Optional[str] = None,
         objective: Optional[str] = None,
@@ -82,7 +83,7 @@ class AsyncVerbs:
 
     async def analyze(
         self,
-        workload: t.Workload,
+        workload: Work,
         *,
         time_s: Optional[float] = None,
         tokens_per_s: Optional[float] = None,
@@ -98,7 +99,7 @@ class AsyncVerbs:
 
     async def explain(
         self,
-        workload: t.Workload,
+        workload: Work,
         *,
         time_s: Optional[float] = None,
         tokens_per_s: Optional[float] = None,
@@ -202,7 +203,7 @@ class AsyncVerbs:
         return cast(t.ModelAnswer, await self._get(path("v1", "models", key, format=format, kv_format=kv_format), timeout_s))
 
     async def inspect_model(self, file: Any, *, timeout_s: Optional[float] = None) -> t.ModelAnswer:
-        """Bytes, parameters and cache of the model in a file: a path object or an open file. See /v1/models/inspect."""
+        """Bytes, parameters and cache of the model in a file: a path or an open file. See /v1/models/inspect."""
         return cast(t.ModelAnswer, await self._inspected(file, timeout_s))
 
     async def formats(self, *, timeout_s: Optional[float] = None) -> List[t.FormatAnswer]:
@@ -225,7 +226,7 @@ class AsyncVerbs:
 
     async def observe(
         self,
-        workload: t.Workload,
+        workload: Work,
         *,
         engine: Optional[str] = None,
         tokens_per_s: Optional[float] = None,

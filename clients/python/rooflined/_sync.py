@@ -12,7 +12,7 @@ from . import types as t
 from ._address import Path, places, said
 from ._verbs import Verbs
 from ._wire import (
-    AGAIN_S, IDLE_S, MAX_ANSWER_BYTES, SILENCE_S, SWITCH_S, BEGINNINGS, Blocks, Event, HoldState, Request, Response, answer, encoded, files_in, given,
+    AGAIN_S, IDLE_S, MAX_ANSWER_BYTES, SILENCE_S, SWITCH_S, BEGINNINGS, Blocks, Event, HoldState, Request, Response, Work, answer, encoded, files_in, given,
     hold_request, inspection, is_passing, limit_s, named, succeeds, with_models,
 )
 from .errors import ConnectionLost, Denied, Refused, RooflinedError, TimedOut, Unexpected, Unreachable
@@ -59,7 +59,7 @@ class Client(Verbs):
 
     def watch(
         self,
-        workload: t.Workload,
+        workload: Work,
         *,
         engine: Optional[str] = None,
         objective: Optional[str] = None,
@@ -102,7 +102,7 @@ class Client(Verbs):
 
     def _with_models(self, request: Request, deadline: float) -> Request:
         """The request with every model file as the daemon takes it."""
-        files = [] if isinstance(request.body, bytes) else list(files_in(request.body))
+        files = [] if isinstance(request.body, bytes) else files_in(request.body)
         if not files:
             return request
         models = [named(self._inspect(file, deadline)) for file in files]

@@ -3,13 +3,15 @@
 import errno
 import json
 import os
+import pathlib
 import re
 import stat
 from numbers import Real
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 from urllib.parse import quote, urlencode
 
 from .errors import ConnectionLost, Refused, RooflinedError, Unexpected
+from .types import Workload
 
 MAX_ANSWER_BYTES = 64 << 20
 MAX_HEAD_BYTES = 64 << 10
@@ -46,6 +48,10 @@ class Event(NamedTuple):
     data: Any
 
 
+#: What is asked about: a workload, or a model alone.
+Work = Union[Workload, str, "os.PathLike[str]"]
+
+
 class Request(NamedTuple):
     """One request: which socket it goes to, and whether it changes something, in which case it is never sent twice."""
 
@@ -75,33 +81,80 @@ def limit_s(value: Any) -> float:
 
 
 def given(**fields: Any) -> Dict[str, Any]:
-    """A body of those fields that are not None."""
-    return {key: value for key, value in fields.items() if value is not None}
+    """A body of those fields that are not None, with the model that a text stands for."""
+    body = {key: value for key, value in fields.items() if value is not None}
+    return {**body, "workload": _workload(body["workload"])} if "workload" in body else body
 
 
-def files_in(value: Any) -> Iterator[Any]:
-    """Every path object and every open file of a body, in order."""
+# What ends so is a file, and never the name of a model.
+FILE_ENDINGS = (".gguf", ".safetensors", ".json", ".onnx", ".pt", ".pth", ".bin", ".engine", ".plan")
+
+
+def _named_model(text: str) -> Any:
+    """A model's name as it is, and a path object for text that looks like a path: `./x.gguf`, `~/models/x`, `x.gguf`.
+
+    `Qwen/Qwen3-4B` is the name of a model, unless there is such a directory.
+    """
+    is_path = text.endswith(FILE_ENDINGS) or text.startswith(("/", "./", "../", "~")) or ("/" in text and os.path.exists(text))
+    return pathlib.Path(os.path.expanduser(text)) if is_path else text
+
+
+def _workload(value: Any) -> Any:
+    """A workload, of which a text, a path or a file is the model."""
+    return {"model": value} if isinstance(value, str) or _is_file(value) else value
+
+
+def _with_paths(value: Any) -> Any:
+    """A body with a path object for every model whose name is that of a file."""
+    if isinstance(value, dict):
+        return {key: _models(inner) if key in ("model", "models", "draft_model") else _with_paths(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_with_paths(inner) for inner in value]
+    return value
+
+
+def _models(value: Any) -> Any:
+    if isinstance(value, str):
+        return _named_model(value)
+    return [_models(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+
+
+def files_in(body: Any) -> List[Any]:
+    """Every path object, every open file and every model that is named by a path, in order."""
+    return list(_files(_with_paths(body)))
+
+
+def _files(value: Any) -> Iterator[Any]:
     if isinstance(value, dict):
         for inner in value.values():
-            yield from files_in(inner)
+            yield from _files(inner)
     elif isinstance(value, (list, tuple)):
         for inner in value:
-            yield from files_in(inner)
-    elif isinstance(value, os.PathLike) or hasattr(value, "fileno"):
+            yield from _files(inner)
+    elif _is_file(value):
         yield value
 
 
-def with_models(value: Any, models: Iterator[Any]) -> Any:
+def _is_file(value: Any) -> bool:
+    return isinstance(value, os.PathLike) or hasattr(value, "fileno")
+
+
+def with_models(body: Any, models: Iterator[Any]) -> Any:
     """A body with the next of `models` for each of `files_in`."""
+    return _replaced(_with_paths(body), models)
+
+
+def _replaced(value: Any, models: Iterator[Any]) -> Any:
     if isinstance(value, dict):
-        return {key: with_models(inner, models) for key, inner in value.items()}
+        return {key: _replaced(inner, models) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [with_models(inner, models) for inner in value]
-    return next(models) if isinstance(value, os.PathLike) or hasattr(value, "fileno") else value
+        return [_replaced(inner, models) for inner in value]
+    return next(models) if _is_file(value) else value
 
 
 def inspection(file: Any, size: int) -> Tuple[Request, bool]:
     """The question about a model file, with its first `size` bytes, and whether these are all. The file's offset stays."""
+    file = pathlib.Path(os.path.expanduser(file)) if isinstance(file, str) else file
     if not isinstance(file, os.PathLike):
         return _inspection(file.fileno(), getattr(file, "name", None), size)
     # Runs of the model are filed under this name.

@@ -617,6 +617,49 @@ class Files(Shared):
         # Weights in q8_0 are 34 bytes for 32; the file is little more than these.
         self.assertLess(abs(by_path["memory_bytes"]["weights"] / self.model.stat().st_size - 1), 0.1)
 
+    def test_text_does_what_it_looks_like(self):
+        by_path = self.client.predict({"model": self.model, "phase": "decode"}, engine="llama.cpp")
+        before = os.getcwd()
+        os.chdir(str(self.daemon.home))
+        try:
+            for text in (str(self.model), "./model.gguf", "model.gguf"):
+                self.assertEqual(self.client.predict({"model": text, "phase": "decode"}, engine="llama.cpp")["bytes"], by_path["bytes"], text)
+            self.assertEqual(self.client.predict("./model.gguf", engine="llama.cpp")["bytes"], by_path["bytes"])
+            rows = self.client.sweep({"models": ["./model.gguf", "llama-3.2-1b"], "engine": "llama.cpp"})["rows"]
+            self.assertEqual(len({row["model"] for row in rows}), 2)
+            self.assertEqual(self.client.inspect_model("./model.gguf")["path"], str(self.model))
+        finally:
+            os.chdir(before)
+        named = self.client.predict({"model": "llama-3.2-1b"}, engine="llama.cpp", hardware="l4")
+        self.assertEqual(self.client.predict("llama-3.2-1b", engine="llama.cpp", hardware="l4")["bytes"], named["bytes"])
+        # A name on Hugging Face is no path, and a file that is not there is missing here, not in the registry.
+        self.assertGreater(self.client.predict("Qwen/Qwen3-4B", hardware="l4")["bytes"], 1e9)
+        with self.assertRaises(FileNotFoundError):
+            self.client.predict({"model": "./nothing.gguf"})
+
+        async def asked(client):
+            return await client.predict(str(self.model), engine="llama.cpp")
+
+        self.assertEqual(self.asynchronously(asked)["bytes"], by_path["bytes"])
+
+    def test_no_refusal_speaks_of_the_daemons_own_types(self):
+        for workload, words in [
+            ({"model": "llama-3.2-1b", "batch": "two"}, 'workload.batch is "two"; it must be a whole number, 0 or more'),
+            ({"model": "llama-3.2-1b", "context_tokens": 1e30}, "it must be a whole number"),
+            ({"model": "llama-3.2-1b", "format": 4}, "workload.format is 4; it must be text in quotes"),
+        ]:
+            with self.assertRaises(rooflined.Refused) as raised:
+                self.client.predict(workload)
+            self.assertIn(words, str(raised.exception))
+        for ask in (
+            lambda: self.client.recommend("llama-3.2-1b", constraints={"max_power_w": "x"}),
+            lambda: self.client.sweep({"models": 7}),
+            lambda: self.client.observe("llama-3.2-1b", engine="llama.cpp", tokens_per_s="fast"),
+        ):
+            with self.assertRaises(rooflined.Refused) as raised:
+                ask()
+            self.assertNotRegex(str(raised.exception), r"\b[uif](8|16|32|64)\b|usize|struct|sequence|invalid type|Option")
+
     def test_of_a_directory_its_configuration_is_inspected(self):
         checkpoint = self.daemon.home / "checkpoint"
         checkpoint.mkdir(mode=0o700)

@@ -37,6 +37,18 @@ class Manual(unittest.TestCase):
             self.assertTrue(lines[rates + 1].startswith(("unsatisfiable", "15W", "7W")), lines)
         self.assertEqual(len(fenced("python")), 2)
 
+    def test_the_notebook_shows_what_it_gives_and_that_it_was_simulated(self):
+        notebook = json.loads((REPOSITORY / "clients/python/examples/roofline.ipynb").read_text())
+        outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", [])]
+        self.assertEqual(sum("image/png" in output.get("data", {}) for output in outputs), 3)
+        self.assertFalse([output for output in outputs if output["output_type"] == "error"])
+        self.assertRegex("".join(outputs[0]["text"]), r"^.* \(SIMULATED\)\n")
+        # The name of the machine is in the title of each picture.
+        code = "".join(line for cell in notebook["cells"] if cell["cell_type"] == "code" for line in cell["source"])
+        titles = re.findall(r"title=f\"(.*?)\"", code)
+        self.assertEqual(len(titles), 3)
+        self.assertTrue(all("{name}" in title for title in titles), titles)
+
     def test_each_line_of_the_table_of_old_routes_is_answered(self):
         (lines,) = fenced("sh", MIGRATION)
         for line in lines.splitlines():

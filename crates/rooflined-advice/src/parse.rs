@@ -133,13 +133,35 @@ fn refusal(json: &Value, Mistake { path, kind }: Mistake) -> Refusal {
             Code::InvalidField.at(field, message, hint)
         }
         Kind::Other(reason) => {
-            let hint = match shown_at(json, &path) {
-                Some(found) => format!("{found} was sent; GET /v1/openapi.json has the type of every field"),
-                None => "GET /v1/openapi.json has the type of every field".to_owned(),
-            };
-            Code::InvalidField.at(field, format!("{field}: {reason}"), hint)
+            const ALL: &str = "GET /v1/openapi.json has the type of every field";
+            match (shown_at(json, &path), wanted(&reason)) {
+                (Some(found), Some(wanted)) => {
+                    Code::InvalidField.at(field, format!("{field} is {found}; it must be {wanted}"), ALL)
+                }
+                (Some(found), None) => Code::InvalidField.at(
+                    field,
+                    format!("{field}: {reason}"),
+                    format!("{found} was sent; {ALL}"),
+                ),
+                (None, _) => Code::InvalidField.at(field, format!("{field}: {reason}"), ALL),
+            }
         }
     }
+}
+
+/// What serde expected, in words for people who write another language; `None` if it already is.
+fn wanted(reason: &str) -> Option<&'static str> {
+    let (_, expected) = reason.rsplit_once(", expected ")?;
+    Some(match expected {
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, 0 or more",
+        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
+        "f32" | "f64" => "a number",
+        "a string" => "text in quotes",
+        "a boolean" => "true or false",
+        "a sequence" => "a list",
+        other if other.starts_with("struct ") || other == "a map" => "an object",
+        _ => return None,
+    })
 }
 
 /// The path itself, and the one around it.
@@ -242,6 +264,19 @@ mod tests {
     fn wrong<T: DeserializeOwned + std::fmt::Debug>(body: &str) -> (&'static str, String, String) {
         let error = parse::<T>(body.as_bytes()).unwrap_err();
         (error.code.key(), error.field.unwrap_or_default(), error.hint)
+    }
+
+    #[test]
+    fn a_wrong_type_is_named_in_words_of_json() {
+        let said = |body: &str| parse::<PredictRequest>(body.as_bytes()).unwrap_err().message;
+        for (field, value, expected) in [
+            ("batch", r#""two""#, "workload.batch is \"two\"; it must be a whole number, 0 or more"),
+            ("batch", "1.5", "workload.batch is 1.5; it must be a whole number, 0 or more"),
+            ("format", "4", "workload.format is 4; it must be text in quotes"),
+        ] {
+            let body = format!(r#"{{"workload":{{"model":"llama-3.2-1b","{field}":{value}}}}}"#);
+            assert_eq!(said(&body), expected);
+        }
     }
 
     #[test]
