@@ -3,7 +3,7 @@
 . .ci/lib.sh
 
 arm64
-need systemd-container mmdebstrap arch-test dbus lintian man-db binutils util-linux procps
+need systemd-container mmdebstrap arch-test dbus lintian man-db binutils util-linux procps ruby
 python3 -c 'import ensurepip' 2>/dev/null || need python3 python3-venv
 export ROOFLINED_CI_CACHE=$CI_CACHE
 packages=$CI_OUT/packages next=$CI_OUT/next
@@ -74,6 +74,14 @@ wheel_runs_by_uvx() {
     env -i PATH=/usr/bin:/bin HOME="$CI_OUT" UV_CACHE_DIR="$CI_OUT/uv" UV_OFFLINE=1 UV_PYTHON_DOWNLOADS=never \
         "$VENV/bin/uvx" --from "$(wheel x86_64)" rooflinectl recommend Qwen/Qwen3-4B --hardware orin-nano | grep '^Use '
 }
+# As Homebrew does it, which is not here: with its few words that the formula uses.
+formula_installs() { ruby packaging/homebrew/stand_in.rb "$packages/rooflined.rb" "$CI_OUT/homebrew" | grep '^Use '; }
+# The programs of the tarball, which need nothing that is installed.
+tarball_answers() {
+    mkdir "$CI_OUT/tarball"
+    tar --extract --file "$packages/rooflined-$version-amd64.tar.gz" --directory "$CI_OUT/tarball" --strip-components 1
+    env -i "$CI_OUT/tarball/usr/bin/rooflinectl" recommend Qwen/Qwen3-4B --hardware orin-nano | grep '^Use '
+}
 wheel_has_arm64_programs() {
     python3 -m zipfile -e "$(wheel aarch64)" "$CI_OUT/wheel"
     for program in rooflined rooflinectl; do
@@ -120,6 +128,9 @@ check "packing again gives the same bytes" same_bytes
 check "amd64: pip installs the wheel, and it is asked at once" wheel_installs
 check "amd64: uvx runs a program of the wheel" wheel_runs_by_uvx
 check "arm64: the wheel has the programs for it" wheel_has_arm64_programs
+check "Homebrew's formula installs the tarball, and its test passes" formula_installs
+check "amd64: the programs of the tarball answer without being installed" tarball_answers
+for file in "$packages"/*.whl; do echo "$(basename "$file"): $(stat -c %s "$file") bytes"; done
 check "man has nothing against the pages" pages_are_well_formed
 check "the Yocto recipe of this version parses" recipe_is_well_formed
 check "the Yocto recipe's installation has every unit" recipe_installs

@@ -22,20 +22,20 @@ pub use sizes::{Counted, PublishedSize, SizeRow, sizes};
 
 /// The files of the registry with their names.
 const FILES: &[(&str, &str)] = &[
-    ("deepseek", include_str!("../../../config/models/deepseek.toml")),
-    ("falcon", include_str!("../../../config/models/falcon.toml")),
-    ("gemma", include_str!("../../../config/models/gemma.toml")),
-    ("gpt-oss", include_str!("../../../config/models/gpt-oss.toml")),
-    ("granite", include_str!("../../../config/models/granite.toml")),
-    ("lfm", include_str!("../../../config/models/lfm.toml")),
-    ("llama", include_str!("../../../config/models/llama.toml")),
-    ("mistral", include_str!("../../../config/models/mistral.toml")),
-    ("nemotron", include_str!("../../../config/models/nemotron.toml")),
-    ("olmo", include_str!("../../../config/models/olmo.toml")),
-    ("phi", include_str!("../../../config/models/phi.toml")),
-    ("qwen", include_str!("../../../config/models/qwen.toml")),
-    ("smollm", include_str!("../../../config/models/smollm.toml")),
-    ("yi", include_str!("../../../config/models/yi.toml")),
+    ("deepseek", include_str!("../config/models/deepseek.toml")),
+    ("falcon", include_str!("../config/models/falcon.toml")),
+    ("gemma", include_str!("../config/models/gemma.toml")),
+    ("gpt-oss", include_str!("../config/models/gpt-oss.toml")),
+    ("granite", include_str!("../config/models/granite.toml")),
+    ("lfm", include_str!("../config/models/lfm.toml")),
+    ("llama", include_str!("../config/models/llama.toml")),
+    ("mistral", include_str!("../config/models/mistral.toml")),
+    ("nemotron", include_str!("../config/models/nemotron.toml")),
+    ("olmo", include_str!("../config/models/olmo.toml")),
+    ("phi", include_str!("../config/models/phi.toml")),
+    ("qwen", include_str!("../config/models/qwen.toml")),
+    ("smollm", include_str!("../config/models/smollm.toml")),
+    ("yi", include_str!("../config/models/yi.toml")),
 ];
 
 /// How sure the figures of an entry are.

@@ -562,7 +562,7 @@ macro_rules! built_in {
     ($($key:literal,)*) => {
         /// Name and text of every file of `config/engines`.
         pub const FILES: &[(&str, &str)] =
-            &[$(($key, include_str!(concat!("../../../config/engines/", $key, ".toml"))),)*];
+            &[$(($key, include_str!(concat!("../config/engines/", $key, ".toml"))),)*];
     };
 }
 

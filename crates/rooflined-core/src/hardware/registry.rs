@@ -10,7 +10,7 @@ macro_rules! built_in {
     ($($key:literal,)*) => {
         /// Key and text of every file of `config/hardware`.
         pub(super) const FILES: &[(&str, &str)] =
-            &[$(($key, include_str!(concat!("../../../../config/hardware/", $key, ".toml"))),)*];
+            &[$(($key, include_str!(concat!("../../config/hardware/", $key, ".toml"))),)*];
     };
 }
 

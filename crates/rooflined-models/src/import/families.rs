@@ -20,12 +20,12 @@ use crate::class::Class;
 
 /// Files of families.
 const FILES: &[(&str, &str)] = &[
-    ("base", include_str!("../../../../config/families/base.toml")),
-    ("dense", include_str!("../../../../config/families/dense.toml")),
-    ("experts", include_str!("../../../../config/families/experts.toml")),
-    ("hybrid", include_str!("../../../../config/families/hybrid.toml")),
-    ("gemma", include_str!("../../../../config/families/gemma.toml")),
-    ("other", include_str!("../../../../config/families/other.toml")),
+    ("base", include_str!("../../config/families/base.toml")),
+    ("dense", include_str!("../../config/families/dense.toml")),
+    ("experts", include_str!("../../config/families/experts.toml")),
+    ("hybrid", include_str!("../../config/families/hybrid.toml")),
+    ("gemma", include_str!("../../config/families/gemma.toml")),
+    ("other", include_str!("../../config/families/other.toml")),
 ];
 
 /// Most matrices that lists of weights add to a model.
@@ -56,9 +56,8 @@ static FAMILIES: LazyLock<BTreeMap<String, Family>> =
     LazyLock::new(|| FILES.iter().filter_map(|(_, text)| read(text).ok()).flatten().collect());
 
 /// Fields that a file may leave out, by family.
-static DEFAULTS: LazyLock<BTreeMap<String, Map<String, Value>>> = LazyLock::new(|| {
-    toml::from_str(include_str!("../../../../config/families/defaults.toml")).unwrap_or_default()
-});
+static DEFAULTS: LazyLock<BTreeMap<String, Map<String, Value>>> =
+    LazyLock::new(|| toml::from_str(include_str!("../../config/families/defaults.toml")).unwrap_or_default());
 
 /// The families of one file.
 pub(super) fn read(text: &str) -> Result<BTreeMap<String, Family>, String> {

@@ -34,7 +34,7 @@ const MAX_DEPTH: usize = 6;
 
 // A test reads the file; one with an error would know no method.
 static METHODS: LazyLock<BTreeMap<String, Family>> =
-    LazyLock::new(|| read(include_str!("../../../../config/quantisation.toml")).unwrap_or_default());
+    LazyLock::new(|| read(include_str!("../../config/quantisation.toml")).unwrap_or_default());
 
 /// Objects that hold the fields of a scheme.
 const NESTED: &[&str] = &[
@@ -477,7 +477,7 @@ mod tests {
 
     #[test]
     fn every_method_is_understood() {
-        let methods = read(include_str!("../../../../config/quantisation.toml")).unwrap();
+        let methods = read(include_str!("../../config/quantisation.toml")).unwrap();
         for (name, method) in &methods {
             for call in method.keys.values().flat_map(|node| node.calls()) {
                 assert!(FUNCTIONS.contains(&call), "{name}: {call}");

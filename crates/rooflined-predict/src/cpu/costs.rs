@@ -470,7 +470,7 @@ macro_rules! built_in {
     ($($key:literal,)*) => {
         /// Name and text of every file of `config/engines/cpu`.
         pub const FILES: &[(&str, &str)] =
-            &[$(($key, include_str!(concat!("../../../../config/engines/cpu/", $key, ".toml"))),)*];
+            &[$(($key, include_str!(concat!("../../config/engines/cpu/", $key, ".toml"))),)*];
     };
 }
 

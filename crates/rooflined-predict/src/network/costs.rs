@@ -13,8 +13,8 @@ use rooflined_core::precision::Precision;
 
 /// Name and text of every file of `config/networks`.
 pub const FILES: &[(NetworkEngine, &str)] = &[
-    (NetworkEngine::TensorRt, include_str!("../../../../config/networks/tensorrt.toml")),
-    (NetworkEngine::OnnxRuntime, include_str!("../../../../config/networks/onnxruntime.toml")),
+    (NetworkEngine::TensorRt, include_str!("../../config/networks/tensorrt.toml")),
+    (NetworkEngine::OnnxRuntime, include_str!("../../config/networks/onnxruntime.toml")),
 ];
 
 /// Costs of a generation.

@@ -297,7 +297,7 @@ macro_rules! built_in {
     ($($key:literal,)*) => {
         /// Name and text of every file of `config/power`.
         pub const FILES: &[(&str, &str)] =
-            &[$(($key, include_str!(concat!("../../../../config/power/", $key, ".toml"))),)*];
+            &[$(($key, include_str!(concat!("../../config/power/", $key, ".toml"))),)*];
     };
 }
 

@@ -12,12 +12,12 @@ use serde::Deserialize;
 use super::driver::{Device, Function, GpuError, Module};
 use rooflined_core::precision::Precision;
 
-const MANIFEST: &str = include_str!("../../../../kernels/kernels.toml");
+const MANIFEST: &str = include_str!("../../kernels/kernels.toml");
 
 macro_rules! sources {
     ($($name:literal),* $(,)?) => {
         const SOURCES: &[(&str, &str)] =
-            &[$(($name, include_str!(concat!("../../../../kernels/ptx/", $name, ".ptx")))),*];
+            &[$(($name, include_str!(concat!("../../kernels/ptx/", $name, ".ptx")))),*];
     };
 }
 

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# the crates as cargo packs and installs them: each is complete in itself, and both programs answer
+. .ci/lib.sh
+
+# In the tests' profile, whose dependencies are compiled already.
+work=$(mktemp -d /tmp/rl-cargo.XXXXXX)
+trap 'rm -rf "$work"' EXIT
+target=$PWD/${CARGO_TARGET_DIR:-target}
+shipped=(core models predict governor api client advice config hw probe actuator simulate)
+
+pack_crates() {
+    local left_out=(--exclude rooflined-kernel-tests --exclude rooflined-benches --exclude rooflined-fuzz --exclude rooflined-lab)
+    left_out+=(--exclude fake-cuda --exclude fake-nvml --exclude ptx)
+    cargo package --quiet --workspace "${left_out[@]}" --no-verify --allow-dirty --target-dir "$work"
+    mkdir "$work/crates"
+    for crate in "$work"/package/*.crate; do tar --extract --file "$crate" --directory "$work/crates"; done
+}
+# With what is packed alone, and the other crates from there too, as they would come from a registry.
+packed_crates_compile() {
+    local name patches=() version
+    version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+    for name in "${shipped[@]/#/rooflined-}" rooflinectl; do patches+=(--config "patch.crates-io.$name.path='$work/crates/$name-$version'"); done
+    for name in rooflined rooflinectl; do
+        (cd "$work/crates/$name-$version" && cargo check --quiet --bins --target-dir "$target" "${patches[@]}")
+    done
+}
+installs() { cargo install --quiet --debug --locked --path "$1" --target-dir "$target" --root "$work/installed"; }
+answers() { env -i "$work/installed/bin/rooflinectl" recommend Qwen/Qwen3-4B --hardware orin-nano | grep '^Use '; }
+starts() { env -i "$work/installed/bin/rooflined" --version; }
+
+check "cargo packs every crate" pack_crates
+check "what is packed compiles without this checkout" packed_crates_compile
+check "cargo installs the program of the command line from its directory" installs crates/rooflinectl
+check "it is asked and answers" answers
+check "cargo installs the daemon from the checkout" installs .
+check "it starts" starts
+checked
