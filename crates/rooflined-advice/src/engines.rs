@@ -10,7 +10,9 @@ use rooflined_api::{Offload, RecommendRequest, Speculative, Workload};
 use rooflined_core::refusal::{Code, Refusal};
 use rooflined_models::transformer::Phase;
 use rooflined_predict::Engine;
-use rooflined_predict::optimize::{Constraint, Decision, Miss, Objective, Query, Score, WorkForms, decide};
+use rooflined_predict::optimize::{
+    Constraint, Decision, Miss, Objective, Query, Score, WorkForms, decide_while,
+};
 use rooflined_predict::snapshot::Snapshot;
 
 /// Engines with a command for their settings; of equals the first is taken.
@@ -104,7 +106,8 @@ pub fn compare(
         wanted.check()?;
         let request = RecommendRequest { engine, workload, ..request.clone() };
         let (query, notes) = question::query(snapshot, catalogue, &request, Forms::ThatCanBeMade)?;
-        let decision = decide(snapshot, &query).map_err(|error| question::refuse_query(&error))?;
+        let decision = decide_while(wanted.is_wanted(), snapshot, &query)
+            .map_err(|error| question::refuse_query(&error))?;
         Ok::<_, Refusal>(Compared { engine, query, notes, decision })
     };
     let with_drafts = |engine: Engine| {

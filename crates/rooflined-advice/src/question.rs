@@ -582,6 +582,7 @@ pub(super) fn refuse_query(error: &QueryError) -> Refusal {
         ),
         QueryError::Predict(error) => unpredictable(error, "workload"),
         QueryError::Model(error) => run::unpredictable(error, "workload"),
+        QueryError::Unwanted => super::wanted::unwanted(),
     }
 }
 

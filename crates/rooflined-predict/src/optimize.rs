@@ -38,6 +38,8 @@ pub use score::Score;
 pub const MAX_CANDIDATES: u64 = 65_536;
 /// The same where each has to be summed from calibrated kernels, which takes a thousand times as long.
 pub const MAX_SUMMED: u64 = 4_096;
+/// Candidates that are predicted between two questions whether the answer is still wanted.
+const STRIDE: usize = 256;
 /// How long it will run where the query does not say: an hour.
 pub const USUAL_RUN: Seconds = Seconds(3_600.0);
 
@@ -87,6 +89,9 @@ pub enum QueryError {
     Predict(#[from] PredictError),
     #[error(transparent)]
     Model(ModelError),
+    /// Nobody waits for the answer any more.
+    #[error("nobody waits for the answer any more")]
+    Unwanted,
 }
 
 impl From<ModelError> for QueryError {
@@ -166,9 +171,21 @@ pub struct ModeVerdict {
 /// # Errors
 /// A query that is empty, too large or about an impossible operation; an infeasible one is an answer, not an error.
 pub fn decide(snapshot: &Snapshot, query: &Query) -> Result<Decision, QueryError> {
+    decide_while(&|| true, snapshot, query)
+}
+
+/// [`decide`], as long as `is_wanted`, which is asked every [`STRIDE`] candidates.
+///
+/// # Errors
+/// As [`decide`], and [`QueryError::Unwanted`].
+pub fn decide_while(
+    is_wanted: &dyn Fn() -> bool,
+    snapshot: &Snapshot,
+    query: &Query,
+) -> Result<Decision, QueryError> {
     validate::query(query)?;
     let points = points(snapshot, query)?;
-    let standings = search(snapshot, query, &points)?;
+    let standings = search(is_wanted, snapshot, query, &points)?;
     let candidate = |of: CandidateRef| candidate::candidate(query, &points, of);
     let chosen = standings.chosen.map(candidate);
     let outcome = chosen.as_ref().map(|chosen| chosen.outcome_at(snapshot, query, &points)).transpose()?;
@@ -238,7 +255,7 @@ pub fn verdicts(snapshot: &Snapshot, query: &Query) -> Result<Vec<ModeVerdict>, 
             ..query.clone()
         };
         let points = points(snapshot, &query)?;
-        match search(snapshot, &query, &points) {
+        match search(&|| true, snapshot, &query, &points) {
             Ok(standings) => Ok(verdict(mode, &standings)),
             // Of a mode without a prediction nothing is known; others may have one.
             Err(QueryError::Predict(_) | QueryError::Model(_) | QueryError::PowerUnknown { .. }) => {
@@ -276,6 +293,7 @@ fn verdict(mode: ActiveMode, standings: &Standings) -> ModeVerdict {
 
 /// Scores and ranks the whole cross product.
 fn search(
+    is_wanted: &dyn Fn() -> bool,
     snapshot: &Snapshot,
     query: &Query,
     points: &[CandidatePoint<'_>],
@@ -288,8 +306,9 @@ fn search(
         points.iter().map(|point| PointCeilings::of(&point.roofline)).collect();
     let mut unpredictable = None;
     for option in 0..options {
-        let scorer = match Scorer::new(snapshot, query, &batches, option) {
+        let scorer = match Scorer::new(is_wanted, (snapshot, query), &batches, option) {
             Ok(scorer) => scorer,
+            Err(QueryError::Unwanted) => return Err(QueryError::Unwanted),
             Err(error) => {
                 unpredictable = Some(error);
                 continue;
@@ -307,6 +326,7 @@ fn search(
                         ranking.consider(CandidateRef { option, point: index, batch, score }, point);
                     }
                 }
+                Err(QueryError::Unwanted) => return Err(QueryError::Unwanted),
                 Err(error) => unpredictable = Some(error),
             }
         }

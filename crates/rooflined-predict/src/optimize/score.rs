@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
 use super::point::CandidatePoint;
-use super::{Query, QueryError, StoredModel, WorkForms, with_columns};
+use super::{Query, QueryError, STRIDE, StoredModel, WorkForms, with_columns};
 use crate::costs::Build;
 use crate::learning::ResidualKey;
 use crate::learning::models::{ModelQuery, stored_as};
@@ -111,6 +111,7 @@ impl Batches {
 
 /// Scores one form of the work at one operating point after another.
 pub(super) struct Scorer<'a> {
+    is_wanted: &'a dyn Fn() -> bool,
     snapshot: &'a Snapshot,
     query: &'a Query,
     batches: &'a Batches,
@@ -136,11 +137,12 @@ enum Form<'a> {
 
 impl<'a> Scorer<'a> {
     pub(super) fn new(
-        snapshot: &'a Snapshot,
-        query: &'a Query,
+        is_wanted: &'a dyn Fn() -> bool,
+        (snapshot, query): (&'a Snapshot, &'a Query),
         batches: &'a Batches,
         option: usize,
     ) -> Result<Self, QueryError> {
+        check(is_wanted)?;
         let form = match &query.work {
             WorkForms::Op { op, formats } => Form::Op { op: *op, format: formats[option] },
             WorkForms::Model { name, request, stored, kv_formats } => {
@@ -160,7 +162,7 @@ impl<'a> Scorer<'a> {
                 }
             }
         };
-        Ok(Self { snapshot, query, batches, form })
+        Ok(Self { is_wanted, snapshot, query, batches, form })
     }
 
     /// The score of every batch to choose from, under the power limit of the point.
@@ -233,12 +235,15 @@ impl<'a> Scorer<'a> {
         match &self.form {
             Form::Op { op, format } => {
                 let profile = lend(&point.profile, query.engine);
-                let batches = self.batches.all.iter();
-                batches
-                    .map(|columns| {
-                        predict_op(snapshot, point, &profile, query.engine, *op, *format, *columns)
-                    })
-                    .collect()
+                let mut predictions = Vec::with_capacity(self.batches.all.len());
+                for part in self.batches.all.chunks(STRIDE) {
+                    check(self.is_wanted)?;
+                    for columns in part {
+                        let of = predict_op(snapshot, point, &profile, query.engine, *op, *format, *columns);
+                        predictions.push(of?);
+                    }
+                }
+                Ok(predictions)
             }
             Form::Model { name, stored, filed_as, runs, .. } => {
                 let Some(first) = runs.first() else { return Ok(Vec::new()) };
@@ -247,10 +252,20 @@ impl<'a> Scorer<'a> {
                     kernels: kernels.as_deref(),
                     ..model_query(snapshot, query.engine, name, filed_as, stored, first.request(), point)
                 };
-                Ok(snapshot.observed_runs.predict_batches(&of_first, ceilings, runs)?)
+                let mut predictions = Vec::with_capacity(runs.len());
+                for part in runs.chunks(STRIDE) {
+                    check(self.is_wanted)?;
+                    predictions.extend(snapshot.observed_runs.predict_batches(&of_first, ceilings, part)?);
+                }
+                Ok(predictions)
             }
         }
     }
+}
+
+/// Whether somebody still waits for the answer.
+fn check(is_wanted: &dyn Fn() -> bool) -> Result<(), QueryError> {
+    if is_wanted() { Ok(()) } else { Err(QueryError::Unwanted) }
 }
 
 /// Which storage an option stands for.

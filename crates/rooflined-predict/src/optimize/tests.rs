@@ -477,3 +477,25 @@ fn the_ranking_is_what_the_definitions_say_of_all_candidates() {
     }
     assert!(met > 400 && unmet > 150, "{met} {unmet}");
 }
+
+#[test]
+fn a_search_ends_where_its_answer_is_no_longer_wanted() {
+    let (snapshot, wide) = (snapshot(), Query { batch: 1..=10_000, ..query() });
+    let asked = std::cell::Cell::new(0);
+    let search = |answers: usize| {
+        asked.set(0);
+        let is_wanted = || {
+            asked.set(asked.get() + 1);
+            asked.get() <= answers
+        };
+        decide_while(&is_wanted, &snapshot, &wide)
+    };
+    let whole = search(usize::MAX).unwrap();
+    assert_eq!(whole.candidates, 4 * 10_000);
+    let often = asked.get();
+    assert!(often * STRIDE >= 40_000, "it looks {often} times");
+    for answers in [0, 1, 17, often - 1] {
+        assert_eq!(search(answers), Err(QueryError::Unwanted));
+        assert_eq!(asked.get(), answers + 1, "it goes no further");
+    }
+}
