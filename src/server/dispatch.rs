@@ -3,12 +3,13 @@
 //!
 //! Both sockets, the bus and every stream ask here, so that none of them admits what another refuses.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use hyper::body::Bytes;
 use serde_json::json;
 
 use super::access::{Peer, may_control, may_run};
+use super::model_files::FirstBytes;
 use super::routes::{Route, query_pairs};
 use super::shares::run_blocking;
 use super::{Control, clock, command, openapi, power};
@@ -87,6 +88,8 @@ pub struct Call<'a> {
     pub argument: Option<&'a str>,
     pub query: &'a str,
     pub body: &'a Bytes,
+    /// A model file in the place of a body, read while it comes in.
+    pub file: Option<&'a Mutex<Option<FirstBytes>>>,
     pub caller: Caller<'a>,
 }
 
@@ -430,7 +433,9 @@ async fn inspect_model(control: &Control, call: Call<'_>) -> Result<ModelAnswer,
             _ => cache = format_of(&key, &value)?,
         }
     }
-    control.files().inspect(call.body.clone(), name, cache, call.caller.account()).await
+    let sent = call.file.and_then(|file| file.lock().unwrap_or_else(PoisonError::into_inner).take());
+    let start = sent.unwrap_or_else(|| call.body.clone().into());
+    control.files().inspect(start, name, cache, call.caller.account()).await
 }
 
 fn path_of(name: String) -> Result<String, Refusal> {

@@ -6,13 +6,14 @@
 //! more than one.
 
 use std::collections::HashMap;
+use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use hyper::body::Bytes;
 use serde_json::{Value, json};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 
 use rooflined_advice::modelfile::{MAX_TIME, latest};
@@ -24,8 +25,10 @@ use rooflined_core::refusal::{Code, Refusal};
 
 /// Readings at once, of all users; each takes up to 256 MiB of memory.
 const AT_ONCE: usize = 3;
-/// Bodies of model files that are held in memory at once, of all users.
+/// Model files that are sent at once, of all users; each takes some 50 MiB.
 const UPLOADS_AT_ONCE: usize = 2;
+/// Parts of a model file that have come in and are not read yet.
+const PARTS: usize = 4;
 /// Waiting for a place.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest wait for a reading, which looks at its own time between two reads.
@@ -34,6 +37,41 @@ const LIMIT: Duration = Duration::from_secs(MAX_TIME.as_secs() + 2);
 const MAX_DEFINITIONS: usize = 1 << 20;
 fn thread(name: &str) -> std::thread::Builder {
     std::thread::Builder::new().name(name.to_owned())
+}
+
+/// The first bytes of a model file that somebody sends, read while they come in.
+#[derive(Debug)]
+pub struct FirstBytes {
+    parts: mpsc::Receiver<Bytes>,
+    part: Bytes,
+}
+
+impl FirstBytes {
+    /// Them, and where they come in.
+    #[must_use]
+    pub fn new() -> (mpsc::Sender<Bytes>, Self) {
+        let (sender, parts) = mpsc::channel(PARTS);
+        (sender, Self { parts, part: Bytes::new() })
+    }
+}
+
+impl From<Bytes> for FirstBytes {
+    /// All of them at once.
+    fn from(part: Bytes) -> Self {
+        Self { part, ..Self::new().1 }
+    }
+}
+
+impl Read for FirstBytes {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.part.is_empty() {
+            let Some(part) = self.parts.blocking_recv() else { return Ok(0) };
+            self.part = part;
+        }
+        let length = buffer.len().min(self.part.len());
+        buffer[..length].copy_from_slice(&self.part.split_to(length));
+        Ok(length)
+    }
 }
 
 /// Places of all users together, of which nobody has more than one.
@@ -45,7 +83,7 @@ struct ReadingPlaces {
 
 /// One of the places, given back when it is dropped.
 #[derive(Debug)]
-pub struct ReadingPlace {
+struct ReadingPlace {
     _of_user: OwnedSemaphorePermit,
     _of_all: OwnedSemaphorePermit,
 }
@@ -131,28 +169,49 @@ impl ModelFiles {
         self.read(user, work).await
     }
 
-    /// The model in a file of which `start` is the beginning; requests may name it by the answer.
+    /// The model in a file that begins with `start`; requests may name it by the answer.
     ///
     /// # Errors
     /// It holds no model, its header goes on beyond these bytes, or there is no place to read.
     pub async fn inspect(
         &self,
-        start: Bytes,
+        start: FirstBytes,
         name: String,
         kv_format: WeightFormat,
         user: Option<u32>,
     ) -> Result<ModelAnswer, Refusal> {
-        let work = move |_| Ok(models::of_file(&inspected(&start, &name)?, name, kv_format));
-        self.read(user, work).await
+        let place = self.uploads.take(user, self.patience).await.ok_or_else(|| {
+            Code::Busy.error(
+                format!("another model file of this user is being sent, or {UPLOADS_AT_ONCE} of other users"),
+                "ask again in a second",
+            )
+        })?;
+        let work = move |_| Ok(models::of_file(&inspected(start, &name)?, name, kv_format));
+        self.read_in(place, work).await
     }
 
-    /// Runs `work`, which is given until when it may take, in a thread of its own.
+    /// Runs `work` at a place of the user.
     async fn read<T: Send + 'static>(
         &self,
         user: Option<u32>,
         work: impl FnOnce(Instant) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
-        let place = self.place(user).await?;
+        let place = self.readings.take(user, self.patience).await.ok_or_else(|| {
+            Code::Busy.error(
+                format!("another model file of this user is being read, or {AT_ONCE} of other users"),
+                "ask again in a second",
+            )
+        })?;
+        self.read_in(place, work).await
+    }
+
+    /// Runs `work`, which is given until when it may take, in a thread of its own. It keeps the place until it is done,
+    /// however long that takes.
+    async fn read_in<T: Send + 'static>(
+        &self,
+        place: ReadingPlace,
+        work: impl FnOnce(Instant) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
         let until = latest();
         let (done, result) = oneshot::channel();
         let reading = thread("model-file").spawn(move || {
@@ -173,29 +232,6 @@ impl ModelFiles {
                 "name a file on a disk that answers, or use the answer of POST /v1/models/inspect as the model",
             )),
         }
-    }
-
-    /// A place to read, given back when a reading is done, however long that takes.
-    async fn place(&self, user: Option<u32>) -> Result<ReadingPlace, Refusal> {
-        self.readings.take(user, self.patience).await.ok_or_else(|| {
-            Code::Busy.error(
-                format!("another model file of this user is being read, or {AT_ONCE} of other users"),
-                "ask again in a second",
-            )
-        })
-    }
-
-    /// A place for the bytes of one more file, given back when its answer is made.
-    ///
-    /// # Errors
-    /// None became free in time.
-    pub async fn upload_place(&self, user: Option<u32>) -> Result<ReadingPlace, Refusal> {
-        self.uploads.take(user, self.patience).await.ok_or_else(|| {
-            Code::Busy.error(
-                format!("another model file of this user is being sent, or {UPLOADS_AT_ONCE} of other users"),
-                "ask again in a second",
-            )
-        })
     }
 }
 

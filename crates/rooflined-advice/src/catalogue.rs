@@ -4,6 +4,7 @@
 //! about the same parts and models costs little more than reading and writing them.
 
 use std::borrow::Cow;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -210,19 +211,17 @@ impl Catalogue {
     }
 }
 
-/// The model in a file of which `bytes` are the first. Blocks while they are looked at.
+/// The model in a file whose first bytes `source` gives, as they come in.
 ///
 /// # Errors
 /// It holds no model, or its header goes on beyond these bytes.
-pub fn inspected(bytes: &[u8], name: &str) -> Result<ModelFile, Refusal> {
-    // Nobody tells how long the file is, and only a configuration has to be whole.
-    let length = if bytes.first() == Some(&b'{') { bytes.len() as u64 } else { u64::MAX };
-    let begun = modelfile::load_beginning(bytes, length, name, modelfile::latest())
+pub fn inspected(source: impl Read, name: &str) -> Result<ModelFile, Refusal> {
+    let begun = modelfile::load_beginning(source, name, modelfile::latest())
         .map_err(|error| Code::UnreadableModel.error(message(&error), error.hint()))?;
     match begun {
         Beginning::Model(file) => Ok(*file),
-        Beginning::GoesOn => Err(Code::UnreadableModel.error(
-            format!("the header goes on beyond the {} bytes that were sent", bytes.len()),
+        Beginning::GoesOn(bytes) => Err(Code::UnreadableModel.error(
+            format!("the header goes on beyond the {bytes} bytes that were sent"),
             format!("send more of the file's first bytes, at most {} MiB", modelfile::MAX_HEADER_BYTES >> 20),
         )),
     }

@@ -30,6 +30,11 @@ use rooflined_models::model::Model;
 pub const MAX_HEADER_BYTES: u64 = 64 << 20;
 /// Longest time that reading them may take, and the files of a request to a daemon together.
 pub const MAX_TIME: Duration = Duration::from_secs(30);
+/// Most tensors of a file that is read alone; those of a model of 10^12 weights lie in dozens of files.
+const MAX_TENSORS_OF_ONE: u64 = 1 << 15;
+/// Most objects and lists of a configuration that is read alone: one for each module whose weights are stored in a way of
+/// their own.
+const MAX_CONTAINERS_OF_ONE: u64 = 1 << 15;
 /// Bytes asked for at once: the time is looked at between two of them.
 const MAX_READ: usize = 1 << 20;
 
@@ -171,49 +176,58 @@ pub fn load_beneath(root: &Path, path: &Path, until: Instant) -> Result<ModelFil
 pub enum Beginning {
     /// The model: its header is complete.
     Model(Box<ModelFile>),
-    /// The header goes on beyond these bytes.
-    GoesOn,
+    /// The header goes on beyond these, which are so many.
+    GoesOn(u64),
 }
 
-/// Reads the model in a file of `length` bytes of which these are the first. `name` may carry a label, as a file's name
-/// does.
+/// Reads the model in one file of which `source` gives the first bytes, as they come in. `name` may carry a label, as a
+/// file's name does.
 ///
 /// # Errors
 /// It is something else, or holds no model, or its header is longer than is read.
-pub fn load_beginning(
-    bytes: &[u8],
-    length: u64,
-    name: &str,
-    until: Instant,
-) -> Result<Beginning, ModelFileError> {
-    let there = bytes.len() as u64;
-    let ended = Cell::new(false);
-    let begin = || FromMemory { bytes, goes_on: there < length, ended: &ended };
-    match Reading::new(None, until).single(begin, Path::new(name), length, name) {
-        Ok(model) => Ok(Beginning::Model(Box::new(model))),
-        Err(_) if ended.get() && there < MAX_HEADER_BYTES => Ok(Beginning::GoesOn),
-        Err(_) if ended.get() => Err(at(Path::new(name))(ImportError::Budget {
+pub fn load_beginning(source: impl Read, name: &str, until: Instant) -> Result<Beginning, ModelFileError> {
+    let ended = Cell::new(None);
+    let reading = Reading::new(None, until);
+    // One file has no experts of hundreds of files.
+    reading.tensors.set(MAX_TENSORS - MAX_TENSORS_OF_ONE);
+    let begun = FirstBytes { source, read: 0, is_whole: None, ended: &ended };
+    match (reading.single(begun, Path::new(name), name), ended.get()) {
+        (Ok(model), _) => Ok(Beginning::Model(Box::new(model))),
+        (Err(_), Some(bytes)) if bytes < MAX_HEADER_BYTES => Ok(Beginning::GoesOn(bytes)),
+        (Err(_), Some(_)) => Err(at(Path::new(name))(ImportError::Budget {
             what: "bytes of headers",
             limit: MAX_HEADER_BYTES,
         })),
-        Err(error) => Err(error),
+        // More tensors than one file may have, which is less than a model may have.
+        (
+            Err(ModelFileError::Import { source: ImportError::Budget { what: what @ "tensors", .. }, path }),
+            None,
+        ) => Err(at(&path)(ImportError::Budget { what, limit: MAX_TENSORS_OF_ONE })),
+        (Err(error), None) => Err(error),
     }
 }
 
-/// The first bytes of a file, of which the others are not at hand.
-struct FromMemory<'b> {
-    bytes: &'b [u8],
-    /// There are others.
-    goes_on: bool,
-    /// Set where one of those was asked for.
-    ended: &'b Cell<bool>,
+/// The first bytes of a file, of which the others are not at hand. Nobody tells how long the file is, and only a
+/// configuration has to be whole.
+struct FirstBytes<'e, R> {
+    source: R,
+    /// Bytes so far.
+    read: u64,
+    /// Known after the first byte.
+    is_whole: Option<bool>,
+    /// How many they are, set where one behind them was asked for.
+    ended: &'e Cell<Option<u64>>,
 }
 
-impl Read for FromMemory<'_> {
+impl<R: Read> Read for FirstBytes<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.bytes.read(buffer)?;
-        if read == 0 && self.goes_on && !buffer.is_empty() {
-            self.ended.set(true);
+        let read = self.source.read(buffer)?;
+        self.read += read as u64;
+        if self.is_whole.is_none() {
+            self.is_whole = buffer[..read].first().map(|first| *first == b'{');
+        }
+        if read == 0 && self.is_whole == Some(false) && !buffer.is_empty() {
+            self.ended.set(Some(self.read));
             return Err(io::Error::other("the beginning of the file ends here"));
         }
         Ok(read)
@@ -313,26 +327,20 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// The model in one file of this length, which `begin` reads from its first byte; `path` stands for it in errors.
-    fn single<R: Read>(
-        &self,
-        begin: impl Fn() -> R,
-        path: &Path,
-        length: u64,
-        name: &str,
-    ) -> Result<ModelFile, ModelFileError> {
-        let whole = || Counted { source: begin(), reading: self };
+    /// The model in one file; `path` stands for it in errors.
+    fn single<R: Read>(&self, mut source: R, path: &Path, name: &str) -> Result<ModelFile, ModelFileError> {
         let mut start = Vec::new();
-        whole().take(9).read_to_end(&mut start).map_err(|source| open_error(path, source))?;
+        source.by_ref().take(9).read_to_end(&mut start).map_err(|source| open_error(path, source))?;
+        let (whole, length) = (Counted { source: start.as_slice().chain(source), reading: self }, u64::MAX);
         let is_checkpoint = start.get(8) == Some(&b'{');
         let exact = is_checkpoint || start.starts_with(b"GGUF");
         let model = if is_checkpoint {
-            let tensors = self.parsed(path, whole(), length, |source, length, most| {
+            let tensors = self.parsed(path, whole, length, |source, length, most| {
                 safetensors::read_at_most(source, length, most)
             })?;
             safetensors::model(&tensors, None, name)
         } else if exact {
-            let header = self.parsed(path, whole(), length, |source, length, most| {
+            let header = self.parsed(path, whole, length, |source, length, most| {
                 gguf::read_at_most(source, length, most)
             })?;
             if header.split().1 > 1 {
@@ -340,8 +348,8 @@ impl<'a> Reading<'a> {
             }
             gguf::model(&header, name)
         } else if start.first() == Some(&b'{') {
-            let json = self.all(path, whole(), config::MAX_BYTES)?;
-            Config::parse(&json).and_then(|config| config.model(None, name))
+            let json = self.all(path, whole, config::MAX_BYTES)?;
+            Config::parse_at_most(&json, MAX_CONTAINERS_OF_ONE).and_then(|config| config.model(None, name))
         } else {
             let found = start.get(..4).unwrap_or(&start).escape_ascii().to_string();
             Err(ImportError::Magic { expected: "GGUF or safetensors", found })

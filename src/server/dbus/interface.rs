@@ -64,6 +64,7 @@ impl Rooflined {
             argument: None,
             query: "",
             body: &Bytes::copy_from_slice(json.as_bytes()),
+            file: None,
             caller: Caller::Peer(peer.as_ref()),
         };
         let accepted = dispatch(&self.service.control, &snapshot, call).await?;
@@ -87,7 +88,7 @@ impl Rooflined {
         let body = encode(&from_variants(&request)?)?.into();
         let peer = self.gate.callers.find(by).await;
         let caller = Caller::Peer(peer.as_ref());
-        let call = Call { route, argument: None, query: "", body: &body, caller };
+        let call = Call { route, argument: None, query: "", body: &body, file: None, caller };
         Ok(to_variants(self.service.value(&self.service.snapshot(), call).await?))
     }
 
@@ -112,7 +113,7 @@ impl Rooflined {
         };
         let peer = self.gate.callers.find(by).await;
         let (route, argument, caller) = (spec.route, argument.as_deref(), Caller::Peer(peer.as_ref()));
-        let call = Call { route, argument, query, body, caller };
+        let call = Call { route, argument, query, body, file: None, caller };
         self.service.respond(&self.service.snapshot(), call).await
     }
 
@@ -373,6 +374,7 @@ impl Calibration {
             argument: None,
             query: "",
             body: &encode(&from_variants(&options)?)?.into(),
+            file: None,
             caller: Caller::Peer(Some(&caller)),
         };
         match dispatch(&self.service.control, &self.service.snapshot(), call).await? {

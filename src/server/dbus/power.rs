@@ -187,7 +187,7 @@ impl Power {
     async fn dispatch(&self, caller: Caller<'_>, asked: DbusCall<'_>) -> Result<Accepted, Refusal> {
         let DbusCall { route, argument, body } = asked;
         let body = body.map_or_else(|| Ok(Vec::new()), |body| encode(&body))?.into();
-        let call = Call { route, argument, query: "", body: &body, caller };
+        let call = Call { route, argument, query: "", body: &body, file: None, caller };
         let accepted = dispatch(&self.service.control, &self.service.snapshot(), call).await;
         accepted.inspect_err(|refusal| self.service.refused(route, &body, caller.uid(), refusal))
     }

@@ -8,20 +8,21 @@ use hyper::body::{Body as _, Bytes, Incoming};
 use hyper::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, EXPECT, HeaderName, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 use tokio::net::UnixStream;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use super::{MAX_HEADER_BYTES, MAX_HEADERS, advice, attached, write_now};
 use crate::server::access::Peer;
 use crate::server::advice::Advice;
 use crate::server::dispatch::{Answered, Call, Caller, Stream};
 use crate::server::events::{self, EventStream, Source};
+use crate::server::model_files::FirstBytes;
 use crate::server::power::{self, ControlAnswer};
 use crate::server::routes::{self, Entrance, Found, NoRoute, Route};
 use crate::server::service::Service;
 use crate::server::shares::{Place, Quota, QuotaExceeded, User};
 use crate::server::{Attachment, Limits, Socket, clock};
 use rooflined_advice::error::status;
-use rooflined_advice::modelfile::MAX_HEADER_BYTES as MAX_HEADER_BYTES_OF_MODELS;
+use rooflined_advice::modelfile::MAX_HEADER_BYTES as MAX_MODEL_BYTES;
 use rooflined_api::{ErrorAnswer, RecommendRequest};
 use rooflined_core::refusal::{Code, Refusal};
 use rooflined_governor::{Client, ControlRequest};
@@ -34,9 +35,6 @@ const MAX_DISCARDED: u64 = 4 * 1024 * 1024;
 
 /// Longest list of layers; a network of a thousand has some 200 kB.
 const MAX_NETWORK_BYTES: usize = 1 << 20;
-/// Bytes of a model file.
-#[expect(clippy::cast_possible_truncation, reason = "64 MiB")]
-const MAX_MODEL_BYTES: usize = MAX_HEADER_BYTES_OF_MODELS as usize;
 
 const SERIAL: HeaderName = HeaderName::from_static("x-rooflined-serial");
 /// Present on every answer about a simulated board, refusals included.
@@ -118,19 +116,15 @@ impl Handler {
     ) -> Result<Response<Body>, Refusal> {
         let (head, body) = request.into_parts();
         let expects_continue = head.headers.contains_key(EXPECT);
-        // Kept until the answer is made: so long the body stays in memory.
-        let mut upload = None;
-        let body = if spec.method.has_body() {
-            let limit = if spec.route == Route::InspectModel {
-                match self.service.control.files().upload_place(peer.map(Peer::account)).await {
-                    Ok(place) => upload = Some(place),
-                    Err(refusal) => {
-                        self.discard(body, expects_continue).await;
-                        return Err(refusal);
-                    }
-                }
-                MAX_MODEL_BYTES
-            } else if matches!(spec.route, Route::PredictNetwork | Route::RecommendNetwork) {
+        // A model file is read while it comes in.
+        let (sender, start) = FirstBytes::new();
+        let (mut file, mut sent) = (None, None);
+        let body = if spec.route == Route::InspectModel {
+            file = Some(Mutex::new(Some(start)));
+            sent = Some((sender, body));
+            Bytes::new()
+        } else if spec.method.has_body() {
+            let limit = if matches!(spec.route, Route::PredictNetwork | Route::RecommendNetwork) {
                 MAX_NETWORK_BYTES
             } else {
                 self.limits.body_bytes
@@ -148,10 +142,23 @@ impl Handler {
             argument: argument.as_deref(),
             query: head.uri.query().unwrap_or_default(),
             body: &body,
+            file: file.as_ref(),
             caller: Caller::Peer(peer),
         };
-        let answered = self.service.respond(snapshot, call).await;
-        drop(upload);
+        let answer = async {
+            let answered = self.service.respond(snapshot, call).await;
+            // Nobody reads on: what still comes is thrown away.
+            file.as_ref().map(|file| file.lock().unwrap_or_else(PoisonError::into_inner).take());
+            answered
+        };
+        let passed = async {
+            match sent {
+                Some((sender, body)) => self.pass_on(body, sender, expects_continue).await,
+                None => Ok(()),
+            }
+        };
+        let (answered, passed) = tokio::join!(answer, passed);
+        passed?;
         let (content_type, bytes) = match answered? {
             Answered::Json(json) => (JSON, self.to_be_read(json, peer)?),
             Answered::Static(json) => (JSON, Bytes::from_static(json)),
@@ -204,15 +211,40 @@ impl Handler {
         match tokio::time::timeout(self.limits.body_time, reading).await {
             Ok(Ok(collected)) => Ok(collected.to_bytes()),
             Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(limit)),
-            Ok(Err(error)) => Err(Code::MalformedRequest.error(
-                format!("the body cannot be read: {error}"),
-                "send as many bytes as Content-Length says",
-            )),
-            Err(_) => Err(Code::RequestTimeout.error(
-                format!("the body did not arrive within {:?}", self.limits.body_time),
-                "send the body right behind the header",
-            )),
+            Ok(Err(error)) => Err(unreadable(error)),
+            Err(_) => Err(self.late_body()),
         }
+    }
+
+    /// Passes a model file on as it comes in, in time and within its limit; to its end, so that its client comes to read the
+    /// answer.
+    async fn pass_on(
+        &self,
+        mut body: Incoming,
+        to: mpsc::Sender<Bytes>,
+        expects_continue: bool,
+    ) -> Result<(), Refusal> {
+        let mut left = MAX_MODEL_BYTES;
+        if body.size_hint().lower() > left {
+            self.discard(body, expects_continue).await;
+            return Err(too_large(left));
+        }
+        let passing = async {
+            while let Some(frame) = body.frame().await {
+                let Ok(part) = frame.map_err(unreadable)?.into_data() else { continue };
+                left = left.checked_sub(part.len() as u64).ok_or_else(|| too_large(MAX_MODEL_BYTES))?;
+                let _ = to.send(part).await;
+            }
+            Ok(())
+        };
+        tokio::time::timeout(self.limits.body_time, passing).await.unwrap_or_else(|_| Err(self.late_body()))
+    }
+
+    fn late_body(&self) -> Refusal {
+        Code::RequestTimeout.error(
+            format!("the body did not arrive within {:?}", self.limits.body_time),
+            "send the body right behind the header",
+        )
     }
 
     /// Reads a body that nobody wants, so that its client comes to read the answer; false where there is more of it. A client
@@ -432,7 +464,12 @@ fn last_if(last: bool, mut response: Response<Body>) -> Response<Body> {
     response
 }
 
-fn too_large(limit: usize) -> Refusal {
+fn unreadable(error: impl std::fmt::Display) -> Refusal {
+    Code::MalformedRequest
+        .error(format!("the body cannot be read: {error}"), "send as many bytes as Content-Length says")
+}
+
+fn too_large(limit: impl std::fmt::Display) -> Refusal {
     Code::BodyTooLarge.error(
         format!("the body is larger than {limit} bytes"),
         "ask for less at a time; a sweep takes ranges of shapes, formats and batches",

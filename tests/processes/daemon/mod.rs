@@ -26,6 +26,7 @@ pub mod harness;
 mod holds;
 mod idle;
 mod lifecycle;
+mod memory;
 mod place;
 mod power;
 mod probe;

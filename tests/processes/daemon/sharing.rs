@@ -25,13 +25,13 @@ const NEIGHBOUR: u32 = 64_003;
 const KEPT: usize = 200;
 
 /// Work as another user: who connects is decided by the thread that does.
-fn become_user(uid: u32) {
+pub fn become_user(uid: u32) {
     let user = Uid::from_raw(uid);
     set_thread_res_uid(user, user, user).unwrap();
 }
 
 /// A daemon that every user may ask; `None`, said aloud, where nobody can become another user.
-fn open_to_all(home: &Home) -> Option<Daemon> {
+pub fn open_to_all(home: &Home) -> Option<Daemon> {
     if !rustix::process::geteuid().is_root() {
         missing("root", "become several users");
         return None;
@@ -66,7 +66,7 @@ fn ask_in_time(socket: &Path, Asked { request, patience, .. }: &Asked<'_>) -> Re
     String::from_utf8_lossy(&answer[9..]).parse().map_err(|_| format!("{}", answer.escape_ascii()))
 }
 
-fn post(path: &str, body: &str) -> String {
+pub fn post(path: &str, body: &str) -> String {
     format!(
         "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
@@ -127,7 +127,7 @@ fn users_who_open_connections_without_end_leave_room_for_another() {
 }
 
 /// What a daemon takes for itself, in KiB.
-fn memory_kib(daemon: &Daemon) -> u64 {
+pub fn memory_kib(daemon: &Daemon) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().strip_suffix(" kB").unwrap().parse().unwrap()

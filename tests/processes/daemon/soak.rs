@@ -276,8 +276,9 @@ fn quiet(daemon: &mut Daemon, home: &Home) {
     });
 }
 
-fn seconds() -> u64 {
-    std::env::var("ROOFLINED_SOAK_S").map_or(24, |text| text.parse().expect("ROOFLINED_SOAK_S in seconds"))
+/// How long a load lasts: `usual` unless the environment says otherwise.
+pub fn seconds(usual: u64) -> u64 {
+    std::env::var("ROOFLINED_SOAK_S").map_or(usual, |text| text.parse().expect("ROOFLINED_SOAK_S in seconds"))
 }
 
 #[test]
@@ -299,7 +300,7 @@ fn clients_that_behave_badly_leave_nothing_behind_in_the_daemon() {
         command.args(["--simulate", BOARD]).arg("--root").arg(&root).env("ROOFLINED_LOG", "warn");
     });
     let (done, begun) = (Done::default(), Instant::now());
-    let rounds = (seconds() / ROUND.as_secs()).max(4) as usize;
+    let rounds = (seconds(24) / ROUND.as_secs()).max(4) as usize;
     let (mut reloads, mut looks) = (0, Vec::new());
     // On a machine that has little time for it some of it takes more rounds to happen at all.
     while looks.len() < rounds || done.get().contains(&0) && begun.elapsed() < 5 * PATIENCE {

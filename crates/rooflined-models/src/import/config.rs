@@ -57,11 +57,19 @@ impl Config {
     /// # Errors
     /// It is not JSON, or a field is no number.
     pub fn parse(json: &[u8]) -> Result<Self, ImportError> {
+        Self::parse_at_most(json, MAX_CONTAINERS)
+    }
+
+    /// The same, with at most so many objects and lists, which take some 650 bytes of memory each.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    pub fn parse_at_most(json: &[u8], containers: u64) -> Result<Self, ImportError> {
         if json.len() as u64 > MAX_BYTES {
             let count = json.len() as u64;
             return Err(ImportError::TooMany { what: "bytes of config.json", count, limit: MAX_BYTES });
         }
-        Self::from_value(&value(json, "config.json")?)
+        Self::from_value(&value(json, "config.json", containers)?)
     }
 
     /// The same from fields that came another way, such as inside a request.
@@ -118,7 +126,7 @@ impl Config {
     /// # Errors
     /// It is not JSON.
     pub fn with_modelopt(mut self, json: &[u8]) -> Result<Self, ImportError> {
-        let value = value(json, "hf_quant_config.json")?;
+        let value = value(json, "hf_quant_config.json", MAX_CONTAINERS)?;
         if let (None, Some(map)) = (&self.quantisation, value.as_object()) {
             let fields = Fields { map };
             self.quantisation = Some(quantisation(&fields, &fields)?);
@@ -230,7 +238,7 @@ fn add(groups: &mut Grouping, matrix: &Matrix, storage: Option<Storage>, dtype: 
 }
 
 /// Reads JSON that takes no more memory than a configuration does.
-fn value(json: &[u8], what: &'static str) -> Result<Value, ImportError> {
+fn value(json: &[u8], what: &'static str, most: u64) -> Result<Value, ImportError> {
     let (mut containers, mut values) = (0, 1);
     let (mut quoted, mut escaped) = (false, false);
     for byte in json {
@@ -243,9 +251,7 @@ fn value(json: &[u8], what: &'static str) -> Result<Value, ImportError> {
             _ => {}
         }
     }
-    for (what, count, limit) in
-        [("objects and lists", containers, MAX_CONTAINERS), ("values", values, MAX_VALUES)]
-    {
+    for (what, count, limit) in [("objects and lists", containers, most), ("values", values, MAX_VALUES)] {
         if count > limit {
             return Err(ImportError::TooMany { what, count, limit });
         }
@@ -443,7 +449,7 @@ mod tests {
     #[test]
     fn numbers_that_only_python_writes_are_read() {
         let text = br#"{"a": [0.0, Infinity, -Infinity], "NaN": NaN, "b": "Infinity \" NaN"}"#;
-        let read = value(text, "config.json").unwrap();
+        let read = value(text, "config.json", MAX_CONTAINERS).unwrap();
         assert_eq!(read, serde_json::json!({"a": [0.0, null, null], "NaN": null, "b": "Infinity \" NaN"}));
     }
 

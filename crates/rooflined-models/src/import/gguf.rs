@@ -313,18 +313,19 @@ fn read_tensors<R: Read>(
         }
     };
     let mut tensors: Vec<Tensor> = Vec::new();
-    let mut names = HashSet::new();
     for _ in 0..count {
         let tensor = read_tensor(cursor)?;
         if tensor.offset % alignment != 0 {
             let reason = format!("starts at {}, which is not aligned to {alignment}", tensor.offset);
             return Err(ImportError::Tensor { name: short(&tensor.name), reason });
         }
-        if !names.insert(tensor.name.clone()) {
-            return Err(ImportError::Duplicate { what: "tensor", name: short(&tensor.name) });
-        }
         tensors.push(tensor);
     }
+    let mut names = HashSet::new();
+    if let Some(tensor) = tensors.iter().find(|tensor| !names.insert(tensor.name.as_str())) {
+        return Err(ImportError::Duplicate { what: "tensor", name: short(&tensor.name) });
+    }
+    drop(names);
     let data = cursor.at.next_multiple_of(alignment);
     for tensor in &mut tensors {
         tensor.offset = tensor.offset.saturating_add(data);

@@ -19,6 +19,8 @@ use crate::model::Model;
 
 /// Longest JSON: what the format's own reader allows.
 pub const MAX_HEADER: u64 = 100_000_000;
+/// Bytes of the JSON for each tensor that may come; they have some 150.
+const MAX_ENTRY: u64 = 512;
 /// Most files of one checkpoint.
 pub const MAX_FILES: usize = 4096;
 /// Most dimensions of a tensor.
@@ -167,20 +169,25 @@ pub fn read_at_most(mut source: impl Read, file_bytes: u64, most: u64) -> Result
     let mut length = [0; 8];
     source.read_exact(&mut length).map_err(|error| ended("the length of the header", 8, error))?;
     let length = u64::from_le_bytes(length);
-    if length > MAX_HEADER {
-        return Err(ImportError::TooMany { what: "bytes of header", count: length, limit: MAX_HEADER });
+    let limit = most.saturating_mul(MAX_ENTRY).clamp(1 << 20, MAX_HEADER);
+    if length > limit {
+        return Err(ImportError::TooMany { what: "bytes of header", count: length, limit });
     }
     let data = 8 + length;
     if data > file_bytes {
         return Err(cut("the header", data));
     }
-    let mut json = vec![0; usize::try_from(length).unwrap_or(0)];
-    source.read_exact(&mut json).map_err(|error| ended("the header", data, error))?;
-    if !json.starts_with(b"{") {
-        let found = json[..json.len().min(4)].escape_ascii().to_string();
+    let mut first = [0];
+    source
+        .read_exact(&mut first[..usize::from(length > 0)])
+        .map_err(|error| ended("the header", data, error))?;
+    if first != *b"{" {
+        let found = first[..usize::from(length > 0)].escape_ascii().to_string();
         return Err(ImportError::Magic { expected: "safetensors", found });
     }
-    let mut parser = serde_json::Deserializer::from_slice(&json);
+    // Not as a whole: a hostile one is as long as is read at all.
+    let json = first.chain(source).take(length);
+    let mut parser = serde_json::Deserializer::from_reader(json);
     let entries = Entries { most }
         .deserialize(&mut parser)
         .and_then(|entries| parser.end().map(|()| entries))
@@ -190,7 +197,6 @@ pub fn read_at_most(mut source: impl Read, file_bytes: u64, most: u64) -> Result
             }
             error => ImportError::Json { what: "the header", error },
         })?;
-    drop(json);
     tensors(entries, data, file_bytes)
 }
 
