@@ -84,7 +84,22 @@ fn a_container_has_the_memory_and_the_cpus_of_its_control_groups_at_every_level(
         ("/sys/fs/cgroup/cpu,cpuacct/docker/ab/cpu.cfs_period_us", "100000"),
         ("/sys/fs/cgroup/cpuset/docker/ab/cpuset.cpus", "0-5"),
     ];
-    for files in [nested.as_slice(), own.as_slice(), version_1.as_slice()] {
+    // Each controller has its limit at a level of its own, and a level between has none.
+    let version_1_nested = [
+        ("/proc/self/cgroup", "5:memory:/pod/box/leaf\n4:cpu,cpuacct:/pod/box/leaf\n3:cpuset:/pod/box/leaf"),
+        ("/sys/fs/cgroup/memory/pod/memory.limit_in_bytes", limit.as_str()),
+        ("/sys/fs/cgroup/memory/pod/memory.usage_in_bytes", "2147483648"),
+        ("/sys/fs/cgroup/memory/pod/memory.stat", "inactive_file 1\ntotal_inactive_file 1073741824"),
+        ("/sys/fs/cgroup/memory/pod/box/memory.limit_in_bytes", "9223372036854771712"),
+        ("/sys/fs/cgroup/memory/pod/box/leaf/memory.limit_in_bytes", high.as_str()),
+        ("/sys/fs/cgroup/cpu,cpuacct/pod/box/cpu.cfs_quota_us", "150000"),
+        ("/sys/fs/cgroup/cpu,cpuacct/pod/box/cpu.cfs_period_us", "100000"),
+        ("/sys/fs/cgroup/cpu,cpuacct/pod/box/leaf/cpu.cfs_quota_us", "-1"),
+        ("/sys/fs/cgroup/cpu,cpuacct/pod/box/leaf/cpu.cfs_period_us", "100000"),
+        ("/sys/fs/cgroup/cpuset/pod/cpuset.cpus", "0-5"),
+        ("/sys/fs/cgroup/cpuset/pod/box/cpuset.cpus", "0-7"),
+    ];
+    for files in [nested.as_slice(), own.as_slice(), version_1.as_slice(), version_1_nested.as_slice()] {
         let (board, state) = changed("laptop-x86", files);
         let memory = state.memory.known().unwrap();
         let total = 4.0 * GIB as f64;

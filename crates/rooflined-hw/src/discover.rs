@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::cgroup::Limits;
+use super::cgroup::{self, Limits};
 use super::identity::{Found, gpu, identify};
 use super::modes::ModeRule;
 use super::nvml::Facts;
@@ -149,13 +149,17 @@ fn gates(mode: &PowerMode) -> bool {
 fn limited_memory(root: &SysRoot, limits: &Limits, memory: Memory, notes: &mut Vec<String>) -> Memory {
     let left = limited(&limits.memory, memory, |path| root.read(path).ok());
     if left.total < memory.total {
-        let files: Vec<&str> =
-            limits.memory.iter().flat_map(|level| &level.limits).map(String::as_str).collect();
+        let limit = |path: &&String| {
+            let text = root.read(path).ok()?;
+            cgroup::limit(std::iter::once(text.as_str()))
+        };
+        let files = limits.memory.iter().flat_map(|level| &level.limits);
+        let lowest = files.filter(|path| limit(path).is_some()).min_by_key(limit);
         notes.push(format!(
             "this process gets {} of {} of memory: {}",
             left.total,
             memory.total,
-            files.join(", ")
+            lowest.map_or("a control group", String::as_str)
         ));
     }
     left

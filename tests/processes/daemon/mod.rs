@@ -17,6 +17,7 @@ mod tree;
 
 mod activation;
 mod configuration;
+mod containers;
 mod dashboard;
 mod fanout;
 mod files;
