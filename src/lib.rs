@@ -125,6 +125,10 @@ fn serve(mut args: Serve) -> Result<(), DaemonError> {
         });
         return Ok(());
     }
+    if let Some(file) = &settings.config {
+        let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
+        rooflined_core::configuration::declare(file.display().to_string());
+    }
     logging::start();
     if let Some(board) = &simulation {
         let (key, root) = (board.key(), board.dir().display());

@@ -20,6 +20,7 @@
 //! learnt the same way on D-Bus). Membership of the group is the primary group of the connection, or a line of
 //! /etc/group; groups that only a directory service knows are admitted by their primary group alone.
 
+use rooflined_core::configuration::file_in_use;
 use rooflined_core::refusal::{Code, Refusal};
 use rooflined_predict::learning::report::Reporter;
 use std::fs;
@@ -168,7 +169,7 @@ fn unknown() -> Refusal {
 fn disabled() -> Refusal {
     Code::ControlDisabled.error(
         "control is not enabled on this machine",
-        "set enabled = true under [control] in /etc/rooflined/rooflined.toml and reload",
+        format!("set enabled = true under [control] in {} and reload", file_in_use()),
     )
 }
 

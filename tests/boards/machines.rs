@@ -154,6 +154,22 @@ fn a_gpu_that_is_there_is_found_without_a_device_tree_or_nvml() {
 }
 
 #[test]
+fn power_modes_are_those_of_the_file_that_nvpmodel_was_started_with_last() {
+    let mine = "< PARAM TYPE=CLOCK NAME=GPU >\nMAX_FREQ /sys/class/devfreq/17000000.gpu/max_freq\n\
+                < POWER_MODEL ID=0 NAME=MINE >\nGPU MAX_FREQ 612000000\n";
+    let source = |recorded: &str, mine: &str| {
+        let files = [("/var/lib/nvpmodel/conf_file_path", recorded), ("/etc/mine.conf", mine)];
+        let (board, _) = changed("orin-nano-8gb-super", &files);
+        board.modes.known().map(|modes| modes.source.clone()).unwrap()
+    };
+    assert_eq!(source("/etc/mine.conf\n", mine), "/etc/mine.conf");
+    for (recorded, file) in [("/etc/mine.conf", "gone"), ("etc/mine.conf", mine), ("", mine), ("/etc", mine)]
+    {
+        assert!(source(recorded, file).starts_with("/etc/nvpmodel"), "{recorded:?}");
+    }
+}
+
+#[test]
 fn hidden_not_readable_and_not_there_are_three_reasons() {
     let clock =
         |files: &[(&str, &str)]| changed("laptop-x86", files).1.cpu_clocks.reason().unwrap().to_owned();

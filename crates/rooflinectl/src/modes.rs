@@ -60,8 +60,7 @@ fn render_active(answer: &HoldsAnswer) -> String {
     if let Some(reason) = &answer.unavailable {
         text += &format!("modes cannot be switched: {reason}\n");
     } else if !answer.control_enabled {
-        text +=
-            "modes cannot be switched: set enabled = true under [control] in /etc/rooflined/rooflined.toml\n";
+        text += "modes cannot be switched: set enabled = true under [control] in the daemon's configuration file\n";
     }
     text
 }

@@ -33,8 +33,7 @@ pub use rooflined_predict::snapshot::Automatic;
 use rooflined_core::document::{self, Document, DocumentError};
 use rooflined_core::near::Near;
 
-/// The configuration of an installed daemon.
-pub const DEFAULT_FILE: &str = "/etc/rooflined/rooflined.toml";
+pub use rooflined_core::configuration::USUAL_FILE as DEFAULT_FILE;
 /// A longer file is no configuration.
 const LONGEST_FILE: u64 = 1 << 20;
 

@@ -3,6 +3,7 @@
 pub mod board;
 pub mod calendar;
 pub mod ceilings;
+pub mod configuration;
 pub mod document;
 pub mod hardware;
 pub mod hold;

@@ -46,6 +46,7 @@ use self::state::Queued;
 use super::effects::{refuse, reply};
 use super::{AuditEvent, AuditRecord, Client, ControlRequest, Effect, Governor, Now, Reply, Ticket};
 use rooflined_core::board::{ActiveMode, Order, PowerMode, SwitchOutcome};
+use rooflined_core::configuration::file_in_use;
 use rooflined_core::near::Near;
 use rooflined_core::refusal::{Code, Refusal};
 use rooflined_core::units::Seconds;
@@ -344,6 +345,6 @@ fn active_mode(candidate: &Candidate<'_>) -> ActiveMode {
 fn disabled() -> Refusal {
     Code::ControlDisabled.error(
         "control is not enabled on this machine",
-        "set enabled = true under [control] in /etc/rooflined/rooflined.toml and reload",
+        format!("set enabled = true under [control] in {} and reload", file_in_use()),
     )
 }

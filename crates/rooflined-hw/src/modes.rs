@@ -10,12 +10,14 @@ use rooflined_core::units::Hertz;
 
 /// A symbolic link to the file of the module fitted; on some images a plain copy.
 const CONF: &str = "/etc/nvpmodel.conf";
+/// The file that nvpmodel was last started with, where that was another (`nvpmodel -f FILE`): it reads that one from then on.
+const RECORD: &str = "/var/lib/nvpmodel/conf_file_path";
 /// Files of modes have tens of kilobytes.
 const LONGEST: usize = 1 << 20;
 
 /// The modes in nvpmodel's file, with the file they were read from.
 pub(super) fn discover(root: &SysRoot) -> Reading<PowerModes> {
-    let file = root.resolve(CONF);
+    let file = root.resolve(recorded(root).as_deref().unwrap_or(CONF));
     let mut source = TimedReader::new(vec![OpenFile::of_driver(root, &file).limited(LONGEST)]);
     let text = match source.read_all().pop() {
         Some(Ok((text, _))) => text,
@@ -27,6 +29,12 @@ pub(super) fn discover(root: &SysRoot) -> Reading<PowerModes> {
         return Reading::absent(format!("{file} has no power mode"));
     }
     Reading::Known(modes)
+}
+
+/// What nvpmodel recorded, where it leads to a file.
+fn recorded(root: &SysRoot) -> Option<String> {
+    let file = root.read(RECORD).ok()?.trim().to_owned();
+    (file.starts_with('/') && root.path(&root.resolve(&file)).is_file()).then_some(file)
 }
 
 fn refused(reading: Reading<PowerModes>, file: &str) -> Reading<PowerModes> {

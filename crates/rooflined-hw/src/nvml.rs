@@ -330,6 +330,8 @@ fn serve(
     }
     let nvml = match builder.init() {
         Ok(nvml) => nvml,
+        // Its own words say no more than that loading failed.
+        Err(NvmlError::LibloadingError(error)) => return drop(first.send(Err(format!("no NVML: {error}")))),
         Err(error) => return drop(first.send(Err(format!("no NVML: {error}")))),
     };
     let device = match nvml.device_by_index(0) {

@@ -164,3 +164,13 @@ fn a_reload_names_each_key_that_only_a_start_takes() {
         assert_eq!(said.contains(&format!("[{section}] {key}")), waits, "{key}: {said}");
     }
 }
+
+#[test]
+fn a_hint_names_the_configuration_file_in_use() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let (status, answer) = http(&home.control(), "POST", "/v1/mode", r#"{"mode":"15W"}"#);
+    assert_eq!(status, 403, "{answer}");
+    let hint = answer["error"]["hint"].as_str().unwrap();
+    assert!(hint.contains(home.path("rooflined.toml").to_str().unwrap()), "{hint}");
+}

@@ -59,7 +59,8 @@ pub async fn control(dashboard: &Dashboard) -> Control {
         return none(&error, holds.unavailable);
     }
     let disabled = || {
-        "control is disabled; set enabled = true under [control] in /etc/rooflined/rooflined.toml".to_owned()
+        "control is disabled; set enabled = true under [control] in the daemon's configuration file"
+            .to_owned()
     };
     Control {
         available: holds.control_enabled,

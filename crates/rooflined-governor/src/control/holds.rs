@@ -9,6 +9,7 @@ use crate::effects::{audit, log, refuse};
 use crate::{
     AuditEvent, AuditRecord, Client, ControlRequest, Effect, Governor, Now, Reply, Severity, Ticket,
 };
+use rooflined_core::configuration::file_in_use;
 use rooflined_core::hold::HoldConstraints;
 use rooflined_core::refusal::{Code, Refusal};
 use rooflined_core::units::Seconds;
@@ -33,8 +34,11 @@ impl Governor {
         if query.is_some() && self.policy.auto == Automatic::Off {
             return Err(Code::AutoOff.error(
                 "queries of holds are not acted on here",
-                "hold with constraints, or have the administrator set auto = \"switch\" or \"advise\" below \
-                 [policy] in /etc/rooflined/rooflined.toml and reload",
+                format!(
+                    "hold with constraints, or have the administrator set auto = \"switch\" or \"advise\" below \
+                     [policy] in {} and reload",
+                    file_in_use()
+                ),
             ));
         }
         if expires_at.is_none() && !*attached {

@@ -494,7 +494,7 @@ async fn switch(board: &mut Board, sections: &mut Sections) -> Result<StepResult
     }
     if !holds.control_enabled {
         return Ok(StepResult::skipped(
-            "enabled is not true under [control] in /etc/rooflined/rooflined.toml",
+            "enabled is not true under [control] in the daemon's configuration file",
         ));
     }
     if !holds.holds.is_empty() || holds.pending.is_some() {
