@@ -5,7 +5,7 @@
 # In the tests' profile, whose dependencies are compiled already.
 work=$(mktemp -d /tmp/rl-cargo.XXXXXX)
 trap 'rm -rf "$work"' EXIT
-target=$PWD/${CARGO_TARGET_DIR:-target}
+target=$(realpath --canonicalize-missing "${CARGO_TARGET_DIR:-target}")
 shipped=(core models predict governor api client advice config hw probe actuator simulate)
 
 pack_crates() {
