@@ -6,8 +6,8 @@ named. Its rate is reported, so that the expectation is that of this machine. Th
 own, and the first cause and the rate that is promised without it are compared with what was injected and with the healthy rate.
 Without --all, four faults are injected; with it all of them, singly and in pairs.
 
-A healthy server runs between faults. Where its rate is off by more than a fifth, others use the machine: the faults since the
-last good one are reported as disturbed and count as nothing.
+A run counts where the rest of the machine was idle: the CPU time that neither this program nor what it started used is
+measured, and a run beside more of it than BUSY is reported as disturbed and counts as nothing. A healthy server runs between faults.
 
 Exit codes: 0 the faults that count were named well enough, 1 they were not, 2 usage, 75 others use the machine.
 """
@@ -27,8 +27,9 @@ import time
 
 from loop import HERE, Daemon, Llama, files, free_port
 
-# A healthy rate further off than this tells of neighbours.
-SAME_RATE = 0.2
+# CPUs that others may use beside a run that counts.
+BUSY = 0.1
+LITTLE = 220 << 20
 LEAST_FIRST = {"single": 0.9, "pair": 0.75}
 CONTEXT = 256
 THREADS = min(2, os.cpu_count() or 1)
@@ -42,11 +43,11 @@ class Fault:
     """What is done to a server, and the causes that may be named for it."""
 
     def __init__(self, name, causes, *, server=(), prefix=(), context=CONTEXT, neighbour=None, cpus=None, file="q4_0", named=None,
-                 threads=THREADS, expect=()):
+                 threads=THREADS, expect=(), evict=False):
         self.name, self.causes = name, causes
         self.server, self.prefix, self.context = list(server), list(prefix), context
         self.neighbour, self.cpus, self.file, self.named, self.threads = neighbour, cpus, file, named, threads
-        self.expect = list(expect)
+        self.expect, self.evict = list(expect), evict
 
     def __and__(self, other):
         both = Fault(f"{self.name} + {other.name}", self.causes | other.causes)
@@ -71,7 +72,9 @@ def faults():
         "long context": Fault("long context", {"context"}, context=3000, expect=["--context-tokens", str(CONTEXT)]),
         "one core": Fault("one core", {"affinity"}, prefix=["taskset", "-c", "0"]),
         "neighbour": Fault("neighbour", {"other_process"}, neighbour=(SPIN, "0"), cpus="0"),
-        "low priority": Fault("low priority", {"low_priority"}, prefix=["nice", "-n", "19"], neighbour=(SPIN, "0"), cpus="0"),
+        # It needs a neighbour to have an effect, so either is right.
+        "low priority": Fault("low priority", {"low_priority", "other_process"}, prefix=["nice", "-n", "19"],
+                              neighbour=(SPIN, "0"), cpus="0"),
         "memory neighbour": Fault("memory neighbour", {"other_process", "memory_bandwidth"}, neighbour=(STREAM, "0")),
         "quantised cache": Fault("quantised cache", {"kv_format", "context"}, server=["-ctk", "q8_0", "-ctv", "q8_0"], context=3000,
                                  expect=["--context-tokens", "3000"]),
@@ -80,15 +83,55 @@ def faults():
     if (os.cpu_count() or 1) < 2:
         for name in ("fewer threads", "one core"):
             del found[name]
-    group = pathlib.Path("/sys/fs/cgroup/rooflined-explain")
-    try:
-        group.mkdir(exist_ok=True)
-        (group / "cpu.max").write_text(f"{100_000 * THREADS // 2} 100000")
-        enter = ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh"]
-        found["quota"] = Fault("quota", {"cpu_quota"}, prefix=enter)
-    except OSError as why:
-        print(f"no control group can be written, so no quota: {why}")
+    for name, causes, controller, settings in (
+        ("quota", {"cpu_quota"}, "cpu", {"cpu.max": f"{100_000 * THREADS // 2} 100000", "cpu.cfs_quota_us": 100_000 * THREADS // 2}),
+        # Less than the file, so that its pages are read again and again.
+        ("little memory", {"page_faults", "swap"}, "memory", {"memory.max": LITTLE, "memory.limit_in_bytes": LITTLE}),
+    ):
+        enter = control_group(controller, settings)
+        if enter:
+            found[name] = Fault(name, causes, prefix=enter, evict=name == "little memory")
+        else:
+            print(f"no control group can be written, so no {name}")
     return found
+
+
+def control_group(controller, settings):
+    """What starts a command in a group of its own, of either version; nothing where none can be made."""
+    for root in ("/sys/fs/cgroup", f"/sys/fs/cgroup/{controller}"):
+        group = pathlib.Path(root) / f"rooflined-{controller}"
+        try:
+            group.mkdir(exist_ok=True)
+            # In a directory that is no control group, the kernel makes no files.
+            files = [name for name in settings if (group / name).exists()]
+            if not files:
+                group.rmdir()
+                continue
+            (group / files[0]).write_text(str(settings[files[0]]))
+            return ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh"]
+        except OSError:
+            continue
+    return None
+
+
+def busy_s():
+    """CPU time that the machine has spent, and that of this program and of all that it started, in seconds."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    user, nice, system = map(int, pathlib.Path("/proc/stat").read_text().split()[1:4])
+    stats = {}
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        # Parent, and time with that of the children that ended.
+        stats[int(path.parent.name)] = int(fields[1]), sum(map(int, fields[11:15]))
+    def is_own(pid):
+        while pid not in (0, os.getpid()):
+            pid = stats.get(pid, (0, 0))[0]
+        return pid != 0
+    own = sum(time for pid, (_, time) in stats.items() if is_own(pid))
+    return (user + nice + system) / ticks, own / ticks
 
 
 class Bench:
@@ -99,10 +142,15 @@ class Bench:
         """The measured rate and the explanation; None where nothing steady was seen."""
         port = free_port()
         llama = Llama(self.models, fault.name, {}, {}, 3000)
-        llama.context = fault.context
+        llama.context, llama.patience_s = fault.context, 600
         server = [*fault.prefix, sys.executable, HERE / "llama-server", "-m", self.models[fault.file], "--port", port,
                   "-c", 8192, "-t", fault.threads, *fault.server]
         neighbour = None
+        if fault.evict:
+            # Pages that another group has read already count for that one.
+            with open(self.models[fault.file], "rb") as file:
+                os.fsync(file.fileno())
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         process = subprocess.Popen(list(map(str, server)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         try:
             llama.until_ready(port, process)
@@ -116,9 +164,9 @@ class Bench:
             if report:
                 self.daemon.ctl("observe", "--from", port, "--interval", "500ms", "--for", "20s")
             subject = [str(self.models[fault.named])] if fault.named else []
-            began = time.monotonic()
+            began, before = time.monotonic(), busy_s()
             done = self.daemon.ctl("explain", *subject, "--port", port, *fault.expect, "--threads", THREADS, "--for", "12s", "-o", "json")
-            seconds = time.monotonic() - began
+            seconds, after = time.monotonic() - began, busy_s()
         finally:
             if neighbour:
                 neighbour.kill()
@@ -134,12 +182,15 @@ class Bench:
             return None
         answer = json.loads(done.stdout)
         answer["seconds"] = seconds
+        answer["others"] = max(0, (after[0] - before[0]) - (after[1] - before[1])) / seconds
         return answer
 
     def until_generating(self, port):
         import urllib.request
-        for _ in range(400):
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/slots", timeout=5) as answer:
+        # A long prompt takes a slow machine minutes.
+        until = time.monotonic() + 300
+        while time.monotonic() < until:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/slots", timeout=60) as answer:
                 slots = json.load(answer)
             if any(slot["is_processing"] and slot["next_token"][0]["n_decoded"] > 0 for slot in slots):
                 return True
@@ -151,7 +202,7 @@ def main():
     parser = argparse.ArgumentParser(description="Slow llama.cpp down and ask why.")
     parser.add_argument("binaries", type=pathlib.Path)
     parser.add_argument("--all", action="store_true", help="every fault, singly and in pairs")
-    parser.add_argument("--only", nargs="*", help="these faults")
+    parser.add_argument("--only", nargs="*", default=[], help="these faults")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     known = faults()
@@ -161,7 +212,7 @@ def main():
     if given.all:
         apart = [name for name in ("another file", "fewer threads", "long context", "low priority") if name in known]
         pairs = [(a, b) for index, a in enumerate(apart) for b in apart[index + 1:]]
-    rows, healthy, alarms = [], [], 0
+    rows = []
     with tempfile.TemporaryDirectory(prefix="rl-") as home:
         home = pathlib.Path(home)
         daemon = Daemon(given.binaries.resolve(), home)
@@ -172,50 +223,50 @@ def main():
             if not first or first["verdict"] == "slower_than_expected":
                 print(f"others use the machine, so nothing can be held against it: {first and first['reason']}")
                 sys.exit(75)
-            base = first["measured_tokens_per_s"]
             cases = [("single", known[name]) for name in singles] + [("pair", known[a] & known[b]) for a, b in pairs]
             for index, (kind, fault) in enumerate(cases):
-                if index % 3 == 0:
-                    answer = bench.run(HEALTHY)
-                    rate = answer["measured_tokens_per_s"] if answer else 0
-                    quiet = abs(rate / base - 1) < SAME_RATE
-                    healthy.append((rate, quiet, answer))
-                    alarms += bool(quiet and answer["causes"])
-                    print(f"-- healthy: {rate:.1f} of {base:.1f} tokens/s, {answer and answer['verdict']}"
-                          f"{'' if quiet else ': others use the machine'}", flush=True)
-                answer = bench.run(fault)
-                if answer:
-                    rows.append((kind, fault, answer, quiet))
-                    show(fault, answer, base, quiet)
+                for of, one in ([("healthy", HEALTHY)] if index % 3 == 0 else []) + [(kind, fault)]:
+                    answer = bench.run(one)
+                    if answer:
+                        rows.append((of, one, answer))
+                        show(one, answer)
         finally:
             daemon.stop()
-    sys.exit(judge(rows, healthy, alarms, base))
+    sys.exit(judge(rows))
 
 
-def show(fault, answer, base, quiet):
+def is_quiet(answer):
+    return answer["others"] <= BUSY
+
+
+def show(fault, answer):
     causes = ", ".join(f"{cause['cause']} {cause['share_ratio']:.0%} -> {cause['without_tokens_per_s']:.1f}" for cause in answer["causes"])
     expected = answer["expected_tokens_per_s"]
     print(f"-- {fault.name}: {answer['measured_tokens_per_s']:.1f} tokens/s, expected {expected['value']:.1f} ({expected['low']:.1f} to"
-          f" {expected['high']:.1f}), healthy {base:.1f}: {answer['verdict']}; {causes or 'no cause'} ({answer['seconds']:.1f} s)"
-          f"{'' if quiet else ' DISTURBED'}", flush=True)
+          f" {expected['high']:.1f}): {answer['verdict']}; {causes or 'no cause'} ({answer['seconds']:.1f} s)"
+          + ("" if is_quiet(answer) else f", disturbed: others used {answer['others']:.2f} CPUs"), flush=True)
 
 
-def judge(rows, healthy, alarms, base):
+def judge(rows):
     failed = 0
+    rows = [row for row in rows if is_quiet(row[2])]
+    healthy = [answer for of, _, answer in rows if of == "healthy"]
+    base = statistics.median(answer["measured_tokens_per_s"] for answer in healthy) if healthy else None
+    alarms = sum(bool(answer["causes"]) for answer in healthy)
     table = collections.Counter()
     gains = []
     for kind, least in LEAST_FIRST.items():
         count, good = 0, 0
-        for of, fault, answer, quiet in rows:
+        for of, fault, answer in rows:
             # Within the interval of the prediction a fault is none.
-            if of != kind or not quiet or answer["verdict"] == "as_expected":
+            if of != kind or answer["verdict"] == "as_expected":
                 continue
             first = answer["causes"][0] if answer["causes"] else None
             named = first["cause"] if first else "nothing"
             count += 1
             good += named in fault.causes
             table[fault.name, named] += 1
-            if kind == "single" and first and named in fault.causes:
+            if kind == "single" and base and first and named in fault.causes:
                 gains.append(abs(first["without_tokens_per_s"] / base - 1))
         if count:
             print(f"{kind}: the first cause is right {good} times of {count}")
@@ -224,7 +275,8 @@ def judge(rows, healthy, alarms, base):
         print(f"  {fault:32} {named:20} {count}")
     if gains:
         print(f"gain of the first cause, off from the measured one: median {statistics.median(gains):.0%} of {len(gains)}")
-    print(f"false alarms: {alarms} of {sum(quiet for _, quiet, _ in healthy)} quiet healthy runs")
+    print(f"false alarms: {alarms} of {len(healthy)} quiet healthy runs")
+    print(f"seconds to an answer: {statistics.median(answer['seconds'] for _, _, answer in rows):.1f}" if rows else "no quiet run")
     return 1 if failed or alarms else 0
 
 

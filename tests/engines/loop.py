@@ -206,6 +206,8 @@ class Llama:
 
     engine = "llama.cpp"
     context = 256
+    # How long a request may take.
+    patience_s = 150
 
     def __init__(self, files, name, target, freedom, tokens, whole=False):
         self.files, self.name, self.target, self.freedom = files, name, target, freedom
@@ -226,7 +228,7 @@ class Llama:
                 "ignore_eos": True, "temperature": 0, "cache_prompt": False}
         request = urllib.request.Request(f"http://127.0.0.1:{port}/completion", json.dumps(body).encode())
         try:
-            with urllib.request.urlopen(request, timeout=150) as answer:
+            with urllib.request.urlopen(request, timeout=self.patience_s) as answer:
                 timings.append(json.load(answer)["timings"])
         except (OSError, http.client.HTTPException, json.JSONDecodeError):
             # Broken off with the server, once enough was seen.

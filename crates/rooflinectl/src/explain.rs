@@ -3,6 +3,7 @@
 
 pub mod causes;
 pub mod evidence;
+mod log;
 mod text;
 
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::Context;
 use super::args::ExplainArgs;
 use super::failure::Failure;
-use super::observe::{self, Process, Server, Subject, SubjectOptions};
+use super::observe::{self, Process, Server, Skip, Subject, SubjectOptions, Window};
 use super::server_address::Address;
 use super::working::{Counted, Working};
 use rooflined_api::{ExplainRequest, Offload, RunEvidence, Workload};
@@ -72,15 +73,14 @@ async fn watch(
     let working = Working::new(&context.printer, Counted::Nothing, "watching the server");
     let began = Instant::now();
     let before = found.process.as_ref().map(evidence::Counters::read).transpose()?;
-    let mut windows = observe::windows(&mut found, (INTERVAL, args.limit), WINDOWS).await?;
+    let observe::Steady { mut windows, skipped } =
+        observe::windows(&mut found, (INTERVAL, args.limit), WINDOWS).await?;
     let after = found.process.as_ref().map(evidence::Counters::read).transpose()?;
     drop(working);
+    let warming_ratio = warming(&windows);
     windows.sort_by(|a, b| a.step_s.total_cmp(&b.step_s));
     let Some(window) = windows.get(windows.len() / 2).copied() else {
-        return Err(Failure::try_again(
-            format!("the server generated nothing steadily in {} s", args.limit.as_secs_f64()),
-            "keep a request generating meanwhile, or watch longer with --for 30s; or give what was measured: --tokens-per-s RATE",
-        ));
+        return Err(nothing_steady(args.limit, &skipped));
     };
     let mut seen = match (&found.process, &before, &after) {
         (Some(process), Some(before), Some(after)) => {
@@ -88,6 +88,7 @@ async fn watch(
         }
         _ => RunEvidence::default(),
     };
+    seen.warming_ratio = warming_ratio;
     let named = subject.op.model(&subject.model)?;
     let expected = Workload {
         model: named.clone().or_else(|| found.model.clone()),
@@ -117,6 +118,9 @@ async fn watch(
     seen.engine_version = found.build.clone();
     let offloaded = seen.workload.as_ref().is_some_and(|workload| workload.offload.is_some());
     seen.unlike = settings.unlike;
+    if settings.is_without_flash_attention {
+        seen.unlike.push("--flash-attn off".to_owned());
+    }
     // What is predicted is no unknown option.
     seen.unlike.retain(|option| !(offloaded && option == "--n-cpu-moe"));
     let request = ExplainRequest {
@@ -129,6 +133,32 @@ async fn watch(
         seen: Some(seen),
     };
     Ok((found.describe(), request))
+}
+
+/// Step time of the window in the middle over that of the last one, where each was faster than the one before.
+fn warming(windows: &[Window]) -> Option<f64> {
+    let is_warming =
+        windows.len() >= WINDOWS && windows.windows(2).all(|pair| pair[1].step_s < pair[0].step_s);
+    let (middle, last) = (windows.get(windows.len() / 2)?, windows.last()?);
+    is_warming.then(|| middle.step_s / last.step_s)
+}
+
+/// No stretch of steady decoding was seen.
+fn nothing_steady(limit: Duration, skipped: &[Skip]) -> Failure {
+    let most = skipped.iter().max_by_key(|skip| skipped.iter().filter(|other| other == skip).count());
+    let why = most.map_or_else(String::new, |skip| format!(", mostly because {}", skip.reason()));
+    let hint = match most {
+        // Then the rate that clients see is not that of decoding.
+        Some(Skip::Prompt | Skip::RequestsChanged | Skip::BatchVaried) => {
+            "its rate includes reading prompts: keep the same requests generating, or give what was measured of decoding \
+             alone: --tokens-per-s RATE"
+        }
+        _ => {
+            "keep a request generating meanwhile, or watch longer with --for 30s; or give what was measured: --tokens-per-s RATE"
+        }
+    };
+    let message = format!("the server generated nothing steadily in {} s{why}", limit.as_secs_f64());
+    Failure::try_again(message, hint)
 }
 
 /// Layers that the settings keep on the CPU of a machine with a GPU.

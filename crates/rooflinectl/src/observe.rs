@@ -41,7 +41,8 @@ use rooflined_api::{
 use rooflined_client::{Client, ClientError};
 use subject::Poll;
 pub use subject::{Subject, SubjectOptions};
-use window::{Median, Skip, Window, Windows};
+use window::{Median, Windows};
+pub use window::{Skip, Window};
 
 /// Windows that are alike before their median is reported.
 const WINDOWS: usize = 3;
@@ -506,36 +507,46 @@ async fn learned(
     })
 }
 
+/// Windows of steady decoding, in the order in which they were seen, and why others were none.
+#[derive(Debug, Default)]
+pub struct Steady {
+    pub windows: Vec<Window>,
+    pub skipped: Vec<Skip>,
+}
+
 /// Windows of steady decoding seen in `limit`, until there are `enough`, or at the end the short one of a slow server. The process
-/// need not have had the processors to itself.
+/// need not have had the processors to itself, and tokens may be drafted.
 pub async fn windows(
     subject: &mut Subject,
     (interval, limit): (Duration, Duration),
     enough: usize,
-) -> Result<Vec<Window>, Failure> {
+) -> Result<Steady, Failure> {
     let deadline = Instant::now() + limit;
-    let mut found = Vec::new();
+    let mut found = Steady::default();
     let mut short = None;
     let mut begun: Option<Poll> = None;
-    while found.len() < enough && Instant::now() < deadline {
+    while found.windows.len() < enough && Instant::now() < deadline {
         let look = subject.look().await?;
-        match begun.as_ref().map(|begun| begun.window(&look)) {
+        match begun.as_ref().map(|begun| begun.window_with_drafts(&look)) {
             Some(Err(skip)) if skip.may_still_become() => {}
             Some(Ok(window)) => match window.long_enough() {
                 Ok(window) => {
-                    found.push(window);
+                    found.windows.push(window);
                     begun = Some(look);
                 }
                 Err(_) => short = Some(window).filter(|window| window.steps >= LEAST_STEPS),
             },
-            _ => begun = Some(look),
+            other => {
+                found.skipped.extend(other.and_then(Result::err));
+                begun = Some(look);
+            }
         }
         sleep(interval).await;
     }
-    if found.is_empty() {
-        found.extend(short);
+    if found.windows.is_empty() {
+        found.windows.extend(short);
     }
-    for window in &mut found {
+    for window in &mut found.windows {
         window.context_tokens = window.context_tokens.or(subject.context_tokens);
     }
     Ok(found)

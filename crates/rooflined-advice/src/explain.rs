@@ -5,6 +5,7 @@
 //! all but one tell what it takes, and `split` makes the parts add up to the gap. Within the interval nothing is claimed.
 
 mod conditions;
+mod kernels;
 mod machine;
 mod process;
 mod split;
@@ -124,32 +125,45 @@ fn faster(rate: f64, expected: &EstimateAnswer, prediction: &Prediction) -> Stri
     )
 }
 
-/// What a suspect does, as predicted; `None` where that is nothing.
+/// A predicted rate, and the standard deviation of its logarithm.
+#[derive(Debug, Clone, Copy)]
+struct Rate {
+    value: f64,
+    spread: f64,
+}
+
+impl Rate {
+    fn with<'s>(
+        predictor: &Predictor<'_>,
+        suspects: impl Iterator<Item = &'s Suspect>,
+    ) -> Result<Self, Refusal> {
+        let (prediction, left) = predictor.predict(suspects)?;
+        let time = prediction.time.map(Seconds::get);
+        let spread = (time.high / time.low).ln() / (2.0 * NINETY);
+        Ok(Self { value: left * prediction.tokens / time.value, spread })
+    }
+}
+
+/// What a suspect does, as predicted: nothing where it changes nothing.
 fn effect(
     predictor: &Predictor<'_>,
     suspects: &[Suspect],
     index: usize,
-    (none, all): (f64, f64),
+    (none, all): (Rate, Rate),
 ) -> Result<Effect, Refusal> {
     let suspect = &suspects[index];
     if suspect.changes.is_empty() {
         return Ok(Effect { alone: 0.0, removed: 0.0, spread: suspect.certainty.spread(0.0, 0.0) });
     }
-    let alone = rate_with(predictor, std::iter::once(suspect))?;
+    let with = Rate::with(predictor, std::iter::once(suspect))?;
     let others = suspects.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, other)| other);
-    let without = rate_with(predictor, others)?;
-    let (alone, removed) = ((none / alone).ln(), (without / all).ln());
+    let without = Rate::with(predictor, others)?;
+    let (alone, removed) = ((none.value / with.value).ln(), (without.value / all.value).ln());
     let distance = suspect.distance(&predictor.expected.point);
     let spread = suspect.certainty.spread(alone.max(removed).max(0.0), distance);
-    Ok(Effect { alone, removed, spread })
-}
-
-fn rate_with<'s>(
-    predictor: &Predictor<'_>,
-    suspects: impl Iterator<Item = &'s Suspect>,
-) -> Result<f64, Refusal> {
-    let (prediction, rate) = predictor.predict(suspects)?;
-    Ok(rate * prediction.tokens / prediction.time.value.get())
+    // What is predicted under its changes may be less well known, such as another file than the one that was observed.
+    let wider = (with.spread.powi(2) - none.spread.powi(2)).max(0.0).sqrt();
+    Ok(Effect { alone, removed, spread: spread.max(wider) })
 }
 
 fn find_causes(
@@ -163,7 +177,7 @@ fn find_causes(
     let expected = answer.expected_tokens_per_s;
     let is_measured = request.time_s.is_some() || request.tokens_per_s.is_some();
     let mut suspects = machine::suspects(snapshot, &predictor.expected.point, seen.pid);
-    suspects.extend(process::suspects(snapshot, request, seen));
+    suspects.extend(process::suspects(snapshot, &predictor.expected.point, request, seen));
     // The order in which causes are looked for must not matter.
     suspects.sort_by(|a, b| (a.key, &a.what).cmp(&(b.key, &b.what)));
     for suspect in &mut suspects {
@@ -173,11 +187,10 @@ fn find_causes(
             suspect.certainty = Certainty::Possible;
         }
     }
-    let all = rate_with(predictor, suspects.iter())?;
-    let rates = (expected.value, all);
+    let rates = (Rate::with(predictor, std::iter::empty())?, Rate::with(predictor, suspects.iter())?);
     let effects = (0..suspects.len()).map(|index| effect(predictor, &suspects, index, rates));
     let effects: Vec<Effect> = effects.collect::<Result<_, _>>()?;
-    let measured = if is_measured { answer.measured_tokens_per_s } else { all };
+    let measured = if is_measured { answer.measured_tokens_per_s } else { rates.1.value };
     answer.measured_tokens_per_s = measured;
     let gap = (expected.value / measured).ln().max(0.0);
     let open = (expected.high / expected.low).ln() / (2.0 * NINETY);

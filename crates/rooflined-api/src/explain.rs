@@ -57,6 +57,18 @@ pub struct RunEvidence {
     /// File that holds that quota.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_quota_file: Option<String>,
+    /// Speed of the cores that it may run on over that of the fastest of the machine, 0 to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub core_speed_ratio: Option<f64>,
+    /// Files that hold those speeds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub core_speed_files: Option<String>,
+    /// Part of its memory on other nodes than the threads that compute, 0 to 1: /proc/PID/numa_maps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub far_memory_ratio: Option<f64>,
+    /// Mean distance of its memory over that of near memory, 1 or more: /sys/devices/system/node/node*/distance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_distance_ratio: Option<f64>,
     /// Nice value of the process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nice: Option<i32>,
@@ -84,6 +96,18 @@ pub struct RunEvidence {
     /// File of the CPU kernels that it has loaded, such as `libggml-cpu-haswell.so`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernels: Option<String>,
+    /// Instructions that its kernels use, as `system_info` in its log names them, such as `AVX2`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<Vec<String>>,
+    /// Part of the drafted tokens that it accepted, 0 to 1, by its log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acceptance_ratio: Option<f64>,
+    /// Its log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_file: Option<String>,
+    /// Time of the measured step over that of the last one, where steps became ever faster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warming_ratio: Option<f64>,
     /// Whether it has loaded a library that uses a GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_library: Option<bool>,

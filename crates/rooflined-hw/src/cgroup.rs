@@ -188,15 +188,15 @@ impl Limits {
 pub struct CpuLimits {
     /// CPUs that time is granted for, and the file that says so; `None` without a quota.
     pub quota: Option<(f64, String)>,
-    /// How many CPUs it may run on; `None` where nothing tells.
-    pub allowed: Option<u32>,
+    /// CPUs it may run on; `None` where nothing tells.
+    pub allowed: Option<Vec<u32>>,
 }
 
 /// What the control groups and the affinity of a process leave to it.
 #[must_use]
 pub fn cpu_limits(root: &SysRoot, pid: u32) -> CpuLimits {
     let Limits { quota, cpus, .. } = Limits::of(root, &pid.to_string());
-    CpuLimits { quota, allowed: cpus.and_then(|(cpus, _)| u32::try_from(cpus.len()).ok()) }
+    CpuLimits { quota, allowed: cpus.map(|(cpus, _)| cpus) }
 }
 
 /// The lowest of the limits in the texts of files; `None` where none is set.

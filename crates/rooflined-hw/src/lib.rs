@@ -27,6 +27,7 @@ mod modes;
 mod names;
 pub mod nvml;
 mod pci;
+mod placement;
 mod rail;
 mod sampler;
 mod source;
@@ -45,6 +46,7 @@ pub use discover::{Discovered, discover};
 pub use file::ReadError;
 pub use gpu_nodes::{GpuNode, denied_nodes, gpu_nodes};
 pub use nvml::Nvml;
+pub use placement::{CoreSpeed, FarMemory, core_speed, far_memory, memory_nodes};
 pub use sampler::{Sampler, read_state};
 
 use rooflined_core::board::{Reading, parse};

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use super::log::Log;
 use crate::failure::Failure;
 use crate::observe::{Activity, Process, field, read, stat};
 use rooflined_api::{OtherProcess, RunEvidence, Unseen};
-use rooflined_hw::{SysRoot, cpu_limits};
+use rooflined_hw::{SysRoot, core_speed, cpu_limits, far_memory, memory_nodes};
 
 /// A process that used less of a CPU is not named.
 const LEAST_CPUS: f64 = 0.05;
@@ -54,7 +55,13 @@ pub fn of(process: &Process, (before, after): (&Counters, &Counters), seconds: f
         Some(after?.saturating_sub(before?) as f64 / seconds.max(1e-3))
     };
     let shares = after.activity.shares(&before.activity, seconds);
-    let limits = cpu_limits(&SysRoot::new("/"), pid);
+    let root = SysRoot::host();
+    let limits = cpu_limits(&root, pid);
+    let computing_threads = shares.map(|shares| shares.threads);
+    let allowed = limits.allowed.as_deref();
+    let cores = allowed.and_then(|cpus| core_speed(&root, cpus, computing_threads.unwrap_or(1)));
+    let far = far_memory(&root, pid);
+    let log = Log::of(pid);
     let libraries = libraries(pid);
     #[expect(clippy::cast_precision_loss, reason = "a size of memory")]
     let swapped = number_in(pid, "status", "VmSwap:").map(|kib| kib as f64 * 1024.0);
@@ -70,14 +77,22 @@ pub fn of(process: &Process, (before, after): (&Counters, &Counters), seconds: f
     };
     needs("bytes that it reads from storage", "io", after.read_bytes.is_some());
     needs("the kernels that it has loaded", "maps", libraries.is_some());
+    needs("where its memory lies", "numa_maps", far.is_some() || memory_nodes(&root) < 2);
     needs("settings from its environment", "environ", process.environment.is_some());
     RunEvidence {
         pid: Some(pid),
-        cpus_allowed: limits.allowed,
+        cpus_allowed: allowed.and_then(|cpus| u32::try_from(cpus.len()).ok()),
+        core_speed_ratio: cores.as_ref().map(|cores| cores.ratio),
+        core_speed_files: cores.map(|cores| cores.source),
+        far_memory_ratio: far.map(|far| far.ratio),
+        memory_distance_ratio: far.map(|far| far.distance),
+        instructions: log.instructions,
+        acceptance_ratio: log.acceptance_ratio,
+        log_file: log.file,
         cpu_quota: limits.quota.as_ref().map(|(cpus, _)| *cpus),
         cpu_quota_file: limits.quota.map(|(_, file)| file),
         nice: stat(pid).and_then(|stat| stat.get(16)?.parse().ok()),
-        computing_threads: shares.map(|shares| shares.threads),
+        computing_threads,
         cpu_wait_ratio: shares.map(|shares| shares.wait_ratio),
         blocked_ratio: shares.map(|shares| shares.blocked_ratio),
         read_bytes_per_s: rate(before.read_bytes, after.read_bytes),

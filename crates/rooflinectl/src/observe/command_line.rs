@@ -32,6 +32,7 @@ pub struct Settings {
     pub chunk_tokens: Option<u64>,
     /// Layers whose experts stay on the CPU.
     pub cpu_moe_layers: Option<u64>,
+    pub is_without_flash_attention: bool,
     /// Options under which its time is not that of the model on this accelerator.
     pub unlike: Vec<String>,
 }
@@ -154,6 +155,8 @@ impl Settings {
             cache_values: text(CACHE_VALUES),
             chunk_tokens: number(CHUNK),
             cpu_moe_layers: number(UNLIKE[2]),
+            is_without_flash_attention: text(FLASH_ATTENTION)
+                .is_some_and(|value| ["off", "0", "disabled", "false"].contains(&value.as_str())),
             unlike,
         }
     }

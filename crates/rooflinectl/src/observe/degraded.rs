@@ -15,15 +15,15 @@ const LOOK: Duration = Duration::from_secs(2);
 /// Whether it was said already.
 #[derive(Debug, Default)]
 pub struct Degraded {
-    is_told: bool,
+    is_slow: bool,
 }
 
 impl Degraded {
     /// Whether `observed` is the first median below the interval of its prediction.
     pub fn begins_with(&mut self, observed: &Observed) -> bool {
         let is_slow = observed.predicted.is_some_and(|predicted| observed.tokens_per_s() < predicted.low);
-        let was_told = std::mem::replace(&mut self.is_told, is_slow);
-        is_slow && !was_told
+        let was_slow = std::mem::replace(&mut self.is_slow, is_slow);
+        is_slow && !was_slow
     }
 }
 
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_server_is_told_once_until_it_recovers() {
+    fn a_slow_server_is_slow_once_until_it_recovers() {
         let mut degraded = Degraded::default();
         let told: Vec<bool> = [90.0, 50.0, 50.0, 60.0, 85.0, 50.0, 40.0]
             .map(|rate| degraded.begins_with(&observed(rate)))

@@ -8,6 +8,9 @@ use serde_json::Value;
 
 use super::window::{Instant, Skip, Window};
 
+/// Most tokens that are drafted for one step.
+const MOST_DRAFTED: u64 = 64;
+
 /// One look.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Poll {
@@ -77,6 +80,18 @@ fn slot(answer: &Value) -> Result<Slot, Unusable> {
 /// # Errors
 /// Why there is none. Idle slots keep the task that they ran last, so a request that came and went between the looks shows.
 pub fn window(before: &Poll, after: &Poll) -> Result<Window, Skip> {
+    let drafts = |look: &Poll| look.slots.iter().any(|slot| slot.speculative);
+    if before.slots.len() == after.slots.len() && (drafts(before) || drafts(after)) {
+        return Err(Skip::Speculation);
+    }
+    window_with_drafts(before, after)
+}
+
+/// The same, where a drafted token that was accepted counts as a step.
+///
+/// # Errors
+/// Why there is none.
+pub fn window_with_drafts(before: &Poll, after: &Poll) -> Result<Window, Skip> {
     if !before.is_busy() && !after.is_busy() {
         return Err(Skip::Idle);
     }
@@ -84,9 +99,6 @@ pub fn window(before: &Poll, after: &Poll) -> Result<Window, Skip> {
         return Err(Skip::Restarted);
     }
     let pairs = || before.slots.iter().zip(&after.slots);
-    if pairs().any(|(was, is)| was.speculative || is.speculative) {
-        return Err(Skip::Speculation);
-    }
     if pairs().any(|(was, is)| was.id != is.id || was.task != is.task || was.busy != is.busy) {
         return Err(Skip::RequestsChanged);
     }
@@ -101,7 +113,8 @@ pub fn window(before: &Poll, after: &Poll) -> Result<Window, Skip> {
     let decoded: Vec<u64> = busy().map(|(was, is)| is.decoded - was.decoded).collect();
     let grown = busy().map(|(was, is)| is.tokens.checked_sub(was.tokens));
     // Both looks fall between the same two steps, for all slots, so the counts of one slot agree but for a step.
-    if grown.zip(&decoded).any(|(grown, decoded)| grown.is_none_or(|grown| grown.abs_diff(*decoded) > 1)) {
+    let step = if pairs().any(|(was, is)| was.speculative || is.speculative) { MOST_DRAFTED } else { 1 };
+    if grown.zip(&decoded).any(|(grown, decoded)| grown.is_none_or(|grown| grown.abs_diff(*decoded) > step)) {
         return Err(Skip::ContextShift);
     }
     let (least, most) =
@@ -184,7 +197,11 @@ mod tests {
         assert_eq!(window(json!([busy(0, 7, 100, 0)]), json!([busy(0, 7, 300, 200)])), Skip::Prompt);
         let mut draft = busy(0, 7, 100, 20);
         draft["speculative"] = json!(true);
-        assert_eq!(window(json!([draft.clone()]), json!([draft])), Skip::Speculation);
+        assert_eq!(window(json!([draft.clone()]), json!([draft.clone()])), Skip::Speculation);
+        let mut later = busy(0, 7, 330, 220);
+        later["speculative"] = json!(true);
+        let drafted = window_with_drafts(&look(0.0, &json!([draft])), &look(4.0, &json!([later]))).unwrap();
+        assert_eq!(drafted.steps, 200);
         // The other slot read its prompt in some of the steps.
         let before = json!([busy(0, 7, 100, 20), busy(1, 8, 100, 20)]);
         let after = json!([busy(0, 7, 300, 220), busy(1, 8, 250, 170)]);

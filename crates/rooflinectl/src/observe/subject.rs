@@ -95,6 +95,19 @@ impl Poll {
         }
     }
 
+    /// The same, where drafted tokens count as steps.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn window_with_drafts(&self, later: &Self) -> Result<Window, Skip> {
+        match (self, later) {
+            (Self::LlamaServer(before), Self::LlamaServer(after)) => {
+                llama_server::window_with_drafts(before, after)
+            }
+            _ => self.window(later),
+        }
+    }
+
     /// Takes over what `earlier` held and only one look can hold.
     pub fn follow(&mut self, earlier: Self) {
         if let (Self::Trtllm(own), Self::Trtllm(earlier)) = (self, earlier) {

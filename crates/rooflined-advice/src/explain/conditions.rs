@@ -30,6 +30,18 @@ pub struct Conditions {
     without: Vec<&'static str>,
     /// Part of the predicted rate that is left.
     rate: f64,
+    /// Part that is left beside rivals for a CPU: at the usual priority, and at the own one.
+    beside_rivals: Option<f64>,
+    at_low_priority: Option<f64>,
+}
+
+impl Conditions {
+    /// Part of the predicted rate that is left.
+    fn left(&self) -> f64 {
+        // A low priority costs nothing where nobody wants the CPU.
+        let rivals = self.beside_rivals.map_or(1.0, |fair| self.at_low_priority.unwrap_or(fair));
+        self.rate * rivals
+    }
 }
 
 fn least<T: Copy + PartialOrd>(known: Option<T>, limit: T) -> Option<T> {
@@ -60,6 +72,8 @@ impl Conditions {
             Change::EngineVersion(version) => self.version = Some(version),
             Change::Without(features) => self.without.extend(features),
             Change::Rate(ratio) => self.rate *= ratio,
+            Change::Rivals(left) => self.beside_rivals = Some(left),
+            Change::LowPriority(left) => self.at_low_priority = Some(left),
         }
     }
 }
@@ -91,6 +105,8 @@ impl<'a> Predictor<'a> {
             memory_ratio: 1.0,
             without: Vec::new(),
             rate: 1.0,
+            beside_rivals: None,
+            at_low_priority: None,
         };
         let known = RefCell::new(Vec::new());
         Ok(Self { snapshot, catalogue, engine: request.engine, expected, known })
@@ -107,7 +123,7 @@ impl<'a> Predictor<'a> {
         }
         let work = self.work(&conditions)?;
         let prediction = self.predict_work(&conditions, &work)?;
-        Ok((prediction, conditions.rate))
+        Ok((prediction, conditions.left()))
     }
 
     fn work(&self, conditions: &Conditions) -> Result<Work, Refusal> {

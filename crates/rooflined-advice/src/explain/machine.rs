@@ -71,7 +71,7 @@ fn source(snapshot: &Snapshot, field: &str) -> String {
 }
 
 /// The active mode's own point where it differs from the expected one.
-fn mode_in_force(snapshot: &Snapshot, expected: &OperatingPoint) -> Option<(String, OperatingPoint)> {
+fn other_mode(snapshot: &Snapshot, expected: &OperatingPoint) -> Option<(String, OperatingPoint)> {
     let active = snapshot.state.power_mode.known()?;
     if expected.power_mode.as_ref() == Some(&active.name) {
         return None;
@@ -88,7 +88,7 @@ fn of_gpu(snapshot: &Snapshot, expected: &OperatingPoint) -> Vec<Suspect> {
     let mut found = Vec::new();
     // What is left to explain once the mode is known.
     let mut at = expected.clone();
-    if let Some((name, point)) = mode_in_force(snapshot, expected) {
+    if let Some((name, point)) = other_mode(snapshot, expected) {
         let mut lowered = Vec::new();
         let mut words = Vec::new();
         let mut clock =
@@ -128,9 +128,9 @@ fn of_gpu(snapshot: &Snapshot, expected: &OperatingPoint) -> Vec<Suspect> {
     }
     caps(snapshot, &mut at, &mut found);
     found.extend(clock_under_load(snapshot, &at));
-    let is_told =
+    let is_throttle_named =
         found.iter().any(|suspect| suspect.evidence.iter().any(|by| by.source.ends_with("throttle")));
-    found.extend(unclear_throttle(snapshot).filter(|_| !is_told));
+    found.extend(unclear_throttle(snapshot).filter(|_| !is_throttle_named));
     // A reference that was read at a lowered clock tells of that clock.
     let calm = found.is_empty();
     if let Some(drift) = snapshot.memory_ratio(YOUNG).filter(|ratio| calm && *ratio < 1.0 - LESS_BANDWIDTH) {
@@ -230,8 +230,8 @@ fn clock_under_load(snapshot: &Snapshot, at: &OperatingPoint) -> Option<Suspect>
 
 /// What a lowered clock comes from, by the words of the sensors: key, words, remedy.
 fn reason_of(snapshot: &Snapshot, clock: Option<Hertz>) -> (&'static str, &'static str, &'static str) {
-    let told = told(snapshot).join("; ").to_lowercase();
-    let has = |words: &[&str]| words.iter().any(|word| told.contains(word));
+    let reasons = throttle_reasons(snapshot).join("; ").to_lowercase();
+    let has = |words: &[&str]| words.iter().any(|word| reasons.contains(word));
     let is_gb10 = snapshot.hardware.as_deref().is_some_and(|hardware| hardware.key == "gb10");
     let is_starved =
         |clock: Hertz| STARVED.iter().any(|known| (clock.get() / known - 1.0).abs() < STARVED_WITHIN);
@@ -269,12 +269,12 @@ fn reason_of(snapshot: &Snapshot, clock: Option<Hertz>) -> (&'static str, &'stat
     }
 }
 
-fn told(snapshot: &Snapshot) -> &[String] {
+fn throttle_reasons(snapshot: &Snapshot) -> &[String] {
     snapshot.state.throttle.known().map_or(&[][..], |throttle| throttle.evidence.as_slice())
 }
 
-fn told_by(mut suspect: Suspect, snapshot: &Snapshot) -> Suspect {
-    for line in told(snapshot) {
+fn with_throttle_reasons(mut suspect: Suspect, snapshot: &Snapshot) -> Suspect {
+    for line in throttle_reasons(snapshot) {
         suspect = suspect.shown_by("GET /v1/state: throttle", line);
     }
     suspect
@@ -285,7 +285,7 @@ fn throttle(snapshot: &Snapshot, is: Hertz, expected: Hertz) -> Suspect {
     let what = format!("GPU clock {is} instead of {expected} under load: {why}");
     let suspect = Suspect::new(key, what, Change::GpuClock(is), fix)
         .shown_by(source(snapshot, "gpu_clock"), format!("{:.0}", is.get()));
-    told_by(suspect, snapshot)
+    with_throttle_reasons(suspect, snapshot)
 }
 
 /// Throttling whose clock does not show.
@@ -293,7 +293,8 @@ fn unclear_throttle(snapshot: &Snapshot) -> Option<Suspect> {
     snapshot.state.throttle.known().filter(|throttle| throttle.active)?;
     let (key, why, fix) = reason_of(snapshot, None);
     let key = if key == "gpu_clock" { "thermal" } else { key };
-    Some(told_by(Suspect::possible(key, format!("the machine is throttling: {why}"), fix), snapshot))
+    let what = format!("the machine is throttling: {why}");
+    Some(with_throttle_reasons(Suspect::possible(key, what, fix), snapshot))
 }
 
 fn of_cpu(snapshot: &Snapshot, expected: &OperatingPoint) -> Vec<Suspect> {

@@ -1,8 +1,10 @@
 //! What of the process, its settings and its neighbours may slow a run down.
 
+use super::kernels;
 use super::machine::slow_memory;
 use super::suspect::{Change, Suspect};
-use rooflined_api::{ExplainRequest, OtherProcess, RunEvidence, Workload};
+use rooflined_api::{ExplainRequest, OtherProcess, RunEvidence, Speculative, Workload};
+use rooflined_core::board::OperatingPoint;
 use rooflined_core::refusal::{Code, Refusal};
 use rooflined_predict::calibration::Accelerator;
 use rooflined_predict::snapshot::Snapshot;
@@ -14,6 +16,8 @@ const LESS_CPU: f64 = 0.15;
 /// Longest over shortest repetition from which on other work is likely.
 const NOTABLE_SPREAD: f64 = 1.3;
 const LESS_BANDWIDTH: f64 = 0.1;
+/// Speeds, distances and steps that differ by less are the same.
+const LESS_SPEED: f64 = 0.05;
 /// Most of the rate that an estimate takes away.
 const MOST: f64 = 0.95;
 /// Bytes a second from storage that are more than a log.
@@ -24,11 +28,19 @@ const READING: f64 = 1e6;
 /// # Errors
 /// The first of them.
 pub fn check(seen: &RunEvidence) -> Result<(), Refusal> {
-    let ratios = [("cpu_wait_ratio", seen.cpu_wait_ratio), ("blocked_ratio", seen.blocked_ratio)];
+    let ratios = [
+        ("cpu_wait_ratio", seen.cpu_wait_ratio),
+        ("blocked_ratio", seen.blocked_ratio),
+        ("core_speed_ratio", seen.core_speed_ratio),
+        ("far_memory_ratio", seen.far_memory_ratio),
+        ("acceptance_ratio", seen.acceptance_ratio),
+    ];
     let positive = [
         ("cpu_quota", seen.cpu_quota),
         ("memory_ratio", seen.memory_ratio),
         ("spread_ratio", seen.spread_ratio),
+        ("memory_distance_ratio", seen.memory_distance_ratio),
+        ("warming_ratio", seen.warming_ratio),
     ];
     let others = [
         ("read_bytes_per_s", seen.read_bytes_per_s),
@@ -64,10 +76,16 @@ pub fn check(seen: &RunEvidence) -> Result<(), Refusal> {
 
 /// The causes that the process shows.
 #[must_use]
-pub fn suspects(snapshot: &Snapshot, request: &ExplainRequest, seen: &RunEvidence) -> Vec<Suspect> {
+pub fn suspects(
+    snapshot: &Snapshot,
+    expected: &OperatingPoint,
+    request: &ExplainRequest,
+    seen: &RunEvidence,
+) -> Vec<Suspect> {
     let mut found = Vec::new();
     if let Some(actual) = &seen.workload {
         settings(&request.workload, actual, &mut found);
+        found.extend(speculation(&request.workload, actual, seen));
     }
     if let Some(version) =
         seen.engine_version.as_ref().filter(|own| request.engine_version.as_ref() != Some(own))
@@ -81,7 +99,8 @@ pub fn suspects(snapshot: &Snapshot, request: &ExplainRequest, seen: &RunEvidenc
     }
     if snapshot.accelerator == Accelerator::Cpu {
         threads(snapshot, request, seen, &mut found);
-        kernels(seen, &mut found);
+        placement(seen, expected, &mut found);
+        found.extend(kernels::suspect(&snapshot.board.cpu.features, seen));
     } else if seen.gpu_library == Some(false) {
         found.push(
             Suspect::possible(
@@ -93,6 +112,7 @@ pub fn suspects(snapshot: &Snapshot, request: &ExplainRequest, seen: &RunEvidenc
         );
     }
     pages(seen, &mut found);
+    found.extend(warming(seen));
     for option in &seen.unlike {
         found.push(
             Suspect::possible(
@@ -122,7 +142,7 @@ pub fn suspects(snapshot: &Snapshot, request: &ExplainRequest, seen: &RunEvidenc
     found
 }
 
-fn file(seen: &RunEvidence, name: &str) -> String {
+pub fn file(seen: &RunEvidence, name: &str) -> String {
     seen.pid.map_or_else(|| format!("/proc/PID/{name}"), |pid| format!("/proc/{pid}/{name}"))
 }
 
@@ -192,23 +212,6 @@ fn settings(expected: &Workload, actual: &Workload, found: &mut Vec<Suspect>) {
             .shown_by(option, count.to_string()),
         );
     }
-    if let Some(speculative) =
-        actual.speculative.as_ref().filter(|own| expected.speculative.as_ref() != Some(own))
-    {
-        let accepted = speculative.acceptance_ratio.map_or_else(
-            || "unknown".to_owned(),
-            |ratio| format!("{:.0} % of the drafted tokens", 100.0 * ratio),
-        );
-        found.push(
-            Suspect::new(
-                "speculation",
-                format!("drafted tokens that are accepted: {accepted}"),
-                Change::Speculative(Box::new(speculative.clone())),
-                "draft fewer tokens, or start it without a draft model",
-            )
-            .shown_by("the server's metrics", accepted),
-        );
-    }
     let is_other = |own: &Value| expected.model.as_ref() != Some(own);
     if let Some(model) = actual.model.as_ref().filter(|own| is_other(own)) {
         let name = |model: &Value, format: &Option<String>| {
@@ -232,15 +235,47 @@ fn settings(expected: &Workload, actual: &Workload, found: &mut Vec<Suspect>) {
     }
 }
 
+/// Drafted tokens that cost more than they gain.
+fn speculation(expected: &Workload, actual: &Workload, seen: &RunEvidence) -> Option<Suspect> {
+    let own = actual.speculative.clone().or_else(|| expected.speculative.clone());
+    let ratio = seen.acceptance_ratio;
+    let own = match (own, ratio) {
+        (Some(own), Some(ratio)) => Speculative { acceptance_ratio: Some(ratio), ..own },
+        (Some(own), None) => own,
+        // Which drafts are made is not known: that they are not accepted is.
+        (None, Some(ratio)) => {
+            let what = format!("{:.0} % of the drafted tokens are accepted", 100.0 * ratio);
+            let suspect = Suspect::possible("speculation", what, LESS_DRAFTS);
+            return Some(suspect.shown_by(log_of(seen), format!("draft acceptance rate {ratio:.2}")));
+        }
+        (None, None) => return None,
+    };
+    if expected.speculative.as_ref() == Some(&own) {
+        return None;
+    }
+    let accepted = own
+        .acceptance_ratio
+        .map_or_else(|| "an unknown part".to_owned(), |ratio| format!("{:.0} %", 100.0 * ratio));
+    let what = format!("{accepted} of the drafted tokens are accepted");
+    let suspect = Suspect::new("speculation", what, Change::Speculative(Box::new(own)), LESS_DRAFTS);
+    Some(suspect.shown_by(log_of(seen), accepted))
+}
+
+const LESS_DRAFTS: &str = "draft fewer tokens (--draft-max 4), or start it without a draft model";
+
+pub fn log_of(seen: &RunEvidence) -> String {
+    seen.log_file.clone().unwrap_or_else(|| "log of the server".to_owned())
+}
+
 /// Threads, and the CPUs that they get.
 fn threads(snapshot: &Snapshot, request: &ExplainRequest, seen: &RunEvidence, found: &mut Vec<Suspect>) {
     let logical = snapshot.board.cpu.logical.max(1);
     let usual = request.workload.threads.unwrap_or_else(|| snapshot.physical_cores());
-    let told = seen.workload.as_ref().and_then(|workload| workload.threads);
-    let threads = told.or(seen.computing_threads).unwrap_or(usual).max(1);
+    let option = seen.workload.as_ref().and_then(|workload| workload.threads);
+    let threads = option.or(seen.computing_threads).unwrap_or(usual).max(1);
     if threads != usual {
         let run = threads.min(logical);
-        let source = if told.is_some() { "-t" } else { "threads that compute (/proc/PID/task)" };
+        let source = if option.is_some() { "-t" } else { "threads that compute (/proc/PID/task)" };
         found.push(
             Suspect::new(
                 "threads",
@@ -281,8 +316,9 @@ fn threads(snapshot: &Snapshot, request: &ExplainRequest, seen: &RunEvidence, fo
         granted = granted.min(part(quota));
         let source = seen.cpu_quota_file.clone().unwrap_or_else(|| "cpu.max".to_owned());
         let left = (quota / ceiling).clamp(1.0 - MOST, 1.0);
+        let unlimited = if source.ends_with("cfs_quota_us") { "-1" } else { "max" };
         let fix = format!(
-            "echo max | sudo tee {source}, or raise CPUQuota= of its unit, or --cpus of its container"
+            "echo {unlimited} | sudo tee {source}, or raise CPUQuota= of its unit, or --cpus of its container"
         );
         let what = format!("a control group grants {quota:.2} CPUs to {threads} threads");
         found.push(
@@ -317,22 +353,31 @@ fn waiting(seen: &RunEvidence, granted: f64, found: &mut Vec<Suspect>) {
     }
     let shown = format!("{:.0} %", 100.0 * waited);
     let pid = seen.pid.map_or_else(|| "PID".to_owned(), |pid| pid.to_string());
-    let suspect = match nice {
-        Some(nice) => Suspect::new(
-            "low_priority",
-            format!("its threads wait for a CPU for {shown} of the time at nice {nice}: {who}"),
-            Change::Rate(1.0 - waited),
-            format!("sudo renice -n 0 -p {pid}"),
-        )
-        .shown_by(file(seen, "stat: nice"), nice.to_string()),
-        None => Suspect::new(
+    let left = 1.0 - waited;
+    // At the usual priority a rival gets as much as the thread that it meets.
+    let fair = if nice.is_some() { left.max(1.0 / (1.0 + others.clamp(0.0, 1.0))) } else { left };
+    let source = file(seen, "task/*/schedstat");
+    found.push(
+        Suspect::new(
             "other_process",
             format!("its threads wait for a CPU for {shown} of the time: {who}"),
-            Change::Rate(1.0 - waited),
+            Change::Rivals(fair),
             stop(&seen.others),
-        ),
-    };
-    found.push(suspect.shown_by(file(seen, "task/*/schedstat"), format!("waits {shown}")));
+        )
+        .shown_by(&source, format!("waits {shown}")),
+    );
+    if let Some(nice) = nice {
+        found.push(
+            Suspect::new(
+                "low_priority",
+                format!("its threads wait for a CPU for {shown} of the time at nice {nice}: {who}"),
+                Change::LowPriority(left),
+                format!("sudo renice -n 0 -p {pid}"),
+            )
+            .shown_by(file(seen, "stat: nice"), nice.to_string())
+            .shown_by(source, format!("waits {shown}")),
+        );
+    }
 }
 
 fn name_other(other: &OtherProcess) -> String {
@@ -346,30 +391,57 @@ fn stop(others: &[OtherProcess]) -> String {
     }
 }
 
-/// CPU kernels for older processors than this one.
-fn kernels(seen: &RunEvidence, found: &mut Vec<Suspect>) {
-    const ALL_X86: &[&str] = &["avx2", "avx_vnni", "avx512_vnni", "amx_int8"];
-    const LEVELS: [(&[&str], &[&str]); 6] = [
-        (&["-x64", "-sse42", "-sandybridge", "-ivybridge", "-piledriver"], ALL_X86),
-        (&["-haswell"], &["avx_vnni", "avx512_vnni", "amx_int8"]),
-        (&["-alderlake", "-skylakex", "-cannonlake"], &["avx512_vnni", "amx_int8"]),
-        (&["-cascadelake", "-icelake", "-cooperlake", "-zen4"], &["amx_int8"]),
-        (&["-armv8.0"], &["asimddp", "i8mm"]),
-        (&["-armv8.2"], &["i8mm"]),
-    ];
-    let Some(library) = &seen.kernels else { return };
-    let level = LEVELS.iter().find(|(names, _)| names.iter().any(|name| library.contains(name)));
-    if let Some((_, without)) = level {
+/// Cores and memory that are slower than others of this machine.
+fn placement(seen: &RunEvidence, expected: &OperatingPoint, found: &mut Vec<Suspect>) {
+    if let Some(ratio) = seen.core_speed_ratio.filter(|ratio| *ratio < 1.0 - LESS_SPEED) {
+        let ratio = ratio.max(1.0 - MOST);
+        // A clock slows what is computed, and not what waits for memory.
+        let change = expected.cpu_clock.map_or(Change::Rate(ratio), |clock| Change::CpuClock(clock * ratio));
+        let pid = seen.pid.map_or_else(|| "PID".to_owned(), |pid| pid.to_string());
         found.push(
             Suspect::new(
-                "kernels",
-                format!("its kernels are those of {library}, without instructions that this CPU has"),
-                Change::Without(without),
-                "build it on this machine (cmake -DGGML_NATIVE=ON), or with all variants (-DGGML_CPU_ALL_VARIANTS=ON)",
+                "slow_cores",
+                format!("the cores that it may use have {:.0} % of the speed of the fastest ones", 100.0 * ratio),
+                change,
+                format!("give it the fast cores, which lscpu -e=CPU,MAXMHZ shows: sudo taskset -a -p -c CPUS {pid}"),
             )
-            .shown_by(file(seen, "maps"), library),
+            .estimated()
+            .shown_by(
+                seen.core_speed_files.as_deref().unwrap_or("/sys/devices/system/cpu"),
+                format!("{ratio:.2} of the fastest"),
+            ),
         );
     }
+    let far = seen.far_memory_ratio.zip(seen.memory_distance_ratio);
+    if let Some((part, distance)) = far.filter(|(_, distance)| *distance > 1.0 + LESS_SPEED) {
+        found.push(
+            Suspect::new(
+                "numa",
+                format!(
+                    "{:.0} % of its memory lies on another node than its threads, at {distance:.1} times the distance",
+                    100.0 * part
+                ),
+                Change::MemoryRatio(1.0 / distance),
+                "start it on one node: numactl --cpunodebind=0 --membind=0 COMMAND; or with llama-server --numa distribute",
+            )
+            .estimated()
+            .shown_by(file(seen, "numa_maps"), format!("{:.0} % far", 100.0 * part)),
+        );
+    }
+}
+
+/// A run that was still becoming faster while it was measured.
+fn warming(seen: &RunEvidence) -> Option<Suspect> {
+    let ratio = seen.warming_ratio.filter(|ratio| *ratio > 1.0 + LESS_SPEED)?;
+    let suspect = Suspect::new(
+        "warming",
+        format!(
+            "it became faster while it was measured: clocks and caches were still cold ({ratio:.2} times the last step)"
+        ),
+        Change::Rate((1.0 / ratio).max(1.0 - MOST)),
+        "measure again once it has run for some seconds, and longer: --for 30s",
+    );
+    Some(suspect.shown_by("time of a step over that of the last one", format!("{ratio:.2}")))
 }
 
 /// Pages that come from storage.

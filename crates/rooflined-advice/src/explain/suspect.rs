@@ -30,9 +30,13 @@ pub enum Change {
     },
     EngineVersion(String),
     /// Instructions that the kernels do not use.
-    Without(&'static [&'static str]),
+    Without(Vec<&'static str>),
     /// Part of the rate that is left, where the predictor has no term for it.
     Rate(f64),
+    /// Part of the rate that is left beside others who want the same CPUs at the same priority.
+    Rivals(f64),
+    /// Part of the rate that is left beside them at the low priority of the process.
+    LowPriority(f64),
 }
 
 /// How sure the effect of a cause is.
@@ -79,8 +83,10 @@ pub struct Suspect {
 impl Suspect {
     /// One whose effect the predictor has a term for.
     pub fn new(key: &'static str, what: impl Into<String>, change: Change, fix: impl Into<String>) -> Self {
-        let certainty =
-            if matches!(change, Change::Rate(_)) { Certainty::Estimated } else { Certainty::Predicted };
+        let certainty = match change {
+            Change::Rate(_) | Change::Rivals(_) | Change::LowPriority(_) => Certainty::Estimated,
+            _ => Certainty::Predicted,
+        };
         Self {
             key,
             what: what.into(),
@@ -120,6 +126,12 @@ impl Suspect {
             _ => 0.0,
         };
         self.changes.iter().map(|change| of(change).max(0.0)).sum()
+    }
+
+    /// The same, with an effect that is only estimated.
+    pub const fn estimated(mut self) -> Self {
+        self.certainty = Certainty::Estimated;
+        self
     }
 
     pub fn shown_by(mut self, source: impl Into<String>, value: impl Into<String>) -> Self {

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::Opener;
-use rooflined_api::{OperatingPointRequest, Workload};
+use rooflined_api::{OperatingPointRequest, OtherProcess, Workload};
 use rooflined_core::board::{ActiveMode, Reading, Throttle};
 use rooflined_core::hardware::registry;
 use rooflined_core::units::Hertz;
@@ -109,6 +109,115 @@ fn the_shares_and_the_rest_add_up_to_the_gap() {
     }
 }
 
+/// A process and a board as they are where nothing is wrong, with what is never quite still.
+fn healthy(snapshot: &mut Snapshot, random: &mut fastrand::Rng) -> RunEvidence {
+    let hardware = snapshot.hardware.clone().unwrap();
+    let near =
+        |clock: Hertz, random: &mut fastrand::Rng| Reading::Known(clock * (0.98 + 0.04 * random.f64()));
+    snapshot.state.gpu_clock_cap = near(hardware.gpu_clock, random);
+    snapshot.state.gpu_clock = near(hardware.gpu_clock, random);
+    if let Some(clock) = hardware.memory_clock {
+        snapshot.state.memory_clock_cap = near(clock, random);
+    }
+    snapshot.state.gpu_load = Reading::Known(random.f64());
+    snapshot.state.throttle = Reading::Known(Throttle { active: false, evidence: Vec::new() });
+    RunEvidence {
+        pid: Some(7),
+        cpus_allowed: Some(64),
+        computing_threads: None,
+        nice: Some(random.i32(-5..=0)),
+        core_speed_ratio: Some(0.96 + 0.04 * random.f64()),
+        far_memory_ratio: Some(random.f64()),
+        memory_distance_ratio: Some(1.0 + 0.04 * random.f64()),
+        cpu_wait_ratio: Some(0.02 * random.f64()),
+        blocked_ratio: Some(0.02 * random.f64()),
+        read_bytes_per_s: Some(1e5 * random.f64()),
+        major_faults_per_s: Some(random.f64()),
+        swapped_bytes: Some(1e9 * random.f64()),
+        others: vec![OtherProcess { pid: 9, name: "gnome-shell".to_owned(), cpus: 0.14 * random.f64() }],
+        memory_ratio: Some(0.92 + 0.2 * random.f64()),
+        spread_ratio: Some(1.0 + 0.25 * random.f64()),
+        warming_ratio: Some(1.0 + 0.04 * random.f64()),
+        gpu_library: Some(true),
+        instructions: Some(vec!["AVX2".to_owned(), "AVX_VNNI".to_owned(), "AVX512_VNNI".to_owned()]),
+        ..RunEvidence::default()
+    }
+}
+
+#[test]
+fn a_healthy_machine_has_no_cause_whatever_the_rate() {
+    let mut random = fastrand::Rng::with_seed(41);
+    for key in BOARDS.into_iter().chain(["cpu"]) {
+        for _ in 0..20 {
+            let mut snapshot = machine(key);
+            let EstimateAnswer { low, high, .. } = expected(&snapshot);
+            let seen = Some(healthy(&mut snapshot, &mut random));
+            let within = low + (high - low) * random.f64();
+            let calm = explained(&snapshot, &ExplainRequest { seen: seen.clone(), ..asked() });
+            assert_eq!(
+                (calm.verdict.as_str(), calm.causes.len()),
+                ("not_measured", 0),
+                "{key} {:?}",
+                calm.causes
+            );
+            let normal = explained(&snapshot, &ExplainRequest { seen: seen.clone(), ..at(within) });
+            assert_eq!((normal.verdict.as_str(), normal.causes.len()), ("as_expected", 0), "{key}");
+            let slow =
+                explained(&snapshot, &ExplainRequest { seen, ..at(low * (0.1 + 0.85 * random.f64())) });
+            assert_eq!((slow.causes.as_slice(), slow.unexplained_ratio), (&[][..], Some(1.0)), "{key}");
+        }
+    }
+}
+
+#[test]
+fn far_memory_slow_cores_and_cold_caches_are_causes_with_their_evidence() {
+    let snapshot = machine("cpu");
+    let rate = 0.5 * expected(&snapshot).low;
+    let named = |seen: RunEvidence| {
+        let answer = explained(&snapshot, &ExplainRequest { seen: Some(seen), ..at(rate) });
+        let shares: f64 = answer.causes.iter().map(|cause| cause.share_ratio).sum();
+        assert!((shares + answer.unexplained_ratio.unwrap() - 1.0).abs() < 1e-6);
+        answer.causes.into_iter().map(|cause| (cause.cause, cause.certainty)).collect::<Vec<_>>()
+    };
+    let found = |cause: &str, certainty: &str| vec![(cause.to_owned(), certainty.to_owned())];
+    let far = RunEvidence {
+        far_memory_ratio: Some(0.8),
+        memory_distance_ratio: Some(1.9),
+        ..RunEvidence::default()
+    };
+    assert_eq!(named(far), found("numa", "estimated"));
+    let slow = RunEvidence { core_speed_ratio: Some(0.4), ..RunEvidence::default() };
+    assert_eq!(named(slow), found("slow_cores", "estimated"));
+    assert_eq!(
+        named(RunEvidence { warming_ratio: Some(1.8), ..RunEvidence::default() }),
+        found("warming", "estimated")
+    );
+    let drafts = RunEvidence {
+        acceptance_ratio: Some(0.1),
+        workload: Some(Workload::default()),
+        ..RunEvidence::default()
+    };
+    assert_eq!(named(drafts), found("speculation", "possible"));
+}
+
+/// Beside a rival, both its end and a usual priority help: its end more.
+#[test]
+fn a_low_priority_costs_what_it_costs_beside_the_rival() {
+    let snapshot = machine("cpu");
+    let value = expected(&snapshot).value;
+    let seen = RunEvidence {
+        cpu_wait_ratio: Some(0.95),
+        nice: Some(19),
+        others: vec![OtherProcess { pid: 9, name: "make".to_owned(), cpus: 1.0 }],
+        ..RunEvidence::default()
+    };
+    let causes = explained(&snapshot, &ExplainRequest { seen: Some(seen), ..at(0.05 * value) }).causes;
+    let reached: Vec<(&str, f64)> =
+        causes.iter().map(|cause| (cause.cause.as_str(), cause.without_tokens_per_s / value)).collect();
+    let [("other_process", ended), ("low_priority", shared)] = reached[..] else { panic!("{reached:?}") };
+    assert!((ended - 1.0).abs() < 0.02 && (shared - 0.5).abs() < 0.05, "{reached:?}");
+}
+
 #[test]
 fn a_lower_clock_never_takes_a_smaller_share() {
     for key in BOARDS {
@@ -184,7 +293,7 @@ fn another_mode_is_one_cause_and_its_fix_names_the_faster_one() {
 }
 
 #[test]
-fn without_a_measurement_the_predicted_effect_of_what_is_seen_is_told() {
+fn without_a_measurement_a_cause_has_its_predicted_effect() {
     let mut snapshot = machine("gb10");
     let calm = explained(&snapshot, &asked());
     assert_eq!((calm.verdict.as_str(), calm.causes.len()), ("not_measured", 0));
