@@ -15,7 +15,7 @@ use rooflined_advice::{
 use rooflined_api::{
     CalibrateAnswer, CalibrateRequest, EstimateAnswer, ForgottenAnswer, LearntObservation, MeasureAnswer,
     MeasureRequest, MeasuredModel, MeasuredOp, MeasuredPowerAnswer, MeasuredRow, ModelKind,
-    ObservationRequest, ObservationsAnswer, Workload,
+    ObservationRequest, ObservationsAnswer, SlowServer, Workload,
 };
 use rooflined_core::operation::Op;
 use rooflined_core::precision::WeightFormat;
@@ -211,7 +211,9 @@ pub fn observe(
     let observations = all(list.iter().enumerate().map(about))
         .map_err(|error| if *single { without_list(error) } else { error })?;
     let power = list.iter().any(|observation| observation.power_w.is_some());
-    Ok((Command::Observe { by, observations }, power))
+    let servers = super::servers::reports(snapshot, catalogue, &by, list)
+        .map_err(|error| if *single { without_list(error) } else { error })?;
+    Ok((Command::Observe { by, observations, servers }, power))
 }
 
 /// A reply in the shape of its route's answer.
@@ -227,8 +229,10 @@ pub fn encode_reply(snapshot: &Snapshot, reply: Option<Reply>, power: bool) -> R
         }
         Some(Reply::Cancelled { job }) => encode(&json!({ "job": job, "cancelled": true })),
         Some(Reply::Measured(set)) => encode(&measured(snapshot, set)),
-        Some(Reply::Observed { accepted, refused, outcomes }) => {
+        Some(Reply::Observed { accepted, refused, outcomes, slow }) => {
             let mut answer = observations(accepted, &refused, &outcomes, power);
+            answer.slow =
+                slow.into_iter().map(|(index, reason)| SlowServer { index: index as u64, reason }).collect();
             if accepted > 0
                 && let Err(unstored) = stored(snapshot, "it is learned from")
             {
@@ -340,6 +344,7 @@ fn observations(
             })
             .collect(),
         warnings: power.then(|| unused.to_owned()).into_iter().collect(),
+        slow: Vec::new(),
     }
 }
 

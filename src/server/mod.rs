@@ -30,6 +30,7 @@ pub mod model_files;
 pub mod openapi;
 pub mod power;
 pub mod routes;
+mod servers;
 pub mod service;
 pub mod shares;
 

@@ -277,9 +277,12 @@ async fn answer_by_rote(mut requests: mpsc::Receiver<Request>, seen: sync_mpsc::
                 Reply::Refused(Code::ProbeFailed.error("there is no probe in this test", "expect none"))
             }
             Command::Forget { .. } => Reply::Forgotten { count: 1 },
-            Command::Observe { observations, .. } => {
-                Reply::Observed { accepted: observations.len() as u64, refused: vec![], outcomes: vec![] }
-            }
+            Command::Observe { observations, .. } => Reply::Observed {
+                accepted: observations.len() as u64,
+                refused: vec![],
+                outcomes: vec![],
+                slow: vec![],
+            },
         };
         let _ = reply.send(answer);
     }

@@ -20,7 +20,8 @@ Cause = Literal[
     "power_mode", "gpu_clock_cap", "memory_clock", "sm_gated", "thermal", "power_limit", "current", "supply",
     "gpu_clock", "memory_bandwidth", "gpu_shared", "cpu_clock", "cores_offline", "steal", "memory_pressure", "model",
     "kv_format", "context", "batch", "chunk", "offload", "speculation", "engine_version", "threads", "affinity",
-    "cpu_quota", "low_priority", "other_process", "kernels", "gpu_unused", "page_faults", "swap", "options", "disturbed"
+    "cpu_quota", "slow_cores", "numa", "low_priority", "other_process", "kernels", "gpu_unused", "page_faults", "swap",
+    "warming", "options", "disturbed"
 ]
 
 
@@ -2607,10 +2608,16 @@ class RooflineAnswer(RooflineAnswerOptional_):
 class RunEvidence(TypedDict, total=False):
     """What was seen of a process and of its measurement; absent = not looked at."""
 
+    #: Part of the drafted tokens that it accepted, 0 to 1, by its log.
+    acceptance_ratio: Optional[float]
     #: Part of the time that its computing threads slept in the kernel, as they do for pages of a file, 0 to 1.
     blocked_ratio: Optional[float]
     #: Threads that computed.
     computing_threads: Optional[int]
+    #: Files that hold those speeds.
+    core_speed_files: Optional[str]
+    #: Speed of the cores that it may run on over that of the fastest of the machine, 0 to 1.
+    core_speed_ratio: Optional[float]
     #: CPUs whose time the control groups of the process grant it.
     cpu_quota: Optional[float]
     #: File that holds that quota.
@@ -2623,12 +2630,20 @@ class RunEvidence(TypedDict, total=False):
     disturbed: Optional[str]
     #: Build number or release of the engine that really runs.
     engine_version: Optional[str]
+    #: Part of its memory on other nodes than the threads that compute, 0 to 1: /proc/PID/numa_maps.
+    far_memory_ratio: Optional[float]
     #: Whether it has loaded a library that uses a GPU.
     gpu_library: Optional[bool]
+    #: Instructions that its kernels use, as `system_info` in its log names them, such as `AVX2`.
+    instructions: Optional[List[str]]
     #: File of the CPU kernels that it has loaded, such as `libggml-cpu-haswell.so`.
     kernels: Optional[str]
+    #: Its log.
+    log_file: Optional[str]
     #: Pages per second that it had to wait for.
     major_faults_per_s: Optional[float]
+    #: Mean distance of its memory over that of near memory, 1 or more: /sys/devices/system/node/node*/distance.
+    memory_distance_ratio: Optional[float]
     #: Memory bandwidth of a reference kernel beside the measurement over that of the calibration.
     memory_ratio: Optional[float]
     #: Nice value of the process.
@@ -2647,6 +2662,8 @@ class RunEvidence(TypedDict, total=False):
     unlike: List[str]
     #: What could not be looked at.
     unseen: List["Unseen"]
+    #: Time of the measured step over that of the last one, where steps became ever faster.
+    warming_ratio: Optional[float]
     #: What really runs. Fields that are absent are as expected.
     workload: Optional["Workload"]
 

@@ -473,6 +473,9 @@ pub struct ExplainArgs {
     /// User whose server it is, by name or number: it gets the key
     #[arg(long, value_name = "USER")]
     pub server_user: Option<String>,
+    /// Only to say what to do instead
+    #[arg(long, value_name = "KEY", hide = true)]
+    pub hardware: Option<String>,
 }
 
 /// What is asked of a server rather than given.

@@ -229,6 +229,7 @@ pub async fn observe(context: &mut Context, args: &ObserveArgs) -> Result<(), Fa
         tokens_per_s: args.tokens_per_s,
         time_s: args.time,
         power_w: args.power,
+        ..ObservationRequest::default()
     };
     let answer = context.client.post("/v1/observations", &request).await?;
     let parsed: ObservationsAnswer = answer.parse()?;

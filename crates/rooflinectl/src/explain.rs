@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::Context;
 use super::args::ExplainArgs;
-use super::failure::Failure;
+use super::failure::{Exit, Failure};
 use super::observe::{self, Process, Server, Skip, Subject, SubjectOptions, Window};
 use super::server_address::Address;
 use super::working::{Counted, Working};
@@ -21,6 +21,15 @@ const WINDOWS: usize = 3;
 const INTERVAL: Duration = Duration::from_millis(500);
 
 pub async fn run(context: &mut Context, args: &ExplainArgs) -> Result<(), Failure> {
+    if let Some(hardware) = &args.hardware {
+        return Err(Failure::Message {
+            exit: Exit::Usage,
+            message: "explain looks at the machine that it runs on, not at other hardware".to_owned(),
+            hint: Some(format!(
+                "run it there: rooflinectl --ssh HOST explain …; or compare the rate with: rooflinectl predict MODEL --hardware {hardware}"
+            )),
+        });
+    }
     let process = args.pid.map(observe::process_of).transpose()?;
     let address = match (&args.port, &process) {
         (Some(address), _) => Some(address.clone()),

@@ -86,7 +86,7 @@ pub struct Observed {
     power_w: Option<f64>,
     predicted: Option<EstimateAnswer>,
     outcome: Outcome,
-    /// Why it is below the interval of its prediction, where that begins here.
+    /// Why it is slower than expected, where that begins here.
     degraded: Option<String>,
 }
 
@@ -396,10 +396,7 @@ pub async fn watch(
                 let power = meter.mean(began_s, look.at().at_s);
                 if let Some(median) = summary.windows.add(window, power, WINDOWS) {
                     let mut observed = report(client, &subject, median, plan.dry_run).await?;
-                    if degraded.begins_with(&observed) {
-                        let asked = observation(&subject, &observed.median);
-                        observed.degraded = degraded::cause(client, &subject, asked).await;
-                    }
+                    degraded.keep_first(&mut observed.degraded);
                     tell(&observed)?;
                     summary.observed.push(observed);
                     if plan.count.is_some_and(|count| summary.observed.len() as u64 >= count) {
@@ -454,13 +451,18 @@ async fn report(
 ) -> Result<Observed, Failure> {
     let threads = subject.threads(median.threads);
     let asked = request(subject, median.batch, median.context_tokens, threads);
-    let observation = observation(subject, &median);
+    let mut observation = observation(subject, &median);
     let predicted = match median.context_tokens {
         // Of no context in particular there is no prediction.
         None => None,
         Some(_) => predict(client, &asked).await.ok(),
     };
     let power_w = median.power_w;
+    let is_slow = predicted.is_some_and(|predicted| rate(median.batch, median.step_s) < predicted.low);
+    if is_slow && !dry_run {
+        observation.seen = degraded::look(subject).await;
+    }
+    let mut slow = None;
     let outcome = if dry_run {
         Outcome::NotReported("--dry-run")
     } else if median.context_tokens.is_none() {
@@ -470,10 +472,14 @@ async fn report(
             Err(()) => {
                 Outcome::NotReported("nobody tells whose server it is; name its user with --server-user")
             }
-            Ok(stranger) => learned(client, &observation, stranger).await?,
+            Ok(stranger) => {
+                let (outcome, why) = learned(client, &observation, stranger).await?;
+                slow = why;
+                outcome
+            }
         }
     };
-    Ok(Observed { median, threads, power_w, predicted, outcome, degraded: None })
+    Ok(Observed { median, threads, power_w, predicted, outcome, degraded: slow })
 }
 
 /// A median as it is reported.
@@ -486,25 +492,28 @@ fn observation(subject: &Subject, median: &Median) -> ObservationRequest {
         tokens_per_s: Some(rate(median.batch, median.step_s)),
         time_s: None,
         power_w: median.power_w,
+        server: Some(subject.name()),
+        seen: None,
     }
 }
 
-/// Has it learned: of the server of another user as that user's report.
+/// Has it learned: of the server of another user as that user's report. Also why it is slow, where it is.
 async fn learned(
     client: &mut Client,
     observation: &ObservationRequest,
     stranger: Option<u32>,
-) -> Result<Outcome, Failure> {
+) -> Result<(Outcome, Option<String>), Failure> {
     let parameter = stranger.map_or_else(String::new, |uid| format!("?server_user={uid}"));
     let answer = match client.post(&format!("/v1/observations{parameter}"), observation).await {
         Ok(answer) => answer.parse::<ObservationsAnswer>()?,
-        Err(ClientError::Refused { body, .. }) => return Ok(Outcome::Refused(body.message)),
+        Err(ClientError::Refused { body, .. }) => return Ok((Outcome::Refused(body.message), None)),
         Err(error) => return Err(error.into()),
     };
-    Ok(match answer.refused.first() {
+    let outcome = match answer.refused.first() {
         None => Outcome::Learned,
         Some(refused) => Outcome::Refused(refused.reason.clone()),
-    })
+    };
+    Ok((outcome, answer.slow.into_iter().next().map(|slow| slow.reason)))
 }
 
 /// Windows of steady decoding, in the order in which they were seen, and why others were none.

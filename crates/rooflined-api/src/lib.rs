@@ -68,7 +68,7 @@ pub use networks::{
 };
 pub use observations::{
     ForgottenAnswer, LearntObservation, ObservationEntry, ObservationListAnswer, ObservationRequest,
-    ObservationsAnswer, RefusedObservation,
+    ObservationsAnswer, RefusedObservation, SlowServer,
 };
 pub use power::{PowerCostsAnswer, PowerPointAnswer};
 pub use predict::{BreakdownEntry, MemoryAnswer, PredictAnswer, PredictRequest, ReportsAnswer};

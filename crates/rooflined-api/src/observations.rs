@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{OperatingPointRequest, Workload, nullable};
+use super::{OperatingPointRequest, RunEvidence, Workload, nullable};
 use rooflined_core::names::Engine;
 
 /// What a service measured: an element of `POST /v1/observations`.
@@ -28,6 +28,13 @@ pub struct ObservationRequest {
     /// Mean power while it ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_w: Option<f64>,
+    /// Name of the server that it ran in, for the event `degraded`: `llama-server on port 8080`. Two reports in a row below what
+    /// is expected of it degrade the machine for everybody, where the reporter's reports count for everybody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
+    /// What was seen of its process. A run that causes slow down, which this shows, is not learned from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<RunEvidence>,
 }
 
 /// `POST /v1/observations`.
@@ -44,6 +51,19 @@ pub struct ObservationsAnswer {
     /// What was not learned of those that were.
     #[serde(default)]
     pub warnings: Vec<String>,
+    /// Servers that are slower than expected, by position.
+    #[serde(default)]
+    pub slow: Vec<SlowServer>,
+}
+
+/// A server that is slower than expected.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
+pub struct SlowServer {
+    /// Position of the report in the request.
+    pub index: u64,
+    /// Why, with the remedy.
+    pub reason: String,
 }
 
 /// What was learned from a report of a model.

@@ -59,6 +59,8 @@ codes! {
     TooMany = "too_many";
     /// A measured time that physics or reason excludes.
     ImpossibleObservation = "impossible_observation";
+    /// A run that a cause of the moment slowed down.
+    SlowedDown = "slowed_down";
     /// HTTP that is none, or a body that ends early.
     MalformedRequest = "malformed_request";
     /// It is answered on the control socket.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::policy::Policy;
+use super::servers::ServerReport;
 use rooflined_core::board::{BoardState, OrderAnswer, OrderFailure};
 use rooflined_core::operation::Op;
 use rooflined_core::precision::WeightFormat;
@@ -101,6 +102,8 @@ pub enum Command {
         by: Reporter,
         /// What ran and how long it took.
         observations: Vec<Observed>,
+        /// How the servers that they ran in compare with what was expected.
+        servers: Vec<ServerReport>,
     },
     /// Forget reports. Replied to with [`Reply::Forgotten`](super::Reply::Forgotten).
     Forget {

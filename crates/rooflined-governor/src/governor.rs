@@ -9,6 +9,7 @@ use super::effects::log;
 use super::job::{CalibrationRequest, Job, MeasurementRequest, Purpose};
 use super::machine::{machine_key, machine_name};
 use super::metering::Metering;
+use super::servers::SlowServers;
 use super::{Command, Effect, Event, Now, Policy, Severity, Ticket, prior};
 use rooflined_core::board::{Board, BoardState, OperatingPoint};
 use rooflined_core::ceilings::{Roofline, scaling};
@@ -36,6 +37,7 @@ pub struct Governor {
     pub(crate) record: Option<CalibrationRecord>,
     /// What services reported.
     pub(crate) learnt: Learnt,
+    pub(crate) servers: SlowServers,
     pub(crate) policy: Policy,
     pub(crate) status: CalibrationStatus,
     pub(crate) job: Option<Job>,
@@ -109,6 +111,7 @@ impl Governor {
             state,
             record,
             learnt,
+            servers: SlowServers::default(),
             policy: policy.clone(),
             status: CalibrationStatus::default(),
             job: None,
@@ -147,6 +150,7 @@ impl Governor {
             }
             Event::Sampled(state) => {
                 self.sampled(now, *state, &mut effects);
+                self.note_slow_servers(now, &mut effects);
                 self.pace(now, &mut effects);
                 self.consider_calibrating(now, &mut effects);
                 // Loads are metered, and idle moments looked for, many times a second; clients are notified as often as ever.
@@ -198,8 +202,8 @@ impl Governor {
                 let request = MeasurementRequest { ticket, power };
                 self.measure_requested(now, request, &work, models, effects);
             }
-            Command::Observe { by, observations } => {
-                self.observed(now, ticket, &by, &observations, effects);
+            Command::Observe { by, observations, servers } => {
+                self.observed(now, ticket, &by, (&observations, &servers), effects);
                 self.publish(now, effects);
             }
             Command::Forget { which, by } => self.forget_requested(now, ticket, (&which, by), effects),
@@ -986,8 +990,13 @@ mod tests {
         };
         let observations = vec![run(2.0 * bound), run(bound / 1000.0), run(bound * 1000.0)];
         let by = Reporter { uid: 0, pid: None, trusted: true };
-        let effects = governor
-            .handle(at(2.0), Event::Requested { ticket: 4, command: Command::Observe { by, observations } });
+        let effects = governor.handle(
+            at(2.0),
+            Event::Requested {
+                ticket: 4,
+                command: Command::Observe { by, observations, servers: Vec::new() },
+            },
+        );
         let [(4, Reply::Observed { accepted: 1, refused, .. })] = &replies(&effects)[..] else {
             panic!("{effects:?}")
         };

@@ -3,7 +3,8 @@
 use super::effects::{audit, reply};
 use super::machine::machine_name;
 use super::{
-    AuditEvent, AuditRecord, Effect, Governor, Now, Observed, RefusedObservation, Reply, Severity, Ticket,
+    AuditEvent, AuditRecord, Effect, Governor, Now, Observed, RefusedObservation, Reply, ServerReport,
+    Severity, Ticket,
 };
 use rooflined_core::operation::Op;
 use rooflined_core::precision::WeightFormat;
@@ -17,6 +18,8 @@ use rooflined_predict::{Engine, predict};
 
 /// Name of the degradation that an alarm of the learning is.
 const CHANGED: &str = "changed";
+/// Name of the degradation that a slow server is.
+const SLOW_SERVER: &str = "server";
 
 impl Governor {
     pub(super) fn observed(
@@ -24,13 +27,18 @@ impl Governor {
         now: Now,
         ticket: Ticket,
         by: &Reporter,
-        observations: &[Observed],
+        (observations, servers): (&[Observed], &[ServerReport]),
         effects: &mut Vec<Effect>,
     ) {
         let (mut accepted, mut refused, mut outcomes) = (0, Vec::new(), Vec::new());
         let (mut models, mut positions) = (Vec::new(), Vec::new());
         let mut changed = Changed::default();
         for (index, observed) in observations.iter().enumerate() {
+            let of_server = servers.iter().find(|report| report.index == index);
+            if let Some(refusal) = of_server.and_then(|report| report.refusal.clone()) {
+                refused.push(RefusedObservation { index, refusal });
+                continue;
+            }
             match observed {
                 Observed::Op { engine, op, format, time } => {
                     match self.observed_op(now, by, (*engine, *op, *format), *time) {
@@ -71,7 +79,18 @@ impl Governor {
         }
         self.save(changed, effects);
         refused.sort_by_key(|refused| refused.index);
-        reply(effects, ticket, Reply::Observed { accepted, refused, outcomes });
+        let slow = servers.iter().filter_map(|report| Some((report.index, report.slow.clone()?))).collect();
+        for report in servers.iter().filter(|report| report.public) {
+            self.servers.report(now, report);
+        }
+        self.note_slow_servers(now, effects);
+        reply(effects, ticket, Reply::Observed { accepted, refused, outcomes, slow });
+    }
+
+    /// Says that a server has become slow when that lasts, and when it is over.
+    pub(super) fn note_slow_servers(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        self.servers.forget_old(now);
+        self.note_degraded(SLOW_SERVER, self.servers.lasting(), effects);
     }
 
     fn observed_op(

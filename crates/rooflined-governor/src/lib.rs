@@ -27,6 +27,7 @@ mod modes;
 mod policy;
 mod prior;
 mod reply;
+mod servers;
 
 pub use self::control::{StoredHold, StoredHolds};
 pub use self::effects::{AuditEvent, AuditRecord, Effect, Severity};
@@ -34,5 +35,6 @@ pub use self::event::{Client, Command, ControlRequest, Event, ModelWork, Ticket}
 pub use self::governor::Governor;
 pub use self::policy::Policy;
 pub use self::reply::{Measured, MeasuredPower, MeasuredSet, RefusedObservation, Reply, Subject};
+pub use self::servers::ServerReport;
 pub use rooflined_predict::learning::Observed;
 pub use rooflined_predict::snapshot::Now;

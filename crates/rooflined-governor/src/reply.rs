@@ -31,6 +31,8 @@ pub enum Reply {
         refused: Vec<RefusedObservation>,
         /// What was learnt of models, with the position.
         outcomes: Vec<(usize, ObservationOutcome)>,
+        /// Why servers are slow, with the position.
+        slow: Vec<(usize, String)>,
     },
     Forgotten {
         /// Reports that were meant and are gone.

@@ -35,6 +35,7 @@ mod report;
 mod reporters;
 mod restarts;
 mod sensors;
+mod servers;
 mod sharing;
 mod soak;
 mod state;

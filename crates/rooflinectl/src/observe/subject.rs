@@ -527,6 +527,11 @@ impl Subject {
         format!("{} at {}{process}: {model}{format}{cache}{threads}", self.kind.key(), self.server.address)
     }
 
+    /// What events call it.
+    pub fn name(&self) -> String {
+        format!("{} on port {}", self.kind.key(), self.server.address.port)
+    }
+
     /// The same for programs.
     pub fn json(&self) -> Value {
         json!({

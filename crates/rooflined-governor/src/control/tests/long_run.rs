@@ -88,7 +88,7 @@ impl Day {
             let observed = Observed::Op { engine: Engine::Bare, op, format: WeightFormat::Fp32, time };
             self.send(Event::Requested {
                 ticket: ticket + 3,
-                command: Command::Observe { by, observations: vec![observed] },
+                command: Command::Observe { by, observations: vec![observed], servers: Vec::new() },
             });
         }
     }

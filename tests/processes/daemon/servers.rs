@@ -1,0 +1,71 @@
+//! Servers that become slow, as those who watch them report.
+
+use serde_json::{Value, json};
+
+use super::harness::{Home, degraded, http};
+
+/// A report of a server at this part of its predicted rate.
+fn report(home: &Home, rate: f64, seen: Option<Value>) -> Value {
+    let mut run = json!({
+        "engine": "llama.cpp", "workload": {"model": "tinyllama-1.1b", "format": "q8_0", "context_tokens": 512},
+    });
+    let (status, answer) = http(&home.query(), "POST", "/v1/predict", &run.to_string());
+    assert_eq!(status, 200, "{answer}");
+    run["tokens_per_s"] = (answer["tokens_per_s"]["value"].as_f64().unwrap() * rate).into();
+    run["server"] = "llama-server on port 8080".into();
+    run["seen"] = seen.unwrap_or_default();
+    let (status, answer) = http(&home.query(), "POST", "/v1/observations", &run.to_string());
+    assert_eq!(status, 200, "{answer}");
+    answer
+}
+
+/// Half of the time its threads waited for a CPU that another process used.
+fn beside_another() -> Option<Value> {
+    let others = json!([{"pid": 4711, "name": "make", "cpus": 1.0}]);
+    Some(json!({"pid": 12, "cpu_wait_ratio": 0.8, "others": others}))
+}
+
+#[test]
+fn a_server_that_stays_slow_degrades_the_machine_once_and_until_it_is_over() {
+    let home = Home::new();
+    let _daemon = home.start();
+    assert_eq!(report(&home, 1.0, None)["slow"], json!([]));
+    let first = report(&home, 0.2, beside_another());
+    assert!(first["slow"][0]["reason"].as_str().unwrap().contains("make (process 4711"), "{first}");
+    // A run that a neighbour slowed down says nothing of the machine.
+    assert_eq!(
+        (&first["accepted"], &first["refused"][0]["code"]),
+        (&json!(0), &json!("slowed_down")),
+        "{first}"
+    );
+    assert_eq!(degraded(&home), "[]", "one slow report is not a lasting change");
+    report(&home, 0.2, beside_another());
+    let noticed = degraded(&home);
+    assert!(noticed.contains("server: llama-server on port 8080: "), "{noticed}");
+    assert!(noticed.contains("make (process 4711"), "{noticed}");
+    report(&home, 0.15, beside_another());
+    assert_eq!(degraded(&home), noticed, "it is said once");
+    let lines = home.log().lines().filter(|line| line.contains("llama-server on port 8080")).count();
+    assert_eq!(lines, 1, "{}", home.log());
+    assert_eq!(report(&home, 1.0, None)["accepted"], 1);
+    assert_eq!(degraded(&home), "[]");
+}
+
+#[test]
+fn a_name_or_evidence_that_cannot_be_is_refused() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let refused = |name: &str, seen: &str| {
+        let body = format!(
+            r#"{{"engine":"llama.cpp","workload":{{"model":"tinyllama-1.1b","format":"q8_0"}},"tokens_per_s":5,"server":{},"seen":{seen}}}"#,
+            json!(name)
+        );
+        let (status, answer) = http(&home.query(), "POST", "/v1/observations", &body);
+        assert_eq!(status, 400, "{answer}");
+        answer["error"]["field"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(refused("", "{}"), "server");
+    assert_eq!(refused("a\nb", "{}"), "server");
+    assert_eq!(refused(&"x".repeat(101), "{}"), "server");
+    assert_eq!(refused("x", r#"{"cpu_wait_ratio":2}"#), "seen.cpu_wait_ratio");
+}
