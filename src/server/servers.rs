@@ -74,13 +74,22 @@ fn report(
         .sum();
     // Without evidence from the process the causes are those of the machine, which learning knows of.
     let is_slowed = slow.is_some() && observation.seen.is_some() && known >= MOST_KNOWN;
-    let refusal = is_slowed.then(|| {
+    let disturbed = observation.seen.as_ref().and_then(|seen| seen.disturbed.as_ref());
+    let disturbed = disturbed.map(|why| {
         Code::SlowedDown.at(
-            path,
+            &path,
+            format!("this run was disturbed: {why}"),
+            "repeat it when nothing else runs: top",
+        )
+    });
+    let slowed = is_slowed.then(|| {
+        Code::SlowedDown.at(
+            &path,
             format!("a cause slowed this run down: {}", answer.causes[0].what),
             format!("remove it first: {}", answer.causes[0].fix),
         )
     });
+    let refusal = disturbed.or(slowed);
     Ok(Some(ServerReport { index, server: server.to_owned(), slow, refusal, public: by.trusted }))
 }
 

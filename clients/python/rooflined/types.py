@@ -59,11 +59,11 @@ ErrorCode = Literal[
     "no_probe", "invalid_json", "unknown_field", "missing_field", "invalid_field", "invalid_dimension",
     "unknown_format", "unknown_precision", "unknown_hardware", "unknown_mode", "unknown_model", "unreadable_model",
     "invalid_model", "unsupported_workload", "unsupported_format", "unsupported_constraint", "unsupported_objective",
-    "unsupported_operating_point", "no_unit", "too_many", "impossible_observation", "malformed_request", "wrong_socket",
-    "control_disabled", "auto_off", "not_authorized", "mode_not_allowed", "not_found", "not_running", "unknown_hold",
-    "not_pending", "method_not_allowed", "request_timeout", "busy", "gated", "cancelled", "not_calibrated",
-    "reboot_required", "refused", "not_reached", "not_settled", "not_stored", "unsatisfiable", "header_too_large",
-    "body_too_large", "probe_failed", "fit_failed", "internal", "too_many_connections", "not_ready",
+    "unsupported_operating_point", "no_unit", "too_many", "impossible_observation", "slowed_down", "malformed_request",
+    "wrong_socket", "control_disabled", "auto_off", "not_authorized", "mode_not_allowed", "not_found", "not_running",
+    "unknown_hold", "not_pending", "method_not_allowed", "request_timeout", "busy", "gated", "cancelled",
+    "not_calibrated", "reboot_required", "refused", "not_reached", "not_settled", "not_stored", "unsatisfiable",
+    "header_too_large", "body_too_large", "probe_failed", "fit_failed", "internal", "too_many_connections", "not_ready",
     "control_unavailable", "shutting_down"
 ]
 
@@ -2111,6 +2111,11 @@ class ObservationRequestOptional_(TypedDict, total=False):
     operating_point: Optional["OperatingPointRequest"]
     #: Mean power while it ran.
     power_w: Optional[float]
+    #: What was seen of its process. A run that it shows to be slowed down or `disturbed` is not learned from.
+    seen: Optional["RunEvidence"]
+    #: Name of the server that it ran in, for the event `degraded`: `llama-server on port 8080`. Two reports in a row below
+    #: what is expected of it degrade the machine for everybody, where the reporter's reports count for everybody.
+    server: Optional[str]
     #: Time of one run (operation) or one step (model).
     time_s: Optional[float]
     #: Aggregate rate; give this or `time_s`.
@@ -2127,6 +2132,8 @@ class ObservationRequest(ObservationRequestOptional_):
 class ObservationsAnswerOptional_(TypedDict, total=False):
     #: What was learned of models, by position.
     learnt: List["LearntObservation"]
+    #: Servers that are slower than expected, by position.
+    slow: List["SlowServer"]
     #: What was not learned of those that were.
     warnings: List[str]
 
@@ -2685,6 +2692,15 @@ class SensitivityAnswer(SensitivityAnswerOptional_):
 
     #: Whether the runner-up may be the better one: the margin lies within the interval.
     could_change: bool
+
+
+class SlowServer(TypedDict):
+    """A server that is slower than expected."""
+
+    #: Position of the report in the request.
+    index: int
+    #: Why, with the remedy.
+    reason: str
 
 
 class SmLimitsAnswer(TypedDict):

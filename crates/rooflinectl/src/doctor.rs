@@ -203,13 +203,13 @@ fn identity(board: &BoardAnswer) -> Finding {
         let remedy = "answers are about the CPU; please send the file of: rooflinectl doctor --report";
         return Finding::warn("board", format!("{}: {reason}", board.key), remedy);
     }
-    let told: Vec<&str> =
+    let facts: Vec<&str> =
         [board.key.as_str()].into_iter().chain(board.notes.iter().map(String::as_str)).collect();
     if board.key.ends_with("-unlisted") {
         let remedy = "calibrate it, and send the file of: rooflinectl doctor --report";
-        return Finding::warn("board", told.join("; "), remedy);
+        return Finding::warn("board", facts.join("; "), remedy);
     }
-    Finding::ok("board", told.join("; "))
+    Finding::ok("board", facts.join("; "))
 }
 
 /// The daemon itself measures, or is asked to.
@@ -310,8 +310,8 @@ async fn causes(client: &mut Client) -> Vec<Finding> {
 
 /// Others on the GPU slow down nothing that does not run.
 fn slow(answer: &ExplainAnswer) -> Vec<Finding> {
-    let told = answer.causes.iter().filter(|cause| cause.cause != "gpu_shared");
-    told.map(|cause| Finding::warn("slow", cause.what.clone(), cause.fix.clone())).collect()
+    let named = answer.causes.iter().filter(|cause| cause.cause != "gpu_shared");
+    named.map(|cause| Finding::warn("slow", cause.what.clone(), cause.fix.clone())).collect()
 }
 
 #[cfg(test)]

@@ -214,7 +214,7 @@ pub async fn run(context: &mut Context, args: &ObserveArgs) -> Result<(), Failur
     };
     let has_gpu = has_gpu(&mut context.client, plan.dry_run).await?;
     let subject = &args.subject;
-    let told = SubjectOptions {
+    let options = SubjectOptions {
         model: subject.op.model(&subject.model)?,
         format: subject.format.clone(),
         kv_format: subject.kv_format.map(|format| format.key().to_owned()),
@@ -227,7 +227,7 @@ pub async fn run(context: &mut Context, args: &ObserveArgs) -> Result<(), Failur
     let key = args.watching.api_key_file.as_deref();
     let owners = Owners::of(args.watching.server_user.as_deref())?;
     let server = Server::new(address, key, owners).await?;
-    let subject = Subject::find(server, process, &told, has_gpu, (key, owners)).await?;
+    let subject = Subject::find(server, process, &options, has_gpu, (key, owners)).await?;
     let printer = context.printer.clone();
     if printer.format == Format::Human {
         printer.line(&subject.describe())?;
@@ -236,13 +236,13 @@ pub async fn run(context: &mut Context, args: &ObserveArgs) -> Result<(), Failur
         }
     }
     let mut summary = Summary::default();
-    let tell = |observed: &Observed| match printer.format {
+    let print = |observed: &Observed| match printer.format {
         Format::Human => printer.line(&observed.line()),
         Format::Jsonl => printer.line(&observed.json().to_string()),
         _ => Ok(()),
     };
     let watched = tokio::select! {
-        watched = watch(&mut context.client, subject, plan, &mut summary, tell) => watched,
+        watched = watch(&mut context.client, subject, plan, &mut summary, print) => watched,
         _ = wait_for_signal() => Ok(()),
     };
     match printer.format {
@@ -309,7 +309,7 @@ pub async fn watch(
     mut subject: Subject,
     plan: Plan,
     summary: &mut Summary,
-    mut tell: impl FnMut(&Observed) -> Result<(), Failure>,
+    mut print: impl FnMut(&Observed) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     summary.subject = Some(subject.json());
     if !plan.dry_run {
@@ -321,6 +321,8 @@ pub async fn watch(
     let (mut begun, mut last): (Option<FirstPoll>, Option<Poll>) = (None, None);
     let mut rest: Option<Activity> = None;
     let mut degraded = Degraded::default();
+    // Of these nothing is learned, but a lasting disturbance is a fault of its own.
+    let mut disturbed = Windows::default();
     let mut failures = 0;
     let mut first = true;
     loop {
@@ -375,7 +377,8 @@ pub async fn watch(
         if let Some(last) = last.take() {
             look.follow(last);
         }
-        let window = since_last.and_then(|()| begin.look.window(&look)?.long_enough()).and_then(|window| {
+        let steady = since_last.and_then(|()| begin.look.window(&look)?.long_enough());
+        let window = steady.and_then(|window| {
             let activities = begin.activity.as_ref().zip(activity.as_ref());
             activities.map_or(Ok(()), |(was, is)| is.judge(was, plan.max_wait_ratio))?;
             begin.conditions.as_ref().zip(conditions.as_ref()).map_or(Ok(()), |(was, is)| was.judge(is))?;
@@ -387,7 +390,13 @@ pub async fn watch(
                 last = Some(look);
                 continue;
             }
-            Err(skip) => summary.windows.skip(skip),
+            Err(skip) => {
+                summary.windows.skip(skip);
+                let slowed = steady.ok().filter(|_| skip.is_slowdown() && !plan.dry_run);
+                if let Some(median) = slowed.and_then(|window| disturbed.add(window, None, WINDOWS)) {
+                    degraded::report(client, &subject, &median, skip).await;
+                }
+            }
             Ok(mut window) => {
                 window.context_tokens = window.context_tokens.or(subject.context_tokens);
                 let activities = activity.as_ref().zip(begin.activity.as_ref());
@@ -397,7 +406,7 @@ pub async fn watch(
                 if let Some(median) = summary.windows.add(window, power, WINDOWS) {
                     let mut observed = report(client, &subject, median, plan.dry_run).await?;
                     degraded.keep_first(&mut observed.degraded);
-                    tell(&observed)?;
+                    print(&observed)?;
                     summary.observed.push(observed);
                     if plan.count.is_some_and(|count| summary.observed.len() as u64 >= count) {
                         return Ok(());

@@ -32,7 +32,7 @@ pub struct ObservationRequest {
     /// is expected of it degrade the machine for everybody, where the reporter's reports count for everybody.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
-    /// What was seen of its process. A run that causes slow down, which this shows, is not learned from.
+    /// What was seen of its process. A run that it shows to be slowed down or `disturbed` is not learned from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<RunEvidence>,
 }

@@ -49,6 +49,9 @@ fn a_server_that_stays_slow_degrades_the_machine_once_and_until_it_is_over() {
     assert_eq!(lines, 1, "{}", home.log());
     assert_eq!(report(&home, 1.0, None)["accepted"], 1);
     assert_eq!(degraded(&home), "[]");
+    // As expected, but beside others: nothing can be learned from it.
+    let disturbed = report(&home, 1.0, Some(json!({"disturbed": "the server waited for a processor"})));
+    assert_eq!((&disturbed["accepted"], &disturbed["slow"]), (&json!(0), &json!([])), "{disturbed}");
 }
 
 #[test]

@@ -185,7 +185,7 @@ impl Settings {
         })
     }
 
-    /// Whether every layer was told to run on the GPU.
+    /// Whether every layer was asked to run on the GPU.
     pub fn is_all_on_the_gpu(&self) -> bool {
         /// More layers than any model has.
         const ALL: u64 = 99;

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::Subject;
+use super::{Median, Skip, Subject, learned, observation};
 use crate::explain::evidence;
-use rooflined_api::RunEvidence;
+use rooflined_api::{ObservationRequest, RunEvidence};
+use rooflined_client::Client;
 
 /// Time over which the process is looked at.
 const LOOK: Duration = Duration::from_secs(2);
@@ -34,6 +35,20 @@ pub async fn look(subject: &Subject) -> Option<RunEvidence> {
     sleep(LOOK).await;
     let after = evidence::Counters::read(process).ok()?;
     Some(evidence::of(process, (&before, &after), began.elapsed().as_secs_f64()))
+}
+
+/// Reports a median that others disturbed: nothing is learned from it, but the daemon notices where that lasts. Watching goes on
+/// whatever it answers.
+pub async fn report(client: &mut Client, subject: &Subject, median: &Median, why: Skip) {
+    let Ok(stranger) = subject.server.stranger() else { return };
+    let seen = look(subject).await.unwrap_or_default();
+    let seen = RunEvidence { disturbed: Some(why.reason().to_owned()), ..seen };
+    let context_tokens = median.context_tokens.or(subject.context_tokens);
+    if context_tokens.is_some() {
+        let median = Median { context_tokens, ..median.clone() };
+        let observation = ObservationRequest { seen: Some(seen), ..observation(subject, &median) };
+        drop(learned(client, &observation, stranger).await);
+    }
 }
 
 #[cfg(test)]

@@ -137,7 +137,7 @@ pub struct Subject {
     pub kv_format: Option<String>,
     /// Where the server does not tell it.
     pub context_tokens: Option<u64>,
-    /// Threads it was told to compute with.
+    /// Threads it was started with.
     pub threads: Option<u64>,
     /// The figures of this machine are those of its CPU, where the number of threads counts.
     pub is_on_cpu: bool,
@@ -168,18 +168,18 @@ impl Subject {
     pub async fn find(
         server: Server,
         process: Option<Process>,
-        told: &SubjectOptions,
+        options: &SubjectOptions,
         has_gpu: bool,
         key: (Option<&std::path::Path>, Owners),
     ) -> Result<Self, Failure> {
-        let found = Self::identify(server, process, told, has_gpu, key).await?;
-        Ok(Self { threads: told.threads.or(found.threads), is_on_cpu: !has_gpu, ..found })
+        let found = Self::identify(server, process, options, has_gpu, key).await?;
+        Ok(Self { threads: options.threads.or(found.threads), is_on_cpu: !has_gpu, ..found })
     }
 
     async fn identify(
         mut server: Server,
         process: Option<Process>,
-        told: &SubjectOptions,
+        options: &SubjectOptions,
         has_gpu: bool,
         (key, owners): (Option<&std::path::Path>, Owners),
     ) -> Result<Self, Failure> {
@@ -188,7 +188,7 @@ impl Subject {
         if let Some(answer) =
             props.json().filter(|answer| answer.get("default_generation_settings").is_some())
         {
-            return Self::llama_server(server, process, told, has_gpu, &answer);
+            return Self::llama_server(server, process, options, has_gpu, &answer);
         }
         if props.server.starts_with("llama.cpp") {
             return Err(match props.status.as_u16() {
@@ -217,8 +217,8 @@ impl Subject {
             let answer = props.json().ok_or_else(|| {
                 Failure::try_again("the model is still loaded", "try again when it answers")
             })?;
-            let told = SubjectOptions { offloaded: told.offloaded || offloaded, ..told.clone() };
-            let mut found = Self::llama_server(runner, Some(child), &told, has_gpu, &answer)?;
+            let options = SubjectOptions { offloaded: options.offloaded || offloaded, ..options.clone() };
+            let mut found = Self::llama_server(runner, Some(child), &options, has_gpu, &answer)?;
             found.notes.insert(0, format!("the llama-server that Ollama {version} runs"));
             return Ok(found);
         }
@@ -228,9 +228,9 @@ impl Subject {
             list.pointer("/data/0/owned_by").and_then(Value::as_str).unwrap_or("").to_ascii_lowercase();
         let metrics = "read how such a server is observed in docs/observing.md";
         match owner.as_str() {
-            "vllm" => Self::vllm(server, process, told, &list).await,
-            "mlc-llm" => Self::mlc(server, process, told).await,
-            "tensorrt_llm" | "tensorrt-llm" => Self::trtllm(server, process, told, &list).await,
+            "vllm" => Self::vllm(server, process, options, &list).await,
+            "mlc-llm" => Self::mlc(server, process, options).await,
+            "tensorrt_llm" | "tensorrt-llm" => Self::trtllm(server, process, options, &list).await,
             "sglang" => Err(Failure::failed(
                 format!("{} is SGLang, for which rooflined has no costs", server.address),
                 OBSERVABLE,
@@ -252,7 +252,7 @@ impl Subject {
     fn llama_server(
         server: Server,
         process: Option<Process>,
-        told: &SubjectOptions,
+        options: &SubjectOptions,
         has_gpu: bool,
         props: &Value,
     ) -> Result<Self, Failure> {
@@ -276,11 +276,13 @@ impl Subject {
                 "its environment may not be read: settings made by LLAMA_ARG_… are not seen".to_owned(),
             );
         }
-        let kv_format = match (&told.kv_format, &settings) {
-            (Some(told), _) => told.clone(),
+        let kv_format = match (&options.kv_format, &settings) {
+            (Some(options), _) => options.clone(),
             (None, Some(settings)) => match settings.cache_format() {
                 Ok(format) => format.to_owned(),
-                Err(_) if told.as_it_is => settings.cache_keys.clone().unwrap_or_else(|| "fp16".to_owned()),
+                Err(_) if options.as_it_is => {
+                    settings.cache_keys.clone().unwrap_or_else(|| "fp16".to_owned())
+                }
                 Err(why) => {
                     return Err(Failure::failed(
                         format!("{why}: this cannot be predicted"),
@@ -288,7 +290,7 @@ impl Subject {
                     ));
                 }
             },
-            (None, None) if told.as_it_is => "fp16".to_owned(),
+            (None, None) if options.as_it_is => "fp16".to_owned(),
             (None, None) => {
                 return Err(Failure::failed(
                     format!(
@@ -301,7 +303,7 @@ impl Subject {
             }
         };
         let unlike = settings.as_ref().and_then(|settings| settings.unlike.first());
-        if let Some(unlike) = unlike.filter(|_| !told.as_it_is) {
+        if let Some(unlike) = unlike.filter(|_| !options.as_it_is) {
             return Err(Failure::failed(
                 format!(
                     "it runs with {unlike}, so a step is not one of this model on this accelerator alone"
@@ -309,8 +311,8 @@ impl Subject {
                 "observe it without",
             ));
         }
-        let offloaded = told.offloaded || settings.as_ref().is_some_and(Settings::is_all_on_the_gpu);
-        if has_gpu && !offloaded && !told.as_it_is {
+        let offloaded = options.offloaded || settings.as_ref().is_some_and(Settings::is_all_on_the_gpu);
+        if has_gpu && !offloaded && !options.as_it_is {
             return Err(Failure::failed(
                 "it does not report whether every layer runs on the GPU",
                 "start it with -ngl all, or give --offloaded if its log says so: offloaded 33/33 layers to GPU",
@@ -322,7 +324,7 @@ impl Subject {
             Some(process) => process.path(&path),
             None => Some(PathBuf::from(path)).filter(|path| path.is_absolute()),
         });
-        let model = told.model.clone().or_else(|| Some(json!({"path": path.as_ref()?.to_str()?})));
+        let model = options.model.clone().or_else(|| Some(json!({"path": path.as_ref()?.to_str()?})));
         let Some(model) = model else {
             return Err(Failure::failed(
                 "the path of its model is not known from here",
@@ -335,7 +337,7 @@ impl Subject {
             server,
             process,
             model: Some(model),
-            format: told.format.clone(),
+            format: options.format.clone(),
             kv_format: Some(kv_format),
             context_tokens: None,
             threads: settings.and_then(|settings| settings.threads),
@@ -349,7 +351,7 @@ impl Subject {
     async fn vllm(
         mut server: Server,
         process: Option<Process>,
-        told: &SubjectOptions,
+        options: &SubjectOptions,
         list: &Value,
     ) -> Result<Self, Failure> {
         let page = server.get("/metrics").await.map_err(|error| unanswered(&server, &error))?;
@@ -369,20 +371,20 @@ impl Subject {
                 "observe a server with one engine (--data-parallel-size 1)",
             ));
         }
-        let mut found = Self::from_hub(Kind::Vllm, server, process, told, list)?;
+        let mut found = Self::from_hub(Kind::Vllm, server, process, options, list)?;
         let cache = match look.cache_dtype.as_deref() {
             Some("fp8" | "fp8_e4m3") => Some("fp8_e4m3".to_owned()),
             Some("fp8_e5m2") => Some("fp8_e5m2".to_owned()),
             _ => None,
         };
-        found.kv_format = told.kv_format.clone().or(cache);
+        found.kv_format = options.kv_format.clone().or(cache);
         Ok(found)
     }
 
     async fn mlc(
         mut server: Server,
         process: Option<Process>,
-        told: &SubjectOptions,
+        options: &SubjectOptions,
     ) -> Result<Self, Failure> {
         let page = server.get("/metrics").await.map_err(|error| unanswered(&server, &error))?;
         if mlc::Poll::read(page.at, &page.text()).is_none() {
@@ -392,16 +394,16 @@ impl Subject {
             ));
         }
         // Its own names are those of compiled libraries, which say nothing that the registry knows.
-        Self::from_hub(Kind::Mlc, server, process, told, &Value::Null)
+        Self::from_hub(Kind::Mlc, server, process, options, &Value::Null)
     }
 
     async fn trtllm(
         server: Server,
         process: Option<Process>,
-        told: &SubjectOptions,
+        options: &SubjectOptions,
         list: &Value,
     ) -> Result<Self, Failure> {
-        if !told.drain {
+        if !options.drain {
             return Err(Failure::failed(
                 format!(
                     "reading the iterations of {} takes them away from other readers of its /metrics",
@@ -410,7 +412,7 @@ impl Subject {
                 "give --drain if nobody else does; it needs enable_iter_perf_stats: true",
             ));
         }
-        Self::from_hub(Kind::Trtllm, server, process, told, list)
+        Self::from_hub(Kind::Trtllm, server, process, options, list)
     }
 
     /// A server that names its model as a directory or as model hubs do.
@@ -418,14 +420,14 @@ impl Subject {
         kind: Kind,
         server: Server,
         process: Option<Process>,
-        told: &SubjectOptions,
+        options: &SubjectOptions,
         list: &Value,
     ) -> Result<Self, Failure> {
         let name =
             ["/data/0/root", "/data/0/id"].iter().find_map(|at| list.pointer(at).and_then(Value::as_str));
         let directory = name.filter(|name| name.starts_with('/')).map(|path| json!({ "path": path }));
         let key = || models().get(name?.rsplit('/').next()?).ok();
-        let model = told.model.clone().or(directory).or_else(|| key().map(|known| json!(known.key)));
+        let model = options.model.clone().or(directory).or_else(|| key().map(|known| json!(known.key)));
         let Some(model) = model else {
             return Err(Failure::failed(
                 format!(
@@ -435,7 +437,7 @@ impl Subject {
                 "name it: rooflinectl observe --from PORT MODEL --format FORMAT (see rooflinectl models list)",
             ));
         };
-        if model.is_string() && told.format.is_none() {
+        if model.is_string() && options.format.is_none() {
             return Err(Failure::failed(
                 format!("it does not report how the weights of {model} are stored"),
                 "name it: --format bf16, --format awq_int4, …",
@@ -446,9 +448,9 @@ impl Subject {
             server,
             process,
             model: Some(model),
-            format: told.format.clone(),
-            kv_format: told.kv_format.clone(),
-            context_tokens: told.context_tokens,
+            format: options.format.clone(),
+            kv_format: options.kv_format.clone(),
+            context_tokens: options.context_tokens,
             threads: None,
             is_on_cpu: false,
             notes: Vec::new(),
@@ -457,7 +459,7 @@ impl Subject {
         })
     }
 
-    /// Threads that compute a step, as requests name them: those it was told, else those `counted`, and no more than there
+    /// Threads that compute a step, as requests name them: those it was started with, else those `counted`, and no more than there
     /// are logical CPUs to run them; `None` on a GPU.
     pub fn threads(&self, counted: Option<u64>) -> Option<u32> {
         let cpus = std::thread::available_parallelism().map_or(u64::MAX, |cpus| cpus.get() as u64);

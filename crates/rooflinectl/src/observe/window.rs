@@ -173,6 +173,11 @@ impl Skip {
         }
     }
 
+    /// Whether it slows the server down, and so is worth a report where it lasts.
+    pub const fn is_slowdown(self) -> bool {
+        matches!(self, Self::Starved | Self::Stolen | Self::Throttled)
+    }
+
     /// Whether the first look may stay: a later second one may make a window of it.
     pub const fn may_still_become(self) -> bool {
         matches!(self, Self::TooShort | Self::SlowReply)
