@@ -295,34 +295,6 @@ test("a spot check runs the kernel and judges it", options, () => on("spot?m=1&n
   await page.waitForSelector("[data-chart=roofline] .item[aria-label*='(measured)']");
 }));
 
-test("what slows the machine and an observed server is shown with its remedy", options, async () => {
-  const own = await new Daemon().start();
-  let site;
-  try {
-    await own.ctl("mode", "set", "25W");
-    await own.ctl("calibrate", "--quick", "--wait", "--force");
-    const asked = { engine: "llama.cpp", workload: { model: "llama-3.2-1b", format: "q4_k_m", context_tokens: 512 } };
-    const { tokens_per_s: rate } = (await own.ask("POST", "/v1/predict", asked)).json();
-    await own.ctl("observe", "llama-3.2-1b", "--engine", "llama.cpp", "--format", "q4_k_m", "--context-tokens", "512", "--tokens-per-s", String(rate.low / 3));
-    await own.ctl("mode", "set", "15W");
-    site = await dashboard(own);
-    await on("live", async (page) => {
-      const panel = "[data-panel=explain]";
-      const cause = await page.waitForSelector(`${panel} th:has-text("Power mode 15W instead of 25W")`);
-      assert.match(await cause.innerText(), /nvpmodel|power_mode/);
-      assert.match(await text(page, panel), /rooflinectl mode set 25W/);
-      await page.selectOption(`${panel} select`, { index: 1 });
-      await page.waitForSelector(`${panel} :text("Slower than expected.")`);
-      const explained = await text(page, panel);
-      assert.match(explained, /Power mode 15W/);
-      assert.match(explained, /Unexplained: \d/);
-    }, {}, site);
-  } finally {
-    site?.stop();
-    await own.stop();
-  }
-});
-
 test("presets fill in the shape", options, () => on("spot", async (page) => {
   await page.selectOption("#main select", { label: "down_proj, prefill, 512 tokens: 512 × 4096 × 14336" });
   await page.waitForSelector("caption:has-text('gemm 512×4096×14336')");

@@ -2,7 +2,6 @@
 import { get } from "./api.js";
 import { daemon, on } from "./daemon.js";
 import { failure, fill, h, note, sentence, table } from "./dom.js";
-import * as explain from "./explain.js";
 import * as modes from "./modes.js";
 import * as units from "./units.js";
 
@@ -46,9 +45,8 @@ export function create() {
   const holds = h("div");
   const advice = h("div");
   const power = modes.create();
-  const causes = explain.create();
   const element = h("section", { class: "view", "aria-labelledby": "title-live" },
-    h("div", {}, h("h1", { id: "title-live", tabindex: "-1" }, "Live and modes"), since), trouble, status, tiles, causes.element, power.element,
+    h("div", {}, h("h1", { id: "title-live", tabindex: "-1" }, "Live and modes"), since), trouble, status, tiles, power.element,
     h("div", { class: "columns" }, h("section", { class: "card stack" }, h("h2", {}, "Holds"), holds), h("section", { class: "card stack" }, h("h2", {}, "Outdated advice"), advice)),
     h("section", { class: "card stack tall" }, h("h2", {}, "Every reading"), rest));
 
@@ -147,7 +145,6 @@ export function create() {
       drawHolds();
       drawAdvice();
       power.draw();
-      await causes.show();
     },
     refresh() { return this.show(); },
   };
