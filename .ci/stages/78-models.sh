@@ -14,5 +14,6 @@ check "defaults of families are those of transformers" "$VENV/bin/python" -B tes
 check "shapes of operators are those of ONNX Runtime" "$VENV/bin/python" -B tests/models/operators.py target/release/rooflinectl
 check "networks have the shapes and operations that ONNX Runtime and torch count" \
     "$VENV/bin/python" -B tests/models/networks.py target/release/rooflinectl
+check "compare runs a network in ONNX Runtime" "$VENV/bin/python" -B tests/models/compare.py target/release
 echo "the stage took $((SECONDS - began)) s"
 checked

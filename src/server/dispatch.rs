@@ -17,6 +17,7 @@ use rooflined_advice::parse::parse;
 use rooflined_advice::reports::{self, Listing};
 use rooflined_advice::{NamesModels, Request, Wanted, models};
 use rooflined_api::{ModelAnswer, RecommendRequest};
+use rooflined_core::names::NetworkEngine;
 use rooflined_core::precision::{UnknownName, WeightFormat};
 use rooflined_core::refusal::{Code, Refusal};
 use rooflined_governor::{Client, Command, ControlRequest};
@@ -303,9 +304,12 @@ fn selection(query: &str) -> Result<(Selection, bool), Refusal> {
                 which.uid = Some(uid);
             }
             "engine" => {
-                let engine = Engine::ALL.into_iter().find(|engine| engine.key() == value);
-                let hint = "give an engine that GET /v1/observations shows";
-                which.engine = Some(engine.ok_or_else(|| invalid("engine", &value, hint))?);
+                let mut known =
+                    Engine::ALL.into_iter().map(Engine::key).chain([NetworkEngine::TensorRt.key()]);
+                if !known.any(|known| known == value) {
+                    return Err(invalid("engine", &value, "give an engine that GET /v1/observations shows"));
+                }
+                which.engine = Some(value);
             }
             "model" => which.model = Some(value),
             "op" => which.op = Some(value),

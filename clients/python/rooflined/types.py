@@ -7,6 +7,13 @@ absent. A later daemon may add keys to answers and values to enumerations.
 from typing import Any, Dict, List, Literal, Optional, TypedDict, Union
 
 
+#: An engine of models or of vision networks.
+AnyEngine = Literal[
+    "none", "llama.cpp", "ollama", "vllm", "tensorrt-llm", "tensorrt-edge-llm", "mlc", "torch", "onnxruntime",
+    "tensorrt"
+]
+
+
 #: What the daemon does by itself for holds with a query.
 Automatic = Literal["off", "advise", "switch"]
 
@@ -1847,6 +1854,8 @@ class NetworkPredictAnswerOptional_(TypedDict, total=False):
     power_mode: Optional[str]
     #: Power while it runs; `null` where unknown.
     power_w: Optional["PowerAnswer"]
+    #: Reports of measured runs that moved it.
+    reports: int
 
 
 class NetworkPredictAnswer(NetworkPredictAnswerOptional_):
@@ -2051,18 +2060,18 @@ class NominalModeAnswer(NominalModeAnswerOptional_):
 
 
 class ObservationEntryOptional_(TypedDict, total=False):
-    #: Sequences; `null` for an operation.
+    #: Sequences, or pictures; `null` for an operation.
     batch: Optional[int]
     #: Tokens that were in the cache; `null` for an operation.
     context_tokens: Optional[int]
-    #: Measured over predicted: for a model as it was predicted before, for an operation without what was learned; `null`
-    #: if that is no longer known.
+    #: Measured over predicted: for a model as it was predicted before, for an operation or a network without what was
+    #: learned; `null` if that is no longer known.
     measured_over_predicted_ratio: Optional[float]
-    #: Key, path or name of the model; `null` for an operation.
+    #: Key, path or name of the model or network; `null` for an operation.
     model: Optional[str]
     #: The operation; `null` for a model.
     op: Optional["ObservedOp"]
-    #: `prefill`, `decode` or `serve`; `null` for an operation.
+    #: `prefill`, `decode` or `serve`; `null` for an operation or a network.
     phase: Optional["Phase"]
     #: Process that reported it; `null` where that is not known.
     pid: Optional[int]
@@ -2082,8 +2091,8 @@ class ObservationEntry(ObservationEntryOptional_):
     """A report of something that was measured."""
 
     #: Engine that ran.
-    engine: "Engine"
-    #: How weights were stored.
+    engine: "AnyEngine"
+    #: How weights were stored; of a network, what it computed in.
     format: str
     #: Number of the report.
     id: int
@@ -2104,9 +2113,14 @@ class ObservationListAnswer(TypedDict):
     serial: int
 
 
-class ObservationRequestOptional_(TypedDict, total=False):
+class ObservationRequest(TypedDict, total=False):
+    """What a service measured: an element of `POST /v1/observations`."""
+
     #: Inference engine whose kernels run.
     engine: "Engine"
+    #: A vision network that ran instead, as `POST /v1/networks/predict` takes it; `time_s` is that of one run inside the
+    #: engine.
+    network: Optional["NetworkPredictRequest"]
     #: Where it ran; absent = as the machine is now.
     operating_point: Optional["OperatingPointRequest"]
     #: Mean power while it ran.
@@ -2120,11 +2134,6 @@ class ObservationRequestOptional_(TypedDict, total=False):
     time_s: Optional[float]
     #: Aggregate rate; give this or `time_s`.
     tokens_per_s: Optional[float]
-
-
-class ObservationRequest(ObservationRequestOptional_):
-    """What a service measured: an element of `POST /v1/observations`."""
-
     #: Workload that ran: one operation or one model.
     workload: "Workload"
 

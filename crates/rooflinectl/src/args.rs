@@ -1,6 +1,6 @@
 //! The command line: names and shapes. Values are checked here, so that a wrong one is a usage error that names it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum as _};
@@ -14,6 +14,7 @@ use super::model_work::{self, ModelWork};
 use super::network_args::{DimensionArgs, NetworkArgs};
 use super::output::Format;
 use super::server_address::Address;
+use rooflined_advice::networkfile;
 use rooflined_api::{BatchRange, Constraints, ModesRequest, OperatingPointRequest};
 use rooflined_core::precision::WeightFormat;
 use rooflined_models::recipe::Recipe;
@@ -330,7 +331,8 @@ pub struct SweepArgs {
 
 #[derive(Debug, Args)]
 pub struct CompareArgs {
-    /// Operation gemv N K or gemm M N K; or models by key or path, one step of which is run with this program's kernels
+    /// Operation gemv N K or gemm M N K; models by key or path, one step of which is run with this program's kernels; or an .onnx
+    /// file, which ONNX Runtime runs on the CPU
     #[arg(value_name = "WHAT", allow_negative_numbers = true)]
     pub what: Vec<String>,
     /// Shapes: gemv 4096 (square) or 4096x1024; gemm 64 (M, with N = K = 4096) or 64x4096x1024
@@ -352,11 +354,12 @@ pub struct CompareArgs {
     /// Run the inference engine itself instead of this program's kernels: llama.cpp, by its llama-bench (a GGUF file)
     #[arg(long, value_parser = input::engine)]
     pub engine: Option<Engine>,
-    /// Program of the engine, or the directory that holds it [default: llama-bench on the PATH]
-    #[arg(long, value_name = "PATH", requires = "engine")]
+    /// Program of the engine, or the directory that holds it; for an .onnx file, a Python that has onnxruntime [default: llama-bench or
+    /// python3 on the PATH]
+    #[arg(long, value_name = "PATH")]
     pub with: Option<PathBuf>,
     /// Threads of the engine [default: its own]
-    #[arg(long, value_name = "N", value_parser = input::threads, requires = "engine", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = input::threads, allow_negative_numbers = true)]
     pub threads: Option<u32>,
     /// Prompt length in tokens (engine) [default: 512]
     #[arg(long, visible_alias = "prompt-tokens", value_name = "N", value_parser = input::count, requires = "engine", allow_negative_numbers = true)]
@@ -364,15 +367,62 @@ pub struct CompareArgs {
     /// Number of tokens to generate (engine) [default: 128]
     #[arg(long, value_name = "N", value_parser = input::count, requires = "engine", allow_negative_numbers = true)]
     pub output_tokens: Option<u64>,
-    /// Runs of each test (engine) [default: 3]
-    #[arg(long, value_name = "N", value_parser = input::count, requires = "engine", allow_negative_numbers = true)]
+    /// Runs of each test (engine) [default: 3; of an .onnx file 10, and a second]
+    #[arg(long, value_name = "N", value_parser = input::count, allow_negative_numbers = true)]
     pub repetitions: Option<u64>,
     /// Longest time that the engine may take [default: 15 minutes]
-    #[arg(long, value_name = "TIME", value_parser = input::seconds, requires = "engine", allow_negative_numbers = true)]
-    pub time_limit: Option<f64>,
+    #[arg(long, value_name = "TIME", value_parser = input::timeout, default_value = "15min", hide_default_value = true)]
+    pub time_limit: Duration,
+    #[command(flatten)]
+    pub dimensions: DimensionArgs,
 }
 
 impl CompareArgs {
+    /// The file that is run, where it holds a vision network.
+    ///
+    /// # Errors
+    /// An option that belongs to another question.
+    pub fn network(&self) -> Result<Option<&Path>, Failure> {
+        let path = self.what.iter().map(Path::new).find(|path| networkfile::is_network(path));
+        let of_networks =
+            [("--size", self.dimensions.size.is_some()), ("--dim", !self.dimensions.dim.is_empty())];
+        let of_runs = [
+            ("--with", self.with.is_some()),
+            ("--threads", self.threads.is_some()),
+            ("--repetitions", self.repetitions.is_some()),
+        ];
+        let of_others = [
+            ("--sizes", !self.sizes.is_empty()),
+            ("--formats", !self.formats.is_empty()),
+            ("--batches", !self.batches.is_empty()),
+            ("--contexts", !self.contexts.is_empty()),
+            ("--modes", !self.modes.is_empty()),
+            ("--prompt", self.prompt.is_some()),
+            ("--output-tokens", self.output_tokens.is_some()),
+        ];
+        let given = |options: &[(&'static str, bool)]| {
+            options.iter().find(|(_, given)| *given).map(|(option, _)| *option)
+        };
+        if path.is_some() {
+            if let Some(option) = given(&of_others) {
+                return Err(Failure::usage(format!("{option} does not go with an .onnx file"))
+                    .with_hint("give the sizes that it leaves open: --size 640x640 --dim batch=1"));
+            }
+            if self.what.len() > 1 {
+                return Err(Failure::usage("one .onnx file is run at a time"));
+            }
+            return Ok(path);
+        }
+        if let Some(option) = given(&of_networks) {
+            return Err(Failure::usage(format!("{option} belongs to a network in an .onnx file")));
+        }
+        match given(&of_runs).filter(|_| self.engine.is_none()) {
+            Some(option) => Err(Failure::usage(format!("{option} belongs to an engine"))
+                .with_hint("for example: rooflinectl compare model.gguf --engine llama.cpp")),
+            None => Ok(None),
+        }
+    }
+
     /// The models that are named; `None` where operations are, or nothing.
     ///
     /// # Errors
@@ -656,9 +706,9 @@ pub struct ReportsArgs {
     #[arg(long, value_name = "UID")]
     pub user: Option<u32>,
     /// Reports of this inference engine
-    #[arg(long, value_parser = input::engine)]
-    pub engine: Option<Engine>,
-    /// Reports of this model: its key or path
+    #[arg(long, value_parser = input::engine_choice)]
+    pub engine: Option<EngineChoice>,
+    /// Reports of this model: its key or path, or the name of an .onnx file
     #[arg(long, value_name = "MODEL", conflicts_with = "op")]
     pub model: Option<String>,
     /// Reports of this kind of operation: gemv, gemm, attention
@@ -690,11 +740,16 @@ pub struct ObserveArgs {
     #[arg(long, value_name = "MODE")]
     pub mode: Option<String>,
     /// Measured time of one run: 280us, 1.5ms
-    #[arg(long, value_parser = input::seconds, required_unless_present_any = ["tokens_per_s", "from", "pid"], allow_negative_numbers = true)]
+    #[arg(long, value_parser = input::seconds, required_unless_present_any = ["tokens_per_s", "from", "pid", "log"], allow_negative_numbers = true)]
     pub time: Option<f64>,
     /// Measured tokens/s (columns/s) over the batch
     #[arg(long, value_name = "RATE", value_parser = input::positive, conflicts_with = "time", allow_negative_numbers = true)]
     pub tokens_per_s: Option<f64>,
+    /// Output of trtexec or onnxruntime_perf_test, which timed an .onnx file; - for standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["time", "tokens_per_s"])]
+    pub log: Option<PathBuf>,
+    #[command(flatten)]
+    pub network: NetworkArgs,
     /// Measured power: 15W
     #[arg(long, value_name = "POWER", value_parser = input::watts, allow_negative_numbers = true)]
     pub power: Option<f64>,
@@ -745,7 +800,7 @@ pub struct WatchingArgs {
 /// shares every core with its client, the observer and the daemon for some more, two threads beside a busy loop for 60 %.
 const MAX_WAIT_RATIO: f64 = 0.1;
 /// Options of an observation that somebody else measured.
-const MEASURED: [&str; 6] = ["time", "tokens_per_s", "power", "batch", "mode", "engine"];
+const MEASURED: [&str; 7] = ["time", "tokens_per_s", "power", "batch", "mode", "engine", "log"];
 
 #[derive(Debug, Args)]
 pub struct LaunchArgs {

@@ -219,17 +219,26 @@ fn recommend_request(args: &RecommendArgs) -> Result<RecommendRequest, Failure> 
 }
 
 pub async fn observe(context: &mut Context, args: &ObserveArgs) -> Result<(), Failure> {
-    let (workload, _) = args.subject.workload()?;
     let point =
         |mode: &String| OperatingPointRequest { power_mode: Some(mode.clone()), ..Default::default() };
-    let request = ObservationRequest {
-        workload,
-        operating_point: args.mode.as_ref().map(point),
-        engine: args.subject.engine.for_models()?,
-        tokens_per_s: args.tokens_per_s,
-        time_s: args.time,
-        power_w: args.power,
-        ..ObservationRequest::default()
+    let operating_point = args.mode.as_ref().map(point);
+    let request = if let Some(path) = network_args::file(args.subject.op.kind.as_ref()) {
+        network_advice::observation(args, path, operating_point)?
+    } else {
+        args.network.refuse()?;
+        if args.log.is_some() {
+            return Err(Failure::usage("--log belongs to a network in an .onnx file"));
+        }
+        let (workload, _) = args.subject.workload()?;
+        ObservationRequest {
+            workload,
+            operating_point,
+            engine: args.subject.engine.for_models()?,
+            tokens_per_s: args.tokens_per_s,
+            time_s: args.time,
+            power_w: args.power,
+            ..ObservationRequest::default()
+        }
     };
     let answer = context.client.post("/v1/observations", &request).await?;
     let parsed: ObservationsAnswer = answer.parse()?;

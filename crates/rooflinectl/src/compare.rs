@@ -1,8 +1,11 @@
-//! `compare`: predicted vs. measured, of operations, models, power modes or an inference engine, on this machine and now.
+//! `compare`: predicted vs. measured, of operations, models, power modes, an inference engine or a vision network, on this machine
+//! and now.
 
 mod cause;
+mod child;
 mod engine;
 mod modes;
+mod network;
 mod rows;
 
 use super::Context;
@@ -38,7 +41,9 @@ pub fn default_work() -> Vec<(Op, Vec<WeightFormat>)> {
 }
 
 pub async fn run(context: &mut Context, args: &CompareArgs) -> Result<(), Failure> {
-    let mut comparison = if let Some(engine) = args.engine {
+    let mut comparison = if let Some(path) = args.network()? {
+        network::compare(context, args, path).await?
+    } else if let Some(engine) = args.engine {
         engine::compare(context, args, engine).await?
     } else if let Some(work) = args.models()? {
         let requests = model_requests(&work);

@@ -34,6 +34,7 @@ const EXAMPLES: [(&str, &[&str]); 49] = [
             "compare",
             "compare gemv --sizes 4096x14336 --formats q8_0",
             "compare ./model.gguf --engine llama.cpp",
+            "compare ./detector.onnx --threads 2",
         ],
     ),
     (
@@ -63,7 +64,11 @@ const EXAMPLES: [(&str, &[&str]); 49] = [
     ),
     (
         "observe",
-        &["observe --from 8080", "observe qwen3-4b --format q4_k_m --engine llama.cpp --tokens-per-s 16.5"],
+        &[
+            "observe --from 8080",
+            "observe detector.onnx --log trtexec.log",
+            "observe qwen3-4b --format q4_k_m --engine llama.cpp --tokens-per-s 16.5",
+        ],
     ),
     ("observations list", &["observations list", "observations list --model qwen3-4b"]),
     ("observations export", &["observations export", "observations export --engine llama.cpp"]),

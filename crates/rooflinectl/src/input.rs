@@ -295,6 +295,15 @@ impl EngineChoice {
         }
     }
 
+    /// The key on the wire.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Models(engine) => engine.key(),
+            Self::Networks(engine) => engine.key(),
+        }
+    }
+
     /// The engine that runs a network; `None` where none is named.
     ///
     /// # Errors
@@ -317,6 +326,12 @@ impl EngineChoice {
 /// # Errors
 /// As [`engine`].
 pub fn engine_choice(text: &str) -> Result<EngineChoice, String> {
+    if ["dla", "nvdla", "tensorrt-dla"].contains(&text.to_ascii_lowercase().as_str()) {
+        return Err(
+            "the speed of a DLA is not predicted; models inspect FILE.onnx shows the layers that it takes"
+                .to_owned(),
+        );
+    }
     if ["tensorrt", "trt", "trtexec"].contains(&text.to_ascii_lowercase().as_str()) {
         return Ok(EngineChoice::Networks(NetworkEngine::TensorRt));
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::args::ModelsCommand;
 use super::failure::{Exit, Failure};
-use super::networks;
+use super::network_inspect;
 use super::output::{Format, Printer};
 use super::table::Table;
 use super::words::{self, printable};
@@ -25,7 +25,7 @@ pub fn run(printer: &Printer, command: &ModelsCommand) -> Result<Exit, Failure> 
         ModelsCommand::List => list(printer)?,
         ModelsCommand::Show { key, format, kv_format } => show(printer, key, *format, *kv_format)?,
         ModelsCommand::Inspect { path, dimensions, .. } if networkfile::is_network(path) => {
-            networks::inspect(printer, path, &dimensions.dimensions())?;
+            network_inspect::inspect(printer, path, &dimensions.dimensions())?;
         }
         ModelsCommand::Inspect { path, kv_format, .. } => inspect(printer, path, *kv_format)?,
     }

@@ -4,14 +4,16 @@ use std::fmt::Write;
 use std::path::Path;
 
 use super::Context;
-use super::args::{PredictArgs, RecommendArgs};
+use super::args::{ObserveArgs, PredictArgs, RecommendArgs};
 use super::failure::{Exit, Failure};
+use super::network_log::{self, NetworkLog};
 use super::table::Table;
 use super::{options, show, words};
 use rooflined_advice::Request;
 use rooflined_api::{
-    BatchRange, EstimateAnswer, NetworkCandidate, NetworkConstraints, NetworkPredictAnswer,
-    NetworkPredictRequest, NetworkRecommendAnswer, NetworkRecommendRequest, PowerAnswer,
+    BatchRange, EstimateAnswer, NetworkCandidate, NetworkConstraints, NetworkEngine, NetworkPredictAnswer,
+    NetworkPredictRequest, NetworkRecommendAnswer, NetworkRecommendRequest, ObservationRequest,
+    OperatingPointRequest, PowerAnswer,
 };
 use rooflined_core::units::{Bytes, BytesPerSecond, Flops, Hertz};
 use rooflined_predict::power::scope_words;
@@ -58,6 +60,74 @@ pub async fn recommend(context: &mut Context, args: &RecommendArgs, path: &Path)
     let parsed: NetworkRecommendAnswer = answer.parse()?;
     context.printer.answer("network", &answer, || Ok(recommendation(&parsed)))?;
     Ok(if parsed.feasible { Exit::Ok } else { Exit::Infeasible })
+}
+
+/// `observe FILE.onnx`: what is reported.
+///
+/// # Errors
+/// The file or the log, and where the two do not belong together.
+pub fn observation(
+    args: &ObserveArgs,
+    path: &Path,
+    operating_point: Option<OperatingPointRequest>,
+) -> Result<ObservationRequest, Failure> {
+    let mut network = NetworkPredictRequest {
+        operating_point,
+        batch: args.subject.batch,
+        threads: args.subject.run.threads,
+        ..args.network.request(path, args.subject.engine)?
+    };
+    let mut time_s = args.time;
+    if let Some(log) = &args.log {
+        let log = network_log::read(log)?;
+        belongs(&log, path, &mut network)?;
+        time_s = Some(log.time_s);
+        network.threads = network.threads.or(log.threads);
+        network.precision = network.precision.or_else(|| Some(log.precision?.key().to_owned()));
+        if log.engine == NetworkEngine::TensorRt && network.precision.is_none() {
+            return Err(Failure::usage("the log does not tell the precision of an engine that was loaded")
+                .with_hint("give it: --precision fp16"));
+        }
+        network.engine = Some(log.engine);
+    }
+    if time_s.is_none() {
+        return Err(Failure::usage("the time of a network is given by --log or --time"));
+    }
+    Ok(ObservationRequest {
+        network: Some(Box::new(network)),
+        time_s,
+        power_w: args.power,
+        ..ObservationRequest::default()
+    })
+}
+
+/// Holds what a log tells of its run against what is reported, and takes the batch from it.
+fn belongs(log: &NetworkLog, path: &Path, network: &mut NetworkPredictRequest) -> Result<(), Failure> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    if let Some(file) = log.file.as_ref().filter(|file| **file != name) {
+        return Err(Failure::usage(format!("the log is of {}, not of {name}", words::printable(file)))
+            .with_hint("name the file that was timed"));
+    }
+    if network.engine.is_some_and(|engine| engine != log.engine) {
+        return Err(
+            Failure::usage(format!("the log is of {}", log.engine.key())).with_hint("leave --engine out")
+        );
+    }
+    let inputs = network.network.as_ref().and_then(|network| network.get("inputs").cloned());
+    let inputs: Vec<(String, Vec<u64>)> =
+        serde_json::from_value(inputs.unwrap_or_default()).unwrap_or_default();
+    for (input, sizes) in &log.shapes {
+        let Some((_, read)) = inputs.iter().find(|(name, _)| name == input) else { continue };
+        if sizes.len() != read.len() || sizes.iter().skip(1).ne(read.iter().skip(1)) {
+            return Err(Failure::usage(format!(
+                "the log ran {} with {sizes:?}, and the file is read with {read:?}",
+                words::printable(input)
+            ))
+            .with_hint("give the sizes of the run: --size 640x640 --dim NAME=SIZE"));
+        }
+        network.batch = network.batch.or(sizes.first().copied());
+    }
+    Ok(())
 }
 
 /// `74.1 /s`.
@@ -132,11 +202,16 @@ fn prediction(answer: &NetworkPredictAnswer) -> String {
     if let Some(energy) = &answer.energy_j_per_picture {
         row("energy per picture", words::estimate(energy, |value| words::field("_j", &value.into())));
     }
+    let reports = match answer.reports {
+        0 => String::new(),
+        1 => ", 1 report of a run".to_owned(),
+        count => format!(", {count} reports of runs"),
+    };
     let rests = match answer.rows {
         0 => "constants of other generations".to_owned(),
         rows => format!("constants of {} from {rows} measured latencies", answer.generation),
     };
-    row("rests on", format!("{} ({rests})", answer.tier));
+    row("rests on", format!("{} ({rests}{reports})", answer.tier));
     text.push_str(&table.render());
     text.push_str(&longest(answer));
     for warning in &answer.warnings {

@@ -62,7 +62,7 @@ fn row(entry: &ObservationEntry, board: &str) -> Option<Value> {
         "id": format!("own-{}", entry.id),
         "device": board,
         "power_mode": entry.power_mode,
-        "engine": entry.engine.key(),
+        "engine": entry.engine,
         "model": model,
         "arch": model,
         "quant": entry.format,
@@ -109,7 +109,7 @@ fn render_list(answer: &ObservationListAnswer) -> String {
             entry.id.to_string(),
             entry.uid.map(|uid| uid.to_string()).unwrap_or_default(),
             entry.moves.clone(),
-            entry.engine.key().to_owned(),
+            entry.engine.clone(),
             what(entry),
             entry.format.clone(),
             words::time(entry.time_s),
@@ -133,7 +133,8 @@ fn what(entry: &ObservationEntry) -> String {
         };
         let phase = entry.phase.as_deref().unwrap_or_default();
         let (batch, context) = (of("batch", entry.batch), of("context", entry.context_tokens));
-        return format!("{model} {phase}{batch}{context}{}", of("prompt", entry.prompt_tokens));
+        let phase = if phase.is_empty() { String::new() } else { format!(" {phase}") };
+        return format!("{model}{phase}{batch}{context}{}", of("prompt", entry.prompt_tokens));
     }
     let op = entry.op.as_ref();
     let word = |key: &str| {

@@ -497,12 +497,10 @@ fn observation(subject: &Subject, median: &Median) -> ObservationRequest {
     ObservationRequest {
         workload: asked.workload,
         engine: asked.engine,
-        operating_point: None,
         tokens_per_s: Some(rate(median.batch, median.step_s)),
-        time_s: None,
         power_w: median.power_w,
         server: Some(subject.name()),
-        seen: None,
+        ..ObservationRequest::default()
     }
 }
 

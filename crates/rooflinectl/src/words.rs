@@ -32,6 +32,7 @@ pub fn name_measured(op: &MeasuredOp) -> String {
         MeasuredOp::Model(model) => {
             format!("{} x{} after {}", self::model(&model.model), model.batch, model.context_tokens)
         }
+        MeasuredOp::Network(network) => format!("{} x{}", printable(&network.network), network.batch),
     }
 }
 

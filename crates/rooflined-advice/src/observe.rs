@@ -7,10 +7,11 @@ use super::catalogue::Catalogue;
 use super::convert::as_f64;
 use super::model::ModelTask;
 use super::modes::{Model, refuse_power_limit};
+use super::network_advice;
 use super::run;
 use super::task::{Task, model_at, unpredictable, with_threads};
 use super::words::{positive, shorten};
-use rooflined_api::ObservationRequest;
+use rooflined_api::{ObservationRequest, Workload};
 use rooflined_core::refusal::{Code, Refusal};
 use rooflined_core::units::{Seconds, Watts};
 use rooflined_predict::learning::models::{Measured, ObservedRuns};
@@ -65,6 +66,12 @@ impl<'a> ObservedSoFar<'a> {
             if observation.workload.model.is_some() {
                 runs.push(measured(snapshot, catalogue, observation, &path)?);
                 paths.push((path, observation));
+            } else if observation.network.is_some() {
+                return Err(Code::UnsupportedWorkload.at(
+                    format!("{path}.network"),
+                    "runs of networks move no prediction of a model or an operation",
+                    "report them: POST /v1/observations",
+                ));
             } else {
                 let (task, time) = timed(snapshot, observation, &path)?;
                 known.suppose_op(snapshot, observation, &task, time, &path)?;
@@ -119,6 +126,19 @@ pub fn observed(
     observation: &ObservationRequest,
     path: &str,
 ) -> Result<Observed, Refusal> {
+    if let Some(network) = &observation.network {
+        let field = format!("{path}.network.");
+        if observation.workload != Workload::default() || observation.operating_point.is_some() {
+            return Err(Code::InvalidField.at(
+                format!("{path}.workload"),
+                "a network and another workload are both given",
+                "describe the run in network alone, with its operating point",
+            ));
+        }
+        let time = time(observation, 1.0, path)?;
+        return network_advice::measured(snapshot, network, time, &field)
+            .map(|run| Observed::Network(Box::new(run)));
+    }
     if observation.workload.model.is_some() {
         let run = measured(snapshot, catalogue, observation, path)?;
         return Ok(Observed::Model(Box::new(run)));

@@ -19,7 +19,7 @@ mod measure;
 mod models;
 mod modes;
 mod network_advice;
-mod networks;
+mod network_inspect;
 mod nullable;
 mod numbers;
 mod observations;
@@ -55,7 +55,8 @@ pub use explain::{
 pub use formats::{FormatAnswer, FormatsAnswer};
 pub use hardware::{HardwareAnswer, HardwareListAnswer, HardwareSummary, NominalCeilings, NominalModeAnswer};
 pub use measure::{
-    MeasureAnswer, MeasureRequest, MeasuredModel, MeasuredOp, MeasuredPowerAnswer, MeasuredRow, ModelKind,
+    MeasureAnswer, MeasureRequest, MeasuredModel, MeasuredNetwork, MeasuredOp, MeasuredPowerAnswer,
+    MeasuredRow, ModelKind, NetworkKind,
 };
 pub use models::{BlockAnswer, ClassAnswer, LayersAnswer, ModelAnswer, ModelEntry, ModelsAnswer};
 pub use modes::{ModeClock, ModeDetail, ModeWarning, ModesAnswer};
@@ -63,7 +64,7 @@ pub use network_advice::{
     NetworkCandidate, NetworkConstraints, NetworkLayerAnswer, NetworkMemoryAnswer, NetworkPredictAnswer,
     NetworkPredictRequest, NetworkRecommendAnswer, NetworkRecommendRequest, NetworkSharesAnswer,
 };
-pub use networks::{
+pub use network_inspect::{
     NetworkAnswer, NetworkDla, NetworkFallback, NetworkNode, NetworkOperator, NetworkTensor, NetworkWork,
 };
 pub use observations::{

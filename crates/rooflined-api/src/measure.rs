@@ -58,6 +58,26 @@ pub struct MeasuredModel {
     pub context_tokens: u64,
 }
 
+/// What tells a vision network from an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NetworkKind {
+    /// A run of a network.
+    Network,
+}
+
+/// A run of a vision network, which `rooflinectl compare` measures and the daemon does not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeasuredNetwork {
+    /// `network`.
+    pub kind: NetworkKind,
+    /// Name of its file.
+    pub network: String,
+    /// Pictures in one run.
+    pub batch: u64,
+}
+
 /// What was measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
@@ -66,15 +86,17 @@ pub enum MeasuredOp {
     Op(Op),
     /// A model.
     Model(MeasuredModel),
+    /// A network.
+    Network(MeasuredNetwork),
 }
 
 impl MeasuredOp {
-    /// The operation; `None` for a model.
+    /// The operation; `None` for a model or a network.
     #[must_use]
     pub const fn op(&self) -> Option<&Op> {
         match self {
             Self::Op(op) => Some(op),
-            Self::Model(_) => None,
+            Self::Model(_) | Self::Network(_) => None,
         }
     }
 }

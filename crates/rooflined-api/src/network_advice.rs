@@ -148,6 +148,9 @@ pub struct NetworkPredictAnswer {
     pub generation: String,
     /// Published latencies behind them; 0 where they are those of other generations.
     pub rows: u32,
+    /// Reports of measured runs that moved it.
+    #[serde(default)]
+    pub reports: u32,
     /// What the prediction rests on.
     #[cfg_attr(test, schema(value_type = crate::schema::Tier))]
     pub tier: String,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{OperatingPointRequest, RunEvidence, Workload, nullable};
+use super::{NetworkPredictRequest, OperatingPointRequest, RunEvidence, Workload, nullable};
 use rooflined_core::names::Engine;
 
 /// What a service measured: an element of `POST /v1/observations`.
@@ -11,7 +11,11 @@ use rooflined_core::names::Engine;
 #[serde(deny_unknown_fields)]
 pub struct ObservationRequest {
     /// Workload that ran: one operation or one model.
+    #[serde(default, skip_serializing_if = "is_none")]
     pub workload: Workload,
+    /// A vision network that ran instead, as `POST /v1/networks/predict` takes it; `time_s` is that of one run inside the engine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<Box<NetworkPredictRequest>>,
     /// Inference engine whose kernels run.
     #[serde(default, deserialize_with = "nullable::or_default")]
     #[cfg_attr(test, schema(value_type = crate::schema::Engine))]
@@ -35,6 +39,10 @@ pub struct ObservationRequest {
     /// What was seen of its process. A run that it shows to be slowed down or `disturbed` is not learned from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<RunEvidence>,
+}
+
+fn is_none(workload: &Workload) -> bool {
+    *workload == Workload::default()
 }
 
 /// `POST /v1/observations`.
@@ -116,19 +124,19 @@ pub struct ObservationEntry {
     #[cfg_attr(test, schema(value_type = crate::schema::Moves))]
     pub moves: String,
     /// Engine that ran.
-    #[cfg_attr(test, schema(value_type = crate::schema::Engine))]
-    pub engine: Engine,
-    /// Key, path or name of the model; `null` for an operation.
+    #[cfg_attr(test, schema(value_type = crate::schema::AnyEngine))]
+    pub engine: String,
+    /// Key, path or name of the model or network; `null` for an operation.
     pub model: Option<String>,
     /// The operation; `null` for a model.
     #[cfg_attr(test, schema(value_type = Option<crate::schema::ObservedOp>))]
     pub op: Option<serde_json::Value>,
-    /// How weights were stored.
+    /// How weights were stored; of a network, what it computed in.
     pub format: String,
-    /// `prefill`, `decode` or `serve`; `null` for an operation.
+    /// `prefill`, `decode` or `serve`; `null` for an operation or a network.
     #[cfg_attr(test, schema(value_type = Option<crate::schema::Phase>))]
     pub phase: Option<String>,
-    /// Sequences; `null` for an operation.
+    /// Sequences, or pictures; `null` for an operation.
     pub batch: Option<u64>,
     /// Tokens that were in the cache; `null` for an operation.
     pub context_tokens: Option<u64>,
@@ -140,7 +148,7 @@ pub struct ObservationEntry {
     pub time_s: f64,
     /// Reported power; `null` where there was none.
     pub power_w: Option<f64>,
-    /// Measured over predicted: for a model as it was predicted before, for an operation without what was learned; `null` if
+    /// Measured over predicted: for a model as it was predicted before, for an operation or a network without what was learned; `null` if
     /// that is no longer known.
     pub measured_over_predicted_ratio: Option<f64>,
 }

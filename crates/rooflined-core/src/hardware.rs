@@ -103,6 +103,8 @@ pub struct Hardware {
     /// Texture-processing clusters that the gating mask of the chip counts, those fused off included; `None` where
     /// there is no mask.
     pub tpc_mask_bits: Option<u32>,
+    /// Deep-learning accelerators beside the GPU; 0 where there is none.
+    pub dla_cores: u32,
     /// Reference clock of the GPU: the highest of a Jetson, the boost clock of a card. Zero for a CPU.
     pub gpu_clock: Hertz,
     /// Dense operations (multiply and add are two) per SM and clock; a precision that is not listed has no unit.

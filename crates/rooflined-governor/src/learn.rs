@@ -49,6 +49,17 @@ impl Governor {
                         Err(refusal) => refused.push(RefusedObservation { index, refusal }),
                     }
                 }
+                Observed::Network(run) => match self.learnt.observe_network(by, run, now.unix_s) {
+                    Ok(Ok((learnt, outcome))) => {
+                        accepted += 1;
+                        changed |= learnt;
+                        outcomes.push((index, outcome));
+                    }
+                    Ok(Err(error)) => {
+                        refused.push(RefusedObservation { index, refusal: error.refusal("time_s") });
+                    }
+                    Err(refusal) => refused.push(RefusedObservation { index, refusal }),
+                },
                 Observed::Model(run) => {
                     models.push(Measured::clone(run));
                     positions.push(index);
@@ -84,6 +95,7 @@ impl Governor {
             self.servers.report(now, report);
         }
         self.note_slow_servers(now, effects);
+        outcomes.sort_by_key(|(index, _)| *index);
         reply(effects, ticket, Reply::Observed { accepted, refused, outcomes, slow });
     }
 

@@ -25,7 +25,7 @@ pub use costs::{
 
 use crate::Engine;
 use rooflined_core::ceilings::{Roofline, scaling};
-use rooflined_core::precision::WeightFormat;
+use rooflined_core::precision::{Precision, WeightFormat};
 use rooflined_core::units::{Bytes, BytesPerSecond, Flops, Hertz, Seconds};
 use rooflined_models::architecture::Mixer;
 use rooflined_models::model::Model;
@@ -43,6 +43,14 @@ pub struct Host {
     pub far: bool,
     /// Costs to start from in place of those shipped, as an evaluation takes that fits them without what it judges.
     pub costs: Option<&'static CpuCosts>,
+}
+
+/// Single-precision operations that each of `cores` does in a clock cycle, which tells the width of its vectors; `None` where the peak or
+/// the clock is unknown.
+#[must_use]
+pub fn fp32_per_cycle(roofline: &Roofline, cores: u32) -> Option<f64> {
+    let clock = roofline.clock.filter(|clock| clock.is_positive())?;
+    Some(roofline.compute(Precision::Fp32)?.value.get() / f64::from(cores.max(1)) / clock.get())
 }
 
 impl Host {

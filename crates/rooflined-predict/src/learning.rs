@@ -11,6 +11,7 @@ pub mod cpu_run;
 pub mod fit;
 pub mod metered;
 pub mod models;
+pub mod networks;
 pub mod nnls;
 pub mod power;
 pub mod report;
@@ -24,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use thiserror::Error;
 
+use self::networks::NetworkReport;
 use self::report::{Moved, Report, Selection};
 use crate::calibration::median;
 use crate::{Engine, Prediction, Tier};
@@ -43,6 +45,7 @@ pub enum Observed {
         time: Seconds,
     },
     Model(Box<models::Measured>),
+    Network(Box<networks::MeasuredNetwork>),
 }
 
 /// What a residual belongs to.
@@ -164,7 +167,7 @@ impl OpReport {
     }
 
     fn is_selected(&self, which: &Selection) -> bool {
-        which.takes(&self.report, self.key.engine, None, Some(&self.key.op), self.key.format.key())
+        which.takes(&self.report, self.key.engine.key(), None, Some(&self.key.op), self.key.format.key())
     }
 }
 
@@ -235,6 +238,9 @@ pub struct Residuals {
     machine: Option<String>,
     /// Oldest first.
     reports: Vec<Arc<OpReport>>,
+    /// Runs of vision networks, oldest first.
+    #[serde(default)]
+    networks: Vec<Arc<NetworkReport>>,
     /// What follows from the reports.
     #[serde(skip)]
     entries: BTreeMap<ResidualKey, Residual>,
@@ -289,17 +295,33 @@ impl Residuals {
         self.settle(&key);
     }
 
+    /// Learns from a run of a network that was vetted.
+    pub fn admit_network(&mut self, report: Arc<NetworkReport>) {
+        self.networks.push(report);
+        if self.networks.len() > networks::MAX_REPORTS {
+            self.networks.remove(0);
+        }
+    }
+
+    /// Runs of vision networks, oldest first.
+    #[must_use]
+    pub fn networks(&self) -> &[Arc<NetworkReport>] {
+        &self.networks
+    }
+
     /// The same with what one user reported laid over it.
     #[must_use]
-    pub fn with_own(&self, own: &[Arc<OpReport>]) -> Self {
+    pub fn with_own(&self, own: &[Arc<OpReport>], networks: &[Arc<NetworkReport>]) -> Self {
         let mut view = self.clone();
         own.iter().for_each(|report| view.admit(Arc::clone(report)));
+        networks.iter().for_each(|report| view.admit_network(Arc::clone(report)));
         view
     }
 
     /// Whether any report is meant.
     fn has(&self, which: &Selection) -> bool {
         self.reports.iter().any(|report| report.is_selected(which))
+            || self.networks.iter().any(|report| report.is_selected(which))
     }
 
     /// Forgets the reports that are meant and returns their number.
@@ -308,7 +330,9 @@ impl Residuals {
             std::mem::take(&mut self.reports).into_iter().partition(|report| report.is_selected(which));
         self.reports = kept;
         gone.iter().for_each(|report| self.settle(&report.key));
-        gone.len()
+        let before = self.networks.len();
+        self.networks.retain(|report| !report.is_selected(which));
+        gone.len() + before - self.networks.len()
     }
 
     /// Every report that is kept, oldest first.
@@ -367,7 +391,9 @@ impl Residuals {
     /// # Errors
     /// A number that no measurement can have led to.
     pub fn check(&self) -> Result<(), String> {
-        if self.reports.iter().all(|op| op.is_sound()) {
+        if self.reports.iter().all(|op| op.is_sound())
+            && self.networks.iter().all(|network| network.is_sound())
+        {
             return Ok(());
         }
         Err("it holds a correction that no measurement can have led to".into())
@@ -378,6 +404,9 @@ impl Residuals {
         let mut counts = BTreeMap::new();
         for (key, residual) in &self.entries {
             *counts.entry(key.engine.key()).or_insert(0) += residual.count;
+        }
+        for network in &self.networks {
+            *counts.entry(network.point.engine.key()).or_insert(0) += 1;
         }
         counts
     }

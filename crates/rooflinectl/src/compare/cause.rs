@@ -26,8 +26,9 @@ pub async fn add_causes(
     let mode = state.fields.get("power_mode").and_then(|field| field.value.get("name"));
     let mode = mode.and_then(Value::as_str).map(str::to_owned);
     for row in comparison.rows.iter_mut().filter(|row| row.verdict != "as_predicted") {
-        let answer = causes::ask(client, &request(row, mode.clone(), engine)).await?;
-        row.cause = cause_in(&answer);
+        if let Some(request) = request(row, mode.clone(), engine) {
+            row.cause = cause_in(&causes::ask(client, &request).await?);
+        }
     }
     Ok(())
 }
@@ -41,7 +42,8 @@ fn cause_in(answer: &ExplainAnswer) -> Option<String> {
     first.or_else(|| Some(answer.reason.clone()))
 }
 
-fn request(row: &Row, mode: Option<String>, engine: Engine) -> ExplainRequest {
+/// What is asked about a row; `None` of a network, whose time nothing explains yet.
+fn request(row: &Row, mode: Option<String>, engine: Engine) -> Option<ExplainRequest> {
     let measured = &row.measured;
     let format = Some(measured.format.clone());
     let workload = match &measured.op {
@@ -58,6 +60,7 @@ fn request(row: &Row, mode: Option<String>, engine: Engine) -> ExplainRequest {
             threads: row.threads,
             ..Workload::default()
         },
+        MeasuredOp::Network(_) => return None,
     };
     let time = measured.measured_time_s;
     let seen = RunEvidence {
@@ -67,7 +70,7 @@ fn request(row: &Row, mode: Option<String>, engine: Engine) -> ExplainRequest {
         ..RunEvidence::default()
     };
     let power_mode = row.mode.clone().or(mode);
-    ExplainRequest {
+    Some(ExplainRequest {
         operating_point: power_mode
             .map(|mode| OperatingPointRequest { power_mode: Some(mode), ..OperatingPointRequest::default() }),
         workload,
@@ -75,7 +78,7 @@ fn request(row: &Row, mode: Option<String>, engine: Engine) -> ExplainRequest {
         time_s: Some(time.value),
         seen: Some(seen),
         ..ExplainRequest::default()
-    }
+    })
 }
 
 #[cfg(test)]
@@ -108,7 +111,7 @@ mod tests {
             roofline_time_s: 5e-5,
             power: None,
         };
-        let asked = request(&Row::new(measured, true), Some("25W".into()), Engine::Bare);
+        let asked = request(&Row::new(measured, true), Some("25W".into()), Engine::Bare).unwrap();
         let seen = asked.seen.unwrap();
         assert_eq!((seen.memory_ratio, seen.disturbed.as_deref()), (Some(0.7), Some("seen")));
         assert!((seen.spread_ratio.unwrap() - 3.0).abs() < 1e-9);

@@ -4,16 +4,13 @@
 //! standard error.
 
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::json;
-use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 
+use super::child::{Advice, Output, run_program};
 use super::is_calibrated;
 use super::rows::{Comparison, EngineRun, Program, Reference, Row};
 use crate::Context;
@@ -21,8 +18,6 @@ use crate::args::CompareArgs;
 use crate::failure::Failure;
 use crate::measure::TIME_LIMIT;
 use crate::observe;
-use crate::signals::wait_for_signal;
-use crate::words;
 use crate::working::{Counted, Working};
 use rooflined_api::{
     EstimateAnswer, MeasureAnswer, MeasureRequest, MeasuredModel, MeasuredOp, MeasuredRow, ModelKind,
@@ -37,9 +32,10 @@ const PROGRAM: &str = "llama-bench";
 const DEFAULT_PROMPT: u64 = 512;
 const DEFAULT_OUTPUT: u64 = 128;
 const DEFAULT_REPETITIONS: u64 = 3;
-const DEFAULT_TIME: Duration = Duration::from_secs(15 * 60);
-/// Most of what the program prints that is kept.
-const MAX_OUTPUT: usize = 4 << 20;
+const ADVICE: Advice = Advice {
+    start: "give --with a llama-bench for this machine",
+    less: "ask for less with --prompt, --output-tokens or --repetitions, or allow more time with --time-limit",
+};
 /// The operation that shows the memory's bandwidth before and after: larger than most caches, over in a second.
 const REFERENCE: Op = Op::Gemv { n: 8192, k: 8192 };
 /// Half of a 90 % interval in standard deviations.
@@ -150,7 +146,15 @@ async fn run(
 
     let mut reference = Reference::default();
     reference.before_ratio = measure_reference(&mut client, &mut reference.reason).await;
-    let output = run_program(program, &arguments(args, file, on_gpu), on_gpu, limit(args)).await?;
+    let mut command = Command::new(program);
+    command.args(arguments(args, file, on_gpu));
+    if !on_gpu {
+        // Builds for GPUs hand large batches to one whatever -ngl says.
+        for devices in ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES"] {
+            command.env(devices, "");
+        }
+    }
+    let output = run_program(&program.display().to_string(), command, args.time_limit, ADVICE).await?;
     reference.after_ratio = measure_reference(&mut client, &mut reference.reason).await;
     let drift = reference.before_ratio.zip(reference.after_ratio);
     let drift = drift.map(|(before, after)| f64::midpoint(before, after));
@@ -183,6 +187,7 @@ async fn run(
         program: program.display().to_string(),
         build_commit: first.build_commit.clone(),
         build_number: first.build_number,
+        version: None,
         backends: first.backends.clone(),
     };
     Ok(Comparison {
@@ -192,10 +197,6 @@ async fn run(
         serial,
         ..Comparison::of(rows, calibrated)
     })
-}
-
-fn limit(args: &CompareArgs) -> Duration {
-    args.time_limit.and_then(|limit| Duration::try_from_secs_f64(limit).ok()).unwrap_or(DEFAULT_TIME)
 }
 
 fn arguments(args: &CompareArgs, file: &Path, on_gpu: bool) -> Vec<std::ffi::OsString> {
@@ -219,7 +220,7 @@ fn arguments(args: &CompareArgs, file: &Path, on_gpu: bool) -> Vec<std::ffi::OsS
 }
 
 /// The memory's bandwidth now over that of the calibration: measured by the daemon, which only some may ask for.
-async fn measure_reference(client: &mut Client, reason: &mut Option<String>) -> Option<f64> {
+pub(super) async fn measure_reference(client: &mut Client, reason: &mut Option<String>) -> Option<f64> {
     let request = MeasureRequest {
         op: Some(REFERENCE),
         formats: vec![WeightFormat::Fp32.key().to_owned()],
@@ -245,101 +246,6 @@ async fn measure_reference(client: &mut Client, reason: &mut Option<String>) -> 
             None
         }
     }
-}
-
-/// What the program printed, and how it ended.
-struct Output {
-    text: Vec<u8>,
-    log: String,
-}
-
-impl Output {
-    /// The last lines of its log, in which it says what is wrong.
-    fn last_words(&self) -> String {
-        let lines: Vec<_> = self.log.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        let last = lines[lines.len().saturating_sub(3)..].join(" | ");
-        let clean: String = words::printable(&last).chars().take(400).collect();
-        if clean.is_empty() { "it said nothing".to_owned() } else { format!("it said: {clean}") }
-    }
-}
-
-/// Runs the program to its end, its time limit, or ours: it does not outlive this one.
-async fn run_program(
-    program: &Path,
-    arguments: &[std::ffi::OsString],
-    on_gpu: bool,
-    limit: Duration,
-) -> Result<Output, Failure> {
-    let name = program.display();
-    let mut command = Command::new(program);
-    if !on_gpu {
-        // Builds for GPUs hand large batches to one whatever -ngl says.
-        for devices in ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES"] {
-            command.env(devices, "");
-        }
-    }
-    let child = command
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn();
-    let mut child = child.map_err(|error| {
-        Failure::failed(
-            format!("{name} cannot be started: {error}"),
-            "give --with a llama-bench for this machine",
-        )
-    })?;
-    let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
-        return Err(Failure::failed(format!("{name} has no output"), "report this"));
-    };
-    let work = async { tokio::join!(read_end(stdout), read_end(stderr), child.wait()) };
-    let ended = tokio::select! {
-        ended = tokio::time::timeout(limit, work) => ended,
-        // The program is dropped on the way out, and ends by that.
-        signal = wait_for_signal() => {
-            return Err(Failure::failed(format!("{name} was stopped because this program received {signal}"), "start it again"));
-        }
-    };
-    let Ok((text, log, status)) = ended else {
-        return Err(Failure::failed(
-            format!("{name} did not finish within {} s and was stopped", limit.as_secs_f64()),
-            "ask for less with --prompt, --output-tokens or --repetitions, or allow more time with --time-limit",
-        ));
-    };
-    let output = Output { text, log: String::from_utf8_lossy(&log).into_owned() };
-    let status = status.map_err(|error| Failure::failed(format!("{name}: {error}"), "try again"))?;
-    if let Some(signal) = status.signal() {
-        let hint = if signal == 9 {
-            "the kernel kills programs that take too much memory: try a smaller file, or look at dmesg"
-        } else {
-            "run it by hand with the same file; a build for another CPU ends with signal 4"
-        };
-        let message = format!("{name} was ended by signal {signal}; {}", output.last_words());
-        return Err(Failure::failed(message, hint));
-    }
-    if !status.success() {
-        let code = status.code().unwrap_or_default();
-        let message = format!("{name} failed with exit code {code}; {}", output.last_words());
-        return Err(Failure::failed(message, "run it by hand with the same file"));
-    }
-    Ok(output)
-}
-
-/// The end of what is read, so that a program which prints without end costs no memory.
-async fn read_end(mut source: impl AsyncRead + Unpin) -> Vec<u8> {
-    let (mut text, mut part) = (Vec::new(), vec![0; 64 << 10]);
-    while let Ok(read) = source.read(&mut part).await {
-        if read == 0 {
-            break;
-        }
-        text.extend_from_slice(&part[..read]);
-        if text.len() > 2 * MAX_OUTPUT {
-            text.drain(..text.len() - MAX_OUTPUT);
-        }
-    }
-    text
 }
 
 /// The list in what was printed; some builds write lines of their log in front of it.

@@ -68,6 +68,8 @@ pub struct Program {
     pub program: String,
     pub build_commit: Option<String>,
     pub build_number: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
     pub backends: Option<String>,
 }
 
@@ -98,6 +100,12 @@ pub struct Row {
     /// Cache format that the engine says it used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kv_format: Option<String>,
+    /// Pictures that a network took, over the time of all runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub measured_pictures_per_s: Option<f64>,
+    /// Time of all runs of a network together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub measured_duration_s: Option<f64>,
     /// Length of the prompt that the engine read; `None` where it wrote.
     #[serde(skip)]
     pub prompt_tokens: Option<u64>,
@@ -125,6 +133,8 @@ impl Row {
             test: None,
             threads: None,
             kv_format: None,
+            measured_pictures_per_s: None,
+            measured_duration_s: None,
             prompt_tokens: None,
             speedup_vs_fp16_predicted: None,
             speedup_vs_fp16_measured: None,
@@ -244,7 +254,8 @@ impl Modes {
 
 impl EngineRun {
     fn render(&self) -> String {
-        let Program { name, program, build_commit, backends, .. } = &self.engine;
+        let Program { name, program, build_commit, version, backends, .. } = &self.engine;
+        let version = version.as_ref().map_or_else(String::new, |version| format!(", {version}"));
         let build = build_commit.as_ref().map_or_else(String::new, |commit| format!(", build {commit}"));
         let backends = backends.as_ref().map_or_else(String::new, |backends| format!(", {backends}"));
         let Reference { before_ratio, after_ratio, reason } = &self.reference;
@@ -253,7 +264,7 @@ impl EngineRun {
         };
         let reason = reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"));
         format!(
-            "{name}: {program}{build}{backends}\nmemory compared with the calibration: {} before, {} after{reason}\n",
+            "{name}: {program}{version}{build}{backends}\nmemory compared with the calibration: {} before, {} after{reason}\n",
             shown(before_ratio),
             shown(after_ratio)
         )
@@ -264,7 +275,7 @@ impl EngineRun {
 type Column = (&'static str, fn(&Row) -> Option<String>);
 
 /// A column that is empty in all rows is left out.
-const COLUMNS: [Column; 16] = [
+const COLUMNS: [Column; 17] = [
     ("mode", |row| row.mode.clone()),
     ("operation", |row| Some(row.test.clone().unwrap_or_else(|| words::name_measured(&row.measured.op)))),
     ("format", |row| Some(row.measured.format.clone())),
@@ -276,6 +287,7 @@ const COLUMNS: [Column; 16] = [
     }),
     (">measured", |row| Some(words::time(row.measured.measured_time_s.value))),
     (">tokens/s", |row| row.measured.measured_tokens_per_s.map(|rate| significant(rate.value))),
+    (">pictures/s", |row| row.measured_pictures_per_s.map(significant)),
     (">error", |row| Some(words::signed_percent(row.measured.error_ratio))),
     (">drift", |row| row.measured.drift_ratio.map(|drift| words::signed_percent(drift - 1.0))),
     (">x fp16", |row| row.speedup_vs_fp16_predicted.map(significant)),

@@ -81,6 +81,8 @@ macro_rules! enumerations {
 enumerations! {
     /// An inference engine; `none` for the daemon's own kernels.
     Engine = keys_of::<names::Engine>();
+    /// An engine of models or of vision networks.
+    AnyEngine = keys_of::<names::Engine>().into_iter().chain([names::NetworkEngine::TensorRt.key()]);
     /// An engine that runs vision networks.
     NetworkEngine = keys_of::<names::NetworkEngine>();
     /// What a latency of a vision network covers: the engine alone, with the copies of input and output, or everything from a

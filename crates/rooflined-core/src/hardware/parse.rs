@@ -27,6 +27,7 @@ struct File {
     sm: Option<u32>,
     sm_per_tpc: Option<u32>,
     tpc_mask_bits: Option<u32>,
+    dla_cores: Option<u32>,
     gpu_clock_hz: Option<f64>,
     bus_bits: Option<u32>,
     memory_clock_hz: Option<f64>,
@@ -157,6 +158,7 @@ impl File {
             ("sm", self.sm, 1..=4096),
             ("sm_per_tpc", self.sm_per_tpc, 1..=64),
             ("tpc_mask_bits", self.tpc_mask_bits, 1..=32),
+            ("dla_cores", self.dla_cores, 1..=8),
             ("bus_bits", self.bus_bits, 1..=65_536),
         ] {
             check_whole(document, path, whole, &range);
@@ -304,6 +306,7 @@ impl File {
             sm: self.sm.unwrap_or(0),
             sm_per_tpc: self.sm_per_tpc.unwrap_or(1),
             tpc_mask_bits: self.tpc_mask_bits,
+            dla_cores: self.dla_cores.unwrap_or(0),
             gpu_clock: self.gpu_clock_hz.map_or(Hertz::ZERO, Hertz),
             rates: self.flops_per_sm_clock,
             bus_bits,

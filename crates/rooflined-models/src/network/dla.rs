@@ -1,4 +1,4 @@
-//! What NVIDIA's DLA takes of a network, and where there is one.
+//! What NVIDIA's DLA takes of a network.
 //!
 //! A DLA computes in fp16 and int8 through TensorRT; layers that it does not take fall back to the GPU, and tensors that
 //! cross are copied into the other unit's layout. Rules: NVIDIA, "DLA Supported Layers and Restrictions"
@@ -15,16 +15,6 @@ pub const MAX_LOADABLES: usize = 16;
 const MAX_BATCH: u64 = 4096;
 /// Largest size of any other dimension.
 const MAX_SIZE: u64 = 8192;
-
-/// Cores by the beginning of a board's key; boards that are not listed have none, as Orin Nano, Thor and GB10.
-pub const BOARDS: [(&str, u64); 6] = [
-    ("jetson-agx-orin", 2),
-    ("jetson-orin-nx-16gb", 2),
-    ("jetson-orin-nx-8gb", 1),
-    ("jetson-agx-xavier", 2),
-    ("jetson-xavier-nx", 2),
-    ("igx-orin", 2),
-];
 
 /// A condition beyond the sizes that all layers share.
 #[derive(Debug, Clone, Copy)]
@@ -72,12 +62,6 @@ const SIMPLE: [Operator; 21] = [
     Operator::Transpose,
     Operator::Upsample,
 ];
-
-/// DLA cores of a board by its key.
-#[must_use]
-pub fn cores(hardware: &str) -> u64 {
-    BOARDS.iter().find(|(start, _)| hardware.starts_with(start)).map_or(0, |(_, cores)| *cores)
-}
 
 /// Where a node runs when the engine is built for a DLA with fallback to the GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

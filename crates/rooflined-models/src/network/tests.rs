@@ -387,7 +387,6 @@ fn a_dla_takes_convolutions_and_leaves_what_it_does_not_know_to_the_gpu() {
     assert_eq!(split.places, [dla::Place::Dla, dla::Place::Dla, none, dla::Place::Dla, large]);
     // b, c and d.
     assert_eq!((split.loadables, split.crossings), (2, 3));
-    assert_eq!((dla::cores("jetson-orin-nx-8gb-super"), dla::cores("jetson-orin-nano-8gb")), (1, 0));
 }
 
 proptest! {

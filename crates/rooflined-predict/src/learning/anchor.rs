@@ -152,8 +152,17 @@ impl RunPoint {
             memory: machine.memory.get().ln(),
         }
     }
+}
 
-    /// Covariance of the residuals at two points.
+/// Where a run stands among others that a [`Process`] knows.
+pub trait Place {
+    /// Covariance of the residuals at two places.
+    fn covariance(&self, other: &Self) -> f64;
+    /// Whether runs there are repetitions of each other.
+    fn is_same(&self, other: &Self) -> bool;
+}
+
+impl Place for RunPoint {
     fn covariance(&self, other: &Self) -> f64 {
         let part =
             |scale: Scale, distance: f64| scale.log_sd * scale.log_sd * (-distance / scale.length).exp();
@@ -165,7 +174,7 @@ impl RunPoint {
     }
 
     /// Whether it is the same operating point, batch and about the same context.
-    pub(super) fn same(&self, other: &Self) -> bool {
+    fn is_same(&self, other: &Self) -> bool {
         let near = |a: f64, b: f64, within: f64| (a - b).abs() < within;
         near(self.batch, other.batch, 1e-9)
             && near(self.context, other.context, 0.25)
@@ -192,7 +201,7 @@ const NOISE_LOG_SD: f64 = 0.02;
 /// Standard deviations that hold 90 % of a normal distribution on both sides.
 pub const NORMAL_90: f64 = 1.645;
 
-/// What the model's own runs add to a prediction.
+/// What measured runs add to a prediction.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Residual {
     /// ln(expected / predicted).
@@ -208,19 +217,22 @@ pub struct Residual {
 /// Most runs of one model that a residual takes: the last ones.
 const MOST: usize = 64;
 
-/// The runs of one model, ready to say what they add to a prediction at any point.
+/// A Gaussian process of residuals with mean 0, ready to say what measured runs add to a prediction anywhere.
 #[derive(Debug, Clone)]
-pub struct Anchors {
-    points: Vec<RunPoint>,
+pub struct Process<P> {
+    places: Vec<P>,
     lower: Lower,
     /// The inverse of the covariance times the logarithms of the runs' ratios.
     pull: Vec<f64>,
 }
 
+/// The runs of one model.
+pub type Anchors = Process<RunPoint>;
+
 impl Anchors {
     /// Those of `observations` that are of `subject`; `None` where none is.
     #[must_use]
-    pub fn new(
+    pub fn of(
         costs: &EngineCosts,
         observations: &[&Observation],
         subject: Subject<'_>,
@@ -229,41 +241,48 @@ impl Anchors {
         let of_it: Vec<&&Observation> =
             observations.iter().filter(|observation| observation.is_of(subject, phase)).collect();
         let last = &of_it[of_it.len().saturating_sub(MOST)..];
-        if last.is_empty() {
+        let measured: Vec<f64> = last.iter().map(|observation| observation.log_ratio(costs)).collect();
+        Self::new(last.iter().map(|observation| observation.point()).collect(), &measured)
+    }
+}
+
+impl<P: Place> Process<P> {
+    /// Of runs at `places`, with ln(measured / predicted) of each; `None` without any.
+    #[must_use]
+    pub fn new(places: Vec<P>, measured: &[f64]) -> Option<Self> {
+        if places.is_empty() {
             return None;
         }
-        let points: Vec<RunPoint> = last.iter().map(|observation| observation.point()).collect();
-        let measured: Vec<f64> = last.iter().map(|observation| observation.log_ratio(costs)).collect();
         // Each run says what those at its place say together, so that one wild run among several moves nothing.
-        let at_place = |point: &RunPoint| -> Vec<f64> {
-            let runs = points.iter().zip(&measured);
-            runs.filter(|(other, _)| other.same(point)).map(|(_, ratio)| *ratio).collect()
+        let at_place = |place: &P| -> Vec<f64> {
+            let runs = places.iter().zip(measured);
+            runs.filter(|(other, _)| other.is_same(place)).map(|(_, ratio)| *ratio).collect()
         };
-        let ratios: Vec<f64> = points.iter().map(|point| robust_mean(&at_place(point))).collect();
-        let mut gram = Matrix::zero(points.len());
-        for (row, a) in points.iter().enumerate() {
-            for (column, b) in points.iter().enumerate() {
+        let ratios: Vec<f64> = places.iter().map(|place| robust_mean(&at_place(place))).collect();
+        let mut gram = Matrix::zero(places.len());
+        for (row, a) in places.iter().enumerate() {
+            for (column, b) in places.iter().enumerate() {
                 let noise = if row == column { NOISE_LOG_SD * NOISE_LOG_SD } else { 0.0 };
                 gram.set(row, column, a.covariance(b) + noise);
             }
         }
         let lower = gram.cholesky()?;
         let pull = lower.solve(&ratios);
-        Some(Self { points, lower, pull })
+        Some(Self { places, lower, pull })
     }
 
-    /// The residual at `point`.
+    /// The residual at `place`.
     #[must_use]
-    pub fn at(&self, point: &RunPoint) -> Residual {
-        let towards: Vec<f64> = self.points.iter().map(|known| known.covariance(point)).collect();
+    pub fn at(&self, place: &P) -> Residual {
+        let towards: Vec<f64> = self.places.iter().map(|known| known.covariance(place)).collect();
         let weights = self.lower.solve(&towards);
-        let variance = point.covariance(point) - dot(&weights, &towards) + NOISE_LOG_SD * NOISE_LOG_SD;
-        let same = self.points.iter().any(|known| known.same(point));
+        let variance = place.covariance(place) - dot(&weights, &towards) + NOISE_LOG_SD * NOISE_LOG_SD;
+        let same = self.places.iter().any(|known| known.is_same(place));
         Residual {
             log_factor: dot(&self.pull, &towards),
             log_sd: variance.max(NOISE_LOG_SD * NOISE_LOG_SD).sqrt(),
             tier: if same { Tier::Observed } else { Tier::Anchored },
-            count: self.points.len(),
+            count: self.places.len(),
         }
     }
 }
@@ -281,5 +300,5 @@ pub fn residual(
     phase: Phase,
     point: &RunPoint,
 ) -> Option<Residual> {
-    Some(Anchors::new(costs, observations, subject, phase)?.at(point))
+    Some(Anchors::of(costs, observations, subject, phase)?.at(point))
 }

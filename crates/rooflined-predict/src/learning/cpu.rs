@@ -6,7 +6,7 @@
 //! coefficient of its own, so a run of one format says something of all. The interval of another run is what is left of the
 //! unknowns that it depends on, and chance.
 
-use super::anchor::{Observation, Residual, RunPoint, Subject};
+use super::anchor::{Observation, Place as _, Residual, RunPoint, Subject};
 use super::cpu_run::{CpuRun, FILE_LOG_SD, THREADS_LOG_SD};
 use super::fit::{Lower, Matrix};
 use super::run::Measured;
@@ -245,7 +245,7 @@ impl FittedCpu {
         let prompt = |phase: Phase| phase == Phase::Prefill;
         let of_file = self.seen.iter().filter(|(known, ..)| Some(*known) == file);
         let same =
-            |(_, of, point): &&(usize, Phase, RunPoint)| prompt(*of) == prompt(phase) && point.same(here);
+            |(_, of, point): &&(usize, Phase, RunPoint)| prompt(*of) == prompt(phase) && point.is_same(here);
         let offset =
             |unknown: Option<usize>, from: usize| unknown.map_or(0.0, |unknown| self.x[from + unknown]);
         Residual {

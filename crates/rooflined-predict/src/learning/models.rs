@@ -131,7 +131,7 @@ impl StoredRun {
 
     pub(super) fn is_selected(&self, which: &Selection) -> bool {
         let of = &self.observation;
-        which.takes(&self.report(), of.engine, Some(&of.model), None, &of.format)
+        which.takes(&self.report(), of.engine.key(), Some(&of.model), None, &of.format)
     }
 
     /// Whether no number in it can spoil an answer.
@@ -470,7 +470,7 @@ impl ObservedRuns {
                 .filter(|run| run.by_kernels == by_kernels && run.observation.cpu.is_none())
                 .map(|run| &run.observation)
                 .collect();
-            Anchors::new(costs, &known, asked.subject(), phase)
+            Anchors::of(costs, &known, asked.subject(), phase)
         });
         FittedModel {
             costs,

@@ -80,8 +80,9 @@ pub struct Selection {
     /// Of this user only; `None` = whoever reported them.
     pub uid: Option<u32>,
     pub id: Option<u64>,
-    pub engine: Option<crate::Engine>,
-    /// Key or path of a model.
+    /// Key of an engine of models or networks.
+    pub engine: Option<String>,
+    /// Key or path of a model, or name of a network.
     pub model: Option<String>,
     /// `gemv`, `gemm` or `attention`.
     pub op: Option<String>,
@@ -95,7 +96,7 @@ impl Selection {
     pub fn takes(
         &self,
         report: &Report,
-        engine: crate::Engine,
+        engine: &str,
         model: Option<&str>,
         op: Option<&str>,
         format: &str,
@@ -105,7 +106,7 @@ impl Selection {
         };
         (self.uid.is_none() || self.uid == report.source.uid())
             && self.id.is_none_or(|id| id == report.id)
-            && self.engine.is_none_or(|asked| asked == engine)
+            && named(&self.engine, Some(engine))
             && named(&self.model, model)
             && named(&self.op, op)
             && named(&self.format, Some(format))
@@ -131,7 +132,7 @@ mod tests {
         let report =
             Report { id: 7, source: Source::User { uid: 1000, pid: Some(5), shared: false }, unix_s: 0.0 };
         let takes = |selection: Selection| {
-            selection.takes(&report, crate::Engine::LlamaCpp, Some("tinyllama-1.1b"), None, "q8_0")
+            selection.takes(&report, "llama.cpp", Some("tinyllama-1.1b"), None, "q8_0")
         };
         assert!(takes(Selection::default()));
         assert!(takes(Selection { uid: Some(1000), id: Some(7), ..Selection::default() }));

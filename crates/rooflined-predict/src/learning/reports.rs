@@ -11,10 +11,11 @@ use std::sync::{Arc, OnceLock};
 use serde::{Deserialize, Serialize};
 
 use super::models::{Measured, ObservationOutcome, ObservedRuns, StoredRun};
+use super::networks::{MeasuredNetwork, NetworkLearning, NetworkReport};
 use super::report::{Report, Reporter, Selection, Source, too_many_users};
 use super::vet::Refused;
 use super::{OpReport, Refused as RefusedOp, ResidualKey, Residuals};
-use crate::{Engine, Prediction};
+use crate::{Engine, Prediction, Tier};
 use rooflined_core::operation::Op;
 use rooflined_core::refusal::Refusal;
 use rooflined_core::units::Seconds;
@@ -23,6 +24,8 @@ use rooflined_core::units::Seconds;
 pub const MAX_USERS: usize = 16;
 /// Most runs of models kept of one user; the oldest leave first.
 pub const MAX_RUNS_OF_USER: usize = 64;
+/// Most runs of networks kept of one user.
+pub const MAX_NETWORKS_OF_USER: usize = 64;
 /// Most times of operations kept of one user.
 pub const MAX_OPS_OF_USER: usize = 256;
 
@@ -40,6 +43,8 @@ pub struct View {
 pub struct User {
     ops: Vec<Arc<OpReport>>,
     runs: Vec<Arc<StoredRun>>,
+    #[serde(default)]
+    networks: Vec<Arc<NetworkReport>>,
     #[serde(skip)]
     view: Arc<OnceLock<View>>,
 }
@@ -55,8 +60,13 @@ impl User {
         self.runs.iter()
     }
 
+    /// Runs of vision networks, oldest first.
+    pub fn networks(&self) -> impl Iterator<Item = &Arc<NetworkReport>> {
+        self.networks.iter()
+    }
+
     fn is_empty(&self) -> bool {
-        self.ops.is_empty() && self.runs.is_empty()
+        self.ops.is_empty() && self.runs.is_empty() && self.networks.is_empty()
     }
 }
 
@@ -86,7 +96,11 @@ impl Reports {
     /// # Errors
     /// A number that no measurement can have led to, or more than is ever kept.
     pub fn check(&self) -> Result<(), String> {
-        let most = |user: &User| user.ops.len() <= MAX_OPS_OF_USER && user.runs.len() <= MAX_RUNS_OF_USER;
+        let most = |user: &User| {
+            user.ops.len() <= MAX_OPS_OF_USER
+                && user.runs.len() <= MAX_RUNS_OF_USER
+                && user.networks.len() <= MAX_NETWORKS_OF_USER
+        };
         if self.users.len() > MAX_USERS || !self.users.values().all(most) {
             return Err("it holds more than is ever kept".into());
         }
@@ -96,6 +110,7 @@ impl Reports {
         let sound = |(uid, user): (&u32, &User)| {
             user.ops.iter().all(|op| own(*uid, &op.report) && op.is_sound())
                 && user.runs.iter().all(|run| own(*uid, &run.report()) && run.is_sound())
+                && user.networks.iter().all(|run| own(*uid, &run.report) && run.is_sound())
         };
         if self.users.iter().all(sound) {
             return Ok(());
@@ -130,9 +145,9 @@ impl Reports {
     ) -> Option<&View> {
         let user = self.users.get(&uid)?;
         Some(user.view.get_or_init(|| View {
-            residuals: match user.ops.as_slice() {
-                [] => Arc::clone(residuals),
-                own => Arc::new(residuals.with_own(own)),
+            residuals: match (user.ops.as_slice(), user.networks.as_slice()) {
+                ([], []) => Arc::clone(residuals),
+                (ops, networks) => Arc::new(residuals.with_own(ops, networks)),
             },
             observed_runs: match user.runs.as_slice() {
                 [] => Arc::clone(observed_runs),
@@ -191,8 +206,9 @@ impl Learnt {
         let residuals = residuals.of(machine.to_owned());
         let observed_runs = observed_runs.of(machine.to_owned());
         let mut reports = reports.of(machine.to_owned());
-        let of_ops = residuals.reports().map(|op| op.report.id).max().unwrap_or(0);
-        reports.last_id = reports.last_id.max(of_ops).max(observed_runs.last_id());
+        let of_networks = residuals.networks().iter().map(|network| network.report.id);
+        let ids = residuals.reports().map(|op| op.report.id).chain(of_networks);
+        reports.last_id = reports.last_id.max(ids.max().unwrap_or(0)).max(observed_runs.last_id());
         Self {
             residuals: Arc::new(residuals),
             observed_runs: Arc::new(observed_runs),
@@ -257,6 +273,43 @@ impl Learnt {
         user.view = Arc::default();
         self.next_id();
         Ok(Ok(Changed { reports: true, ..Changed::default() }))
+    }
+
+    /// Learns from a measured run of a network: what it changes, and what is predicted of it now.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn observe_network(
+        &mut self,
+        by: &Reporter,
+        run: &MeasuredNetwork,
+        unix_s: f64,
+    ) -> Result<Result<(Changed, ObservationOutcome), RefusedOp>, Refusal> {
+        let report = Report { id: self.reports.last_id + 1, source: Source::of(by), unix_s };
+        let vetted = match NetworkReport::vetted(report, run) {
+            Ok(vetted) => Arc::new(vetted),
+            Err(refused) => return Ok(Err(refused)),
+        };
+        let changed = if by.trusted {
+            Arc::make_mut(&mut self.residuals).admit_network(vetted);
+            self.renew_views();
+            Changed { residuals: true, ..Changed::default() }
+        } else {
+            let user = Arc::make_mut(&mut self.reports).entry(by.uid)?;
+            user.networks.push(vetted);
+            if user.networks.len() > MAX_NETWORKS_OF_USER {
+                user.networks.remove(0);
+            }
+            user.view = Arc::default();
+            Changed { reports: true, ..Changed::default() }
+        };
+        self.next_id();
+        let learned = NetworkLearning::new(self.view(by.uid).residuals.networks(), &run.point);
+        let (factor, tier, count) = learned.map_or((1.0, Tier::Prior, 0), |learned| {
+            let now = learned.at(&run.point);
+            (now.log_factor.exp(), now.tier, learned.own)
+        });
+        Ok(Ok((changed, ObservationOutcome { factor, tier, count, alarm: None })))
     }
 
     /// Learns from measured runs of models.
@@ -358,8 +411,9 @@ impl Learnt {
 impl User {
     /// Forgets the selected reports and returns their number. Later ones of the same engine were predicted with them.
     fn forget(&mut self, which: &Selection) -> usize {
-        let before = self.ops.len() + self.runs.len();
+        let before = self.ops.len() + self.runs.len() + self.networks.len();
         self.ops.retain(|op| !op.is_selected(which));
+        self.networks.retain(|run| !run.is_selected(which));
         let (gone, kept): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.runs).into_iter().partition(|run| run.is_selected(which));
         let mut first: BTreeMap<Engine, u64> = BTreeMap::new();
@@ -373,7 +427,7 @@ impl User {
         };
         self.runs = kept.into_iter().map(unforeseen).collect();
         self.view = Arc::default();
-        before - self.ops.len() - self.runs.len()
+        before - self.ops.len() - self.runs.len() - self.networks.len()
     }
 }
 

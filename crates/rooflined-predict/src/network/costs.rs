@@ -59,6 +59,23 @@ pub struct NetworkCosts {
 }
 
 impl NetworkCosts {
+    /// The constants that a fit moves, by their names.
+    pub const FITTED: [&str; 6] =
+        ["convolution", "dense", "inner_half", "columns_half", "bandwidth", "launch_cycles"];
+
+    /// Their values.
+    #[must_use]
+    pub const fn fitted(&self) -> [f64; 6] {
+        [self.convolution, self.dense, self.inner_half, self.columns_half, self.bandwidth, self.launch_cycles]
+    }
+
+    /// The same constants with other values of these.
+    #[must_use]
+    pub fn with_fitted(&self, values: [f64; 6]) -> Self {
+        let [convolution, dense, inner_half, columns_half, bandwidth, launch_cycles] = values;
+        Self { convolution, dense, inner_half, columns_half, bandwidth, launch_cycles, ..self.clone() }
+    }
+
     /// Part of the peak that the largest layer of this kind reaches; 1 for what multiplies nothing.
     #[must_use]
     pub const fn part(&self, kind: LayerKind) -> f64 {

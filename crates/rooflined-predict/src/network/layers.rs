@@ -85,7 +85,7 @@ pub struct Layer {
     /// Positions of the window: 9 for 3x3.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub window: f64,
-    /// Elements that go through an exponential or a like function.
+    /// Elements that a core works on one by one, as exponentials and transpositions do, in those of a sigmoid.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub exponentials: f64,
     /// Elements of activations that an engine without fusion writes and reads again.

@@ -11,7 +11,6 @@ use crate::{Engine, EngineProfile};
 use rooflined_core::board::{ActiveMode, Board, BoardState, Knob, OperatingPoint, PowerMode};
 use rooflined_core::ceilings::{Roofline, datasheet, scaling};
 use rooflined_core::hardware::{Hardware, Kind};
-use rooflined_core::precision::Precision;
 use rooflined_core::units::{Bytes, Hertz, Seconds};
 
 /// A GPU that is throttled and at least this busy runs at the clock it shows; below, the clock is an idle one.
@@ -272,11 +271,9 @@ impl Snapshot {
         }
         let of = &self.board.cpu;
         let regime = self.calibration.as_ref().and_then(CalibrationRecord::current);
-        let flops_per_cycle = regime.map(|regime| &regime.roofline).and_then(|roofline| {
-            let cores = roofline.workers.min(self.physical_cores());
-            let peak = roofline.compute(Precision::Fp32)?.value;
-            Some(peak.get() / f64::from(cores.max(1)) / roofline.clock?.get())
-        });
+        let flops_per_cycle = regime
+            .map(|regime| &regime.roofline)
+            .and_then(|roofline| cpu::fp32_per_cycle(roofline, roofline.workers.min(self.physical_cores())));
         let far = match &self.reference {
             Some(reading) => regime_key(&reading.reference) == "far",
             None => regime.is_some_and(|regime| regime.key == "far"),

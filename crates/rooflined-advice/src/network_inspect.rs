@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use rooflined_api::{
     NetworkAnswer, NetworkDla, NetworkFallback, NetworkNode, NetworkOperator, NetworkTensor, NetworkWork,
 };
+use rooflined_core::hardware::registry;
 use rooflined_models::network::dla::{self, Place};
 use rooflined_models::network::{Kind, Network, Node, TensorId};
 
@@ -99,7 +100,11 @@ fn split(network: &Network) -> NetworkDla {
         loadables: split.loadables as u64,
         crossings: split.crossings as u64,
         fallbacks,
-        boards: dla::BOARDS.iter().map(|(start, _)| (*start).to_owned()).collect(),
+        boards: registry()
+            .entries()
+            .filter(|board| board.dla_cores > 0)
+            .map(|board| board.key.clone())
+            .collect(),
         last_tensorrt: dla::LAST_TENSORRT.to_owned(),
     }
 }

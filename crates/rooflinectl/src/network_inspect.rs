@@ -7,7 +7,7 @@ use super::failure::Failure;
 use super::output::{Format, Printer};
 use super::table::Table;
 use super::words::printable;
-use rooflined_advice::{networkfile, networks};
+use rooflined_advice::{network_inspect, networkfile};
 use rooflined_api::{NetworkAnswer, NetworkDla, NetworkTensor};
 use rooflined_core::units::Bytes;
 use rooflined_models::network::{Dimensions, dla};
@@ -19,7 +19,7 @@ pub fn inspect(printer: &Printer, path: &Path, dimensions: &Dimensions) -> Resul
     let network = networkfile::load(path, dimensions)
         .map_err(|error| Failure::failed(error.to_string(), error.hint()))?;
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let answer = networks::of_file(&network, whole.to_string_lossy().into_owned());
+    let answer = network_inspect::of_file(&network, whole.to_string_lossy().into_owned());
     if printer.format == Format::Human {
         return printer.text(&human(&answer));
     }
@@ -92,6 +92,10 @@ fn split(split: &NetworkDla) -> String {
     }
     let boards = split.boards.join(", ");
     let _ = writeln!(text, "Boards with a DLA: {boards}; up to TensorRT {}.", split.last_tensorrt);
+    let _ = writeln!(
+        text,
+        "Its speed is not predicted: only rates of both cores together with other networks are published."
+    );
     text
 }
 
