@@ -11,12 +11,15 @@ use serde_json::{Value, json};
 
 static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(|| Catalogue::new(registry().clone(), Opener::Caller));
 
-/// Layers of YOLOX at 640x640, read from a graph written anew after the published architecture.
-const NETWORKS: [(&str, &str); 4] = [
+/// Layers of YOLOX and YOLOv8 at 640x640, read from graphs of our own after the published architectures.
+const NETWORKS: [(&str, &str); 7] = [
     ("yoloxn", include_str!("../data/networks/yoloxn.json")),
     ("yoloxt", include_str!("../data/networks/yoloxt.json")),
     ("yoloxs", include_str!("../data/networks/yoloxs.json")),
     ("yoloxm", include_str!("../data/networks/yoloxm.json")),
+    ("yolov8n", include_str!("../data/networks/yolov8n.json")),
+    ("yolov8s", include_str!("../data/networks/yolov8s.json")),
+    ("yolov8m", include_str!("../data/networks/yolov8m.json")),
 ];
 
 /// The same network for pictures of `size`: every layer has rows and columns in proportion.

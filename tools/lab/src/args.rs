@@ -28,6 +28,11 @@ pub enum Command {
     FitCpuEngines(FitCpuEnginesArgs),
     /// Fit power coefficients to tables of published measurements
     FitPower(FitPowerArgs),
+    /// Print the layers of a vision network in an ONNX file, as tests/data/networks has them
+    NetworkLayers {
+        /// ONNX file without open sizes
+        file: PathBuf,
+    },
     /// Take in new rows: how they were predicted, which groups get worse, which shipped coefficients move
     Refresh(RefreshArgs),
     /// Evaluate the models against published measurements
@@ -109,6 +114,15 @@ pub enum EvaluateCommand {
     Cpu {
         /// Measurements, such as tools/lab/data/cpu_llama_cpp.csv
         file: PathBuf,
+    },
+    /// Vision networks in TensorRT: error of each family of networks and each board predicted from all others, coverage, and what runs
+    /// of a network say about others
+    Networks {
+        /// Latencies, such as tests/data/published_vision.csv
+        file: PathBuf,
+        /// Layers of the networks: NAME.json, or NAME.onnx, at 640x640
+        #[arg(long, value_name = "DIR", default_value = "tests/data/networks")]
+        networks: PathBuf,
     },
     /// Decisions: regret of the power mode chosen for minimum energy, where every mode was measured
     Decisions {

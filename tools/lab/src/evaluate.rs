@@ -6,6 +6,7 @@ mod engines;
 mod gemm;
 pub mod groups;
 mod moe;
+pub mod networks;
 mod power;
 
 use std::path::Path;
@@ -24,6 +25,7 @@ pub fn run(printer: &Printer, command: &EvaluateCommand) -> Result<(), Failure> 
         EvaluateCommand::Engines { file } => engines::run(printer, file),
         EvaluateCommand::Groups { file, since } => groups::run(printer, file, since),
         EvaluateCommand::Cpu { file } => cpu::run(printer, file),
+        EvaluateCommand::Networks { file, networks } => networks::run(printer, file, networks),
         EvaluateCommand::Decisions { file } => decisions::run(printer, file),
         EvaluateCommand::Gemm { file } => gemm::run(printer, file),
         EvaluateCommand::Moe { file } => moe::run(printer, file),

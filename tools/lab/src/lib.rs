@@ -11,6 +11,7 @@ mod engine_files;
 mod evaluate;
 mod fit_cpu;
 mod fit_engines;
+mod fit_networks;
 mod fit_power;
 mod operations;
 mod pooled;
@@ -39,6 +40,7 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::FitEngines(args) => fit_engines::run(&printer, &args)?,
         Command::FitCpuEngines(args) => fit_cpu::run(&printer, &args)?,
         Command::Refresh(args) => refresh::run(&printer, &args)?,
+        Command::NetworkLayers { file } => evaluate::networks::print_layers(&printer, &file)?,
         Command::FitPower(args) => fit_power::run(&printer, &args)?,
         Command::Evaluate(command) => evaluate::run(&printer, &command)?,
     }

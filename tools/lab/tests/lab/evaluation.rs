@@ -207,3 +207,33 @@ fn new_rows_are_judged_before_they_join_and_a_known_row_is_refused() {
     assert_eq!(again.status.code(), Some(2), "{errors}");
     assert!(errors.contains("is known already"), "{errors}");
 }
+
+#[test]
+fn networks_and_boards_that_no_constant_saw_are_predicted() {
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data");
+    let (rows, networks) = (format!("{data}/published_vision.csv"), format!("{data}/networks"));
+    let output = lab(&["evaluate", "networks", &rows, "--networks", &networks, "-o", "json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["others"], 0, "every row has its board and its layers");
+    let generations = answer["generations"].as_array().unwrap();
+    assert_eq!(generations.len(), 3);
+    for generation in generations {
+        let of = |errors: &str, name: &str| generation[errors][name].as_f64().unwrap();
+        let mut judged = vec!["shipped", "family_left_out", "network_left_out"];
+        judged.extend(generation["board_left_out"].is_object().then_some("board_left_out"));
+        for errors in judged {
+            let (median, p90) = (of(errors, "median"), of(errors, "p90"));
+            assert!(median <= 0.08 && p90 <= 0.18, "{errors}: {median} {p90} {generation}");
+            assert!(of(errors, "inside") >= 0.84, "{errors} {generation}");
+        }
+        // The shipped constants, which rest on more networks, are about as good as a fit to these rows.
+        assert!(of("shipped", "median") <= of("fitted", "median") + 0.03, "{generation}");
+        for errors in ["after_others", "after_own"] {
+            assert!(of(errors, "p90") <= 0.15 && of(errors, "inside") >= 0.8, "{errors} {generation}");
+        }
+        assert!(of("after_own", "median") <= 0.05, "{generation}");
+        let pairs = generation["order"].as_array().unwrap();
+        assert!(pairs[0].as_u64().unwrap() * 100 >= pairs[1].as_u64().unwrap() * 95, "{generation}");
+    }
+}
