@@ -27,11 +27,15 @@ use rooflined_client::Client;
 use rooflined_core::operation::Op;
 use rooflined_core::precision::WeightFormat;
 use rooflined_predict::Engine;
+use rooflined_predict::calibration::median;
 
 const PROGRAM: &str = "llama-bench";
 const DEFAULT_PROMPT: u64 = 512;
 const DEFAULT_OUTPUT: u64 = 128;
+/// On a CPU, where one takes seconds.
 const DEFAULT_REPETITIONS: u64 = 3;
+/// On a GPU, where a prompt takes milliseconds and the clock rises during the first ones.
+const DEFAULT_GPU_REPETITIONS: u64 = 10;
 const ADVICE: Advice = Advice {
     start: "give --with a llama-bench for this machine",
     less: "ask for less with --prompt, --output-tokens or --repetitions, or allow more time with --time-limit",
@@ -51,6 +55,7 @@ struct Test {
     n_depth: u64,
     avg_ts: Option<f64>,
     stddev_ts: Option<f64>,
+    samples_ts: Vec<f64>,
     n_threads: Option<u32>,
     n_ubatch: Option<u64>,
     type_k: Option<String>,
@@ -168,7 +173,7 @@ async fn run(
                 let prediction = predict(&mut client, file, test, on_gpu).await?;
                 serial = prediction.serial;
                 simulated |= prediction.simulated;
-                let measured = row(args, test, file, rate, &prediction);
+                let measured = row(repetitions(args, on_gpu), test, file, rate, &prediction);
                 rows.push(Row {
                     test: Some(label(test)),
                     threads: test.n_threads,
@@ -199,13 +204,17 @@ async fn run(
     })
 }
 
+fn repetitions(args: &CompareArgs, on_gpu: bool) -> u64 {
+    args.repetitions.unwrap_or(if on_gpu { DEFAULT_GPU_REPETITIONS } else { DEFAULT_REPETITIONS })
+}
+
 fn arguments(args: &CompareArgs, file: &Path, on_gpu: bool) -> Vec<std::ffi::OsString> {
     let count = |given: Option<u64>, usual: u64| given.unwrap_or(usual).to_string();
     let mut all: Vec<std::ffi::OsString> = vec!["-m".into(), file.into()];
     let mut add = |option: &str, value: String| all.extend([option.into(), value.into()]);
     add("-p", count(args.prompt, DEFAULT_PROMPT));
     add("-n", count(args.output_tokens, DEFAULT_OUTPUT));
-    add("-r", count(args.repetitions, DEFAULT_REPETITIONS));
+    add("-r", repetitions(args, on_gpu).to_string());
     // Nothing on a GPU where the figures are those of the CPU.
     add("-ngl", if on_gpu { "999" } else { "0" }.to_owned());
     if let Some(threads) = args.threads {
@@ -281,13 +290,26 @@ fn label(test: &Test) -> String {
     }
 }
 
-/// Tokens a second, or why the test has none.
-fn rate_of(test: &Test) -> Result<f64, String> {
+/// Tokens per second with their range, or why the test has none. The median of the repetitions, so that one during which a clock
+/// rises or another process runs does not count; builds that print none give their mean and spread.
+fn rate_of(test: &Test) -> Result<EstimateAnswer, String> {
     if (test.n_prompt > 0) == (test.n_gen > 0) {
         return Err(format!("{}: neither a prompt alone nor decode alone", label(test)));
     }
+    let mut samples = test.samples_ts.clone();
+    samples.sort_by(f64::total_cmp);
+    if let [low, _, .., high] = samples[..]
+        && low > 0.0
+        && high.is_finite()
+        && let Some(value) = median(samples)
+    {
+        return Ok(EstimateAnswer { value, low, high });
+    }
+    let spread = test.stddev_ts.filter(|spread| spread.is_finite()).unwrap_or(0.0).max(0.0) * NINETY;
     match test.avg_ts {
-        Some(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
+        Some(rate) if rate.is_finite() && rate > 0.0 => {
+            Ok(EstimateAnswer { value: rate, low: (rate - spread).max(rate / 10.0), high: rate + spread })
+        }
         Some(rate) => Err(format!("{}: llama-bench reports {rate} tokens a second", label(test))),
         None => Err(format!("{}: llama-bench reports no avg_ts", label(test))),
     }
@@ -337,10 +359,14 @@ async fn predict(
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of tokens stay far below 2^53")]
-fn row(args: &CompareArgs, test: &Test, file: &Path, rate: f64, prediction: &PredictAnswer) -> MeasuredRow {
+fn row(
+    runs: u64,
+    test: &Test,
+    file: &Path,
+    measured: EstimateAnswer,
+    prediction: &PredictAnswer,
+) -> MeasuredRow {
     let prompt = test.n_prompt > 0;
-    let spread = test.stddev_ts.filter(|spread| spread.is_finite()).unwrap_or(0.0).max(0.0) * NINETY;
-    let measured = EstimateAnswer { value: rate, low: (rate - spread).max(rate / 10.0), high: rate + spread };
     let tokens = if prompt { test.n_prompt as f64 } else { 1.0 };
     let time = EstimateAnswer {
         value: tokens / measured.value,
@@ -370,7 +396,7 @@ fn row(args: &CompareArgs, test: &Test, file: &Path, rate: f64, prediction: &Pre
         disturbed: None,
         reused_ratio: 0.0,
         regime: "engine".to_owned(),
-        runs: args.repetitions.unwrap_or(DEFAULT_REPETITIONS),
+        runs,
         isa: test.backends.clone().unwrap_or_else(|| "unknown".to_owned()),
         bound: prediction.bound.clone(),
         limit: prediction.limit.clone(),
@@ -394,10 +420,25 @@ mod tests {
                     {\"n_prompt\": 0, \"n_gen\": 128, \"n_depth\": 1024, \"avg_ts\": 0.000000}\n]\n";
         let tests = parse_tests(&output(text)).unwrap();
         assert_eq!(tests.len(), 2);
-        assert_eq!(rate_of(&tests[0]), Ok(102.5));
+        assert_eq!(rate_of(&tests[0]).unwrap().value, 102.5);
         assert_eq!(cache_format(&tests[0]).as_deref(), Some("fp16"));
         assert_eq!(label(&tests[1]), "tg128 @ d1024");
         assert!(rate_of(&tests[1]).unwrap_err().contains("0 tokens a second"));
+    }
+
+    #[test]
+    fn a_repetition_before_the_clock_rose_does_not_count() {
+        let test = |samples: &str| {
+            let text = format!(
+                "[{{\"n_prompt\": 512, \"n_gen\": 0, \"avg_ts\": 90.0, \"stddev_ts\": 10.0, \"samples_ts\": {samples}}}]"
+            );
+            rate_of(&parse_tests(&output(&text)).unwrap()[0])
+        };
+        assert_eq!(test("[50.0, 100.0, 110.0]"), Ok(EstimateAnswer { value: 100.0, low: 50.0, high: 110.0 }));
+        for unusable in ["[]", "[90.0, 90.0]", "[0.0, 90.0, 95.0]"] {
+            let mean = test(unusable).unwrap();
+            assert!(mean.value == 90.0 && mean.low < 80.0 && mean.high > 100.0, "{mean:?}");
+        }
     }
 
     #[test]
