@@ -390,6 +390,27 @@ impl CostsByMachine {
         if is_card(key) { &self.card } else { &self.typical }
     }
 
+    /// Gives machines that nobody measured what those of their silicon generation have in common.
+    fn add_siblings(&mut self) {
+        let base = |costs: &Self, key: &str| costs.unlisted(key).log;
+        let mut measured: BTreeMap<(u32, u32), Vec<Coefficients>> = BTreeMap::new();
+        for (key, costs) in &self.machines {
+            if let Some(generation) = registry().get(key).and_then(|hardware| hardware.compute_capability) {
+                let mut difference = costs.log;
+                difference.iter_mut().zip(base(self, key)).for_each(|(log, base)| *log -= base);
+                measured.entry(generation).or_default().push(difference);
+            }
+        }
+        for hardware in registry().entries() {
+            let siblings = hardware.compute_capability.and_then(|generation| measured.get(&generation));
+            if let Some(siblings) = siblings.filter(|_| !self.machines.contains_key(&hardware.key)) {
+                let mut costs = self.unlisted(&hardware.key).clone();
+                take_from_siblings(&mut costs.log, siblings);
+                self.machines.insert(hardware.key.clone(), costs);
+            }
+        }
+    }
+
     /// See [`device_order`](crate::device_order).
     fn put_in_order(&mut self, files: &BTreeMap<String, MachineFile>) {
         let cards = registry().entries().filter(|hardware| hardware.kind == Kind::Discrete);
@@ -415,6 +436,19 @@ impl CostsByMachine {
             .into_iter()
             .chain(self.machines.values_mut())
             .for_each(&mut change);
+    }
+}
+
+/// How many machines of a generation that do not differ from a typical one are assumed beside those measured. Of 0.3, 1, 3 and none at all
+/// (`evaluate engines`, machine unknown) this one makes nothing worse: prompts 29.8 -> 27.7 %, decode 10.1 -> 10.0 %.
+const ASSUMED_SIBLINGS: f64 = 3.0;
+
+/// Moves a typical machine's logarithms by what measured machines of one silicon generation differ by.
+pub fn take_from_siblings(log: &mut Coefficients, differences: &[Coefficients]) {
+    #[expect(clippy::cast_precision_loss, reason = "a count of machines")]
+    let count = differences.len() as f64 + ASSUMED_SIBLINGS;
+    for (place, log) in log.iter_mut().enumerate() {
+        *log += differences.iter().map(|difference| difference[place]).sum::<f64>() / count;
     }
 }
 
@@ -459,6 +493,7 @@ impl EngineTable {
             let costs = machine.costs(current.unlisted(key))?;
             current.machines.insert(key.clone(), costs);
         }
+        current.add_siblings();
         current.put_in_order(&file.hardware);
         let mut early = current.clone();
         for (key, factor) in &file.early {

@@ -104,15 +104,22 @@ fn row(fields: &BTreeMap<&str, &str>, told: &BTreeMap<String, Rails>, wanted: Wa
     let format = format(text("quant")).ok_or_else(|| format!("storage {}", text("quant")))?;
     let hardware = hardware(text("device")).ok_or_else(|| format!("device {}", text("device")))?;
     let kv_format = if text("kv_bits") == "8" { WeightFormat::Fp8E4m3 } else { WeightFormat::Fp16 };
+    let generated = count("gen_len")?.unwrap_or(0);
     let phase = match text("phase") {
+        "decode" if generated > 0 && includes_prompts(text("notes")) => Phase::Serve,
         "decode" => Phase::Decode,
         "prefill" => Phase::Prefill,
         other => return Err(format!("phase {other:?}")),
     };
     let tokens_per_s = number("tok_s")?.filter(|rate| *rate > 0.0).ok_or("no rate")?;
     let depth = count("depth")?.unwrap_or(0);
-    // The mean depth while the answer was generated.
-    let generated = if phase == Phase::Decode { count("gen_len")?.unwrap_or(0) / 2 } else { 0 };
+    let context_tokens = match phase {
+        // The mean depth while the answer was generated.
+        Phase::Decode => depth + generated / 2,
+        Phase::Prefill => depth,
+        // The prompt fills the cache.
+        Phase::Serve => 0,
+    };
     let hertz = |name: &str| Ok::<_, String>(number(name)?.map(|mhz| Hertz(mhz * 1e6)));
     Ok(Row {
         id: text("id").to_owned(),
@@ -132,9 +139,10 @@ fn row(fields: &BTreeMap<&str, &str>, told: &BTreeMap<String, Rails>, wanted: Wa
         kv_format,
         phase,
         batch: count("batch")?.unwrap_or(1).max(1),
-        context_tokens: depth + generated,
+        context_tokens,
         // llama-bench's usual prompt where none is given.
         prompt_tokens: count("prompt_len")?.filter(|tokens| *tokens > 0).unwrap_or(512),
+        output_tokens: if phase == Phase::Serve { generated } else { 0 },
         tokens_per_s,
         power_w: number("power_w")?,
         source: text("source").to_owned(),
@@ -142,6 +150,13 @@ fn row(fields: &BTreeMap<&str, &str>, told: &BTreeMap<String, Rails>, wanted: Wa
         rails: rails(text("source"), text("notes")).unwrap_or_else(|| told.get(text("source")).copied()),
         idle_w: idle(text("notes")),
     })
+}
+
+/// Whether the rate of an answer counts the time of its prompt, in the words that the table's sources use.
+fn includes_prompts(notes: &str) -> bool {
+    const WORDS: [&str; 4] =
+        ["includes their prefill", "incl. prefill", "incl. prompts", "; includes prompts"];
+    WORDS.iter().any(|words| notes.contains(words))
 }
 
 /// What the meter covered, in the words that the table's sources use: `Some(None)` for a meter of no use, such as that of

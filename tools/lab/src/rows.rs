@@ -13,7 +13,7 @@ use rooflined_models::transformer::{Phase, Request, Run};
 use rooflined_predict::Engine;
 use rooflined_predict::costs::{
     ASSUMED_NO_DEARER, ASSUMED_ORDER, Build, COEFFICIENTS, Coefficient, Coefficients, EFFECTS, Effect,
-    Family, Part, chunk_tokens, recipe,
+    Family, Part, chunk_tokens, recipe, take_from_siblings,
 };
 use rooflined_predict::learning::anchor::{Observation, repeated};
 use rooflined_predict::learning::conformal::quantile;
@@ -48,6 +48,8 @@ pub struct Row {
     pub context_tokens: u64,
     /// Tokens of the prompt.
     pub prompt_tokens: u64,
+    /// Tokens of the answer where the rate counts the time of the prompt too; else 0.
+    pub output_tokens: u64,
     /// Over all sequences.
     pub tokens_per_s: f64,
     /// Power while it ran.
@@ -73,7 +75,14 @@ impl Row {
                 usual_chunk_tokens: chunk_tokens(self.engine),
                 ..decode
             },
-            Phase::Decode | Phase::Serve => decode,
+            Phase::Serve => Request {
+                phase: Phase::Serve,
+                prompt_tokens: self.prompt_tokens,
+                output_tokens: self.output_tokens,
+                usual_chunk_tokens: chunk_tokens(self.engine),
+                ..decode
+            },
+            Phase::Decode => decode,
         }
     }
 
@@ -266,6 +275,17 @@ impl EngineRows {
         sample.predicted(log).get().ln() - sample.log_time
     }
 
+    /// What the other machines of a machine's silicon generation differ by from a typical one.
+    fn siblings(&self, machine: &str, fitted: &Fitted) -> Vec<Coefficients> {
+        let generation = |key: &str| {
+            let place = self.machines.iter().position(|known| known == key)?;
+            self.capabilities[place]
+        };
+        let others = self.machines.iter().zip(&fitted.difference).filter(|(key, _)| *key != machine);
+        let own = generation(machine);
+        others.filter(|(key, _)| own.is_some() && generation(key) == own).map(|(_, log)| *log).collect()
+    }
+
     /// A row as if it had been observed.
     #[must_use]
     pub fn observation(&self, index: usize) -> Observation {
@@ -280,7 +300,7 @@ impl EngineRows {
             phase: row.phase,
             batch: row.batch,
             context_tokens: row.context_tokens,
-            prompt_tokens: if row.phase == Phase::Prefill { row.prompt_tokens } else { 0 },
+            prompt_tokens: if row.phase == Phase::Decode { 0 } else { row.prompt_tokens },
             steps: sample.steps.clone(),
             machine: sample.machine,
             roofline: Arc::clone(&sample.roofline),
@@ -410,7 +430,9 @@ pub fn leave_one_machine_out<'a>(fits: &Fits<'a>) -> Vec<Judged<'a>> {
                 let others = |row: &Row| row.hardware != *machine && row.model != model;
                 let fitted = engine.fit_ordered(others, all);
                 for (index, row) in engine.rows.iter().enumerate().filter(|(_, row)| held(row)) {
-                    let error = engine.error(index, &fitted.typical_with(engine.samples[index].effects));
+                    let mut log = fitted.typical_with(engine.samples[index].effects);
+                    take_from_siblings(&mut log, &engine.siblings(machine, &fitted));
+                    let error = engine.error(index, &log);
                     judged.push(Judged { row, family: engine.family(index), error });
                 }
             }

@@ -176,6 +176,8 @@ fn rows(fits: &Fits<'_>, known: &[Judged<'_>], unknown: &[Judged<'_>]) -> Vec<Li
         "<= 1 %",
     );
     let plain = |row: &Row| one_decode(row) && !row.experimental();
+    let several = |row: &Row| row.phase != Phase::Prefill && row.batch > 1;
+    let prompt = |row: &Row| row.phase == Phase::Prefill;
     errors(
         "B",
         "decode, machine and model unknown",
@@ -195,17 +197,13 @@ fn rows(fits: &Fits<'_>, known: &[Judged<'_>], unknown: &[Judged<'_>]) -> Vec<Li
     errors(
         "",
         "decode of several sequences",
-        &mut judged(known, &|row| row.phase == Phase::Decode && row.batch > 1).into_iter(),
+        &mut judged(known, &several).into_iter(),
         "median 15 %, mean 20 %",
         "",
     );
-    errors(
-        "",
-        "prompts",
-        &mut judged(known, &|row| row.phase == Phase::Prefill).into_iter(),
-        "median 18.9 %, mean 61 %",
-        "",
-    );
+    errors("", "  machine unknown too", &mut judged(unknown, &several).into_iter(), "", "");
+    errors("", "prompts", &mut judged(known, &prompt).into_iter(), "median 18.9 %, mean 61 %", "");
+    errors("", "  machine unknown too", &mut judged(unknown, &prompt).into_iter(), "", "");
     let moved: Vec<(Along, Vec<Carried>)> = [Along::Mode, Along::Context, Along::Batch]
         .into_iter()
         .map(|along| (along, carried(fits, along)))
