@@ -306,9 +306,10 @@ fn observations() -> Vec<Vec<u8>> {
             .filter_map(|request| observed(&governor.snapshot(), &catalogue, request, "[0]").ok())
             .collect();
         let by = Reporter { uid, pid: Some(7), trusted: uid == 0 };
-        for effect in
-            governor.handle(NOW, Event::Requested { ticket, command: Command::Observe { by, observations } })
-        {
+        for effect in governor.handle(
+            NOW,
+            Event::Requested { ticket, command: Command::Observe { by, observations, servers: Vec::new() } },
+        ) {
             match effect {
                 Effect::SaveResiduals(residuals) => store.save_residuals(&residuals),
                 Effect::SaveObservedRuns(runs) => store.save_observed_runs(&runs),

@@ -1,6 +1,6 @@
 use std::io::Cursor;
 
-use rooflined_advice::networks;
+use rooflined_advice::network_inspect;
 use rooflined_models::network::{self, Dimensions};
 
 pub fn run(input: &[u8]) {
@@ -27,7 +27,7 @@ pub fn run(input: &[u8]) {
             }
             assert!(node.weight_bytes == 0 || node.weight_elements > 0);
         }
-        let answer = networks::of_file(&network, "fuzzed".to_owned());
+        let answer = network_inspect::of_file(&network, "fuzzed".to_owned());
         assert_eq!(answer.nodes.len(), network.nodes.len());
     }
 }
