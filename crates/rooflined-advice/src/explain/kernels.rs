@@ -1,7 +1,6 @@
 //! CPU kernels that do without instructions of this CPU.
 
-use super::process::{file, log_of};
-use super::suspect::{Change, Suspect};
+use super::suspect::{Change, Suspect, file, log_of};
 use rooflined_api::RunEvidence;
 
 /// Libraries that llama.cpp builds for one level of processors, and what their kernels do without.

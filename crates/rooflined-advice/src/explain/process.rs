@@ -2,7 +2,7 @@
 
 use super::kernels;
 use super::machine::slow_memory;
-use super::suspect::{Change, Suspect};
+use super::suspect::{Change, Suspect, file, log_of};
 use rooflined_api::{ExplainRequest, OtherProcess, RunEvidence, Speculative, Workload};
 use rooflined_core::board::OperatingPoint;
 use rooflined_core::refusal::{Code, Refusal};
@@ -142,10 +142,6 @@ pub fn suspects(
     found
 }
 
-pub fn file(seen: &RunEvidence, name: &str) -> String {
-    seen.pid.map_or_else(|| format!("/proc/PID/{name}"), |pid| format!("/proc/{pid}/{name}"))
-}
-
 /// A setting that is a number: key, words, expected, actual, what it changes, remedy.
 type Count<'a> = (&'static str, &'a str, Option<u64>, Option<u64>, fn(u64) -> Change, &'a str);
 
@@ -262,10 +258,6 @@ fn speculation(expected: &Workload, actual: &Workload, seen: &RunEvidence) -> Op
 }
 
 const LESS_DRAFTS: &str = "draft fewer tokens (--draft-max 4), or start it without a draft model";
-
-pub fn log_of(seen: &RunEvidence) -> String {
-    seen.log_file.clone().unwrap_or_else(|| "log of the server".to_owned())
-}
 
 /// Threads, and the CPUs that they get.
 fn threads(snapshot: &Snapshot, request: &ExplainRequest, seen: &RunEvidence, found: &mut Vec<Suspect>) {

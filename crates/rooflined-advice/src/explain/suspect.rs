@@ -1,6 +1,6 @@
 //! What may slow a run down: what shows it, what it does to the prediction, and what to do about it.
 
-use rooflined_api::{EvidenceAnswer, Offload, Speculative};
+use rooflined_api::{EvidenceAnswer, Offload, RunEvidence, Speculative};
 use rooflined_core::board::OperatingPoint;
 use rooflined_core::units::Hertz;
 use serde_json::Value;
@@ -138,4 +138,14 @@ impl Suspect {
         self.evidence.push(EvidenceAnswer { source: source.into(), value: value.into() });
         self
     }
+}
+
+/// A file of the process in /proc.
+pub fn file(seen: &RunEvidence, name: &str) -> String {
+    seen.pid.map_or_else(|| format!("/proc/PID/{name}"), |pid| format!("/proc/{pid}/{name}"))
+}
+
+/// The log of its server.
+pub fn log_of(seen: &RunEvidence) -> String {
+    seen.log_file.clone().unwrap_or_else(|| "log of the server".to_owned())
 }
