@@ -11,6 +11,8 @@ mod process;
 mod split;
 mod suspect;
 
+use std::ops::RangeInclusive;
+
 use conditions::Predictor;
 use split::{Effect, LEAST, Part, split};
 use suspect::{Certainty, Suspect};
@@ -26,6 +28,8 @@ use rooflined_core::units::{Hertz, Seconds, significant};
 use rooflined_predict::Prediction;
 use rooflined_predict::snapshot::Snapshot;
 
+/// Rates that a machine can have, in tokens per second: beyond them, logarithms of ratios are of no use.
+const RATES: RangeInclusive<f64> = 1e-9..=1e15;
 /// Half of a 90 % interval in standard deviations.
 const NINETY: f64 = 1.645;
 
@@ -84,10 +88,20 @@ fn rate_of(prediction: &Prediction) -> EstimateAnswer {
 
 /// The measured rate; `None` where nothing was measured.
 fn measured_rate(request: &ExplainRequest, tokens: f64) -> Result<Option<f64>, Refusal> {
+    let sane = |field: &str, given: f64, rate: f64| {
+        if RATES.contains(&rate) {
+            return Ok(Some(rate));
+        }
+        Err(Code::InvalidField.at(
+            field,
+            format!("{field} is {given}, which is {rate:e} tokens/s"),
+            "give what was measured, in seconds or tokens per second",
+        ))
+    };
     match (request.time_s, request.tokens_per_s) {
         (None, None) => Ok(None),
-        (Some(time), None) => Ok(Some(positive("time_s", tokens / positive("time_s", time)?)?)),
-        (None, Some(rate)) => Ok(Some(positive("tokens_per_s", rate)?)),
+        (Some(time), None) => sane("time_s", time, tokens / positive("time_s", time)?),
+        (None, Some(rate)) => sane("tokens_per_s", rate, positive("tokens_per_s", rate)?),
         (Some(_), Some(_)) => Err(Code::InvalidField.at(
             "tokens_per_s",
             "time_s and tokens_per_s are both given",

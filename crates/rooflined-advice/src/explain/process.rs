@@ -20,6 +20,8 @@ const LESS_BANDWIDTH: f64 = 0.1;
 const LESS_SPEED: f64 = 0.05;
 /// Most of the rate that an estimate takes away.
 const MOST: f64 = 0.95;
+/// No memory is farther, and no first step slower, than this.
+const MOST_RATIO: f64 = 1000.0;
 /// Bytes a second from storage that are more than a log.
 const READING: f64 = 1e6;
 
@@ -39,9 +41,9 @@ pub fn check(seen: &RunEvidence) -> Result<(), Refusal> {
         ("cpu_quota", seen.cpu_quota),
         ("memory_ratio", seen.memory_ratio),
         ("spread_ratio", seen.spread_ratio),
-        ("memory_distance_ratio", seen.memory_distance_ratio),
-        ("warming_ratio", seen.warming_ratio),
     ];
+    let bounded =
+        [("memory_distance_ratio", seen.memory_distance_ratio), ("warming_ratio", seen.warming_ratio)];
     let others = [
         ("read_bytes_per_s", seen.read_bytes_per_s),
         ("major_faults_per_s", seen.major_faults_per_s),
@@ -64,6 +66,11 @@ pub fn check(seen: &RunEvidence) -> Result<(), Refusal> {
     for (name, value) in positive {
         if let Some(value) = value.filter(|value| *value <= 0.0) {
             return refuse(name, value, "above 0");
+        }
+    }
+    for (name, value) in bounded {
+        if let Some(value) = value.filter(|value| *value <= 0.0 || *value > MOST_RATIO) {
+            return refuse(name, value, &format!("above 0 and up to {MOST_RATIO}"));
         }
     }
     for (name, value) in others {

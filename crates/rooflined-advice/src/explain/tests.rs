@@ -321,6 +321,16 @@ fn impossible_evidence_is_refused_with_its_field() {
         refused(RunEvidence { swapped_bytes: Some(-1.0), ..RunEvidence::default() }),
         "seen.swapped_bytes"
     );
+    for ratio in [1e308, 1001.0, 0.0] {
+        let far = RunEvidence { memory_distance_ratio: Some(ratio), ..RunEvidence::default() };
+        assert_eq!(refused(far), "seen.memory_distance_ratio");
+        let cold = RunEvidence { warming_ratio: Some(ratio), ..RunEvidence::default() };
+        assert_eq!(refused(cold), "seen.warming_ratio");
+    }
+    for rate in [1e-320, 1e300] {
+        let refusal = explain(&snapshot, &catalogue(), &at(rate)).unwrap_err();
+        assert_eq!(refusal.field.as_deref(), Some("tokens_per_s"));
+    }
     let both = ExplainRequest { time_s: Some(1.0), ..at(1.0) };
     assert_eq!(explain(&snapshot, &catalogue(), &both).unwrap_err().field.as_deref(), Some("tokens_per_s"));
 }
