@@ -2,6 +2,7 @@
 //! Each starts from a tree of this directory and changes the few files that matter.
 
 use rooflined_core::board::{Board, BoardState, Reading};
+use rooflined_core::hardware::Hardware;
 
 use crate::sensors::changed;
 
@@ -151,6 +152,51 @@ fn a_gpu_that_is_there_is_found_without_a_device_tree_or_nvml() {
     let (board, _) = changed("laptop-x86", &card);
     let reason = board.gpu.reason().unwrap();
     assert!(reason.starts_with("an NVIDIA GPU is there (10de:2805 at /sys/bus/pci/devices/"), "{reason}");
+}
+
+#[test]
+fn of_a_divided_gpu_the_largest_instance_counts() {
+    let files = [
+        ("/rooflined/nvml/0/memory_total_bytes", "85520809984"),
+        ("/rooflined/nvml/0/mig/0/multiprocessor_count", "16"),
+        ("/rooflined/nvml/0/mig/0/memory_size_mb", "9984"),
+        ("/rooflined/nvml/0/mig/1/multiprocessor_count", "60"),
+        ("/rooflined/nvml/0/mig/1/memory_size_mb", "40448"),
+    ];
+    let (board, state) = changed("h100", &files);
+    assert_eq!(board.gpu.known().unwrap().sm_total.known(), Some(&60));
+    assert_eq!(state.sm_online.known(), Some(&60));
+    let note = "divided (MIG) into 2 instances: they have 16, 60 SMs, and predictions are about the largest";
+    assert!(said(&board.notes, note), "{:?}", board.notes);
+    let (whole, part) =
+        (Hardware::of_board(&changed("h100", &[]).0).unwrap(), Hardware::of_board(&board).unwrap());
+    assert_eq!(part.sm, 60);
+    let share = part.bandwidth / whole.bandwidth;
+    assert!((share - 40448.0 * 1048576.0 / 85520809984.0).abs() < 1e-6, "{share}");
+}
+
+#[test]
+fn a_card_that_nobody_described_is_what_nvml_tells_of_it() {
+    let parts = [
+        ("/rooflined/nvml/0/compute_capability", "8.9"),
+        ("/rooflined/nvml/0/num_gpu_cores", "4352"),
+        ("/rooflined/nvml/0/memory_bus_width_bits", "128"),
+        ("/rooflined/nvml/0/max_memory_clock_mhz", "9001"),
+        ("/rooflined/nvml/0/max_sm_clock_mhz", "2535"),
+    ];
+    let (board, _) = changed("gpu-unknown", &parts);
+    let made = Hardware::of_board(&board).unwrap();
+    assert_eq!((made.key.as_str(), made.sm, made.bus_bits), ("unlisted-gpu", 34, 128));
+    assert!((made.bandwidth.get() - 288.0e9).abs() < 1e9, "{:?}", made.bandwidth);
+    assert!(said(&board.notes, "predictions are guesses from the 34 SMs"), "{:?}", board.notes);
+    assert!(said(&board.notes, "rooflinectl hardware check FILE"), "{:?}", board.notes);
+    for missing in parts {
+        let less: Vec<_> =
+            parts.into_iter().filter(|file| *file != missing).chain([(missing.0, "gone")]).collect();
+        let (board, _) = changed("gpu-unknown", &less);
+        assert_eq!(Hardware::of_board(&board).unwrap().key, "cpu", "without {}", missing.0);
+        assert!(said(&board.notes, "predictions are about the CPU until"), "{:?}", board.notes);
+    }
 }
 
 #[test]

@@ -26,6 +26,7 @@ pub use switch::{
 
 use serde::{Deserialize, Serialize};
 
+use crate::hardware::GpuParts;
 use crate::units::{Bytes, Celsius, Hertz, Joules, Seconds, Watts};
 
 /// One value of the outside world, or why there is none.
@@ -161,6 +162,9 @@ pub struct Gpu {
     /// The clocks that the driver admits, ascending; empty where it does not tell.
     pub clocks: Vec<Hertz>,
     pub driver_version: Reading<String>,
+    /// What its driver tells of its parts.
+    #[serde(default, skip_serializing_if = "GpuParts::is_empty")]
+    pub parts: GpuParts,
 }
 
 /// The machine as it is built.

@@ -6,6 +6,7 @@
 
 mod fitted;
 mod parse;
+mod parts;
 mod plausible;
 mod registry;
 
@@ -17,6 +18,7 @@ use crate::board::{Knob, PowerMode};
 use crate::precision::Precision;
 use crate::units::{Bytes, BytesPerSecond, Hertz, Watts};
 
+pub use parts::{GpuInstance, GpuParts, UNLISTED_GPU};
 pub use registry::{Registry, declare, known, registry};
 
 /// What kind of machine an entry describes.

@@ -13,7 +13,7 @@ use super::servers::SlowServers;
 use super::{Command, Effect, Event, Now, Policy, Severity, Ticket, prior};
 use rooflined_core::board::{Board, BoardState, OperatingPoint};
 use rooflined_core::ceilings::{Roofline, scaling};
-use rooflined_core::hardware::{self, Hardware, Kind};
+use rooflined_core::hardware::{Hardware, Kind, UNLISTED_GPU};
 use rooflined_core::units::{Hertz, Seconds};
 use rooflined_predict::calibration::{
     Accelerator, CalibrationRecord, DriverFacts, METERING_PERIOD, PlanContext, ProbeEvent, regime_key,
@@ -79,7 +79,7 @@ impl Governor {
         let record = record.filter(|record| record.key == machine_key(&board) && !record.regimes.is_empty());
         let name = machine_name(&board);
         let learnt = Learnt::on(&name, residuals, ObservedRuns::default(), Reports::default());
-        let hardware = hardware::known().get(&board.key).cloned().map(|entry| Arc::new(entry.fitted(&board)));
+        let hardware = Hardware::of_board(&board).map(Arc::new);
         let accelerator = accelerator(&board, hardware.as_deref(), policy.accelerator);
         let roofline = prior::roofline(&board, &state);
         let snapshot = Arc::new(Snapshot {
@@ -459,7 +459,14 @@ impl Governor {
         let (roofline, profile) = gpu_model(hardware, self.record.as_ref(), point);
         let least = hardware.least_sm_ratio();
         let assumed = hardware.kind == Kind::Integrated && point.sm_online.is_none() && least < 1.0;
-        (if assumed { roofline.with_assumed_sm(least) } else { roofline }, profile)
+        let divided = self.board.gpu.known().is_some_and(|gpu| gpu.parts.share_is_unknown());
+        let roofline = match () {
+            () if hardware.key == UNLISTED_GPU => roofline.of_unlisted(),
+            () if divided => roofline.of_unknown_share(),
+            () if assumed => roofline.with_assumed_sm(least),
+            () => roofline,
+        };
+        (roofline, profile)
     }
 
     /// What of the configuration this machine cannot do: a GPU that was asked for and is not there is never replaced by the

@@ -458,6 +458,7 @@ mod tests {
                     max_clock: Reading::Known(hardware.gpu_clock),
                     clocks: Vec::new(),
                     driver_version: Reading::absent("not asked"),
+                    parts: Default::default(),
                 };
                 let board = Board {
                     key: hardware.key.clone(),

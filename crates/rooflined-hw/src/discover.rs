@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::cgroup::{self, Limits};
-use super::identity::{Found, gpu, identify};
+use super::identity::{Found, gpu, identify, mig_instances};
 use super::modes::ModeRule;
 use super::nvml::Facts;
 use super::source::{Device, DiscoveryContext, Registration, Source};
@@ -85,7 +85,8 @@ pub(super) fn discover_with(root: &SysRoot, registrations: &[Registration]) -> (
     let device = who.device;
     let (no_gpu, gpu) = match who.gpu {
         Ok(driver) => {
-            let gpu = gpu(device.as_ref(), who.nominal.as_ref(), who.facts.clone(), driver);
+            let is_divided = !mig_instances(root).is_empty();
+            let gpu = gpu(device.as_ref(), who.nominal.as_ref(), who.facts.clone(), driver, is_divided);
             // Nothing answers about a GPU that cannot be used.
             let unusable = who.gpu_fault.clone().filter(|_| who.nvml.is_none() && who.chip.is_none());
             (unusable.unwrap_or_default(), Reading::Known(gpu))

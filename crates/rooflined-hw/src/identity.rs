@@ -8,7 +8,7 @@ use super::pci::{self, OnBus};
 use super::{ReadError, SysRoot, first_of};
 use rooflined_core::board::identity::{self, Chip, Evidence};
 use rooflined_core::board::{Gpu, GpuDriver, PowerModes, Reading, parse};
-use rooflined_core::hardware::{Hardware, Kind, known};
+use rooflined_core::hardware::{GpuParts, Hardware, Kind, known};
 use rooflined_core::units::Bytes;
 
 const COMPATIBLE: &str = "/proc/device-tree/compatible";
@@ -210,7 +210,9 @@ fn tegra(
             let highest = device.as_ref().and_then(|device| device.clocks.last()).copied();
             notes.extend(entry.contradictions(found.memory, most_sm, highest));
         }
-        notes.extend(mig_note(root));
+        let parts = facts.as_ref().map(|facts| facts.parts.clone()).unwrap_or_default();
+        fitted = fitted.map(|entry| entry.of_instance(&parts));
+        notes.extend(mig_note(root, &parts));
         notes.extend(
             card.map(|card| format!("NVML reports {card}, a card in addition to this module: it is ignored")),
         );
@@ -312,13 +314,9 @@ fn by_nvml(root: &SysRoot, no_tegra: &str) -> Identity {
     let sources = |fields: &[&str]| {
         fields.iter().map(|field| ((*field).to_owned(), source_of(&nvml).to_owned())).collect()
     };
-    let mut notes: Vec<String> = mig_note(root).into_iter().collect();
+    let mut notes: Vec<String> = mig_note(root, &facts.parts).into_iter().collect();
     let Some(nominal) = by_key().or_else(by_name) else {
-        let name = name.map_or_else(|| "without a name".into(), |name| format!("{name:?}"));
-        notes.push(format!(
-            "NVML's GPU {name} is not in the hardware registry: it is monitored, and predictions are about the CPU until a \
-             file in /etc/rooflined/hardware describes it (docs/hardware.md; rooflinectl hardware check FILE)"
-        ));
+        notes.push(unlisted(name.as_deref(), &facts));
         return Identity {
             notes,
             sources: sources(&["gpu"]),
@@ -327,6 +325,7 @@ fn by_nvml(root: &SysRoot, no_tegra: &str) -> Identity {
             ..plain(Ok(GpuDriver::Nvml))
         };
     };
+    let nominal = nominal.of_instance(&facts.parts);
     Identity {
         unified_memory: nominal.kind == Kind::Integrated,
         key: nominal.key.clone(),
@@ -349,16 +348,45 @@ pub(crate) fn mig_instances(root: &SysRoot) -> Vec<String> {
     gpus.collect()
 }
 
-fn mig_note(root: &SysRoot) -> Option<String> {
+/// What a GPU is called that the registry does not know, and how to describe it.
+fn unlisted(name: Option<&str>, facts: &Facts) -> String {
+    let made = name
+        .zip(facts.max_clock.known())
+        .and_then(|(name, clock)| Hardware::of_parts(name, *clock, &facts.parts));
+    let name = name.map_or_else(|| "without a name".into(), |name| format!("{name:?}"));
+    let predictions = match made {
+        Some(made) => format!(
+            "and with accelerator = \"gpu\" below [daemon] predictions are guesses from the {} SMs, {} and {} bit that NVML \
+             reports,",
+            made.sm, made.gpu_clock, made.bus_bits
+        ),
+        None => "and predictions are about the CPU".to_owned(),
+    };
+    format!(
+        "NVML's GPU {name} is not in the hardware registry: it is monitored, {predictions} until a file in \
+         /etc/rooflined/hardware describes it (docs/hardware.md; rooflinectl hardware check FILE)"
+    )
+}
+
+fn mig_note(root: &SysRoot, parts: &GpuParts) -> Option<String> {
     let instances = mig_instances(root);
-    (!instances.is_empty()).then(|| {
-        format!(
-            "the GPU is divided (MIG) into {} ({}): a process gets the SMs and the memory of its instance, and ceilings of \
-             the data sheet are those of the whole",
-            if instances.len() == 1 { "one instance".to_owned() } else { format!("{} instances", instances.len()) },
-            instances.join(", ")
-        )
-    })
+    let count = instances.len().max(parts.instances.len());
+    let many = if count == 1 { "one instance".to_owned() } else { format!("{count} instances") };
+    let named = if instances.is_empty() { String::new() } else { format!(" ({})", instances.join(", ")) };
+    let consequence = match parts.largest() {
+        Some(largest) => {
+            let each: Vec<String> = parts.instances.iter().map(|of| of.sm.to_string()).collect();
+            format!(
+                "they have {} SMs, and predictions are about the largest, with {} SMs and its share of the memory",
+                each.join(", "),
+                largest.sm
+            )
+        }
+        None => "a process gets the SMs and the memory of its instance, which nothing tells, so ceilings are those of the whole \
+                 and their intervals reach down to an eighth"
+            .to_owned(),
+    };
+    (count > 0).then(|| format!("the GPU is divided (MIG) into {many}{named}: {consequence}"))
 }
 
 /// What data sheets say of the hardware with this key.
@@ -372,19 +400,22 @@ pub(super) fn gpu(
     nominal: Option<&Hardware>,
     facts: Option<Facts>,
     driver: GpuDriver,
+    is_divided: bool,
 ) -> Gpu {
     let device = device.filter(|_| driver == GpuDriver::Devfreq);
     let clocks = device.map(|device| device.clocks.clone()).unwrap_or_default();
     let node = device.and_then(|device| device.dir.rsplit('/').next());
     let no_nvml = || Reading::absent("neither NVML nor a devfreq device names the GPU");
-    let (name, version, highest) = match facts {
-        Some(facts) => (facts.name, facts.driver_version, facts.max_clock),
+    let (name, version, highest, mut parts) = match facts {
+        Some(facts) => (facts.name, facts.driver_version, facts.max_clock, facts.parts),
         None => (
             no_nvml(),
             Reading::absent("NVML does not report the driver's version"),
             Reading::absent("no NVML"),
+            GpuParts::default(),
         ),
     };
+    parts.is_divided = is_divided || !parts.instances.is_empty();
     let name = match (name, node) {
         (Reading::Known(name), _) => Reading::Known(name),
         (_, Some(node)) => Reading::Known(node.to_owned()),
@@ -395,7 +426,13 @@ pub(super) fn gpu(
         name,
         driver,
         sm_total: nominal.map_or_else(
-            || Reading::absent("the hardware registry has no entry of this machine"),
+            || {
+                let told = parts.largest().map(|of| of.sm).or_else(|| parts.sm());
+                told.map_or_else(
+                    || Reading::absent("the hardware registry has no entry of this machine"),
+                    Reading::Known,
+                )
+            },
             |nominal| Reading::Known(nominal.sm),
         ),
         max_clock: max_clock.or_else(|| nominal.map(|nominal| nominal.gpu_clock)).map_or_else(
@@ -404,5 +441,6 @@ pub(super) fn gpu(
         ),
         clocks,
         driver_version: version,
+        parts,
     }
 }

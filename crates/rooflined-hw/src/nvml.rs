@@ -20,12 +20,15 @@ use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 
+mod parts;
+
 use super::SysRoot;
 use super::answers::Answers;
 use super::ask::ask;
 use rooflined_core::board::details::GpuProcess;
 use rooflined_core::board::parse::{self, Temperature};
 use rooflined_core::board::{Reading, parse::hertz};
+use rooflined_core::hardware::GpuParts;
 use rooflined_core::units::{Bytes, Celsius, Hertz, Watts};
 
 /// The files that stand for the first GPU's getters under a root that is not this machine.
@@ -54,6 +57,7 @@ pub struct Facts {
     pub driver_version: Reading<String>,
     /// Highest clock of the SMs that the driver admits; not one that it reaches.
     pub max_clock: Reading<Hertz>,
+    pub parts: GpuParts,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -109,7 +113,8 @@ impl Nvml {
                 Reading::Known,
             )
         });
-        Ok((Self::Files { dir: FILES.into() }, Facts { name, driver_version, max_clock }))
+        let parts = parts::from_files(root, FILES);
+        Ok((Self::Files { dir: FILES.into() }, Facts { name, driver_version, max_clock, parts }))
     }
 
     /// The files to read for a sample; none where the library is asked.
@@ -159,8 +164,9 @@ fn as_files(facts: &Facts, sample: &Sample) -> BTreeMap<String, String> {
         ("memory_clock_mhz", megahertz(&sample.memory_clock)),
         ("throttle_reasons", sample.reasons.known().map(|reasons| format!("{reasons:#x}"))),
     ];
-    let known = files.into_iter().filter_map(|(getter, text)| Some((format!("{FILES}/{getter}"), text?)));
-    known.collect()
+    let files = files.into_iter().map(|(getter, text)| (getter.to_owned(), text));
+    let known = files.chain(parts::as_files(&facts.parts));
+    known.filter_map(|(getter, text)| Some((format!("{FILES}/{getter}"), text?))).collect()
 }
 
 fn not_supported(getter: &str) -> String {
@@ -342,6 +348,7 @@ fn serve(
         name: reported("name", device.name()),
         driver_version: reported("driver version", nvml.sys_driver_version()),
         max_clock: clock("highest clock", device.max_clock_info(Clock::SM)),
+        parts: parts::of(&device),
     };
     if first.send(Ok(facts)).is_err() {
         return;
@@ -440,6 +447,7 @@ mod tests {
 
     use super::*;
     use crate::answers::{File, Files};
+    use rooflined_core::hardware::GpuInstance;
     use rooflined_core::units::Seconds;
 
     /// The stub library, compiled to answer as `define` says. `None` without a C compiler.
@@ -554,6 +562,18 @@ mod tests {
             name: Reading::Known("NVIDIA GB10".into()),
             driver_version: Reading::Known("580.173.02".into()),
             max_clock: Reading::Known(Hertz(3003e6)),
+            parts: GpuParts {
+                compute_capability: Some((12, 1)),
+                cores: Some(6144),
+                bus_bits: Some(256),
+                memory_clock: Some(Hertz(4266e6)),
+                memory: Some(Bytes(128e9)),
+                is_divided: false,
+                instances: vec![
+                    GpuInstance { sm: 16, memory: Some(Bytes(40_960.0 * 1_048_576.0)) },
+                    GpuInstance { sm: 8, memory: None },
+                ],
+            },
         };
         let sample = Sample {
             temperature: Reading::Known(Celsius(57.0)),

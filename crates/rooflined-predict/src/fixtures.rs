@@ -218,6 +218,7 @@ pub fn jetson() -> Board {
             max_clock: Reading::Known(Hertz(1300.5e6)),
             clocks: Vec::new(),
             driver_version: none(),
+            parts: Default::default(),
         }),
         memory_clock_max: None,
         modes: Reading::Known(PowerModes {

@@ -97,6 +97,28 @@ impl Roofline {
     }
 }
 
+/// The smallest instance of a divided GPU: one of seven or eight slices.
+const LEAST_INSTANCE: f64 = 1.0 / 8.0;
+
+impl Roofline {
+    /// The same ceilings of a GPU that is divided in a way that nothing tells.
+    #[must_use]
+    pub fn of_unknown_share(self) -> Self {
+        self.with_assumed_sm(LEAST_INSTANCE)
+    }
+
+    /// The same ceilings of a GPU that nobody has described: guesses, which cards with half of the rates keep too.
+    #[must_use]
+    pub fn of_unlisted(self) -> Self {
+        let mut guessed = self.with_assumed_sm(0.5);
+        guessed.bandwidth.provenance = Provenance::Prior;
+        if let Some(limit) = &mut guessed.memory_limit {
+            limit.provenance = Provenance::Prior;
+        }
+        guessed
+    }
+}
+
 impl NominalMode {
     /// The point that this mode's ceilings hold for.
     #[must_use]

@@ -1,6 +1,6 @@
 //! An entry beside the board that was taken for it: what the board tells itself counts.
 
-use super::Hardware;
+use super::{Hardware, Kind};
 use crate::board::{Board, PowerModes, nvpmodel::gating_settings};
 use crate::units::{Bytes, Hertz};
 
@@ -55,11 +55,25 @@ impl Hardware {
     }
 
     /// The entry with as many SMs as `board` was found to have, which are fewer than its family's where the module is
-    /// not listed.
+    /// not listed, and the share of an instance where its GPU is divided.
     #[must_use]
     pub fn fitted(self, board: &Board) -> Self {
+        let parts = board.gpu.known().map(|gpu| gpu.parts.clone()).unwrap_or_default();
+        let this = self.of_instance(&parts);
         let sm = board.gpu.known().and_then(|gpu| gpu.sm_total.known()).copied();
-        Self { sm: sm.filter(|sm| *sm > 0).map_or(self.sm, |sm| sm.min(self.sm)), ..self }
+        Self { sm: sm.filter(|sm| *sm > 0).map_or(this.sm, |sm| sm.min(this.sm)), ..this }
+    }
+
+    /// What this machine's accelerator is by its key, fitted to it. A GPU that nobody has described is what its driver tells
+    /// of it.
+    #[must_use]
+    pub fn of_board(board: &Board) -> Option<Self> {
+        let entry = super::known().get(&board.key).cloned()?;
+        let told = || {
+            let gpu = board.gpu.known().filter(|_| entry.kind == Kind::Cpu)?;
+            Self::of_parts(gpu.name.known()?, *gpu.max_clock.known()?, &gpu.parts)
+        };
+        Some(told().unwrap_or(entry).fitted(board))
     }
 
     /// Where a board contradicts the entry that it was taken for, in sentences: its memory, the SMs that its power modes

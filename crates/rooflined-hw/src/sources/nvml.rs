@@ -63,7 +63,11 @@ impl Source for NvmlGpu {
     }
 
     fn captured() -> &'static [&'static str] {
-        &["/rooflined/nvml/*/*", "/proc/driver/nvidia/capabilities/*/mig/*/access"]
+        &[
+            "/rooflined/nvml/*/*",
+            "/rooflined/nvml/*/mig/*/*",
+            "/proc/driver/nvidia/capabilities/*/mig/*/access",
+        ]
     }
 
     fn origins(&self, root: &SysRoot) -> Vec<(&'static str, String)> {

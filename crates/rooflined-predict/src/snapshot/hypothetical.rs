@@ -74,6 +74,7 @@ fn board(hardware: &Hardware) -> Board {
             max_clock: Reading::Known(hardware.gpu_clock),
             clocks: Vec::new(),
             driver_version: Reading::absent(&reason),
+            parts: Default::default(),
         }),
         memory_clock_max: hardware.memory_clock,
         modes,

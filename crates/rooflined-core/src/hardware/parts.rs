@@ -1,0 +1,223 @@
+//! What a driver tells of a GPU's parts: the entry of one that nobody has described, and the share of an instance of one that is
+//! divided (MIG).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Hardware, Kind, registry};
+use crate::precision::Precision;
+use crate::units::{Bytes, BytesPerSecond, Hertz};
+
+/// Key of the entry that is made of what a driver tells.
+pub const UNLISTED_GPU: &str = "unlisted-gpu";
+
+/// The parts of a GPU, as far as its driver tells.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GpuParts {
+    pub compute_capability: Option<(u32, u32)>,
+    /// CUDA cores.
+    pub cores: Option<u32>,
+    /// Width of the memory interface.
+    pub bus_bits: Option<u32>,
+    /// Highest clock of the memory.
+    pub memory_clock: Option<Hertz>,
+    pub memory: Option<Bytes>,
+    /// Whether it is divided into instances.
+    pub is_divided: bool,
+    /// Those instances, as far as anything tells of them.
+    pub instances: Vec<GpuInstance>,
+}
+
+/// An instance of a GPU that is divided: what a process gets of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GpuInstance {
+    pub sm: u32,
+    /// Memory of its own; `None` where it shares one.
+    pub memory: Option<Bytes>,
+}
+
+impl GpuParts {
+    /// Whether nothing is told.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The instance with the most SMs, which predictions are about.
+    #[must_use]
+    pub fn largest(&self) -> Option<&GpuInstance> {
+        self.instances.iter().filter(|instance| instance.sm > 0).max_by_key(|instance| instance.sm)
+    }
+
+    /// The same without what no GPU can have.
+    #[must_use]
+    pub fn plausible(self) -> Self {
+        Self {
+            cores: self.cores.filter(|cores| (1..=1 << 20).contains(cores)),
+            bus_bits: self.bus_bits.filter(|bits| (8..=1 << 16).contains(bits)),
+            memory_clock: self.memory_clock.filter(|clock| (1e8..=1e11).contains(&clock.get())),
+            memory: self.memory.filter(|memory| (1e8..=1e14).contains(&memory.get())),
+            instances: self.instances.into_iter().filter(|of| (1..=4096).contains(&of.sm)).collect(),
+            ..self
+        }
+    }
+
+    /// Whether a process gets a part of it that nothing tells.
+    #[must_use]
+    pub fn share_is_unknown(&self) -> bool {
+        self.is_divided && self.largest().is_none()
+    }
+
+    /// SMs of the whole: CUDA cores over those of one SM.
+    #[must_use]
+    pub fn sm(&self) -> Option<u32> {
+        // CUDA C programming guide, arithmetic throughput of 32-bit floats: results per clock and SM.
+        let per_sm = match self.compute_capability? {
+            (7, _) | (6 | 8, 0) => 64,
+            _ => 128,
+        };
+        self.cores.filter(|cores| cores % per_sm == 0 && *cores > 0).map(|cores| cores / per_sm)
+    }
+}
+
+impl Hardware {
+    /// The entry of a card called `name` that nobody has described: its parts, and of each precision the most that any known
+    /// card of its compute capability, or else of the newest before it, computes per SM and clock. `None` where the driver
+    /// tells too little.
+    #[must_use]
+    pub fn of_parts(name: &str, clock: Hertz, parts: &GpuParts) -> Option<Self> {
+        let (capability, sm, bus_bits) = (parts.compute_capability?, parts.sm()?, parts.bus_bits?);
+        let memory_clock = parts.memory_clock.filter(|clock| clock.is_positive())?;
+        let of =
+            |entry: &&Hardware| entry.kind == Kind::Discrete && entry.compute_capability <= Some(capability);
+        let kin = registry().entries().filter(of).max_by_key(|entry| entry.compute_capability)?;
+        let mut rates: BTreeMap<Precision, f64> = BTreeMap::new();
+        for entry in
+            registry().entries().filter(of).filter(|of| of.compute_capability == kin.compute_capability)
+        {
+            for (precision, rate) in &entry.rates {
+                let most = rates.entry(*precision).or_default();
+                *most = most.max(*rate);
+            }
+        }
+        let source = "what its driver tells".to_owned();
+        Some(Self {
+            key: UNLISTED_GPU.to_owned(),
+            name: name.to_owned(),
+            aliases: Vec::new(),
+            kind: Kind::Discrete,
+            compute_capability: Some(capability),
+            sm,
+            sm_per_tpc: kin.sm_per_tpc,
+            tpc_mask_bits: None,
+            gpu_clock: clock,
+            rates,
+            bus_bits,
+            memory_clock: Some(memory_clock),
+            bandwidth: BytesPerSecond(f64::from(bus_bits) / 8.0 * 2.0 * memory_clock.get()),
+            sm_pull: kin.sm_pull,
+            l2: None,
+            memory: parts.memory,
+            tdp: None,
+            modes: Vec::new(),
+            marketing: BTreeMap::new(),
+            sources: [("sm".to_owned(), source)].into(),
+            notes: Vec::new(),
+        })
+    }
+
+    /// What a process gets of a GPU that is divided into such parts: the SMs of the largest instance, and of the memory and
+    /// its bandwidth and the cache the share that the instance's memory is. The whole where it is not divided.
+    #[must_use]
+    pub fn of_instance(self, parts: &GpuParts) -> Self {
+        let Some(instance) = parts.largest() else { return self };
+        let whole = parts.memory.or(self.memory);
+        let share = instance.memory.zip(whole).map_or(1.0, |(own, whole)| (own / whole).clamp(0.0, 1.0));
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "no wider than the whole"
+        )]
+        let bus_bits = (f64::from(self.bus_bits) * share).round() as u32;
+        Self {
+            sm: instance.sm.min(self.sm),
+            bus_bits,
+            bandwidth: self.bandwidth * share,
+            l2: self.l2.map(|l2| l2 * share),
+            memory: instance.memory.or(self.memory),
+            ..self
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
+
+    fn parts(capability: (u32, u32), cores: u32, bus_bits: u32, megahertz: f64, gib: f64) -> GpuParts {
+        GpuParts {
+            compute_capability: Some(capability),
+            cores: Some(cores),
+            bus_bits: Some(bus_bits),
+            memory_clock: Some(Hertz(megahertz * 1e6)),
+            memory: Some(Bytes(gib * GIB)),
+            ..GpuParts::default()
+        }
+    }
+
+    /// What drivers of cards that have an entry tell, held against the entry.
+    #[test]
+    fn a_card_that_nobody_described_comes_out_close_to_the_entry_of_one_that_somebody_did() {
+        for (key, told) in [
+            ("rtx-4090", parts((8, 9), 16_384, 384, 10_501.0, 24.0)),
+            ("h100-sxm", parts((9, 0), 16_896, 5_120, 2_619.0, 80.0)),
+            ("a100-80gb", parts((8, 0), 6_912, 5_120, 1_593.0, 80.0)),
+            ("t4", parts((7, 5), 2_560, 256, 5_001.0, 16.0)),
+        ] {
+            let known = registry().get(key).unwrap();
+            let made = Hardware::of_parts("a card", known.gpu_clock, &told).unwrap();
+            assert_eq!((made.sm, made.bus_bits), (known.sm, known.bus_bits), "{key}");
+            let ratio = made.bandwidth / known.bandwidth;
+            assert!((0.98..=1.02).contains(&ratio), "{key}: {ratio}");
+            for (precision, rate) in &known.rates {
+                assert!((1.0..=2.0).contains(&(made.rates[precision] / rate)), "{key} {precision:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_driver_that_tells_too_little_makes_no_entry() {
+        let all = parts((8, 9), 16_384, 384, 10_501.0, 24.0);
+        for less in [
+            GpuParts { compute_capability: None, ..all.clone() },
+            GpuParts { cores: Some(0), ..all.clone() },
+            GpuParts { cores: Some(100), ..all.clone() },
+            GpuParts { bus_bits: None, ..all.clone() },
+            GpuParts { memory_clock: Some(Hertz(0.0)), ..all.clone() },
+            GpuParts { compute_capability: Some((1, 0)), ..all },
+        ] {
+            assert_eq!(Hardware::of_parts("a card", Hertz(2e9), &less), None, "{less:?}");
+        }
+    }
+
+    #[test]
+    fn an_instance_has_its_sms_and_its_share_of_the_memory() {
+        let whole = registry().get("h100-sxm").unwrap().clone();
+        let of = |sm, gib: Option<f64>| GpuInstance { sm, memory: gib.map(|gib| Bytes(gib * GIB)) };
+        let mut divided = parts((9, 0), 16_896, 5_120, 2_619.0, 80.0);
+        assert_eq!(whole.clone().of_instance(&divided), whole);
+        divided.instances = vec![of(16, Some(10.0)), of(60, Some(40.0))];
+        let part = whole.clone().of_instance(&divided);
+        assert_eq!((part.sm, part.memory), (60, Some(Bytes(40.0 * GIB))));
+        assert!((part.bandwidth / whole.bandwidth - 0.5).abs() < 1e-9);
+        assert!((part.memory_bandwidth(None) / whole.memory_bandwidth(None) - 0.5).abs() < 1e-3);
+        // Thor's instances share the memory.
+        divided.instances = vec![of(6, None)];
+        let part = whole.clone().of_instance(&divided);
+        assert_eq!((part.sm, part.bandwidth, part.memory), (6, whole.bandwidth, whole.memory));
+    }
+}
