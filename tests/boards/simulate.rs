@@ -92,7 +92,7 @@ fn keys_go_with_and_without_jetson_and_a_wrong_one_names_the_right_ones() {
     for key in ["orin-nano-8gb-super", "Jetson-Orin-Nano-8GB-Super"] {
         assert_eq!(Board::new(key).read("/rooflined/simulated"), NANO);
     }
-    let error = Simulation::create("orin-nano", None, Path::new(PROGRAM)).unwrap_err().to_string();
+    let error = Simulation::create("orin-nana", None, Path::new(PROGRAM)).unwrap_err().to_string();
     for key in rooflined_simulate::boards() {
         assert!(error.contains(key), "{error}");
     }

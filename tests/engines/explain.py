@@ -165,7 +165,7 @@ class Bench:
                 self.daemon.ctl("observe", "--from", port, "--interval", "500ms", "--for", "20s")
             subject = [str(self.models[fault.named])] if fault.named else []
             began, before = time.monotonic(), busy_s()
-            done = self.daemon.ctl("explain", *subject, "--port", port, *fault.expect, "--threads", THREADS, "--for", "12s", "-o", "json")
+            done = self.daemon.ctl("explain", *subject, "--port", port, *fault.expect, "--threads", THREADS, "-o", "json")
             seconds, after = time.monotonic() - began, busy_s()
         finally:
             if neighbour:

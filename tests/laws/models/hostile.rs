@@ -289,7 +289,7 @@ fn safetensors_that_lie_are_named() {
     let two = |first: String, second: String| said(&format!("{{{first},{second}}}"), 1000);
     assert!(two(entry("a", "[10]", 0, 40), entry("b", "[10]", 20, 60)).contains("overlap"));
     assert!(two(entry("a", "[10]", 0, 40), entry("a", "[10]", 40, 80)).contains("twice"));
-    assert!(said("[]", 0).contains("no safetensors"));
+    assert!(said("[]", 0).contains("is not a safetensors file"));
     assert!(said("{}", 0).contains("no weights"));
     assert!(said(&format!("{{\"{}\":0}}", "x".repeat(1_000_000)), 0).len() < 400);
     assert!(said(&"{\"__metadata__\":".repeat(100_000), 0).contains("JSON"));

@@ -122,6 +122,7 @@ impl Hardware {
             memory: parts.memory,
             tdp: None,
             modes: Vec::new(),
+            dla_cores: 0,
             marketing: BTreeMap::new(),
             sources: [("sm".to_owned(), source)].into(),
             notes: Vec::new(),
