@@ -331,8 +331,7 @@ pub struct SweepArgs {
 
 #[derive(Debug, Args)]
 pub struct CompareArgs {
-    /// Operation gemv N K or gemm M N K; models by key or path, one step of which is run with this program's kernels; or an .onnx
-    /// file, which ONNX Runtime runs on the CPU
+    /// Operation gemv N K or gemm M N K; models by key or path, run for one step with this program's kernels; an .onnx file
     #[arg(value_name = "WHAT", allow_negative_numbers = true)]
     pub what: Vec<String>,
     /// Shapes: gemv 4096 (square) or 4096x1024; gemm 64 (M, with N = K = 4096) or 64x4096x1024

@@ -22,7 +22,7 @@
 //! | `no_unit` | 400 | this accelerator computes in no such precision |
 //! | `too_many` | 400 | a cross product beyond its limit |
 //! | `impossible_observation` | 400 | a measured time that physics or reason excludes |
-//! | `slowed_down` | in an answer | a run that a cause of the moment slowed down |
+//! | `slowed_down` | 400 | a run that a cause of the moment slowed down |
 //! | `malformed_request` | 400 | HTTP that is none, or a body that ends early |
 //! | `wrong_socket` | 403 | it is answered on the control socket |
 //! | `control_disabled` | 403 | `[control] enabled = true` is missing |

@@ -31,6 +31,7 @@ mod predict;
 mod question;
 pub mod recent;
 mod recommend;
+mod remarks;
 pub mod reports;
 mod request;
 mod run;

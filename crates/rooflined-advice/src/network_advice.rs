@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::convert::{estimate, tier_key};
 use super::modes::{Model, refuse_power_limit};
-use super::predict::{hypothetical, warnings};
+use super::remarks::{hypothetical, warnings};
 use super::run::available;
 use super::task::{model_at, with_threads};
 use super::words::shorten;

@@ -6,6 +6,7 @@ use super::engines::engine_for;
 use super::model::{DEFAULT_FORMAT, ModelTask, refuse_overlong};
 use super::modes::Model;
 use super::observe::ObservedSoFar;
+use super::remarks::{hypothetical, warnings};
 use super::run::{self, available};
 use super::settings::Device;
 use super::supported;
@@ -17,7 +18,6 @@ use rooflined_api::{
 use serde_json::Value;
 
 use rooflined_core::board::{ActiveMode, Reading};
-use rooflined_core::ceilings::Provenance;
 use rooflined_core::operation::Op;
 use rooflined_core::refusal::Refusal;
 use rooflined_core::units::{Bytes, Flops, Joules, Seconds, Watts};
@@ -315,27 +315,6 @@ fn breakdown(work: &Work, prediction: &Prediction) -> Vec<BreakdownEntry> {
         }
         (None, Work::Model(_)) => Vec::new(),
     }
-}
-
-/// The hardware of a snapshot that is of no machine.
-pub fn hypothetical(snapshot: &Snapshot) -> Option<String> {
-    snapshot.is_hypothetical().then(|| snapshot.board.key.clone())
-}
-
-/// What the client should know beside what the prediction says itself.
-pub fn warnings(snapshot: &Snapshot, provenance: Provenance, mut warnings: Vec<String>) -> Vec<String> {
-    if snapshot.is_hypothetical() {
-        warnings.push(format!(
-            "the ceilings are those of {}'s data sheet: nothing was measured",
-            snapshot.board.key
-        ));
-    } else if matches!(provenance, Provenance::Prior | Provenance::Datasheet) {
-        warnings.push("the ceilings are not measured yet: rooflinectl calibrate".to_owned());
-    }
-    if snapshot.state.throttle.known().is_some_and(|throttle| throttle.active) {
-        warnings.push("the machine is throttling: it may be slower than this".to_owned());
-    }
-    warnings
 }
 
 /// Memory of an operation: every operand once.

@@ -20,6 +20,7 @@ mod models;
 mod modes;
 mod network_advice;
 mod network_inspect;
+mod network_request;
 mod nullable;
 mod numbers;
 mod observations;
@@ -62,11 +63,12 @@ pub use models::{BlockAnswer, ClassAnswer, LayersAnswer, ModelAnswer, ModelEntry
 pub use modes::{ModeClock, ModeDetail, ModeWarning, ModesAnswer};
 pub use network_advice::{
     NetworkCandidate, NetworkConstraints, NetworkLayerAnswer, NetworkMemoryAnswer, NetworkPredictAnswer,
-    NetworkPredictRequest, NetworkRecommendAnswer, NetworkRecommendRequest, NetworkSharesAnswer,
+    NetworkRecommendAnswer, NetworkRecommendRequest, NetworkSharesAnswer,
 };
 pub use network_inspect::{
     NetworkAnswer, NetworkDla, NetworkFallback, NetworkNode, NetworkOperator, NetworkTensor, NetworkWork,
 };
+pub use network_request::NetworkPredictRequest;
 pub use observations::{
     ForgottenAnswer, LearntObservation, ObservationEntry, ObservationListAnswer, ObservationRequest,
     ObservationsAnswer, RefusedObservation, SlowServer,

@@ -43,7 +43,7 @@ struct Candidate<'a> {
 /// `POST /v1/networks/recommend`.
 ///
 /// # Errors
-/// As [`predict`]; also more candidates than are looked at.
+/// As [`predict`](super::predict); also more candidates than are looked at.
 pub fn recommend(
     wanted: Wanted<'_>,
     snapshot: &Snapshot,

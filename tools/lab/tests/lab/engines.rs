@@ -52,7 +52,7 @@ fn models_left_out_are_predicted_within_the_goals_that_are_met() {
     assert!(found("B", "median_error_ratio") <= 0.105);
     assert!(found("C", "median_error_ratio") <= 0.075);
     assert!(found("D", "median_error_ratio") <= 0.015);
-    assert!(found("E", "median_error_ratio") <= 0.026);
+    assert!(found("E", "median_error_ratio") <= 0.028);
     assert!(found("F", "median_error_ratio") <= 0.05);
     let named = |quantity: &str, key: &str| {
         let row = rows.iter().find(|row| row["quantity"].as_str().unwrap().trim() == quantity).unwrap();
@@ -110,7 +110,7 @@ const WORSE_THAN_A_CONSTANT: [&str; 4] = [
     "boards, llama.cpp, mixtures, decode at depth",
     "boards, vllm, dense, decode at depth",
     "boards, vllm, mixtures, decode at depth",
-    "boards, vllm, mixtures, decode",
+    "boards, vllm, dense, several sequences",
 ];
 
 #[cfg(target_arch = "x86_64")]
