@@ -38,7 +38,7 @@ def main():
             faults.append(f"compare measures {time['value']} s, and this program {shortest} s")
         if (row["op"], row["threads"], row["format"]) != ({"kind": "network", "network": NAME, "batch": 1}, 1, "fp32"):
             faults.append(f"the row is of {row['op']}, {row['threads']} threads, {row['format']}")
-        if answer["engine"]["engine"]["version"] != latency.onnxruntime.__version__:
+        if answer["engine"]["version"] != latency.onnxruntime.__version__:
             faults.append(f"the engine is {answer['engine']}")
         bare = pathlib.Path(home, "bare")
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", bare], check=True)
