@@ -131,7 +131,7 @@ class Placement(unittest.TestCase):
     def test_2_the_board_that_can_is_found_and_its_mode_held_while_it_works(self):
         held = [sys.executable, "-c", "import json, rooflined; h = rooflined.Client().holds()['holds']; print(json.dumps({'tokens_per_s': 15.0}));"
                 "assert [(one['app_id'], one['attached']) for one in h] == [('ray', True)], h"]
-        code, answers, last, _ = self.place("llama-3.2-3b", 25, 0.075, held)
+        code, answers, last, _ = self.place("llama-3.2-3b", 25, 0.09, held)
         self.assertEqual((code, last["placed"], last["satisfied"]), (0, NANO, True))
         self.assertEqual(sorted(one["board"] for one in answers), sorted(self.nodes))
         self.assertEqual([one["board"] for one in answers if one["feasible"]], [NANO])

@@ -7,7 +7,7 @@ On each board, when it starts:
 
 and from anywhere in the cluster:
 
-    ray_placement.py place llama-3.2-3b --max-power-w 25 --max-time-per-token-s 0.075 -- ./serve.sh
+    ray_placement.py place llama-3.2-3b --max-power-w 25 --max-time-per-token-s 0.09 -- ./serve.sh
 
 A task pinned to each node asks the daemon there who runs the model within the limits; the board that needs the least energy a
 token wins. An actor pinned to it holds the recommended mode while COMMAND runs, with ROOFLINED_FORMAT and ROOFLINED_MODE in
