@@ -174,7 +174,7 @@ pub fn decide(snapshot: &Snapshot, query: &Query) -> Result<Decision, QueryError
     decide_while(&|| true, snapshot, query)
 }
 
-/// [`decide`], as long as `is_wanted`, which is asked every [`STRIDE`] candidates.
+/// [`decide`], as long as `is_wanted`, which is asked every few hundred candidates.
 ///
 /// # Errors
 /// As [`decide`], and [`QueryError::Unwanted`].
