@@ -1,7 +1,7 @@
 //! What measured runs of vision networks say about others.
 //!
 //! The residual ln(measured / predicted) is a [Gaussian process](super::anchor::Process). Two networks on one engine have as much of it
-//! in common as their times go the same ways: by the cosine of the [shares](NetworkPoint::shares) of what takes them. Runs of one
+//! in common as their times go the same ways: by the cosine of the shares of what takes them. Runs of one
 //! network share more, the more the nearer their batch, size and clocks are. Each part counts in the standard deviation that the
 //! prediction itself states, so runs narrow an interval that was right before.
 
