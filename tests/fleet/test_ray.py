@@ -134,7 +134,9 @@ class Placement(unittest.TestCase):
         code, answers, last, _ = self.place("llama-3.2-3b", 25, 0.09, held)
         self.assertEqual((code, last["placed"], last["satisfied"]), (0, NANO, True))
         self.assertEqual(sorted(one["board"] for one in answers), sorted(self.nodes))
-        self.assertEqual([one["board"] for one in answers if one["feasible"]], [NANO])
+        # Of those that can, it is the one that needs least energy.
+        can = [one["board"] for one in answers if one["feasible"]]
+        self.assertTrue(NANO in can and THOR not in can, can)
         self.assertTrue(all(one["simulated"] for one in answers))
         self.assertEqual((last["reported"], last["told"]), (15.0, "1 report accepted"))
         # And it is given back.
