@@ -632,7 +632,7 @@ class Files(Shared):
             os.chdir(before)
         named = self.client.predict({"model": "llama-3.2-1b"}, engine="llama.cpp", hardware="l4")
         self.assertEqual(self.client.predict("llama-3.2-1b", engine="llama.cpp", hardware="l4")["bytes"], named["bytes"])
-        # A name on Hugging Face is no path, and a file that is not there is missing here, not in the registry.
+        # A name on Hugging Face is not a path. A missing file is reported here, not by the registry.
         self.assertGreater(self.client.predict("Qwen/Qwen3-4B", hardware="l4")["bytes"], 1e9)
         with self.assertRaises(FileNotFoundError):
             self.client.predict({"model": "./nothing.gguf"})

@@ -33,7 +33,7 @@ pub async fn status(context: &mut Context, args: &StatusArgs) -> Result<(), Fail
         return context.printer.answer("state", &answer, || Ok(String::new()));
     }
     let state = answer.parse()?;
-    // Without a calibration there are no ceilings, and that is no reason to show nothing.
+    // Without a calibration the ceilings are missing; everything else is still shown.
     let roofline = context.client.get("/v1/roofline").await.and_then(|answer| answer.parse()).ok();
     if args.all {
         return context.printer.text(&show::status(&state, roofline.as_ref()));

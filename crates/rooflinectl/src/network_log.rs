@@ -18,7 +18,7 @@ const MAX_BYTES: u64 = 64 << 20;
 #[derive(Debug, Clone, PartialEq)]
 pub struct NetworkLog {
     pub engine: NetworkEngine,
-    /// Seconds of one run inside the engine: the median, or the mean where none is told.
+    /// Seconds of one run inside the engine: the median, or the mean where the log has no median.
     pub time_s: f64,
     /// `None` where the log does not tell.
     pub precision: Option<Precision>,

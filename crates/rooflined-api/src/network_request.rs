@@ -1,4 +1,4 @@
-//! What is asked of one vision network, of a prediction and of an observation alike.
+//! One vision network at one operating point: the request of a prediction, and part of an observation.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

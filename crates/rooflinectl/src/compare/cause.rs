@@ -42,7 +42,7 @@ fn cause_in(answer: &ExplainAnswer) -> Option<String> {
     first.or_else(|| Some(answer.reason.clone()))
 }
 
-/// What is asked about a row; `None` of a network, whose time nothing explains yet.
+/// The question that explains a row; `None` for a network, whose time nothing explains yet.
 fn request(row: &Row, mode: Option<String>, engine: Engine) -> Option<ExplainRequest> {
     let measured = &row.measured;
     let format = Some(measured.format.clone());

@@ -15,7 +15,7 @@ use super::reply::{Body, whole};
 
 /// Shorter bodies fit into one packet as they are.
 const SHORTEST: u64 = 1 << 10;
-/// Beginnings of the types that are packed: a stream of events is none of them.
+/// Beginnings of the content types that are packed. A stream of events is never packed.
 const TYPES: [&str; 5] = ["application/json", "text/plain", "text/html", "text/javascript", "text/css"];
 
 /// Whether a client takes gzip.

@@ -22,7 +22,7 @@ impl Log {
     pub fn of(pid: u32) -> Self {
         let found = [2, 1].into_iter().find_map(|number| {
             let path = format!("/proc/{pid}/fd/{number}");
-            // What is no regular file, such as a pipe, could make us wait.
+            // Reading a pipe or a device could wait forever.
             std::fs::metadata(&path).ok().filter(std::fs::Metadata::is_file)?;
             let log = Self::parse(&text(&path)?);
             (log != Self::default()).then(|| Self { file: named(&path), ..log })
