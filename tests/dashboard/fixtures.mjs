@@ -1,6 +1,6 @@
 // Real daemons, real `rooflinectl dashboard`, a real browser. ROOFLINED_BINARIES names the directory of the programs.
 import { execFile, spawn } from "node:child_process";
-import { appendFileSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { request } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -17,13 +17,13 @@ const run = promisify(execFile);
 const PATIENCE_MS = 120000;
 const pause = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
 
-/** Waits until `check` answers something, and answers it. */
+/** Waits until `check` answers something, and answers it; `what` is the text of the error, or a function of it. */
 export async function until(check, what, patience = PATIENCE_MS) {
   for (const end = Date.now() + patience; Date.now() < end; await pause(50)) {
     const found = await check();
     if (found) return found;
   }
-  throw new Error(`waited in vain for ${what}`);
+  throw new Error(`waited in vain for ${typeof what === "function" ? what() : what}`);
 }
 
 /** A daemon in a directory of its own; `start` and `kill` it as often as wanted, with the same state and board. */
@@ -31,7 +31,7 @@ export class Daemon {
   constructor({ board = "jetson-orin-nano-8gb-super", control = true, accelerator = null } = {}) {
     this.home = mkdtempSync(join(tmpdir(), "rl-page-"));
     this.socket = join(this.home, "run");
-    this.log = join(this.home, "log");
+    this.log = "";
     writeFileSync(join(this.home, "rooflined.toml"),
       `[calibration]\nautomatic = false\n[control]\nenabled = ${control}\n${accelerator ? `[daemon]\naccelerator = "${accelerator}"\n` : ""}`);
     this.args = ["serve", "--config", join(this.home, "rooflined.toml"), "--socket", this.socket, "--state-dir", join(this.home, "state"), "--bus", "none",
@@ -40,9 +40,9 @@ export class Daemon {
 
   async start() {
     this.process = spawn(join(BINARIES, "rooflined"), this.args, { stdio: ["pipe", "ignore", "pipe"] });
-    this.process.stderr.on("data", (data) => appendFileSync(this.log, data));
+    this.process.stderr.on("data", (data) => { this.log += data; });
     await until(async () => existsSync(join(this.socket, "query.sock")) && (await this.ask("GET", "/-/ready").catch(() => null))?.status === 200,
-      `the daemon:\n${existsSync(this.log) ? readFileSync(this.log) : ""}`);
+      () => `the daemon:\n${this.log}`);
     return this;
   }
 
