@@ -3,8 +3,11 @@
 
 use rooflined_core::board::{Board, BoardState, Reading};
 use rooflined_core::hardware::Hardware;
+use rooflined_hw::SysRoot;
 
+use crate::captured::BOARDS;
 use crate::sensors::changed;
+use crate::tree::{self, Node, nodes, put, unpack};
 
 fn total(state: &BoardState) -> (f64, &str) {
     let total = state.total_power.known().unwrap_or_else(|| panic!("{:?}", state.total_power));
@@ -147,11 +150,112 @@ fn a_gpu_that_is_there_is_found_without_a_device_tree_or_nvml() {
         assert_eq!(board.key, "gb10", "{files:?}");
         assert!(said(&board.notes, "cannot be used here: no "), "{:?}", board.notes);
     }
+    // Partners' names, in whichever field of DMI.
+    for (file, name) in [
+        ("product_name", "HP ZGX Nano G1n AI Station"),
+        ("product_name", "Ascent GX10"),
+        ("product_name", "EdgeXpert MS-C931"),
+        ("product_name", "AI TOP ATOM"),
+        ("product_name", "Veriton GN100"),
+        ("product_family", "ThinkStation PGX"),
+    ] {
+        let file = format!("/sys/class/dmi/id/{file}");
+        let named =
+            [("/rooflined/nvml", "gone"), ("/sys/class/dmi/id/product_name", "30KL001"), (&file, name)];
+        assert_eq!(changed("gb10", &named).0.key, "gb10", "{name}");
+    }
     // Another card without its driver is said to be there, with its place.
     let card = [(vendor.as_str(), "0x10de"), (class.as_str(), "0x030000"), (device.as_str(), "0x2805")];
     let (board, _) = changed("laptop-x86", &card);
     let reason = board.gpu.reason().unwrap();
     assert!(reason.starts_with("an NVIDIA GPU is there (10de:2805 at /sys/bus/pci/devices/"), "{reason}");
+}
+
+#[test]
+fn a_tegra_whose_device_tree_is_hidden_is_known_by_its_fuses() {
+    const MODEL: &str = "Example Carrier with Orin NX";
+    let masked = [
+        ("/proc/device-tree", "gone"),
+        ("/sys/devices/soc0/family", "Tegra"),
+        ("/sys/devices/soc0/machine", MODEL),
+    ];
+    for (id, base, key) in [
+        ("35", "orin-nx-16gb", "jetson-orin-nx-unlisted"),
+        ("35", "agx-orin-64gb", "jetson-agx-orin-unlisted"),
+        ("25", "xavier-nx", "jetson-xavier-nx-unlisted"),
+        ("38", "agx-thor-t5000", "jetson-agx-thor-t5000"),
+    ] {
+        let files = [&masked[..], &[("/sys/devices/soc0/soc_id", id)]].concat();
+        let (board, _) = changed(base, &files);
+        assert_eq!(
+            (board.key.as_str(), board.model.known().map(String::as_str)),
+            (key, Some(MODEL)),
+            "{:?}",
+            board.notes
+        );
+        assert!(said(&board.notes, "follows from /sys/devices/soc0/soc_id"), "{:?}", board.notes);
+        assert!(!said(&board.notes, "the device tree holds no"), "{:?}", board.notes);
+    }
+    // A chip that is not in the registry is still a Tegra, and no other machine is one.
+    let files = [&masked[..], &[("/sys/devices/soc0/soc_id", "33"), ("/sys/class/devfreq", "gone")]].concat();
+    let (board, _) = changed("orin-nx-16gb", &files);
+    assert!(
+        board.gpu.reason().unwrap().contains("this Tegra is not in the hardware registry"),
+        "{:?}",
+        board.gpu
+    );
+    let other = [("/sys/devices/soc0/family", "Freescale i.MX"), ("/sys/devices/soc0/soc_id", "35")];
+    assert_eq!(changed("server-arm64", &other).0.key, "cpu");
+}
+
+#[test]
+fn a_driver_that_is_not_nvidias_is_named_and_so_are_gpus_beyond_the_first() {
+    let bus = "/sys/bus/pci/devices/0000:01:00.0";
+    let files = ["vendor", "class", "device"].map(|file| format!("{bus}/{file}"));
+    tree::obey_permissions();
+    let dir = unpack(&nodes("vm-x86", "tree.txt"));
+    for (file, text) in files.iter().zip(["0x10de", "0x030000", "0x2484"]) {
+        put(dir.path(), file, &Node::File(text.into()));
+    }
+    put(dir.path(), &format!("{bus}/driver"), &Node::Link("../../../../bus/pci/drivers/nouveau".into()));
+    let (board, _) = rooflined_hw::discover(&SysRoot::new(dir.path()));
+    let reason = board.gpu.reason().unwrap();
+    assert!(reason.contains("with the driver nouveau), but NVIDIA's driver does not answer"), "{reason}");
+    let (board, _) = changed("h100", &[("/rooflined/nvml/1/name", "NVIDIA H100 80GB HBM3")]);
+    assert!(
+        said(&board.notes, "NVML reports 2 GPUs: what is said of the GPU is about the first"),
+        "{:?}",
+        board.notes
+    );
+    assert!(!said(&changed("h100", &[]).0.notes, "GPUs"));
+}
+
+#[test]
+fn clocks_and_temperatures_in_another_unit_are_none() {
+    let gpu = "/sys/devices/platform/bus@0/17000000.gpu/devfreq/17000000.gpu";
+    let (cur, max, table) =
+        (format!("{gpu}/cur_freq"), format!("{gpu}/max_freq"), format!("{gpu}/available_frequencies"));
+    let cpu = "/sys/devices/system/cpu/cpufreq/policy0/scaling_cur_freq";
+    let zone = "/sys/class/thermal/thermal_zone0/temp";
+    let files = [
+        (cur.as_str(), "306000"),
+        (max.as_str(), "918000"),
+        (table.as_str(), "306000 918000"),
+        (cpu, "729600000"),
+        (zone, "49"),
+    ];
+    let (board, state) = changed("orin-nano-8gb-super", &files);
+    assert!(board.gpu.known().unwrap().clocks.is_empty());
+    for reason in [state.gpu_clock.reason(), state.gpu_clock_cap.reason(), state.cpu_clocks.reason()] {
+        assert!(reason.is_some_and(|reason| reason.contains("expected a clock in")), "{reason:?}");
+    }
+    let zone = &state.temperatures.known().unwrap()[0].temperature;
+    assert!(
+        zone.reason().is_some_and(|reason| reason.contains("is not the temperature of a machine")),
+        "{zone:?}"
+    );
+    let (_, state) = changed("vm-x86", &[("/proc/meminfo", "MemTotal: 8000000000\nMemFree: 4000000000")]);
+    assert!(state.memory.known().is_none(), "bytes are not kB: {:?}", state.memory);
 }
 
 #[test]
@@ -219,8 +323,6 @@ fn power_modes_are_those_of_the_file_that_nvpmodel_was_started_with_last() {
 fn hidden_not_readable_and_not_there_are_three_reasons() {
     let clock =
         |files: &[(&str, &str)]| changed("laptop-x86", files).1.cpu_clocks.reason().unwrap().to_owned();
-    let hidden = clock(&[("/sys", "gone")]);
-    assert!(hidden.contains("/sys/devices/system/cpu is visible here"), "{hidden}");
     let absent = clock(&[("/sys/devices/system/cpu/cpufreq", "gone")]);
     assert!(absent.contains("no cpufreq driver is loaded, or a hypervisor"), "{absent}");
     let engines = |board: &str, files: &[(&str, &str)]| {
@@ -236,6 +338,44 @@ fn hidden_not_readable_and_not_there_are_three_reasons() {
     let other =
         engines("gb10", &[("/proc/device-tree/compatible", "xunlong,orangepi-5-plus\0rockchip,rk3588")]);
     assert!(other.ends_with("/proc/device-tree/compatible names xunlong,orangepi-5-plus"), "{other}");
+}
+
+/// The reasons of all readings that are absent or have failed, wherever they are.
+fn reasons(value: &serde_json::Value) -> Vec<&str> {
+    use serde_json::Value;
+    match value {
+        Value::Object(fields) => {
+            let own = fields.get("reason").and_then(Value::as_str).into_iter();
+            own.chain(fields.values().flat_map(reasons)).collect()
+        }
+        Value::Array(items) => items.iter().flat_map(reasons).collect(),
+        _ => Vec::new(),
+    }
+}
+
+#[test]
+fn nothing_is_called_missing_in_a_file_system_that_is_not_mounted() {
+    for board in BOARDS {
+        for mount in ["/sys", "/proc", "/sys/kernel/debug"] {
+            let (board_found, state) = changed(board, &[(mount, "gone")]);
+            let (board_found, state) = (serde_json::json!(board_found), serde_json::json!(state));
+            let (of_board, of_state) = (reasons(&board_found), reasons(&state));
+            let inside = if mount == "/sys/kernel/debug" {
+                "no /sys/kernel/debug/".to_owned()
+            } else {
+                format!("{mount}/")
+            };
+            for reason in of_state.iter().chain(&of_board) {
+                let gpu = ["not visible", "hidden", "is visible"].iter().any(|word| reason.contains(word));
+                assert!(gpu || !reason.contains(&inside), "{board} without {mount}: {reason}");
+            }
+            let hidden = format!("{mount} is not mounted here, or hidden");
+            assert!(
+                mount == "/sys/kernel/debug" || of_state.contains(&hidden.as_str()),
+                "{board} without {mount}"
+            );
+        }
+    }
 }
 
 #[test]
@@ -292,6 +432,40 @@ fn the_total_is_the_meter_that_sees_all_and_not_the_first() {
     let battery = [("/sys/class/hwmon/hwmon20/power1_is_battery", "1")];
     let state = metered("server-arm64", &[("", "9000"), ("", "228000")], &battery);
     assert_eq!(total(&state), (228.0, "system"));
+}
+
+#[test]
+fn a_rail_that_sees_the_whole_machine_is_its_total_and_two_parts_of_a_chip_are_its_package() {
+    let meter = |device, rails: [(&'static str, &'static str); 2]| {
+        let dir = "/sys/class/hwmon/hwmon20";
+        let mut files = vec![(format!("{dir}/name"), device)];
+        for (index, (label, microwatts)) in rails.into_iter().enumerate() {
+            let number = index + 1;
+            files.push((format!("{dir}/power{number}_label"), label));
+            files.push((format!("{dir}/power{number}_input"), microwatts));
+        }
+        let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
+        let (_, state) = changed("server-arm64", &files);
+        let (watts, scope) = total(&state);
+        (watts, scope.to_owned())
+    };
+    let system = |watts| (watts, "system".to_owned());
+    assert_eq!(
+        meter("macsmc_hwmon", [("Heatpipe Power", "900000"), ("Total System Power", "7300000")]),
+        system(7.3)
+    );
+    assert_eq!(
+        meter("corsairpsu", [("power total", "212000000"), ("power +12v", "180000000")]),
+        system(212.0)
+    );
+    let package = meter("apm_xgene", [("CPU power", "61000000"), ("IO power", "12000000")]);
+    assert_eq!(package, (73.0, "package".to_owned()));
+    // Labels of a carrier's device tree are written by hand.
+    let label = "/sys/bus/i2c/drivers/ina3221/1-0040/hwmon/hwmon1/in1_label";
+    for text in ["vdd_in", "VDD IN", "VDD-IN "] {
+        let (_, state) = changed("orin-nano-8gb-super", &[(label, text)]);
+        assert_eq!(total(&state), total(&changed("orin-nano-8gb-super", &[]).1), "{text}");
+    }
 }
 
 #[test]

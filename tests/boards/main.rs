@@ -4,6 +4,7 @@
 
 mod bundle;
 mod captured;
+mod garbage;
 mod machines;
 mod metering;
 mod metrics;

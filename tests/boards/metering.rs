@@ -7,6 +7,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use proptest::prelude::{prop, prop_assert, prop_assert_eq, proptest};
 use rooflined_core::board::BoardState;
 use rooflined_core::precision::{Precision, WeightFormat};
 use rooflined_core::units::Seconds;
@@ -119,6 +120,42 @@ fn a_counter_that_is_reset_is_no_power_and_spoils_one_reading_alone() {
     assert!(reset.reason().unwrap().contains("went back"), "{reset:?}");
     let after = power(3.0, 11_000_000);
     assert!((after.known().unwrap().power.get() / 20.0 - 1.0).abs() < 0.05, "{after:?}");
+}
+
+proptest! {
+    /// A counter that stands still has no power, and what it counts at once is that of all the time since it counted last.
+    #[test]
+    fn the_powers_of_a_counter_add_up_to_its_energy_whenever_it_counts(
+        growths in prop::collection::vec(prop::sample::select(vec![0_u64, 0, 0, 1, 5_000_000, 40_000_000]), 1..12),
+    ) {
+        let root = tree();
+        let system = SysRoot::new(root.path());
+        let mut sampler = Sampler::new(&system, rooflined_hw::discover(&system).1);
+        let (mut count_uj, mut energy_uj) = (1_000_u64, 0.0);
+        let mut power = |count_uj, now: usize| {
+            count(root.path(), "intel-rapl:0", count_uj);
+            let state = sampler.sample(Seconds(now as f64 * 10.0));
+            state.rails.known().unwrap()[0].clone()
+        };
+        power(count_uj, 0);
+        for (index, growth) in growths.iter().enumerate() {
+            count_uj += growth;
+            let rail = power(count_uj, index + 1);
+            match rail.power.known() {
+                Some(watts) => {
+                    prop_assert!(*growth > 0);
+                    let read = rail.read.unwrap();
+                    energy_uj += watts.get() * (read.at - read.since.unwrap()).get() * 1e6;
+                }
+                None => {
+                    prop_assert_eq!(*growth, 0);
+                    prop_assert!(rail.power.reason().unwrap().contains("energy_uj stands still"));
+                }
+            }
+        }
+        let counted = growths.iter().sum::<u64>() as f64;
+        prop_assert!((energy_uj - counted).abs() < 1e-6 * counted + 1e-3, "{} {}", energy_uj, counted);
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use rooflined_core::board::{Load, Pressure, Rail, Reading, ThermalZone};
 use rooflined_core::units::Hertz;
 use rooflined_predict::snapshot::{Now, Snapshot};
 
-const NO_CACHES: &str = "the kernel describes no caches: no /sys/devices/system/cpu/cpu0/cache/index*/size";
+const NO_CACHES: &str = "no /sys/devices/system/cpu/cpu0/cache/index*/size is visible here";
 const NO_RATIO: &str =
     "a part of the time since the sample before needs two readings of /proc/stat and ticks between them";
 const NO_CPU_PRESSURE: &str = "/proc/pressure/cpu is not there, or has no line `some avg10=…`";

@@ -1,5 +1,6 @@
 //! What people watch beside what ceilings follow from, field by field.
 
+use super::hidden::Hidden;
 use rooflined_core::board::Reading;
 use rooflined_core::board::details::{
     Core, Details, DeviceTemperature, Engine, Fan, FreeBlocks, GpuControl, GpuProcess, RailMeter, SwapArea,
@@ -17,14 +18,14 @@ macro_rules! details {
 
         impl Detail {
             /// Puts the value in its place, where the field has none yet.
-            pub fn settle(self, details: &mut Details, read_at: Option<Seconds>) {
+            pub fn settle(self, details: &mut Details, read_at: Option<Seconds>, hidden: &Hidden) {
                 match self {
                     $(Self::$variant(reading) => {
                         if details.$field.known().is_none() {
                             if let Some(at) = read_at {
                                 details.read_at.insert(stringify!($field), at);
                             }
-                            details.$field = reading;
+                            details.$field = hidden.explain(reading);
                         }
                     })*
                 }

@@ -12,9 +12,6 @@ pub(super) const NODES: [&str; 5] = ["ga10b", "gv11b", "gp10b", "gb10b", "gpu"];
 /// engines.
 const THOR_GPU: &str = "gpu-gpc-";
 
-/// Below this a clock is written in another unit, or damaged.
-const LOWEST: Hertz = Hertz(10e6);
-
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct GpuDevice {
     pub dir: String,
@@ -26,8 +23,7 @@ pub(super) struct GpuDevice {
 pub(super) fn device(root: &SysRoot) -> Option<GpuDevice> {
     let dir = directory(root)?;
     let table = format!("{dir}/available_frequencies");
-    let mut clocks = ask(root, [table.clone()]).text(&table).map(parse::frequencies).unwrap_or_default();
-    clocks.retain(|clock| *clock >= LOWEST);
+    let clocks = ask(root, [table.clone()]).text(&table).map(parse::frequencies).unwrap_or_default();
     Some(GpuDevice { dir, clocks })
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::cgroup::{self, Limits};
+use super::hidden::Hidden;
 use super::identity::{Found, gpu, identify, mig_instances};
 use super::modes::ModeRule;
 use super::nvml::Facts;
@@ -120,20 +121,25 @@ pub(super) fn discover_with(root: &SysRoot, registrations: &[Registration]) -> (
     let found: Vec<_> = registrations.iter().filter_map(|source| (source.discover)(&context)).collect();
     sources.extend(origins(root, &found));
     sources.extend(who.sources);
+    let hidden = Hidden::under(root);
+    notes.extend(hidden.notes());
+    cpu.model = hidden.explain(cpu.model);
+    cpu.cores = hidden.explain(cpu.cores);
+    cpu.max_clock = hidden.explain(cpu.max_clock);
     let board = Board {
         key: who.key,
         notes,
-        model,
-        kernel,
+        model: hidden.explain(model),
+        kernel: hidden.explain(kernel),
         os,
         machine,
-        module: who.module,
+        module: hidden.explain(who.module),
         l4t: who.l4t,
         cpu,
         gpu,
         memory_clock_max: emc::admitted(root),
         modes,
-        memory_total: memory.map(|memory| memory.total),
+        memory_total: hidden.explain(memory.map(|memory| memory.total)),
         unified_memory: who.unified_memory,
         simulated: root.path(SIMULATED).exists(),
         sources,
@@ -194,10 +200,10 @@ fn origins(root: &SysRoot, sources: &[Box<dyn Source>]) -> BTreeMap<String, Stri
     fields.into_iter().map(|(field, files)| (field, files.join(", "))).collect()
 }
 
-/// Device-tree model, else DMI vendor and product.
+/// Device-tree model, which containers hide and the chip's own device repeats; else DMI vendor and product.
 fn model(root: &SysRoot) -> Reading<(String, String)> {
     const PRODUCT: &str = "/sys/class/dmi/id/product_name";
-    let tree = first_of(root, &["/proc/device-tree/model"], parse::label);
+    let tree = first_of(root, &["/proc/device-tree/model", "/sys/devices/soc0/machine"], parse::label);
     if tree.known().is_some() {
         return tree;
     }

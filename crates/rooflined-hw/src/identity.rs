@@ -73,9 +73,23 @@ struct Hidden {
     by: String,
 }
 
-/// A Tegra by the names of its GPU's devices, else by what NVML calls it: the chip, its name in a device tree, and the file.
+/// A Tegra by what its fuses say, else by the names of its GPU's devices, else by what NVML calls it: the chip, its name in a
+/// device tree, and the file.
 fn hidden_tegra(root: &SysRoot) -> Option<(Chip, &'static str, String)> {
     const DEVFREQ: &str = "/sys/class/devfreq";
+    const CHIP: &str = "/sys/devices/soc0";
+    let of_chip = |file: &str| root.read(&format!("{CHIP}/{file}")).ok().and_then(|text| parse::label(&text));
+    if of_chip("family").as_deref() == Some("Tegra") {
+        // Decimal: the chip is called T234 by hexadecimal digits, 0x23.
+        let (chip, compatible) = match of_chip("soc_id").as_deref() {
+            Some("24") => (Chip::Tegra186, "nvidia,tegra186"),
+            Some("25") => (Chip::Tegra194, "nvidia,tegra194"),
+            Some("35") => (Chip::Tegra234, "nvidia,tegra234"),
+            Some("38") => (Chip::Tegra264, "nvidia,tegra264"),
+            _ => (Chip::Other, "nvidia,tegra"),
+        };
+        return Some((chip, compatible, format!("{CHIP}/soc_id")));
+    }
     let of_name = |name: &str| match name {
         "17000000.gpu" => Some((Chip::Tegra234, "nvidia,tegra234")),
         _ if name.ends_with(".ga10b") => Some((Chip::Tegra234, "nvidia,tegra234")),
@@ -314,7 +328,9 @@ fn by_nvml(root: &SysRoot, no_tegra: &str) -> Identity {
     let sources = |fields: &[&str]| {
         fields.iter().map(|field| ((*field).to_owned(), source_of(&nvml).to_owned())).collect()
     };
-    let mut notes: Vec<String> = mig_note(root, &facts.parts).into_iter().collect();
+    let first = (facts.gpus > 1)
+        .then(|| format!("NVML reports {} GPUs: what is said of the GPU is about the first", facts.gpus));
+    let mut notes: Vec<String> = mig_note(root, &facts.parts).into_iter().chain(first).collect();
     let Some(nominal) = by_key().or_else(by_name) else {
         notes.push(unlisted(name.as_deref(), &facts));
         return Identity {

@@ -22,6 +22,7 @@ mod discover;
 mod emc;
 mod file;
 mod gpu_nodes;
+mod hidden;
 mod identity;
 mod modes;
 mod names;

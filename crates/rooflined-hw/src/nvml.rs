@@ -58,6 +58,8 @@ pub struct Facts {
     /// Highest clock of the SMs that the driver admits; not one that it reaches.
     pub max_clock: Reading<Hertz>,
     pub parts: GpuParts,
+    /// How many GPUs there are. Only the first is asked.
+    pub gpus: u32,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -114,7 +116,9 @@ impl Nvml {
             )
         });
         let parts = parts::from_files(root, FILES);
-        Ok((Self::Files { dir: FILES.into() }, Facts { name, driver_version, max_clock, parts }))
+        let gpus = FILES.trim_end_matches('0');
+        let gpus = u32::try_from(root.numbered(gpus, "").len()).unwrap_or(u32::MAX);
+        Ok((Self::Files { dir: FILES.into() }, Facts { name, driver_version, max_clock, parts, gpus }))
     }
 
     /// The files to read for a sample; none where the library is asked.
@@ -349,6 +353,7 @@ fn serve(
         driver_version: reported("driver version", nvml.sys_driver_version()),
         max_clock: clock("highest clock", device.max_clock_info(Clock::SM)),
         parts: parts::of(&device),
+        gpus: nvml.device_count().unwrap_or(1),
     };
     if first.send(Ok(facts)).is_err() {
         return;
@@ -562,6 +567,7 @@ mod tests {
             name: Reading::Known("NVIDIA GB10".into()),
             driver_version: Reading::Known("580.173.02".into()),
             max_clock: Reading::Known(Hertz(3003e6)),
+            gpus: 1,
             parts: GpuParts {
                 compute_capability: Some((12, 1)),
                 cores: Some(6144),

@@ -8,13 +8,26 @@ const NVIDIA: &str = "0x10de";
 const DISPLAY: &str = "0x03";
 /// GB10's GPU.
 const GB10: &str = "0x2e12";
-/// DMI names of machines with a GB10: NVIDIA's own and those of its partners, `Dell Pro Max with GB10`.
-const GB10_PRODUCTS: [&str; 3] = ["GB10", "DGX_Spark", "DGX Spark"];
+/// DMI names of machines with a GB10: NVIDIA's own and those of its partners, Dell (`Dell Pro Max with GB10`), HP, ASUS, MSI,
+/// Gigabyte, Acer and Lenovo. Lenovo calls the product by a number and the family by its name.
+const GB10_PRODUCTS: [&str; 9] = [
+    "GB10",
+    "DGX_Spark",
+    "DGX Spark",
+    "ZGX Nano",
+    "GX10",
+    "EdgeXpert",
+    "AI TOP ATOM",
+    "GN100",
+    "ThinkStation PGX",
+];
 
 /// A GPU, by its place on the bus.
 pub(super) struct PciGpu {
     pub path: String,
     pub device: String,
+    /// The driver that it is bound to.
+    pub driver: Option<String>,
 }
 
 /// What the bus tells of NVIDIA's GPUs.
@@ -36,7 +49,10 @@ pub(super) fn nvidia_gpu(root: &SysRoot) -> OnBus {
         |name: &&String| label(name, "vendor") == NVIDIA && label(name, "class").starts_with(DISPLAY);
     match names.iter().find(is_gpu) {
         Some(name) => {
-            OnBus::Found(PciGpu { path: format!("{DEVICES}/{name}"), device: label(name, "device") })
+            let path = format!("{DEVICES}/{name}");
+            let driver = root.resolve(&format!("{path}/driver"));
+            let driver = driver.rsplit('/').next().filter(|name| *name != "driver").map(str::to_owned);
+            OnBus::Found(PciGpu { path, device: label(name, "device"), driver })
         }
         None if names.is_empty() => OnBus::NotVisible,
         None => OnBus::None(names.len()),
@@ -50,15 +66,20 @@ pub(super) fn gb10(root: &SysRoot, on_bus: &OnBus) -> Option<String> {
     {
         return Some(format!("{}/device", gpu.path));
     }
-    const PRODUCT: &str = "/sys/class/dmi/id/product_name";
-    let product = root.read(PRODUCT).ok()?;
-    GB10_PRODUCTS.iter().any(|name| product.contains(name)).then(|| PRODUCT.to_owned())
+    ["product_name", "product_family", "product_version"].into_iter().find_map(|file| {
+        let file = format!("/sys/class/dmi/id/{file}");
+        let product = root.read(&file).ok()?;
+        GB10_PRODUCTS.iter().any(|name| product.contains(name)).then_some(file)
+    })
 }
 
 impl PciGpu {
-    /// `10de:2e12 at /sys/bus/pci/devices/000f:01:00.0`.
+    /// `10de:2e12 at /sys/bus/pci/devices/000f:01:00.0, with the driver nouveau`.
     pub fn words(&self) -> String {
-        format!("10de:{} at {}", self.device.trim_start_matches("0x"), self.path)
+        let device = self.device.trim_start_matches("0x");
+        let driver =
+            self.driver.as_ref().map_or_else(String::new, |name| format!(", with the driver {name}"));
+        format!("10de:{device} at {}{driver}", self.path)
     }
 }
 
@@ -66,7 +87,7 @@ impl PciGpu {
 pub(super) fn no_gpu(on_bus: &OnBus, reason: &str) -> String {
     match on_bus {
         OnBus::Found(gpu) => {
-            format!("an NVIDIA GPU is there ({}), but its driver does not answer: {reason}", gpu.words())
+            format!("an NVIDIA GPU is there ({}), but NVIDIA's driver does not answer: {reason}", gpu.words())
         }
         OnBus::None(count) => {
             format!("no NVIDIA GPU: none among the {count} devices of {DEVICES}, and {reason}")

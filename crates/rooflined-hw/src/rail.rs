@@ -99,7 +99,11 @@ impl Meter {
                 match answers.value(&self.path, "an energy in µJ", parse::unsigned) {
                     Reading::Known(microjoules) => {
                         let now = Count { microjoules, at: read.at };
-                        let before = self.last.replace(now);
+                        let before = self.last;
+                        // A counter that is renewed less often than it is read gains the energy of several reads at once.
+                        if before.is_none_or(|before| before.microjoules != microjoules) {
+                            self.last = Some(now);
+                        }
                         let power = mean_power(&self.path, before, now, wraps_after);
                         let since = before.map(|before| before.at);
                         let read = power.known().map(|_| MeterRead { since, ..read });
@@ -171,6 +175,9 @@ fn mean_power(path: &str, last: Option<Count>, now: Count, wraps_after: Option<u
         return Reading::failed(format!("{path} was read twice at the same time"));
     }
     let grown = match (now.microjoules.checked_sub(last.microjoules), wraps_after) {
+        (Some(0), _) => {
+            return Reading::failed(format!("{path} stands still: it has not counted anything in {elapsed}"));
+        }
         (Some(grown), _) => grown,
         // It counts up to and including the last value, then starts at zero.
         (None, Some(range)) if last.microjoules <= range => {

@@ -3,6 +3,7 @@
 use super::SysRoot;
 use super::answers::Files;
 use super::discover::Discovered;
+use super::hidden::Hidden;
 use super::modes::ModeRule;
 use super::source::Source;
 use super::update::StateBuilder;
@@ -15,6 +16,7 @@ pub struct Sampler {
     files: Files,
     modes: ModeRule,
     no_gpu: String,
+    hidden: Hidden,
 }
 
 /// Reads the machine once more. `now` is the CLOCK_BOOTTIME of the sample, see [`super::boot_time`].
@@ -29,7 +31,7 @@ impl Sampler {
     pub fn new(root: &SysRoot, discovered: Discovered) -> Self {
         let Discovered { sources, modes, no_gpu, .. } = discovered;
         let files = Files::new(root, sources.iter().flat_map(|source| source.files()));
-        Self { sources, files, modes, no_gpu }
+        Self { sources, files, modes, no_gpu, hidden: Hidden::under(root) }
     }
 
     /// Sources that have stopped answering; each keeps one helper thread waiting.
@@ -44,7 +46,7 @@ impl Sampler {
             source.begin();
         }
         let answers = self.files.read(now);
-        let mut state = StateBuilder::new(now, &self.no_gpu);
+        let mut state = StateBuilder::new(now, &self.no_gpu, &self.hidden);
         for source in &mut self.sources {
             for update in source.read(&answers) {
                 state.apply(update);

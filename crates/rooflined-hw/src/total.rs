@@ -20,25 +20,31 @@ struct Rule<'a> {
 const AGX_ORIN: [&str; 3] = ["VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0"];
 /// The one input of smaller modules: Orin NX and Nano, Xavier NX, TX2; POM_5V_IN is Jetson Nano's.
 const INPUTS: [&str; 2] = ["VDD_IN", "POM_5V_IN"];
+/// Drivers and rails that see a whole machine: GB10's power controller, Apple's, and a supply that measures.
+const SYSTEMS: [(&str, &str); 3] =
+    [("spbm", "sys_total"), ("macsmc_hwmon", "Total System Power"), ("corsairpsu", "power total")];
 
 /// The rule for a machine with these rails; `None` where none is known, as for AGX Xavier, of whose rails it is not
 /// known which feed which.
 fn rule(rails: &[Metered], chip: Option<Chip>) -> Option<Rule<'_>> {
     let jetson = || chip.and_then(|chip| of_jetson(rails, chip));
-    let whole = |device: &str, name: &str| {
+    let whole = |(device, name): (&str, &str)| {
         let found = rails.iter().find(|of| of.device == device && of.rail.name == name);
         found.map(|rail| Rule { rails: vec![rail], scope: "system" })
     };
     jetson()
-        .or_else(|| whole("spbm", "sys_total"))
+        .or_else(|| SYSTEMS.into_iter().find_map(whole))
         .or_else(|| of_power_meters(rails))
-        .or_else(|| whole("intel-rapl", "psys"))
+        .or_else(|| whole(("intel-rapl", "psys")))
         .or_else(|| some("package", rails.iter().filter(|of| is_package(of)).collect()))
 }
 
 /// Other boards have sensors of the same kinds, and carriers have more of them: an INA238 is Thor's input only on a Thor.
 fn of_jetson(rails: &[Metered], chip: Chip) -> Option<Rule<'_>> {
-    let named = |name: &str| rails.iter().find(|of| of.device.starts_with("ina3221") && of.rail.name == name);
+    // Makers of carriers write the labels of their device trees by hand.
+    let is = |label: &str, name: &str| label.trim().replace([' ', '-'], "_").eq_ignore_ascii_case(name);
+    let named =
+        |name: &str| rails.iter().find(|of| of.device.starts_with("ina3221") && is(&of.rail.name, name));
     if chip == Chip::Tegra264 {
         // Its INA3221 sees only parts of what the INA238 at the input sees. The carrier draws from that input too.
         let meters = || rails.iter().filter(|of| of.device == "ina238");
@@ -76,7 +82,7 @@ fn of_power_meters(rails: &[Metered]) -> Option<Rule<'_>> {
 }
 
 /// `package-0` of RAPL, or `package-0-die-1` where a package has several dies, but none of their parts such as
-/// `package-0/core`; a socket of amd_energy; fam15h_power. What intel-rapl-mmio counts are the same packages once more.
+/// `package-0/core`; a socket of amd_energy; fam15h_power; cores and the rest of an Altra. What intel-rapl-mmio counts are the same packages once more.
 fn is_package(of: &Metered) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let package = |text: &str| match text.split_once("-die-") {
@@ -86,6 +92,8 @@ fn is_package(of: &Metered) -> bool {
     match of.device.as_str() {
         "amd_energy" => of.rail.name.strip_prefix("Esocket").is_some_and(digits),
         "fam15h_power" => true,
+        // Of Ampere's Altra, and `CPU power-…` of a second socket.
+        "apm_xgene" => ["CPU power", "IO power"].iter().any(|name| of.rail.name.starts_with(name)),
         _ => of.rail.name.strip_prefix("package-").is_some_and(package),
     }
 }

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use super::answers::Answers;
 use super::detail::Detail;
+use super::hidden::Hidden;
 use super::modes::{MemoryLimits, ModeRule};
 use super::names::{Named, distinguished};
 use super::rail::Metered;
@@ -62,8 +63,9 @@ impl Detail {
 }
 
 /// The state of one sample, put together from what its sources have read so far.
-pub(super) struct StateBuilder {
+pub(super) struct StateBuilder<'a> {
     state: BoardState,
+    hidden: &'a Hidden,
     rails: Vec<Metered>,
     gpu_power: Option<GpuPower>,
     throttle_reports: Vec<ThrottleReport>,
@@ -73,16 +75,17 @@ pub(super) struct StateBuilder {
 
 const NO_MEMORY_CLOCK: &str = "no memory clock: /sys/class/devfreq has no memory controller (dmc, *ddr*), and no GPU driver reports one";
 
-impl StateBuilder {
+impl<'a> StateBuilder<'a> {
     /// Nothing read yet. `no_gpu` is why there is no GPU, where there is none.
-    pub fn new(now: Seconds, no_gpu: &str) -> Self {
+    pub fn new(now: Seconds, no_gpu: &str, hidden: &'a Hidden) -> Self {
         let state = BoardState {
-            memory_clock: Reading::absent(NO_MEMORY_CLOCK),
-            memory_clock_cap: Reading::absent(NO_MEMORY_CLOCK),
+            memory_clock: hidden.explain(Reading::absent(NO_MEMORY_CLOCK)),
+            memory_clock_cap: hidden.explain(Reading::absent(NO_MEMORY_CLOCK)),
             ..BoardState::unknown(now, no_gpu)
         };
         Self {
             state,
+            hidden,
             rails: Vec::new(),
             gpu_power: None,
             throttle_reports: Vec::new(),
@@ -92,38 +95,39 @@ impl StateBuilder {
     }
 
     pub fn apply(&mut self, update: Update) {
-        let state = &mut self.state;
+        let (state, hidden) = (&mut self.state, self.hidden);
         match update {
-            Update::CoresOnline(reading) => settle(&mut state.cores_online, reading),
-            Update::CpuClocks(reading) => settle(&mut state.cpu_clocks, reading),
-            Update::CpuClockCap(reading) => settle(&mut state.cpu_clock_cap, reading),
-            Update::GpuClock(reading) => settle(&mut state.gpu_clock, reading),
-            Update::GpuClockCap(reading) => settle(&mut state.gpu_clock_cap, reading),
-            Update::GpuLoad(reading) => settle(&mut state.gpu_load, reading),
-            Update::TpcMask(reading) => settle(&mut state.tpc_mask, reading),
-            Update::SmOnline(reading) => settle(&mut state.sm_online, reading),
-            Update::MemoryClock(reading) => settle(&mut state.memory_clock, reading),
-            Update::MemoryClockCap(reading) => settle(&mut state.memory_clock_cap, reading),
+            Update::CoresOnline(reading) => settle(&mut state.cores_online, hidden.explain(reading)),
+            Update::CpuClocks(reading) => settle(&mut state.cpu_clocks, hidden.explain(reading)),
+            Update::CpuClockCap(reading) => settle(&mut state.cpu_clock_cap, hidden.explain(reading)),
+            Update::GpuClock(reading) => settle(&mut state.gpu_clock, hidden.explain(reading)),
+            Update::GpuClockCap(reading) => settle(&mut state.gpu_clock_cap, hidden.explain(reading)),
+            Update::GpuLoad(reading) => settle(&mut state.gpu_load, hidden.explain(reading)),
+            Update::TpcMask(reading) => settle(&mut state.tpc_mask, hidden.explain(reading)),
+            Update::SmOnline(reading) => settle(&mut state.sm_online, hidden.explain(reading)),
+            Update::MemoryClock(reading) => settle(&mut state.memory_clock, hidden.explain(reading)),
+            Update::MemoryClockCap(reading) => settle(&mut state.memory_clock_cap, hidden.explain(reading)),
             Update::MemoryLimits(reading) => self.memory_limits = reading,
             Update::Temperatures(Reading::Known(zones)) => match &mut state.temperatures {
                 Reading::Known(all) => all.extend(zones),
                 unknown => *unknown = Reading::Known(zones),
             },
-            Update::Temperatures(reading) => settle(&mut state.temperatures, reading),
+            Update::Temperatures(reading) => settle(&mut state.temperatures, hidden.explain(reading)),
             Update::Rails(rails) => self.rails.extend(rails),
             Update::GpuPower { meter, power, read } => self.gpu_power = Some(GpuPower { meter, power, read }),
-            Update::Memory(reading) => settle(&mut state.memory, reading),
-            Update::Load(reading) => settle(&mut state.load, reading),
-            Update::Pressure(reading) => settle(&mut state.pressure, reading),
+            Update::Memory(reading) => settle(&mut state.memory, hidden.explain(reading)),
+            Update::Load(reading) => settle(&mut state.load, hidden.explain(reading)),
+            Update::Pressure(reading) => settle(&mut state.pressure, hidden.explain(reading)),
             Update::Throttle(report) => self.throttle_reports.push(report),
             Update::ModeEntered(id) => self.mode_entered = Some(id),
-            Update::Detail { detail, read_at } => detail.settle(&mut state.details, read_at),
+            Update::Detail { detail, read_at } => detail.settle(&mut state.details, read_at, hidden),
         }
     }
 
     /// The state, with what only follows from several sources.
     pub fn finish(mut self, modes: &ModeRule) -> BoardState {
-        self.state.throttle = throttle::judge(self.throttle_reports);
+        let hidden = self.hidden;
+        self.state.throttle = hidden.explain(throttle::judge(self.throttle_reports));
         keep_apart(
             &mut self.rails,
             |rail| &rail.rail.name,
@@ -134,8 +138,9 @@ impl StateBuilder {
         if let Reading::Known(zones) = &mut self.state.temperatures {
             keep_apart(zones, |zone| &zone.name, |index, _| index.to_string(), |zone, name| zone.name = name);
         }
-        self.state.total_power = total::total(&self.rails, self.gpu_power.as_ref(), modes.chip);
-        self.state.rails = rails(self.rails, self.gpu_power);
+        let total = total::total(&self.rails, self.gpu_power.as_ref(), modes.chip);
+        self.state.total_power = hidden.explain(total);
+        self.state.rails = hidden.explain(rails(self.rails, self.gpu_power));
         modes.judge(&mut self.state, self.memory_limits, self.mode_entered);
         self.state
     }

@@ -219,7 +219,7 @@ pub fn jetson(evidence: Evidence<'_>) -> Option<Identified> {
             format!("module p{number} is not in the hardware registry")
         }
         (Some(part), _) => format!("{part} is not in the hardware registry"),
-        (None, _) => "the device tree holds no module's part number".to_owned(),
+        (None, _) => "no module's part number is known".to_owned(),
     };
     notes.push(format!(
         "{what}: taken for its family{why}; values that no file of this board shows are the family's highest, so ceilings are \

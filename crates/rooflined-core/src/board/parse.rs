@@ -88,7 +88,7 @@ pub fn meminfo(text: &str) -> Option<Memory> {
     let kilobytes = |wanted: &str| -> Option<Bytes> {
         let (_, value) = pairs(text).find(|(key, _)| *key == wanted)?;
         // As a float a value of any number of digits has a meaning, so nothing can overflow.
-        let value = value.strip_suffix("kB").unwrap_or(value).trim();
+        let value = value.strip_suffix("kB")?.trim();
         let digits = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
         let number = value.parse::<f64>().ok().filter(|number| digits && number.is_finite())?;
         Some(Bytes(number * 1024.0))
@@ -199,10 +199,11 @@ pub fn cache_size(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(unit).filter(|bytes| *bytes > 0)
 }
 
-/// A clock in kHz as cpufreq writes it. A stopped clock is no clock to calculate with.
+/// A clock in kHz as cpufreq writes it. A stopped clock is no clock to calculate with, and a number that is a clock only in
+/// another unit is none either.
 #[must_use]
 pub fn kilohertz(text: &str) -> Option<Hertz> {
-    unsigned(text).filter(|value| *value > 0).map(|value| Hertz(value as f64 * 1e3))
+    unsigned(text).map(|value| Hertz(value as f64 * 1e3)).filter(|clock| tegra::CLOCKS.contains(&clock.0))
 }
 
 /// What a thermal zone says.
@@ -219,9 +220,12 @@ pub enum Temperature {
 /// Thousandths of a degree, as thermal zones and hwmon write them.
 #[must_use]
 pub fn millidegrees(text: &str) -> Option<Temperature> {
-    let temperature = Celsius(signed(text)? as f64 / 1e3);
+    let number = signed(text)?;
+    let temperature = Celsius(number as f64 / 1e3);
     Some(match temperature.0 {
         -256.0 => Temperature::Off,
+        // Whole degrees: within a part of a degree of freezing no machine that computes stays for long.
+        _ if (1..=150).contains(&number) => Temperature::Implausible(temperature),
         -60.0..=250.0 => Temperature::Known(temperature),
         _ => Temperature::Implausible(temperature),
     })

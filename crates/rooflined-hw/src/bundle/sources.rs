@@ -26,7 +26,8 @@ const FILES: &[&str] = &[
     "/proc/device-tree/model", "/proc/device-tree/compatible",
     "/proc/sys/kernel/osrelease",
     "/sys/class/dmi/id/product_name", "/sys/class/dmi/id/board_name", "/sys/class/dmi/id/sys_vendor",
-    "/sys/class/dmi/id/bios_version",
+    "/sys/class/dmi/id/product_family", "/sys/class/dmi/id/product_version", "/sys/class/dmi/id/bios_version",
+    "/sys/devices/soc0/family", "/sys/devices/soc0/soc_id", "/sys/devices/soc0/machine",
     // Its modes.
     "/etc/nvpmodel.conf", "/etc/nvpmodel/*.conf", "/var/lib/nvpmodel/conf_file_path",
     "/opt/nvidia/l4t-gpusetup/gpu_pg_mask",

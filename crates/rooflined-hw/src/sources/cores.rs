@@ -8,6 +8,7 @@ use super::cpufreq::{CPUFREQ, policies};
 use super::online;
 use crate::answers::{Answers, EACH_SECOND, File, SOMETIMES};
 use crate::detail::Detail;
+use crate::hidden::Hidden;
 use crate::source::{DiscoveryContext, Source};
 use crate::update::Update;
 use crate::{STAT, SysRoot};
@@ -19,6 +20,7 @@ use rooflined_core::board::{Reading, parse::details as text};
 pub(super) struct Cores {
     policies: Vec<Policy>,
     last: Vec<(u32, CpuTimes)>,
+    hidden: Hidden,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -36,7 +38,7 @@ impl Policy {
 impl Source for Cores {
     fn discover(context: &DiscoveryContext<'_>) -> Option<Self> {
         let policies = policies(context.root).into_iter().map(|(dir, cpus)| Policy { dir, cpus });
-        Some(Self { policies: policies.collect(), last: Vec::new() })
+        Some(Self { policies: policies.collect(), last: Vec::new(), hidden: Hidden::under(context.root) })
     }
 
     fn captured() -> &'static [&'static str] {
@@ -96,7 +98,7 @@ impl Cores {
             times.iter().find(|(number, _)| *number == cpu).map(|(_, times)| *times)
         };
         let busy_ratio = match (of(&self.last), of(before)) {
-            (None, _) => Reading::absent(format!("{STAT} has no line of cpu{cpu}")),
+            (None, _) => self.hidden.explain(Reading::absent(format!("{STAT} has no line of cpu{cpu}"))),
             (Some(_), None) => Reading::absent("the busy part needs a second sample"),
             (Some(now), Some(before)) => now.ratios_since(&before).map_or_else(
                 || Reading::absent("no time has passed since the sample before"),
@@ -109,9 +111,9 @@ impl Cores {
             return Core {
                 cpu,
                 busy_ratio,
-                min_clock: Reading::absent(&none),
-                clock_cap: Reading::absent(&none),
-                governor: Reading::absent(none),
+                min_clock: self.hidden.explain(Reading::absent(&none)),
+                clock_cap: self.hidden.explain(Reading::absent(&none)),
+                governor: self.hidden.explain(Reading::absent(none)),
             };
         };
         Core {

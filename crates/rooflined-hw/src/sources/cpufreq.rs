@@ -25,7 +25,7 @@ fn none(root: &SysRoot) -> String {
         return why;
     }
     if !root.path(CPUS).is_dir() {
-        return format!("no {CPUS} is visible here: /sys is not mounted, or hidden");
+        return format!("no {CPUS} is visible here: a container hides it");
     }
     format!("no {CPUFREQ}/policy*: no cpufreq driver is loaded, or a hypervisor or container hides it")
 }

@@ -1,5 +1,6 @@
 //! Temperatures of drives, network cards and whatever else has a sensor that is no thermal zone.
 
+use super::thermal::degrees;
 use super::{HWMON, THERMAL, hwmon};
 use crate::SysRoot;
 use crate::answers::{Answers, File, RARELY, SOMETIMES};
@@ -10,8 +11,6 @@ use crate::source::{Device, DiscoveryContext, Source};
 use crate::update::Update;
 use rooflined_core::board::Reading;
 use rooflined_core::board::details::DeviceTemperature;
-use rooflined_core::board::parse::{self, Temperature};
-use rooflined_core::units::Celsius;
 
 /// More than these are not worth watching one by one.
 const MOST: usize = 32;
@@ -127,11 +126,4 @@ fn rank(device: &str) -> u8 {
         _ if CORES.contains(&device) => 3,
         _ => 2,
     }
-}
-
-fn degrees(path: &str, answers: &Answers<'_>) -> Reading<Celsius> {
-    answers.value(path, "thousandths of a degree", |text| match parse::millidegrees(text)? {
-        Temperature::Known(temperature) => Some(temperature),
-        Temperature::Off | Temperature::Implausible(_) => None,
-    })
 }

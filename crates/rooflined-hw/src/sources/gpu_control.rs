@@ -97,7 +97,7 @@ impl Source for GpuPower {
 
     fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
         let Some(dir) = &self.devfreq else {
-            let none = "no devfreq device of a GPU, so nothing shows how its clock is governed";
+            let none = "no devfreq device of a GPU in /sys/class/devfreq, so nothing shows how its clock is governed";
             return vec![Detail::GpuControl(Reading::absent(none)).now()];
         };
         let control = GpuControl {

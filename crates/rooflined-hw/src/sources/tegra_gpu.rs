@@ -124,10 +124,10 @@ impl Source for TegraGpu {
     fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
         let mask = value(self.mask.as_deref(), answers, "a mask", parse::gating_mask, self.no_mask());
         let cap = self.cap(answers);
-        let no_load = if self.clock.is_none() {
-            NONE
-        } else {
-            "no file has the load of this GPU: neither gpu.0/load nor <device>/load"
+        let no_load = match self.chip {
+            _ if self.clock.is_none() => NONE,
+            Chip::Tegra264 => "no file has the load of Thor's GPU, and NVML does not report it here",
+            _ => "no file has the load of this GPU: neither gpu.0/load nor <device>/load",
         };
         let load = value(self.load.as_deref(), answers, "a load in thousandths", parse::permille, no_load);
         vec![

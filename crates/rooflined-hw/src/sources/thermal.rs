@@ -73,11 +73,16 @@ fn temperature(zone: &Zone, answers: &Answers<'_>) -> Reading<Celsius> {
     if zone.name == FIXED {
         return Reading::absent(format!("{path} is fixed at 100 °C on Tegras and measures nothing"));
     }
+    degrees(path, answers)
+}
+
+/// What a sensor says, in thousandths of a degree.
+pub(super) fn degrees(path: &str, answers: &Answers<'_>) -> Reading<Celsius> {
     match answers.value(path, "thousandths of a degree", parse::millidegrees) {
         Reading::Known(Temperature::Known(temperature)) => Reading::Known(temperature),
         Reading::Known(Temperature::Off) => Reading::absent(format!("{path}: the sensor is off (-256 °C)")),
         Reading::Known(Temperature::Implausible(temperature)) => {
-            Reading::failed(format!("{path} says {temperature}, which no machine survives"))
+            Reading::failed(format!("{path} says {temperature}, which is not the temperature of a machine"))
         }
         Reading::Absent { reason } => Reading::Absent { reason },
         Reading::Failed { reason } => Reading::Failed { reason },

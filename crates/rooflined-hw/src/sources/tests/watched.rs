@@ -139,6 +139,7 @@ fn a_card_beside_a_module_is_not_its_gpu() {
             ("/proc/device-tree/compatible", "nvidia,p3740-0002+p3701-0008\0nvidia,tegra234\0"),
             ("/rooflined/nvml/0/name", name),
             ("/rooflined/nvml/0/driver_version", "535.1"),
+            ("/sys/class/hwmon/hwmon0/name", "pwmfan"),
         ]);
         discover_with(&SysRoot::new(dir.path()), SOURCES).0
     };
