@@ -253,10 +253,11 @@ def main():
     parser.add_argument("--layers", type=count, help="layers instead of the model's own")
     parser.add_argument("--vocab", type=count, help="tokens instead of the model's own")
     parser.add_argument("--inner", type=count, help="inner width of the feed-forward instead of the model's own")
+    parser.add_argument("--context", type=count, help="tokens that it is said to be trained for instead of the model's own")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     model = dict(MODELS[args.model])
-    for key in ("layers", "vocab", "inner"):
+    for key in ("layers", "vocab", "inner", "context"):
         if getattr(args, key):
             model[key] = getattr(args, key)
     try:

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Slow llama.cpp down in known ways and hold `rooflinectl explain` against that: explain.py BINARIES [--all]
+"""Slow llama.cpp down in known ways and hold `rooflinectl explain` against that: explain.py BINARIES [--singles N] [--pairs N]
 
 BINARIES holds rooflined and rooflinectl. A private daemon is calibrated, and a healthy server is explained: nothing may be
 named. Its rate is reported, so that the expectation is that of this machine. Then each fault is injected into a server of its
 own, and the first cause and the rate that is promised without it are compared with what was injected and with the healthy rate.
-Without --all, four faults are injected; with it all of them, singly and in pairs.
+The kinds come in turn, the strengths are drawn.
 
 A run counts where the rest of the machine was idle: the CPU time that neither this program nor what it started used is
 measured, and a run beside more of it than BUSY is reported as disturbed and counts as nothing. A healthy server runs between faults.
@@ -14,9 +14,11 @@ Exit codes: 0 the faults that count were named well enough, 1 they were not, 2 u
 
 import argparse
 import collections
+import itertools
 import json
 import os
 import pathlib
+import random
 import signal
 import statistics
 import subprocess
@@ -29,10 +31,15 @@ from loop import HERE, Daemon, Llama, files, free_port
 
 # CPUs that others may use beside a run that counts.
 BUSY = 0.1
-LITTLE = 220 << 20
+# Less than a q4_0 file of these models and what its server takes beside.
+LITTLE = 400 << 20
 LEAST_FIRST = {"single": 0.9, "pair": 0.75}
 CONTEXT = 256
 THREADS = min(2, os.cpu_count() or 1)
+# Faults that can be had together: each of them slows the server by something else.
+APART = ("another file", "fewer threads", "long context", "low priority", "quota")
+NO_GROUP = set()
+GROUPS = []
 
 SPIN = "while True: pass"
 # Larger than any cache, so that every byte comes from memory.
@@ -64,42 +71,64 @@ class Fault:
 HEALTHY = Fault("healthy", set())
 
 
-def faults():
-    """Faults by name. What needs a second core, or a control group that may be written, is left out where there is none."""
+def faults(source):
+    """Faults by name, each of a random strength. What needs a second core, or a control group that may be written, is left out
+    where there is none."""
+    cpus = os.cpu_count() or 1
+    cpu = str(source.randrange(min(2, cpus)))
+    context = source.randrange(1500, 5000, 100)
+    # The file that runs, and the smaller one that is named.
+    runs, named = source.choice((("q8_0", "q4_0"), ("fp16", "q8_0"), ("fp16", "q4_0")))
     found = {
         "fewer threads": Fault("fewer threads", {"threads"}, threads=1),
-        "another file": Fault("another file", {"model"}, file="q8_0", named="q4_0"),
-        "long context": Fault("long context", {"context"}, context=3000, expect=["--context-tokens", str(CONTEXT)]),
-        "one core": Fault("one core", {"affinity"}, prefix=["taskset", "-c", "0"]),
-        "neighbour": Fault("neighbour", {"other_process"}, neighbour=(SPIN, "0"), cpus="0"),
+        "another file": Fault("another file", {"model"}, file=runs, named=named),
+        "long context": Fault("long context", {"context"}, context=context, expect=["--context-tokens", str(CONTEXT)]),
+        "one core": Fault("one core", {"affinity"}, prefix=["taskset", "-c", cpu]),
+        "neighbour": Fault("neighbour", {"other_process"}, neighbour=(SPIN, cpu), cpus=cpu),
         # It needs a neighbour to have an effect, so either is right.
-        "low priority": Fault("low priority", {"low_priority", "other_process"}, prefix=["nice", "-n", "19"],
-                              neighbour=(SPIN, "0"), cpus="0"),
-        "memory neighbour": Fault("memory neighbour", {"other_process", "memory_bandwidth"}, neighbour=(STREAM, "0")),
-        "quantised cache": Fault("quantised cache", {"kv_format", "context"}, server=["-ctk", "q8_0", "-ctv", "q8_0"], context=3000,
-                                 expect=["--context-tokens", "3000"]),
-        "too many threads": Fault("too many threads", {"threads"}, threads=2 * (os.cpu_count() or 1)),
+        "low priority": Fault("low priority", {"low_priority", "other_process"},
+                              prefix=["nice", "-n", str(source.choice((5, 10, 15, 19)))], neighbour=(SPIN, cpu), cpus=cpu),
+        "memory neighbour": Fault("memory neighbour", {"other_process", "memory_bandwidth"}, neighbour=(STREAM, cpu)),
+        "quantised cache": Fault("quantised cache", {"kv_format", "context"}, server=["-ctk", "q8_0", "-ctv", "q8_0"], context=context,
+                                 expect=["--context-tokens", str(context)]),
+        "too many threads": Fault("too many threads", {"threads"}, threads=cpus * source.randint(2, 8)),
     }
-    if (os.cpu_count() or 1) < 2:
+    if cpus < 2:
         for name in ("fewer threads", "one core"):
             del found[name]
+    quota = int(100_000 * THREADS * source.uniform(0.2, 0.6))
+    little = int(LITTLE * source.uniform(0.8, 1.0))
     for name, causes, controller, settings in (
-        ("quota", {"cpu_quota"}, "cpu", {"cpu.max": f"{100_000 * THREADS // 2} 100000", "cpu.cfs_quota_us": 100_000 * THREADS // 2}),
+        ("quota", {"cpu_quota"}, "cpu", {"cpu.max": f"{quota} 100000", "cpu.cfs_quota_us": quota}),
         # Less than the file, so that its pages are read again and again.
-        ("little memory", {"page_faults", "swap"}, "memory", {"memory.max": LITTLE, "memory.limit_in_bytes": LITTLE}),
+        ("little memory", {"page_faults", "swap"}, "memory", {"memory.max": little, "memory.limit_in_bytes": little}),
     ):
         enter = control_group(controller, settings)
         if enter:
             found[name] = Fault(name, causes, prefix=enter, evict=name == "little memory")
-        else:
+        elif name not in NO_GROUP:
+            NO_GROUP.add(name)
             print(f"no control group can be written, so no {name}")
     return found
+
+
+def draw(source, singles, pairs):
+    """That many faults of each kind, as ("single" or "pair", fault): the kinds in turn, so that each comes about equally often."""
+    for kind, count in (("single", singles), ("pair", pairs)):
+        for index in range(count):
+            known = faults(source)
+            if kind == "single":
+                yield kind, known[list(known)[index % len(known)]]
+            else:
+                apart = list(itertools.combinations([name for name in APART if name in known], 2))
+                one, other = apart[index % len(apart)]
+                yield kind, known[one] & known[other]
 
 
 def control_group(controller, settings):
     """What starts a command in a group of its own, of either version; nothing where none can be made."""
     for root in ("/sys/fs/cgroup", f"/sys/fs/cgroup/{controller}"):
-        group = pathlib.Path(root) / f"rooflined-{controller}"
+        group = pathlib.Path(root) / f"rooflined-{controller}-{os.getpid()}-{len(GROUPS)}"
         try:
             group.mkdir(exist_ok=True)
             # In a directory that is no control group, the kernel makes no files.
@@ -107,6 +136,7 @@ def control_group(controller, settings):
             if not files:
                 group.rmdir()
                 continue
+            GROUPS.append(group)
             (group / files[0]).write_text(str(settings[files[0]]))
             return ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh"]
         except OSError:
@@ -153,7 +183,11 @@ class Bench:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         process = subprocess.Popen(list(map(str, server)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         try:
-            llama.until_ready(port, process)
+            try:
+                llama.until_ready(port, process)
+            except SystemExit as error:
+                print(f"-- {fault.name}: {str(error).splitlines()[0]}", flush=True)
+                return None
             threading.Thread(target=llama.generate, args=(port, []), daemon=True).start()
             if not self.until_generating(port):
                 print(f"-- {fault.name}: the server does not generate", flush=True)
@@ -201,29 +235,29 @@ class Bench:
 def main():
     parser = argparse.ArgumentParser(description="Slow llama.cpp down and ask why.")
     parser.add_argument("binaries", type=pathlib.Path)
-    parser.add_argument("--all", action="store_true", help="every fault, singly and in pairs")
-    parser.add_argument("--only", nargs="*", default=[], help="these faults")
+    parser.add_argument("--singles", type=int, default=4, help="faults, the kinds in turn")
+    parser.add_argument("--pairs", type=int, default=0, help="two faults at once")
+    parser.add_argument("--seed", type=int, default=1, help="of the strengths")
+    parser.add_argument("--only", nargs="*", default=[], help="these kinds, once each")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    known = faults()
-    singles = list(known) if given.all else [name for name in ("another file", "fewer threads", "neighbour") if name in known]
-    singles = given.only or singles
-    pairs = []
-    if given.all:
-        apart = [name for name in ("another file", "fewer threads", "long context", "low priority") if name in known]
-        pairs = [(a, b) for index, a in enumerate(apart) for b in apart[index + 1:]]
+    source = random.Random(given.seed)
+    if given.only:
+        cases = [("single", faults(source)[name]) for name in given.only]
+    else:
+        cases = list(draw(source, given.singles, given.pairs))
     rows = []
     with tempfile.TemporaryDirectory(prefix="rl-") as home:
         home = pathlib.Path(home)
         daemon = Daemon(given.binaries.resolve(), home)
         try:
             daemon.calibrate()
-            bench = Bench(daemon, files(home, "tinyllama", ("q4_0", "q8_0"), "--layers", "8", "--vocab", "2048"))
+            bench = Bench(daemon, files(home, "tinyllama", ("q4_0", "q8_0", "fp16"), "--layers", "8", "--vocab", "2048",
+                                        "--context", "8192"))
             first = bench.run(HEALTHY, report=True)
             if not first or first["verdict"] == "slower_than_expected":
                 print(f"others use the machine, so nothing can be held against it: {first and first['reason']}")
                 sys.exit(75)
-            cases = [("single", known[name]) for name in singles] + [("pair", known[a] & known[b]) for a, b in pairs]
             for index, (kind, fault) in enumerate(cases):
                 for of, one in ([("healthy", HEALTHY)] if index % 3 == 0 else []) + [(kind, fault)]:
                     answer = bench.run(one)
@@ -232,6 +266,8 @@ def main():
                         show(one, answer)
         finally:
             daemon.stop()
+            for group in GROUPS:
+                group.rmdir()
     sys.exit(judge(rows))
 
 
@@ -258,8 +294,8 @@ def judge(rows):
     for kind, least in LEAST_FIRST.items():
         count, good = 0, 0
         for of, fault, answer in rows:
-            # Within the interval of the prediction a fault is none.
-            if of != kind or answer["verdict"] == "as_expected":
+            # What is within the interval of the prediction, or above it, is not slow.
+            if of != kind or answer["verdict"] != "slower_than_expected":
                 continue
             first = answer["causes"][0] if answer["causes"] else None
             named = first["cause"] if first else "nothing"
