@@ -192,6 +192,7 @@ pub fn decide_while(
     let closest = standings.closest.clone().map(|(which, misses)| (candidate(which), misses));
     let runner_up = standings.runner_up.map(candidate);
     let rival = runner_up.as_ref().map(|rival| rival.outcome_at(snapshot, query, &points)).transpose()?;
+    let at_expected = standings.at_expected.map(candidate);
     let sensitivity = chosen.as_ref().map(|chosen| {
         let other = runner_up.as_ref().zip(rival.as_ref());
         let margin = outcome.as_ref().zip(other).map(|(outcome, (rival, other))| {
@@ -202,11 +203,12 @@ pub fn decide_while(
             runner_up: runner_up.clone(),
             margin_ratio,
             interval_ratio,
-            at_expected: standings.at_expected.map(candidate),
+            at_expected: at_expected.clone(),
         }
     });
-    let reason =
+    let mut reason =
         words::reason(query, &standings, chosen.as_ref(), outcome.as_ref(), sensitivity.as_ref(), &closest);
+    reason.extend(at_expected.map(|candidate| words::at_expected(query, &candidate)));
     let next = words::next_best_measurement(
         query,
         chosen.as_ref(),

@@ -499,3 +499,25 @@ fn a_search_ends_where_its_answer_is_no_longer_wanted() {
         assert_eq!(asked.get(), answers + 1, "it goes no further");
     }
 }
+
+/// A limit that only the best estimate meets: the reason says what would be chosen, and how to ask for it.
+#[test]
+fn what_the_reason_says_of_the_best_estimate_is_what_it_chooses() {
+    let snapshot = snapshot();
+    let mut said = 0;
+    for micros in 300..450 {
+        let max_time = Some(Seconds(f64::from(micros) * 1e-6));
+        let constraints = Constraints { max_time, ..Constraints::default() };
+        let worst = Query { constraints, ..query() };
+        let expected = Query { optimism: Optimism::Expected, ..worst.clone() };
+        let (worst, expected) = (decide(&snapshot, &worst).unwrap(), decide(&snapshot, &expected).unwrap());
+        let format = |of: &Decision| of.chosen.as_ref().and_then(|chosen| chosen.format.clone());
+        let name = format(&expected).unwrap_or_default();
+        let differs = !name.is_empty() && format(&worst).is_none_or(|other| other != name);
+        let sentence = format!("with \"optimism\":\"expected\" it would be {name}");
+        assert_eq!(worst.reason.contains(&sentence), differs, "{max_time:?}: {}", worst.reason);
+        assert!(!expected.reason.contains("optimism"), "{}", expected.reason);
+        said += usize::from(differs);
+    }
+    assert!((5..100).contains(&said), "{said} of 150");
+}

@@ -83,6 +83,15 @@ fn for_it(
     reason
 }
 
+/// What the best estimate would choose, and how to ask for it.
+pub(super) fn at_expected(query: &Query, candidate: &Candidate) -> String {
+    format!(
+        " Limits are kept at the worse end of the intervals; with \"optimism\":\"expected\" it would be {}: {}.",
+        in_words(query, candidate),
+        figures(query, candidate)
+    )
+}
+
 /// `q4_k_m in mode 25W with 4 sequences`.
 fn in_words(query: &Query, candidate: &Candidate) -> String {
     let mut words = candidate.format.clone().unwrap_or_else(|| "the file as it is".to_owned());
