@@ -40,14 +40,15 @@ pub struct Compared {
 }
 
 impl Compared {
-    /// Constraints that its best candidate misses, and the objective there: less is better.
-    fn place(&self) -> (usize, f64) {
+    /// Constraints that its best candidate misses, the factor by which it misses them, and the objective there: less is better.
+    fn place(&self) -> (usize, f64, f64) {
         let of = &self.decision;
-        let (missed, score) = match (&of.chosen, &of.closest) {
-            (Some(chosen), _) => (0, &chosen.score),
-            (None, Some((closest, misses))) => (misses.len(), &closest.score),
-            (None, None) => return (usize::MAX, f64::INFINITY),
+        let (misses, score) = match (&of.chosen, &of.closest) {
+            (Some(chosen), _) => (&[][..], &chosen.score),
+            (None, Some((closest, misses))) => (misses.as_slice(), &closest.score),
+            (None, None) => return (usize::MAX, f64::INFINITY, f64::INFINITY),
         };
+        let factor = misses.iter().map(|miss| 1.0 + miss.ratio().unwrap_or(f64::INFINITY)).product();
         // A step of a decode adds more tokens where some are drafted.
         let is_decode =
             matches!(&self.query.work, WorkForms::Model { request, .. } if request.phase == Phase::Decode);
@@ -55,13 +56,14 @@ impl Compared {
             Objective::Latency if is_decode => score.per_token,
             of => objective(of, score),
         };
-        (missed, if value.is_nan() { f64::INFINITY } else { value })
+        (misses.len(), factor, if value.is_nan() { f64::INFINITY } else { value })
     }
 
     /// The better one first.
     fn order(&self, other: &Self) -> Ordering {
-        let ((missed, value), (other_missed, other)) = (self.place(), other.place());
-        missed.cmp(&other_missed).then(value.total_cmp(&other))
+        let (missed, factor, value) = self.place();
+        let (other_missed, other_factor, other_value) = other.place();
+        missed.cmp(&other_missed).then(factor.total_cmp(&other_factor)).then(value.total_cmp(&other_value))
     }
 
     fn lacks_memory(&self) -> bool {

@@ -24,8 +24,8 @@ use rooflined_models::transformer::{MemoryFootprint, Request};
 use rooflined_predict::Engine;
 use rooflined_predict::costs::Build;
 use rooflined_predict::optimize::{
-    Candidate, Constraint, Decision, Miss, ModelOrigin, Outcome, Query, Runs, Sensitivity, WorkForms, effort,
-    verdicts,
+    Candidate, Constraint, Decision, Miss, ModelOrigin, Modes, Outcome, Query, Runs, Sensitivity, WorkForms,
+    effort, verdicts,
 };
 use rooflined_predict::snapshot::{Cap, Snapshot};
 
@@ -174,6 +174,7 @@ fn answered(snapshot: &Snapshot, query: &Query, decision: Decision) -> Result<Re
         candidates: decision.candidates,
         warnings: {
             let mut warnings = decision.hints;
+            warnings.extend(only_mode(snapshot, query, closest.as_ref()));
             warnings.extend(chosen.and_then(|chosen| not_enterable(snapshot, chosen)));
             warnings.extend(cap.map(|(hardware, cap)| how_to_cap(hardware, cap)));
             let predicted = decided.as_ref().or(closest.as_ref()).map(|of| &of.prediction.warnings);
@@ -194,6 +195,14 @@ fn missed(miss: &Miss) -> MissAnswer {
         needed: miss.value,
         excess_ratio: miss.ratio(),
     }
+}
+
+/// That other modes were not looked at, where the only one misses a limit.
+fn only_mode(snapshot: &Snapshot, query: &Query, closest: Option<&CandidateAnswer>) -> Option<String> {
+    let mode = &closest?.power_mode.as_ref()?.name;
+    let is_only = query.modes == Modes::Now && snapshot.modes.len() > 1;
+    is_only
+        .then(|| format!("only mode {mode} was considered; \"power_modes\":\"all\" considers the others too"))
 }
 
 /// Why this daemon would not enter the mode of the choice.
