@@ -7,7 +7,7 @@ use super::args::{AnalyzeArgs, MetricsArgs, ObserveArgs, PredictArgs, RecommendA
 use super::failure::{Exit, Failure};
 use super::input::{AttentionArgs, OpArgs, RunArgs, ShapeArgs, SubjectArgs, Target};
 use super::output::Format;
-use super::{choice, network_advice, network_args, show, status, textfile, words};
+use super::{choice, network_advice, network_args, recommendation, show, status, textfile, words};
 use rooflined_advice::Request;
 use rooflined_api::{
     AnalyzeRequest, Constraints, Freedom, ObservationRequest, ObservationsAnswer, OperatingPointRequest,
@@ -156,21 +156,19 @@ pub async fn recommend(context: &mut Context, args: &RecommendArgs) -> Result<Ex
         return Err(Failure::usage("--min-fps and --streams belong to a network in an .onnx file")
             .with_hint("for the rate of a language model: --min-tokens-per-s 20"));
     }
-    let engine = args.engine.for_models()?;
     let request = recommend_request(args)?;
     if args.watch {
         return super::recommend_watch::run(context, &request).await;
     }
-    let limits = request.constraints;
-    let answer =
-        context.ask("/v1/recommend", request, |request| Request::Recommend(Box::new(request))).await?;
+    let answer = context
+        .ask("/v1/recommend", request.clone(), |request| Request::Recommend(Box::new(request)))
+        .await?;
     let parsed: RecommendAnswer = answer.parse()?;
-    match context.printer.format {
-        Format::Env => context.printer.value("recommend", &choice::single(&parsed))?,
-        Format::Csv | Format::Prom => context.printer.value("recommend", &choice::rows(&parsed))?,
-        _ => context
-            .printer
-            .answer("recommend", &answer, || Ok(show::recommendation(&parsed, &limits, engine)))?,
+    let printer = &context.printer;
+    match printer.format {
+        Format::Env => printer.value("recommend", &choice::single(&parsed))?,
+        Format::Csv | Format::Prom => printer.value("recommend", &choice::rows(&parsed))?,
+        _ => printer.answer("recommend", &answer, || Ok(recommendation::render(&parsed, &request)))?,
     }
     Ok(if parsed.feasible { Exit::Ok } else { Exit::Infeasible })
 }

@@ -4,8 +4,8 @@ use super::input::SubjectText;
 use super::options::options_for;
 use super::words;
 use rooflined_api::{
-    AnalyzeAnswer, CandidateAnswer, Constraints, EstimateAnswer, PredictAnswer, RecommendAnswer, SweepAnswer,
-    SweepRow, TilingAnswer,
+    AnalyzeAnswer, CandidateAnswer, EstimateAnswer, Optimism, PredictAnswer, RecommendAnswer,
+    RecommendRequest, SweepAnswer, SweepRow, TilingAnswer,
 };
 use rooflined_core::units::{Bytes, Seconds, Watts, significant};
 use rooflined_models::transformer::Phase;
@@ -85,24 +85,24 @@ fn describe_limit(limit: &str) -> String {
 
 /// `Use llama.cpp, q4_k_m, mode 25W, batch 1, context 4096: 41.0 tokens/s (35.1 to 46.2) at 13.1 W (module), 24.4 ms a token (limit 100 ms)`; where nothing
 /// meets the limits, the nearest that there is.
-pub fn recommendation(answer: &RecommendAnswer, limits: &Constraints) -> String {
+pub fn recommendation(answer: &RecommendAnswer, request: &RecommendRequest) -> String {
     match (&answer.decision, &answer.closest) {
         (Some(chosen), _) => {
-            format!("Use {}: {}\n", describe_setting(chosen), describe_figures(chosen, limits))
+            format!("Use {}: {}\n", describe_setting(chosen), describe_figures(chosen, request))
         }
         (None, Some(closest)) => format!(
             "Nothing meets {}; the nearest is {}: {}\n",
             if answer.violated.is_empty() { "the limits".to_owned() } else { options_for(&answer.violated) },
             describe_setting(closest),
-            describe_figures(closest, limits)
+            describe_figures(closest, request)
         ),
         (None, None) => "Nothing can run here: no candidate is left\n".to_owned(),
     }
 }
 
 /// `vllm, awq_int4, batch 1, context 4096: 30.1 tokens/s (…)`, of an engine that was not asked for.
-pub fn other_engine(candidate: &CandidateAnswer, limits: &Constraints) -> String {
-    format!("{}: {}", describe_setting(candidate), describe_figures(candidate, limits))
+pub fn other_engine(candidate: &CandidateAnswer, request: &RecommendRequest) -> String {
+    format!("{}: {}", describe_setting(candidate), describe_figures(candidate, request))
 }
 
 /// A smaller quality loss is in the table only: that of q4_k_m is 3 %, which most people accept.
@@ -127,12 +127,15 @@ fn describe_setting(candidate: &CandidateAnswer) -> String {
 }
 
 /// Rate, power and the times that the limits are about; an operation has its time.
-fn describe_figures(candidate: &CandidateAnswer, limits: &Constraints) -> String {
-    let prediction = &candidate.prediction;
+fn describe_figures(candidate: &CandidateAnswer, request: &RecommendRequest) -> String {
+    let (prediction, limits) = (&candidate.prediction, &request.constraints);
     let limited =
         |limit: Option<f64>| limit.map_or_else(String::new, |limit| format!(" (limit {})", Seconds(limit)));
     let at = prediction.power_w.as_ref().map_or_else(String::new, |power| {
-        let limit = limits.max_power_w.map_or_else(String::new, |limit| format!(" (limit {})", Watts(limit)));
+        let limit = limits.max_power_w.map_or_else(String::new, |limit| match request.optimism {
+            Optimism::Pessimistic => format!(", at worst {} (limit {})", Watts(power.high), Watts(limit)),
+            Optimism::Expected => format!(" (limit {})", Watts(limit)),
+        });
         format!(" at {}{limit}", words::power(power))
     });
     // Of a model there is a cache; an operation counts columns.

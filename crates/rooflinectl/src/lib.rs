@@ -58,6 +58,7 @@ mod private_daemon;
 mod program;
 mod quant_error;
 mod recommend_watch;
+mod recommendation;
 mod requests;
 mod rooflines;
 mod run;

@@ -76,7 +76,13 @@ pub fn name_options(sentence: &str) -> String {
         let member = before.strip_suffix('"').zip(after.strip_prefix("\":"));
         if let Some(((before, value), option)) = member.zip(option_for(field)) {
             said += &format!("{before}{option} ");
-            rest = value;
+            // A value of one word needs no quotes on a command line.
+            let quoted = value.strip_prefix('"').and_then(|value| value.split_once('"'));
+            let word = quoted.filter(|(word, _)| !word.is_empty() && word.chars().all(char::is_alphanumeric));
+            rest = word.map_or(value, |(word, after)| {
+                said += word;
+                after
+            });
             continue;
         }
         let is_of_a_name = before.ends_with(['/', '-', '"']) || after.starts_with(['/', '"']);
@@ -112,6 +118,7 @@ mod tests {
             ("leave freedom.threads[0] out", "leave --threads out"),
             ("it is time_s.", "it is --time."),
             ("add \"prompt_tokens\":512", "add --prompt 512"),
+            ("with \"optimism\":\"expected\" it", "with --optimism expected it"),
             ("{\"disk\":1}", "{\"disk\":1}"),
             ("batch 1, format q4_k_m, 3.5 GB", "batch 1, format q4_k_m, 3.5 GB"),
             ("/tmp/max_power_w is \"max_power_w\"", "/tmp/max_power_w is \"max_power_w\""),

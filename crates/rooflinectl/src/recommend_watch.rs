@@ -11,7 +11,7 @@ use super::failure::{Exit, Failure};
 use super::options::name_options;
 use super::output::Format;
 use super::signals::wait_for_signal;
-use super::{Context, show, words};
+use super::{Context, recommendation, words};
 use rooflined_advice::stale::{altered, chosen};
 use rooflined_api::{AdviceStale, RecommendAnswer, RecommendRequest};
 use rooflined_client::{ClientError, Event, Events};
@@ -134,9 +134,7 @@ fn print_first(
     answer: &RecommendAnswer,
 ) -> Result<(), Failure> {
     match context.printer.format {
-        Format::Human => {
-            context.printer.text(&show::recommendation(answer, &request.constraints, request.engine))
-        }
+        Format::Human => context.printer.text(&recommendation::render(answer, request)),
         _ => print_json(context, &json!({ "event": "recommend", "data": answer })),
     }
 }

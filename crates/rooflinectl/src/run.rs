@@ -15,7 +15,7 @@ use super::hold::{self, AttachedHold, Signals, say};
 use super::observe::{self, Plan, Process, Program, Server, Settings, Subject, SubjectOptions, Summary};
 use super::output::Format;
 use super::server_address::Address;
-use super::{contents, show, words};
+use super::{contents, recommendation, words};
 use rooflined_api::{
     BatchRange, CandidateAnswer, Freedom, HoldConstraints, HoldRequest, RecommendAnswer, RecommendRequest,
     Workload,
@@ -39,7 +39,7 @@ pub async fn run(context: &mut Context, args: &LaunchArgs) -> Result<Exit, Failu
     let request = request(args, &settings)?;
     let answer: RecommendAnswer = context.client.post("/v1/recommend", &request).await?.parse()?;
     let Some(decision) = answer.decision.as_ref().filter(|_| answer.feasible) else {
-        say(show::recommendation(&answer, &request.constraints, Engine::LlamaCpp).trim_end());
+        say(recommendation::render(&answer, &request).trim_end());
         return Err(Failure::Reported(Exit::Infeasible));
     };
     let added = added(&answer.apply, &command, &environment)?;

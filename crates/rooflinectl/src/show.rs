@@ -6,18 +6,15 @@ use serde_json::Value;
 
 use super::headline;
 use super::input::SubjectText;
-use super::options::{name_options, options_for};
+use super::options::name_options;
 use super::table::Table;
-use super::{choice, details, power_costs, words};
-use rooflined_advice::settings::MISSING;
+use super::{details, power_costs, words};
 use rooflined_api::{
-    AnalyzeAnswer, BoardAnswer, BreakdownEntry, CandidateAnswer, CeilingAnswer, Constraints, MemoryAnswer,
-    ObservationsAnswer, PredictAnswer, RecommendAnswer, ReportsAnswer, RooflineAnswer, StateAnswer,
-    StateField, SweepAnswer,
+    AnalyzeAnswer, BoardAnswer, BreakdownEntry, CeilingAnswer, MemoryAnswer, ObservationsAnswer,
+    PredictAnswer, ReportsAnswer, RooflineAnswer, StateAnswer, StateField, SweepAnswer,
 };
 use rooflined_core::units::{Bytes, BytesPerSecond, Flops, significant};
 use rooflined_models::transformer::Phase;
-use rooflined_predict::Engine;
 use rooflined_predict::power::scope_words;
 
 /// Said of every value that describes no hardware.
@@ -396,7 +393,7 @@ pub fn sweep(answer: &SweepAnswer) -> String {
 }
 
 /// `text`, below a line that says so where it describes no hardware.
-fn mark_simulated(simulated: bool, text: String) -> String {
+pub fn mark_simulated(simulated: bool, text: String) -> String {
     if simulated { format!("{SIMULATED}{text}") } else { text }
 }
 
@@ -421,159 +418,6 @@ pub fn analysis(what: &str, answer: &AnalyzeAnswer) -> String {
     row("predicted", words::estimate(&answer.prediction.time_s, words::time));
     row("physical bound", words::time(answer.prediction.roofline_time_s));
     text.push_str(&table.render());
-    text
-}
-
-/// A key that ends with the unit of a constraint's value.
-fn quantity(constraint: &str) -> &str {
-    if constraint == "memory_available" { "memory_bytes" } else { constraint }
-}
-
-/// `POST /v1/recommend`, with the settings of its engine; of an operation, of every engine. `engine` is the one asked for.
-#[must_use]
-pub fn recommendation(answer: &RecommendAnswer, limits: &Constraints, engine: Engine) -> String {
-    let first = headline::recommendation(answer, limits);
-    let mut text = mark_simulated(answer.simulated, format!("{first}{}\n", name_options(&answer.reason)));
-    let mut table = Table::new(&[
-        "",
-        "format",
-        ">batch",
-        ">time",
-        ">at worst",
-        ">rate",
-        ">power",
-        ">memory",
-        ">loss",
-        "limit",
-        "power mode",
-    ]);
-    let mut row = |name: &str, candidate: &CandidateAnswer| {
-        let prediction = &candidate.prediction;
-        let format = candidate.format.clone().unwrap_or_else(|| "as it is".to_owned());
-        let cache = candidate.kv_format.as_ref().filter(|kind| *kind != "fp16");
-        let cache = cache.map(|kind| format!(", {kind} cache")).unwrap_or_default();
-        let drafted = candidate.draft_tokens.map(|tokens| format!(", {tokens} drafted")).unwrap_or_default();
-        let moved = candidate.cpu_moe_layers.map(|layers| format!(", experts of {layers} layers on the CPU"));
-        let moved = moved.unwrap_or_default();
-        table.row([
-            name.to_owned(),
-            format!("{format}{cache}{drafted}{moved}"),
-            candidate.batch.to_string(),
-            words::time(prediction.time_s.value),
-            words::time(prediction.time_s.high),
-            words::rate(prediction.tokens_per_s.value),
-            prediction.power_w.as_ref().map_or_else(|| "unknown".to_owned(), words::power),
-            Bytes(prediction.memory_bytes.total).to_string(),
-            candidate.quality_loss_ratio.map_or_else(|| "unknown".to_owned(), words::percent),
-            prediction.limit.clone(),
-            candidate.power_mode.as_ref().map(|mode| mode.name.clone()).unwrap_or_default(),
-        ]);
-    };
-    if let Some(decision) = &answer.decision {
-        row("choice", decision);
-    }
-    if let Some(closest) = &answer.closest {
-        row("closest", closest);
-    }
-    for alternative in &answer.alternatives {
-        row("or", alternative);
-    }
-    text.push_str(&table.render());
-    for rejected in &answer.rejected {
-        let _ = write!(
-            text,
-            "  {} excluded by {}",
-            words::candidates(rejected.count),
-            options_for([&rejected.by])
-        );
-        if let Some(closest) = rejected.closest {
-            let shown = |value: f64| words::field(quantity(&rejected.by), &value.into());
-            let _ = write!(text, "; the closest has {}", shown(closest));
-            if let Some(limit) = rejected.limit {
-                let _ = write!(text, ", and the limit is {}", shown(limit));
-            }
-        }
-        text.push('\n');
-    }
-    text.push_str(&engines(answer, limits, engine));
-    text.push_str(&engine_settings(answer, engine));
-    if let Some(command) = choice::enter(answer) {
-        let reboots = answer.apply.get("reboot_required").and_then(Value::as_bool) == Some(true);
-        let _ =
-            writeln!(text, "  to enter the mode: {command}{}", if reboots { ", which reboots" } else { "" });
-    }
-    if !answer.violated.is_empty() {
-        let _ = writeln!(text, "  violated: {}", options_for(&answer.violated));
-    }
-    if answer.contradicting.len() > 1 {
-        let _ = writeln!(text, "  contradicting: {}", options_for(&answer.contradicting));
-    }
-    for warning in &answer.warnings {
-        let _ = writeln!(text, "  {}", name_options(warning));
-    }
-    if let Some(next) = &answer.next_best_measurement {
-        let _ = writeln!(text, "  to sharpen this: {next}");
-    }
-    let _ = writeln!(text, "  chosen among {}", words::candidates(answer.candidates));
-    text
-}
-
-/// Every engine that was compared, the best first; where one was asked for, a line about the best other one.
-fn engines(answer: &RecommendAnswer, limits: &Constraints, engine: Engine) -> String {
-    if engine != Engine::Bare {
-        let other = answer.engines.iter().find(|of| of.engine != answer.engine && of.feasible);
-        let other = other.and_then(|of| of.candidate.as_ref());
-        return other.map_or_else(String::new, |candidate| {
-            format!("  the best other engine: {}\n", headline::other_engine(candidate, limits))
-        });
-    }
-    if answer.engines.len() < 2 {
-        return String::new();
-    }
-    let columns =
-        ["", "engine", "format", ">batch", ">time", ">rate", ">power", ">memory", ">loss", "power mode"];
-    let mut table = Table::new(&columns);
-    for (index, of) in answer.engines.iter().enumerate() {
-        let Some(candidate) = &of.candidate else { continue };
-        let prediction = &candidate.prediction;
-        table.row([
-            match (of.feasible, index) {
-                (false, _) => "misses",
-                (true, 0) => "choice",
-                (true, _) => "or",
-            }
-            .to_owned(),
-            of.engine.clone(),
-            candidate.format.clone().unwrap_or_else(|| "as it is".to_owned()),
-            candidate.batch.to_string(),
-            words::time(prediction.time_s.value),
-            words::rate(prediction.tokens_per_s.value),
-            prediction.power_w.as_ref().map_or_else(|| "unknown".to_owned(), words::power),
-            Bytes(prediction.memory_bytes.total).to_string(),
-            candidate.quality_loss_ratio.map_or_else(|| "unknown".to_owned(), words::percent),
-            candidate.power_mode.as_ref().map(|mode| mode.name.clone()).unwrap_or_default(),
-        ]);
-    }
-    table.render()
-}
-
-/// The settings of the engine that was decided for; of an operation, of every engine that has the format, and which lack it.
-fn engine_settings(answer: &RecommendAnswer, engine: Engine) -> String {
-    let own = if engine == Engine::Bare { answer.engine.as_str() } else { engine.key() };
-    let is_for_all = Engine::Bare.key() == own;
-    let (mut text, mut lacking) = (String::new(), Vec::new());
-    let settings = answer.apply.get("settings").and_then(Value::as_object);
-    for (key, setting) in settings.into_iter().flatten() {
-        let setting = setting.as_str().unwrap_or_default();
-        if key == own || (is_for_all && !setting.starts_with(MISSING)) {
-            let _ = writeln!(text, "  with {key}: {setting}");
-        } else if is_for_all {
-            lacking.push(key.as_str());
-        }
-    }
-    if !lacking.is_empty() {
-        let _ = writeln!(text, "  {MISSING} with {}", lacking.join(", "));
-    }
     text
 }
 

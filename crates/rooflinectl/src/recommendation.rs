@@ -1,0 +1,219 @@
+//! A recommendation in words and tables: the choice, what else meets the limits, what was excluded, and how to apply it.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+
+use super::options::{name_options, options_for};
+use super::table::Table;
+use super::{choice, headline, show, words};
+use rooflined_advice::settings::MISSING;
+use rooflined_api::{CandidateAnswer, Optimism, PowerAnswer, RecommendAnswer, RecommendRequest};
+use rooflined_core::units::{Bytes, Watts};
+use rooflined_predict::Engine;
+use rooflined_predict::power::scope_words;
+
+/// A key that ends with the unit of a constraint's value.
+fn quantity(constraint: &str) -> &str {
+    if constraint == "memory_available" { "memory_bytes" } else { constraint }
+}
+
+/// `POST /v1/recommend`, with the settings of its engine; of an operation, of every engine.
+#[must_use]
+pub fn render(answer: &RecommendAnswer, request: &RecommendRequest) -> String {
+    let engine = request.engine;
+    let first = headline::recommendation(answer, request);
+    let mut text =
+        show::mark_simulated(answer.simulated, format!("{first}{}\n", name_options(&answer.reason)));
+    let candidates = || answer.decision.iter().chain(&answer.closest).chain(&answer.alternatives);
+    let power = PowerColumn::of(candidates());
+    let mut table = Table::new(&[
+        "",
+        "format",
+        ">batch",
+        ">time",
+        ">at worst",
+        ">rate",
+        &power.heading,
+        ">at worst",
+        ">memory",
+        ">loss",
+        "limit",
+        "power mode",
+    ]);
+    let mut row = |name: &str, candidate: &CandidateAnswer| {
+        let prediction = &candidate.prediction;
+        let format = candidate.format.clone().unwrap_or_else(|| "as it is".to_owned());
+        let cache = candidate.kv_format.as_ref().filter(|kind| *kind != "fp16");
+        let cache = cache.map(|kind| format!(", {kind} cache")).unwrap_or_default();
+        let drafted = candidate.draft_tokens.map(|tokens| format!(", {tokens} drafted")).unwrap_or_default();
+        let moved = candidate.cpu_moe_layers.map(|layers| format!(", experts of {layers} layers on the CPU"));
+        let moved = moved.unwrap_or_default();
+        table.row([
+            name.to_owned(),
+            format!("{format}{cache}{drafted}{moved}"),
+            candidate.batch.to_string(),
+            words::time(prediction.time_s.value),
+            words::time(prediction.time_s.high),
+            words::rate(prediction.tokens_per_s.value),
+            power.cell(candidate, |power| power.value),
+            power.cell(candidate, |power| power.high),
+            Bytes(prediction.memory_bytes.total).to_string(),
+            candidate.quality_loss_ratio.map_or_else(|| "unknown".to_owned(), words::percent),
+            prediction.limit.clone(),
+            candidate.power_mode.as_ref().map(|mode| mode.name.clone()).unwrap_or_default(),
+        ]);
+    };
+    if let Some(decision) = &answer.decision {
+        row("choice", decision);
+    }
+    if let Some(closest) = &answer.closest {
+        row("closest", closest);
+    }
+    for alternative in &answer.alternatives {
+        row("or", alternative);
+    }
+    text.push_str(&table.render());
+    for rejected in &answer.rejected {
+        let _ = write!(
+            text,
+            "  {} excluded by {}",
+            words::candidates(rejected.count),
+            options_for([&rejected.by])
+        );
+        if let Some(closest) = rejected.closest {
+            let shown = |value: f64| words::field(quantity(&rejected.by), &value.into());
+            let at_worst = if is_at_worst(&rejected.by, request) { " at worst" } else { "" };
+            let _ = write!(text, "; the closest has {}{at_worst}", shown(closest));
+            if let Some(limit) = rejected.limit {
+                let _ = write!(text, ", and the limit is {}", shown(limit));
+            }
+        }
+        text.push('\n');
+    }
+    text.push_str(&engines(answer, request));
+    text.push_str(&engine_settings(answer, engine));
+    if let Some(command) = choice::enter(answer) {
+        let reboots = answer.apply.get("reboot_required").and_then(Value::as_bool) == Some(true);
+        let _ =
+            writeln!(text, "  to enter the mode: {command}{}", if reboots { ", which reboots" } else { "" });
+    }
+    if !answer.violated.is_empty() {
+        let _ = writeln!(text, "  violated: {}", options_for(&answer.violated));
+    }
+    if answer.contradicting.len() > 1 {
+        let _ = writeln!(text, "  contradicting: {}", options_for(&answer.contradicting));
+    }
+    for warning in &answer.warnings {
+        let _ = writeln!(text, "  {}", name_options(warning));
+    }
+    if let Some(next) = &answer.next_best_measurement {
+        let _ = writeln!(text, "  to sharpen this: {next}");
+    }
+    let _ = writeln!(text, "  chosen among {}", words::candidates(answer.candidates));
+    text
+}
+
+/// Whether a limit is held at the worse end of the interval: those on what is estimated are, unless the request asks for the best estimate.
+fn is_at_worst(constraint: &str, request: &RecommendRequest) -> bool {
+    let estimated = ["_s", "_w"].iter().any(|unit| constraint.ends_with(unit));
+    estimated && request.optimism == Optimism::Pessimistic
+}
+
+/// What a power covers stands in the heading where it is the same for all candidates, and else in each cell.
+struct PowerColumn {
+    heading: String,
+    shared: bool,
+}
+
+impl PowerColumn {
+    fn of<'a>(candidates: impl Iterator<Item = &'a CandidateAnswer>) -> Self {
+        let mut scopes: Vec<&str> = candidates
+            .filter_map(|of| of.prediction.power_w.as_ref())
+            .map(|power| power.scope.as_str())
+            .collect();
+        scopes.dedup();
+        match scopes.as_slice() {
+            [scope] => Self { heading: format!(">power ({})", scope_words(scope)), shared: true },
+            _ => Self { heading: ">power".to_owned(), shared: false },
+        }
+    }
+
+    fn cell(&self, candidate: &CandidateAnswer, end: impl Fn(&PowerAnswer) -> f64) -> String {
+        candidate.prediction.power_w.as_ref().map_or_else(
+            || "unknown".to_owned(),
+            |power| words::with_scope(Watts(end(power)), Some(&power.scope).filter(|_| !self.shared)),
+        )
+    }
+}
+
+/// Every engine that was compared, the best first; where one was asked for, a line about the best other one.
+fn engines(answer: &RecommendAnswer, request: &RecommendRequest) -> String {
+    let engine = request.engine;
+    if engine != Engine::Bare {
+        let other = answer.engines.iter().find(|of| of.engine != answer.engine && of.feasible);
+        let other = other.and_then(|of| of.candidate.as_ref());
+        return other.map_or_else(String::new, |candidate| {
+            format!("  the best other engine: {}\n", headline::other_engine(candidate, request))
+        });
+    }
+    if answer.engines.len() < 2 {
+        return String::new();
+    }
+    let power = PowerColumn::of(answer.engines.iter().filter_map(|of| of.candidate.as_ref()));
+    let columns = [
+        "",
+        "engine",
+        "format",
+        ">batch",
+        ">time",
+        ">rate",
+        &power.heading,
+        ">memory",
+        ">loss",
+        "power mode",
+    ];
+    let mut table = Table::new(&columns);
+    for (index, of) in answer.engines.iter().enumerate() {
+        let Some(candidate) = &of.candidate else { continue };
+        let prediction = &candidate.prediction;
+        table.row([
+            match (of.feasible, index) {
+                (false, _) => "misses",
+                (true, 0) => "choice",
+                (true, _) => "or",
+            }
+            .to_owned(),
+            of.engine.clone(),
+            candidate.format.clone().unwrap_or_else(|| "as it is".to_owned()),
+            candidate.batch.to_string(),
+            words::time(prediction.time_s.value),
+            words::rate(prediction.tokens_per_s.value),
+            power.cell(candidate, |power| power.value),
+            Bytes(prediction.memory_bytes.total).to_string(),
+            candidate.quality_loss_ratio.map_or_else(|| "unknown".to_owned(), words::percent),
+            candidate.power_mode.as_ref().map(|mode| mode.name.clone()).unwrap_or_default(),
+        ]);
+    }
+    table.render()
+}
+
+/// The settings of the engine that was decided for; of an operation, of every engine that has the format, and which lack it.
+fn engine_settings(answer: &RecommendAnswer, engine: Engine) -> String {
+    let own = if engine == Engine::Bare { answer.engine.as_str() } else { engine.key() };
+    let is_for_all = Engine::Bare.key() == own;
+    let (mut text, mut lacking) = (String::new(), Vec::new());
+    let settings = answer.apply.get("settings").and_then(Value::as_object);
+    for (key, setting) in settings.into_iter().flatten() {
+        let setting = setting.as_str().unwrap_or_default();
+        if key == own || (is_for_all && !setting.starts_with(MISSING)) {
+            let _ = writeln!(text, "  with {key}: {setting}");
+        } else if is_for_all {
+            lacking.push(key.as_str());
+        }
+    }
+    if !lacking.is_empty() {
+        let _ = writeln!(text, "  {MISSING} with {}", lacking.join(", "));
+    }
+    text
+}
