@@ -104,6 +104,7 @@ fn http() -> Vec<Vec<u8>> {
         "/v1/formats",
         "/v1/calibration",
         "/v1/observations?scope=all",
+        "/v1/servers",
         "/v1/holds",
         "/v1/events",
         "/v1/openapi.json",

@@ -15,6 +15,7 @@ use super::shares::run_blocking;
 use super::{Control, clock, command, openapi, power};
 use rooflined_advice::parse::parse;
 use rooflined_advice::reports::{self, Listing};
+use rooflined_advice::servers;
 use rooflined_advice::{NamesModels, Request, Wanted, models};
 use rooflined_api::{ModelAnswer, RecommendRequest};
 use rooflined_core::names::NetworkEngine;
@@ -228,6 +229,7 @@ pub async fn dispatch(
         Route::ObservationList => {
             return json(&reports::observations(snapshot, &listing(snapshot, call)?));
         }
+        Route::Servers => return json(&servers::servers(snapshot, caller.account())),
         Route::ForgetObservations | Route::ForgetObservation => {
             let (which, by) = (forgotten(snapshot, call)?, caller.account());
             return Ok(Accepted::Command { command: Command::Forget { which, by }, power: false });

@@ -64,6 +64,8 @@ pub enum Route {
     Observations,
     /// `GET /v1/observations`
     ObservationList,
+    /// `GET /v1/servers`
+    Servers,
     /// `DELETE /v1/observations`
     ForgetObservations,
     /// `DELETE /v1/observations/{id}`
@@ -224,6 +226,7 @@ pub const ROUTES: &[Spec] = &[
     get(Route::Calibration, "/v1/calibration", Some("CalibrationAnswer"), "Current calibration record, and the job that runs or waits"),
     post(Route::Observations, "/v1/observations", "ObservationRequest", "ObservationsAnswer", "Learn from what a service measured: one, a list, or {\"observations\": […]}"),
     get(Route::ObservationList, "/v1/observations", Some("ObservationListAnswer"), "Reports that move the caller's answers, with ?scope=all everybody's: by whom, and what they moved"),
+    get(Route::Servers, "/v1/servers", Some("ServersAnswer"), "Servers that were reported in the last hour, each with what slows it down"),
     delete(Route::ForgetObservations, "/v1/observations", "ForgottenAnswer", "Forget the caller's reports, or everybody's: by engine, model, operation, format"),
     delete(Route::ForgetObservation, "/v1/observations/{id}", "ForgottenAnswer", "Forget one report"),
     on_control(post(Route::Calibrate, "/v1/calibrate", "CalibrateRequest", "CalibrateAnswer", "Measure this machine's ceilings")),

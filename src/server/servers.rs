@@ -1,7 +1,9 @@
 //! Reports of a server beside what was expected of it: a slow one is explained, and what one cause makes of it is not learned.
 
+use serde_json::Value;
+
 use rooflined_advice::{Catalogue, explain};
-use rooflined_api::{ExplainAnswer, ExplainRequest, ObservationRequest, OperatingPointRequest};
+use rooflined_api::{ExplainAnswer, ExplainRequest, JudgedServer, ObservationRequest, OperatingPointRequest};
 use rooflined_core::refusal::{Code, Refusal};
 use rooflined_governor::ServerReport;
 use rooflined_predict::learning::report::Reporter;
@@ -12,6 +14,8 @@ const LONGEST_NAME: usize = 100;
 const LONGEST_REASON: usize = 600;
 /// Part of the difference that known causes take before a run tells of them and not of the machine.
 const MOST_KNOWN: f64 = 0.5;
+/// Larger judgements, of which `seen` was full of words, are not kept.
+const LARGEST_KEPT_BYTES: usize = 16 << 10;
 
 /// The servers among `list`, in its order.
 ///
@@ -90,7 +94,30 @@ fn report(
         )
     });
     let refusal = disturbed.or(slowed);
-    Ok(Some(ServerReport { index, server: server.to_owned(), slow, refusal, public: by.trusted }))
+    let viewer = (!by.trusted).then_some(by.uid);
+    let judged = judged(observation, answer);
+    Ok(Some(ServerReport { index, server: server.to_owned(), slow, refusal, viewer, judged }))
+}
+
+/// Key or path of a model.
+fn model_name(model: &Value) -> Option<String> {
+    let name = model.as_str().or_else(|| model.get("path")?.as_str());
+    name.map(ToOwned::to_owned)
+}
+
+/// What ran and how it compares, to be kept; null where that is too large.
+fn judged(observation: &ObservationRequest, explained: ExplainAnswer) -> Value {
+    let workload = &observation.workload;
+    let judged = JudgedServer {
+        engine: observation.engine,
+        model: workload.model.as_ref().and_then(model_name),
+        format: workload.format.clone(),
+        batch: workload.batch,
+        context_tokens: workload.context_tokens,
+        explained,
+    };
+    let judged = serde_json::to_value(judged).unwrap_or_default();
+    if judged.to_string().len() > LARGEST_KEPT_BYTES { Value::Null } else { judged }
 }
 
 /// On one line, whatever names of processes and files stand in it.

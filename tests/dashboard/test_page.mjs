@@ -13,7 +13,7 @@ import { ImportError, parsePoints } from "../../crates/rooflinectl/src/dashboard
 import * as units from "../../crates/rooflinectl/src/dashboard/page/units.js";
 import { Daemon, REPOSITORY, browser, dashboard, hasBrowser, look, open, until, visit, watchedPage } from "./fixtures.mjs";
 
-const VIEWS = ["roofline", "roofline?with=mode:15W", "spot", "model", "live"];
+const VIEWS = ["roofline", "roofline?with=mode:15W", "spot", "model", "explain", "live"];
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
 const strict = process.env.ROOFLINED_STRICT === "1";
@@ -1018,7 +1018,109 @@ test("axe finds nothing serious in any view, in either theme", options, async ()
       }, { colorScheme });
     }
   }
-  figure("findings of axe, in four views and two themes", all);
+  figure("findings of axe, in every view and two themes", all);
+});
+
+/** Everything about a view as it is now: it fits the screen, and axe finds nothing. */
+async function checkLayout(page) {
+  const [content, width] = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
+  assert.ok(content <= width, `${content} > ${width}`);
+  await page.evaluate(axe);
+  const { violations } = await page.evaluate(() => window.axe.run({ resultTypes: ["violations"] }));
+  assert.deepEqual(violations.map(({ id, nodes }) => `${id}: ${nodes[0].html.slice(0, 160)}`), []);
+}
+
+test("each server that was reported is shown with what slows it down, in the words of the API", options, async () => {
+  const own = await new Daemon().start();
+  const site = await dashboard(own);
+  try {
+    await own.ctl("mode", "set", "25W");
+    await own.ctl("calibrate", "--quick", "--wait", "--force");
+    const run = { engine: "llama.cpp", workload: { model: "llama-3.2-1b", format: "q4_k_m", context_tokens: 512 } };
+    const { tokens_per_s: expected } = (await own.ask("POST", "/v1/predict", run)).json();
+    const report = async (server, ratio, seen) => {
+      assert.equal((await own.ask("POST", "/v1/observations", { ...run, server, seen, tokens_per_s: expected.value * ratio })).status, 200);
+    };
+    const servers = async () => Object.fromEntries((await own.ask("GET", "/v1/servers")).json().servers.map((entry) => [entry.server, entry]));
+    await on("explain", async (page) => {
+      await page.waitForSelector("[data-panel=servers] :text('No server was reported')");
+      assert.match(await text(page, "[data-panel=servers] .command"), /rooflinectl observe/);
+      await report("steady", 1);
+      // What it was, and not what the daemon expects now that it has learned.
+      await page.waitForSelector("[data-server=steady] .tag:text('as expected')");
+      // A made-up fault, which nothing else explains, and what could not be looked at.
+      await report("slow", 0.3, { disturbed: "a made-up disturbance", unlike: ["--made-up"], unseen: [{ what: "its files", reason: "they may not be read", grant: "run this with sudo" }] });
+      await page.waitForSelector("[data-server=slow] .tag:text('slower than expected')");
+      const { slow } = await servers();
+      const shown = await text(page, "[data-server=slow]");
+      const [cause] = slow.explained.causes;
+      const [evidence] = slow.explained.causes.flatMap((each) => each.evidence);
+      const parts = [`${three(slow.explained.measured_tokens_per_s)} tokens/s`, three(slow.explained.expected_tokens_per_s.low), three(slow.explained.expected_tokens_per_s.high), slow.explained.reason,
+        three(cause.without_tokens_per_s), cause.certainty, `${evidence.source}: ${evidence.value}`, slow.not_learned, "they may not be read", "run this with sudo",
+        ...slow.explained.causes.flatMap(({ what, fix }) => [what, fix])];
+      // A sentence begins with a capital.
+      for (const part of parts) assert.ok(shown.toLowerCase().includes(part.toLowerCase()), `${part} is not in ${shown}`);
+      // What is slow comes first.
+      assert.equal(await page.locator("[data-server]").first().getAttribute("data-server"), "slow");
+      // It lasts: the bar above every view leads here.
+      await report("slow", 0.3, { disturbed: "a made-up disturbance" });
+      await visit(page, "roofline");
+      await page.click("#bars a:has-text('Show its causes')");
+      await page.waitForSelector("main[data-drawn=explain] [data-server=slow]");
+      for (const colorScheme of ["light", "dark"]) {
+        for (const width of [1280, 390]) {
+          await page.emulateMedia({ colorScheme });
+          await page.setViewportSize({ width, height: 844 });
+          await checkLayout(page);
+        }
+      }
+    }, {}, site);
+  } finally {
+    site.stop();
+    await own.stop();
+  }
+});
+
+test("a rate that somebody measured is explained, and a link asks for it again", options, async () => {
+  const own = await new Daemon().start();
+  const site = await dashboard(own);
+  try {
+    await own.ctl("mode", "set", "25W");
+    await own.ctl("calibrate", "--quick", "--wait", "--force");
+    await own.ctl("mode", "set", "15W");
+    await on("explain", async (page) => {
+      const panel = page.locator("[data-panel=rate]");
+      await panel.getByLabel("Model").selectOption("llama-3.2-1b");
+      await panel.getByLabel("Context").fill("512");
+      const press = () => panel.getByRole("button", { name: "Explain" }).click();
+      // Without a rate it is about the machine.
+      await press();
+      await panel.locator("[data-cause=power_mode]").waitFor();
+      assert.match(await panel.innerText(), /Now[\s\S]*rooflinectl mode set 25W/);
+      await panel.getByLabel("tokens/s").fill("3");
+      await press();
+      await panel.locator("[data-unexplained]").waitFor();
+      const explained = (await own.ask("POST", "/v1/explain", { engine: "llama.cpp", tokens_per_s: 3, workload: { model: "llama-3.2-1b", format: "q4_k_m", context_tokens: 512 } })).json();
+      const shown = await panel.innerText();
+      for (const part of [explained.reason, explained.causes[0].what.replace("power", "Power"), three(explained.causes[0].without_tokens_per_s), `${(explained.unexplained_ratio * 100).toFixed(1)} % of the difference`]) {
+        assert.ok(shown.includes(part), `${part} is not in ${shown}`);
+      }
+      await page.setViewportSize({ width: 390, height: 844 });
+      await checkLayout(page);
+      // What the daemon refuses is said in its words.
+      await panel.getByLabel("tokens/s").fill("0");
+      await press();
+      await panel.locator(".note.bad:has-text('tokens_per_s')").waitFor();
+    }, {}, site);
+    await on("explain?model=llama-3.2-1b&engine=llama.cpp&format=q8_0&context=256&rate=2", async (page) => {
+      const explained = (await own.ask("POST", "/v1/explain", { engine: "llama.cpp", tokens_per_s: 2, workload: { model: "llama-3.2-1b", format: "q8_0", context_tokens: 256 } })).json();
+      await page.waitForSelector(`[data-panel=rate] .note:has-text(${JSON.stringify(explained.reason)})`);
+      assert.equal(await page.locator("[data-panel=rate]").getByLabel("Weight format").inputValue(), "q8_0");
+    }, {}, site);
+  } finally {
+    site.stop();
+    await own.stop();
+  }
 });
 
 test("a machine without modes, sensors or calibration says so, and what to run", options, async () => {

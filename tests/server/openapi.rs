@@ -109,6 +109,7 @@ fn every_answer_is_as_the_document_describes_it() {
         ("get", "/v1/models/{key}", "/v1/models/llama-9", String::new()),
         ("get", "/v1/calibration", "/v1/calibration", String::new()),
         ("get", "/v1/observations", "/v1/observations", String::new()),
+        ("get", "/v1/servers", "/v1/servers", String::new()),
         ("get", "/v1/holds", "/v1/holds", String::new()),
         ("get", "/-/ready", "/-/ready", String::new()),
         ("post", "/v1/predict", "/v1/predict", format!("{{{gemv}}}")),

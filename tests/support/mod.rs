@@ -214,6 +214,7 @@ pub fn snapshot() -> Snapshot {
         residuals: Arc::default(),
         observed_runs: Arc::default(),
         reports: Arc::default(),
+        servers: Arc::default(),
         calibration: Some(record()),
         calibration_status: CalibrationStatus::default(),
         reference: Some(ReferenceReading::new(

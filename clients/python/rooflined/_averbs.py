@@ -261,6 +261,10 @@ class AsyncVerbs:
         route = path("v1", "observations", scope=scope, engine=engine, model=model, op=op, format=format)
         return cast(t.ObservationListAnswer, await self._get(route, timeout_s))
 
+    async def servers(self, *, timeout_s: Optional[float] = None) -> List[t.ServerEntry]:
+        """Servers that were reported in the last hour, each with what slows it down."""
+        return cast(List[t.ServerEntry], (await self._get("/v1/servers", timeout_s))["servers"])
+
     async def forget(
         self,
         id: Optional[int] = None,

@@ -260,6 +260,10 @@ class Verbs:
         route = path("v1", "observations", scope=scope, engine=engine, model=model, op=op, format=format)
         return cast(t.ObservationListAnswer, self._get(route, timeout_s))
 
+    def servers(self, *, timeout_s: Optional[float] = None) -> List[t.ServerEntry]:
+        """Servers that were reported in the last hour, each with what slows it down."""
+        return cast(List[t.ServerEntry], (self._get("/v1/servers", timeout_s))["servers"])
+
     def forget(
         self,
         id: Optional[int] = None,

@@ -1229,6 +1229,26 @@ class HoldsAnswer(HoldsAnswerOptional_):
     simulated: bool
 
 
+class JudgedServerOptional_(TypedDict, total=False):
+    #: Sequences at once; `null` = 1.
+    batch: Optional[int]
+    #: Tokens in the cache of each; `null` where they were not reported.
+    context_tokens: Optional[int]
+    #: Weight format; `null` = the model's own.
+    format: Optional[str]
+    #: Key or path of the model; `null` for an operation or a model given by its fields.
+    model: Optional[str]
+
+
+class JudgedServer(JudgedServerOptional_):
+    """What ran in a server, beside what was expected of it."""
+
+    #: Inference engine.
+    engine: "Engine"
+    #: The report as `POST /v1/explain` answers it, before anything was learned from it.
+    explained: "ExplainAnswer"
+
+
 class LayersAnswerOptional_(TypedDict, total=False):
     #: The window of those.
     window_tokens: Optional[int]
@@ -2701,6 +2721,31 @@ class SensitivityAnswer(SensitivityAnswerOptional_):
 
     #: Whether the runner-up may be the better one: the margin lies within the interval.
     could_change: bool
+
+
+class ServerEntryOptional_(JudgedServer, total=False):
+    #: Why nothing was learned from the report; `null` where it was.
+    not_learned: Optional[str]
+
+
+class ServerEntry(ServerEntryOptional_):
+    """A server by its newest report."""
+
+    #: When it was reported, in seconds since 1970.
+    reported_at_unix_s: float
+    #: Its name: `server` of the report.
+    server: str
+    #: Who is shown it: `everyone`, or `own` (the user who reported it).
+    shown_to: "Moves"
+
+
+class ServersAnswer(TypedDict):
+    """`GET /v1/servers`."""
+
+    #: Serial number of the snapshot that the answer rests on.
+    serial: int
+    #: Servers that were reported in the last hour, by name.
+    servers: List["ServerEntry"]
 
 
 class SlowServer(TypedDict):

@@ -37,6 +37,8 @@ pub fn may_alter(old: &Snapshot, new: &Snapshot) -> bool {
         observed_runs,
         // A user's snapshot has them in the two above.
         reports: _,
+        // Nothing is predicted from them.
+        servers: _,
         calibration,
         calibration_status: _,
         reference: _,

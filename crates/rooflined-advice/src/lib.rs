@@ -35,6 +35,7 @@ mod remarks;
 pub mod reports;
 mod request;
 mod run;
+pub mod servers;
 pub mod settings;
 pub mod stale;
 mod supported;

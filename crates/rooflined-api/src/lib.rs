@@ -28,6 +28,7 @@ mod power;
 mod predict;
 mod recommend;
 mod roofline;
+mod servers;
 mod state;
 mod sweep;
 #[cfg(test)]
@@ -80,6 +81,7 @@ pub use recommend::{
     RecommendAnswer, RecommendRequest, RejectionAnswer, SensitivityAnswer,
 };
 pub use roofline::{BandwidthPointAnswer, CeilingAnswer, CeilingsAnswer, RegimeAnswer, RooflineAnswer};
+pub use servers::{JudgedServer, ServerEntry, ServersAnswer};
 pub use state::{StateAnswer, StateField};
 pub use sweep::{SweepAnswer, SweepRequest, SweepRow, SweepWarning};
 pub use tiling::{DEFAULT_TILES, MOST_TILES, SmLimitsAnswer, TileAnswer, TilingAnswer, TilingRequest};

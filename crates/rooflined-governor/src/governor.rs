@@ -9,7 +9,7 @@ use super::effects::log;
 use super::job::{CalibrationRequest, Job, MeasurementRequest, Purpose};
 use super::machine::{machine_key, machine_name};
 use super::metering::Metering;
-use super::servers::SlowServers;
+use super::servers::Servers;
 use super::{Command, Effect, Event, Now, Policy, Severity, Ticket, prior};
 use rooflined_core::board::{Board, BoardState, OperatingPoint};
 use rooflined_core::ceilings::{Roofline, scaling};
@@ -37,7 +37,7 @@ pub struct Governor {
     pub(crate) record: Option<CalibrationRecord>,
     /// What services reported.
     pub(crate) learnt: Learnt,
-    pub(crate) servers: SlowServers,
+    pub(crate) servers: Servers,
     pub(crate) policy: Policy,
     pub(crate) status: CalibrationStatus,
     pub(crate) job: Option<Job>,
@@ -94,6 +94,7 @@ impl Governor {
             residuals: Arc::clone(&learnt.residuals),
             observed_runs: Arc::clone(&learnt.observed_runs),
             reports: Arc::clone(&learnt.reports),
+            servers: Arc::default(),
             calibration: None,
             calibration_status: CalibrationStatus::default(),
             reference: None,
@@ -111,7 +112,7 @@ impl Governor {
             state,
             record,
             learnt,
-            servers: SlowServers::default(),
+            servers: Servers::default(),
             policy: policy.clone(),
             status: CalibrationStatus::default(),
             job: None,
@@ -514,6 +515,7 @@ impl Governor {
             residuals: Arc::clone(&self.learnt.residuals),
             observed_runs: Arc::clone(&self.learnt.observed_runs),
             reports: Arc::clone(&self.learnt.reports),
+            servers: self.servers.list(),
             calibration: self.record.clone(),
             calibration_status: self.status.clone(),
             reference: self.reference.clone(),

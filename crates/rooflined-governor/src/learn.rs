@@ -91,8 +91,9 @@ impl Governor {
         self.save(changed, effects);
         refused.sort_by_key(|refused| refused.index);
         let slow = servers.iter().filter_map(|report| Some((report.index, report.slow.clone()?))).collect();
-        for report in servers.iter().filter(|report| report.public) {
-            self.servers.report(now, report);
+        for report in servers {
+            let refused = refused.iter().find(|refused| refused.index == report.index);
+            self.servers.report(now, report, refused.map(|refused| &refused.refusal));
         }
         self.note_slow_servers(now, effects);
         outcomes.sort_by_key(|(index, _)| *index);

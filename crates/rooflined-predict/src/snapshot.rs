@@ -5,6 +5,7 @@ mod hypothetical;
 mod model;
 mod power;
 mod power_limit;
+mod servers;
 
 use serde::Serialize;
 
@@ -15,6 +16,7 @@ pub use power::{
     WorstSource,
 };
 pub use power_limit::PowerLimit;
+pub use servers::WatchedServer;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -63,6 +65,8 @@ pub struct Snapshot {
     pub observed_runs: Arc<ObservedRuns>,
     /// What users reported that moves their own answers only.
     pub reports: Arc<Reports>,
+    /// Servers that somebody watches.
+    pub servers: Arc<Vec<WatchedServer>>,
     pub calibration: Option<CalibrationRecord>,
     pub calibration_status: CalibrationStatus,
     /// The newest reference measurement of the memory system.

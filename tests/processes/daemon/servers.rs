@@ -54,6 +54,40 @@ fn a_server_that_stays_slow_degrades_the_machine_once_and_until_it_is_over() {
     assert_eq!((&disturbed["accepted"], &disturbed["slow"]), (&json!(0), &json!([])), "{disturbed}");
 }
 
+/// What `GET /v1/servers` lists.
+fn listed(home: &Home) -> Vec<Value> {
+    let (status, answer) = http(&home.query(), "GET", "/v1/servers", "");
+    assert_eq!(status, 200, "{answer}");
+    answer["servers"].as_array().unwrap().clone()
+}
+
+#[test]
+fn a_server_is_listed_as_it_was_judged_before_its_report_was_learned_from() {
+    let home = Home::new();
+    let _daemon = home.start();
+    assert_eq!(listed(&home), [Value::Null; 0]);
+    report(&home, 1.0, None);
+    let [server] = &listed(&home)[..] else { panic!("one was reported") };
+    assert_eq!(
+        (&server["server"], &server["model"], &server["format"], &server["context_tokens"]),
+        (&json!("llama-server on port 8080"), &json!("tinyllama-1.1b"), &json!("q8_0"), &json!(512))
+    );
+    assert_eq!((&server["shown_to"], &server["not_learned"]), (&json!("everyone"), &Value::Null));
+    assert_eq!(server["explained"]["verdict"], "as_expected");
+    // A report that nothing is learned from shows too, with its reason and its causes.
+    report(&home, 0.2, beside_another());
+    let [server] = &listed(&home)[..] else { panic!("it is the same one") };
+    assert!(server["not_learned"].as_str().unwrap().contains("make (process 4711"), "{server}");
+    assert_eq!(server["explained"]["causes"][0]["cause"], "other_process", "{server}");
+    // One that is learned from is judged by what was expected before.
+    report(&home, 0.4, None);
+    assert_eq!(listed(&home)[0]["explained"]["verdict"], "slower_than_expected");
+    // A judgement full of words is not kept.
+    let unseen = json!([{"what": "x".repeat(30_000), "reason": "", "grant": ""}]);
+    report(&home, 1.0, Some(json!({"unseen": unseen})));
+    assert_eq!(listed(&home), [Value::Null; 0]);
+}
+
 #[test]
 fn a_name_or_evidence_that_cannot_be_is_refused() {
     let home = Home::new();

@@ -466,6 +466,7 @@ pub enum ModesChoice {
     RenewRequest,
     RevertRequest,
     RooflineAnswer,
+    ServersAnswer,
     StateAnswer,
     SweepAnswer,
     SweepRequest,

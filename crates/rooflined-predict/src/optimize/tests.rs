@@ -56,6 +56,7 @@ fn snapshot() -> Snapshot {
         residuals: std::sync::Arc::default(),
         observed_runs: std::sync::Arc::default(),
         reports: std::sync::Arc::default(),
+        servers: std::sync::Arc::default(),
         calibration: Some(record),
         calibration_status: CalibrationStatus::default(),
         reference: None,

@@ -131,6 +131,7 @@ impl Snapshot {
             residuals: Arc::default(),
             observed_runs: Arc::default(),
             reports: Arc::default(),
+            servers: Arc::default(),
             calibration: None,
             calibration_status: CalibrationStatus::default(),
             reference: None,

@@ -12,6 +12,7 @@ const VIEWS = {
   roofline: ["Roofline", () => import("./overview.js")],
   spot: ["Spot check", () => import("./spot.js")],
   model: ["Model", () => import("./model.js")],
+  explain: ["Explain", () => import("./explain.js")],
   live: ["Live and modes", () => import("./live.js")],
 };
 const made = new Map();
@@ -136,7 +137,9 @@ function bars() {
     const { fraction, step } = daemon.calibration.status;
     list.push(h("div", { class: "note info" }, h("label", { for: "calibrating" }, `Calibrating${step ? `: ${step}` : ""}`), h("progress", { id: "calibrating", max: "1", value: String(fraction ?? 0) })));
   }
-  for (const problem of daemon.state?.degraded ?? []) list.push(note("warn", h("strong", {}, "Degraded: "), units.words(problem)));
+  for (const problem of daemon.state?.degraded ?? []) {
+    list.push(note("warn", h("strong", {}, "Degraded: "), units.words(problem), problem.startsWith("server: ") && [" ", h("a", { href: hash("explain") }, "Show its causes")]));
+  }
   const pending = pendingBar();
   if (pending) list.push(pending);
   const said = list.map((bar) => bar.textContent).join("|");

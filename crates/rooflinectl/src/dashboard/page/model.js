@@ -9,6 +9,7 @@ import { MEASURES, choice, describe, drawHeatmap, heightFor, problem, widthFor }
 import { dropTarget, swatch } from "./overview.js";
 import { drawPareto } from "./pareto.js";
 import { COLUMNS, predicted } from "./points.js";
+import { ENGINES, OTHER_FORMATS } from "./presets.js";
 import { drawRoofline, precisionsOf } from "./roofline.js";
 import * as units from "./units.js";
 import { remember, setting } from "./view.js";
@@ -16,18 +17,6 @@ import { remember, setting } from "./view.js";
 const VIEW = "model";
 // A board without power modes, or one whose modes nobody told, has no name for what it runs in.
 const WITHOUT_MODES = "";
-
-/** Engines with the formats that are considered by default, as `rooflinectl recommend` has them. */
-const ENGINES = {
-  "llama.cpp": ["fp16", "q8_0", "q6_k", "q5_k_m", "q4_k_m"],
-  vllm: ["fp16", "awq_int4", "fp8_e4m3", "nvfp4"],
-  "tensorrt-llm": ["fp16", "awq_int4", "fp8_e4m3", "nvfp4"],
-  "tensorrt-edge-llm": ["fp16", "awq_int4", "fp8_e4m3", "nvfp4"],
-  mlc: ["fp16", "int4_g32"],
-  torch: ["bf16", "int8", "int4_g128", "fp8_e4m3", "nvfp4"],
-};
-/** Formats that can be chosen beside them. */
-const OTHER_FORMATS = ["q4_0", "q2_k", "gptq_int4"];
 
 const CONSTRAINTS = [
   { key: "max_time_per_token_s", label: "Time per token at most, ms", factor: 1e-3 },

@@ -30,3 +30,15 @@ export const operation = (m, n, k) => m === 1 ? { kind: "gemv", n, k } : { kind:
 
 /** Formats offered for a single kernel, with the name of what they stand for. */
 export const KERNEL_FORMATS = ["fp32", "tf32", "fp16", "bf16", "fp8_e4m3", "int8", "q8_0", "nvfp4", "mxfp4", "int4_g128", "q4_0", "q4_k_m"];
+
+/** Engines with the formats that are considered by default, as `rooflinectl recommend` has them. */
+export const ENGINES = {
+  "llama.cpp": ["fp16", "q8_0", "q6_k", "q5_k_m", "q4_k_m"],
+  vllm: ["fp16", "awq_int4", "fp8_e4m3", "nvfp4"],
+  "tensorrt-llm": ["fp16", "awq_int4", "fp8_e4m3", "nvfp4"],
+  "tensorrt-edge-llm": ["fp16", "awq_int4", "fp8_e4m3", "nvfp4"],
+  mlc: ["fp16", "int4_g32"],
+  torch: ["bf16", "int8", "int4_g128", "fp8_e4m3", "nvfp4"],
+};
+/** Formats that can be chosen beside them. */
+export const OTHER_FORMATS = ["q4_0", "q2_k", "gptq_int4"];
