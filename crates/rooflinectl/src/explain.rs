@@ -6,6 +6,7 @@ pub mod evidence;
 mod log;
 mod text;
 
+use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use super::Context;
@@ -14,7 +15,7 @@ use super::failure::{Exit, Failure};
 use super::observe::{self, Process, Server, Skip, Subject, SubjectOptions, Window};
 use super::server_address::Address;
 use super::working::{Counted, Working};
-use rooflined_api::{ExplainRequest, Offload, RunEvidence, Workload};
+use rooflined_api::{ExplainRequest, Offload, RunEvidence, Unseen, Workload};
 
 /// Windows whose middle is taken.
 const WINDOWS: usize = 3;
@@ -72,19 +73,25 @@ async fn watch(
     let server = Server::new(address, key, owners).await?;
     let subject = &args.subject;
     // What the caller names is what was expected; what runs is asked of the server.
+    let named = subject.op.model(&subject.model)?;
     let as_it_is = SubjectOptions {
-        model: None,
+        model: named.clone(),
         format: subject.format.clone(),
         as_it_is: true,
         ..SubjectOptions::default()
     };
     let mut found = Subject::find(server, process, &as_it_is, has_gpu, (key, owners)).await?;
+    let unread = match observe::unreadable_model(&mut context.client, &found).await? {
+        Some(why) => Some(unread_model(&found, named.is_some(), why)?),
+        None => None,
+    };
     let working = Working::new(&context.printer, Counted::Nothing, "watching the server");
     let began = Instant::now();
     let before = found.process.as_ref().map(evidence::Counters::read).transpose()?;
-    let observe::Steady { mut windows, skipped } =
-        observe::windows(&mut found, (INTERVAL, args.limit), WINDOWS).await?;
+    let watched = observe::windows(&mut found, (INTERVAL, args.limit), WINDOWS).await;
+    // That the process has ended says more than a connection that is refused.
     let after = found.process.as_ref().map(evidence::Counters::read).transpose()?;
+    let observe::Steady { mut windows, skipped } = watched?;
     drop(working);
     let warming_ratio = warming(&windows);
     windows.sort_by(|a, b| a.step_s.total_cmp(&b.step_s));
@@ -98,7 +105,11 @@ async fn watch(
         _ => RunEvidence::default(),
     };
     seen.warming_ratio = warming_ratio;
-    let named = subject.op.model(&subject.model)?;
+    let actual = found
+        .model
+        .clone()
+        .filter(|actual| unread.is_none() && named.as_ref().is_some_and(|named| named != actual));
+    seen.unseen.extend(unread);
     let expected = Workload {
         model: named.clone().or_else(|| found.model.clone()),
         format: subject.format.clone(),
@@ -111,7 +122,7 @@ async fn watch(
     };
     let settings = found.process.as_ref().map(Process::settings).unwrap_or_default();
     seen.workload = Some(Workload {
-        model: found.model.clone().filter(|_| named.is_some()),
+        model: actual,
         kv_format: found.kv_format.clone(),
         batch: Some(window.batch),
         context_tokens: window.context_tokens,
@@ -142,6 +153,34 @@ async fn watch(
         seen: Some(seen),
     };
     Ok((found.describe(), request))
+}
+
+/// The model that a server runs cannot be read: then it is not compared with the one that was named.
+///
+/// # Errors
+/// None was named.
+fn unread_model(found: &Subject, is_named: bool, why: String) -> Result<Unseen, Failure> {
+    let path = found.model.as_ref().and_then(|model| model.get("path")?.as_str());
+    // What this user meets says more than what the daemon does.
+    let own = path.and_then(|path| match std::fs::File::open(path).err()?.kind() {
+        ErrorKind::NotFound => Some(format!("{path} is not there")),
+        ErrorKind::PermissionDenied => Some(format!("{path} may not be read")),
+        _ => None,
+    });
+    let reason = own.unwrap_or(why);
+    if is_named {
+        return Ok(Unseen {
+            what: "whether the server runs the model that you named".to_owned(),
+            reason,
+            grant: "run this as the server's user or with sudo; where it runs in a container, in there"
+                .to_owned(),
+        });
+    }
+    Err(Failure::failed(
+        format!("the model of the server cannot be read ({reason})"),
+        "run this as the server's user or with sudo, or name what it runs: \
+         rooflinectl explain --port PORT MODEL --format FORMAT",
+    ))
 }
 
 /// Step time of the window in the middle over that of the last one, where each was faster than the one before.

@@ -276,12 +276,30 @@ pub fn address_of(process: &Process) -> Result<Address, Failure> {
         Program::LlamaServer => Some(process.settings().port.unwrap_or(LLAMA_SERVER_PORT)),
         _ => process.ports().first().copied(),
     };
-    port.map(Address::local).ok_or_else(|| {
-        Failure::failed(
-            format!("process {} listens on no port, or its sockets may not be read", process.pid),
-            "run this as the process's user, or give its address with --from",
-        )
+    port.map(Address::local).ok_or_else(|| match process.shows_sockets() {
+        true => Failure::failed(
+            format!("process {} listens on no port, so it is not a server", process.pid),
+            "look for the server with: ss -ltnp",
+        ),
+        false => Failure::failed(
+            format!("the sockets of process {} may not be read, so its port is not known", process.pid),
+            "give the port of the server, or run this as its user or with sudo",
+        ),
     })
+}
+
+/// Why the model that a server runs cannot be read, before anybody watches it for nothing.
+pub async fn unreadable_model(client: &mut Client, subject: &Subject) -> Result<Option<String>, Failure> {
+    match predict(client, &request(subject, 1, Some(0), subject.threads(None))).await {
+        Err(ClientError::Refused { body, .. })
+            if body.field.as_ref().is_some_and(|field| field.starts_with("workload.model")) =>
+        {
+            Ok(Some(body.message))
+        }
+        // What else is wrong with it is for the question itself to say.
+        Ok(_) | Err(ClientError::Refused { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Whether the figures of this machine are those of a GPU.

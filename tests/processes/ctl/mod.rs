@@ -12,6 +12,7 @@ use std::process::{Command, Output, Stdio};
 mod answers;
 mod asking;
 mod completing;
+mod explaining;
 mod failing;
 mod fake;
 mod figures;

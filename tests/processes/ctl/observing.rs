@@ -27,7 +27,7 @@ fn observe<'a>(port: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     args
 }
 
-fn props() -> Value {
+pub(super) fn props() -> Value {
     json!({
         "default_generation_settings": {"n_ctx": 4096}, "total_slots": 2, "model_path": "/models/x.gguf",
         "endpoint_slots": true, "is_sleeping": false,
@@ -35,11 +35,11 @@ fn props() -> Value {
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole tokens of some seconds")]
-fn steps(seconds: f64, rate: f64) -> u64 {
+pub(super) fn steps(seconds: f64, rate: f64) -> u64 {
     (seconds * rate) as u64
 }
 
-fn busy(id: u64, task: u64, prompt: u64, decoded: u64) -> Value {
+pub(super) fn busy(id: u64, task: u64, prompt: u64, decoded: u64) -> Value {
     json!({"id": id, "n_ctx": 4096, "speculative": false, "is_processing": true, "id_task": task,
            "n_prompt_tokens": prompt + decoded, "next_token": [{"n_decoded": decoded}]})
 }
@@ -49,7 +49,7 @@ fn idle(id: u64) -> Value {
 }
 
 /// A llama-server whose slots are these.
-fn llama_server(slots: impl Fn(f64) -> Value + Send + Sync + 'static) -> Inference {
+pub(super) fn llama_server(slots: impl Fn(f64) -> Value + Send + Sync + 'static) -> Inference {
     Inference::start(move |route, now| match route {
         "/props" => Reply::json(&props()),
         "/slots" => Reply::json(&slots(now)),
@@ -149,7 +149,7 @@ fn prompts_in_between_restarts_and_silence_are_skipped_by_reason() {
 }
 
 /// A process that a llama-server's command line started, of one slot at 200 tokens/s; `None`, said aloud, without Python.
-fn started_with(options: &[&str]) -> Option<(tempfile::TempDir, std::process::Child, String)> {
+pub(super) fn started_with(options: &[&str]) -> Option<(tempfile::TempDir, std::process::Child, String)> {
     let script = "import http.server,json,sys,time\n\
         began=time.monotonic()\n\
         def slot():\n\

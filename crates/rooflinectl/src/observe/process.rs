@@ -112,6 +112,11 @@ impl Process {
         ports.into_iter().collect()
     }
 
+    /// Whether this user may see its sockets.
+    pub fn shows_sockets(&self) -> bool {
+        fs::read_dir(format!("/proc/{}/fd", self.pid)).is_ok()
+    }
+
     /// Processes that it started.
     pub fn children(&self) -> Vec<Self> {
         let of_this = |pid: &u32| stat(*pid).and_then(|stat| field(&stat, 4)) == Some(u64::from(self.pid));

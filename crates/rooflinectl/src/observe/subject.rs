@@ -18,7 +18,7 @@ use rooflined_predict::Engine;
 /// What the caller says of it, because it does not tell or to correct it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SubjectOptions {
-    /// Key, or `{"path": …}`.
+    /// Key, or `{"path": …}`. Of a server that is looked at `as_it_is`, only where it does not tell its own.
     pub model: Option<Value>,
     pub format: Option<String>,
     pub kv_format: Option<String>,
@@ -31,6 +31,14 @@ pub struct SubjectOptions {
     pub drain: bool,
     /// Settings under which nothing can be learned of it are no mistake: it is looked at as it is.
     pub as_it_is: bool,
+}
+
+impl SubjectOptions {
+    /// The model to go by, where the server tells `own`.
+    fn model(&self, own: Option<Value>) -> Option<Value> {
+        let named = self.model.clone();
+        if self.as_it_is { own.or(named) } else { named.or(own) }
+    }
 }
 
 /// Servers that can be observed.
@@ -209,7 +217,7 @@ impl Subject {
             let Some(port) = child.settings().port else {
                 return Err(Failure::failed(
                     format!("Ollama's process {} shows no port", child.pid),
-                    "name it with --pid and --from",
+                    "name it with --pid, and give its port too",
                 ));
             };
             let mut runner = Server::new(Address::local(port), key, owners).await?;
@@ -324,11 +332,12 @@ impl Subject {
             Some(process) => process.path(&path),
             None => Some(PathBuf::from(path)).filter(|path| path.is_absolute()),
         });
-        let model = options.model.clone().or_else(|| Some(json!({"path": path.as_ref()?.to_str()?})));
+        let own = path.as_ref().and_then(|path| path.to_str()).map(|path| json!({ "path": path }));
+        let model = options.model(own);
         let Some(model) = model else {
             return Err(Failure::failed(
                 "the path of its model is not known from here",
-                "name the model: rooflinectl observe --from PORT /path/to/model.gguf",
+                "name the model, by its key or as /path/to/model.gguf",
             ));
         };
         let file = path.and_then(|path| FileIdentity::of(&path).map(|identity| (path, identity)));
@@ -427,14 +436,14 @@ impl Subject {
             ["/data/0/root", "/data/0/id"].iter().find_map(|at| list.pointer(at).and_then(Value::as_str));
         let directory = name.filter(|name| name.starts_with('/')).map(|path| json!({ "path": path }));
         let key = || models().get(name?.rsplit('/').next()?).ok();
-        let model = options.model.clone().or(directory).or_else(|| key().map(|known| json!(known.key)));
+        let model = options.model(directory.or_else(|| key().map(|known| json!(known.key))));
         let Some(model) = model else {
             return Err(Failure::failed(
                 format!(
                     "{} is not a known model",
                     name.map_or_else(|| "what it serves".to_owned(), |name| format!("{name:?}"))
                 ),
-                "name it: rooflinectl observe --from PORT MODEL --format FORMAT (see rooflinectl models list)",
+                "name it and its format: MODEL --format FORMAT (see rooflinectl models list)",
             ));
         };
         if model.is_string() && options.format.is_none() {
