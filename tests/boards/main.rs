@@ -5,6 +5,7 @@
 mod bundle;
 mod captured;
 mod garbage;
+mod hidden;
 mod machines;
 mod metering;
 mod metrics;

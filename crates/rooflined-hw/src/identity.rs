@@ -159,7 +159,7 @@ fn tegra(
         boot_module: boot.as_deref(),
         memory: found.memory,
         cpus: Some(found.cpus),
-        has_gpu: device.is_some(),
+        has_gpu: device.is_some() || hidden.is_some(),
         modes: found.modes.map(|modes| modes.source.as_str()),
     });
     let l4t = first_of(root, &[RELEASE], identity::l4t_release);
@@ -176,7 +176,6 @@ fn tegra(
         from("key", if boot.is_some() && chip == Chip::Tegra264 { BOOT } else { told });
         from("gpu", told);
     }
-    let gpu_fault = device.is_none().then(|| no_devfreq(root, chip));
     // Orin's library says no more than its name and version, and JetPack 5 has none. On an IGX with a card it is the card's.
     let nvml = Nvml::discover(root).ok();
     let (card, nvml) = match nvml {
@@ -186,7 +185,9 @@ fn tegra(
         nvml => (None, nvml),
     };
     let (nvml, facts) = nvml.map_or((None, None), |(nvml, facts)| (Some(nvml), Some(facts)));
-    let identified_gpu = identified.is_some();
+    let is_identified = identified.is_some();
+    // Where NVML answers the driver is up, and only its files are hidden.
+    let gpu_fault = (is_identified && device.is_none() && facts.is_none()).then(|| no_devfreq(root, chip));
     let gpu = match identified {
         Some(_) => Ok(GpuDriver::Devfreq),
         None => Err(unrecognised(module.as_deref(), found.model)),
@@ -235,7 +236,7 @@ fn tegra(
     let no_module = hidden.map_or_else(|| format!("{COMPATIBLE} holds no part number"), |hidden| hidden.why);
     Identity {
         gpu,
-        gpu_fault: gpu_fault.filter(|_| identified_gpu),
+        gpu_fault,
         no_tegra: String::new(),
         notes,
         nominal: fitted,

@@ -237,9 +237,9 @@ fn degrees(value: i64) -> Option<Celsius> {
     }
 }
 
-/// A reading above what any GPU draws is an error.
+/// A reading above what any GPU draws is an error, and nothing is what a GPU is said to draw that is switched off.
 fn milliwatts(value: u64) -> Option<Watts> {
-    (value <= 10_000_000).then_some(Watts(value as f64 / 1e3))
+    (1..=10_000_000).contains(&value).then_some(Watts(value as f64 / 1e3))
 }
 
 /// The library, held by a thread of its own.

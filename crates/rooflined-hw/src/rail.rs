@@ -21,6 +21,8 @@ pub(super) struct Meter {
     pub path: String,
     /// The file of the current, where the first is that of a voltage.
     pub current: Option<String>,
+    /// Files of a voltage and a current whose product a power has to be about.
+    pub check: Option<[String; 2]>,
     pub counter: Counter,
     /// Milliseconds to a new value, or that it averages over; `None` where the driver does not tell.
     pub update_ms: Option<u64>,
@@ -58,8 +60,11 @@ pub(super) struct Metered {
 }
 
 pub(super) fn files(meters: &[Meter]) -> Vec<File> {
-    let paths = meters.iter().flat_map(|meter| [Some(&meter.path), meter.current.as_ref()]);
-    paths.flatten().map(File::of_driver).collect()
+    let of_meter = |meter: &Meter| {
+        let further = meter.current.iter().chain(meter.check.iter().flatten()).cloned();
+        std::iter::once(meter.path.clone()).chain(further).collect::<Vec<_>>()
+    };
+    meters.iter().flat_map(of_meter).map(File::of_driver).collect()
 }
 
 pub(super) fn read(meters: &mut [Meter], answers: &Answers<'_>) -> Vec<Metered> {
@@ -92,7 +97,7 @@ impl Meter {
             Rail { name, power, energy: None, read }
         };
         match self.counter {
-            Counter::Power => plain(name, answers.value(&self.path, "a power in µW", parse::microwatts)),
+            Counter::Power => plain(name, self.checked(answers)),
             Counter::Milliwatts => plain(name, answers.value(&self.path, "a power in mW", milliwatts)),
             Counter::MilliwattsByProduct => plain(name, self.product(answers)),
             Counter::Energy { wraps_after } => {
@@ -115,6 +120,23 @@ impl Meter {
         }
     }
 
+    /// A power, unless voltage and current say that it is in another unit.
+    fn checked(&self, answers: &Answers<'_>) -> Reading<Watts> {
+        let power = answers.value(&self.path, "a power in µW", parse::microwatts);
+        let (Some(watts), Some([volts, amperes])) = (power.known(), &self.check) else { return power };
+        let known = |path: &str| answers.value(path, "a number of thousandths", milli).known().copied();
+        let (Some(volts_now), Some(amperes_now)) = (known(volts), known(amperes)) else { return power };
+        let product = Watts(volts_now * amperes_now);
+        let agree = product < LEAST_CHECKED || (0.1..=10.0).contains(&(watts.0 / product.0));
+        if agree {
+            return power;
+        }
+        let path = &self.path;
+        Reading::failed(format!(
+            "{path} reports {watts}, but {volts} and {amperes} give {product}: a wrong unit"
+        ))
+    }
+
     /// Voltage times current. Assumes nothing of either: a rail may be measured at the input of its converter.
     fn product(&self, answers: &Answers<'_>) -> Reading<Watts> {
         let volts = match answers.value(&self.path, "a voltage in mV", voltage) {
@@ -129,6 +151,8 @@ impl Meter {
     }
 }
 
+/// Below this the offsets of a voltage and a current are too much of their product.
+const LEAST_CHECKED: Watts = Watts(0.5);
 /// More than any rail of a board carries, in mV, mA and mW alike.
 const LARGEST_MILLI: u64 = 1_000_000;
 /// Below zero by more than this no voltage is that of an offset.

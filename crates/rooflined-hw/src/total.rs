@@ -82,7 +82,8 @@ fn of_power_meters(rails: &[Metered]) -> Option<Rule<'_>> {
 }
 
 /// `package-0` of RAPL, or `package-0-die-1` where a package has several dies, but none of their parts such as
-/// `package-0/core`; a socket of amd_energy; fam15h_power; cores and the rest of an Altra. What intel-rapl-mmio counts are the same packages once more.
+/// `package-0/core`; a socket of amd_energy; fam15h_power; cores and SoC of zenpower; cores and the rest of an Altra. What
+/// intel-rapl-mmio counts are the same packages once more.
 fn is_package(of: &Metered) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let package = |text: &str| match text.split_once("-die-") {
@@ -92,6 +93,7 @@ fn is_package(of: &Metered) -> bool {
     match of.device.as_str() {
         "amd_energy" => of.rail.name.strip_prefix("Esocket").is_some_and(digits),
         "fam15h_power" => true,
+        "zenpower" => of.rail.name.starts_with("SVI2_P_"),
         // Of Ampere's Altra, and `CPU power-…` of a second socket.
         "apm_xgene" => ["CPU power", "IO power"].iter().any(|name| of.rail.name.starts_with(name)),
         _ => of.rail.name.strip_prefix("package-").is_some_and(package),
@@ -109,7 +111,10 @@ pub(super) struct GpuPower {
 pub(super) fn total(rails: &[Metered], gpu: Option<&GpuPower>, chip: Option<Chip>) -> Reading<TotalPower> {
     let rule = rule(rails, chip);
     match (rule, gpu) {
-        (Some(rule), gpu) if gpu.is_none() || rule.scope != "package" => sum(&rule),
+        (Some(rule), gpu) if gpu.is_none() || rule.scope != "package" => {
+            let highest = if chip.is_some() { HIGHEST_OF_TEGRA } else { Watts(f64::INFINITY) };
+            sum(&rule, highest)
+        }
         (_, Some(gpu)) => gpu.power.clone().map(|power| TotalPower {
             power,
             rails: vec![gpu.meter.into()],
@@ -121,11 +126,13 @@ pub(super) fn total(rails: &[Metered], gpu: Option<&GpuPower>, chip: Option<Chip
     }
 }
 
-/// The offsets of sensors together stay above this. Below it one is mounted in reverse, or damaged.
-const LOWEST: Watts = Watts(-1.0);
+/// A machine that runs draws more than this. Below it a sensor is off, mounted in reverse or damaged, or in another unit.
+const LOWEST: Watts = Watts(0.05);
+/// No Tegra draws more, whatever its carrier feeds.
+const HIGHEST_OF_TEGRA: Watts = Watts(1000.0);
 
 /// A rail that does not answer spoils it.
-fn sum(rule: &Rule<'_>) -> Reading<TotalPower> {
+fn sum(rule: &Rule<'_>, highest: Watts) -> Reading<TotalPower> {
     let mut power = Watts::ZERO;
     let mut names = Vec::with_capacity(rule.rails.len());
     let mut when: Option<MeterRead> = None;
@@ -141,9 +148,11 @@ fn sum(rule: &Rule<'_>) -> Reading<TotalPower> {
         };
         names.push(rail.name.clone());
     }
-    if power < LOWEST {
+    if power < LOWEST || power > highest {
         let names = names.join(" + ");
-        return Reading::failed(format!("{names} reports {power}: no machine draws less than nothing"));
+        return Reading::failed(format!(
+            "{names} reports {power}, which is not what a machine draws that runs"
+        ));
     }
     Reading::Known(TotalPower { power, rails: names, scope: rule.scope.into(), read: when })
 }

@@ -67,7 +67,7 @@ pub struct Evidence<'a> {
     pub memory: Option<Bytes>,
     /// Logical CPUs present.
     pub cpus: Option<u32>,
-    /// The kernel has a device for the GPU's clock.
+    /// The kernel has a device for the GPU's clock, or something else tells that the chip is this one.
     pub has_gpu: bool,
     /// The file that power modes are read from, links followed.
     pub modes: Option<&'a str>,

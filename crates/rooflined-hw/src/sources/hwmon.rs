@@ -100,16 +100,24 @@ fn meters(root: &SysRoot) -> Vec<Meter> {
                 Some(device) => format!("{device} {}", sensor.name),
                 None => sensor.name.clone(),
             }),
-            device: device.unwrap_or_default(),
             place: format!("{}.{}", device_of(root, &sensor.dir), sensor.name),
             path: format!("{}/{}", sensor.dir, sensor.file),
             current: None,
+            check: check(root, &sensor, device.as_deref()),
+            device: device.unwrap_or_default(),
             counter: sensor.counter,
             update_ms: sensor.intervals().iter().find_map(interval),
             last: None,
         }
     });
     meters.filter(is_rail).collect()
+}
+
+/// Texas Instruments' meters of one rail, an INA226 or an INA238, tell its voltage and current too.
+fn check(root: &SysRoot, sensor: &Sensor, device: Option<&str>) -> Option<[String; 2]> {
+    let is_alone = sensor.name == "power1" && device.is_some_and(|name| name.starts_with("ina2"));
+    let files = ["in1_input", "curr1_input"].map(|file| format!("{}/{file}", sensor.dir));
+    (is_alone && files.iter().all(|file| root.path(file).exists())).then_some(files)
 }
 
 fn sensors(root: &SysRoot) -> Vec<Sensor> {

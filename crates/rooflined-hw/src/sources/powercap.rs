@@ -65,6 +65,7 @@ fn meters(root: &SysRoot) -> Vec<Meter> {
             place: zone.clone(),
             path: file(zone, "energy_uj"),
             current: None,
+            check: None,
             counter: Counter::Energy { wraps_after: range },
             update_ms: Some(RAPL_UPDATE_MS),
             last: None,
