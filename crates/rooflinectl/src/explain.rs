@@ -81,6 +81,7 @@ async fn watch(
         ..SubjectOptions::default()
     };
     let mut found = Subject::find(server, process, &as_it_is, has_gpu, (key, owners)).await?;
+    found.enter_own_root();
     let unread = match observe::unreadable_model(&mut context.client, &found).await? {
         Some(why) => Some(unread_model(&found, named.is_some(), why)?),
         None => None,

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::answers::{self, healthy};
 use super::fake::{Fake, Received, Reply as Answer};
 use super::inference::{Inference, Reply};
-use super::observing::{busy, llama_server, props, started_with, steps};
+use super::observing::{busy, llama_server, props, start, started_with, steps};
 use super::{bad, contains, run, stderr, stdout};
 
 /// A daemon that predicts models which it knows by a key, and reads no files.
@@ -136,6 +136,35 @@ fn a_server_that_ends_while_it_is_watched_is_said_to_have_ended() {
     let (exit, errors) = explaining.join().unwrap();
     assert_eq!(exit, 75, "{errors}");
     contains(&errors, &["has ended", "hint: "]);
+}
+
+#[test]
+fn the_model_of_a_server_in_a_container_is_read_in_the_root_of_its_process() {
+    // A mount that only the server sees. Its own root and processes are those of the tests.
+    let script = "mount -t tmpfs none /mnt && cp \"$1\" /mnt/config.json && shift && exec python3 \"$@\"";
+    let directory = tempfile::tempdir().unwrap();
+    let model = directory.path().join("config.json");
+    let fields = json!({"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+                        "num_attention_heads": 4, "vocab_size": 100});
+    std::fs::write(&model, fields.to_string()).unwrap();
+    let model = model.to_str().unwrap();
+    let mut wrapped = std::process::Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        wrapped.args(["--user", "--map-root-user"]);
+    }
+    wrapped.args(["--mount", "sh", "-c", script, "sh", model]);
+    let Some((_directory, mut child, port)) = start(wrapped, &["-m", "/mnt/config.json"]) else { return };
+    let fake = Fake::start(|asked: &Received| match asked.route.as_str() {
+        "/v1/predict" => Answer::ok(&answers::prediction(2e7, 1e7)),
+        _ => healthy(asked),
+    });
+    let output = run(fake.path(), &explain(&port, &[]));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let sent = fake.asked_of("/v1/explain").json();
+    assert_eq!(sent["workload"]["model"]["path"], format!("/proc/{}/root/mnt/config.json", child.id()));
+    assert!(sent["workload"]["model"]["definition"].is_object(), "{sent}");
 }
 
 #[test]

@@ -150,6 +150,14 @@ fn prompts_in_between_restarts_and_silence_are_skipped_by_reason() {
 
 /// A process that a llama-server's command line started, of one slot at 200 tokens/s; `None`, said aloud, without Python.
 pub(super) fn started_with(options: &[&str]) -> Option<(tempfile::TempDir, std::process::Child, String)> {
+    start(Command::new("python3"), options)
+}
+
+/// The same, where `python` ends with starting Python; `None`, said aloud, where that cannot be.
+pub(super) fn start(
+    mut python: Command,
+    options: &[&str],
+) -> Option<(tempfile::TempDir, std::process::Child, String)> {
     let script = "import http.server,json,sys,time\n\
         began=time.monotonic()\n\
         def slot():\n\
@@ -165,15 +173,20 @@ pub(super) fn started_with(options: &[&str]) -> Option<(tempfile::TempDir, std::
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("llama-server");
     std::fs::write(&path, script).unwrap();
-    let spawned =
-        Command::new("python3").arg(&path).args(options).stdout(std::process::Stdio::piped()).spawn();
+    let program = python.get_program().to_string_lossy().into_owned();
+    let missing = || crate::daemon::harness::missing(&program, "run as a server");
+    let spawned = python.arg(&path).args(options).stdout(std::process::Stdio::piped()).spawn();
     let Ok(mut child) = spawned else {
-        crate::daemon::harness::missing("python3", "run as a server");
+        missing();
         return None;
     };
     let mut port = String::new();
     let mut lines = std::io::BufReader::new(child.stdout.take().unwrap());
     std::io::BufRead::read_line(&mut lines, &mut port).unwrap();
+    if port.is_empty() {
+        missing();
+        return None;
+    }
     Some((directory, child, port.trim().to_owned()))
 }
 

@@ -140,6 +140,15 @@ impl Process {
         }
     }
 
+    /// Where this machine has the file that the process calls `path`, where that is another file than the one at `path` here: it runs
+    /// in a root of its own, as in a container. `None` otherwise, and where its root may not be seen.
+    pub fn in_own_root(&self, path: &Path) -> Option<PathBuf> {
+        let root = PathBuf::from(format!("/proc/{}/root", self.pid));
+        let inner = root.join(path.strip_prefix("/").ok()?);
+        let identity = FileIdentity::of(&inner)?;
+        (FileIdentity::of(path) != Some(identity)).then_some(inner)
+    }
+
     /// What it has done up to now.
     ///
     /// # Errors

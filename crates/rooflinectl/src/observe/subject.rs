@@ -1,6 +1,6 @@
 //! The server that is observed: what kind it is, what it runs, and how it is looked at.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -536,6 +536,16 @@ impl Subject {
         });
         let process = named(self.process.as_ref());
         format!("{} at {}{process}: {model}{format}{cache}{threads}", self.kind.key(), self.server.address)
+    }
+
+    /// Goes by the model file in the root of its process, where that has one of its own, as in a container.
+    pub fn enter_own_root(&mut self) {
+        let path = self.model.as_ref().and_then(|model| model.get("path")?.as_str());
+        let inner =
+            path.zip(self.process.as_ref()).and_then(|(path, process)| process.in_own_root(Path::new(path)));
+        if let Some(inner) = inner.as_deref().and_then(Path::to_str) {
+            self.model = Some(json!({ "path": inner }));
+        }
     }
 
     /// What events call it.
