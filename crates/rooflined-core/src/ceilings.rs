@@ -220,4 +220,21 @@ mod tests {
         let same = scaling::to_clock(&roofline(287e9, 62e12), 2, Some(Hertz(0.0)));
         assert_eq!(same, roofline(287e9, 62e12));
     }
+
+    #[test]
+    fn a_memory_that_is_assumed_is_a_guess_and_one_that_was_measured_is_not() {
+        let family = crate::hardware::registry().get("jetson-orin-nx-unlisted").unwrap();
+        let sheet = datasheet(family, &crate::board::OperatingPoint::default());
+        let assumed = sheet.clone().with_assumed_memory(0.5);
+        for (sheet, assumed) in [
+            (sheet.bandwidth, assumed.bandwidth),
+            (sheet.memory_limit.unwrap(), assumed.memory_limit.unwrap()),
+        ] {
+            let low = sheet.low * 0.5;
+            assert_eq!(assumed, Ceiling { low, provenance: Provenance::Prior, ..sheet });
+        }
+        assert_eq!(assumed.compute, sheet.compute);
+        let measured = roofline(1e9, 1e9);
+        assert_eq!(measured.clone().with_assumed_memory(0.5), measured);
+    }
 }

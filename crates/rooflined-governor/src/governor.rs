@@ -467,6 +467,9 @@ impl Governor {
             () if assumed => roofline.with_assumed_sm(least),
             () => roofline,
         };
+        // Of a module that is not listed only the family is known, and an Orin Nano of 4 GB has half of its family's bus.
+        let of_family = hardware.key.ends_with("-unlisted");
+        let roofline = if of_family { roofline.with_assumed_memory(0.5) } else { roofline };
         (roofline, profile)
     }
 

@@ -110,12 +110,18 @@ impl Roofline {
     /// The same ceilings of a GPU that nobody has described: guesses, which cards with half of the rates keep too.
     #[must_use]
     pub fn of_unlisted(self) -> Self {
-        let mut guessed = self.with_assumed_sm(0.5);
-        guessed.bandwidth.provenance = Provenance::Prior;
-        if let Some(limit) = &mut guessed.memory_limit {
-            limit.provenance = Provenance::Prior;
+        self.with_assumed_sm(0.5).with_assumed_memory(1.0)
+    }
+
+    /// The same ceilings where the width of the memory was assumed: as little as `least` of it may be there. No data sheet says
+    /// so, and it is called a guess.
+    #[must_use]
+    pub fn with_assumed_memory(mut self, least: f64) -> Self {
+        let ceilings = std::iter::once(&mut self.bandwidth).chain(&mut self.memory_limit);
+        for ceiling in ceilings.filter(|ceiling| ceiling.provenance == Provenance::Datasheet) {
+            *ceiling = Ceiling { low: ceiling.low * least, provenance: Provenance::Prior, ..*ceiling };
         }
-        guessed
+        self
     }
 }
 
