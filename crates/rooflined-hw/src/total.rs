@@ -122,8 +122,18 @@ pub(super) fn total(rails: &[Metered], gpu: Option<&GpuPower>, chip: Option<Chip
             read: Some(gpu.read),
         }),
         (_, None) if rails.is_empty() => Reading::absent(NO_METER),
-        (_, None) => Reading::absent("no rule says which rails make up this machine"),
+        (_, None) => Reading::absent(no_rule(chip)),
     }
+}
+
+/// Why rails that are there are no total.
+fn no_rule(chip: Option<Chip>) -> String {
+    let missing = match chip {
+        None => return "no rule says which rails make up this machine".to_owned(),
+        Some(Chip::Tegra264) => "no ina238 at the input".to_owned(),
+        Some(_) => format!("no {}, nor {} together", INPUTS.join(" or "), AGX_ORIN.join(", ")),
+    };
+    format!("no rule says which rails make up this module: {missing}")
 }
 
 /// A machine that runs draws more than this. Below it a sensor is off, mounted in reverse or damaged, or in another unit.
