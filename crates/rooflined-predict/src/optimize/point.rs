@@ -76,7 +76,12 @@ pub(super) fn points<'a>(
         // A machine without modes has one operating point.
         Modes::All | Modes::Live if snapshot.modes.is_empty() => vec![now()],
         Modes::All => modes().map(of).collect(),
-        Modes::Live => modes().map(of).filter(|point| !point.reboot).collect(),
+        Modes::Live => {
+            let is_live = |view: &&ModeView| {
+                view.reboot_required == Some(false) || active.is_some_and(|active| view.mode.is(active))
+            };
+            modes().filter(is_live).map(of).collect()
+        }
         Modes::Listed(keys) => {
             modes().filter(|view| keys.iter().any(|key| view.mode.is(key))).map(of).collect()
         }

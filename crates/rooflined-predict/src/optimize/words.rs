@@ -3,7 +3,7 @@
 use super::ranking::Standings;
 use super::{Candidate, Constraint, EnergyBasis, Miss, Objective, Outcome, Query, Sensitivity, WorkForms};
 use crate::power::scope_words;
-use crate::{Limit, Tier};
+use crate::{Engine, Limit, Tier};
 use rooflined_core::units::{Bytes, Joules, Seconds, Watts, counted, significant};
 
 type Closest = Option<(Candidate, Vec<Miss>)>;
@@ -22,7 +22,11 @@ pub(super) fn reason(
             let doubtful = sensitivity.is_some_and(Sensitivity::could_change);
             let mut reason = for_it(query, chosen, outcome, runner_up, doubtful);
             if let Some(format) = only_one_fits(query, &standings.fits) {
-                reason.push_str(&format!(" Of the formats only {format} fits into memory."));
+                let of = match query.engine {
+                    Engine::Bare => String::new(),
+                    engine => format!(" of {}", engine.key()),
+                };
+                reason.push_str(&format!(" Of the formats{of} only {format} fits into memory."));
             }
             reason
         }

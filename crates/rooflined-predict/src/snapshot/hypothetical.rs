@@ -105,13 +105,15 @@ impl Snapshot {
     pub fn hypothetical(hardware: Arc<Hardware>) -> Self {
         let (board, state) = (board(&hardware), state(&hardware));
         let (roofline, profile) = gpu_model(&hardware, None, &point_now(&board, &state, Some(&hardware)));
+        let top = hardware.top_mode();
         let views = hardware.modes.iter().map(|mode| {
             let (roofline, profile) = gpu_model(&hardware, None, &mode.operating_point());
             ModeView {
                 mode: mode.power_mode(),
                 roofline,
                 profile,
-                reboot_required: None,
+                // Gated units stay gated until the next start; what else a kernel cannot change is not known here.
+                reboot_required: Some(top.is_some_and(|top| mode.sm_online != top.sm_online)),
                 unreachable: Some(format!("{} is other hardware", hardware.key)),
                 measured_power: None,
                 worst_power: None,
