@@ -3,11 +3,11 @@
 use super::catalogue::Catalogue;
 use super::convert::{bound_key, limit_key};
 use super::modes::refuse_power_limit;
-use super::predict::{Work, prediction_answer};
+use super::predict::{Work, engine_of, prediction_answer};
 use super::run;
 use super::task::{model_at, unpredictable, with_threads};
 use super::words::positive;
-use rooflined_api::{AnalyzeAnswer, AnalyzeRequest};
+use rooflined_api::{AnalyzeAnswer, AnalyzeRequest, PredictRequest};
 use rooflined_core::ceilings::Roofline;
 use rooflined_core::refusal::{Code, Refusal};
 use rooflined_core::units::{Bytes, Seconds, significant};
@@ -29,7 +29,14 @@ pub fn analyze(
     refuse_power_limit(request.operating_point.as_ref(), "operating_point")?;
     let model = model_at(snapshot, request.operating_point.as_ref(), "operating_point")?;
     let model = with_threads(snapshot, model, request.workload.threads, "workload.threads")?;
-    let work = Work::new(snapshot, catalogue, &request.workload, request.engine, "workload")?;
+    let question = PredictRequest {
+        operating_point: request.operating_point.clone(),
+        workload: request.workload.clone(),
+        engine: request.engine,
+        ..PredictRequest::default()
+    };
+    let engine = engine_of(snapshot, catalogue, &question)?;
+    let work = Work::new(snapshot, catalogue, &request.workload, engine, "workload")?;
     let time = measured_time(request, work.tokens())?;
     let (prediction, cached) = match &work {
         Work::Op(task) => {

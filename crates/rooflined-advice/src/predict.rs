@@ -153,7 +153,10 @@ pub fn predict(
 }
 
 /// The engine that the request names; of a model without one the engine that is recommended for it, at the same operating point.
-fn engine_of(
+///
+/// # Errors
+/// As [`engine_for`].
+pub fn engine_of(
     snapshot: &Snapshot,
     catalogue: &Catalogue,
     request: &PredictRequest,
