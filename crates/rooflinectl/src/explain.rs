@@ -27,7 +27,7 @@ pub async fn run(context: &mut Context, args: &ExplainArgs) -> Result<(), Failur
             exit: Exit::Usage,
             message: "explain looks at the machine that it runs on, not at other hardware".to_owned(),
             hint: Some(format!(
-                "run it there: rooflinectl --ssh HOST explain …; or compare the rate with: rooflinectl predict MODEL --hardware {hardware}"
+                "run it there: rooflinectl --ssh HOST explain …; or judge the rate by the data sheet: rooflinectl analyze MODEL --tokens-per-s RATE --hardware {hardware}"
             )),
         });
     }

@@ -8,10 +8,30 @@ use super::options::{name_options, options_for};
 use super::table::Table;
 use super::{choice, headline, show, words};
 use rooflined_advice::settings::MISSING;
-use rooflined_api::{CandidateAnswer, Optimism, PowerAnswer, RecommendAnswer, RecommendRequest};
-use rooflined_core::units::{Bytes, Watts};
+use rooflined_api::{CandidateAnswer, Objective, Optimism, PowerAnswer, RecommendAnswer, RecommendRequest};
+use rooflined_core::names::EnergyBasis;
+use rooflined_core::units::{Bytes, Joules, Watts};
 use rooflined_predict::Engine;
 use rooflined_predict::power::scope_words;
+
+/// Where energy stands, behind power.
+const ENERGY_COLUMN: usize = 8;
+
+/// Joules of a token or a column, as the objective counts them.
+fn energy(candidate: &CandidateAnswer, basis: &str) -> String {
+    let prediction = &candidate.prediction;
+    let of = if candidate.kv_format.is_none() {
+        &prediction.energy_j
+    } else if basis == EnergyBasis::Marginal.key() {
+        &prediction.marginal_energy_j_per_token
+    } else {
+        &prediction.energy_j_per_token
+    };
+    // The energy of an operation is that of all its columns.
+    #[expect(clippy::cast_precision_loss, reason = "a batch is small")]
+    let count = if candidate.kv_format.is_none() { candidate.batch.max(1) as f64 } else { 1.0 };
+    of.as_ref().map_or_else(|| "unknown".to_owned(), |of| Joules(of.value / count).to_string())
+}
 
 /// A key that ends with the unit of a constraint's value.
 fn quantity(constraint: &str) -> &str {
@@ -27,7 +47,7 @@ pub fn render(answer: &RecommendAnswer, request: &RecommendRequest) -> String {
         show::mark_simulated(answer.simulated, format!("{first}{}\n", name_options(&answer.reason)));
     let candidates = || answer.decision.iter().chain(&answer.closest).chain(&answer.alternatives);
     let power = PowerColumn::of(candidates());
-    let mut table = Table::new(&[
+    let mut columns = vec![
         "",
         "format",
         ">batch",
@@ -40,7 +60,13 @@ pub fn render(answer: &RecommendAnswer, request: &RecommendRequest) -> String {
         ">loss",
         "limit",
         "power mode",
-    ]);
+    ];
+    // What the objective compares stands in the table.
+    let counts_energy = request.objective == Objective::Energy;
+    if counts_energy {
+        columns.insert(ENERGY_COLUMN, ">energy");
+    }
+    let mut table = Table::new(&columns);
     let mut row = |name: &str, candidate: &CandidateAnswer| {
         let prediction = &candidate.prediction;
         let format = candidate.format.clone().unwrap_or_else(|| "as it is".to_owned());
@@ -49,7 +75,7 @@ pub fn render(answer: &RecommendAnswer, request: &RecommendRequest) -> String {
         let drafted = candidate.draft_tokens.map(|tokens| format!(", {tokens} drafted")).unwrap_or_default();
         let moved = candidate.cpu_moe_layers.map(|layers| format!(", experts of {layers} layers on the CPU"));
         let moved = moved.unwrap_or_default();
-        table.row([
+        let mut cells = vec![
             name.to_owned(),
             format!("{format}{cache}{drafted}{moved}"),
             candidate.batch.to_string(),
@@ -62,7 +88,11 @@ pub fn render(answer: &RecommendAnswer, request: &RecommendRequest) -> String {
             candidate.quality_loss_ratio.map_or_else(|| "unknown".to_owned(), words::percent),
             prediction.limit.clone(),
             candidate.power_mode.as_ref().map(|mode| mode.name.clone()).unwrap_or_default(),
-        ]);
+        ];
+        if counts_energy {
+            cells.insert(ENERGY_COLUMN, energy(candidate, &answer.energy_basis));
+        }
+        table.row(cells);
     };
     if let Some(decision) = &answer.decision {
         row("choice", decision);
@@ -94,9 +124,16 @@ pub fn render(answer: &RecommendAnswer, request: &RecommendRequest) -> String {
     text.push_str(&engines(answer, request));
     text.push_str(&engine_settings(answer, engine));
     if let Some(command) = choice::enter(answer) {
-        let reboots = answer.apply.get("reboot_required").and_then(Value::as_bool) == Some(true);
-        let _ =
-            writeln!(text, "  to enter the mode: {command}{}", if reboots { ", which reboots" } else { "" });
+        let needs_reboot = answer.apply.get("reboot_required").and_then(Value::as_bool) == Some(true);
+        let note = match () {
+            // Only the board itself knows what its kernel can change while it runs.
+            () if request.hardware.is_some() && command.starts_with("rooflinectl") => {
+                " on the board; it says whether that needs a reboot"
+            }
+            () if needs_reboot => ", which reboots",
+            () => "",
+        };
+        let _ = writeln!(text, "  to enter the mode: {command}{note}");
     }
     if !answer.violated.is_empty() {
         let _ = writeln!(text, "  violated: {}", options_for(&answer.violated));
