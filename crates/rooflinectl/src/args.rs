@@ -309,7 +309,7 @@ pub struct SweepArgs {
     #[arg(long, value_delimiter = ',', value_parser = input::count_from_zero, allow_negative_numbers = true)]
     pub contexts: Vec<u64>,
     /// Key/value cache format (models)
-    #[arg(long, value_name = "FORMAT", value_parser = input::format)]
+    #[arg(long, value_name = "FORMAT", value_parser = input::cache_format)]
     pub kv_format: Option<WeightFormat>,
     /// Power modes [default: --mode]
     #[arg(long, value_delimiter = ',', conflicts_with_all = ["mode", "power_limit"])]
@@ -569,7 +569,7 @@ pub struct TargetArgs {
     #[arg(long, value_parser = input::one_of::<EnergyBasis, 2>(ENERGY_BASES), default_value = "with_idle")]
     pub energy: EnergyBasis,
     /// Maximum time per token: 50ms
-    #[arg(long, value_name = "TIME", value_parser = input::seconds, allow_negative_numbers = true)]
+    #[arg(long, value_name = "TIME", value_parser = input::latency, allow_negative_numbers = true)]
     pub max_time_per_token: Option<f64>,
     /// Minimum tokens/s (columns/s) over the batch
     #[arg(long, value_name = "RATE", value_parser = input::positive, allow_negative_numbers = true)]
@@ -638,10 +638,10 @@ pub struct RecommendArgs {
     #[command(flatten)]
     pub target: TargetArgs,
     /// Maximum time of one run: 1ms
-    #[arg(long, value_name = "TIME", value_parser = input::seconds, allow_negative_numbers = true)]
+    #[arg(long, value_name = "TIME", value_parser = input::latency, allow_negative_numbers = true)]
     pub max_time: Option<f64>,
     /// Maximum time to the first token: 1s (models)
-    #[arg(long, value_name = "TIME", value_parser = input::seconds, allow_negative_numbers = true)]
+    #[arg(long, value_name = "TIME", value_parser = input::latency, allow_negative_numbers = true)]
     pub max_time_to_first_token: Option<f64>,
     /// Minimum memory that stays available [default: a twentieth of all, at least 256 MiB]
     #[arg(long, visible_alias = "min-free-memory", value_name = "SIZE", value_parser = input::bytes, allow_negative_numbers = true)]
@@ -653,7 +653,7 @@ pub struct RecommendArgs {
     #[arg(long, visible_alias = "format", value_delimiter = ',', value_parser = input::storage)]
     pub formats: Vec<String>,
     /// Key/value cache formats to consider (models) [default: fp16]
-    #[arg(long, value_name = "FORMATS", value_delimiter = ',', value_parser = input::format)]
+    #[arg(long, value_name = "FORMATS", value_delimiter = ',', value_parser = input::cache_format)]
     pub kv_formats: Vec<WeightFormat>,
     /// Worker threads to consider, if the CPU is the accelerator: 1,2,4
     #[arg(long, value_name = "COUNTS", value_delimiter = ',')]
@@ -956,7 +956,7 @@ pub struct HoldNeeds {
     #[arg(long, value_name = "POWER", value_parser = input::watts)]
     pub max_power: Option<f64>,
     /// Minimum GPU clock
-    #[arg(long, value_name = "MHZ", value_parser = input::positive)]
+    #[arg(long, value_name = "MHZ", value_parser = input::megahertz)]
     pub min_gpu_mhz: Option<f64>,
     /// Query whose recommended mode is held: the body of POST /v1/recommend, as a file or as JSON that begins with {
     #[arg(long, value_name = "FILE|JSON")]
@@ -1012,7 +1012,7 @@ pub enum ModelsCommand {
         #[arg(long, value_parser = input::recipe, default_value = "bf16")]
         format: Recipe,
         /// Key/value cache format
-        #[arg(long, value_name = "FORMAT", value_parser = input::format, default_value = "fp16")]
+        #[arg(long, value_name = "FORMAT", value_parser = input::cache_format, default_value = "fp16")]
         kv_format: WeightFormat,
     },
     /// Inspect a model file: GGUF, safetensors, config.json, or a directory of them; only headers are read. With -o json, the
@@ -1022,7 +1022,7 @@ pub enum ModelsCommand {
         /// File or directory
         path: PathBuf,
         /// Key/value cache format
-        #[arg(long, value_name = "FORMAT", value_parser = input::format, default_value = "fp16")]
+        #[arg(long, value_name = "FORMAT", value_parser = input::cache_format, default_value = "fp16")]
         kv_format: WeightFormat,
         #[command(flatten)]
         dimensions: DimensionArgs,

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use super::args::ConfigCommand;
 use super::failure::{Exit, Failure};
 use super::output::{Format, Printer};
+use super::words;
 use rooflined_config::{Config, ConfigError, DEFAULT_FILE};
 
 pub fn run(printer: &Printer, command: &ConfigCommand) -> Result<Exit, Failure> {
@@ -46,7 +47,7 @@ fn check(printer: &Printer, file: Option<&Path>) -> Result<Exit, Failure> {
         return Ok(exit);
     }
     for problem in &problems {
-        printer.line(&problem.to_string())?;
+        printer.line(&words::without_numbers(&problem.to_string()))?;
     }
     match (problems.len(), names.as_slice()) {
         (0, []) => printer.line(&format!("{DEFAULT_FILE} does not exist: the defaults apply"))?,

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use serde_json::{Map, Value, json};
 
 use super::failure::{Failure, refused};
-use super::words;
+use super::{meant, words};
 use rooflined_advice::{Catalogue, Opener, modelfile};
 use rooflined_client::{Bytes, ClientError};
 use rooflined_core::hardware::registry;
@@ -77,8 +77,7 @@ pub fn require_file(path: &Path) -> Result<(), Failure> {
     match std::fs::metadata(path) {
         // Whether the daemon may do what this user may not is for the daemon to say.
         Err(error) if error.kind() != std::io::ErrorKind::PermissionDenied => {
-            let hint = "check the path; keys of known models are listed by rooflinectl models list";
-            Err(Failure::failed(format!("{}: {error}", path.display()), hint))
+            Err(Failure::failed(modelfile::unopened(path, &error), meant::instead_of_path(path)))
         }
         _ => Ok(()),
     }

@@ -198,7 +198,8 @@ fn exit_of(error: &ClientError) -> Exit {
         ClientError::Refused { status, body } => match (body.known_code(), status) {
             (Some(Code::RebootRequired), _) => Exit::RebootRequired,
             (Some(Code::Unsatisfiable), _) => Exit::Infeasible,
-            (Some(Code::ControlUnavailable), _) => Exit::Failed,
+            // The command line is right, and what a file holds is not.
+            (Some(Code::ControlUnavailable | Code::UnreadableModel), _) => Exit::Failed,
             (Some(Code::Busy | Code::Gated), _) | (_, 408 | 429 | 503) => Exit::TryAgain,
             (_, 401 | 403) => Exit::Denied,
             (_, 400 | 413 | 422) => Exit::Usage,
@@ -226,6 +227,7 @@ mod tests {
             (409, "not_reached", Exit::Failed),
             (403, "mode_not_allowed", Exit::Denied),
             (503, "control_unavailable", Exit::Failed),
+            (400, "unreadable_model", Exit::Failed),
             (409, "not_calibrated", Exit::Failed),
             (503, "not_ready", Exit::TryAgain),
             (500, "probe_failed", Exit::Failed),

@@ -6,25 +6,32 @@ use super::failure::Failure;
 use super::output::{Format, Printer};
 use super::table::Table;
 use rooflined_core::precision::WeightFormat;
-use rooflined_models::recipe::Recipe;
+use rooflined_models::recipe::{Mix, Recipe};
 use rooflined_models::registry::models;
 
 /// Whose files the bits of a file are counted for. Files mix block types, and the embedding's share differs between models.
 const EXAMPLE: &str = "llama-3.1-8b";
 
 /// Bits that a file of the example in this format takes for a weight.
-fn bits_in_file(format: WeightFormat) -> Option<f64> {
-    let model = models().get(EXAMPLE).ok()?.model(Recipe::of(format));
+fn bits_in_file(recipe: Recipe) -> Option<f64> {
+    let model = models().get(EXAMPLE).ok()?.model(recipe);
     Some(model.bytes().get() * 8.0 / model.parameters() as f64)
+}
+
+/// Every name that `--format` takes, with the format of the blocks that most of its weights are in.
+fn all() -> impl Iterator<Item = (Recipe, WeightFormat)> {
+    let formats = WeightFormat::ALL.iter().map(|format| (Recipe::of(*format), *format));
+    let mixes = Mix::ALL.iter().filter(|mix| mix.key().parse::<WeightFormat>().is_err());
+    formats.chain(mixes.filter_map(|mix| Some((Recipe::Gguf(*mix), mix.base().format()?))))
 }
 
 pub fn run(printer: &Printer) -> Result<(), Failure> {
     if printer.format != Format::Human {
-        let each = WeightFormat::ALL.iter().map(|format| {
+        let each = all().map(|(recipe, format)| {
             let layout = format.layout();
             json!({
-                "key": format.key(), "bits_per_weight": format.bits_per_weight(),
-                "file_bits_per_weight": bits_in_file(*format), "block_elements": layout.elements,
+                "key": recipe.key(), "bits_per_weight": format.bits_per_weight(),
+                "file_bits_per_weight": bits_in_file(recipe), "block_elements": layout.elements,
                 "block_bytes": layout.block_bytes(), "native_precision": format.native_precision().key(),
             })
         });
@@ -38,11 +45,11 @@ pub fn run(printer: &Printer) -> Result<(), Failure> {
         ">bytes/block",
         "native precision",
     ]);
-    for format in WeightFormat::ALL {
+    for (recipe, format) in all() {
         let layout = format.layout();
         table.row([
-            format.key().to_owned(),
-            bits_in_file(*format).map_or_else(|| "-".to_owned(), |bits| format!("{bits:.2}")),
+            recipe.key().to_owned(),
+            bits_in_file(recipe).map_or_else(|| "-".to_owned(), |bits| format!("{bits:.2}")),
             format!("{}", format.bits_per_weight()),
             layout.elements.to_string(),
             layout.block_bytes().to_string(),

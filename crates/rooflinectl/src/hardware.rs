@@ -191,7 +191,7 @@ fn check(printer: &Printer, file: &Path) -> Result<Exit, Failure> {
         return Ok(exit);
     }
     for problem in problems {
-        printer.line(&problem.to_string())?;
+        printer.line(&words::without_numbers(&problem.to_string()))?;
     }
     for doubt in &doubts {
         printer.line(&format!("{}: warning: {doubt}", file.display()))?;

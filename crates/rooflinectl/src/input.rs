@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::failure::Failure;
-use super::words;
+use super::{meant, words};
 use rooflined_api::{NetworkEngine, Offload, OperatingPointRequest, Speculative, Workload};
 use rooflined_core::near::Near;
 use rooflined_core::operation::{MAX_DIMENSION, Op};
@@ -63,8 +63,7 @@ pub fn target(text: &str) -> Result<Target, String> {
             let operations = [Kind::Gemv, Kind::Gemm, Kind::Attention].map(key);
             let near = Near::of(text, operations);
             let near = if near.is_empty() { error.near } else { near };
-            let all = "give gemv, gemm, attention, a model of rooflinectl models list, or the path of a file";
-            Err(format!("neither an operation nor a model; {}", near.or(all)))
+            Err(format!("neither an operation nor a model; {}", meant::instead(text, &near)))
         }
     }
 }
@@ -85,15 +84,20 @@ fn public_name(path: &Path) -> Option<&str> {
     let text = path.to_str()?;
     let (owner, model) = text.split_once('/')?;
     let is_name = |part: &str| !part.is_empty() && !part.contains('/') && !part.starts_with(['.', '~']);
-    let is_site = text.starts_with("https://") || text.starts_with("http://");
+    let is_site = ["https://", "http://", "hf.co/", "huggingface.co/", "ollama.com/"]
+        .iter()
+        .any(|site| text.starts_with(site));
     (is_site || is_name(owner) && is_name(model) && !ends_as_file(model)).then_some(text)
 }
 
 fn unknown_model(name: &str) -> Failure {
     const ALL: &str =
         "rooflinectl models list shows all; for another model, save its config.json and give its path";
-    let near = Near::of(name, models().keys());
-    Failure::usage(format!("no model {name:?} is known, and no such file is here")).with_hint(near.hint(ALL))
+    let hint = match meant::known_model(name) {
+        Some(model) => format!("did you mean {model}? {ALL}"),
+        None => Near::of(name, models().keys()).hint(ALL),
+    };
+    Failure::usage(format!("no model {name:?} is known, and no such file is here")).with_hint(hint)
 }
 
 /// Whether a name ends as model files do.
@@ -119,7 +123,10 @@ pub struct Targets(pub Vec<Target>);
 /// # Errors
 /// As [`target`], for the first that is none.
 pub fn targets(text: &str) -> Result<Targets, String> {
-    text.split(',').map(target).collect::<Result<_, _>>().map(Targets)
+    let is_one = !text.contains(',');
+    let each =
+        |part| target(part).map_err(|error| if is_one { error } else { format!("{part:?} is {error}") });
+    text.split(',').map(each).collect::<Result<_, _>>().map(Targets)
 }
 
 /// One operation, or one model.
@@ -263,7 +270,7 @@ pub struct SubjectArgs {
     #[arg(long, value_parser = storage)]
     pub format: Option<String>,
     /// Key/value cache format (attention, models)
-    #[arg(long, value_name = "FORMAT", value_parser = format)]
+    #[arg(long, value_name = "FORMAT", value_parser = cache_format)]
     pub kv_format: Option<WeightFormat>,
     /// Batch size: columns, or sequences for attention and models
     #[arg(long, value_parser = count, allow_negative_numbers = true)]
@@ -290,7 +297,10 @@ impl EngineChoice {
         match self {
             Self::Models(engine) => Ok(engine),
             Self::Networks(engine) => {
-                Err(Failure::usage(format!("{} runs vision networks: give an .onnx file", engine.key())))
+                Err(Failure::usage(format!("{} runs vision networks, which are .onnx files", engine.key()))
+                    .with_hint(
+                        "for a language model: --engine tensorrt-llm, on a Jetson --engine tensorrt-edge-llm",
+                    ))
             }
         }
     }
@@ -568,7 +578,7 @@ impl OpArgs {
             }
         };
         if let Some(size) = self.sizes.first() {
-            return Err(Failure::usage(format!("a model takes no sizes, but {size:?} was given")));
+            return Err(meant::misplaced(size));
         }
         match self.attention.first_given().filter(|name| *name != "context-tokens") {
             Some(name) => Err(Failure::usage(format!("--{name} belongs to attention"))),
@@ -649,7 +659,12 @@ impl ShapeArgs {
     /// # Errors
     /// A usage error that names the size which is wrong.
     pub fn ops(&self) -> Result<Vec<Op>, Failure> {
-        let kind = self.kind.ok_or_else(|| usage_with_example("no shape is given"))?;
+        let kind = self.kind.ok_or_else(|| {
+            Failure::usage("no shape is given").with_hint(format!(
+                "for example: {}; of a sweep also a model, such as qwen3-4b",
+                example(Kind::Gemv)
+            ))
+        })?;
         if kind == Kind::Attention {
             return Err(Failure::usage("attention has no stored weights to vary")
                 .with_hint("one attention at a time: rooflinectl predict attention …"));
@@ -685,7 +700,9 @@ fn matrix(kind: Kind, sizes: &[&str]) -> Result<Op, Failure> {
     let usage = names.join(" ").to_uppercase();
     if sizes.len() != names.len() {
         let message = format!("{} takes {} sizes, {usage}; {} given", key(kind), names.len(), sizes.len());
-        return Err(Failure::usage(message).with_hint(format!("for example: {}", example(kind))));
+        let joined = sizes.iter().any(|size| size.contains(['x', 'X', ',']));
+        let how = if joined { "write them with spaces" } else { "for example" };
+        return Err(Failure::usage(message).with_hint(format!("{how}: {}", example(kind))));
     }
     let mut values = [0; 3];
     for ((value, text), name) in values.iter_mut().zip(sizes).zip(names) {
@@ -760,10 +777,12 @@ pub fn count(text: &str) -> Result<u64, String> {
 /// What was expected instead of `text`, which is not a whole number.
 fn no_count(text: &str, least: u64) -> String {
     let expected = format!("expected a whole number from {least} to {MAX_DIMENSION}, such as 4096 or 4k");
-    if text.contains(',') {
-        format!("{expected}, without commas; rooflinectl sweep takes several")
-    } else {
-        expected
+    let is_range = text.contains("..") || text.find('-').is_some_and(|at| at > 0);
+    match text {
+        "" => format!("{expected}; lists are written without spaces: 1,2,4"),
+        _ if text.contains(',') => format!("{expected}, without commas; rooflinectl sweep takes several"),
+        _ if is_range => format!("{expected}; a list names each value: 1,2,4,8"),
+        _ => expected,
     }
 }
 
@@ -851,9 +870,33 @@ pub fn bytes(text: &str) -> Result<f64, String> {
         ("TB", 1e12),
         ("B", 1.0),
     ];
-    with_unit(text, &UNITS).ok_or_else(|| {
-        format!("expected a size above zero: 8GB, 8GiB or a number of bytes{}", with_point(text))
-    })
+    let size = with_unit(text, &UNITS).ok_or_else(|| {
+        let number = text.trim_end_matches(|of: char| of.is_ascii_alphabetic());
+        let number = if positive(number).is_ok() { number } else { "8" };
+        format!("expected a size above zero with its unit: {number}GB or {number}GiB{}", with_point(text))
+    })?;
+    if size < LEAST_BYTES && text.parse::<f64>().is_ok() {
+        return Err(format!("{text} alone is {text} bytes: write {text}GB, {text}GiB or {text}B"));
+    }
+    Ok(size)
+}
+
+/// Nobody means fewer bytes by a number without a unit.
+const LEAST_BYTES: f64 = 1e6;
+/// Nobody means more seconds by a number without a unit where a latency is limited.
+const MOST_SECONDS: f64 = 10.0;
+
+/// The time of an answer or a part of it, as [`seconds`].
+///
+/// # Errors
+/// What was expected, in words; also for a number that may be milliseconds.
+pub fn latency(text: &str) -> Result<f64, String> {
+    match seconds(text)? {
+        time if time >= MOST_SECONDS && text.parse::<f64>().is_ok() => {
+            Err(format!("{text} alone is {text} seconds: write {text}ms or {text}s"))
+        }
+        time => Ok(time),
+    }
 }
 
 /// A share of one, or a percentage with its sign.
@@ -862,8 +905,13 @@ pub fn bytes(text: &str) -> Result<f64, String> {
 /// What was expected, in words.
 pub fn ratio(text: &str) -> Result<f64, String> {
     let (number, scale) = text.strip_suffix('%').map_or((text, 1.0), |number| (number.trim_end(), 100.0));
-    let value = number.parse::<f64>().ok().filter(|value| value.is_finite());
-    value.map(|value| value / scale).ok_or_else(|| "expected a share: 0.03 or 3%".to_owned())
+    match number.parse::<f64>() {
+        Ok(share) if share > 1.0 && scale == 1.0 && share.is_finite() => {
+            Err(format!("{text} alone is {}%: write {text}% or {}", share * 100.0, share / 100.0))
+        }
+        Ok(share) if share.is_finite() && share >= 0.0 => Ok(share / scale),
+        _ => Err("expected a share of zero or more: 0.03 or 3%".to_owned()),
+    }
 }
 
 /// A waiting time, at most a day.
@@ -876,6 +924,15 @@ pub fn timeout(text: &str) -> Result<Duration, String> {
         return Err("expected at most a day, 86400s".to_owned());
     }
     Ok(Duration::from_secs_f64(seconds))
+}
+
+/// A clock in megahertz, with or without its unit.
+///
+/// # Errors
+/// What was expected, in words.
+pub fn megahertz(text: &str) -> Result<f64, String> {
+    with_unit(text, &[("MHz", 1.0), ("GHz", 1e3), ("kHz", 1e-3)])
+        .ok_or_else(|| format!("expected a clock above zero: 1020MHz{}", with_point(text)))
 }
 
 /// A power in watts, with or without its unit.
@@ -897,8 +954,13 @@ pub fn batch_range(text: &str) -> Result<(u64, u64), String> {
     {
         return Err(format!("expected a range with two points: {min}..{max}"));
     }
+    if let Some(((min, _), (_, max))) = text.split_once(',').zip(text.rsplit_once(',')) {
+        return Err(format!("expected one number or a range: {min}..{max}"));
+    }
     let (min, max) = text.split_once("..").unwrap_or((text, text));
-    let (min, max) = (count(min)?, count(max.strip_prefix('=').unwrap_or(max))?);
+    let (min, max) = count(min)
+        .and_then(|min| Ok((min, count(max.strip_prefix('=').unwrap_or(max))?)))
+        .map_err(|_| "expected a whole number from 1, or a range of them: 8, 1..32".to_owned())?;
     if min > max {
         Err(format!("{min} to {max} is empty; expected the smaller number first"))
     } else {
@@ -911,15 +973,38 @@ pub fn batch_range(text: &str) -> Result<(u64, u64), String> {
 /// # Errors
 /// The nearest known key.
 pub fn format(text: &str) -> Result<WeightFormat, String> {
-    text.parse().map_err(|error| unknown(&error))
+    text.parse().map_err(|error| match recipe(text) {
+        Ok(Recipe::Gguf(mix)) if mix.base().format().is_some() => {
+            let base = mix.base().format().map_or("", WeightFormat::key);
+            format!("{text:?} is a mix of formats, which a whole model has; most of it is {base}")
+        }
+        _ => unknown(&error),
+    })
+}
+
+/// A storage format of a key/value cache.
+///
+/// # Errors
+/// The nearest known key, and the usual ones.
+pub fn cache_format(text: &str) -> Result<WeightFormat, String> {
+    text.parse().map_err(|error: UnknownName| {
+        let usual = "usual caches are fp16, fp8_e4m3, q8_0 and q4_0";
+        format!("unknown format {:?}; {}", error.name, error.near.hint(usual))
+    })
 }
 
 /// What is wrong with a name, and where those that there are stand.
 fn unknown(error: &UnknownName) -> String {
     let all = match error.what {
-        "precision" => Precision::ALL.iter().map(|precision| precision.key()).collect::<Vec<_>>().join(", "),
+        "precision" => {
+            let keys: Vec<_> = Precision::ALL.iter().map(|precision| precision.key()).collect();
+            format!("known: {}", keys.join(", "))
+        }
         _ => "rooflinectl formats shows all".to_owned(),
     };
+    if let Some(meant) = meant::format(&error.name).filter(|_| error.what == "format") {
+        return format!("unknown format {:?}; {meant}", error.name);
+    }
     format!("unknown {} {:?}; {}", error.what, error.name, error.near.hint(&all))
 }
 
@@ -947,6 +1032,9 @@ pub fn precision(text: &str) -> Result<Precision, String> {
 /// The known keys.
 pub fn engine(text: &str) -> Result<Engine, String> {
     Engine::named(text).ok_or_else(|| {
+        if text.eq_ignore_ascii_case("all") {
+            return "leave the option out: every engine that runs there is compared".to_owned();
+        }
         let keys: Vec<_> = Engine::ALL.iter().map(|engine| engine.key()).collect();
         let near = Near::of(text, keys.iter().copied());
         near.hint(&format!(

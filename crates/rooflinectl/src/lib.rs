@@ -2,7 +2,7 @@
 //!
 //! | what | where |
 //! |---|---|
-//! | the program: from the command line to the exit code | `program`, `args`, `input`, `options`, `mistakes`, `forms`, `failure`, `context`, `terminal` |
+//! | the program: from the command line to the exit code | `program`, `args`, `input`, `options`, `mistakes`, `meant`, `habits`, `forms`, `failure`, `context`, `terminal` |
 //! | questions | `commands`, `requests`, `recommend_watch`, `rooflines`, `tiling`, `hardware`, `models`, `formats`, `quant_error` with `tensors` |
 //! | what runs on this machine | `calibrate`, `measure`, `compare`, `demo` with `private_daemon` |
 //! | control | `modes`, `nvpmodel`, `hold`, `run`, `configuration` |
@@ -32,12 +32,14 @@ mod features;
 mod flatten;
 mod formats;
 mod forms;
+mod habits;
 mod hardware;
 mod headline;
 mod hold;
 mod input;
 mod manual;
 mod mcp;
+mod meant;
 mod measure;
 mod mistakes;
 mod model_work;

@@ -5,64 +5,29 @@ use std::num::ParseIntError;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use clap::{Command, builder::StyledStr};
 
+use super::failure::Failure;
+use super::habits::{COMMANDS, LEFT_OUT, MISSING, OPTIONS};
+use super::meant;
 use rooflined_core::near::Near;
+use rooflined_models::recipe::Recipe;
+use rooflined_models::registry::models;
 
-/// What other programs call a command below `above`, and what to type instead.
-const COMMANDS: [(&str, &[&str], &str); 10] = [
-    ("rooflinectl", &["serve", "start", "daemon"], "the daemon has it: rooflined serve"),
-    ("rooflinectl", &["version"], "rooflinectl --version"),
-    (
-        "rooflinectl",
-        &["bench", "benchmark"],
-        "rooflinectl measure, or rooflinectl compare for predicted vs. measured",
-    ),
-    ("rooflinectl", &["top", "monitor", "stats"], "rooflinectl watch"),
-    ("rooflinectl", &["info", "device", "gpu"], "rooflinectl board"),
-    ("mode", &["enter", "switch", "use", "activate"], "rooflinectl mode set MODE"),
-    ("mode", &["status", "current", "show"], "rooflinectl mode get"),
-    ("config", &["print", "get", "cat", "dump"], "rooflinectl config show"),
-    ("config", &["validate", "test", "verify"], "rooflinectl config check"),
-    ("observations", &["delete", "remove", "clear", "rm"], "rooflinectl observations forget"),
-];
+/// Dashes of web pages and word processors, which are printed where two hyphens are meant.
+const DASHES: [char; 7] =
+    ['\u{2010}', '\u{2011}', '\u{2012}', '\u{2013}', '\u{2014}', '\u{2015}', '\u{2212}'];
 
-/// What is typed where a command has nothing to work on.
-const MISSING: [(&str, &str); 5] = [
-    (
-        "observe",
-        "to watch a server: rooflinectl observe --from 8080; to report a rate: rooflinectl observe MODEL --engine ENGINE --tokens-per-s 40",
-    ),
-    ("hardware show", "rooflinectl hardware list shows every key"),
-    ("models show", "rooflinectl models list shows every key"),
-    ("mode confirm", "the number is the one that rooflinectl mode set printed"),
-    ("hold", "for example: rooflinectl hold --max-power 15W -- COMMAND"),
-];
-
-/// What other programs call an option, and our options for it: the first that the command has is meant.
-const OPTIONS: [(&[&str], &[&str]); 17] = [
-    (
-        &["quant", "quantization", "quantisation", "dtype", "weights", "precision"],
-        &["format", "formats", "precision"],
-    ),
-    (&["gpu", "device", "board", "machine", "hw", "target", "on"], &["hardware"]),
-    (&["host", "remote"], &["ssh"]),
-    (&["power", "watts", "max-watts", "tdp", "power-budget", "budget"], &["max-power", "power-limit"]),
-    (&["power-mode", "nvpmodel", "power-modes"], &["mode", "modes"]),
-    (&["ctx", "ctx-size", "n-ctx", "context-length", "context-size", "max-model-len"], &["context-tokens"]),
-    (&["batch-size", "bs", "parallel", "concurrency", "max-num-seqs", "np"], &["batch", "batches"]),
-    (&["latency", "max-latency", "tpot"], &["max-time-per-token"]),
-    (&["ttft"], &["max-time-to-first-token"]),
-    (
-        &["throughput", "tps", "tokens-per-second", "min-tps", "min-throughput"],
-        &["min-tokens-per-s", "tokens-per-s"],
-    ),
-    (&["memory", "vram", "max-memory", "max-vram"], &["max-memory-bytes"]),
-    (&["prompt-tokens", "prompt-length", "input-len", "isl", "input-tokens"], &["prompt"]),
-    (&["output-len", "osl", "n-predict", "max-tokens", "new-tokens"], &["output-tokens"]),
-    (&["kv-cache-dtype", "cache-type-k", "ctk", "kv-cache", "kv-quant", "kv-dtype"], &["kv-format"]),
-    (&["ngl", "n-gpu-layers"], &["gpu-layers"]),
-    (&["port", "listen", "bind", "address"], &["port", "listen"]),
-    (&["goal", "optimize", "optimise", "for"], &["objective"]),
-];
+/// The option that a command line was pasted with another dash in front of, where it has one.
+pub fn pasted_dash(words: &[String]) -> Option<Failure> {
+    words.iter().skip(1).take_while(|word| *word != "--").find_map(|word| {
+        let name = word.strip_prefix(DASHES)?.trim_start_matches('-').trim_start_matches(DASHES);
+        let hyphens = if name.chars().count() == 1 { "-" } else { "--" };
+        let is_option = name.starts_with(|of: char| of.is_ascii_alphabetic());
+        is_option.then(|| {
+            Failure::usage(format!("{word} begins with a long dash, which is not a hyphen"))
+                .with_hint(format!("write {hyphens}{name}"))
+        })
+    })
+}
 
 /// The same mistake with what is near, as everywhere else in this program; `words` are the command line.
 pub fn with_suggestions(mut error: Error, root: &Command, words: &[String]) -> Error {
@@ -73,7 +38,7 @@ pub fn with_suggestions(mut error: Error, root: &Command, words: &[String]) -> E
     match error.kind() {
         ErrorKind::InvalidSubcommand => {
             let Some(typed) = typed(ContextKind::InvalidSubcommand) else { return error };
-            let above = above(root, words, &typed);
+            let (_, above) = above(root, words, &typed);
             if let Some(tip) = command_for(above.get_name(), &typed) {
                 error.remove(ContextKind::SuggestedSubcommand);
                 advise(&mut error, tip);
@@ -98,7 +63,18 @@ pub fn with_suggestions(mut error: Error, root: &Command, words: &[String]) -> E
             let Some(typed) = typed(ContextKind::InvalidArg) else { return error };
             error.remove(ContextKind::SuggestedArg);
             error.remove(ContextKind::Suggested);
-            if let Some(tip) = tip_for_argument(&typed, above(root, words, &typed)) {
+            let whole = whole_word(words, &typed);
+            if let Some(option) = option_before(words, whole).filter(|_| is_negative(whole)) {
+                let message = format!("invalid value '{whole}' for '{option}': expected more than zero\n");
+                return Error::raw(ErrorKind::ValueValidation, message);
+            }
+            let (path, command) = above(root, words, whole);
+            error.insert(ContextKind::InvalidArg, ContextValue::String(whole.to_owned()));
+            let tip = match whole.strip_prefix('-') {
+                Some(name) => tip_for_option(name.trim_start_matches('-'), command, root),
+                None => tip_for_word(whole, &path, command),
+            };
+            if let Some(tip) = tip {
                 advise(&mut error, tip);
             }
         }
@@ -112,7 +88,10 @@ pub fn with_suggestions(mut error: Error, root: &Command, words: &[String]) -> E
             let message = format!("invalid value '{typed}' for '{argument}': expected a whole number\n");
             return Error::raw(ErrorKind::ValueValidation, message);
         }
-        ErrorKind::MissingRequiredArgument => {
+        ErrorKind::MissingRequiredArgument
+        | ErrorKind::WrongNumberOfValues
+        | ErrorKind::TooFewValues
+        | ErrorKind::TooManyValues => {
             let path: Vec<&str> =
                 words.iter().skip(1).map(String::as_str).filter(|word| !word.starts_with('-')).collect();
             if let Some((_, tip)) = MISSING.iter().find(|(command, _)| path.join(" ").starts_with(command)) {
@@ -147,7 +126,7 @@ fn command_for(above: &str, typed: &str) -> Option<String> {
     let shows = |what: &str| Some(format!("rooflinectl {what} show {typed}"));
     match (known, above) {
         (Some((_, _, tip)), _) => Some((*tip).to_owned()),
-        (None, "models") if rooflined_models::registry::models().get(typed).is_ok() => shows("models"),
+        (None, "models") if models().get(typed).is_ok() => shows("models"),
         (None, "hardware") if super::hardware::load_registry().get(typed).is_some() => shows("hardware"),
         // Modes are named by their watts or in capitals.
         (None, "mode")
@@ -159,36 +138,94 @@ fn command_for(above: &str, typed: &str) -> Option<String> {
     }
 }
 
-/// What to type instead of an option or a word that `command` does not take.
-fn tip_for_argument(typed: &str, command: &Command) -> Option<String> {
-    let Some(name) = typed.strip_prefix('-').map(|rest| rest.trim_start_matches('-')) else {
-        let takes_command = command.get_positionals().any(clap::Arg::is_last_set);
-        return takes_command.then(|| format!("put -- in front of the command: -- {typed}"));
+/// The whole of a word of which the parser names the first letter: `-ngl` where it says `-n`.
+fn whole_word<'a>(words: &'a [String], typed: &'a str) -> &'a str {
+    let is_letter = typed.len() == 2 && typed.starts_with('-') && !typed.ends_with('-');
+    let whole = words.iter().skip(1).find(|word| word.starts_with(typed));
+    whole.filter(|_| is_letter).map_or(typed, |word| word.split('=').next().unwrap_or(word))
+}
+
+/// The option that stands before a word.
+fn option_before<'a>(words: &'a [String], word: &str) -> Option<&'a str> {
+    let at = words.iter().position(|own| own == word)?;
+    words.get(at.checked_sub(1)?).map(String::as_str).filter(|before| before.starts_with("--"))
+}
+
+fn is_negative(word: &str) -> bool {
+    word.strip_prefix('-').is_some_and(|rest| rest.starts_with(|of: char| of.is_ascii_digit() || of == '.'))
+}
+
+/// What to type instead of a word that `command` does not take.
+fn tip_for_word(typed: &str, path: &str, command: &Command) -> Option<String> {
+    let one = |all: &str, near: Near| {
+        let key = near.first().unwrap_or("KEY");
+        Some(format!("it lists all; to see one: rooflinectl {all} show {key}"))
     };
-    let longs =
-        || command.get_arguments().filter(|argument| !argument.is_hide_set()).filter_map(clap::Arg::get_long);
+    match path {
+        "formats" => Some(match typed.parse::<Recipe>() {
+            Ok(_) => {
+                format!("it lists all; of a model in one: rooflinectl models show MODEL --format {typed}")
+            }
+            Err(_) => "it lists all formats, and takes no name".to_owned(),
+        }),
+        "models list" => one("models", Near::of(typed, models().keys())),
+        "hardware list" => one("hardware", super::hardware::load_registry().near(typed)),
+        _ if command.get_positionals().any(clap::Arg::is_last_set) => {
+            Some(format!("put -- in front of the command: -- {typed}"))
+        }
+        _ => {
+            let (_, option) = meant::option(typed).filter(|(long, _)| has_option(command, long))?;
+            Some(format!("did you mean {option}?"))
+        }
+    }
+}
+
+fn has_option(command: &Command, long: &str) -> bool {
+    command.get_arguments().any(|argument| !argument.is_hide_set() && argument.get_long() == Some(long))
+}
+
+/// What to type instead of an option, here without its hyphens, that `command` does not have.
+fn tip_for_option(name: &str, command: &Command, root: &Command) -> Option<String> {
+    let has = |long: &str| has_option(command, long);
     match name {
         "json" | "csv" | "jsonl" | "prom" | "env" => return Some(format!("rooflinectl … -o {name}")),
-        "decode" | "prefill" if longs().any(|long| long == "phase") => {
-            return Some(format!("--phase {name}"));
-        }
+        "decode" | "prefill" if has("phase") => return Some(format!("--phase {name}")),
         "model" | "m" if command.get_positionals().next().is_some() => {
             return Some("name the model without an option, such as qwen3-4b".to_owned());
         }
         "v" => return Some("rooflinectl --version".to_owned()),
         _ => {}
     }
-    let meant = OPTIONS.iter().find(|(names, _)| names.contains(&name)).map_or(&[][..], |(_, ours)| ours);
-    let ours = meant.iter().find(|ours| longs().any(|long| long == **ours));
-    let near = Near::of(name, longs());
-    let long = ours.copied().or_else(|| near.first())?;
-    Some(format!("did you mean --{long}?"))
+    let called = |names: &[&str]| names.contains(&name);
+    let meant = OPTIONS.iter().find(|(names, _)| called(names)).map_or(&[][..], |(_, ours)| ours);
+    if let Some(ours) = meant.iter().find(|ours| has(ours)) {
+        return Some(format!("did you mean --{ours}?"));
+    }
+    if let Some((_, tip)) = LEFT_OUT.iter().find(|(names, _)| called(names)).filter(|_| has("hardware")) {
+        return Some((*tip).to_owned());
+    }
+    let others = root.get_subcommands().filter(|other| has("hardware") && has_option(other, "hardware"));
+    let others: Vec<&str> = others.filter(|other| has_option(other, name)).map(Command::get_name).collect();
+    let shown = command.get_arguments().filter(|argument| !argument.is_hide_set());
+    let near = Near::of(name, shown.filter_map(clap::Arg::get_long));
+    match (near.first(), others.as_slice()) {
+        (Some(long), _) => Some(format!("did you mean --{long}?")),
+        (None, []) => root.find_subcommand(name).map(|other| format!("rooflinectl {}", other.get_name())),
+        (None, others) => Some(format!("--{name} belongs to rooflinectl {}", others.join(", "))),
+    }
 }
 
-/// The command whose subcommands were searched for `typed`.
-fn above<'a>(root: &'a Command, words: &[String], typed: &str) -> &'a Command {
-    let before = words.iter().take_while(|word| *word != typed);
-    before.fold(root, |command, word| command.find_subcommand(word).unwrap_or(command))
+/// The command whose subcommands were searched for `typed`, and its name below the program's: `models list`.
+fn above<'a>(root: &'a Command, words: &[String], typed: &str) -> (String, &'a Command) {
+    let mut path = Vec::new();
+    let mut command = root;
+    for word in words.iter().take_while(|word| *word != typed) {
+        if let Some(below) = command.find_subcommand(word) {
+            command = below;
+            path.push(below.get_name());
+        }
+    }
+    (path.join(" "), command)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Models to compare, as the command line names them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ pub const DEFAULT_CONTEXTS: [u64; 2] = [0, 1024];
 /// # Errors
 /// A usage error with the nearest key.
 pub fn reference(text: &str) -> Result<Value, Failure> {
-    if names_file(text) {
+    if names_file(text) || models().get(text).is_err() && Path::new(text).exists() {
         let path = std::path::absolute(text).unwrap_or_else(|_| PathBuf::from(text));
         return require_file(&path).map(|()| json!({ "path": path }));
     }
@@ -53,7 +53,7 @@ mod tests {
         let file = tempfile::Builder::new().suffix(".gguf").tempfile().unwrap();
         assert_eq!(reference(file.path().to_str().unwrap()).unwrap(), json!({"path": file.path()}));
         assert!(reference("./Cargo.toml").unwrap()["path"].as_str().unwrap().starts_with('/'));
-        assert!(reference("b.gguf").unwrap_err().to_string().contains("/b.gguf: No such file"));
+        assert!(reference("b.gguf").unwrap_err().to_string().contains("there is no file"));
         assert_eq!(reference("TinyLlama-1.1B").unwrap(), json!("tinyllama-1.1b"));
         assert!(reference("tinylama").unwrap_err().to_string().contains("tinylama"));
     }

@@ -5,17 +5,18 @@ use std::path::Path;
 
 use super::args::ModelsCommand;
 use super::failure::{Exit, Failure};
+use super::input::names_file;
 use super::network_inspect;
 use super::output::{Format, Printer};
 use super::table::Table;
 use super::words::{self, printable};
 use super::working::{Counted, Working};
-use rooflined_advice::modelfile::{self, ModelFileError};
+use rooflined_advice::modelfile;
 use rooflined_advice::networkfile;
 use rooflined_api::{ModelAnswer, ModelEntry};
+use rooflined_core::near::Near;
 use rooflined_core::precision::WeightFormat;
 use rooflined_core::units::Bytes;
-use rooflined_models::import::ImportError;
 use rooflined_models::recipe::Recipe;
 use rooflined_models::registry::models;
 use rooflined_models::transformer::Task;
@@ -66,8 +67,12 @@ fn list(printer: &Printer) -> Result<(), Failure> {
 
 fn show(printer: &Printer, key: &str, format: Recipe, kv_format: WeightFormat) -> Result<(), Failure> {
     let known = models().get(key).map_err(|error| {
-        Failure::usage(format!("there is no model {:?}", error.key))
-            .with_hint(error.near.hint("rooflinectl models list shows all"))
+        let hint = if Path::new(key).exists() {
+            format!("of a file: rooflinectl models inspect {key}")
+        } else {
+            error.near.hint("rooflinectl models list shows all")
+        };
+        Failure::usage(format!("there is no model {:?}", error.key)).with_hint(hint)
     })?;
     print(printer, &rooflined_advice::models::of_known(known, &known.model(format), kv_format))
 }
@@ -77,14 +82,13 @@ fn load(printer: &Printer, path: &Path) -> Result<modelfile::ModelFile, Failure>
         let show = format!("the catalogue has this model: rooflinectl models show {key}");
         return Err(Failure::usage(format!("there is no file {key}")).with_hint(show));
     }
+    if let Some(key) = path.to_str().filter(|key| !path.exists() && !names_file(key)) {
+        let near = Near::of(key, models().keys());
+        let all = "Of a known model: rooflinectl models show KEY; of another give the path of a file";
+        return Err(Failure::usage(format!("there is no file {key}")).with_hint(near.hint(all)));
+    }
     let _working = Working::new(printer, Counted::Nothing, "reading the model's files");
-    modelfile::load(path).map_err(|error| match error {
-        // The file is right, and the question is not.
-        ModelFileError::Import { source: ImportError::NotText(_), .. } => {
-            Failure::usage(error.to_string()).with_hint(error.hint())
-        }
-        _ => Failure::failed(error.to_string(), error.hint()),
-    })
+    modelfile::load(path).map_err(|error| Failure::failed(error.to_string(), error.hint()))
 }
 
 fn inspect(printer: &Printer, path: &Path, kv_format: WeightFormat) -> Result<(), Failure> {

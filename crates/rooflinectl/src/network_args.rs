@@ -76,7 +76,8 @@ impl NetworkArgs {
         ];
         match given.into_iter().find(|(_, given)| *given) {
             Some((option, _)) => {
-                Err(Failure::usage(format!("{option} belongs to a network in an .onnx file")))
+                Err(Failure::usage(format!("{option} belongs to a network in an .onnx file"))
+                    .with_hint("leave it out; the format of a model's weights is --format"))
             }
             None => Ok(()),
         }

@@ -1,24 +1,28 @@
 //! The options of the command line by the field of a request that they fill.
 
 /// Without the name of the part of the request that holds the field.
-const OPTIONS: [(&str, &str); 49] = [
+const OPTIONS: [(&str, &str); 53] = [
     ("acceptance_ratio", "--acceptance"),
     ("accepted_per_step", "--accepted-per-step"),
     ("batch", "--batch"),
+    ("batches", "--batches"),
     ("cached_tokens", "--cached-tokens"),
     ("chunk_tokens", "--chunk-tokens"),
     ("context_tokens", "--context-tokens"),
+    ("contexts", "--contexts"),
     ("cpu_moe_layers", "--n-cpu-moe"),
     ("draft_format", "--draft-format"),
     ("draft_model", "--draft-model"),
     ("draft_tokens", "--draft-tokens"),
     ("energy_basis", "--energy"),
     ("engine", "--engine"),
+    ("engine_version", "--engine-version"),
     ("engines", "--engines"),
     ("format", "--format"),
     ("formats", "--formats"),
     ("gpu_layers", "--gpu-layers"),
     ("hardware", "--hardware"),
+    ("hypothetical", "--hypothetical"),
     ("image_tokens", "--image-tokens"),
     ("kv_format", "--kv-format"),
     ("kv_formats", "--kv-formats"),
@@ -52,13 +56,24 @@ const OPTIONS: [(&str, &str); 49] = [
     ("time_s", "--time"),
     ("tokens_per_s", "--tokens-per-s"),
 ];
+/// The sizes of an operation, which are given in order.
+const SIZES: [(&str, &str); 3] = [("m", "M"), ("n", "N"), ("k", "K")];
 
 /// The option that fills a field, which may be a path such as `freedom.power_modes[0]`.
 #[must_use]
 pub fn option_for(field: &str) -> Option<&'static str> {
+    if let Some((_, size)) = field.rsplit_once("op.").filter(|(_, size)| size.len() == 1) {
+        return SIZES.iter().find(|(name, _)| *name == size).map(|(_, size)| *size);
+    }
     let key = field.rsplit('.').next().unwrap_or(field);
     let key = key.split('[').next().unwrap_or(key);
     OPTIONS.iter().find(|(name, _)| *name == key).map(|(_, option)| *option)
+}
+
+/// Whether an option that fills a field is called so, here without its hyphens.
+#[must_use]
+pub fn is_option(name: &str) -> bool {
+    OPTIONS.iter().any(|(_, option)| option.strip_prefix("--") == Some(name))
 }
 
 /// A sentence of the API with the options of the command line where it has fields: `max_power_w` is `--max-power`. A field that is
@@ -76,10 +91,10 @@ pub fn name_options(sentence: &str) -> String {
         let member = before.strip_suffix('"').zip(after.strip_prefix("\":"));
         if let Some(((before, value), option)) = member.zip(option_for(field)) {
             said += &format!("{before}{option} ");
-            // A value of one word needs no quotes on a command line.
+            // A value of one word needs no quotes on a command line, and an option that is given is true.
             let quoted = value.strip_prefix('"').and_then(|value| value.split_once('"'));
-            let word = quoted.filter(|(word, _)| !word.is_empty() && word.chars().all(char::is_alphanumeric));
-            rest = word.map_or(value, |(word, after)| {
+            let word = quoted.filter(|(word, _)| !word.is_empty() && !word.contains(char::is_whitespace));
+            rest = word.map_or(value.strip_prefix("true ").unwrap_or(value), |(word, after)| {
                 said += word;
                 after
             });
@@ -87,7 +102,7 @@ pub fn name_options(sentence: &str) -> String {
         }
         let is_of_a_name = before.ends_with(['/', '-', '"']) || after.starts_with(['/', '"']);
         let option =
-            Some(field).filter(|field| !is_of_a_name && field.contains(['_', '.'])).and_then(option_for);
+            Some(field).filter(|field| !is_of_a_name && field.contains(['_', '.', '['])).and_then(option_for);
         said += before;
         said += option.unwrap_or(field);
         said += word.strip_prefix(field).unwrap_or_default();
@@ -119,6 +134,9 @@ mod tests {
             ("it is time_s.", "it is --time."),
             ("add \"prompt_tokens\":512", "add --prompt 512"),
             ("with \"optimism\":\"expected\" it", "with --optimism expected it"),
+            ("add \"draft_model\":\"llama-3.2-1b\", small", "add --draft-model llama-3.2-1b, small"),
+            ("add \"hypothetical\":true to predict", "add --hypothetical to predict"),
+            ("leave threads[0] out, or change workload.op.m", "leave --threads out, or change M"),
             ("{\"disk\":1}", "{\"disk\":1}"),
             ("batch 1, format q4_k_m, 3.5 GB", "batch 1, format q4_k_m, 3.5 GB"),
             ("/tmp/max_power_w is \"max_power_w\"", "/tmp/max_power_w is \"max_power_w\""),

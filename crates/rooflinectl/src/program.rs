@@ -9,6 +9,7 @@ use super::args::{Cli, Command, Global, ModeCommand};
 use super::context::Context;
 use super::failure::{Exit, Failure};
 use super::output::Printer;
+use super::words::without_numbers;
 use super::{
     bundle, calibrate, commands, compare, completions, configuration, contents, dashboard, demo, doctor,
     explain, features, formats, forms, hardware, hold, manual, mcp, measure, mistakes, models, modes,
@@ -24,11 +25,14 @@ pub fn main() -> ExitCode {
 
 /// Reads the command line of this process, runs it, and ends as it ends.
 pub fn program<C: Parser>(run: impl FnOnce(C) -> Result<Exit, Failure>) -> ExitCode {
+    let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let cli = match C::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            let words: Vec<String> =
-                std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+            if let Some(failure) = mistakes::pasted_dash(&words).filter(|_| error.use_stderr()) {
+                report(&failure);
+                return ExitCode::from(failure.code());
+            }
             let error = mistakes::with_suggestions(error, &C::command(), &words);
             // Help goes to standard output and a mistake to standard error; neither may fail on a closed pipe.
             let _ = error.print();
@@ -38,6 +42,8 @@ pub fn program<C: Parser>(run: impl FnOnce(C) -> Result<Exit, Failure>) -> ExitC
     let code = match run(cli) {
         Ok(exit) => exit as u8,
         Err(failure) => {
+            let pasted = mistakes::pasted_dash(&words).filter(|_| failure.exit() == Exit::Usage);
+            let failure = pasted.unwrap_or(failure);
             report(&failure);
             failure.code()
         }
@@ -63,16 +69,6 @@ fn report(failure: &Failure) {
             let _ = writeln!(errors, "hint: {hint}");
         }
     }
-}
-
-/// A sentence without the numbers of the system's errors: `No such file or directory (os error 2)`.
-fn without_numbers(sentence: &str) -> String {
-    let mut parts = sentence.split(" (os error ");
-    let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |said, part| match part.split_once(')') {
-        Some((number, rest)) if number.parse::<i32>().is_ok() => said + rest,
-        _ => format!("{said} (os error {part}"),
-    })
 }
 
 fn run(cli: Cli) -> Result<Exit, Failure> {
@@ -158,18 +154,4 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Man { dir } => manual::run(&context.printer, dir.as_deref())?,
     }
     Ok(Exit::Ok)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::without_numbers;
-
-    #[test]
-    fn numbers_of_the_systems_errors_are_left_out() {
-        assert_eq!(
-            without_numbers("a: No such file or directory (os error 2), and more (os error x)"),
-            "a: No such file or directory, and more (os error x)"
-        );
-        assert_eq!(without_numbers("plain (really)"), "plain (really)");
-    }
 }

@@ -37,7 +37,7 @@ pub enum TensorError {
 
 impl TensorError {
     /// What to do about it.
-    pub const fn hint(&self) -> &'static str {
+    pub fn hint(&self) -> &'static str {
         match self {
             Self::Model(error) => error.hint(),
             _ => "give a safetensors or GGUF file of fp32, fp16 or bf16 weights",

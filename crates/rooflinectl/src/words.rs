@@ -74,6 +74,16 @@ pub fn printable(text: &str) -> String {
     text.replace(char::is_control, "?")
 }
 
+/// A sentence without the numbers of the system's errors: `No such file or directory (os error 2)`.
+pub fn without_numbers(sentence: &str) -> String {
+    let mut parts = sentence.split(" (os error ");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |said, part| match part.split_once(')') {
+        Some((number, rest)) if number.parse::<i32>().is_ok() => said + rest,
+        _ => format!("{said} (os error {part}"),
+    })
+}
+
 /// A time with three digits.
 #[must_use]
 pub fn time(seconds: f64) -> String {
@@ -351,5 +361,14 @@ mod tests {
         assert_eq!(estimate(&interval, time), "117 µs (110 to 125 µs)");
         let wide = EstimateAnswer { value: 117e-6, low: 110e-6, high: 1.25e-3 };
         assert_eq!(estimate(&wide, time), "117 µs (110 µs to 1.25 ms)");
+    }
+
+    #[test]
+    fn numbers_of_the_systems_errors_are_left_out() {
+        assert_eq!(
+            without_numbers("a: No such file or directory (os error 2), and more (os error x)"),
+            "a: No such file or directory, and more (os error x)"
+        );
+        assert_eq!(without_numbers("plain (really)"), "plain (really)");
     }
 }

@@ -32,6 +32,9 @@ pub fn show(registry: &Registry, key: &str) -> Result<HardwareAnswer, Refusal> {
 pub(crate) fn unknown(registry: &Registry, code: Code, field: &str, key: &str) -> Refusal {
     const ALL: &str = "rooflinectl hardware list shows all";
     let message = format!("there is no hardware {:?} in the registry", shorten(key));
+    if let Some((first, _)) = key.split_once(',') {
+        return code.at(field, message, format!("name one machine at a time: {}", shorten(first)));
+    }
     let near = registry.near(key);
     if !near.is_empty() {
         return code.at(field, message, near.hint(ALL));

@@ -17,8 +17,10 @@ pub fn mode_named<'a>(snapshot: &'a Snapshot, field: &str, name: &str) -> Result
     let names: Vec<&str> = snapshot.modes.iter().map(|view| view.mode.name.as_str()).collect();
     if let Some(hardware) = snapshot.capped_hardware().filter(|_| names.is_empty()) {
         let kinds = match hardware.kind {
-            Kind::Discrete => "lgc-MHZ caps its clock and pl-WATTS its power",
-            Kind::Integrated | Kind::Cpu => "lgc-MHZ caps its clock",
+            Kind::Discrete if snapshot.power_costs(&snapshot.roofline).is_some() => {
+                "lgc-MHZ caps its clock and pl-WATTS its power"
+            }
+            _ => "lgc-MHZ caps its clock",
         };
         return Err(Code::UnknownMode.at(
             field,
@@ -80,6 +82,18 @@ pub fn cap_named(snapshot: &Snapshot, field: &str, name: &str) -> Result<Option<
             ),
             format!("cap its clock: {}", example(snapshot)),
         )),
+        Cap::Power(_) if snapshot.power_costs(&snapshot.roofline).is_none() => {
+            Err(unknown_power(snapshot, field))
+        }
         cap => Ok(Some(cap)),
     }
+}
+
+/// A limit on power where nothing tells what it does to the clock.
+pub fn unknown_power(snapshot: &Snapshot, field: &str) -> Refusal {
+    Code::UnsupportedOperatingPoint.at(
+        field,
+        format!("the power of {} is not known, so the effect of a limit is not either", subject(snapshot)),
+        "cap the clock instead, power_mode lgc-2000, or ask the daemon of that machine after rooflinectl calibrate",
+    )
 }

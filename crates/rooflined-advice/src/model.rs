@@ -251,14 +251,14 @@ fn offload(
     }
     if engine != Engine::LlamaCpp {
         return Err(Code::UnsupportedWorkload.at(
-            format!("{path}.offload"),
+            at(name),
             format!("{} keeps no layers in the memory of the CPU, as far as is known here", engine.key()),
             "leave it out, or take llama.cpp",
         ));
     }
     if !has_own_memory(snapshot) {
         return Err(Code::UnsupportedWorkload.at(
-            format!("{path}.offload"),
+            at(name),
             "CPU and accelerator share one memory here: what the one leaves out, the other holds in the same place",
             "leave it out",
         ));
@@ -619,7 +619,10 @@ fn refused(error: &ImportError, fields: &Map<String, Value>, path: &str) -> Refu
         ImportError::Missing { field, .. } => {
             Code::MissingField.at(at(field), format!("{path}.model.{error}"), hint)
         }
-        ImportError::Family(_) | ImportError::Method(_) | ImportError::NotText(_) => {
+        ImportError::Family(_)
+        | ImportError::NoFamily
+        | ImportError::Method(_)
+        | ImportError::NotText { .. } => {
             Code::InvalidModel.at(format!("{path}.model"), format!("{path}.model: {error}"), error.hint())
         }
         ImportError::Model(InvalidModel::HeadGroups { heads, kv_heads }) => Code::InvalidModel.at(

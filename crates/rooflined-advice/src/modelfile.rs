@@ -19,6 +19,7 @@ use rustix::fs::{CWD, Dir, Mode, OFlags, ResolveFlags, openat, openat2};
 use thiserror::Error;
 
 use rooflined_models::definition::Definition;
+use rooflined_models::foreign::{self, Foreign, START};
 use rooflined_models::import::config::{self, Config};
 use rooflined_models::import::gguf::{self, Header};
 use rooflined_models::import::safetensors::{self, Index, MAX_FILES};
@@ -49,7 +50,7 @@ const MAX_INDEX: u64 = 64 << 20;
 #[derive(Debug, Error)]
 pub enum ModelFileError {
     /// It cannot be opened or read.
-    #[error("{}: {source}", path.display())]
+    #[error("{}", unopened(path, source))]
     Open {
         path: PathBuf,
         #[source]
@@ -65,15 +66,15 @@ pub enum ModelFileError {
     #[error("{} is not a regular file", .0.display())]
     NotAFile(PathBuf),
     /// What it holds is no model.
-    #[error("{} {source}", path.display())]
+    #[error("{}{}{source}", path.display(), source.joint())]
     Import {
         path: PathBuf,
         #[source]
         source: ImportError,
     },
-    /// A directory without a model.
-    #[error("{} holds no .gguf, no .safetensors and no config.json", .0.display())]
-    Nothing(PathBuf),
+    /// A directory without a model; it may hold a file of another kind.
+    #[error("{} holds no .gguf, no .safetensors and no config.json{}", path.display(), other(found.as_ref()))]
+    Nothing { path: PathBuf, found: Option<(String, &'static Foreign)> },
     /// A directory with several.
     #[error("{} holds several models: {}", path.display(), names.join(", "))]
     Several { path: PathBuf, names: Vec<String> },
@@ -95,12 +96,16 @@ pub enum ModelFileError {
 impl ModelFileError {
     /// What to do next.
     #[must_use]
-    pub const fn hint(&self) -> &'static str {
+    pub fn hint(&self) -> &'static str {
         match self {
-            Self::Open { .. } => "check the path; every shard must be next to the first",
+            Self::Open { path, .. } if file_name(path).contains("-of-") => {
+                "the model lies in several files: put all of them into one directory, under their own names"
+            }
+            Self::Open { .. } => "check the path, and who may read it",
             Self::Outside => "put the model, and whatever its links point to, into one of them",
             Self::Slow => "copy the model to a faster disk, or give one file of it",
-            Self::NotAFile(_) | Self::Nothing(_) => {
+            Self::Nothing { found: Some((_, kind)), .. } => kind.instead,
+            Self::NotAFile(_) | Self::Nothing { .. } => {
                 "give a .gguf or .safetensors file, a config.json, or a directory that holds them"
             }
             Self::Import { source, .. } => source.hint(),
@@ -330,7 +335,11 @@ impl<'a> Reading<'a> {
     /// The model in one file; `path` stands for it in errors.
     fn single<R: Read>(&self, mut source: R, path: &Path, name: &str) -> Result<ModelFile, ModelFileError> {
         let mut start = Vec::new();
-        source.by_ref().take(9).read_to_end(&mut start).map_err(|source| open_error(path, source))?;
+        source
+            .by_ref()
+            .take(START as u64)
+            .read_to_end(&mut start)
+            .map_err(|source| open_error(path, source))?;
         let (whole, length) = (Counted { source: start.as_slice().chain(source), reading: self }, u64::MAX);
         let is_checkpoint = start.get(8) == Some(&b'{');
         let exact = is_checkpoint || start.starts_with(b"GGUF");
@@ -351,8 +360,7 @@ impl<'a> Reading<'a> {
             let json = self.all(path, whole, config::MAX_BYTES)?;
             Config::parse_at_most(&json, MAX_CONTAINERS_OF_ONE).and_then(|config| config.model(None, name))
         } else {
-            let found = start.get(..4).unwrap_or(&start).escape_ascii().to_string();
-            Err(ImportError::Magic { expected: "GGUF or safetensors", found })
+            Err(none(&start, name))
         };
         Ok(ModelFile { model: model.map_err(at(path))?, exact, files: Vec::new() })
     }
@@ -366,21 +374,22 @@ impl<'a> Reading<'a> {
             return self.checkpoint(parent(path), Some(path), &[]);
         }
         if name.ends_with(".json") {
-            return Ok(Found::Configuration(path.to_owned()));
+            return match foreign::of_name(&name) {
+                Some(kind) => Err(at(path)(ImportError::Foreign(kind))),
+                None => Ok(Found::Configuration(path.to_owned())),
+            };
         }
         let mut start = Vec::new();
         let (file, _) = self.open(path)?;
-        file.take(9).read_to_end(&mut start).map_err(|source| open_error(path, source))?;
+        file.take(START as u64).read_to_end(&mut start).map_err(|source| open_error(path, source))?;
         // A file of safetensors starts with a length, and an object follows.
         match start.get(8) {
-            _ if start.starts_with(b"GGUF") || name.ends_with(".gguf") => self.ggufs(path),
+            _ if start.starts_with(b"GGUF") => self.ggufs(path),
             Some(b'{') => self.checkpoint(parent(path), None, &[path.to_owned()]),
-            _ if name.ends_with(".safetensors") => self.checkpoint(parent(path), None, &[path.to_owned()]),
-            _ if start.first() == Some(&b'{') => Ok(Found::Configuration(path.to_owned())),
-            _ => {
-                let found = start.get(..4).unwrap_or(&start).escape_ascii().to_string();
-                Err(at(path)(ImportError::Magic { expected: "GGUF or safetensors", found }))
+            _ if start.first() == Some(&b'{') && !name.ends_with(".gguf") => {
+                Ok(Found::Configuration(path.to_owned()))
             }
+            _ => Err(at(path)(none(&start, &name))),
         }
     }
 
@@ -526,7 +535,10 @@ impl<'a> Reading<'a> {
             [] if names.iter().any(|name| name == "config.json") => {
                 Ok(Found::Configuration(path.join("config.json")))
             }
-            [] => Err(ModelFileError::Nothing(path.to_owned())),
+            [] => {
+                let found = names.iter().find_map(|name| Some((name.clone(), foreign::of_name(name)?)));
+                Err(ModelFileError::Nothing { path: path.to_owned(), found })
+            }
             several => {
                 let names = several.iter().take(5).cloned().collect();
                 Err(ModelFileError::Several { path: path.to_owned(), names })
@@ -666,6 +678,40 @@ pub fn open(path: &Path) -> Result<(File, u64), ModelFileError> {
     } else {
         Err(ModelFileError::NotAFile(path.to_owned()))
     }
+}
+
+/// That a file cannot be opened, in words.
+#[must_use]
+pub fn unopened(path: &Path, error: &io::Error) -> String {
+    let path = path.display();
+    match error.kind() {
+        io::ErrorKind::NotFound => format!("there is no file {path}"),
+        io::ErrorKind::PermissionDenied => format!("{path} may not be read by this user"),
+        _ => format!("{path} cannot be read: {error}"),
+    }
+}
+
+/// Why a file that starts like this is no model.
+fn none(start: &[u8], name: &str) -> ImportError {
+    foreign::of(start, name).map_or_else(
+        || {
+            let found = start.get(..4).unwrap_or(start).escape_ascii().to_string();
+            ImportError::Magic { expected: "GGUF or safetensors", found }
+        },
+        ImportError::Foreign,
+    )
+}
+
+/// `; model.engine is a TensorRT engine`.
+fn other(found: Option<&(String, &'static Foreign)>) -> String {
+    found.map_or_else(String::new, |(name, kind)| format!("; {name:?} is {}", kind.what))
+}
+
+/// What the file at `path` holds instead of what its name promises; `None` where its first bytes do not tell.
+pub(crate) fn foreign(path: &Path) -> Option<ModelFileError> {
+    let mut start = Vec::new();
+    open(path).ok()?.0.take(START as u64).read_to_end(&mut start).ok()?;
+    foreign::of_bytes(&start).map(|kind| at(path)(ImportError::Foreign(kind)))
 }
 
 /// Adds the path to an error.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::ceilings::Ages;
-use super::mode_named::{cap_named, mode_named};
+use super::mode_named::{cap_named, mode_named, unknown_power};
 use super::words::{positive, subject};
 use rooflined_api::{ModeClock, ModeDetail, ModeWarning, ModesAnswer, OperatingPointRequest};
 use rooflined_core::board::{self, OperatingPoint};
@@ -234,11 +234,7 @@ fn limit_watts(snapshot: &Snapshot, watts: f64, path: &str) -> Result<Watts, Ref
         ));
     }
     if snapshot.power_costs(&snapshot.roofline).is_none() {
-        return Err(Code::UnsupportedOperatingPoint.at(
-            field,
-            format!("nothing is known of the power of {}, so no limit can be judged", subject(snapshot)),
-            "calibrate it (rooflinectl calibrate), or give the clock that it leads to: gpu_hz",
-        ));
+        return Err(unknown_power(snapshot, &field));
     }
     Ok(Watts(watts))
 }
@@ -253,7 +249,7 @@ pub fn refuse_power_limit(point: Option<&OperatingPointRequest>, path: &str) -> 
         Some(_) => Err(Code::UnsupportedOperatingPoint.at(
             format!("{path}.power_limit_w"),
             "a power limit is predicted by predict, recommend and sweep alone",
-            "give the clock that it led to: gpu_hz",
+            "cap the clock instead: power_mode lgc-2000",
         )),
     }
 }

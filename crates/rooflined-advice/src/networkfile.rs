@@ -46,6 +46,11 @@ pub fn is_network(path: &Path) -> bool {
 pub fn load(path: &Path, dimensions: &Dimensions) -> Result<Network, NetworkFileError> {
     let (file, length) = modelfile::open(path)?;
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
-    network::read(file, length, &name, dimensions)
-        .map_err(|source| NetworkFileError::Network { path: path.to_owned(), source })
+    network::read(file, length, &name, dimensions).map_err(|source| {
+        let broken = matches!(source, NetworkError::NotOnnx(_) | NetworkError::Cut { .. });
+        match modelfile::foreign(path).filter(|_| broken) {
+            Some(other) => other.into(),
+            None => NetworkFileError::Network { path: path.to_owned(), source },
+        }
+    })
 }

@@ -11,6 +11,7 @@ use super::run::{self, available};
 use super::settings::Device;
 use super::supported;
 use super::task::{Task, model_at, unpredictable, with_threads};
+use super::words::shorten;
 use rooflined_api::{
     BreakdownEntry, EstimateAnswer, MemoryAnswer, PowerAnswer, PredictAnswer, PredictRequest,
     RecommendRequest, ReportsAnswer, Workload,
@@ -19,7 +20,7 @@ use serde_json::Value;
 
 use rooflined_core::board::{ActiveMode, Reading};
 use rooflined_core::operation::Op;
-use rooflined_core::refusal::Refusal;
+use rooflined_core::refusal::{Code, Refusal};
 use rooflined_core::units::{Bytes, Flops, Joules, Seconds, Watts};
 use rooflined_models::recipe::Recipe;
 use rooflined_models::support::{Unsupported, check, check_cache};
@@ -141,6 +142,18 @@ pub fn predict(
     let engine = engine_of(snapshot, catalogue, request)?;
     let mut work = Work::new(snapshot, catalogue, &request.workload, engine, "workload")?;
     if let (Work::Model(task), Some(version)) = (&mut work, &request.engine_version) {
+        if !Build::is_version(engine, version) {
+            let example = if engine == Engine::LlamaCpp { "b10809" } else { "0.28.0" };
+            let named = match request.engine {
+                Engine::Bare => "name its engine, such as \"engine\":\"llama.cpp\"; ",
+                _ => "",
+            };
+            return Err(Code::InvalidField.at(
+                "engine_version",
+                format!("{:?} is not a version of {}", shorten(version), engine.key()),
+                format!("{named}write it like {example}, or leave it out for the newest that is known"),
+            ));
+        }
         task.build = Build::of(engine, version);
     }
     if !request.hypothetical {

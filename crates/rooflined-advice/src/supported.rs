@@ -11,7 +11,7 @@ use rooflined_predict::snapshot::Snapshot;
 
 /// The field that names it in every request.
 pub const ENGINE: &str = "engine";
-pub const PREDICT_ANYWAY: &str = "set hypothetical (--hypothetical) to predict anyway";
+pub const PREDICT_ANYWAY: &str = "add \"hypothetical\":true to predict anyway";
 
 /// Whether `engine` runs weights of `format` on the machine of `snapshot`.
 pub fn runs(snapshot: &Snapshot, engine: Engine, format: WeightFormat) -> bool {

@@ -155,7 +155,7 @@ fn batched(op: Op, batch: u64, path: &str) -> Result<Op, Refusal> {
     Err(Code::InvalidField.at(
         field,
         format!("the batch of {kind} is its {name}, which is {own}, and batch says {batch}"),
-        format!("leave batch out, or change {path}.op.{name}"),
+        format!("leave {path}.batch out, or change {path}.op.{name}"),
     ))
 }
 

@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use super::architecture::InvalidModel;
 use super::block::Block;
+use super::foreign::Foreign;
 
 mod assemble;
 pub mod config;
@@ -48,6 +49,9 @@ pub enum ImportError {
     /// The first bytes are those of something else.
     #[error("is not a {expected} file: it starts with \"{found}\"")]
     Magic { expected: &'static str, found: String },
+    /// It is of a kind that is known, and holds no model.
+    #[error("is {}", .0.what)]
+    Foreign(&'static Foreign),
     /// A version that we do not know.
     #[error("is GGUF version {0}; versions 1 to 3 are known")]
     Version(u32),
@@ -98,18 +102,21 @@ pub enum ImportError {
     #[error("{field} is not given, and architecture {family:?} has no default for it")]
     Missing { field: String, family: String },
     /// Something else than a model that generates text.
-    #[error("is {0}, which generates no text")]
-    NotText(String),
+    #[error("is {what}, which generates no text")]
+    NotText { what: String, instead: &'static str },
     /// JSON that does not parse.
-    #[error("{what} is not the JSON it should be: {error}")]
+    #[error("holds no valid {what}: {error}")]
     Json {
         what: &'static str,
         /// Where it went wrong.
         error: String,
     },
     /// A family that nothing here describes, without weights that would tell.
-    #[error("architecture {0:?} is not known")]
+    #[error("is of architecture {0:?}, which is not known")]
     Family(String),
+    /// A configuration that names no family.
+    #[error("does not say what it describes: it has no model_type")]
+    NoFamily,
     /// A way of quantising that nothing here describes, or of which the file says too little, without weights that would tell.
     #[error("is quantised by {0}")]
     Method(String),
@@ -156,15 +163,35 @@ impl Tensor {
     }
 }
 
+impl From<Foreign> for ImportError {
+    fn from(Foreign { what, instead }: Foreign) -> Self {
+        Self::NotText { what: what.to_owned(), instead }
+    }
+}
+
 impl ImportError {
+    /// What stands between the name of a file and this.
+    #[must_use]
+    pub const fn joint(&self) -> &'static str {
+        match self {
+            Self::Budget { .. }
+            | Self::UnknownType { .. }
+            | Self::Tensor { .. }
+            | Self::Overlap { .. }
+            | Self::Field { .. }
+            | Self::Missing { .. }
+            | Self::Shards(_) => ": ",
+            _ => " ",
+        }
+    }
+
     /// What to do about it.
     #[must_use]
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::Io(_) => "check the disk and the permissions",
-            Self::Magic { .. } => {
-                "give a GGUF or safetensors file; convert a PyTorch file (.bin, .pt) to safetensors first"
-            }
+            Self::Magic { .. } => "give a .gguf or .safetensors file, a config.json, or an .onnx file",
+            Self::Foreign(kind) => kind.instead,
             Self::Version(_) | Self::UnknownType { .. } => {
                 "the file may be newer than this program, or damaged: update rooflined, or fetch the file again"
             }
@@ -179,8 +206,9 @@ impl ImportError {
             Self::Duplicate { .. } | Self::Tensor { .. } | Self::Overlap { .. } => {
                 "the file is damaged or was written wrongly: fetch or convert it again"
             }
-            Self::NotText(_) => {
-                "rooflined sizes language models and encoders of text; of other networks it predicts single operations: rooflinectl predict gemm M N K"
+            Self::NotText { instead, .. } => instead,
+            Self::NoFamily => {
+                "give the config.json that was published with the model, or its .gguf or .safetensors file"
             }
             Self::Field { .. } | Self::Missing { .. } | Self::Model(_) => {
                 "correct the field, or give the file that the model came with"
@@ -205,6 +233,14 @@ pub(super) fn short(name: &str) -> String {
 fn said(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let (what, place) = text.rsplit_once(" at line ").unwrap_or((&text, ""));
+    // The parser's own words for what it found.
+    let what = match what.strip_prefix("invalid type: ").or_else(|| what.strip_prefix("invalid value: ")) {
+        _ if what.starts_with("EOF") => "it ends too early".to_owned(),
+        Some(found) => {
+            format!("it has {}", found.replacen("sequence", "a list", 1).replacen("map,", "an object,", 1))
+        }
+        None => what.to_owned(),
+    };
     let mut words: String = what.chars().take(MAX_WORDS).collect();
     if words.len() < what.len() {
         words.push('…');

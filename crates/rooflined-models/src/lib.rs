@@ -7,6 +7,7 @@ pub mod class;
 mod compute_buffer;
 pub mod definition;
 pub mod drafting;
+pub mod foreign;
 pub mod import;
 pub mod model;
 pub mod network;

@@ -560,6 +560,21 @@ const NEWEST_VLLM: [u32; 2] = [0, 28];
 const NEWER_WIDENING: f64 = 1.5;
 
 impl Build {
+    /// Whether somebody who names a version of `engine` names one like this: a build `b10809` or a year of llama.cpp, a release
+    /// of the others.
+    #[must_use]
+    pub fn is_version(engine: Engine, version: &str) -> bool {
+        let begins = |word: &str, prefix: &str| {
+            word.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(|of: char| of.is_ascii_digit()))
+        };
+        match engine {
+            Engine::LlamaCpp => version
+                .split(|of: char| !of.is_ascii_alphanumeric())
+                .any(|word| begins(word, "b") || begins(word, "20") && word.len() == 4),
+            _ => begins(version, "v") || begins(version, ""),
+        }
+    }
+
     /// Of a version in an engine's own words: a build number, a release, or a year. Current where it says nothing of its age.
     #[must_use]
     pub fn of(engine: Engine, version: &str) -> Self {

@@ -282,9 +282,9 @@ fn safetensors_that_lie_are_named() {
     assert!(one("[10]", 40, 0).contains("evil"));
     assert!(one("[10]", 980, 1020).contains("is cut"));
     assert!(one("[18446744073709551615, 3]", 0, 8).contains("impossible shape"));
-    assert!(one("[1,1,1,1,1,1,1,1,1]", 0, 4).contains("JSON"));
-    assert!(one("[-1]", 0, 4).contains("JSON"));
-    assert!(one("[1.5]", 0, 4).contains("JSON"));
+    assert!(one("[1,1,1,1,1,1,1,1,1]", 0, 4).contains("holds no valid header"));
+    assert!(one("[-1]", 0, 4).contains("holds no valid header"));
+    assert!(one("[1.5]", 0, 4).contains("holds no valid header"));
     assert!(said("{\"x\":{\"dtype\":\"F99\",\"shape\":[1],\"data_offsets\":[0,4]}}", 9).contains("F99"));
     let two = |first: String, second: String| said(&format!("{{{first},{second}}}"), 1000);
     assert!(two(entry("a", "[10]", 0, 40), entry("b", "[10]", 20, 60)).contains("overlap"));
@@ -292,7 +292,7 @@ fn safetensors_that_lie_are_named() {
     assert!(said("[]", 0).contains("is not a safetensors file"));
     assert!(said("{}", 0).contains("no weights"));
     assert!(said(&format!("{{\"{}\":0}}", "x".repeat(1_000_000)), 0).len() < 400);
-    assert!(said(&"{\"__metadata__\":".repeat(100_000), 0).contains("JSON"));
+    assert!(said(&"{\"__metadata__\":".repeat(100_000), 0).contains("holds no valid header"));
     let length =
         |claimed: u64, file: u64| read_safetensors(&claimed.to_le_bytes(), file).unwrap_err().to_string();
     assert!(length(u64::MAX, HUGE).contains("bytes of header"));

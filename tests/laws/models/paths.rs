@@ -92,9 +92,12 @@ fn an_index_that_repeats_a_tensor_or_nests_without_end_is_refused() {
     let path = folder.path().join("x.safetensors.index.json");
     for (text, words) in [
         (r#"{"weight_map":{"a":"x.safetensors","a":"y.safetensors"}}"#.to_owned(), "twice"),
-        (format!(r#"{{"weight_map":{}"#, "[".repeat(100_000)), "JSON"),
-        (format!(r#"{{"metadata":{},"weight_map":{{}}}}"#, "{\"a\":".repeat(100_000)), "JSON"),
-        (r#"{"weight_map":{"a":3}}"#.to_owned(), "JSON"),
+        (format!(r#"{{"weight_map":{}"#, "[".repeat(100_000)), "holds no valid index"),
+        (
+            format!(r#"{{"metadata":{},"weight_map":{{}}}}"#, "{\"a\":".repeat(100_000)),
+            "holds no valid index",
+        ),
+        (r#"{"weight_map":{"a":3}}"#.to_owned(), "holds no valid index"),
         ("{}".to_owned(), "weight_map"),
     ] {
         fs::write(&path, text).unwrap();

@@ -278,7 +278,7 @@ fn paths_to_anything_else_are_refused() {
     if !rustix::process::geteuid().is_root() {
         assert_eq!(refuse(daemon(), &at("secret.gguf")).0, "unreadable_model");
     }
-    assert!(refuse(Opener::Caller, Path::new("relative/m.gguf")).1.contains("No such file"));
+    assert!(refuse(Opener::Caller, Path::new("relative/m.gguf")).1.contains("there is no file"));
 }
 
 /// Of what lies outside its directories a daemon says the same, be it a model, no model, closed, or not there.

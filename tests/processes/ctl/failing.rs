@@ -43,8 +43,6 @@ fn bad_values_are_usage_errors_that_name_the_field_and_ask_nobody() {
         ("recommend qwen3-4b --hardware gb10 --max-power 1,5W", "write 1.5W with a point"),
         ("recommend qwen3-4b --hardware gb10 --batch 1-8", "two points: 1..8"),
         ("recommend qwen3-4b --hardware gb10 --min-fps 30", "--min-tokens-per-s 20"),
-        ("recommend Cargo.toml --hardware gb10", "Cargo.toml is not a GGUF or safetensors file"),
-        ("recommend docs --hardware gb10", "docs holds no .gguf"),
         ("predict qwen3-4b --batch 1,2,4", "rooflinectl sweep takes several"),
         ("hold --query Cargo.toml -- true", "is not JSON (line 1"),
         ("hold -- sleep 1", "rooflinectl hold --max-power 15W -- COMMAND"),
@@ -57,7 +55,7 @@ fn bad_values_are_usage_errors_that_name_the_field_and_ask_nobody() {
         ("recommend Qwen/Qwen3-4B-Instruct-2507-GGUF", "did you mean qwen3-4b?"),
         ("recommend Qwen/DoesNotExist-9B", "save its config.json and give its path"),
         ("recommend https://huggingface.co/Qwen/DoesNotExist-9B", "save its config.json"),
-        ("recommend gpt-4", "a model of rooflinectl models list"),
+        ("recommend frob-4", "a model of rooflinectl models list"),
         ("predict qwen3-4b --decode", "--phase decode"),
         ("predict qwen3-4b --dtype q4_0", "did you mean --format?"),
         ("status --json", "-o json"),
@@ -146,7 +144,7 @@ fn refusals_have_their_exit_code_their_sentence_and_their_hint() {
         let fake = Fake::start(move |_| Reply::error(status, code, Some("workload.op.n")));
         let (found, errors) = bad(fake.path(), &["predict", "gemv", "1", "1"]);
         assert_eq!(found, exit, "{code}");
-        assert_eq!(errors, format!("error: workload.op.n: refused as {code}\nhint: do something else\n"));
+        assert_eq!(errors, format!("error: N: refused as {code}\nhint: do something else\n"));
     }
 }
 

@@ -20,6 +20,7 @@ mod following;
 mod forms;
 mod inference;
 mod live;
+mod mistakes;
 mod observing;
 mod quant_error;
 mod scenarios;

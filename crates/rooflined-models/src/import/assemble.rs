@@ -14,6 +14,7 @@ use super::{ImportError, MAX_GROUPS, Tensor, label, metadata, short};
 use crate::architecture::{Architecture, Departures, Experts, InvalidModel, LayerKind, Linear, MAX_LAYERS};
 use crate::block::Block;
 use crate::class::{Class, classify, halves, layer};
+use crate::foreign;
 use crate::model::{Drafting, Grouping, Model};
 use crate::recipe::Mix;
 
@@ -42,8 +43,8 @@ struct Weight<'a> {
 
 /// The model of a GGUF header.
 pub(super) fn from_gguf(header: &Header, file: &str) -> Result<Model, ImportError> {
-    if let Some(what) = metadata::other_kind(header) {
-        return Err(ImportError::NotText(what.to_owned()));
+    if let Some(kind) = metadata::other_kind(header) {
+        return Err(kind.into());
     }
     let mut facts = metadata::facts(header)?;
     let has_decoder = header.tensors.iter().any(|tensor| halves(&tensor.name).1);
@@ -77,6 +78,11 @@ pub(super) fn from_checkpoint(
     config: Option<&Config>,
     name: &str,
 ) -> Result<Model, ImportError> {
+    let is_of_adapter =
+        |tensor: &Tensor| tensor.name.starts_with("base_model.") || tensor.name.contains("lora_");
+    if !tensors.is_empty() && tensors.iter().all(is_of_adapter) {
+        return Err(foreign::ADAPTER.into());
+    }
     let modules = Modules::of(tensors, config);
     if let Some(found) = config.and_then(|config| config.quantisation.as_ref()) {
         found.check(tensors.iter().filter(|tensor| tensor.block == Block::I32).count())?;

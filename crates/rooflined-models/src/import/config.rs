@@ -17,6 +17,7 @@ use crate::architecture::{Architecture, Experts, Matrix, Part};
 use crate::block::Block;
 use crate::class::Class;
 use crate::drafting::head_weights;
+use crate::foreign;
 use crate::model::{Drafting, Grouping, Model, WeightGroup};
 use crate::recipe::Recipe;
 use rooflined_core::precision::WeightFormat;
@@ -27,6 +28,11 @@ pub const MAX_BYTES: u64 = 16 << 20;
 /// modules have one for every matrix of a layer.
 const MAX_CONTAINERS: u64 = 1 << 17;
 const MAX_VALUES: u64 = 1 << 19;
+
+/// What errors call the file.
+const CONFIGURATION: &str = "configuration";
+/// The family of a configuration that names none.
+const UNNAMED: &str = "unknown";
 
 /// A parsed `config.json`.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,7 +75,7 @@ impl Config {
             let count = json.len() as u64;
             return Err(ImportError::TooMany { what: "bytes of config.json", count, limit: MAX_BYTES });
         }
-        Self::from_value(&value(json, "config.json", containers)?)
+        Self::from_value(&value(json, containers)?)
     }
 
     /// The same from fields that came another way, such as inside a request.
@@ -79,11 +85,11 @@ impl Config {
     pub fn from_value(value: &Value) -> Result<Self, ImportError> {
         let Some(map) = value.as_object() else {
             let error = "an object was expected".to_owned();
-            return Err(ImportError::Json { what: "config.json", error });
+            return Err(ImportError::Json { what: CONFIGURATION, error });
         };
         let outer = Fields { map };
-        if let Some(what) = other_kind(&outer) {
-            return Err(ImportError::NotText(what));
+        if let Some((what, instead)) = other_kind(&outer) {
+            return Err(ImportError::NotText { what, instead });
         }
         let text = language_model(&outer);
         let (family, known) = described(&outer, &text);
@@ -126,7 +132,7 @@ impl Config {
     /// # Errors
     /// It is not JSON.
     pub fn with_modelopt(mut self, json: &[u8]) -> Result<Self, ImportError> {
-        let value = value(json, "hf_quant_config.json", MAX_CONTAINERS)?;
+        let value = value(json, MAX_CONTAINERS)?;
         if let (None, Some(map)) = (&self.quantisation, value.as_object()) {
             let fields = Fields { map };
             self.quantisation = Some(quantisation(&fields, &fields)?);
@@ -139,8 +145,11 @@ impl Config {
     /// # Errors
     /// Fields contradict each other.
     pub fn model(&self, recipe: Option<Recipe>, name: &str) -> Result<Model, ImportError> {
-        let architecture =
-            self.architecture.clone().ok_or_else(|| ImportError::Family(self.family.clone()))?;
+        let unknown = || match self.family.as_str() {
+            UNNAMED => ImportError::NoFamily,
+            family => ImportError::Family(family.to_owned()),
+        };
+        let architecture = self.architecture.clone().ok_or_else(unknown)?;
         let mut warnings = Vec::new();
         if self.is_encoder {
             warnings.push(ENCODER.to_owned());
@@ -238,7 +247,7 @@ fn add(groups: &mut Grouping, matrix: &Matrix, storage: Option<Storage>, dtype: 
 }
 
 /// Reads JSON that takes no more memory than a configuration does.
-fn value(json: &[u8], what: &'static str, most: u64) -> Result<Value, ImportError> {
+fn value(json: &[u8], most: u64) -> Result<Value, ImportError> {
     let (mut containers, mut values) = (0, 1);
     let (mut quoted, mut escaped) = (false, false);
     for byte in json {
@@ -257,7 +266,7 @@ fn value(json: &[u8], what: &'static str, most: u64) -> Result<Value, ImportErro
         }
     }
     serde_json::from_slice(&without_infinities(json))
-        .map_err(|error| ImportError::Json { what, error: said(&error) })
+        .map_err(|error| ImportError::Json { what: CONFIGURATION, error: said(&error) })
 }
 
 /// Python writes `NaN` and `Infinity` where JSON has no such numbers: they become `null`.
@@ -305,16 +314,18 @@ const OTHER_KINDS: &[(&str, &str)] = &[
 ];
 
 /// What a configuration describes that is no model of text; `None` where it may be one.
-fn other_kind(outer: &Fields<'_>) -> Option<String> {
+fn other_kind(outer: &Fields<'_>) -> Option<(String, &'static str)> {
     // Diffusers name the class of each part of a pipeline.
     if let Some(class) = outer.text(&["_class_name"]) {
-        return Some(format!("a part of an image or video generator ({})", short(class)));
+        let what = format!("a part of an image or video generator ({})", short(class));
+        return Some((what, foreign::UNREAD));
     }
     if outer.any(&["peft_type"]).is_some() {
-        return Some("an adapter (LoRA) of another model".to_owned());
+        return Some((foreign::ADAPTER.what.to_owned(), foreign::ADAPTER.instead));
     }
     let family = outer.text(&["model_type"])?;
-    OTHER_KINDS.iter().find(|(name, _)| *name == family).map(|(_, what)| (*what).to_owned())
+    let kind = OTHER_KINDS.iter().find(|(name, _)| *name == family);
+    kind.map(|(_, what)| ((*what).to_owned(), foreign::EXPORT))
 }
 
 /// Objects in which composite models keep the configuration of their language model.
@@ -349,7 +360,7 @@ fn described<'a>(outer: &'a Fields<'a>, text: &'a Fields<'a>) -> (String, Option
         .find_map(|name| Described::new(name, outer, text).map(|found| (name, found)));
     match known {
         Some((name, found)) => (short(name), Some(found)),
-        None => (names.into_iter().flatten().next().map_or_else(|| "unknown".to_owned(), short), None),
+        None => (names.into_iter().flatten().next().map_or_else(|| UNNAMED.to_owned(), short), None),
     }
 }
 
@@ -449,7 +460,7 @@ mod tests {
     #[test]
     fn numbers_that_only_python_writes_are_read() {
         let text = br#"{"a": [0.0, Infinity, -Infinity], "NaN": NaN, "b": "Infinity \" NaN"}"#;
-        let read = value(text, "config.json", MAX_CONTAINERS).unwrap();
+        let read = value(text, MAX_CONTAINERS).unwrap();
         assert_eq!(read, serde_json::json!({"a": [0.0, null, null], "NaN": null, "b": "Infinity \" NaN"}));
     }
 

@@ -4,6 +4,7 @@ use super::facts::Facts;
 use super::header::{Header, Value};
 use super::{ImportError, Tensor, short};
 use crate::architecture::{Experts, InvalidModel, Latent, LayerKind, Linear, MAX_LAYERS};
+use crate::foreign::{self, Foreign};
 
 /// What the metadata and the names of tensors say.
 pub(super) fn facts(header: &Header) -> Result<Facts, ImportError> {
@@ -92,21 +93,23 @@ const ENCODERS: &[&str] = &[
 ];
 
 /// What a file holds that is no model of text; `None` where it may be one.
-pub(super) fn other_kind(header: &Header) -> Option<&'static str> {
+pub(super) fn other_kind(header: &Header) -> Option<Foreign> {
+    let unread = |what| Some(Foreign { what, instead: foreign::UNREAD });
     match (header.text("general.type"), header.text("general.architecture")) {
-        (Some("adapter"), _) => Some("an adapter (LoRA) of another model"),
-        (Some("imatrix"), _) => Some("an importance matrix (imatrix) for quantising a model"),
-        (Some("mmproj"), _) | (_, Some("clip")) => {
-            Some("a projector of pictures or sound (mmproj) for another model")
-        }
+        (Some("adapter"), _) => Some(foreign::ADAPTER),
+        (Some("imatrix"), _) => Some(Foreign {
+            what: "an importance matrix (imatrix) for quantising a model",
+            instead: "give the model's own .gguf file",
+        }),
+        (Some("mmproj"), _) | (_, Some("clip")) => Some(foreign::PROJECTOR),
         (
             _,
             Some(
                 "flux" | "sd1" | "sd3" | "sdxl" | "aura" | "hidream" | "cosmos" | "hyvid" | "wan" | "ltxv"
                 | "lumina2" | "qwen_image" | "pig",
             ),
-        ) => Some("a part of an image or video generator"),
-        (_, Some("whisper")) => Some("a recogniser of speech"),
+        ) => unread("a part of an image or video generator"),
+        (_, Some("whisper")) => unread("a recogniser of speech"),
         _ => None,
     }
 }
@@ -285,8 +288,8 @@ mod tests {
     #[test]
     fn what_generates_no_text_is_named() {
         let of = |key, value: &str| header(&[(key, Value::Text(value.to_owned()))]);
-        assert!(other_kind(&of("general.architecture", "clip")).unwrap().contains("mmproj"));
-        assert!(other_kind(&of("general.type", "adapter")).unwrap().contains("LoRA"));
+        assert!(other_kind(&of("general.architecture", "clip")).unwrap().what.contains("mmproj"));
+        assert!(other_kind(&of("general.type", "adapter")).unwrap().what.contains("LoRA"));
         assert_eq!(other_kind(&of("general.architecture", "llama")), None);
         assert!(facts(&of("general.architecture", "bert")).unwrap().encoder);
     }

@@ -195,7 +195,7 @@ pub fn read_at_most(mut source: impl Read, file_bytes: u64, most: u64) -> Result
             error if error.starts_with(TOO_MANY) => {
                 ImportError::Budget { what: "tensors", limit: MAX_TENSORS }
             }
-            error => ImportError::Json { what: "the header", error },
+            error => ImportError::Json { what: "header", error },
         })?;
     tensors(entries, data, file_bytes)
 }
@@ -255,7 +255,7 @@ impl Index {
             weight_map: WeightMap,
         }
         let raw: Raw = serde_json::from_slice(json)
-            .map_err(|error| ImportError::Json { what: "the index", error: said(&error) })?;
+            .map_err(|error| ImportError::Json { what: "index", error: said(&error) })?;
         let mut map = BTreeMap::new();
         for (name, file) in raw.weight_map.0 {
             let doubled = ImportError::Duplicate { what: "tensor", name: short(&name) };

@@ -1,0 +1,189 @@
+//! What was probably meant by a name or a word that nothing here has, or that stands in the wrong place.
+
+use std::path::Path;
+
+use super::failure::Failure;
+use super::habits::{FORMATS, OPERATIONS, UNITS, UNPUBLISHED, UNREAD, VISION};
+use super::options::is_option;
+use rooflined_core::hardware::registry;
+use rooflined_core::near::Near;
+use rooflined_models::foreign;
+use rooflined_models::recipe::Recipe;
+use rooflined_models::registry::models;
+use rooflined_predict::Engine;
+
+/// Letters and digits alone, small.
+fn bare(name: &str) -> String {
+    name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase()
+}
+
+/// What was probably meant by a name that no format has, and other programs use.
+pub fn format(name: &str) -> Option<String> {
+    if name.contains(',') {
+        return Some("give one; rooflinectl sweep --formats takes several".to_owned());
+    }
+    let bare = bare(name);
+    let plain = bare.strip_prefix("ud").unwrap_or(&bare);
+    if ["auto", "default", "none", "any", "all"].contains(&plain) {
+        return Some(
+            "leave the option out for the usual choice, or name formats of rooflinectl formats".to_owned(),
+        );
+    }
+    let (_, ours) = FORMATS.iter().find(|(names, _)| names.contains(&plain))?;
+    let more = if plain.starts_with('q') && plain.ends_with('l') {
+        "Such a mix differs from file to file: give the file itself for its exact size"
+    } else {
+        "rooflinectl formats shows all"
+    };
+    Some(format!("did you mean {ours}? {more}"))
+}
+
+/// The key of a known model and the format that a name of a file or of a hub also holds: `hf.co/Qwen/Qwen3-4B-GGUF:Q4_K_M`.
+fn model(name: &str) -> Option<(&'static str, Option<String>)> {
+    let name = name.split(['?', '#']).next().unwrap_or(name);
+    let name = if name.contains("/resolve/") || name.contains("/blob/") { last(name) } else { name };
+    let name = name.strip_suffix(".gguf").unwrap_or(name);
+    let known = |name: &str| {
+        let found = models().get(name).or_else(|_| models().get(last(name)));
+        found.ok().map(|known| known.key.as_str())
+    };
+    let parts = name.rmatch_indices([':', '-', '.', '@', '/']).map(|(at, _)| (&name[..at], &name[at + 1..]));
+    let with_format = |(base, format): (&str, &str)| {
+        let recipe = format.parse::<Recipe>().ok()?;
+        Some((known(base)?, Some(recipe.key().to_owned())))
+    };
+    parts.take(2).find_map(with_format).or_else(|| Some((known(name)?, None)))
+}
+
+fn last(name: &str) -> &str {
+    name.rsplit('/').next().unwrap_or(name)
+}
+
+/// What to type for a known model that `name` holds, with its format: `qwen3-4b --format q4_k_m`.
+pub fn known_model(name: &str) -> Option<String> {
+    let (key, format) = model(name)?;
+    Some(format.map_or_else(|| key.to_owned(), |format| format!("{key} --format {format}")))
+}
+
+/// What to type instead of a name that is neither an operation nor a model.
+pub fn instead(name: &str, near: &Near) -> String {
+    const ALL: &str = "give gemv, gemm, attention, a model of rooflinectl models list, or the path of a model's .gguf, config.json or .onnx file";
+    let (bare, parts) = (bare(name), name.split(',').collect::<Vec<_>>());
+    let begins = |names: &[&str]| names.iter().any(|known| bare.starts_with(known));
+    if parts.len() > 1 && parts.iter().all(|part| models().get(part).is_ok()) {
+        return "several go to rooflinectl sweep, with commas".to_owned();
+    }
+    if let Some(model) = known_model(name) {
+        return format!("did you mean {model}?");
+    }
+    if registry().get(name).is_some() {
+        return format!("it is hardware: name a model first, such as qwen3-4b --hardware {name}");
+    }
+    if begins(&VISION) {
+        return format!("export a vision network to .onnx and give that file, such as {name}.onnx");
+    }
+    if let Some((_, kind)) = OPERATIONS.iter().find(|(names, _)| names.contains(&bare.as_str())) {
+        return (*kind).to_owned();
+    }
+    if begins(&UNPUBLISHED) {
+        return "its weights are not published, so nothing of it can be predicted".to_owned();
+    }
+    if begins(&UNREAD) {
+        return foreign::UNREAD.to_owned();
+    }
+    near.or(ALL)
+}
+
+/// What to do about a path where nothing is.
+pub fn instead_of_path(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let more = match (known_model(&name), foreign::of_name(&name)) {
+        (Some(model), _) => format!("a known model needs no file: {model}"),
+        (None, Some(kind)) => kind.instead.to_owned(),
+        (None, None) => "rooflinectl models list shows the models that need no file".to_owned(),
+    };
+    format!("check the path; {more}")
+}
+
+/// The option that a word is a value of, with it: `--hardware gb10`.
+pub fn option(word: &str) -> Option<(&'static str, String)> {
+    let option = if registry().get(word).is_some() {
+        "hardware"
+    } else if word.parse::<Recipe>().is_ok() {
+        "format"
+    } else if Engine::named(word).is_some() {
+        "engine"
+    } else if is_mode(word) {
+        "mode"
+    } else {
+        return None;
+    };
+    Some((option, format!("--{option} {word}")))
+}
+
+/// Whether power modes have names like this: `15W`, `MAXN_SUPER`.
+fn is_mode(word: &str) -> bool {
+    let upper = word.to_ascii_uppercase();
+    upper.starts_with("MAXN") || upper.strip_suffix('W').is_some_and(|watts| watts.parse::<u32>().is_ok())
+}
+
+/// A word behind a model, which takes none.
+pub fn misplaced(word: &str) -> Failure {
+    if word.starts_with(|of: char| of.is_ascii_digit() || of == '-') && !is_mode(word) {
+        return Failure::usage(format!("a model takes no sizes, but {word:?} was given")).with_hint(
+            "give it with its option, such as --context-tokens 4096 or --batch 8; several values go with commas: --batches 1,2,4",
+        );
+    }
+    if models().get(word).is_ok() || word.ends_with(".gguf") {
+        return Failure::usage(format!("{word:?} is a second model, and one is asked about at a time"))
+            .with_hint(format!("to compare several, with commas: rooflinectl sweep MODEL,{word}"));
+    }
+    let failure = Failure::usage(format!("{word:?} is not expected behind the model"));
+    let (name, value) = word.split_once('=').unwrap_or((word, ""));
+    let name = name.trim_start_matches('/');
+    if is_option(name) {
+        return failure.with_hint(format!("write --{name} {value}").trim_end());
+    }
+    match option(word) {
+        Some((_, option)) => {
+            failure.with_hint(format!("write {option}; several values of one option go with commas"))
+        }
+        None if UNITS.contains(&word) => {
+            failure.with_hint(format!("write a number and its unit without a space: 15{word}"))
+        }
+        None => failure.with_hint("every option begins with two hyphens; --help lists them"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_hubs_and_files_are_taken_apart() {
+        for (name, expected) in [
+            ("hf.co/Qwen/Qwen3-4B-GGUF:Q4_K_M", "qwen3-4b --format q4_k_m"),
+            (
+                "https://huggingface.co/Qwen/Qwen3-4B-GGUF/resolve/main/Qwen3-4B-Q4_K_M.gguf",
+                "qwen3-4b --format q4_k_m",
+            ),
+            ("Qwen3-4B-Q4_K_M", "qwen3-4b --format q4_k_m"),
+            ("qwen3:4b-q8_0", "qwen3-4b --format q8_0"),
+            ("Qwen3-4B.gguf", "qwen3-4b"),
+        ] {
+            assert_eq!(known_model(name).as_deref(), Some(expected), "{name}");
+        }
+        assert_eq!(known_model("DoesNotExist-9B-Q4_K_M.gguf"), None);
+        assert_eq!(known_model(""), None);
+    }
+
+    #[test]
+    fn formats_have_other_names() {
+        for (name, expected) in
+            [("4-bit", "q4_k_m"), ("UD-Q4_K_XL", "give the file itself"), ("float16", "mean fp16?")]
+        {
+            assert!(format(name).is_some_and(|said| said.contains(expected)), "{name}: {:?}", format(name));
+        }
+        assert_eq!(format("q9_k"), None);
+    }
+}

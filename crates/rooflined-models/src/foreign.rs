@@ -1,0 +1,190 @@
+//! Files that people give for a model and that hold something else: what each is, and what to give instead.
+
+/// A kind of file that holds no model that is read here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Foreign {
+    /// Follows "is": `a web page`.
+    pub what: &'static str,
+    /// What to do next.
+    pub instead: &'static str,
+}
+
+/// First bytes of a file that are looked at.
+pub const START: usize = 512;
+
+const EMPTY: Foreign =
+    Foreign { what: "empty", instead: "fetch it again: the download ended before its first byte" };
+const ZEROS: Foreign = Foreign {
+    what: "not written yet: it begins with zeros",
+    instead: "fetch it again: the download ended early",
+};
+const TEXT: Foreign = Foreign {
+    what: "a text file",
+    instead: "look into it: a refused download leaves its message there; give a .gguf or .safetensors file, or a config.json",
+};
+const PAGE: Foreign = Foreign {
+    what: "a web page, not the model",
+    instead: "fetch the file itself: the link led to a page, perhaps to log in; for Hugging Face: hf download OWNER/MODEL FILE",
+};
+const POINTER: Foreign = Foreign {
+    what: "a Git LFS pointer, not the file itself",
+    instead: "fetch the file in its repository: git lfs pull",
+};
+const PICTURE: Foreign = Foreign { what: "a picture", instead: MODEL };
+const DOCUMENT: Foreign = Foreign { what: "a PDF document", instead: MODEL };
+const PROGRAM: Foreign = Foreign { what: "a program", instead: MODEL };
+const ARCHIVE: Foreign = Foreign {
+    what: "a compressed archive",
+    instead: "unpack it, and give the model file or directory in it",
+};
+const PYTORCH: Foreign = Foreign {
+    what: "a PyTorch file, which is not read",
+    instead: "of a language model give the .safetensors file or its config.json; export a vision network to .onnx with torch.onnx.export",
+};
+const TENSORRT: Foreign = Foreign {
+    what: "a TensorRT engine, which is not read",
+    instead: "give what it was built from: the .onnx file, or the language model's config.json",
+};
+const KERAS: Foreign = Foreign {
+    what: "an HDF5 file, as Keras writes, which is not read",
+    instead: "convert it to .onnx with tf2onnx, and give that file",
+};
+const TFLITE: Foreign = Foreign {
+    what: "a TensorFlow Lite file, which is not read",
+    instead: "convert it to .onnx with tf2onnx, and give that file",
+};
+const GGML: Foreign = Foreign {
+    what: "a GGML file, older than GGUF, which is not read",
+    instead: "give a GGUF file of the model: llama.cpp's convert_llama_ggml_to_gguf.py makes one",
+};
+const ONNX: Foreign = Foreign { what: "an ONNX file", instead: "give that file itself" };
+pub(crate) const PROJECTOR: Foreign = Foreign {
+    what: "a projector of pictures or sound (mmproj) for another model",
+    instead: "give the language model's .gguf file, which is beside it where both were published",
+};
+const TOKENIZER: Foreign = Foreign {
+    what: "a file of the tokenizer or of settings, which does not describe the model",
+    instead: "give config.json, which is published beside it, or their directory",
+};
+/// A LoRA adapter, which is a part of a model.
+pub(crate) const ADAPTER: Foreign = Foreign {
+    what: "an adapter (LoRA) of another model",
+    instead: "give the model that it was trained for, by its key or file; to predict both together, merge the adapter into it first",
+};
+/// Of networks that handle no text.
+pub(crate) const EXPORT: &str =
+    "export it to .onnx with torch.onnx.export, and give that file: rooflinectl predict network.onnx";
+/// Of networks that are predicted in no form.
+pub const UNREAD: &str =
+    "rooflined predicts language models, encoders of text, and vision networks in .onnx files";
+const MODEL: &str = "give a .gguf or .safetensors file, a config.json, or an .onnx file";
+
+/// Kinds by the bytes that they start with.
+const MAGIC: [(&[u8], &Foreign); 22] = [
+    (b"version https://git-lfs", &POINTER),
+    (b"<", &PAGE),
+    (b"\x89PNG", &PICTURE),
+    (b"\xff\xd8\xff", &PICTURE),
+    (b"GIF8", &PICTURE),
+    (b"%PDF", &DOCUMENT),
+    (b"\x7fELF", &PROGRAM),
+    (b"\x1f\x8b", &ARCHIVE),
+    (b"BZh", &ARCHIVE),
+    (b"\xfd7zXZ", &ARCHIVE),
+    (b"7z\xbc\xaf", &ARCHIVE),
+    (b"\x28\xb5\x2f\xfd", &ARCHIVE),
+    (b"ftrt", &TENSORRT),
+    (b"ptrt", &TENSORRT),
+    (b"\x80\x02", &PYTORCH),
+    (b"\x80\x03", &PYTORCH),
+    (b"\x80\x04", &PYTORCH),
+    (b"\x89HDF", &KERAS),
+    (b"lmgg", &GGML),
+    (b"fmgg", &GGML),
+    (b"tjgg", &GGML),
+    (b"PK\x03\x04", &ARCHIVE),
+];
+
+/// Kinds by the end of their names.
+const ENDINGS: [(&[&str], &Foreign); 7] = [
+    (&[".pt", ".pth", ".bin", ".ckpt", ".pkl"], &PYTORCH),
+    (&[".engine", ".plan", ".trt"], &TENSORRT),
+    (&[".h5", ".keras"], &KERAS),
+    (&[".tflite"], &TFLITE),
+    (&[".zip", ".tar", ".gz", ".7z"], &ARCHIVE),
+    (&[".onnx"], &ONNX),
+    (
+        &[
+            "tokenizer.json",
+            "tokenizer_config.json",
+            "special_tokens_map.json",
+            "added_tokens.json",
+            "vocab.json",
+            "generation_config.json",
+            "preprocessor_config.json",
+        ],
+        &TOKENIZER,
+    ),
+];
+
+/// What a file is by its first bytes, at most [`START`] of them, and its name; `None` where neither tells.
+#[must_use]
+pub fn of(start: &[u8], name: &str) -> Option<&'static Foreign> {
+    let named = of_name(name);
+    let zipped = named.filter(|kind| **kind == PYTORCH && start.starts_with(b"PK"));
+    zipped.or_else(|| of_bytes(start)).or(named)
+}
+
+/// What a file is by its first bytes alone.
+#[must_use]
+pub fn of_bytes(start: &[u8]) -> Option<&'static Foreign> {
+    let after_space = start.trim_ascii_start();
+    let magic = MAGIC.iter().find(|(magic, _)| start.starts_with(magic) || after_space.starts_with(magic));
+    match magic {
+        Some((_, kind)) => Some(kind),
+        None if start.is_empty() => Some(&EMPTY),
+        None if start.len() >= 8 && start.iter().all(|byte| *byte == 0) => Some(&ZEROS),
+        None if start.get(4..8) == Some(b"TFL3") => Some(&TFLITE),
+        None if start.iter().all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace()) => Some(&TEXT),
+        None => None,
+    }
+}
+
+/// What a file is by its name alone.
+#[must_use]
+pub fn of_name(name: &str) -> Option<&'static Foreign> {
+    let name = name.to_ascii_lowercase();
+    if name.ends_with(".gguf") && name.contains("mmproj") {
+        return Some(&PROJECTOR);
+    }
+    ENDINGS.iter().find(|(endings, _)| endings.iter().any(|end| name.ends_with(end))).map(|(_, kind)| *kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_model_is_named_by_its_bytes_before_its_name() {
+        for (start, name, expected) in [
+            (&b"\x89PNG\r\n\x1a\n"[..], "x.gguf", "a picture"),
+            (b"", "x.gguf", "empty"),
+            (b"\0\0\0\0\0\0\0\0\0", "x.safetensors", "zeros"),
+            (b"version https://git-lfs.github.com/spec/v1\n", "x.gguf", "Git LFS pointer"),
+            (b"\n <!DOCTYPE html>", "x.gguf", "web page"),
+            (b"{\"error\":\"Repository not found\"}", "x.gguf", "text file"),
+            (b"PK\x03\x04archive", "pytorch_model.bin", "PyTorch"),
+            (b"PK\x03\x04archive", "x.gguf", "archive"),
+            (b"\x80\x02\x8a\nl", "x.pth", "PyTorch"),
+            (b"ftrt\0\0\0\0", "x.engine", "TensorRT"),
+            (b"\x01\x02\x03\xff", "x.plan", "TensorRT"),
+            (b"\x1c\0\0\0TFL3", "x", "TensorFlow Lite"),
+            (b"{}", "tokenizer.json", "text file"),
+        ] {
+            let found = of(start, name).map(|kind| kind.what);
+            assert!(found.is_some_and(|what| what.contains(expected)), "{name}: {found:?}");
+        }
+        assert_eq!(of(b"GGUF\x03\0\0\0", "model.gguf"), None);
+        assert_eq!(of(b"\x08\x07\x12\x07pytorch", "model"), None);
+    }
+}
