@@ -38,8 +38,19 @@ impl Board {
 
     fn reboot(&mut self, key: &str) -> Result<(), SimulationError> {
         self.simulation = None;
-        self.simulation = Some(Simulation::create(key, Some(self.dir.path()), Path::new(PROGRAM))?);
-        Ok(())
+        // A child of another test holds the lock's file until it has become its program.
+        let until = Instant::now() + Duration::from_secs(10);
+        loop {
+            match Simulation::create(key, Some(self.dir.path()), Path::new(PROGRAM)) {
+                Err(SimulationError::Busy { .. }) if Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                created => {
+                    self.simulation = Some(created?);
+                    return Ok(());
+                }
+            }
+        }
     }
 
     fn root(&self) -> &Path {

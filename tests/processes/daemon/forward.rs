@@ -137,7 +137,7 @@ fn a_file_that_vanishes_between_two_questions_is_missed_and_nothing_else_suffers
     fs::remove_file(&file).unwrap();
     let missed = compare();
     assert_eq!(missed.status.code(), Some(1), "{missed:?}");
-    assert!(String::from_utf8_lossy(&missed.stderr).contains("No such file"), "{missed:?}");
+    assert!(String::from_utf8_lossy(&missed.stderr).contains("there is no file"), "{missed:?}");
     let op = json!({"op": {"kind": "gemv", "n": 64, "k": 64}, "format": "fp32"});
     assert_eq!(measure(&home, &op).0, 200);
 }
