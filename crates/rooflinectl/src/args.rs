@@ -484,7 +484,7 @@ pub struct AnalyzeArgs {
     #[command(flatten)]
     pub machine: MachineArgs,
     /// Measured time of one run (of a model: one step, the prompt, or prompt and answer): 280us, 1.5ms
-    #[arg(long, value_parser = input::seconds, required_unless_present = "tokens_per_s", allow_hyphen_values = true)]
+    #[arg(long, value_parser = input::latency, required_unless_present = "tokens_per_s", allow_hyphen_values = true)]
     pub time: Option<f64>,
     /// Measured tokens/s over the batch
     #[arg(long, value_name = "RATE", value_parser = input::positive, conflicts_with = "time", allow_negative_numbers = true)]

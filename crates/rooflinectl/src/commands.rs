@@ -154,7 +154,9 @@ pub async fn recommend(context: &mut Context, args: &RecommendArgs) -> Result<Ex
     args.network.refuse()?;
     if args.min_fps.is_some() || args.streams.is_some() {
         return Err(Failure::usage("--min-fps and --streams belong to a network in an .onnx file")
-            .with_hint("for the rate of a language model: --min-tokens-per-s 20"));
+            .with_hint(
+                "give the network's .onnx file; for the rate of a language model: --min-tokens-per-s 20",
+            ));
     }
     let request = recommend_request(args)?;
     if args.watch {

@@ -1,7 +1,7 @@
 //! What other programs call things, and what they are called here: tables that answers to wrong command lines draw from.
 
 /// What other programs call a command below `above`, and what to type instead.
-pub const COMMANDS: [(&str, &[&str], &str); 15] = [
+pub const COMMANDS: [(&str, &[&str], &str); 16] = [
     ("rooflinectl", &["serve", "start", "daemon"], "the daemon has it: rooflined serve"),
     ("rooflinectl", &["version"], "rooflinectl --version"),
     (
@@ -15,6 +15,11 @@ pub const COMMANDS: [(&str, &[&str], &str); 15] = [
         "rooflinectl",
         &["list", "ls", "show"],
         "rooflinectl models list, rooflinectl hardware list, rooflinectl formats or rooflinectl mode list",
+    ),
+    (
+        "hardware",
+        &["add", "new", "import"],
+        "rooflinectl hardware check FILE, then copy the file to /etc/rooflined/hardware and restart the daemon",
     ),
     ("hardware", &["info", "get", "describe", "view"], "rooflinectl hardware show KEY"),
     ("models", &["info", "get", "describe", "view"], "rooflinectl models show KEY"),
@@ -51,8 +56,18 @@ pub const MISSING: [(&str, &str); 10] = [
     ("tiling", "the sizes are M N K, with spaces: rooflinectl tiling 64 4096 4096"),
 ];
 
+/// Options of other programs that one command is given, without their hyphens, and what to type instead.
+pub const HABITS: [(&str, &[&str], &str); 6] = [
+    ("set", &["m", "mode"], "name the mode without an option: rooflinectl mode set 15W"),
+    ("mode", &["q", "query"], "rooflinectl mode get"),
+    ("mode", &["m", "p"], "rooflinectl mode set 15W enters a mode, rooflinectl mode list shows all"),
+    ("demo", &["hardware", "board"], "rooflinectl demo --simulate BOARD"),
+    ("doctor", &["fix", "repair"], "it changes nothing: run what its hints say"),
+    ("mcp", &["port", "listen", "host"], "it speaks over standard input and output, so it has no port"),
+];
+
 /// What other programs call an option, and our options for it: the first that the command has is meant.
-pub const OPTIONS: [(&[&str], &[&str]); 22] = [
+pub const OPTIONS: [(&[&str], &[&str]); 23] = [
     (
         &["quant", "quantization", "quantisation", "dtype", "weights", "precision", "q", "load-format"],
         &["format", "formats", "precision"],
@@ -108,6 +123,7 @@ pub const OPTIONS: [(&[&str], &[&str]); 22] = [
     (&["ncmoe", "cpu-moe", "cmoe"], &["n-cpu-moe"]),
     (&["md", "model-draft", "speculative-model"], &["draft-model"]),
     (&["port", "listen", "bind", "address"], &["port", "listen"]),
+    (&["n", "every", "delay"], &["interval"]),
     (&["fast"], &["quick"]),
     (&["goal", "optimize", "optimise", "for"], &["objective"]),
 ];

@@ -19,6 +19,7 @@ use super::Context;
 use super::args::HoldArgs;
 use super::calibrate;
 use super::failure::{Exit, Failure};
+use super::words;
 use rooflined_advice::parse::parse;
 use rooflined_api::{
     CalibrateRequest, HoldConstraints, HoldRequest, ModeDetail, ModesAnswer, RecommendRequest,
@@ -138,7 +139,8 @@ pub fn spawn(command: &[OsString]) -> Result<Child, Failure> {
     };
     Command::new(program).args(rest).spawn().map_err(|error| {
         let code = if error.kind() == std::io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN };
-        say(&format!("{} cannot be run: {error}", program.display()));
+        let why = words::without_numbers(&error.to_string());
+        say(&format!("{} cannot be run: {why}", program.display()));
         Failure::Ended(code)
     })
 }

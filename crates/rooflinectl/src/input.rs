@@ -941,7 +941,7 @@ pub fn megahertz(text: &str) -> Result<f64, String> {
 /// What was expected, in words.
 pub fn watts(text: &str) -> Result<f64, String> {
     with_unit(text, &[("mW", 1e-3), ("kW", 1e3), ("W", 1.0), ("w", 1.0)])
-        .ok_or_else(|| format!("expected a power above zero: 15W{}", with_point(text)))
+        .ok_or_else(|| format!("expected a power above zero in W, mW or kW: 15W{}", with_point(text)))
 }
 
 /// `8`, or `1..32` with both ends included.

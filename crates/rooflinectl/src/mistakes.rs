@@ -6,7 +6,7 @@ use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use clap::{Command, builder::StyledStr};
 
 use super::failure::Failure;
-use super::habits::{COMMANDS, LEFT_OUT, MISSING, OPTIONS};
+use super::habits::{COMMANDS, HABITS, LEFT_OUT, MISSING, OPTIONS};
 use super::meant;
 use rooflined_core::near::Near;
 use rooflined_models::recipe::Recipe;
@@ -169,6 +169,15 @@ fn tip_for_word(typed: &str, path: &str, command: &Command) -> Option<String> {
             Err(_) => "it lists all formats, and takes no name".to_owned(),
         }),
         "models list" => one("models", Near::of(typed, models().keys())),
+        "holds" => Some("rooflinectl holds lists every hold, and takes no name".to_owned()),
+        "board" => {
+            let registry = super::hardware::load_registry();
+            let known = registry.get(typed).map(|_| typed.to_owned());
+            let key = known.or_else(|| registry.near(typed).first().map(str::to_owned));
+            let key = key.as_deref().unwrap_or("KEY");
+            Some(format!("it shows this machine; of another: rooflinectl hardware show {key}"))
+        }
+        "bundle" => Some(format!("the file is named with --file {typed}")),
         "hardware list" => one("hardware", super::hardware::load_registry().near(typed)),
         _ if command.get_positionals().any(clap::Arg::is_last_set) => {
             Some(format!("put -- in front of the command: -- {typed}"))
@@ -187,6 +196,10 @@ fn has_option(command: &Command, long: &str) -> bool {
 /// What to type instead of an option, here without its hyphens, that `command` does not have.
 fn tip_for_option(name: &str, command: &Command, root: &Command) -> Option<String> {
     let has = |long: &str| has_option(command, long);
+    let habit = HABITS.iter().find(|(of, names, _)| *of == command.get_name() && names.contains(&name));
+    if let Some((_, _, tip)) = habit {
+        return Some((*tip).to_owned());
+    }
     match name {
         "json" | "csv" | "jsonl" | "prom" | "env" => return Some(format!("rooflinectl … -o {name}")),
         "decode" | "prefill" if has("phase") => return Some(format!("--phase {name}")),
@@ -194,11 +207,20 @@ fn tip_for_option(name: &str, command: &Command, root: &Command) -> Option<Strin
             return Some("name the model without an option, such as qwen3-4b".to_owned());
         }
         "v" => return Some("rooflinectl --version".to_owned()),
+        "hardware" if command.get_name() == root.get_name() => {
+            return Some("write it behind the command: rooflinectl predict MODEL --hardware KEY".to_owned());
+        }
+        "hardware" => {
+            return Some(
+                "this command looks at this machine alone; predict, recommend and sweep take --hardware"
+                    .to_owned(),
+            );
+        }
         _ => {}
     }
     let called = |names: &[&str]| names.contains(&name);
-    let meant = OPTIONS.iter().find(|(names, _)| called(names)).map_or(&[][..], |(_, ours)| ours);
-    if let Some(ours) = meant.iter().find(|ours| has(ours)) {
+    let mut meant = OPTIONS.iter().filter(|(names, _)| called(names)).flat_map(|(_, ours)| *ours);
+    if let Some(ours) = meant.find(|ours| has(ours)) {
         return Some(format!("did you mean --{ours}?"));
     }
     if let Some((_, tip)) = LEFT_OUT.iter().find(|(names, _)| called(names)).filter(|_| has("hardware")) {

@@ -59,6 +59,19 @@ const OPTIONS: [(&str, &str); 53] = [
 /// The sizes of an operation, which are given in order.
 const SIZES: [(&str, &str); 3] = [("m", "M"), ("n", "N"), ("k", "K")];
 
+/// Routes that the daemon's hints name, and the command that asks each.
+const ROUTES: [(&str, &str); 9] = [
+    ("GET /v1/models", "rooflinectl models list"),
+    ("GET /v1/formats", "rooflinectl formats"),
+    ("GET /v1/hardware", "rooflinectl hardware list"),
+    ("GET /v1/observations", "rooflinectl observations list"),
+    ("POST /v1/observations", "rooflinectl observe"),
+    ("GET /v1/state", "rooflinectl status --all"),
+    ("POST /v1/predict", "rooflinectl predict"),
+    ("POST /v1/recommend", "rooflinectl recommend"),
+    ("POST /v1/calibrate", "rooflinectl calibrate"),
+];
+
 /// The option that fills a field, which may be a path such as `freedom.power_modes[0]`.
 #[must_use]
 pub fn option_for(field: &str) -> Option<&'static str> {
@@ -81,8 +94,11 @@ pub fn is_option(name: &str) -> bool {
 #[must_use]
 pub fn name_options(sentence: &str) -> String {
     let is_part = |of: char| of.is_ascii_alphanumeric() || "_.[]".contains(of);
+    let sentence = ROUTES
+        .iter()
+        .fold(sentence.to_owned(), |sentence, (route, command)| sentence.replace(route, command));
     let mut said = String::with_capacity(sentence.len());
-    let mut rest = sentence;
+    let mut rest = sentence.as_str();
     while let Some(start) = rest.find(is_part) {
         let (before, word) = rest.split_at(start);
         let (word, after) = word.split_at(word.find(|of| !is_part(of)).unwrap_or(word.len()));
@@ -130,6 +146,7 @@ mod tests {
         for (sentence, expected) in [
             ("nothing meets max_power_w; the closest", "nothing meets --max-power; the closest"),
             ("operating_point and freedom.power_modes are both given", "--mode and --modes are both given"),
+            ("GET /v1/formats lists all", "rooflinectl formats lists all"),
             ("leave freedom.threads[0] out", "leave --threads out"),
             ("it is time_s.", "it is --time."),
             ("add \"prompt_tokens\":512", "add --prompt 512"),

@@ -10,12 +10,20 @@ use super::failure::{Exit, Failure};
 /// What ssh exits with when it fails itself.
 const SSH_FAILED: i32 = 255;
 
+/// A host that does not answer is given up after seconds, where ssh waits for minutes.
+const CONNECT: &str = "ConnectTimeout=10";
+
 /// Runs `rooflinectl` with `args` on `host` and ends as it ends.
 pub fn run(host: &str, args: impl Iterator<Item = OsString>) -> Result<Exit, Failure> {
     if host.is_empty() || host.starts_with('-') {
         return Err(Failure::usage(format!("{host:?} is not a host")));
     }
-    let status = Command::new("ssh").arg("--").arg(host).arg(build_remote_command(args)).status();
+    let status = Command::new("ssh")
+        .args(["-o", CONNECT])
+        .arg("--")
+        .arg(host)
+        .arg(build_remote_command(args))
+        .status();
     let status = status.map_err(|error| {
         Failure::failed(format!("ssh cannot be started: {error}"), "install an OpenSSH client")
     })?;

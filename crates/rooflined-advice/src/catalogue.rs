@@ -272,7 +272,7 @@ fn outside(field: &str, roots: &[PathBuf]) -> Refusal {
     };
     Code::UnreadableModel.at(
         field,
-        format!("{field} is not in a directory from which the daemon reads models"),
+        "the file is not in a directory from which the daemon reads models",
         format!(
             "check the path and who may read it: rooflinectl reads the files that its user may read; other clients send the \
              file's first bytes to POST /v1/models/inspect and name the model by the answer; or {below}"

@@ -516,7 +516,7 @@ fn ssh_runs_the_same_command_there() {
             .unwrap()
     };
     let output = remote("0");
-    assert_eq!(stdout(&output), "-- board rooflinectl 'predict' 'gemv' '1' '1'\n");
+    assert_eq!(stdout(&output), "-o ConnectTimeout=10 -- board rooflinectl 'predict' 'gemv' '1' '1'\n");
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(remote("3").status.code(), Some(3), "exit codes come back");
     let output = remote("255");

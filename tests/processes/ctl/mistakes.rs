@@ -27,7 +27,23 @@ const FILES: [(&str, &[u8]); 16] = [
 ];
 
 /// A command line, its exit code, and a part of what is said.
-const LINES: [(&str, i32, &str); 131] = [
+const LINES: [(&str, i32, &str); 146] = [
+    // Commands that look at this machine, and what other programs' users write there.
+    ("status --hardware orin-nano", 2, "predict, recommend and sweep take --hardware"),
+    ("compare qwen3-4b --hardware orin-nano", 2, "predict, recommend and sweep take --hardware"),
+    ("--hardware orin-nano recommend qwen3-4b", 2, "write it behind the command"),
+    ("demo --hardware orin-nano", 2, "demo --simulate BOARD"),
+    ("mode set -m 0", 2, "rooflinectl mode set 15W"),
+    ("mode -q", 2, "rooflinectl mode get"),
+    ("watch -n 1", 2, "did you mean --interval?"),
+    ("holds list", 2, "takes no name"),
+    ("board orin-nano", 2, "hardware show orin-nano"),
+    ("bundle board.txt", 2, "--file board.txt"),
+    ("doctor --fix", 2, "it changes nothing"),
+    ("hardware add mine.toml", 2, "/etc/rooflined/hardware"),
+    ("mcp --port 3000", 2, "it has no port"),
+    ("recommend qwen3-4b --max-power 5MW", 2, "in W, mW or kW"),
+    ("analyze qwen3-4b --time 12", 2, "write 12ms or 12s"),
     // Formats.
     ("predict qwen3-4b --format Q4_K_XL", 2, "did you mean q4_k_m?"),
     ("predict qwen3-4b --format UD-Q4_K_XL", 2, "give the file itself"),

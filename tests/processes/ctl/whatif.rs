@@ -569,7 +569,10 @@ fn a_refused_field_is_named_by_its_option() {
         &said("predict llama-3.1-8b --phase serve --prompt 8"),
         &["--output-tokens", "hint: add --output-tokens 512\n"],
     );
-    contains(&said("recommend attention 1 32 8 1 4096 128"), &["hint: ask POST /v1/predict for its time\n"]);
+    contains(
+        &said("recommend attention 1 32 8 1 4096 128"),
+        &["hint: ask rooflinectl predict for its time\n"],
+    );
     // Whoever wrote the request by hand knows its keys.
     let request =
         json!({"hardware": "jetson-agx-orin-64gb", "workload": {"model": "llama-3.1-8b", "phase": "serve"}});
