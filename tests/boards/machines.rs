@@ -210,7 +210,7 @@ fn a_driver_that_is_not_nvidias_is_named_and_so_are_gpus_beyond_the_first() {
     assert!(reason.contains("with the driver nouveau), but NVIDIA's driver does not answer"), "{reason}");
     let (board, _) = changed("h100", &[("/rooflined/nvml/1/name", "NVIDIA H100 80GB HBM3")]);
     assert!(
-        said(&board.notes, "NVML reports 2 GPUs: what is said of the GPU is about the first"),
+        said(&board.notes, "NVML reports 2 GPUs: the figures of the GPU are those of the first"),
         "{:?}",
         board.notes
     );

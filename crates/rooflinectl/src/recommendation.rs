@@ -128,7 +128,7 @@ pub fn render(answer: &RecommendAnswer, request: &RecommendRequest) -> String {
         let note = match () {
             // Only the board itself knows what its kernel can change while it runs.
             () if request.hardware.is_some() && command.starts_with("rooflinectl") => {
-                " on the board; it says whether that needs a reboot"
+                " (on the board; it says if that needs a reboot)"
             }
             () if needs_reboot => ", which reboots",
             () => "",

@@ -691,7 +691,7 @@ pub fn unopened(path: &Path, error: &io::Error) -> String {
     }
 }
 
-/// Why a file that starts like this is no model.
+/// Why a file with these first bytes is not a model.
 fn none(start: &[u8], name: &str) -> ImportError {
     foreign::of(start, name).map_or_else(
         || {

@@ -330,7 +330,7 @@ fn by_nvml(root: &SysRoot, no_tegra: &str) -> Identity {
         fields.iter().map(|field| ((*field).to_owned(), source_of(&nvml).to_owned())).collect()
     };
     let first = (facts.gpus > 1)
-        .then(|| format!("NVML reports {} GPUs: what is said of the GPU is about the first", facts.gpus));
+        .then(|| format!("NVML reports {} GPUs: the figures of the GPU are those of the first", facts.gpus));
     let mut notes: Vec<String> = mig_note(root, &facts.parts).into_iter().chain(first).collect();
     let Some(nominal) = by_key().or_else(by_name) else {
         notes.push(unlisted(name.as_deref(), &facts));

@@ -199,8 +199,8 @@ pub fn cache_size(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(unit).filter(|bytes| *bytes > 0)
 }
 
-/// A clock in kHz as cpufreq writes it. A stopped clock is no clock to calculate with, and a number that is a clock only in
-/// another unit is none either.
+/// A clock in kHz as cpufreq writes it. A stopped clock is of no use, and a number that would be a clock only in
+/// another unit is not one.
 #[must_use]
 pub fn kilohertz(text: &str) -> Option<Hertz> {
     unsigned(text).map(|value| Hertz(value as f64 * 1e3)).filter(|clock| tegra::CLOCKS.contains(&clock.0))
