@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""A detector's backbone in an ONNX file, with random weights and the standard library alone: random_onnx.py FILE
+"""A detector's backbone in an ONNX file, with random weights and the standard library alone: random_onnx.py FILE [--open]
 
-Eight convolutions of 3x3 with ReLU on a picture of 640x640, then a mean over each channel. The
-fields are numbered as in onnx.proto: messages are written by hand, as `tests/random_gguf.py` writes GGUF.
+Eight convolutions of 3x3 with ReLU on a picture of 640x640, then a mean over each channel; with --open, batch, height
+and width are left open. The fields are numbered as in onnx.proto: messages are written by hand, as `tests/random_gguf.py` writes GGUF.
 """
 import random
 import struct
@@ -30,7 +30,7 @@ def block(field, value):
 
 
 def value_info(name, sizes):
-    dims = b"".join(block(1, number(1, size)) for size in sizes)
+    dims = b"".join(block(1, block(2, size) if isinstance(size, str) else number(1, size)) for size in sizes)
     return block(1, name) + block(2, block(1, number(1, FLOAT) + block(2, dims)))
 
 
@@ -51,7 +51,7 @@ def tensor(name, sizes, seed):
     return block(5, b"".join(number(1, size) for size in sizes) + number(2, FLOAT) + block(8, name) + block(9, weights))
 
 
-def network():
+def network(picture):
     nodes, weights, last, channels = b"", b"", "images", 3
     for layer in range(8):
         wider = 16 << (layer // 2)
@@ -63,11 +63,11 @@ def network():
         last, channels = f"relu{layer}", wider
     nodes += node("GlobalAveragePool", [last], "features")
     graph = nodes + block(2, "backbone") + weights
-    graph += block(11, value_info("images", [1, 3, 640, 640]))
-    graph += block(12, value_info("features", [1, channels, 1, 1]))
+    graph += block(11, value_info("images", picture))
+    graph += block(12, value_info("features", [picture[0], channels, 1, 1]))
     return number(1, 8) + block(2, "rooflined") + block(7, graph) + block(8, block(1, "") + number(2, 17))
 
 
 if __name__ == "__main__":
     with open(sys.argv[1], "wb") as out:
-        out.write(network())
+        out.write(network(["batch", 3, "height", "width"] if "--open" in sys.argv else [1, 3, 640, 640]))

@@ -142,10 +142,11 @@ impl ModelFiles {
         }
     }
 
-    /// The request with the definition of every file that it names, and whether there are any.
+    /// The request with what is in every file that it names, and whether there are any: definitions of models, and layers of
+    /// networks.
     ///
     /// # Errors
-    /// A file that cannot be read, may not be or holds no model, or no place to read.
+    /// A file that cannot be read, may not be or holds neither, or no place to read.
     pub async fn resolve<T: NamesModels + Send + 'static>(
         &self,
         mut request: T,
@@ -156,6 +157,10 @@ impl ModelFiles {
             names_one |= names_a_file(model);
             Ok(())
         })?;
+        request.each_network(&mut |network, _| {
+            names_one |= is_network_file(network);
+            Ok(())
+        })?;
         if !names_one {
             return Ok((request, false));
         }
@@ -164,6 +169,13 @@ impl ModelFiles {
             let mut bytes = 0;
             request
                 .each_model(&mut |model, at| inline_model_file(&catalogue, model, at, until, &mut bytes))?;
+            request.each_network(&mut |network, at| {
+                if is_network_file(network) {
+                    *network = json!(catalogue.network(network, at, until)?);
+                    count_bytes(network, at, &mut bytes)?;
+                }
+                Ok(())
+            })?;
             Ok((request, true))
         };
         self.read(user, work).await
@@ -255,21 +267,33 @@ fn inline_model_file(
     no_other_field(fields, &["path"], at)?;
     let field = format!("{at}.path");
     let definition = json!(catalogue.file(name_of(fields, &field)?, &field, until)?.definition());
-    *bytes += definition.to_string().len();
-    if *bytes > MAX_DEFINITIONS {
-        return Err(Code::TooMany.at(
-            at,
-            format!("the models up to {at} have more than {MAX_DEFINITIONS} bytes of shapes"),
-            "ask about fewer files at a time",
-        ));
-    }
+    count_bytes(&definition, at, bytes)?;
     fields.insert("definition".to_owned(), definition);
     Ok(())
+}
+
+/// Whether a network is a file that has to be read.
+fn is_network_file(network: &Value) -> bool {
+    network.get("path").is_some()
+}
+
+/// Adds what was in a file to the `bytes` of the request so far.
+fn count_bytes(read: &Value, at: &str, bytes: &mut usize) -> Result<(), Refusal> {
+    *bytes += read.to_string().len();
+    if *bytes <= MAX_DEFINITIONS {
+        return Ok(());
+    }
+    Err(Code::TooMany.at(
+        at,
+        format!("the files up to {at} have more than {MAX_DEFINITIONS} bytes of shapes"),
+        "ask about fewer files at a time",
+    ))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rooflined_advice::Request;
     use rooflined_api::RecommendRequest;
     use std::sync::mpsc;
 
@@ -334,6 +358,66 @@ mod tests {
                 files.read(Some(1), |_| -> Result<(), Refusal> { panic!("a bug") }).await.unwrap_err();
             assert_eq!(error.code, Code::Internal);
         }
+    }
+
+    fn field(number: u8, value: &[u8]) -> Vec<u8> {
+        [&[number << 3 | 2, u8::try_from(value.len()).unwrap()], value].concat()
+    }
+
+    /// An ONNX file with a ReLU of `[batch, 8]`, as `onnx.proto3` numbers the fields.
+    fn relu() -> Vec<u8> {
+        let dims = [field(1, &field(2, b"batch")), field(1, &[1 << 3, 8])].concat();
+        let float = field(1, &[&[1 << 3, 1], field(2, &dims).as_slice()].concat());
+        let tensor = |name: &[u8]| [field(1, name), field(2, &float)].concat();
+        let node = [field(1, b"x"), field(2, b"y"), field(4, b"Relu")].concat();
+        let graph = [field(1, &node), field(11, &tensor(b"x")), field(12, &tensor(b"y"))].concat();
+        [field(7, &graph), field(8, &[2 << 3, 17])].concat()
+    }
+
+    #[tokio::test]
+    async fn a_network_is_read_below_the_directories_of_models_only() {
+        let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (inside, outside) = (folder.path().join("r.onnx"), elsewhere.path().join("r.onnx"));
+        std::fs::write(&inside, relu()).unwrap();
+        std::fs::write(&outside, relu()).unwrap();
+        std::os::unix::fs::symlink(&outside, folder.path().join("link.onnx")).unwrap();
+        let files = ModelFiles::new(vec![folder.path().to_owned()]);
+        let resolve = async |network: Value| {
+            let request = serde_json::from_value(json!({ "workload": { "network": network } })).unwrap();
+            files.resolve(Request::RecommendNetwork(Box::new(request)), None).await
+        };
+        let (request, from_files) =
+            resolve(json!({ "path": inside, "dimensions": { "batch": 3 } })).await.unwrap();
+        let Request::RecommendNetwork(request) = request else { panic!("{request:?}") };
+        let layers = request.workload.network.unwrap();
+        assert!(from_files);
+        assert_eq!(layers["name"], "r");
+        assert_eq!(layers["inputs"], json!([["x", [3, 8]]]));
+        let refused = async |network: Value, code: Code, field: &str, word: &str| {
+            let refusal = resolve(network).await.unwrap_err();
+            assert_eq!((refusal.code, refusal.field.as_deref()), (code, Some(field)), "{refusal:?}");
+            assert!(refusal.message.contains(word) && !refusal.hint.is_empty(), "{refusal:?}");
+        };
+        let at = "workload.network";
+        let (path, dimensions) = (format!("{at}.path"), format!("{at}.dimensions"));
+        for path_outside in [outside, folder.path().join("link.onnx"), folder.path().join("../r.onnx")] {
+            refused(json!({ "path": path_outside }), Code::UnreadableModel, &path, "not in a directory")
+                .await;
+        }
+        let missing = json!({ "path": folder.path().join("no.onnx") });
+        refused(missing, Code::UnreadableModel, &path, "there is no file").await;
+        refused(json!({ "path": inside }), Code::MissingField, &dimensions, "`batch`").await;
+        refused(
+            json!({ "path": inside, "dimensions": { "b": 1 } }),
+            Code::InvalidField,
+            &dimensions,
+            "\"b\"",
+        )
+        .await;
+        refused(json!({ "path": inside, "dimensions": { "batch": 0 } }), Code::InvalidField, at, "batch")
+            .await;
+        refused(json!({ "path": inside, "dims": { "batch": 1 } }), Code::InvalidField, at, "dims").await;
+        refused(json!({ "path": 7 }), Code::InvalidField, at, "string").await;
     }
 
     #[tokio::test]

@@ -105,11 +105,10 @@ class AsyncClient(AsyncVerbs):
         return await _within(limit, "/v1/models/inspect", self._inspect(file))
 
     async def _with_models(self, request: Request) -> Request:
-        """The request with every model file as the daemon takes it."""
-        files = [] if isinstance(request.body, bytes) else files_in(request.body)
-        if not files:
+        """The request with every model file and every network as the daemon takes it."""
+        if isinstance(request.body, bytes):
             return request
-        models = [named(await self._inspect(file)) for file in files]
+        models = [named(await self._inspect(file)) for file in files_in(request.body)]
         return request._replace(body=with_models(request.body, iter(models)))
 
     async def _inspect(self, file: Any) -> Any:

@@ -3,7 +3,7 @@
 from typing import Any, Dict, List, Optional, Sequence, cast
 
 from . import types as t
-from ._wire import SWITCH_S, Request, Work, given, path
+from ._wire import SWITCH_S, Network, Request, Work, given, path
 from .errors import Refused
 
 
@@ -132,7 +132,7 @@ class AsyncVerbs:
 
     async def predict_network(
         self,
-        network: Dict[str, Any],
+        network: Network,
         *,
         engine: Optional[str] = None,
         precision: Optional[str] = None,
@@ -145,6 +145,8 @@ class AsyncVerbs:
     ) -> t.NetworkPredictAnswer:
         """Latency of a vision network with its interval, layer by layer.
 
+        `network`: the path of an .onnx file below a directory of `[models] dirs`, which the daemon opens, or
+        `{"path": ..., "dimensions": {"batch": 1}, "size": [640, 640]}`.
         `scope`: engine, copies or frame.
         """
         body = given(network=network, engine=engine, precision=precision, batch=batch, scope=scope, threads=threads,

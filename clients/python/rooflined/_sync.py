@@ -101,11 +101,10 @@ class Client(Verbs):
             raise TimedOut("/v1/models/inspect", limit) from None
 
     def _with_models(self, request: Request, deadline: float) -> Request:
-        """The request with every model file as the daemon takes it."""
-        files = [] if isinstance(request.body, bytes) else files_in(request.body)
-        if not files:
+        """The request with every model file and every network as the daemon takes it."""
+        if isinstance(request.body, bytes):
             return request
-        models = [named(self._inspect(file, deadline)) for file in files]
+        models = [named(self._inspect(file, deadline)) for file in files_in(request.body)]
         return request._replace(body=with_models(request.body, iter(models)))
 
     def _inspect(self, file: Any, deadline: float) -> Any:

@@ -2,7 +2,7 @@
 from typing import Any, Dict, List, Optional, Sequence, cast
 
 from . import types as t
-from ._wire import SWITCH_S, Request, Work, given, path
+from ._wire import SWITCH_S, Network, Request, Work, given, path
 from .errors import Refused
 
 
@@ -131,7 +131,7 @@ class Verbs:
 
     def predict_network(
         self,
-        network: Dict[str, Any],
+        network: Network,
         *,
         engine: Optional[str] = None,
         precision: Optional[str] = None,
@@ -144,6 +144,8 @@ class Verbs:
     ) -> t.NetworkPredictAnswer:
         """Latency of a vision network with its interval, layer by layer.
 
+        `network`: the path of an .onnx file below a directory of `[models] dirs`, which the daemon opens, or
+        `{"path": ..., "dimensions": {"batch": 1}, "size": [640, 640]}`.
         `scope`: engine, copies or frame.
         """
         body = given(network=network, engine=engine, precision=precision, batch=batch, scope=scope, threads=threads,

@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 from urllib.parse import quote, urlencode
 
 from .errors import ConnectionLost, Refused, RooflinedError, Unexpected
-from .types import Workload
+from .types import NetworkFile, Workload
 
 MAX_ANSWER_BYTES = 64 << 20
 MAX_HEAD_BYTES = 64 << 10
@@ -50,6 +50,10 @@ class Event(NamedTuple):
 
 #: What is asked about: a workload, or a model alone.
 Work = Union[Workload, str, "os.PathLike[str]"]
+
+
+#: A vision network: the path of an .onnx file, that path with the sizes that it leaves open, or its layers.
+Network = Union[str, "os.PathLike[str]", NetworkFile, Dict[str, Any]]
 
 
 class Request(NamedTuple):
@@ -105,9 +109,10 @@ def _workload(value: Any) -> Any:
 
 
 def _with_paths(value: Any) -> Any:
-    """A body with a path object for every model whose name is that of a file."""
+    """A body with a path object for every model whose name is that of a file, and with the file of every network that a path names."""
     if isinstance(value, dict):
-        return {key: _models(inner) if key in ("model", "models", "draft_model") else _with_paths(inner) for key, inner in value.items()}
+        return {key: _models(inner) if key in ("model", "models", "draft_model") else _network(inner) if key == "network" else _with_paths(inner)
+                for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [_with_paths(inner) for inner in value]
     return value
@@ -117,6 +122,13 @@ def _models(value: Any) -> Any:
     if isinstance(value, str):
         return _named_model(value)
     return [_models(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+
+
+def _network(value: Any) -> Any:
+    """A vision network as the daemon takes it: the daemon opens the file that a path names."""
+    if isinstance(value, (str, os.PathLike)):
+        return {"path": os.path.abspath(os.path.expanduser(os.fspath(value)))}
+    return _with_paths(value)
 
 
 def files_in(body: Any) -> List[Any]:

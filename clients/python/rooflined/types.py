@@ -271,6 +271,10 @@ ModelRequest = Union[str, Dict[str, Any]]
 ModesChoice = Union["ModesKind", List[str]]
 
 
+#: A vision network.
+NetworkChoice = Union["NetworkFile", Dict[str, Any]]
+
+
 class OpGemv(TypedDict):
     """`y = W x`: the weights are `n` rows of `k`."""
 
@@ -1796,6 +1800,21 @@ class NetworkFallback(TypedDict):
     reason: str
 
 
+class NetworkFileOptional_(TypedDict, total=False):
+    #: Sizes of dimensions that the file leaves open, by their names, such as `batch`, or by input and place, such as
+    #: `images.0`.
+    dimensions: Dict[str, int]
+    #: Height and width of the picture, where the file leaves them open.
+    size: Optional[List[int]]
+
+
+class NetworkFile(NetworkFileOptional_):
+    """A network in an ONNX file."""
+
+    #: A file below a directory of `[models] dirs`, read for 30 s at most.
+    path: str
+
+
 class NetworkLayerAnswer(TypedDict):
     """The time of one layer: a kernel and the nodes that run in it."""
 
@@ -1938,8 +1957,8 @@ class NetworkPredictRequest(TypedDict, total=False):
     engine: Optional["NetworkEngine"]
     #: A hardware key; absent = this machine.
     hardware: Optional[str]
-    #: The layers of an ONNX file, which `rooflinectl` reads from it.
-    network: Optional[Dict[str, Any]]
+    #: An ONNX file, or the layers that `rooflinectl` reads from it.
+    network: Optional["NetworkChoice"]
     #: Absent = as it is now; other hardware: its fastest mode.
     operating_point: Optional["OperatingPointRequest"]
     #: What the engine computes in: `fp16`, `int8` or `tf32` with TensorRT; `fp32`, `tf32`, `fp16` or `int8` with ONNX

@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -598,6 +599,26 @@ class Files(Shared):
         python = sys.executable if sys.version_info >= (3, 9) else "python3"
         subprocess.run([python, maker, "small", "q8_0", str(cls.model)], check=True, stdout=subprocess.DEVNULL)
         cls.model.chmod(0o600)
+
+    def test_a_network_is_named_by_the_path_of_its_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            fixed, opened = pathlib.Path(folder, "detector.onnx"), pathlib.Path(folder, "open.onnx")
+            for command in ([fixed], [opened, "--open"]):
+                subprocess.run([sys.executable, REPOSITORY / "tests/random_onnx.py", *command], check=True)
+            daemon = Daemon(config=f"[calibration]\nautomatic = false\n[models]\ndirs = [{json.dumps(folder)}]\n")
+            self.addCleanup(daemon.stop)
+            with rooflined.Client(daemon.socket) as client:
+                board = {"hardware": "orin-nano"}
+                sizes = {"path": str(opened), "dimensions": {"batch": 1}, "size": [640, 640]}
+                expected = client.predict_network(sizes, **board)["latency_s"]
+                self.assertEqual(client.predict_network(str(fixed), **board)["latency_s"], expected)
+                self.assertEqual(client.predict_network(fixed, **board)["latency_s"], expected)
+                answer = client.recommend_network({"workload": {"network": fixed, **board}, "precisions": ["fp16"]})
+                self.assertEqual(answer["prediction"]["latency_s"], expected)
+                with self.assertRaises(rooflined.Refused) as refused:
+                    client.predict_network(opened, **board)
+                self.assertEqual((refused.exception.code, refused.exception.field), ("missing_field", "network.dimensions"))
+                self.assertIn("`batch`", refused.exception.message)
 
     def test_a_path_object_and_an_open_file_are_inspected(self):
         by_path = self.client.predict({"model": self.model, "phase": "decode"}, engine="llama.cpp")

@@ -28,7 +28,8 @@ pub fn define_models(body: Bytes) -> Result<Bytes, ClientError> {
     filled.map(Bytes::from).map_err(|error| ClientError::Unsendable { reason: error.to_string() })
 }
 
-/// Defines every `model`, `draft_model` and each of `models`, wherever they are in a request; `found` is set where one was a file.
+/// Defines every `model`, `draft_model`, `network` and each of `models`, wherever they are in a request; `found` is set where one was
+/// a file.
 fn define_within(value: &mut Value, at: &str, found: &mut bool) -> Result<(), Refusal> {
     match value {
         Value::Object(fields) => fields.iter_mut().try_for_each(|(key, value)| {
@@ -40,6 +41,10 @@ fn define_within(value: &mut Value, at: &str, found: &mut bool) -> Result<(), Re
                         Value::Object(model) => define(model, &format!("{at}[{index}]"), found),
                         _ => Ok(()),
                     })
+                }
+                network if key == "network" && network.get("path").is_some() => {
+                    *found = true;
+                    define_network(network, &at)
                 }
                 value => define_within(value, &at, found),
             }
@@ -58,8 +63,7 @@ fn define(model: &mut Map<String, Value>, at: &str, found: &mut bool) -> Result<
         return Ok(());
     };
     *found = true;
-    let whole = std::path::absolute(path).ok();
-    let whole = whole.as_deref().and_then(Path::to_str).unwrap_or(path).to_owned();
+    let whole = absolute(path);
     // The daemon may reach what this user does not: models of the service itself, or of the container it runs in.
     if !is_out_of_reach(&whole) {
         let file = FILES.file(&whole, &format!("{at}.path"), modelfile::latest())?;
@@ -67,6 +71,22 @@ fn define(model: &mut Map<String, Value>, at: &str, found: &mut bool) -> Result<
     }
     model.insert("path".to_owned(), json!(whole));
     Ok(())
+}
+
+/// Puts the layers of its file in place of a network that names one.
+fn define_network(network: &mut Value, at: &str) -> Result<(), Refusal> {
+    let Some(whole) = network.get("path").and_then(Value::as_str).map(absolute) else { return Ok(()) };
+    let is_here = !is_out_of_reach(&whole);
+    network["path"] = json!(whole);
+    if is_here {
+        *network = json!(FILES.network(network, at, modelfile::latest())?);
+    }
+    Ok(())
+}
+
+fn absolute(path: &str) -> String {
+    let whole = std::path::absolute(path).ok();
+    whole.as_deref().and_then(Path::to_str).unwrap_or(path).to_owned()
 }
 
 /// A file that somebody names on the command line is there.

@@ -90,11 +90,8 @@ impl NetworkArgs {
     pub fn request(&self, path: &Path, engine: EngineChoice) -> Result<NetworkPredictRequest, Failure> {
         let network = networkfile::load(path, &self.dimensions.dimensions())
             .map_err(|error| Failure::failed(error.to_string(), error.hint()))?;
-        let mut layers = fuse(&network);
-        // Graphs have the name of the program that wrote them, or none.
-        layers.name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         Ok(NetworkPredictRequest {
-            network: Some(json!(layers)),
+            network: Some(json!(fuse(&network))),
             engine: engine.for_networks()?,
             precision: self.precision.map(|precision| precision.key().to_owned()),
             scope: self.scope.unwrap_or_default(),

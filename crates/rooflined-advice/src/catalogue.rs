@@ -9,11 +9,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::words::shorten;
 use crate::modelfile::{self, Beginning, ModelFile, ModelFileError};
+use crate::networkfile::{self, NetworkFileError};
 use crate::recent::Recent;
+use rooflined_api::NetworkFile;
 use rooflined_core::hardware::{Kind, Registry, registry};
 use rooflined_core::precision::WeightFormat;
 use rooflined_core::refusal::{Code, Refusal};
@@ -21,6 +24,7 @@ use rooflined_models::definition::Definition;
 use rooflined_models::model::Model;
 use rooflined_models::recipe::Recipe;
 use rooflined_models::registry::models;
+use rooflined_predict::network::{Layers, fuse};
 use rooflined_predict::snapshot::Snapshot;
 use rooflined_predict::{Engine, costs};
 
@@ -176,15 +180,7 @@ impl Catalogue {
     /// It cannot be read, may not be, is no plain file, or holds no model.
     pub fn file(&self, path: &str, field: &str, until: Instant) -> Result<Arc<ModelFile>, Refusal> {
         let path = Path::new(path);
-        let root = match &self.opener {
-            Opener::Caller => None,
-            Opener::Daemon(roots) => Some(
-                roots
-                    .iter()
-                    .find(|root| modelfile::is_beneath(root, path))
-                    .ok_or_else(|| outside(field, roots))?,
-            ),
-        };
+        let root = self.root(path, field, MODELS_ELSEWHERE)?;
         let stamp = stamp(path);
         if let Some(file) = stamp.as_ref().and_then(|stamp| self.files.find(|kept| kept == stamp)) {
             return Ok(file);
@@ -193,21 +189,54 @@ impl Catalogue {
             None => modelfile::load(path),
             Some(root) => modelfile::load_beneath(root, path, until),
         };
-        let file = read.map(Arc::new).map_err(|error| {
-            let hint = match (&self.opener, &error) {
-                (Opener::Daemon(roots), ModelFileError::Outside) => return outside(field, roots),
-                (Opener::Daemon(_), ModelFileError::Open { .. }) => {
-                    "the daemon opens it with its own rights: check the path and who may read it"
-                }
-                _ => error.hint(),
-            };
-            Code::UnreadableModel.at(field, message(&error), hint)
-        })?;
+        let file = read.map(Arc::new).map_err(|error| self.unreadable(&error, field, MODELS_ELSEWHERE))?;
         // What also rests on files beside this one would change without its changing.
         if let Some(stamp) = stamp.filter(|stamp| file.files == [stamp.path.clone()]) {
             self.files.keep(stamp, Arc::clone(&file), BYTES);
         }
         Ok(file)
+    }
+
+    /// The layers of the network that a request names at `at` by the `path` of its ONNX file. Blocks while the graph is read,
+    /// until then at the longest.
+    ///
+    /// # Errors
+    /// Another field, a file that cannot be read, may not be, or holds no network, or a dimension without a size.
+    pub fn network(&self, named: &Value, at: &str, until: Instant) -> Result<Layers, Refusal> {
+        let field = format!("{at}.path");
+        let file = NetworkFile::deserialize(named).map_err(|error| {
+            let why: String = error.to_string().chars().take(MAX_MESSAGE).collect();
+            let hint =
+                "write {\"path\": \"/models/x.onnx\", \"dimensions\": {\"batch\": 1}, \"size\": [640, 640]}";
+            Code::InvalidField.at(at, format!("{at}: {why}"), hint)
+        })?;
+        let dimensions = networkfile::dimensions(&file, at)?;
+        let path = Path::new(&file.path);
+        let root = self.root(path, &field, NETWORKS_ELSEWHERE)?;
+        match networkfile::load_beneath(root, path, &dimensions, until) {
+            Ok(network) => Ok(fuse(&network)),
+            Err(NetworkFileError::File(error)) => Err(self.unreadable(&error, &field, NETWORKS_ELSEWHERE)),
+            Err(error) => Err(error.refusal(at)),
+        }
+    }
+
+    /// The directory below which `path` has to lie; `None` where any file is opened.
+    fn root(&self, path: &Path, field: &str, elsewhere: &str) -> Result<Option<&Path>, Refusal> {
+        let Opener::Daemon(roots) = &self.opener else { return Ok(None) };
+        let root = roots.iter().find(|root| modelfile::is_beneath(root, path));
+        root.map(|root| Some(root.as_path())).ok_or_else(|| outside(field, roots, elsewhere))
+    }
+
+    /// Why a file was not read.
+    fn unreadable(&self, error: &ModelFileError, field: &str, elsewhere: &str) -> Refusal {
+        let hint = match (&self.opener, error) {
+            (Opener::Daemon(roots), ModelFileError::Outside) => return outside(field, roots, elsewhere),
+            (Opener::Daemon(_), ModelFileError::Open { .. }) => {
+                "the daemon opens it with its own rights: check the path and who may read it"
+            }
+            _ => error.hint(),
+        };
+        Code::UnreadableModel.at(field, message(error), hint)
     }
 }
 
@@ -262,8 +291,15 @@ fn message(error: &ModelFileError) -> String {
     error.to_string().chars().take(MAX_MESSAGE).collect()
 }
 
+/// Who else reads model files.
+const MODELS_ELSEWHERE: &str = "rooflinectl reads the files that its user may read; other clients send the file's first bytes to \
+                                POST /v1/models/inspect and name the model by the answer";
+/// Who else reads networks.
+const NETWORKS_ELSEWHERE: &str = "rooflinectl and its dashboard read the files that their user may read";
+
 /// Said of every path outside `roots`, whatever lies there: strangers learn nothing of files that the daemon may read.
-fn outside(field: &str, roots: &[PathBuf]) -> Refusal {
+/// `elsewhere` says who else reads it.
+fn outside(field: &str, roots: &[PathBuf], elsewhere: &str) -> Refusal {
     let roots: Vec<_> = roots.iter().map(|root| root.display().to_string()).collect();
     let below = if roots.is_empty() {
         "name directories in [models] dirs that the daemon itself may read".to_owned()
@@ -273,10 +309,7 @@ fn outside(field: &str, roots: &[PathBuf]) -> Refusal {
     Code::UnreadableModel.at(
         field,
         "the file is not in a directory from which the daemon reads models",
-        format!(
-            "check the path and who may read it: rooflinectl reads the files that its user may read; other clients send the \
-             file's first bytes to POST /v1/models/inspect and name the model by the answer; or {below}"
-        ),
+        format!("check the path and who may read it: {elsewhere}; or {below}"),
     )
 }
 

@@ -1,12 +1,14 @@
-//! Where requests name models.
+//! Where requests name models and networks.
 
 use serde_json::{Value, json};
 
 use crate::request::Request;
-use rooflined_api::{HoldRequest, MeasureRequest, ObservationRequest, RecommendRequest, Workload};
+use rooflined_api::{
+    HoldRequest, MeasureRequest, NetworkPredictRequest, ObservationRequest, RecommendRequest, Workload,
+};
 use rooflined_core::refusal::Refusal;
 
-/// Is given a model and the field that errors name.
+/// Is given a model or a network and the field that errors name.
 pub type Visit<'a> = dyn FnMut(&mut Value, &str) -> Result<(), Refusal> + 'a;
 
 /// Requests that may name models.
@@ -16,6 +18,18 @@ pub trait NamesModels {
     /// # Errors
     /// The first one of `visit`.
     fn each_model(&mut self, visit: &mut Visit<'_>) -> Result<(), Refusal>;
+
+    /// Shows `visit` every vision network.
+    ///
+    /// # Errors
+    /// The first one of `visit`.
+    fn each_network(&mut self, _visit: &mut Visit<'_>) -> Result<(), Refusal> {
+        Ok(())
+    }
+}
+
+fn of_network(request: &mut NetworkPredictRequest, at: &str, visit: &mut Visit<'_>) -> Result<(), Refusal> {
+    request.network.as_mut().map_or(Ok(()), |network| visit(network, &format!("{at}network")))
 }
 
 fn of_workload(workload: &mut Workload, at: &str, visit: &mut Visit<'_>) -> Result<(), Refusal> {
@@ -49,6 +63,14 @@ impl NamesModels for Request {
             _ => Ok(()),
         }
     }
+
+    fn each_network(&mut self, visit: &mut Visit<'_>) -> Result<(), Refusal> {
+        match self {
+            Self::PredictNetwork(request) => of_network(request, "", visit),
+            Self::RecommendNetwork(request) => of_network(&mut request.workload, "workload.", visit),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl NamesModels for RecommendRequest {
@@ -60,6 +82,15 @@ impl NamesModels for RecommendRequest {
 impl NamesModels for Vec<ObservationRequest> {
     fn each_model(&mut self, visit: &mut Visit<'_>) -> Result<(), Refusal> {
         of_observations(self, visit)
+    }
+
+    fn each_network(&mut self, visit: &mut Visit<'_>) -> Result<(), Refusal> {
+        self.iter_mut().enumerate().try_for_each(|(index, observation)| {
+            let network = observation.network.as_deref_mut();
+            network.map_or(Ok(()), |request| {
+                of_network(request, &format!("observations[{index}].network."), visit)
+            })
+        })
     }
 }
 

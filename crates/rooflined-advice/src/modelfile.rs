@@ -9,9 +9,8 @@
 //! what is made of them, and whatever they say, they take no more than 256 MiB of memory.
 
 use std::cell::Cell;
-use std::fs::{File, Metadata, OpenOptions};
-use std::io::{self, BufReader, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{File, Metadata};
+use std::io::{self, BufReader, Read, Seek};
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -662,22 +661,20 @@ fn folder_name(folder: &Path) -> String {
 /// # Errors
 /// There is none, it may not be read, or it is something else.
 pub fn open(path: &Path) -> Result<(File, u64), ModelFileError> {
-    let metadata = std::fs::metadata(path).map_err(|source| open_error(path, source))?;
-    if !metadata.is_file() {
-        return Err(ModelFileError::NotAFile(path.to_owned()));
+    open_beneath(None, path)
+}
+
+/// The same of a file that has to lie beneath `root`, with whatever its links lead to, if there is a root.
+///
+/// # Errors
+/// As [`open`], and [`ModelFileError::Outside`].
+pub fn open_beneath(root: Option<&Path>, path: &Path) -> Result<(File, u64), ModelFileError> {
+    if root.is_some_and(|root| !is_beneath(root, path)) {
+        return Err(ModelFileError::Outside);
     }
-    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags.bits().cast_signed())
-        .open(path)
-        .map_err(|source| open_error(path, source))?;
-    let metadata = file.metadata().map_err(|source| open_error(path, source))?;
-    if metadata.is_file() {
-        Ok((file, metadata.len()))
-    } else {
-        Err(ModelFileError::NotAFile(path.to_owned()))
-    }
+    let reading = Reading::new(root, latest());
+    let (file, length) = reading.open(path)?;
+    Ok((file.source, length))
 }
 
 /// That a file cannot be opened, in words.
@@ -707,10 +704,11 @@ fn other(found: Option<&(String, &'static Foreign)>) -> String {
     found.map_or_else(String::new, |(name, kind)| format!("; {name:?} is {}", kind.what))
 }
 
-/// What the file at `path` holds instead of what its name promises; `None` where its first bytes do not tell.
-pub(crate) fn foreign(path: &Path) -> Option<ModelFileError> {
+/// What `source`, the file at `path`, holds instead of what its name promises; `None` where its first bytes do not tell.
+pub(crate) fn foreign(mut source: impl Read + Seek, path: &Path) -> Option<ModelFileError> {
     let mut start = Vec::new();
-    open(path).ok()?.0.take(START as u64).read_to_end(&mut start).ok()?;
+    source.rewind().ok()?;
+    source.take(START as u64).read_to_end(&mut start).ok()?;
     foreign::of_bytes(&start).map(|kind| at(path)(ImportError::Foreign(kind)))
 }
 

@@ -150,16 +150,14 @@ fn layers_of(request: &NetworkPredictRequest, path: &str) -> Result<Layers, Refu
         Code::MissingField.at(
             &field,
             format!("{field} is missing"),
-            "let rooflinectl read it from the file: rooflinectl predict FILE.onnx",
+            "name its file: {\"path\": \"/models/x.onnx\"}; or ask rooflinectl predict FILE.onnx",
         )
     })?;
     let wrong = |message: String| {
         let hint =
-            "send the layers as rooflinectl reads them from an ONNX file: rooflinectl predict FILE.onnx";
+            "name an ONNX file: {\"path\": \"/models/x.onnx\"}; or send the layers as rooflinectl reads them";
         Code::InvalidModel.at(&field, message, hint)
     };
-    // A definition that is sent beside the path of its file.
-    let network = network.get("definition").unwrap_or(network);
     let layers = Layers::deserialize(network)
         .map_err(|error| wrong(format!("{field} is no list of layers: {}", shorten(&error.to_string()))))?;
     layers.check().map_err(|error: InvalidLayers| wrong(format!("{field}: {error}")))?;

@@ -69,7 +69,7 @@ pub use network_advice::{
 pub use network_inspect::{
     NetworkAnswer, NetworkDla, NetworkFallback, NetworkNode, NetworkOperator, NetworkTensor, NetworkWork,
 };
-pub use network_request::NetworkPredictRequest;
+pub use network_request::{NetworkFile, NetworkPredictRequest};
 pub use observations::{
     ForgottenAnswer, LearntObservation, ObservationEntry, ObservationListAnswer, ObservationRequest,
     ObservationsAnswer, RefusedObservation, SlowServer,

@@ -1,10 +1,27 @@
 //! One vision network at one operating point: the request of a prediction, and part of an observation.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{OperatingPointRequest, nullable, numbers};
 use rooflined_core::names::{NetworkEngine, NetworkScope};
+
+/// A network in an ONNX file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct NetworkFile {
+    /// A file below a directory of `[models] dirs`, read for 30 s at most.
+    pub path: String,
+    /// Sizes of dimensions that the file leaves open, by their names, such as `batch`, or by input and place, such as `images.0`.
+    #[serde(default, deserialize_with = "nullable::or_default", skip_serializing_if = "BTreeMap::is_empty")]
+    pub dimensions: BTreeMap<String, u64>,
+    /// Height and width of the picture, where the file leaves them open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<[u64; 2]>,
+}
 
 /// `POST /v1/networks/predict`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -17,9 +34,9 @@ pub struct NetworkPredictRequest {
     /// Absent = as it is now; other hardware: its fastest mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operating_point: Option<OperatingPointRequest>,
-    /// The layers of an ONNX file, which `rooflinectl` reads from it.
+    /// An ONNX file, or the layers that `rooflinectl` reads from it.
     #[serde(default, deserialize_with = "numbers::without_point")]
-    #[cfg_attr(test, schema(value_type = Option<std::collections::BTreeMap<String, Value>>))]
+    #[cfg_attr(test, schema(value_type = Option<crate::schema::NetworkChoice>))]
     pub network: Option<Value>,
     /// `tensorrt` or `onnxruntime`. Absent: TensorRT on a GPU, ONNX Runtime on a CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]

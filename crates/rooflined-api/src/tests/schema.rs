@@ -415,6 +415,17 @@ pub enum ModelRequest {
     Fields(BTreeMap<String, Value>),
 }
 
+/// A vision network.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "the shape of JSON that is parsed elsewhere")]
+pub enum NetworkChoice {
+    /// In a file that the daemon opens.
+    File(NetworkFile),
+    /// The layers of an ONNX file, as `rooflinectl` reads them.
+    Layers(BTreeMap<String, Value>),
+}
+
 /// Power modes to consider: all, those that need no reboot, or modes by name or by number in digits.
 #[derive(ToSchema)]
 #[serde(untagged)]

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::error::shown;
+
 /// Largest size of one dimension.
 pub const MAX_SIZE: u64 = 1 << 31;
 
@@ -37,6 +39,20 @@ impl Dimensions {
         match (height.parse(), width.parse()) {
             (Ok(height @ 1..=MAX_SIZE), Ok(width @ 1..=MAX_SIZE)) => Ok((height, width)),
             _ => Err(format!("{text:?} is not HEIGHTxWIDTH, as in 640x640")),
+        }
+    }
+
+    /// Checks sizes that were not read from text.
+    ///
+    /// # Errors
+    /// Names the first that no dimension has.
+    pub fn check(&self) -> Result<(), String> {
+        let picture =
+            self.size.into_iter().flat_map(|(height, width)| [("height", height), ("width", width)]);
+        let named = self.values.iter().map(|(name, size)| (name.as_str(), *size));
+        match named.chain(picture).find(|(_, size)| !(1..=MAX_SIZE).contains(size)) {
+            Some((name, size)) => Err(format!("{:?} is {size}; 1 to {MAX_SIZE} is taken", shown(name))),
+            None => Ok(()),
         }
     }
 

@@ -62,8 +62,14 @@ pub struct Open {
 }
 
 impl Open {
+    /// The beginning of its name.
+    #[must_use]
+    pub fn shown_name(&self) -> String {
+        shown(&self.name)
+    }
+
     fn in_words(&self) -> String {
-        format!("dimension `{}` of input `{}`", shown(&self.name), shown(&self.input))
+        format!("dimension `{}` of input `{}`", self.shown_name(), shown(&self.input))
     }
 }
 
@@ -87,7 +93,7 @@ impl NetworkError {
             Self::Open(open) => {
                 let named = open.iter().take(MAX_LISTED).filter(|open| !open.is_picture);
                 let mut options: Vec<_> =
-                    named.map(|open| format!("--dim {}=1", shown(&open.name))).collect();
+                    named.map(|open| format!("--dim {}=1", open.shown_name())).collect();
                 if open.iter().any(|open| open.is_picture) {
                     options.push("--size 640x640".to_owned());
                 }
