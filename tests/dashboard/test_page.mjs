@@ -13,7 +13,7 @@ import { ImportError, parsePoints } from "../../crates/rooflinectl/src/dashboard
 import * as units from "../../crates/rooflinectl/src/dashboard/page/units.js";
 import { Daemon, REPOSITORY, browser, dashboard, hasBrowser, look, open, until, visit, watchedPage } from "./fixtures.mjs";
 
-const VIEWS = ["roofline", "roofline?with=mode:15W", "spot", "model", "explain", "live"];
+const VIEWS = ["roofline", "roofline?with=mode:15W", "spot", "model", "vision", "explain", "live"];
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
 const strict = process.env.ROOFLINED_STRICT === "1";
@@ -1079,6 +1079,92 @@ test("each server that was reported is shown with what slows it down, in the wor
     site.stop();
     await own.stop();
   }
+});
+
+/** An ONNX file in the daemon's directory; with `open` its batch, height and width are left open. */
+function onnx(name, ...open) {
+  const path = join(daemon.home, name);
+  execFileSync("python3", [join(REPOSITORY, "tests/random_onnx.py"), path, ...open]);
+  return path;
+}
+
+/** Fails unless the page shows the figures of an answer of `rooflinectl recommend FILE.onnx`. */
+async function showsNetwork(page, { choice, prediction, alternatives, command, warnings }) {
+  await page.waitForSelector(`.note:has-text('${choice.precision}, batch ${choice.batch}, mode ${choice.power_mode}.')`);
+  const shown = await text(page, "main");
+  const parts = [units.estimate(choice.latency_s, units.time), units.estimate(choice.pictures_per_s, units.digits), `${units.estimate(choice.power_w, units.power)}, ${choice.power_w.scope}`,
+    `${choice.workers} workers at ${units.clock(choice.clock_hz)}`, units.bandwidth(choice.bandwidth_bytes_per_s), `about ${units.bytes(prediction.engine_file_bytes)}`, command, ...warnings.map((warning) => warning.slice(1))];
+  for (const part of parts) assert.ok(shown.includes(part), `${part} is not in ${shown}`);
+  const rows = await page.locator("table", { hasText: "Bound by" }).locator("tbody tr").allInnerTexts();
+  assert.equal(rows.length, prediction.layers.length);
+  prediction.layers.forEach((layer, index) => {
+    for (const part of [layer.name, layer.kind, layer.precision, units.time(layer.time_s), units.limit(layer.bound)]) assert.ok(rows[index].includes(part), `${part} is not in ${rows[index]}`);
+  });
+  assert.equal(await page.locator("table", { hasText: "Misses" }).locator("tbody tr").count(), alternatives.length);
+}
+
+test("a vision network gets the recommendation of rooflinectl, by its path and as a chosen file", options, async () => {
+  const path = onnx("detector.onnx");
+  const answer = async (...args) => JSON.parse(await daemon.ctl("recommend", path, "--hardware", "jetson-orin-nano-8gb", "--modes", "all", "--min-fps", "30", ...args, "-o", "json"));
+  await on(`vision?path=${encodeURIComponent(path)}&board=jetson-orin-nano-8gb&power=15`, async (page) => {
+    await showsNetwork(page, await answer("--max-power", "15W"));
+    await page.getByLabel("Streams").fill("4");
+    await page.getByLabel("The latency covers").selectOption("copies");
+    await page.getByLabel("Precision").selectOption("int8");
+    let sent = 0;
+    page.on("request", (asked) => { if (asked.url().includes("/dashboard/network")) sent += asked.postDataBuffer()?.length ?? 0; });
+    await page.locator("input[type=file]").setInputFiles(path);
+    await showsNetwork(page, await answer("--max-power", "15W", "--streams", "4", "--scope", "copies", "--precision", "int8"));
+    assert.ok(sent < statSync(path).size / 10, `${sent} bytes were sent`);
+    for (const colorScheme of ["light", "dark"]) {
+      for (const width of [1280, 390]) {
+        await page.emulateMedia({ colorScheme });
+        await page.setViewportSize({ width, height: 844 });
+        await checkLayout(page);
+      }
+    }
+    // What nothing reaches is said, with what is missed.
+    await page.getByLabel("Frames per second at least").fill("100000");
+    await page.click("button:has-text('Recommend')");
+    await page.waitForSelector(".note.warn:has-text('Nothing meets these limits.'):has-text('misses frames per second at least')");
+  });
+});
+
+test("a vision network with open sizes asks for them by name, and what is no network is refused", options, async () => {
+  const path = onnx("open.onnx", "--open");
+  await on("vision", async (page) => {
+    await page.click("button:has-text('Recommend')");
+    await page.waitForSelector(".note.warn:has-text('Choose an .onnx file, or give its path.')");
+    await page.getByLabel("Board").selectOption("jetson-orin-nano-8gb");
+    const file = page.locator("input[type=file]");
+    const byPath = async () => {
+      await page.getByLabel("ONNX file", { exact: true }).fill(path);
+      await page.click("button:has-text('Recommend')");
+    };
+    for (const name of [byPath, () => file.setInputFiles(path)]) {
+      await name();
+      await page.waitForSelector(".note.warn:has-text('Give the size of batch, height, width.')");
+      await page.getByLabel("Size of batch").fill("2");
+      await page.click("button:has-text('Recommend')");
+      await page.waitForSelector(".note.warn:has-text('Size of height: it is empty')");
+      await page.getByLabel("Size of height").fill("480");
+      await page.getByLabel("Size of width").fill("640");
+      await page.click("button:has-text('Recommend')");
+      const args = ["recommend", path, "--hardware", "jetson-orin-nano-8gb", "--modes", "all", "--min-fps", "30", "--dim", "batch=2", "--size", "480x640", "-o", "json"];
+      await showsNetwork(page, JSON.parse(await daemon.ctl(...args)));
+      assert.match(decodeURIComponent(page.url()), /"height":480/);
+    }
+    const refused = async (name, buffer, ...said) => {
+      await file.setInputFiles({ name, mimeType: "application/octet-stream", buffer });
+      for (const part of said) await page.waitForSelector(`.note.bad:has-text('${part}')`);
+    };
+    await refused("page.onnx", Buffer.from("<!DOCTYPE html>\n"), "is a web page");
+    await refused("cut.onnx", readFileSync(path).subarray(0, 100000), "cut.onnx is cut", "export it again with torch.onnx.export");
+    await refused("empty.onnx", Buffer.alloc(0), "empty.onnx");
+    await page.getByLabel("ONNX file", { exact: true }).fill("/nowhere/x.onnx");
+    await page.click("button:has-text('Recommend')");
+    await page.waitForSelector(".note.bad:has-text('Check the path and who may read it')");
+  });
 });
 
 test("a rate that somebody measured is explained, and a link asks for it again", options, async () => {

@@ -20,6 +20,7 @@ mod auth;
 mod gzip;
 mod history;
 mod listen;
+mod network;
 mod pages;
 mod proxy;
 mod reply;

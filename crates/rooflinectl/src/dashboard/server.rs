@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use super::auth::{self, Content};
 use super::reply::{self, Body, refused, whole};
-use super::{Dashboard, gzip, history, proxy, session};
+use super::{Dashboard, gzip, history, network, proxy, session};
 use rooflined_advice::modelfile;
 use rooflined_api::ErrorAnswer;
 use rooflined_client::Bytes;
@@ -34,7 +34,9 @@ const MAX_HEADERS: usize = 64;
 const MAX_HEADER_BYTES: usize = 16 << 10;
 /// As large as the daemon takes.
 const MAX_BODY_BYTES: usize = 64 << 10;
-/// The same for the first bytes of a model file.
+/// The same for questions about vision networks, which hold their layers.
+const MAX_NETWORK_BYTES: usize = 1 << 20;
+/// The same for the first bytes of a model file, and for the graph of a network.
 #[expect(clippy::cast_possible_truncation, reason = "64 MiB")]
 const MAX_FILE_BYTES: usize = modelfile::MAX_HEADER_BYTES as usize;
 /// Pause after `accept` failed.
@@ -130,7 +132,8 @@ async fn route(
         return page(dashboard, &head.method, path);
     }
     let (content, limit) = match path {
-        proxy::INSPECT => (Content::File, MAX_FILE_BYTES),
+        proxy::INSPECT | network::ROUTE => (Content::File, MAX_FILE_BYTES),
+        _ if path.starts_with("/v1/networks/") => (Content::Json, MAX_NETWORK_BYTES),
         _ => (Content::Json, MAX_BODY_BYTES),
     };
     auth::check_admission(&dashboard.token, &head.method, &head.headers, content)?;
@@ -138,7 +141,8 @@ async fn route(
     match (path, &head.method) {
         ("/dashboard/session", &Method::GET) => Ok(reply::json(&session::answer(dashboard).await)),
         ("/dashboard/history", &Method::GET) => Ok(history::answer(dashboard)),
-        ("/dashboard/session" | "/dashboard/history", _) => {
+        (network::ROUTE, &Method::POST) => network::answer(read(body, limit).await?).await,
+        ("/dashboard/session" | "/dashboard/history" | network::ROUTE, _) => {
             Err(Code::MethodNotAllowed.error(format!("{path} has another method"), "see docs/dashboard.md"))
         }
         _ if path.starts_with("/dashboard/") => {

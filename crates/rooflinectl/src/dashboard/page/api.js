@@ -65,6 +65,11 @@ export const inspect = async (name, blob, signal) => answer(await send("POST", `
   body: blob, signal, headers: { "Content-Type": "application/octet-stream" },
 }));
 
+/** The layers of a vision network from its ONNX file: `named` is `{ path, dimensions }`, `graph` the file without its weights. */
+export const layers = async (named, graph, signal) => answer(await send("POST", "/dashboard/network", {
+  body: new Blob([JSON.stringify(named), "\n", graph]), signal, headers: { "Content-Type": "application/octet-stream" },
+}));
+
 /** Server-sent events as `{ event, data }`. Read with fetch, since an EventSource cannot send the token. Ends when the stream does. */
 export async function* events(path, signal) {
   const response = await send("GET", path, { signal, headers: { Accept: "text/event-stream" } });

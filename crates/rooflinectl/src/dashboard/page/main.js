@@ -12,6 +12,7 @@ const VIEWS = {
   roofline: ["Roofline", () => import("./overview.js")],
   spot: ["Spot check", () => import("./spot.js")],
   model: ["Model", () => import("./model.js")],
+  vision: ["Vision network", () => import("./vision.js")],
   explain: ["Explain", () => import("./explain.js")],
   live: ["Live and modes", () => import("./live.js")],
 };
