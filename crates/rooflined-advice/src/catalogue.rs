@@ -214,7 +214,14 @@ impl Catalogue {
         let path = Path::new(&file.path);
         let root = self.root(path, &field, NETWORKS_ELSEWHERE)?;
         match networkfile::load_beneath(root, path, &dimensions, until) {
-            Ok(network) => Ok(fuse(&network)),
+            Ok(network) => {
+                let layers = fuse(&network);
+                layers.check().map_err(|error| {
+                    let hint = "check that the file is the network that you expect";
+                    Code::InvalidModel.at(at, error.to_string(), hint)
+                })?;
+                Ok(layers)
+            }
             Err(NetworkFileError::File(error)) => Err(self.unreadable(&error, &field, NETWORKS_ELSEWHERE)),
             Err(error) => Err(error.refusal(at)),
         }

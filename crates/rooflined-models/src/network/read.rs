@@ -14,7 +14,7 @@ use super::wire::Wire;
 use super::{Network, Node, NodeId, Tensor, TensorId, rules, work};
 
 /// Most nodes, inputs, outputs and names after functions and branches are put in place.
-const MAX_STEPS: usize = 1 << 21;
+const MAX_STEPS: usize = 1 << 19;
 /// Most numbers of all tensors together; later ones are left unknown.
 const MAX_KEPT: usize = 1 << 22;
 /// Bytes of names that count as one step.
