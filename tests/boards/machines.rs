@@ -124,6 +124,82 @@ fn a_container_has_the_memory_and_the_cpus_of_its_control_groups_at_every_level(
     assert_eq!((state.memory, state.cores_online), (before.memory, before.cores_online));
 }
 
+/// The mode and the SMs are those of the machine, however few of its CPUs a process gets.
+#[test]
+fn a_quota_or_an_affinity_changes_no_power_mode() {
+    let boards = [
+        "agx-orin-32gb",
+        "agx-orin-64gb",
+        "agx-orin-64gb-jp5",
+        "agx-thor-t4000",
+        "agx-thor-t5000",
+        "igx-orin",
+        "orin-nano-4gb",
+        "orin-nano-8gb",
+        "orin-nano-8gb-super-15w",
+        "orin-nx-16gb",
+        "orin-nx-8gb",
+        "xavier-nx",
+        "agx-xavier",
+    ];
+    for board in boards {
+        let (_, whole) = changed(board, &[]);
+        for (limit, text) in [
+            ("/sys/fs/cgroup/cpu.max", "200000 100000"),
+            ("/sys/fs/cgroup/cpuset.cpus.effective", "0-1"),
+            ("/proc/self/status", "Cpus_allowed_list:\t1"),
+        ] {
+            let (_, state) = changed(board, &[("/proc/self/cgroup", "0::/docker/ab"), (limit, text)]);
+            assert!(state.cores_online.known() <= Some(&2), "{board}: {:?}", state.cores_online);
+            assert_eq!(state.power_mode, whole.power_mode, "{board}, {limit}: {:?}", state.mode_note);
+            assert_eq!(state.sm_online, whole.sm_online, "{board}, {limit}");
+        }
+    }
+}
+
+#[test]
+fn cpus_that_a_container_numbers_from_zero_again_are_counted() {
+    for (online, allowed, count) in [
+        ("0-3", "2,5,17,20", 4),
+        ("0-3", "3-6", 4),
+        ("0-7", "4-11", 8),
+        ("0", "24", 1),
+        ("0-5", "1-2", 2),
+        ("0-3", "2-5", 2),
+    ] {
+        let files = [
+            ("/sys/devices/system/cpu/online", online),
+            // Of the last one, two that it may run on are off.
+            ("/sys/devices/system/cpu/offline", if count == 2 { "4-5" } else { "" }),
+            ("/proc/self/status", &format!("Cpus_allowed_list:\t{allowed}")),
+        ];
+        let (_, state) = changed("server-arm64", &files);
+        assert_eq!(state.cores_online.known(), Some(&count), "{online}, {allowed}");
+    }
+}
+
+#[test]
+fn a_limit_above_the_levels_that_a_container_sees_counts() {
+    let files = [
+        ("/proc/self/cgroup", "5:memory:/"),
+        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712"),
+        ("/sys/fs/cgroup/memory/memory.usage_in_bytes", "1073741824"),
+        (
+            "/sys/fs/cgroup/memory/memory.stat",
+            "cache 0\nhierarchical_memory_limit 4294967296\ntotal_inactive_file 0",
+        ),
+    ];
+    let (_, state) = changed("laptop-x86", &files);
+    assert_eq!(state.memory.known().map(|memory| memory.total.get()), Some(4.0 * GIB as f64));
+    let (_, before) = changed("laptop-x86", &[]);
+    let (_, state) =
+        changed("laptop-x86", &[files[0], (files[3].0, "hierarchical_memory_limit 9223372036854771712")]);
+    assert_eq!(
+        state.memory.known().map(|memory| memory.total),
+        before.memory.known().map(|memory| memory.total)
+    );
+}
+
 #[test]
 fn a_gpu_that_is_there_is_found_without_a_device_tree_or_nvml() {
     // Docker hides /sys/firmware, where the device tree is.
@@ -391,6 +467,7 @@ fn a_rail_that_sees_the_whole_machine_is_its_total_and_two_parts_of_a_chip_are_i
     );
     let cores = meter("zenpower", [("SVI2_P_Core", "31000000"), ("SVI2_P_SoC", "9000000")]);
     assert_eq!(cores, (40.0, "package".to_owned()));
+    assert_eq!(meter("ibmpowernv", [("System", "1120000000"), ("Fan", "40000000")]), system(1120.0));
     let package = meter("apm_xgene", [("CPU power", "61000000"), ("IO power", "12000000")]);
     assert_eq!(package, (73.0, "package".to_owned()));
     // Labels of a carrier's device tree are written by hand.
@@ -441,6 +518,12 @@ fn alarms_of_processors_and_supplies_are_throttling_and_those_of_drives_are_only
     assert_eq!(throttle(&alarm("coretemp", "/sys/class/hwmon/hwmon20/temp1_crit_alarm", "1")), (true, 1));
     assert_eq!(throttle(&alarm("nvme", "/sys/class/hwmon/hwmon20/temp1_alarm", "1")), (false, 1));
     assert_eq!(throttle(&alarm("nct6775", "/sys/class/hwmon/hwmon20/in3_alarm", "1")), (false, 1));
+    assert_eq!(throttle(&alarm("spd5118", "/sys/class/hwmon/hwmon20/temp1_max_alarm", "1")), (false, 1));
+    assert_eq!(throttle(&alarm("sfp1", "/sys/class/hwmon/hwmon20/power2_lcrit_alarm", "1")), (false, 1));
+    assert_eq!(throttle(&alarm("pmbus", "/sys/class/hwmon/hwmon20/in1_min_alarm", "1")), (false, 1));
+    // Of a driver that nobody has listed, only danger counts.
+    assert_eq!(throttle(&alarm("vrm3", "/sys/class/hwmon/hwmon20/temp1_max_alarm", "1")), (false, 1));
+    assert_eq!(throttle(&alarm("vrm3", "/sys/class/hwmon/hwmon20/temp1_crit_alarm", "1")), (true, 1));
     let firmware = "/sys/devices/platform/soc@107c000000/soc@107c000000:firmware/get_throttled";
     assert_eq!(throttle(&[(firmware, "50005")]), (true, 2));
     // What has happened since the boot is not now.

@@ -17,6 +17,7 @@ use super::SysRoot;
 use rooflined_core::board::parse;
 
 const ROOT: &str = "/sys/fs/cgroup";
+const OFFLINE: &str = "/sys/devices/system/cpu/offline";
 /// The daemon's own unit. Its `MemoryMax=` does not limit engines.
 const OWN_UNIT: &str = "rooflined.service";
 /// Most levels looked at.
@@ -41,6 +42,8 @@ pub(super) struct Limits {
     pub quota: Option<(f64, String)>,
     /// CPUs that it may run on, and the file that says so.
     pub cpus: Option<(Vec<u32>, String)>,
+    /// CPUs that are offline.
+    offline: Vec<u32>,
 }
 
 impl Limits {
@@ -54,7 +57,8 @@ impl Limits {
         let groups = root
             .read(&format!("/proc/{process}/cgroup"))
             .unwrap_or_else(|_| "0::/\n1:memory:/\n2:cpu:/\n3:cpuset:/\n".into());
-        let mut limits = Self::default();
+        let offline = root.read(OFFLINE).ok().and_then(|text| parse::cpu_list(text.trim()));
+        let mut limits = Self { offline: offline.unwrap_or_default(), ..Self::default() };
         for line in groups.lines() {
             let mut fields = line.splitn(3, ':');
             let (Some(_), Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next())
@@ -157,9 +161,19 @@ impl Limits {
     /// Of `online` those that this process may run on.
     pub fn allowed(&self, online: Vec<u32>) -> Vec<u32> {
         let Some((cpus, _)) = &self.cpus else { return online };
-        let allowed: Vec<u32> = online.iter().copied().filter(|cpu| cpus.contains(cpu)).collect();
-        // Files that virtualise number CPUs from zero again: then the sets have nothing in common.
-        if allowed.is_empty() { online.into_iter().take(cpus.len()).collect() } else { allowed }
+        if self.renumbers(&online) {
+            return online.into_iter().take(cpus.len()).collect();
+        }
+        online.into_iter().filter(|cpu| cpus.contains(cpu)).collect()
+    }
+
+    /// Whether `online` numbers the CPUs of this process from zero again, as lxcfs does: it may run on CPUs that are neither
+    /// online nor offline.
+    pub fn renumbers(&self, online: &[u32]) -> bool {
+        let Some((cpus, _)) = &self.cpus else { return false };
+        let nowhere = cpus.iter().any(|cpu| !online.contains(cpu) && !self.offline.contains(cpu));
+        let from_zero = online.iter().enumerate().all(|(index, cpu)| u32::try_from(index) == Ok(*cpu));
+        nowhere && from_zero && online.len() <= cpus.len()
     }
 
     /// How many of so many CPUs there is time for: a part of one is one.
@@ -206,9 +220,16 @@ pub(super) fn limit<'a>(texts: impl Iterator<Item = &'a str>) -> Option<u64> {
 
 /// Bytes that the kernel takes back when they are needed, by memory.stat: files that nothing has used lately.
 pub(super) fn reclaimable(stat: &str) -> u64 {
-    let value =
-        |key: &str| stat.lines().find_map(|line| parse::unsigned(line.strip_prefix(key)?.strip_prefix(' ')?));
-    value("total_inactive_file").or_else(|| value("inactive_file")).unwrap_or(0)
+    in_stat(stat, "total_inactive_file").or_else(|| in_stat(stat, "inactive_file")).unwrap_or(0)
+}
+
+/// The lowest limit of the levels above, some of which a container may not see; of version 1.
+pub(super) fn limit_above(stat: &str) -> Option<u64> {
+    in_stat(stat, "hierarchical_memory_limit").filter(|limit| *limit < UNLIMITED)
+}
+
+fn in_stat(stat: &str, key: &str) -> Option<u64> {
+    stat.lines().find_map(|line| parse::unsigned(line.strip_prefix(key)?.strip_prefix(' ')?))
 }
 
 /// Places where a controller of version 1 may be mounted.

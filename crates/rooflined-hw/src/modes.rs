@@ -76,8 +76,14 @@ pub(super) struct MemoryLimits {
 }
 
 impl ModeRule {
-    /// Finds the mode whose caps are those of `state`. `entered` is what nvpmodel says.
-    pub fn judge(&self, state: &mut BoardState, memory: MemoryLimits, entered: Option<u32>) {
+    /// Finds the mode whose caps are those of `state`. `entered` is what nvpmodel says; `cores` are online on the machine, of which
+    /// a process may be granted fewer.
+    pub fn judge(
+        &self,
+        state: &mut BoardState,
+        memory: MemoryLimits,
+        (entered, cores): (Option<u32>, Option<u32>),
+    ) {
         let modes = match &self.modes {
             Reading::Known(modes) => modes,
             Reading::Absent { reason } | Reading::Failed { reason } => {
@@ -86,7 +92,7 @@ impl ModeRule {
             }
         };
         let live = Live {
-            cores_online: state.cores_online.known().copied(),
+            cores_online: cores,
             cpu_cap: state.cpu_clock_cap.known().copied(),
             cpu_max: self.cpu_max,
             cpu_clocks: self.cpu_clocks.clone(),

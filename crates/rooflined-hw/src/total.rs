@@ -21,22 +21,38 @@ const AGX_ORIN: [&str; 3] = ["VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0"];
 /// The one input of smaller modules: Orin NX and Nano, Xavier NX, TX2; POM_5V_IN is Jetson Nano's.
 const INPUTS: [&str; 2] = ["VDD_IN", "POM_5V_IN"];
 /// Drivers and rails that see a whole machine: GB10's power controller, Apple's, and a supply that measures.
-const SYSTEMS: [(&str, &str); 3] =
-    [("spbm", "sys_total"), ("macsmc_hwmon", "Total System Power"), ("corsairpsu", "power total")];
+const SYSTEMS: [(&str, &str); 4] = [
+    ("spbm", "sys_total"),
+    ("macsmc_hwmon", "Total System Power"),
+    ("corsairpsu", "power total"),
+    ("ibmpowernv", "System"),
+];
+/// Drivers that see whole packages, of which one counts: several see the same packages, and the first are exact.
+const PACKAGES: [&str; 5] = ["intel-rapl", "amd_energy", "fam15h_power", "zenpower", "apm_xgene"];
 
-/// The rule for a machine with these rails; `None` where none is known, as for AGX Xavier, of whose rails it is not
-/// known which feed which.
-fn rule(rails: &[Metered], chip: Option<Chip>) -> Option<Rule<'_>> {
-    let jetson = || chip.and_then(|chip| of_jetson(rails, chip));
+/// The rules for a machine with these rails, the best first; none where none is known, as for AGX Xavier, of whose rails it is
+/// not known which feed which.
+fn rules(rails: &[Metered], chip: Option<Chip>) -> Vec<Rule<'_>> {
     let whole = |(device, name): (&str, &str)| {
         let found = rails.iter().find(|of| of.device == device && of.rail.name == name);
         found.map(|rail| Rule { rails: vec![rail], scope: "system" })
     };
-    jetson()
-        .or_else(|| SYSTEMS.into_iter().find_map(whole))
-        .or_else(|| of_power_meters(rails))
-        .or_else(|| whole(("intel-rapl", "psys")))
-        .or_else(|| some("package", rails.iter().filter(|of| is_package(of)).collect()))
+    let packages = PACKAGES.into_iter().filter_map(|driver| {
+        some("package", rails.iter().filter(|of| of.device == driver && is_package(of)).collect())
+    });
+    let packages: Vec<Rule<'_>> = packages.collect();
+    // What feeds the package among others draws at least as much.
+    let least = packages.iter().find_map(|rule| sum(rule, HIGHEST).known().map(|total| total.power));
+    let psys = whole(("intel-rapl", "psys")).filter(|rule| {
+        sum(rule, HIGHEST).known().is_none_or(|total| least.is_none_or(|least| total.power >= least))
+    });
+    chip.and_then(|chip| of_jetson(rails, chip))
+        .into_iter()
+        .chain(SYSTEMS.into_iter().find_map(whole))
+        .chain(of_power_meters(rails))
+        .chain(psys)
+        .chain(packages)
+        .collect()
 }
 
 /// Other boards have sensors of the same kinds, and carriers have more of them: an INA238 is Thor's input only on a Thor.
@@ -109,20 +125,27 @@ pub(super) struct GpuPower {
 /// The total from what the rails read now. A processor's package is not the machine where a GPU does the work, so the
 /// power of that counts then.
 pub(super) fn total(rails: &[Metered], gpu: Option<&GpuPower>, chip: Option<Chip>) -> Reading<TotalPower> {
-    let rule = rule(rails, chip);
-    match (rule, gpu) {
-        (Some(rule), gpu) if gpu.is_none() || rule.scope != "package" => {
-            let highest = if chip.is_some() { HIGHEST_OF_TEGRA } else { Watts(f64::INFINITY) };
-            sum(&rule, highest)
+    let highest = if chip.is_some() { HIGHEST_OF_TEGRA } else { HIGHEST };
+    let rules = rules(rails, chip).into_iter().filter(|rule| gpu.is_none() || rule.scope != "package");
+    // A meter that is off or damaged does not hide the next one.
+    let mut first = None;
+    for rule in rules {
+        let total = sum(&rule, highest);
+        if total.known().is_some() {
+            return total;
         }
+        first.get_or_insert(total);
+    }
+    match (first, gpu) {
         (_, Some(gpu)) => gpu.power.clone().map(|power| TotalPower {
             power,
             rails: vec![gpu.meter.into()],
             scope: "gpu".into(),
             read: Some(gpu.read),
         }),
-        (_, None) if rails.is_empty() => Reading::absent(NO_METER),
-        (_, None) => Reading::absent(no_rule(chip)),
+        (Some(unknown), None) => unknown,
+        (None, None) if rails.is_empty() => Reading::absent(NO_METER),
+        (None, None) => Reading::absent(no_rule(chip)),
     }
 }
 
@@ -140,6 +163,8 @@ fn no_rule(chip: Option<Chip>) -> String {
 const LOWEST: Watts = Watts(0.05);
 /// No Tegra draws more, whatever its carrier feeds.
 const HIGHEST_OF_TEGRA: Watts = Watts(1000.0);
+/// No machine with one system does.
+const HIGHEST: Watts = Watts(100_000.0);
 
 /// A rail that does not answer spoils it.
 fn sum(rule: &Rule<'_>, highest: Watts) -> Reading<TotalPower> {
@@ -165,4 +190,51 @@ fn sum(rule: &Rule<'_>, highest: Watts) -> Reading<TotalPower> {
         ));
     }
     Reading::Known(TotalPower { power, rails: names, scope: rule.scope.into(), read: when })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rooflined_core::board::Rail;
+
+    fn metered(meters: &[(&str, &str, f64)]) -> Vec<Metered> {
+        let of = |(device, name, watts): &(&str, &str, f64)| Metered {
+            device: (*device).to_owned(),
+            place: String::new(),
+            rail: Rail {
+                name: (*name).to_owned(),
+                power: Reading::Known(Watts(*watts)),
+                energy: None,
+                read: None,
+            },
+        };
+        meters.iter().map(of).collect()
+    }
+
+    /// Several drivers see the same packages, and a meter that is off, damaged or below what it feeds hides no other.
+    #[test]
+    fn a_package_counts_once_and_a_bad_meter_hides_no_good_one() {
+        let rapl = ("intel-rapl", "package-0", 91.0);
+        for (meters, watts, scope) in [
+            (
+                vec![("zenpower", "SVI2_P_Core", 45.0), ("zenpower", "SVI2_P_SoC", 17.0), rapl],
+                91.0,
+                "package",
+            ),
+            (vec![("amd_energy", "Esocket0", 96.0), rapl], 91.0, "package"),
+            (vec![rapl, ("intel-rapl", "package-1", 9.0)], 100.0, "package"),
+            (vec![rapl, ("intel-rapl", "psys", 120.0)], 120.0, "system"),
+            (vec![rapl, ("intel-rapl", "psys", 1.9)], 91.0, "package"),
+            (vec![rapl, ("intel-rapl", "psys", 0.0)], 91.0, "package"),
+            (vec![("power_meter", "power1", 4_294_967.295), rapl], 91.0, "package"),
+            (vec![("power_meter", "power1", 0.0), rapl], 91.0, "package"),
+            (vec![("power_meter", "power1", 228.0), rapl], 228.0, "system"),
+        ] {
+            let meters = metered(&meters);
+            let total = total(&meters, None, None).known().cloned().unwrap();
+            assert_eq!((total.power, total.scope.as_str()), (Watts(watts), scope));
+        }
+        let bad = metered(&[("power_meter", "power1", 0.0)]);
+        assert!(total(&bad, None, None).reason().unwrap().contains("which is not what a machine draws"));
+    }
 }

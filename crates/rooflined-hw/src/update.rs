@@ -16,7 +16,12 @@ use rooflined_core::units::{Hertz, Seconds, Watts};
 /// A value for a field. Where two sources tell one value, the first that knows it counts; lists and evidence are put
 /// together.
 pub(super) enum Update {
-    CoresOnline(Reading<u32>),
+    CoresOnline {
+        /// To this process.
+        granted: Reading<u32>,
+        /// Of the machine, which tells modes apart; no field shows it.
+        of_machine: Option<u32>,
+    },
     CpuClocks(Reading<Vec<Hertz>>),
     CpuClockCap(Reading<Hertz>),
     GpuClock(Reading<Hertz>),
@@ -71,6 +76,7 @@ pub(super) struct StateBuilder<'a> {
     throttle_reports: Vec<ThrottleReport>,
     memory_limits: MemoryLimits,
     mode_entered: Option<u32>,
+    machine_cores: Option<u32>,
 }
 
 const NO_MEMORY_CLOCK: &str = "no memory clock: /sys/class/devfreq has no memory controller (dmc, *ddr*), and no GPU driver reports one";
@@ -91,13 +97,17 @@ impl<'a> StateBuilder<'a> {
             throttle_reports: Vec::new(),
             memory_limits: MemoryLimits::default(),
             mode_entered: None,
+            machine_cores: None,
         }
     }
 
     pub fn apply(&mut self, update: Update) {
         let (state, hidden) = (&mut self.state, self.hidden);
         match update {
-            Update::CoresOnline(reading) => settle(&mut state.cores_online, hidden.explain(reading)),
+            Update::CoresOnline { granted, of_machine } => {
+                settle(&mut state.cores_online, hidden.explain(granted));
+                self.machine_cores = of_machine;
+            }
             Update::CpuClocks(reading) => settle(&mut state.cpu_clocks, hidden.explain(reading)),
             Update::CpuClockCap(reading) => settle(&mut state.cpu_clock_cap, hidden.explain(reading)),
             Update::GpuClock(reading) => settle(&mut state.gpu_clock, hidden.explain(reading)),
@@ -141,7 +151,7 @@ impl<'a> StateBuilder<'a> {
         let total = total::total(&self.rails, self.gpu_power.as_ref(), modes.chip);
         self.state.total_power = hidden.explain(total);
         self.state.rails = hidden.explain(rails(self.rails, self.gpu_power));
-        modes.judge(&mut self.state, self.memory_limits, self.mode_entered);
+        modes.judge(&mut self.state, self.memory_limits, (self.mode_entered, self.machine_cores));
         self.state
     }
 }

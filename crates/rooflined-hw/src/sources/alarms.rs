@@ -22,28 +22,59 @@ const FIRMWARE: [(u64, &str); 4] = [
     (0x4, "throttled"),
     (0x8, "the soft limit of the temperature is reached"),
 ];
-/// Devices whose alarms slow no processor down: drives, networks, batteries and chargers, and monitors of a main board, whose
-/// limits its maker rarely sets.
-const BESIDE: [&str; 18] = [
+/// Drivers of processors and of what feeds them: each of their alarms may slow a processor down.
+const OF_PROCESSORS: [&str; 12] = [
+    "coretemp",
+    "k10temp",
+    "zenpower",
+    "cpu_thermal",
+    "rpi_volt",
+    "ina3221",
+    "ina2",
+    "power_meter",
+    "spbm",
+    "amdgpu",
+    "scmi",
+    "scpi",
+];
+/// Drivers whose alarms slow no processor down: drives, networks and their optics, batteries and chargers, supplies, memory
+/// modules, and monitors of a main board, whose limits its maker rarely sets.
+const BESIDE: [&str; 32] = [
     "nvme",
     "drivetemp",
     "iwlwifi",
     "mlx",
     "mt79",
     "r816",
+    "bnxt",
+    "ixgbe",
+    "sfp",
     "BAT",
     "AC",
     "ADP",
     "ucsi",
     "tcpm",
     "battery",
+    "pmbus",
+    "corsairpsu",
+    "dps",
     "nct",
     "it8",
     "w83",
     "f71",
     "sch5",
     "jc42",
+    "spd5118",
+    "lm7",
+    "lm8",
+    "lm9",
+    "adt7",
+    "emc",
+    "max",
+    "tmp",
 ];
+/// Limits of other drivers that mean danger; the others are often never set.
+const DANGER: [&str; 4] = ["_crit", "_lcrit", "_cap", "_emergency"];
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Alarms {
@@ -102,12 +133,14 @@ impl Source for Alarms {
 }
 
 fn of_device(root: &SysRoot, device: &Device) -> Vec<Alarm> {
-    let beside = BESIDE.iter().any(|prefix| device.name.starts_with(prefix));
+    let is_of = |drivers: &[&str]| drivers.iter().any(|prefix| device.name.starts_with(prefix));
+    let (of_processor, beside) = (is_of(&OF_PROCESSORS), is_of(&BESIDE));
     let names = root.names(&device.dir).into_iter();
     // A rail's own alarms are among its meters' as well; a fan that stands still or a lid that is open slows nothing.
     let alarms = names.filter_map(|file| {
         let name = file.strip_suffix("_alarm")?;
-        let slows = !beside && !name.starts_with("fan") && !name.starts_with("intrusion");
+        let could = !beside && !name.starts_with("fan") && !name.starts_with("intrusion");
+        let slows = could && (of_processor || DANGER.iter().any(|limit| name.ends_with(limit)));
         Some(Alarm { name: format!("{} {name}", device.name), path: format!("{}/{file}", device.dir), slows })
     });
     alarms.collect()

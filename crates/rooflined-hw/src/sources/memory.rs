@@ -54,9 +54,11 @@ pub(crate) fn limited(
 ) -> Memory {
     for level in levels {
         let texts: Vec<String> = level.limits.iter().filter_map(&text).collect();
-        let Some(limit) = cgroup::limit(texts.iter().map(String::as_str)) else { continue };
+        let own = cgroup::limit(texts.iter().map(String::as_str));
+        let stat = text(&level.stat).unwrap_or_default();
+        let Some(limit) = own.into_iter().chain(cgroup::limit_above(&stat)).min() else { continue };
         let used = text(&level.usage).and_then(|text| parse::unsigned(&text)).unwrap_or(0);
-        let reclaimable = text(&level.stat).map_or(0, |stat| cgroup::reclaimable(&stat));
+        let reclaimable = cgroup::reclaimable(&stat);
         let bytes = |count: u64| Bytes(count as f64);
         memory.total = memory.total.min(bytes(limit));
         memory.free = memory.free.min(bytes(limit.saturating_sub(used)));

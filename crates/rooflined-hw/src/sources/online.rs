@@ -32,10 +32,12 @@ impl Source for Online {
     }
 
     fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
-        let count = |cpus: Vec<u32>| {
-            self.limits.granted(u32::try_from(self.limits.allowed(cpus).len()).unwrap_or(u32::MAX))
-        };
-        vec![Update::CoresOnline(online(answers).map(count))]
+        let count = |cpus: &[u32]| u32::try_from(cpus.len()).unwrap_or(u32::MAX);
+        let online = online(answers);
+        // Files that are virtualised say nothing of the machine.
+        let of_machine = online.known().filter(|cpus| !self.limits.renumbers(cpus)).map(|cpus| count(cpus));
+        let granted = online.map(|cpus| self.limits.granted(count(&self.limits.allowed(cpus))));
+        vec![Update::CoresOnline { granted, of_machine }]
     }
 }
 
