@@ -203,8 +203,6 @@ pub struct Work {
     least_work: f64,
 }
 
-/// Attention walks a quantised cache more slowly: 160 and 190 cycles for widths 64 and 128 where 16 bits take 100 and 120.
-const QUANTISED_CACHE: f64 = 1.65;
 /// Head width at which the elements of a key cost as much as the rest of a pair.
 const PAIR_WIDTH: f64 = 256.0;
 /// Cycles of a pair in a prompt, and of each element of its key.
@@ -364,6 +362,7 @@ impl Work {
             } else {
                 Scalar::Attention
             }),
+            (self.cache_quantised && self.pairs > 0.0 && !self.prompt).then_some(Scalar::QuantisedCache),
             Some(Scalar::Layer),
             (machine.threads > 1).then_some(if machine.far { Scalar::BarrierFar } else { Scalar::Barrier }),
             Some(Scalar::Quantise),
@@ -410,7 +409,7 @@ impl Work {
             let pairs = PROMPT_PAIR_CYCLES * self.pairs + PROMPT_ELEMENT_CYCLES * self.pair_elements;
             Seconds(pairs * get(Scalar::PromptAttention) / cycles)
         } else {
-            let quantised = if self.cache_quantised { QUANTISED_CACHE } else { 1.0 };
+            let quantised = if self.cache_quantised { get(Scalar::QuantisedCache) } else { 1.0 };
             let pairs = (self.pairs + self.pair_elements / PAIR_WIDTH) * get(Scalar::Attention) * quantised;
             Seconds((pairs / cycles).hypot(self.cache_bytes / read))
         };

@@ -58,7 +58,8 @@ const COMMON: [Kernel; 4] = [Kernel::F16, Kernel::Q8, Kernel::Q4, Kernel::Q4K];
 const BANDWIDTHS: [Scalar; 3] = [Scalar::BandwidthOneThread, Scalar::Bandwidth, Scalar::BandwidthFar];
 
 /// The scalars that a section can say of its own.
-const SCALARS: [Scalar; 9] = [
+const SCALARS: [Scalar; 10] = [
+    Scalar::QuantisedCache,
     Scalar::ManyThreads,
     Scalar::BandwidthOneThread,
     Scalar::Bandwidth,
@@ -166,7 +167,10 @@ fn of_processor(
         let most = if BANDWIDTHS.contains(one) { 1.0 } else { f64::INFINITY };
         (one.key().to_owned(), (value.0.min(most), value.1))
     });
-    let mut scalars: BTreeMap<String, Entry> = of_itself.collect();
+    // What no run tells is as it was.
+    let section = prior.processors.get(processor.key());
+    let mut scalars = section.map(|of| of.scalars.clone()).unwrap_or_default();
+    scalars.extend(of_itself);
     // Runs of one regime say more of the other than runs of another processor do.
     for (near, far) in [(Scalar::Bandwidth, Scalar::BandwidthFar), (Scalar::Barrier, Scalar::BarrierFar)] {
         for (seen, other) in [(near, far), (far, near)] {

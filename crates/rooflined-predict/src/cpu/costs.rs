@@ -108,6 +108,8 @@ scalars! {
     BandwidthFar = "bandwidth_ratio_far";
     /// Cycles of a query head and a key with one new token, beside those of the key's elements.
     Attention = "attention_cycles";
+    /// Cycles of attention where the cache is quantised, as a factor.
+    QuantisedCache = "quantised_cache_ratio";
     /// Cycles of attention over a prompt, as a factor.
     PromptAttention = "prompt_attention_ratio";
     /// Cycles of the small operations of a layer.
@@ -509,6 +511,7 @@ barrier_s = [50e-6, 0.5]
 barrier_far_s = [120e-6, 0.5]
 quantise_cycles = [0.5, 0.35]
 quantise_super_cycles = [3.2, 0.35]
+quantised_cache_ratio = [1.65, 0.3]
 [processors.zen4]
 source = "a test"
 core = [1.0, 0.1]
