@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Slow llama.cpp down in known ways and hold `rooflinectl explain` against that: explain.py BINARIES [--singles N] [--pairs N]
+"""Slow an engine down in known ways and hold `rooflinectl explain` against that: explain.py BINARIES [--singles N] [--pairs N]
 
+The engine is llama.cpp's server, or a program of torch or ONNX Runtime, which knows its rate itself.
 BINARIES holds rooflined and rooflinectl. A private daemon is calibrated, and a healthy server is explained: nothing may be
 named. Its rate is reported, so that the expectation is that of this machine. Then each fault is injected into a server of its
 own, and the first cause and the rate that is promised without it are compared with what was injected and with the healthy rate.
@@ -26,18 +27,22 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.request
 
-from loop import HERE, Daemon, Llama, files, free_port
+from loop import HERE, LAYERS, Daemon, Llama, files, free_port
 
 # CPUs that others may use beside a run that counts.
 BUSY = 0.1
-# Less than a q4_0 file of these models and what its server takes beside.
-LITTLE = 400 << 20
+# What a server of the q4_0 model takes beside the file, of which a part has room: less and it is killed, more and it is not slow.
+LITTLE_MIB = (320, 350)
 LEAST_FIRST = {"single": 0.9, "pair": 0.75}
 CONTEXT = 256
+TURN_S = 1
 THREADS = min(2, os.cpu_count() or 1)
 # Faults that can be had together: each of them slows the server by something else.
 APART = ("another file", "fewer threads", "long context", "low priority", "quota")
+# Faults of a server that a program of torch or ONNX Runtime cannot have, or does not tell.
+OF_SERVERS = ("another file", "long context", "quantised cache", "small batch", "no mapping", "little memory")
 NO_GROUP = set()
 GROUPS = []
 
@@ -77,6 +82,7 @@ def faults(source):
     cpus = os.cpu_count() or 1
     cpu = str(source.randrange(min(2, cpus)))
     context = source.randrange(1500, 5000, 100)
+    batch = source.choice((8, 16, 32, 64))
     # The file that runs, and the smaller one that is named.
     runs, named = source.choice((("q8_0", "q4_0"), ("fp16", "q8_0"), ("fp16", "q4_0")))
     found = {
@@ -92,12 +98,15 @@ def faults(source):
         "quantised cache": Fault("quantised cache", {"kv_format", "context"}, server=["-ctk", "q8_0", "-ctv", "q8_0"], context=context,
                                  expect=["--context-tokens", str(context)]),
         "too many threads": Fault("too many threads", {"threads"}, threads=cpus * source.randint(2, 8)),
+        # Neither slows what is generated: a batch splits prompts, and memory that suffices holds the file as well as its mapping.
+        "small batch": Fault("small batch", set(), server=["-b", str(batch), "-ub", str(batch)]),
+        "no mapping": Fault("no mapping", set(), server=["--no-mmap"]),
     }
     if cpus < 2:
         for name in ("fewer threads", "one core"):
             del found[name]
     quota = int(100_000 * THREADS * source.uniform(0.2, 0.6))
-    little = int(LITTLE * source.uniform(0.8, 1.0))
+    little = source.randint(*LITTLE_MIB) << 20
     for name, causes, controller, settings in (
         ("quota", {"cpu_quota"}, "cpu", {"cpu.max": f"{quota} 100000", "cpu.cfs_quota_us": quota}),
         # Less than the file, so that its pages are read again and again.
@@ -112,11 +121,13 @@ def faults(source):
     return found
 
 
-def draw(source, singles, pairs):
+def draw(source, singles, pairs, engine):
     """That many faults of each kind, as ("single" or "pair", fault): the kinds in turn, so that each comes about equally often."""
     for kind, count in (("single", singles), ("pair", pairs)):
         for index in range(count):
             known = faults(source)
+            if engine != "llama.cpp":
+                known = {name: fault for name, fault in known.items() if name not in OF_SERVERS}
             if kind == "single":
                 yield kind, known[list(known)[index % len(known)]]
             else:
@@ -165,8 +176,75 @@ def busy_s():
 
 
 class Bench:
-    def __init__(self, daemon, models):
-        self.daemon, self.models = daemon, models
+    """Runs of one engine, each explained while it goes on."""
+
+    def __init__(self, daemon):
+        self.daemon = daemon
+
+    def explain(self, *arguments):
+        began, before = time.monotonic(), busy_s()
+        done = self.daemon.ctl("explain", *arguments, "--threads", THREADS, "-o", "json")
+        seconds, after = time.monotonic() - began, busy_s()
+        if done.returncode != 0:
+            print(f"-- {done.stderr.strip()}", flush=True)
+            return None
+        answer = json.loads(done.stdout)
+        answer["seconds"] = seconds
+        answer["others"] = max(0, (after[0] - before[0]) - (after[1] - before[1])) / seconds
+        return answer
+
+
+def beside(neighbour):
+    """A process that takes CPU time or memory bandwidth."""
+    code, cpus = neighbour
+    return subprocess.Popen(["taskset", "-c", cpus, sys.executable, "-c", code])
+
+
+class Program(Bench):
+    """Layers of random weights that torch or ONNX Runtime steps through."""
+
+    def __init__(self, daemon, home, engine):
+        super().__init__(daemon)
+        self.engine = engine
+        self.config = home / "layers/config.json"
+        self.config.parent.mkdir()
+        self.config.write_text(json.dumps(LAYERS))
+
+    def run(self, fault, report=False):
+        """The measured rate and the explanation."""
+        arguments = [self.engine, json.dumps(LAYERS), "fp32", fault.threads, 1, CONTEXT, TURN_S]
+        process = subprocess.Popen([*fault.prefix, sys.executable, HERE / "layers.py", *map(str, arguments)],
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        neighbour = None
+        try:
+            process.stdout.readline()
+            if fault.neighbour:
+                neighbour = beside(fault.neighbour)
+            # It goes on while it is watched.
+            process.stdin.write("\n" * 100)
+            process.stdin.flush()
+            times = [json.loads(process.stdout.readline())["time_s"] for _ in range(4)]
+            time_s = statistics.median(times[1:])
+            if report:
+                workload = {"model": LAYERS, "format": "fp32", "kv_format": "fp32", "phase": "decode", "batch": 1,
+                            "context_tokens": CONTEXT, "threads": THREADS}
+                self.daemon.post("/v1/observations", {"workload": workload, "engine": self.engine, "time_s": time_s})
+            return self.explain(self.config, "--engine", self.engine, "--format", "fp32", "--kv-format", "fp32", "--context-tokens",
+                                CONTEXT, "--time", f"{time_s}s", "--pid", process.pid)
+        finally:
+            process.kill()
+            process.communicate()
+            if neighbour:
+                neighbour.kill()
+                neighbour.wait()
+
+
+class Server(Bench):
+    """llama.cpp's."""
+
+    def __init__(self, daemon, home):
+        super().__init__(daemon)
+        self.models = files(home, "tinyllama", ("q4_0", "q8_0", "fp16"), "--layers", "8", "--vocab", "2048", "--context", "8192")
 
     def run(self, fault, report=False):
         """The measured rate and the explanation; None where nothing steady was seen."""
@@ -193,14 +271,11 @@ class Bench:
                 print(f"-- {fault.name}: the server does not generate", flush=True)
                 return None
             if fault.neighbour:
-                code, cpus = fault.neighbour
-                neighbour = subprocess.Popen(["taskset", "-c", cpus, sys.executable, "-c", code])
+                neighbour = beside(fault.neighbour)
             if report:
                 self.daemon.ctl("observe", "--from", port, "--interval", "500ms", "--for", "20s")
             subject = [str(self.models[fault.named])] if fault.named else []
-            began, before = time.monotonic(), busy_s()
-            done = self.daemon.ctl("explain", *subject, "--port", port, *fault.expect, "--threads", THREADS, "-o", "json")
-            seconds, after = time.monotonic() - began, busy_s()
+            return self.explain(*subject, "--port", port, *fault.expect)
         finally:
             if neighbour:
                 neighbour.kill()
@@ -211,21 +286,17 @@ class Bench:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.communicate()
-        if done.returncode != 0:
-            print(f"-- {fault.name}: {done.stderr.strip()}", flush=True)
-            return None
-        answer = json.loads(done.stdout)
-        answer["seconds"] = seconds
-        answer["others"] = max(0, (after[0] - before[0]) - (after[1] - before[1])) / seconds
-        return answer
 
     def until_generating(self, port):
-        import urllib.request
         # A long prompt takes a slow machine minutes.
         until = time.monotonic() + 300
         while time.monotonic() < until:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/slots", timeout=60) as answer:
-                slots = json.load(answer)
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/slots", timeout=60) as answer:
+                    slots = json.load(answer)
+            except OSError:
+                # It ended, or was ended.
+                return False
             if any(slot["is_processing"] and slot["next_token"][0]["n_decoded"] > 0 for slot in slots):
                 return True
             time.sleep(0.1)
@@ -235,6 +306,7 @@ class Bench:
 def main():
     parser = argparse.ArgumentParser(description="Slow llama.cpp down and ask why.")
     parser.add_argument("binaries", type=pathlib.Path)
+    parser.add_argument("--engine", choices=("llama.cpp", "torch", "onnxruntime"), default="llama.cpp")
     parser.add_argument("--singles", type=int, default=4, help="faults, the kinds in turn")
     parser.add_argument("--pairs", type=int, default=0, help="two faults at once")
     parser.add_argument("--seed", type=int, default=1, help="of the strengths")
@@ -245,21 +317,20 @@ def main():
     if given.only:
         cases = [("single", faults(source)[name]) for name in given.only]
     else:
-        cases = list(draw(source, given.singles, given.pairs))
+        cases = list(draw(source, given.singles, given.pairs, given.engine))
     rows = []
     with tempfile.TemporaryDirectory(prefix="rl-") as home:
         home = pathlib.Path(home)
         daemon = Daemon(given.binaries.resolve(), home)
         try:
             daemon.calibrate()
-            bench = Bench(daemon, files(home, "tinyllama", ("q4_0", "q8_0", "fp16"), "--layers", "8", "--vocab", "2048",
-                                        "--context", "8192"))
+            bench = Server(daemon, home) if given.engine == "llama.cpp" else Program(daemon, home, given.engine)
             first = bench.run(HEALTHY, report=True)
             if not first or first["verdict"] == "slower_than_expected":
                 print(f"others use the machine, so nothing can be held against it: {first and first['reason']}")
                 sys.exit(75)
             for index, (kind, fault) in enumerate(cases):
-                for of, one in ([("healthy", HEALTHY)] if index % 3 == 0 else []) + [(kind, fault)]:
+                for of, one in ([("healthy", HEALTHY)] if index % 5 == 0 else []) + [(kind, fault)]:
                     answer = bench.run(one)
                     if answer:
                         rows.append((of, one, answer))
@@ -286,7 +357,7 @@ def show(fault, answer):
 def judge(rows):
     failed = 0
     rows = [row for row in rows if is_quiet(row[2])]
-    healthy = [answer for of, _, answer in rows if of == "healthy"]
+    healthy = [answer for _, fault, answer in rows if not fault.causes]
     base = statistics.median(answer["measured_tokens_per_s"] for answer in healthy) if healthy else None
     alarms = sum(bool(answer["causes"]) for answer in healthy)
     table = collections.Counter()
@@ -295,7 +366,7 @@ def judge(rows):
         count, good = 0, 0
         for of, fault, answer in rows:
             # What is within the interval of the prediction, or above it, is not slow.
-            if of != kind or answer["verdict"] != "slower_than_expected":
+            if of != kind or not fault.causes or answer["verdict"] != "slower_than_expected":
                 continue
             first = answer["causes"][0] if answer["causes"] else None
             named = first["cause"] if first else "nothing"

@@ -498,8 +498,8 @@ pub struct ExplainArgs {
     /// Server to watch, on this machine: its port, or http://127.0.0.1:8080
     #[arg(long, display_order = 0, visible_alias = "from", value_name = "PORT|URL", value_parser = Address::parse, conflicts_with_all = EXPLAINED)]
     pub port: Option<Address>,
-    /// Process of a server to watch
-    #[arg(long, display_order = 1, value_name = "PID", conflicts_with_all = EXPLAINED)]
+    /// Process to watch: of a server, or of a program whose rate you measured
+    #[arg(long, display_order = 1, value_name = "PID")]
     pub pid: Option<u32>,
     /// Measured time of one run (of a model: one step, the prompt, or prompt and answer): 280us, 1.5ms
     #[arg(long, value_parser = input::seconds, allow_negative_numbers = true)]
@@ -513,7 +513,7 @@ pub struct ExplainArgs {
     /// Build number or release of the inference engine that was expected, such as b10809 [default: the newest known]
     #[arg(long, value_name = "VERSION")]
     pub engine_version: Option<String>,
-    /// Maximum time to watch a server
+    /// Maximum time to watch
     #[arg(long = "for", value_name = "TIME", value_parser = input::timeout, default_value = "8s")]
     pub limit: Duration,
     /// File with the key that the server requires

@@ -50,7 +50,11 @@ const EXAMPLES: [(&str, &[&str]); 49] = [
     ),
     (
         "explain",
-        &["explain --port 8080", "explain qwen3-4b --format q4_k_m --engine llama.cpp --tokens-per-s 12"],
+        &[
+            "explain --port 8080",
+            "explain qwen3-4b --format q4_k_m --engine llama.cpp --tokens-per-s 12",
+            "explain qwen3-0.6b --format bf16 --engine torch --tokens-per-s 12 --pid 4711",
+        ],
     ),
     ("calibrate", &["calibrate", "calibrate --quick", "calibrate --wait"]),
     (

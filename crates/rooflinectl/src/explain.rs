@@ -20,6 +20,8 @@ use rooflined_api::{ExplainRequest, Offload, RunEvidence, Unseen, Workload};
 /// Windows whose middle is taken.
 const WINDOWS: usize = 3;
 const INTERVAL: Duration = Duration::from_millis(500);
+/// A program whose rate is given is watched for so long at most.
+const PROGRAM: Duration = Duration::from_secs(3);
 
 pub async fn run(context: &mut Context, args: &ExplainArgs) -> Result<(), Failure> {
     if let Some(hardware) = &args.hardware {
@@ -32,21 +34,40 @@ pub async fn run(context: &mut Context, args: &ExplainArgs) -> Result<(), Failur
         });
     }
     let process = args.pid.map(observe::process_of).transpose()?;
-    let address = match (&args.port, &process) {
-        (Some(address), _) => Some(address.clone()),
-        (None, Some(process)) => Some(observe::address_of(process)?),
-        (None, None) => None,
-    };
-    let (what, request) = match address {
-        Some(address) => watch(context, args, address, process).await?,
-        None => measured(args)?,
+    let is_measured = args.time.is_some() || args.tokens_per_s.is_some();
+    let (what, request) = match (&args.port, process) {
+        (Some(address), process) => watch(context, args, address.clone(), process).await?,
+        (None, Some(process)) if is_measured => {
+            let seen = watch_program(context, &process, args.limit.min(PROGRAM)).await?;
+            measured(args, Some(seen))?
+        }
+        (None, Some(process)) => {
+            let address = observe::address_of(&process)?;
+            watch(context, args, address, Some(process)).await?
+        }
+        (None, None) => measured(args, None)?,
     };
     let answer = context.client.post("/v1/explain", &request).await?;
     context.printer.answer("explain", &answer, || Ok(text::render(&what, &answer.parse()?)))
 }
 
-/// A measurement that is given.
-fn measured(args: &ExplainArgs) -> Result<(String, ExplainRequest), Failure> {
+/// What a program without a server does, over `window`.
+async fn watch_program(
+    context: &Context,
+    process: &Process,
+    window: Duration,
+) -> Result<RunEvidence, Failure> {
+    let working = Working::new(&context.printer, Counted::Nothing, "watching the process");
+    let began = Instant::now();
+    let before = evidence::Counters::read(process)?;
+    tokio::time::sleep(window).await;
+    let after = evidence::Counters::read(process)?;
+    drop(working);
+    Ok(evidence::of(process, (&before, &after), began.elapsed().as_secs_f64()))
+}
+
+/// A measurement that is given, and what was seen of the process that it is of.
+fn measured(args: &ExplainArgs, seen: Option<RunEvidence>) -> Result<(String, ExplainRequest), Failure> {
     let (workload, asked) = args.subject.workload()?;
     let request = ExplainRequest {
         operating_point: args.point(),
@@ -55,7 +76,7 @@ fn measured(args: &ExplainArgs) -> Result<(String, ExplainRequest), Failure> {
         engine_version: args.engine_version.clone(),
         time_s: args.time,
         tokens_per_s: args.tokens_per_s,
-        seen: None,
+        seen,
     };
     Ok((asked.to_string(), request))
 }

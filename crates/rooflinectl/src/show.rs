@@ -123,7 +123,7 @@ pub fn status(state: &StateAnswer, roofline: Option<&RooflineAnswer>) -> String 
     }
     text.push_str(&table.render());
     if !absent.is_empty() {
-        let _ = writeln!(text, "\nnot on this machine:");
+        let _ = writeln!(text, "\nunknown:");
         for (names, reason) in by_reason(absent) {
             let _ = writeln!(text, "  {} ({reason})", names.join(", "));
         }

@@ -5,6 +5,7 @@ use super::machine::slow_memory;
 use super::suspect::{Change, Suspect, file, log_of};
 use rooflined_api::{ExplainRequest, OtherProcess, RunEvidence, Speculative, Workload};
 use rooflined_core::board::OperatingPoint;
+use rooflined_core::names::Engine;
 use rooflined_core::refusal::{Code, Refusal};
 use rooflined_predict::calibration::Accelerator;
 use rooflined_predict::snapshot::Snapshot;
@@ -280,7 +281,12 @@ fn threads(snapshot: &Snapshot, request: &ExplainRequest, seen: &RunEvidence, fo
                 "threads",
                 format!("{threads} threads instead of {usual}"),
                 Change::Threads(run),
-                format!("start it with -t {usual}"),
+                match request.engine {
+                    Engine::Torch | Engine::OnnxRuntime => {
+                        format!("start it with OMP_NUM_THREADS={usual}, or set that many in the program")
+                    }
+                    _ => format!("start it with -t {usual}"),
+                },
             )
             .shown_by(source, threads.to_string()),
         );
