@@ -558,6 +558,8 @@ pub struct Pass {
     pub sequences: u64,
     /// New tokens of every sequence.
     pub tokens: u64,
+    /// Tokens in the cache of every sequence before them, in the mean.
+    pub context_tokens: f64,
     /// Whether these are a part of the prompt.
     pub prompt: bool,
     /// Layers passed; none of them by images in a tower.
@@ -704,6 +706,7 @@ fn tower_pass(model: &Model, request: &Request) -> Option<Pass> {
         repeats: 1,
         sequences: request.batch,
         tokens: images,
+        context_tokens: 0.0,
         prompt: true,
         layers: 0,
         host: HostShare::default(),
@@ -812,6 +815,7 @@ fn pass(
         repeats: contexts.count,
         sequences: request.batch,
         tokens,
+        context_tokens: contexts.mean(),
         prompt,
         layers: model.architecture.layers.len() as u64,
         host,

@@ -443,12 +443,14 @@ impl CostsByMachine {
 /// (`evaluate engines`, machine unknown) this one makes nothing worse: prompts 29.8 -> 27.7 %, decode 10.1 -> 10.0 %.
 const ASSUMED_SIBLINGS: f64 = 3.0;
 
-/// Moves a typical machine's logarithms by what measured machines of one silicon generation differ by.
+/// Moves a typical machine's logarithms by what measured machines of one silicon generation differ by. A rule of thumb is of one
+/// machine.
 pub fn take_from_siblings(log: &mut Coefficients, differences: &[Coefficients]) {
     #[expect(clippy::cast_precision_loss, reason = "a count of machines")]
     let count = differences.len() as f64 + ASSUMED_SIBLINGS;
-    for (place, log) in log.iter_mut().enumerate() {
-        *log += differences.iter().map(|difference| difference[place]).sum::<f64>() / count;
+    for coefficient in Coefficient::all().filter(|coefficient| coefficient.device_spread() > 0.0) {
+        let place = coefficient.index();
+        log[place] += differences.iter().map(|difference| difference[place]).sum::<f64>() / count;
     }
 }
 

@@ -62,7 +62,7 @@ fn scale(coefficient: Coefficient, card: &Card<'_>) -> (f64, f64) {
             Scalar::Product | Scalar::Attention | Scalar::Scan => (-1.0, peak(&[Precision::Fp16])),
             Scalar::EightBit => (-1.0, product + peak(&[Precision::Int8, Precision::Fp8])),
             Scalar::FourBit => (-1.0, product + peak(&[Precision::Fp4, Precision::Int4])),
-            Scalar::Cache | Scalar::State => (1.0, -bandwidth),
+            Scalar::Cache | Scalar::State | Scalar::DenseRule | Scalar::ExpertRule => (1.0, -bandwidth),
             Scalar::Kernel | Scalar::LinearLayer | Scalar::ExpertLayer | Scalar::Sequence => {
                 (1.0, -0.5 * clock)
             }

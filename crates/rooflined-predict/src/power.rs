@@ -23,7 +23,7 @@ mod label;
 mod rising;
 mod table;
 
-pub use family::{JETSON_VOLTAGE, is_gb10, power_of, size};
+pub use family::{JETSON_VOLTAGE, KIN, is_gb10, power_of, size};
 pub use label::label_watts;
 pub use rising::{Rising, rungs};
 pub use table::{

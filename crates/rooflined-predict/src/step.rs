@@ -13,6 +13,8 @@
 //! pass on, and only its kernels unpack. Over a prompt, states of linear mixers take work / (peak x scan) as attention does.
 //! The coefficients are [`EngineCosts`](super::costs::EngineCosts).
 //!
+//! On machines where it was found nearer, `bytes x rule / bandwidth` stands for overhead and memory of a decode at depth.
+//!
 //! The bound under it is another sum: what any implementation has to read over the memory's own bandwidth, or what it has
 //! to compute over the fastest unit that takes such weights. Nothing that an engine is assumed to do is in it.
 
@@ -44,6 +46,10 @@ const MOST_FEW: f64 = 8.0;
 /// unit for 8 bits (Volta and older). From the rows of `published_speculation.csv` on a V100: each drafted token adds a third of a plain
 /// step there, and a twelfth on a card with the unit.
 const COLUMN_WITHOUT_UNIT: f64 = 0.65;
+
+/// Tokens in the cache from which on a decode counts as one at depth, and up to which nothing of it does.
+pub const DEPTH_TOKENS: u64 = 4096;
+const SHALLOW_TOKENS: u64 = 1024;
 
 /// What a host is assumed to be: two channels of DDR5-5600 (JEDEC JESD79-5), 64 bits each, and PCIe 3.0 x16.
 pub const HOST_BANDWIDTH: BytesPerSecond = BytesPerSecond(2.0 * 8.0 * 5.6e9);
@@ -78,6 +84,9 @@ pub struct Step {
     linear_layers: f64,
     expert_layers: f64,
     sequences: f64,
+    /// How much of a decode is at depth: 0 up to [`SHALLOW_TOKENS`] in the cache, 1 from [`DEPTH_TOKENS`] on; `None` for a prompt.
+    #[serde(default)]
+    depth: Option<f64>,
     weight_bytes: f64,
     expert_bytes: f64,
     cache_bytes: f64,
@@ -159,6 +168,17 @@ impl StepTime {
     #[must_use]
     pub fn total(&self) -> Seconds {
         self.overhead + self.host + overlapped(self.memory, self.dequantization + self.compute)
+    }
+
+    /// All parts so many times as long, and so the whole.
+    fn scaled(self, times: f64) -> Self {
+        Self {
+            overhead: self.overhead * times,
+            memory: self.memory * times,
+            dequantization: self.dequantization * times,
+            compute: self.compute * times,
+            host: self.host * times,
+        }
     }
 
     #[must_use]
@@ -278,6 +298,11 @@ impl Step {
             (step.kernels, step.linear_layers, step.expert_layers) =
                 (layers.kernels, layers.linear, layers.experts);
         }
+        if !pass.prompt {
+            let ramp =
+                (pass.context_tokens / f(SHALLOW_TOKENS)).ln() / (f(DEPTH_TOKENS) / f(SHALLOW_TOKENS)).ln();
+            step.depth = Some(ramp.clamp(0.0, 1.0));
+        }
         for op in &pass.ops {
             step.add(op, pass.prompt);
         }
@@ -291,6 +316,7 @@ impl Step {
             linear_layers: 0.0,
             expert_layers: 0.0,
             sequences: 0.0,
+            depth: None,
             weight_bytes: 0.0,
             expert_bytes: 0.0,
             cache_bytes: 0.0,
@@ -373,6 +399,7 @@ impl Step {
             Scalar::Unpack => self.engine == Engine::LlamaCpp && self.products.iter().any(|p| p.rows > 1.0),
             Scalar::Scan => self.scan_work > 0.0,
             Scalar::Attention => self.attention_work > 0.0,
+            Scalar::DenseRule | Scalar::ExpertRule => self.depth.is_some() && *scalar == self.rule(),
         });
         let mut families: Vec<Family> = self.products.iter().map(|product| product.family).collect();
         families.sort_unstable();
@@ -388,6 +415,30 @@ impl Step {
 
     /// The same with the coefficients themselves, by [`Coefficient::index`].
     pub(super) fn time_with(&self, machine: &Machine, peaks: &impl Peaks, values: &Coefficients) -> StepTime {
+        let sum = self.sum_of_parts(machine, peaks, values);
+        let rule = values[Coefficient::Scalar(self.rule()).index()];
+        let Some(depth) = self.depth.filter(|_| rule > 1.0) else { return sum };
+        let bandwidth = machine.memory.get() / rule;
+        let bandwidth = machine.measured.map_or(bandwidth, |measured| bandwidth.min(measured.get()));
+        let memory = Seconds(self.cost().0.get() / bandwidth);
+        let [by_sum, by_rule] =
+            [sum, StepTime { overhead: Seconds::ZERO, memory, ..sum }].map(|part| part.total().get());
+        // More tokens in the cache and more sequences are never faster: both times rise with them, and so does what the slower
+        // of the two counts for. The faster counts for one sequence only.
+        let time = if self.sequences <= 1.0 && by_rule < by_sum {
+            by_rule
+        } else {
+            by_sum + depth * (by_rule - by_sum).max(0.0)
+        };
+        sum.scaled(time / by_sum)
+    }
+
+    /// The rule of thumb for such a model.
+    fn rule(&self) -> Scalar {
+        if self.expert_layers > 0.0 { Scalar::ExpertRule } else { Scalar::DenseRule }
+    }
+
+    fn sum_of_parts(&self, machine: &Machine, peaks: &impl Peaks, values: &Coefficients) -> StepTime {
         let get = |coefficient: Coefficient| values[coefficient.index()];
         let (mut dequantization, mut compute) = (0.0, 0.0);
         for (few, many) in self.product_times(machine, peaks, &get) {

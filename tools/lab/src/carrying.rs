@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::engine_files::machine_costs;
-use super::rows::{EngineRows, Fits};
+use super::fits::Fits;
+use super::rows::EngineRows;
 use rooflined_models::transformer::Phase;
 use rooflined_predict::costs::EngineCosts;
 use rooflined_predict::learning::anchor::{NORMAL_90, Observation, RunPoint, Subject, posterior, residual};

@@ -2,12 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::fits::{Fits, leave_one_family_out, leave_one_machine_out, leave_one_model_out};
 use super::pooled::{family_ratios, intervals, unseen};
 use super::rounded;
-use super::rows::{
-    CARD, EngineRows, Fits, Judged, Row, current, leave_one_family_out, leave_one_machine_out,
-    leave_one_model_out, spreads,
-};
+use super::rows::{CARD, EngineRows, Judged, Row, current, spreads};
 use rooflined_predict::Engine;
 use rooflined_predict::costs::{
     COEFFICIENTS, Coefficient, Coefficients, Effect, EngineCosts, EngineFile, Entry, Family, Intervals,

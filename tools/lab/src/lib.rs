@@ -13,6 +13,7 @@ mod fit_cpu;
 mod fit_engines;
 mod fit_networks;
 mod fit_power;
+mod fits;
 mod operations;
 mod pooled;
 mod power;
@@ -21,6 +22,7 @@ mod published;
 mod refresh;
 mod routing;
 mod rows;
+mod thumb;
 
 use std::process::ExitCode;
 

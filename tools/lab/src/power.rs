@@ -3,7 +3,8 @@
 mod judge;
 
 pub use judge::{
-    BoardScore, Choices, FLOORS, Kernels, Regret, choose_modes, judge_boards, judge_kernels, left_out_errors,
+    BoardScore, Choices, FLOORS, Kernels, Orders, Regret, choose_modes, format_orders, judge_boards,
+    judge_kernels, left_out_errors, model_coverage,
 };
 
 use std::collections::BTreeMap;

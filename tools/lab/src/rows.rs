@@ -13,7 +13,7 @@ use rooflined_models::transformer::{Phase, Request, Run};
 use rooflined_predict::Engine;
 use rooflined_predict::costs::{
     ASSUMED_NO_DEARER, ASSUMED_ORDER, Build, COEFFICIENTS, Coefficient, Coefficients, EFFECTS, Effect,
-    Family, Part, chunk_tokens, recipe, take_from_siblings,
+    Family, Part, chunk_tokens, recipe,
 };
 use rooflined_predict::learning::anchor::{Observation, repeated};
 use rooflined_predict::learning::conformal::quantile;
@@ -214,7 +214,8 @@ impl EngineRows {
     }
 
     /// Both of [`fit`](Self::fit) and [`in_order`](Self::in_order), starting from `from`.
-    fn fit_ordered(&self, keep: impl Fn(&Row) -> bool, from: &Fitted) -> Fitted {
+    #[must_use]
+    pub fn fit_ordered(&self, keep: impl Fn(&Row) -> bool, from: &Fitted) -> Fitted {
         self.in_order(&keep, &self.fit(&keep, Some(from)))
     }
 
@@ -276,7 +277,8 @@ impl EngineRows {
     }
 
     /// What the other machines of a machine's silicon generation differ by from a typical one.
-    fn siblings(&self, machine: &str, fitted: &Fitted) -> Vec<Coefficients> {
+    #[must_use]
+    pub fn siblings(&self, machine: &str, fitted: &Fitted) -> Vec<Coefficients> {
         let generation = |key: &str| {
             let place = self.machines.iter().position(|known| known == key)?;
             self.capabilities[place]
@@ -319,7 +321,8 @@ impl EngineRows {
 }
 
 /// Before any measurement of an engine.
-fn assumed() -> Prior {
+#[must_use]
+pub fn assumed() -> Prior {
     let (mut mean, mut sd) = ([0.0; COEFFICIENTS], [0.0; COEFFICIENTS]);
     for coefficient in Coefficient::all() {
         let (value, spread) = coefficient.prior();
@@ -369,105 +372,6 @@ impl Judged<'_> {
     pub fn part(&self) -> Part {
         Part::of(self.row.batch, if self.row.phase == Phase::Prefill { 1.0 } else { 0.0 })
     }
-}
-
-/// The fits of every engine: of all rows, and without each model.
-#[derive(Debug)]
-pub struct Fits<'a> {
-    pub engines: &'a [EngineRows],
-    all: Vec<Fitted>,
-    without: Vec<BTreeMap<&'a str, Fitted>>,
-}
-
-impl<'a> Fits<'a> {
-    #[must_use]
-    pub fn new(engines: &'a [EngineRows]) -> Self {
-        let all: Vec<Fitted> = engines.iter().map(|engine| engine.fit(|_| true, None)).collect();
-        let without = engines.iter().zip(&all).map(|(engine, all)| {
-            let fit = |model: &'a str| (model, engine.fit_ordered(|row| row.model != model, all));
-            engine.models().into_iter().map(fit).collect()
-        });
-        let without = without.collect();
-        Self { engines, all, without }
-    }
-
-    /// Each engine with the fit of all of its rows, before what is assumed of the order of families.
-    pub fn all(&self) -> impl Iterator<Item = (&'a EngineRows, &Fitted)> {
-        self.engines.iter().zip(&self.all)
-    }
-
-    /// Each engine and each of its models, with the fit of all others.
-    pub fn without_models(&self) -> impl Iterator<Item = (&'a EngineRows, &'a str, &Fitted)> {
-        let each = self.engines.iter().zip(&self.without);
-        each.flat_map(|(engine, fits)| fits.iter().map(move |(model, fitted)| (engine, *model, fitted)))
-    }
-}
-
-/// Leaves each model out in turn and predicts its rows from all others.
-#[must_use]
-pub fn leave_one_model_out<'a>(fits: &Fits<'a>) -> Vec<Judged<'a>> {
-    let mut judged = Vec::new();
-    for (engine, model, fitted) in fits.without_models() {
-        for (index, row) in engine.rows.iter().enumerate().filter(|(_, row)| row.model == model) {
-            let error = engine.error(index, &fitted.of(&engine.samples[index]));
-            judged.push(Judged { row, family: engine.family(index), error });
-        }
-    }
-    judged
-}
-
-/// Leaves each machine out in turn, and each of its models: a board that nobody measured, a model that nobody ran.
-#[must_use]
-pub fn leave_one_machine_out<'a>(fits: &Fits<'a>) -> Vec<Judged<'a>> {
-    let mut judged = Vec::new();
-    for (engine, all) in fits.all() {
-        for machine in &engine.machines {
-            for model in engine.models() {
-                let held = |row: &Row| row.hardware == *machine && row.model == model;
-                if !engine.rows.iter().any(held) {
-                    continue;
-                }
-                let others = |row: &Row| row.hardware != *machine && row.model != model;
-                let fitted = engine.fit_ordered(others, all);
-                for (index, row) in engine.rows.iter().enumerate().filter(|(_, row)| held(row)) {
-                    let mut log = fitted.typical_with(engine.samples[index].effects);
-                    take_from_siblings(&mut log, &engine.siblings(machine, &fitted));
-                    let error = engine.error(index, &log);
-                    judged.push(Judged { row, family: engine.family(index), error });
-                }
-            }
-        }
-    }
-    judged
-}
-
-/// Leaves each family of storage out in turn and predicts its rows from those of all others.
-#[must_use]
-pub fn leave_one_family_out<'a>(fits: &Fits<'a>) -> Vec<Judged<'a>> {
-    let mut judged = Vec::new();
-    for (engine, all) in fits.all() {
-        let families: BTreeSet<Family> = (0..engine.rows.len()).map(|index| engine.family(index)).collect();
-        for left_out in families {
-            let of: BTreeSet<&str> = (0..engine.rows.len())
-                .filter(|i| engine.family(*i) == left_out)
-                .map(|i| engine.rows[i].id.as_str())
-                .collect();
-            if of.len() == engine.rows.len() {
-                continue;
-            }
-            // Nothing that was learnt of the family may stay where the search starts.
-            let mut from = all.clone();
-            from.forget(Coefficient::Cycles(left_out), &assumed());
-            let others = |row: &Row| !of.contains(row.id.as_str());
-            let fitted = engine.fit_ordered(others, &from);
-            for (index, row) in engine.rows.iter().enumerate().filter(|(_, row)| of.contains(row.id.as_str()))
-            {
-                let error = engine.error(index, &fitted.of(&engine.samples[index]));
-                judged.push(Judged { row, family: left_out, error });
-            }
-        }
-    }
-    judged
 }
 
 /// Absolute relative errors in numbers.

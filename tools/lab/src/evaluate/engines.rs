@@ -7,12 +7,11 @@ use serde_json::{Value, json};
 
 use super::percent;
 use crate::carrying::{Along, Carried, Coverage, carried, coverage};
+use crate::fits::{Fits, leave_one_machine_out, leave_one_model_out};
 use crate::pooled::Errors;
 use crate::published::{self, Wanted};
 use crate::rounded;
-use crate::rows::{
-    EngineRows, Fits, Judged, Row, Summary, leave_one_machine_out, leave_one_model_out, prepare, summary,
-};
+use crate::rows::{EngineRows, Judged, Row, Summary, prepare, summary};
 use rooflinectl::failure::Failure;
 use rooflinectl::output::{Format, Printer};
 use rooflinectl::table::Table;

@@ -2,7 +2,7 @@
 //!
 //! Two splits: a fit to the rows that were known before a month judges those that were added since, and a fit to all other models
 //! judges each model. The rule of thumb is a constant times the bytes that a run reads over the bandwidth of the data
-//! sheet: the median of the same rows, of the group where it has any.
+//! sheet, [`thumb`](crate::thumb). A group in which it is nearer with models left out uses it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,84 +12,18 @@ use serde_json::{Value, json};
 use super::percent;
 use crate::carrying::{Coverage, coverage};
 use crate::engine_files::engine_files;
+use crate::fits::{Fits, leave_one_model_out};
 use crate::pooled::Errors;
 use crate::published;
-use crate::rows::{EngineRows, Fits, Row, Summary, leave_one_model_out, prepare, summary};
+use crate::rows::{EngineRows, Row, Summary, prepare, summary};
+use crate::thumb::{Asked, Group, LEAST_ROWS, Thumb, all};
 use rooflinectl::failure::Failure;
 use rooflinectl::output::{Format, Printer};
 use rooflinectl::table::Table;
 use rooflined_core::hardware::registry;
-use rooflined_models::architecture::FeedForward;
 use rooflined_models::registry::models;
 use rooflined_models::transformer::Phase;
-use rooflined_predict::Engine;
 use rooflined_predict::costs::{EngineTable, Part};
-use rooflined_predict::learning::conformal::quantile;
-
-/// From as many tokens in the cache on a decode counts as one at depth.
-const DEPTH: u64 = 4096;
-/// A group with fewer rows says little.
-pub const LEAST_ROWS: usize = 10;
-
-/// What is asked of a model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Asked {
-    Decode,
-    Depth,
-    Several,
-    Prompt,
-}
-
-impl Asked {
-    const fn words(self) -> &'static str {
-        match self {
-            Self::Decode => "decode",
-            Self::Depth => "decode at depth",
-            Self::Several => "several sequences",
-            Self::Prompt => "prompt",
-        }
-    }
-
-    const fn of(row: &Row) -> Self {
-        match (row.phase, row.batch) {
-            (Phase::Prefill, _) => Self::Prompt,
-            (_, 2..) => Self::Several,
-            _ if row.context_tokens >= DEPTH => Self::Depth,
-            _ => Self::Decode,
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Group {
-    is_card: bool,
-    engine: Engine,
-    is_mixture: bool,
-    asked: Asked,
-}
-
-impl Group {
-    fn of(engine: &EngineRows, index: usize) -> Self {
-        let row = &engine.rows[index];
-        let known = models().get(&row.model);
-        let is_mixture = known.is_ok_and(|model| {
-            let mut layers = model.architecture.layers.iter();
-            layers.any(|layer| matches!(layer.feed_forward, FeedForward::Experts { .. }))
-        });
-        let is_card = engine.cards[engine.samples[index].machine_index];
-        Self { is_card, engine: row.engine, is_mixture, asked: Asked::of(row) }
-    }
-
-    fn words(self) -> String {
-        format!(
-            "{}, {}, {}, {}",
-            if self.is_card { "cards" } else { "boards" },
-            self.engine.key(),
-            if self.is_mixture { "mixtures" } else { "dense" },
-            self.asked.words()
-        )
-    }
-}
 
 /// One row that was left out: ln(predicted / measured) by the formula and by the rule of thumb.
 struct Outcome {
@@ -97,44 +31,8 @@ struct Outcome {
     error: f64,
     log_half_width: f64,
     thumb: f64,
-}
-
-/// ln(measured seconds / seconds to read the bytes at the bandwidth of the data sheet).
-fn log_slowness(engine: &EngineRows, index: usize) -> f64 {
-    let sample = &engine.samples[index];
-    let bytes: f64 = sample.steps.iter().map(|part| part.step.cost().0.get() * part.times).sum();
-    sample.log_time - (bytes / sample.machine.memory.get()).ln()
-}
-
-/// Medians of the slowness of rows, by group, and by what is asked for groups that have none.
-#[derive(Default)]
-struct Thumb {
-    groups: BTreeMap<Group, Vec<f64>>,
-    asked: BTreeMap<Asked, Vec<f64>>,
-}
-
-impl Thumb {
-    fn of<'a>(rows: impl Iterator<Item = (&'a EngineRows, usize)>) -> Self {
-        let mut thumb = Self::default();
-        for (engine, index) in rows {
-            let (group, slowness) = (Group::of(engine, index), log_slowness(engine, index));
-            thumb.groups.entry(group).or_default().push(slowness);
-            thumb.asked.entry(group.asked).or_default().push(slowness);
-        }
-        thumb.groups.values_mut().chain(thumb.asked.values_mut()).for_each(|of| of.sort_by(f64::total_cmp));
-        thumb
-    }
-
-    /// ln(what the rule says / measured) of a row.
-    fn error(&self, engine: &EngineRows, index: usize) -> f64 {
-        let group = Group::of(engine, index);
-        let known = self.groups.get(&group).or_else(|| self.asked.get(&group.asked));
-        known.map_or(f64::INFINITY, |slowness| quantile(slowness, 0.5)) - log_slowness(engine, index)
-    }
-}
-
-fn all(engines: &[EngineRows]) -> impl Iterator<Item = (&EngineRows, usize)> {
-    engines.iter().flat_map(|engine| (0..engine.rows.len()).map(move |index| (engine, index)))
+    /// Whether the prediction is the rule's.
+    uses_rule: bool,
 }
 
 /// Fitted to some rows, judged by others, with the costs and the intervals that would have been shipped.
@@ -158,6 +56,7 @@ fn by_time(before: &[Row], after: &[Row]) -> Result<Vec<Outcome>, Failure> {
             error: engine.error(index, &costs.log),
             log_half_width: costs.intervals(engine.family(index)).of(part).half_width_ratio.ln_1p(),
             thumb: thumb.error(engine, index),
+            uses_rule: false,
         })
     };
     Ok(all(&after).filter_map(judged).collect())
@@ -184,7 +83,8 @@ fn by_model(engines: &[EngineRows]) -> Vec<Outcome> {
             let (engine, index) = places[judged.row.id.as_str()];
             let thumb = thumb.error(engine, index);
             let group = Group::of(engine, index);
-            outcomes.push(Outcome { group, error: judged.error, log_half_width, thumb });
+            let uses_rule = fits.rules.contains(&group);
+            outcomes.push(Outcome { group, error: judged.error, log_half_width, thumb, uses_rule });
         }
     }
     outcomes
@@ -196,6 +96,7 @@ struct Line {
     errors: Summary,
     coverage: Coverage,
     thumb: Summary,
+    uses_rule: bool,
 }
 
 impl Line {
@@ -205,6 +106,7 @@ impl Line {
             errors: summary(outcomes.iter().map(|one| one.error))?,
             coverage: coverage(outcomes.iter().map(|one| (one.error, one.log_half_width)))?,
             thumb: summary(outcomes.iter().map(|one| one.thumb))?,
+            uses_rule: outcomes.iter().all(|one| one.uses_rule),
         })
     }
 
@@ -222,7 +124,12 @@ impl Line {
             percent(self.coverage.covered),
             percent(self.coverage.half_width),
             percent(self.thumb.median),
-            if self.is_worse() { "worse".to_owned() } else { String::new() },
+            match (self.uses_rule, self.is_worse()) {
+                (true, _) => "used",
+                (_, true) => "worse",
+                _ => "",
+            }
+            .to_owned(),
         ]
     }
 
@@ -237,6 +144,7 @@ impl Line {
             "median_half_width_ratio": self.coverage.half_width,
             "thumb_median_error_ratio": self.thumb.median,
             "is_worse_than_thumb": self.is_worse(),
+            "uses_thumb": self.uses_rule,
         })
     }
 }

@@ -4,9 +4,10 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::carrying::Coverage;
 use crate::power::{
-    BoardScore, Choices, Family, Kernels, Regret, choose_modes, families, judge_boards, judge_kernels,
-    left_out_errors,
+    BoardScore, Choices, Family, Kernels, Orders, Regret, choose_modes, families, format_orders,
+    judge_boards, judge_kernels, left_out_errors, model_coverage,
 };
 use crate::power_rows;
 use crate::rows::{Summary, summary};
@@ -31,6 +32,7 @@ pub fn run(printer: &Printer, data: &Path, micro: Option<&Path>) -> Result<(), F
     let kernels = judge_kernels(&rows.kernels);
     let families = families(&rows.points, registry());
     let decodes: Vec<Decode<'_>> = families.iter().flat_map(decodes).collect();
+    let intervals: Vec<Intervals<'_>> = families.iter().filter_map(Intervals::of).collect();
     let boards: Vec<BoardScore> = families.iter().flat_map(judge_boards).collect();
     let choices = choose_modes(&rows.points);
     if decodes.is_empty() && kernels.is_empty() {
@@ -40,8 +42,28 @@ pub fn run(printer: &Printer, data: &Path, micro: Option<&Path>) -> Result<(), F
         ));
     }
     match printer.format {
-        Format::Human => printer.text(&text(&kernels, &decodes, &boards, &choices)),
-        _ => printer.value("evaluation", &value(&kernels, &decodes, &boards, &choices)),
+        Format::Human => printer.text(&text(&kernels, &decodes, &intervals, &boards, &choices)),
+        _ => printer.value("evaluation", &value(&kernels, &decodes, &intervals, &boards, &choices)),
+    }
+}
+
+/// Decodes of a family of silicon, each model left out in turn.
+struct Intervals<'a> {
+    hardware: &'a str,
+    covered: Coverage,
+    errors: Summary,
+    orders: Orders,
+}
+
+impl<'a> Intervals<'a> {
+    fn of(family: &Family<'a>) -> Option<Self> {
+        let errors = left_out_errors(family);
+        Some(Self {
+            hardware: family.hardware,
+            covered: model_coverage(&errors)?,
+            errors: summary(errors.iter().map(|left_out| -left_out.error))?,
+            orders: format_orders(&errors),
+        })
     }
 }
 
@@ -89,7 +111,13 @@ fn goal(reached: f64, goal: f64) -> String {
     format!("{} {}", percent(goal), if reached <= goal { "met" } else { "missed" })
 }
 
-fn text(kernels: &[Kernels], decodes: &[Decode<'_>], boards: &[BoardScore], choices: &[Choices]) -> String {
+fn text(
+    kernels: &[Kernels],
+    decodes: &[Decode<'_>],
+    intervals: &[Intervals<'_>],
+    boards: &[BoardScore],
+    choices: &[Choices],
+) -> String {
     let mut parts = Vec::new();
     if !kernels.is_empty() {
         let mut table = Table::new(&[
@@ -148,11 +176,48 @@ fn text(kernels: &[Kernels], decodes: &[Decode<'_>], boards: &[BoardScore], choi
             table.render()
         ));
     }
+    if !intervals.is_empty() {
+        let mut table = Table::new(&[
+            "silicon of",
+            ">judged",
+            ">median",
+            ">inside",
+            ">half-width",
+            ">pairs of formats",
+            ">in order",
+        ]);
+        for of in intervals {
+            table.row([
+                of.hardware.to_owned(),
+                of.covered.count.to_string(),
+                percent(of.errors.median),
+                percent(of.covered.covered),
+                percent(of.covered.half_width),
+                of.orders.pairs.to_string(),
+                of.orders.kept.to_string(),
+            ]);
+        }
+        parts.push(format!(
+            "90 % intervals of those decodes from the errors of the other models, and which format draws more\n{}",
+            table.render()
+        ));
+    }
     if !boards.is_empty() {
-        let mut table =
-            Table::new(&["machine left out", "after", ">judged", ">mean", ">median", ">90 %", ">goal"]);
+        let mut table = Table::new(&[
+            "machine left out",
+            "after",
+            ">judged",
+            ">mean",
+            ">median",
+            ">90 %",
+            ">inside",
+            ">goal",
+        ]);
         for of in boards {
-            for (after, score) in [("no row of it", &of.alone), ("one decode of it", &of.anchored)] {
+            let inside = percent(of.covered.covered);
+            for (after, score, inside) in
+                [("no row of it", &of.alone, inside.as_str()), ("one decode of it", &of.anchored, "")]
+            {
                 table.row([
                     of.hardware.clone(),
                     after.to_owned(),
@@ -160,6 +225,7 @@ fn text(kernels: &[Kernels], decodes: &[Decode<'_>], boards: &[BoardScore], choi
                     percent(score.mean),
                     percent(score.median),
                     percent(score.p90),
+                    inside.to_owned(),
                     goal(score.median, BOARD),
                 ]);
             }
@@ -210,7 +276,23 @@ fn scores(of: &Summary) -> Value {
     json!({ "count": of.count, "mean_error_ratio": of.mean, "median_error_ratio": of.median, "p90_error_ratio": of.p90 })
 }
 
-fn value(kernels: &[Kernels], decodes: &[Decode<'_>], boards: &[BoardScore], choices: &[Choices]) -> Value {
+fn value(
+    kernels: &[Kernels],
+    decodes: &[Decode<'_>],
+    intervals: &[Intervals<'_>],
+    boards: &[BoardScore],
+    choices: &[Choices],
+) -> Value {
+    let intervals: Vec<Value> = intervals
+        .iter()
+        .map(|of| {
+            json!({
+                "hardware": of.hardware, "count": of.covered.count, "median_error_ratio": of.errors.median,
+                "covered_ratio": of.covered.covered, "median_half_width_ratio": of.covered.half_width,
+                "format_pairs": of.orders.pairs, "format_pairs_in_order": of.orders.kept,
+            })
+        })
+        .collect();
     let kernels: Vec<Value> = kernels
         .iter()
         .map(|of| {
@@ -248,10 +330,13 @@ fn value(kernels: &[Kernels], decodes: &[Decode<'_>], boards: &[BoardScore], cho
         .iter()
         .map(|of| {
             json!({
-                "hardware": of.hardware, "alone": scores(&of.alone), "anchored": scores(&of.anchored),
+                "hardware": of.hardware, "alone": scores(&of.alone), "covered_ratio": of.covered.covered, "anchored": scores(&of.anchored),
                 "goal_median_error_ratio": BOARD,
             })
         })
         .collect();
-    json!({ "steady_kernels": kernels, "decodes": decodes, "boards_left_out": boards, "mode_choices": choices })
+    json!({
+        "steady_kernels": kernels, "decodes": decodes, "models_left_out": intervals, "boards_left_out": boards,
+        "mode_choices": choices,
+    })
 }
