@@ -346,6 +346,30 @@ fn of_a_divided_gpu_the_largest_instance_counts() {
 }
 
 #[test]
+fn a_variant_of_the_same_name_is_not_taken_for_the_one_that_is_known() {
+    let nvml = |bits: &str, cores: &str| {
+        let files = [
+            ("/rooflined/nvml/0/name", "NVIDIA GeForce RTX 3080"),
+            ("/rooflined/nvml/0/compute_capability", "8.6"),
+            ("/rooflined/nvml/0/memory_bus_width_bits", bits),
+            ("/rooflined/nvml/0/num_gpu_cores", cores),
+        ];
+        changed("h100", &files).0
+    };
+    let known = nvml("320", "8704");
+    assert_eq!(known.key, "rtx-3080", "{:?}", known.notes);
+    // The one with 12 GB.
+    for other in [nvml("384", "8960"), nvml("320", "8960"), nvml("384", "8704")] {
+        assert_ne!(other.key, known.key);
+        assert!(
+            said(&other.notes, "has other SMs or another memory bus than the one of that name"),
+            "{:?}",
+            other.notes
+        );
+    }
+}
+
+#[test]
 fn a_card_that_nobody_described_is_what_nvml_tells_of_it() {
     let parts = [
         ("/rooflined/nvml/0/compute_capability", "8.9"),

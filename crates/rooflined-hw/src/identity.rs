@@ -332,8 +332,10 @@ fn by_nvml(root: &SysRoot, no_tegra: &str) -> Identity {
     let first = (facts.gpus > 1)
         .then(|| format!("NVML reports {} GPUs: the figures of the GPU are those of the first", facts.gpus));
     let mut notes: Vec<String> = mig_note(root, &facts.parts).into_iter().chain(first).collect();
-    let Some(nominal) = by_key().or_else(by_name) else {
-        notes.push(unlisted(name.as_deref(), &facts));
+    let named = by_key().or_else(by_name);
+    let is_variant = named.as_ref().is_some_and(|entry| entry.differs_from(&facts.parts));
+    let Some(nominal) = named.filter(|_| !is_variant) else {
+        notes.push(unlisted(name.as_deref(), is_variant, &facts));
         return Identity {
             notes,
             sources: sources(&["gpu"]),
@@ -365,8 +367,8 @@ pub(crate) fn mig_instances(root: &SysRoot) -> Vec<String> {
     gpus.collect()
 }
 
-/// What a GPU is called that the registry does not know, and how to describe it.
-fn unlisted(name: Option<&str>, facts: &Facts) -> String {
+/// What a GPU is called that the registry does not know, or knows another variant of, and how to describe it.
+fn unlisted(name: Option<&str>, is_variant: bool, facts: &Facts) -> String {
     let made = name
         .zip(facts.max_clock.known())
         .and_then(|(name, clock)| Hardware::of_parts(name, *clock, &facts.parts));
@@ -380,8 +382,13 @@ fn unlisted(name: Option<&str>, facts: &Facts) -> String {
         None => "and predictions are about the CPU".to_owned(),
     };
     format!(
-        "NVML's GPU {name} is not in the hardware registry: it is monitored, {predictions} until a file in \
-         /etc/rooflined/hardware describes it (docs/hardware.md; rooflinectl hardware check FILE)"
+        "NVML's GPU {name} {} the hardware registry: it is monitored, {predictions} until a file in \
+         /etc/rooflined/hardware describes it (docs/hardware.md; rooflinectl hardware check FILE)",
+        if is_variant {
+            "has other SMs or another memory bus than the one of that name in"
+        } else {
+            "is not in"
+        },
     )
 }
 

@@ -129,6 +129,17 @@ impl Hardware {
         })
     }
 
+    /// Whether a driver counts other SMs, or another bus, than this entry has: then it is a variant that is sold under the same
+    /// name. Nothing is known of a GPU that is divided.
+    #[must_use]
+    pub fn differs_from(&self, parts: &GpuParts) -> bool {
+        let other = |own: u32, told: Option<u32>| told.is_some_and(|told| told != own);
+        let is_whole = !parts.is_divided && parts.instances.is_empty();
+        is_whole
+            && self.kind == Kind::Discrete
+            && (other(self.sm, parts.sm()) || other(self.bus_bits, parts.bus_bits))
+    }
+
     /// What a process gets of a GPU that is divided into such parts: the SMs of the largest instance, and of the memory and
     /// its bandwidth and the cache the share that the instance's memory is. The whole where it is not divided.
     #[must_use]
