@@ -1,8 +1,17 @@
 //! What a machine hides: a device tree, a class of devices, a whole file system. It is said to be hidden, and not to be missing.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use rooflined_core::board::BoardState;
+use rooflined_core::units::Seconds;
+use rooflined_hw::{Sampler, SysRoot};
+
 use crate::captured::BOARDS;
 use crate::machines::said;
 use crate::sensors::changed;
+use crate::tree;
 
 #[test]
 fn a_tegra_whose_device_tree_is_hidden_is_known_by_its_fuses() {
@@ -114,5 +123,29 @@ fn nothing_is_called_missing_in_a_file_system_that_is_not_mounted() {
                 "{board} without {mount}"
             );
         }
+    }
+}
+
+/// A directory that may not be listed is there, and what lies in it is not missing.
+#[test]
+fn a_closed_directory_is_said_to_be_closed() {
+    tree::obey_permissions();
+    let allow = |place: &Path, mode| fs::set_permissions(place, Permissions::from_mode(mode)).unwrap();
+    for (dir, of) in [
+        ("/sys/class/thermal", |state: &BoardState| state.temperatures.reason().map(ToOwned::to_owned)),
+        ("/sys/class/hwmon", |state: &BoardState| state.rails.reason().map(ToOwned::to_owned)),
+    ] as [(_, fn(&BoardState) -> Option<String>); 2]
+    {
+        let files = tree::unpack(&tree::nodes("server-arm64", "tree.txt"));
+        let place = tree::place(files.path(), dir);
+        fs::create_dir_all(&place).unwrap();
+        allow(&place, 0o000);
+        let root = SysRoot::new(files.path());
+        let (board, discovered) = rooflined_hw::discover(&root);
+        let state = Sampler::new(&root, discovered).sample(Seconds(1.0));
+        allow(&place, 0o700);
+        assert!(said(&board.notes, &format!("{dir} may not be listed by this user")), "{:?}", board.notes);
+        let reason = of(&state).unwrap();
+        assert!(reason.contains("may not be listed: permission denied"), "{reason}");
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Then nothing below them is known to be missing, and one reason stands for all that is read there.
 
+use std::io::ErrorKind;
+
 use super::SysRoot;
 use rooflined_core::board::Reading;
 
@@ -25,29 +27,52 @@ const MOUNTS: [Mount; 3] = [
     Mount { dir: "/sys/kernel/debug", reason: "no /sys/kernel/debug/", unknown: None },
 ];
 
-/// Those of a root that are hidden.
+/// Directories that sources list: where one may not be listed, nothing is known to be missing in it.
+const LISTED: [&str; 7] = [
+    "/sys/class/thermal",
+    "/sys/class/hwmon",
+    "/sys/class/powercap",
+    "/sys/class/devfreq",
+    "/sys/bus/pci/devices",
+    "/sys/devices/system/cpu/cpufreq",
+    "/proc/device-tree",
+];
+
+/// Those of a root that are hidden, and the directories that may not be listed.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Hidden(Vec<&'static Mount>);
+pub(super) struct Hidden {
+    mounts: Vec<&'static Mount>,
+    closed: Vec<&'static str>,
+}
 
 impl Hidden {
     pub fn under(root: &SysRoot) -> Self {
-        Self(MOUNTS.iter().filter(|mount| is_hidden(root, mount.dir)).collect())
+        let is_closed = |dir: &&str| {
+            std::fs::read_dir(root.path(dir)).is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+        };
+        Self {
+            mounts: MOUNTS.iter().filter(|mount| is_hidden(root, mount.dir)).collect(),
+            closed: LISTED.into_iter().filter(is_closed).collect(),
+        }
     }
 
     pub fn notes(&self) -> impl Iterator<Item = String> + '_ {
         let note = |mount: &&Mount| Some(format!("{}: {} are not known", mount.words(), mount.unknown?));
-        self.0.iter().filter_map(note)
+        let closed = (!self.closed.is_empty()).then(|| {
+            format!("{} may not be listed by this user: run the daemon as root", self.closed.join(", "))
+        });
+        self.mounts.iter().filter_map(note).chain(closed)
     }
 
-    /// A reading that is absent because its files are hidden says so.
+    /// A reading that is absent because its files are hidden, or their directory is closed, says so.
     pub fn explain<T>(&self, reading: Reading<T>) -> Reading<T> {
-        let hidden = |reason: &str| self.0.iter().find(|mount| reason.contains(mount.reason));
-        match reading {
-            Reading::Absent { reason } => {
-                Reading::Absent { reason: hidden(&reason).map_or(reason, |mount| mount.words()) }
-            }
-            other => other,
-        }
+        let Reading::Absent { reason } = reading else { return reading };
+        let mount = self.mounts.iter().find(|mount| reason.contains(mount.reason));
+        let closed = || self.closed.iter().find(|dir| reason.contains(**dir));
+        let words = mount
+            .map(|mount| mount.words())
+            .or_else(|| Some(format!("{} may not be listed: permission denied", closed()?)));
+        Reading::Absent { reason: words.unwrap_or(reason) }
     }
 }
 
@@ -61,6 +86,6 @@ impl Mount {
 fn is_hidden(root: &SysRoot, mount: &str) -> bool {
     match std::fs::read_dir(root.path(mount)) {
         Ok(mut entries) => entries.next().is_none(),
-        Err(error) => error.kind() != std::io::ErrorKind::PermissionDenied,
+        Err(error) => error.kind() != ErrorKind::PermissionDenied,
     }
 }

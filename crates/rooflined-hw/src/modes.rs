@@ -1,7 +1,7 @@
 //! The power modes that nvpmodel would enter, and which of them is in force.
 
 use super::SysRoot;
-use super::file::OpenFile;
+use super::file::{OpenFile, ReadError};
 use super::timed_reader::TimedReader;
 use rooflined_core::board::active::{Live, LiveCap, active_mode};
 use rooflined_core::board::identity::Chip;
@@ -21,6 +21,9 @@ pub(super) fn discover(root: &SysRoot) -> Reading<PowerModes> {
     let mut source = TimedReader::new(vec![OpenFile::of_driver(root, &file).limited(LONGEST)]);
     let text = match source.read_all().pop() {
         Some(Ok((text, _))) => text,
+        Some(Err(error @ ReadError::Denied { .. })) => {
+            return Reading::absent(format!("the power modes may not be read: {error}"));
+        }
         Some(Err(error)) => return refused(error.into(), &file),
         None => return Reading::failed(format!("{file} was not read")),
     };
