@@ -67,6 +67,9 @@ def variation(cls, rng):
 
 def build(config):
     with torch.device("meta"):
+        # transformers gives weights to experts that compute nothing; published checkpoints have none for them.
+        if hasattr(config, "zero_expert_num"):
+            config.zero_expert_num = 0
         model = AutoModelForCausalLM.from_config(config)
     config.architectures = [type(model).__name__]
     return sum(parameter.numel() for parameter in {id(p): p for p in model.parameters()}.values())

@@ -22,7 +22,7 @@ use rooflined_models::foreign::{self, Foreign, START};
 use rooflined_models::import::config::{self, Config};
 use rooflined_models::import::gguf::{self, Header};
 use rooflined_models::import::safetensors::{self, Index, MAX_FILES};
-use rooflined_models::import::{ImportError, MAX_TENSORS, Tensor};
+use rooflined_models::import::{ImportError, MAX_NAME, MAX_TENSORS, Tensor};
 use rooflined_models::model::Model;
 
 /// Most bytes of headers, indices and configurations, over all files of a model. The headers of a model of 10^12 weights
@@ -453,6 +453,13 @@ impl<'a> Reading<'a> {
         read(&mut source, length, left).map_err(|error| self.spent_or(path, error))
     }
 
+    /// What a file that cannot be read holds instead; `None` where its first bytes do not tell.
+    fn named(&self, path: &Path) -> Option<ModelFileError> {
+        let mut start = Vec::new();
+        self.open(path).ok()?.0.take(START as u64).read_to_end(&mut start).ok()?;
+        foreign::of_bytes(&start).map(|kind| at(path)(ImportError::Foreign(kind)))
+    }
+
     fn count(&self, tensors: usize) {
         self.tensors.set(self.tensors.get().saturating_add(tensors as u64));
     }
@@ -534,6 +541,19 @@ impl<'a> Reading<'a> {
             [] if names.iter().any(|name| name == "config.json") => {
                 Ok(Found::Configuration(path.join("config.json")))
             }
+            // The cache of Hugging Face keeps a directory for each version, and what is current under refs.
+            [] if names.iter().any(|name| name == "snapshots") => {
+                let snapshots = path.join("snapshots");
+                let current = self.whole(&path.join("refs/main"), MAX_NAME).ok();
+                let current = current.and_then(|name| String::from_utf8(name).ok());
+                let versions = self.names(&snapshots).map_err(|source| open_error(&snapshots, source))?;
+                let mut versions = versions.iter().filter(|name| !name.starts_with('.'));
+                let named = versions.clone().find(|name| current.as_deref().map(str::trim) == Some(*name));
+                match named.or_else(|| versions.next()) {
+                    Some(version) => self.directory(&snapshots.join(version)),
+                    None => Err(ModelFileError::Nothing { path: snapshots, found: None }),
+                }
+            }
             [] => {
                 let found = names.iter().find_map(|name| Some((name.clone(), foreign::of_name(name)?)));
                 Err(ModelFileError::Nothing { path: path.to_owned(), found })
@@ -588,8 +608,8 @@ impl<'a> Reading<'a> {
         files: &[PathBuf],
     ) -> Result<Found, ModelFileError> {
         let header = |path: &Path| {
-            let tensors =
-                self.header(path, |source, length, most| safetensors::read_at_most(source, length, most))?;
+            let read = |source: &mut dyn Read, length, most| safetensors::read_at_most(source, length, most);
+            let tensors = self.header(path, read).map_err(|error| self.named(path).unwrap_or(error))?;
             self.count(tensors.len());
             Ok(tensors)
         };
@@ -625,7 +645,18 @@ impl<'a> Reading<'a> {
     }
 
     fn read_configuration(&self, path: &Path) -> Result<Config, ModelFileError> {
-        let config = Config::parse(&self.whole(path, config::MAX_BYTES)?).map_err(at(path))?;
+        let json = self.whole(path, config::MAX_BYTES)?;
+        let kind = || foreign::of_bytes(json.get(..START).unwrap_or(&json)).map(ImportError::Foreign);
+        let is_json = matches!(json.trim_ascii_start().first(), Some(b'{' | b'['));
+        let named = |error| if is_json { error } else { kind().unwrap_or(error) };
+        let mut config = Config::parse(&json).map_err(|error| at(path)(named(error)))?;
+        // What sentence-transformers writes beside a model that embeds.
+        if ["modules.json", "1_Pooling/config.json"]
+            .iter()
+            .any(|name| self.metadata(&parent(path).join(name)).is_ok())
+        {
+            config = config.as_embedder();
+        }
         let extra = parent(path).join("hf_quant_config.json");
         if self.metadata(&extra).is_err() {
             return Ok(config);

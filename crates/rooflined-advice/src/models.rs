@@ -9,7 +9,6 @@ use rooflined_models::class::Class;
 use rooflined_models::model::Model;
 use rooflined_models::recipe::Recipe;
 use rooflined_models::registry::{Confidence, KnownModel, Models};
-use rooflined_models::transformer::Task;
 
 /// `GET /v1/models`.
 #[must_use]
@@ -52,7 +51,7 @@ pub fn of(model: &Model, kv_format: WeightFormat) -> ModelAnswer {
         key: None,
         name: model.name.clone(),
         family: model.family.clone(),
-        task: if model.is_encoder() { Task::Embed } else { Task::Generate }.key().to_owned(),
+        task: model.task().key().to_owned(),
         format: model.label.clone(),
         parameters: model.parameters(),
         active_parameters: passed,

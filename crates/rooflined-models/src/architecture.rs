@@ -310,6 +310,8 @@ pub struct Departures {
     pub more_rows: u64,
     /// There is no head: the model does not generate text.
     pub headless: bool,
+    /// It scores documents.
+    pub ranks: bool,
 }
 
 /// Mixture of experts as written down.

@@ -124,7 +124,7 @@ pub fn classify(name: &str) -> Class {
     let is = |names: &[&str]| any(&|part| names.contains(&part));
     let first = parts.first().copied().unwrap_or_default();
 
-    if matches!(first, "v" | "mm" | "a" | "resampler" | "visual")
+    if matches!(first, "v" | "mm" | "a" | "resampler" | "visual" | "vpm" | "apm")
         || any(&|part| {
             part.starts_with("vision")
                 || part.starts_with("vis_")
@@ -177,7 +177,10 @@ pub fn classify(name: &str) -> Class {
     if any(&|part| part.ends_with("_shexp") || part.starts_with("shared_expert") || part == "shared_mlp") {
         return Class::SharedExpert;
     }
-    if any(&|part| part.ends_with("_exps") || part.ends_with("_chexps") || part == "experts") {
+    // Files of the first mixtures have a matrix for each expert: blk.0.ffn_up.7.weight.
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|c| c.is_ascii_digit());
+    let single = name.split_once(".ffn_").and_then(|(_, rest)| rest.split('.').nth(1)).is_some_and(is_number);
+    if single || any(&|part| part.ends_with("_exps") || part.ends_with("_chexps") || part == "experts") {
         return Class::Expert;
     }
     if any(&|part| {
@@ -220,6 +223,8 @@ pub fn classify(name: &str) -> Class {
                     | "down_proj"
                     | "gate_up_proj"
             )
+            // Of BERT, whose attention was asked before.
+            || matches!(part, "intermediate" | "output") && is(&["dense"])
     }) {
         return Class::Mlp;
     }
@@ -253,10 +258,10 @@ fn attention(parts: &[&str]) -> Option<Class> {
             | "attn_sinks"
             | "sinks"
             | "wo" => Class::AttentionOut,
-            "out_proj" | "dense" | "c_proj" | "o" if inside => Class::AttentionOut,
-            "q" if inside => Class::AttentionQ,
-            "k" if inside => Class::AttentionK,
-            "v" if inside => Class::AttentionV,
+            "out_proj" | "dense" | "c_proj" | "o" | "Wo" | "out_lin" if inside => Class::AttentionOut,
+            "q" | "query" | "q_lin" | "query_proj" if inside => Class::AttentionQ,
+            "k" | "key" | "k_lin" | "key_proj" if inside => Class::AttentionK,
+            "v" | "value" | "v_lin" | "value_proj" if inside => Class::AttentionV,
             // A mixer whose kind the name does not give (nemotron_h): its attention has names of its own.
             "out_proj" => Class::LinearMixer,
             _ => return None,
@@ -322,6 +327,14 @@ mod tests {
             ("mtp.layers.0.mlp.up_proj.weight", Class::Draft),
             ("model.visual.blocks.0.attn.qkv.weight", Class::Tower),
             ("vision_tower.encoder.layers.0.mlp.fc1.weight", Class::Tower),
+            ("encoder.layer.0.attention.self.query.weight", Class::AttentionQ),
+            ("bert.encoder.layer.0.attention.output.dense.weight", Class::AttentionOut),
+            ("bert.encoder.layer.0.intermediate.dense.weight", Class::Mlp),
+            ("bert.encoder.layer.0.output.dense.weight", Class::Mlp),
+            ("transformer.layer.0.attention.q_lin.weight", Class::AttentionQ),
+            ("blk.0.ffn_gate.7.weight", Class::Expert),
+            ("blk.0.ffn_down.0.weight", Class::Expert),
+            ("vpm.encoder.layers.0.self_attn.q_proj.weight", Class::Tower),
             ("strange.thing", Class::Other),
             ("", Class::Other),
         ] {

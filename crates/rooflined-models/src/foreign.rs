@@ -30,6 +30,10 @@ const POINTER: Foreign = Foreign {
     what: "a Git LFS pointer, not the file itself",
     instead: "fetch the file in its repository: git lfs pull",
 };
+const WIDE_TEXT: Foreign = Foreign {
+    what: "text in UTF-16",
+    instead: "save it as UTF-8: iconv -f UTF-16 -t UTF-8 config.json > new.json",
+};
 const PICTURE: Foreign = Foreign { what: "a picture", instead: MODEL };
 const DOCUMENT: Foreign = Foreign { what: "a PDF document", instead: MODEL };
 const PROGRAM: Foreign = Foreign { what: "a program", instead: MODEL };
@@ -71,6 +75,11 @@ pub(crate) const ADAPTER: Foreign = Foreign {
     what: "an adapter (LoRA) of another model",
     instead: "give the model that it was trained for, by its key or file; to predict both together, merge the adapter into it first",
 };
+/// What only drafts: it has no tables, or only some rows of them, and runs on the states of another model.
+pub(crate) const DRAFTER: Foreign = Foreign {
+    what: "a head (EAGLE, Medusa) that drafts for another model",
+    instead: "give the model that it drafts for; to predict speculation, add --draft-tokens and the rate of acceptance",
+};
 /// Of networks that handle no text.
 pub(crate) const EXPORT: &str =
     "export it to .onnx with torch.onnx.export, and give that file: rooflinectl predict network.onnx";
@@ -80,9 +89,11 @@ pub const UNREAD: &str =
 const MODEL: &str = "give a .gguf or .safetensors file, a config.json, or an .onnx file";
 
 /// Kinds by the bytes that they start with.
-const MAGIC: [(&[u8], &Foreign); 22] = [
+const MAGIC: [(&[u8], &Foreign); 24] = [
     (b"version https://git-lfs", &POINTER),
     (b"<", &PAGE),
+    (b"\xff\xfe", &WIDE_TEXT),
+    (b"\xfe\xff", &WIDE_TEXT),
     (b"\x89PNG", &PICTURE),
     (b"\xff\xd8\xff", &PICTURE),
     (b"GIF8", &PICTURE),

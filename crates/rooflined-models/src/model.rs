@@ -12,6 +12,7 @@ use super::architecture::{Architecture, Attention, Cache, FeedForward, Mixer};
 use super::block::Block;
 use super::class::Class;
 pub use super::routing::Routing;
+use super::transformer::Task;
 use rooflined_core::precision::WeightFormat;
 use rooflined_core::units::Bytes;
 
@@ -125,7 +126,17 @@ impl Model {
         })
     }
 
-    /// Whether it sees all tokens of a document at once, and generates none.
+    /// What it was made for.
+    #[must_use]
+    pub fn task(&self) -> Task {
+        match self.is_encoder() {
+            true if self.architecture.departures.ranks => Task::Rerank,
+            true => Task::Embed,
+            false => Task::Generate,
+        }
+    }
+
+    /// Whether it embeds, labels or ranks documents, and generates no text.
     #[must_use]
     pub fn is_encoder(&self) -> bool {
         let is_encoding =

@@ -87,6 +87,45 @@ fn links_pipes_devices_and_directories_in_place_of_files_are_refused_without_wai
 }
 
 #[test]
+fn files_that_a_download_left_are_named_for_what_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    for (content, what) in [
+        (&b"Entry not found"[..], "a text file"),
+        (b"<!DOCTYPE html><html></html>", "a web page"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "Git LFS pointer"),
+        (b"\xff\xfe{\0}\0", "UTF-16"),
+        (b"\x1f\x8b\x08\0", "a compressed archive"),
+    ] {
+        fs::write(path("config.json"), content).unwrap();
+        assert!(refused(folder.path()).contains(what), "{what}");
+    }
+    let config = format!("\u{feff}{}", r#"{"model_type": "llama", "architectures": ["LlamaForCausalLM"]}"#);
+    fs::write(path("config.json"), &config).unwrap();
+    assert!(!load(folder.path()).unwrap().model.is_encoder());
+    // What sentence-transformers writes makes it an embedder.
+    fs::write(path("modules.json"), "[]").unwrap();
+    assert!(load(folder.path()).unwrap().model.is_encoder());
+    fs::write(path("model.safetensors"), "version https://git-lfs.github.com/spec/v1\n").unwrap();
+    assert!(refused(folder.path()).contains("Git LFS pointer"));
+}
+
+#[test]
+fn a_cache_of_hugging_face_is_read_at_its_current_version() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("models--owner--name");
+    for (version, hidden) in [("aaaa", 512), ("bbbb", 1024)] {
+        let place = cache.join("snapshots").join(version);
+        fs::create_dir_all(&place).unwrap();
+        let config = format!(r#"{{"model_type": "llama", "hidden_size": {hidden}}}"#);
+        fs::write(place.join("config.json"), config).unwrap();
+    }
+    fs::create_dir_all(cache.join("refs")).unwrap();
+    fs::write(cache.join("refs/main"), "bbbb").unwrap();
+    assert_eq!(load(&cache).unwrap().model.architecture.hidden, 1024);
+}
+
+#[test]
 fn an_index_that_repeats_a_tensor_or_nests_without_end_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.safetensors.index.json");

@@ -181,13 +181,15 @@ fn assemble(
     let architecture = if let Some(described) = described {
         Architecture {
             tied_embeddings: facts.tied == Some(true),
-            departures: Departures::default(),
+            departures: Departures { ranks: described.departures.ranks, ..Departures::default() },
             ..described
         }
     } else {
         let seen = look(&weights, layers);
         complete(&mut facts, &weights, &seen, &mut warnings);
-        facts.describe()?.build()?
+        let mut built = facts.describe()?.build()?;
+        built.departures.ranks = facts.ranks;
+        built
     };
     let mut groups = Grouping::default();
     for Weight { tensor, class, packing, .. } in &weights {

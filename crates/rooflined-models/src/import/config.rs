@@ -13,7 +13,7 @@ use super::fields::Fields;
 use super::quantisation::{Quantisation, Storage, quantisation};
 use super::tower::Tower;
 use super::{ImportError, said, short};
-use crate::architecture::{Architecture, Experts, Matrix, Part};
+use crate::architecture::{Architecture, Cache, Experts, Matrix, Mixer, Part};
 use crate::block::Block;
 use crate::class::Class;
 use crate::drafting::head_weights;
@@ -55,6 +55,8 @@ pub struct Config {
     pub quantisation: Option<Quantisation>,
     /// For pictures and sound.
     towers: Vec<Tower>,
+    /// There is one of which it does not give the sizes.
+    has_unread_tower: bool,
 }
 
 impl Config {
@@ -103,6 +105,7 @@ impl Config {
         let (drafts, has_tower, is_encoder, modules) =
             rest.unwrap_or((0, true, false, ModuleNames::default()));
         let facts = Described::unknown(&outer, &text).map(|mut found| facts(family.clone(), &mut found));
+        let facts = facts.map(|facts| Facts { encoder: facts.encoder || is_encoder, ..facts });
         let dtype =
             match text.text(&["torch_dtype", "dtype"]).or_else(|| outer.text(&["torch_dtype", "dtype"])) {
                 Some("float32") => Block::F32,
@@ -110,9 +113,13 @@ impl Config {
                 _ => Block::Bf16,
             };
         let found = outer.inner(&["quantization_config"]).or_else(|| text.inner(&["quantization_config"]));
+        let found = found.or_else(|| outer.inner(&["quip_params"]));
         // MLX keeps its scheme under a name of its own.
         let own = outer.inner(&["quantization"]).filter(|fields| fields.any(&["bits", "mode"]).is_some());
         let quantisation = own.or(found).map(|fields| quantisation(&fields, &outer)).transpose()?;
+        let width = architecture.as_ref().map_or(0, |architecture: &Architecture| architecture.hidden);
+        let (towers, has_unread_tower) =
+            if has_tower { Tower::read(&outer, width) } else { (Vec::new(), false) };
         Ok(Self {
             name: outer.text(&["_name_or_path", "name"]).filter(|name| !name.is_empty()).map(short),
             architecture,
@@ -123,7 +130,8 @@ impl Config {
             family,
             dtype,
             quantisation,
-            towers: if has_tower { Tower::read(&outer)? } else { Vec::new() },
+            towers,
+            has_unread_tower,
         })
     }
 
@@ -140,6 +148,22 @@ impl Config {
         Ok(self)
     }
 
+    /// The same of a model that is published with what makes a vector of its output: it embeds, and generates no text.
+    #[must_use]
+    pub fn as_embedder(mut self) -> Self {
+        self.is_encoder = true;
+        self.facts.encoder = true;
+        if let Some(architecture) = &mut self.architecture {
+            architecture.departures.headless = true;
+            for layer in &mut architecture.layers {
+                if let Mixer::Attention(attention) = &mut layer.mixer {
+                    attention.cache = Cache::None;
+                }
+            }
+        }
+        self
+    }
+
     /// The model that the configuration describes, quantised as it says, or by `recipe`.
     ///
     /// # Errors
@@ -153,6 +177,10 @@ impl Config {
         let mut warnings = Vec::new();
         if self.is_encoder {
             warnings.push(ENCODER.to_owned());
+        }
+        if self.has_unread_tower {
+            let warning = "a tower for pictures or sound is not counted: config.json does not give its sizes";
+            warnings.push(warning.to_owned());
         }
         let mut weights = match (recipe, &self.quantisation) {
             (Some(recipe), _) => recipe.weights(&architecture),
@@ -265,6 +293,8 @@ fn value(json: &[u8], most: u64) -> Result<Value, ImportError> {
             return Err(ImportError::TooMany { what, count, limit });
         }
     }
+    // Editors on Windows write a mark before the first byte.
+    let json = json.strip_prefix(b"\xef\xbb\xbf").unwrap_or(json);
     serde_json::from_slice(&without_infinities(json))
         .map_err(|error| ImportError::Json { what: CONFIGURATION, error: said(&error) })
 }
@@ -323,6 +353,11 @@ fn other_kind(outer: &Fields<'_>) -> Option<(String, &'static str)> {
     if outer.any(&["peft_type"]).is_some() {
         return Some((foreign::ADAPTER.what.to_owned(), foreign::ADAPTER.instead));
     }
+    let class = outer.list(&["architectures"]).and_then(|classes| classes.first()?.as_str());
+    let drafts = ["draft_vocab_size", "speculators_model_type", "medusa_num_heads"];
+    if outer.any(&drafts).is_some() || class.is_some_and(|class| class.contains("Eagle3")) {
+        return Some((foreign::DRAFTER.what.to_owned(), foreign::DRAFTER.instead));
+    }
     let family = outer.text(&["model_type"])?;
     let kind = OTHER_KINDS.iter().find(|(name, _)| *name == family);
     kind.map(|(_, what)| ((*what).to_owned(), foreign::EXPORT))
@@ -349,14 +384,16 @@ fn language_model<'a>(outer: &Fields<'a>) -> Fields<'a> {
 
 /// Who describes the model: the family of its own name, or the one around it where it speaks for all its parts.
 fn described<'a>(outer: &'a Fields<'a>, text: &'a Fields<'a>) -> (String, Option<Described<'a>>) {
+    let class = outer.list(&["architectures"]).and_then(|classes| classes.first()?.as_str());
     let mut names = [text, outer].map(|fields| fields.text(&["model_type"]));
     let around = names[1].and_then(|name| Described::new(name, outer, text));
     if around.is_some_and(|mut around| around.flag("composite")) {
         names.reverse();
     }
-    let known = names
+    // Few classes are families of their own.
+    let known = class
         .into_iter()
-        .flatten()
+        .chain(names.into_iter().flatten())
         .find_map(|name| Described::new(name, outer, text).map(|found| (name, found)));
     match known {
         Some((name, found)) => (short(name), Some(found)),
@@ -366,6 +403,7 @@ fn described<'a>(outer: &'a Fields<'a>, text: &'a Fields<'a>) -> (String, Option
 
 /// What the usual names of fields say of a family that is not known; shapes of tensors say the rest.
 fn facts(family: String, described: &mut Described<'_>) -> Facts {
+    let (encoder, ranks) = (described.flag("encoder"), described.flag("ranks"));
     let mut number = |key| described.number(key).ok().flatten();
     Facts {
         hidden: number("hidden"),
@@ -376,6 +414,8 @@ fn facts(family: String, described: &mut Described<'_>) -> Facts {
         head_dim: number("head_dim"),
         window: number("window"),
         gated: Some(true),
+        encoder,
+        ranks,
         context: number("context"),
         experts: number("experts").zip(number("active_experts")).map(|(count, active)| Experts {
             count,
@@ -454,48 +494,4 @@ impl ModuleNames {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_that_only_python_writes_are_read() {
-        let text = br#"{"a": [0.0, Infinity, -Infinity], "NaN": NaN, "b": "Infinity \" NaN"}"#;
-        let read = value(text, MAX_CONTAINERS).unwrap();
-        assert_eq!(read, serde_json::json!({"a": [0.0, null, null], "NaN": null, "b": "Infinity \" NaN"}));
-    }
-
-    /// DeepSeek-V3.2: 512 of the latent, 64 of the position and 128 of the indexer, in each of 61 layers; V3 has no indexer.
-    #[test]
-    fn an_indexer_keeps_a_key_of_every_token() {
-        let kept = |family: &str| {
-            let text = format!(r#"{{"model_type": "{family}"}}"#);
-            let model = Config::parse(text.as_bytes()).unwrap().model(None, "m").unwrap();
-            model.kv_bytes_per_token(WeightFormat::Fp16).get()
-        };
-        assert_eq!(kept("deepseek_v32"), 61.0 * (512.0 + 64.0 + 128.0) * 2.0);
-        assert_eq!(kept("deepseek_v3"), 61.0 * (512.0 + 64.0) * 2.0);
-    }
-
-    /// MLX packs the embedding too, and names no method.
-    #[test]
-    fn what_mlx_packs_is_counted_in_its_bits() {
-        let text = br#"{"model_type": "llama", "quantization": {"group_size": 64, "bits": 4}}"#;
-        let model = Config::parse(text).unwrap().model(None, "m").unwrap();
-        let bits = model.bytes().get() * 8.0 / model.parameters() as f64;
-        assert!((4.5..4.52).contains(&bits), "{bits}");
-    }
-
-    #[test]
-    fn what_generates_no_text_is_named() {
-        let error = |text: &str| Config::parse(text.as_bytes()).unwrap_err().to_string();
-        assert!(error(r#"{"_class_name": "FluxTransformer2DModel"}"#).contains("image or video"));
-        assert!(error(r#"{"peft_type": "LORA"}"#).contains("adapter"));
-        let encoder = br#"{"model_type": "bert", "architectures": ["BertModel"]}"#;
-        let model = Config::parse(encoder).unwrap().model(None, "m").unwrap();
-        assert_eq!(model.kv_bytes_per_token(WeightFormat::Fp16).get(), 0.0);
-        assert!(
-            model.warnings[0].contains("encoder")
-                && model.weights.iter().all(|group| group.class != Class::Head)
-        );
-    }
-}
+mod tests;

@@ -234,19 +234,28 @@ impl Node {
         }
     }
 
+    /// Every name in the expression.
+    pub fn words(&self) -> Vec<&str> {
+        if let Self::Name(name) = self { vec![name] } else { self.parts().flat_map(Self::words).collect() }
+    }
+
     /// Every function that the expression calls.
     #[cfg(test)]
     pub fn calls(&self) -> Vec<&str> {
-        match self {
-            Self::Number(_) | Self::Text(_) | Self::Name(_) => Vec::new(),
-            Self::Not(node) | Self::Field(node, _) => node.calls(),
-            Self::Item(a, b) | Self::Binary(_, a, b) => [a.calls(), b.calls()].concat(),
-            Self::Choice(parts) => parts.iter().flat_map(Self::calls).collect(),
-            Self::Either(all) => all.iter().flat_map(Self::calls).collect(),
-            Self::Call(name, arguments) => {
-                arguments.iter().flat_map(Self::calls).chain([name.as_str()]).collect()
-            }
-        }
+        let own = if let Self::Call(name, _) = self { Some(name.as_str()) } else { None };
+        self.parts().flat_map(Self::calls).chain(own).collect()
+    }
+
+    /// The expressions that it is made of.
+    fn parts(&self) -> impl Iterator<Item = &Self> {
+        let (pair, list): (Vec<&Self>, &[Self]) = match self {
+            Self::Number(_) | Self::Text(_) | Self::Name(_) => (Vec::new(), &[]),
+            Self::Not(node) | Self::Field(node, _) => (vec![&**node], &[]),
+            Self::Item(a, b) | Self::Binary(_, a, b) => (vec![&**a, &**b], &[]),
+            Self::Choice(parts) => (Vec::new(), &**parts),
+            Self::Either(all) | Self::Call(_, all) => (Vec::new(), all),
+        };
+        pair.into_iter().chain(list)
     }
 }
 

@@ -41,6 +41,8 @@ pub(super) struct Facts {
     pub heads_by_layer: Vec<u64>,
     /// It embeds or ranks text, and generates none.
     pub encoder: bool,
+    /// It scores documents.
+    pub ranks: bool,
     pub context: Option<u64>,
 }
 

@@ -55,6 +55,12 @@ pub(super) struct Family {
 static FAMILIES: LazyLock<BTreeMap<String, Family>> =
     LazyLock::new(|| FILES.iter().filter_map(|(_, text)| read(text).ok()).flatten().collect());
 
+/// Sizes and the fields that some family reads for each.
+static SIZES: LazyLock<Vec<(&str, &str)>> = LazyLock::new(|| {
+    let families = FAMILIES.values().flat_map(|family| family.keys.iter());
+    families.flat_map(|(key, node)| node.names().into_iter().map(|name| (key.as_str(), name))).collect()
+});
+
 /// Fields that a file may leave out, by family.
 static DEFAULTS: LazyLock<BTreeMap<String, Map<String, Value>>> =
     LazyLock::new(|| toml::from_str(include_str!("../../config/families/defaults.toml")).unwrap_or_default());
@@ -190,6 +196,10 @@ impl<'a> Described<'a> {
         if let Some(name) = name.strip_prefix("outer_") {
             return Datum::of(self.outer.map.get(name));
         }
+        // What holds a text model under its own name describes its other parts with plain fields.
+        let is_own = std::ptr::eq(self.text.map, self.outer.map)
+            || self.outer.map.get("model_type").and_then(Value::as_str) == Some(self.family);
+        let outer = outer.filter(|value| is_own || value.is_object() || value.is_array());
         Datum::of(layer.or(text).or(default).or(outer))
     }
 
@@ -257,8 +267,35 @@ impl<'a> Described<'a> {
         given.or_else(|| names.iter().find(is_field)).copied().unwrap_or(key)
     }
 
+    /// Refuses a size under a name that this family does not read where its default would count in its place.
+    fn check_names(&self) -> Result<(), ImportError> {
+        for key in ["hidden", "layers", "heads", "vocab", "intermediate"] {
+            let names = self.names(key);
+            let is_given = names.iter().any(|name| self.text.map.contains_key(*name));
+            let default =
+                names.iter().find(|name| self.defaults.is_some_and(|defaults| defaults.contains_key(**name)));
+            let Some(default) = default.filter(|_| !is_given) else { continue };
+            let is_read = |name: &str| {
+                let keys = self.chain.iter().flat_map(|family| family.keys.keys());
+                let nodes = keys.filter_map(|key| self.chain.iter().find_map(|family| family.keys.get(key)));
+                nodes.flat_map(Node::words).any(|word| word == name)
+            };
+            let synonyms = SIZES.iter().filter(|(of, _)| *of == key).map(|(_, name)| *name);
+            let found = synonyms.filter(|name| self.text.map.get(*name).is_some_and(Value::is_u64));
+            if let Some(name) = found.into_iter().find(|name| !is_read(name)) {
+                let reason = format!(
+                    "is not a field of architecture {:?}, which calls it {default} and has none",
+                    self.family
+                );
+                return Err(wrong(name, reason));
+            }
+        }
+        Ok(())
+    }
+
     /// Every layer, and the matrices that the families' lists add.
     pub fn architecture(&mut self) -> Result<Architecture, ImportError> {
+        self.check_names()?;
         let layers = self.need("layers")?;
         let layers = usize::try_from(layers)
             .ok()
@@ -283,6 +320,7 @@ impl<'a> Described<'a> {
                 head_width: self.number("head_width")?.unwrap_or(0),
                 more_rows: self.number("more_rows")?.unwrap_or(0),
                 headless: self.flag("headless"),
+                ranks: self.flag("ranks"),
             },
         };
         let mut extra = Vec::new();
@@ -473,70 +511,4 @@ fn whole(number: f64) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::import::expression::FUNCTIONS;
-    use serde_json::json;
-
-    #[test]
-    fn every_file_of_families_is_understood() {
-        let mut names = BTreeMap::new();
-        for (file, text) in FILES {
-            for (name, family) in read(text).unwrap_or_else(|error| panic!("{file}: {error}")) {
-                let sizes = family.weights.iter().chain(&family.layer_weights);
-                let nodes = sizes.flat_map(|extra| extra.sizes.iter().chain(&extra.condition));
-                for node in nodes.chain(family.keys.values()) {
-                    for call in node.calls() {
-                        assert!(FUNCTIONS.contains(&call), "{name}: {call}");
-                    }
-                }
-                assert_eq!(names.insert(name.clone(), *file), None, "{name} is described twice");
-            }
-        }
-        for (name, family) in &*FAMILIES {
-            assert!(name == "base" || FAMILIES.contains_key(family.like.as_deref().unwrap()), "{name}");
-        }
-        assert!(DEFAULTS.len() > 150 && DEFAULTS.keys().all(|name| FAMILIES.contains_key(name)));
-    }
-
-    fn parameters(config: &Value) -> Result<u128, String> {
-        let map = config.as_object().unwrap();
-        let fields = Fields { map };
-        let family = config["model_type"].as_str().unwrap();
-        let mut described = Described::new(family, &fields, &fields).ok_or("unknown")?;
-        described.architecture().map(|found| found.parameters()).map_err(|error| error.to_string())
-    }
-
-    /// Weights that transformers makes of the same fields on torch's meta device.
-    #[test]
-    fn families_have_the_weights_that_transformers_gives_them() {
-        for (config, expected) in [
-            (json!({"model_type": "llama"}), 6_738_415_616_u128),
-            (json!({"model_type": "apertus"}), 6_979_596_352),
-            (json!({"model_type": "falcon_h1"}), 8_514_961_408),
-            (json!({"model_type": "llama4_text"}), 107_769_861_120),
-            (json!({"model_type": "mamba2"}), 7_285_403_648),
-            (json!({"model_type": "bert"}), 109_514_298),
-            (json!({"model_type": "t5"}), 60_506_624),
-            (
-                json!({"model_type": "deepseek_v4", "layer_types": vec!["heavily_compressed_attention"; 43],
-                "num_hidden_layers": 43, "compress_rates": {"heavily_compressed_attention": 128}}),
-                283_000_000_000,
-            ),
-        ] {
-            let found = parameters(&config).unwrap();
-            let share = found as f64 / expected as f64;
-            assert!((0.98..1.02).contains(&share), "{config}: {found} of {expected}");
-        }
-    }
-
-    #[test]
-    fn kinds_of_layers_that_nobody_knows_are_refused_by_name() {
-        let error =
-            parameters(&json!({"model_type": "llama", "num_hidden_layers": 1, "layer_types": ["oracular"]}));
-        assert!(error.unwrap_err().contains("\"oracular\""));
-        let short = json!({"model_type": "llama", "num_hidden_layers": 4, "layer_types": ["full_attention"]});
-        assert!(parameters(&short).unwrap_err().contains("describes 1 of 4 layers"));
-        assert_eq!(parameters(&json!({"model_type": "oracular"})).unwrap_err(), "unknown");
-    }
-}
+mod tests;

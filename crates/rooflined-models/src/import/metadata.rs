@@ -69,7 +69,11 @@ pub(super) fn facts(header: &Header) -> Result<Facts, ImportError> {
         context: number("context_length"),
         reused: number("attention.shared_kv_layers").unwrap_or(0),
         heads_by_layer,
-        encoder: ENCODERS.contains(&family.as_str()) || number("attention.causal") == Some(0),
+        encoder: ENCODERS.contains(&family.as_str())
+            || number("attention.causal") == Some(0)
+            || number("pooling_type").is_some_and(|kind| kind > 0)
+            || ranks(header),
+        ranks: ranks(header),
         latent,
         ..Facts::new(family.clone())
     };
@@ -91,6 +95,13 @@ const ENCODERS: &[&str] = &[
     "eurobert",
     "gemma-embedding",
 ];
+
+/// Whether it scores documents: llama.cpp's pooling of that name, or what makes the score.
+fn ranks(header: &Header) -> bool {
+    let family = header.text("general.architecture").unwrap_or_default();
+    header.number(&format!("{family}.pooling_type")) == Some(4)
+        || header.tensors.iter().any(|tensor| tensor.name == "cls.output.weight")
+}
 
 /// What a file holds that is no model of text; `None` where it may be one.
 pub(super) fn other_kind(header: &Header) -> Option<Foreign> {

@@ -279,6 +279,13 @@ fn cache_of(fields: &Fields<'_>) -> Option<String> {
     if let Some(algorithm) = fields.text(&["kv_cache_quant_algo"]) {
         return Some(short(&algorithm.to_ascii_lowercase()));
     }
+    // Quark describes what it keeps of each projection.
+    let kept =
+        fields.inner(&["kv_cache_quant_config"]).and_then(|config| config.map.values().next()?.as_object());
+    let kept = kept.and_then(|kept| Fields { map: kept }.inner(&["output_tensors"])?.text(&["dtype"]));
+    if let Some(kept) = kept {
+        return Some(short(kept));
+    }
     let scheme = fields.inner(&["kv_cache_scheme"])?;
     let bits = scheme.number(&["num_bits"]).ok().flatten()?;
     let kind = scheme.text(&["type"]).unwrap_or("int");
@@ -298,6 +305,7 @@ pub(super) fn quantisation(fields: &Fields<'_>, outer: &Fields<'_>) -> Result<Qu
             (&["quant_algo"] as &[&str], "modelopt"),
             (&["load_in_4bit", "load_in_8bit"], "bitsandbytes"),
             (&["group_size", "mode"], "mlx"),
+            (&["codebook"], "quip"),
         ];
         usual.iter().find(|(fields, _)| has(fields)).map_or("unknown", |(_, method)| method).to_owned()
     });
@@ -318,7 +326,12 @@ pub(super) fn quantisation(fields: &Fields<'_>, outer: &Fields<'_>) -> Result<Qu
         if let (true, Some(list)) = (EXEMPT.contains(&key), value.as_array()) {
             exempt.extend(list.iter().filter_map(Value::as_str).take(MAX_MODULES).map(ToOwned::to_owned));
         } else if let (true, Some(map)) = (BY_MODULE.contains(&key), value.as_object()) {
-            for (module, scheme) in map.iter().filter(|(module, _)| *module != "_default") {
+            // A rule of GPTQModel without fields changes nothing unless it leaves a module out.
+            let says = |module: &str, scheme: &Value| {
+                key != "dynamic" || module.starts_with("-:") || scheme != &Value::Object(Map::new())
+            };
+            let said = map.iter().filter(|(module, scheme)| *module != "_default" && says(module, scheme));
+            for (module, scheme) in said {
                 modules.add(module, scheme, &general)?;
             }
         } else if (key == "lm_head" || key.contains('.')) && (value.is_object() || value.is_boolean()) {
@@ -326,6 +339,13 @@ pub(super) fn quantisation(fields: &Fields<'_>, outer: &Fields<'_>) -> Result<Qu
         }
         Ok(())
     })?;
+    // GPTQ may name all that it stores.
+    let only: Vec<String> =
+        texts(fields.any(&["modules_in_block_to_quantize"]), 0).take(MAX_MODULES).collect();
+    let is_limited = !only.is_empty();
+    if is_limited {
+        modules.put("modules_in_block_to_quantize".to_owned(), only, || Some(general.clone()))?;
+    }
     found.groups =
         modules.all.into_iter().map(|(scheme, names)| Group { modules: Names::new(names), scheme }).collect();
     found.exempt = Names::new(exempt);
@@ -334,8 +354,20 @@ pub(super) fn quantisation(fields: &Fields<'_>, outer: &Fields<'_>) -> Result<Qu
         let storage = found.ask(scheme, &TYPICAL).map(|mut question| question.storage());
         storage.map_or(true, |storage| storage != Storage::default())
     };
-    found.general = Some(general.clone()).filter(|general| found.groups.is_empty() || says(general));
+    found.general =
+        Some(general.clone()).filter(|general| !is_limited && (found.groups.is_empty() || says(general)));
     Ok(found)
+}
+
+/// The texts of lists in lists.
+fn texts(value: Option<&Value>, depth: usize) -> Box<dyn Iterator<Item = String> + '_> {
+    match value {
+        Some(Value::String(text)) => Box::new(std::iter::once(text.clone())),
+        Some(Value::Array(list)) if depth < MAX_DEPTH => {
+            Box::new(list.iter().flat_map(move |value| texts(Some(value), depth + 1)))
+        }
+        _ => Box::new(std::iter::empty()),
+    }
 }
 
 /// Calls `found` with every field of an object, then with those of the objects that hold a scheme in it.

@@ -4,7 +4,8 @@
 //! A transformer over patches or frames: four projections of the width in every layer, two matrices of the feed-forward (three
 //! with a gate), the embedding of patches and of their places, and what merges patches where its sizes are given.
 
-use super::ImportError;
+use serde_json::Value;
+
 use super::fields::Fields;
 use crate::block::Block;
 use crate::class::Class;
@@ -14,8 +15,22 @@ use crate::model::{Grouping, WeightGroup};
 const MOST_LAYERS: u64 = 1 << 10;
 const MOST_WIDTH: u64 = 1 << 20;
 
-/// Families whose tower for pictures has a gated feed-forward.
+/// Towers for pictures with a gated feed-forward, by their own or their model's `model_type`.
 const GATED: &[&str] = &["qwen2_5_vl", "qwen2_5_omni", "pixtral", "mistral3"];
+
+/// What the class of a tower (transformers, `configuration_*.py`) has where a file leaves it out: layers, width, inner width, and
+/// sides of a picture and of a patch in pixels.
+const DEFAULTS: &[(&str, [u64; 5])] = &[
+    ("blip_2_qformer", [12, 768, 3072, 0, 1]),
+    ("blip_2_vision_model", [39, 1408, 6144, 224, 14]),
+    ("clip_vision_model", [12, 768, 3072, 224, 32]),
+    ("idefics2_vision", [12, 768, 3072, 224, 32]),
+    ("idefics3", [12, 1152, 3072, 224, 32]),
+    ("idefics3_vision", [12, 1152, 3072, 224, 32]),
+    ("pixtral", [24, 1024, 4096, 1024, 16]),
+    ("siglip_vision_model", [12, 768, 3072, 224, 16]),
+    ("smolvlm_vision", [12, 1152, 3072, 224, 32]),
+];
 
 /// Dimensions of a tower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,71 +45,88 @@ pub struct Tower {
     gated: bool,
     /// Mergers of patches in front of the text model, the width of what each merges, and of what it gives.
     mergers: [u64; 3],
+    /// Rows and columns of the two matrices that join it to the text model.
+    joint: [[u64; 2]; 2],
 }
 
 impl Tower {
-    /// What the configuration says of its towers; those of which it says too little are left out.
-    ///
-    /// # Errors
-    /// A field is no number.
-    pub(super) fn read(outer: &Fields<'_>) -> Result<Vec<Self>, ImportError> {
+    /// The towers of the configuration, each with what joins it to a text model of that width, and whether there is one of
+    /// which it does not give the sizes.
+    pub(super) fn read(outer: &Fields<'_>, width: u64) -> (Vec<Self>, bool) {
         let parts = outer.inner(&["thinker_config"]);
         let parts = parts.as_ref().unwrap_or(outer);
         let family = outer.text(&["model_type"]).unwrap_or_default();
         let mut towers = Vec::new();
-        for key in ["vision_config", "audio_config"] {
-            if let Some(fields) = parts.inner(&[key]) {
-                towers.extend(Self::of(&fields, key == "vision_config" && GATED.contains(&family))?);
+        // Some only name the tower, or say how wide it is.
+        let mut is_unread = outer.any(&["mm_vision_tower", "mm_audio_tower"]).is_some();
+        for key in ["vision_config", "audio_config", "qformer_config"] {
+            let Some(fields) = parts.inner(&[key]).filter(|fields| !fields.map.is_empty()) else { continue };
+            match Self::of(&fields, key == "vision_config", family) {
+                Some(mut tower) => {
+                    if key == "vision_config" {
+                        tower.joint = joint(family, outer, tower.hidden, width);
+                    }
+                    towers.push(tower);
+                }
+                None => is_unread = true,
             }
         }
-        Ok(towers)
+        (towers, is_unread)
     }
 
-    fn of(fields: &Fields<'_>, gated: bool) -> Result<Option<Self>, ImportError> {
-        let layers =
-            fields.number(&["num_hidden_layers", "depth", "num_layers", "encoder_layers", "layers"])?;
-        // Qwen2-VL calls the width of its output hidden_size.
-        let hidden = match fields.number(&["embed_dim", "d_model"])? {
-            Some(width) => Some(width),
-            None => fields.number(&["hidden_size", "width"])?,
+    fn of(fields: &Fields<'_>, sees: bool, family: &str) -> Option<Self> {
+        let own = fields.text(&["model_type"]).unwrap_or_default();
+        let defaults = DEFAULTS.iter().find(|(name, _)| *name == own).map(|(_, sizes)| sizes);
+        let default = |place: usize| defaults.and_then(|sizes| sizes.get(place)).copied();
+        // Sides of pictures may be a height and a width.
+        let number = |names: &[&str]| match fields.any(names) {
+            Some(Value::Array(sides)) => sides.first().and_then(Value::as_u64),
+            _ => fields.number(names).ok().flatten(),
         };
-        let (Some(layers), Some(hidden)) = (layers, hidden) else { return Ok(None) };
+        let layers = number(&["num_hidden_layers", "depth", "num_layers", "encoder_layers", "layers"]);
+        let layers = layers.or_else(|| default(0))?;
+        // Qwen2-VL calls the width of its output hidden_size.
+        let hidden = number(&["embed_dim", "d_model"]).or_else(|| number(&["hidden_size", "width"]));
+        let hidden = hidden.or_else(|| default(1))?;
         // A layer without queries of its own pools the patches; Llama 3.2 has layers that see all tiles.
         let pooling = u64::from(fields.flag(&["vision_use_head"]) == Some(true));
-        let layers = layers.saturating_add(fields.number(&["num_global_layers"])?.unwrap_or(pooling));
+        let layers = layers.saturating_add(number(&["num_global_layers"]).unwrap_or(pooling));
         let believed = (1..=MOST_LAYERS).contains(&layers) && (1..=MOST_WIDTH).contains(&hidden);
         if !believed {
-            return Ok(None);
+            return None;
         }
         let bounded = |value: Option<u64>, usual: u64| value.unwrap_or(usual).min(MOST_WIDTH);
-        let ratio = bounded(fields.number(&["mlp_ratio"]).unwrap_or(None), 4).min(64);
-        let inner = fields.number(&["intermediate_size", "mlp_dim", "encoder_ffn_dim"])?;
-        let side = bounded(fields.number(&["patch_size", "spatial_patch_size"])?, 14).clamp(1, 1 << 10);
-        let colours = bounded(fields.number(&["num_channels", "in_channels", "in_chans"])?, 3).min(64);
-        let images = bounded(fields.number(&["temporal_patch_size"])?, 1).clamp(1, 64);
-        let across = fields.number(&["image_size"])?.map_or(0, |size| size.min(MOST_WIDTH) / side);
-        let merged = bounded(fields.number(&["spatial_merge_size"])?, 0).min(64);
-        let given = bounded(fields.number(&["out_hidden_size"])?, 0);
+        let ratio = bounded(number(&["mlp_ratio"]), 4).min(64);
+        let inner = number(&["intermediate_size", "mlp_dim", "encoder_ffn_dim"]).or_else(|| default(2));
+        let side = number(&["patch_size", "spatial_patch_size"]).or_else(|| default(4));
+        let side = bounded(side, 14).clamp(1, 1 << 10);
+        let colours = bounded(number(&["num_channels", "in_channels", "in_chans"]), 3).min(64);
+        let images = bounded(number(&["temporal_patch_size"]), 1).clamp(1, 64);
+        let size = number(&["image_size"]).or_else(|| default(3)).filter(|_| own != "pixtral");
+        let across = size.map_or(0, |size| size.min(MOST_WIDTH) / side);
+        let merged = bounded(number(&["spatial_merge_size"]), 0).min(64);
+        let given = bounded(number(&["out_hidden_size"]), 0);
         let deep = fields.list(&["deepstack_visual_indexes"]).map_or(0, |list| list.len().min(64) as u64);
         // Whisper hears through two convolutions of three taps.
-        let mels = bounded(fields.number(&["num_mel_bins"])?, 0);
+        let mels = bounded(number(&["num_mel_bins"]), 0);
         let heard = 3 * (hidden + mels);
-        Ok(Some(Self {
+        Some(Self {
             layers,
             hidden,
             intermediate: bounded(inner, hidden.saturating_mul(ratio)),
             patch: if mels > 0 { heard } else { side * side * colours * images },
-            places: match fields.number(&["max_source_positions"])? {
+            places: match number(&["max_source_positions"]) {
                 Some(places) => places.min(MOST_WIDTH),
                 None => across.saturating_mul(across).min(MOST_WIDTH),
             },
-            gated,
+            gated: sees && (GATED.contains(&family) || GATED.contains(&own)),
+            joint: [[0; 2]; 2],
             mergers: if given > 0 {
                 [1 + deep, hidden.saturating_mul(merged * merged).min(MOST_WIDTH), given]
             } else {
                 [0; 3]
             },
-        }))
+        })
     }
 
     /// Its matrices, stored as `block`.
@@ -102,6 +134,7 @@ impl Tower {
         let of_layers = |each: u64| each * self.layers;
         let wide = if self.gated { 3 } else { 2 };
         let [mergers, merged, given] = self.mergers;
+        let [first, second] = self.joint;
         let mut groups = Grouping::default();
         for (matrices, rows, columns) in [
             (of_layers(4), self.hidden, self.hidden),
@@ -110,6 +143,8 @@ impl Tower {
             (u64::from(self.places > 0), self.places, self.hidden),
             (mergers, merged, merged),
             (mergers, given, merged),
+            (1, first[0], first[1]),
+            (1, second[0], second[1]),
         ] {
             let bytes = block.size(rows, columns).and_then(|bytes| bytes.checked_mul(matrices));
             let parameters = rows.checked_mul(columns).and_then(|each| each.checked_mul(matrices));
@@ -122,14 +157,33 @@ impl Tower {
     }
 }
 
+/// What transformers' classes put between a tower of the width `seen` and a text model of the width `text`.
+fn joint(family: &str, outer: &Fields<'_>, seen: u64, text: u64) -> [[u64; 2]; 2] {
+    let number = |name, usual: u64| outer.number(&[name]).ok().flatten().unwrap_or(usual).min(MOST_WIDTH);
+    let squared = |side: u64| seen.saturating_mul(side.saturating_mul(side)).min(MOST_WIDTH);
+    match family {
+        "llava" | "llava_next" | "llava_next_video" | "llava_onevision" | "vipllava" | "mistral3" => {
+            [[text, seen], [text, text]]
+        }
+        "paligemma" => [[text, seen], [0; 2]],
+        "idefics3" | "smolvlm" => [[text, squared(number("scale_factor", 2))], [0; 2]],
+        "internvl" => [[text, squared(2)], [text, text]],
+        "aya_vision" => {
+            let inner = number("alignment_intermediate_size", 28672);
+            [[inner, squared(number("downsample_factor", 2))], [text, inner / 2]]
+        }
+        _ => [[0; 2]; 2],
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     fn parameters(config: &Value) -> Option<u64> {
         let map = config.as_object().unwrap();
-        let towers = Tower::read(&Fields { map }).unwrap();
+        let (towers, _) = Tower::read(&Fields { map }, 2048);
         let weights = towers.iter().flat_map(|tower| tower.weights(Block::Bf16));
         (!towers.is_empty()).then(|| weights.map(|group| group.parameters).sum())
     }

@@ -1,0 +1,134 @@
+use serde_json::json;
+
+use super::*;
+use crate::transformer::Task;
+
+#[test]
+fn numbers_that_only_python_writes_are_read() {
+    let text = br#"{"a": [0.0, Infinity, -Infinity], "NaN": NaN, "b": "Infinity \" NaN"}"#;
+    let read = value(text, MAX_CONTAINERS).unwrap();
+    assert_eq!(read, json!({"a": [0.0, null, null], "NaN": null, "b": "Infinity \" NaN"}));
+}
+
+/// DeepSeek-V3.2: 512 of the latent, 64 of the position and 128 of the indexer, in each of 61 layers; V3 has no indexer.
+#[test]
+fn an_indexer_keeps_a_key_of_every_token() {
+    let kept = |family: &str| {
+        let text = format!(r#"{{"model_type": "{family}"}}"#);
+        let model = Config::parse(text.as_bytes()).unwrap().model(None, "m").unwrap();
+        model.kv_bytes_per_token(WeightFormat::Fp16).get()
+    };
+    assert_eq!(kept("deepseek_v32"), 61.0 * (512.0 + 64.0 + 128.0) * 2.0);
+    assert_eq!(kept("deepseek_v3"), 61.0 * (512.0 + 64.0) * 2.0);
+}
+
+/// MLX packs the embedding too, and names no method.
+#[test]
+fn what_mlx_packs_is_counted_in_its_bits() {
+    let text = br#"{"model_type": "llama", "quantization": {"group_size": 64, "bits": 4}}"#;
+    let model = Config::parse(text).unwrap().model(None, "m").unwrap();
+    let bits = model.bytes().get() * 8.0 / model.parameters() as f64;
+    assert!((4.5..4.52).contains(&bits), "{bits}");
+}
+
+fn model(config: &Value) -> Model {
+    Config::from_value(config).unwrap().model(None, "m").unwrap()
+}
+
+fn with(family: &str, fields: &Value) -> Value {
+    let mut config = json!({"model_type": family, "hidden_size": 256, "num_hidden_layers": 4,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 512, "vocab_size": 1000});
+    config.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    config
+}
+
+/// By the endings of vLLM's registry; a single label is a score.
+#[test]
+fn the_class_says_what_a_model_is_for() {
+    let label = json!({"0": "LABEL_0"});
+    for (family, class, more, task) in [
+        ("llama", "LlamaForCausalLM", Value::Null, Task::Generate),
+        ("llama", "LlamaForSequenceClassification", label.clone(), Task::Rerank),
+        ("llama", "LlamaForSequenceClassification", Value::Null, Task::Embed),
+        ("llama", "LlamaForTokenClassification", Value::Null, Task::Embed),
+        ("mistral", "MistralModel", Value::Null, Task::Embed),
+        ("chatglm", "ChatGLMModel", Value::Null, Task::Generate),
+        ("xlm-roberta", "XLMRobertaForSequenceClassification", label, Task::Rerank),
+        ("bert", "BertForMaskedLM", Value::Null, Task::Embed),
+        ("bert", "BertLMHeadModel", Value::Null, Task::Generate),
+        ("gemma3", "ShieldGemma2ForImageClassification", Value::Null, Task::Generate),
+    ] {
+        let config = with(
+            family,
+            &json!({"architectures": [class], "id2label": more,
+            "max_position_embeddings": 512, "tie_word_embeddings": false}),
+        );
+        let model = model(&config);
+        assert_eq!(model.task(), task, "{class}");
+        let is_cached = model.kv_bytes_per_token(WeightFormat::Fp16).get() > 0.0;
+        assert_eq!(is_cached, task == Task::Generate, "{class}");
+        let has_head = model.weights.iter().any(|group| group.class == Class::Head);
+        assert_eq!(has_head, task == Task::Generate || class.contains("MaskedLM"), "{class}");
+    }
+}
+
+#[test]
+fn fields_around_a_text_model_are_not_its_own() {
+    let text = with("granite", &json!({"max_position_embeddings": 4096}));
+    let config = json!({"model_type": "granite_speech", "window_size": 15, "text_config": text});
+    let config = Config::from_value(&config).unwrap();
+    let mixer = config.architecture.unwrap().layers[0].mixer;
+    assert!(matches!(mixer, Mixer::Attention(attention) if attention.window.is_none()));
+}
+
+#[test]
+fn towers_without_sizes_are_named() {
+    let warned =
+        |config: &Value| model(config).warnings.iter().any(|warning| warning.contains("not counted:"));
+    let text = with("llama", &json!({}));
+    assert!(!warned(&text));
+    assert!(warned(&with("llava", &json!({"mm_vision_tower": "openai/clip-vit-large-patch14"}))));
+    let named = json!({"args": {"model": "vit_huge_patch16_224"}});
+    assert!(warned(&json!({"model_type": "llava", "text_config": text, "vision_config": named})));
+    let usual = json!({"model_type": "pixtral", "hidden_size": 1024});
+    let known = json!({"model_type": "llava", "text_config": text, "vision_config": usual});
+    assert!(!warned(&known) && model(&known).parameters() > 400_000_000);
+}
+
+/// What each tool leaves in 16 bits.
+#[test]
+fn only_the_modules_that_a_method_names_are_packed() {
+    let bits = |quantisation: Value| {
+        let model = model(&with(
+            "llama",
+            &json!({"quantization_config": quantisation,
+            "tie_word_embeddings": false}),
+        ));
+        [Class::AttentionQ, Class::Mlp, Class::Head].map(|class| {
+            let total = model.by_class().into_iter().find(|total| total.class == class).unwrap();
+            total.bits_per_weight.unwrap() > 15.0
+        })
+    };
+    let gptq = |name: &str, value: Value| json!({"quant_method": "gptq", "bits": 4, "group_size": 128, "lm_head": false, name: value});
+    assert_eq!(bits(gptq("dynamic", json!({"lm_head": {}}))), [false, false, true]);
+    assert_eq!(bits(gptq("dynamic", json!({"-:.*attn.*": {}}))), [true, false, true]);
+    let only = json!([["mlp.up_proj", "mlp.gate_proj"], ["mlp.down_proj"]]);
+    assert_eq!(bits(gptq("modules_in_block_to_quantize", only)), [true, false, true]);
+    let mut quip = with("llama", &json!({"quip_params": {"codebook": "E8P12"}}));
+    assert_eq!(model(&quip).label.as_deref(), Some("quip"));
+    quip["architectures"] = json!(["LlamaForCausalLMEagle3"]);
+    assert!(Config::from_value(&quip).unwrap_err().to_string().contains("drafts"));
+}
+
+#[test]
+fn what_generates_no_text_is_named() {
+    let error = |text: &str| Config::parse(text.as_bytes()).unwrap_err().to_string();
+    assert!(error(r#"{"_class_name": "FluxTransformer2DModel"}"#).contains("image or video"));
+    assert!(error(r#"{"peft_type": "LORA"}"#).contains("adapter"));
+    let encoder = br#"{"model_type": "bert", "architectures": ["BertModel"]}"#;
+    let model = Config::parse(encoder).unwrap().model(None, "m").unwrap();
+    assert_eq!(model.kv_bytes_per_token(WeightFormat::Fp16).get(), 0.0);
+    assert!(
+        model.warnings[0].contains("encoder") && model.weights.iter().all(|group| group.class != Class::Head)
+    );
+}
