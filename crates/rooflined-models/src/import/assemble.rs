@@ -102,7 +102,12 @@ pub(super) fn from_checkpoint(
             })
         })
         .collect::<Result<Vec<_>, ImportError>>()?;
+    let is_labelling = facts.encoder;
     let mut model = assemble(facts, described, weights, name)?;
+    // One label is a score.
+    let scores = ["score.weight", "classifier.weight", "classifier.out_proj.weight"];
+    model.architecture.departures.ranks |= is_labelling
+        && tensors.iter().any(|tensor| scores.contains(&&*tensor.name) && tensor.shape.first() == Some(&1));
     match config {
         Some(config) => check_checkpoint(&mut model, config),
         None => model.warnings.push(

@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::import::Tensor;
 use crate::transformer::Task;
 
 #[test]
@@ -131,4 +132,24 @@ fn what_generates_no_text_is_named() {
     assert!(
         model.warnings[0].contains("encoder") && model.weights.iter().all(|group| group.class != Class::Head)
     );
+}
+
+/// Files that do not name their labels have as many as the last matrix has rows.
+#[test]
+fn weights_of_one_label_rank() {
+    let config = with("qwen3", &json!({"architectures": ["Qwen3ForSequenceClassification"]}));
+    let config = Config::from_value(&config).unwrap();
+    for (labels, task) in [(1, Task::Rerank), (3, Task::Embed)] {
+        let tensor = |name: &str, rows: u64, offset| Tensor {
+            name: name.to_owned(),
+            block: Block::Bf16,
+            shape: vec![rows, 256],
+            file: 0,
+            offset,
+            bytes: rows * 512,
+        };
+        let tensors = [tensor("model.embed_tokens.weight", 1000, 0), tensor("score.weight", labels, 512_000)];
+        let model = crate::import::safetensors::model(&tensors, Some(&config), "m").unwrap();
+        assert_eq!(model.task(), task);
+    }
 }
