@@ -445,7 +445,7 @@ fn run_request(
 /// What the model is asked for: an encoder generates nothing, and documents have no decode.
 fn task(workload: &Workload, model: &Model, path: &str) -> Result<Task, Refusal> {
     let task = match workload.task.as_deref() {
-        None => model.task(),
+        None => Task::of(model),
         Some(name) => Task::ALL.into_iter().find(|task| task.key() == name).ok_or_else(|| {
             Code::InvalidField.at(
                 format!("{path}.task"),

@@ -9,6 +9,7 @@ use rooflined_models::class::Class;
 use rooflined_models::model::Model;
 use rooflined_models::recipe::Recipe;
 use rooflined_models::registry::{Confidence, KnownModel, Models};
+use rooflined_models::transformer::Task;
 
 /// `GET /v1/models`.
 #[must_use]
@@ -51,7 +52,7 @@ pub fn of(model: &Model, kv_format: WeightFormat) -> ModelAnswer {
         key: None,
         name: model.name.clone(),
         family: model.family.clone(),
-        task: model.task().key().to_owned(),
+        task: Task::of(model).key().to_owned(),
         format: model.label.clone(),
         parameters: model.parameters(),
         active_parameters: passed,

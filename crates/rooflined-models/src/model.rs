@@ -12,7 +12,6 @@ use super::architecture::{Architecture, Attention, Cache, FeedForward, Mixer};
 use super::block::Block;
 use super::class::Class;
 pub use super::routing::Routing;
-use super::transformer::Task;
 use rooflined_core::precision::WeightFormat;
 use rooflined_core::units::Bytes;
 
@@ -124,16 +123,6 @@ impl Model {
             FeedForward::Experts { experts, active, .. } => Some(Routing { experts, active }),
             FeedForward::None | FeedForward::Dense { .. } => None,
         })
-    }
-
-    /// What it was made for.
-    #[must_use]
-    pub fn task(&self) -> Task {
-        match self.is_encoder() {
-            true if self.architecture.departures.ranks => Task::Rerank,
-            true => Task::Embed,
-            false => Task::Generate,
-        }
     }
 
     /// Whether it embeds, labels or ranks documents, and generates no text.

@@ -88,6 +88,16 @@ pub enum Task {
 impl Task {
     pub const ALL: [Self; 3] = [Self::Generate, Self::Embed, Self::Rerank];
 
+    /// What a model was made for.
+    #[must_use]
+    pub fn of(model: &Model) -> Self {
+        match model.is_encoder() {
+            true if model.architecture.departures.ranks => Self::Rerank,
+            true => Self::Embed,
+            false => Self::Generate,
+        }
+    }
+
     /// As requests name it.
     #[must_use]
     pub const fn key(self) -> &'static str {

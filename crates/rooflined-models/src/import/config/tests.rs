@@ -65,7 +65,7 @@ fn the_class_says_what_a_model_is_for() {
             "max_position_embeddings": 512, "tie_word_embeddings": false}),
         );
         let model = model(&config);
-        assert_eq!(model.task(), task, "{class}");
+        assert_eq!(Task::of(&model), task, "{class}");
         let is_cached = model.kv_bytes_per_token(WeightFormat::Fp16).get() > 0.0;
         assert_eq!(is_cached, task == Task::Generate, "{class}");
         let has_head = model.weights.iter().any(|group| group.class == Class::Head);
@@ -150,6 +150,6 @@ fn weights_of_one_label_rank() {
         };
         let tensors = [tensor("model.embed_tokens.weight", 1000, 0), tensor("score.weight", labels, 512_000)];
         let model = crate::import::safetensors::model(&tensors, Some(&config), "m").unwrap();
-        assert_eq!(model.task(), task);
+        assert_eq!(Task::of(&model), task);
     }
 }
