@@ -105,15 +105,15 @@ fn an_unknown_key_names_the_line_and_the_nearest_key() {
 #[test]
 fn a_wrong_value_names_the_line_and_what_was_expected() {
     for (line, expected) in [
-        ("max_connections = -5", "-5: invalid value: integer `-5`, expected u32"),
+        ("max_connections = -5", "-5, expected a whole number from 0 to 4294967295"),
         ("max_connections = 0", "0, expected a number from 1 to 4096"),
-        ("max_connections = 99999999999", "99999999999: invalid value: integer `99999999999`, expected u32"),
-        ("max_connections = 2.5", "2.5: invalid type: floating point `2.5`, expected u32"),
-        ("max_connections = '7'", "'7': invalid type: string \"7\", expected u32"),
+        ("max_connections = 99999999999", "99999999999, expected a whole number from 0 to 4294967295"),
+        ("max_connections = 2.5", "2.5, expected a whole number from 0 to 4294967295"),
+        ("max_connections = '7'", "'7', expected a whole number from 0 to 4294967295"),
         ("header_timeout_s = nan", "nan, expected a number from 0.1 to 300"),
         ("header_timeout_s = inf", "inf, expected a number from 0.1 to 300"),
         ("header_timeout_s = -1", "-1, expected a number from 0.1 to 300"),
-        ("header_timeout_s = true", "true: invalid type: boolean `true`, expected f64"),
+        ("header_timeout_s = true", "true, expected a number"),
         ("root = 'sys'", "'sys', expected an absolute path"),
         ("socket_dir = 'run'", "'run': expected \"auto\" or an absolute path"),
         (
@@ -137,15 +137,15 @@ fn a_wrong_value_names_the_line_and_what_was_expected() {
         let message = mistake(&format!("[daemon]\n\n{line}\n"));
         assert!(message.starts_with(&format!("test.toml:3: `daemon.{key}`")), "{message}");
     }
-    assert!(mistake("[control]\nallowed_modes = [1]").contains("expected a string"));
+    assert!(mistake("[control]\nallowed_modes = [1]").contains("expected text in quotes"));
     let paths = "expected a list of absolute paths without \"..\"";
     for (dirs, expected) in [
         ("['models']", paths),
         ("['/srv/models', 'models']", paths),
         ("['/srv/../etc']", paths),
         ("['~/models']", paths),
-        ("'/srv/models'", "expected a sequence"),
-        ("[1]", "expected path string"),
+        ("'/srv/models'", "expected a list"),
+        ("[1]", "expected a path in quotes"),
     ] {
         let message = mistake(&format!("[models]\ndirs = {dirs}\n"));
         assert!(message.contains("test.toml:2: `models.dirs"), "{message}");
@@ -156,8 +156,8 @@ fn a_wrong_value_names_the_line_and_what_was_expected() {
         parse("[models]\ndirs = ['/a', '/b/']\n").unwrap().models.dirs,
         [Path::new("/a"), Path::new("/b")]
     );
-    assert!(mistake("[control]\nenabled = 'yes'").contains("expected a boolean"));
-    let expected = "expected one of `off`, `advise`, `switch`";
+    assert!(mistake("[control]\nenabled = 'yes'").contains("expected true or false"));
+    let expected = "expected one of off, advise, switch";
     assert!(mistake("[policy]\nauto = 'on'").ends_with(expected));
     assert!(mistake("[policy]\nhysteresis_ratio = 1.5").ends_with("expected a number from 0 to 1"));
     for policy in [Automatic::Off, Automatic::Advise, Automatic::Switch] {
@@ -219,7 +219,7 @@ fn without_any_file_the_defaults_hold_and_a_file_asked_for_must_exist() {
     assert_eq!(files, Vec::<PathBuf>::new());
     assert_eq!(Config::load(&files), Ok(Config::default()));
     let message = Config::load(&[main]).unwrap_err().to_string();
-    assert!(message.contains("rooflined.toml: cannot be read: No such file"), "{message}");
+    assert!(message.contains("rooflined.toml: there is no such file"), "{message}");
 }
 
 #[test]

@@ -3177,3 +3177,6 @@ class Workload(TypedDict, total=False):
     #: Worker threads, where the CPU is the accelerator. Default: one for every physical core, as engines do; without an
     #: engine, as many as were calibrated.
     threads: Optional[int]
+    #: Tokens that every sequence has room for, prompt and answer included (models only): more than it fills, or an error.
+    #: Default: as `context_tokens` says.
+    window_tokens: Optional[int]

@@ -8,7 +8,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum as _};
 use super::examples;
 use super::failure::Failure;
 use super::input::{
-    self, EngineChoice, Kind, LimitArgs, MachineArgs, ModelArgs, OpArgs, ShapeArgs, SubjectArgs, Targets,
+    self, EngineChoice, Kind, LimitArgs, Listed, MachineArgs, ModelArgs, OpArgs, ShapeArgs, SubjectArgs,
+    Targets,
 };
 use super::model_work::{self, ModelWork};
 use super::network_args::{DimensionArgs, NetworkArgs};
@@ -41,7 +42,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
         "Ask",
         &["recommend", "predict", "sweep", "analyze", "explain", "roofline", "tiling", "quant-error", "mcp"],
     ),
-    ("Measure and learn", &["calibrate", "measure", "compare", "observe", "observations", "run"]),
+    ("Measure and learn", &["calibrate", "measure", "compare", "observe", "observations", "servers", "run"]),
     ("Watch and control", &["status", "watch", "dashboard", "mode", "hold", "holds"]),
     ("Look up", &["board", "hardware", "models", "formats"]),
     ("Service", &["doctor", "bundle", "config", "metrics", "features", "demo", "completions", "man", "help"]),
@@ -131,6 +132,9 @@ pub enum Command {
     #[command(subcommand)]
     #[command(after_help = examples::of("observations"))]
     Observations(ObservationsCommand),
+    /// Inference servers that were watched in the last hour: measured and expected rate, and why one is slow
+    #[command(after_help = examples::of("servers"))]
+    Servers,
     /// Start llama-server with recommended settings, hold the power mode, observe it, and print predicted vs. measured
     #[command(after_help = examples::of("run"))]
     Run(LaunchArgs),
@@ -195,10 +199,13 @@ pub enum Command {
         /// Shell to generate for
         shell: clap_complete::Shell,
     },
-    /// Print the manual page, or write one for each command
+    /// Print the manual page of the program or of a command
     #[command(after_help = examples::of("man"))]
     Man {
-        /// Directory to write a page for each command to
+        /// Command, such as mode set
+        command: Vec<String>,
+        /// Directory to write a page for each command to instead
+        #[arg(long, value_name = "DIR", conflicts_with = "command")]
         dir: Option<PathBuf>,
     },
 }
@@ -224,7 +231,7 @@ pub struct StatusArgs {
 
 #[derive(Debug, Args)]
 pub struct DashboardArgs {
-    /// Loopback address and port to listen on; port 0 takes a free one
+    /// Loopback address and port to listen on, or the port alone; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8000")]
     pub listen: String,
     /// Directory to serve the page from instead of the built-in one, read again at each request: for work on the page
@@ -298,27 +305,27 @@ pub struct SweepArgs {
     pub sizes: Vec<String>,
     #[command(flatten)]
     pub model: ModelArgs,
-    /// Weight formats [default: every one measured on this machine, or the usual ones]
-    #[arg(long, visible_alias = "format", value_delimiter = ',', value_parser = input::storage)]
+    /// Weight formats, or all [default: every one measured on this machine, or the usual ones]
+    #[arg(long, visible_alias = "format", value_delimiter = ',', value_parser = input::storage_or_all)]
     pub formats: Vec<String>,
-    /// Batch sizes: columns, which replace the M of a GEMM [default: the shapes as they are]; sequences of a model
-    /// [default: 1]
-    #[arg(long, value_delimiter = ',', value_parser = input::count, allow_negative_numbers = true)]
-    pub batches: Vec<u64>,
+    /// Batch sizes, such as 1,2,8 or 1..8: columns, which replace the M of a GEMM [default: the shapes as they are]; sequences of
+    /// a model [default: 1]
+    #[arg(long, value_delimiter = ',', value_parser = input::counts, allow_negative_numbers = true)]
+    pub batches: Vec<(u64, u64)>,
     /// Context lengths in tokens (models) [default: 4096, or the model's maximum if that is less]
-    #[arg(long, value_delimiter = ',', value_parser = input::count_from_zero, allow_negative_numbers = true)]
-    pub contexts: Vec<u64>,
+    #[arg(long, value_delimiter = ',', value_parser = input::counts_from_zero, allow_negative_numbers = true)]
+    pub contexts: Vec<(u64, u64)>,
     /// Key/value cache format (models)
     #[arg(long, value_name = "FORMAT", value_parser = input::cache_format)]
     pub kv_format: Option<WeightFormat>,
-    /// Power modes [default: --mode]
+    /// Power modes, or all [default: --mode]
     #[arg(long, value_delimiter = ',', conflicts_with_all = ["mode", "power_limit"])]
     pub modes: Vec<String>,
-    /// Worker threads, where the CPU is the accelerator: 1,2,4 [default: what the engine takes, one for every core]
-    #[arg(long, value_name = "COUNTS", value_delimiter = ',')]
-    pub threads: Vec<u32>,
-    /// Inference engine whose kernels run
-    #[arg(long, value_parser = input::engine, default_value = "none")]
+    /// Worker threads, where the CPU is the accelerator: 1,2,4 or 1..4 [default: what the engine takes, one for every core]
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',', value_parser = input::counts)]
+    pub threads: Vec<(u64, u64)>,
+    /// Inference engine whose kernels run [default: of each model and format the recommended one, of an operation none]
+    #[arg(long, value_parser = input::engine, default_value = "none", hide_default_value = true)]
     pub engine: Engine,
     /// Predict even if the engine does not run the format on this hardware
     #[arg(long)]
@@ -337,15 +344,15 @@ pub struct CompareArgs {
     /// Shapes: gemv 4096 (square) or 4096x1024; gemm 64 (M, with N = K = 4096) or 64x4096x1024
     #[arg(long, value_delimiter = ',', allow_negative_numbers = true)]
     pub sizes: Vec<String>,
-    /// Weight formats [default: fp32,fp16,bf16,int8,int4; a file's own]
-    #[arg(long, visible_alias = "format", value_delimiter = ',', value_parser = input::format)]
-    pub formats: Vec<WeightFormat>,
+    /// Weight formats, or all [default: fp32,fp16,bf16,int8,int4; a file's own]
+    #[arg(long, visible_alias = "format", value_delimiter = ',', value_parser = input::or_all(input::format))]
+    pub formats: Vec<Listed<WeightFormat>>,
     /// Batch sizes (models) [default: 1,8]
-    #[arg(long, value_delimiter = ',', value_parser = input::count, allow_negative_numbers = true)]
-    pub batches: Vec<u64>,
+    #[arg(long, value_delimiter = ',', value_parser = input::counts, allow_negative_numbers = true)]
+    pub batches: Vec<(u64, u64)>,
     /// Context lengths: tokens already in the cache (models) [default: 0,1024]
-    #[arg(long, value_delimiter = ',', value_parser = input::count_from_zero, allow_negative_numbers = true)]
-    pub contexts: Vec<u64>,
+    #[arg(long, value_delimiter = ',', value_parser = input::counts_from_zero, allow_negative_numbers = true)]
+    pub contexts: Vec<(u64, u64)>,
     /// Power modes to measure in, or all; each measurement is compared with the prediction from the mode that is active
     /// now, which is restored at the end (needs control)
     #[arg(long, value_name = "MODES", value_delimiter = ',')]
@@ -438,11 +445,10 @@ impl CompareArgs {
         if !self.sizes.is_empty() || !self.modes.is_empty() {
             return Err(Failure::usage("--sizes and --modes belong to operations, not to a model"));
         }
-        let or =
-            |given: &[u64], usual: &[u64]| if given.is_empty() { usual.to_vec() } else { given.to_vec() };
+        let or = |given: &[(u64, u64)], usual: &[u64]| input::each(given).unwrap_or_else(|| usual.to_vec());
         Ok(Some(ModelWork {
-            models: self.what.iter().map(|word| model_work::reference(word)).collect::<Result<_, _>>()?,
-            formats: self.formats.clone(),
+            models: self.what.iter().map(|word| input::model(word)).collect::<Result<_, _>>()?,
+            formats: input::named(&self.formats, WeightFormat::ALL),
             batches: or(&self.batches, &model_work::DEFAULT_BATCHES),
             contexts: or(&self.contexts, &model_work::DEFAULT_CONTEXTS),
         }))
@@ -469,9 +475,9 @@ impl CompareArgs {
 pub struct MeasureArgs {
     #[command(flatten)]
     pub shapes: ShapeArgs,
-    /// Weight formats
-    #[arg(long, visible_alias = "format", value_delimiter = ',', value_parser = input::format, default_value = "fp32")]
-    pub formats: Vec<WeightFormat>,
+    /// Weight formats, or all
+    #[arg(long, visible_alias = "format", value_delimiter = ',', value_parser = input::or_all(input::format), default_value = "fp32")]
+    pub formats: Vec<Listed<WeightFormat>>,
     /// Measure power and energy too (runs each for a second, or longer with a slow meter)
     #[arg(long)]
     pub power: bool,
@@ -649,15 +655,15 @@ pub struct RecommendArgs {
     /// Maximum expected increase of perplexity: 3%, or 0.03
     #[arg(long, value_name = "RATIO", value_parser = input::ratio, allow_negative_numbers = true)]
     pub max_quality_loss: Option<f64>,
-    /// Weight formats to consider [default: for an operation those measured here, for a model the engine's usual ones, for a packed file its own]
-    #[arg(long, visible_alias = "format", value_delimiter = ',', value_parser = input::storage)]
+    /// Weight formats to consider, or all [default: for an operation those measured here, for a model the engine's usual ones, for a packed file its own]
+    #[arg(long, visible_alias = "format", value_delimiter = ',', value_parser = input::storage_or_all)]
     pub formats: Vec<String>,
-    /// Key/value cache formats to consider (models) [default: fp16]
-    #[arg(long, value_name = "FORMATS", value_delimiter = ',', value_parser = input::cache_format)]
-    pub kv_formats: Vec<WeightFormat>,
-    /// Worker threads to consider, if the CPU is the accelerator: 1,2,4
-    #[arg(long, value_name = "COUNTS", value_delimiter = ',')]
-    pub threads: Vec<u32>,
+    /// Key/value cache formats to consider, or all (models) [default: fp16]
+    #[arg(long, value_name = "FORMATS", value_delimiter = ',', value_parser = input::cache_or_all)]
+    pub kv_formats: Vec<String>,
+    /// Worker threads to consider, if the CPU is the accelerator: 1,2,4 or 1..4
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',', value_parser = input::counts)]
+    pub threads: Vec<(u64, u64)>,
     /// Allow a mode that needs a reboot
     #[arg(long)]
     pub allow_reboot: bool,
@@ -670,9 +676,9 @@ pub struct RecommendArgs {
     /// Inference engine whose kernels run [default: for a model the best that runs there, for an operation none]
     #[arg(long, value_parser = input::engine_choice, default_value = "none", hide_default_value = true)]
     pub engine: EngineChoice,
-    /// Inference engines to compare for a model [default: every one that runs there]
-    #[arg(long, value_delimiter = ',', value_parser = input::engine, conflicts_with = "engine")]
-    pub engines: Vec<Engine>,
+    /// Inference engines to compare for a model [default: all that run there]
+    #[arg(long, value_delimiter = ',', value_parser = input::or_all(input::engine), conflicts_with = "engine")]
+    pub engines: Vec<Listed<Engine>>,
     /// Predict even if the engine does not run the format on this hardware
     #[arg(long)]
     pub hypothetical: bool,
@@ -822,9 +828,9 @@ pub struct LaunchArgs {
 pub struct QuantErrorArgs {
     /// File of weights: safetensors or GGUF
     pub file: PathBuf,
-    /// Weight formats [default: the usual ones]
-    #[arg(long, visible_alias = "format", value_delimiter = ',', value_parser = input::format)]
-    pub formats: Vec<WeightFormat>,
+    /// Weight formats, or all [default: the usual ones]
+    #[arg(long, visible_alias = "format", value_delimiter = ',', value_parser = input::or_all(input::format))]
+    pub formats: Vec<Listed<WeightFormat>>,
     /// Maximum number of weights read; from larger files, whole rows at even strides
     #[arg(long, value_name = "N", value_parser = input::count, default_value = "4194304", allow_negative_numbers = true)]
     pub max_elements: u64,

@@ -5,7 +5,8 @@ use serde_json::Value;
 use super::Context;
 use super::args::{AnalyzeArgs, MetricsArgs, ObserveArgs, PredictArgs, RecommendArgs, StatusArgs, SweepArgs};
 use super::failure::{Exit, Failure};
-use super::input::{AttentionArgs, OpArgs, RunArgs, ShapeArgs, SubjectArgs, Target};
+use super::input::{self, AttentionArgs, Listed, OpArgs, RunArgs, ShapeArgs, SubjectArgs, Target};
+use super::options::name_options;
 use super::output::Format;
 use super::{choice, network_advice, network_args, recommendation, show, status, textfile, words};
 use rooflined_advice::Request;
@@ -52,7 +53,7 @@ pub async fn predict(context: &mut Context, args: &PredictArgs) -> Result<(), Fa
     if let Some(path) = network_args::file(args.subject.op.kind.as_ref()) {
         return network_advice::predict(context, args, path).await;
     }
-    args.network.refuse()?;
+    args.network.refuse(args.subject.op.kind.as_ref(), &[])?;
     let (workload, asked) = args.subject.workload()?;
     let request = PredictRequest {
         hardware: args.machine.hardware.clone(),
@@ -110,9 +111,9 @@ pub async fn sweep(context: &mut Context, args: &SweepArgs) -> Result<(), Failur
         models,
         formats: non_empty(&args.formats),
         power_modes: non_empty(&args.modes),
-        threads: non_empty(&args.threads),
-        batches: non_empty(&args.batches),
-        contexts: non_empty(&args.contexts),
+        threads: input::each_thread_count(&args.threads),
+        batches: input::each(&args.batches),
+        contexts: input::each(&args.contexts),
         kv_format: args.kv_format.map(|format| format.key().to_owned()),
         phase: args.model.phase.map(|phase| phase.key().to_owned()),
         prompt_tokens: args.model.prompt,
@@ -151,13 +152,8 @@ pub async fn recommend(context: &mut Context, args: &RecommendArgs) -> Result<Ex
     if let Some(path) = network_args::file(args.op.kind.as_ref()) {
         return network_advice::recommend(context, args, path).await;
     }
-    args.network.refuse()?;
-    if args.min_fps.is_some() || args.streams.is_some() {
-        return Err(Failure::usage("--min-fps and --streams belong to a network in an .onnx file")
-            .with_hint(
-                "give the network's .onnx file; for the rate of a language model: --min-tokens-per-s 20",
-            ));
-    }
+    let of_networks = [("--min-fps", args.min_fps.is_some()), ("--streams", args.streams.is_some())];
+    args.network.refuse(args.op.kind.as_ref(), &of_networks)?;
     let request = recommend_request(args)?;
     if args.watch {
         return super::recommend_watch::run(context, &request).await;
@@ -187,7 +183,7 @@ fn recommend_request(args: &RecommendArgs) -> Result<RecommendRequest, Failure> 
         engine: args.engine,
     };
     let (workload, _) = subject.workload()?;
-    let listed = |formats: &[String]| (!formats.is_empty()).then(|| formats.to_vec());
+    let engines = input::named(&args.engines, &[]);
     Ok(RecommendRequest {
         hardware: args.machine.hardware.clone(),
         operating_point: args.machine.point_under(&args.limit),
@@ -204,11 +200,11 @@ fn recommend_request(args: &RecommendArgs) -> Result<RecommendRequest, Failure> 
             ..args.target.constraints()
         },
         freedom: Freedom {
-            formats: listed(&args.formats),
-            kv_formats: keys(&args.kv_formats),
+            formats: non_empty(&args.formats),
+            kv_formats: non_empty(&args.kv_formats),
             power_modes: args.target.power_modes(),
-            engines: non_empty(&args.engines),
-            threads: (!args.threads.is_empty()).then(|| args.threads.clone()),
+            engines: non_empty(&engines).filter(|_| !args.engines.contains(&Listed::All)),
+            threads: input::each_thread_count(&args.threads),
             batch: args.target.batch_range(),
             allow_reboot: args.allow_reboot,
             run_s: args.run_time,
@@ -225,10 +221,7 @@ pub async fn observe(context: &mut Context, args: &ObserveArgs) -> Result<(), Fa
     let request = if let Some(path) = network_args::file(args.subject.op.kind.as_ref()) {
         network_advice::observation(args, path, operating_point)?
     } else {
-        args.network.refuse()?;
-        if args.log.is_some() {
-            return Err(Failure::usage("--log belongs to a network in an .onnx file"));
-        }
+        args.network.refuse(args.subject.op.kind.as_ref(), &[("--log", args.log.is_some())])?;
         let (workload, _) = args.subject.workload()?;
         ObservationRequest {
             workload,
@@ -246,8 +239,8 @@ pub async fn observe(context: &mut Context, args: &ObserveArgs) -> Result<(), Fa
     match parsed.refused.first() {
         None => Ok(()),
         Some(refused) => Err(Failure::failed(
-            format!("the observation was not accepted: {}", refused.reason),
-            &refused.hint,
+            format!("the observation was not accepted: {}", name_options(&refused.reason)),
+            name_options(&refused.hint),
         )),
     }
 }

@@ -12,7 +12,7 @@ use super::Context;
 use super::args::CompareArgs;
 use super::commands::keys;
 use super::failure::Failure;
-use super::input::ShapeArgs;
+use super::input::{self, ShapeArgs};
 use super::measure::TIME_LIMIT;
 use super::model_work::ModelWork;
 use super::output::Format;
@@ -78,7 +78,8 @@ fn named_work(args: &CompareArgs) -> Result<Vec<(Op, Vec<WeightFormat>)>, Failur
         work = shapes.ops()?.into_iter().map(|op| (op, formats(&op))).collect();
     }
     if !args.formats.is_empty() {
-        work.iter_mut().for_each(|(_, formats)| formats.clone_from(&args.formats));
+        let named = input::named(&args.formats, WeightFormat::ALL);
+        work.iter_mut().for_each(|(_, formats)| formats.clone_from(&named));
     }
     Ok(work)
 }

@@ -9,6 +9,11 @@ use super::words;
 use rooflined_config::{Config, ConfigError, DEFAULT_FILE};
 
 pub fn run(printer: &Printer, command: &ConfigCommand) -> Result<Exit, Failure> {
+    let (ConfigCommand::Check { file } | ConfigCommand::Show { file }) = command;
+    if let Some(file) = file.as_deref().filter(|file| !file.exists()) {
+        let hint = format!("check the path, or leave it out for {DEFAULT_FILE}");
+        return Err(Failure::failed(format!("there is no file {}", file.display()), hint));
+    }
     match command {
         ConfigCommand::Check { file } => check(printer, file.as_deref()),
         ConfigCommand::Show { file } => show(printer, file.as_deref()),

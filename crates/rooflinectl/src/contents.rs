@@ -103,6 +103,17 @@ pub fn require_file(path: &Path) -> Result<(), Failure> {
     }
 }
 
+/// A file that somebody names on the command line holds a model.
+///
+/// # Errors
+/// It is not there, or holds something else.
+pub fn require_model(path: &Path) -> Result<(), Failure> {
+    require_file(path)?;
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let read = FILES.file(&whole.to_string_lossy(), "model.path", modelfile::latest());
+    Ok(read.map(drop).map_err(refused)?)
+}
+
 /// The format that the file at `path` is stored in; `None` where this user cannot read it, or it does not say.
 pub fn format_of(path: &Path) -> Option<String> {
     FILES.file(path.to_str()?, "path", modelfile::latest()).ok()?.model.label.clone()

@@ -90,8 +90,8 @@ pub async fn run(context: &mut Context, args: &DashboardArgs) -> Result<(), Fail
 
 /// Why `--ssh` starts no dashboard: its page would be served there, out of reach of the browser here.
 pub fn refuse_over_ssh(host: &str, args: &DashboardArgs) -> Failure {
-    let port = args.listen.rsplit_once(':').map_or("8000", |(_, port)| port);
-    let port = if port.parse::<u16>().is_ok_and(|port| port > 0) { port } else { "8000" };
+    let port = args.listen.rsplit(':').next().filter(|port| port.parse::<u16>().is_ok_and(|port| port > 0));
+    let port = port.unwrap_or("8000");
     Failure::usage("--ssh does not forward the dashboard's port").with_hint(format!(
         "ssh -t -L {port}:127.0.0.1:{port} {host} rooflinectl dashboard --listen 127.0.0.1:{port}, and open the \
          address that it prints here"

@@ -15,7 +15,11 @@ use super::failure::{Exit, Failure};
 use super::observe::{self, Process, Server, Skip, Subject, SubjectOptions, Window};
 use super::server_address::Address;
 use super::working::{Counted, Working};
-use rooflined_api::{ExplainRequest, Offload, RunEvidence, Unseen, Workload};
+use rooflined_api::{
+    BoardAnswer, ExplainRequest, Offload, PredictAnswer, PredictRequest, RunEvidence, Unseen, Workload,
+};
+use rooflined_core::units::Bytes;
+use serde_json::Value;
 
 /// Windows whose middle is taken.
 const WINDOWS: usize = 3;
@@ -33,6 +37,12 @@ pub async fn run(context: &mut Context, args: &ExplainArgs) -> Result<(), Failur
             )),
         });
     }
+    if args.subject.op.kind.is_none() && args.port.is_none() && args.pid.is_none() {
+        return Err(Failure::usage("neither a server nor a model is given").with_hint(
+            "a server: rooflinectl explain --port 8080; a rate: rooflinectl explain MODEL --tokens-per-s 12; \
+             rooflinectl servers lists those that are watched",
+        ));
+    }
     let process = args.pid.map(observe::process_of).transpose()?;
     let is_measured = args.time.is_some() || args.tokens_per_s.is_some();
     let (what, request) = match (&args.port, process) {
@@ -45,7 +55,11 @@ pub async fn run(context: &mut Context, args: &ExplainArgs) -> Result<(), Failur
             let address = observe::address_of(&process)?;
             watch(context, args, address, Some(process)).await?
         }
-        (None, None) => measured(args, None)?,
+        (None, None) => {
+            let (what, request) = measured(args, None)?;
+            refuse_too_large(context, &what, &request).await?;
+            (what, request)
+        }
     };
     let answer = context.client.post("/v1/explain", &request).await?;
     context.printer.answer("explain", &answer, || Ok(text::render(&what, &answer.parse()?)))
@@ -79,6 +93,42 @@ fn measured(args: &ExplainArgs, seen: Option<RunEvidence>) -> Result<(String, Ex
         seen,
     };
     Ok((asked.to_string(), request))
+}
+
+/// A model that needs more memory than there is did not run here. What cannot be told is left to the answer.
+async fn refuse_too_large(
+    context: &mut Context,
+    what: &str,
+    request: &ExplainRequest,
+) -> Result<(), Failure> {
+    let question = PredictRequest {
+        workload: request.workload.clone(),
+        engine: request.engine,
+        hypothetical: true,
+        ..PredictRequest::default()
+    };
+    if question.workload.model.is_none() {
+        return Ok(());
+    }
+    let board = context.client.get("/v1/board").await.and_then(|answer| answer.parse::<BoardAnswer>());
+    let predicted = context
+        .client
+        .post("/v1/predict", &question)
+        .await
+        .and_then(|answer| answer.parse::<PredictAnswer>());
+    let (Ok(BoardAnswer { memory, .. }), Ok(predicted)) = (board, predicted) else { return Ok(()) };
+    let shared = memory.get("unified").and_then(Value::as_bool).unwrap_or_default();
+    match memory.get("total_bytes").and_then(Value::as_f64).filter(|_| shared) {
+        Some(has) if predicted.memory_bytes.total > has => Err(Failure::usage(format!(
+            "{what} needs {}, and this machine has {}: it cannot have run here",
+            Bytes(predicted.memory_bytes.total),
+            Bytes(has)
+        ))
+        .with_hint(
+            "name the model and the format that ran, such as --format q4_k_m; another machine's rate: rooflinectl analyze --hardware KEY",
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// A server, watched for as long as the arguments allow.

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use serde_json::{Map, Value, json};
 
 /// The list whose elements are the rows of an answer, by the answer's name. Every answer may have `rows`.
-const LISTS: [(&str, &str); 7] = [
+const LISTS: [(&str, &str); 8] = [
     ("mode", "modes"),
     ("hardware", "hardware"),
     ("model", "models"),
@@ -17,6 +17,7 @@ const LISTS: [(&str, &str); 7] = [
     ("holds", "holds"),
     ("tiling", "candidates"),
     ("formats", "formats"),
+    ("servers", "servers"),
 ];
 
 /// Answers that describe one thing by many values.

@@ -186,7 +186,16 @@ pub fn sweep(answer: &SweepAnswer) -> String {
             1 => "; 1 of them does not fit".to_owned(),
             several => format!("; {several} of them do not fit"),
         };
-        return format!("{count} {predictions}; the highest rate: {}, {figure}{excluded}\n", setting(best));
+        let own = &best.prediction.engine;
+        let engine = match &best.op {
+            None if rows.clone().all(|row| row.prediction.engine == *own) => format!(" in {own}"),
+            None => " in the recommended engine of each".to_owned(),
+            Some(_) => String::new(),
+        };
+        return format!(
+            "{count} {predictions}{engine}; the highest rate: {}, {figure}{excluded}\n",
+            setting(best)
+        );
     }
     rows.min_by(|a, b| needs(a).total_cmp(&needs(b))).map_or_else(
         || "no prediction: none of these runs here\n".to_owned(),

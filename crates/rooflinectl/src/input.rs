@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::failure::Failure;
+use super::server_address::Address;
 use super::{meant, words};
 use rooflined_api::{NetworkEngine, Offload, OperatingPointRequest, Speculative, Workload};
 use rooflined_core::near::Near;
@@ -68,6 +69,19 @@ pub fn target(text: &str) -> Result<Target, String> {
     }
 }
 
+/// A model as requests name it.
+///
+/// # Errors
+/// It is none, or its file is not there.
+pub fn model(text: &str) -> Result<Value, Failure> {
+    match target(text) {
+        Ok(Target::Model(key)) => Ok(key.into()),
+        Ok(Target::File(path)) => named_file(&path),
+        Ok(Target::Op(_)) => Err(Failure::usage(format!("{text} is an operation, and this takes a model"))),
+        Err(why) => Err(Failure::usage(format!("{text:?} is {why}"))),
+    }
+}
+
 /// A file as requests name it.
 fn named_file(path: &Path) -> Result<Value, Failure> {
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
@@ -95,6 +109,11 @@ fn unknown_model(name: &str) -> Failure {
         "rooflinectl models list shows all; for another model, save its config.json and give its path";
     let hint = match meant::known_model(name) {
         Some(model) => format!("did you mean {model}? {ALL}"),
+        None if Address::parse(name).is_ok() => {
+            format!(
+                "a server follows an option: rooflinectl explain --port {name}, rooflinectl observe --from {name}"
+            )
+        }
         None => Near::of(name, models().keys()).hint(ALL),
     };
     Failure::usage(format!("no model {name:?} is known, and no such file is here")).with_hint(hint)
@@ -154,7 +173,7 @@ pub struct AttentionArgs {
     /// Query tokens per sequence (attention): 1 = decode [default: 1]
     #[arg(long, help_heading = ATTENTION, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub query_tokens: Option<u64>,
-    /// Context length in tokens (attention, models) [default of models: 4096, or the model's maximum if that is less]
+    /// Context length in tokens, with the prompt and the answer (attention, models) [default of models: 4096, or the model's maximum if that is less]
     #[arg(long, visible_alias = "context", value_name = "N", value_parser = count_from_zero, allow_negative_numbers = true)]
     pub context_tokens: Option<u64>,
     /// Head dimension (attention) [default: 128]
@@ -230,16 +249,9 @@ impl SpeculativeArgs {
     pub fn given(&self) -> Result<Option<Speculative>, Failure> {
         let Self { speculative, draft_model, draft_format, draft_tokens, acceptance, accepted_per_step } =
             self;
-        let model = draft_model.as_deref().map(target).transpose().map_err(Failure::usage)?;
-        let draft_model = match model {
-            Some(Target::File(path)) => Some(named_file(&path)?),
-            Some(Target::Model(key)) => Some(key.into()),
-            Some(Target::Op(_)) => return Err(Failure::usage("--draft-model takes a model".to_owned())),
-            None => None,
-        };
         let given = Speculative {
             kind: speculative.clone(),
-            draft_model,
+            draft_model: draft_model.as_deref().map(self::model).transpose()?,
             draft_format: draft_format.clone(),
             draft_tokens: *draft_tokens,
             acceptance_ratio: *acceptance,
@@ -369,6 +381,10 @@ impl SubjectArgs {
                 }
                 _ => String::new(),
             };
+            // A context is filled by a decode; a prompt and its answer have to have room in it.
+            let is_read = model.task.is_some_and(|task| task != Task::Generate)
+                || model.phase.is_some_and(|phase| phase != Phase::Decode);
+            let context = op.attention.context_tokens;
             let workload = Workload {
                 model: Some(named),
                 format: format.map(str::to_owned),
@@ -376,7 +392,8 @@ impl SubjectArgs {
                 task: model.task.map(|task| task.key().to_owned()),
                 phase: model.phase.map(|phase| phase.key().to_owned()),
                 batch,
-                context_tokens: op.attention.context_tokens,
+                context_tokens: context.filter(|_| !is_read),
+                window_tokens: context.filter(|_| is_read),
                 prompt_tokens: model.prompt,
                 output_tokens: model.output_tokens,
                 cached_tokens: model.cached_tokens,
@@ -677,10 +694,6 @@ impl ShapeArgs {
     }
 }
 
-fn usage_with_example(message: &str) -> Failure {
-    Failure::usage(message).with_hint(format!("for example: {}", example(Kind::Gemv)))
-}
-
 const fn key(kind: Kind) -> &'static str {
     match kind {
         Kind::Gemv => "gemv",
@@ -694,13 +707,13 @@ fn valid(op: Op) -> Result<Op, Failure> {
     Ok(op)
 }
 
-/// A GEMV or GEMM from its sizes in order.
-fn matrix(kind: Kind, sizes: &[&str]) -> Result<Op, Failure> {
+/// The sizes of a GEMV or GEMM in order.
+fn numbers(kind: Kind, sizes: &[&str]) -> Result<[u64; 3], Failure> {
     let names: &[&str] = if kind == Kind::Gemv { &["n", "k"] } else { &["m", "n", "k"] };
     let usage = names.join(" ").to_uppercase();
     if sizes.len() != names.len() {
         let message = format!("{} takes {} sizes, {usage}; {} given", key(kind), names.len(), sizes.len());
-        let joined = sizes.iter().any(|size| size.contains(['x', 'X', ',']));
+        let joined = sizes.iter().any(|size| size.contains(meant::JOINTS));
         let how = if joined { "write them with spaces" } else { "for example" };
         return Err(Failure::usage(message).with_hint(format!("{how}: {}", example(kind))));
     }
@@ -708,7 +721,12 @@ fn matrix(kind: Kind, sizes: &[&str]) -> Result<Op, Failure> {
     for ((value, text), name) in values.iter_mut().zip(sizes).zip(names) {
         *value = count(text).map_err(|reason| Failure::usage(format!("{name} is {text:?}: {reason}")))?;
     }
-    let [first, second, third] = values;
+    Ok(values)
+}
+
+/// A GEMV or GEMM from its sizes in order.
+fn matrix(kind: Kind, sizes: &[&str]) -> Result<Op, Failure> {
+    let [first, second, third] = numbers(kind, sizes)?;
     Ok(match kind {
         Kind::Gemv => Op::Gemv { n: first, k: second },
         Kind::Gemm | Kind::Attention => Op::Gemm { m: first, n: second, k: third },
@@ -721,10 +739,8 @@ fn matrix(kind: Kind, sizes: &[&str]) -> Result<Op, Failure> {
 /// A usage error that names the size which is wrong.
 pub fn product(sizes: &[String]) -> Result<(Op, [u64; 3]), Failure> {
     let sizes: Vec<&str> = sizes.iter().map(String::as_str).collect();
-    match valid(matrix(Kind::Gemm, &sizes)?)? {
-        op @ Op::Gemm { m, n, k } => Ok((op, [m, n, k])),
-        _ => Err(usage_with_example("no matrix product is given")),
-    }
+    let [m, n, k] = numbers(Kind::Gemm, &sizes)?;
+    Ok((valid(Op::Gemm { m, n, k })?, [m, n, k]))
 }
 
 const fn example(kind: Kind) -> &'static str {
@@ -738,7 +754,7 @@ const fn example(kind: Kind) -> &'static str {
 /// `4096`, `4096x1024`, `64x4096x1024`.
 fn shape(kind: Kind, text: &str) -> Result<Op, Failure> {
     let side = GEMM_SIDE.to_string();
-    let sizes: Vec<&str> = text.split('x').collect();
+    let sizes: Vec<&str> = text.split(meant::JOINTS).collect();
     match (kind, sizes.as_slice()) {
         (Kind::Gemv, &[side]) => matrix(kind, &[side, side]),
         (Kind::Gemm, &[m]) => matrix(kind, &[m, &side, &side]),
@@ -781,7 +797,7 @@ fn no_count(text: &str, least: u64) -> String {
     match text {
         "" => format!("{expected}; lists are written without spaces: 1,2,4"),
         _ if text.contains(',') => format!("{expected}, without commas; rooflinectl sweep takes several"),
-        _ if is_range => format!("{expected}; a list names each value: 1,2,4,8"),
+        _ if is_range => format!("{expected}; rooflinectl sweep takes several"),
         _ => expected,
     }
 }
@@ -949,23 +965,98 @@ pub fn watts(text: &str) -> Result<f64, String> {
 /// # Errors
 /// What was expected, in words.
 pub fn batch_range(text: &str) -> Result<(u64, u64), String> {
-    if let Some((min, max)) =
-        text.split_once('-').filter(|(min, max)| count(min).is_ok() && count(max).is_ok())
-    {
-        return Err(format!("expected a range with two points: {min}..{max}"));
-    }
     if let Some(((min, _), (_, max))) = text.split_once(',').zip(text.rsplit_once(',')) {
         return Err(format!("expected one number or a range: {min}..{max}"));
     }
-    let (min, max) = text.split_once("..").unwrap_or((text, text));
-    let (min, max) = count(min)
-        .and_then(|min| Ok((min, count(max.strip_prefix('=').unwrap_or(max))?)))
-        .map_err(|_| "expected a whole number from 1, or a range of them: 8, 1..32".to_owned())?;
-    if min > max {
-        Err(format!("{min} to {max} is empty; expected the smaller number first"))
-    } else {
-        Ok((min, max))
+    range(text, |number| {
+        count(number).map_err(|_| "expected a whole number from 1, or a range of them: 8, 1..32".to_owned())
+    })
+}
+
+fn range(text: &str, parse: impl Fn(&str) -> Result<u64, String>) -> Result<(u64, u64), String> {
+    let with_hyphen = text.split_once('-').filter(|(min, max)| parse(min).is_ok() && parse(max).is_ok());
+    if let Some((min, max)) = with_hyphen {
+        return Err(format!("expected a range with two points: {min}..{max}"));
     }
+    let (min, max) = text.split_once("..").unwrap_or((text, text));
+    let (min, max) = (parse(min)?, parse(max.strip_prefix('=').unwrap_or(max))?);
+    if min > max {
+        return Err(format!("{min} to {max} is empty; expected the smaller number first"));
+    }
+    Ok((min, max))
+}
+
+/// A number of a list, or a range of them: `8`, `1..8`.
+///
+/// # Errors
+/// What was expected, in words.
+pub fn counts(text: &str) -> Result<(u64, u64), String> {
+    short_range(text, count)
+}
+
+/// The same from 0.
+///
+/// # Errors
+/// What was expected, in words.
+pub fn counts_from_zero(text: &str) -> Result<(u64, u64), String> {
+    short_range(text, count_from_zero)
+}
+
+fn short_range(text: &str, parse: fn(&str) -> Result<u64, String>) -> Result<(u64, u64), String> {
+    /// Longer ones are a mistake: each number is a row.
+    const MOST: u64 = 1024;
+    match range(text, parse)? {
+        (min, max) if max - min >= MOST => {
+            Err(format!("{} numbers are more than {MOST}; name some of them: {min},{max}", max - min + 1))
+        }
+        range => Ok(range),
+    }
+}
+
+/// Every number of a list; `None` where it is empty.
+#[must_use]
+pub fn each(list: &[(u64, u64)]) -> Option<Vec<u64>> {
+    (!list.is_empty()).then(|| list.iter().flat_map(|&(min, max)| min..=max).collect())
+}
+
+/// The same as numbers of threads.
+#[must_use]
+pub fn each_thread_count(list: &[(u64, u64)]) -> Option<Vec<u32>> {
+    let counts = each(list)?;
+    Some(counts.into_iter().map(|count| u32::try_from(count).unwrap_or(u32::MAX)).collect())
+}
+
+/// A name of a list, or all that there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listed<T> {
+    All,
+    One(T),
+}
+
+/// The parser of names, which takes `all` too.
+pub fn or_all<T: 'static>(
+    parse: fn(&str) -> Result<T, String>,
+) -> impl Fn(&str) -> Result<Listed<T>, String> + Clone {
+    move |text| if is_all(text) { Ok(Listed::All) } else { parse(text).map(Listed::One) }
+}
+
+fn is_all(text: &str) -> bool {
+    text.eq_ignore_ascii_case("all")
+}
+
+/// The names of a list, each once, of which `all` are these.
+pub fn named<T: Copy + PartialEq>(list: &[Listed<T>], all: &[T]) -> Vec<T> {
+    let names = |listed: &Listed<T>| match listed {
+        Listed::All => all.to_vec(),
+        Listed::One(one) => vec![*one],
+    };
+    let mut seen = Vec::new();
+    for name in list.iter().flat_map(names) {
+        if !seen.contains(&name) {
+            seen.push(name);
+        }
+    }
+    seen
 }
 
 /// A storage format by its key.
@@ -1013,6 +1104,16 @@ pub fn storage(text: &str) -> Result<String, String> {
     recipe(text).map(|recipe| recipe.key().to_owned())
 }
 
+/// The same, or `all`.
+pub fn storage_or_all(text: &str) -> Result<String, String> {
+    if is_all(text) { Ok("all".to_owned()) } else { storage(text) }
+}
+
+/// The key of a format of a cache, or `all`.
+pub fn cache_or_all(text: &str) -> Result<String, String> {
+    if is_all(text) { Ok("all".to_owned()) } else { Ok(cache_format(text)?.key().to_owned()) }
+}
+
 /// A format, or a mix that is none.
 pub fn recipe(text: &str) -> Result<Recipe, String> {
     text.parse().map_err(|error| unknown(&error))
@@ -1048,6 +1149,16 @@ pub fn engine(text: &str) -> Result<Engine, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_is_made_whole_and_a_key_is_found() {
+        let file = tempfile::Builder::new().suffix(".gguf").tempfile().unwrap();
+        assert_eq!(model(file.path().to_str().unwrap()).unwrap(), json!({"path": file.path()}));
+        assert!(model("./Cargo.toml").unwrap()["path"].as_str().unwrap().starts_with('/'));
+        assert!(model("b.gguf").unwrap_err().to_string().contains("there is no file"));
+        assert_eq!(model("TinyLlama-1.1B").unwrap(), json!("tinyllama-1.1b"));
+        assert!(model("tinylama").unwrap_err().to_string().contains("tinylama"));
+    }
 
     #[test]
     fn quantities_are_read_with_and_without_units() {

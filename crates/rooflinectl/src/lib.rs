@@ -6,7 +6,7 @@
 //! | questions | `commands`, `requests`, `recommend_watch`, `rooflines`, `tiling`, `hardware`, `models`, `formats`, `quant_error` with `tensors` |
 //! | what runs on this machine | `calibrate`, `measure`, `compare`, `demo` with `private_daemon` |
 //! | control | `modes`, `nvpmodel`, `hold`, `run`, `configuration` |
-//! | learning | `observe`, `observations` |
+//! | learning | `observe`, `observations`, `servers` |
 //! | views | `watch`, `dashboard`, `doctor`, `bundle`, `features`, `mcp` |
 //! | output | `output` and `flatten` (JSON, CSV, Prometheus, shell), `table`, `words`, `headline`, `show`, `details`, `power_costs`, `chart`, `plot`, `svg`, `working` |
 
@@ -65,6 +65,7 @@ mod requests;
 mod rooflines;
 mod run;
 mod server_address;
+mod servers;
 mod show;
 mod signals;
 mod ssh;

@@ -1,7 +1,9 @@
 //! `man`: the manual pages, made of the definition of the arguments.
 
 use std::fs;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use clap::CommandFactory;
 use clap_mangen::Man;
@@ -10,17 +12,39 @@ use super::args::Cli;
 use super::failure::Failure;
 use super::output::Printer;
 
-pub fn run(printer: &Printer, dir: Option<&Path>) -> Result<(), Failure> {
+/// Prints the page of a command, of the program where none is named; with `dir`, writes a page for each.
+///
+/// # Errors
+/// There is no such command, or the directory cannot be written.
+pub fn run(printer: &Printer, command: &[String], dir: Option<&Path>) -> Result<(), Failure> {
     let Some(dir) = dir else {
+        let mut root = Cli::command();
+        root.build();
+        let of = command.iter().try_fold(&root, |above, word| above.find_subcommand(word));
+        let of = of.ok_or_else(|| {
+            Failure::usage(format!("there is no command {:?}", command.join(" "))).with_hint(
+                "rooflinectl --help lists all; to write a page for each: rooflinectl man --dir DIR",
+            )
+        })?;
         let mut page = Vec::new();
-        Man::new(Cli::command()).render(&mut page).map_err(|error| {
+        Man::new(of.clone()).render(&mut page).map_err(|error| {
             Failure::failed(format!("the page cannot be made: {error}"), "please report it as a bug")
         })?;
-        return printer.bytes(&page);
+        return if is_shown(&page) { Ok(()) } else { printer.bytes(&page) };
     };
     let written = fs::create_dir_all(dir).and_then(|()| clap_mangen::generate_to(Cli::command(), dir));
     written.map_err(|error| {
         let message = format!("the pages cannot be written to {}: {error}", dir.display());
         Failure::failed(message, "name a directory that you may write to")
     })
+}
+
+/// Whether a person at a terminal was shown the page: by `man`, where it is installed.
+fn is_shown(page: &[u8]) -> bool {
+    let shown = || {
+        let mut man = Command::new("man").args(["-l", "-"]).stdin(Stdio::piped()).spawn().ok()?;
+        man.stdin.take()?.write_all(page).ok()?;
+        man.wait().ok()
+    };
+    std::io::stdout().is_terminal() && shown().is_some_and(|status| status.success())
 }

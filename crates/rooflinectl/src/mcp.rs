@@ -3,6 +3,7 @@
 //! Each tool is one command of this program with some of its options, and answers with what that command prints: short
 //! tables with units. No tool takes an option that changes the machine.
 
+use std::io::IsTerminal;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -37,12 +38,8 @@ enum Kind {
     Choice(&'static [&'static str]),
 }
 
-struct Field {
-    name: &'static str,
-    option: &'static str,
-    kind: Kind,
-    description: &'static str,
-}
+/// An argument: its name, which is that of the option with `_` and the unit, how it is written, and what it is.
+type Field = (&'static str, Kind, &'static str);
 
 struct Question {
     name: &'static str,
@@ -58,48 +55,34 @@ const MODEL: (&str, &str) = (
     "Name on Hugging Face (Qwen/Qwen3-4B) or Ollama (qwen3:4b), a key of the catalogue, or the path of a GGUF, safetensors or \
      config.json file, or of a vision network's .onnx file",
 );
-const PRECISION: Field = Field {
-    name: "precision",
-    option: "--precision",
-    kind: Kind::Choice(&["fp16", "int8", "tf32", "fp32"]),
-    description: "What a vision network is computed in",
-};
-const SIZE: Field = Field {
-    name: "size",
-    option: "--size",
-    kind: Kind::Text,
-    description: "Height and width of a vision network's pictures where its file leaves them open: 640x640",
-};
-const DIMENSION: Field = Field {
-    name: "dimension",
-    option: "--dim",
-    kind: Kind::Text,
-    description: "A dimension that a vision network's file leaves open: batch=1",
-};
-const HARDWARE: Field = Field {
-    name: "hardware",
-    option: "--hardware",
-    kind: Kind::Text,
-    description: "Key or short name of other hardware (orin-nano, thor, spark, rtx-4090; list_hardware has all); without it, this machine",
-};
-const ENGINE: Field = Field {
-    name: "engine",
-    option: "--engine",
-    kind: Kind::Text,
-    description: "Inference engine: llama.cpp, vllm, tensorrt-llm, …; without it, the best that runs there",
-};
-const CONTEXT: Field = Field {
-    name: "context_tokens",
-    option: "--context-tokens",
-    kind: Kind::Count,
-    description: "Tokens in the cache of each sequence; default 4096",
-};
-const FORMATS: Field = Field {
-    name: "formats",
-    option: "--formats",
-    kind: Kind::Text,
-    description: "Weight formats, such as q4_k_m,q8_0; default a file's own, or the engine's usual ones",
-};
+const PRECISION: Field =
+    ("precision", Kind::Choice(&["fp16", "int8", "tf32", "fp32"]), "What a vision network is computed in");
+const SIZE: Field = (
+    "size",
+    Kind::Text,
+    "Height and width of a vision network's pictures where its file leaves them open: 640x640",
+);
+const DIMENSION: Field =
+    ("dimension", Kind::Text, "A dimension that a vision network's file leaves open: batch=1");
+const HARDWARE: Field = (
+    "hardware",
+    Kind::Text,
+    "Key or short name of other hardware (orin-nano, thor, spark, rtx-4090; list_hardware has all); without it, this machine",
+);
+const ENGINE: Field = (
+    "engine",
+    Kind::Text,
+    "Inference engine: llama.cpp, vllm, tensorrt-llm, …; without it, the best that runs there",
+);
+const CONTEXT: Field = ("context_tokens", Kind::Count, "Tokens in the cache of each sequence; default 4096");
+const FORMATS: Field = (
+    "formats",
+    Kind::Text,
+    "Weight formats, such as q4_k_m,q8_0; default a file's own, or the engine's usual ones",
+);
+const FORMAT: Field =
+    ("format", Kind::Text, "Weight format: fp16, q8_0, q4_k_m, awq, nvfp4, …; default fp16, or a file's own");
+const BATCH: Field = ("batch", Kind::Count, "Sequences at once; default 1");
 const OBJECTIVES: &[&str] = &["latency", "throughput", "energy", "power"];
 
 const QUESTIONS: &[Question] = &[
@@ -113,63 +96,22 @@ const QUESTIONS: &[Question] = &[
             HARDWARE,
             ENGINE,
             CONTEXT,
-            Field {
-                name: "objective",
-                option: "--objective",
-                kind: Kind::Choice(OBJECTIVES),
-                description: "What is best; default latency",
-            },
-            Field {
-                name: "modes",
-                option: "--modes",
-                kind: Kind::Text,
-                description: "Power modes to consider: all, live (without a reboot) or names; default the current one",
-            },
+            ("objective", Kind::Choice(OBJECTIVES), "What is best; default latency"),
+            (
+                "modes",
+                Kind::Text,
+                "Power modes to consider: all, live (without a reboot) or names; default the current one",
+            ),
             FORMATS,
-            Field {
-                name: "batch",
-                option: "--batch",
-                kind: Kind::Text,
-                description: "Sequences at once to consider: 8, or 1..32; default 1",
-            },
-            Field {
-                name: "max_time_per_token_ms",
-                option: "--max-time-per-token",
-                kind: Kind::Number("ms"),
-                description: "Longest time per token, in milliseconds",
-            },
-            Field {
-                name: "min_tokens_per_s",
-                option: "--min-tokens-per-s",
-                kind: Kind::Number(""),
-                description: "Least tokens per second over the batch",
-            },
-            Field {
-                name: "max_power_w",
-                option: "--max-power",
-                kind: Kind::Number("W"),
-                description: "Most power of the module or card, in watts",
-            },
-            Field {
-                name: "max_memory_gb",
-                option: "--max-memory-bytes",
-                kind: Kind::Number("GB"),
-                description: "Most memory for weights, cache and activations, in GB",
-            },
+            ("batch", Kind::Text, "Sequences at once to consider: 8, or 1..32; default 1"),
+            ("max_time_per_token_ms", Kind::Number("ms"), "Longest time per token, in milliseconds"),
+            ("min_tokens_per_s", Kind::Number(""), "Least tokens per second over the batch"),
+            ("max_power_w", Kind::Number("W"), "Most power of the module or card, in watts"),
+            ("max_memory_gb", Kind::Number("GB"), "Most memory for weights, cache and activations, in GB"),
             SIZE,
             DIMENSION,
-            Field {
-                name: "min_fps",
-                option: "--min-fps",
-                kind: Kind::Number(""),
-                description: "Least pictures per second of each stream (vision networks)",
-            },
-            Field {
-                name: "streams",
-                option: "--streams",
-                kind: Kind::Count,
-                description: "Cameras whose pictures go through the vision network; default 1",
-            },
+            ("min_fps", Kind::Number(""), "Least pictures per second of each stream (vision networks)"),
+            ("streams", Kind::Count, "Cameras whose pictures go through the vision network; default 1"),
         ],
     },
     Question {
@@ -181,42 +123,20 @@ const QUESTIONS: &[Question] = &[
             HARDWARE,
             ENGINE,
             CONTEXT,
-            Field {
-                name: "format",
-                option: "--format",
-                kind: Kind::Text,
-                description: "Weight format: fp16, q8_0, q4_k_m, awq, nvfp4, …; default fp16, or a file's own",
-            },
-            Field {
-                name: "batch",
-                option: "--batch",
-                kind: Kind::Count,
-                description: "Sequences at once; default 1",
-            },
-            Field {
-                name: "task",
-                option: "--task",
-                kind: Kind::Choice(&["generate", "embed", "rerank"]),
-                description: "Writing text, or reading documents; default embed for an encoder, else generate",
-            },
-            Field {
-                name: "phase",
-                option: "--phase",
-                kind: Kind::Choice(&["prefill", "decode", "serve"]),
-                description: "Reading a prompt, writing a token, or both; default decode",
-            },
-            Field {
-                name: "prompt_tokens",
-                option: "--prompt",
-                kind: Kind::Count,
-                description: "Length of the prompt",
-            },
-            Field {
-                name: "mode",
-                option: "--mode",
-                kind: Kind::Text,
-                description: "Power mode; default the current one, or the fastest of other hardware",
-            },
+            FORMAT,
+            BATCH,
+            (
+                "task",
+                Kind::Choice(&["generate", "embed", "rerank"]),
+                "Writing text, or reading documents; default embed for an encoder, else generate",
+            ),
+            (
+                "phase",
+                Kind::Choice(&["prefill", "decode", "serve"]),
+                "Reading a prompt, writing a token, or both; default decode",
+            ),
+            ("prompt_tokens", Kind::Count, "Length of the prompt"),
+            ("mode", Kind::Text, "Power mode; default the current one, or the fastest of other hardware"),
             PRECISION,
             SIZE,
             DIMENSION,
@@ -231,30 +151,10 @@ const QUESTIONS: &[Question] = &[
         fields: &[
             ENGINE,
             CONTEXT,
-            Field {
-                name: "tokens_per_s",
-                option: "--tokens-per-s",
-                kind: Kind::Number(""),
-                description: "Measured tokens per second over the batch",
-            },
-            Field {
-                name: "format",
-                option: "--format",
-                kind: Kind::Text,
-                description: "Weight format: fp16, q8_0, q4_k_m, awq, nvfp4, …; default fp16, or a file's own",
-            },
-            Field {
-                name: "batch",
-                option: "--batch",
-                kind: Kind::Count,
-                description: "Sequences at once; default 1",
-            },
-            Field {
-                name: "mode",
-                option: "--mode",
-                kind: Kind::Text,
-                description: "Power mode that was expected; default the fastest that was calibrated",
-            },
+            ("tokens_per_s", Kind::Number(""), "Measured tokens per second over the batch"),
+            FORMAT,
+            BATCH,
+            ("mode", Kind::Text, "Power mode that was expected; default the fastest that was calibrated"),
         ],
     },
     Question {
@@ -298,6 +198,14 @@ impl Kind {
         }
     }
 
+    /// The option that is called so.
+    fn option(self, name: &str) -> String {
+        let unit =
+            if let Self::Number(unit) = self { format!("_{}", unit.to_lowercase()) } else { "_".to_owned() };
+        let name = name.strip_suffix(&unit).unwrap_or(name);
+        format!("--{}", if name == "dimension" { "dim".to_owned() } else { name.replace('_', "-") })
+    }
+
     /// The value as the command line takes it, or what is expected instead.
     fn written(self, value: &Value) -> Result<String, String> {
         match self {
@@ -325,7 +233,7 @@ impl Question {
             properties.insert(name.to_owned(), Kind::Text.schema(description));
         }
         let fields = self.fields.iter();
-        properties.extend(fields.map(|field| (field.name.to_owned(), field.kind.schema(field.description))));
+        properties.extend(fields.map(|(name, kind, about)| ((*name).to_owned(), kind.schema(about))));
         let schema = json!({
             "type": "object",
             "properties": properties,
@@ -347,17 +255,13 @@ impl Question {
                     Some(Kind::Text.written(value).map_err(|expected| mistake(name, value, &expected))?);
                 continue;
             }
-            let Some(field) = self.fields.iter().find(|field| field.name == name) else {
-                let names: Vec<&str> = self
-                    .subject
-                    .iter()
-                    .map(|(name, _)| *name)
-                    .chain(self.fields.iter().map(|field| field.name))
-                    .collect();
+            let Some((_, kind, _)) = self.fields.iter().find(|(known, _, _)| known == name) else {
+                let own = self.fields.iter().map(|(name, _, _)| *name);
+                let names: Vec<&str> = self.subject.iter().map(|(name, _)| *name).chain(own).collect();
                 return Err(format!("{} has no argument {name}; it takes {}", self.name, names.join(", ")));
             };
-            let written = field.kind.written(value).map_err(|expected| mistake(name, value, &expected))?;
-            arguments.push(format!("{}={written}", field.option));
+            let written = kind.written(value).map_err(|expected| mistake(name, value, &expected))?;
+            arguments.push(format!("{}={written}", kind.option(name)));
         }
         if let Some((name, description)) = self.subject {
             let subject = subject.ok_or_else(|| format!("{} needs {name}: {description}", self.name))?;
@@ -446,15 +350,15 @@ impl ServerHandler for Server {
 pub async fn run(global: &Global) -> Result<(), Failure> {
     let mut options = vec![format!("--timeout={}s", global.timeout.as_secs_f64())];
     options.extend(global.socket.iter().map(|path| format!("--socket={}", path.display())));
-    let failed = |error: &dyn std::fmt::Display| {
-        Failure::failed(
-            format!("the MCP session did not start: {error}"),
-            "start it from an MCP client, over stdio",
-        )
-    };
-    let service =
-        Server { global: options }.serve(rmcp::transport::stdio()).await.map_err(|error| failed(&error))?;
-    service.waiting().await.map_err(|error| failed(&error))?;
+    const START: &str = "an MCP client starts it: add {\"command\": \"rooflinectl\", \"args\": [\"mcp\"]} to the client's servers";
+    if std::io::stdin().is_terminal() {
+        let message = "mcp answers an agent's messages, and nobody types those";
+        return Err(Failure::usage(message).with_hint(START));
+    }
+    let service = Server { global: options }.serve(rmcp::transport::stdio()).await.map_err(|_| {
+        Failure::failed("standard input did not begin as the Model Context Protocol does", START)
+    })?;
+    service.waiting().await.map_err(|error| Failure::failed(format!("the session broke: {error}"), START))?;
     Ok(())
 }
 
@@ -471,11 +375,11 @@ mod tests {
             let mut call = JsonObject::new();
             if let Some((name, _)) = question.subject {
                 // Only a file has dimensions to fill in; a key is shown and not inspected.
-                let is_file = question.fields.iter().any(|field| field.name == "dimension");
+                let is_file = question.fields.iter().any(|(name, ..)| *name == "dimension");
                 call.insert(name.to_owned(), json!(if is_file { "./detector.onnx" } else { "llama-3.1-8b" }));
             }
-            for field in question.fields {
-                let value = match (field.kind, field.name) {
+            for (name, kind, _) in question.fields {
+                let value = match (*kind, *name) {
                     (Kind::Text, "batch") => json!("1..4"),
                     (Kind::Text, "formats" | "format") => json!("q8_0"),
                     (Kind::Text, "engine") => json!("llama.cpp"),
@@ -486,7 +390,7 @@ mod tests {
                     (Kind::Number(_), _) => json!(12.5),
                     (Kind::Choice(words), _) => json!(words[0]),
                 };
-                call.insert(field.name.to_owned(), value);
+                call.insert((*name).to_owned(), value);
             }
             let arguments = question.arguments(&call).unwrap();
             let line = ["rooflinectl".to_owned()].into_iter().chain(arguments);

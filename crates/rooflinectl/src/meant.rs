@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::failure::Failure;
-use super::habits::{FORMATS, OPERATIONS, UNITS, UNPUBLISHED, UNREAD, VISION};
+use super::habits::{FORMATS, OPERATIONS, UNITS, lists};
 use super::options::is_option;
 use rooflined_core::hardware::registry;
 use rooflined_core::near::Near;
@@ -29,7 +29,7 @@ pub fn format(name: &str) -> Option<String> {
             "leave the option out for the usual choice, or name formats of rooflinectl formats".to_owned(),
         );
     }
-    let (_, ours) = FORMATS.iter().find(|(names, _)| names.contains(&plain))?;
+    let (_, ours) = FORMATS.iter().find(|(names, _)| lists(names, plain))?;
     let more = if plain.starts_with('q') && plain.ends_with('l') {
         "Such a mix differs from file to file: give the file itself for its exact size"
     } else {
@@ -69,29 +69,54 @@ pub fn known_model(name: &str) -> Option<String> {
 pub fn instead(name: &str, near: &Near) -> String {
     const ALL: &str = "give gemv, gemm, attention, a model of rooflinectl models list, or the path of a model's .gguf, config.json or .onnx file";
     let (bare, parts) = (bare(name), name.split(',').collect::<Vec<_>>());
-    let begins = |names: &[&str]| names.iter().any(|known| bare.starts_with(known));
     if parts.len() > 1 && parts.iter().all(|part| models().get(part).is_ok()) {
         return "several go to rooflinectl sweep, with commas".to_owned();
     }
     if let Some(model) = known_model(name) {
         return format!("did you mean {model}?");
     }
-    if registry().get(name).is_some() {
-        return format!("it is hardware: name a model first, such as qwen3-4b --hardware {name}");
+    let kind = match option(name) {
+        Some(("hardware", written)) => Some(("hardware", written)),
+        Some(("format", written)) => Some(("a weight format", written)),
+        Some(("engine", written)) => Some(("an inference engine", written)),
+        _ => None,
+    };
+    if let Some((kind, written)) = kind {
+        return format!("it is {kind}: name a model first, such as qwen3-4b {written}");
     }
-    if begins(&VISION) {
-        return format!("export a vision network to .onnx and give that file, such as {name}.onnx");
-    }
-    if let Some((_, kind)) = OPERATIONS.iter().find(|(names, _)| names.contains(&bare.as_str())) {
+    if let Some((_, kind)) = OPERATIONS.iter().find(|(names, _)| lists(names, &bare)) {
         return (*kind).to_owned();
     }
-    if begins(&UNPUBLISHED) {
-        return "its weights are not published, so nothing of it can be predicted".to_owned();
+    if let Some(kind) = foreign::of_published(name) {
+        return format!("it is {}: {}", kind.what, kind.instead);
     }
-    if begins(&UNREAD) {
-        return foreign::UNREAD.to_owned();
+    if let Some(sizes) = sizes(name) {
+        let example = match sizes.len() {
+            2 => format!("gemv {}", sizes.join(" ")),
+            3 => format!("gemm {}", sizes.join(" ")),
+            _ => format!("gemv {name} {name}; a server's port follows --port or --from"),
+        };
+        return format!("sizes follow an operation, with spaces: {example}");
     }
     near.or(ALL)
+}
+
+/// What people write between two sizes.
+pub const JOINTS: [char; 5] = ['x', 'X', '*', '×', ','];
+
+/// The sizes of operations that a word consists of: `4096*14336`.
+fn sizes(word: &str) -> Option<Vec<&str>> {
+    let sizes: Vec<&str> = word.split(JOINTS).collect();
+    sizes.iter().all(|size| size.parse::<u64>().is_ok()).then_some(sizes)
+}
+
+/// A known model whose name was written as several words, of which these are the first: `Llama 3.1 8B`.
+pub fn model_of_words(words: &[String]) -> Option<&'static str> {
+    let count = words.iter().take_while(|word| !word.starts_with('-')).count();
+    (2..=count).rev().find_map(|count| {
+        let wanted = bare(&words[..count].concat());
+        models().keys().find(|key| bare(key) == wanted)
+    })
 }
 
 /// What to do about a path where nothing is.

@@ -7,11 +7,13 @@ use super::Context;
 use super::args::MeasureArgs;
 use super::commands::workload;
 use super::failure::Failure;
-use super::show::SIMULATED;
-use super::table::Table;
+use super::input;
+use super::show::mark_simulated;
+use super::table::{Column, Table};
 use super::words;
 use super::working::{Counted, Working};
-use rooflined_api::{MeasureAnswer, MeasureRequest};
+use rooflined_api::{MeasureAnswer, MeasureRequest, MeasuredRow};
+use rooflined_core::precision::WeightFormat;
 use rooflined_core::units::{Joules, significant};
 
 /// Longest time that one request may measure.
@@ -21,63 +23,43 @@ pub const METERED_TIME_LIMIT: Duration = Duration::from_secs(600);
 
 pub async fn run(context: &mut Context, args: &MeasureArgs) -> Result<(), Failure> {
     let mut workloads = Vec::new();
+    let formats = input::named(&args.formats, WeightFormat::ALL);
     for op in args.shapes.ops()? {
-        workloads.extend(args.formats.iter().map(|format| workload(op, *format, None)));
+        workloads.extend(formats.iter().map(|format| workload(op, *format, None)));
     }
     let request = MeasureRequest { workloads, power: args.power, ..MeasureRequest::default() };
     let patience = if args.power { METERED_TIME_LIMIT } else { TIME_LIMIT };
     let working = Working::new(&context.printer, Counted::Nothing, "measuring");
     let answer = context.client.another(patience).command("/v1/measure", &request).await?;
     drop(working);
-    context.printer.answer("measure", &answer, || Ok(render(&answer.parse()?)))
+    let parsed: MeasureAnswer = answer.parse()?;
+    if parsed.rows.is_empty() {
+        return Err(Failure::failed(
+            format!("nothing was measured: {}", parsed.skipped.join("; ")),
+            "take smaller sizes or other formats",
+        ));
+    }
+    context.printer.answer("measure", &answer, || Ok(render(&parsed)))
 }
 
+const COLUMNS: [Column<MeasuredRow>; 13] = [
+    ("operation", |row| Some(words::name_measured(&row.op))),
+    ("format", |row| Some(row.format.clone())),
+    (">median", |row| Some(words::time(row.measured_time_s.value))),
+    (">5 %", |row| Some(words::time(row.measured_time_s.low))),
+    (">95 %", |row| Some(words::time(row.measured_time_s.high))),
+    (">runs", |row| Some(row.runs.to_string())),
+    ("isa", |row| Some(row.isa.clone())),
+    ("regime", |row| Some(row.regime.clone())),
+    (">predicted", |row| Some(words::time(row.predicted_time_s.value))),
+    (">bound", |row| Some(words::time(row.roofline_time_s))),
+    (">W", |row| row.power.as_ref()?.power_w.map(significant)),
+    (">idle W", |row| row.power.as_ref()?.idle_power_w.map(significant)),
+    (">energy above idle", |row| row.power.as_ref()?.energy_j.map(|joules| Joules(joules).to_string())),
+];
+
 fn render(answer: &MeasureAnswer) -> String {
-    let mut columns = vec![
-        "operation",
-        "format",
-        ">median",
-        ">5 %",
-        ">95 %",
-        ">runs",
-        "isa",
-        "regime",
-        ">predicted",
-        ">bound",
-    ];
-    let metered = answer.rows.iter().any(|row| row.power.is_some());
-    if metered {
-        columns.extend([">W", ">idle W", ">energy above idle"]);
-    }
-    let mut table = Table::new(&columns);
-    for row in &answer.rows {
-        let mut cells = vec![
-            words::name_measured(&row.op),
-            row.format.clone(),
-            words::time(row.measured_time_s.value),
-            words::time(row.measured_time_s.low),
-            words::time(row.measured_time_s.high),
-            row.runs.to_string(),
-            row.isa.clone(),
-            row.regime.clone(),
-            words::time(row.predicted_time_s.value),
-            words::time(row.roofline_time_s),
-        ];
-        if metered {
-            let power = row.power.as_ref();
-            let watts = |watts: Option<f64>| watts.map_or_else(|| "-".to_owned(), significant);
-            cells.extend([
-                watts(power.and_then(|power| power.power_w)),
-                watts(power.and_then(|power| power.idle_power_w)),
-                power
-                    .and_then(|power| power.energy_j)
-                    .map_or_else(|| "-".to_owned(), |joules| Joules(joules).to_string()),
-            ]);
-        }
-        table.row(cells);
-    }
-    let mut text = if answer.simulated { SIMULATED.to_owned() } else { String::new() };
-    text.push_str(&table.render());
+    let mut text = mark_simulated(answer.simulated, Table::of(&answer.rows, &COLUMNS).render());
     // Rows without power mostly share one reason.
     let reasons: BTreeSet<_> =
         answer.rows.iter().filter_map(|row| row.power.as_ref()?.reason.as_ref()).collect();

@@ -6,8 +6,8 @@ use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use clap::{Command, builder::StyledStr};
 
 use super::failure::Failure;
-use super::habits::{COMMANDS, HABITS, LEFT_OUT, MISSING, OPTIONS};
-use super::meant;
+use super::habits::{COMMANDS, HABITS, LEFT_OUT, MISSING, OPTIONS, lists};
+use super::{input, meant};
 use rooflined_core::near::Near;
 use rooflined_models::recipe::Recipe;
 use rooflined_models::registry::models;
@@ -78,6 +78,11 @@ pub fn with_suggestions(mut error: Error, root: &Command, words: &[String]) -> E
                 advise(&mut error, tip);
             }
         }
+        ErrorKind::ValueValidation if model_of_words(&error, words).is_some() => {
+            let model = model_of_words(&error, words).unwrap_or_default();
+            let message = format!("a model's name is one word: did you mean {model}?\n");
+            return Error::raw(ErrorKind::ValueValidation, message);
+        }
         // The parser of plain numbers speaks of digits.
         ErrorKind::ValueValidation if is_of_a_number(&error) => {
             let (Some(typed), Some(argument)) =
@@ -103,6 +108,13 @@ pub fn with_suggestions(mut error: Error, root: &Command, words: &[String]) -> E
     error
 }
 
+/// The model of whose name the refused value is the first word.
+fn model_of_words(error: &Error, words: &[String]) -> Option<&'static str> {
+    let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidValue) else { return None };
+    let at = words.iter().position(|word| word == typed)?;
+    meant::model_of_words(&words[at..])
+}
+
 /// Whether the standard library's parser of whole numbers refused a value.
 fn is_of_a_number(error: &Error) -> bool {
     std::error::Error::source(error).and_then(|why| why.downcast_ref::<ParseIntError>()).is_some()
@@ -122,7 +134,7 @@ fn suggest(error: &mut Error, kind: ContextKind, names: Vec<String>) {
 
 /// What to type instead of `typed`, which is not a command of `above`.
 fn command_for(above: &str, typed: &str) -> Option<String> {
-    let known = COMMANDS.iter().find(|(of, names, _)| *of == above && names.contains(&typed));
+    let known = COMMANDS.iter().find(|(of, names, _)| *of == above && lists(names, typed));
     let shows = |what: &str| Some(format!("rooflinectl {what} show {typed}"));
     match (known, above) {
         (Some((_, _, tip)), _) => Some((*tip).to_owned()),
@@ -155,6 +167,9 @@ fn is_negative(word: &str) -> bool {
     word.strip_prefix('-').is_some_and(|rest| rest.starts_with(|of: char| of.is_ascii_digit() || of == '.'))
 }
 
+const THIS_MACHINE: &str =
+    "this command looks at this machine alone; predict, recommend and sweep take --hardware";
+
 /// What to type instead of a word that `command` does not take.
 fn tip_for_word(typed: &str, path: &str, command: &Command) -> Option<String> {
     let one = |all: &str, near: Near| {
@@ -169,7 +184,6 @@ fn tip_for_word(typed: &str, path: &str, command: &Command) -> Option<String> {
             Err(_) => "it lists all formats, and takes no name".to_owned(),
         }),
         "models list" => one("models", Near::of(typed, models().keys())),
-        "holds" => Some("rooflinectl holds lists every hold, and takes no name".to_owned()),
         "board" => {
             let registry = super::hardware::load_registry();
             let known = registry.get(typed).map(|_| typed.to_owned());
@@ -177,14 +191,26 @@ fn tip_for_word(typed: &str, path: &str, command: &Command) -> Option<String> {
             let key = key.as_deref().unwrap_or("KEY");
             Some(format!("it shows this machine; of another: rooflinectl hardware show {key}"))
         }
+        "calibrate" if input::timeout(typed).is_ok() => Some(
+            "--wait takes no time: it waits until the calibration has ended; to limit that: timeout 60s rooflinectl calibrate --wait"
+                .to_owned(),
+        ),
         "bundle" => Some(format!("the file is named with --file {typed}")),
         "hardware list" => one("hardware", super::hardware::load_registry().near(typed)),
         _ if command.get_positionals().any(clap::Arg::is_last_set) => {
             Some(format!("put -- in front of the command: -- {typed}"))
         }
         _ => {
-            let (_, option) = meant::option(typed).filter(|(long, _)| has_option(command, long))?;
-            Some(format!("did you mean {option}?"))
+            let meant = meant::option(typed);
+            let takes_none = command.get_positionals().next().is_none();
+            match meant {
+                Some((long, option)) if has_option(command, long) => Some(format!("did you mean {option}?")),
+                Some(("hardware", _)) if takes_none => Some(THIS_MACHINE.to_owned()),
+                _ if typed.parse::<u16>().is_ok() && has_option(command, "listen") => {
+                    Some(format!("did you mean --listen {typed}?"))
+                }
+                _ => takes_none.then(|| format!("rooflinectl {path} takes no name")),
+            }
         }
     }
 }
@@ -196,7 +222,7 @@ fn has_option(command: &Command, long: &str) -> bool {
 /// What to type instead of an option, here without its hyphens, that `command` does not have.
 fn tip_for_option(name: &str, command: &Command, root: &Command) -> Option<String> {
     let has = |long: &str| has_option(command, long);
-    let habit = HABITS.iter().find(|(of, names, _)| *of == command.get_name() && names.contains(&name));
+    let habit = HABITS.iter().find(|(of, names, _)| *of == command.get_name() && lists(names, name));
     if let Some((_, _, tip)) = habit {
         return Some((*tip).to_owned());
     }
@@ -210,20 +236,16 @@ fn tip_for_option(name: &str, command: &Command, root: &Command) -> Option<Strin
         "hardware" if command.get_name() == root.get_name() => {
             return Some("write it behind the command: rooflinectl predict MODEL --hardware KEY".to_owned());
         }
-        "hardware" => {
-            return Some(
-                "this command looks at this machine alone; predict, recommend and sweep take --hardware"
-                    .to_owned(),
-            );
-        }
+        "hardware" => return Some(THIS_MACHINE.to_owned()),
         _ => {}
     }
-    let called = |names: &[&str]| names.contains(&name);
-    let mut meant = OPTIONS.iter().filter(|(names, _)| called(names)).flat_map(|(_, ours)| *ours);
+    let mut meant =
+        OPTIONS.iter().filter(|(names, _)| lists(names, name)).flat_map(|(_, ours)| ours.split(' '));
     if let Some(ours) = meant.find(|ours| has(ours)) {
         return Some(format!("did you mean --{ours}?"));
     }
-    if let Some((_, tip)) = LEFT_OUT.iter().find(|(names, _)| called(names)).filter(|_| has("hardware")) {
+    if let Some((_, tip)) = LEFT_OUT.iter().find(|(names, _)| lists(names, name)).filter(|_| has("hardware"))
+    {
         return Some((*tip).to_owned());
     }
     let others = root.get_subcommands().filter(|other| has("hardware") && has_option(other, "hardware"));

@@ -8,7 +8,7 @@ use super::args::{ObserveArgs, PredictArgs, RecommendArgs};
 use super::failure::{Exit, Failure};
 use super::network_log::{self, NetworkLog};
 use super::table::Table;
-use super::{options, show, words};
+use super::{input, options, show, words};
 use rooflined_advice::Request;
 use rooflined_api::{
     BatchRange, EstimateAnswer, NetworkCandidate, NetworkConstraints, NetworkEngine, NetworkPredictAnswer,
@@ -39,7 +39,7 @@ pub async fn recommend(context: &mut Context, args: &RecommendArgs, path: &Path)
     let workload = NetworkPredictRequest {
         hardware: args.machine.hardware.clone(),
         operating_point: args.machine.point_under(&args.limit),
-        threads: args.threads.first().copied(),
+        threads: input::each_thread_count(&args.threads).and_then(|counts| counts.first().copied()),
         ..args.network.request(path, args.engine)?
     };
     let request = NetworkRecommendRequest {

@@ -5,6 +5,7 @@ use std::path::Path;
 use clap::Args;
 use serde_json::json;
 
+use super::contents;
 use super::failure::Failure;
 use super::input::{self, EngineChoice, Target};
 use rooflined_advice::networkfile;
@@ -63,24 +64,24 @@ pub fn file(target: Option<&Target>) -> Option<&Path> {
 }
 
 impl NetworkArgs {
-    /// An option that belongs to networks, where one is given.
+    /// Refuses options that belong to networks, of which `others` are more, about a target that is none.
     ///
     /// # Errors
-    /// Names it.
-    pub fn refuse(&self) -> Result<(), Failure> {
-        let given = [
+    /// Names the first that is given; where the target is a file of another kind, says so.
+    pub fn refuse(&self, target: Option<&Target>, others: &[(&str, bool)]) -> Result<(), Failure> {
+        let own = [
             ("--precision", self.precision.is_some()),
             ("--size", self.dimensions.size.is_some()),
             ("--dim", !self.dimensions.dim.is_empty()),
             ("--scope", self.scope.is_some()),
         ];
-        match given.into_iter().find(|(_, given)| *given) {
-            Some((option, _)) => {
-                Err(Failure::usage(format!("{option} belongs to a network in an .onnx file"))
-                    .with_hint("leave it out; the format of a model's weights is --format"))
-            }
-            None => Ok(()),
+        let Some((option, _)) = others.iter().chain(&own).find(|(_, given)| *given) else { return Ok(()) };
+        if let Some(Target::File(path)) = target {
+            contents::require_model(path)?;
         }
+        Err(Failure::usage(format!("{option} belongs to a network in an .onnx file")).with_hint(
+            "give the network's .onnx file; the format of a model's weights is --format, and its rate --min-tokens-per-s 20",
+        ))
     }
 
     /// The request for the network in the file at `path`.

@@ -10,15 +10,16 @@ use super::args::{ObservationsCommand, ReportsArgs};
 use super::failure::Failure;
 use super::flatten;
 use super::rooflines::percent_encode;
-use super::table::Table;
+use super::table::{Column, Table};
 use super::words;
 use rooflined_api::{BoardAnswer, ForgottenAnswer, ObservationEntry, ObservationListAnswer};
+use rooflined_models::registry::models;
 
 pub async fn run(context: &mut Context, command: &ObservationsCommand) -> Result<(), Failure> {
     match command {
         ObservationsCommand::List(which) => {
             let answer = context.client.get(&format!("/v1/observations{}", query(which))).await?;
-            context.printer.answer("observations", &answer, || Ok(render_list(&answer.parse()?)))
+            context.printer.answer("observations", &answer, || Ok(render_list(&answer.parse()?, which)))
         }
         ObservationsCommand::Export(which) => {
             let observations = context.client.get(&format!("/v1/observations{}", query(which))).await?;
@@ -40,9 +41,13 @@ pub async fn run(context: &mut Context, command: &ObservationsCommand) -> Result
                 None => format!("/v1/observations{}", query(&args.which)),
             };
             let answer = context.client.delete(&route).await?;
+            let ForgottenAnswer { forgotten } = answer.parse()?;
             context.printer.answer("observations", &answer, || {
-                let ForgottenAnswer { forgotten } = answer.parse()?;
-                Ok(format!("forgot {forgotten} report{}\n", if forgotten == 1 { "" } else { "s" }))
+                Ok(match forgotten {
+                    0 => format!("forgot nothing: {}\n", no_report(&args.which)),
+                    1 => "forgot 1 report\n".to_owned(),
+                    several => format!("forgot {several} reports\n"),
+                })
             })
         }
     }
@@ -93,31 +98,34 @@ fn query(which: &ReportsArgs) -> String {
     if given.is_empty() { String::new() } else { format!("?{}", given.join("&")) }
 }
 
-fn render_list(answer: &ObservationListAnswer) -> String {
-    let mut table = Table::new(&[
-        ">number",
-        ">user",
-        "moves",
-        "engine",
-        "what",
-        "format",
-        ">time",
-        ">measured/predicted",
-    ]);
-    for entry in &answer.observations {
-        table.row([
-            entry.id.to_string(),
-            entry.uid.map(|uid| uid.to_string()).unwrap_or_default(),
-            entry.moves.clone(),
-            entry.engine.clone(),
-            what(entry),
-            entry.format.clone(),
-            words::time(entry.time_s),
-            entry.measured_over_predicted_ratio.map(significant).unwrap_or_default(),
-        ]);
+/// Why there is no report of this choice, and where to look.
+fn no_report(which: &ReportsArgs) -> String {
+    const ALL: &str = "rooflinectl observations list shows all of yours";
+    let unknown = which.model.as_deref().and_then(|name| models().get(name).err());
+    match unknown {
+        _ if query(which).is_empty() => "nothing was reported".to_owned(),
+        Some(unknown) => format!("no report is of this model; {}", unknown.near.hint(ALL)),
+        None => format!("no report is like this; {ALL}"),
     }
-    let mut text =
-        if answer.observations.is_empty() { "nothing was reported\n".to_owned() } else { table.render() };
+}
+
+const COLUMNS: [Column<ObservationEntry>; 8] = [
+    (">number", |entry| Some(entry.id.to_string())),
+    (">user", |entry| entry.uid.map(|uid| uid.to_string())),
+    ("moves", |entry| Some(entry.moves.clone())),
+    ("engine", |entry| Some(entry.engine.clone())),
+    ("what", |entry| Some(what(entry))),
+    ("format", |entry| Some(entry.format.clone())),
+    (">time", |entry| Some(words::time(entry.time_s))),
+    (">measured/predicted", |entry| entry.measured_over_predicted_ratio.map(significant)),
+];
+
+fn render_list(answer: &ObservationListAnswer, which: &ReportsArgs) -> String {
+    let mut text = if answer.observations.is_empty() {
+        format!("{}\n", no_report(which))
+    } else {
+        Table::of(&answer.observations, &COLUMNS).render()
+    };
     if answer.other_users > 0 {
         let others = answer.other_users;
         let _ = writeln!(text, "  {others} other users have reports that move only their own answers");

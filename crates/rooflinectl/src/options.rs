@@ -1,71 +1,37 @@
 //! The options of the command line by the field of a request that they fill.
 
-/// Without the name of the part of the request that holds the field.
-const OPTIONS: [(&str, &str); 53] = [
-    ("acceptance_ratio", "--acceptance"),
-    ("accepted_per_step", "--accepted-per-step"),
-    ("batch", "--batch"),
-    ("batches", "--batches"),
-    ("cached_tokens", "--cached-tokens"),
-    ("chunk_tokens", "--chunk-tokens"),
-    ("context_tokens", "--context-tokens"),
-    ("contexts", "--contexts"),
+/// Options that are called as the field that they fill, or as that without its unit.
+const OPTIONS: &str = "--acceptance --accepted-per-step --batch --batches --cached-tokens --chunk-tokens --context-tokens --contexts \
+    --draft-format --draft-model --draft-tokens --engine --engine-version --engines --format --formats --gpu-layers --hardware \
+    --hypothetical --image-tokens --kv-format --kv-formats --max-memory-bytes --max-power --max-quality-loss --max-time \
+    --max-time-per-token --max-time-to-first-token --min-free-memory-bytes --min-tokens-per-s --objective --optimism \
+    --output-tokens --phase --power --power-limit --precision --scope --speculative --streams --task --threads --time --tokens-per-s";
+/// Fields whose option is called otherwise.
+const OTHERS: [(&str, &str); 10] = [
     ("cpu_moe_layers", "--n-cpu-moe"),
-    ("draft_format", "--draft-format"),
-    ("draft_model", "--draft-model"),
-    ("draft_tokens", "--draft-tokens"),
     ("energy_basis", "--energy"),
-    ("engine", "--engine"),
-    ("engine_version", "--engine-version"),
-    ("engines", "--engines"),
-    ("format", "--format"),
-    ("formats", "--formats"),
-    ("gpu_layers", "--gpu-layers"),
-    ("hardware", "--hardware"),
-    ("hypothetical", "--hypothetical"),
-    ("image_tokens", "--image-tokens"),
-    ("kv_format", "--kv-format"),
-    ("kv_formats", "--kv-formats"),
     ("max_latency_s", "--max-time"),
-    ("max_memory_bytes", "--max-memory-bytes"),
-    ("max_power_w", "--max-power"),
-    ("max_quality_loss_ratio", "--max-quality-loss"),
-    ("max_time_per_token_s", "--max-time-per-token"),
-    ("max_time_s", "--max-time"),
-    ("max_time_to_first_token_s", "--max-time-to-first-token"),
-    ("min_free_memory_bytes", "--min-free-memory-bytes"),
     ("min_pictures_per_s", "--min-fps"),
-    ("min_tokens_per_s", "--min-tokens-per-s"),
-    ("objective", "--objective"),
     ("operating_point", "--mode"),
-    ("optimism", "--optimism"),
-    ("output_tokens", "--output-tokens"),
-    ("phase", "--phase"),
-    ("power_limit_w", "--power-limit"),
     ("power_mode", "--mode"),
     ("power_modes", "--modes"),
-    ("power_w", "--power"),
-    ("precision", "--precision"),
     ("prompt_tokens", "--prompt"),
     ("run_s", "--run-time"),
-    ("scope", "--scope"),
-    ("speculative", "--speculative"),
-    ("streams", "--streams"),
-    ("task", "--task"),
-    ("threads", "--threads"),
-    ("time_s", "--time"),
-    ("tokens_per_s", "--tokens-per-s"),
+    ("window_tokens", "--context-tokens"),
 ];
+/// A limit without an option of its own: it is what the machine has.
+const FREE: (&str, &str) = ("memory_available", "the limit of free memory");
 /// The sizes of an operation, which are given in order.
 const SIZES: [(&str, &str); 3] = [("m", "M"), ("n", "N"), ("k", "K")];
 
 /// Routes that the daemon's hints name, and the command that asks each.
-const ROUTES: [(&str, &str); 9] = [
+const ROUTES: [(&str, &str); 10] = [
     ("GET /v1/models", "rooflinectl models list"),
     ("GET /v1/formats", "rooflinectl formats"),
     ("GET /v1/hardware", "rooflinectl hardware list"),
     ("GET /v1/observations", "rooflinectl observations list"),
     ("POST /v1/observations", "rooflinectl observe"),
+    ("GET /v1/servers", "rooflinectl servers"),
     ("GET /v1/state", "rooflinectl status --all"),
     ("POST /v1/predict", "rooflinectl predict"),
     ("POST /v1/recommend", "rooflinectl recommend"),
@@ -80,13 +46,23 @@ pub fn option_for(field: &str) -> Option<&'static str> {
     }
     let key = field.rsplit('.').next().unwrap_or(field);
     let key = key.split('[').next().unwrap_or(key);
-    OPTIONS.iter().find(|(name, _)| *name == key).map(|(_, option)| *option)
+    let other = OTHERS.iter().find(|(name, _)| *name == key).map(|(_, option)| *option);
+    other.or_else(|| named(key)).or_else(|| {
+        let without_unit = ["_s", "_w", "_ratio"].iter().find_map(|unit| key.strip_suffix(unit));
+        named(without_unit?)
+    })
+}
+
+/// The option that is called as a field.
+fn named(key: &str) -> Option<&'static str> {
+    OPTIONS.split_whitespace().find(|option| option.trim_start_matches('-').replace('-', "_") == key)
 }
 
 /// Whether an option that fills a field is called so, here without its hyphens.
 #[must_use]
 pub fn is_option(name: &str) -> bool {
-    OPTIONS.iter().any(|(_, option)| option.strip_prefix("--") == Some(name))
+    let others = OTHERS.iter().map(|(_, option)| *option);
+    OPTIONS.split_whitespace().chain(others).any(|option| option.strip_prefix("--") == Some(name))
 }
 
 /// A sentence of the API with the options of the command line where it has fields: `max_power_w` is `--max-power`. A field that is
@@ -117,8 +93,9 @@ pub fn name_options(sentence: &str) -> String {
             continue;
         }
         let is_of_a_name = before.ends_with(['/', '-', '"']) || after.starts_with(['/', '"']);
-        let option =
-            Some(field).filter(|field| !is_of_a_name && field.contains(['_', '.', '['])).and_then(option_for);
+        let option = Some(field)
+            .filter(|field| !is_of_a_name && field.contains(['_', '.', '[']))
+            .and_then(|field| option_for(field).or((field == FREE.0).then_some(FREE.1)));
         said += before;
         said += option.unwrap_or(field);
         said += word.strip_prefix(field).unwrap_or_default();
@@ -130,8 +107,11 @@ pub fn name_options(sentence: &str) -> String {
 /// The options that fill these fields, with commas; a field without one by its name.
 #[must_use]
 pub fn options_for<'a>(fields: impl IntoIterator<Item = &'a String>) -> String {
-    let names: Vec<&str> = fields.into_iter().map(|field| option_for(field).unwrap_or(field)).collect();
-    names.join(", ")
+    let name = |field: &String| match field.as_str() {
+        field if field == FREE.0 => FREE.1.to_owned(),
+        field => option_for(field).unwrap_or(field).to_owned(),
+    };
+    fields.into_iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -170,8 +150,16 @@ mod tests {
             .flat_map(|command| command.get_arguments().filter_map(|argument| argument.get_long()))
             .map(|long| format!("--{long}"))
             .collect();
-        for (field, option) in OPTIONS {
+        for option in OPTIONS.split_whitespace().chain(OTHERS.iter().map(|(_, option)| *option)) {
             assert!(options.iter().any(|known| known == option), "{option}");
+        }
+        for (field, option) in [
+            ("max_power_w", "--max-power"),
+            ("tokens_per_s", "--tokens-per-s"),
+            ("acceptance_ratio", "--acceptance"),
+            ("max_time_s", "--max-time"),
+            ("run_s", "--run-time"),
+        ] {
             assert_eq!(option_for(&format!("constraints.{field}")), Some(option));
         }
         assert_eq!(option_for("serial"), None);

@@ -86,6 +86,11 @@ impl PrivateDaemon {
                 let what = if ended { "ended at once" } else { "is not ready after 10 s" };
                 let log = fs::read_to_string(self.path().join("daemon.log")).unwrap_or_default();
                 let last = log.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it logged nothing");
+                if let Some(refused) =
+                    last.strip_prefix("rooflined: error: ").filter(|said| said.starts_with("no board "))
+                {
+                    return Err(Failure::usage(refused));
+                }
                 return Err(Failure::failed(
                     format!("the private daemon {what}: {last}"),
                     "read its whole log with: rooflined serve",

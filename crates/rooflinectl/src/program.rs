@@ -13,7 +13,7 @@ use super::words::without_numbers;
 use super::{
     bundle, calibrate, commands, compare, completions, configuration, contents, dashboard, demo, doctor,
     explain, features, formats, forms, hardware, hold, manual, mcp, measure, mistakes, models, modes,
-    nvpmodel, observations, observe, quant_error, requests, rooflines, run, ssh, tiling, watch,
+    nvpmodel, observations, observe, quant_error, requests, rooflines, run, servers, ssh, tiling, watch,
 };
 use rooflined_client::Client;
 
@@ -127,6 +127,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
             observe::run(context, &args).await?;
         }
         Command::Observe(args) => commands::observe(context, &args).await?,
+        Command::Servers => servers::run(context).await?,
         Command::Run(args) => return run::run(context, &args).await,
         Command::Observations(command) => observations::run(context, &command).await?,
         Command::QuantError(args) => quant_error::run(&context.printer, &args)?,
@@ -151,7 +152,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Formats => formats::run(&context.printer)?,
         Command::Demo(args) => return demo::run(&context.printer, &args).await,
         Command::Completions { shell } => completions::run(&context.printer, shell)?,
-        Command::Man { dir } => manual::run(&context.printer, dir.as_deref())?,
+        Command::Man { command, dir } => manual::run(&context.printer, &command, dir.as_deref())?,
     }
     Ok(Exit::Ok)
 }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::args::QuantErrorArgs;
 use super::failure::Failure;
+use super::input;
 use super::output::{Format, Printer};
 use super::table::Table;
 use super::tensors::{self, TensorError, TensorFile, is_readable};
@@ -16,6 +17,7 @@ use super::working::{Counted, Working};
 use rooflined_core::precision::WeightFormat;
 use rooflined_core::precision::quantise::{self, ModelError, Refusal, without_encoder};
 use rooflined_models::import::Tensor;
+use rooflined_models::registry::models;
 
 /// Most weights of one tensor that are held at a time.
 const MAX_HELD: u64 = 1 << 24;
@@ -46,21 +48,22 @@ const USUAL: &[WeightFormat] = &[
 ];
 
 pub fn run(printer: &Printer, args: &QuantErrorArgs) -> Result<(), Failure> {
+    let name = args.file.to_string_lossy();
+    if !args.file.exists() && models().get(&name).is_ok() {
+        return Err(Failure::usage(format!("{name} is the name of a model, whose weights are not here"))
+            .with_hint("give the path of its .gguf or .safetensors file"));
+    }
     let file = TensorFile::open(&args.file).map_err(|error| unreadable(&args.file, &error))?;
-    let mut formats = if args.formats.is_empty() { USUAL.to_vec() } else { args.formats.clone() };
-    let mut seen = Vec::new();
-    formats.retain(|format| {
-        !seen.contains(format) && {
-            seen.push(*format);
-            true
-        }
-    });
+    let mut formats = input::named(&args.formats, WeightFormat::ALL);
+    if formats.is_empty() {
+        formats = USUAL.to_vec();
+    }
     let survey = Survey::of(&file, &formats, args.max_elements, printer)
         .map_err(|error| unreadable(&args.file, &error))?;
     if survey.tensors == 0 {
         return Err(Failure::failed(
             format!("{} has no weights to try formats on: {}", args.file.display(), survey.apart_in_words()),
-            "give a model with matrices",
+            "give a model's own .gguf or .safetensors file, with its layers",
         ));
     }
     match printer.format {

@@ -14,6 +14,8 @@ use rooflined_core::units::{Bytes, Joules, Watts};
 use rooflined_predict::Engine;
 use rooflined_predict::power::scope_words;
 
+/// A quality loss that few people accept: formats that are usual with an engine lose less.
+const MUCH_LOST: f64 = 0.2;
 /// Where energy stands, behind power.
 const ENERGY_COLUMN: usize = 8;
 
@@ -112,7 +114,7 @@ pub fn render(answer: &RecommendAnswer, request: &RecommendRequest) -> String {
             options_for([&rejected.by])
         );
         if let Some(closest) = rejected.closest {
-            let shown = |value: f64| words::field(quantity(&rejected.by), &value.into());
+            let shown = |value: f64| words::field(quantity(&rejected.by), &value.max(0.0).into());
             let at_worst = if is_at_worst(&rejected.by, request) { " at worst" } else { "" };
             let _ = write!(text, "; the closest has {}{at_worst}", shown(closest));
             if let Some(limit) = rejected.limit {
@@ -120,6 +122,10 @@ pub fn render(answer: &RecommendAnswer, request: &RecommendRequest) -> String {
             }
         }
         text.push('\n');
+    }
+    let lost = answer.decision.as_ref().and_then(|of| of.quality_loss_ratio);
+    if lost.is_some_and(|lost| lost >= MUCH_LOST) {
+        text.push_str("  that loses much: --max-quality-loss 5% leaves such formats out, and awq_int4 or int4_g128 lose less than int4\n");
     }
     text.push_str(&engines(answer, request));
     text.push_str(&engine_settings(answer, engine));
@@ -137,6 +143,11 @@ pub fn render(answer: &RecommendAnswer, request: &RecommendRequest) -> String {
     }
     if !answer.violated.is_empty() {
         let _ = writeln!(text, "  violated: {}", options_for(&answer.violated));
+    }
+    if answer.violated.iter().any(|by| ["memory_available", "max_memory_bytes"].contains(&by.as_str())) {
+        text.push_str(
+            "  to fit: take a smaller model, a format of fewer bits (--formats all), a shorter --context-tokens or --kv-formats q8_0\n",
+        );
     }
     if answer.contradicting.len() > 1 {
         let _ = writeln!(text, "  contradicting: {}", options_for(&answer.contradicting));

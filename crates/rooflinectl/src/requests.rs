@@ -34,6 +34,7 @@ pub async fn run(context: &mut Context, file: &Path) -> Result<Exit, Failure> {
         gone: None,
         line: 0,
         refused: 0,
+        first: None,
         working: &working,
     };
     if file == Path::new("-") {
@@ -42,14 +43,13 @@ pub async fn run(context: &mut Context, file: &Path) -> Result<Exit, Failure> {
         let opened = File::open(file).map_err(|error| unreadable(&file.display().to_string(), &error))?;
         run.all(opened).await?;
     }
-    let Run { refused, line, .. } = run;
+    let Run { refused, line, first, .. } = run;
     drop(working);
-    if refused == 0 {
-        return Ok(Exit::Ok);
-    }
-    // Nobody is left to tell if standard error is closed.
-    let _ = writeln!(io::stderr().lock(), "{refused} of {line} requests were refused; their lines say why");
-    Ok(Exit::Failed)
+    let Some((at, error)) = first else { return Ok(Exit::Ok) };
+    Err(Failure::failed(
+        format!("{refused} of {line} requests were refused, the first in line {at}: {}", error.message),
+        error.hint.unwrap_or_else(|| "the answer to each line says why".to_owned()),
+    ))
 }
 
 fn unreadable(what: &str, error: &io::Error) -> Failure {
@@ -73,6 +73,8 @@ struct Run<'a> {
     gone: Option<ErrorBody>,
     line: u64,
     refused: u64,
+    /// The first that was refused, and why.
+    first: Option<(u64, ErrorBody)>,
     working: &'a Working,
 }
 
@@ -99,6 +101,7 @@ impl Run<'_> {
             if let Err(error) = answered {
                 self.refused += 1;
                 write_json(&mut output, &Refused { error: &error, line: self.line })?;
+                self.first.get_or_insert((self.line, error));
             }
             output.write_all(b"\n")?;
             self.working.advance(1);

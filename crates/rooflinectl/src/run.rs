@@ -77,6 +77,7 @@ fn request(args: &LaunchArgs, settings: &Settings) -> Result<RecommendRequest, F
             .with_hint("give it: llama-server -m MODEL.gguf")
     })?;
     let path = std::path::absolute(model).unwrap_or_else(|_| model.into());
+    contents::require_file(&path)?;
     let told = settings
         .context_tokens
         .filter(|tokens| *tokens > 0)

@@ -7,11 +7,11 @@ use serde_json::Value;
 use super::headline;
 use super::input::SubjectText;
 use super::options::name_options;
-use super::table::Table;
+use super::table::{Column, Table};
 use super::{details, power_costs, words};
 use rooflined_api::{
     AnalyzeAnswer, BoardAnswer, BreakdownEntry, CeilingAnswer, MemoryAnswer, ObservationsAnswer,
-    PredictAnswer, ReportsAnswer, RooflineAnswer, StateAnswer, StateField, SweepAnswer,
+    PredictAnswer, ReportsAnswer, RooflineAnswer, StateAnswer, StateField, SweepAnswer, SweepRow,
 };
 use rooflined_core::units::{Bytes, BytesPerSecond, Flops, significant};
 use rooflined_models::transformer::Phase;
@@ -329,59 +329,33 @@ fn breakdown(parts: &[BreakdownEntry]) -> String {
     format!("\n{}", table.render())
 }
 
+const SWEPT: [Column<SweepRow>; 17] = [
+    ("what", |row| row.op.as_ref().map(words::operation).or_else(|| row.model.clone())),
+    ("engine", |row| row.op.is_none().then(|| row.prediction.engine.clone())),
+    ("format", |row| Some(row.format.clone().unwrap_or_else(|| "its own".to_owned()))),
+    (">loss", |row| row.quality_loss_ratio.map(words::percent)),
+    ("power mode", |row| Some(row.power_mode.as_ref()?.name.clone())),
+    (">threads", |row| row.threads.map(|count| count.to_string())),
+    (">batch", |row| Some(row.batch.to_string())),
+    (">context", |row| row.prediction.context_tokens.map(|tokens| tokens.to_string())),
+    (">time", |row| Some(words::time(row.prediction.time_s.value))),
+    (">low", |row| Some(words::time(row.prediction.time_s.low))),
+    (">high", |row| Some(words::time(row.prediction.time_s.high))),
+    (">rate", |row| Some(words::rate(row.prediction.tokens_per_s.value))),
+    (">memory", |row| Some(Bytes(row.prediction.memory_bytes.total).to_string())),
+    ("fits", |row| {
+        let fits = row.prediction.memory_bytes.fits;
+        Some(fits.map_or("unknown", |fits| if fits { "yes" } else { "NO" }).to_owned())
+    }),
+    ("bound", |row| Some(row.prediction.bound.clone())),
+    ("limit", |row| Some(row.prediction.limit.clone())),
+    ("rests on", |row| Some(row.prediction.tier.clone())),
+];
+
 /// `POST /v1/sweep`.
 #[must_use]
 pub fn sweep(answer: &SweepAnswer) -> String {
-    let modes = answer.rows.iter().any(|row| row.power_mode.is_some());
-    let threads = answer.rows.iter().any(|row| row.threads.is_some());
-    let contexts = answer.rows.iter().any(|row| row.prediction.context_tokens.is_some());
-    let losses = answer.rows.iter().any(|row| row.quality_loss_ratio.is_some());
-    let mut columns = vec!["what", "format"];
-    columns.extend(losses.then_some(">loss"));
-    columns.extend(modes.then_some("power mode"));
-    columns.extend(threads.then_some(">threads"));
-    columns.push(">batch");
-    columns.extend(contexts.then_some(">context"));
-    columns.extend([">time", ">low", ">high", ">rate", ">memory", "fits", "bound", "limit", "rests on"]);
-    let mut table = Table::new(&columns);
-    for row in &answer.rows {
-        let prediction = &row.prediction;
-        let mut cells = vec![
-            row.op.as_ref().map_or_else(|| row.model.clone().unwrap_or_default(), words::operation),
-            row.format.clone().unwrap_or_else(|| "its own".to_owned()),
-        ];
-        if losses {
-            cells.push(row.quality_loss_ratio.map_or_else(|| "unknown".to_owned(), words::percent));
-        }
-        if modes {
-            cells.push(row.power_mode.as_ref().map(|mode| mode.name.clone()).unwrap_or_default());
-        }
-        if threads {
-            cells.push(row.threads.map(|count| count.to_string()).unwrap_or_default());
-        }
-        cells.push(row.batch.to_string());
-        if contexts {
-            cells.push(prediction.context_tokens.map(|tokens| tokens.to_string()).unwrap_or_default());
-        }
-        cells.extend([
-            words::time(prediction.time_s.value),
-            words::time(prediction.time_s.low),
-            words::time(prediction.time_s.high),
-            words::rate(prediction.tokens_per_s.value),
-            Bytes(prediction.memory_bytes.total).to_string(),
-            match prediction.memory_bytes.fits {
-                Some(true) => "yes",
-                Some(false) => "NO",
-                None => "unknown",
-            }
-            .to_owned(),
-            prediction.bound.clone(),
-            prediction.limit.clone(),
-            prediction.tier.clone(),
-        ]);
-        table.row(cells);
-    }
-    let mut text = headline::sweep(answer) + &table.render();
+    let mut text = headline::sweep(answer) + &Table::of(&answer.rows, &SWEPT).render();
     for warning in &answer.warnings {
         let rows = warning.rows.as_ref().map_or_else(String::new, |rows| match rows.len() {
             1 => " (1 row)".to_owned(),

@@ -9,6 +9,9 @@ pub enum Side {
     Right,
 }
 
+/// The heading of a column, and what stands there in a row.
+pub type Column<R> = (&'static str, fn(&R) -> Option<String>);
+
 /// A table under construction.
 #[derive(Debug, Clone)]
 pub struct Table {
@@ -25,6 +28,18 @@ impl Table {
             None => ((*name).to_owned(), Side::Left),
         };
         Self { columns: columns.iter().map(column).collect(), rows: Vec::new() }
+    }
+
+    /// A table of these rows. A column that is empty in all of them is left out; elsewhere an empty cell is `-`.
+    #[must_use]
+    pub fn of<R>(rows: &[R], columns: &[Column<R>]) -> Self {
+        let shown: Vec<_> =
+            columns.iter().filter(|(_, cell)| rows.iter().any(|row| cell(row).is_some())).collect();
+        let mut table = Self::new(&shown.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+        for row in rows {
+            table.row(shown.iter().map(|(_, cell)| cell(row).unwrap_or_else(|| "-".to_owned())));
+        }
+        table
     }
 
     /// Adds a row; cells that are missing stay empty.

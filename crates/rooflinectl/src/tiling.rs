@@ -7,7 +7,7 @@ use super::args::TilingArgs;
 use super::failure::{Failure, refused};
 use super::hardware::load_registry;
 use super::output::Format;
-use super::table::Table;
+use super::table::{Column, Table};
 use super::working::{Counted, Working};
 use super::{headline, words};
 use rooflined_advice::tiling;
@@ -62,28 +62,7 @@ fn render(op: &Op, answer: &TilingAnswer) -> String {
         size(limits.shared_memory_bytes),
         size(limits.block_shared_memory_bytes),
     );
-    let mut table = Table::new(&[
-        ">block",
-        ">step",
-        ">split",
-        ">stages",
-        ">warps",
-        ">tiles",
-        ">waves",
-        ">filled",
-        ">useful",
-        ">shared",
-        ">regs",
-        ">resident",
-        "by",
-        ">DRAM",
-        ">reuse",
-        ">flop/B",
-        ">time",
-        "limit",
-    ]);
-    answer.candidates.iter().for_each(|tile| table.row(cells(tile)));
-    text.push_str(&table.render());
+    text.push_str(&Table::of(&answer.candidates, &COLUMNS).render());
     let rejected: Vec<String> = answer
         .rejected
         .iter()
@@ -104,26 +83,27 @@ fn render(op: &Op, answer: &TilingAnswer) -> String {
     text
 }
 
-fn cells(tile: &TileAnswer) -> Vec<String> {
-    let percent = |ratio: f64| format!("{:.0} %", ratio * 100.0);
-    vec![
-        format!("{}x{}", tile.m, tile.n),
-        tile.k.to_string(),
-        tile.split_k.to_string(),
-        tile.stages.to_string(),
-        tile.warps.to_string(),
-        tile.tiles.to_string(),
-        significant(tile.waves),
-        percent(tile.wave_efficiency_ratio),
-        percent(tile.tile_efficiency_ratio),
-        Bytes(f64::from(tile.shared_memory_bytes)).to_string(),
-        tile.registers_per_thread.to_string(),
-        tile.resident_blocks.to_string(),
-        words::name_field(&tile.resident_limited_by),
-        Bytes(tile.dram_bytes).to_string(),
-        significant(tile.l2_reuse_ratio),
-        significant(tile.tile_intensity_flops_per_byte),
-        words::time(tile.time_s),
-        words::name_field(&tile.limit),
-    ]
+fn percent(ratio: f64) -> Option<String> {
+    Some(format!("{:.0} %", ratio * 100.0))
 }
+
+const COLUMNS: [Column<TileAnswer>; 18] = [
+    (">block", |tile| Some(format!("{}x{}", tile.m, tile.n))),
+    (">step", |tile| Some(tile.k.to_string())),
+    (">split", |tile| Some(tile.split_k.to_string())),
+    (">stages", |tile| Some(tile.stages.to_string())),
+    (">warps", |tile| Some(tile.warps.to_string())),
+    (">tiles", |tile| Some(tile.tiles.to_string())),
+    (">waves", |tile| Some(significant(tile.waves))),
+    (">filled", |tile| percent(tile.wave_efficiency_ratio)),
+    (">useful", |tile| percent(tile.tile_efficiency_ratio)),
+    (">shared", |tile| Some(Bytes(f64::from(tile.shared_memory_bytes)).to_string())),
+    (">regs", |tile| Some(tile.registers_per_thread.to_string())),
+    (">resident", |tile| Some(tile.resident_blocks.to_string())),
+    ("by", |tile| Some(words::name_field(&tile.resident_limited_by))),
+    (">DRAM", |tile| Some(Bytes(tile.dram_bytes).to_string())),
+    (">reuse", |tile| Some(significant(tile.l2_reuse_ratio))),
+    (">flop/B", |tile| Some(significant(tile.tile_intensity_flops_per_byte))),
+    (">time", |tile| Some(words::time(tile.time_s))),
+    ("limit", |tile| Some(words::name_field(&tile.limit))),
+];

@@ -74,8 +74,9 @@ pub fn printable(text: &str) -> String {
     text.replace(char::is_control, "?")
 }
 
-/// A sentence without the numbers of the system's errors: `No such file or directory (os error 2)`.
+/// A sentence with the system's errors in words: `No such file or directory (os error 2)`.
 pub fn without_numbers(sentence: &str) -> String {
+    let sentence = sentence.replace("No such file or directory", "there is no such file or directory");
     let mut parts = sentence.split(" (os error ");
     let first = parts.next().unwrap_or_default().to_owned();
     parts.fold(first, |said, part| match part.split_once(')') {
@@ -367,7 +368,7 @@ mod tests {
     fn numbers_of_the_systems_errors_are_left_out() {
         assert_eq!(
             without_numbers("a: No such file or directory (os error 2), and more (os error x)"),
-            "a: No such file or directory, and more (os error x)"
+            "a: there is no such file or directory, and more (os error x)"
         );
         assert_eq!(without_numbers("plain (really)"), "plain (really)");
     }

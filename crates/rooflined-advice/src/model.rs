@@ -382,9 +382,10 @@ fn run_request(
     };
     let prompt_tokens = needs("prompt_tokens", workload.prompt_tokens)?;
     let output_tokens = needs("output_tokens", workload.output_tokens)?;
-    let window = USUAL_CONTEXT.min(model.architecture.context_tokens.unwrap_or(USUAL_CONTEXT));
+    let usual = USUAL_CONTEXT.min(model.architecture.context_tokens.unwrap_or(USUAL_CONTEXT));
+    let window = workload.window_tokens.unwrap_or(usual);
     let (context_tokens, window_tokens) = match (workload.context_tokens, phase) {
-        (Some(context), _) => (context, 0),
+        (Some(context), _) => (context, workload.window_tokens.unwrap_or(0)),
         (None, Phase::Decode) => (window.saturating_sub(output_tokens), window),
         (None, Phase::Prefill | Phase::Serve) => (0, window),
     };
@@ -427,6 +428,23 @@ fn run_request(
         },
         kv_cache,
     };
+    let filled = request.final_tokens();
+    if let Some(room) = workload.window_tokens.filter(|room| *room < filled) {
+        let parts = [
+            ("context_tokens", context_tokens),
+            ("prompt_tokens", prompt_tokens),
+            ("image_tokens", images),
+            ("output_tokens", output_tokens),
+        ];
+        let given = parts.into_iter().filter(|(_, tokens)| *tokens > 0);
+        let given: Vec<String> = given.map(|(name, tokens)| format!("{name} {tokens}")).collect();
+        let given = given.join(" and ");
+        return Err(Code::InvalidDimension.at(
+            format!("{path}.window_tokens"),
+            format!("window_tokens {room} has no room for {given}, which fill {filled}"),
+            format!("give window_tokens {filled} or more, or leave it out"),
+        ));
+    }
     request.validate().map_err(|error| {
         Code::InvalidDimension.at(
             format!("{path}.{}", error.field),

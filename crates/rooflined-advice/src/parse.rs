@@ -102,11 +102,12 @@ fn not_json(body: &[u8], error: &serde_json::Error) -> Refusal {
         return Code::InvalidJson.error("the body is empty", "send a JSON object with Content-Length");
     }
     let hint = if error.is_eof() {
-        "the body ends too early: check Content-Length and send all of it"
+        "it ends too early: check Content-Length and send all of it"
     } else {
-        "send one JSON object; NaN and Infinity are not JSON, numbers end at 1.8e308, and nesting ends at 128 levels"
+        "write one JSON object, with names and texts in double quotes; NaN and Infinity are not JSON, numbers end at 1.8e308, and nesting ends at 128 levels"
     };
-    Code::InvalidJson.error(format!("the body is not JSON: {error}"), hint)
+    let (line, column) = (error.line(), error.column());
+    Code::InvalidJson.error(format!("the request is not JSON from line {line}, column {column} on"), hint)
 }
 
 /// What is wrong with a request, for a client.

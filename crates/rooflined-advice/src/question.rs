@@ -13,7 +13,7 @@ use super::run;
 use super::settings::SharedMemory;
 use super::supported;
 use super::task::{
-    format_named, formats_or_measured, invalid_op, operation, possible_threads, unpredictable,
+    format_named, formats_or_measured, invalid_op, is_all, operation, possible_threads, unpredictable,
 };
 use super::words::{positive, shorten};
 use rooflined_api::{self as api, ModesRequest, RecommendRequest, Workload};
@@ -23,6 +23,7 @@ use rooflined_core::precision::{Precision, WeightFormat};
 use rooflined_core::refusal::{Code, Refusal, Refusals, all};
 use rooflined_core::units::{Bytes, Seconds, Watts};
 use rooflined_models::model::Model;
+use rooflined_models::recipe::Recipe;
 use rooflined_predict::Engine;
 use rooflined_predict::calibration::Accelerator;
 use rooflined_predict::optimize::{
@@ -136,7 +137,7 @@ fn op_work(snapshot: &Snapshot, request: &RecommendRequest) -> Result<Wanted, Re
     let mut left_out = Vec::new();
     if !request.hypothetical && !matches!(op, Op::Attention { .. }) {
         left_out = supported::keep_formats(&mut formats, request.engine, snapshot, field)?;
-        if request.freedom.formats.is_none() {
+        if !names_formats(request) {
             left_out.clear();
         }
     }
@@ -203,6 +204,12 @@ fn model_work(
                 "leave it out for the usual formats of the engine",
             ));
         }
+        Named::Listed(Some(names)) if is_all(names) => {
+            let is_key = matches!(request.workload.model, Some(Value::String(_)));
+            let every =
+                || Recipe::all().map(|recipe| (recipe.key().to_owned(), "freedom.formats".to_owned()));
+            (is_key || is_source(&task)).then(|| every().collect())
+        }
         Named::Listed(Some(names)) => {
             let path = |index| format!("freedom.formats[{index}]");
             Some(names.iter().enumerate().map(|(index, name)| (name.clone(), path(index))).collect())
@@ -257,6 +264,7 @@ fn model_work(
                 "leave it out for fp16",
             ));
         }
+        (None, Some(names)) if is_all(names) => WeightFormat::ALL.to_vec(),
         (None, Some(names)) => {
             let format = |(index, name): (usize, &String)| {
                 format_named(name, || format!("freedom.kv_formats[{index}]"))
@@ -287,7 +295,7 @@ fn runnable(
     (all, kv_formats): (&mut Vec<StoredModel>, &mut Vec<WeightFormat>),
 ) -> Result<Vec<String>, Refusal> {
     let (engine, freedom) = (request.engine, &request.freedom);
-    let is_named = request.workload.format.is_some() || freedom.formats.is_some();
+    let is_named = request.workload.format.is_some() || names_formats(request);
     let is_at_hand = !is_named && !matches!(request.workload.model, Some(Value::String(_)));
     let own = if is_at_hand { supported::own(engine, task.format.as_deref(), snapshot) } else { Ok(()) };
     if forms == Forms::AtHand || !is_source(task) {
@@ -299,7 +307,7 @@ fn runnable(
         None => supported::ENGINE,
     };
     let mut left_out = supported::keep_stored(all, engine, snapshot, field)?;
-    if freedom.formats.is_none() {
+    if !names_formats(request) {
         left_out.clear();
     }
     let reads_gguf = matches!(engine, Engine::LlamaCpp | Engine::Bare);
@@ -312,8 +320,15 @@ fn runnable(
         left_out.push(format!("{}; what is chosen has to be made of it", refusal.message));
     }
     let field = if freedom.kv_formats.is_some() { "freedom.kv_formats" } else { "workload.kv_format" };
-    left_out.extend(supported::keep_caches(kv_formats, all, engine, snapshot, field)?);
+    let caches = supported::keep_caches(kv_formats, all, engine, snapshot, field)?;
+    let names_caches = !freedom.kv_formats.as_deref().is_some_and(is_all);
+    left_out.extend(caches.into_iter().filter(|_| names_caches));
     Ok(left_out)
+}
+
+/// Whether the request lists formats one by one.
+fn names_formats(request: &RecommendRequest) -> bool {
+    request.freedom.formats.as_deref().is_some_and(|names| !is_all(names))
 }
 
 /// Whether the model is stored in 16 or 32 bits, of which every other format can be made. What a file says of itself is

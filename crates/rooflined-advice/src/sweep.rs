@@ -1,5 +1,6 @@
 //! A cross product of predictions: shapes or models, formats, power modes, threads, batches and contexts.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 
 use serde_json::Value;
@@ -10,20 +11,23 @@ use super::modes::Model;
 use super::observe::ObservedSoFar;
 use super::predict::{self, Work, predicted};
 use super::question::expected_loss;
+use super::settings::Device;
 use super::supported;
-use super::task::{Task, formats_or_measured, invalid_op, model_at, usual_formats, with_threads};
+use super::task::{Task, formats_or_measured, invalid_op, is_all, model_at, usual_formats, with_threads};
 use super::wanted::Wanted;
 use crate::bytes::{MAX_ANSWER_BYTES, length_of};
 use rooflined_api::{
-    ModeAnswer, OperatingPointRequest, SweepAnswer, SweepRequest, SweepRow, SweepWarning, Workload,
+    ModeAnswer, OperatingPointRequest, PredictRequest, SweepAnswer, SweepRequest, SweepRow, SweepWarning,
+    Workload,
 };
 use rooflined_core::board::ActiveMode;
 use rooflined_core::operation::Op;
 use rooflined_core::precision::WeightFormat;
 use rooflined_core::refusal::{Code, Refusal, all};
-use rooflined_predict::PredictError;
+use rooflined_models::recipe::Recipe;
 use rooflined_predict::optimize::{ModelOrigin, with_columns};
 use rooflined_predict::snapshot::Snapshot;
+use rooflined_predict::{Engine, PredictError};
 
 /// Most rows of one sweep.
 pub const MAX_SWEEP_ROWS: u64 = 16_384;
@@ -55,6 +59,7 @@ pub fn sweep(
     let points_count = product(&[modes.len(), each_thread_count.max(1)]);
     let formats = if request.ops.is_empty() { Vec::new() } else { formats(snapshot, request)? };
     let keys = model_formats(snapshot, request)?;
+    let mut engines = HashMap::new();
     let per_op = product(&[formats.len(), batches.map_or(1, <[u64]>::len)]).saturating_mul(points_count);
     let per_model = product(&[keys.len(), batches.map_or(1, <[u64]>::len), contexts.map_or(1, <[u64]>::len)])
         .saturating_mul(points_count);
@@ -86,6 +91,17 @@ pub fn sweep(
         }
         for (index, model) in request.models.iter().enumerate() {
             for format in &keys {
+                let path = format!("models[{index}]");
+                let engine = match engines.entry((index, format)) {
+                    Entry::Occupied(known) => *known.get(),
+                    Entry::Vacant(place) => {
+                        let engine = engine_of(snapshot, catalogue, request, model, format.as_ref());
+                        let of_this = |field: String| field.replacen("workload", &path, 1);
+                        let refused = |error: Refusal| named(error.rename_fields(of_this), &path);
+                        *place.insert(engine.map_err(refused)?)
+                    }
+                };
+                let Some(engine) = engine else { continue };
                 for &batch in batches.unwrap_or(&[1]) {
                     for &context in &contexts {
                         let workload = Workload {
@@ -103,9 +119,8 @@ pub fn sweep(
                             image_tokens: request.image_tokens,
                             ..Workload::default()
                         };
-                        let path = format!("models[{index}]");
-                        table
-                            .push(model_row(snapshot, catalogue, request, point, &workload, &path)?, &path)?;
+                        let row = model_row(snapshot, catalogue, request, point, (&workload, engine), &path);
+                        table.push(row?, &path)?;
                     }
                 }
             }
@@ -233,6 +248,8 @@ fn points<'a>(snapshot: &'a Snapshot, request: &SweepRequest) -> Result<Vec<Swee
         let model = model_at(snapshot, request.operating_point.as_ref(), "operating_point")?;
         return Ok(vec![SweepPoint { mode: None, model }]);
     };
+    let every: Vec<String> = snapshot.modes.iter().map(|view| view.mode.name.clone()).collect();
+    let names = if is_all(names) && !every.is_empty() { &every } else { names };
     if request.operating_point.is_some() {
         return Err(Code::InvalidField.at(
             "operating_point",
@@ -327,11 +344,10 @@ fn model_row(
     catalogue: &Catalogue,
     request: &SweepRequest,
     point: &SweepPoint<'_>,
-    workload: &Workload,
+    (workload, engine): (&Workload, Engine),
     path: &str,
 ) -> Result<SweepRow, Refusal> {
-    let work =
-        Work::new(snapshot, catalogue, workload, request.engine, path).map_err(|error| named(error, path))?;
+    let work = Work::new(snapshot, catalogue, workload, engine, path).map_err(|error| named(error, path))?;
     if !request.hypothetical {
         predict::refuse_unsupported(snapshot, &work, path).map_err(|error| named(error, path))?;
     }
@@ -359,6 +375,43 @@ fn model_row(
         batch: task.request.batch,
         prediction,
     })
+}
+
+/// The engine that a model is predicted for in a format: the one that the request names, else the recommended one. `None` where no
+/// engine runs a format that the request did not name.
+fn engine_of(
+    snapshot: &Snapshot,
+    catalogue: &Catalogue,
+    request: &SweepRequest,
+    model: &Value,
+    format: Option<&String>,
+) -> Result<Option<Engine>, Refusal> {
+    let workload = Workload {
+        model: Some(model.clone()),
+        format: format.cloned(),
+        kv_format: request.kv_format.clone(),
+        phase: request.phase.clone(),
+        prompt_tokens: request.prompt_tokens,
+        output_tokens: request.output_tokens,
+        speculative: request.speculative.clone(),
+        ..Workload::default()
+    };
+    let question = PredictRequest {
+        operating_point: request.operating_point.clone(),
+        engine: request.engine,
+        workload,
+        hypothetical: request.hypothetical,
+        ..PredictRequest::default()
+    };
+    match predict::engine_of(snapshot, catalogue, &question) {
+        Err(refusal) if refusal.code == Code::UnsupportedFormat && !names_formats(request) => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+/// Whether the request names formats, each of which then has to be one that can run.
+fn names_formats(request: &SweepRequest) -> bool {
+    request.formats.as_deref().is_some_and(|names| !is_all(names))
 }
 
 /// The error of a workload that this route spells otherwise.
@@ -406,7 +459,7 @@ fn columns_of(op: Op, index: usize, batches: Option<&[u64]>) -> Result<Vec<Op>, 
 fn formats(snapshot: &Snapshot, request: &SweepRequest) -> Result<Vec<WeightFormat>, Refusal> {
     let mut formats = formats_or_measured(snapshot, request.formats.as_deref(), "formats")?;
     // What was named is refused row by row; what was not is what the engine has.
-    if request.formats.is_none() && !request.hypothetical {
+    if !names_formats(request) && !request.hypothetical {
         supported::keep_formats(&mut formats, request.engine, snapshot, supported::ENGINE)?;
     }
     Ok(formats)
@@ -414,7 +467,14 @@ fn formats(snapshot: &Snapshot, request: &SweepRequest) -> Result<Vec<WeightForm
 
 /// Formats of models: mixes are none of single operations. `None` leaves a file as it is.
 fn model_formats(snapshot: &Snapshot, request: &SweepRequest) -> Result<Vec<Option<String>>, Refusal> {
+    let every = || Recipe::all().map(|recipe| recipe.key().to_owned());
     Ok(match &request.formats {
+        Some(names) if is_all(names) && request.engine == Engine::Bare => every().map(Some).collect(),
+        Some(names) if is_all(names) => {
+            let target = Device::of(snapshot).target();
+            let runs = |key: &String| supported::stored(request.engine, Some(key), None, target).is_ok();
+            every().filter(runs).map(Some).collect()
+        }
         Some(names) => {
             let mut seen = BTreeSet::new();
             names.iter().filter(|name| seen.insert(*name)).map(|name| Some(name.clone())).collect()

@@ -330,6 +330,11 @@ pub(super) fn usual_formats(snapshot: &Snapshot) -> impl Iterator<Item = WeightF
     USUAL.into_iter().filter(move |(_, unit)| has(*unit)).map(|(format, _)| format)
 }
 
+/// Whether a list of names asks for all that there are.
+pub fn is_all(names: &[String]) -> bool {
+    names.iter().any(|name| name == "all")
+}
+
 /// The formats named, or else every format measured on this machine; the usual ones where none has been, or there is no
 /// machine.
 pub fn formats_or_measured(
@@ -338,6 +343,7 @@ pub fn formats_or_measured(
     field: &str,
 ) -> Result<Vec<WeightFormat>, Refusal> {
     let mut formats = match names {
+        Some(names) if is_all(names) => WeightFormat::ALL.to_vec(),
         Some(names) => {
             let format = |(index, name): (usize, &String)| format_named(name, || format!("{field}[{index}]"));
             all(names.iter().enumerate().map(format))?

@@ -43,6 +43,10 @@ pub struct Workload {
     /// prompt begins an empty cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_tokens: Option<u64>,
+    /// Tokens that every sequence has room for, prompt and answer included (models only): more than it fills, or an error. Default: as
+    /// `context_tokens` says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_tokens: Option<u64>,
     /// Tokens of the prompt (models only).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_tokens: Option<u64>,

@@ -236,7 +236,10 @@ fn tables_with(key: &str) -> impl Iterator<Item = &'static str> {
 }
 
 fn unreadable(path: &Path, source: &io::Error) -> ConfigError {
-    let message = format!("cannot be read: {source}");
+    let message = match source.kind() {
+        io::ErrorKind::NotFound => "there is no such file".to_owned(),
+        _ => format!("cannot be read: {source}"),
+    };
     ConfigError { problems: vec![Problem { file: path.to_owned(), line: None, key: None, message }] }
 }
 

@@ -53,7 +53,10 @@ impl<'t> Document<'t> {
             Ok(root) => Ok(Self { text, root, problems: Vec::new() }),
             Err(error) => {
                 let line = Some(line(text, error.span().map_or(0, |span| span.start)));
-                let message = format!("invalid TOML: {}", error.message());
+                let message = format!(
+                    "invalid TOML: {}; write [TABLE] or KEY = VALUE, with text in quotes and true or false in small letters",
+                    error.message()
+                );
                 Err(DocumentError { problems: vec![Problem { line, key: None, message }] })
             }
         }
@@ -163,16 +166,49 @@ impl<'t> Document<'t> {
             let Err(error) = read(&rest) else { return only_keys.then_some(rest) };
             let offset = error.span().map_or(value.span().start, |span| span.start);
             let path = steps_to(value, offset).iter().fold(full.to_owned(), |path, step| step.after(&path));
-            let message = if value.get_ref().is_table() || value.get_ref().is_array() {
-                format!("`{path}`: {}", error.message())
+            let what = if value.get_ref().is_table() || value.get_ref().is_array() {
+                format!("`{path}`")
             } else {
-                format!("`{path}` is {}: {}", self.found(value), error.message())
+                format!("`{path}` is {}", self.found(value))
+            };
+            let message = match expected(error.message()) {
+                Some(expected) => format!("{what}, expected {expected}"),
+                None => format!("{what}: {}", error.message()),
             };
             self.report_at(Some(offset), &path, message);
             let steps = steps_to(&rest, offset);
             only_keys &= remove(&mut rest, &steps)?;
         }
         None
+    }
+}
+
+/// What the reader of a type expected, in words; `None` for any other sentence.
+fn expected(message: &str) -> Option<String> {
+    const KINDS: [&str; 4] = ["invalid type: ", "invalid value: ", "invalid length ", "unknown variant "];
+    KINDS.iter().find(|kind| message.starts_with(**kind))?;
+    let (_, expected) = message.rsplit_once("expected ")?;
+    Some(match expected {
+        "a string" => "text in quotes".to_owned(),
+        "path string" => "a path in quotes".to_owned(),
+        "a boolean" => "true or false".to_owned(),
+        "a sequence" => "a list in [ ]".to_owned(),
+        "a map" => "a table".to_owned(),
+        number if number.len() <= 4 && number.starts_with('f') => "a number".to_owned(),
+        "u8" | "u16" | "u32" => format!("a whole number from 0 to {}", most(expected)),
+        "u64" | "usize" => "a whole number from 0".to_owned(),
+        "i32" | "i64" => "a whole number".to_owned(),
+        table if table.starts_with("struct ") => "a table".to_owned(),
+        names => names.replace('`', ""),
+    })
+}
+
+/// The largest number of an unsigned type.
+fn most(name: &str) -> u32 {
+    match name {
+        "u8" => u8::MAX.into(),
+        "u16" => u16::MAX.into(),
+        _ => u32::MAX,
     }
 }
 

@@ -98,7 +98,15 @@ impl Governor {
         }
         let mut skipped = Vec::new();
         let mut runnable = Vec::new();
+        // A card has memory of its own, of which the probe takes what is free.
+        let shared = self.accelerator == Accelerator::Cpu || self.board.unified_memory;
+        let most = self.state.memory.known().filter(|_| shared).map(|memory| memory.total);
         for &(op, format) in work {
+            let moved = op.cost(&self.snapshot.numeric_format(format)).traffic;
+            if let Some(most) = most.filter(|most| moved > *most) {
+                skipped.push(format!("{moved} in {format} are more than the memory of this machine, {most}"));
+                continue;
+            }
             match measurable(&op, format, self.accelerator) {
                 Ok(kernel) => runnable.push((Subject::Op(op, format), kernel)),
                 Err(reason) => skipped.push(reason),

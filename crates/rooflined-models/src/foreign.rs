@@ -81,11 +81,88 @@ pub(crate) const DRAFTER: Foreign = Foreign {
     instead: "give the model that it drafts for; to predict speculation, add --draft-tokens and the rate of acceptance",
 };
 /// Of networks that handle no text.
-pub(crate) const EXPORT: &str =
+const EXPORT: &str =
     "export it to .onnx with torch.onnx.export, and give that file: rooflinectl predict network.onnx";
 /// Of networks that are predicted in no form.
-pub const UNREAD: &str =
+const UNREAD: &str =
     "rooflined predicts language models, encoders of text, and vision networks in .onnx files";
+/// A part of a pipeline of diffusers, whose classes are too many to list.
+pub(crate) const GENERATOR: Foreign =
+    Foreign { what: "a part of an image or video generator", instead: UNREAD };
+/// Beginnings of names of models whose weights nobody outside has.
+const UNPUBLISHED: Foreign = Foreign {
+    what: "a model whose weights are not published",
+    instead: "nothing of it can be predicted: name one of rooflinectl models list",
+};
+
+/// Networks that are no models of text: what they are, their families (`model_type` of a config.json, `general.architecture` of a
+/// GGUF file), and beginnings of the names under which they are published, letters and digits alone.
+const NETWORKS: [(Foreign, &str, &str); 11] = [
+    (
+        Foreign { what: "a recogniser of speech", instead: UNREAD },
+        "whisper moonshine speech_to_text parakeet_ctc parakeet_tdt wav2vec2-bert",
+        "whisper moonshine parakeet",
+    ),
+    (
+        Foreign { what: "an encoder of speech", instead: EXPORT },
+        "wav2vec2 hubert wavlm",
+        "wav2vec2 hubert wavlm",
+    ),
+    (
+        Foreign { what: "a generator of speech or sound", instead: UNREAD },
+        "bark vits speecht5 musicgen csm kokoro",
+        "bark kokoro musicgen xtts",
+    ),
+    (Foreign { what: "a codec of sound", instead: EXPORT }, "encodec dac mimi", "encodec"),
+    (
+        GENERATOR,
+        "flux sd1 sd3 sdxl aura hidream cosmos hyvid wan ltxv lumina2 qwen_image pig",
+        "stablediffusion sdxl sd3 flux wan2",
+    ),
+    (
+        Foreign { what: "an image classifier", instead: EXPORT },
+        "vit deit beit swin swinv2 convnext convnextv2 resnet regnet efficientnet mobilenet_v1 mobilenet_v2 mobilevit timm_wrapper",
+        "vit deit beit swin convnext resnet resnext efficientnet mobilenet vgg inception densenet",
+    ),
+    (
+        Foreign { what: "a detector of objects", instead: EXPORT },
+        "detr deformable_detr conditional_detr rt_detr rt_detr_v2 d_fine yolos table-transformer owlvit owlv2 grounding-dino",
+        "yolo ssd detr rtdetr efficientdet fasterrcnn maskrcnn retinanet",
+    ),
+    (
+        Foreign { what: "a segmenter of images", instead: EXPORT },
+        "sam sam2 sam_hq segformer maskformer mask2former oneformer upernet",
+        "unet segformer",
+    ),
+    (
+        Foreign { what: "an estimator of depth", instead: EXPORT },
+        "dpt depth_anything depth_pro glpn zoedepth",
+        "depthanything midas zoedepth",
+    ),
+    (
+        Foreign { what: "an encoder of images", instead: EXPORT },
+        "dinov2 dinov3_vit vit_mae ijepa siglip_vision_model clip_vision_model clip siglip siglip2 chinese_clip clipseg",
+        "dinov2 dinov3 clip siglip",
+    ),
+    (UNPUBLISHED, "", "gpt3 gpt4 gpt5 claude gemini"),
+];
+
+/// What a network is by its family; `None` where it may be a model of text.
+#[must_use]
+pub fn of_family(family: &str) -> Option<Foreign> {
+    let is_of = |families: &str| families.split_whitespace().any(|known| known == family);
+    NETWORKS.iter().find(|(_, families, _)| is_of(families)).map(|(kind, _, _)| *kind)
+}
+
+/// What a network is by the name under which it is published; `None` where it may be a model of text.
+#[must_use]
+pub fn of_published(name: &str) -> Option<Foreign> {
+    let name: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
+    let name = name.to_ascii_lowercase();
+    let begins = |names: &str| names.split_whitespace().any(|known| name.starts_with(known));
+    NETWORKS.iter().find(|(_, _, names)| begins(names)).map(|(kind, _, _)| *kind)
+}
+
 const MODEL: &str = "give a .gguf or .safetensors file, a config.json, or an .onnx file";
 
 /// Kinds by the bytes that they start with.
@@ -174,6 +251,22 @@ pub fn of_name(name: &str) -> Option<&'static Foreign> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn networks_are_known_by_their_family_and_by_their_published_name() {
+        for (family, expected) in [("whisper", "speech"), ("rt_detr", "detector"), ("flux", "generator")] {
+            assert!(of_family(family).unwrap().what.contains(expected), "{family}");
+        }
+        for (name, expected) in
+            [("YOLOv8n", "detector"), ("whisper-large-v3", "speech"), ("gpt-4o", "not published")]
+        {
+            assert!(of_published(name).unwrap().what.contains(expected), "{name}");
+        }
+        for family in ["", "llama", "vita-Qwen2", "bitnet"] {
+            assert_eq!(of_family(family), None, "{family}");
+        }
+        assert_eq!((of_published(""), of_published("llama-3.1-8b")), (None, None));
+    }
 
     #[test]
     fn what_is_no_model_is_named_by_its_bytes_before_its_name() {

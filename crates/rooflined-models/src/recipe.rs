@@ -117,6 +117,12 @@ impl Recipe {
         }
     }
 
+    /// Every recipe that has a name, each once.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let mixes = Mix::ALL.iter().copied().filter(|mix| mix.key().parse::<WeightFormat>().is_err());
+        WeightFormat::ALL.iter().copied().map(Self::of).chain(mixes.map(Self::Gguf))
+    }
+
     /// The name of the recipe's format.
     #[must_use]
     pub const fn key(self) -> &'static str {
@@ -171,10 +177,9 @@ impl FromStr for Recipe {
         if let Ok(format) = wanted.parse() {
             return Ok(Self::of(format));
         }
-        Mix::ALL.iter().copied().find(|mix| mix.key() == wanted).map(Self::Gguf).ok_or_else(|| {
-            let keys = WeightFormat::ALL.iter().map(|format| format.key());
-            let keys = keys.chain(Mix::ALL.iter().map(|mix| mix.key()));
-            UnknownName { what: "format", name: name.chars().take(40).collect(), near: Near::of(name, keys) }
+        Self::all().find(|recipe| recipe.key() == wanted).ok_or_else(|| {
+            let near = Near::of(name, Self::all().map(Self::key));
+            UnknownName { what: "format", name: name.chars().take(40).collect(), near }
         })
     }
 }

@@ -557,7 +557,13 @@ fn every_command_and_every_role_has_a_manual_page() {
     let directory = tempfile::tempdir().unwrap();
     let page = |name: &str| std::fs::read_to_string(directory.path().join(name)).unwrap();
     contains(&stdout(&run(Path::new("/nowhere"), &["man"])), &[".TH rooflinectl 1", "Exit codes"]);
-    assert!(run(Path::new("/nowhere"), &["man", directory.path().to_str().unwrap()]).status.success());
+    assert!(
+        run(Path::new("/nowhere"), &["man", "--dir", directory.path().to_str().unwrap()]).status.success()
+    );
+    contains(
+        &stdout(&run(Path::new("/nowhere"), &["man", "mode", "set"])),
+        &[".TH rooflinectl-mode-set 1", "confirm"],
+    );
     let help = stdout(&run(Path::new("/nowhere"), &["--help"]));
     let commands = help.lines().skip_while(|line| *line != "Ask:").take_while(|line| *line != "Options:");
     let commands: Vec<&str> =
@@ -574,6 +580,6 @@ fn every_command_and_every_role_has_a_manual_page() {
     contains(&page("rooflined-serve.8"), &["state\\-dir"]);
     assert!(!directory.path().join("rooflined-man.8").exists(), "roles that are hidden have no page");
 
-    let refused = run(Path::new("/nowhere"), &["man", "/proc/nowhere"]);
+    let refused = run(Path::new("/nowhere"), &["man", "--dir", "/proc/nowhere"]);
     contains(&stderr(&refused), &["/proc/nowhere", "hint: name a directory"]);
 }

@@ -95,7 +95,7 @@ fn bad_values_are_usage_errors_that_name_the_field_and_ask_nobody() {
         ("analyze gemv 1 1 --time -1ms", "--time"),
         ("analyze gemv 1 1 --time NaNs", "--time"),
         ("analyze gemv 1 1", "--time"),
-        ("explain", "neither a model nor an operation is given"),
+        ("explain", "neither a server nor a model is given"),
         ("explain gemv 1 1 --time 1ms --tokens-per-s 3", "cannot be used with"),
         ("explain --port 8080 --tokens-per-s 3", "cannot be used with"),
         ("explain --port 0", "a port of this machine"),

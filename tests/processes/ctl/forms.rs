@@ -18,7 +18,7 @@ const ALL: &[&str] = &KINDS;
 const LINES: &[&str] = &["json", "jsonl"];
 const WORDS: &[&str] = &["json", "jsonl", "csv", "env"];
 const NONE: &[&str] = &[];
-const COMMANDS: [(&str, &[&str]); 51] = [
+const COMMANDS: [(&str, &[&str]); 53] = [
     ("status", ALL),
     ("board", ALL),
     ("roofline", ALL),
@@ -38,7 +38,8 @@ const COMMANDS: [(&str, &[&str]); 51] = [
     ("observations list", ALL),
     ("observations export", &["csv"]),
     ("observations forget 1", ALL),
-    ("run --no-hold -- {dir}/llama-server -m /m/x.gguf", ALL),
+    ("servers", ALL),
+    ("run --no-hold -- {dir}/llama-server -m {dir}/config.json", ALL),
     ("mode list", ALL),
     ("mode list --conf {conf}", ALL),
     ("mode get", ALL),
@@ -70,9 +71,8 @@ const COMMANDS: [(&str, &[&str]); 51] = [
     ("formats", ALL),
     ("demo --quick", NONE),
     ("completions bash", NONE),
+    ("man", NONE),
 ];
-/// It would write pages beside the others.
-const MAN: (&str, &[&str]) = ("man", NONE);
 
 fn answer(asked: &Received) -> Reply {
     let switch = json!({
@@ -93,6 +93,15 @@ fn answer(asked: &Received) -> Reply {
         })),
         "/v1/mode" | "/v1/mode/revert" => Reply::ok(&switch),
         "/v1/mode/confirm" => Reply::ok(&json!({"confirmed": true})),
+        "/v1/servers" => Reply::ok(&json!({"serial": 1, "servers": [{
+            "server": "llama-server on port 8080", "reported_at_unix_s": 1.0, "shown_to": "own", "not_learned": null,
+            "engine": "llama.cpp", "model": "/m/x.gguf", "format": null, "batch": 2, "context_tokens": 512,
+            "explained": {
+                "verdict": "as_expected", "reason": "r", "measured_tokens_per_s": 10.0,
+                "expected_tokens_per_s": {"value": 10.0, "low": 9.0, "high": 11.0}, "expected_at": "MAXN", "causes": [],
+                "unexplained_ratio": null, "unexplained_tokens_per_s": null, "unseen": [], "simulated": false, "serial": 1,
+            },
+        }]})),
         "/v1/observations/1" => Reply::ok(&json!({"forgotten": 1})),
         "/v1/observations" if asked.method == "GET" => {
             Reply::ok(&json!({"other_users": 0, "serial": 1, "observations": [{
@@ -102,7 +111,7 @@ fn answer(asked: &Received) -> Reply {
                 "measured_over_predicted_ratio": null,
             }]}))
         }
-        "/v1/recommend" if asked.body.contains("x.gguf") => {
+        "/v1/recommend" if asked.body.contains("config.json") => {
             let Reply::Whole(status, body) = healthy(asked) else {
                 return Reply::error(404, "not_found", None);
             };
@@ -290,7 +299,7 @@ fn every_command_prints_the_form_that_is_asked_for_or_refuses_it_by_name() {
     let mut missing = listed();
     // It speaks a protocol, and prints nothing.
     missing.remove("mcp");
-    for (line, has) in COMMANDS.into_iter().chain([MAN]) {
+    for (line, has) in COMMANDS {
         missing.retain(|name| !(line == name || line.starts_with(&format!("{name} "))));
         let line = line
             .replace("{dir}", directory.path().to_str().unwrap())

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::{ctl, stderr, stdout};
 
 /// Files that people give for a model, with their first bytes.
-const FILES: [(&str, &[u8]); 16] = [
+const FILES: [(&str, &[u8]); 19] = [
     ("picture.gguf", b"\x89PNG\r\n\x1a\n"),
     ("empty.gguf", b""),
     ("pointer.gguf", b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n"),
@@ -24,10 +24,16 @@ const FILES: [(&str, &[u8]); 16] = [
     ("broken.json", b"{\"model_type\": \"llama\","),
     ("adapter.json", b"{\"peft_type\":\"LORA\"}"),
     ("vision.json", b"{\"model_type\":\"resnet\"}"),
+    (
+        "whisper.json",
+        b"{\"model_type\": \"whisper\", \"d_model\": 512, \"num_hidden_layers\": 6, \"vocab_size\": 51865}",
+    ),
+    ("requests.jsonl", b"{'model': 1}\n"),
+    ("strings.toml", b"[control]\nenabled = \"yes\"\n[daemon]\naccelerator = \"tpu\"\n"),
 ];
 
 /// A command line, its exit code, and a part of what is said.
-const LINES: [(&str, i32, &str); 146] = [
+const LINES: [(&str, i32, &str); 184] = [
     // Commands that look at this machine, and what other programs' users write there.
     ("status --hardware orin-nano", 2, "predict, recommend and sweep take --hardware"),
     ("compare qwen3-4b --hardware orin-nano", 2, "predict, recommend and sweep take --hardware"),
@@ -66,7 +72,7 @@ const LINES: [(&str, i32, &str); 146] = [
     ("hold --min-gpu-mhz fast -- true", 2, "1020MHz"),
     ("predict qwen3-4b --clock 600MHz", 2, "--mode lgc-2000"),
     ("calibrate --fast", 2, "did you mean --quick?"),
-    ("recommend qwen3-4b --engines all", 2, "leave the option out"),
+    ("predict qwen3-4b --engine all", 2, "leave the option out"),
     ("roofline --precision fp12", 2, "known: fp64"),
     // Options of other programs.
     ("predict qwen3-4b -ngl 99", 2, "'-ngl' found\n\n  tip: did you mean --gpu-layers?"),
@@ -134,7 +140,7 @@ const LINES: [(&str, i32, &str); 146] = [
     ("predict qwen3-4b,llama-3.1-8b", 2, "several go to rooflinectl sweep"),
     ("predict orin-nano", 2, "it is hardware: name a model first"),
     ("sweep qwen3-4b --batches 1 2 4", 2, "--batches 1,2,4"),
-    ("sweep qwen3-4b --batches 1-8", 2, "a list names each value: 1,2,4,8"),
+    ("sweep qwen3-4b --batches 1-8", 2, "a range with two points: 1..8"),
     ("sweep qwen3-4b --contexts 1K, 4K", 2, "without spaces: 1,2,4"),
     ("sweep qwen3-4b,nosuch", 2, "\"nosuch\" is neither an operation nor a model"),
     ("recommend qwen3-4b --max-power 15 W", 2, "without a space: 15W"),
@@ -172,9 +178,9 @@ const LINES: [(&str, i32, &str); 146] = [
     ("predict Qwen/Qwen3-4B-GGUF:Q4_K_M", 2, "did you mean qwen3-4b --format q4_k_m?"),
     ("predict qwen3:4b-q4_K_M", 2, "did you mean qwen3-4b --format q4_k_m?"),
     ("predict Qwen3-4B-Q4_K_M", 2, "did you mean qwen3-4b --format q4_k_m?"),
-    ("predict yolov8n", 2, "such as yolov8n.onnx"),
-    ("recommend resnet50", 2, "export a vision network to .onnx"),
-    ("predict whisper-large-v3", 2, "rooflined predicts language models"),
+    ("predict yolov8n", 2, "it is a detector of objects: export it to .onnx"),
+    ("recommend resnet50", 2, "it is an image classifier: export it to .onnx"),
+    ("predict whisper-large-v3", 2, "it is a recogniser of speech: rooflined predicts language models"),
     ("predict qwen3-4b@q4_k_m", 2, "did you mean qwen3-4b --format q4_k_m?"),
     ("predict qwen3-4b/q4_k_m", 2, "did you mean qwen3-4b --format q4_k_m?"),
     ("predict gpt-4o", 2, "not published"),
@@ -202,6 +208,53 @@ const LINES: [(&str, i32, &str); 146] = [
     ("predict nothing.json --hardware gb10", 1, "it has no model_type"),
     ("predict adapter.json --hardware gb10", 1, "give the model that it was trained for"),
     ("models inspect vision.json", 1, "export it to .onnx"),
+    ("predict whisper.json --hardware gb10", 1, "is a recogniser of speech"),
+    ("models inspect whisper.json", 1, "is a recogniser of speech"),
+    ("recommend model.engine --min-fps 30", 1, "model.engine is a TensorRT engine"),
+    ("recommend missing.engine --min-fps 30", 1, "there is no file"),
+    ("predict model.pt --size 640x640", 1, "model.pt is a PyTorch file"),
+    ("run -- llama-server -m missing.gguf", 1, "there is no file"),
+    ("quant-error qwen3-4b", 2, "give the path of its .gguf or .safetensors file"),
+    ("config check missing.toml", 1, "there is no file missing.toml"),
+    ("config show missing.toml", 1, "there is no file missing.toml"),
+    ("config show strings.toml", 1, "`control.enabled` is \"yes\", expected true or false"),
+    ("config show strings.toml", 1, "expected one of auto, cpu, gpu"),
+    // Commands whose words or values are others than those of man, a shell or a server.
+    ("man recomend", 2, "there is no command \"recomend\""),
+    ("man ./pages", 2, "rooflinectl man --dir DIR"),
+    ("completions", 2, "bash, zsh, fish, elvish or powershell"),
+    ("calibrate --wait 10", 2, "--wait takes no time"),
+    ("calibrate now", 2, "takes no name"),
+    ("watch orin-nano", 2, "predict, recommend and sweep take --hardware"),
+    ("dashboard 8080", 2, "did you mean --listen 8080?"),
+    ("observations forget", 2, "or --own for all of yours"),
+    ("compare qwen3-4b q4_k_m", 2, "it is a weight format"),
+    ("predict vllm", 2, "it is an inference engine: name a model first"),
+    ("explain", 2, "rooflinectl explain --port 8080"),
+    ("explain 8080", 2, "a server's port follows --port or --from"),
+    ("observe 8080", 2, "a server's port follows --port or --from"),
+    ("explain http://127.0.0.1:8080", 2, "rooflinectl explain --port http://127.0.0.1:8080"),
+    ("roofline --hardware gb10 --svg missing/x.svg", 1, "hint: name a file in a directory"),
+    ("mode list --conf missing.conf", 1, "there is no such file"),
+    ("dashboard --listen here", 2, "for example: --listen 8000"),
+    ("mcp", 1, "add {\"command\": \"rooflinectl\""),
+    ("sweep 4096*4096", 2, "with spaces: gemv 4096 4096"),
+    ("sweep gemm 64x4096x4096", 2, "write them with spaces: gemm 64 4096 4096"),
+    ("predict Llama 3.1 8B", 2, "did you mean llama-3.1-8b?"),
+    ("recommend qwen 3 4b --hardware gb10", 2, "did you mean qwen3-4b?"),
+    ("sweep qwen3-4b --contexts 4k..32k", 2, "name some of them: 4096,32768"),
+    ("predict qwen3-4b --batch 1..8", 2, "rooflinectl sweep takes several"),
+    ("recommend qwen3-4b --memory-available 4GB", 2, "did you mean --max-memory-bytes?"),
+    (
+        "predict qwen3-4b --hardware gb10 --phase prefill --prompt 8000 --context 4096",
+        2,
+        "--context-tokens 4096 has no room for --prompt 8000, which fill 8000",
+    ),
+    (
+        "predict qwen3-4b --hardware gb10 --phase serve --prompt 4000 --output-tokens 100 --context 4096",
+        2,
+        "give --context-tokens 4100 or more",
+    ),
 ];
 
 /// What a person at a terminal has no use for: fields of requests, numbers and words of the system and of the parser.

@@ -469,10 +469,15 @@ fn recommending(options: &'static str) -> Fake {
     })
 }
 
-/// A program of that name that writes down its arguments and ends as it is told.
+/// A program of that name that writes down its arguments and ends as it is told, beside a model `x.json`.
 fn program(body: &str) -> (tempfile::TempDir, String) {
     use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().unwrap();
+    let config = json!({
+        "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "intermediate_size": 128, "vocab_size": 100, "max_position_embeddings": 512, "torch_dtype": "bfloat16",
+    });
+    std::fs::write(directory.path().join("x.json"), config.to_string()).unwrap();
     let path = directory.path().join("llama-server");
     std::fs::write(&path, format!("#!/bin/sh\necho \"$@\" > \"$0.args\"\n{body}\n")).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -483,7 +488,9 @@ fn program(body: &str) -> (tempfile::TempDir, String) {
 #[test]
 fn run_adds_what_is_open_says_what_is_not_held_and_passes_the_exit_code_on() {
     let fake = recommending("-c 8192 -np 2 -b 2048 -ub 512 -ngl 0 -t 6");
-    let (_directory, server) = program("exit 7");
+    let (directory, server) = program("exit 7");
+    let model = directory.path().join("x.json");
+    let model = model.to_str().unwrap();
     let args = [
         "run",
         "--max-time-per-token",
@@ -493,14 +500,14 @@ fn run_adds_what_is_open_says_what_is_not_held_and_passes_the_exit_code_on() {
         "--",
         &server,
         "-m",
-        "/m/x.gguf",
+        model,
         "--threads",
         "4",
     ];
     let output = run(fake.path(), &args);
     assert_eq!(output.status.code(), Some(7), "{output:?}");
     let given = std::fs::read_to_string(format!("{server}.args")).unwrap();
-    assert_eq!(given.trim(), "-m /m/x.gguf --threads 4 -c 8192 -np 2 -b 2048 -ub 512 -ngl 0");
+    assert_eq!(given.trim(), format!("-m {model} --threads 4 -c 8192 -np 2 -b 2048 -ub 512 -ngl 0"));
     contains(
         &stderr(&output),
         &[
@@ -511,7 +518,7 @@ fn run_adds_what_is_open_says_what_is_not_held_and_passes_the_exit_code_on() {
         ],
     );
     let asked = fake.asked_of("/v1/recommend").json();
-    assert_eq!(asked["workload"]["model"], json!({"path": "/m/x.gguf"}));
+    assert_eq!(asked["workload"]["model"]["path"], model);
     assert_eq!(
         (&asked["constraints"]["max_time_per_token_s"], &asked["freedom"]["threads"]),
         (&json!(0.05), &json!([4]))
@@ -522,8 +529,9 @@ fn run_adds_what_is_open_says_what_is_not_held_and_passes_the_exit_code_on() {
 #[test]
 fn run_passes_signals_on_and_starts_nothing_that_is_infeasible_or_unknown() {
     let fake = recommending("-c 256 -np 1");
-    let (_directory, server) = program("trap 'exit 9' TERM\nwhile :; do sleep 0.05; done");
-    let mut child = ctl(fake.path(), &["run", "--no-hold", "--", &server, "-m", "x.gguf"]).spawn().unwrap();
+    let (directory, server) = program("trap 'exit 9' TERM\nwhile :; do sleep 0.05; done");
+    let command = ["run", "--no-hold", "--", &server, "-m", "x.json"];
+    let mut child = ctl(fake.path(), &command).current_dir(&directory).spawn().unwrap();
     crate::daemon::harness::eventually("the program to run", || {
         std::fs::read_to_string(format!("{server}.args")).ok().filter(|text| !text.is_empty())
     });
@@ -533,9 +541,10 @@ fn run_passes_signals_on_and_starts_nothing_that_is_infeasible_or_unknown() {
     assert_eq!(child.wait().unwrap().code(), Some(9));
     assert!(fake.asked().iter().all(|asked| asked.route != "/v1/holds/attached"));
 
-    let (_directory, server) = program("exit 0");
+    let (directory, server) = program("exit 0");
     let infeasible = Fake::start(|_| Answer::ok(&answers::recommendation(false)));
-    let output = run(infeasible.path(), &["run", "--", &server, "-m", "x.gguf"]);
+    let command = ["run", "--", &server, "-m", "x.json"];
+    let output = ctl(infeasible.path(), &command).current_dir(&directory).output().unwrap();
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     contains(&stderr(&output), &["violated: --max-time"]);
     assert!(!std::path::Path::new(&format!("{server}.args")).exists(), "it was not started");

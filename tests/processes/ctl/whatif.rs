@@ -539,7 +539,7 @@ fn the_best_of_a_sweep_can_run() {
     let line = text.lines().next().unwrap();
     let batch = if chosen["batch"] == 1 { "," } else { " x64," };
     let named = format!(
-        "4 predictions; the highest rate: llama-3.1-8b {}{batch}",
+        "4 predictions in llama.cpp; the highest rate: llama-3.1-8b {}{batch}",
         chosen["format"].as_str().unwrap()
     );
     assert!(line.starts_with(&named), "{line}");

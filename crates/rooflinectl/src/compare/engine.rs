@@ -16,6 +16,7 @@ use super::rows::{Comparison, EngineRun, Program, Reference, Row};
 use crate::Context;
 use crate::args::CompareArgs;
 use crate::failure::Failure;
+use crate::input;
 use crate::measure::TIME_LIMIT;
 use crate::observe;
 use crate::working::{Counted, Working};
@@ -220,8 +221,8 @@ fn arguments(args: &CompareArgs, file: &Path, on_gpu: bool) -> Vec<std::ffi::OsS
     if let Some(threads) = args.threads {
         add("-t", threads.to_string());
     }
-    if !args.contexts.is_empty() {
-        let depths: Vec<_> = args.contexts.iter().map(u64::to_string).collect();
+    if let Some(contexts) = input::each(&args.contexts) {
+        let depths: Vec<_> = contexts.iter().map(u64::to_string).collect();
         add("-d", depths.join(","));
     }
     add("-o", "json".to_owned());

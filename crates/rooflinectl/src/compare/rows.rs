@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use crate::show::SIMULATED;
-use crate::table::Table;
+use crate::table::{Column, Table};
 use crate::words;
 use rooflined_api::{EstimateAnswer, MeasuredRow};
 use rooflined_core::precision::WeightFormat;
@@ -200,13 +200,7 @@ impl Comparison {
     pub fn render(&self) -> String {
         let mut text = if self.simulated { SIMULATED.to_owned() } else { String::new() };
         let _ = writeln!(text, "{}\n", self.verdict);
-        let shown: Vec<_> =
-            COLUMNS.iter().filter(|(_, cell)| self.rows.iter().any(|row| cell(row).is_some())).collect();
-        let mut table = Table::new(&shown.iter().map(|(name, _)| *name).collect::<Vec<_>>());
-        for row in &self.rows {
-            table.row(shown.iter().map(|(_, cell)| cell(row).unwrap_or_else(|| "-".to_owned())));
-        }
-        text.push_str(&table.render());
+        text.push_str(&Table::of(&self.rows, &COLUMNS).render());
         let mut causes: Vec<(&str, Vec<String>)> = Vec::new();
         for row in &self.rows {
             let Some(cause) = row.cause.as_deref() else { continue };
@@ -271,11 +265,7 @@ impl EngineRun {
     }
 }
 
-/// The name of a column and what stands there in a row.
-type Column = (&'static str, fn(&Row) -> Option<String>);
-
-/// A column that is empty in all rows is left out.
-const COLUMNS: [Column; 17] = [
+const COLUMNS: [Column<Row>; 17] = [
     ("mode", |row| row.mode.clone()),
     ("operation", |row| Some(row.test.clone().unwrap_or_else(|| words::name_measured(&row.measured.op)))),
     ("format", |row| Some(row.measured.format.clone())),

@@ -7,18 +7,18 @@ use tokio::net::{TcpListener, lookup_host};
 
 use crate::failure::Failure;
 
-/// Listens at `text`, and says where that is.
+/// Listens at `text`, an address and port of this machine or its port alone, and says where that is.
 ///
 /// # Errors
 /// It is no address and port, no loopback address, or taken.
 pub async fn bind(text: &str) -> Result<(TcpListener, SocketAddr), Failure> {
-    let found: Vec<SocketAddr> = match lookup_host(text).await {
-        Ok(found) => found.collect(),
-        Err(error) => {
-            return Err(Failure::usage(format!("--listen {text:?} is not an address and port: {error}"))
-                .with_hint("for example: --listen 127.0.0.1:8000, or port 0 for a free one"));
-        }
+    let port = text.trim_start_matches(':').parse::<u16>().ok();
+    let address = port.map_or_else(|| text.to_owned(), |port| format!("127.0.0.1:{port}"));
+    let Ok(found) = lookup_host(address).await else {
+        return Err(Failure::usage(format!("--listen {text:?} is not an address and port"))
+            .with_hint("for example: --listen 8000, --listen 127.0.0.1:8000, or port 0 for a free one"));
     };
+    let found: Vec<SocketAddr> = found.collect();
     // A name that leads elsewhere too is no name of this machine alone.
     if found.is_empty() || !found.iter().all(|address| address.ip().is_loopback()) {
         let port = found.first().map(SocketAddr::port).filter(|port| *port > 0).unwrap_or(8000);

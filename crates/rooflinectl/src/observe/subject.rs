@@ -234,7 +234,6 @@ impl Subject {
         let list = models.json().unwrap_or_default();
         let owner =
             list.pointer("/data/0/owned_by").and_then(Value::as_str).unwrap_or("").to_ascii_lowercase();
-        let metrics = "read how such a server is observed in docs/observing.md";
         match owner.as_str() {
             "vllm" => Self::vllm(server, process, options, &list).await,
             "mlc-llm" => Self::mlc(server, process, options).await,
@@ -253,7 +252,7 @@ impl Subject {
             _ if models.status.as_u16() == 401 => {
                 Err(Failure::failed(format!("{} asks for a key", server.address), GIVE_KEY))
             }
-            _ => Err(unknown(&mut server, named(process.as_ref()), metrics).await),
+            _ => Err(unknown(&mut server, named(process.as_ref())).await),
         }
     }
 
@@ -648,10 +647,11 @@ const UNOBSERVABLE: [(&str, &str, &str, &str, &str); 3] = [
         OBSERVABLE,
     ),
 ];
-const OBSERVABLE: &str = "llama-server, Ollama, vLLM, MLC and TensorRT-LLM can be observed";
+const OBSERVABLE: &str = "llama-server, Ollama, vLLM, MLC and TensorRT-LLM can be observed; of another server give what it \
+                          measured: rooflinectl observe MODEL --engine ENGINE --tokens-per-s RATE";
 
 /// The name of a server that cannot be observed, by what only it answers.
-async fn unknown(server: &mut Server, process: String, docs: &str) -> Failure {
+async fn unknown(server: &mut Server, process: String) -> Failure {
     let address = server.address.clone();
     for (route, field, value, name, instead) in UNOBSERVABLE {
         let answer = server.get(route).await.ok().and_then(|answer| answer.json());
@@ -667,7 +667,7 @@ async fn unknown(server: &mut Server, process: String, docs: &str) -> Failure {
     }
     Failure::failed(
         format!("{address}{process} answers, but not like an inference server that rooflined knows"),
-        docs,
+        OBSERVABLE,
     )
 }
 

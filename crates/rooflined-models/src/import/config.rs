@@ -322,45 +322,23 @@ fn without_infinities(json: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(text)
 }
 
-/// Families by their `model_type` that handle no text, and what they are.
-const OTHER_KINDS: &[(&str, &str)] = &[
-    ("vit", "an image classifier"),
-    ("deit", "an image classifier"),
-    ("beit", "an image classifier"),
-    ("swin", "an image classifier"),
-    ("convnext", "an image classifier"),
-    ("resnet", "an image classifier"),
-    ("dinov2", "an encoder of images"),
-    ("siglip_vision_model", "an encoder of images"),
-    ("clip_vision_model", "an encoder of images"),
-    ("clip", "an encoder of images and captions"),
-    ("siglip", "an encoder of images and captions"),
-    ("detr", "a detector of objects"),
-    ("yolos", "a detector of objects"),
-    ("sam", "a segmenter of images"),
-    ("wav2vec2", "an encoder of speech"),
-    ("hubert", "an encoder of speech"),
-    ("encodec", "a codec of sound"),
-];
-
 /// What a configuration describes that is no model of text; `None` where it may be one.
 fn other_kind(outer: &Fields<'_>) -> Option<(String, &'static str)> {
     // Diffusers name the class of each part of a pipeline.
     if let Some(class) = outer.text(&["_class_name"]) {
-        let what = format!("a part of an image or video generator ({})", short(class));
-        return Some((what, foreign::UNREAD));
-    }
-    if outer.any(&["peft_type"]).is_some() {
-        return Some((foreign::ADAPTER.what.to_owned(), foreign::ADAPTER.instead));
+        let kind = foreign::GENERATOR;
+        return Some((format!("{} ({})", kind.what, short(class)), kind.instead));
     }
     let class = outer.list(&["architectures"]).and_then(|classes| classes.first()?.as_str());
     let drafts = ["draft_vocab_size", "speculators_model_type", "medusa_num_heads"];
-    if outer.any(&drafts).is_some() || class.is_some_and(|class| class.contains("Eagle3")) {
-        return Some((foreign::DRAFTER.what.to_owned(), foreign::DRAFTER.instead));
-    }
-    let family = outer.text(&["model_type"])?;
-    let kind = OTHER_KINDS.iter().find(|(name, _)| *name == family);
-    kind.map(|(_, what)| ((*what).to_owned(), foreign::EXPORT))
+    let kind = if outer.any(&["peft_type"]).is_some() {
+        foreign::ADAPTER
+    } else if outer.any(&drafts).is_some() || class.is_some_and(|class| class.contains("Eagle3")) {
+        foreign::DRAFTER
+    } else {
+        foreign::of_family(outer.text(&["model_type"])?)?
+    };
+    Some((kind.what.to_owned(), kind.instead))
 }
 
 /// Objects in which composite models keep the configuration of their language model.

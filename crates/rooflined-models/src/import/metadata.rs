@@ -105,7 +105,6 @@ fn ranks(header: &Header) -> bool {
 
 /// What a file holds that is no model of text; `None` where it may be one.
 pub(super) fn other_kind(header: &Header) -> Option<Foreign> {
-    let unread = |what| Some(Foreign { what, instead: foreign::UNREAD });
     match (header.text("general.type"), header.text("general.architecture")) {
         (Some("adapter"), _) => Some(foreign::ADAPTER),
         (Some("imatrix"), _) => Some(Foreign {
@@ -113,15 +112,7 @@ pub(super) fn other_kind(header: &Header) -> Option<Foreign> {
             instead: "give the model's own .gguf file",
         }),
         (Some("mmproj"), _) | (_, Some("clip")) => Some(foreign::PROJECTOR),
-        (
-            _,
-            Some(
-                "flux" | "sd1" | "sd3" | "sdxl" | "aura" | "hidream" | "cosmos" | "hyvid" | "wan" | "ltxv"
-                | "lumina2" | "qwen_image" | "pig",
-            ),
-        ) => unread("a part of an image or video generator"),
-        (_, Some("whisper")) => unread("a recogniser of speech"),
-        _ => None,
+        (_, family) => foreign::of_family(family?),
     }
 }
 
