@@ -7,7 +7,7 @@ use serde_json::json;
 use super::Control;
 use crate::archive::NAME as STATE_DIR;
 use crate::model::{NamedModel, find_models};
-use rooflined_advice::convert::{bound_key, estimate, limit_key, tier_key};
+use rooflined_advice::convert::{estimate, limit_key, tier_key};
 use rooflined_advice::parse::{parse, parse_list};
 use rooflined_advice::{
     Catalogue, MAX_ANSWER_BYTES, MAX_OBSERVATIONS, format_named, invalid_op, observed, operation,
@@ -397,7 +397,7 @@ fn row(measured: Measured) -> Option<MeasuredRow> {
         regime: measured.regime,
         runs: measured.sample.times.len() as u64,
         isa: measured.sample.isa,
-        bound: bound_key(measured.predicted.bound).to_owned(),
+        bound: measured.predicted.bound.key().to_owned(),
         limit: limit_key(measured.predicted.limit).to_owned(),
         roofline_time_s: measured.predicted.roofline_time.get(),
         power: measured.power.map(power),

@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rooflined_advice::calibration_age;
-use rooflined_advice::convert::provenance_key;
 use rooflined_governor::Now;
 use rooflined_predict::snapshot::Snapshot;
 
@@ -170,21 +169,17 @@ fn ceilings(page: &mut Page, snapshot: &Snapshot) {
         [("read", read), ("copy", roofline.copy.as_ref()), ("triad", roofline.triad.as_ref())]
     {
         if let Some(ceiling) = ceiling {
-            let labels = [("pattern", pattern), ("provenance", provenance_key(ceiling.provenance))];
+            let labels = [("pattern", pattern), ("provenance", ceiling.provenance.key())];
             page.sample(family, &labels, ceiling.value.get());
         }
     }
     let family = gauge("rooflined_compute_flops_per_second", "Peak of each precision.");
     for (precision, ceiling) in &roofline.compute {
-        let labels = [("precision", precision.key()), ("provenance", provenance_key(ceiling.provenance))];
+        let labels = [("precision", precision.key()), ("provenance", ceiling.provenance.key())];
         page.sample(family, &labels, ceiling.value.get());
     }
     let family = gauge("rooflined_launch_seconds", "Cost of starting one operation.");
-    page.sample(
-        family,
-        &[("provenance", provenance_key(roofline.launch.provenance))],
-        roofline.launch.value.get(),
-    );
+    page.sample(family, &[("provenance", roofline.launch.provenance.key())], roofline.launch.value.get());
     page.maybe(
         gauge(
             "rooflined_bandwidth_drift_ratio",

@@ -1,13 +1,13 @@
 //! A measured time beside the ceilings.
 
 use super::catalogue::Catalogue;
-use super::convert::{bound_key, limit_key};
+use super::convert::limit_key;
 use super::modes::refuse_power_limit;
 use super::predict::{Work, engine_of, prediction_answer};
 use super::run;
 use super::task::{model_at, unpredictable, with_threads};
 use super::words::positive;
-use rooflined_api::{AnalyzeAnswer, AnalyzeRequest, PredictRequest};
+use rooflined_api::{AnalyzeAnswer, AnalyzeRequest, RecommendRequest};
 use rooflined_core::ceilings::Roofline;
 use rooflined_core::refusal::{Code, Refusal};
 use rooflined_core::units::{Bytes, Seconds, significant};
@@ -29,13 +29,13 @@ pub fn analyze(
     refuse_power_limit(request.operating_point.as_ref(), "operating_point")?;
     let model = model_at(snapshot, request.operating_point.as_ref(), "operating_point")?;
     let model = with_threads(snapshot, model, request.workload.threads, "workload.threads")?;
-    let question = PredictRequest {
+    let question = RecommendRequest {
         operating_point: request.operating_point.clone(),
         workload: request.workload.clone(),
         engine: request.engine,
-        ..PredictRequest::default()
+        ..RecommendRequest::default()
     };
-    let engine = engine_of(snapshot, catalogue, &question)?;
+    let engine = engine_of(snapshot, catalogue, question)?;
     let work = Work::new(snapshot, catalogue, &request.workload, engine, "workload")?;
     let time = measured_time(request, work.tokens())?;
     let (prediction, cached) = match &work {
@@ -57,7 +57,7 @@ pub fn analyze(
         achieved_bytes_per_s: (prediction.cost.traffic / time).get(),
         ceiling_ratio: prediction.roofline_time / time,
         predicted_ratio: prediction.time.value / time,
-        bound: bound_key(prediction.bound).to_owned(),
+        bound: prediction.bound.key().to_owned(),
         limit: limit_key(prediction.limit).to_owned(),
         verdict: verdict.to_owned(),
         reason,

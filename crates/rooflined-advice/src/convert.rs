@@ -1,7 +1,7 @@
 //! Values of the model in the shape of the wire.
 
 use rooflined_api::{CeilingAnswer, EstimateAnswer};
-use rooflined_core::ceilings::{Bound, Ceiling, Provenance};
+use rooflined_core::ceilings::{Ceiling, Provenance};
 use rooflined_core::operation::Op;
 use rooflined_predict::{Estimate, Limit, Tier};
 
@@ -19,29 +19,8 @@ pub fn ceiling(of: Ceiling<f64>, age_s: Option<f64>) -> CeilingAnswer {
         value: of.value,
         low: of.low,
         high: of.high,
-        provenance: provenance_key(of.provenance).to_owned(),
+        provenance: of.provenance.key().to_owned(),
         age_s: age_s.filter(|_| measured),
-    }
-}
-
-/// A provenance on the wire.
-#[must_use]
-pub const fn provenance_key(provenance: Provenance) -> &'static str {
-    match provenance {
-        Provenance::Measured => "measured",
-        Provenance::Scaled => "scaled",
-        Provenance::Observed => "observed",
-        Provenance::Datasheet => "datasheet",
-        Provenance::Prior => "prior",
-    }
-}
-
-/// A bound on the wire.
-#[must_use]
-pub const fn bound_key(bound: Bound) -> &'static str {
-    match bound {
-        Bound::Memory => "memory",
-        Bound::Compute => "compute",
     }
 }
 

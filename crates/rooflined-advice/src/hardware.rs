@@ -61,14 +61,6 @@ fn positive(value: f64) -> Option<f64> {
     (value > 0.0).then_some(value)
 }
 
-const fn kind_key(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Integrated => "integrated",
-        Kind::Discrete => "discrete",
-        Kind::Cpu => "cpu",
-    }
-}
-
 fn by_key<T>(values: impl IntoIterator<Item = (Precision, T)>) -> BTreeMap<String, T> {
     values.into_iter().map(|(precision, value)| (precision.key().to_owned(), value)).collect()
 }
@@ -80,7 +72,7 @@ pub fn summary(hardware: &Hardware) -> HardwareSummary {
     HardwareSummary {
         key: hardware.key.clone(),
         name: hardware.name.clone(),
-        kind: kind_key(hardware.kind).to_owned(),
+        kind: hardware.kind.key().to_owned(),
         sm: Some(hardware.sm).filter(|sm| *sm > 0),
         gpu_clock_hz: positive(hardware.gpu_clock.get()),
         bandwidth_bytes_per_s: positive(hardware.bandwidth.get()),
@@ -128,7 +120,7 @@ pub fn entry(hardware: &Hardware) -> HardwareAnswer {
         key: hardware.key.clone(),
         name: hardware.name.clone(),
         aliases: hardware.aliases.clone(),
-        kind: kind_key(hardware.kind).to_owned(),
+        kind: hardware.kind.key().to_owned(),
         compute_capability: hardware.compute_capability.map(|(major, minor)| format!("{major}.{minor}")),
         sm: Some(hardware.sm).filter(|sm| *sm > 0),
         sm_per_tpc: gpu.then_some(hardware.sm_per_tpc),

@@ -8,7 +8,7 @@ use rooflined_models::architecture::Mixer;
 use rooflined_models::class::Class;
 use rooflined_models::model::Model;
 use rooflined_models::recipe::Recipe;
-use rooflined_models::registry::{Confidence, KnownModel, Models};
+use rooflined_models::registry::{KnownModel, Models};
 use rooflined_models::transformer::Task;
 
 /// `GET /v1/models`.
@@ -28,17 +28,8 @@ fn line(known: &KnownModel) -> ModelEntry {
         layers: known.architecture.layers.len() as u64,
         kv_bytes_per_token: model.kv_bytes_per_token(WeightFormat::Fp16).get(),
         context_tokens: known.architecture.context_tokens,
-        confidence: confidence(known),
+        confidence: known.confidence.key().to_owned(),
     }
-}
-
-fn confidence(known: &KnownModel) -> String {
-    match known.confidence {
-        Confidence::Config => "config",
-        Confidence::Recalled => "recalled",
-        Confidence::Guess => "guess",
-    }
-    .to_owned()
 }
 
 /// A model with its cache stored as `kv_format`.
@@ -119,7 +110,7 @@ pub fn of_known(known: &KnownModel, model: &Model, kv_format: WeightFormat) -> M
         key: Some(known.key.clone()),
         published_parameters: known.published_parameters,
         source: Some(known.source.clone()),
-        confidence: Some(confidence(known)),
+        confidence: Some(known.confidence.key().to_owned()),
         ..of(model, kv_format)
     }
 }

@@ -1,7 +1,7 @@
 //! Predictions of one operation or one model.
 
 use super::catalogue::Catalogue;
-use super::convert::{as_f64, bound_key, describe, estimate, limit_key, provenance_key, tier_key};
+use super::convert::{as_f64, describe, estimate, limit_key, tier_key};
 use super::engines::engine_for;
 use super::model::{DEFAULT_FORMAT, ModelTask, refuse_overlong};
 use super::modes::Model;
@@ -139,7 +139,14 @@ pub fn predict(
 ) -> Result<PredictAnswer, Refusal> {
     let model = model_at(snapshot, request.operating_point.as_ref(), "operating_point")?;
     let model = with_threads(snapshot, model, request.workload.threads, "workload.threads")?;
-    let engine = engine_of(snapshot, catalogue, request)?;
+    let question = RecommendRequest {
+        operating_point: request.operating_point.clone(),
+        workload: request.workload.clone(),
+        engine: request.engine,
+        hypothetical: request.hypothetical,
+        ..RecommendRequest::default()
+    };
+    let engine = engine_of(snapshot, catalogue, question)?;
     let mut work = Work::new(snapshot, catalogue, &request.workload, engine, "workload")?;
     if let (Work::Model(task), Some(version)) = (&mut work, &request.engine_version) {
         if !Build::is_version(engine, version) {
@@ -172,26 +179,19 @@ pub fn predict(
 pub fn engine_of(
     snapshot: &Snapshot,
     catalogue: &Catalogue,
-    request: &PredictRequest,
+    question: RecommendRequest,
 ) -> Result<Engine, Refusal> {
-    let question = RecommendRequest {
-        operating_point: request.operating_point.clone(),
-        workload: request.workload.clone(),
-        engine: request.engine,
-        hypothetical: request.hypothetical,
-        ..RecommendRequest::default()
-    };
     let elsewhere = at_operating_point(snapshot, &question)?;
     let snapshot = elsewhere.as_ref().unwrap_or(snapshot);
     let engine = engine_for(snapshot, catalogue, &question)?;
-    let key = request.workload.model.as_ref().and_then(Value::as_str);
-    let Some(key) = key.filter(|_| request.workload.format.is_none()) else { return Ok(engine) };
+    let key = question.workload.model.as_ref().and_then(Value::as_str);
+    let Some(key) = key.filter(|_| question.workload.format.is_none()) else { return Ok(engine) };
     // The format that is predicted where none is named need not be the one that was recommended.
     let format = catalogue.published(key).unwrap_or(DEFAULT_FORMAT);
-    if request.engine != Engine::Bare || supported::runs(snapshot, engine, format) {
+    if question.engine != Engine::Bare || supported::runs(snapshot, engine, format) {
         return Ok(engine);
     }
-    let workload = Workload { format: Some(format.key().to_owned()), ..request.workload.clone() };
+    let workload = Workload { format: Some(format.key().to_owned()), ..question.workload };
     engine_for(snapshot, catalogue, &RecommendRequest { workload, ..question })
 }
 
@@ -279,13 +279,13 @@ pub fn prediction_answer(snapshot: &Snapshot, work: &Work, prediction: Predictio
         bytes: prediction.cost.traffic.get(),
         arithmetic_intensity_flops_per_byte: prediction.cost.intensity().get(),
         ridge_flops_per_byte: prediction.ridge.get(),
-        bound: bound_key(prediction.bound).to_owned(),
+        bound: prediction.bound.key().to_owned(),
         limit: limit_key(prediction.limit).to_owned(),
         compute: prediction.compute.key().to_owned(),
         memory_bytes: work.memory(snapshot, &prediction),
         tier: tier_key(prediction.tier).to_owned(),
         interval_from: prediction.model.as_ref().map(|model| model.interval_from.key().to_owned()),
-        provenance: provenance_key(prediction.provenance).to_owned(),
+        provenance: prediction.provenance.key().to_owned(),
         context_tokens: work.window(),
         breakdown: breakdown(work, &prediction),
         roofline_time_s: prediction.roofline_time.get(),

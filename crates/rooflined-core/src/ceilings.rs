@@ -13,23 +13,24 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::keyed;
 use crate::precision::Precision;
 use crate::units::{ArithmeticIntensity, Bytes, BytesPerSecond, FlopsPerSecond, Hertz, Seconds};
 
-/// Where a number comes from, most trusted first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Provenance {
-    /// Measured on this machine at this operating point.
-    Measured,
-    /// Measured on this machine at another operating point and carried over.
-    Scaled,
-    /// Learnt from what services reported.
-    Observed,
-    /// From the vendor's data sheet.
-    Datasheet,
-    /// A documented guess; nobody has measured or specified it.
-    Prior,
+keyed! {
+    /// Where a number comes from, most trusted first.
+    Provenance {
+        /// Measured on this machine at this operating point.
+        Measured = "measured",
+        /// Measured on this machine at another operating point and carried over.
+        Scaled = "scaled",
+        /// Learnt from what services reported.
+        Observed = "observed",
+        /// From the vendor's data sheet.
+        Datasheet = "datasheet",
+        /// A documented guess; nobody has measured or specified it.
+        Prior = "prior",
+    }
 }
 
 /// A limit with its 90 % interval and provenance.
@@ -57,14 +58,14 @@ impl<R: Copy> Ceiling<R> {
     }
 }
 
-/// What limits an operation in the plain roofline.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Bound {
-    /// Left of the ridge point.
-    Memory,
-    /// Right of it.
-    Compute,
+keyed! {
+    /// What limits an operation in the plain roofline.
+    Bound {
+        /// Left of the ridge point.
+        Memory = "memory",
+        /// Right of it.
+        Compute = "compute",
+    }
 }
 
 /// Bandwidth measured at one working-set size.

@@ -15,22 +15,23 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::board::{Knob, PowerMode};
+use crate::keyed;
 use crate::precision::Precision;
 use crate::units::{Bytes, BytesPerSecond, Hertz, Watts};
 
 pub use parts::{GpuInstance, GpuParts, UNLISTED_GPU};
 pub use registry::{Registry, declare, known, registry};
 
-/// What kind of machine an entry describes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// CPU and GPU share one memory (Jetson, GB10).
-    Integrated,
-    /// A card with its own memory.
-    Discrete,
-    /// No GPU: the CPU is the accelerator, and its ceilings have to be measured.
-    Cpu,
+keyed! {
+    /// What kind of machine an entry describes.
+    Kind {
+        /// CPU and GPU share one memory (Jetson, GB10).
+        Integrated = "integrated",
+        /// A card with its own memory.
+        Discrete = "discrete",
+        /// No GPU: the CPU is the accelerator, and its ceilings have to be measured.
+        Cpu = "cpu",
+    }
 }
 
 /// Memory bandwidth that the SMs together can draw: `bytes_per_clock` for each, at their clock.

@@ -5,6 +5,27 @@
 
 use serde::{Deserialize, Serialize};
 
+/// An enumeration with all its members and the key of each, by which serde reads and writes it too.
+#[macro_export]
+macro_rules! keyed {
+    ($(#[$meta:meta])* $name:ident { $($(#[$of:meta])* $variant:ident = $key:literal,)* }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+        pub enum $name { $($(#[$of])* #[serde(rename = $key)] $variant,)* }
+
+        impl $name {
+            /// Every member, in order.
+            pub const ALL: [Self; [$($key),*].len()] = [$(Self::$variant),*];
+
+            /// The key on the wire.
+            #[must_use]
+            pub const fn key(self) -> &'static str {
+                match self { $(Self::$variant => $key,)* }
+            }
+        }
+    };
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Op {
@@ -53,28 +74,23 @@ impl Op {
     }
 }
 
-/// An inference engine, or the bare kernels of this crate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
-pub enum Engine {
-    /// The kernels of this crate, one operation at a time.
-    #[default]
-    #[serde(rename = "none")]
-    Bare,
-    /// Also for Ollama, which starts llama.cpp.
-    #[serde(rename = "llama.cpp", alias = "ollama")]
-    LlamaCpp,
-    #[serde(rename = "vllm")]
-    Vllm,
-    #[serde(rename = "tensorrt-llm")]
-    TensorRtLlm,
-    #[serde(rename = "tensorrt-edge-llm")]
-    TensorRtEdgeLlm,
-    #[serde(rename = "mlc")]
-    Mlc,
-    #[serde(rename = "torch")]
-    Torch,
-    #[serde(rename = "onnxruntime")]
-    OnnxRuntime,
+keyed! {
+    /// An inference engine, or the bare kernels of this crate.
+    #[derive(Default)]
+    Engine {
+        /// The kernels of this crate, one operation at a time.
+        #[default]
+        Bare = "none",
+        /// Also for Ollama, which starts llama.cpp.
+        #[serde(alias = "ollama")]
+        LlamaCpp = "llama.cpp",
+        Vllm = "vllm",
+        TensorRtLlm = "tensorrt-llm",
+        TensorRtEdgeLlm = "tensorrt-edge-llm",
+        Mlc = "mlc",
+        Torch = "torch",
+        OnnxRuntime = "onnxruntime",
+    }
 }
 
 impl Engine {
@@ -96,32 +112,6 @@ impl Engine {
             Self::Bare | Self::Vllm => &[],
         }
     }
-
-    pub const ALL: [Self; 8] = [
-        Self::Bare,
-        Self::LlamaCpp,
-        Self::Vllm,
-        Self::TensorRtLlm,
-        Self::TensorRtEdgeLlm,
-        Self::Mlc,
-        Self::Torch,
-        Self::OnnxRuntime,
-    ];
-
-    /// The key on the wire.
-    #[must_use]
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::Bare => "none",
-            Self::LlamaCpp => "llama.cpp",
-            Self::Vllm => "vllm",
-            Self::TensorRtLlm => "tensorrt-llm",
-            Self::TensorRtEdgeLlm => "tensorrt-edge-llm",
-            Self::Mlc => "mlc",
-            Self::Torch => "torch",
-            Self::OnnxRuntime => "onnxruntime",
-        }
-    }
 }
 
 /// The optimization objective.
@@ -137,29 +127,17 @@ pub enum Objective {
     Power,
 }
 
-/// An engine that runs vision networks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum NetworkEngine {
-    /// NVIDIA's, on GPUs.
-    #[serde(rename = "tensorrt")]
-    TensorRt,
-    /// On CPUs, and on GPUs by CUDA.
-    #[serde(rename = "onnxruntime")]
-    OnnxRuntime,
+keyed! {
+    /// An engine that runs vision networks.
+    NetworkEngine {
+        /// NVIDIA's, on GPUs.
+        TensorRt = "tensorrt",
+        /// On CPUs, and on GPUs by CUDA.
+        OnnxRuntime = "onnxruntime",
+    }
 }
 
 impl NetworkEngine {
-    pub const ALL: [Self; 2] = [Self::TensorRt, Self::OnnxRuntime];
-
-    /// The key on the wire.
-    #[must_use]
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::TensorRt => "tensorrt",
-            Self::OnnxRuntime => "onnxruntime",
-        }
-    }
-
     /// For people.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -170,50 +148,29 @@ impl NetworkEngine {
     }
 }
 
-/// What a latency of a vision network covers.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum NetworkScope {
-    /// The engine alone, with its input and output where it needs them.
-    #[default]
-    Engine,
-    /// With the copies of input and output.
-    Copies,
-    /// With everything from a decoded picture to boxes: resizing, normalising and what comes after the network.
-    Frame,
-}
-
-impl NetworkScope {
-    /// The key on the wire.
-    #[must_use]
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::Engine => "engine",
-            Self::Copies => "copies",
-            Self::Frame => "frame",
-        }
+keyed! {
+    /// What a latency of a vision network covers.
+    #[derive(Default)]
+    NetworkScope {
+        /// The engine alone, with its input and output where it needs them.
+        #[default]
+        Engine = "engine",
+        /// With the copies of input and output.
+        Copies = "copies",
+        /// With everything from a decoded picture to boxes: resizing, normalising and what comes after the network.
+        Frame = "frame",
     }
 }
 
-/// What the energy of a run counts.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum EnergyBasis {
-    /// Everything that the machine draws while it runs.
-    #[default]
-    WithIdle,
-    /// What the run adds to a machine that is on anyway.
-    Marginal,
-}
-
-impl EnergyBasis {
-    /// The key on the wire.
-    #[must_use]
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::WithIdle => "with_idle",
-            Self::Marginal => "marginal",
-        }
+keyed! {
+    /// What the energy of a run counts.
+    #[derive(Default)]
+    EnergyBasis {
+        /// Everything that the machine draws while it runs.
+        #[default]
+        WithIdle = "with_idle",
+        /// What the run adds to a machine that is on anyway.
+        Marginal = "marginal",
     }
 }
 

@@ -30,7 +30,7 @@ fn question(near: &Near) -> String {
     if near.is_empty() { String::new() } else { format!("; {}", near.hint("")) }
 }
 
-macro_rules! keyed {
+macro_rules! named {
     ($(#[$doc:meta])* $name:ident, $what:literal { $($(#[$vdoc:meta])* $variant:ident = $key:literal,)* }) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -81,7 +81,7 @@ macro_rules! keyed {
     };
 }
 
-keyed! {
+named! {
     /// What an arithmetic unit takes as operands. Rates are dense.
     Precision, "precision" {
         /// IEEE binary64.
@@ -107,7 +107,7 @@ keyed! {
     }
 }
 
-keyed! {
+named! {
     /// How weights are stored. A GGUF mix (`q4_k_m`) names the block type of most of its tensors.
     WeightFormat, "format" {
         /// IEEE binary32.

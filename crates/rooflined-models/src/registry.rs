@@ -11,6 +11,7 @@ use super::block::Block;
 use super::drafting::head_weights;
 use super::model::{Drafting, Model, WeightGroup};
 use super::recipe::Recipe;
+use rooflined_core::keyed;
 use rooflined_core::near::Near;
 use rooflined_core::precision::WeightFormat;
 
@@ -38,16 +39,16 @@ const FILES: &[(&str, &str)] = &[
     ("yi", include_str!("../config/models/yi.toml")),
 ];
 
-/// How sure the figures of an entry are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Confidence {
-    /// Read from a configuration file.
-    Config,
-    /// Recalled, and confirmed by the published number of weights.
-    Recalled,
-    /// Assumed.
-    Guess,
+keyed! {
+    /// How sure the figures of an entry are.
+    Confidence {
+        /// Read from a configuration file.
+        Config = "config",
+        /// Recalled, and confirmed by the published number of weights.
+        Recalled = "recalled",
+        /// Assumed.
+        Guess = "guess",
+    }
 }
 
 /// Heads of layers without a window where they differ from the others.

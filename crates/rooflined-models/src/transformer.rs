@@ -30,6 +30,7 @@ use super::block::Block;
 use super::class::Class;
 use super::compute_buffer::compute_buffer;
 use super::model::Model;
+use rooflined_core::keyed;
 use rooflined_core::operation::{Cost, visible_keys};
 use rooflined_core::precision::WeightFormat;
 use rooflined_core::units::{Bytes, Flops};
@@ -46,48 +47,33 @@ pub const MAX_DRAFT_TOKENS: u64 = 256;
 /// InternVL (2404.16821). LLaVA merges none, Gemma 3 four by four.
 pub const PATCHES_PER_IMAGE_TOKEN: u64 = 4;
 
-/// Which part of generating text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Phase {
-    /// A prompt is read.
-    Prefill,
-    /// One token a sequence is added.
-    Decode,
-    /// A prompt is read and an answer of some length written: time to first token and time per token.
-    Serve,
-}
-
-impl Phase {
-    pub const ALL: [Self; 3] = [Self::Prefill, Self::Decode, Self::Serve];
-
-    /// As requests name it.
-    #[must_use]
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::Prefill => "prefill",
-            Self::Decode => "decode",
-            Self::Serve => "serve",
-        }
+keyed! {
+    /// Which part of generating text.
+    Phase {
+        /// A prompt is read.
+        Prefill = "prefill",
+        /// One token a sequence is added.
+        Decode = "decode",
+        /// A prompt is read and an answer of some length written: time to first token and time per token.
+        Serve = "serve",
     }
 }
 
-/// What a model is asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Task {
-    /// Text.
-    #[default]
-    Generate,
-    /// A vector for every document.
-    Embed,
-    /// A score for every document, which holds the query too.
-    Rerank,
+keyed! {
+    /// What a model is asked for.
+    #[derive(Default)]
+    Task {
+        /// Text.
+        #[default]
+        Generate = "generate",
+        /// A vector for every document.
+        Embed = "embed",
+        /// A score for every document, which holds the query too.
+        Rerank = "rerank",
+    }
 }
 
 impl Task {
-    pub const ALL: [Self; 3] = [Self::Generate, Self::Embed, Self::Rerank];
-
     /// What a model was made for.
     #[must_use]
     pub fn of(model: &Model) -> Self {
@@ -97,42 +83,19 @@ impl Task {
             false => Self::Generate,
         }
     }
-
-    /// As requests name it.
-    #[must_use]
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::Generate => "generate",
-            Self::Embed => "embed",
-            Self::Rerank => "rerank",
-        }
-    }
 }
 
-/// What drafts tokens ahead.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DraftKind {
-    /// A smaller model.
-    Draft,
-    /// A head of the model itself, which predicts further tokens.
-    Mtp,
-    /// Text that came before, at no cost.
-    #[default]
-    Ngram,
-}
-
-impl DraftKind {
-    pub const ALL: [Self; 3] = [Self::Draft, Self::Mtp, Self::Ngram];
-
-    /// As requests name it.
-    #[must_use]
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::Draft => "draft",
-            Self::Mtp => "mtp",
-            Self::Ngram => "ngram",
-        }
+keyed! {
+    /// What drafts tokens ahead.
+    #[derive(Default)]
+    DraftKind {
+        /// A smaller model.
+        Draft = "draft",
+        /// A head of the model itself, which predicts further tokens.
+        Mtp = "mtp",
+        /// Text that came before, at no cost.
+        #[default]
+        Ngram = "ngram",
     }
 }
 

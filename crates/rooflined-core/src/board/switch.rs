@@ -7,32 +7,21 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{ActiveMode, Knob, OperatingPoint};
+use crate::keyed;
 use crate::refusal::{Code, Refusal};
 use crate::units::Seconds;
 
-/// What came of a switch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SwitchOutcome {
-    /// The live files show the mode that was asked for.
-    Applied,
-    /// It takes effect only after a reboot, which nobody here will answer yes to. Nothing was changed.
-    RebootRequired,
-    /// The tool, the configuration or a precondition said no. Nothing was changed.
-    Refused,
-    /// It was tried, and the live files do not show the mode; the original one was restored where that was possible.
-    NotApplied,
-}
-
-impl SwitchOutcome {
-    #[must_use]
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::Applied => "applied",
-            Self::RebootRequired => "reboot_required",
-            Self::Refused => "refused",
-            Self::NotApplied => "not_applied",
-        }
+keyed! {
+    /// What came of a switch.
+    SwitchOutcome {
+        /// The live files show the mode that was asked for.
+        Applied = "applied",
+        /// It takes effect only after a reboot, which nobody here will answer yes to. Nothing was changed.
+        RebootRequired = "reboot_required",
+        /// The tool, the configuration or a precondition said no. Nothing was changed.
+        Refused = "refused",
+        /// It was tried, and the live files do not show the mode; the original one was restored where that was possible.
+        NotApplied = "not_applied",
     }
 }
 

@@ -1,5 +1,7 @@
 //! Operators by name, and what kind of work each does.
 
+use rooflined_core::keyed;
+
 macro_rules! operators {
     ($($kind:ident: $($variant:ident)*;)*) => {
         /// An operator of ONNX's default set, or a common one of ONNX Runtime's own set.
@@ -32,69 +34,33 @@ macro_rules! operators {
     };
 }
 
-/// Kinds of work, by how their operations are counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// Convolutions, forward and transposed.
-    Convolution,
-    /// Matrix products, `Einsum` and recurrent layers.
-    Product,
-    /// Activations and arithmetic, element by element.
-    Elementwise,
-    /// Batch, layer, group, instance and local response normalisation.
-    Normalization,
-    /// Softmax and its relatives.
-    Softmax,
-    /// Pooling with a window or over the whole picture.
-    Pooling,
-    /// Sums, means, maxima, the k largest.
-    Reduction,
-    /// Interpolation: `Resize`, `GridSample` and the like.
-    Resampling,
-    /// From and to integers of few bits.
-    Quantization,
-    /// Copies and indices: no arithmetic that counts.
-    Movement,
-    /// The same bytes under another shape: free.
-    View,
-    /// Work that is not counted.
-    Other,
-}
-
-impl Kind {
-    /// Every kind, in the order in which they are listed.
-    pub const ALL: [Self; 12] = [
-        Self::Convolution,
-        Self::Product,
-        Self::Elementwise,
-        Self::Normalization,
-        Self::Softmax,
-        Self::Pooling,
-        Self::Reduction,
-        Self::Resampling,
-        Self::Quantization,
-        Self::Movement,
-        Self::View,
-        Self::Other,
-    ];
-
-    /// The key on the wire.
-    #[must_use]
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::Convolution => "convolution",
-            Self::Product => "product",
-            Self::Elementwise => "elementwise",
-            Self::Normalization => "normalization",
-            Self::Softmax => "softmax",
-            Self::Pooling => "pooling",
-            Self::Reduction => "reduction",
-            Self::Resampling => "resampling",
-            Self::Quantization => "quantization",
-            Self::Movement => "movement",
-            Self::View => "view",
-            Self::Other => "other",
-        }
+keyed! {
+    /// Kinds of work, by how their operations are counted.
+    Kind {
+        /// Convolutions, forward and transposed.
+        Convolution = "convolution",
+        /// Matrix products, `Einsum` and recurrent layers.
+        Product = "product",
+        /// Activations and arithmetic, element by element.
+        Elementwise = "elementwise",
+        /// Batch, layer, group, instance and local response normalisation.
+        Normalization = "normalization",
+        /// Softmax and its relatives.
+        Softmax = "softmax",
+        /// Pooling with a window or over the whole picture.
+        Pooling = "pooling",
+        /// Sums, means, maxima, the k largest.
+        Reduction = "reduction",
+        /// Interpolation: `Resize`, `GridSample` and the like.
+        Resampling = "resampling",
+        /// From and to integers of few bits.
+        Quantization = "quantization",
+        /// Copies and indices: no arithmetic that counts.
+        Movement = "movement",
+        /// The same bytes under another shape: free.
+        View = "view",
+        /// Work that is not counted.
+        Other = "other",
     }
 }
 
