@@ -5,7 +5,6 @@ use std::sync::OnceLock;
 use serde_json::{Map, Value, json};
 
 use super::routes::{Method, ROUTES, Route, Spec};
-use rooflined_advice::error::status as status_of;
 use rooflined_api::SCHEMAS;
 use rooflined_core::refusal::Code;
 
@@ -182,7 +181,7 @@ fn responses(spec: &Spec) -> Value {
     };
     for status in statuses(spec) {
         let codes: Vec<_> =
-            Code::ALL.iter().filter(|code| status_of(**code) == status).map(|code| code.key()).collect();
+            Code::ALL.iter().filter(|code| code.status() == status).map(|code| code.key()).collect();
         responses.insert(status.to_string(), error(codes.join(", ")));
     }
     responses.insert("default".to_owned(), error("Any other error".to_owned()));

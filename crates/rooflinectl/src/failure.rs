@@ -5,7 +5,6 @@ use std::io;
 use thiserror::Error;
 
 use super::options::{name_options, option_for};
-use rooflined_advice::error::status;
 use rooflined_api::{ErrorBody, ErrorProblem};
 use rooflined_client::ClientError;
 use rooflined_core::refusal::{Code, Refusal};
@@ -78,7 +77,7 @@ impl Failure {
 
     /// Mistakes in a request that an option holds.
     pub fn in_option(option: &str, refusal: Refusal) -> Self {
-        let status = status(refusal.code);
+        let status = refusal.code.status();
         let mut body = ErrorBody::from(refusal);
         put_option(option, &mut body.message, &mut body.field);
         for problem in &mut body.problems {
@@ -180,7 +179,7 @@ fn put_option(option: &str, message: &mut String, field: &mut Option<String>) {
 /// A refusal of this program's own as the daemon would have sent it.
 #[must_use]
 pub fn refused(refusal: Refusal) -> ClientError {
-    ClientError::Refused { status: status(refusal.code), body: refusal.into() }
+    ClientError::Refused { status: refusal.code.status(), body: refusal.into() }
 }
 
 impl From<io::Error> for Failure {

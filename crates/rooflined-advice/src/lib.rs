@@ -11,7 +11,6 @@ mod ceilings;
 pub mod convert;
 mod details;
 mod engines;
-pub mod error;
 mod explain;
 pub mod hardware;
 mod mistake;

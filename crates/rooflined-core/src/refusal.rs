@@ -3,7 +3,7 @@
 use std::fmt;
 
 macro_rules! codes {
-    ($($(#[$doc:meta])* $variant:ident = $key:literal;)*) => {
+    ($($(#[$doc:meta])* $variant:ident = $key:literal, $status:literal;)*) => {
         /// What can go wrong. Clients match on its key, so a key never changes its meaning.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Code { $($(#[$doc])* $variant,)* }
@@ -15,108 +15,123 @@ macro_rules! codes {
             pub const fn key(self) -> &'static str {
                 match self { $(Self::$variant => $key,)* }
             }
+
+            /// The HTTP status of a refusal.
+            #[must_use]
+            pub const fn status(self) -> u16 {
+                match self { $(Self::$variant => $status,)* }
+            }
         }
     };
 }
 
 codes! {
     /// The accelerator has no kernels here that measure it.
-    NoProbe = "no_probe";
+    NoProbe = "no_probe", 409;
     /// The body is no JSON.
-    InvalidJson = "invalid_json";
+    InvalidJson = "invalid_json", 400;
     /// A field that this version does not know.
-    UnknownField = "unknown_field";
+    UnknownField = "unknown_field", 400;
     /// A field that the request needs.
-    MissingField = "missing_field";
+    MissingField = "missing_field", 400;
     /// A value of the wrong type or out of range.
-    InvalidField = "invalid_field";
+    InvalidField = "invalid_field", 400;
     /// A dimension of an operation that cannot exist.
-    InvalidDimension = "invalid_dimension";
-    UnknownFormat = "unknown_format";
-    UnknownPrecision = "unknown_precision";
-    UnknownHardware = "unknown_hardware";
+    InvalidDimension = "invalid_dimension", 400;
+    /// No such storage format.
+    UnknownFormat = "unknown_format", 400;
+    /// No such precision.
+    UnknownPrecision = "unknown_precision", 400;
+    /// No such hardware here.
+    UnknownHardware = "unknown_hardware", 400;
     /// No such power mode here.
-    UnknownMode = "unknown_mode";
+    UnknownMode = "unknown_mode", 400;
     /// No model has this key.
-    UnknownModel = "unknown_model";
+    UnknownModel = "unknown_model", 400;
     /// A path that cannot be read, or that holds no model.
-    UnreadableModel = "unreadable_model";
+    UnreadableModel = "unreadable_model", 400;
     /// The fields of a model contradict each other.
-    InvalidModel = "invalid_model";
+    InvalidModel = "invalid_model", 400;
     /// A model where only operations go, or an operation with nothing to choose.
-    UnsupportedWorkload = "unsupported_workload";
+    UnsupportedWorkload = "unsupported_workload", 400;
     /// The inference engine does not run the format there.
-    UnsupportedFormat = "unsupported_format";
+    UnsupportedFormat = "unsupported_format", 400;
     /// A constraint that nothing here measures.
-    UnsupportedConstraint = "unsupported_constraint";
+    UnsupportedConstraint = "unsupported_constraint", 400;
     /// An objective that nothing here measures.
-    UnsupportedObjective = "unsupported_objective";
+    UnsupportedObjective = "unsupported_objective", 400;
     /// A clock or unit that this machine does not have.
-    UnsupportedOperatingPoint = "unsupported_operating_point";
+    UnsupportedOperatingPoint = "unsupported_operating_point", 400;
     /// This accelerator computes in no such precision.
-    NoUnit = "no_unit";
+    NoUnit = "no_unit", 400;
     /// A cross product beyond its limit.
-    TooMany = "too_many";
+    TooMany = "too_many", 400;
     /// A measured time that physics or reason excludes.
-    ImpossibleObservation = "impossible_observation";
+    ImpossibleObservation = "impossible_observation", 400;
     /// A run that a cause of the moment slowed down.
-    SlowedDown = "slowed_down";
+    SlowedDown = "slowed_down", 400;
     /// HTTP that is none, or a body that ends early.
-    MalformedRequest = "malformed_request";
+    MalformedRequest = "malformed_request", 400;
     /// It is answered on the control socket.
-    WrongSocket = "wrong_socket";
-    ControlDisabled = "control_disabled";
+    WrongSocket = "wrong_socket", 403;
+    /// `[control] enabled = true` is missing.
+    ControlDisabled = "control_disabled", 403;
     /// Nothing is done about queries of holds.
-    AutoOff = "auto_off";
-    NotAuthorized = "not_authorized";
+    AutoOff = "auto_off", 403;
+    /// Neither root, nor the daemon's user, nor group `rooflined`.
+    NotAuthorized = "not_authorized", 403;
     /// The configuration does not list the mode.
-    ModeNotAllowed = "mode_not_allowed";
-    NotFound = "not_found";
+    ModeNotAllowed = "mode_not_allowed", 403;
+    /// No such route, or nothing of the key in its path.
+    NotFound = "not_found", 404;
     /// No such calibration to cancel.
-    NotRunning = "not_running";
-    UnknownHold = "unknown_hold";
+    NotRunning = "not_running", 404;
+    /// No such hold: it has ended, or never was.
+    UnknownHold = "unknown_hold", 404;
     /// No such switch waits to be confirmed.
-    NotPending = "not_pending";
+    NotPending = "not_pending", 404;
     /// The route has another method.
-    MethodNotAllowed = "method_not_allowed";
+    MethodNotAllowed = "method_not_allowed", 405;
     /// Header or body did not arrive in time.
-    RequestTimeout = "request_timeout";
+    RequestTimeout = "request_timeout", 408;
     /// Another probe, switch or hold is in the way.
-    Busy = "busy";
+    Busy = "busy", 409;
     /// Load, heat or memory forbid it now.
-    Gated = "gated";
-    Cancelled = "cancelled";
+    Gated = "gated", 409;
+    /// It was stopped.
+    Cancelled = "cancelled", 409;
     /// A calibration has to come first.
-    NotCalibrated = "not_calibrated";
+    NotCalibrated = "not_calibrated", 409;
     /// The mode needs a reboot.
-    RebootRequired = "reboot_required";
+    RebootRequired = "reboot_required", 409;
     /// The board or its tool said no.
-    Refused = "refused";
+    Refused = "refused", 409;
     /// The live files do not show the mode.
-    NotReached = "not_reached";
+    NotReached = "not_reached", 409;
     /// The mode is in force only until the daemon ends.
-    NotSettled = "not_settled";
+    NotSettled = "not_settled", 409;
     /// It is done, but will be gone when the daemon ends.
-    NotStored = "not_stored";
+    NotStored = "not_stored", 500;
     /// No mode meets the constraints.
-    Unsatisfiable = "unsatisfiable";
+    Unsatisfiable = "unsatisfiable", 409;
     /// The header has too many lines or bytes.
-    HeaderTooLarge = "header_too_large";
+    HeaderTooLarge = "header_too_large", 431;
     /// The body is too large.
-    BodyTooLarge = "body_too_large";
-    ProbeFailed = "probe_failed";
+    BodyTooLarge = "body_too_large", 413;
+    /// The probe ended badly.
+    ProbeFailed = "probe_failed", 500;
     /// The samples contradict each other or physics.
-    FitFailed = "fit_failed";
+    FitFailed = "fit_failed", 500;
     /// A defect of this program.
-    Internal = "internal";
+    Internal = "internal", 500;
     /// All connections, streams or subscriptions are taken, or as many as one user may have.
-    TooManyConnections = "too_many_connections";
+    TooManyConnections = "too_many_connections", 503;
     /// The machine has not been read yet.
-    NotReady = "not_ready";
+    NotReady = "not_ready", 503;
     /// Nobody can switch power modes here.
-    ControlUnavailable = "control_unavailable";
+    ControlUnavailable = "control_unavailable", 503;
     /// The daemon is going away.
-    ShuttingDown = "shutting_down";
+    ShuttingDown = "shutting_down", 503;
 }
 
 impl Code {

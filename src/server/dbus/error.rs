@@ -3,7 +3,6 @@
 use zbus::message::{Header, Message};
 use zbus::names::ErrorName;
 
-use rooflined_advice::error::status;
 use rooflined_core::refusal::{Code, Problem, Refusal};
 
 /// A refusal as a D-Bus error: `code (field): message; hint`, and each further mistake in the same form on a line of its own.
@@ -30,7 +29,7 @@ impl From<Refusal> for BusError {
                 "io.github.rooflined.Rooflined1.Error.NotAuthorized"
             }
             Code::UnknownMode => "io.github.rooflined.Rooflined1.Error.UnknownMode",
-            code if matches!(status(code), 400 | 404 | 405 | 413) => {
+            code if matches!(code.status(), 400 | 404 | 405 | 413) => {
                 "io.github.rooflined.Rooflined1.Error.InvalidArgs"
             }
             _ => "io.github.rooflined.Rooflined1.Error.Failed",

@@ -21,7 +21,6 @@ use crate::server::routes::{self, Entrance, Found, NoRoute, Route};
 use crate::server::service::Service;
 use crate::server::shares::{Place, Quota, QuotaExceeded, User};
 use crate::server::{Attachment, Limits, Socket, clock};
-use rooflined_advice::error::status;
 use rooflined_advice::modelfile::MAX_HEADER_BYTES as MAX_MODEL_BYTES;
 use rooflined_api::{ErrorAnswer, RecommendRequest};
 use rooflined_core::refusal::{Code, Refusal};
@@ -432,7 +431,7 @@ fn encoded(refusal: Refusal) -> Vec<u8> {
 }
 
 fn http_status(refusal: &Refusal) -> StatusCode {
-    StatusCode::from_u16(status(refusal.code)).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    StatusCode::from_u16(refusal.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
 /// A request that no route takes, as a response.

@@ -7,7 +7,6 @@ use http_body_util::{BodyExt, Full};
 use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
 
-use rooflined_advice::error::status;
 use rooflined_api::{ErrorAnswer, ErrorBody};
 use rooflined_client::Bytes;
 use rooflined_core::refusal::Refusal;
@@ -28,7 +27,7 @@ pub fn json(value: &impl serde::Serialize) -> Response<Body> {
 
 /// A refusal of this program's own, in the daemon's form.
 pub fn refused(refusal: Refusal) -> Response<Body> {
-    let code = status(refusal.code);
+    let code = refusal.code.status();
     failed(code, refusal.into())
 }
 
