@@ -48,24 +48,16 @@ use serde_json::{Value, json};
 
 /// Takes any bytes; panics at a fault.
 pub type Run = fn(&[u8]);
+
+macro_rules! targets {
+    ($($name:ident)*) => { [$((stringify!($name), targets::$name::run as Run)),*] };
+}
+
 /// Every target by its name.
-pub const TARGETS: [(&str, Run); 15] = [
-    ("bundles", targets::bundles::run),
-    ("calibration", targets::calibration::run),
-    ("config_json", targets::config_json::run),
-    ("configuration", targets::configuration::run),
-    ("gguf", targets::gguf::run),
-    ("http", targets::http::run),
-    ("journal", targets::journal::run),
-    ("nvpmodel", targets::nvpmodel::run),
-    ("observations", targets::observations::run),
-    ("onnx", targets::onnx::run),
-    ("orders", targets::orders::run),
-    ("profiles", targets::profiles::run),
-    ("requests", targets::requests::run),
-    ("safetensors", targets::safetensors::run),
-    ("sysfs", targets::sysfs::run),
-];
+pub const TARGETS: [(&str, Run); 15] = targets!(
+    bundles calibration config_json configuration gguf http journal nvpmodel observations
+    onnx orders profiles requests safetensors sysfs
+);
 /// When everything happens.
 pub const NOW: Now = Now { boottime: Seconds(1000.0), unix_s: 1.8e9 };
 /// More predictions than this take longer than a fuzzer should wait for one input.

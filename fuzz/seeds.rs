@@ -23,97 +23,21 @@ const BOARDS: [&str; 5] =
 /// Files whose contents go into one seed.
 const FILES_TOGETHER: usize = 6;
 
-/// What a client may ask, by the route.
-fn bodies() -> Vec<(&'static str, Value)> {
-    let gemv = json!({"op": {"kind": "gemv", "n": 4096, "k": 4096}, "format": "int8"});
-    let gemm = json!({"op": {"kind": "gemm", "m": 512, "n": 4096, "k": 4096}, "format": "fp32", "batch": 2});
-    let attention = json!({"op": {"kind": "attention", "batch": 1, "heads": 32, "kv_heads": 8, "query_tokens": 1,
-        "context_tokens": 2048, "head_dim": 128, "window": 512}, "format": "fp16", "kv_format": "int8"});
-    let model = json!({"model": "llama-3.1-8b", "format": "q4_k_m", "kv_format": "fp16", "task": "generate", "phase": "serve", "batch": 4,
-        "context_tokens": 512, "prompt_tokens": 64, "output_tokens": 32, "cached_tokens": 16, "chunk_tokens": 32,
-        "speculative": {"draft_tokens": 4, "accepted_per_step": 2.5}, "image_tokens": 8, "threads": 2});
-    let inline = json!({"model": {"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 2,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 512, "vocab_size": 96}, "phase": "decode"});
-    let observation = json!({"workload": gemv, "engine": "none", "time_s": 0.01, "power_w": 5.0});
-    let observed = json!({"workload": model, "engine": "llama.cpp", "tokens_per_s": 12.5,
-        "operating_point": {"power_mode": "MAXN", "cpu_hz": 2e9, "cores_online": 2}});
-    let recommend = json!({"workload": model, "engine": "llama.cpp", "objective": "energy", "optimism": "expected",
-        "hardware": "jetson-orin-nano-8gb-super",
-        "constraints": {"max_time_per_token_s": 0.05, "max_time_to_first_token_s": 1.0, "min_tokens_per_s": 1.0,
-            "max_power_w": 15, "max_memory_bytes": 8e9, "max_quality_loss_ratio": 0.1},
-        "freedom": {"formats": ["q4_k_m", "q8_0"], "power_modes": "all", "batch": {"min": 1, "max": 4}, "allow_reboot": true}});
-    vec![
-        ("/v1/predict", json!({"workload": gemv})),
-        (
-            "/v1/predict",
-            json!({"workload": attention, "operating_point": {"cpu_hz": 1e9, "cores_online": 1}}),
-        ),
-        (
-            "/v1/predict",
-            json!({"hardware": "jetson-agx-orin-64gb", "engine": "llama.cpp", "workload": model,
-            "operating_point": {"gpu_hz": 9e8, "sm_online": 8, "emc_hz": 2e9}, "observations": [observed], "hypothetical": true}),
-        ),
-        ("/v1/predict", json!({"hardware": "gb10", "engine": "vllm", "workload": inline})),
-        ("/v1/recommend", recommend.clone()),
-        ("/v1/recommend", json!({"workload": gemm, "objective": "latency", "freedom": {"threads": [1, 2]}})),
-        (
-            "/v1/sweep",
-            json!({"ops": [{"kind": "gemv", "n": 1024, "k": 1024}], "formats": ["fp32", "int8"], "batches": [1, 8]}),
-        ),
-        (
-            "/v1/sweep",
-            json!({"hardware": "h200", "engine": "vllm", "models": ["llama-3.1-8b"], "formats": ["fp16"],
-            "contexts": [0, 4096], "power_modes": ["MAXN"]}),
-        ),
-        ("/v1/tiling", json!({"hardware": "a100-80gb", "m": 512, "n": 512, "k": 512, "format": "fp16"})),
-        ("/v1/analyze", json!({"workload": gemm, "time_s": 0.2})),
-        (
-            "/v1/explain",
-            json!({"workload": gemm, "time_s": 0.2, "seen": {"cpus_allowed": 1, "cpu_wait_ratio": 0.5, "nice": 19}}),
-        ),
-        ("/v1/observations", observation.clone()),
-        ("/v1/observations", json!([observation, observed])),
-        ("/v1/calibrate", json!({"plan": "quick", "force": true})),
-        ("/v1/measure", json!({"op": {"kind": "gemv", "n": 1024, "k": 1024}, "formats": ["int8"]})),
-        ("/v1/mode", json!({"mode": "15W", "confirm_within_s": 30, "dry_run": true, "reason": "a test"})),
-        ("/v1/mode/confirm", json!({"id": 1})),
-        ("/v1/mode/revert", json!({})),
-        (
-            "/v1/holds",
-            json!({"constraints": {"max_power_w": 15, "min_gpu_hz": 5e8}, "app_id": "a", "ttl_s": 60}),
-        ),
-        ("/v1/holds", json!({"query": {"workload": inline}, "app_id": "b", "reason": "c", "ttl_s": 5})),
-    ]
+/// What a client may ask: `METHOD PATH BODY` a line.
+fn requests() -> impl Iterator<Item = [&'static str; 3]> {
+    include_str!("seeds/requests.txt").lines().map(|line| {
+        let mut parts = line.splitn(3, ' ');
+        [(); 3].map(|()| parts.next().unwrap_or_default())
+    })
 }
 
 fn http() -> Vec<Vec<u8>> {
-    let posts = bodies().into_iter().map(|(path, body)| {
-        let body = body.to_string();
-        format!("POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+    let requests = requests().map(|[method, path, body]| match body.len() {
+        0 => format!("{method} {path} HTTP/1.1\r\nHost: x\r\nAccept: */*\r\n\r\n"),
+        length => {
+            format!("{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}")
+        }
     });
-    let gets = [
-        "/v1/board",
-        "/v1/state",
-        "/v1/roofline?mode=15W&precision=int8",
-        "/v1/roofline?hardware=gb10",
-        "/v1/modes",
-        "/v1/hardware",
-        "/v1/hardware/h200",
-        "/v1/models",
-        "/v1/models/phi-2?format=q4_0&kv_format=int8",
-        "/v1/formats",
-        "/v1/calibration",
-        "/v1/observations?scope=all",
-        "/v1/servers",
-        "/v1/holds",
-        "/v1/events",
-        "/v1/openapi.json",
-        "/metrics",
-        "/-/ready",
-        "/-/healthy",
-        "/",
-    ];
-    let gets = gets.map(|path| format!("GET {path} HTTP/1.1\r\nHost: x\r\nAccept: */*\r\n\r\n"));
     let others = [
         "PUT /v1/holds/7 HTTP/1.1\r\nContent-Length: 13\r\n\r\n{\"ttl_s\": 60}".to_owned(),
         "DELETE /v1/holds/7 HTTP/1.1\r\n\r\n".to_owned(),
@@ -123,7 +47,7 @@ fn http() -> Vec<Vec<u8>> {
         "OPTIONS * HTTP/1.1\r\nExpect: 100-continue\r\n\r\n".to_owned(),
         "POST /v1/predict HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2;a=b\r\n{}\r\n0\r\nTrailer: x\r\n\r\n".to_owned(),
     ];
-    posts.chain(gets).chain(others).map(String::into_bytes).collect()
+    requests.chain(others).map(String::into_bytes).collect()
 }
 
 /// A length before the bytes, as the readers of model files take it.
@@ -210,24 +134,8 @@ fn onnx() -> Vec<Vec<u8>> {
     files.into_iter().chain([called.message(17).message(25, &function).0]).collect()
 }
 
-fn config_json() -> Vec<Vec<u8>> {
-    let llama = json!({"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4,
-        "num_key_value_heads": 2, "intermediate_size": 512, "vocab_size": 96, "quantization_config": {
-            "quant_method": "compressed-tensors", "ignore": ["lm_head", "re:.*(k|v)_proj"], "config_groups": {
-                "a": {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int", "group_size": 32}},
-                "b": {"targets": ["re:.*mlp.*"], "weights": {"num_bits": 8, "type": "float"}}}}});
-    let hybrid = json!({"text_config": {"model_type": "qwen3_next", "hidden_size": 256, "num_hidden_layers": 4,
-        "head_dim": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 96, "num_experts": 8,
-        "num_experts_per_tok": 2, "moe_intermediate_size": 64, "shared_expert_intermediate_size": 64,
-        "linear_num_key_heads": 2, "linear_num_value_heads": 4, "full_attention_interval": 2, "sliding_window": 32},
-        "quantization_config": {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION",
-            "quantized_layers": {"model.layers.0.mlp.experts": {"quant_algo": "FP8"}}}});
-    let others = ["gptq", "awq", "bitsandbytes", "mxfp4", "fp8"].map(|method| {
-        json!({"model_type": "mistral", "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4,
-            "vocab_size": 96, "intermediate_size": 512, "tie_word_embeddings": true, "quantization_config":
-            {"quant_method": method, "bits": 4, "group_size": 128, "load_in_4bit": true, "desc_act": true}})
-    });
-    [llama, hybrid].into_iter().chain(others).map(|config| config.to_string().into_bytes()).collect()
+fn lines(text: &str) -> Vec<Vec<u8>> {
+    text.lines().map(|line| line.as_bytes().to_vec()).collect()
 }
 
 fn sysfs() -> Vec<Vec<u8>> {
@@ -329,32 +237,9 @@ fn observations() -> Vec<Vec<u8>> {
     ]
 }
 
-fn journal() -> Vec<Vec<u8>> {
-    let phases = ["started", "applied", "restoring"];
-    let entry = |phase: &str, target: u32, name: &str, failed: u32| {
-        json!({"boot_id": "b", "original": {"id": 0, "name": "15W"}, "target": {"id": target, "name": name}, "phase": phase,
-            "failed_restores": failed})
-    };
-    let mut seeds: Vec<Value> = phases.iter().map(|phase| entry(phase, 1, "25W", 0)).collect();
-    seeds.extend([entry("applied", 9, "MAXN", 2), entry("restoring", 0, "15W", 7)]);
-    seeds.into_iter().map(|seed| seed.to_string().into_bytes()).collect()
-}
-
 fn orders() -> Vec<Vec<u8>> {
-    let lines = [
-        json!({"order": 1, "verb": "status"}),
-        json!({"order": 2, "verb": "set_mode", "id": 1, "name": "25W", "knob": {"knob": "nvpmodel"}, "dry_run": true}),
-        json!({"order": 3, "verb": "set_mode", "id": 0, "name": "15W", "knob": {"knob": "nvpmodel"}, "dry_run": false}),
-        json!({"order": 4, "verb": "settle"}),
-        json!({"order": 5, "verb": "restore"}),
-        json!({"order": 6, "verb": "open", "path": "/sys/kernel/debug/cactmon/mc_all"}),
-        json!({"order": 7, "verb": "open", "path": "/sys/class/powercap/intel-rapl:0/energy_uj"}),
-        json!({"order": 8, "verb": "open", "path": "/etc/shadow"}),
-        json!({"order": 9, "verb": "status", "force": true}),
-    ];
-    let lines = lines.map(|line| format!("{line}\n"));
-    let all = lines.concat();
-    lines.into_iter().chain([all]).map(String::into_bytes).collect()
+    let all = include_str!("seeds/orders.jsonl");
+    all.split_inclusive('\n').chain([all]).map(|lines| lines.as_bytes().to_vec()).collect()
 }
 
 /// The files below a directory of the repository whose name ends in this, its directories' too.
@@ -399,15 +284,16 @@ fn configuration() -> Vec<Vec<u8>> {
 pub fn all() -> [(&'static str, Vec<Vec<u8>>); 15] {
     let profiles =
         ["config/hardware", "config/engines", "config/power"].map(|place| files(place, ".toml")).concat();
-    let requests = bodies().into_iter().map(|(_, body)| body.to_string().into_bytes()).collect();
+    let requests = requests().map(|[_, _, body]| body.as_bytes().to_vec());
+    let requests = requests.filter(|body| !body.is_empty()).collect();
     [
         ("bundles", files("tests/boards", "/tree.txt")),
         ("calibration", calibration()),
-        ("config_json", config_json()),
+        ("config_json", lines(include_str!("seeds/config.jsonl"))),
         ("configuration", configuration()),
         ("gguf", gguf()),
         ("http", http()),
-        ("journal", journal()),
+        ("journal", lines(include_str!("seeds/journal.jsonl"))),
         ("nvpmodel", files("tests/nvpmodel", ".conf")),
         ("observations", observations()),
         ("onnx", onnx()),
