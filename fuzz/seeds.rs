@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use rooflined::store::Store;
 use rooflined_advice::{Request, observed};
 use rooflined_api::ObservationRequest;
-use rooflined_governor::{Command, Effect, Event, Governor};
+use rooflined_governor::{Command, Effect, Event, Governor, StoreItem};
 use rooflined_predict::calibration::{Accelerator, PlanContext, PlanKind, calibration_plan};
 use rooflined_predict::fixtures;
 use rooflined_predict::learning::Residuals;
@@ -220,9 +220,9 @@ fn observations() -> Vec<Vec<u8>> {
             Event::Requested { ticket, command: Command::Observe { by, observations, servers: Vec::new() } },
         ) {
             match effect {
-                Effect::SaveResiduals(residuals) => store.save_residuals(&residuals),
-                Effect::SaveObservedRuns(runs) => store.save_observed_runs(&runs),
-                Effect::SaveReports(reports) => store.save_reports(&reports),
+                Effect::Save(StoreItem::Residuals(residuals)) => store.save_residuals(&residuals),
+                Effect::Save(StoreItem::ObservedRuns(runs)) => store.save_observed_runs(&runs),
+                Effect::Save(StoreItem::Reports(reports)) => store.save_reports(&reports),
                 _ => Ok(()),
             }
             .expect("what was learnt can be stored");

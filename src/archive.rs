@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::store::{Loaded, Lock, Store, StoreError};
-use rooflined_governor::{Event, StoredHolds};
+use rooflined_governor::{Event, StoreItem, StoredHolds};
 use rooflined_predict::calibration::CalibrationRecord;
 use rooflined_predict::learning::Residuals;
 use rooflined_predict::learning::models::ObservedRuns;
@@ -16,31 +16,6 @@ use rooflined_predict::learning::reports::Reports;
 pub const NAME: &str = "state_dir";
 /// A daemon before this one may still be ending.
 const HANDOVER: Duration = Duration::from_secs(3);
-
-#[derive(Debug)]
-pub enum Item {
-    Calibration(Box<CalibrationRecord>),
-    Residuals(Arc<Residuals>),
-    /// What was learnt of models.
-    ObservedRuns(Arc<ObservedRuns>),
-    /// What users reported that moves their own answers only.
-    Reports(Arc<Reports>),
-    /// What the next daemon of this boot goes on with.
-    Holds(Arc<StoredHolds>),
-}
-
-impl Item {
-    /// One at a time of each is worth keeping: a newer one replaces it.
-    const fn kind(&self) -> &'static str {
-        match self {
-            Self::Calibration(_) => "calibration",
-            Self::Residuals(_) => "residuals",
-            Self::ObservedRuns(_) => "models",
-            Self::Reports(_) => "reports",
-            Self::Holds(_) => "holds",
-        }
-    }
-}
 
 /// What an earlier run of the daemon left.
 #[derive(Debug, Default)]
@@ -62,7 +37,7 @@ pub struct Earlier {
 pub struct Archive {
     dir: Arc<Path>,
     lock: Arc<Mutex<Option<Lock>>>,
-    /// What is not on the disk although it should be, by [`Item::kind`].
+    /// What is not on the disk although it should be, by [`StoreItem::kind`].
     failed: BTreeMap<&'static str, String>,
 }
 
@@ -70,7 +45,7 @@ pub struct Archive {
 #[derive(Debug)]
 pub struct Kept {
     /// It could not be saved.
-    pub again: Option<Item>,
+    pub again: Option<StoreItem>,
     /// The directory had been removed and was made again: nothing else is in it.
     pub remade: bool,
     /// What to report to the governor.
@@ -94,7 +69,7 @@ impl Archive {
     }
 
     /// Saves `item`, while the loop's other tasks go on.
-    pub async fn keep(&mut self, item: Item) -> Kept {
+    pub async fn keep(&mut self, item: StoreItem) -> Kept {
         let kind = item.kind();
         let (dir, lock) = (Arc::clone(&self.dir), Arc::clone(&self.lock));
         let saving = tokio::task::spawn_blocking(move || {
@@ -153,18 +128,18 @@ fn value<T>(loaded: Result<Loaded<T>, StoreError>, problems: &mut Vec<String>) -
 
 /// Saves `item` in `dir`, which may have become writable since the start, or have been removed. Blocks until it is on
 /// the disk. True if the directory was made again.
-fn save(dir: &Path, lock: &mut Option<Lock>, item: &Item) -> Result<bool, StoreError> {
+fn save(dir: &Path, lock: &mut Option<Lock>, item: &StoreItem) -> Result<bool, StoreError> {
     let remade = match lock {
         Some(lock) if lock.is_in_place() => None,
         _ => Some(Lock::take(dir, Duration::ZERO)?),
     };
     let store = Store::open(dir)?;
     match item {
-        Item::Calibration(record) => store.save_calibration(record),
-        Item::Residuals(residuals) => store.save_residuals(residuals),
-        Item::ObservedRuns(observed_runs) => store.save_observed_runs(observed_runs),
-        Item::Reports(reports) => store.save_reports(reports),
-        Item::Holds(kept) => store.save_holds(kept),
+        StoreItem::Calibration(record) => store.save_calibration(record),
+        StoreItem::Residuals(residuals) => store.save_residuals(residuals),
+        StoreItem::ObservedRuns(observed_runs) => store.save_observed_runs(observed_runs),
+        StoreItem::Reports(reports) => store.save_reports(reports),
+        StoreItem::Holds(kept) => store.save_holds(kept),
     }?;
     // Only now, so that a failure leaves it known that the directory was removed.
     Ok(remade.is_some_and(|remade| lock.replace(remade).is_some()))

@@ -1,27 +1,21 @@
 //! The loop: receive, let the governor decide, carry out. It owns the governor and with it everything that changes.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::archive::{Archive, Item};
+use super::archive::Archive;
 use super::calibrate::{Probe, Program};
 use super::power::Power;
 use super::sampler::Sampler;
 use super::{logging, notify, status};
 use crate::server::Request;
 use rooflined_core::units::Seconds;
-use rooflined_governor::{
-    Command, Effect, Event, Governor, Now, Policy, Reply, Severity, StoredHolds, Ticket,
-};
+use rooflined_governor::{Command, Effect, Event, Governor, Now, Policy, Reply, Severity, StoreItem, Ticket};
 use rooflined_hw::boot_time;
-use rooflined_predict::calibration::CalibrationRecord;
-use rooflined_predict::learning::Residuals;
-use rooflined_predict::learning::models::ObservedRuns;
-use rooflined_predict::learning::reports::Reports;
 use rooflined_predict::snapshot::Snapshot;
 
 /// Between two writes of what was learned, so that a stream of observations costs few. Whoever reports is answered when it
@@ -77,17 +71,8 @@ pub struct Runtime {
     status: String,
 }
 
-/// What is not on the disk yet.
-#[derive(Debug, Default)]
-struct Unsaved {
-    /// Only where saving it failed.
-    calibration: Option<Box<CalibrationRecord>>,
-    residuals: Option<Arc<Residuals>>,
-    observed_runs: Option<Arc<ObservedRuns>>,
-    reports: Option<Arc<Reports>>,
-    /// Only where saving them failed.
-    holds: Option<Arc<StoredHolds>>,
-}
+/// What waits to be saved, by its kind.
+type Unsaved = BTreeMap<&'static str, StoreItem>;
 
 impl Runtime {
     /// The loop before its first turn. `events` is the way back into it for what runs beside it.
@@ -283,22 +268,16 @@ impl Runtime {
                 _ => tracing::debug!(job, "there is no such probe to stop"),
             },
             // A reply that follows may say that it is done, so it must be on the disk by then.
-            Effect::SaveCalibration(record) => {
+            Effect::Save(item @ (StoreItem::Calibration(_) | StoreItem::Holds(_))) => {
                 if let Some((unsaved, _)) = &mut self.unsaved {
-                    unsaved.calibration = None;
+                    unsaved.remove(item.kind());
                 }
-                return Some(self.keep(Item::Calibration(record)).await);
-            }
-            Effect::SaveHolds(kept) => {
-                if let Some((unsaved, _)) = &mut self.unsaved {
-                    unsaved.holds = None;
-                }
-                return Some(self.keep(Item::Holds(kept)).await);
+                return Some(self.keep(item).await);
             }
             Effect::Actuate { order, what } => return self.power.as_ref()?.order(order, what),
-            Effect::SaveResiduals(residuals) => self.unsaved_mut().residuals = Some(residuals),
-            Effect::SaveObservedRuns(observed_runs) => self.unsaved_mut().observed_runs = Some(observed_runs),
-            Effect::SaveReports(reports) => self.unsaved_mut().reports = Some(reports),
+            Effect::Save(item) => {
+                self.unsaved_mut().insert(item.kind(), item);
+            }
             // Given when everything else is done.
             Effect::Reply { .. } => {}
             Effect::WakeAt(at) => {
@@ -380,33 +359,28 @@ impl Runtime {
     async fn save(&mut self) -> Vec<Event> {
         let Some((unsaved, _)) = self.unsaved.take() else { return Vec::new() };
         self.saved_at = Some(Instant::now());
-        let items = [
-            unsaved.calibration.map(Item::Calibration),
-            unsaved.residuals.map(Item::Residuals),
-            unsaved.observed_runs.map(Item::ObservedRuns),
-            unsaved.reports.map(Item::Reports),
-            unsaved.holds.map(Item::Holds),
-        ];
         let mut events = Vec::new();
-        for item in items.into_iter().flatten() {
+        for item in unsaved.into_values() {
             events.push(self.keep(item).await);
         }
         events
     }
 
     /// Saves one thing, and returns what to report of that.
-    async fn keep(&mut self, item: Item) -> Event {
+    async fn keep(&mut self, item: StoreItem) -> Event {
         let kept = self.archive.keep(item).await;
         if let Some(item) = kept.again {
             let later = || (Unsaved::default(), Instant::now() + SAVE_AGAIN);
-            self.unsaved.get_or_insert_with(later).0.add(item);
+            self.unsaved.get_or_insert_with(later).0.entry(item.kind()).or_insert(item);
         }
         if kept.remade {
             tracing::warn!("the state directory had been removed; everything is saved again");
             let snapshot = self.governor.snapshot();
             let (unsaved, at) = self.unsaved.get_or_insert_with(|| (Unsaved::default(), Instant::now()));
             *at = Instant::now();
-            unsaved.add_all(&snapshot);
+            for item in stored_of(&snapshot) {
+                unsaved.entry(item.kind()).or_insert(item);
+            }
         }
         kept.event
     }
@@ -427,37 +401,14 @@ const fn changes_what_is_stored(reply: &Reply) -> bool {
     matches!(reply, Reply::Observed { accepted: 1.., .. } | Reply::Forgotten { count: 1.. })
 }
 
-impl Unsaved {
-    /// What could not be saved, unless there is something newer.
-    fn add(&mut self, item: Item) {
-        match item {
-            Item::Calibration(record) => {
-                self.calibration.get_or_insert(record);
-            }
-            Item::Residuals(residuals) => {
-                self.residuals.get_or_insert(residuals);
-            }
-            Item::ObservedRuns(observed_runs) => {
-                self.observed_runs.get_or_insert(observed_runs);
-            }
-            Item::Reports(reports) => {
-                self.reports.get_or_insert(reports);
-            }
-            Item::Holds(kept) => {
-                self.holds.get_or_insert(kept);
-            }
-        }
-    }
-
-    /// Everything there is.
-    fn add_all(&mut self, snapshot: &Snapshot) {
-        if let Some(record) = &snapshot.calibration {
-            self.add(Item::Calibration(Box::new(record.clone())));
-        }
-        self.add(Item::Residuals(Arc::clone(&snapshot.residuals)));
-        self.add(Item::ObservedRuns(Arc::clone(&snapshot.observed_runs)));
-        self.add(Item::Reports(Arc::clone(&snapshot.reports)));
-    }
+/// All of a snapshot that is stored, holds aside.
+fn stored_of(snapshot: &Snapshot) -> impl Iterator<Item = StoreItem> {
+    let record = snapshot.calibration.clone().map(|record| StoreItem::Calibration(Box::new(record)));
+    record.into_iter().chain([
+        StoreItem::Residuals(Arc::clone(&snapshot.residuals)),
+        StoreItem::ObservedRuns(Arc::clone(&snapshot.observed_runs)),
+        StoreItem::Reports(Arc::clone(&snapshot.reports)),
+    ])
 }
 
 /// The way of a reply to its client; a client that goes before it comes is reported.

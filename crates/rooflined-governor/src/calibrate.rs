@@ -4,7 +4,7 @@ use super::effects::{busy, log, refuse, reply};
 use super::job::{Calibrating, CalibrationRequest, Job, Purpose};
 use super::machine::machine_key;
 use super::metering::{self, Metering};
-use super::{Effect, Governor, Now, Reply, Severity, Ticket};
+use super::{Effect, Governor, Now, Reply, Severity, StoreItem, Ticket};
 use rooflined_core::board::OperatingPoint;
 use rooflined_core::ceilings::datasheet;
 use rooflined_core::refusal::{Code, Refusal};
@@ -335,7 +335,7 @@ impl Governor {
                 self.failed_at = merged.loaded.then_some(now.boottime);
                 self.failures = if merged.loaded { self.failures.saturating_add(1) } else { 0 };
                 log(effects, Severity::Info, summary(job, &merged));
-                effects.push(Effect::SaveCalibration(Box::new(merged.clone())));
+                effects.push(Effect::Save(StoreItem::Calibration(Box::new(merged.clone()))));
                 self.record = Some(merged);
                 self.forget_changes(effects);
                 for ticket in run.waiting {

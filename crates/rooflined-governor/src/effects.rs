@@ -6,6 +6,7 @@ use super::control::StoredHolds;
 use super::event::Ticket;
 use super::reply::Reply;
 use rooflined_core::board::Order;
+use rooflined_core::keyed;
 use rooflined_core::refusal::{Code, Refusal};
 use rooflined_core::units::Seconds;
 use rooflined_predict::calibration::{CalibrationRecord, Plan};
@@ -28,19 +29,13 @@ pub enum Effect {
     StopProbe {
         job: u64,
     },
-    SaveCalibration(Box<CalibrationRecord>),
     /// Have the privileged helper do something; its answer comes as [`Event::OrderAnswered`](crate::Event::OrderAnswered).
     Actuate {
         order: u64,
         what: Order,
     },
-    /// Keep this for the next daemon of this boot.
-    SaveHolds(Arc<StoredHolds>),
-    SaveResiduals(Arc<Residuals>),
-    /// Store what was learnt of models.
-    SaveObservedRuns(Arc<ObservedRuns>),
-    /// Store what users reported that moves their own answers only.
-    SaveReports(Arc<Reports>),
+    /// Keep this for the next daemon.
+    Save(StoreItem),
     Reply {
         ticket: Ticket,
         reply: Reply,
@@ -55,6 +50,32 @@ pub enum Effect {
         /// For what changed, or was to change, the machine for everybody.
         record: Option<Box<AuditRecord>>,
     },
+}
+
+/// What outlives the daemon.
+#[derive(Debug, Clone)]
+pub enum StoreItem {
+    Calibration(Box<CalibrationRecord>),
+    Residuals(Arc<Residuals>),
+    /// What was learnt of models.
+    ObservedRuns(Arc<ObservedRuns>),
+    /// What users reported that moves their own answers only.
+    Reports(Arc<Reports>),
+    /// For the next daemon of this boot.
+    Holds(Arc<StoredHolds>),
+}
+
+impl StoreItem {
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Calibration(_) => "calibration",
+            Self::Residuals(_) => "residuals",
+            Self::ObservedRuns(_) => "models",
+            Self::Reports(_) => "reports",
+            Self::Holds(_) => "holds",
+        }
+    }
 }
 
 /// What a line of the log is about, in fields that can be searched for.
@@ -79,36 +100,22 @@ pub struct AuditRecord {
     pub count: Option<u64>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AuditEvent {
-    /// A mode was entered, or was not.
-    Switch,
-    /// A change that waited to be confirmed stays.
-    Confirm,
-    /// The mode from before came back, or did not.
-    Revert,
-    /// Somebody else has switched.
-    External,
-    /// A hold is in force.
-    Hold,
-    /// A hold has ended.
-    Release,
-    /// Reports were forgotten.
-    Forget,
-}
-
-impl AuditEvent {
-    #[must_use]
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::Switch => "switch",
-            Self::Confirm => "confirm",
-            Self::Revert => "revert",
-            Self::External => "external",
-            Self::Hold => "hold",
-            Self::Release => "release",
-            Self::Forget => "forget",
-        }
+keyed! {
+    AuditEvent {
+        /// A mode was entered, or was not.
+        Switch = "switch",
+        /// A change that waited to be confirmed stays.
+        Confirm = "confirm",
+        /// The mode from before came back, or did not.
+        Revert = "revert",
+        /// Somebody else has switched.
+        External = "external",
+        /// A hold is in force.
+        Hold = "hold",
+        /// A hold has ended.
+        Release = "release",
+        /// Reports were forgotten.
+        Forget = "forget",
     }
 }
 

@@ -625,7 +625,9 @@ mod tests {
         let (job, plan) = started(&governor.handle(at(1.0), Event::Tick)).unwrap();
         assert!(started(&governor.handle(at(2.0), Event::Tick)).is_none(), "one at a time");
         let effects = run(&mut governor, at(5.0), job, &plan, 50e-9);
-        assert!(effects.iter().any(|effect| matches!(effect, Effect::SaveCalibration(_))));
+        assert!(
+            effects.iter().any(|effect| matches!(effect, Effect::Save(crate::StoreItem::Calibration(_))))
+        );
         assert!(started(&governor.handle(at(6.0), Event::Tick)).is_none(), "fresh");
         let stale = 7.0 + policy().max_age.get();
         assert!(started(&governor.handle(at(stale), Event::Tick)).is_some());
@@ -1014,7 +1016,7 @@ mod tests {
         };
         assert!(refused[0].refusal.message.contains("faster than the physical bound"), "{refused:?}");
         assert!(refused[1].refusal.message.contains("expected seconds"), "{refused:?}");
-        assert!(effects.iter().any(|effect| matches!(effect, Effect::SaveResiduals(_))));
+        assert!(effects.iter().any(|effect| matches!(effect, Effect::Save(crate::StoreItem::Residuals(_)))));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::effects::{audit, reply};
 use super::machine::machine_name;
 use super::{
     AuditEvent, AuditRecord, Effect, Governor, Now, Observed, RefusedObservation, Reply, ServerReport,
-    Severity, Ticket,
+    Severity, StoreItem, Ticket,
 };
 use rooflined_core::operation::Op;
 use rooflined_core::precision::WeightFormat;
@@ -154,14 +154,14 @@ impl Governor {
     fn save(&mut self, changed: Changed, effects: &mut Vec<Effect>) {
         let Learnt { residuals, observed_runs, reports } = self.learnt.clone();
         if changed.residuals {
-            effects.push(Effect::SaveResiduals(residuals));
+            effects.push(Effect::Save(StoreItem::Residuals(residuals)));
         }
         if changed.observed_runs {
-            effects.push(Effect::SaveObservedRuns(observed_runs));
+            effects.push(Effect::Save(StoreItem::ObservedRuns(observed_runs)));
             self.note_changes(effects);
         }
         if changed.reports {
-            effects.push(Effect::SaveReports(reports));
+            effects.push(Effect::Save(StoreItem::Reports(reports)));
         }
     }
 

@@ -30,7 +30,7 @@ mod reply;
 mod servers;
 
 pub use self::control::{StoredHold, StoredHolds};
-pub use self::effects::{AuditEvent, AuditRecord, Effect, Severity};
+pub use self::effects::{AuditEvent, AuditRecord, Effect, Severity, StoreItem};
 pub use self::event::{Client, Command, ControlRequest, Event, ModelWork, Ticket};
 pub use self::governor::Governor;
 pub use self::policy::Policy;

@@ -330,7 +330,10 @@ mod tests {
     fn measured_ceilings_beat_the_data_sheet_and_are_carried_to_other_modes() {
         let mut governor = governor(jetson_in(0));
         let effects = calibrate(&mut governor, 1.0);
-        assert!(effects.iter().any(|effect| matches!(effect, Effect::SaveCalibration(_))), "{effects:?}");
+        assert!(
+            effects.iter().any(|effect| matches!(effect, Effect::Save(crate::StoreItem::Calibration(_)))),
+            "{effects:?}"
+        );
         let before = governor.snapshot();
         assert_eq!(before.roofline.bandwidth.provenance, Provenance::Measured);
         assert_eq!(before.calibration.as_ref().unwrap().regimes[0].key, "MAXN");

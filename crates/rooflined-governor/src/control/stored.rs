@@ -9,7 +9,7 @@ use super::hold::{Enforcement, StoredHold, StoredHolds};
 use super::lifecycle::{Provisional, Purpose, Stage, Standing};
 use super::queries::Needs;
 use super::{KEPT, enforcement};
-use crate::{Effect, Governor, Now, Reply};
+use crate::{Effect, Governor, Now, Reply, StoreItem};
 use rooflined_core::units::Seconds;
 use rooflined_predict::snapshot::{Hold, HoldQuery, ModeCause};
 
@@ -112,7 +112,7 @@ impl Governor {
         };
         if stored != *self.power.announced.stored {
             self.power.announced.stored = Arc::new(stored);
-            effects.push(Effect::SaveHolds(Arc::clone(&self.power.announced.stored)));
+            effects.push(Effect::Save(StoreItem::Holds(Arc::clone(&self.power.announced.stored))));
         }
     }
 }

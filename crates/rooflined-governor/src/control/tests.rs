@@ -188,7 +188,7 @@ impl Rig {
                         self.logged.push((severity, message));
                     }
                     Effect::WakeAt(wake_at) => self.wake_at = wake_at.map(Seconds::get),
-                    Effect::SaveHolds(kept) => self.kept = kept,
+                    Effect::Save(crate::StoreItem::Holds(kept)) => self.kept = kept,
                     _ => {}
                 }
             }
