@@ -33,19 +33,6 @@ pub(super) fn kernel(format: WeightFormat, isa: Isa) -> Option<Gemv> {
     })
 }
 
-macro_rules! entries {
-    ($features:literal, $($name:ident, $tile:ty, |$task:ident| { $($prepare:expr;)* };)*) => {$(
-        #[target_feature(enable = $features)]
-        pub(super) unsafe fn $name($task: &Task) {
-            // SAFETY: the caller checked the features and vouches for the task.
-            unsafe {
-                $($prepare;)*
-                drive::<Stepped<$tile>>($task);
-            }
-        }
-    )*};
-}
-
 macro_rules! integer_entries {
     ($module:ident, $features:literal, $dot:ty) => {
         mod $module {
@@ -414,11 +401,6 @@ impl<D: Dot> Steps for ByteBlocks<D> {
         unsafe { ([vld1q_s8(p.add(2).cast()), vld1q_s8(p.add(18).cast())], half_scale(p)) }
     }
     #[inline(always)]
-    unsafe fn load_some(p: *const u8, _: usize) -> Self::Weights {
-        // SAFETY: rows are whole blocks.
-        unsafe { Self::load(p) }
-    }
-    #[inline(always)]
     unsafe fn dot(
         sum: float32x4_t,
         (w, scale): Self::Weights,
@@ -453,11 +435,6 @@ impl<D: Dot, const X_SCALES: bool> Steps for NibbleBlocks<D, X_SCALES> {
     unsafe fn load(p: *const u8) -> Self::Weights {
         // SAFETY: a block is left in the row.
         unsafe { (nibbles(vld1q_u8(p.add(2))), half_scale(p)) }
-    }
-    #[inline(always)]
-    unsafe fn load_some(p: *const u8, _: usize) -> Self::Weights {
-        // SAFETY: rows are whole blocks.
-        unsafe { Self::load(p) }
     }
     #[inline(always)]
     unsafe fn dot(
@@ -497,11 +474,6 @@ impl<D: Dot> Steps for Groups128<D> {
             let part = |i: usize| nibbles(vld1q_u8(p.add(2 + 16 * i)));
             ([part(0), part(1), part(2), part(3)], half_scale(p))
         }
-    }
-    #[inline(always)]
-    unsafe fn load_some(p: *const u8, _: usize) -> Self::Weights {
-        // SAFETY: rows are whole blocks.
-        unsafe { Self::load(p) }
     }
     #[inline(always)]
     unsafe fn dot(

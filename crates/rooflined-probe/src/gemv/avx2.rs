@@ -32,19 +32,6 @@ pub(super) fn kernel(format: WeightFormat, isa: Isa) -> Option<Gemv> {
     })
 }
 
-macro_rules! entries {
-    ($features:literal, $($name:ident, $tile:ty, |$task:ident| { $($prepare:expr;)* };)*) => {$(
-        #[target_feature(enable = $features)]
-        pub(super) unsafe fn $name($task: &Task) {
-            // SAFETY: the caller checked the features and vouches for the task.
-            unsafe {
-                $($prepare;)*
-                drive::<Stepped<$tile>>($task);
-            }
-        }
-    )*};
-}
-
 macro_rules! integer_entries {
     ($module:ident, $features:literal, $dot:ty) => {
         mod $module {
@@ -362,11 +349,6 @@ impl<D: Dot> Steps for ByteBlocks<D> {
         unsafe { (_mm256_loadu_si256(p.add(2).cast()), half_scale(p)) }
     }
     #[inline(always)]
-    unsafe fn load_some(p: *const u8, _: usize) -> Self::Weights {
-        // SAFETY: rows are whole blocks.
-        unsafe { Self::load(p) }
-    }
-    #[inline(always)]
     unsafe fn dot(sum: __m256, (w, scale): Self::Weights, task: &Task, column: usize, at: usize) -> __m256 {
         // SAFETY: the column is padded to whole blocks. Signs move to the activations also where VNNI could take
         // offset weights: with one sum a block, taking the offset back would cost as much.
@@ -401,11 +383,6 @@ impl<D: Dot, const X_SCALES: bool> Steps for NibbleBlocks<D, X_SCALES> {
             let both = _mm256_set_m128i(_mm_srli_epi16::<4>(w), w);
             (_mm256_and_si256(both, _mm256_set1_epi8(15)), half_scale(p))
         }
-    }
-    #[inline(always)]
-    unsafe fn load_some(p: *const u8, _: usize) -> Self::Weights {
-        // SAFETY: rows are whole blocks.
-        unsafe { Self::load(p) }
     }
     #[inline(always)]
     unsafe fn dot(sum: __m256, (w, scale): Self::Weights, task: &Task, column: usize, at: usize) -> __m256 {
@@ -445,11 +422,6 @@ impl<D: Dot> Steps for Groups128<D> {
             let halves = [p.add(2), p.add(34)];
             (halves.map(|p| nibbles(_mm256_loadu_si256(p.cast()))), half_scale(p))
         }
-    }
-    #[inline(always)]
-    unsafe fn load_some(p: *const u8, _: usize) -> Self::Weights {
-        // SAFETY: rows are whole blocks.
-        unsafe { Self::load(p) }
     }
     #[inline(always)]
     unsafe fn dot(sum: __m256, (w, scale): Self::Weights, task: &Task, column: usize, at: usize) -> __m256 {

@@ -350,11 +350,6 @@ impl Steps for Groups128 {
         }
     }
     #[inline(always)]
-    unsafe fn load_some(p: *const u8, _: usize) -> Self::Weights {
-        // SAFETY: rows are whole blocks.
-        unsafe { Self::load(p) }
-    }
-    #[inline(always)]
     unsafe fn dot(
         sum: __m512,
         (first, second, scale): Self::Weights,

@@ -3,6 +3,21 @@
 //! x and y are fp32. Integer formats quantise x once per call, as llama.cpp and others do; its cost is part of the
 //! run. Rows are handed to workers evenly, and each worker's rows lie in memory it touched first.
 
+/// Kernels by their names: what each makes of the right-hand sides first, and the tile that it drives.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+macro_rules! entries {
+    ($features:literal, $($name:ident, $tile:ty, |$task:ident| { $($prepare:expr;)* };)*) => {$(
+        #[target_feature(enable = $features)]
+        pub(super) unsafe fn $name($task: &Task) {
+            // SAFETY: the caller checked the features and vouches for the task.
+            unsafe {
+                $($prepare;)*
+                drive::<Stepped<$tile>>($task);
+            }
+        }
+    )*};
+}
+
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
 pub mod activations;
@@ -114,8 +129,12 @@ trait Steps {
     unsafe fn zero() -> Self::Sum;
     unsafe fn add(a: Self::Sum, b: Self::Sum) -> Self::Sum;
     unsafe fn load(p: *const u8) -> Self::Weights;
-    /// The last, shorter step of a row: the weights in `left` bytes, and zeros.
-    unsafe fn load_some(p: *const u8, left: usize) -> Self::Weights;
+    /// The last, shorter step of a row: the weights in `left` bytes, and zeros. Formats in blocks have none.
+    #[inline(always)]
+    unsafe fn load_some(p: *const u8, _left: usize) -> Self::Weights {
+        // SAFETY: a row of blocks is whole steps.
+        unsafe { Self::load(p) }
+    }
     /// Adds the products of a step at byte `at` of the row with a column.
     unsafe fn dot(sum: Self::Sum, weights: Self::Weights, task: &Task, column: usize, at: usize)
     -> Self::Sum;
