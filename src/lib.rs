@@ -184,9 +184,9 @@ async fn run(args: Serve, settings: Settings) -> Result<(), DaemonError> {
     };
     let sampler = Sampler::start(period, machine, deliver)?;
     let (stop, stopping) = watch::channel(false);
-    let control_end = Control::new(requests_in)
-        .with_catalogue(Arc::clone(&catalogue))
-        .with_files(ModelFiles::new(settings.model_dirs.clone()));
+    let mut control_end = Control::new(requests_in);
+    control_end.catalogue = Arc::clone(&catalogue);
+    control_end.files = Arc::new(ModelFiles::new(settings.model_dirs.clone()));
     let program = std::env::current_exe()?;
     let power = power(&settings, &program, events_in.clone());
     let known = settings.state_dir.join(store::GPU_KERNELS);

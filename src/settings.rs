@@ -8,8 +8,7 @@ use rustix::process::geteuid;
 
 use super::args::Serve;
 use crate::server::Limits;
-use crate::server::dbus::Bus;
-use rooflined_config::{self, Config, ConfigError, DEFAULT_FILE};
+use rooflined_config::{self, Bus, Config, ConfigError, DEFAULT_FILE};
 use rooflined_core::board::PowerModes;
 use rooflined_core::units::{Bytes, Seconds};
 use rooflined_governor::Policy;
@@ -67,7 +66,7 @@ impl Settings {
             root: root.clone(),
             socket_dir: args.socket.as_deref().or(daemon.socket_dir.path()).map(Path::to_owned),
             state_dir: state_dir.map_or_else(usual_state_dir, Path::to_owned),
-            bus: bus(args.bus.as_ref().unwrap_or(&daemon.bus)),
+            bus: args.bus.as_ref().unwrap_or(&daemon.bus).clone(),
             limits: Limits {
                 connections: usize::try_from(daemon.max_connections).unwrap_or(usize::MAX),
                 body_bytes: usize::try_from(daemon.body_limit_bytes).unwrap_or(usize::MAX),
@@ -115,15 +114,6 @@ impl Settings {
             ("[control] actuator", *actuator != of.actuator),
         ];
         changed.into_iter().filter_map(|(key, changed)| changed.then_some(key)).collect()
-    }
-}
-
-fn bus(bus: &rooflined_config::Bus) -> Bus {
-    match bus {
-        rooflined_config::Bus::System => Bus::System,
-        rooflined_config::Bus::Session => Bus::Session,
-        rooflined_config::Bus::None => Bus::None,
-        rooflined_config::Bus::Address(address) => Bus::Address(address.clone()),
     }
 }
 

@@ -86,7 +86,7 @@ pub async fn measure(control: &Control, request: &MeasureRequest) -> Result<Comm
             "give op with formats, a workload, or workloads",
         )),
         1..=MAX_MEASURED => {
-            let models = find_models(Arc::clone(control.catalogue()), models).await;
+            let models = find_models(Arc::clone(&control.catalogue), models).await;
             Ok(Command::Measure { work, models, power: request.power })
         }
         more => Err(Code::TooMany.at(

@@ -175,7 +175,7 @@ pub async fn dispatch(
     if !matches!(route, Route::Ready | Route::Healthy | Route::OpenApi | Route::Metrics) {
         control.looked();
     }
-    let _turn = control.work().body(caller.account(), body).await;
+    let _turn = control.work.body(caller.account(), body).await;
     let takes_parameters = matches!(
         route,
         Route::Roofline
@@ -245,7 +245,7 @@ pub async fn dispatch(
             return Ok(Accepted::Command { command, power: false });
         }
     };
-    let (request, from_files) = control.files().resolve(request, caller.account()).await?;
+    let (request, from_files) = control.files.resolve(request, caller.account()).await?;
     Ok(Accepted::Question { request: Box::new(request), from_files })
 }
 
@@ -254,7 +254,7 @@ async fn with_files<T>(control: &Control, call: Call<'_>) -> Result<(T, bool), R
 where
     T: serde::de::DeserializeOwned + NamesModels + Send + 'static,
 {
-    control.files().resolve(parse(call.body)?, call.caller.account()).await
+    control.files.resolve(parse(call.body)?, call.caller.account()).await
 }
 
 /// Who may not is refused before anything of the body is looked at.
@@ -380,17 +380,17 @@ async fn observations(
         server_user = Some(number);
     }
     let by = call.caller.reporter(server_user)?;
-    let (catalogue, snapshot) = (Arc::clone(control.catalogue()), Arc::clone(snapshot));
+    let (catalogue, snapshot) = (Arc::clone(&control.catalogue), Arc::clone(snapshot));
     let user = call.caller.account();
     let reports = command::Reports::parse(call.body)?;
     let single = reports.single;
     let (list, _) = control
-        .files()
+        .files
         .resolve(reports.list, user)
         .await
         .map_err(|error| if single { command::without_list(error) } else { error })?;
     let reports = command::Reports { list, single };
-    let turn = control.work().large(user).await?;
+    let turn = control.work.large(user).await?;
     let observe = move |_: Wanted<'_>| command::observe(&snapshot, &catalogue, by, &reports);
     let (command, power) = run_blocking(turn, observe).await.1?;
     Ok(Accepted::Command { command, power })
@@ -441,7 +441,7 @@ async fn inspect_model(control: &Control, call: Call<'_>) -> Result<ModelAnswer,
     }
     let sent = call.file.and_then(|file| file.lock().unwrap_or_else(PoisonError::into_inner).take());
     let start = sent.unwrap_or_else(|| call.body.clone().into());
-    control.files().inspect(start, name, cache, call.caller.account()).await
+    control.files.inspect(start, name, cache, call.caller.account()).await
 }
 
 fn path_of(name: String) -> Result<String, Refusal> {

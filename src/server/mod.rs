@@ -54,9 +54,11 @@ pub enum Request {
 #[derive(Debug, Clone)]
 pub struct Control {
     tx: mpsc::Sender<Request>,
-    catalogue: Arc<Catalogue>,
-    work: Arc<Work>,
-    files: Arc<ModelFiles>,
+    /// Hardware, with a user's own beside what is built in, and whatever models have been read.
+    pub catalogue: Arc<Catalogue>,
+    pub(crate) work: Arc<Work>,
+    /// How model files are read.
+    pub files: Arc<ModelFiles>,
     /// Boot-time second in which the daemon was last told of a request.
     looked_at: Arc<AtomicU64>,
 }
@@ -72,36 +74,6 @@ impl Control {
             files: Arc::default(),
             looked_at: Arc::default(),
         }
-    }
-
-    /// The same with this hardware beside what is built in, and whatever models have been read.
-    #[must_use]
-    pub fn with_catalogue(self, catalogue: Arc<Catalogue>) -> Self {
-        Self { catalogue, ..self }
-    }
-
-    /// The same that reads model files in this way.
-    #[must_use]
-    pub fn with_files(self, files: ModelFiles) -> Self {
-        Self { files: Arc::new(files), ..self }
-    }
-
-    /// Model files that requests name.
-    #[must_use]
-    pub const fn files(&self) -> &Arc<ModelFiles> {
-        &self.files
-    }
-
-    /// Known hardware and models.
-    #[must_use]
-    pub const fn catalogue(&self) -> &Arc<Catalogue> {
-        &self.catalogue
-    }
-
-    /// The turns of users at what takes long, over all ways of asking.
-    #[must_use]
-    pub fn work(&self) -> &Work {
-        &self.work
     }
 
     /// Sends a command and waits for the reply; dropping the future tells the daemon that the client has gone.

@@ -5,10 +5,9 @@
 //! server does not answer, so reading is left to threads of their own. A reading that hangs keeps its place, and no user has
 //! more than one.
 
-use std::collections::HashMap;
 use std::io::{self, Read};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hyper::body::Bytes;
@@ -16,6 +15,7 @@ use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 
+use super::shares::Turns;
 use rooflined_advice::modelfile::{MAX_TIME, latest};
 use rooflined_advice::{Catalogue, NamesModels, Opener, inspected, models, name_of, no_other_field};
 use rooflined_api::ModelAnswer;
@@ -35,9 +35,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const LIMIT: Duration = Duration::from_secs(MAX_TIME.as_secs() + 2);
 /// Most bytes of definitions of the files of one request; known models have some ten thousand each.
 const MAX_DEFINITIONS: usize = 1 << 20;
-fn thread(name: &str) -> std::thread::Builder {
-    std::thread::Builder::new().name(name.to_owned())
-}
 
 /// The first bytes of a model file that somebody sends, read while they come in.
 #[derive(Debug)]
@@ -78,33 +75,22 @@ impl Read for FirstBytes {
 #[derive(Debug)]
 struct ReadingPlaces {
     all: Arc<Semaphore>,
-    users: Mutex<HashMap<Option<u32>, Arc<Semaphore>>>,
+    users: Turns,
 }
 
 /// One of the places, given back when it is dropped.
-#[derive(Debug)]
-struct ReadingPlace {
-    _of_user: OwnedSemaphorePermit,
-    _of_all: OwnedSemaphorePermit,
-}
+type ReadingPlace = (OwnedSemaphorePermit, OwnedSemaphorePermit);
 
 impl ReadingPlaces {
     fn new(places: usize) -> Self {
-        Self { all: Arc::new(Semaphore::new(places)), users: Mutex::default() }
+        Self { all: Arc::new(Semaphore::new(places)), users: Turns::default() }
     }
 
     /// A place for `user`; `None` where none becomes free within `patience`.
     async fn take(&self, user: Option<u32>, patience: Duration) -> Option<ReadingPlace> {
-        let own = {
-            let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
-            // Who neither reads nor waits is forgotten.
-            users.retain(|_, place| Arc::strong_count(place) > 1);
-            Arc::clone(users.entry(user).or_insert_with(|| Arc::new(Semaphore::new(1))))
-        };
-        let all = Arc::clone(&self.all);
         let both = async {
-            let of_user = own.acquire_owned().await.ok()?;
-            Some(ReadingPlace { _of_user: of_user, _of_all: all.acquire_owned().await.ok()? })
+            let of_user = self.users.next(user).await?;
+            Some((of_user, Arc::clone(&self.all).acquire_owned().await.ok()?))
         };
         timeout(patience, both).await.ok().flatten()
     }
@@ -226,7 +212,7 @@ impl ModelFiles {
     ) -> Result<T, Refusal> {
         let until = latest();
         let (done, result) = oneshot::channel();
-        let reading = thread("model-file").spawn(move || {
+        let reading = std::thread::Builder::new().name("model-file".to_owned()).spawn(move || {
             let result = work(until);
             drop(place);
             let _ = done.send(result);
@@ -331,7 +317,7 @@ mod tests {
         assert!(!reads(&files, Some(1)).await);
         drop(release);
         assert!(reads(&files, Some(1)).await);
-        assert!(files.readings.users.lock().unwrap().len() <= 1, "nobody else is remembered");
+        assert!(files.readings.users.known() <= 1, "nobody else is remembered");
     }
 
     #[tokio::test]

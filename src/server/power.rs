@@ -211,8 +211,8 @@ pub async fn hold(
             "hold with constraints, or have the administrator set auto = \"switch\" or \"advise\" and reload",
         ));
     }
-    let (catalogue, snapshot) = (Arc::clone(control.catalogue()), Arc::clone(snapshot));
-    let turn = control.work().large(user).await?;
+    let (catalogue, snapshot) = (Arc::clone(&control.catalogue), Arc::clone(snapshot));
+    let turn = control.work.large(user).await?;
     hold.query = Some(run_blocking(turn, move |_| hold_query(&snapshot, &catalogue, &query)).await.1?);
     Ok(ControlRequest::Hold(hold))
 }

@@ -15,91 +15,6 @@ pub enum Entrance<'a> {
     Bus,
 }
 
-/// What a route does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Route {
-    /// `GET /v1/openapi.json`
-    OpenApi,
-    /// `GET /v1/board`
-    Board,
-    /// `GET /v1/state`
-    State,
-    /// `GET /v1/roofline`
-    Roofline,
-    /// `GET /v1/modes`
-    Modes,
-    /// `GET /v1/formats`
-    Formats,
-    /// `GET /v1/hardware`
-    HardwareList,
-    /// `GET /v1/hardware/{key}`
-    Hardware,
-    /// `GET /v1/models`
-    Models,
-    /// `GET /v1/models/{key}`
-    Model,
-    /// `POST /v1/models/inspect`
-    InspectModel,
-    /// `GET /v1/calibration`
-    Calibration,
-    /// `POST /v1/predict`
-    Predict,
-    /// `POST /v1/recommend`
-    Recommend,
-    /// `POST /v1/recommend/watch`
-    RecommendWatch,
-    /// `POST /v1/sweep`
-    Sweep,
-    /// `POST /v1/tiling`
-    Tiling,
-    /// `POST /v1/analyze`
-    Analyze,
-    /// `POST /v1/explain`
-    Explain,
-    /// `POST /v1/networks/predict`
-    PredictNetwork,
-    /// `POST /v1/networks/recommend`
-    RecommendNetwork,
-    /// `POST /v1/observations`
-    Observations,
-    /// `GET /v1/observations`
-    ObservationList,
-    /// `GET /v1/servers`
-    Servers,
-    /// `DELETE /v1/observations`
-    ForgetObservations,
-    /// `DELETE /v1/observations/{id}`
-    ForgetObservation,
-    /// `POST /v1/calibrate`
-    Calibrate,
-    /// `POST /v1/measure`
-    Measure,
-    /// `POST /v1/mode`
-    SetMode,
-    /// `POST /v1/mode/confirm`
-    Confirm,
-    /// `POST /v1/mode/revert`
-    Revert,
-    /// `GET /v1/holds`
-    Holds,
-    /// `POST /v1/holds`
-    Hold,
-    /// `POST /v1/holds/attached`
-    HoldAttached,
-    /// `PUT /v1/holds/{id}`
-    Renew,
-    /// `DELETE /v1/holds/{id}`
-    Release,
-    /// `GET /v1/events`
-    Events,
-    /// `GET /metrics`
-    Metrics,
-    /// `GET /-/ready`
-    Ready,
-    /// `GET /-/healthy`
-    Healthy,
-}
-
 /// How a route is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
@@ -157,94 +72,71 @@ pub struct Spec {
     pub summary: &'static str,
 }
 
-const fn get(route: Route, path: &'static str, answer: Option<&'static str>, summary: &'static str) -> Spec {
-    Spec { route, method: Method::Get, path, control: false, request: None, answer, summary }
+macro_rules! routes {
+    ($($route:ident: $method:ident $path:literal, $control:expr, $request:expr => $answer:expr, $summary:literal;)*) => {
+        /// What a route does.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Route { $($route,)* }
+
+        pub const ROUTES: &[Spec] = &[$(Spec {
+            route: Route::$route,
+            method: Method::$method,
+            path: $path,
+            control: $control,
+            request: $request,
+            answer: $answer,
+            summary: $summary,
+        },)*];
+    };
 }
 
-const fn post(
-    route: Route,
-    path: &'static str,
-    request: &'static str,
-    answer: &'static str,
-    summary: &'static str,
-) -> Spec {
-    Spec {
-        route,
-        method: Method::Post,
-        path,
-        control: false,
-        request: Some(request),
-        answer: Some(answer),
-        summary,
-    }
-}
+/// Routes of both sockets, and those of the control socket alone.
+const QUERY: bool = false;
+const CONTROL: bool = true;
 
-const fn put(
-    route: Route,
-    path: &'static str,
-    request: &'static str,
-    answer: &'static str,
-    summary: &'static str,
-) -> Spec {
-    Spec { method: Method::Put, ..post(route, path, request, answer, summary) }
+// Method and path, socket, the schemas of request and answer, what it is for.
+routes! {
+    Predict: Post "/v1/predict", QUERY, Some("PredictRequest") => Some("PredictAnswer"), "Predicted time of an operation or a model, with its interval";
+    Recommend: Post "/v1/recommend", QUERY, Some("RecommendRequest") => Some("RecommendAnswer"), "Format, batch size and power mode that meet a target";
+    RecommendWatch: Post "/v1/recommend/watch", QUERY, Some("RecommendRequest") => None, "The same, re-evaluated as the machine changes: events recommend (RecommendAnswer), then advice_stale (AdviceStale) and recommend at each change";
+    Sweep: Post "/v1/sweep", QUERY, Some("SweepRequest") => Some("SweepAnswer"), "Predictions over shapes or models, formats, power modes, batch sizes and contexts";
+    Tiling: Post "/v1/tiling", QUERY, Some("TilingRequest") => Some("TilingAnswer"), "Ways to cut a matrix product on a GPU, fastest first";
+    Analyze: Post "/v1/analyze", QUERY, Some("AnalyzeRequest") => Some("AnalyzeAnswer"), "Analysis of a measured time: share of the ceiling reached, what limits it";
+    Explain: Post "/v1/explain", QUERY, Some("ExplainRequest") => Some("ExplainAnswer"), "Why a run is slower than predicted: causes with their share, evidence and remedy";
+    PredictNetwork: Post "/v1/networks/predict", QUERY, Some("NetworkPredictRequest") => Some("NetworkPredictAnswer"), "Predicted latency of a vision network, layer by layer";
+    RecommendNetwork: Post "/v1/networks/recommend", QUERY, Some("NetworkRecommendRequest") => Some("NetworkRecommendAnswer"), "Precision, batch and power mode of a vision network that meet a target";
+    State: Get "/v1/state", QUERY, None => Some("StateAnswer"), "Clocks, temperatures, memory, rails, load, throttling";
+    Roofline: Get "/v1/roofline", QUERY, None => Some("RooflineAnswer"), "Ceilings and ridge points";
+    Board: Get "/v1/board", QUERY, None => Some("BoardAnswer"), "Hardware of this machine, and where each value comes from";
+    Modes: Get "/v1/modes", QUERY, None => Some("ModesAnswer"), "Power modes, each with the ceilings it would give";
+    Formats: Get "/v1/formats", QUERY, None => Some("FormatsAnswer"), "Storage formats and their measured costs";
+    HardwareList: Get "/v1/hardware", QUERY, None => Some("HardwareListAnswer"), "Every known accelerator in short";
+    Hardware: Get "/v1/hardware/{key}", QUERY, None => Some("HardwareAnswer"), "One accelerator: figures with their sources, power modes and their ceilings";
+    Models: Get "/v1/models", QUERY, None => Some("ModelsAnswer"), "Models that are known by a key";
+    Model: Get "/v1/models/{key}", QUERY, None => Some("ModelAnswer"), "One model in ?format=, with its cache in ?kv_format=";
+    InspectModel: Post "/v1/models/inspect", QUERY, Some("ModelFile") => Some("ModelAnswer"), "The model in a file of which the body is the beginning: GGUF, safetensors or a config.json, called ?name=; requests may name the model by the answer";
+    Calibration: Get "/v1/calibration", QUERY, None => Some("CalibrationAnswer"), "Current calibration record, and the job that runs or waits";
+    Observations: Post "/v1/observations", QUERY, Some("ObservationRequest") => Some("ObservationsAnswer"), "Learn from what a service measured: one, a list, or {\"observations\": […]}";
+    ObservationList: Get "/v1/observations", QUERY, None => Some("ObservationListAnswer"), "Reports that move the caller's answers, with ?scope=all everybody's: by whom, and what they moved";
+    Servers: Get "/v1/servers", QUERY, None => Some("ServersAnswer"), "Servers that were reported in the last hour, each with what slows it down";
+    ForgetObservations: Delete "/v1/observations", QUERY, None => Some("ForgottenAnswer"), "Forget the caller's reports, or everybody's: by engine, model, operation, format";
+    ForgetObservation: Delete "/v1/observations/{id}", QUERY, None => Some("ForgottenAnswer"), "Forget one report";
+    Calibrate: Post "/v1/calibrate", CONTROL, Some("CalibrateRequest") => Some("CalibrateAnswer"), "Measure this machine's ceilings";
+    Measure: Post "/v1/measure", CONTROL, Some("MeasureRequest") => Some("MeasureAnswer"), "Run operations now: predicted vs. measured";
+    SetMode: Post "/v1/mode", CONTROL, Some("ModeRequest") => Some("SwitchAnswer"), "Enter a power mode";
+    Confirm: Post "/v1/mode/confirm", CONTROL, Some("ConfirmRequest") => Some("DoneAnswer"), "Keep a mode that was entered with confirm_within_s";
+    Revert: Post "/v1/mode/revert", CONTROL, Some("RevertRequest") => Some("SwitchAnswer"), "Restore the previous mode from one that waits to be confirmed";
+    Holds: Get "/v1/holds", QUERY, None => Some("HoldsAnswer"), "Active holds, and why the active mode is active";
+    Hold: Post "/v1/holds", CONTROL, Some("HoldRequest") => Some("HeldAnswer"), "Hold the machine to constraints, or to a query, for a time";
+    HoldAttached: Post "/v1/holds/attached", CONTROL, Some("HoldRequest") => Some("HeldAnswer"), "Hold for as long as this answer is being read; it is a stream of JSON lines";
+    Renew: Put "/v1/holds/{id}", CONTROL, Some("RenewRequest") => Some("HeldAnswer"), "Renew a hold";
+    Release: Delete "/v1/holds/{id}", CONTROL, None => Some("DoneAnswer"), "Release a hold";
+    Events: Get "/v1/events", QUERY, None => None, "Server-sent events: state, mode, throttle, roofline, calibration, hold, degraded, advice_stale";
+    OpenApi: Get "/v1/openapi.json", QUERY, None => None, "This document";
+    Metrics: Get "/metrics", QUERY, None => None, "Metrics in the Prometheus text format";
+    Ready: Get "/-/ready", QUERY, None => None, "200 once the machine has been read, else 503";
+    Healthy: Get "/-/healthy", QUERY, None => None, "200 while the server runs";
 }
-
-const fn delete(route: Route, path: &'static str, answer: &'static str, summary: &'static str) -> Spec {
-    Spec { method: Method::Delete, ..get(route, path, Some(answer), summary) }
-}
-
-const fn on_control(spec: Spec) -> Spec {
-    Spec { control: true, ..spec }
-}
-
-/// Its answer is a stream of events.
-const fn streamed(spec: Spec) -> Spec {
-    Spec { answer: None, ..spec }
-}
-
-#[rustfmt::skip]
-pub const ROUTES: &[Spec] = &[
-    post(Route::Predict, "/v1/predict", "PredictRequest", "PredictAnswer", "Predicted time of an operation or a model, with its interval"),
-    post(Route::Recommend, "/v1/recommend", "RecommendRequest", "RecommendAnswer", "Format, batch size and power mode that meet a target"),
-    streamed(post(Route::RecommendWatch, "/v1/recommend/watch", "RecommendRequest", "RecommendAnswer", "The same, re-evaluated as the machine changes: events recommend (RecommendAnswer), then advice_stale (AdviceStale) and recommend at each change")),
-    post(Route::Sweep, "/v1/sweep", "SweepRequest", "SweepAnswer", "Predictions over shapes or models, formats, power modes, batch sizes and contexts"),
-    post(Route::Tiling, "/v1/tiling", "TilingRequest", "TilingAnswer", "Ways to cut a matrix product on a GPU, fastest first"),
-    post(Route::Analyze, "/v1/analyze", "AnalyzeRequest", "AnalyzeAnswer", "Analysis of a measured time: share of the ceiling reached, what limits it"),
-    post(Route::Explain, "/v1/explain", "ExplainRequest", "ExplainAnswer", "Why a run is slower than predicted: causes with their share, evidence and remedy"),
-    post(Route::PredictNetwork, "/v1/networks/predict", "NetworkPredictRequest", "NetworkPredictAnswer", "Predicted latency of a vision network, layer by layer"),
-    post(Route::RecommendNetwork, "/v1/networks/recommend", "NetworkRecommendRequest", "NetworkRecommendAnswer", "Precision, batch and power mode of a vision network that meet a target"),
-    get(Route::State, "/v1/state", Some("StateAnswer"), "Clocks, temperatures, memory, rails, load, throttling"),
-    get(Route::Roofline, "/v1/roofline", Some("RooflineAnswer"), "Ceilings and ridge points"),
-    get(Route::Board, "/v1/board", Some("BoardAnswer"), "Hardware of this machine, and where each value comes from"),
-    get(Route::Modes, "/v1/modes", Some("ModesAnswer"), "Power modes, each with the ceilings it would give"),
-    get(Route::Formats, "/v1/formats", Some("FormatsAnswer"), "Storage formats and their measured costs"),
-    get(Route::HardwareList, "/v1/hardware", Some("HardwareListAnswer"), "Every known accelerator in short"),
-    get(Route::Hardware, "/v1/hardware/{key}", Some("HardwareAnswer"), "One accelerator: figures with their sources, power modes and their ceilings"),
-    get(Route::Models, "/v1/models", Some("ModelsAnswer"), "Models that are known by a key"),
-    get(Route::Model, "/v1/models/{key}", Some("ModelAnswer"), "One model in ?format=, with its cache in ?kv_format="),
-    post(Route::InspectModel, "/v1/models/inspect", "ModelFile", "ModelAnswer", "The model in a file of which the body is the beginning: GGUF, safetensors or a config.json, called ?name=; requests may name the model by the answer"),
-    get(Route::Calibration, "/v1/calibration", Some("CalibrationAnswer"), "Current calibration record, and the job that runs or waits"),
-    post(Route::Observations, "/v1/observations", "ObservationRequest", "ObservationsAnswer", "Learn from what a service measured: one, a list, or {\"observations\": […]}"),
-    get(Route::ObservationList, "/v1/observations", Some("ObservationListAnswer"), "Reports that move the caller's answers, with ?scope=all everybody's: by whom, and what they moved"),
-    get(Route::Servers, "/v1/servers", Some("ServersAnswer"), "Servers that were reported in the last hour, each with what slows it down"),
-    delete(Route::ForgetObservations, "/v1/observations", "ForgottenAnswer", "Forget the caller's reports, or everybody's: by engine, model, operation, format"),
-    delete(Route::ForgetObservation, "/v1/observations/{id}", "ForgottenAnswer", "Forget one report"),
-    on_control(post(Route::Calibrate, "/v1/calibrate", "CalibrateRequest", "CalibrateAnswer", "Measure this machine's ceilings")),
-    on_control(post(Route::Measure, "/v1/measure", "MeasureRequest", "MeasureAnswer", "Run operations now: predicted vs. measured")),
-    on_control(post(Route::SetMode, "/v1/mode", "ModeRequest", "SwitchAnswer", "Enter a power mode")),
-    on_control(post(Route::Confirm, "/v1/mode/confirm", "ConfirmRequest", "DoneAnswer", "Keep a mode that was entered with confirm_within_s")),
-    on_control(post(Route::Revert, "/v1/mode/revert", "RevertRequest", "SwitchAnswer", "Restore the previous mode from one that waits to be confirmed")),
-    get(Route::Holds, "/v1/holds", Some("HoldsAnswer"), "Active holds, and why the active mode is active"),
-    on_control(post(Route::Hold, "/v1/holds", "HoldRequest", "HeldAnswer", "Hold the machine to constraints, or to a query, for a time")),
-    on_control(post(Route::HoldAttached, "/v1/holds/attached", "HoldRequest", "HeldAnswer", "Hold for as long as this answer is being read; it is a stream of JSON lines")),
-    on_control(put(Route::Renew, "/v1/holds/{id}", "RenewRequest", "HeldAnswer", "Renew a hold")),
-    on_control(delete(Route::Release, "/v1/holds/{id}", "DoneAnswer", "Release a hold")),
-    get(Route::Events, "/v1/events", None, "Server-sent events: state, mode, throttle, roofline, calibration, hold, degraded, advice_stale"),
-    get(Route::OpenApi, "/v1/openapi.json", None, "This document"),
-    get(Route::Metrics, "/metrics", None, "Metrics in the Prometheus text format"),
-    get(Route::Ready, "/-/ready", None, "200 once the machine has been read, else 503"),
-    get(Route::Healthy, "/-/healthy", None, "200 while the server runs"),
-];
 
 impl Spec {
     /// Name of the parameter in its path.

@@ -203,14 +203,14 @@ impl Service {
         write: impl FnOnce(Answer) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
         let large = request.effort() > LIGHT;
-        let (snapshot, catalogue) = (Arc::clone(snapshot), Arc::clone(self.control.catalogue()));
+        let (snapshot, catalogue) = (Arc::clone(snapshot), Arc::clone(&self.control.catalogue));
         let work = move |wanted: Wanted<'_>| {
             write(answer_while(wanted, &snapshot, &catalogue, clock::now(), &request)?)
         };
         if !large {
             return work(Wanted::ALWAYS);
         }
-        let turn = self.control.work().large(user).await?;
+        let turn = self.control.work.large(user).await?;
         run_blocking(turn, work).await.1
     }
 
@@ -230,7 +230,7 @@ impl Service {
             );
         };
         let snapshot = self.seen_by(&self.snapshot(), viewer);
-        let (from, catalogue) = (Arc::clone(&snapshot), Arc::clone(self.control.catalogue()));
+        let (from, catalogue) = (Arc::clone(&snapshot), Arc::clone(&self.control.catalogue));
         let request = Request::Recommend(Box::new(request));
         let work = move |wanted: Wanted<'_>| {
             recommendation(answer_while(wanted, &from, &catalogue, clock::now(), &request)?)

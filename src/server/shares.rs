@@ -145,14 +145,20 @@ impl Turns {
     pub async fn next(&self, user: User) -> Option<OwnedSemaphorePermit> {
         let own = {
             let mut of = self.of.lock().unwrap_or_else(PoisonError::into_inner);
+            of.retain(|_, own| own.strong_count() > 0);
             of.get(&user).and_then(Weak::upgrade).unwrap_or_else(|| {
-                of.retain(|_, own| own.strong_count() > 0);
                 let own = Arc::new(Semaphore::new(1));
                 of.insert(user, Arc::downgrade(&own));
                 own
             })
         };
         own.acquire_owned().await.ok()
+    }
+
+    /// Users that are remembered.
+    #[cfg(test)]
+    pub fn known(&self) -> usize {
+        self.of.lock().unwrap().len()
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! A subscription lasts until Unsubscribe, until its sender leaves the bus, or until we do.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use serde_json::json;
@@ -21,14 +22,7 @@ use crate::server::service::Service;
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// Tells subscribers when their answers have altered, one after the other, until the bus fails.
-pub async fn run(connection: &Connection, service: &Service) -> zbus::Error {
-    match tell(connection, service).await {
-        Ok(never) => match never {},
-        Err(error) => error,
-    }
-}
-
-async fn tell(connection: &Connection, service: &Service) -> zbus::Result<std::convert::Infallible> {
+pub async fn run(connection: &Connection, service: &Service) -> zbus::Result<Infallible> {
     let rooflined: InterfaceRef<Bounded<Rooflined>> = connection.object_server().interface(PATH).await?;
     let subscriptions = rooflined.get().await.subscriptions();
     let emitter = rooflined.signal_emitter();

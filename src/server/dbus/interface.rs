@@ -126,7 +126,7 @@ impl Rooflined {
         if header.is_some() {
             self.service.control.looked();
         }
-        let answered = answer(&self.service.snapshot(), self.service.control.catalogue(), now, request);
+        let answered = answer(&self.service.snapshot(), &self.service.control.catalogue, now, request);
         let value = answered.ok().and_then(|answer| serde_json::to_value(answer).ok());
         value.map(to_variants).unwrap_or_default()
     }
@@ -243,7 +243,7 @@ impl Rooflined {
             ("formats", Request::Formats),
             ("calibration", Request::Calibration),
         ] {
-            let fact = answer(&snapshot, self.service.control.catalogue(), now, &request)?;
+            let fact = answer(&snapshot, &self.service.control.catalogue, now, &request)?;
             facts.insert(name.to_owned(), serde_json::to_value(fact).unwrap_or_default());
         }
         facts.insert("version".to_owned(), env!("CARGO_PKG_VERSION").into());
@@ -339,14 +339,7 @@ impl Calibration {
         match self.service.control.ask(command).await {
             Some(Reply::Started { job } | Reply::Finished { job } | Reply::Cancelled { job }) => Ok(job),
             Some(Reply::Refused(refusal)) => Err(refusal.into()),
-            Some(
-                Reply::Measured(_)
-                | Reply::Observed { .. }
-                | Reply::Forgotten { .. }
-                | Reply::Switched { .. }
-                | Reply::Held { .. }
-                | Reply::Done,
-            ) => Err(answered_otherwise().into()),
+            Some(_) => Err(answered_otherwise().into()),
             None => Err(Code::ShuttingDown.error("the daemon is going away", "try again in a second").into()),
         }
     }

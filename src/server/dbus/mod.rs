@@ -46,6 +46,7 @@ use super::service::Service;
 use super::{Control, Snapshots};
 
 pub use self::convert::{from_variants, to_variants};
+pub use rooflined_config::Bus;
 
 pub const NAME: &str = "io.github.rooflined.Rooflined1";
 pub const PATH: &str = "/io/github/rooflined/Rooflined1";
@@ -73,41 +74,6 @@ impl Default for Pace {
             shortest_pause: Duration::from_millis(250),
             longest_pause: Duration::from_secs(30),
         }
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Bus {
-    System,
-    Session,
-    /// None: [`run`] only waits for `stop`.
-    None,
-    /// A bus at a D-Bus address.
-    Address(String),
-}
-
-impl std::str::FromStr for Bus {
-    type Err = std::convert::Infallible;
-
-    /// `system`, `session`, `none`; anything else is an address.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(match text {
-            "system" => Self::System,
-            "session" => Self::Session,
-            "none" => Self::None,
-            address => Self::Address(address.to_owned()),
-        })
-    }
-}
-
-impl std::fmt::Display for Bus {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::System => "system",
-            Self::Session => "session",
-            Self::None => "none",
-            Self::Address(address) => address,
-        })
     }
 }
 
@@ -275,10 +241,10 @@ async fn serve(
         error = senders => format!(
             "senders cannot be watched ({error}); the connection is tried again by itself, so check the bus"
         ),
-        error = &mut telling => format!(
+        Err(error) = &mut telling => format!(
             "subscribers cannot be notified ({error}); the connection is tried again by itself, so check the bus"
         ),
-        error = &mut publishing => format!(
+        Err(error) = &mut publishing => format!(
             "signals cannot be sent ({error}); the connection is tried again by itself, so check the bus"
         ),
     }

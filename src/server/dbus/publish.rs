@@ -1,5 +1,6 @@
 //! Signals: what changed between two snapshots, at a bounded rate.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,14 +22,7 @@ use rooflined_predict::snapshot::{Change, Snapshot, diff};
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// Tells every change until the bus fails.
-pub async fn run(connection: &Connection, service: &Arc<Service>) -> zbus::Error {
-    match tell(connection, service).await {
-        Ok(never) => match never {},
-        Err(error) => error,
-    }
-}
-
-async fn tell(connection: &Connection, service: &Arc<Service>) -> zbus::Result<std::convert::Infallible> {
+pub async fn run(connection: &Connection, service: &Arc<Service>) -> zbus::Result<Infallible> {
     let rooflined: InterfaceRef<Bounded<Rooflined>> = connection.object_server().interface(PATH).await?;
     let calibration: InterfaceRef<Bounded<Calibration>> = connection.object_server().interface(PATH).await?;
     let power: InterfaceRef<Bounded<Power>> = connection.object_server().interface(PATH).await?;

@@ -47,9 +47,9 @@ type TurnedAway = ((User, QuotaExceeded, u64), LastWords);
 
 /// Answers the requests of all connections of one socket.
 pub struct Handler {
-    service: Arc<Service>,
+    pub service: Arc<Service>,
     socket: Socket,
-    limits: Limits,
+    pub limits: Limits,
     streams: Arc<Quota>,
     /// Bytes of answers that have not been written yet.
     unread: Arc<Quota>,
@@ -68,14 +68,6 @@ impl Handler {
         let streams = Quota::new(limits.streams);
         let unread = Quota::new(limits.unread_bytes);
         Self { service, socket, limits, streams, unread, stopped, turned_away: Mutex::default() }
-    }
-
-    pub const fn service(&self) -> &Arc<Service> {
-        &self.service
-    }
-
-    pub const fn limits(&self) -> &Limits {
-        &self.limits
     }
 
     /// Answers one request; never fails.

@@ -168,9 +168,9 @@ async fn connection(
     mut stopped: watch::Receiver<bool>,
     (peer, place, lingering): (Option<Arc<Peer>>, Place, Arc<Quota>),
 ) {
-    let counters = Arc::clone(&handler.service().counters);
+    let counters = Arc::clone(&handler.service.counters);
     counters.connections.fetch_add(1, Ordering::Relaxed);
-    let limits = handler.limits().clone();
+    let limits = handler.limits.clone();
     let user = peer.as_deref().map(Peer::account);
     let (answering, stopping) = (Arc::clone(&handler), stopped.clone());
     let heard = Arc::new(Heard::default());
