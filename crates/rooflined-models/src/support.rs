@@ -1,4 +1,4 @@
-//! What inference engines can run: one table of engine, number format, GPU and key/value cache, each entry with its source.
+//! What inference engines can run: engine, number format, GPU and key/value cache, from `config/support.toml`.
 //!
 //! Predictions, recommendations, settings lines and `docs/internals/settings.md` all ask here, so that none of them offers what
 //! another refuses. What an engine reads but leaves slow ("GGUF in vLLM"), or emulates for want of a unit (NVFP4 before
@@ -6,6 +6,9 @@
 //! (`none`) have no entries; the probe knows what they compute.
 
 use std::fmt;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
 
 use crate::recipe::{Mix, Recipe};
 use rooflined_core::names::Engine;
@@ -22,427 +25,66 @@ pub enum Target {
     Gpu(Option<Capability>),
 }
 
-/// GPUs with a compute capability from the first to the last, both included.
-type Range = (Capability, Capability);
-
-const NEWEST: Capability = (u32::MAX, u32::MAX);
-const FROM_5_0: &[Range] = &[((5, 0), NEWEST)];
-const FROM_7_0: &[Range] = &[((7, 0), NEWEST)];
-const FROM_7_5: &[Range] = &[((7, 5), NEWEST)];
-const FROM_8_0: &[Range] = &[((8, 0), NEWEST)];
-const FROM_8_9: &[Range] = &[((8, 9), NEWEST)];
-const FROM_10_0: &[Range] = &[((10, 0), NEWEST)];
-
-/// What one entry is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stores {
-    Weights,
-    /// Keys and values in another type than that of the model, or than 16 bits.
-    Cache,
+/// GPUs with a compute capability from the first to the last, both included; without a last all newer ones.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Range {
+    pub from: Capability,
+    pub to: Option<Capability>,
 }
 
 /// Formats that an engine runs on the same machines.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Entry {
-    pub engine: Engine,
-    pub stores: Stores,
-    pub formats: &'static [WeightFormat],
+    pub formats: Vec<WeightFormat>,
     /// Whether it runs on CPUs.
     pub cpu: bool,
     /// GPUs that it runs on.
-    pub gpus: &'static [Range],
+    pub gpus: Vec<Range>,
     /// What holds outside of these GPUs, where there is more to say than that it needs others.
-    pub otherwise: &'static str,
+    otherwise: Option<String>,
     /// Version and place that say so.
-    pub source: &'static str,
+    pub source: String,
 }
 
-/// Where an engine as a whole runs.
-#[derive(Debug, Clone, Copy)]
+/// An engine: where it runs as a whole, and its entries.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Platform {
-    pub engine: Engine,
+    pub key: Engine,
     /// The name that people write.
-    pub name: &'static str,
-    pub cpu: bool,
-    pub gpus: &'static [Range],
-    /// What to use instead on some of the GPUs that it leaves out.
-    pub instead: Option<(&'static [Range], &'static str)>,
-    pub source: &'static str,
+    pub name: String,
+    cpu: bool,
+    gpus: Vec<Range>,
     /// Formats of weights to fall back on, the usual ones first.
-    pub preferred: &'static [WeightFormat],
+    preferred: Vec<WeightFormat>,
+    /// What to use instead on some of the GPUs that it leaves out.
+    instead: Option<Instead>,
+    pub source: String,
+    #[serde(default)]
+    pub weights: Vec<Entry>,
+    /// Keys and values in another type than that of the model, or than 16 bits.
+    #[serde(default)]
+    pub cache: Vec<Entry>,
 }
 
-use WeightFormat as F;
-
-/// Every GPU of TensorRT-LLM's support matrix; those of Jetsons (7.2, 8.7, 11.0) are not in it.
-const TENSORRT_LLM: &[Range] = &[((8, 0), (8, 6)), ((8, 9), (10, 3)), ((12, 0), (12, 1))];
-
-/// The GPUs of Jetsons for which NVIDIA has another engine: Orin and Thor.
-const TENSORRT_EDGE_LLM: &[Range] = &[((8, 7), (8, 7)), ((11, 0), (11, 0))];
-
-/// Engines with entries.
-pub const PLATFORMS: &[Platform] = &[
-    Platform {
-        engine: Engine::LlamaCpp,
-        name: "llama.cpp",
-        cpu: true,
-        gpus: FROM_5_0,
-        instead: None,
-        source: "llama.cpp b11434, docs/build.md",
-        preferred: &[F::Q4KM, F::Q8_0, F::Fp16, F::Q6K, F::Q5KM, F::Fp32, F::Bf16, F::Tq2_0],
-    },
-    Platform {
-        engine: Engine::Vllm,
-        name: "vLLM",
-        cpu: true,
-        gpus: FROM_7_0,
-        instead: None,
-        source: "vLLM 0.33.0, docs/getting_started/installation/gpu.md",
-        preferred: &[F::AwqInt4, F::GptqInt4, F::Int8, F::Fp8E4m3, F::Fp16, F::Bf16, F::Fp32],
-    },
-    Platform {
-        engine: Engine::TensorRtLlm,
-        name: "TensorRT-LLM",
-        cpu: false,
-        gpus: TENSORRT_LLM,
-        instead: Some((TENSORRT_EDGE_LLM, "on Jetsons use tensorrt-edge-llm")),
-        source: "TensorRT-LLM 1.3, docs/source/reference/support-matrix.md",
-        preferred: &[F::AwqInt4, F::Nvfp4, F::Fp8E4m3, F::Fp16, F::Bf16],
-    },
-    Platform {
-        engine: Engine::TensorRtEdgeLlm,
-        name: "TensorRT-Edge-LLM",
-        cpu: false,
-        gpus: FROM_8_0,
-        instead: None,
-        source: "TensorRT-Edge-LLM 0.11, docs: Overview, Supported Platforms",
-        preferred: &[F::AwqInt4, F::GptqInt4, F::Int8, F::Fp8E4m3, F::Fp16],
-    },
-    Platform {
-        engine: Engine::Mlc,
-        name: "MLC LLM",
-        cpu: true,
-        gpus: FROM_7_0,
-        instead: None,
-        source: "mlc-llm main of 2026, docs/install/gpu.rst",
-        preferred: &[F::Int4G32, F::Fp16, F::Fp32, F::Fp8E4m3],
-    },
-    Platform {
-        engine: Engine::Torch,
-        name: "torchao",
-        cpu: true,
-        gpus: FROM_7_0,
-        instead: None,
-        source: "torchao 0.18.0, README.md",
-        preferred: &[F::Int4G128, F::Int8, F::Bf16, F::Fp16, F::Fp32],
-    },
-];
-
-/// Formats of weights that GGUF files have and llama.cpp reads.
-const GGUF: &[WeightFormat] = &[
-    F::Fp32,
-    F::Fp16,
-    F::Bf16,
-    F::Mxfp4,
-    F::Nvfp4,
-    F::Q4_0,
-    F::Q4_1,
-    F::Q5_0,
-    F::Q5_1,
-    F::Q8_0,
-    F::Q2K,
-    F::Q3KM,
-    F::Q4KS,
-    F::Q4KM,
-    F::Q5KS,
-    F::Q5KM,
-    F::Q6K,
-    F::Iq4Xs,
-    F::Iq4Nl,
-    F::Iq1S,
-    F::Iq1M,
-    F::Iq2Xxs,
-    F::Iq2Xs,
-    F::Iq2S,
-    F::Iq3Xxs,
-    F::Iq3S,
-    F::Tq1_0,
-    F::Tq2_0,
-    F::Q1_0,
-];
-
-const fn weights(
-    engine: Engine,
-    formats: &'static [WeightFormat],
-    cpu: bool,
-    gpus: &'static [Range],
-    source: &'static str,
-) -> Entry {
-    Entry { engine, stores: Stores::Weights, formats, cpu, gpus, otherwise: "", source }
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Instead {
+    gpus: Vec<Range>,
+    hint: String,
 }
 
-const fn cache(
-    engine: Engine,
-    formats: &'static [WeightFormat],
-    cpu: bool,
-    gpus: &'static [Range],
-    source: &'static str,
-) -> Entry {
-    Entry { engine, stores: Stores::Cache, formats, cpu, gpus, otherwise: "", source }
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    engine: Vec<Platform>,
 }
 
-/// The table.
-pub const TABLE: &[Entry] = &[
-    weights(
-        Engine::LlamaCpp,
-        GGUF,
-        true,
-        FROM_5_0,
-        "llama.cpp b11434, tools/quantize/quantize.cpp and ggml/src/ggml-cuda/mmvq.cu",
-    ),
-    weights(
-        Engine::LlamaCpp,
-        &[F::Tf32],
-        false,
-        FROM_8_0,
-        "F32 files; CUDA C++ Programming Guide: TF32 from compute capability 8.0",
-    ),
-    cache(
-        Engine::LlamaCpp,
-        &[F::Fp32, F::Bf16, F::Q8_0, F::Q4_0, F::Q4_1, F::Iq4Nl, F::Q5_0, F::Q5_1],
-        true,
-        FROM_5_0,
-        "llama.cpp b11434, common/arg.cpp: kv_cache_types",
-    ),
-    weights(
-        Engine::Vllm,
-        &[F::Fp32, F::Fp16],
-        true,
-        FROM_7_0,
-        "vLLM 0.33.0, vllm/config/model.py: ModelDType",
-    ),
-    weights(
-        Engine::Vllm,
-        &[F::Bf16],
-        true,
-        FROM_8_0,
-        "vLLM 0.33.0, vllm/platforms/cuda.py: bfloat16 from 8.0",
-    ),
-    weights(
-        Engine::Vllm,
-        &[F::Tf32],
-        false,
-        FROM_8_0,
-        "vLLM 0.33.0, vllm/envs.py: VLLM_FLOAT32_MATMUL_PRECISION",
-    ),
-    Entry {
-        otherwise: "Marlin expands FP8 to 16 bits from 7.5 on",
-        ..weights(
-            Engine::Vllm,
-            &[F::Fp8E4m3],
-            true,
-            FROM_7_5,
-            "vLLM 0.33.0, quantization/fp8.py: get_min_capability 75",
-        )
-    },
-    weights(
-        Engine::Vllm,
-        &[F::Int8, F::Int4, F::Int4G32, F::Int4G64, F::Int4G128],
-        true,
-        FROM_7_5,
-        "vLLM 0.33.0, compressed_tensors_w8a8_int8.py and compressed_tensors_wNa16.py: get_min_capability 75",
-    ),
-    weights(
-        Engine::Vllm,
-        &[F::AwqInt4],
-        true,
-        FROM_7_5,
-        "vLLM 0.33.0, quantization/auto_awq.py: get_min_capability 75",
-    ),
-    weights(
-        Engine::Vllm,
-        &[F::GptqInt4],
-        true,
-        FROM_7_0,
-        "vLLM 0.33.0, quantization/auto_gptq.py: get_min_capability 60; vLLM itself from 7.0",
-    ),
-    weights(
-        Engine::Vllm,
-        &[F::Mxfp4, F::Mxfp8],
-        false,
-        FROM_8_0,
-        "vLLM 0.33.0, quantization/mxfp4.py and modelopt.py: get_min_capability 80",
-    ),
-    Entry {
-        otherwise: "older GPUs have no unit for FP4, and vLLM expands it to 16 bits (Marlin)",
-        ..weights(
-            Engine::Vllm,
-            &[F::Nvfp4],
-            false,
-            FROM_10_0,
-            "vLLM 0.33.0, kernels/linear/nvfp4/marlin.py: no native support for FP4",
-        )
-    },
-    cache(
-        Engine::Vllm,
-        &[F::Fp8E4m3, F::Fp8E5m2],
-        true,
-        FROM_8_9,
-        "vLLM 0.33.0, v1/attention/backends/triton_attn.py: FP8 KV cache requires SM89+",
-    ),
-    cache(
-        Engine::Vllm,
-        &[F::Bf16],
-        true,
-        FROM_8_0,
-        "vLLM 0.33.0, v1/attention/backends/triton_attn.py: bfloat16 requires SM80+",
-    ),
-    cache(
-        Engine::Vllm,
-        &[F::Int8, F::Int4],
-        false,
-        FROM_8_0,
-        "vLLM 0.33.0, v1/attention/backends/triton_attn.py: int8_per_token_head, int4_per_token_head",
-    ),
-    cache(
-        Engine::Vllm,
-        &[F::Nvfp4],
-        false,
-        FROM_10_0,
-        "vLLM 0.33.0, v1/attention/backends/flashinfer.py: nvfp4",
-    ),
-    weights(
-        Engine::TensorRtLlm,
-        &[F::Fp32, F::Fp16, F::Bf16],
-        false,
-        TENSORRT_LLM,
-        "TensorRT-LLM 1.3, docs/source/reference/support-matrix.md",
-    ),
-    weights(
-        Engine::TensorRtLlm,
-        &[F::Fp8E4m3],
-        false,
-        &[((8, 9), (10, 3)), ((12, 0), (12, 1))],
-        "TensorRT-LLM 1.3, docs/source/features/quantization.md: FP8 from Ada on",
-    ),
-    weights(
-        Engine::TensorRtLlm,
-        &[F::Nvfp4, F::Mxfp4],
-        false,
-        &[((10, 0), (10, 3)), ((12, 0), (12, 1))],
-        "TensorRT-LLM 1.3, docs/source/features/quantization.md: NVFP4 and MXFP4 on Blackwell",
-    ),
-    weights(
-        Engine::TensorRtLlm,
-        &[F::Int4G128, F::AwqInt4, F::GptqInt4],
-        false,
-        &[((8, 0), (8, 6)), ((8, 9), (10, 3))],
-        "TensorRT-LLM 1.3, docs/source/features/quantization.md: W4A16 AWQ and GPTQ, not on 12.x",
-    ),
-    cache(
-        Engine::TensorRtLlm,
-        &[F::Bf16],
-        false,
-        TENSORRT_LLM,
-        "TensorRT-LLM 1.3, docs/source/features/quantization.md",
-    ),
-    cache(
-        Engine::TensorRtLlm,
-        &[F::Fp8E4m3],
-        false,
-        &[((8, 9), (10, 3)), ((12, 0), (12, 1))],
-        "TensorRT-LLM 1.3, docs/source/features/quantization.md: FP8 KV cache",
-    ),
-    cache(
-        Engine::TensorRtLlm,
-        &[F::Nvfp4],
-        false,
-        &[((10, 0), (10, 3))],
-        "TensorRT-LLM 1.3, docs/source/features/quantization.md: NVFP4 KV cache",
-    ),
-    weights(
-        Engine::TensorRtEdgeLlm,
-        &[F::Fp16, F::Int8, F::Int4G128, F::AwqInt4, F::GptqInt4],
-        false,
-        FROM_8_0,
-        "TensorRT-Edge-LLM 0.11, docs: Overview: Jetson Orin has FP16, INT8 and INT4 only",
-    ),
-    weights(
-        Engine::TensorRtEdgeLlm,
-        &[F::Fp8E4m3],
-        false,
-        FROM_8_9,
-        "TensorRT-Edge-LLM 0.11, docs: Supported Models: FP8 from SM89 on",
-    ),
-    weights(
-        Engine::TensorRtEdgeLlm,
-        &[F::Nvfp4, F::Mxfp8],
-        false,
-        FROM_10_0,
-        "TensorRT-Edge-LLM 0.11, docs: Supported Models: NVFP4 from SM100 on",
-    ),
-    cache(
-        Engine::TensorRtEdgeLlm,
-        &[F::Fp8E4m3],
-        false,
-        FROM_8_9,
-        "TensorRT-Edge-LLM 0.11, docs: FP8 KV Cache",
-    ),
-    weights(
-        Engine::Mlc,
-        &[F::Fp32, F::Fp16, F::Bf16, F::Int4G32, F::AwqInt4],
-        true,
-        FROM_7_0,
-        "mlc-llm main of 2026, python/mlc_llm/quantization/quantization.py",
-    ),
-    weights(
-        Engine::Mlc,
-        &[F::Fp8E4m3, F::Fp8E5m2],
-        false,
-        FROM_8_9,
-        "mlc-llm docs: Quantization: FP8 on CUDA; PTX ISA: mma of FP8 from sm_89 on",
-    ),
-    weights(Engine::Torch, &[F::Fp32, F::Fp16, F::Bf16], true, FROM_7_0, "torch 2.15.0, torch.Tensor.to"),
-    weights(Engine::Torch, &[F::Tf32], false, FROM_8_0, "torch 2.15.0, torch.set_float32_matmul_precision"),
-    weights(
-        Engine::Torch,
-        &[F::Int8, F::Fp8E4m3, F::Fp8E5m2, F::Nf4],
-        true,
-        FROM_7_0,
-        "torchao 0.18.0, quantization/quant_api.py; FP8 is multiplied as such from 8.9 on",
-    ),
-    weights(
-        Engine::Torch,
-        &[F::Int4G32, F::Int4G64, F::Int4G128, F::AwqInt4],
-        true,
-        FROM_8_0,
-        "torchao 0.18.0, quantization/quant_api.py: tile_packed_to_4d",
-    ),
-    weights(
-        Engine::Torch,
-        &[F::GptqInt4],
-        false,
-        FROM_8_0,
-        "torchao 0.18.0, prototype/gptq: kernels of mslk",
-    ),
-    Entry {
-        otherwise: "elsewhere torchao emulates it",
-        ..weights(
-            Engine::Torch,
-            &[F::Nvfp4, F::Mxfp4, F::Mxfp8],
-            false,
-            FROM_10_0,
-            "torchao 0.18.0, prototype/mx_formats/README.md",
-        )
-    },
-    cache(
-        Engine::Torch,
-        &[F::Fp32, F::Bf16],
-        true,
-        FROM_7_0,
-        "torch 2.15.0: the cache is of the type of the model",
-    ),
-];
+// A test reads the file; one with an error would know no engine.
+static TABLE: LazyLock<Table> =
+    LazyLock::new(|| toml::from_str(include_str!("../config/support.toml")).unwrap_or_default());
 
 /// What the engine has instead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -489,7 +131,7 @@ pub fn check(
     kv_format: Option<WeightFormat>,
     target: Target,
 ) -> Result<(), Unsupported> {
-    let Some(platform) = PLATFORMS.iter().find(|platform| platform.engine == engine) else { return Ok(()) };
+    let Some(platform) = platform(engine) else { return Ok(()) };
     platform.runs_on(target)?;
     platform.stores(recipe, target)?;
     match kv_format {
@@ -500,7 +142,7 @@ pub fn check(
 
 /// The engines of the table that run a model stored by `recipe` on `target`.
 pub fn engines(recipe: Recipe, target: Target) -> impl Iterator<Item = Engine> {
-    let engines = PLATFORMS.iter().map(|platform| platform.engine);
+    let engines = platforms().iter().map(|platform| platform.key);
     engines.filter(move |engine| check(*engine, recipe, None, target).is_ok())
 }
 
@@ -509,21 +151,31 @@ pub fn engines(recipe: Recipe, target: Target) -> impl Iterator<Item = Engine> {
 /// # Errors
 /// As [`check`].
 pub fn check_cache(engine: Engine, kv_format: WeightFormat, target: Target) -> Result<(), Unsupported> {
-    let Some(platform) = PLATFORMS.iter().find(|platform| platform.engine == engine) else { return Ok(()) };
+    let Some(platform) = platform(engine) else { return Ok(()) };
     platform.runs_on(target)?;
     platform.caches(Recipe::Checkpoint(WeightFormat::Fp16), kv_format, target)
 }
 
+/// The engines of the table.
+#[must_use]
+pub fn platforms() -> &'static [Platform] {
+    &TABLE.engine
+}
+
+fn platform(engine: Engine) -> Option<&'static Platform> {
+    platforms().iter().find(|platform| platform.key == engine)
+}
+
 impl Platform {
-    fn runs_on(&self, target: Target) -> Result<(), Unsupported> {
-        let refused = |reason| Err(Unsupported { reason, nearest: None, source: self.source });
+    fn runs_on(&'static self, target: Target) -> Result<(), Unsupported> {
+        let refused = |reason| Err(Unsupported { reason, nearest: None, source: &self.source });
         match target {
             Target::Cpu if !self.cpu => refused(format!("{} runs on GPUs only", self.name)),
             Target::Gpu(_) if self.gpus.is_empty() => refused(format!("{} runs on CPUs only", self.name)),
-            Target::Gpu(Some(capability)) if !within(self.gpus, capability) => {
+            Target::Gpu(Some(capability)) if !within(&self.gpus, capability) => {
                 let mut reason = format!("{} does not support {}", self.name, shown(capability));
-                if let Some((_, instead)) = self.instead.filter(|(gpus, _)| within(gpus, capability)) {
-                    reason = format!("{reason}: {instead}");
+                if let Some(instead) = self.instead.as_ref().filter(|of| within(&of.gpus, capability)) {
+                    reason = format!("{reason}: {}", instead.hint);
                 }
                 refused(reason)
             }
@@ -531,7 +183,7 @@ impl Platform {
         }
     }
 
-    fn stores(&self, recipe: Recipe, target: Target) -> Result<(), Unsupported> {
+    fn stores(&'static self, recipe: Recipe, target: Target) -> Result<(), Unsupported> {
         let (format, bits) = match recipe {
             Recipe::Checkpoint(format) | Recipe::WithHead { weights: format, .. } => {
                 (Some(format), format.bits_per_weight())
@@ -540,7 +192,7 @@ impl Platform {
         };
         let nearest = || self.nearest(bits, format, target).map(Nearest::Weights);
         let refused = |reason, source| Err(Unsupported { reason, nearest: nearest(), source });
-        if self.engine == Engine::LlamaCpp {
+        if self.key == Engine::LlamaCpp {
             if recipe.key() == "q2_0" {
                 let why =
                     "Q2_0 of llama.cpp has blocks of 64 and 2.25 bits, this format blocks of 128 and 2.125";
@@ -551,37 +203,44 @@ impl Platform {
                 return Ok(());
             }
         } else if is_gguf(recipe) {
-            return match self.engine {
+            return match self.key {
                 Engine::Vllm => refused(
                     "vLLM reads GGUF files through a plugin that is not tuned and slow".to_owned(),
                     "vLLM docs, features/quantization/gguf.md: highly experimental and under-optimized",
                 ),
-                _ => refused(format!("{} reads no GGUF files ({})", self.name, recipe.key()), self.source),
+                _ => refused(format!("{} reads no GGUF files ({})", self.name, recipe.key()), &self.source),
             };
         }
-        let Some(format) = format else { return refused(self.lacks(recipe.key()), self.source) };
-        match self.entry(Stores::Weights, format) {
-            None => refused(self.lacks(format.key()), self.source),
+        let Some(format) = format else { return refused(self.lacks(recipe.key()), &self.source) };
+        match entry(&self.weights, format) {
+            None => refused(self.lacks(format.key()), &self.source),
             Some(entry) => match self.missing(entry, format, target) {
                 None => Ok(()),
-                Some(reason) => refused(reason, entry.source),
+                Some(reason) => refused(reason, &entry.source),
             },
         }
     }
 
-    fn caches(&self, recipe: Recipe, format: WeightFormat, target: Target) -> Result<(), Unsupported> {
-        if format == WeightFormat::Fp16 || (self.engine != Engine::LlamaCpp && format == own_type(recipe)) {
+    fn caches(
+        &'static self,
+        recipe: Recipe,
+        format: WeightFormat,
+        target: Target,
+    ) -> Result<(), Unsupported> {
+        if format == WeightFormat::Fp16 || (self.key != Engine::LlamaCpp && format == own_type(recipe)) {
             return Ok(());
         }
-        let offered = |entry: &&Entry| entry.engine == self.engine && entry.stores == Stores::Cache;
-        let had = TABLE.iter().filter(offered).filter(|entry| entry.runs_on(target));
-        let all = had.flat_map(|entry| entry.formats).copied().chain([WeightFormat::Fp16]);
+        let had = self.cache.iter().filter(|entry| entry.runs_on(target));
+        let all = had.flat_map(|entry| &entry.formats).copied().chain([WeightFormat::Fp16]);
         let nearest = nearest_of(all, format.bits_per_weight(), Some(format)).map(Nearest::Cache);
-        let (reason, source) = match self.entry(Stores::Cache, format) {
-            None => (format!("{} keeps no keys and values as {format}", self.name), self.cache_source()),
+        let (reason, source) = match entry(&self.cache, format) {
+            None => {
+                let source = self.cache.first().map_or(&self.source, |entry| &entry.source);
+                (format!("{} keeps no keys and values as {format}", self.name), source)
+            }
             Some(entry) => match self.missing(entry, format, target) {
                 None => return Ok(()),
-                Some(reason) => (format!("keys and values: {reason}"), entry.source),
+                Some(reason) => (format!("keys and values: {reason}"), &entry.source),
             },
         };
         Err(Unsupported { reason, nearest, source })
@@ -589,17 +248,6 @@ impl Platform {
 
     fn lacks(&self, key: &str) -> String {
         format!("{} has no {key}", self.name)
-    }
-
-    fn cache_source(&self) -> &'static str {
-        let first = TABLE.iter().find(|entry| entry.engine == self.engine && entry.stores == Stores::Cache);
-        first.map_or(self.source, |entry| entry.source)
-    }
-
-    fn entry(&self, stores: Stores, format: WeightFormat) -> Option<&'static Entry> {
-        TABLE.iter().find(|entry| {
-            entry.engine == self.engine && entry.stores == stores && entry.formats.contains(&format)
-        })
     }
 
     /// What the target lacks for an entry.
@@ -610,38 +258,44 @@ impl Platform {
             Target::Gpu(capability) => capability?,
         };
         let needs = match entry.gpus.first() {
-            Some((least, _)) if capability < *least => format!(
+            Some(Range { from: least, .. }) if capability < *least => format!(
                 "{format} in {} needs compute capability {}.{} and this GPU has {}.{}",
                 self.name, least.0, least.1, capability.0, capability.1
             ),
             _ => format!("{} has no {format} on {}", self.name, shown(capability)),
         };
-        Some(if entry.otherwise.is_empty() { needs } else { format!("{needs}: {}", entry.otherwise) })
+        Some(match &entry.otherwise {
+            Some(otherwise) => format!("{needs}: {otherwise}"),
+            None => needs,
+        })
     }
 
     /// The format closest to `bits` that it runs there, the usual ones first.
     fn nearest(&self, bits: f64, wanted: Option<WeightFormat>, target: Target) -> Option<WeightFormat> {
-        let runs = |format: &WeightFormat| {
-            self.entry(Stores::Weights, *format).is_some_and(|entry| entry.runs_on(target))
-        };
+        let runs =
+            |format: &WeightFormat| entry(&self.weights, *format).is_some_and(|entry| entry.runs_on(target));
         nearest_of(self.preferred.iter().copied().filter(runs), bits, wanted)
     }
 }
 
+/// The entry of a format.
+fn entry(entries: &[Entry], format: WeightFormat) -> Option<&Entry> {
+    entries.iter().find(|entry| entry.formats.contains(&format))
+}
+
 impl Entry {
     /// Whether the target has what it needs.
-    #[must_use]
-    pub fn runs_on(&self, target: Target) -> bool {
+    fn runs_on(&self, target: Target) -> bool {
         match target {
             Target::Cpu => self.cpu,
             Target::Gpu(None) => !self.gpus.is_empty(),
-            Target::Gpu(Some(capability)) => within(self.gpus, capability),
+            Target::Gpu(Some(capability)) => within(&self.gpus, capability),
         }
     }
 }
 
 fn within(ranges: &[Range], capability: Capability) -> bool {
-    ranges.iter().any(|(least, most)| (*least..=*most).contains(&capability))
+    ranges.iter().any(|range| capability >= range.from && range.to.is_none_or(|most| capability <= most))
 }
 
 fn shown(capability: Capability) -> String {
@@ -720,10 +374,10 @@ mod tests {
             assert_eq!(found.as_deref(), nearest, "{engine:?} {format}: {refused}");
             assert!(!refused.source.is_empty() && !refused.reason.is_empty());
         }
-        let cache = check_cache(Engine::LlamaCpp, F::Fp8E4m3, gpu(9, 0)).unwrap_err();
-        assert_eq!(cache.nearest, Some(Nearest::Cache(F::Q8_0)), "{cache}");
-        let cache = check_cache(Engine::Vllm, F::Fp8E4m3, gpu(8, 7)).unwrap_err();
-        assert_eq!(cache.nearest, Some(Nearest::Cache(F::Int8)), "{cache}");
+        let cache = check_cache(Engine::LlamaCpp, WeightFormat::Fp8E4m3, gpu(9, 0)).unwrap_err();
+        assert_eq!(cache.nearest, Some(Nearest::Cache(WeightFormat::Q8_0)), "{cache}");
+        let cache = check_cache(Engine::Vllm, WeightFormat::Fp8E4m3, gpu(8, 7)).unwrap_err();
+        assert_eq!(cache.nearest, Some(Nearest::Cache(WeightFormat::Int8)), "{cache}");
     }
 
     #[test]
@@ -780,19 +434,21 @@ mod tests {
 
     #[test]
     fn the_table_has_no_format_twice_and_every_entry_a_source() {
-        for (index, entry) in TABLE.iter().enumerate() {
-            assert!(entry.source.len() > 8 && !entry.formats.is_empty(), "{entry:?}");
-            assert!(entry.cpu || !entry.gpus.is_empty(), "{entry:?} runs nowhere");
-            assert!(PLATFORMS.iter().any(|platform| platform.engine == entry.engine), "{entry:?}");
-            for other in &TABLE[index + 1..] {
-                let both = entry.engine == other.engine && entry.stores == other.stores;
-                let shared = entry.formats.iter().any(|format| other.formats.contains(format));
-                assert!(!both || !shared, "{entry:?} {other:?}");
+        let table: Table = toml::from_str(include_str!("../config/support.toml")).unwrap();
+        assert_eq!(table.engine.len(), 6);
+        for platform in &table.engine {
+            for entries in [&platform.weights, &platform.cache] {
+                for (index, entry) in entries.iter().enumerate() {
+                    assert!(entry.source.len() > 8 && !entry.formats.is_empty(), "{entry:?}");
+                    assert!(entry.cpu || !entry.gpus.is_empty(), "{entry:?} runs nowhere");
+                    for other in &entries[index + 1..] {
+                        let shared = entry.formats.iter().any(|format| other.formats.contains(format));
+                        assert!(!shared, "{entry:?} {other:?}");
+                    }
+                }
             }
-        }
-        for platform in PLATFORMS {
-            for format in platform.preferred {
-                assert!(platform.entry(Stores::Weights, *format).is_some(), "{} {format}", platform.name);
+            for format in &platform.preferred {
+                assert!(entry(&platform.weights, *format).is_some(), "{} {format}", platform.name);
             }
         }
     }
@@ -801,17 +457,17 @@ mod tests {
     fn the_nearest_is_supported_itself() {
         let targets =
             [Target::Cpu, Target::Gpu(None), gpu(7, 0), gpu(8, 7), gpu(9, 0), gpu(11, 0), gpu(12, 1)];
-        for platform in PLATFORMS {
+        for platform in platforms() {
             for target in targets {
                 for format in WeightFormat::ALL {
-                    if let Err(refused) = check(platform.engine, Recipe::of(*format), None, target) {
+                    if let Err(refused) = check(platform.key, Recipe::of(*format), None, target) {
                         let Some(Nearest::Weights(nearest)) = refused.nearest else { continue };
-                        let again = check(platform.engine, Recipe::of(nearest), None, target);
+                        let again = check(platform.key, Recipe::of(nearest), None, target);
                         assert_eq!(again, Ok(()), "{} {format} {target:?}", platform.name);
                     }
-                    if let Err(refused) = check_cache(platform.engine, *format, target) {
+                    if let Err(refused) = check_cache(platform.key, *format, target) {
                         let Some(Nearest::Cache(nearest)) = refused.nearest else { continue };
-                        let again = check_cache(platform.engine, nearest, target);
+                        let again = check_cache(platform.key, nearest, target);
                         assert_eq!(again, Ok(()), "{} {format} {target:?}", platform.name);
                     }
                 }

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use rooflined_core::hardware::registry;
 use rooflined_core::precision::WeightFormat;
 use rooflined_models::recipe::Recipe;
-use rooflined_models::support::{Entry, PLATFORMS, Stores, TABLE, Target, check};
+use rooflined_models::support::{Entry, Platform, Target, check, platforms};
 use rooflined_predict::Engine;
 
 const BEGIN: &str = "<!-- support: begin -->\n";
@@ -18,28 +18,24 @@ fn cell(entry: Option<&Entry>) -> String {
     if entry.cpu {
         parts.push("CPU".to_owned());
     }
-    for ((major, minor), most) in entry.gpus {
-        parts.push(match most {
-            (u32::MAX, _) => format!("{major}.{minor} on"),
-            most if *most == (*major, *minor) => format!("{major}.{minor}"),
-            most => format!("{major}.{minor} to {}.{}", most.0, most.1),
+    for range in &entry.gpus {
+        let (major, minor) = range.from;
+        parts.push(match range.to {
+            None => format!("{major}.{minor} on"),
+            Some(most) if most == range.from => format!("{major}.{minor}"),
+            Some(most) => format!("{major}.{minor} to {}.{}", most.0, most.1),
         });
     }
     parts.join(", ")
 }
 
-/// A row for all formats that every engine treats alike.
-fn rows(stores: Stores) -> String {
-    let found = |engine: Engine, format: WeightFormat| {
-        TABLE
-            .iter()
-            .find(|entry| entry.engine == engine && entry.stores == stores && entry.formats.contains(&format))
-    };
+/// A row for all formats that every engine treats alike, without those that nobody has where `only_had`.
+fn rows(entries: fn(&Platform) -> &[Entry], only_had: bool) -> String {
     let mut groups: Vec<(Vec<String>, Vec<&str>)> = Vec::new();
     for format in WeightFormat::ALL {
-        let cells: Vec<String> =
-            PLATFORMS.iter().map(|platform| cell(found(platform.engine, *format))).collect();
-        if cells.iter().all(|cell| cell == "-") && stores == Stores::Cache {
+        let found = |platform| entries(platform).iter().find(|entry| entry.formats.contains(format));
+        let cells: Vec<String> = platforms().iter().map(|platform| cell(found(platform))).collect();
+        if cells.iter().all(|cell| cell == "-") && only_had {
             continue;
         }
         match groups.iter_mut().find(|(known, _)| *known == cells) {
@@ -47,7 +43,7 @@ fn rows(stores: Stores) -> String {
             None => groups.push((cells, vec![format.key()])),
         }
     }
-    let names: Vec<&str> = PLATFORMS.iter().map(|platform| platform.name).collect();
+    let names: Vec<&str> = platforms().iter().map(|platform| platform.name.as_str()).collect();
     let mut text = format!("| format | {} |\n|---|{}\n", names.join(" | "), "---|".repeat(names.len()));
     for (cells, formats) in groups {
         let _ = writeln!(text, "| {} | {} |", formats.join(" "), cells.join(" | "));
@@ -58,21 +54,21 @@ fn rows(stores: Stores) -> String {
 fn printed() -> String {
     let mut text = format!(
         "Weights:\n\n{}\nKeys and values, in addition to 16 bits and the type of the model:\n\n{}\nSources:\n\n",
-        rows(Stores::Weights),
-        rows(Stores::Cache)
+        rows(|platform| &platform.weights, false),
+        rows(|platform| &platform.cache, true)
     );
     let mut sources: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
-    for platform in PLATFORMS {
-        sources.entry((platform.name, platform.source)).or_default().push("where it runs at all");
-        for entry in TABLE.iter().filter(|entry| entry.engine == platform.engine) {
+    for platform in platforms() {
+        let mut add =
+            |source, what: Vec<_>| sources.entry((&*platform.name, source)).or_default().extend(what);
+        add(&platform.source, vec!["where it runs at all"]);
+        for entry in &platform.weights {
             let keys = entry.formats.iter().map(|format| format.key());
-            let list = sources.entry((platform.name, entry.source)).or_default();
-            match entry.stores {
-                // Twenty-nine of them are told by the table above.
-                Stores::Weights if entry.formats.len() > 12 => list.push("GGUF's formats"),
-                Stores::Weights => list.extend(keys),
-                Stores::Cache => list.push("keys and values"),
-            }
+            // Twenty-nine of them are told by the table above.
+            add(&entry.source, if keys.len() > 12 { vec!["GGUF's formats"] } else { keys.collect() });
+        }
+        for entry in &platform.cache {
+            add(&entry.source, vec!["keys and values"]);
         }
     }
     for ((name, source), what) in sources {
