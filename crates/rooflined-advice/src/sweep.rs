@@ -17,7 +17,7 @@ use super::task::{Task, formats_or_measured, invalid_op, is_all, model_at, usual
 use super::wanted::Wanted;
 use crate::bytes::{MAX_ANSWER_BYTES, length_of};
 use rooflined_api::{
-    ModeAnswer, OperatingPointRequest, PredictRequest, SweepAnswer, SweepRequest, SweepRow, SweepWarning,
+    ModeAnswer, OperatingPointRequest, RecommendRequest, SweepAnswer, SweepRequest, SweepRow, SweepWarning,
     Workload,
 };
 use rooflined_core::board::ActiveMode;
@@ -396,14 +396,14 @@ fn engine_of(
         speculative: request.speculative.clone(),
         ..Workload::default()
     };
-    let question = PredictRequest {
+    let question = RecommendRequest {
         operating_point: request.operating_point.clone(),
         engine: request.engine,
         workload,
         hypothetical: request.hypothetical,
-        ..PredictRequest::default()
+        ..RecommendRequest::default()
     };
-    match predict::engine_of(snapshot, catalogue, &question) {
+    match predict::engine_of(snapshot, catalogue, question) {
         Err(refusal) if refusal.code == Code::UnsupportedFormat && !names_formats(request) => Ok(None),
         found => found.map(Some),
     }
