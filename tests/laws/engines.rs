@@ -4,6 +4,8 @@
 
 use std::process::{Command, Output};
 
+use rooflined_advice::{Catalogue, Opener, Request, suppose};
+use rooflined_core::hardware::registry;
 use serde_json::{Value, json};
 
 fn rooflinectl(arguments: &[&str]) -> Output {
@@ -100,4 +102,27 @@ fn an_engine_version_has_the_costs_of_its_time_and_a_newer_one_a_wider_interval(
     }
     let newer = of(Some("b99999"));
     assert!((newer.0 - newest.0).abs() < 1e-9 * newest.0 && newer.1 > newest.1);
+}
+
+/// Seconds of one step where a rule of thumb counts at depth: one with experts, one dense, one with few layers of attention.
+#[test]
+fn a_longer_context_and_more_sequences_are_never_faster_where_a_rule_of_thumb_counts() {
+    let catalogue = Catalogue::new(registry().clone(), Opener::Caller);
+    let step = |model: &str, context: u64, batch: u64| {
+        let workload = json!({"model": model, "format": "bf16", "context_tokens": context, "batch": batch});
+        let body = json!({"hardware": "gb10", "engine": "vllm", "workload": workload});
+        let request = Request::Predict(serde_json::from_value(body).unwrap());
+        let answer = serde_json::to_value(suppose(&catalogue, &request).unwrap()).unwrap();
+        f64::from(u32::try_from(batch).unwrap()) / rate(&answer)
+    };
+    for model in ["granite-4.1-8b", "qwen3.5-27b", "gpt-oss-20b"] {
+        let mut before = 0.0;
+        for context in [0, 500, 1000, 1100, 1500, 2000, 3000, 4000, 4096, 4200, 8000, 16_000, 30_000] {
+            let now = step(model, context, 1);
+            assert!(now >= before * (1.0 - 1e-9), "{model} {context}: {now} {before}");
+            assert!(before == 0.0 || now < before * 1.5, "{model} {context}: a jump from {before} to {now}");
+            before = now;
+            assert!(step(model, context, 2) >= now * (1.0 - 1e-9), "{model} {context}");
+        }
+    }
 }
