@@ -89,14 +89,15 @@ impl Refused {
     pub fn hint(&self) -> String {
         match self {
             Self::Impossible { ratio, explanations, .. } => match unit(*ratio) {
-                Some(_) => "looks like a time in kiloseconds, or a rate in tokens per 1000 s: give seconds, or tokens per \
+                Some(_) => "looks like another unit, such as tokens per 1000 s: give seconds, or tokens per \
                             second over the whole batch"
                     .to_owned(),
                 None => format!("most likely first: {explanations}"),
             },
             Self::Slow { ratio, .. } => match unit(*ratio) {
                 Some(name) => format!("looks like {name}: give seconds"),
-                None => "give the time of one step in seconds, or tokens per second over the whole batch".to_owned(),
+                None => "give the time of one step in seconds, or tokens per second over the whole batch"
+                    .to_owned(),
             },
             Self::Power { .. } => "give watts while it ran".to_owned(),
             Self::NoPower(_) => "give watts above 0, or leave it out".to_owned(),

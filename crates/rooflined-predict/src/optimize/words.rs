@@ -209,6 +209,10 @@ fn missed(candidate: &Candidate, miss: &Miss) -> String {
             if miss.by == Constraint::Power { "power" } else { "quality loss" }
         );
     };
+    // What is reserved may be more than there is.
+    if miss.by == Constraint::Available && limit <= 0.0 {
+        return format!("it {takes} {}{of}, and none is free", unit(value));
+    }
     let limited = match miss.by {
         Constraint::Available => "is free",
         Constraint::Rate => "is the least allowed",

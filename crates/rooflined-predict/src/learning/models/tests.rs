@@ -183,7 +183,7 @@ fn what_cannot_be_is_refused_with_the_reason_and_changes_nothing() {
     let before = observed_runs.clone();
     let with = |time: f64| Measured { time: of.time * time, ..of.clone() };
     let cases = [
-        (with(1e-3), "impossible_observation", "time_s", "kiloseconds"),
+        (with(1e-3), "impossible_observation", "time_s", "another unit"),
         (with(0.1), "impossible_observation", "time_s", "batch"),
         (with(1e3), "impossible_observation", "time_s", "milliseconds"),
         (with(1e6), "impossible_observation", "time_s", "microseconds"),
