@@ -315,7 +315,7 @@ fn a_file_that_cannot_be_a_list_of_modes_ends_with_what_to_do() {
     rustix::fs::mkfifoat(rustix::fs::CWD, fifo.as_str(), rustix::fs::Mode::from(0o600)).unwrap();
     let binary = [&b"\x7fELF\x02\x01\x01"[..], &[0; 64], &[0xff; 64]].concat();
     for (path, said) in [
-        ("/nonexistent/nvpmodel.conf".to_owned(), "No such file"),
+        ("/nonexistent/nvpmodel.conf".to_owned(), "there is no such file"),
         (dir.path().to_str().unwrap().to_owned(), "not a regular file"),
         (fifo, "not a regular file"),
         ("/dev/zero".to_owned(), "not a regular file"),
