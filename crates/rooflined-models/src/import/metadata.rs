@@ -96,11 +96,13 @@ const ENCODERS: &[&str] = &[
     "gemma-embedding",
 ];
 
-/// Whether it scores documents: llama.cpp's pooling of that name, or what makes the score.
+/// Whether it scores documents: llama.cpp's pooling of that name, which converters write, or an encoder with what makes the score.
+/// llama.cpp lets a generator have such a tensor beside its head.
 fn ranks(header: &Header) -> bool {
     let family = header.text("general.architecture").unwrap_or_default();
     header.number(&format!("{family}.pooling_type")) == Some(4)
-        || header.tensors.iter().any(|tensor| tensor.name == "cls.output.weight")
+        || (ENCODERS.contains(&family)
+            && header.tensors.iter().any(|tensor| tensor.name == "cls.output.weight"))
 }
 
 /// What a file holds that is no model of text; `None` where it may be one.

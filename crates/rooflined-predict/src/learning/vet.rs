@@ -149,6 +149,7 @@ pub fn explanations(request: &Request) -> String {
     let decode = request.phase != Phase::Prefill;
     let own_cache = request.cached_tokens == 0;
     let reasons = [
+        (true, "the model or its format is smaller than named or assumed (give format)"),
         (
             decode && request.speculative.is_none(),
             "tokens were drafted (give speculative with draft_tokens and accepted_per_step)",
@@ -158,7 +159,6 @@ pub fn explanations(request: &Request) -> String {
             decode && own_cache && request.batch > 1 && request.context_tokens + request.prompt_tokens > 0,
             "the sequences share a prompt (give cached_tokens)",
         ),
-        (true, "the model or its format is smaller than named"),
         (
             decode && request.final_tokens() > LONG_CONTEXT && request.kv_cache.bits_per_weight() >= 16.0,
             "the cache is stored in fewer bits (give kv_format)",
@@ -201,8 +201,13 @@ mod tests {
 
     #[test]
     fn what_would_explain_a_run_is_named_most_likely_first() {
-        let first =
-            |request: &Request| explanations(request).split(" (").next().unwrap_or_default().to_owned();
+        // A format that was not named comes before all of them.
+        let first = |request: &Request| {
+            let explanations = explanations(request);
+            let (format, others) = explanations.split_once("; ").unwrap();
+            assert!(format.contains("give format"), "{format}");
+            others.split(" (").next().unwrap_or_default().to_owned()
+        };
         let decode = Request::decode(1000);
         assert_eq!(first(&decode), "tokens were drafted");
         let drafted = Some(Speculative { kind: DraftKind::Ngram, draft_tokens: 3, accepted_per_step: 1.5 });
@@ -210,7 +215,7 @@ mod tests {
         assert_eq!(first(&batch), "the sequences share a prompt");
         assert_eq!(first(&Request::prefill(1000)), "a part of the prompt was cached");
         let cached = Request { cached_tokens: 10, ..Request::prefill(1000) };
-        assert!(explanations(&cached).starts_with("the model or its format is smaller"));
+        assert_eq!(first(&cached), "batch or token counts are others");
         for request in [decode, batch, cached] {
             assert!(explanations(&request).contains("clocks or power mode"));
         }
