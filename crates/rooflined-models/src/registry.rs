@@ -15,6 +15,12 @@ use rooflined_core::keyed;
 use rooflined_core::near::Near;
 use rooflined_core::precision::WeightFormat;
 
+#[cfg(test)]
+mod near;
+mod sizes;
+
+pub use sizes::{Counted, PublishedSize, SizeRow, sizes};
+
 /// The files of the registry with their names.
 const FILES: &[(&str, &str)] = &[
     ("deepseek", include_str!("../config/models/deepseek.toml")),
@@ -350,9 +356,6 @@ fn pattern(letters: &str, layers: usize) -> Result<Vec<LayerKind>, char> {
 
 #[cfg(test)]
 mod tests {
-    mod near;
-    mod sizes;
-
     use super::*;
     use rooflined_core::precision::WeightFormat;
 

@@ -6,8 +6,8 @@
 
 use serde::Serialize;
 
+use super::models;
 use crate::recipe::Recipe;
-use crate::registry::models;
 
 /// Bytes of a tokenizer per entry of the vocabulary: a length (8), some seven letters, a kind (4), and a score (4) or one
 /// to two merges of 16. Published tokenizers take 23 (Gemma) to 55 (Llama-3).
