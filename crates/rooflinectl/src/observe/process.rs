@@ -79,12 +79,11 @@ impl Process {
             .flat_map(|table| listeners(&table).into_iter().filter(|(of, _)| *of == port).collect::<Vec<_>>())
             .map(|(_, inode)| format!("socket:[{inode}]"))
             .collect();
-        let mut pids = Self::all();
-        // A server's workers may have inherited its socket.
-        pids.sort_unstable();
-        let owner =
-            pids.iter().copied().find(|pid| sockets(*pid).iter().any(|socket| inodes.contains(socket)));
-        owner.and_then(Self::find).or_else(|| {
+        let pids = Self::all();
+        let listens = |pid: &u32| sockets(*pid).iter().any(|socket| inodes.contains(socket));
+        // A server's workers may have inherited its socket. Numbers start again, so the lowest need not be the first.
+        let owners = pids.iter().copied().filter(listens).filter_map(Self::find);
+        owners.min_by_key(|process| (process.started, process.pid)).or_else(|| {
             pids.into_iter().filter_map(Self::find).find(|process| {
                 process.program() == Program::LlamaServer && process.settings().port.unwrap_or(8080) == port
             })
