@@ -16,7 +16,7 @@ use rooflined_core::refusal::Refusal;
 /// Keeps what was read last: the same file is asked about again and again.
 static FILES: LazyLock<Catalogue> = LazyLock::new(|| Catalogue::new(registry().clone(), Opener::Caller));
 
-/// The same body with the definitions of the files that it names. What is no JSON, or names no files, stays as it is.
+/// The same body with the definitions of the files that it names. A body that is not JSON, or names no files, stays as it is.
 pub fn define_models(body: Bytes) -> Result<Bytes, ClientError> {
     let Ok(mut request) = serde_json::from_slice::<Value>(&body) else { return Ok(body) };
     let mut found = false;

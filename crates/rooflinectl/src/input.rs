@@ -72,7 +72,7 @@ pub fn target(text: &str) -> Result<Target, String> {
 /// A model as requests name it.
 ///
 /// # Errors
-/// It is none, or its file is not there.
+/// No model has this name, or its file does not exist.
 pub fn model(text: &str) -> Result<Value, Failure> {
     match target(text) {
         Ok(Target::Model(key)) => Ok(key.into()),

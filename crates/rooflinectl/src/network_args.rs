@@ -64,7 +64,7 @@ pub fn file(target: Option<&Target>) -> Option<&Path> {
 }
 
 impl NetworkArgs {
-    /// Refuses options that belong to networks, of which `others` are more, about a target that is none.
+    /// Refuses options of networks, and `others` like them, where the target is not a network.
     ///
     /// # Errors
     /// Names the first that is given; where the target is a file of another kind, says so.

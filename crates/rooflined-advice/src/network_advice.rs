@@ -84,7 +84,7 @@ const fn as_f64(count: u64) -> f64 {
 /// `POST /v1/networks/predict`.
 ///
 /// # Errors
-/// A network that is none, an engine or a precision that does not run there, an impossible batch or operating point.
+/// A network that cannot be read, an engine or a precision that does not run there, an impossible batch or operating point.
 pub fn predict(
     snapshot: &Snapshot,
     request: &NetworkPredictRequest,

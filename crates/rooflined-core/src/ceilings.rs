@@ -24,7 +24,7 @@ keyed! {
         Measured = "measured",
         /// Measured on this machine at another operating point and carried over.
         Scaled = "scaled",
-        /// Learnt from what services reported.
+        /// Learned from what services reported.
         Observed = "observed",
         /// From the vendor's data sheet.
         Datasheet = "datasheet",

@@ -150,7 +150,7 @@ fn what_is_no_text_where_a_name_is_wanted_is_a_wrong_field_and_no_bad_json() {
     ] {
         assert_eq!(wrong::<RecommendRequest>(body).0, "invalid_json", "{body}");
     }
-    // What is no JSON is still said to be none.
+    // Text that is not JSON is still reported as that.
     for body in [
         r#"{"workload":{},"engine":5"#,
         r#"{"workload":{},"engine":nul}"#,

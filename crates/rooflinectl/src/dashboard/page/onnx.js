@@ -17,7 +17,7 @@ const MODEL = { 7: GRAPH, 25: { 7: NODE, 11: ATTRIBUTE } };
 
 class NotProtobuf extends Error {}
 
-/** The file without its weights, or the beginning of one that is no ONNX file. */
+/** The file without its weights, or the beginning of a file that is not ONNX. */
 export async function graphOf(file) {
   try {
     return new Blob((await kept(new Reader(file), 0, file.size, MODEL)).parts);
