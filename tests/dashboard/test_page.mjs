@@ -1021,8 +1021,9 @@ test("axe finds nothing serious in any view, in either theme", options, async ()
   figure("findings of axe, in every view and two themes", all);
 });
 
-/** Everything about a view as it is now: it fits the screen, and axe finds nothing. */
+/** Everything about a view as it is now: it fits the screen, and axe finds nothing. Colours that are on their way are waited for. */
 async function checkLayout(page) {
+  await page.evaluate(() => Promise.allSettled(document.getAnimations().map(({ finished }) => finished)));
   const [content, width] = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
   assert.ok(content <= width, `${content} > ${width}`);
   await page.evaluate(axe);
