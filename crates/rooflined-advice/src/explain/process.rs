@@ -272,15 +272,17 @@ fn threads(snapshot: &Snapshot, request: &ExplainRequest, seen: &RunEvidence, fo
     let logical = snapshot.board.cpu.logical.max(1);
     let usual = request.workload.threads.unwrap_or_else(|| snapshot.physical_cores());
     let option = seen.workload.as_ref().and_then(|workload| workload.threads);
-    let threads = option.or(seen.computing_threads).unwrap_or(usual).max(1);
-    if threads != usual {
-        let run = threads.min(logical);
+    let running = option.or(seen.computing_threads).unwrap_or(usual).max(1);
+    // Runtimes start one thread for each CPU that they may use, and of more only so many compute at once.
+    let is_confined =
+        option.is_none() && seen.cpus_allowed.is_some_and(|cpus| running <= cpus && cpus < usual);
+    if running != usual && !is_confined {
         let source = if option.is_some() { "-t" } else { "threads that compute (/proc/PID/task)" };
         found.push(
             Suspect::new(
                 "threads",
-                format!("{threads} threads instead of {usual}"),
-                Change::Threads(run),
+                format!("{running} threads instead of {usual}"),
+                Change::Threads(running.min(logical)),
                 match request.engine {
                     Engine::Torch | Engine::OnnxRuntime => {
                         format!("start it with OMP_NUM_THREADS={usual}, or set that many in the program")
@@ -288,19 +290,21 @@ fn threads(snapshot: &Snapshot, request: &ExplainRequest, seen: &RunEvidence, fo
                     _ => format!("start it with -t {usual}"),
                 },
             )
-            .shown_by(source, threads.to_string()),
+            .shown_by(source, running.to_string()),
         );
     }
+    let threads = if is_confined { usual } else { running };
     let part = |cpus: f64| (cpus / f64::from(threads)).clamp(1.0 - MOST, 1.0);
     let mut granted = 1.0_f64;
     let allowed = seen.cpus_allowed.filter(|allowed| *allowed < threads.min(logical));
     if let Some(allowed) = allowed {
-        granted = granted.min(part(f64::from(allowed)));
+        let left = part(f64::from(allowed));
+        granted = granted.min(left);
         found.push(
             Suspect::new(
                 "affinity",
                 format!("{threads} threads may run on {allowed} of {logical} CPUs"),
-                Change::Rate(part(f64::from(allowed))),
+                if is_confined { Change::Threads(allowed) } else { Change::Rate(left) },
                 seen.pid.map_or_else(
                     || format!("taskset -a -p -c 0-{} PID", logical - 1),
                     |pid| format!("sudo taskset -a -p -c 0-{} {pid}", logical - 1),

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::*;
 use crate::Opener;
 use rooflined_api::{OperatingPointRequest, OtherProcess, Workload};
-use rooflined_core::board::{ActiveMode, Reading, Throttle};
+use rooflined_core::board::{ActiveMode, OperatingPoint, Reading, Throttle};
 use rooflined_core::hardware::registry;
 use rooflined_core::units::Hertz;
 use serde_json::json;
@@ -359,4 +359,25 @@ fn other_work_on_the_gpu_is_named_where_it_cannot_be_the_server() {
     assert!(!is_named(&[], 1.0, None));
     assert!(!is_named(&[7], 1.0, Some(7)));
     assert!(is_named(&[7, 8], 1.0, Some(7)));
+}
+
+#[test]
+fn a_program_that_may_use_fewer_cpus_than_it_has_threads_is_slowed_by_its_affinity() {
+    for (logical, allowed) in [(2, 1), (4, 1), (8, 3), (64, 5)] {
+        let mut snapshot = machine("cpu");
+        snapshot.board.cpu.logical = logical;
+        snapshot.board.cpu.cores = Reading::Known(logical);
+        // Some runtimes start one thread for each CPU; of others threads take turns, and one looks idle.
+        for computing in [1, allowed] {
+            let seen = RunEvidence {
+                cpus_allowed: Some(allowed),
+                computing_threads: Some(computing),
+                cpu_wait_ratio: Some(1.0 - f64::from(allowed) / f64::from(logical)),
+                ..RunEvidence::default()
+            };
+            let found = process::suspects(&snapshot, &OperatingPoint::default(), &asked(), &seen);
+            let keys: Vec<&str> = found.iter().map(|suspect| suspect.key).collect();
+            assert_eq!(keys, ["affinity"], "{computing} threads on {allowed} of {logical}");
+        }
+    }
 }
