@@ -4,7 +4,7 @@
 
 use std::process::{Command, Output};
 
-use rooflined_advice::{Catalogue, Opener, Request, suppose};
+use rooflined_advice::{Answer, Catalogue, Opener, Request, suppose};
 use rooflined_core::hardware::registry;
 use serde_json::{Value, json};
 
@@ -125,4 +125,49 @@ fn a_longer_context_and_more_sequences_are_never_faster_where_a_rule_of_thumb_co
             assert!(step(model, context, 2) >= now * (1.0 - 1e-9), "{model} {context}");
         }
     }
+}
+
+/// Milliseconds of a token and quality loss of the engines that meet a question, the chosen one first.
+fn compared(catalogue: &Catalogue, hardware: &str, model: &str) -> Vec<(String, f64, f64, f64)> {
+    let body = json!({ "hardware": hardware, "workload": { "model": model }, "objective": "latency" });
+    let request = Request::Recommend(serde_json::from_value(body).unwrap());
+    let Ok(Answer::Recommend(answer)) = suppose(catalogue, &request) else {
+        return Vec::new();
+    };
+    let met = answer.engines.iter().filter(|of| of.feasible);
+    met.map(|of| {
+        let candidate = of.candidate.as_ref().unwrap();
+        let time = candidate.prediction.time_per_token_s.as_ref().unwrap();
+        let loss = candidate.quality_loss_ratio.unwrap_or(f64::INFINITY);
+        (of.engine.clone(), time.value, time.high, loss)
+    })
+    .collect()
+}
+
+#[test]
+fn no_engine_is_certainly_better_than_the_chosen_one_and_none_that_may_be_as_good_loses_less() {
+    let catalogue = Catalogue::new(registry().clone(), Opener::Caller);
+    let (mut questions, mut moved) = (0, 0);
+    for hardware in [
+        "jetson-orin-nano-8gb-super",
+        "jetson-agx-orin-64gb",
+        "jetson-agx-thor-t5000",
+        "gb10",
+        "rtx-4090",
+        "h100-sxm",
+    ] {
+        for model in ["llama-3.2-1b", "qwen3-4b", "llama-3.1-8b", "qwen3-30b-a3b"] {
+            let engines = compared(&catalogue, hardware, model);
+            let [(chosen, expected, _, loss), others @ ..] = engines.as_slice() else { continue };
+            let best = engines.iter().map(|(_, _, high, _)| *high).fold(f64::INFINITY, f64::min);
+            for (other, value, high, other_loss) in others {
+                let what = format!("{model} on {hardware}: {chosen} and {other}");
+                assert!(expected <= high, "{what}");
+                assert!(*value > best || loss <= other_loss, "{what}");
+                moved += usize::from(value < expected);
+            }
+            questions += 1;
+        }
+    }
+    assert!(questions >= 20 && moved > 0, "{questions} {moved}");
 }

@@ -10,9 +10,7 @@ use rooflined_api::{Offload, RecommendRequest, Speculative, Workload};
 use rooflined_core::refusal::{Code, Refusal};
 use rooflined_models::transformer::Phase;
 use rooflined_predict::Engine;
-use rooflined_predict::optimize::{
-    Constraint, Decision, Miss, Objective, Query, Score, WorkForms, decide_while,
-};
+use rooflined_predict::optimize::{Constraint, Decision, Miss, Objective, Query, WorkForms, decide_while};
 use rooflined_predict::snapshot::Snapshot;
 
 /// Engines with a command for their settings; of equals the first is taken.
@@ -40,30 +38,32 @@ pub struct Compared {
 }
 
 impl Compared {
-    /// Constraints that its best candidate misses, the factor by which it misses them, and the objective there: less is better.
-    fn place(&self) -> (usize, f64, f64) {
+    /// How good its best candidate is.
+    fn place(&self) -> Place {
         let of = &self.decision;
         let (misses, score) = match (&of.chosen, &of.closest) {
             (Some(chosen), _) => (&[][..], &chosen.score),
             (None, Some((closest, misses))) => (misses.as_slice(), &closest.score),
-            (None, None) => return (usize::MAX, f64::INFINITY, f64::INFINITY),
+            (None, None) => return Place::NOWHERE,
         };
-        let factor = misses.iter().map(|miss| 1.0 + miss.ratio().unwrap_or(f64::INFINITY)).product();
         // A step of a decode adds more tokens where some are drafted.
         let is_decode =
             matches!(&self.query.work, WorkForms::Model { request, .. } if request.phase == Phase::Decode);
-        let value = match self.query.objective {
-            Objective::Latency if is_decode => score.per_token,
-            of => objective(of, score),
+        let (expected, at_worst) = match self.query.objective {
+            Objective::Latency if is_decode => (score.per_token, score.per_token * score.slack),
+            Objective::Latency => (score.time, score.time * score.slack),
+            Objective::Throughput => (-score.rate, -score.rate / score.slack),
+            Objective::Energy => (score.energy, score.energy * score.watts_high / score.watts),
+            Objective::Power => (score.watts, score.watts_high),
         };
-        (misses.len(), factor, if value.is_nan() { f64::INFINITY } else { value })
-    }
-
-    /// The better one first.
-    fn order(&self, other: &Self) -> Ordering {
-        let (missed, factor, value) = self.place();
-        let (other_missed, other_factor, other_value) = other.place();
-        missed.cmp(&other_missed).then(factor.total_cmp(&other_factor)).then(value.total_cmp(&other_value))
+        let known = |value: f64| if value.is_nan() { f64::INFINITY } else { value };
+        Place {
+            misses: misses.len(),
+            factor: misses.iter().map(|miss| 1.0 + miss.ratio().unwrap_or(f64::INFINITY)).product(),
+            expected: known(expected),
+            at_worst: known(at_worst),
+            loss: known(score.loss),
+        }
     }
 
     fn lacks_memory(&self) -> bool {
@@ -80,17 +80,65 @@ impl Compared {
     }
 
     fn is_better_than(&self, other: &Self) -> bool {
-        self.order(other) == Ordering::Less
+        let (own, other) = (self.place(), other.place());
+        own.order(&other, |place| place.expected) == Ordering::Less
     }
 }
 
-const fn objective(of: Objective, score: &Score) -> f64 {
-    match of {
-        Objective::Latency => score.time,
-        Objective::Throughput => -score.rate,
-        Objective::Energy => score.energy,
-        Objective::Power => score.watts,
+/// How good the best candidate of an engine is; of everything less is better.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    /// Constraints that it misses, and the factor by which it misses them.
+    misses: usize,
+    factor: f64,
+    /// The objective there, in the middle and at the worse end of its interval.
+    expected: f64,
+    at_worst: f64,
+    loss: f64,
+}
+
+impl Place {
+    const NOWHERE: Self = Self {
+        misses: usize::MAX,
+        factor: f64::INFINITY,
+        expected: f64::INFINITY,
+        at_worst: f64::INFINITY,
+        loss: f64::INFINITY,
+    };
+
+    fn order(&self, other: &Self, value: impl Fn(&Self) -> f64) -> Ordering {
+        let missed = self.misses.cmp(&other.misses).then(self.factor.total_cmp(&other.factor));
+        missed.then(value(self).total_cmp(&value(other)))
     }
+
+    /// Whether it may be as good as `best`: its middle lies within the interval of that.
+    fn may_equal(&self, best: &Self) -> bool {
+        (self.misses, self.factor) == (best.misses, best.factor) && self.expected <= best.at_worst
+    }
+}
+
+/// Puts engines in order, the best first. Some are known from other machines only, so the worse end of each interval counts. Of
+/// those that may be as good as the best, the one that loses least quality comes first.
+fn rank(compared: Vec<Compared>) -> Vec<Compared> {
+    let mut all: Vec<_> = compared.into_iter().map(|of| (of.place(), of)).collect();
+    all.sort_by(|(place, _), (other, _)| place.order(other, |place| place.at_worst));
+    let Some((best, _)) = all.first() else { return Vec::new() };
+    let best = *best;
+    let equals = all.iter().enumerate().filter(|(_, (place, _))| place.may_equal(&best));
+    let least = equals.min_by(|(_, (place, _)), (_, (other, _))| place.loss.total_cmp(&other.loss));
+    if let Some(first) = least.map(|(index, _)| index) {
+        all[..=first].rotate_right(1);
+    }
+    let chosen = all[0].0;
+    let rivals =
+        all[1..].iter().filter(|(place, _)| place.may_equal(&best) && place.expected < chosen.expected);
+    let rival = rivals.min_by(|(place, _), (other, _)| place.expected.total_cmp(&other.expected));
+    let note = rival.map(|(place, of)| {
+        let why = if chosen.loss < place.loss { "it loses more quality" } else { "its interval is wider" };
+        format!("{} may be as good or better: the intervals overlap, and {why}", of.engine.key())
+    });
+    all[0].1.notes.extend(note);
+    all.into_iter().map(|(_, of)| of).collect()
 }
 
 /// The engine of the request with its decision, and every engine that was compared with it, the best first. Where a model is asked
@@ -171,7 +219,7 @@ pub fn compare(
             }
         }
     }
-    compared.sort_by(Compared::order);
+    let compared = rank(compared);
     match (compared.first(), first) {
         (Some(best), _) => Ok((named.unwrap_or(best.engine), compared)),
         (None, Some(refusal)) => Err(refusal),
