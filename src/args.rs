@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand};
 
 use rooflined_config::Bus;
@@ -93,6 +95,45 @@ pub struct Serve {
     pub exit_on_stdin_close: bool,
 }
 
+/// Words of other programs, and what to type instead.
+const HABITS: [(&str, &str); 9] = [
+    (
+        "recommend predict sweep analyze explain measure compare calibrate observe watch mode hold holds hardware models doctor demo metrics board",
+        "rooflinectl COMMAND",
+    ),
+    ("start up run daemon", "rooflined serve, or the service: systemctl start rooflined"),
+    ("stop down kill", "systemctl stop rooflined"),
+    ("restart reload status enable disable", "systemctl COMMAND rooflined"),
+    ("config check validate", "rooflined --check-config"),
+    (
+        "port listen host bind http",
+        "it answers on sockets only; in a browser: rooflinectl dashboard --listen 8000",
+    ),
+    (
+        "d daemonize detach background foreground",
+        "leave it out: it stays in the foreground; as a service: systemctl start rooflined",
+    ),
+    ("v verbose debug log-level q quiet", "set the environment instead: ROOFLINED_LOG=debug rooflined"),
+    ("c conf config-file", "--config FILE"),
+];
+
+/// The same mistake with what to type instead, where other programs have that word.
+pub fn with_tip(mut error: clap::Error) -> clap::Error {
+    let kind = match error.kind() {
+        ErrorKind::InvalidSubcommand => ContextKind::InvalidSubcommand,
+        ErrorKind::UnknownArgument => ContextKind::InvalidArg,
+        _ => return error,
+    };
+    let Some(ContextValue::String(typed)) = error.get(kind) else { return error };
+    let word = typed.trim_start_matches('-').split('=').next().unwrap_or_default();
+    let tip = match HABITS.iter().find(|(names, _)| names.split(' ').any(|name| name == word)) {
+        Some((_, tip)) => tip.replace("COMMAND", word),
+        None => return error,
+    };
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
+    error
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -125,6 +166,20 @@ mod tests {
             panic!("another role")
         };
         assert_eq!(fake.args, ["-q", "--verbose", "-m", "1"]);
+    }
+
+    #[test]
+    fn words_of_other_programs_are_answered_with_what_to_type() {
+        for (line, tip) in [
+            ("rooflined start", "systemctl start rooflined"),
+            ("rooflined restart", "systemctl restart rooflined"),
+            ("rooflined recommend", "rooflinectl recommend"),
+            ("rooflined --port 80", "dashboard --listen"),
+            ("rooflined -d", "stays in the foreground"),
+        ] {
+            let said = with_tip(Cli::try_parse_from(line.split(' ')).unwrap_err()).to_string();
+            assert!(said.contains(tip), "{line}: {said}");
+        }
     }
 
     #[test]

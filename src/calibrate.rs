@@ -205,7 +205,7 @@ async fn end(child: &mut Child) -> std::io::Result<ExitStatus> {
     child.start_kill()?;
     // A process that waits in a driver may be one that not even this ends.
     timeout(GRACE, child.wait()).await.unwrap_or_else(|_| {
-        Err(std::io::Error::other("it waits in the kernel and cannot be ended; look at dmesg"))
+        Err(std::io::Error::other("it waits in the kernel and cannot be stopped; see dmesg"))
     })
 }
 

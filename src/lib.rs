@@ -56,7 +56,7 @@ use unsimulated as simulated;
 use crate::server::{Control, ModelFiles, Snapshots, Socket, dbus, http};
 use crate::store::StoreError;
 use rooflined_advice::{Catalogue, Opener};
-use rooflined_config::{ConfigError, hardware_dir};
+use rooflined_config::{ConfigError, DEFAULT_FILE, hardware_dir};
 use rooflined_core::board::{BoardState, Reading};
 use rooflined_core::hardware::{self, Registry};
 use rooflined_governor::{Event, Governor, StoredHolds};
@@ -78,8 +78,12 @@ enum DaemonError {
     Socket(#[from] SocketError),
     #[error(transparent)]
     State(#[from] StoreError),
+    #[error("there is no configuration {}\nhint: give the path of a file, or leave --config out for {DEFAULT_FILE}, if there is one", .0.display())]
+    NoConfiguration(PathBuf),
+    #[error("{0}\nhint: for example: rooflined --simulate jetson-orin-nano-8gb-super")]
+    NoBoard(SimulationError),
     #[error(transparent)]
-    Simulation(#[from] SimulationError),
+    Simulation(SimulationError),
     #[error("cannot start: {0}; check the limits on processes, memory and open files (ulimit -a)")]
     System(#[from] io::Error),
     #[error("the manual pages cannot be written to {}: {source}; name a directory that you may write to", dir.display())]
@@ -88,10 +92,16 @@ enum DaemonError {
     Server(String),
 }
 
+impl From<SimulationError> for DaemonError {
+    fn from(error: SimulationError) -> Self {
+        if error.is_of_the_name() { Self::NoBoard(error) } else { Self::Simulation(error) }
+    }
+}
+
 /// Runs `rooflined` with the arguments of the process.
 #[must_use]
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|error| args::with_tip(error).exit());
     let outcome = match cli.role {
         Some(Role::Probe(args)) if args.worker => return rooflined_probe::worker_main(),
         Some(Role::Probe(args)) if args.verify => return rooflined_probe::verify_main(),
@@ -109,13 +119,17 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("rooflined: error: {error}");
-            ExitCode::FAILURE
+            // As for every value that the command line cannot have.
+            if matches!(error, DaemonError::NoBoard(_)) { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }
 
 fn serve(mut args: Serve) -> Result<(), DaemonError> {
-    // The configuration is checked without a board. Dropped last, when whoever reads the board is gone.
+    if let Some(file) = args.config.as_ref().filter(|file| !file.try_exists().unwrap_or(true)) {
+        return Err(DaemonError::NoConfiguration(file.clone()));
+    }
+    // The configuration is checked without a board. Dropped last, after everything that reads the board.
     let simulation = if args.check_config { None } else { simulated::start(&mut args)? };
     let settings = Settings::load(&args)?;
     if args.check_config {

@@ -270,7 +270,7 @@ impl Line {
         let (stream, child) = if way.socket.is_none() && by_hand {
             spawn(way).map_err(|error| {
                 let message = format!("the privileged helper does not start: {error}");
-                OrderFailure::with_hint(message, "see that it can be run")
+                OrderFailure::with_hint(message, "check that it is executable")
             })?
         } else {
             let stream = UnixStream::connect(socket).await.map_err(|error| {

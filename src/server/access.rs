@@ -20,7 +20,7 @@
 //! learnt the same way on D-Bus). Membership of the group is the primary group of the connection, or a line of
 //! /etc/group; groups that only a directory service knows are admitted by their primary group alone.
 
-use rooflined_core::configuration::file_in_use;
+use rooflined_core::configuration::how_to_enable_control;
 use rooflined_core::refusal::{Code, Refusal};
 use rooflined_predict::learning::report::Reporter;
 use std::fs;
@@ -167,10 +167,7 @@ fn unknown() -> Refusal {
 }
 
 fn disabled() -> Refusal {
-    Code::ControlDisabled.error(
-        "control is not enabled on this machine",
-        format!("set enabled = true under [control] in {} and reload", file_in_use()),
-    )
+    Code::ControlDisabled.error("control is not enabled on this machine", how_to_enable_control())
 }
 
 fn decide(

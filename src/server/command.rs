@@ -247,10 +247,10 @@ pub fn encode_reply(snapshot: &Snapshot, reply: Option<Reply>, power: bool) -> R
             encode(&ForgottenAnswer { forgotten: count as u64 })
         }
         Some(Reply::Switched { .. } | Reply::Held { .. } | Reply::Done) => {
-            Err(Code::Internal.error("the daemon answered something else", "report this"))
+            Err(Code::Internal.error("the daemon gave an unexpected answer", "report this"))
         }
         Some(Reply::Refused(refusal)) => Err(refusal),
-        None => Err(Code::ShuttingDown.error("the daemon is going away", "try again in a second")),
+        None => Err(Code::ShuttingDown.error("the daemon is shutting down", "try again in a second")),
     }
 }
 
@@ -282,7 +282,7 @@ pub fn encode_within(answer: &impl serde::Serialize, most: usize) -> Result<Vec<
         Ok(()) => Ok(buffer.bytes),
         Err(error) if error.is_io() => {
             Err(Code::TooMany
-                .error(format!("the answer has more than {most} bytes"), "ask for less at a time"))
+                .error(format!("the answer has more than {most} bytes"), "ask for fewer at a time"))
         }
         Err(error) => Err(unwritten(&error)),
     }

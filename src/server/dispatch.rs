@@ -22,7 +22,6 @@ use rooflined_core::names::NetworkEngine;
 use rooflined_core::precision::{UnknownName, WeightFormat};
 use rooflined_core::refusal::{Code, Refusal};
 use rooflined_governor::{Client, Command, ControlRequest};
-use rooflined_models::recipe::Recipe;
 use rooflined_models::registry;
 use rooflined_predict::Engine;
 use rooflined_predict::learning::report::{Reporter, Selection};
@@ -412,14 +411,14 @@ fn roofline(query: &str) -> Result<Request, Refusal> {
     Ok(Request::Roofline { mode, precision, hardware })
 }
 
-/// A model of the registry in a format (bf16 where none is named).
+/// A model of the registry in a format, or as it is published.
 fn model(call: Call<'_>) -> Result<ModelAnswer, Refusal> {
     let key = call.argument.unwrap_or_default();
     let known = registry::models().get(key).map_err(|error| {
         let hint = error.near.hint("GET /v1/models lists all");
         Code::NotFound.error(format!("there is no model {:?}", error.key), hint)
     })?;
-    let (mut recipe, mut cache) = (Recipe::of(WeightFormat::Bf16), WeightFormat::Fp16);
+    let (mut recipe, mut cache) = (models::published_recipe(known), WeightFormat::Fp16);
     for (key, value) in query_pairs(call.query, &["format", "kv_format"])? {
         match key.as_str() {
             "format" => recipe = format_of(&key, &value)?,
@@ -464,7 +463,7 @@ fn ready(snapshot: &Snapshot) -> Result<serde_json::Value, Refusal> {
     if !snapshot.state.taken_at.is_positive() {
         return Err(Code::NotReady.error(
             "the machine has not been read yet",
-            "ask again in a second; rooflinectl doctor looks further",
+            "ask again in a second; rooflinectl doctor checks more",
         ));
     }
     Ok(json!({

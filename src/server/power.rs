@@ -63,8 +63,8 @@ pub async fn ask(
         }
         Some(Reply::Done) => Ok(ControlAnswer::Done(DoneAnswer { done: true })),
         Some(Reply::Refused(refusal)) => Err(refusal),
-        Some(_) => Err(Code::Internal.error("the daemon answered something else", "report this")),
-        None => Err(Code::ShuttingDown.error("the daemon is going away", "try again in a second")),
+        Some(_) => Err(Code::Internal.error("the daemon gave an unexpected answer", "report this")),
+        None => Err(Code::ShuttingDown.error("the daemon is shutting down", "try again in a second")),
     }
 }
 

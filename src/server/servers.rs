@@ -20,7 +20,7 @@ const LARGEST_KEPT_BYTES: usize = 16 << 10;
 /// The servers among `list`, in its order.
 ///
 /// # Errors
-/// A name that is none, or evidence that cannot be.
+/// An empty name, or impossible evidence.
 pub fn reports(
     snapshot: &Snapshot,
     catalogue: &Catalogue,

@@ -307,7 +307,7 @@ impl Work {
         let others = if of_others { "of other users" } else { "of the same user" };
         Err(Code::Busy.error(
             format!("large questions {others} are being answered, one at a time of each user"),
-            "ask again in a second, or ask for less at a time",
+            "ask again in a second, or ask for fewer at a time",
         ))
     }
 

@@ -1889,7 +1889,7 @@ class NetworkPredictAnswerOptional_(TypedDict, total=False):
     engine_file_bytes: Optional[float]
     #: The hardware, where the figures are those of its data sheet and no machine was asked.
     hardware: Optional[str]
-    #: The power mode; `null` where the machine has none, or the operating point is none of its modes.
+    #: The power mode; `null` where the machine has none, or the operating point is not one of its modes.
     power_mode: Optional[str]
     #: Power while it runs; `null` where unknown.
     power_w: Optional["PowerAnswer"]
@@ -2360,6 +2360,9 @@ class PredictAnswerOptional_(TypedDict, total=False):
     #: The inference engine that it is of: the one asked for; of a model without one, the engine that is recommended for
     #: it.
     engine: "Engine"
+    #: Weight format that it is of: the one asked for, else the usual one; of a model without engine and format, the one
+    #: that is recommended. `null` for an attention, and where a file does not say how it is stored.
+    format: Optional[str]
     #: The hardware, where the figures are those of its data sheet and no machine was asked.
     hardware: Optional[str]
     #: Whose errors the interval was taken from (models only): `own_tier`, `own_engine` or `own_runs` of this machine, else
@@ -2815,7 +2818,7 @@ class Speculative(TypedDict, total=False):
 
 
 class StateAnswerOptional_(TypedDict, total=False):
-    #: Files that the fields come from, by the same names; what comes from none has none.
+    #: Files that the fields come from, by the same names; absent for fields that no file holds.
     sources: Dict[str, str]
 
 
@@ -2917,8 +2920,6 @@ class SweepRequest(TypedDict, total=False):
 
 
 class SweepRowOptional_(PredictAnswer, total=False):
-    #: Storage of the weights; `null` for a file that does not say.
-    format: Optional[str]
     #: The model: its key, or what its file or fields call it. Absent for an operation.
     model: Optional[str]
     #: The operation with its batch applied; `null` for a model.
@@ -3147,8 +3148,9 @@ class Workload(TypedDict, total=False):
     #: every sequence has room for 4096 tokens, or for as many as the model was made for, if that is fewer; a decode fills
     #: them, and a prompt begins an empty cache.
     context_tokens: Optional[int]
-    #: Weight format: a key of `GET /v1/formats`. Default: a file's own, what a model known by a key is published in,
-    #: `fp16`.
+    #: Weight format: a key of `GET /v1/formats`. Default: a file's own; of a model known by a key what it is published in,
+    #: else what the engine's files usually hold: `q4_k_m` with llama.cpp, `int4_g32` with MLC and ONNX Runtime, `fp16`
+    #: with the others.
     format: Optional[str]
     #: Tokens of the images in every prompt, in addition to `prompt_tokens` (models only). Default 0.
     image_tokens: Optional[int]

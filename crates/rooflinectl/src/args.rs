@@ -987,9 +987,13 @@ pub enum ConfigCommand {
 
 #[derive(Debug, Subcommand)]
 pub enum HardwareCommand {
-    /// List all entries
+    /// List all entries, or those that have a word in their name
     #[command(after_help = examples::of("hardware list"))]
-    List,
+    List {
+        /// Part of a name, such as orin
+        #[arg(value_name = "WORD")]
+        word: Option<String>,
+    },
     /// Show one entry with its sources, notes and the ceilings of its modes
     #[command(after_help = examples::of("hardware show"))]
     Show {
@@ -1006,17 +1010,21 @@ pub enum HardwareCommand {
 
 #[derive(Debug, Subcommand)]
 pub enum ModelsCommand {
-    /// List models that are known by a key
+    /// List models that are known by a key, or those that have a word in their name
     #[command(after_help = examples::of("models list"))]
-    List,
+    List {
+        /// Part of a name, such as qwen3
+        #[arg(value_name = "WORD")]
+        word: Option<String>,
+    },
     /// Show one model
     #[command(after_help = examples::of("models show"))]
     Show {
         /// Key, such as llama-3.1-8b
         key: String,
-        /// Weight format: q4_k_m, awq_int4, nvfp4, …
-        #[arg(long, value_parser = input::recipe, default_value = "bf16")]
-        format: Recipe,
+        /// Weight format: q4_k_m, awq_int4, nvfp4, … [default: the one it is published in]
+        #[arg(long, value_parser = input::recipe)]
+        format: Option<Recipe>,
         /// Key/value cache format
         #[arg(long, value_name = "FORMAT", value_parser = input::cache_format, default_value = "fp16")]
         kv_format: WeightFormat,

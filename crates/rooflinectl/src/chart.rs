@@ -133,8 +133,9 @@ impl Chart {
     pub fn add_measured(&mut self, rows: &[MeasuredRow], predicted: &[SweepRow]) {
         self.points.extend(rows.iter().filter_map(|row| {
             let op = row.op.op()?;
-            let same =
-                |other: &&SweepRow| other.op == Some(*op) && other.format.as_ref() == Some(&row.format);
+            let same = |other: &&SweepRow| {
+                other.op == Some(*op) && other.prediction.format.as_ref() == Some(&row.format)
+            };
             let same = predicted.iter().find(same)?;
             Some(Point {
                 intensity: same.prediction.arithmetic_intensity_flops_per_byte,

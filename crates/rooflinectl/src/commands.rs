@@ -11,8 +11,8 @@ use super::output::Format;
 use super::{choice, network_advice, network_args, recommendation, show, status, textfile, words};
 use rooflined_advice::Request;
 use rooflined_api::{
-    AnalyzeRequest, Constraints, Freedom, ObservationRequest, ObservationsAnswer, OperatingPointRequest,
-    PredictRequest, RecommendAnswer, RecommendRequest, SweepRequest, Workload,
+    AnalyzeAnswer, AnalyzeRequest, Constraints, Freedom, ObservationRequest, ObservationsAnswer,
+    OperatingPointRequest, PredictRequest, RecommendAnswer, RecommendRequest, SweepRequest, Workload,
 };
 use rooflined_core::operation::Op;
 use rooflined_core::precision::WeightFormat;
@@ -129,7 +129,8 @@ pub async fn sweep(context: &mut Context, args: &SweepArgs) -> Result<(), Failur
     context.printer.answer("sweep", &answer, || Ok(show::sweep(&answer.parse()?)))
 }
 
-pub async fn analyze(context: &mut Context, args: &AnalyzeArgs) -> Result<(), Failure> {
+/// `analyze`: ends with a failure where nothing can have run in that time, so that a script notices a wrong unit.
+pub async fn analyze(context: &mut Context, args: &AnalyzeArgs) -> Result<Exit, Failure> {
     let (workload, asked) = args.subject.workload()?;
     let request = AnalyzeRequest {
         hardware: args.machine.hardware.clone(),
@@ -144,8 +145,10 @@ pub async fn analyze(context: &mut Context, args: &AnalyzeArgs) -> Result<(), Fa
         (None, rate) => format!("at {}", words::rate(rate.unwrap_or_default())),
     };
     let answer = context.ask("/v1/analyze", request, Request::Analyze).await?;
-    let what = format!("{asked} {measured}");
-    context.printer.answer("analyze", &answer, || Ok(show::analysis(&what, &answer.parse()?)))
+    let parsed: AnalyzeAnswer = answer.parse()?;
+    let what = format!("{} {measured}", asked.answered(parsed.prediction.format.as_ref()));
+    context.printer.answer("analyze", &answer, || Ok(show::analysis(&what, &parsed)))?;
+    Ok(if parsed.verdict == "impossible" { Exit::Failed } else { Exit::Ok })
 }
 
 pub async fn recommend(context: &mut Context, args: &RecommendArgs) -> Result<Exit, Failure> {

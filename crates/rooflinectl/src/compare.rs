@@ -118,7 +118,7 @@ async fn measure_each(
             Ok(answer) => {
                 let part: MeasureAnswer = answer.parse()?;
                 whole.rows.extend(part.rows);
-                whole.skipped.extend(part.skipped);
+                add_once(&mut whole.skipped, part.skipped);
                 whole.simulated |= part.simulated;
                 whole.serial = part.serial;
             }
@@ -128,7 +128,7 @@ async fn measure_each(
                     && request.workload.is_some()
                     && requests.len() > 1 =>
             {
-                whole.skipped.push(body.message);
+                add_once(&mut whole.skipped, [body.message]);
             }
             Err(error) => return Err(error.into()),
         }
@@ -141,6 +141,15 @@ async fn measure_each(
         serial: whole.serial,
         ..Comparison::of(rows, calibrated)
     })
+}
+
+/// Several batches and contexts of one format are left out for one reason.
+fn add_once(reasons: &mut Vec<String>, more: impl IntoIterator<Item = String>) {
+    for reason in more {
+        if !reasons.contains(&reason) {
+            reasons.push(reason);
+        }
+    }
 }
 
 /// Whether somebody has measured or specified the bandwidth. Nothing is impossible under a guess.

@@ -11,8 +11,16 @@ use rooflined_config::{Config, ConfigError, DEFAULT_FILE};
 pub fn run(printer: &Printer, command: &ConfigCommand) -> Result<Exit, Failure> {
     let (ConfigCommand::Check { file } | ConfigCommand::Show { file }) = command;
     if let Some(file) = file.as_deref().filter(|file| !file.exists()) {
-        let hint = format!("check the path, or leave it out for {DEFAULT_FILE}");
+        let hint = format!(
+            "check the path, or leave it out for {DEFAULT_FILE}; rooflinectl config show prints every key"
+        );
         return Err(Failure::failed(format!("there is no file {}", file.display()), hint));
+    }
+    if let Some(dir) = file.as_deref().filter(|file| file.is_dir()) {
+        return Err(Failure::failed(
+            format!("{} is a directory", dir.display()),
+            "give the .toml file in it",
+        ));
     }
     match command {
         ConfigCommand::Check { file } => check(printer, file.as_deref()),

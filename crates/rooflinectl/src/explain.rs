@@ -19,6 +19,7 @@ use rooflined_api::{
     BoardAnswer, ExplainRequest, Offload, PredictAnswer, PredictRequest, RunEvidence, Unseen, Workload,
 };
 use rooflined_core::units::Bytes;
+use rooflined_models::registry::models;
 use serde_json::Value;
 
 /// Windows whose middle is taken.
@@ -92,7 +93,11 @@ fn measured(args: &ExplainArgs, seen: Option<RunEvidence>) -> Result<(String, Ex
         tokens_per_s: args.tokens_per_s,
         seen,
     };
-    Ok((asked.to_string(), request))
+    // As the daemon takes it for the engine that is named.
+    let model =
+        request.workload.model.as_ref().and_then(Value::as_str).and_then(|key| models().get(key).ok());
+    let format = model.map(|known| rooflined_advice::models::usual_format(known, request.engine).to_owned());
+    Ok((asked.answered(format.as_ref()).to_string(), request))
 }
 
 /// A model that needs more memory than there is did not run here. What cannot be told is left to the answer.

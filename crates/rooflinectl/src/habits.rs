@@ -7,9 +7,68 @@ pub fn lists(names: &str, name: &str) -> bool {
 }
 
 /// What other programs call a command below `above`, and what to type instead.
-pub const COMMANDS: [(&str, &str, &str); 16] = [
-    ("rooflinectl", "serve start daemon", "the daemon has it: rooflined serve"),
+pub const COMMANDS: [(&str, &str, &str); 41] = [
+    (
+        "rooflinectl",
+        "get describe inspect",
+        "rooflinectl models show MODEL, rooflinectl models inspect FILE or rooflinectl hardware show KEY",
+    ),
+    (
+        "rooflinectl",
+        "apply create edit set",
+        "edit /etc/rooflined/rooflined.toml, then rooflinectl config check",
+    ),
+    (
+        "rooflinectl",
+        "exec launch",
+        "rooflinectl hold --max-power 15W -- COMMAND, or rooflinectl run -- llama-server -m FILE",
+    ),
+    ("models", "rm remove delete del prune", "no model is stored here: delete the file itself"),
+    ("models", "ls all", "rooflinectl models list"),
+    ("hardware", "ls all", "rooflinectl hardware list"),
+    ("mode", "ls all modes", "rooflinectl mode list"),
+    (
+        "rooflinectl",
+        "serve start daemon up",
+        "the daemon has it: rooflined serve, or systemctl start rooflined",
+    ),
+    ("rooflinectl", "stop down kill", "systemctl stop rooflined"),
+    ("rooflinectl", "restart reload", "systemctl reload rooflined, or systemctl restart rooflined"),
+    ("rooflinectl", "enable disable", "systemctl enable --now rooflined"),
+    ("rooflinectl", "log logs journal events", "rooflinectl watch --events, or journalctl -u rooflined"),
     ("rooflinectl", "version", "rooflinectl --version"),
+    ("rooflinectl", "ps", "rooflinectl servers, or rooflinectl holds"),
+    (
+        "rooflinectl",
+        "pull download",
+        "models are not fetched: rooflinectl recommend MODEL answers without the file",
+    ),
+    (
+        "rooflinectl",
+        "install uninstall update upgrade",
+        "the package does that: apt-get install ./rooflined_*.deb, or pip install ./rooflined-*.whl",
+    ),
+    (
+        "rooflinectl",
+        "login logout auth",
+        "there is no account: the daemon is asked over a socket of this machine",
+    ),
+    (
+        "rooflinectl",
+        "init setup configure",
+        "edit /etc/rooflined/rooflined.toml, then rooflinectl config check",
+    ),
+    ("rooflinectl", "nvpmodel jetson_clocks clocks power", "rooflinectl mode list, or rooflinectl status"),
+    ("rooflinectl", "temp temperature smi dmon jtop tegrastats", "rooflinectl status, or rooflinectl watch"),
+    ("rooflinectl", "test check verify", "rooflinectl doctor, or rooflinectl config check"),
+    ("rooflinectl", "estimate fit vram memory", "rooflinectl predict MODEL, or rooflinectl recommend MODEL"),
+    ("rooflinectl", "optimize optimise tune advise suggest plan choose", "rooflinectl recommend MODEL"),
+    (
+        "rooflinectl",
+        "chat generate infer",
+        "models are not run here; to predict one: rooflinectl predict MODEL",
+    ),
+    ("rooflinectl", "profile trace", "rooflinectl explain --port 8080, or rooflinectl compare MODEL"),
     (
         "rooflinectl",
         "bench benchmark",
@@ -20,7 +79,7 @@ pub const COMMANDS: [(&str, &str, &str); 16] = [
     (
         "rooflinectl",
         "list ls show",
-        "rooflinectl models list, rooflinectl hardware list, rooflinectl formats or rooflinectl mode list",
+        "rooflinectl models list, hardware list, mode list or formats; to see one: rooflinectl models show MODEL",
     ),
     (
         "hardware",
@@ -28,7 +87,9 @@ pub const COMMANDS: [(&str, &str, &str); 16] = [
         "rooflinectl hardware check FILE, then copy the file to /etc/rooflined/hardware and restart the daemon",
     ),
     ("hardware", "info get describe view", "rooflinectl hardware show KEY"),
+    ("hardware", "search find grep filter", "rooflinectl hardware list WORD"),
     ("models", "info get describe view", "rooflinectl models show KEY"),
+    ("models", "search find grep filter", "rooflinectl models list WORD"),
     (
         "models",
         "pull download add install import",
@@ -64,15 +125,83 @@ pub const MISSING: [(&str, &str); 12] = [
     ("tiling", "the sizes are M N K, with spaces: rooflinectl tiling 64 4096 4096"),
 ];
 
+/// Words that a command, by its name below the program's, does not take, and what to do instead.
+pub const WORDS: [(&str, &str, &str); 3] = [
+    (
+        "holds",
+        "release stop end rm remove delete kill cancel drop",
+        "a hold ends with the command that it was taken for: stop that command",
+    ),
+    ("servers", "add watch start", "to watch a server: rooflinectl observe --from 8080"),
+    ("calibrate", "status show", "rooflinectl roofline has the ceilings with their age"),
+];
+
+/// Examples of values, by options without their hyphens, or else by the name of the value in help.
+pub const VALUES: [(&str, &str); 19] = [
+    ("hardware", "orin-nano; rooflinectl hardware list shows all"),
+    ("mode min-mode", "15W; rooflinectl mode list shows all"),
+    ("modes", "15W,25W, or all"),
+    ("format formats draft-format", "q4_k_m; rooflinectl formats shows all"),
+    ("kv-format kv-formats", "q8_0; rooflinectl formats shows all"),
+    ("engine engines", "llama.cpp"),
+    ("model draft-model", "qwen3-4b; rooflinectl models list shows all"),
+    ("port from", "8080"),
+    ("listen", "8000"),
+    ("size", "640x640"),
+    ("batch batches BATCH BATCHES RANGE", "8"),
+    ("contexts N CONTEXTS", "4096"),
+    ("COUNTS", "1,2,4"),
+    ("TIME", "50ms"),
+    ("POWER", "15W"),
+    ("SIZE", "8GB"),
+    ("RATE MEAN", "20"),
+    ("RATIO", "5%"),
+    ("FILE DIR PATH", "./NAME"),
+];
+
 /// Options of other programs that one command is given, without their hyphens, and what to type instead.
-pub const HABITS: [(&str, &str, &str); 6] = [
+pub const HABITS: [(&str, &str, &str); 16] = [
+    ("completions", "shell", "name the shell without an option: rooflinectl completions bash"),
+    (
+        "calibrate",
+        "gpu cpu device",
+        "set accelerator under [daemon] in /etc/rooflined/rooflined.toml, and restart the daemon",
+    ),
+    ("calibrate", "all", "leave it out: everything is measured unless --quick is given"),
+    ("dashboard", "open browser o", "open the address that it prints"),
+    (
+        "dashboard",
+        "host address addr bind b ip",
+        "--listen takes a loopback address; from another machine: ssh -L 8000:127.0.0.1:8000 HOST",
+    ),
+    (
+        "recommend",
+        "top limit max-results k",
+        "leave it out: the answer lists the choice and its alternatives; -o json has every field",
+    ),
     ("set", "m mode", "name the mode without an option: rooflinectl mode set 15W"),
     ("mode", "q query", "rooflinectl mode get"),
     ("mode", "m p", "rooflinectl mode set 15W enters a mode, rooflinectl mode list shows all"),
     ("demo", "hardware board", "rooflinectl demo --simulate BOARD"),
     ("doctor", "fix repair", "it changes nothing: run what its hints say"),
     ("mcp", "port listen host", "it speaks over standard input and output, so it has no port"),
+    (
+        "servers",
+        "port from p url",
+        "it lists what was watched in the last hour; to watch a server: rooflinectl observe --from 8080, to ask why it is slow: rooflinectl explain --port 8080",
+    ),
+    (
+        "metrics",
+        "port listen p addr address",
+        "it prints them once; for Prometheus write a file from a timer: rooflinectl metrics --textfile FILE",
+    ),
+    ("status", "n interval watch w l loop loop-ms lms f follow", "to see it change: rooflinectl watch"),
+    ("status", "q query query-gpu i id", "rooflinectl status --all, or -o json for single values"),
 ];
+
+/// Programs that run an inference engine, and the engine.
+pub const RUNNERS: [(&str, &str); 2] =
+    [("ollama lmstudio lm-studio koboldcpp llamafile", "llama.cpp"), ("transformers huggingface", "torch")];
 
 /// What other programs call an option, and our options for it: the first that the command has is meant.
 pub const OPTIONS: [(&str, &str); 23] = [

@@ -15,13 +15,14 @@ use rooflined_advice::hardware;
 use rooflined_api::{HardwareAnswer, NominalCeilings};
 use rooflined_config::{Config, DEFAULT_FILE, Problem, hardware_dir, hardware_file};
 use rooflined_core::hardware::{Hardware, Registry};
+use rooflined_core::refusal::{Code, Refusal};
 
 /// Columns of rates.
 const SHOWN: [&str; 4] = ["fp16", "int8", "fp8", "fp4"];
 
 pub fn run(printer: &Printer, command: &HardwareCommand) -> Result<Exit, Failure> {
     match command {
-        HardwareCommand::List => list(printer, &load_registry()),
+        HardwareCommand::List { word } => list(printer, &load_registry(), word.as_deref()),
         HardwareCommand::Show { key } => show(printer, &load_registry(), key),
         HardwareCommand::Check { file } => check(printer, file),
     }
@@ -40,8 +41,14 @@ pub fn load_registry() -> Registry {
     Registry::with(user)
 }
 
-fn list(printer: &Printer, registry: &Registry) -> Result<Exit, Failure> {
-    let answer = hardware::list(registry);
+fn list(printer: &Printer, registry: &Registry, word: Option<&str>) -> Result<Exit, Failure> {
+    let mut answer = hardware::list(registry);
+    if let Some(word) = word {
+        answer.hardware.retain(|entry| has_word([&entry.key, &entry.name], word));
+        if answer.hardware.is_empty() {
+            return Err(unknown(registry, word));
+        }
+    }
     if printer.format != Format::Human {
         printer.value("hardware", &json!(answer))?;
         return Ok(Exit::Ok);
@@ -75,6 +82,19 @@ fn list(printer: &Printer, registry: &Registry) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
+fn unknown(registry: &Registry, key: &str) -> Failure {
+    let Refusal { message, hint, .. } = hardware::unknown(registry, Code::UnknownHardware, "hardware", key);
+    Failure::usage(message).with_hint(hint)
+}
+
+/// Whether a name has all parts of `word`, which hyphens and spaces separate: `orin nano` is in `Jetson Orin Nano 8 GB`.
+pub fn has_word<'a>(names: impl IntoIterator<Item = &'a String>, word: &str) -> bool {
+    let wanted = word.to_lowercase();
+    let mut parts = wanted.split(|of: char| of.is_whitespace() || "-_:/".contains(of));
+    let names = names.into_iter().map(|name| name.to_lowercase()).collect::<Vec<_>>().join(" ");
+    parts.all(|part| names.contains(part))
+}
+
 /// One decimal where there is one; a dash for what does not exist.
 fn cell(value: Option<f64>, unit: f64) -> String {
     match value.map(|value| value / unit) {
@@ -85,11 +105,7 @@ fn cell(value: Option<f64>, unit: f64) -> String {
 }
 
 fn show(printer: &Printer, registry: &Registry, key: &str) -> Result<Exit, Failure> {
-    let known = registry.get(key).ok_or_else(|| {
-        let shown: String = key.chars().take(40).collect();
-        Failure::usage(format!("there is no hardware {shown:?} in the registry"))
-            .with_hint(registry.near(&shown).hint("rooflinectl hardware list shows all"))
-    })?;
+    let known = registry.get(key).ok_or_else(|| unknown(registry, key))?;
     let answer = hardware::entry(known);
     match printer.format {
         Format::Human => printer.text(&render_details(&answer))?,

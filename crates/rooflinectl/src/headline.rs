@@ -11,8 +11,7 @@ use rooflined_core::units::{Bytes, Seconds, Watts, significant};
 use rooflined_models::transformer::Phase;
 
 /// `llama-3.1-8b q4_k_m, context 4096, decodes 14.2 tokens/s (11.9 to 16.8) on jetson-orin-nano-8gb-super at 25W; memory
-/// bandwidth limits it`. What has no room is said before anything else: `llama-3.1-8b fp16, context 4096, DOES NOT FIT: it
-/// needs 16.7 GB, and 6.91 GB are free; it would decode …`.
+/// bandwidth limits it`; or `llama-3.1-8b fp16, context 4096, DOES NOT FIT in llama.cpp: it needs 16.7 GB, and 6.91 GB are free`.
 pub fn prediction(asked: &SubjectText, mode: Option<&str>, answer: &PredictAnswer) -> String {
     let rate = format_rate(&answer.tokens_per_s);
     let time = words::estimate(&answer.time_s, words::time);
@@ -26,32 +25,31 @@ pub fn prediction(asked: &SubjectText, mode: Option<&str>, answer: &PredictAnswe
         let each = words::estimate(each, words::time);
         format!("{value} documents/s ({low} to {high}){}, {each} each", many("at a time"))
     });
-    let (does, would, how) = match asked.phase {
-        _ if documents.is_some() => ("reads", "read", documents.unwrap_or_default()),
-        None => ("takes", "take", format!("{time}{}", many("columns"))),
-        Some(Phase::Decode) => ("decodes", "decode", format!("{rate}{}", many("sequences"))),
-        Some(Phase::Prefill) => {
-            ("reads", "read", format!("the prompt in {time}{}, {rate}", many("sequences")))
-        }
+    let (does, how) = match asked.phase {
+        _ if documents.is_some() => ("reads", documents.unwrap_or_default()),
+        None => ("takes", format!("{time}{}", many("columns"))),
+        Some(Phase::Decode) => ("decodes", format!("{rate}{}", many("sequences"))),
+        Some(Phase::Prefill) => ("reads", format!("the prompt in {time}{}, {rate}", many("sequences"))),
         Some(Phase::Serve) => {
             let first = answer.time_to_first_token_s.as_ref();
             let first = first.map_or_else(String::new, |first| {
                 format!(", the first after {}", words::estimate(first, words::time))
             });
-            ("serves", "serve", format!("{rate}{}{first}", many("sequences")))
+            ("serves", format!("{rate}{}{first}", many("sequences")))
         }
     };
     let with = if answer.context_tokens.is_some() { format!(" in {}", answer.engine) } else { String::new() };
     let on = answer.hardware.as_ref().map_or_else(String::new, |hardware| format!(" on {hardware}"));
     let at = mode.map_or_else(String::new, |mode| format!(" at {mode}"));
     let context = answer.context_tokens.map_or_else(String::new, |tokens| format!(", context {tokens},"));
-    let what = format!("{}{context}", asked.what);
+    let what = format!("{}{context}", asked.name(answer.format.as_deref()));
     if answer.memory_bytes.fits == Some(false) {
         let free = describe_free(answer.memory_bytes.available);
-        return format!(
-            "{what} DOES NOT FIT{on}{at}: it needs {}, and {free}; it would {would} {how}{with}\n",
+        let free = format!(
+            "{what} DOES NOT FIT{on}{at}{with}: it needs {}, and {free}\n",
             Bytes(answer.memory_bytes.total)
         );
+        return free + "If it had room:\n";
     }
     format!("{what} {does} {how}{with}{on}{at}; {} it\n", describe_limit(&answer.limit))
 }
@@ -84,12 +82,18 @@ fn describe_limit(limit: &str) -> String {
 }
 
 /// `Use llama.cpp, q4_k_m, mode 25W, batch 1, context 4096: 41.0 tokens/s (35.1 to 46.2) at 13.1 W (module), 24.4 ms a token (limit 100 ms)`; where nothing
-/// meets the limits, the nearest that there is.
+/// meets the limits, the nearest. What has no room is not given a rate.
 pub fn recommendation(answer: &RecommendAnswer, request: &RecommendRequest) -> String {
     match (&answer.decision, &answer.closest) {
         (Some(chosen), _) => {
             format!("Use {}: {}\n", describe_setting(chosen), describe_figures(chosen, request))
         }
+        (None, Some(closest)) if memory_limit(answer).is_some() => format!(
+            "Nothing fits: the closest is {}, which needs {}; the limit is {}\n",
+            describe_setting(closest),
+            Bytes(closest.prediction.memory_bytes.total),
+            Bytes(memory_limit(answer).unwrap_or_default().max(0.0))
+        ),
         (None, Some(closest)) => format!(
             "Nothing meets {}; the nearest is {}: {}\n",
             if answer.violated.is_empty() { "the limits".to_owned() } else { options_for(&answer.violated) },
@@ -98,6 +102,13 @@ pub fn recommendation(answer: &RecommendAnswer, request: &RecommendRequest) -> S
         ),
         (None, None) => "Nothing can run here: no candidate is left\n".to_owned(),
     }
+}
+
+/// The memory that the closest candidate has no room in; `None` where it has room.
+pub fn memory_limit(answer: &RecommendAnswer) -> Option<f64> {
+    let is_memory = |by: &str| ["memory_available", "max_memory_bytes"].contains(&by);
+    let limits = answer.misses.iter().filter(|miss| is_memory(&miss.by)).filter_map(|miss| miss.limit);
+    limits.min_by(f64::total_cmp)
 }
 
 /// `vllm, awq_int4, batch 1, context 4096: 30.1 tokens/s (…)`, of an engine that was not asked for.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::failure::Failure;
 use super::server_address::Address;
-use super::{meant, words};
+use super::{meant, units, words};
 use rooflined_api::{NetworkEngine, Offload, OperatingPointRequest, Speculative, Workload};
 use rooflined_core::near::Near;
 use rooflined_core::operation::{MAX_DIMENSION, Op};
@@ -140,7 +140,7 @@ pub struct Targets(pub Vec<Target>);
 /// Several, with commas between.
 ///
 /// # Errors
-/// As [`target`], for the first that is none.
+/// As [`target`], for the first that is neither.
 pub fn targets(text: &str) -> Result<Targets, String> {
     let is_one = !text.contains(',');
     let each =
@@ -278,7 +278,8 @@ pub struct SubjectArgs {
     pub model: ModelArgs,
     #[command(flatten)]
     pub run: RunArgs,
-    /// Weight format [default: fp16; a file's own]
+    /// Weight format [default: a file's own; of a known model the recommended one, with --engine its usual one, such as q4_k_m
+    /// with llama.cpp; of an operation fp16]
     #[arg(long, value_parser = storage)]
     pub format: Option<String>,
     /// Key/value cache format (attention, models)
@@ -367,19 +368,18 @@ impl SubjectArgs {
     /// A usage error that names what is wrong.
     pub fn workload(&self) -> Result<(Workload, SubjectText), Failure> {
         let Self { op, model, run, batch, .. } = self;
-        let engine = self.engine.for_models()?;
+        self.engine.for_models()?;
         let (format, batch) = (self.format.as_deref(), *batch);
         let kv_format = self.kv_format.map(|format| format.key().to_owned());
         if let Some(named) = op.model(model)? {
             let what = match &op.kind {
-                Some(Target::Model(key)) => {
-                    format!("{key} {}", format.map_or_else(|| default_format(key, engine), str::to_owned))
-                }
+                // The answer says in which format, where nobody named one.
+                Some(Target::Model(key)) => (key.clone(), format.map(str::to_owned)),
                 Some(Target::File(path)) => {
                     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-                    format!("{name} {}", super::contents::format(path, format))
+                    (name.into_owned(), Some(super::contents::format(path, format)))
                 }
-                _ => String::new(),
+                _ => (String::new(), None),
             };
             // A context is filled by a decode; a prompt and its answer have to have room in it.
             let is_read = model.task.is_some_and(|task| task != Task::Generate)
@@ -405,16 +405,17 @@ impl SubjectArgs {
                 ..Workload::default()
             };
             let phase = Some(model.phase.unwrap_or(Phase::Decode));
-            return Ok((workload, SubjectText { what, phase, batch: batch.unwrap_or(1) }));
+            let (what, format) = what;
+            return Ok((workload, SubjectText { what, format, phase, batch: batch.unwrap_or(1) }));
         }
         let columns = op.columns(batch);
         let op = op.op(batch)?;
         let format = format.unwrap_or("fp16");
         // A mix of formats is one of whole models.
         self::format(format).map_err(Failure::usage)?;
-        let what = format!("{} {format}", words::operation(&op));
-        let asked = SubjectText { what, phase: None, batch: columns.unwrap_or(1) };
         let format = Some(format.to_owned());
+        let what = words::operation(&op);
+        let asked = SubjectText { what, format: format.clone(), phase: None, batch: columns.unwrap_or(1) };
         let workload = Workload {
             op: Some(op),
             format,
@@ -480,12 +481,36 @@ impl ModelArgs {
 #[derive(Debug, Clone, Default, Args)]
 pub struct MachineArgs {
     /// Other hardware, by its data sheet; needs no daemon: jetson-agx-orin-64gb, … (see hardware list)
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", value_parser = hardware_key)]
     pub hardware: Option<String>,
     /// Power mode; for a card or GB10 also a clock cap (lgc-2000), for a card also a power limit (pl-290) [default: the present
     /// operating point; with --hardware: its fastest]
-    #[arg(long, value_name = "MODE")]
+    #[arg(long, value_name = "MODE", value_parser = mode_name)]
     pub mode: Option<String>,
+}
+
+/// A key of hardware; which there are is for the registry to say, that of a daemon too.
+///
+/// # Errors
+/// It is empty, or the value of another option.
+fn hardware_key(text: &str) -> Result<String, String> {
+    value_of("hardware", text, "for example: orin-nano; rooflinectl hardware list shows all")
+}
+
+/// The name of a power mode; which there are is for the machine to say.
+///
+/// # Errors
+/// As [`hardware_key`].
+fn mode_name(text: &str) -> Result<String, String> {
+    value_of("mode", text, "for example: 15W; rooflinectl hardware show KEY lists the modes of hardware")
+}
+
+fn value_of(option: &str, text: &str, example: &str) -> Result<String, String> {
+    match meant::value_of_another(option, text) {
+        _ if text.trim().is_empty() => Err(format!("it is empty; {example}")),
+        Some(other) => Err(other),
+        None => Ok(text.to_owned()),
+    }
 }
 
 impl MachineArgs {
@@ -604,27 +629,38 @@ impl OpArgs {
     }
 }
 
-/// The format that answers are given for where none is named: what the model is published in, else fp16, as the engine stores it.
-fn default_format(key: &str, engine: Engine) -> String {
-    let published = models().get(key).ok().and_then(|known| known.published_format);
-    rooflined_predict::costs::recipe(engine, published.unwrap_or(WeightFormat::Fp16)).key().to_owned()
-}
-
 /// What is to run, in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubjectText {
-    /// The operation or the model, and its format.
+    /// The operation or the model.
     pub what: String,
+    /// As its weights are stored; `None` where that is left to the daemon.
+    pub format: Option<String>,
     /// Of a model.
     pub phase: Option<Phase>,
     /// Sequences, or columns.
     pub batch: u64,
 }
 
+impl SubjectText {
+    /// With its format: the one that was named, or the one of the answer.
+    #[must_use]
+    pub fn name(&self, answered: Option<&str>) -> String {
+        let format = self.format.as_deref().or(answered);
+        format.map_or_else(|| self.what.clone(), |format| format!("{} {format}", self.what))
+    }
+
+    /// The same, of an answer in this format.
+    #[must_use]
+    pub fn answered(self, format: Option<&String>) -> Self {
+        Self { format: self.format.or_else(|| format.cloned()), ..self }
+    }
+}
+
 /// `llama-3.1-8b q4_k_m decode x4`, `gemv 4096x4096 int8`.
 impl std::fmt::Display for SubjectText {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.what)?;
+        f.write_str(&self.name(None))?;
         if let Some(phase) = self.phase {
             write!(f, " {}", phase.key())?;
         }
@@ -719,7 +755,8 @@ fn numbers(kind: Kind, sizes: &[&str]) -> Result<[u64; 3], Failure> {
     }
     let mut values = [0; 3];
     for ((value, text), name) in values.iter_mut().zip(sizes).zip(names) {
-        *value = count(text).map_err(|reason| Failure::usage(format!("{name} is {text:?}: {reason}")))?;
+        *value = count(text)
+            .map_err(|reason| Failure::usage(format!("{} is {text:?}: {reason}", name.to_uppercase())))?;
     }
     Ok(values)
 }
@@ -793,11 +830,14 @@ pub fn count(text: &str) -> Result<u64, String> {
 /// What was expected instead of `text`, which is not a whole number.
 fn no_count(text: &str, least: u64) -> String {
     let expected = format!("expected a whole number from {least} to {MAX_DIMENSION}, such as 4096 or 4k");
-    let is_range = text.contains("..") || text.find('-').is_some_and(|at| at > 0);
+    let is_range = text.contains("..") || with_other_points(text).is_some();
+    if let Some(meant) = units::count_meant(text).filter(|meant| (least..=MAX_DIMENSION).contains(meant)) {
+        return format!("expected a whole number without a unit or separators: write {meant}");
+    }
     match text {
         "" => format!("{expected}; lists are written without spaces: 1,2,4"),
         _ if text.contains(',') => format!("{expected}, without commas; rooflinectl sweep takes several"),
-        _ if is_range => format!("{expected}; rooflinectl sweep takes several"),
+        _ if is_range => "expected one number; rooflinectl sweep takes several: --batches 1..8".to_owned(),
         _ => expected,
     }
 }
@@ -845,17 +885,7 @@ fn with_unit(text: &str, units: &[(&str, f64)]) -> Option<f64> {
 pub fn positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
-        _ => Err(format!("expected a number above zero, such as 30{}", with_point(text))),
-    }
-}
-
-/// How to write a number with a decimal comma.
-fn with_point(text: &str) -> String {
-    match text.split_once(',') {
-        Some((whole, part)) if part.starts_with(|of: char| of.is_ascii_digit()) => {
-            format!("; write {whole}.{part} with a point")
-        }
-        _ => String::new(),
+        _ => Err(format!("expected a number above zero, such as 30{}", units::or_write(text, &[]))),
     }
 }
 
@@ -866,8 +896,9 @@ fn with_point(text: &str) -> String {
 pub fn seconds(text: &str) -> Result<f64, String> {
     const UNITS: [(&str, f64); 7] =
         [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("min", 60.0), ("h", 3600.0)];
-    with_unit(text, &UNITS)
-        .ok_or_else(|| format!("expected a time above zero: 280us, 1.5ms, 2s{}", with_point(text)))
+    with_unit(text, &UNITS).ok_or_else(|| {
+        format!("expected a time above zero: 280us, 1.5ms, 2s{}", units::or_write(text, &units::TIMES))
+    })
 }
 
 /// A size in bytes, or with its unit.
@@ -887,9 +918,9 @@ pub fn bytes(text: &str) -> Result<f64, String> {
         ("B", 1.0),
     ];
     let size = with_unit(text, &UNITS).ok_or_else(|| {
-        let number = text.trim_end_matches(|of: char| of.is_ascii_alphabetic());
-        let number = if positive(number).is_ok() { number } else { "8" };
-        format!("expected a size above zero with its unit: {number}GB or {number}GiB{}", with_point(text))
+        let meant = units::or_write(text, &units::SIZES);
+        let example = if meant.is_empty() { ": 8GB or 8GiB" } else { "" };
+        format!("expected a size above zero with its unit{example}{meant}")
     })?;
     if size < LEAST_BYTES && text.parse::<f64>().is_ok() {
         return Err(format!("{text} alone is {text} bytes: write {text}GB, {text}GiB or {text}B"));
@@ -899,6 +930,8 @@ pub fn bytes(text: &str) -> Result<f64, String> {
 
 /// Nobody means fewer bytes by a number without a unit.
 const LEAST_BYTES: f64 = 1e6;
+/// Nobody means a slower clock by a number without a unit.
+const LEAST_MEGAHERTZ: f64 = 10.0;
 /// Nobody means more seconds by a number without a unit where a latency is limited.
 const MOST_SECONDS: f64 = 10.0;
 
@@ -926,7 +959,10 @@ pub fn ratio(text: &str) -> Result<f64, String> {
             Err(format!("{text} alone is {}%: write {text}% or {}", share * 100.0, share / 100.0))
         }
         Ok(share) if share.is_finite() && share >= 0.0 => Ok(share / scale),
-        _ => Err("expected a share of zero or more: 0.03 or 3%".to_owned()),
+        _ => Err(format!(
+            "expected a share of zero or more: 0.03 or 3%{}",
+            units::or_write(text, &units::SHARES)
+        )),
     }
 }
 
@@ -947,8 +983,13 @@ pub fn timeout(text: &str) -> Result<Duration, String> {
 /// # Errors
 /// What was expected, in words.
 pub fn megahertz(text: &str) -> Result<f64, String> {
-    with_unit(text, &[("MHz", 1.0), ("GHz", 1e3), ("kHz", 1e-3)])
-        .ok_or_else(|| format!("expected a clock above zero: 1020MHz{}", with_point(text)))
+    let clock = with_unit(text, &[("MHz", 1.0), ("GHz", 1e3), ("kHz", 1e-3)]).ok_or_else(|| {
+        format!("expected a clock above zero: 1020MHz{}", units::or_write(text, &units::CLOCKS))
+    })?;
+    if clock < LEAST_MEGAHERTZ && text.parse::<f64>().is_ok() {
+        return Err(format!("{text} alone is {text} MHz: write {text}GHz"));
+    }
+    Ok(clock)
 }
 
 /// A power in watts, with or without its unit.
@@ -956,8 +997,9 @@ pub fn megahertz(text: &str) -> Result<f64, String> {
 /// # Errors
 /// What was expected, in words.
 pub fn watts(text: &str) -> Result<f64, String> {
-    with_unit(text, &[("mW", 1e-3), ("kW", 1e3), ("W", 1.0), ("w", 1.0)])
-        .ok_or_else(|| format!("expected a power above zero in W, mW or kW: 15W{}", with_point(text)))
+    with_unit(text, &[("mW", 1e-3), ("kW", 1e3), ("W", 1.0), ("w", 1.0)]).ok_or_else(|| {
+        format!("expected a power above zero in W, mW or kW: 15W{}", units::or_write(text, &units::POWERS))
+    })
 }
 
 /// `8`, or `1..32` with both ends included.
@@ -974,16 +1016,22 @@ pub fn batch_range(text: &str) -> Result<(u64, u64), String> {
 }
 
 fn range(text: &str, parse: impl Fn(&str) -> Result<u64, String>) -> Result<(u64, u64), String> {
-    let with_hyphen = text.split_once('-').filter(|(min, max)| parse(min).is_ok() && parse(max).is_ok());
-    if let Some((min, max)) = with_hyphen {
+    if let Some((min, max)) = with_other_points(text) {
         return Err(format!("expected a range with two points: {min}..{max}"));
     }
     let (min, max) = text.split_once("..").unwrap_or((text, text));
     let (min, max) = (parse(min)?, parse(max.strip_prefix('=').unwrap_or(max))?);
     if min > max {
-        return Err(format!("{min} to {max} is empty; expected the smaller number first"));
+        return Err(format!("expected the smaller number first: {max}..{min}"));
     }
     Ok((min, max))
+}
+
+/// The ends of a range that was written otherwise, the smaller one first: `1-8`, `8:1`, `1...8`.
+fn with_other_points(text: &str) -> Option<(u64, u64)> {
+    let ends = ["...", "-", ":", "–", "~"].iter().find_map(|between| text.split_once(between))?;
+    let (first, last) = (whole(ends.0.trim())?, whole(ends.1.trim())?);
+    Some((first.min(last), first.max(last)))
 }
 
 /// A number of a list, or a range of them: `8`, `1..8`.
@@ -1093,14 +1141,20 @@ fn unknown(error: &UnknownName) -> String {
         }
         _ => "rooflinectl formats shows all".to_owned(),
     };
+    if let Some(other) = meant::value_of_another("format", &error.name).filter(|_| error.what == "format") {
+        return other;
+    }
     if let Some(meant) = meant::format(&error.name).filter(|_| error.what == "format") {
         return format!("unknown format {:?}; {meant}", error.name);
     }
     format!("unknown {} {:?}; {}", error.what, error.name, error.near.hint(&all))
 }
 
-/// The key of a format, or of a mix that is none.
+/// The key of a format or of a mix.
 pub fn storage(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Err("it is empty; for example: q4_k_m".to_owned());
+    }
     recipe(text).map(|recipe| recipe.key().to_owned())
 }
 
@@ -1114,7 +1168,7 @@ pub fn cache_or_all(text: &str) -> Result<String, String> {
     if is_all(text) { Ok("all".to_owned()) } else { Ok(cache_format(text)?.key().to_owned()) }
 }
 
-/// A format, or a mix that is none.
+/// A format or a mix.
 pub fn recipe(text: &str) -> Result<Recipe, String> {
     text.parse().map_err(|error| unknown(&error))
 }
@@ -1135,6 +1189,9 @@ pub fn engine(text: &str) -> Result<Engine, String> {
     Engine::named(text).ok_or_else(|| {
         if text.eq_ignore_ascii_case("all") {
             return "leave the option out: every engine that runs there is compared".to_owned();
+        }
+        if let Some(other) = meant::value_of_another("engine", text) {
+            return other;
         }
         let keys: Vec<_> = Engine::ALL.iter().map(|engine| engine.key()).collect();
         let near = Near::of(text, keys.iter().copied());
@@ -1176,8 +1233,27 @@ mod tests {
         assert_eq!(ratio("3%"), Ok(0.03));
         assert_eq!(ratio("0.03"), Ok(0.03));
         assert_eq!(seconds("1.5 ms"), Ok(1.5e-3));
-        assert!(watts("1,5W").unwrap_err().ends_with("write 1.5W with a point"));
-        assert!(!watts("15watts").unwrap_err().contains("point"));
+        for (text, meant) in [
+            ("1,5W", "write 1.5W"),
+            ("15watts", "write 15W"),
+            ("15 Watt", "write 15W"),
+            ("1.000,5W", "write 1000.5W"),
+        ] {
+            assert!(watts(text).unwrap_err().ends_with(meant), "{text}: {:?}", watts(text));
+        }
+        for (text, meant) in [
+            ("8gb", "8GB or 8GiB"),
+            ("8192M", "8192MB or 8192MiB"),
+            ("8Gi", "8GiB"),
+            ("16 gig", "16GB or 16GiB"),
+        ] {
+            assert!(bytes(text).unwrap_err().ends_with(meant), "{text}: {:?}", bytes(text));
+        }
+        assert!(seconds("50msec").unwrap_err().ends_with("write 50ms"));
+        assert!(positive("20tok/s").unwrap_err().ends_with("write 20"));
+        assert!(ratio("5pct").unwrap_err().ends_with("write 5%"));
+        assert!(megahertz("1.02").unwrap_err().ends_with("write 1.02GHz"));
+        assert!(watts("banana").unwrap_err().ends_with(": 15W"));
         for wrong in ["0", "0s", "-1ms", "NaNs", "infs", "us", "", "1e-400s"] {
             assert!(seconds(wrong).is_err(), "{wrong}");
         }
@@ -1186,6 +1262,15 @@ mod tests {
     #[test]
     fn counts_are_whole_numbers() {
         assert_eq!(count("4096"), Ok(4096));
+        for (text, meant) in
+            [("4,096", "4096"), ("4_096", "4096"), ("1e3", "1000"), ("4kb", "4096"), ("1M", "1048576")]
+        {
+            assert!(
+                count(text).unwrap_err().ends_with(&format!("write {meant}")),
+                "{text}: {:?}",
+                count(text)
+            );
+        }
         for wrong in ["0", "-1", "1e18", "NaN", "4M", "0k", "4096.0", "99999999999999999999", ""] {
             assert!(count(wrong).is_err(), "{wrong}");
         }
@@ -1198,7 +1283,14 @@ mod tests {
         assert_eq!(batch_range("1..=32"), Ok((1, 32)));
         assert!(batch_range("32..1").is_err());
         assert!(batch_range("0..1").is_err());
-        assert_eq!(batch_range("1-8"), Err("expected a range with two points: 1..8".to_owned()));
+        for other in ["1-8", "8-1", "1:8", "1...8"] {
+            assert_eq!(
+                batch_range(other),
+                Err("expected a range with two points: 1..8".to_owned()),
+                "{other}"
+            );
+        }
+        assert_eq!(batch_range("8..1"), Err("expected the smaller number first: 1..8".to_owned()));
     }
 
     #[test]

@@ -2,13 +2,13 @@
 //!
 //! | what | where |
 //! |---|---|
-//! | the program: from the command line to the exit code | `program`, `args`, `input`, `options`, `mistakes`, `meant`, `habits`, `forms`, `failure`, `context`, `terminal` |
+//! | the program: from the command line to the exit code | `program`, `args`, `input`, `options`, `units`, `mistakes`, `meant`, `habits`, `forms`, `failure`, `context`, `terminal` |
 //! | questions | `commands`, `requests`, `recommend_watch`, `rooflines`, `tiling`, `hardware`, `models`, `formats`, `quant_error` with `tensors` |
 //! | what runs on this machine | `calibrate`, `measure`, `compare`, `demo` with `private_daemon` |
 //! | control | `modes`, `nvpmodel`, `hold`, `run`, `configuration` |
 //! | learning | `observe`, `observations`, `servers` |
 //! | views | `watch`, `dashboard`, `doctor`, `bundle`, `features`, `mcp` |
-//! | output | `output` and `flatten` (JSON, CSV, Prometheus, shell), `table`, `words`, `headline`, `show`, `details`, `power_costs`, `chart`, `plot`, `svg`, `working` |
+//! | output | `output` and `flatten` (JSON, CSV, Prometheus, shell), `table`, `words`, `headline`, `show`, `to_fit`, `details`, `power_costs`, `chart`, `plot`, `svg`, `working` |
 
 mod args;
 mod bundle;
@@ -76,6 +76,8 @@ mod tensors;
 mod terminal;
 mod textfile;
 mod tiling;
+mod to_fit;
+mod units;
 mod watch;
 mod words;
 mod working;

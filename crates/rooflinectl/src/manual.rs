@@ -22,6 +22,13 @@ pub fn run(printer: &Printer, command: &[String], dir: Option<&Path>) -> Result<
         root.build();
         let of = command.iter().try_fold(&root, |above, word| above.find_subcommand(word));
         let of = of.ok_or_else(|| {
+            // `man 1 predict` of other systems names a section.
+            let names: Vec<&str> =
+                command.iter().map(String::as_str).filter(|word| word.parse::<u8>().is_err()).collect();
+            if names.len() < command.len() {
+                return Failure::usage("pages have no sections here")
+                    .with_hint(format!("rooflinectl man {}", names.join(" ")));
+            }
             Failure::usage(format!("there is no command {:?}", command.join(" "))).with_hint(
                 "rooflinectl --help lists all; to write a page for each: rooflinectl man --dir DIR",
             )

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use super::failure::Failure;
-use super::habits::{FORMATS, OPERATIONS, UNITS, lists};
+use super::habits::{FORMATS, OPERATIONS, RUNNERS, UNITS, lists};
+use super::input::ends_as_file;
 use super::options::is_option;
 use rooflined_core::hardware::registry;
 use rooflined_core::near::Near;
@@ -63,6 +64,44 @@ fn last(name: &str) -> &str {
 pub fn known_model(name: &str) -> Option<String> {
     let (key, format) = model(name)?;
     Some(format.map_or_else(|| key.to_owned(), |format| format!("{key} --format {format}")))
+}
+
+/// A known model, or a path as it was written, where `name` is one.
+pub fn model_or_file(name: &str) -> Option<String> {
+    known_model(name).or_else(|| ends_as_file(name).then(|| name.to_owned()))
+}
+
+/// The name that was written as several words at the end of a command line: `hardware show orin nano`.
+pub fn joined(path: &str, words: &[String]) -> Option<String> {
+    let last = path.rsplit(' ').next()?;
+    let at = words.iter().rposition(|word| word == last)? + 1;
+    let parts: Vec<&str> =
+        words[at..].iter().map(String::as_str).take_while(|word| !word.starts_with('-')).collect();
+    match path {
+        "hardware show" => hardware_of_words(&parts),
+        "models show" => model_of_words(&words[at..]).map(str::to_owned),
+        _ if parts.len() == 2 && UNITS.contains(&parts[1]) => Some(parts.concat()),
+        _ => Some(parts.join("_")).filter(|name| is_mode(name)),
+    }
+}
+
+/// The hardware whose name these words are, with hyphens between.
+fn hardware_of_words(words: &[&str]) -> Option<String> {
+    let name = words.join("-");
+    let known = registry().get(&name).map(|_| name.clone());
+    known.or_else(|| registry().near(&name).first().map(str::to_owned))
+}
+
+/// A value of `--hardware` that was written as several words, as it has to be written: `--hardware orin nano`.
+pub fn split_hardware(words: &[String]) -> Option<Failure> {
+    let at = words.iter().position(|word| word == "--hardware")? + 1;
+    let is_value = |word: &&String| !word.starts_with('-');
+    let parts: Vec<&str> = words[at..].iter().take_while(is_value).map(String::as_str).collect();
+    let name = (2..=parts.len())
+        .rev()
+        .map(|count| parts[..count].join("-"))
+        .find(|name| registry().get(name).is_some())?;
+    Some(Failure::usage("the name of hardware is one word").with_hint(format!("write --hardware {name}")))
 }
 
 /// What to type instead of a name that is neither an operation nor a model.
@@ -146,10 +185,43 @@ pub fn option(word: &str) -> Option<(&'static str, String)> {
     Some((option, format!("--{option} {word}")))
 }
 
+/// What to write instead of a value that another option takes: `--engine q4_k_m`.
+pub fn value_of_another(option: &str, value: &str) -> Option<String> {
+    match self::option(value) {
+        Some((other, written)) if other != option => {
+            let kind = match other {
+                "hardware" => "hardware",
+                "format" => "a weight format",
+                "engine" => "an inference engine",
+                _ => "a power mode",
+            };
+            Some(format!("{value} is {kind}: write {written}"))
+        }
+        Some(_) => None,
+        None => models()
+            .get(value)
+            .is_ok()
+            .then(|| format!("{value} is a model, which is named without an option")),
+    }
+}
+
 /// Whether power modes have names like this: `15W`, `MAXN_SUPER`.
 fn is_mode(word: &str) -> bool {
     let upper = word.to_ascii_uppercase();
     upper.starts_with("MAXN") || upper.strip_suffix('W').is_some_and(|watts| watts.parse::<u32>().is_ok())
+}
+
+/// What to know about an engine that was named by a program which runs it: `--engine ollama`.
+pub fn runner(words: &[String]) -> Option<String> {
+    let values = words.iter().enumerate().filter_map(|(at, word)| match word.as_str() {
+        "--engine" | "--engines" => words.get(at + 1).map(String::as_str),
+        word => word.strip_prefix("--engine=").or_else(|| word.strip_prefix("--engines=")),
+    });
+    let mut names = values.flat_map(|value| value.split(','));
+    names.find_map(|name| {
+        let (_, engine) = RUNNERS.iter().find(|(names, _)| lists(names, &name.to_ascii_lowercase()))?;
+        Some(format!("{name} runs {engine}, so this is the answer for {engine}"))
+    })
 }
 
 /// A word behind a model, which takes none.

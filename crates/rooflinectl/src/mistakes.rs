@@ -3,10 +3,10 @@
 use std::num::ParseIntError;
 
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
-use clap::{Command, builder::StyledStr};
+use clap::{Command, ValueEnum as _, builder::StyledStr};
 
 use super::failure::Failure;
-use super::habits::{COMMANDS, HABITS, LEFT_OUT, MISSING, OPTIONS, lists};
+use super::habits::{COMMANDS, HABITS, LEFT_OUT, MISSING, OPTIONS, VALUES, WORDS, lists};
 use super::{input, meant};
 use rooflined_core::near::Near;
 use rooflined_models::recipe::Recipe;
@@ -17,7 +17,7 @@ const DASHES: [char; 7] =
     ['\u{2010}', '\u{2011}', '\u{2012}', '\u{2013}', '\u{2014}', '\u{2015}', '\u{2212}'];
 
 /// The option that a command line was pasted with another dash in front of, where it has one.
-pub fn pasted_dash(words: &[String]) -> Option<Failure> {
+fn pasted_dash(words: &[String]) -> Option<Failure> {
     words.iter().skip(1).take_while(|word| *word != "--").find_map(|word| {
         let name = word.strip_prefix(DASHES)?.trim_start_matches('-').trim_start_matches(DASHES);
         let hyphens = if name.chars().count() == 1 { "-" } else { "--" };
@@ -29,6 +29,21 @@ pub fn pasted_dash(words: &[String]) -> Option<Failure> {
     })
 }
 
+/// A mistake that only the whole command line shows.
+pub fn of_words(words: &[String]) -> Option<Failure> {
+    pasted_dash(words).or_else(|| pasted_quotes(words)).or_else(|| meant::split_hardware(words))
+}
+
+/// A word in quotes of a word processor, which a shell passes on.
+fn pasted_quotes(words: &[String]) -> Option<Failure> {
+    const QUOTES: [char; 8] = ['“', '”', '„', '‘', '’', '‚', '«', '»'];
+    let word = words.iter().skip(1).take_while(|word| *word != "--").find(|word| word.starts_with(QUOTES))?;
+    Some(
+        Failure::usage(format!("{word} has quotes of a word processor around it"))
+            .with_hint(format!("write {}", word.trim_matches(QUOTES))),
+    )
+}
+
 /// The same mistake with what is near, as everywhere else in this program; `words` are the command line.
 pub fn with_suggestions(mut error: Error, root: &Command, words: &[String]) -> Error {
     let typed = |kind| match error.get(kind) {
@@ -36,6 +51,11 @@ pub fn with_suggestions(mut error: Error, root: &Command, words: &[String]) -> E
         _ => None,
     };
     match error.kind() {
+        ErrorKind::InvalidUtf8 => {
+            let message =
+                "a word of the command line is not UTF-8 text: rename the file, or give its directory\n";
+            return Error::raw(ErrorKind::InvalidUtf8, message);
+        }
         ErrorKind::InvalidSubcommand => {
             let Some(typed) = typed(ContextKind::InvalidSubcommand) else { return error };
             let (_, above) = above(root, words, &typed);
@@ -50,11 +70,42 @@ pub fn with_suggestions(mut error: Error, root: &Command, words: &[String]) -> E
             // `modle` is `mode` by its letters, and may well be `models`.
             let next =
                 Near::of(&typed, names.into_iter().filter(|name| near.iter().all(|nearer| nearer != *name)));
-            let names = near.iter().chain(next.iter()).map(str::to_owned).collect();
+            let names: Vec<String> = near.iter().chain(next.iter()).map(str::to_owned).collect();
+            if names.is_empty() && above.get_name() != root.get_name() {
+                let all: Vec<&str> = above.get_subcommands().map(Command::get_name).collect();
+                advise(&mut error, format!("{} has {}", above.get_name(), all.join(", ")));
+            }
             suggest(&mut error, ContextKind::SuggestedSubcommand, names);
         }
         ErrorKind::InvalidValue => {
-            let Some(typed) = typed(ContextKind::InvalidValue) else { return error };
+            let argument = typed(ContextKind::InvalidArg).unwrap_or_default();
+            let Some(typed) = typed(ContextKind::InvalidValue).filter(|typed| !typed.is_empty()) else {
+                if let Some(tip) = value_for(&argument) {
+                    advise(&mut error, tip);
+                }
+                return error;
+            };
+            if argument == "[OP]"
+                && let Some(model) = meant::model_or_file(&typed)
+            {
+                error.remove(ContextKind::ValidValue);
+                advise(
+                    &mut error,
+                    format!("operations are run here; to run a model: rooflinectl compare {model}"),
+                );
+                return error;
+            }
+            if argument.starts_with("--output") && typed.contains('.') {
+                let format = typed.rsplit('.').next().unwrap_or("json");
+                let kind = if ["csv", "jsonl", "prom", "env"].contains(&format) { format } else { "json" };
+                let (_, command) = above(root, words, &typed);
+                let tip = match ["file", "textfile"].into_iter().find(|long| has_option(command, long)) {
+                    Some(long) => format!("-o is the format; the file is --{long} {typed}"),
+                    None => format!("-o is the format; to write a file: -o {kind} > {typed}"),
+                };
+                advise(&mut error, tip);
+                return error;
+            }
             let Some(ContextValue::Strings(valid)) = error.get(ContextKind::ValidValue) else { return error };
             let near = Near::of(&typed, valid.iter().map(String::as_str));
             suggest(&mut error, ContextKind::SuggestedValue, near.iter().map(str::to_owned).collect());
@@ -69,10 +120,12 @@ pub fn with_suggestions(mut error: Error, root: &Command, words: &[String]) -> E
                 return Error::raw(ErrorKind::ValueValidation, message);
             }
             let (path, command) = above(root, words, whole);
+            // The parser's own usage has options in it that are only spelt alike.
+            error.insert(ContextKind::Usage, ContextValue::StyledStr(usage(root, &path)));
             error.insert(ContextKind::InvalidArg, ContextValue::String(whole.to_owned()));
             let tip = match whole.strip_prefix('-') {
                 Some(name) => tip_for_option(name.trim_start_matches('-'), command, root),
-                None => tip_for_word(whole, &path, command),
+                None => tip_for_word(whole, &path, command, words),
             };
             if let Some(tip) = tip {
                 advise(&mut error, tip);
@@ -90,7 +143,11 @@ pub fn with_suggestions(mut error: Error, root: &Command, words: &[String]) -> E
             else {
                 return error;
             };
-            let message = format!("invalid value '{typed}' for '{argument}': expected a whole number\n");
+            let what = match argument.starts_with("--pid") {
+                true => "the number of a process, which pgrep NAME prints",
+                false => "a whole number",
+            };
+            let message = format!("invalid value '{typed}' for '{argument}': expected {what}\n");
             return Error::raw(ErrorKind::ValueValidation, message);
         }
         ErrorKind::MissingRequiredArgument
@@ -120,6 +177,20 @@ fn is_of_a_number(error: &Error) -> bool {
     std::error::Error::source(error).and_then(|why| why.downcast_ref::<ParseIntError>()).is_some()
 }
 
+/// How the command of this name below the program's is used.
+fn usage(root: &Command, path: &str) -> StyledStr {
+    let mut root = root.clone();
+    root.build();
+    let mut command = &mut root;
+    for name in path.split_whitespace() {
+        command = match command.find_subcommand_mut(name) {
+            Some(below) => below,
+            None => return StyledStr::new(),
+        };
+    }
+    command.render_usage()
+}
+
 fn advise(error: &mut Error, tip: String) {
     error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
 }
@@ -141,6 +212,7 @@ fn command_for(above: &str, typed: &str) -> Option<String> {
         (None, "models") if models().get(typed).is_ok() => shows("models"),
         (None, "hardware") if super::hardware::load_registry().get(typed).is_some() => shows("hardware"),
         // Modes are named by their watts or in capitals.
+        (None, "rooflinectl") => question_about(typed),
         (None, "mode")
             if typed.contains(|letter: char| letter.is_ascii_digit() || letter.is_ascii_uppercase()) =>
         {
@@ -148,6 +220,36 @@ fn command_for(above: &str, typed: &str) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// What is probably asked about something that was named without a command: `rooflinectl qwen3-4b`.
+fn question_about(typed: &str) -> Option<String> {
+    if let Some(model) = meant::model_or_file(typed) {
+        return Some(format!("rooflinectl recommend {model}, or rooflinectl predict {model}"));
+    }
+    if input::Kind::from_str(typed, true).is_ok() {
+        return Some(format!("rooflinectl predict {typed} with its sizes"));
+    }
+    if typed.parse::<u16>().is_ok() {
+        return Some(format!("for the server at this port: rooflinectl explain --port {typed}"));
+    }
+    Some(match meant::option(typed)? {
+        ("hardware", _) => {
+            format!("rooflinectl hardware show {typed}, or rooflinectl recommend MODEL --hardware {typed}")
+        }
+        ("mode", _) => format!("rooflinectl mode set {typed}"),
+        ("format", _) => "rooflinectl formats".to_owned(),
+        (_, written) => format!("rooflinectl recommend MODEL {written}"),
+    })
+}
+
+/// An example of the value that an option needs, here as the parser names it: `--hardware <KEY>`.
+fn value_for(argument: &str) -> Option<String> {
+    let (option, name) = argument.split_once(' ')?;
+    let name = name.trim_matches(['<', '>', '.', '[', ']']);
+    let of = |wanted: &str| VALUES.iter().find(|(names, _)| lists(names, wanted));
+    let (_, example) = of(option.trim_start_matches('-')).or_else(|| of(name))?;
+    Some(format!("for example: {option} {example}"))
 }
 
 /// The whole of a word of which the parser names the first letter: `-ngl` where it says `-n`.
@@ -171,11 +273,10 @@ const THIS_MACHINE: &str =
     "this command looks at this machine alone; predict, recommend and sweep take --hardware";
 
 /// What to type instead of a word that `command` does not take.
-fn tip_for_word(typed: &str, path: &str, command: &Command) -> Option<String> {
-    let one = |all: &str, near: Near| {
-        let key = near.first().unwrap_or("KEY");
-        Some(format!("it lists all; to see one: rooflinectl {all} show {key}"))
-    };
+fn tip_for_word(typed: &str, path: &str, command: &Command, words: &[String]) -> Option<String> {
+    if let Some((_, _, tip)) = WORDS.iter().find(|(of, names, _)| *of == path && lists(names, typed)) {
+        return Some((*tip).to_owned());
+    }
     match path {
         "formats" => Some(match typed.parse::<Recipe>() {
             Ok(_) => {
@@ -183,7 +284,6 @@ fn tip_for_word(typed: &str, path: &str, command: &Command) -> Option<String> {
             }
             Err(_) => "it lists all formats, and takes no name".to_owned(),
         }),
-        "models list" => one("models", Near::of(typed, models().keys())),
         "board" => {
             let registry = super::hardware::load_registry();
             let known = registry.get(typed).map(|_| typed.to_owned());
@@ -196,7 +296,14 @@ fn tip_for_word(typed: &str, path: &str, command: &Command) -> Option<String> {
                 .to_owned(),
         ),
         "bundle" => Some(format!("the file is named with --file {typed}")),
-        "hardware list" => one("hardware", super::hardware::load_registry().near(typed)),
+        "models list" | "hardware list" => Some("give one word, or several joined by hyphens".to_owned()),
+        "hardware show" | "models show" | "mode set" => Some(match meant::joined(path, words) {
+            Some(name) => format!("a name is one word: rooflinectl {path} {name}"),
+            None => "it takes one name".to_owned(),
+        }),
+        "run" if meant::model_or_file(typed).is_some() => Some(format!(
+            "it starts llama-server: rooflinectl run -- llama-server -m MODEL.gguf; to predict: rooflinectl recommend {typed}"
+        )),
         _ if command.get_positionals().any(clap::Arg::is_last_set) => {
             Some(format!("put -- in front of the command: -- {typed}"))
         }
@@ -205,11 +312,29 @@ fn tip_for_word(typed: &str, path: &str, command: &Command) -> Option<String> {
             let takes_none = command.get_positionals().next().is_none();
             match meant {
                 Some((long, option)) if has_option(command, long) => Some(format!("did you mean {option}?")),
+                Some(("hardware", _)) if has_option(command, "simulate") => {
+                    let registry = super::hardware::load_registry();
+                    let key = registry.get(typed).map_or(typed, |known| known.key.as_str()).to_owned();
+                    Some(format!("did you mean --simulate {key}?"))
+                }
                 Some(("hardware", _)) if takes_none => Some(THIS_MACHINE.to_owned()),
                 _ if typed.parse::<u16>().is_ok() && has_option(command, "listen") => {
                     Some(format!("did you mean --listen {typed}?"))
                 }
-                _ => takes_none.then(|| format!("rooflinectl {path} takes no name")),
+                _ if input::timeout(typed).is_ok() && has_option(command, "interval") => {
+                    let unit = if typed.ends_with(|of: char| of.is_ascii_digit()) { "s" } else { "" };
+                    Some(format!("did you mean --interval {typed}{unit}?"))
+                }
+                _ if takes_none && ["list", "ls", "show", "get", "all", "status"].contains(&typed) => {
+                    Some(format!("leave it out: rooflinectl {path}"))
+                }
+                _ if takes_none => Some(format!("rooflinectl {path} takes no name")),
+                // The word that took its place may belong to an option.
+                _ => words.iter().filter_map(|word| meant::option(word)).find_map(|(long, written)| {
+                    let long = [long.to_owned(), format!("{long}s")].into_iter().find(|long| has_option(command, long))?;
+                    let value = written.rsplit(' ').next()?;
+                    Some(format!("write --{long} {value}"))
+                }),
             }
         }
     }
@@ -228,11 +353,23 @@ fn tip_for_option(name: &str, command: &Command, root: &Command) -> Option<Strin
     }
     match name {
         "json" | "csv" | "jsonl" | "prom" | "env" => return Some(format!("rooflinectl … -o {name}")),
+        "format" if !has("formats") => {
+            return Some("the format of the output is -o json, csv, prom or env".to_owned());
+        }
+        "all-modes" if has("modes") => return Some("did you mean --modes all?".to_owned()),
+        "all-formats" if has("formats") => return Some("did you mean --formats all?".to_owned()),
         "decode" | "prefill" if has("phase") => return Some(format!("--phase {name}")),
         "model" | "m" if command.get_positionals().next().is_some() => {
             return Some("name the model without an option, such as qwen3-4b".to_owned());
         }
-        "v" => return Some("rooflinectl --version".to_owned()),
+        "v" if command.get_name() == root.get_name() => return Some("rooflinectl --version".to_owned()),
+        "v" | "verbose" | "debug" => return Some("leave it out; -o json has every field".to_owned()),
+        "quiet" | "silent" | "s" => {
+            return Some("leave it out; -o env has the main figures alone".to_owned());
+        }
+        "color" | "colour" | "no-color" | "no-colour" | "plain" => {
+            return Some("leave it out; --ascii prints plain text".to_owned());
+        }
         "hardware" if command.get_name() == root.get_name() => {
             return Some("write it behind the command: rooflinectl predict MODEL --hardware KEY".to_owned());
         }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::args::ModelsCommand;
 use super::failure::{Exit, Failure};
+use super::hardware::has_word;
 use super::input::names_file;
 use super::network_inspect;
 use super::output::{Format, Printer};
@@ -23,7 +24,7 @@ use rooflined_models::transformer::Task;
 
 pub fn run(printer: &Printer, command: &ModelsCommand) -> Result<Exit, Failure> {
     match command {
-        ModelsCommand::List => list(printer)?,
+        ModelsCommand::List { word } => list(printer, word.as_deref())?,
         ModelsCommand::Show { key, format, kv_format } => show(printer, key, *format, *kv_format)?,
         ModelsCommand::Inspect { path, dimensions, .. } if networkfile::is_network(path) => {
             network_inspect::inspect(printer, path, &dimensions.dimensions())?;
@@ -33,8 +34,21 @@ pub fn run(printer: &Printer, command: &ModelsCommand) -> Result<Exit, Failure> 
     Ok(Exit::Ok)
 }
 
-fn list(printer: &Printer) -> Result<(), Failure> {
-    let answer = rooflined_advice::models::list(models());
+fn list(printer: &Printer, word: Option<&str>) -> Result<(), Failure> {
+    let mut answer = rooflined_advice::models::list(models());
+    if let Some(word) = word {
+        // A name of a hub means one model; any other word, those that have it.
+        let named = models().get(word).ok().map(|known| known.key.clone());
+        let is_meant = |entry: &ModelEntry| {
+            named.as_ref() == Some(&entry.key) || has_word([&entry.key, &entry.name], word)
+        };
+        answer.models.retain(is_meant);
+        if answer.models.is_empty() {
+            let near = Near::of(word, models().keys());
+            return Err(Failure::usage(format!("no model has {word:?} in its name"))
+                .with_hint(near.hint("rooflinectl models list shows all; of another model give its file")));
+        }
+    }
     if printer.format != Format::Human {
         return value(printer, &answer);
     }
@@ -65,7 +79,12 @@ fn list(printer: &Printer) -> Result<(), Failure> {
     printer.text(&table.render())
 }
 
-fn show(printer: &Printer, key: &str, format: Recipe, kv_format: WeightFormat) -> Result<(), Failure> {
+fn show(
+    printer: &Printer,
+    key: &str,
+    format: Option<Recipe>,
+    kv_format: WeightFormat,
+) -> Result<(), Failure> {
     let known = models().get(key).map_err(|error| {
         let hint = if Path::new(key).exists() {
             format!("of a file: rooflinectl models inspect {key}")
@@ -74,10 +93,16 @@ fn show(printer: &Printer, key: &str, format: Recipe, kv_format: WeightFormat) -
         };
         Failure::usage(format!("there is no model {:?}", error.key)).with_hint(hint)
     })?;
-    print(printer, &rooflined_advice::models::of_known(known, &known.model(format), kv_format))
+    let model = known.model(format.unwrap_or_else(|| rooflined_advice::models::published_recipe(known)));
+    print(printer, &rooflined_advice::models::of_known(known, &model, kv_format))
 }
 
 fn load(printer: &Printer, path: &Path) -> Result<modelfile::ModelFile, Failure> {
+    if path == Path::new("-") {
+        return Err(
+            Failure::usage("a model is not read from standard input").with_hint("give the path of its file")
+        );
+    }
     if let Some(key) = path.to_str().filter(|_| !path.exists()).filter(|text| models().get(text).is_ok()) {
         let show = format!("the catalogue has this model: rooflinectl models show {key}");
         return Err(Failure::usage(format!("there is no file {key}")).with_hint(show));

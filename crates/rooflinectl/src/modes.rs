@@ -15,6 +15,7 @@ use rooflined_api::{
     ConfirmRequest, HoldAnswer, HoldConstraints, HoldsAnswer, ModeRequest, ModesAnswer, RevertRequest,
     SwitchAnswer,
 };
+use rooflined_core::configuration::how_to_enable_control;
 use rooflined_core::units::{BytesPerSecond, Hertz, Watts};
 
 pub async fn get(context: &mut Context) -> Result<(), Failure> {
@@ -26,7 +27,7 @@ fn render_active(answer: &HoldsAnswer) -> String {
     let mut text = match &answer.active_mode {
         Some(mode) => format!("{mode} ({})\n", why(&answer.cause)),
         None if answer.cause == "external" => {
-            "the current caps match no power mode: somebody else changed them\n".to_owned()
+            "the current caps match no power mode: another program changed them\n".to_owned()
         }
         None => "the power mode of this machine cannot be read\n".to_owned(),
     };
@@ -60,7 +61,7 @@ fn render_active(answer: &HoldsAnswer) -> String {
     if let Some(reason) = &answer.unavailable {
         text += &format!("modes cannot be switched: {reason}\n");
     } else if !answer.control_enabled {
-        text += "modes cannot be switched: set enabled = true under [control] in the daemon's configuration file\n";
+        text += &format!("modes cannot be switched: {}\n", how_to_enable_control());
     }
     text
 }
@@ -72,7 +73,7 @@ pub fn why(cause: &str) -> &str {
         "user" => "a user asked for it",
         "hold" => "it meets every hold",
         "revert" => "the previous mode was restored",
-        "external" => "somebody else switched",
+        "external" => "another program switched",
         other => other,
     }
 }

@@ -42,9 +42,11 @@ pub async fn run(context: &mut Context, command: &ObservationsCommand) -> Result
             };
             let answer = context.client.delete(&route).await?;
             let ForgottenAnswer { forgotten } = answer.parse()?;
+            if forgotten == 0 {
+                return Err(Failure::failed("nothing was forgotten", no_report(&args.which)));
+            }
             context.printer.answer("observations", &answer, || {
                 Ok(match forgotten {
-                    0 => format!("forgot nothing: {}\n", no_report(&args.which)),
                     1 => "forgot 1 report\n".to_owned(),
                     several => format!("forgot {several} reports\n"),
                 })
@@ -104,8 +106,8 @@ fn no_report(which: &ReportsArgs) -> String {
     let unknown = which.model.as_deref().and_then(|name| models().get(name).err());
     match unknown {
         _ if query(which).is_empty() => "nothing was reported".to_owned(),
-        Some(unknown) => format!("no report is of this model; {}", unknown.near.hint(ALL)),
-        None => format!("no report is like this; {ALL}"),
+        Some(unknown) => format!("there is no report about this model; {}", unknown.near.hint(ALL)),
+        None => format!("no report matches; {ALL}"),
     }
 }
 

@@ -20,7 +20,7 @@ const OTHERS: [(&str, &str); 10] = [
     ("window_tokens", "--context-tokens"),
 ];
 /// A limit without an option of its own: it is what the machine has.
-const FREE: (&str, &str) = ("memory_available", "the limit of free memory");
+const FREE: (&str, &str) = ("memory_available", "free memory");
 /// The sizes of an operation, which are given in order.
 const SIZES: [(&str, &str); 3] = [("m", "M"), ("n", "N"), ("k", "K")];
 

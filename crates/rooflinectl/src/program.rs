@@ -8,11 +8,11 @@ use clap::Parser;
 use super::args::{Cli, Command, Global, ModeCommand};
 use super::context::Context;
 use super::failure::{Exit, Failure};
-use super::output::Printer;
+use super::output::{Format, Printer};
 use super::words::without_numbers;
 use super::{
     bundle, calibrate, commands, compare, completions, configuration, contents, dashboard, demo, doctor,
-    explain, features, formats, forms, hardware, hold, manual, mcp, measure, mistakes, models, modes,
+    explain, features, formats, forms, hardware, hold, manual, mcp, meant, measure, mistakes, models, modes,
     nvpmodel, observations, observe, quant_error, requests, rooflines, run, servers, ssh, tiling, watch,
 };
 use rooflined_client::Client;
@@ -25,11 +25,11 @@ pub fn main() -> ExitCode {
 
 /// Reads the command line of this process, runs it, and ends as it ends.
 pub fn program<C: Parser>(run: impl FnOnce(C) -> Result<Exit, Failure>) -> ExitCode {
-    let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let words = typed_words();
     let cli = match C::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            if let Some(failure) = mistakes::pasted_dash(&words).filter(|_| error.use_stderr()) {
+            if let Some(failure) = mistakes::of_words(&words).filter(|_| error.use_stderr()) {
                 report(&failure);
                 return ExitCode::from(failure.code());
             }
@@ -42,13 +42,18 @@ pub fn program<C: Parser>(run: impl FnOnce(C) -> Result<Exit, Failure>) -> ExitC
     let code = match run(cli) {
         Ok(exit) => exit as u8,
         Err(failure) => {
-            let pasted = mistakes::pasted_dash(&words).filter(|_| failure.exit() == Exit::Usage);
-            let failure = pasted.unwrap_or(failure);
+            let of_words = mistakes::of_words(&words).filter(|_| failure.exit() == Exit::Usage);
+            let failure = of_words.unwrap_or(failure);
             report(&failure);
             failure.code()
         }
     };
     ExitCode::from(code)
+}
+
+/// The command line of this process.
+fn typed_words() -> Vec<String> {
+    std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
 /// Says on standard error what went wrong and what to do next.
@@ -81,6 +86,11 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
         Failure::failed(format!("cannot start: {error}"), "raise the limit on open files: ulimit -n")
     })?;
+    if let Some(note) = meant::runner(&typed_words()).filter(|_| cli.global.output == Format::Human) {
+        use std::io::Write;
+        // The answer matters more than a note that nobody can read.
+        let _ = writeln!(std::io::stderr(), "note: {note}");
+    }
     let has_options = !cli.command.takes_requests();
     let ended = runtime
         .block_on(dispatch(cli))
@@ -119,7 +129,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Sweep(args) => commands::sweep(context, &args).await?,
         Command::Compare(args) => compare::run(context, &args).await?,
         Command::Measure(args) => measure::run(context, &args).await?,
-        Command::Analyze(args) => commands::analyze(context, &args).await?,
+        Command::Analyze(args) => return commands::analyze(context, &args).await,
         Command::Explain(args) => explain::run(context, &args).await?,
         Command::Calibrate(args) => calibrate::run(context, &args).await?,
         Command::Recommend(args) => return commands::recommend(context, &args).await,

@@ -4,9 +4,10 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
+use super::headline::memory_limit;
 use super::options::{name_options, options_for};
 use super::table::Table;
-use super::{choice, headline, show, words};
+use super::{choice, headline, show, to_fit, words};
 use rooflined_advice::settings::MISSING;
 use rooflined_api::{CandidateAnswer, Objective, Optimism, PowerAnswer, RecommendAnswer, RecommendRequest};
 use rooflined_core::names::EnergyBasis;
@@ -45,8 +46,10 @@ fn quantity(constraint: &str) -> &str {
 pub fn render(answer: &RecommendAnswer, request: &RecommendRequest) -> String {
     let engine = request.engine;
     let first = headline::recommendation(answer, request);
-    let mut text =
-        show::mark_simulated(answer.simulated, format!("{first}{}\n", name_options(&answer.reason)));
+    // The first line has said already what has no room.
+    let says_all = memory_limit(answer).is_some() && answer.violated.len() == 1;
+    let reason = if says_all { String::new() } else { format!("{}\n", name_options(&answer.reason)) };
+    let mut text = show::mark_simulated(answer.simulated, format!("{first}{reason}"));
     let candidates = || answer.decision.iter().chain(&answer.closest).chain(&answer.alternatives);
     let power = PowerColumn::of(candidates());
     let mut columns = vec![
@@ -107,16 +110,16 @@ pub fn render(answer: &RecommendAnswer, request: &RecommendRequest) -> String {
     }
     text.push_str(&table.render());
     for rejected in &answer.rejected {
-        let _ = write!(
-            text,
-            "  {} excluded by {}",
-            words::candidates(rejected.count),
-            options_for([&rejected.by])
-        );
+        let excluded = match rejected.by.as_str() {
+            "memory_available" if rejected.count == 1 => "does not fit in free memory".to_owned(),
+            "memory_available" => "do not fit in free memory".to_owned(),
+            _ => format!("excluded by {}", options_for([&rejected.by])),
+        };
+        let _ = write!(text, "  {} {excluded}", words::candidates(rejected.count));
         if let Some(closest) = rejected.closest {
             let shown = |value: f64| words::field(quantity(&rejected.by), &value.max(0.0).into());
             let at_worst = if is_at_worst(&rejected.by, request) { " at worst" } else { "" };
-            let _ = write!(text, "; the closest has {}{at_worst}", shown(closest));
+            let _ = write!(text, "; the closest {} {}{at_worst}", verb(&rejected.by), shown(closest));
             if let Some(limit) = rejected.limit {
                 let _ = write!(text, ", and the limit is {}", shown(limit));
             }
@@ -144,10 +147,8 @@ pub fn render(answer: &RecommendAnswer, request: &RecommendRequest) -> String {
     if !answer.violated.is_empty() {
         let _ = writeln!(text, "  violated: {}", options_for(&answer.violated));
     }
-    if answer.violated.iter().any(|by| ["memory_available", "max_memory_bytes"].contains(&by.as_str())) {
-        text.push_str(
-            "  to fit: take a smaller model, a format of fewer bits (--formats all), a shorter --context-tokens or --kv-formats q8_0\n",
-        );
+    if let Some(advice) = to_fit::advice(answer, request) {
+        let _ = writeln!(text, "  {advice}");
     }
     if answer.contradicting.len() > 1 {
         let _ = writeln!(text, "  contradicting: {}", options_for(&answer.contradicting));
@@ -160,6 +161,18 @@ pub fn render(answer: &RecommendAnswer, request: &RecommendRequest) -> String {
     }
     let _ = writeln!(text, "  chosen among {}", words::candidates(answer.candidates));
     text
+}
+
+/// What a candidate does with the quantity of a limit: a power is drawn, memory is needed.
+fn verb(constraint: &str) -> &'static str {
+    match constraint {
+        "memory_available" | "max_memory_bytes" => "needs",
+        "min_tokens_per_s" => "gives",
+        "max_quality_loss_ratio" => "loses",
+        of if of.ends_with("_w") => "draws",
+        of if of.ends_with("_s") => "takes",
+        _ => "has",
+    }
 }
 
 /// Whether a limit is held at the worse end of the interval: those on what is estimated are, unless the request asks for the best estimate.

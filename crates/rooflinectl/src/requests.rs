@@ -39,6 +39,11 @@ pub async fn run(context: &mut Context, file: &Path) -> Result<Exit, Failure> {
     };
     if file == Path::new("-") {
         run.all(io::stdin().lock()).await?;
+    } else if file.is_dir() {
+        return Err(Failure::failed(
+            format!("{} cannot be read: it is a directory", file.display()),
+            "give a file of JSON lines, or - for standard input",
+        ));
     } else {
         let opened = File::open(file).map_err(|error| unreadable(&file.display().to_string(), &error))?;
         run.all(opened).await?;

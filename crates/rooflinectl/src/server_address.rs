@@ -20,7 +20,7 @@ impl Address {
     /// # Errors
     /// What is wrong with it.
     pub fn parse(text: &str) -> Result<Self, String> {
-        const EXPECTED: &str = "expected http://HOST:PORT, HOST:PORT or a port of this machine";
+        const EXPECTED: &str = "expected a port of this machine, such as 8080, or http://HOST:PORT";
         if text.starts_with("https:") {
             return Err(
                 "TLS is not supported; give the server's own plain HTTP port on this machine".to_owned()
@@ -138,7 +138,10 @@ mod tests {
             "http://[::1",
             "u@h:1",
         ] {
-            assert!(Address::parse(text).unwrap_err().contains("expected http://"), "{text:?}");
+            assert!(
+                Address::parse(text).unwrap_err().contains("expected a port of this machine"),
+                "{text:?}"
+            );
         }
         assert!(Address::parse("https://h").unwrap_err().contains("TLS is not supported"));
     }

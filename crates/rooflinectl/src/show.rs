@@ -235,6 +235,12 @@ pub fn prediction(asked: &SubjectText, mode: Option<&str>, answer: &PredictAnswe
         text.push_str(SIMULATED);
     }
     text.push_str(&headline::prediction(asked, mode, answer));
+    // What is wrong with the question comes before the figures, what limits their worth behind them.
+    let warnings: Vec<String> = answer.warnings.iter().map(|warning| name_options(warning)).collect();
+    let (of_question, of_answer): (Vec<_>, Vec<_>) = warnings.iter().partition(|of| of.starts_with("--"));
+    for warning in of_question {
+        let _ = writeln!(text, "  note: {warning}");
+    }
     let mut table = Table::new(&["", ""]);
     let mut row = |name: &str, value: String| table.row([name.to_owned(), value]);
     row(
@@ -295,8 +301,8 @@ pub fn prediction(asked: &SubjectText, mode: Option<&str>, answer: &PredictAnswe
     if answer.breakdown.len() > 1 {
         text.push_str(&breakdown(&answer.breakdown));
     }
-    for warning in &answer.warnings {
-        let _ = writeln!(text, "  warning: {}", name_options(warning));
+    for warning in of_answer {
+        let _ = writeln!(text, "  warning: {warning}");
     }
     text
 }
@@ -332,7 +338,7 @@ fn breakdown(parts: &[BreakdownEntry]) -> String {
 const SWEPT: [Column<SweepRow>; 17] = [
     ("what", |row| row.op.as_ref().map(words::operation).or_else(|| row.model.clone())),
     ("engine", |row| row.op.is_none().then(|| row.prediction.engine.clone())),
-    ("format", |row| Some(row.format.clone().unwrap_or_else(|| "its own".to_owned()))),
+    ("format", |row| Some(row.prediction.format.clone().unwrap_or_else(|| "its own".to_owned()))),
     (">loss", |row| row.quality_loss_ratio.map(words::percent)),
     ("power mode", |row| Some(row.power_mode.as_ref()?.name.clone())),
     (">threads", |row| row.threads.map(|count| count.to_string())),
@@ -374,7 +380,7 @@ pub fn mark_simulated(simulated: bool, text: String) -> String {
 /// `POST /v1/analyze`.
 #[must_use]
 pub fn analysis(what: &str, answer: &AnalyzeAnswer) -> String {
-    let verdict = format!("{}  {}\n", headline::analysis(what, answer), answer.reason);
+    let verdict = format!("{}  {}\n", headline::analysis(what, answer), name_options(&answer.reason));
     let mut text = mark_simulated(answer.simulated, verdict);
     let mut table = Table::new(&["", ""]);
     let mut row = |name: &str, value: String| table.row([name.to_owned(), value]);

@@ -53,7 +53,7 @@ pub fn model(reference: &Value) -> String {
 #[must_use]
 pub fn name_swept(row: &SweepRow) -> String {
     let what = row.op.as_ref().map_or_else(|| row.model.clone().unwrap_or_default(), operation);
-    row.format.as_ref().map_or_else(|| what.clone(), |format| format!("{what} {format}"))
+    row.prediction.format.as_ref().map_or_else(|| what.clone(), |format| format!("{what} {format}"))
 }
 
 /// `13.1 W (module)`

@@ -100,7 +100,7 @@ impl Clocks {
         }
         let failed = |error| {
             let message = format!("NVML refused ({error})");
-            OrderFailure::with_hint(message, "see that the driver is loaded and nvidia-smi -lgc works")
+            OrderFailure::with_hint(message, "check that the driver is loaded and that nvidia-smi -lgc works")
         };
         let nvml = Nvml::init().map_err(failed)?;
         let mut device = nvml.device_by_index(0).map_err(failed)?;

@@ -148,7 +148,7 @@ fn accept(listener: &UnixListener, user: &str) -> Option<UnixStream> {
             Some(stream)
         }
         Ok(peer) => {
-            let message = format!("user {} gives no orders here", peer.uid.as_raw());
+            let message = format!("user {} may not give orders", peer.uid.as_raw());
             refuse(OrderFailure::with_hint(message, "ask the daemon instead"))
         }
         Err(error) => refuse(format!("its peer credentials cannot be read ({error})").into()),

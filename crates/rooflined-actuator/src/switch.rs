@@ -315,7 +315,7 @@ impl Helper {
             && let Some(now) = self.now(None).mode.filter(|now| *now != record.entry.target)
         {
             self.unsettled = put_back(&self.journal, None);
-            return Ok(format!("somebody else has entered {} since, and it was left", now.name));
+            return Ok(format!("another program has entered {} since, and it was left", now.name));
         }
         self.restore()
     }
@@ -442,7 +442,8 @@ impl Helper {
         let config = self.load_config().map_err(Refused)?;
         let file = self.config.display();
         if !config.control.enabled {
-            let hint = format!("set `enabled = true` below [control] in {file}");
+            let file = self.config.with_file_name("conf.d").join("control.toml");
+            let hint = format!("set `enabled = true` under [control] in {}", file.display());
             return Err(Refused(OrderFailure::with_hint("control is disabled", hint)));
         }
         if !config.control.allows(name) {

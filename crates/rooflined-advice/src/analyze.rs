@@ -3,7 +3,7 @@
 use super::catalogue::Catalogue;
 use super::convert::limit_key;
 use super::modes::refuse_power_limit;
-use super::predict::{Work, engine_of, prediction_answer};
+use super::predict::{Work, completed, prediction_answer};
 use super::run;
 use super::task::{model_at, unpredictable, with_threads};
 use super::words::positive;
@@ -15,7 +15,7 @@ use rooflined_predict::Prediction;
 use rooflined_predict::learning::vet::{explanations, is_impossible};
 use rooflined_predict::snapshot::Snapshot;
 
-/// A prediction further off than this part of the measured time was none, however wide its interval.
+/// A prediction further off than this part of the measured time counts as wrong, however wide its interval.
 const AS_PREDICTED: f64 = 0.20;
 /// From this part of the ceiling on there is nothing left to gain.
 const AT_CEILING: f64 = 0.95;
@@ -35,8 +35,8 @@ pub fn analyze(
         engine: request.engine,
         ..RecommendRequest::default()
     };
-    let engine = engine_of(snapshot, catalogue, question)?;
-    let work = Work::new(snapshot, catalogue, &request.workload, engine, "workload")?;
+    let (engine, workload) = completed(snapshot, catalogue, question)?;
+    let work = Work::new(snapshot, catalogue, &workload, engine, "workload")?;
     let time = measured_time(request, work.tokens())?;
     let (prediction, cached) = match &work {
         Work::Op(task) => {
@@ -48,7 +48,7 @@ pub fn analyze(
         Work::Model(task) => (run::run(snapshot, &model, &snapshot.observed_runs, task, "workload")?, None),
     };
     let explanations = match &work {
-        Work::Op(_) => "Check unit, shape and format.".to_owned(),
+        Work::Op(_) => "Check the unit of the time, the sizes and the format.".to_owned(),
         Work::Model(task) => format!("Most likely first: {}.", explanations(&task.request)),
     };
     let (verdict, reason) = judge(&model.roofline, &prediction, time, cached, &explanations);

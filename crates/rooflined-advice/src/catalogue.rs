@@ -110,10 +110,10 @@ impl Catalogue {
             super::hardware::unknown(&self.hardware, Code::UnknownHardware, "hardware", key)
         })?;
         if hardware.kind == Kind::Cpu {
-            return Err(Code::NotCalibrated.at(
+            return Err(Code::InvalidField.at(
                 "hardware",
-                format!("no data sheet says what {} reaches: it has to be measured", hardware.key),
-                "leave hardware out to ask the daemon of that machine, calibrated with rooflinectl calibrate",
+                format!("a CPU has to be measured, so {} is predicted on that machine only", hardware.key),
+                "run rooflined there, measure it with rooflinectl calibrate, and ask without naming hardware",
             ));
         }
         if let Some(snapshot) = self.snapshots.find(|kept| *kept == hardware.key) {
@@ -356,7 +356,7 @@ mod tests {
         assert_eq!(orin.board.key, "jetson-agx-orin-64gb");
         assert!(orin.is_hypothetical());
         assert!(catalogue.snapshot_of(Some(&orin), "jetson-agx-orin-64gb").unwrap().is_none());
-        assert_eq!(catalogue.snapshot_of(Some(&orin), "cpu").unwrap_err().code, Code::NotCalibrated);
+        assert_eq!(catalogue.snapshot_of(Some(&orin), "cpu").unwrap_err().code, Code::InvalidField);
         assert_eq!(catalogue.snapshot_of(None, "h10").unwrap_err().code, Code::UnknownHardware);
     }
 }

@@ -176,7 +176,7 @@ pub fn compare(
                 (best, depth) = (other, draft_tokens);
             }
         }
-        best.notes.push(format!("of 0 to {MOST_DRAFTED} drafted tokens, {depth} are best"));
+        best.notes.push(format!("{depth} drafted tokens are best (0 to {MOST_DRAFTED} were compared)"));
         Ok(best)
     };
     let decided = |engine: Engine| {
@@ -236,10 +236,27 @@ pub fn engine_for(
     catalogue: &Catalogue,
     request: &RecommendRequest,
 ) -> Result<Engine, Refusal> {
+    choice_for(snapshot, catalogue, request).map(|(engine, _)| engine)
+}
+
+/// The same with the format that is recommended with it; `None` where an engine is named, or there is no model.
+///
+/// # Errors
+/// As [`compare`].
+pub fn choice_for(
+    snapshot: &Snapshot,
+    catalogue: &Catalogue,
+    request: &RecommendRequest,
+) -> Result<(Engine, Option<String>), Refusal> {
     if request.workload.model.is_none() || request.engine != Engine::Bare {
-        return Ok(request.engine);
+        return Ok((request.engine, None));
     }
-    compare(Wanted::ALWAYS, snapshot, catalogue, request).map(|(engine, _)| engine)
+    let (engine, compared) = compare(Wanted::ALWAYS, snapshot, catalogue, request)?;
+    let decision = compared.iter().find(|of| of.engine == engine).map(|of| &of.decision);
+    let closest = |of: &'_ Decision| of.closest.as_ref().and_then(|(candidate, _)| candidate.format.clone());
+    let format =
+        decision.and_then(|of| of.chosen.as_ref().map_or_else(|| closest(of), |of| of.format.clone()));
+    Ok((engine, format))
 }
 
 /// Engines that may be compared. A GGUF file is run by what reads it.

@@ -67,7 +67,7 @@ pub fn explain(
         Some(rate) if rate >= expected_rate.low => {
             "as_expected".clone_into(&mut answer.verdict);
             answer.reason = format!(
-                "{} tokens/s lie within what was expected: {} to {}.",
+                "{} tokens/s is within the expected range, {} to {}.",
                 significant(rate),
                 significant(expected_rate.low),
                 significant(expected_rate.high)
@@ -270,9 +270,9 @@ fn slower(answer: &ExplainAnswer, prediction: &Prediction, is_measured: bool) ->
             significant(expected.value),
             first.what
         ),
-        (None, false) => "Nothing that slows the machine down was seen.".to_owned(),
+        (None, false) => "Nothing was found that slows the machine down.".to_owned(),
         (None, true) => format!(
-            "{} tokens/s are {less} below the {} that were expected, and no cause was seen: {}.",
+            "{} tokens/s are {less} below the {} that were expected, and no cause was found: {}.",
             significant(measured),
             significant(expected.value),
             match limit_key(prediction.limit) {

@@ -29,19 +29,36 @@ pub fn show(registry: &Registry, key: &str) -> Result<HardwareAnswer, Refusal> {
 }
 
 /// A refusal of hardware that the registry does not have.
-pub(crate) fn unknown(registry: &Registry, code: Code, field: &str, key: &str) -> Refusal {
+#[must_use]
+pub fn unknown(registry: &Registry, code: Code, field: &str, key: &str) -> Refusal {
     const ALL: &str = "rooflinectl hardware list shows all";
     let message = format!("there is no hardware {:?} in the registry", shorten(key));
     if let Some((first, _)) = key.split_once(',') {
         return code.at(field, message, format!("name one machine at a time: {}", shorten(first)));
     }
     let near = registry.near(key);
+    if let Some(board) = older_board(key) {
+        let hint =
+            near.hint("No figure of it was ever checked: describe it in a file in /etc/rooflined/hardware");
+        return code.at(field, format!("{message}: {board} is older than what it holds"), hint);
+    }
     if !near.is_empty() {
         return code.at(field, message, near.hint(ALL));
     }
     let hint = format!("{ALL}; describe other hardware in a file in /etc/rooflined/hardware");
     let holds = if is_of_another_maker(key) { ", which holds NVIDIA GPUs and boards, and CPUs" } else { "" };
     code.at(field, format!("{message}{holds}"), hint)
+}
+
+/// Boards before Xavier, whose names are parts of the names of later ones.
+fn older_board(key: &str) -> Option<&'static str> {
+    let key = key.to_lowercase().replace(['_', ' '], "-");
+    let key = key.trim_start_matches("nvidia-").trim_start_matches("jetson-");
+    match key {
+        "nano" | "nano-2gb" | "nano-4gb" | "nano-devkit" => Some("the Jetson Nano of 2019"),
+        "tx1" | "tx2" | "tx2-nx" | "tx2i" | "tx2-4gb" | "tk1" => Some("the board"),
+        _ => None,
+    }
 }
 
 /// Whether the name is that of a GPU that NVIDIA does not make.

@@ -201,9 +201,7 @@ impl<'de> Deserializer<'de> for Reader<'_> {
     ) -> Result<V::Value, Mistake> {
         match self.0 {
             Value::Object(fields) => visitor.visit_map(Members { rest: fields.iter(), value: None }),
-            other => {
-                Err(de::Error::custom(format_args!("an object is wanted, and {} was sent", kind_of(other))))
-            }
+            other => Err(de::Error::custom(format_args!("expected an object, found {}", kind_of(other)))),
         }
     }
 
@@ -213,7 +211,7 @@ impl<'de> Deserializer<'de> for Reader<'_> {
     }
 }
 
-/// Whether a value is read as a whole number, none of them negative.
+/// Whether a value is read as a whole number of 0 or more.
 pub fn is_whole(value: &Value) -> bool {
     let with_point = |number: f64| number.fract() == 0.0 && (0.0..=EXACT).contains(&number);
     value.as_u64().is_some() || value.as_f64().is_some_and(with_point)

@@ -29,8 +29,18 @@ use rooflined_predict::snapshot::Snapshot;
 
 /// Tokens that every sequence has room for where the request names no context; fewer where the model was made for fewer.
 pub const USUAL_CONTEXT: u64 = 4096;
-/// Storage of a model known by its key where the request names none.
-pub const DEFAULT_FORMAT: WeightFormat = WeightFormat::Fp16;
+/// Storage of a model known by its key where the request names none: what it is published in, else what files of the engine usually
+/// hold. llama.cpp, MLC and ONNX Runtime convert a model and pack it; the others load its 16-bit checkpoint.
+#[must_use]
+pub fn usual_format(published: Option<WeightFormat>, engine: Engine) -> WeightFormat {
+    published.unwrap_or(match engine {
+        Engine::LlamaCpp => WeightFormat::Q4KM,
+        Engine::Mlc | Engine::OnnxRuntime => WeightFormat::Int4G32,
+        Engine::Bare | Engine::Vllm | Engine::TensorRtLlm | Engine::TensorRtEdgeLlm | Engine::Torch => {
+            WeightFormat::Fp16
+        }
+    })
+}
 
 /// A model and what is asked of it.
 #[derive(Debug, Clone)]
@@ -123,7 +133,7 @@ fn refuse_speculation(engine: Engine, path: &str) -> Result<(), Refusal> {
     }
     Err(Code::UnsupportedWorkload.at(
         format!("{path}.speculative"),
-        format!("no settings of {} for speculative decoding are known here", engine.key()),
+        format!("how to configure {} for speculative decoding is not known", engine.key()),
         "leave it out, or take llama.cpp or vllm",
     ))
 }
@@ -145,7 +155,7 @@ pub fn drafted(
         DraftKind::Mtp => model.drafted_by_own_head().map(Arc::new).ok_or_else(|| {
             Code::InvalidField.at(
                 format!("{path}.speculative.kind"),
-                format!("{} is not known to have a head that predicts further tokens", model.name),
+                format!("{} has no known head that predicts further tokens", model.name),
                 "give its file, which may hold one, or a draft_model",
             )
         }),
@@ -228,6 +238,28 @@ fn offload(
         (Some(count), None) => ("cpu_moe_layers", count, layers),
         (None, count) => ("gpu_layers", count.unwrap_or(0), u64::MAX),
     };
+    let offload = match name {
+        "cpu_moe_layers" => Offload { cpu_moe_layers: count, cpu_layers: 0 },
+        _ => Offload { cpu_moe_layers: 0, cpu_layers: (layers + 1).saturating_sub(count).min(layers) },
+    };
+    if offload == Offload::default() {
+        return Ok(offload);
+    }
+    // What the machine or the engine cannot do comes first: another option would be refused for it too.
+    if !has_own_memory(snapshot) {
+        return Err(Code::UnsupportedWorkload.at(
+            at(name),
+            "CPU and GPU share one memory here, so moving layers from one to the other frees nothing",
+            "leave it out; a narrower format or a shorter context takes less memory",
+        ));
+    }
+    if engine != Engine::LlamaCpp {
+        return Err(Code::UnsupportedWorkload.at(
+            at(name),
+            format!("{} keeps no layers in the memory of the CPU, as far as is known here", engine.key()),
+            "leave it out, or take llama.cpp",
+        ));
+    }
     if count > most {
         return Err(Code::InvalidDimension.at(
             at(name),
@@ -240,27 +272,6 @@ fn offload(
             at(name),
             format!("{} has no experts", model.name),
             "give gpu_layers to keep whole layers in the memory of the CPU",
-        ));
-    }
-    let offload = match name {
-        "cpu_moe_layers" => Offload { cpu_moe_layers: count, cpu_layers: 0 },
-        _ => Offload { cpu_moe_layers: 0, cpu_layers: (layers + 1).saturating_sub(count).min(layers) },
-    };
-    if offload == Offload::default() {
-        return Ok(offload);
-    }
-    if engine != Engine::LlamaCpp {
-        return Err(Code::UnsupportedWorkload.at(
-            at(name),
-            format!("{} keeps no layers in the memory of the CPU, as far as is known here", engine.key()),
-            "leave it out, or take llama.cpp",
-        ));
-    }
-    if !has_own_memory(snapshot) {
-        return Err(Code::UnsupportedWorkload.at(
-            at(name),
-            "CPU and accelerator share one memory here: what the one leaves out, the other holds in the same place",
-            "leave it out",
         ));
     }
     Ok(offload)
@@ -326,7 +337,7 @@ fn speculation(
         }
         (Some(_), None) => Err(Code::InvalidField.at(
             at("acceptance_ratio"),
-            "acceptance_ratio lies outside 0 to 1",
+            "acceptance_ratio is outside 0 to 1",
             "give the share of first drafted tokens that are accepted: 0.8",
         )),
         (None, Some(accepted_per_step)) => Ok(Some(Speculative { kind, draft_tokens, accepted_per_step })),
@@ -337,7 +348,7 @@ fn speculation(
         )),
         (None, None) => Err(Code::MissingField.at(
             at("acceptance_ratio"),
-            "acceptance_ratio is missing: it depends on the text and on what drafts, so nothing is assumed",
+            "acceptance_ratio is missing: it depends on the text and on what drafts, so there is no default",
             "add \"acceptance_ratio\":0.8; the engine's log shows yours",
         )),
     }
@@ -391,7 +402,7 @@ fn run_request(
     };
     if phase == Phase::Decode && prompt_tokens > 0 {
         warnings.push(format!(
-            "prompt_tokens is not looked at in phase decode: the context is context_tokens, {context_tokens}"
+            "prompt_tokens is ignored in phase decode: what counts is context_tokens ({context_tokens}); phase prefill times the prompt"
         ));
     }
     let not_looked_at = [
@@ -401,7 +412,7 @@ fn run_request(
         ("chunk_tokens", workload.chunk_tokens.is_some(), Phase::Decode),
     ];
     for (name, _, _) in not_looked_at.into_iter().filter(|(_, given, of)| *given && *of == phase) {
-        warnings.push(format!("{name} is not looked at in phase {}", phase.key()));
+        warnings.push(format!("{name} is ignored in phase {}", phase.key()));
     }
     let speculative =
         if phase == Phase::Prefill { None } else { speculation(workload, model, path, warnings)? };
@@ -533,8 +544,8 @@ fn resolved(
     let wanted = workload.format.as_deref().map(|name| recipe(name, engine, path)).transpose()?;
     match workload.model.as_ref() {
         Some(Value::String(key)) => {
-            let default = || catalogue.published(key).unwrap_or(DEFAULT_FORMAT);
-            let recipe = wanted.unwrap_or_else(|| costs::recipe(engine, default()));
+            let usual = || costs::recipe(engine, usual_format(catalogue.published(key), engine));
+            let recipe = wanted.unwrap_or_else(usual);
             let model = catalogue.model(key, recipe, &field())?;
             Ok((model, Some(recipe.key().to_owned())))
         }

@@ -56,7 +56,7 @@ pub enum ModelFileError {
         source: io::Error,
     },
     /// It lies outside the directory in which files may be read.
-    #[error("it lies outside the directories of models")]
+    #[error("it is outside the directories of models")]
     Outside,
     /// Reading took too long.
     #[error("reading the headers took more than {} s", MAX_TIME.as_secs())]
@@ -98,7 +98,7 @@ impl ModelFileError {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Open { path, .. } if file_name(path).contains("-of-") => {
-                "the model lies in several files: put all of them into one directory, under their own names"
+                "the model is split into several files: put all of them into one directory, under their own names"
             }
             Self::Open { .. } => "check the path, and who may read it",
             Self::Outside => "put the model, and whatever its links point to, into one of them",

@@ -229,7 +229,7 @@ fn limit_watts(snapshot: &Snapshot, watts: f64, path: &str) -> Result<Watts, Ref
     if snapshot.capped_hardware().is_none() {
         return Err(Code::UnsupportedOperatingPoint.at(
             field,
-            format!("{} takes no power limit: cards and GB10 do", subject(snapshot)),
+            format!("{} has no power limit to set: cards and GB10 have", subject(snapshot)),
             "leave it out; a Jetson is limited by its power mode: power_mode",
         ));
     }

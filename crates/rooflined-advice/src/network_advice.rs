@@ -237,7 +237,8 @@ impl<'a> Job<'a> {
         match (&power, &costs) {
             (Some(_), Some(costs)) => warnings.extend(costs.words()),
             _ => {
-                warnings.push("the power is unknown: nobody measured the power of such a machine".to_owned());
+                warnings
+                    .push("the power is unknown: no power of such a machine was ever measured".to_owned());
             }
         }
         warnings.extend(self.vnni_missing(precision));

@@ -170,9 +170,39 @@ fn around(path: &str) -> impl Iterator<Item = &str> {
     std::iter::once(path).chain(path.rsplit_once('.').map(|(around, _)| around))
 }
 
+/// Objects within requests, and fields that people put beside them.
+const WITHIN: [(&str, &[&str]); 3] = [
+    (
+        "workload",
+        &[
+            "model",
+            "op",
+            "format",
+            "kv_format",
+            "batch",
+            "context_tokens",
+            "prompt_tokens",
+            "output_tokens",
+            "phase",
+            "task",
+            "threads",
+            "speculative",
+            "offload",
+        ],
+    ),
+    (
+        "constraints",
+        &["max_power_w", "max_time_s", "max_time_per_token_s", "min_tokens_per_s", "max_memory_bytes"],
+    ),
+    ("freedom", &["formats", "kv_formats", "power_modes", "engines"]),
+];
+
 fn unknown_field(field: &str, known: &[&str]) -> Refusal {
     let name = field.rsplit('.').next().unwrap_or(field);
-    let hint = if known.is_empty() {
+    let within = WITHIN.iter().find(|(object, fields)| known.contains(object) && fields.contains(&name));
+    let hint = if let Some((object, _)) = within {
+        format!("it belongs in {object}: {{\"{object}\": {{\"{name}\": …}}}}")
+    } else if known.is_empty() {
         "leave it out".to_owned()
     } else {
         Near::of(name, known.iter().copied()).hint(&format!("Known: {}", known.join(", ")))

@@ -2,8 +2,8 @@
 
 use super::catalogue::Catalogue;
 use super::convert::{as_f64, describe, estimate, limit_key, tier_key};
-use super::engines::engine_for;
-use super::model::{DEFAULT_FORMAT, ModelTask, refuse_overlong};
+use super::engines::{choice_for, engine_for};
+use super::model::{ModelTask, refuse_overlong};
 use super::modes::Model;
 use super::observe::ObservedSoFar;
 use super::remarks::{hypothetical, warnings};
@@ -62,6 +62,15 @@ impl Work {
         match self {
             Self::Op(task) => as_f64(task.op.tokens()),
             Self::Model(task) => run::tokens(task),
+        }
+    }
+
+    /// As weights are stored; `None` where there are none, or a file does not say.
+    fn format(&self) -> Option<String> {
+        match self {
+            Self::Op(Task { op: Op::Attention { .. }, .. }) => None,
+            Self::Op(task) => Some(task.format.key().to_owned()),
+            Self::Model(task) => task.format.clone(),
         }
     }
 
@@ -146,8 +155,8 @@ pub fn predict(
         hypothetical: request.hypothetical,
         ..RecommendRequest::default()
     };
-    let engine = engine_of(snapshot, catalogue, question)?;
-    let mut work = Work::new(snapshot, catalogue, &request.workload, engine, "workload")?;
+    let (engine, workload) = completed(snapshot, catalogue, question)?;
+    let mut work = Work::new(snapshot, catalogue, &workload, engine, "workload")?;
     if let (Work::Model(task), Some(version)) = (&mut work, &request.engine_version) {
         if !Build::is_version(engine, version) {
             let example = if engine == Engine::LlamaCpp { "b10809" } else { "0.28.0" };
@@ -179,20 +188,39 @@ pub fn predict(
 pub fn engine_of(
     snapshot: &Snapshot,
     catalogue: &Catalogue,
-    question: RecommendRequest,
+    question: &RecommendRequest,
 ) -> Result<Engine, Refusal> {
+    let elsewhere = at_operating_point(snapshot, question)?;
+    engine_for(elsewhere.as_ref().unwrap_or(snapshot), catalogue, question)
+}
+
+/// The same with the workload, in the format that is recommended for a model of which neither the engine nor the format is named.
+///
+/// # Errors
+/// As [`engine_for`].
+pub fn completed(
+    snapshot: &Snapshot,
+    catalogue: &Catalogue,
+    question: RecommendRequest,
+) -> Result<(Engine, Workload), Refusal> {
     let elsewhere = at_operating_point(snapshot, &question)?;
     let snapshot = elsewhere.as_ref().unwrap_or(snapshot);
-    let engine = engine_for(snapshot, catalogue, &question)?;
     let key = question.workload.model.as_ref().and_then(Value::as_str);
-    let Some(key) = key.filter(|_| question.workload.format.is_none()) else { return Ok(engine) };
-    // The format that is predicted where none is named need not be the one that was recommended.
-    let format = catalogue.published(key).unwrap_or(DEFAULT_FORMAT);
-    if question.engine != Engine::Bare || supported::runs(snapshot, engine, format) {
-        return Ok(engine);
+    // A file is stored as it is.
+    let Some(key) = key.filter(|_| question.workload.format.is_none() && question.engine == Engine::Bare)
+    else {
+        return Ok((engine_for(snapshot, catalogue, &question)?, question.workload));
+    };
+    // What is published in a packed format is run in it, where an engine can.
+    if let Some(format) = catalogue.published(key) {
+        let workload = Workload { format: Some(format.key().to_owned()), ..question.workload.clone() };
+        let published = RecommendRequest { workload: workload.clone(), ..question.clone() };
+        if let Ok(engine) = engine_for(snapshot, catalogue, &published) {
+            return Ok((engine, workload));
+        }
     }
-    let workload = Workload { format: Some(format.key().to_owned()), ..question.workload };
-    engine_for(snapshot, catalogue, &RecommendRequest { workload, ..question })
+    let (engine, format) = choice_for(snapshot, catalogue, &question)?;
+    Ok((engine, Workload { format, ..question.workload }))
 }
 
 /// Predicts the work at `path` of the request and puts it into the shape of the wire.
@@ -263,6 +291,7 @@ pub fn prediction_answer(snapshot: &Snapshot, work: &Work, prediction: Predictio
     let documents = documents.map(|documents| documents as f64);
     PredictAnswer {
         engine: work.engine().key().to_owned(),
+        format: work.format(),
         time_s: time,
         tokens_per_s: EstimateAnswer::rate(prediction.tokens, time),
         documents_per_s: documents.map(|documents| EstimateAnswer::rate(documents, time)),

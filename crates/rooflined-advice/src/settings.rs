@@ -196,7 +196,7 @@ pub fn settings(chosen: &Chosen<'_>) -> Map<String, Value> {
     let line = |engine: Engine, render: Render| {
         let recipe = recipe.as_ref().map_err(ToString::to_string)?;
         if chosen.text.is_some_and(|text| text.drafts.is_some()) && !SPECULATING.contains(&engine) {
-            return Err(format!("no settings of {} for speculative decoding are known here", engine.key()));
+            return Err(format!("how to configure {} for speculative decoding is not known", engine.key()));
         }
         let kv_format = chosen.text.and_then(|text| text.kv_format);
         check(engine, *recipe, kv_format, chosen.device.target())

@@ -326,7 +326,6 @@ fn sweep_op(
             let row = SweepRow {
                 op: Some(op),
                 model: None,
-                format: Some(format.key().to_owned()),
                 quality_loss_ratio: None,
                 power_mode: point.mode.clone(),
                 threads: request.threads.as_ref().and(point.model.threads),
@@ -369,7 +368,6 @@ fn model_row(
             _ => task.model.name.clone(),
         }),
         quality_loss_ratio: expected_loss(origin, format),
-        format: task.format,
         power_mode: point.mode.clone(),
         threads: request.threads.as_ref().and(point.model.threads),
         batch: task.request.batch,
@@ -403,7 +401,7 @@ fn engine_of(
         hypothetical: request.hypothetical,
         ..RecommendRequest::default()
     };
-    match predict::engine_of(snapshot, catalogue, question) {
+    match predict::engine_of(snapshot, catalogue, &question) {
         Err(refusal) if refusal.code == Code::UnsupportedFormat && !names_formats(request) => Ok(None),
         found => found.map(Some),
     }

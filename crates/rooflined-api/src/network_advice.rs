@@ -97,7 +97,7 @@ pub struct NetworkPredictAnswer {
     pub power_w: Option<PowerAnswer>,
     /// Energy of one picture, of the same scope as the power; `null` where unknown.
     pub energy_j_per_picture: Option<EstimateAnswer>,
-    /// The power mode; `null` where the machine has none, or the operating point is none of its modes.
+    /// The power mode; `null` where the machine has none, or the operating point is not one of its modes.
     pub power_mode: Option<String>,
     /// Multiprocessors and their clock, or cores.
     pub workers: u32,

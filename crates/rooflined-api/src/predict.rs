@@ -83,6 +83,10 @@ pub struct PredictAnswer {
     #[serde(default)]
     #[cfg_attr(test, schema(value_type = crate::schema::Engine))]
     pub engine: String,
+    /// Weight format that it is of: the one asked for, else the usual one; of a model without engine and format, the one that is
+    /// recommended. `null` for an attention, and where a file does not say how it is stored.
+    #[serde(default)]
+    pub format: Option<String>,
     /// Time of one run of an operation. Of a model: one step (decode), the prompt (prefill), or prompt and answer (serve).
     pub time_s: EstimateAnswer,
     /// Tokens (columns) per second over the batch: of a prefill those of the prompt, otherwise those generated.

@@ -38,7 +38,7 @@ pub struct StateAnswer {
     /// Fields by the names above, each with its age.
     #[serde(flatten, deserialize_with = "read_state_fields")]
     pub fields: BTreeMap<String, StateField>,
-    /// Files that the fields come from, by the same names; what comes from none has none.
+    /// Files that the fields come from, by the same names; absent for fields that no file holds.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sources: BTreeMap<String, String>,
     /// True where values come from a simulated board, not from hardware.

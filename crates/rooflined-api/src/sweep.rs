@@ -90,8 +90,6 @@ pub struct SweepRow {
     /// The model: its key, or what its file or fields call it. Absent for an operation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// Storage of the weights; `null` for a file that does not say.
-    pub format: Option<String>,
     /// Expected relative increase of a model's perplexity by its format, a ratio; absent for an operation, and where it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quality_loss_ratio: Option<f64>,

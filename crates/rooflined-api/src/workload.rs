@@ -20,7 +20,9 @@ pub struct Workload {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "numbers::without_point")]
     #[cfg_attr(test, schema(value_type = Option<crate::schema::ModelRequest>))]
     pub model: Option<serde_json::Value>,
-    /// Weight format: a key of `GET /v1/formats`. Default: a file's own, what a model known by a key is published in, `fp16`.
+    /// Weight format: a key of `GET /v1/formats`. Default: a file's own; of a model known by a key what it is
+    /// published in, else what the engine's files usually hold: `q4_k_m` with llama.cpp, `int4_g32` with MLC and ONNX Runtime, `fp16`
+    /// with the others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<String>,
     /// Key/value cache format: a key of `GET /v1/formats`.

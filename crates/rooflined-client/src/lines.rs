@@ -27,7 +27,7 @@ impl Lines {
     /// The next line; `None` at the end.
     ///
     /// # Errors
-    /// The connection broke, or the line is none of ours.
+    /// The connection broke, or the line is not one of ours.
     pub async fn next(&mut self) -> Result<Option<Value>, ClientError> {
         loop {
             if let Some(end) = self.pending.iter().position(|byte| *byte == b'\n') {

@@ -1,5 +1,6 @@
 //! Which configuration file hints name: the one in use, wherever it lies.
 
+use std::path::Path;
 use std::sync::OnceLock;
 
 /// That of an installed daemon.
@@ -17,4 +18,30 @@ pub fn declare(file: String) {
 #[must_use]
 pub fn file_in_use() -> &'static str {
     IN_USE.get().map_or(USUAL_FILE, String::as_str)
+}
+
+/// What turns control on: a file of one's own beside the one in use, which no package touches.
+#[must_use]
+pub fn how_to_enable_control() -> String {
+    let file = Path::new(file_in_use()).with_file_name("conf.d").join("control.toml");
+    format!(
+        "set enabled = true under [control] in {} and reload the daemon (systemctl reload rooflined)",
+        file.display()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::how_to_enable_control;
+
+    #[test]
+    fn control_is_enabled_in_a_file_of_ones_own() {
+        let said = how_to_enable_control();
+        assert!(
+            said.contains(
+                "enabled = true under [control] in /etc/rooflined/conf.d/control.toml and reload the daemon"
+            ),
+            "{said}"
+        );
+    }
 }

@@ -103,11 +103,21 @@ impl Engine {
 
     const fn aliases(self) -> &'static [&'static str] {
         match self {
-            Self::LlamaCpp => &["ollama", "llamacpp", "llama-cpp", "llama_cpp", "llama-server"],
+            Self::LlamaCpp => &[
+                "ollama",
+                "llamacpp",
+                "llama-cpp",
+                "llama_cpp",
+                "llama-server",
+                "lmstudio",
+                "lm-studio",
+                "koboldcpp",
+                "llamafile",
+            ],
             Self::TensorRtLlm => &["trtllm", "trt-llm", "tensorrt_llm", "tensorrtllm"],
             Self::TensorRtEdgeLlm => &["trt-edge-llm", "edge-llm", "tensorrt_edge_llm"],
             Self::Mlc => &["mlc-llm", "mlc_llm"],
-            Self::Torch => &["pytorch", "transformers"],
+            Self::Torch => &["pytorch", "transformers", "huggingface"],
             Self::OnnxRuntime => &["ort", "onnx-runtime"],
             Self::Bare | Self::Vllm => &[],
         }

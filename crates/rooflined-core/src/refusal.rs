@@ -70,7 +70,7 @@ codes! {
     ImpossibleObservation = "impossible_observation", 400;
     /// A run that a cause of the moment slowed down.
     SlowedDown = "slowed_down", 400;
-    /// HTTP that is none, or a body that ends early.
+    /// Malformed HTTP, or a body that ends early.
     MalformedRequest = "malformed_request", 400;
     /// It is answered on the control socket.
     WrongSocket = "wrong_socket", 403;

@@ -19,7 +19,7 @@ use rooflined_predict::snapshot::distance;
 const MOVED: f64 = 0.01;
 
 /// What to do about a run that failed for reasons of the machine.
-const LOOK_FURTHER: &str = "GET /v1/calibration has the last error; rooflinectl doctor looks further";
+const LOOK_FURTHER: &str = "GET /v1/calibration has the last error; rooflinectl doctor checks more";
 
 /// A board without a battery starts somewhere in the past and learns the time from the network, if at all, before this.
 const CLOCK_SET: Seconds = Seconds(3600.0);
@@ -137,13 +137,13 @@ impl Governor {
         let available = self.state.memory.known().map(|memory| memory.available);
         if let Some(available) = available.filter(|available| *available < self.policy.min_free_memory) {
             let reason =
-                format!("{available} of memory is available, {} is wanted", self.policy.min_free_memory);
+                format!("{available} of memory is free, and {} is needed", self.policy.min_free_memory);
             return Some((Gate::Memory, reason));
         }
         let gpu_busy = self.state.gpu_load.known().filter(|load| **load > self.policy.max_load_ratio);
         if let Some(busy) = gpu_busy {
             let reason = format!(
-                "the GPU is {:.0} % busy, at most {:.0} % is wanted",
+                "the GPU is {:.0} % busy; calibration needs {:.0} % or less",
                 busy * 100.0,
                 self.policy.max_load_ratio * 100.0
             );
@@ -155,7 +155,7 @@ impl Governor {
         let busy = load.busy_ratio.unwrap_or((load.average_1m / f64::from(cores)).min(1.0));
         (busy > self.policy.max_load_ratio).then(|| {
             let reason = format!(
-                "{:.0} of {cores} cores busy ({:.0} %): load {:.1}, at most {:.0} % is wanted",
+                "{:.0} of {cores} cores busy ({:.0} %): load {:.1}; calibration needs {:.0} % or less",
                 busy * f64::from(cores),
                 busy * 100.0,
                 load.average_1m,
@@ -173,7 +173,10 @@ impl Governor {
         let hottest = zones.iter().filter_map(|zone| Some((zone.temperature.known()?, &zone.name)));
         let (temperature, name) = hottest.max_by(|a, b| a.0.get().total_cmp(&b.0.get()))?;
         (temperature.get() > self.policy.max_temperature_c).then(|| {
-            format!("{name} is at {temperature}, at most {} °C is wanted", self.policy.max_temperature_c)
+            format!(
+                "{name} is at {temperature}; calibration needs {} °C or less",
+                self.policy.max_temperature_c
+            )
         })
     }
 
@@ -250,7 +253,7 @@ impl Governor {
         let mut steps = calibration_plan(&context, plan);
         let meter = match plan {
             PlanKind::Full => metering::meter_period(&self.state, self.accelerator),
-            PlanKind::Quick => Err("a quick calibration holds no loads; run a full one".to_owned()),
+            PlanKind::Quick => Err("a quick calibration does not measure power; run a full one".to_owned()),
         };
         let metering = match meter {
             Ok(period) => {
@@ -353,7 +356,7 @@ impl Governor {
                 log(
                     effects,
                     Severity::Warning,
-                    format!("calibration {job}: {message}; the old ceilings stay"),
+                    format!("calibration {job}: {message}; the previous ceilings are kept"),
                 );
                 for ticket in run.waiting {
                     refuse(effects, ticket, refusal.clone());
@@ -423,7 +426,7 @@ impl Governor {
             fewer_workers: run.workers < self.plan_context().threads,
         };
         let mut record = fit(&run.samples, &context).map_err(|error| {
-            // Nothing can be fitted without a read from memory, and why there is none stands nowhere else.
+            // Nothing can be fitted without a read from memory, and only this says why it is missing.
             let read = context.skipped.iter().find(|why| why.starts_with("read "));
             let message = read.map_or_else(|| error.to_string(), |why| format!("{error} ({why})"));
             Code::FitFailed.error(message, LOOK_FURTHER)
@@ -438,7 +441,7 @@ fn blaming(refusal: Refusal, other_work: Option<&OtherWork>) -> Refusal {
     /// From this part of the CPUs on.
     const LOAD: f64 = 0.1;
     let Some(other_work) = other_work.filter(|work| work.busy_ratio >= LOAD) else { return refusal };
-    let hint = "end or pause that work, or try again when it rests; without being asked, the daemon waits for an idle moment";
+    let hint = "stop or pause that work, or try again later; the daemon also calibrates by itself once the machine is idle";
     match refusal.code {
         Code::FitFailed | Code::ProbeFailed => {
             refusal.code.error(format!("{other_work}: {}", refusal.message), hint)

@@ -46,7 +46,7 @@ use self::state::Queued;
 use super::effects::{refuse, reply};
 use super::{AuditEvent, AuditRecord, Client, ControlRequest, Effect, Governor, Now, Reply, Ticket};
 use rooflined_core::board::{ActiveMode, Order, PowerMode, SwitchOutcome};
-use rooflined_core::configuration::file_in_use;
+use rooflined_core::configuration::how_to_enable_control;
 use rooflined_core::near::Near;
 use rooflined_core::refusal::{Code, Refusal};
 use rooflined_core::units::Seconds;
@@ -343,8 +343,5 @@ fn active_mode(candidate: &Candidate<'_>) -> ActiveMode {
 }
 
 fn disabled() -> Refusal {
-    Code::ControlDisabled.error(
-        "control is not enabled on this machine",
-        format!("set enabled = true under [control] in {} and reload", file_in_use()),
-    )
+    Code::ControlDisabled.error("control is not enabled on this machine", how_to_enable_control())
 }

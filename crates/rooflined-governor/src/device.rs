@@ -12,7 +12,7 @@ const CACHE_TOLERANCE: f64 = 0.05;
 /// What the two say differently, in words. What the driver does not tell is no difference.
 pub(super) fn differences(facts: &DriverFacts, hardware: &Hardware, sm_online: Option<u32>) -> Vec<String> {
     let mut notes = Vec::new();
-    let of = |what: &str| format!("the GPU's driver tells of {what}");
+    let of = |what: &str| format!("the GPU's driver reports {what}");
     let sm = sm_online.unwrap_or(hardware.sm);
     if facts.sm_count != 0 && facts.sm_count != sm {
         let expected = if sm_online.is_some() { "the power mode leaves" } else { "the data sheet has" };

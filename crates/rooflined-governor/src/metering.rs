@@ -35,7 +35,7 @@ fn reading(state: &BoardState, accelerator: Accelerator) -> Result<(PowerReading
         }
         (Some(total), _) if total.power < Watts::ZERO => {
             return Err(format!(
-                "{} reads {}, which is no power drawn",
+                "{} reads {}, which cannot be a power",
                 total.rails.join(" + "),
                 total.power
             ));
@@ -347,7 +347,7 @@ pub(super) fn judge(record: &mut CalibrationRecord, hardware: Option<&Hardware>)
     for (position, why) in refused {
         let regime = &mut record.regimes[indices[position]];
         said.push(format!(
-            "power in regime {}: {why}; what others measured is taken where it is known",
+            "power in regime {}: {why}; published measurements are used instead, where there are any",
             regime.key
         ));
         regime.power_reason = Some(why);
@@ -370,7 +370,7 @@ fn metered_point(regime: &Regime) -> Option<Result<MeteredPoint, String>> {
 }
 
 fn loads_of(regime: &Regime, scope: &str) -> Result<MeteredPoint, String> {
-    let rails = Rails::of(scope).ok_or_else(|| format!("{scope:?} is no set of rails"))?;
+    let rails = Rails::of(scope).ok_or_else(|| format!("{scope:?} is not a set of rails"))?;
     let place = Place::of(&regime.roofline).ok_or("the clock of the load is not known")?;
     let peak = regime.power_points.iter().find(|point| point.load == LoadKind::Compute);
     let precision = peak

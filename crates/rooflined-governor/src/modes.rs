@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Governor;
 use rooflined_core::board::{PowerMode, Reading, nvpmodel};
 use rooflined_core::ceilings::{Roofline, scaling};
+use rooflined_core::configuration::how_to_enable_control;
 use rooflined_core::hardware::Hardware;
 use rooflined_core::units::{Hertz, Watts};
 use rooflined_predict::EngineProfile;
@@ -211,7 +212,7 @@ impl Governor {
             return Some("it gates other units than the active mode, which takes a reboot".into());
         }
         if !self.policy.control_enabled {
-            return Some("control is off: set enabled = true below [control]".into());
+            return Some(format!("control is off: {}", how_to_enable_control()));
         }
         None
     }

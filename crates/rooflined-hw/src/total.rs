@@ -186,7 +186,7 @@ fn sum(rule: &Rule<'_>, highest: Watts) -> Reading<TotalPower> {
     if power < LOWEST || power > highest {
         let names = names.join(" + ");
         return Reading::failed(format!(
-            "{names} reports {power}, which is not what a machine draws that runs"
+            "{names} reports {power}, which is implausible for a running machine"
         ));
     }
     Reading::Known(TotalPower { power, rails: names, scope: rule.scope.into(), read: when })
@@ -235,6 +235,8 @@ mod tests {
             assert_eq!((total.power, total.scope.as_str()), (Watts(watts), scope));
         }
         let bad = metered(&[("power_meter", "power1", 0.0)]);
-        assert!(total(&bad, None, None).reason().unwrap().contains("which is not what a machine draws"));
+        assert!(
+            total(&bad, None, None).reason().unwrap().contains("which is implausible for a running machine")
+        );
     }
 }

@@ -20,7 +20,7 @@ const ZEROS: Foreign = Foreign {
 };
 const TEXT: Foreign = Foreign {
     what: "a text file",
-    instead: "look into it: a refused download leaves its message there; give a .gguf or .safetensors file, or a config.json",
+    instead: "open it: a refused download leaves its message there; then fetch the file again",
 };
 const PAGE: Foreign = Foreign {
     what: "a web page, not the model",

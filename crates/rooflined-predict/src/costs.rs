@@ -356,15 +356,15 @@ pub enum InvalidCosts {
     /// No TOML of this shape.
     #[error("{0}")]
     Shape(String),
-    /// A name that is no coefficient.
+    /// A name that is not a coefficient.
     #[error("{0:?} is not a coefficient of an engine")]
     Unknown(String),
-    /// A name that is no family of storage.
+    /// A name that is not a family of storage.
     #[error("{0:?} is not a family of storage")]
     Family(String),
     #[error("{0:?} is missing")]
     Missing(String),
-    /// A value that is no positive number.
+    /// A value that is not a positive number.
     #[error("{0:?} must be a positive number with a log_sd of 0 or more")]
     Value(String),
 }
@@ -470,7 +470,7 @@ impl EngineTable {
     /// Reads a file.
     ///
     /// # Errors
-    /// Anything that is no file of this shape, names the field.
+    /// A file of another shape; the field is named.
     pub fn parse(text: &str) -> Result<Self, InvalidCosts> {
         let file: EngineFile =
             toml::from_str(text).map_err(|error| InvalidCosts::Shape(error.to_string()))?;

@@ -115,7 +115,7 @@ fn near_median(logs: &[f64]) -> Vec<f64> {
     if near.is_empty() { vec![middle] } else { near }
 }
 
-/// Mean of the logarithms that are not outliers; of none 0.
+/// Mean of the logarithms that are not outliers; 0 without any.
 #[expect(clippy::cast_precision_loss, reason = "a count of runs")]
 fn robust_mean(logs: &[f64]) -> f64 {
     let near = near_median(logs);

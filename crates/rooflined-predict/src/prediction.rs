@@ -41,7 +41,7 @@ pub struct Prediction {
     pub moved: Moved,
     /// What the caller should know.
     pub warnings: Vec<String>,
-    /// What only the run of a model has. Boxed: candidates are predicted by the thousand, and an operation has none of it.
+    /// What only the run of a model has. Boxed: candidates are predicted by the thousand, and most operations lack it.
     pub model: Option<Box<ModelPart>>,
 }
 

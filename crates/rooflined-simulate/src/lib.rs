@@ -82,6 +82,14 @@ pub enum SimulationError {
     NoWatch { limit: Option<String> },
 }
 
+impl SimulationError {
+    /// Whether the board that was asked for is what is wrong.
+    #[must_use]
+    pub const fn is_of_the_name(&self) -> bool {
+        matches!(self, Self::Unknown { .. })
+    }
+}
+
 /// The keys of the boards that can be simulated.
 pub fn boards() -> impl Iterator<Item = &'static str> {
     BOARDS.iter().map(|spec| spec.key.as_str())

@@ -85,7 +85,8 @@ impl<I> Deref for Bounded<I> {
 }
 
 fn too_large() -> Refusal {
-    Code::BodyTooLarge.error(format!("the request is larger than {MAX_BODY} bytes"), "ask for less at a time")
+    Code::BodyTooLarge
+        .error(format!("the request is larger than {MAX_BODY} bytes"), "ask for fewer at a time")
 }
 
 #[async_trait]

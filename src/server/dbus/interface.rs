@@ -133,7 +133,7 @@ impl Rooflined {
 }
 
 pub(super) fn answered_otherwise() -> Refusal {
-    Code::Internal.error("the daemon answered something else", "report this")
+    Code::Internal.error("the daemon gave an unexpected answer", "report this")
 }
 
 fn gone(sender: &str) -> Refusal {
@@ -340,7 +340,9 @@ impl Calibration {
             Some(Reply::Started { job } | Reply::Finished { job } | Reply::Cancelled { job }) => Ok(job),
             Some(Reply::Refused(refusal)) => Err(refusal.into()),
             Some(_) => Err(answered_otherwise().into()),
-            None => Err(Code::ShuttingDown.error("the daemon is going away", "try again in a second").into()),
+            None => {
+                Err(Code::ShuttingDown.error("the daemon is shutting down", "try again in a second").into())
+            }
         }
     }
 }

@@ -149,7 +149,7 @@ impl Guarded {
     }
 }
 
-/// The head of an answer 4xx that is none of ours.
+/// The head of an answer 4xx that did not come from our code.
 fn is_bare_refusal(head: &[u8]) -> bool {
     let is_refusal = head.starts_with(b"HTTP/1.") && head.get(9) == Some(&b'4');
     is_refusal && !head.windows(OURS.len()).any(|part| part.eq_ignore_ascii_case(OURS))

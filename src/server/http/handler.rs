@@ -269,7 +269,7 @@ impl Handler {
         let attachment = Attachment::new(control.clone());
         let client = Client { connection: attachment.connection, ..client };
         let ControlAnswer::Held(held) = power::ask(control, clock::now, client, request).await? else {
-            return Err(Code::Internal.error("the daemon answered something else", "report this"));
+            return Err(Code::Internal.error("the daemon gave an unexpected answer", "report this"));
         };
         let source = attached::Source {
             snapshots: self.service.snapshots.clone(),
@@ -463,6 +463,6 @@ fn unreadable(error: impl std::fmt::Display) -> Refusal {
 fn too_large(limit: impl std::fmt::Display) -> Refusal {
     Code::BodyTooLarge.error(
         format!("the body is larger than {limit} bytes"),
-        "ask for less at a time; a sweep takes ranges of shapes, formats and batches",
+        "ask for fewer at a time; a sweep takes ranges of shapes, formats and batches",
     )
 }

@@ -109,6 +109,7 @@ pub fn prediction(flops: f64, bytes: f64) -> PredictAnswer {
     let time = (bytes / 40e9).max(flops / 500e9);
     PredictAnswer {
         engine: "none".into(),
+        format: None,
         time_s: estimate(time * 1.1),
         tokens_per_s: estimate(1.0 / time),
         documents_per_s: None,
@@ -175,11 +176,10 @@ fn sweep(request: &SweepRequest) -> SweepAnswer {
             quality_loss_ratio: None,
             op: Some(*op),
             model: None,
-            format: Some(format.clone()),
             power_mode: None,
             threads: None,
             batch: 1,
-            prediction: prediction(flops, bytes),
+            prediction: PredictAnswer { format: Some(format.clone()), ..prediction(flops, bytes) },
         }
     };
     let rows = request.ops.iter().flat_map(|op| formats.iter().map(move |format| row(op, format))).collect();

@@ -172,5 +172,5 @@ fn a_hint_names_the_configuration_file_in_use() {
     let (status, answer) = http(&home.control(), "POST", "/v1/mode", r#"{"mode":"15W"}"#);
     assert_eq!(status, 403, "{answer}");
     let hint = answer["error"]["hint"].as_str().unwrap();
-    assert!(hint.contains(home.path("rooflined.toml").to_str().unwrap()), "{hint}");
+    assert!(hint.contains(home.path("conf.d/control.toml").to_str().unwrap()), "{hint}");
 }

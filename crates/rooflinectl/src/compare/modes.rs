@@ -80,7 +80,7 @@ impl Sweep {
     async fn new(mut client: Client) -> Result<Self, Failure> {
         let modes: ModesAnswer = client.get("/v1/modes").await?.parse()?;
         let Some(base) = modes.active.clone() else {
-            let why = modes.reason.clone().unwrap_or_else(|| "the live files match none".into());
+            let why = modes.reason.clone().unwrap_or_else(|| "the current clocks match no mode".into());
             return Err(Failure::failed(
                 format!("this machine shows no active power mode: {why}"),
                 "leave --modes out to compare the machine as it is",

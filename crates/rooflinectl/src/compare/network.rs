@@ -110,7 +110,7 @@ fn parse(output: &Output, python: &str) -> Result<Run, Failure> {
                 "what ONNX Runtime's program printed is not understood: {error}; {}",
                 output.last_words()
             ),
-            "run it again, and report this if it stays so",
+            "run it again, and report this if it happens again",
         )
     })?;
     if let Some(module) = &run.missing {

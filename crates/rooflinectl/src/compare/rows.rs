@@ -13,7 +13,7 @@ use rooflined_core::units::{Joules, Watts, significant};
 
 /// Median and 90th percentile of the error under which prediction and measurement agree.
 const GOOD: (f64, f64) = (0.08, 0.20);
-/// A prediction further off than this part of the measured time was none, however wide its interval.
+/// A prediction further off than this part of the measured time counts as wrong, however wide its interval.
 const AS_PREDICTED: f64 = 0.20;
 /// Ceilings have intervals: a time this much under the physical bound is still possible.
 const BOUND_TOLERANCE: f64 = 1.05;
@@ -51,7 +51,7 @@ pub struct Comparison {
 pub struct Modes {
     /// The mode that predictions were carried from.
     pub base_mode: String,
-    /// The mode in which the machine was left; `null` if the live files match none.
+    /// The mode in which the machine was left; `null` if the current clocks match no mode.
     pub ended_in: Option<String>,
 }
 
@@ -241,7 +241,7 @@ impl Modes {
                 "warning: the machine is in {mode} and not in {}: rooflinectl mode get shows why\n",
                 self.base_mode
             ),
-            None => "warning: the live files match no power mode: rooflinectl mode get\n".to_owned(),
+            None => "warning: the current clocks match no power mode: rooflinectl mode get\n".to_owned(),
         }
     }
 }

@@ -182,7 +182,7 @@ async fn read(body: Incoming, limit: usize) -> Result<Bytes, Refusal> {
     match timeout(BODY_TIME, Limited::new(body, limit).collect()).await {
         Ok(Ok(collected)) => Ok(collected.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Code::BodyTooLarge
-            .error(format!("the body is larger than {limit} bytes"), "ask for less at a time")),
+            .error(format!("the body is larger than {limit} bytes"), "ask for fewer at a time")),
         Ok(Err(error)) => Err(Code::MalformedRequest
             .error(format!("the body cannot be read: {error}"), "send as many bytes as Content-Length says")),
         Err(_) => Err(Code::RequestTimeout.error(

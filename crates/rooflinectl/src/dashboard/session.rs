@@ -10,6 +10,7 @@ use super::Dashboard;
 use rooflined_api::HoldsAnswer;
 use rooflined_client::address::Socket;
 use rooflined_client::{Client, ClientError};
+use rooflined_core::configuration::how_to_enable_control;
 
 /// Longest wait for the daemon to say whether it takes commands.
 const TIME: Duration = Duration::from_secs(5);
@@ -58,10 +59,7 @@ pub async fn control(dashboard: &Dashboard) -> Control {
     if let Err(error) = client.reach(Socket::Control).await {
         return none(&error, holds.unavailable);
     }
-    let disabled = || {
-        "control is disabled; set enabled = true under [control] in the daemon's configuration file"
-            .to_owned()
-    };
+    let disabled = || format!("control is disabled; {}", how_to_enable_control());
     Control {
         available: holds.control_enabled,
         reason: (!holds.control_enabled).then(disabled),

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 /// A thread that computes waits for the others at every operation without giving its processor up, so it runs for nearly all
 /// of a window; one that answers requests runs for next to nothing.
 const COMPUTES_RATIO: f64 = 0.5;
-/// Difference of the clocks with and without suspend that is none.
+/// A smaller difference of the clocks with and without suspend is rounding.
 const SUSPEND_S: f64 = 0.1;
 
 /// A process by number and birth, so that a reused number is another.

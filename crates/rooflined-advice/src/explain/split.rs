@@ -6,7 +6,7 @@
 //! unexplained, in proportion to the squares of what each leaves open: the least-squares reconciliation of figures with their
 //! sum. Effects that together exceed the gap are lowered in proportion instead, so that more of a cause never gets less.
 
-/// A smaller effect (2 %) is none: clocks that are read jitter by as much.
+/// A smaller effect (2 %) does not count: readings of clocks jitter by as much.
 pub const LEAST: f64 = 0.02;
 
 /// What one cause does to the rate, as predicted.

@@ -154,7 +154,7 @@ impl OrderFailure {
     /// For whoever asked for it.
     #[must_use]
     pub fn refusal(self, code: Code) -> Refusal {
-        code.error(self.message, self.hint.unwrap_or_else(|| "rooflinectl doctor looks further".to_owned()))
+        code.error(self.message, self.hint.unwrap_or_else(|| "rooflinectl doctor checks more".to_owned()))
     }
 }
 

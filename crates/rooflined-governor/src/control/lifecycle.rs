@@ -397,7 +397,7 @@ impl OrderInFlight {
     pub(super) fn described(&self) -> String {
         match (self.purpose.target(), &self.purpose) {
             (Some(target), _) => format!("a switch to {target} is under way"),
-            (None, Purpose::Settle { .. }) => "a switch is being settled".to_owned(),
+            (None, Purpose::Settle { .. }) => "a switch is being completed".to_owned(),
             (None, Purpose::Status { .. } | Purpose::Keep { .. }) => {
                 "the state of the power modes is being read".to_owned()
             }

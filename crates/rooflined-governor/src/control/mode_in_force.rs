@@ -89,7 +89,7 @@ impl Governor {
         self.power.mode.switched_at = now.boottime;
         self.state.power_mode = match mode.clone() {
             Some(mode) => Reading::Known(mode),
-            None => Reading::failed("after an unfinished switch the live files match no power mode"),
+            None => Reading::failed("after an unfinished switch the current clocks match no power mode"),
         };
         self.power.mode.expected = mode.map(Expected::new);
         fn take<T: Copy>(reading: &mut Reading<T>, value: Option<T>) {
@@ -132,7 +132,7 @@ impl Governor {
             expected.deviations += 1;
             if expected.deviations == DEVIATIONS {
                 let (name, why) = (&expected.mode.name, self.state.power_mode.reason().unwrap_or_default());
-                let message = format!("somebody else changed the caps of power mode {name}: {why}");
+                let message = format!("another program changed the caps of power mode {name}: {why}");
                 let record = AuditRecord {
                     from: Some(name.clone()),
                     cause: Some(ModeCause::External.key()),
@@ -157,7 +157,7 @@ impl Governor {
             return;
         }
         let (from, to) = (&expected.mode.name, &seen.name);
-        let message = format!("somebody else switched the power mode from {from} to {to}");
+        let message = format!("another program switched the power mode from {from} to {to}");
         let record = AuditRecord {
             from: Some(from.clone()),
             to: Some(to.clone()),

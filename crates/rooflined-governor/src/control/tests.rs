@@ -875,7 +875,7 @@ fn somebody_elses_switch_is_reported_once_and_not_fought() {
     rig.ask(ControlRequest::Release { cookie: 1 });
     rig.sample(1000.0);
     assert_eq!(rig.switches(), ["7W", "settle"]);
-    let lines = rig.logged.iter().filter(|(_, line)| line.contains("somebody else")).count();
+    let lines = rig.logged.iter().filter(|(_, line)| line.contains("another program")).count();
     assert_eq!(lines, 1);
 }
 

@@ -33,7 +33,7 @@ impl Governor {
         match &self.board.modes {
             Reading::Known(modes) if !modes.modes.is_empty() => None,
             Reading::Known(modes) => Some(Code::ControlUnavailable.error(
-                format!("{} names no power mode that could be understood", modes.source),
+                format!("{} holds no power mode that can be read", modes.source),
                 "rooflinectl mode list --conf shows why",
             )),
             Reading::Absent { reason } | Reading::Failed { reason } => Some(Code::ControlUnavailable.error(

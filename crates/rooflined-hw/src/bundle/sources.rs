@@ -116,7 +116,7 @@ fn matches(pattern: &str, name: &str) -> bool {
     name.ends_with(last)
 }
 
-/// The files on the way of a link, inside the root, up to one that is none.
+/// The files on the way of a link, inside the root, up to one that is not a link.
 fn targets(root: &SysRoot, link: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut at = link.to_owned();

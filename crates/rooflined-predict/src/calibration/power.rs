@@ -166,7 +166,7 @@ pub fn attribute(readings: &[PowerReading], began: Seconds, ended: Seconds) -> R
         inside.iter().map(|reading| reading.power.get()).sum::<f64>() / count
     };
     if !(power.is_finite() && power > 0.0) {
-        return Err(format!("the meter says {power} W, which no machine that runs draws"));
+        return Err(format!("the meter says {power} W, which is implausible for a running machine"));
     }
     Ok(Metered {
         power: Watts(power),

@@ -349,7 +349,7 @@ impl File {
     /// The costs on every processor that it names.
     ///
     /// # Errors
-    /// Names the entry that is no coefficient, missing, or no positive number.
+    /// Names the entry that is missing, unknown, or not a positive number.
     pub fn costs(&self) -> Result<BTreeMap<Processor, CpuCosts>, InvalidCpuCosts> {
         let named = |key: &str| {
             let found = Processor::ALL.iter().copied().find(|processor| processor.key() == key);
@@ -365,12 +365,12 @@ pub enum InvalidCpuCosts {
     /// No TOML of this shape.
     #[error("{0}")]
     Shape(String),
-    /// A name that is no coefficient, kernel or processor.
+    /// A name that is not a coefficient, a kernel or a processor.
     #[error("{0:?} is not a coefficient, kernel or processor")]
     Unknown(String),
     #[error("{0:?} is missing")]
     Missing(String),
-    /// A value that is no positive number, or a spread that is none.
+    /// A value that is not a positive number, or a spread below 0.
     #[error("{0:?} must be positive with a log_sd of 0 or more")]
     Value(String),
 }
@@ -406,7 +406,7 @@ impl CpuCosts {
 /// Reads a file: the costs on every processor that it names.
 ///
 /// # Errors
-/// Anything that is no file of this shape, names the entry.
+/// A file of another shape; the entry is named.
 pub fn parse(text: &str) -> Result<BTreeMap<Processor, CpuCosts>, InvalidCpuCosts> {
     File::read(text)?.costs()
 }

@@ -209,7 +209,7 @@ impl FittedCpu {
         (matrix, gradient)
     }
 
-    /// By how much a run's logarithm moves with each unknown, and the variance from what is none.
+    /// By how much a run's logarithm moves with each unknown, and the variance that no unknown explains.
     fn towards(&self, run: &CpuRun, threads: Option<usize>, file: Option<usize>) -> (Vec<(usize, f64)>, f64) {
         let mut rest = 0.0;
         let mut slopes = Vec::new();

@@ -60,7 +60,7 @@ impl Measured {
         self.model.is_empty()
     }
 
-    /// A prompt, or anything else that is no decode.
+    /// A prompt, or any phase but decode.
     const fn is_prompt(&self) -> bool {
         !self.decode && !self.is_idle()
     }

@@ -38,16 +38,16 @@ pub enum Refused {
         ratio: f64,
     },
     /// A power that the machine cannot draw.
-    #[error("{power} is not a power that a machine of {limit} draws")]
+    #[error("{power} is implausible on a machine limited to {limit}")]
     Power {
         power: Watts,
         /// What it is designed for.
         limit: Watts,
     },
-    /// A power that is none.
+    /// A power that is not a positive number.
     #[error("a power of {0} cannot be")]
     NoPower(Watts),
-    /// A time that is none.
+    /// A time that is not a positive number.
     #[error("a time of {0} cannot be")]
     NoTime(Seconds),
     /// More tokens than the model was made for.
@@ -149,10 +149,10 @@ pub fn explanations(request: &Request) -> String {
     let decode = request.phase != Phase::Prefill;
     let own_cache = request.cached_tokens == 0;
     let reasons = [
-        (true, "the model or its format is smaller than named or assumed (give format)"),
+        (true, "the model or its format is smaller than assumed (give workload.format)"),
         (
             decode && request.speculative.is_none(),
-            "tokens were drafted (give speculative with draft_tokens and accepted_per_step)",
+            "tokens were drafted (give draft_tokens and accepted_per_step)",
         ),
         (!decode && own_cache, "a part of the prompt was cached (give cached_tokens)"),
         (
@@ -163,9 +163,12 @@ pub fn explanations(request: &Request) -> String {
             decode && request.final_tokens() > LONG_CONTEXT && request.kv_cache.bits_per_weight() >= 16.0,
             "the cache is stored in fewer bits (give kv_format)",
         ),
-        (!decode && request.chunk_tokens.is_some(), "the prompt was passed in larger chunks (chunk_tokens)"),
-        (true, "batch or token counts are others (tokens_per_s is over the whole batch)"),
-        (true, "clocks or power mode were higher (give operating_point)"),
+        (
+            !decode && request.chunk_tokens.is_some(),
+            "the prompt was passed in larger chunks (give chunk_tokens)",
+        ),
+        (true, "the batch or a token count was larger (tokens_per_s counts the whole batch)"),
+        (true, "the power mode was a faster one (give power_mode)"),
     ];
     let likely: Vec<&str> = reasons.into_iter().filter(|(is, _)| *is).map(|(_, words)| words).collect();
     likely.join("; ")

@@ -18,7 +18,7 @@ use rooflined_core::precision::WeightFormat;
 use rooflined_core::units::{Seconds, Watts};
 use rooflined_models::transformer::{MAX_BATCH, MemoryFootprint, Request};
 
-/// What one candidate comes to. NaN stands for what is unknown or what there is none of.
+/// What one candidate comes to. NaN stands for what is unknown or does not apply.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Score {
     /// Time of the run in seconds.

@@ -169,22 +169,21 @@ const fn limit(outcome: &Outcome) -> &'static str {
 fn against(query: &Query, standings: &Standings, closest: &Candidate, misses: &[Miss]) -> String {
     let keys: Vec<&str> = misses.iter().map(|miss| miss.by.key()).collect();
     let why = match standings.contradicting.as_slice() {
+        [] | [_] if keys == [Constraint::Available.key()] => "nothing fits into the free memory".to_owned(),
         [] | [_] => format!("nothing meets {}", keys.join(" and ")),
         several => {
             let several: Vec<&str> = several.iter().map(|by| by.key()).collect();
             format!("{} contradict each other here: no candidate meets them together", several.join(" and "))
         }
     };
+    // What has no room has no rate.
+    let has_room = misses.iter().all(|miss| !matches!(miss.by, Constraint::Available | Constraint::Memory));
+    let at = if has_room { format!(" at {}", figures(query, closest)) } else { String::new() };
     let misses: Vec<String> = misses.iter().map(|miss| missed(closest, miss)).collect();
-    format!(
-        "{why}; the closest is {} at {}: {}.",
-        in_words(query, closest),
-        figures(query, closest),
-        misses.join(", ")
-    )
+    format!("{why}; the closest is {}{at}: {}.", in_words(query, closest), misses.join(", "))
 }
 
-/// `it draws up to 15.4 W (module), 18 % more than the 13.0 W that is the limit`
+/// `it draws up to 15.4 W (module), 18 % over the 13.0 W limit`
 fn missed(candidate: &Candidate, miss: &Miss) -> String {
     let seconds = |value: f64| Seconds(value).to_string();
     let rate = |value: f64| format!("{} tokens/s", counted(value));
@@ -195,7 +194,7 @@ fn missed(candidate: &Candidate, miss: &Miss) -> String {
         Constraint::Time => ("takes up to", String::new(), &seconds),
         Constraint::TimePerToken => ("takes up to", " a token".to_owned(), &seconds),
         Constraint::TimeToFirstToken => ("takes up to", " to the first token".to_owned(), &seconds),
-        Constraint::Rate => ("gives no less than", String::new(), &rate),
+        Constraint::Rate => ("may give as little as", String::new(), &rate),
         Constraint::Power => ("draws up to", scope(candidate), &watts),
         Constraint::Memory => ("needs", " of memory".to_owned(), &bytes),
         Constraint::Available => ("needs", " of memory".to_owned(), &bytes),
@@ -213,19 +212,18 @@ fn missed(candidate: &Candidate, miss: &Miss) -> String {
     if miss.by == Constraint::Available && limit <= 0.0 {
         return format!("it {takes} {}{of}, and none is free", unit(value));
     }
-    let limited = match miss.by {
-        Constraint::Available => "is free",
-        Constraint::Rate => "is the least allowed",
-        _ => "is the limit",
+    let (way, limit) = match miss.by {
+        Constraint::Available => ("more than", format!("the {} that is free", unit(limit))),
+        Constraint::Rate => ("below", format!("the minimum of {}", unit(limit))),
+        _ => ("over", format!("the {} limit", unit(limit))),
     };
-    let way = if miss.by == Constraint::Rate { "less than" } else { "more than" };
     let by = match miss.ratio() {
-        Some(ratio) if ratio < 0.01 => format!("under 1 % {way}"),
-        Some(ratio) if ratio < 1.0 => format!("{:.0} % {way}", 100.0 * ratio),
+        Some(ratio) if ratio < 0.01 => format!("less than 1 % {way}"),
+        Some(ratio) if ratio < 1.0 || miss.by == Constraint::Rate => format!("{:.0} % {way}", 100.0 * ratio),
         Some(ratio) => format!("{} times", significant(1.0 + ratio)),
         None => way.to_owned(),
     };
-    format!("it {takes} {}{of}, {by} the {} that {limited}", unit(value), unit(limit))
+    format!("it {takes} {}{of}, {by} {limit}", unit(value))
 }
 
 /// What would sharpen the answer most: of the choice and its rival the one that less is known of, unless nothing that

@@ -17,13 +17,13 @@ fn step(batch: u64) -> u64 {
     (doubling / RUNGS).max(1)
 }
 
-/// The highest rung that is no more than `batch`.
+/// The highest rung up to `batch`.
 fn below(batch: u64) -> u64 {
     let batch = batch.max(1);
     batch - batch % step(batch)
 }
 
-/// Every rung up to the first that is no less than `batch`.
+/// Every rung up to the first that reaches `batch`.
 pub fn rungs(batch: u64) -> impl Iterator<Item = u64> {
     let last = if below(batch) == batch { batch } else { below(batch).saturating_add(step(batch)) };
     std::iter::successors(Some(1), |rung: &u64| rung.checked_add(step(*rung)))

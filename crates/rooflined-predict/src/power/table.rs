@@ -199,7 +199,7 @@ impl PowerFile {
     /// Reads and checks a file.
     ///
     /// # Errors
-    /// Anything that is no file of this shape, names the field.
+    /// A file of another shape; the field is named.
     pub fn parse(text: &str) -> Result<Self, InvalidPower> {
         let file: Self = toml::from_str(text).map_err(|error| InvalidPower::Shape(error.to_string()))?;
         file.check()?;

@@ -29,7 +29,7 @@ export function controlRefused() {
   const control = daemon.session?.control;
   if (!control) return "the daemon has not answered yet";
   if (!control.available) return control.reason ?? "the control socket cannot be reached";
-  if (daemon.holds && !daemon.holds.control_enabled) return "control is disabled: set enabled = true in [control] of rooflined.toml";
+  if (daemon.holds && !daemon.holds.control_enabled) return "control is disabled: set enabled = true under [control] in /etc/rooflined/conf.d/control.toml and reload";
   return null;
 }
 

@@ -1,4 +1,4 @@
-//! Holds over a restart of the daemon.
+//! Holds across a restart of the daemon.
 
 use super::*;
 
