@@ -8,6 +8,7 @@ mod conditions;
 mod kernels;
 mod machine;
 mod process;
+mod remedy;
 mod split;
 mod suspect;
 

@@ -1,5 +1,6 @@
 //! What of the board may slow a run down, by what its sensors say now.
 
+use super::remedy;
 use super::suspect::{Change, Suspect};
 use rooflined_api::Unseen;
 use rooflined_core::board::{BoardState, OperatingPoint, Reading};
@@ -67,7 +68,8 @@ pub fn suspects(snapshot: &Snapshot, expected: &OperatingPoint, server: Option<u
 }
 
 fn source(snapshot: &Snapshot, field: &str) -> String {
-    snapshot.board.sources.get(field).cloned().unwrap_or_else(|| format!("GET /v1/state: {field}"))
+    let file = snapshot.board.sources.get(&format!("state.{field}"));
+    file.cloned().unwrap_or_else(|| format!("GET /v1/state: {field}"))
 }
 
 /// The active mode's own point where it differs from the expected one.
@@ -157,10 +159,8 @@ fn shared_gpu(snapshot: &Snapshot, server: Option<u32>) -> Option<Suspect> {
         .iter()
         .map(|process| format!("{} {}", process.pid, process.name.known().map_or("?", String::as_str)))
         .collect();
-    let fix = "stop what is not needed, or run one after the other: nvidia-smi";
-    Some(
-        Suspect::possible("gpu_shared", what, fix).shown_by("GET /v1/state: gpu_processes", names.join(", ")),
-    )
+    let suspect = Suspect::possible("gpu_shared", what, remedy::of_sharing(snapshot));
+    Some(suspect.shown_by("GET /v1/state: gpu_processes", names.join(", ")))
 }
 
 /// Caps below what the mode explains.
@@ -178,10 +178,7 @@ fn caps(snapshot: &Snapshot, at: &mut OperatingPoint, found: &mut Vec<Suspect>) 
             throttle(snapshot, is, expected)
         } else {
             let file = source(snapshot, "gpu_clock_cap");
-            let fix = match file.starts_with('/') {
-                true => format!("sudo jetson_clocks, or: echo {:.0} | sudo tee {file}", expected.get()),
-                false => "sudo nvidia-smi --reset-gpu-clocks".to_owned(),
-            };
+            let fix = remedy::of_gpu_cap(snapshot, &file, expected.get());
             let what = format!("GPU clock capped at {is} instead of {expected}");
             Suspect::new("gpu_clock_cap", what, Change::GpuClock(is), fix)
                 .shown_by(file, format!("{:.0}", is.get()))
@@ -191,14 +188,12 @@ fn caps(snapshot: &Snapshot, at: &mut OperatingPoint, found: &mut Vec<Suspect>) 
     if let Some((is, expected)) = cap(&state.memory_clock_cap, at.memory_clock) {
         at.memory_clock = Some(is);
         let file = source(snapshot, "memory_clock_cap");
-        let fix = "enter the mode again, which sets the cap of the memory clock: sudo rooflinectl mode set MODE; \
-                   or: sudo jetson_clocks";
         found.push(
             Suspect::new(
                 "memory_clock",
                 format!("memory clock {is} instead of {expected}"),
                 Change::MemoryClock(is),
-                fix,
+                remedy::of_memory_cap(snapshot),
             )
             .shown_by(file, format!("{:.0}", is.get())),
         );
@@ -212,8 +207,7 @@ fn caps(snapshot: &Snapshot, at: &mut OperatingPoint, found: &mut Vec<Suspect>) 
                 "sm_gated",
                 format!("{is} of {expected} SMs are on"),
                 Change::Sm(is),
-                "a mode gates them until the next boot: sudo rooflinectl mode set MODE, then reboot; of a divided GPU: \
-                 sudo nvidia-smi -mig 0",
+                remedy::of_gated_sms(snapshot),
             )
             .shown_by(source(snapshot, "sm_online"), is.to_string()),
         );
@@ -229,43 +223,25 @@ fn clock_under_load(snapshot: &Snapshot, at: &OperatingPoint) -> Option<Suspect>
 }
 
 /// What a lowered clock comes from, by the words of the sensors: key, words, remedy.
-fn reason_of(snapshot: &Snapshot, clock: Option<Hertz>) -> (&'static str, &'static str, &'static str) {
+fn reason_of(snapshot: &Snapshot, clock: Option<Hertz>) -> (&'static str, &'static str, String) {
     let reasons = throttle_reasons(snapshot).join("; ").to_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| reasons.contains(word));
     let is_gb10 = snapshot.hardware.as_deref().is_some_and(|hardware| hardware.key == "gb10");
     let is_starved =
         |clock: Hertz| STARVED.iter().any(|known| (clock.get() / known - 1.0).abs() < STARVED_WITHIN);
     let hot = has(&["thermal", "throttle-alert", "temperature", "cooling", "_crit"]);
+    // A Raspberry Pi's firmware lowers clocks for the supply, which it names, and for heat.
+    let hot = hot || has(&["the firmware says"]);
     if has(&["supply", "under-voltage"]) || is_gb10 && !hot && clock.is_some_and(is_starved) {
-        (
-            "supply",
-            "the supply delivers too little power",
-            "use the supply that came with it, and unplug it from the wall for a minute: it negotiates its power at the start",
-        )
+        ("supply", "the supply delivers too little power", remedy::of_supply(snapshot))
     } else if hot {
-        (
-            "thermal",
-            "too hot",
-            "clean the fan and give it air, or enter a slower mode: sudo rooflinectl mode set MODE",
-        )
+        ("thermal", "too hot", remedy::of_heat(snapshot))
     } else if has(&["over-current", "curr"]) {
-        (
-            "current",
-            "its current peaks are cut",
-            "enter a mode with a power cap: sudo rooflinectl mode set MODE",
-        )
+        ("current", "its current peaks are cut", remedy::of_current(snapshot))
     } else if has(&["power"]) {
-        (
-            "power_limit",
-            "at its power limit",
-            "nvidia-smi -q -d POWER shows the range; then: sudo nvidia-smi -pl WATTS",
-        )
+        ("power_limit", "at its power limit", remedy::of_power_limit(snapshot))
     } else {
-        (
-            "gpu_clock",
-            "no sensor names a reason",
-            "sudo jetson_clocks, or: sudo nvidia-smi --lock-gpu-clocks=MHZ",
-        )
+        ("gpu_clock", "no sensor names a reason", remedy::of_clock(snapshot).to_owned())
     }
 }
 
@@ -312,7 +288,7 @@ fn of_cpu(snapshot: &Snapshot, expected: &OperatingPoint) -> Vec<Suspect> {
                 "cpu_clock",
                 format!("CPU clock capped at {is} instead of {then}"),
                 Change::CpuClock(clock * (is / then)),
-                "sudo cpupower frequency-set --max MHZ, or a faster mode: sudo rooflinectl mode set MODE",
+                remedy::of_cpu_cap(snapshot),
             )
             .shown_by(file, format!("{:.0}", is.get())),
         );
@@ -325,7 +301,7 @@ fn of_cpu(snapshot: &Snapshot, expected: &OperatingPoint) -> Vec<Suspect> {
                 "cores_offline",
                 format!("{is} of {expected} CPUs are online"),
                 Change::Cores(is),
-                "echo 1 | sudo tee /sys/devices/system/cpu/cpu*/online, or another mode: sudo rooflinectl mode set MODE",
+                remedy::of_offline_cpus(snapshot),
             )
             .shown_by(source(snapshot, "cores_online"), is.to_string()),
         );

@@ -1,0 +1,258 @@
+//! What to do about a cause, as far as it can be done on this machine.
+
+use rooflined_core::board::GpuDriver;
+use rooflined_core::hardware::Kind;
+use rooflined_predict::snapshot::Snapshot;
+
+/// Machines by what sets their clocks and limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Machine {
+    /// nvpmodel and jetson_clocks.
+    Tegra,
+    /// nvidia-smi, but no limit of power.
+    Gb10,
+    /// nvidia-smi.
+    Card,
+    /// Neither.
+    Plain,
+}
+
+impl Machine {
+    pub fn of(snapshot: &Snapshot) -> Self {
+        let (board, hardware) = (&snapshot.board, snapshot.hardware.as_deref());
+        let gpu = board.gpu.known();
+        if hardware.is_some_and(|of| of.key == "gb10") {
+            Self::Gb10
+        } else if board.module.known().is_some()
+            || gpu.is_some_and(|gpu| gpu.driver == GpuDriver::Devfreq)
+            || hardware.is_some_and(|of| of.kind == Kind::Integrated)
+        {
+            Self::Tegra
+        } else if gpu.is_some() {
+            Self::Card
+        } else {
+            Self::Plain
+        }
+    }
+}
+
+/// `first`, and `what` of power modes where the machine has them.
+fn or_mode(snapshot: &Snapshot, first: &str, what: &str) -> String {
+    match (snapshot.board.modes.known(), first) {
+        (Some(_), "") => format!("{what}: sudo rooflinectl mode set MODE"),
+        (Some(_), _) => format!("{first}, or {what}: sudo rooflinectl mode set MODE"),
+        (None, _) => first.to_owned(),
+    }
+}
+
+pub(super) fn of_heat(snapshot: &Snapshot) -> String {
+    or_mode(snapshot, "clean the fan and give it air", "enter a slower mode")
+}
+
+pub(super) fn of_supply(snapshot: &Snapshot) -> String {
+    match Machine::of(snapshot) {
+        Machine::Plain => "use a supply and a cable that deliver enough power, and unplug what it feeds by USB",
+        Machine::Tegra | Machine::Gb10 | Machine::Card => {
+            "use the supply that came with it, and unplug it from the wall for a minute: it negotiates its power at the start"
+        }
+    }
+    .to_owned()
+}
+
+pub(super) fn of_current(snapshot: &Snapshot) -> String {
+    match snapshot.board.modes.known() {
+        Some(_) => or_mode(snapshot, "", "enter a mode with a power cap"),
+        None => "lower the load or the clocks: the supply or a regulator is at its limit".to_owned(),
+    }
+}
+
+pub(super) fn of_power_limit(snapshot: &Snapshot) -> String {
+    match Machine::of(snapshot) {
+        Machine::Card => "nvidia-smi -q -d POWER shows the range; then: sudo nvidia-smi -pl WATTS".to_owned(),
+        Machine::Gb10 => of_supply(snapshot),
+        Machine::Tegra | Machine::Plain => match snapshot.board.modes.known() {
+            Some(_) => or_mode(snapshot, "", "enter a mode with more power"),
+            None => "raise the power cap in the firmware's setup, or in the file that the evidence names"
+                .to_owned(),
+        },
+    }
+}
+
+/// Of a clock that is low for no reason that a sensor names.
+pub(super) fn of_clock(snapshot: &Snapshot) -> &'static str {
+    match Machine::of(snapshot) {
+        Machine::Tegra => "sudo jetson_clocks",
+        Machine::Gb10 | Machine::Card => "sudo nvidia-smi --lock-gpu-clocks=MHZ",
+        Machine::Plain => {
+            "see what the kernel and the sensors say: sudo dmesg | grep -i throttl; rooflinectl status --all"
+        }
+    }
+}
+
+/// Of a cap on the GPU's clock that `source` shows; without one it would be at `hertz`.
+pub(super) fn of_gpu_cap(snapshot: &Snapshot, source: &str, hertz: f64) -> String {
+    if Machine::of(snapshot) != Machine::Tegra {
+        return "sudo nvidia-smi --reset-gpu-clocks".to_owned();
+    }
+    let is_file = source.starts_with('/') && !source.contains(", ");
+    let write = if is_file { format!("echo {hertz:.0} | sudo tee {source}") } else { String::new() };
+    match or_mode(snapshot, &write, "enter the mode again") {
+        nothing if nothing.is_empty() => "raise max_freq of the GPU in /sys/class/devfreq".to_owned(),
+        fix => fix,
+    }
+}
+
+pub(super) fn of_memory_cap(snapshot: &Snapshot) -> String {
+    let first = match Machine::of(snapshot) {
+        Machine::Tegra => "sudo jetson_clocks",
+        Machine::Gb10 | Machine::Card => "sudo nvidia-smi --reset-memory-clocks",
+        Machine::Plain => "raise max_freq of the memory controller in /sys/class/devfreq",
+    };
+    or_mode(snapshot, first, "enter the mode again, which sets the cap of the memory clock")
+}
+
+/// Of SMs that are off.
+pub(super) fn of_gated_sms(snapshot: &Snapshot) -> String {
+    let is_divided = snapshot.board.gpu.known().is_some_and(|gpu| gpu.parts.is_divided);
+    match snapshot.board.modes.known() {
+        _ if is_divided => "use a larger instance, or none: sudo nvidia-smi -mig 0".to_owned(),
+        Some(_) => {
+            "a mode gates them until the next boot: sudo rooflinectl mode set MODE, then reboot".to_owned()
+        }
+        None => {
+            "the mask that the evidence names gates them: it has to be set at boot, before the GPU is used"
+                .to_owned()
+        }
+    }
+}
+
+pub(super) fn of_cpu_cap(snapshot: &Snapshot) -> String {
+    or_mode(snapshot, "sudo cpupower frequency-set --max MHZ", "a faster mode")
+}
+
+pub(super) fn of_offline_cpus(snapshot: &Snapshot) -> String {
+    or_mode(snapshot, "echo 1 | sudo tee /sys/devices/system/cpu/cpu*/online", "another mode")
+}
+
+/// Of other processes on the GPU.
+pub(super) fn of_sharing(snapshot: &Snapshot) -> String {
+    let list = match Machine::of(snapshot) {
+        Machine::Gb10 | Machine::Card => "nvidia-smi",
+        Machine::Tegra | Machine::Plain => "rooflinectl status --all",
+    };
+    format!("stop what is not needed, or run one after the other: {list} lists them")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::machine::suspects;
+    use super::*;
+    use rooflined_core::board::details::GpuProcess;
+    use rooflined_core::board::{ActiveMode, OperatingPoint, Reading, Throttle};
+    use rooflined_core::hardware::registry;
+    use rooflined_core::units::Hertz;
+
+    /// A machine on which everything is low that can be.
+    fn slow(key: &str, has_modes: bool, evidence: &str) -> Snapshot {
+        let mut snapshot = Snapshot::hypothetical(Arc::new(registry().get(key).unwrap().clone()));
+        if key == "cpu" {
+            snapshot.board.gpu = Reading::absent("no NVIDIA GPU");
+        }
+        if !has_modes {
+            snapshot.board.modes = Reading::absent("no /etc/nvpmodel.conf");
+            snapshot.state.power_mode = Reading::absent("no modes");
+        } else if let Reading::Known(modes) = &snapshot.board.modes {
+            let last = modes.modes.last().unwrap();
+            snapshot.state.power_mode = Reading::Known(ActiveMode { id: last.id, name: last.name.clone() });
+        }
+        let state = &mut snapshot.state;
+        state.throttle = Reading::Known(Throttle { active: true, evidence: vec![evidence.to_owned()] });
+        state.gpu_clock = Reading::Known(Hertz(200e6));
+        state.gpu_load = Reading::Known(0.9);
+        state.memory_clock_cap = Reading::Known(Hertz(600e6));
+        state.sm_online = Reading::Known(2);
+        state.cpu_clock_cap = Reading::Known(Hertz(700e6));
+        state.cores_online = Reading::Known(2);
+        let process = |pid| GpuProcess {
+            pid,
+            name: Reading::Known("llama".into()),
+            memory: Reading::absent("not told"),
+        };
+        state.details.gpu_processes = Reading::Known(vec![process(7), process(8)]);
+        snapshot
+    }
+
+    fn remedies(snapshot: &Snapshot) -> Vec<String> {
+        let expected = OperatingPoint {
+            gpu_clock: Some(Hertz(1e9)),
+            memory_clock: Some(Hertz(2e9)),
+            sm_online: Some(8),
+            cpu_clock: Some(Hertz(2e9)),
+            cores_online: Some(8),
+            ..OperatingPoint::default()
+        };
+        let found = suspects(snapshot, &expected, Some(7));
+        assert!(!found.is_empty());
+        found.into_iter().map(|suspect| suspect.fix).collect()
+    }
+
+    /// The key, whether it has power modes, and what no remedy may name there.
+    const MACHINES: [(&str, bool, &[&str]); 9] = [
+        ("cpu", false, &["jetson_clocks", "nvidia-smi", "mode set"]),
+        ("h100-sxm", false, &["jetson_clocks", "mode set"]),
+        ("rtx-4090", false, &["jetson_clocks", "mode set"]),
+        ("gb10", false, &["jetson_clocks", "mode set", "-pl"]),
+        ("jetson-orin-nano-8gb-super", true, &["nvidia-smi"]),
+        ("jetson-orin-nano-8gb-super", false, &["nvidia-smi", "mode set"]),
+        ("jetson-agx-orin-64gb", true, &["nvidia-smi"]),
+        ("igx-thor", false, &["nvidia-smi", "mode set"]),
+        ("jetson-xavier-nx", false, &["nvidia-smi", "mode set"]),
+    ];
+
+    #[test]
+    fn a_remedy_can_be_applied_on_the_machine_that_it_is_for() {
+        for (key, has_modes, impossible) in MACHINES {
+            for evidence in [
+                "the firmware says: throttled (/sys/devices/platform/soc/soc:firmware/get_throttled holds 4)",
+                "the firmware says: under-voltage (/sys/devices/platform/soc/soc:firmware/get_throttled holds 1)",
+                "cpu-throttle-alert is at 1 (/sys/class/thermal/cooling_device3/cur_state)",
+                "NVML names as reason for a lower clock: power cap",
+                "3 more over-current events",
+                "something else",
+            ] {
+                for with_cap in [false, true] {
+                    let mut snapshot = slow(key, has_modes, evidence);
+                    if with_cap {
+                        snapshot.state.throttle = Reading::absent("no sensor");
+                        snapshot.state.gpu_clock_cap = Reading::Known(Hertz(300e6));
+                    }
+                    for fix in remedies(&snapshot) {
+                        let named = impossible.iter().find(|tool| fix.contains(**tool));
+                        assert_eq!(named, None, "{key}, {evidence}: {fix}");
+                        assert!(!fix.trim().is_empty(), "{key}, {evidence}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_raspberry_pi_that_throttles_without_under_voltage_is_hot() {
+        let fix = |evidence: &str| remedies(&slow("cpu", false, evidence)).pop().unwrap();
+        assert_eq!(fix("the firmware says: the CPU's clock is capped"), "clean the fan and give it air");
+        assert!(fix("the firmware says: under-voltage").starts_with("use a supply and a cable"));
+    }
+
+    #[test]
+    fn a_cap_of_the_gpus_clock_is_raised_in_its_file() {
+        let mut snapshot = slow("jetson-orin-nano-8gb-super", false, "");
+        snapshot.state.throttle = Reading::absent("no sensor");
+        snapshot.state.gpu_clock_cap = Reading::Known(Hertz(300e6));
+        let file = "/sys/class/devfreq/17000000.gpu/max_freq";
+        snapshot.board.sources.insert("state.gpu_clock_cap".into(), file.into());
+        let fixes = remedies(&snapshot);
+        assert!(fixes.contains(&format!("echo 1000000000 | sudo tee {file}")), "{fixes:?}");
+    }
+}
