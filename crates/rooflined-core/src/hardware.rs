@@ -19,7 +19,7 @@ use crate::keyed;
 use crate::precision::Precision;
 use crate::units::{Bytes, BytesPerSecond, Hertz, Watts};
 
-pub use parts::{GpuInstance, GpuParts, UNLISTED_GPU};
+pub use parts::{GpuInstance, GpuParts, MIG, UNLISTED_GPU};
 pub use registry::{Registry, declare, known, registry};
 
 keyed! {

@@ -185,6 +185,9 @@ fn tegra(
         nvml => (None, nvml),
     };
     let (nvml, facts) = nvml.map_or((None, None), |(nvml, facts)| (Some(nvml), Some(facts)));
+    let further = facts.as_ref().filter(|facts| facts.gpus > 1);
+    let further = further
+        .map(|facts| format!("NVML reports {} GPUs: those beyond this module's are ignored", facts.gpus));
     let is_identified = identified.is_some();
     // Where NVML answers the driver is up, and only its files are hidden.
     let gpu_fault = (is_identified && device.is_none() && facts.is_none()).then(|| no_devfreq(root, chip));
@@ -231,6 +234,7 @@ fn tegra(
         notes.extend(
             card.map(|card| format!("NVML reports {card}, a card in addition to this module: it is ignored")),
         );
+        notes.extend(further);
         identified.key.clone_into(&mut key);
     }
     let no_module = hidden.map_or_else(|| format!("{COMPATIBLE} holds no part number"), |hidden| hidden.why);
@@ -329,6 +333,15 @@ fn by_nvml(root: &SysRoot, no_tegra: &str) -> Identity {
     let sources = |fields: &[&str]| {
         fields.iter().map(|field| ((*field).to_owned(), source_of(&nvml).to_owned())).collect()
     };
+    let mut facts = facts;
+    let of_name = name.as_deref().and_then(|name| {
+        let capability = facts.parts.compute_capability.or_else(|| by_key()?.compute_capability);
+        GpuParts::instance_of_name(name, capability)
+    });
+    if let Some(instance) = of_name.filter(|_| facts.parts.instances.is_empty()) {
+        // What else is told is of the instance, and its share is one of the whole.
+        facts.parts = GpuParts { is_divided: true, instances: vec![instance], ..GpuParts::default() };
+    }
     let first = (facts.gpus > 1)
         .then(|| format!("NVML reports {} GPUs: the figures of the GPU are those of the first", facts.gpus));
     let mut notes: Vec<String> = mig_note(root, &facts.parts).into_iter().chain(first).collect();
@@ -344,6 +357,7 @@ fn by_nvml(root: &SysRoot, no_tegra: &str) -> Identity {
             ..plain(Ok(GpuDriver::Nvml))
         };
     };
+    notes.extend(other_memory(&nominal, &facts.parts));
     let nominal = nominal.of_instance(&facts.parts);
     Identity {
         unified_memory: nominal.kind == Kind::Integrated,
@@ -392,12 +406,24 @@ fn unlisted(name: Option<&str>, is_variant: bool, facts: &Facts) -> String {
     )
 }
 
+fn other_memory(entry: &Hardware, parts: &GpuParts) -> Option<String> {
+    let told = entry.other_bandwidth(parts)?;
+    Some(format!(
+        "by the memory's clock that NVML reports it has {told}, and {} has {}: other memory is sold under this name, and NVML's \
+         counts",
+        entry.key, entry.bandwidth
+    ))
+}
+
 fn mig_note(root: &SysRoot, parts: &GpuParts) -> Option<String> {
     let instances = mig_instances(root);
     let count = instances.len().max(parts.instances.len());
     let many = if count == 1 { "one instance".to_owned() } else { format!("{count} instances") };
     let named = if instances.is_empty() { String::new() } else { format!(" ({})", instances.join(", ")) };
     let consequence = match parts.largest() {
+        Some(largest) if parts.instances.len() == 1 => {
+            format!("it has {} SMs and its share of the memory, and predictions are about it", largest.sm)
+        }
         Some(largest) => {
             let each: Vec<String> = parts.instances.iter().map(|of| of.sm.to_string()).collect();
             format!(

@@ -1,5 +1,6 @@
 //! Which entry of the hardware registry a machine is, from what it says about itself. Pure: the texts are given.
 
+use crate::hardware::MIG;
 use crate::units::Bytes;
 
 /// A generation of NVIDIA's system on a chip.
@@ -343,8 +344,10 @@ pub fn is_integrated(name: &str) -> bool {
 /// none of them.
 #[must_use]
 pub fn gpu_key(name: &str) -> Option<String> {
-    let bare = name.trim().trim_start_matches("NVIDIA ").trim_start_matches("Tesla ");
+    let whole = name.split_once(MIG).map_or(name, |(whole, _)| whole);
+    let bare = whole.trim().trim_start_matches("NVIDIA ").trim_start_matches("Tesla ");
     let bare = bare.trim_start_matches("GeForce ");
+    let is_a100 = bare.starts_with("A100") || bare.starts_with("A800");
     let known = match bare {
         "GB10" => "gb10",
         "T4" => "t4",
@@ -370,9 +373,12 @@ pub fn gpu_key(name: &str) -> Option<String> {
         "H100 NVL" => "h100-nvl",
         "H200" | "H200 NVL" => "h200",
         "H100 PCIe" => "h100-pcie",
-        "H100 80GB HBM3" | "H100 SXM5 80GB" => "h100-sxm",
-        _ if bare.starts_with("A100") && bare.contains("40GB") => "a100-40gb",
-        _ if bare.starts_with("A100") && bare.contains("80GB") => "a100-80gb",
+        // The 800s have slower links between cards, and no less of what is counted here.
+        "H100 80GB HBM3" | "H100 SXM5 80GB" | "H800" => "h100-sxm",
+        _ if is_a100 && bare.contains("40GB") => "a100-40gb",
+        _ if is_a100 && bare.contains("80GB") => "a100-80gb",
+        // The newer one has faster memory, as NVML reports.
+        "H20" | "H20-3e" => "h20",
         _ if bare.starts_with("V100-SXM") => "v100",
         _ => return desktop_key(bare),
     };
@@ -612,6 +618,11 @@ mod tests {
             ("NVIDIA H100 PCIe", Some("h100-pcie")),
             ("NVIDIA A100-SXM4-40GB", Some("a100-40gb")),
             ("NVIDIA A100 80GB PCIe", Some("a100-80gb")),
+            ("NVIDIA A100-SXM4-80GB MIG 1g.10gb", Some("a100-80gb")),
+            ("NVIDIA A800-SXM4-80GB", Some("a100-80gb")),
+            ("NVIDIA H800", Some("h100-sxm")),
+            ("NVIDIA H20", Some("h20")),
+            ("NVIDIA H200", Some("h200")),
             ("NVIDIA GeForce RTX 4090", Some("rtx-4090")),
             ("NVIDIA GeForce RTX 3080 Ti", Some("rtx-3080ti")),
             ("NVIDIA RTX 5000 Ada Generation", Some("rtx-5000-ada")),

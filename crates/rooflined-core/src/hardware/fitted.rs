@@ -55,11 +55,12 @@ impl Hardware {
     }
 
     /// The entry with as many SMs as `board` was found to have, which are fewer than its family's where the module is
-    /// not listed, and the share of an instance where its GPU is divided.
+    /// not listed, with the bandwidth of its own memory, and the share of an instance where its GPU is divided.
     #[must_use]
     pub fn fitted(self, board: &Board) -> Self {
         let parts = board.gpu.known().map(|gpu| gpu.parts.clone()).unwrap_or_default();
-        let this = self.of_instance(&parts);
+        let bandwidth = self.other_bandwidth(&parts).unwrap_or(self.bandwidth);
+        let this = Self { bandwidth, ..self }.of_instance(&parts);
         let sm = board.gpu.known().and_then(|gpu| gpu.sm_total.known()).copied();
         Self { sm: sm.filter(|sm| *sm > 0).map_or(this.sm, |sm| sm.min(this.sm)), ..this }
     }

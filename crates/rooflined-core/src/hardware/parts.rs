@@ -9,6 +9,12 @@ use super::{Hardware, Kind, registry};
 use crate::precision::Precision;
 use crate::units::{Bytes, BytesPerSecond, Hertz};
 
+const MIB: f64 = 1024.0 * 1024.0;
+/// Between the name of a card and the profile of its instance, in the name of an instance.
+pub const MIG: &str = " MIG ";
+/// Below the first and above the second the bandwidth by the memory's clock is that of other chips of memory. Fast memory of data
+/// centres is rated lower than its clock says.
+const OTHER_MEMORY: (f64, f64) = (0.97, 1.08);
 /// Key of the entry that is made of what a driver tells.
 pub const UNLISTED_GPU: &str = "unlisted-gpu";
 
@@ -68,6 +74,25 @@ impl GpuParts {
     #[must_use]
     pub fn share_is_unknown(&self) -> bool {
         self.is_divided && self.largest().is_none()
+    }
+
+    /// What `name` says of the one instance that is visible: `A100-SXM4-80GB MIG 1g.10gb` has one slice of seven and 10 GB. `None`
+    /// where it names no instance, or one of a generation whose slices are not known.
+    #[must_use]
+    pub fn instance_of_name(name: &str, capability: Option<(u32, u32)>) -> Option<GpuInstance> {
+        let profile = name.split_once(MIG)?.1;
+        let (slices, rest) = profile.split_once("g.")?;
+        let slices: usize = slices.parse().ok()?;
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let gigabytes: f64 = rest.get(..digits)?.parse().ok()?;
+        let sm = match capability? {
+            // Each slice is a graphics cluster of 14 SMs.
+            (8, 0) => u32::try_from(slices).ok()?.checked_mul(14)?,
+            // `nvidia-smi mig -lgip` on an H100.
+            (9, 0) => *[16, 32, 60, 64, 0, 0, 132].get(slices.checked_sub(1)?)?,
+            _ => return None,
+        };
+        (sm > 0).then_some(GpuInstance { sm, memory: Some(Bytes(gigabytes * 1024.0 * MIB)) })
     }
 
     /// SMs of the whole: CUDA cores over those of one SM.
@@ -138,6 +163,18 @@ impl Hardware {
         is_whole
             && self.kind == Kind::Discrete
             && (other(self.sm, parts.sm()) || other(self.bus_bits, parts.bus_bits))
+    }
+
+    /// The bandwidth by the highest clock of the memory where it is not the one that this entry has: cards of one name are sold with
+    /// memory of several kinds.
+    #[must_use]
+    pub fn other_bandwidth(&self, parts: &GpuParts) -> Option<BytesPerSecond> {
+        let clock = parts.memory_clock.filter(|_| self.kind == Kind::Discrete && !parts.is_divided)?;
+        let told = BytesPerSecond(f64::from(self.bus_bits) / 8.0 * 2.0 * clock.get());
+        let ratio = told / self.bandwidth;
+        // What is off by more is another unit.
+        let is_other = (0.5..=2.0).contains(&ratio) && !(OTHER_MEMORY.0..=OTHER_MEMORY.1).contains(&ratio);
+        is_other.then_some(told)
     }
 
     /// What a process gets of a GPU that is divided into such parts: the SMs of the largest instance, and of the memory and
@@ -213,6 +250,51 @@ mod tests {
             GpuParts { compute_capability: Some((1, 0)), ..all },
         ] {
             assert_eq!(Hardware::of_parts("a card", Hertz(2e9), &less), None, "{less:?}");
+        }
+    }
+
+    #[test]
+    fn the_name_of_an_instance_says_how_much_of_the_card_it_is() {
+        let of = |name: &str, capability| {
+            let instance = GpuParts::instance_of_name(name, Some(capability))?;
+            Some((instance.sm, (instance.memory?.get() / GIB).round()))
+        };
+        for (name, capability, expected) in [
+            ("NVIDIA A100-SXM4-80GB MIG 1g.10gb", (8, 0), Some((14, 10.0))),
+            ("NVIDIA A100-SXM4-40GB MIG 3g.20gb", (8, 0), Some((42, 20.0))),
+            ("NVIDIA A30 MIG 1g.6gb+me", (8, 0), Some((14, 6.0))),
+            ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", (9, 0), Some((16, 10.0))),
+            ("NVIDIA H100 80GB HBM3 MIG 3g.40gb", (9, 0), Some((60, 40.0))),
+            ("NVIDIA H100 80GB HBM3 MIG 5g.40gb", (9, 0), None),
+            ("NVIDIA H100 80GB HBM3", (9, 0), None),
+            ("NVIDIA Thor MIG 1g", (11, 0), None),
+            ("NVIDIA A100 MIG 0g.", (8, 0), None),
+            ("NVIDIA A100 MIG 99999999999g.1gb", (8, 0), None),
+            ("NVIDIA H100 MIG 0g.1gb", (9, 0), None),
+        ] {
+            assert_eq!(of(name, capability), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn cards_of_one_name_have_the_bandwidth_of_their_own_memory() {
+        for (key, bits, megahertz, expected) in [
+            // With GDDR6 instead of GDDR6X.
+            ("rtx-4070", 192, 10_001.0, Some(480.0)),
+            ("rtx-4070", 192, 10_501.0, None),
+            // SXM3 instead of SXM2.
+            ("v100", 4096, 958.0, Some(981.0)),
+            ("v100", 4096, 877.0, None),
+            ("b200", 8192, 3_996.0, None),
+            ("h200", 6144, 3_201.0, None),
+            ("t4", 256, 5_001.0, None),
+            ("rtx-5090", 512, 14_001.0, None),
+            // Another unit, or no clock.
+            ("t4", 256, 50_010.0, None),
+        ] {
+            let told = parts((8, 9), 0, bits, megahertz, 0.0);
+            let found = registry().get(key).unwrap().other_bandwidth(&told);
+            assert_eq!(found.map(|bandwidth| (bandwidth.get() / 1e9).round()), expected, "{key} {megahertz}");
         }
     }
 

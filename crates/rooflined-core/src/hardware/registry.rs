@@ -16,8 +16,8 @@ macro_rules! built_in {
 
 built_in! {
     "a10", "a100-40gb", "a100-80gb", "a100-pcie-80", "a10g", "a40", "b200", "b300", "cpu", "gb10", "gh200",
-    "gtx-1050ti", "h100-nvl", "h100-pcie", "h100-sxm", "h200", "igx-orin", "igx-thor", "jetson-agx-orin-32gb",
-    "jetson-agx-orin-32gb-super", "jetson-agx-orin-64gb", "jetson-agx-orin-devkit-32gb",
+    "gtx-1050ti", "h100-nvl", "h100-pcie", "h100-sxm", "h20", "h200", "igx-orin", "igx-thor",
+    "jetson-agx-orin-32gb", "jetson-agx-orin-32gb-super", "jetson-agx-orin-64gb", "jetson-agx-orin-devkit-32gb",
     "jetson-agx-orin-industrial", "jetson-agx-orin-unlisted", "jetson-agx-thor-t4000",
     "jetson-agx-thor-t5000", "jetson-agx-thor-unlisted", "jetson-agx-xavier", "jetson-agx-xavier-8gb",
     "jetson-agx-xavier-industrial", "jetson-agx-xavier-unlisted", "jetson-orin-nano-4gb",
