@@ -10,6 +10,7 @@ mod machines;
 mod metering;
 mod metrics;
 mod nvpmodel;
+mod platforms;
 #[path = "../support/programs.rs"]
 mod programs;
 mod sensors;

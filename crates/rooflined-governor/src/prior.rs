@@ -22,11 +22,11 @@ const fn prior<R: Copy>(value: R, low: R, high: R) -> Ceiling<R> {
 /// 512-bit units, where many parts have one.
 fn operations_per_cycle(features: &[String]) -> Vec<(Precision, f64)> {
     let has = |name: &str| features.iter().any(|feature| feature == name);
-    let fp32 = if has("avx512f") || (has("avx2") && has("fma")) {
+    let fp32 = if has("avx512f") || (has("avx2") && has("fma")) || has("lasx") {
         32.0
-    } else if has("asimd") || has("neon") {
+    } else if has("asimd") || has("neon") || has("altivec") {
         16.0
-    } else if has("sse2") {
+    } else if has("sse2") || has("v") {
         8.0
     } else {
         2.0

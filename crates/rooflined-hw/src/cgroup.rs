@@ -7,6 +7,7 @@
 //! /sys/fs/cgroup/cpu/a/b/      cpu.cfs_quota_us cpu.cfs_period_us
 //! /sys/fs/cgroup/cpuset/a/b/   cpuset.effective_cpus cpuset.cpus
 //! /proc/self/status            Cpus_allowed_list
+//! /proc/self/mountinfo         … / /cgroup rw - cgroup none rw,cpuset,memory        mounts that are elsewhere
 //! ```
 //!
 //! Every level up to the root limits. A container's own mount starts at its group, whatever /proc/self/cgroup says, so levels
@@ -42,8 +43,8 @@ pub(super) struct Limits {
     pub quota: Option<(f64, String)>,
     /// CPUs that it may run on, and the file that says so.
     pub cpus: Option<(Vec<u32>, String)>,
-    /// CPUs that are offline.
-    offline: Vec<u32>,
+    /// CPUs that are offline; `None` where no file tells.
+    offline: Option<Vec<u32>>,
 }
 
 impl Limits {
@@ -57,8 +58,9 @@ impl Limits {
         let groups = root
             .read(&format!("/proc/{process}/cgroup"))
             .unwrap_or_else(|_| "0::/\n1:memory:/\n2:cpu:/\n3:cpuset:/\n".into());
+        let elsewhere = Elsewhere::of(root);
         let offline = root.read(OFFLINE).ok().and_then(|text| parse::cpu_list(text.trim()));
-        let mut limits = Self { offline: offline.unwrap_or_default(), ..Self::default() };
+        let mut limits = Self { offline, ..Self::default() };
         for line in groups.lines() {
             let mut fields = line.splitn(3, ':');
             let (Some(_), Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next())
@@ -66,14 +68,17 @@ impl Limits {
                 continue;
             };
             if controllers.is_empty() {
-                for dir in ["", "/unified"].iter().flat_map(|mount| levels(root, mount, path)) {
+                let known = ["", "/unified"].map(|name| format!("{ROOT}{name}"));
+                let mounts = known.iter().chain(&elsewhere.unified);
+                for dir in mounts.flat_map(|mount| levels(root, mount, path)) {
                     limits.unified(root, &dir);
                 }
             }
             for controller in controllers.split(',') {
-                for dir in
-                    mounts(root, controller, controllers).iter().flat_map(|mount| levels(root, mount, path))
-                {
+                let mounts = mounts(root, controller, controllers)
+                    .into_iter()
+                    .chain(elsewhere.of_controller(controller));
+                for dir in mounts.flat_map(|mount| levels(root, &mount, path)) {
                     limits.version_1(root, controller, &dir);
                 }
             }
@@ -171,9 +176,19 @@ impl Limits {
     /// online nor offline.
     pub fn renumbers(&self, online: &[u32]) -> bool {
         let Some((cpus, _)) = &self.cpus else { return false };
-        let nowhere = cpus.iter().any(|cpu| !online.contains(cpu) && !self.offline.contains(cpu));
+        let is_offline = |cpu: &u32| self.offline.as_ref().is_some_and(|offline| offline.contains(cpu));
+        let nowhere = cpus.iter().any(|cpu| !online.contains(cpu) && !is_offline(cpu));
         let from_zero = online.iter().enumerate().all(|(index, cpu)| u32::try_from(index) == Ok(*cpu));
         nowhere && from_zero && online.len() <= cpus.len()
+    }
+
+    /// Whether `online` leaves out some of so many CPUs that are there, as lxcfs does: those that it leaves out are not offline.
+    pub fn hides_some(&self, online: &[u32], present: u32) -> bool {
+        // Numbers beyond those that are there are offline as well.
+        let offline = self.offline.iter().flatten().filter(|cpu| **cpu < present).count();
+        let told = online.len() + offline;
+        let is_told = self.offline.is_some() || self.renumbers(online);
+        is_told && u32::try_from(told).is_ok_and(|told| told < present)
     }
 
     /// How many of so many CPUs there is time for: a part of one is one.
@@ -232,13 +247,43 @@ fn in_stat(stat: &str, key: &str) -> Option<u64> {
     stat.lines().find_map(|line| parse::unsigned(line.strip_prefix(key)?.strip_prefix(' ')?))
 }
 
-/// Places where a controller of version 1 may be mounted.
+/// Places where a controller of version 1 is usually mounted.
 fn mounts(root: &SysRoot, controller: &str, together: &str) -> Vec<String> {
-    let names = [format!("/{controller}"), format!("/{together}")];
-    let mut names: Vec<String> =
-        names.into_iter().filter(|name| root.path(&format!("{ROOT}{name}")).is_dir()).collect();
+    let names = [format!("{ROOT}/{controller}"), format!("{ROOT}/{together}")];
+    let mut names: Vec<String> = names.into_iter().filter(|name| root.path(name).is_dir()).collect();
     names.dedup();
     names
+}
+
+/// Mounts of control groups outside of the usual directory: RHEL 6 and old LXC have /cgroup.
+#[derive(Debug, Default)]
+struct Elsewhere {
+    unified: Vec<String>,
+    /// With the options of each, which name its controllers.
+    version_1: Vec<(String, String)>,
+}
+
+impl Elsewhere {
+    fn of(root: &SysRoot) -> Self {
+        let mut found = Self::default();
+        let text = root.read("/proc/self/mountinfo").unwrap_or_default();
+        for line in text.lines() {
+            let Some((before, after)) = line.split_once(" - ") else { continue };
+            let Some(dir) = before.split(' ').nth(4).filter(|dir| !dir.starts_with(ROOT)) else { continue };
+            let mut after = after.split(' ');
+            match (after.next(), after.nth(1)) {
+                (Some("cgroup2"), _) => found.unified.push(dir.to_owned()),
+                (Some("cgroup"), Some(options)) => found.version_1.push((dir.to_owned(), options.to_owned())),
+                _ => {}
+            }
+        }
+        found
+    }
+
+    fn of_controller(&self, controller: &str) -> impl Iterator<Item = String> {
+        let has = move |options: &str| options.split(',').any(|option| option == controller);
+        self.version_1.iter().filter(move |(_, options)| has(options)).map(|(dir, _)| dir.clone())
+    }
 }
 
 /// The directories of a group and of those above it, the root of the mount last.
@@ -250,7 +295,7 @@ fn levels(root: &SysRoot, mount: &str, path: &str) -> Vec<String> {
         .filter(|length| *length == 0 || parts.get(length - 1).is_none_or(|name| *name != OWN_UNIT));
     dirs.map(|length| {
         let below: String = parts[..length].iter().flat_map(|part| ["/", part]).collect();
-        format!("{ROOT}{mount}{below}")
+        format!("{mount}{below}")
     })
     .filter(|dir| root.path(dir).is_dir())
     .collect()

@@ -97,15 +97,35 @@ fn cores(root: &SysRoot, numbers: &[u32]) -> Reading<u32> {
     }
 }
 
-/// Arm's cores with one vector pipe of 128 bits, or two of 64: A53, A55, A510, A520.
-const LITTLE: [&str; 4] = ["0xd03", "0xd05", "0xd46", "0xd80"];
+/// Cores with half of the vector pipes of the fast ones that they come with, by implementer and part: Arm's Cortex-A53, -A55,
+/// -A510 and -A520, Qualcomm's Kryo Silver, which are made of them, and Apple's Icestorm and Blizzard.
+const LITTLE: [(&str, &[&str]); 3] = [
+    ("0x41", &["0xd03", "0xd05", "0xd46", "0xd80"]),
+    ("0x51", &["0x801", "0x803", "0x805"]),
+    ("0x61", &["0x022", "0x024", "0x028", "0x032", "0x034", "0x038"]),
+];
+/// Devices of the performance counters of Intel's efficient cores. Those with low power have their own since Linux 6.13.
+const EFFICIENT: [&str; 2] = ["/sys/devices/cpu_atom/cpus", "/sys/devices/cpu_lowpower/cpus"];
+
+/// Intel's processors of efficient cores alone, by their model of family 6: Alder Lake-N, Sierra Forest and Clearwater Forest.
+const EFFICIENT_ALONE: [&str; 3] = ["190", "175", "221"];
 
 /// What kind of core each is. Without topology, on Arm, each CPU is a core; on x86 nothing is known.
 fn kinds(root: &SysRoot, numbers: &[u32], cpuinfo: &str) -> Vec<CoreKind> {
     // Intel's hybrid parts have a device of performance counters for each kind.
-    let atom = root.read("/sys/devices/cpu_atom/cpus").ok().and_then(|text| parse::cpu_list(&text));
+    let of_device = |file: &str| root.read(file).ok().and_then(|text| parse::cpu_list(&text));
+    let atom: Vec<Vec<u32>> = EFFICIENT.into_iter().filter_map(of_device).collect();
     let little = little_cpus(cpuinfo);
     let is_arm = cpuinfo.contains("CPU part");
+    let field = |key: &str| {
+        let lines = cpuinfo.lines().filter_map(|line| line.split_once(':'));
+        lines
+            .map(|(name, value)| (name.trim(), value.trim()))
+            .find(|(name, _)| *name == key)
+            .map(|(_, value)| value)
+    };
+    let has_no_other = (field("vendor_id"), field("cpu family")) == (Some("GenuineIntel"), Some("6"))
+        && field("model").is_some_and(|model| EFFICIENT_ALONE.contains(&model));
     let mut cores: BTreeSet<Vec<u32>> = BTreeSet::new();
     for number in numbers {
         cores.extend(siblings(root, *number).or_else(|| is_arm.then(|| vec![*number])));
@@ -114,9 +134,10 @@ fn kinds(root: &SysRoot, numbers: &[u32], cpuinfo: &str) -> Vec<CoreKind> {
     let some_have_two = !is_arm && cores.iter().any(|cpus| cpus.len() > 1);
     let kind = |cpus: Vec<u32>| {
         let first = cpus.first().copied()?;
-        let efficient = match &atom {
-            Some(atom) => atom.contains(&first),
-            None => little.contains(&first) || (some_have_two && cpus.len() == 1),
+        let efficient = if atom.is_empty() {
+            has_no_other || little.contains(&first) || (some_have_two && cpus.len() == 1)
+        } else {
+            atom.iter().any(|cpus| cpus.contains(&first))
         };
         Some(CoreKind { first, efficient })
     };
@@ -124,13 +145,19 @@ fn kinds(root: &SysRoot, numbers: &[u32], cpuinfo: &str) -> Vec<CoreKind> {
 }
 
 fn little_cpus(cpuinfo: &str) -> Vec<u32> {
-    let mut number = None;
+    let (mut number, mut implementer) = (None, "");
     let mut found = Vec::new();
     for line in cpuinfo.lines() {
         let Some((key, value)) = line.split_once(':') else { continue };
         match key.trim() {
             "processor" => number = value.trim().parse::<u32>().ok(),
-            "CPU part" if LITTLE.contains(&value.trim()) => found.extend(number),
+            "CPU implementer" => implementer = value.trim(),
+            "CPU part" => {
+                let is_little = LITTLE
+                    .iter()
+                    .any(|(maker, parts)| *maker == implementer && parts.contains(&value.trim()));
+                found.extend(number.filter(|_| is_little));
+            }
             _ => {}
         }
     }

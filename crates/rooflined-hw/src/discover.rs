@@ -175,10 +175,16 @@ fn limited_memory(root: &SysRoot, limits: &Limits, memory: Memory, notes: &mut V
 /// What control groups leave of the CPUs.
 fn limit_cpus(root: &SysRoot, limits: &Limits, cpu: &mut Cpu, notes: &mut Vec<String>) {
     let Reading::Known(online) = online::listed(root.read(ONLINE), || root.read(STAT)) else { return };
-    let Some(note) = limits.cpu_note(&online) else { return };
-    notes.push(note);
-    let allowed = limits.allowed(online);
-    let most = limits.granted(u32::try_from(allowed.len()).unwrap_or(u32::MAX));
+    let count = |cpus: &[u32]| u32::try_from(cpus.len()).unwrap_or(u32::MAX);
+    let mut most = u32::MAX;
+    if limits.hides_some(&online, cpu.logical) {
+        most = count(&online);
+        notes.push(format!("this container shows {most} of {} CPUs: {ONLINE}", cpu.logical));
+    }
+    if let Some(note) = limits.cpu_note(&online) {
+        notes.push(note);
+        most = limits.granted(count(&limits.allowed(online)));
+    }
     cpu.logical = cpu.logical.min(most);
     cpu.cores = cpu.cores.clone().map(|cores| cores.min(most));
 }

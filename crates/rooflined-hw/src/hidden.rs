@@ -38,11 +38,19 @@ const LISTED: [&str; 7] = [
     "/proc/device-tree",
 ];
 
-/// Those of a root that are hidden, and the directories that may not be listed.
+/// What container engines put an empty directory over, by the directory that leads to it: Docker hides meters of energy and
+/// Intel's counters of throttling, which tell what a neighbour computes. With what a reason says that rests on it.
+const MASKED: [(&str, &str); 2] = [
+    ("/sys/class/powercap", "/sys/class/powercap"),
+    ("/sys/devices/system/cpu/cpu0/thermal_throttle", "cpu*/thermal_throttle"),
+];
+
+/// Those of a root that are hidden, the directories that may not be listed, and those that are masked.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Hidden {
     mounts: Vec<&'static Mount>,
     closed: Vec<&'static str>,
+    masked: Vec<(&'static str, &'static str)>,
 }
 
 impl Hidden {
@@ -53,6 +61,7 @@ impl Hidden {
         Self {
             mounts: MOUNTS.iter().filter(|mount| is_hidden(root, mount.dir)).collect(),
             closed: LISTED.into_iter().filter(is_closed).collect(),
+            masked: MASKED.into_iter().filter(|(dir, _)| is_masked(root, dir)).collect(),
         }
     }
 
@@ -69,9 +78,13 @@ impl Hidden {
         let Reading::Absent { reason } = reading else { return reading };
         let mount = self.mounts.iter().find(|mount| reason.contains(mount.reason));
         let closed = || self.closed.iter().find(|dir| reason.contains(**dir));
+        let masked = || self.masked.iter().find(|(_, told)| reason.contains(told));
         let words = mount
             .map(|mount| mount.words())
-            .or_else(|| Some(format!("{} may not be listed: permission denied", closed()?)));
+            .or_else(|| Some(format!("{} may not be listed: permission denied", closed()?)))
+            .or_else(|| {
+                Some(format!("a container hides what is in {}: run the daemon outside of it", masked()?.0))
+            });
         Reading::Absent { reason: words.unwrap_or(reason) }
     }
 }
@@ -80,6 +93,18 @@ impl Mount {
     fn words(&self) -> String {
         format!("{} is not mounted here, or hidden", self.dir)
     }
+}
+
+/// Whether the links of a class all lead to nothing, or the directory of a device is there and empty. A class may be empty.
+fn is_masked(root: &SysRoot, dir: &str) -> bool {
+    if std::fs::read_dir(root.path(dir)).is_err() {
+        return false;
+    }
+    let mut leads = root.names(dir).into_iter().map(|name| root.resolve(&format!("{dir}/{name}"))).peekable();
+    if leads.peek().is_none() {
+        return !dir.starts_with("/sys/class");
+    }
+    leads.all(|path| !root.path(&path).exists())
 }
 
 /// A directory that may not be listed is there.

@@ -6,6 +6,7 @@ const DEVICES: &str = "/sys/bus/pci/devices";
 const NVIDIA: &str = "0x10de";
 /// Display controllers: VGA (0300), 3D (0302).
 const DISPLAY: &str = "0x03";
+const WSL: &str = "/dev/dxg";
 /// GB10's GPU.
 const GB10: &str = "0x2e12";
 /// DMI names of machines with a GB10: NVIDIA's own and those of its partners, Dell (`Dell Pro Max with GB10`), HP, ASUS, MSI,
@@ -33,6 +34,8 @@ pub(super) struct PciGpu {
 /// What the bus tells of NVIDIA's GPUs.
 pub(super) enum OnBus {
     Found(PciGpu),
+    /// A virtual machine of Windows (WSL2) reaches the GPUs of its host, whoever made them, through one device.
+    OfWindows,
     /// Of so many devices none is one.
     None(usize),
     NotVisible,
@@ -54,6 +57,7 @@ pub(super) fn nvidia_gpu(root: &SysRoot) -> OnBus {
             let driver = driver.rsplit('/').next().filter(|name| *name != "driver").map(str::to_owned);
             OnBus::Found(PciGpu { path, device: label(name, "device"), driver })
         }
+        None if root.path(WSL).exists() => OnBus::OfWindows,
         None if names.is_empty() => OnBus::NotVisible,
         None => OnBus::None(names.len()),
     }
@@ -89,6 +93,10 @@ pub(super) fn no_gpu(on_bus: &OnBus, reason: &str) -> String {
         OnBus::Found(gpu) => {
             format!("an NVIDIA GPU is there ({}), but NVIDIA's driver does not answer: {reason}", gpu.words())
         }
+        OnBus::OfWindows => format!(
+            "Windows shares its GPUs ({WSL}), but NVIDIA's driver does not answer: {reason}; install NVIDIA's driver on Windows, and \
+             start a container with --gpus all"
+        ),
         OnBus::None(count) => {
             format!("no NVIDIA GPU: none among the {count} devices of {DEVICES}, and {reason}")
         }

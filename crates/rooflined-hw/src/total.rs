@@ -28,7 +28,10 @@ const SYSTEMS: [(&str, &str); 4] = [
     ("ibmpowernv", "System"),
 ];
 /// Drivers that see whole packages, of which one counts: several see the same packages, and the first are exact.
-const PACKAGES: [&str; 5] = ["intel-rapl", "amd_energy", "fam15h_power", "zenpower", "apm_xgene"];
+const PACKAGES: [&str; 6] = ["intel-rapl", "amd_energy", "fam15h_power", "zenpower", AMD_APU, "apm_xgene"];
+/// What an AMD GPU that shares its package with the CPU is called here: its driver's power is that of both (amdgpu's
+/// documentation of `power1_average`).
+pub(super) const AMD_APU: &str = "amdgpu of an APU";
 
 /// The rules for a machine with these rails, the best first; none where none is known, as for AGX Xavier, of whose rails it is
 /// not known which feed which.
@@ -98,8 +101,8 @@ fn of_power_meters(rails: &[Metered]) -> Option<Rule<'_>> {
 }
 
 /// `package-0` of RAPL, or `package-0-die-1` where a package has several dies, but none of their parts such as
-/// `package-0/core`; a socket of amd_energy; fam15h_power; cores and SoC of zenpower; cores and the rest of an Altra. What
-/// intel-rapl-mmio counts are the same packages once more.
+/// `package-0/core`; a socket of amd_energy; fam15h_power; zenpower's package, or cores and SoC; an APU by its GPU, whose other
+/// figure is for shorter times; cores and the rest of an Altra. What intel-rapl-mmio counts are the same packages once more.
 fn is_package(of: &Metered) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let package = |text: &str| match text.split_once("-die-") {
@@ -109,7 +112,8 @@ fn is_package(of: &Metered) -> bool {
     match of.device.as_str() {
         "amd_energy" => of.rail.name.strip_prefix("Esocket").is_some_and(digits),
         "fam15h_power" => true,
-        "zenpower" => of.rail.name.starts_with("SVI2_P_"),
+        "zenpower" => of.rail.name.starts_with("SVI2_P_") || of.rail.name == "RAPL_P_Package",
+        AMD_APU => of.rail.name != "fastPPT",
         // Of Ampere's Altra, and `CPU power-…` of a second socket.
         "apm_xgene" => ["CPU power", "IO power"].iter().any(|name| of.rail.name.starts_with(name)),
         _ => of.rail.name.strip_prefix("package-").is_some_and(package),

@@ -45,11 +45,13 @@ impl Source for Cooling {
 }
 
 fn is_brake(name: &str) -> bool {
+    // Names of a device tree have hyphens, and some kernels write others.
+    let name = name.replace('_', "-");
+    let begins = ["cpufreq-", "devfreq-", "thermal-cpufreq-", "thermal-devfreq-"];
+    // `cpu-throttle-alert` of Xavier and later, `gpu-balanced` of Nano to Xavier, and the GPU's devfreq device by its name in the
+    // device tree.
+    let ends = ["throttle-alert", "-balanced", ".gpu", ".ga10b", ".gv11b", ".gp10b"];
     name == "Processor"
-        || ["cpufreq-", "devfreq-", "thermal-cpufreq-", "thermal-devfreq-"]
-            .iter()
-            .any(|prefix| name.starts_with(prefix))
-        || name.ends_with("throttle-alert")
-        // The GPU's devfreq device, by its name in the device tree.
-        || [".gpu", ".ga10b", ".gv11b"].iter().any(|suffix| name.ends_with(suffix))
+        || begins.iter().any(|prefix| name.starts_with(prefix))
+        || ends.iter().any(|suffix| name.ends_with(suffix))
 }

@@ -26,6 +26,8 @@ const SETTINGS: [&str; 5] =
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct GpuPower {
     devfreq: Option<String>,
+    /// Why there is none.
+    none: String,
     /// Files found, by name.
     found: Vec<(&'static str, String)>,
 }
@@ -33,7 +35,8 @@ pub(super) struct GpuPower {
 impl Source for GpuPower {
     fn discover(context: &DiscoveryContext<'_>) -> Option<Self> {
         if context.chip.is_none() {
-            return Some(Self { devfreq: None, found: Vec::new() });
+            let none = format!("how a GPU's clock is governed is read on Tegras only: {}", context.no_tegra);
+            return Some(Self { devfreq: None, none, found: Vec::new() });
         }
         let devfreq = context.gpu.as_ref().map(|gpu| gpu.dir.clone());
         let bases = bases(context.root, devfreq.as_deref());
@@ -41,7 +44,11 @@ impl Source for GpuPower {
             let mut paths = bases.iter().map(|base| format!("{base}/{file}"));
             Some((file, paths.find(|path| context.has(path))?))
         };
-        Some(Self { devfreq, found: CHANGING.into_iter().chain(SETTINGS).filter_map(first).collect() })
+        let none =
+            "no devfreq device of a GPU in /sys/class/devfreq, so nothing shows how its clock is governed"
+                .into();
+        let found = CHANGING.into_iter().chain(SETTINGS).filter_map(first).collect();
+        Some(Self { devfreq, none, found })
     }
 
     fn captured() -> &'static [&'static str] {
@@ -97,8 +104,7 @@ impl Source for GpuPower {
 
     fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
         let Some(dir) = &self.devfreq else {
-            let none = "no devfreq device of a GPU in /sys/class/devfreq, so nothing shows how its clock is governed";
-            return vec![Detail::GpuControl(Reading::absent(none)).now()];
+            return vec![Detail::GpuControl(Reading::absent(&self.none)).now()];
         };
         let control = GpuControl {
             governor: answers.value(&format!("{dir}/governor"), "a governor", text::word),

@@ -6,6 +6,7 @@ use crate::answers::{Answers, File};
 use crate::ask::ask;
 use crate::rail::{self, Counter, Meter};
 use crate::source::{Device, DiscoveryContext, Source};
+use crate::total::AMD_APU;
 use crate::update::Update;
 
 /// Every file of hwmon that tells power or energy.
@@ -78,6 +79,11 @@ impl Sensor {
     fn device(&self) -> String {
         format!("{}/name", self.dir)
     }
+
+    /// The label of a voltage that an AMD GPU only has where it shares its package with the CPU: that of a northbridge.
+    fn northbridge(&self) -> String {
+        format!("{}/in1_label", self.dir)
+    }
 }
 
 fn meters(root: &SysRoot) -> Vec<Meter> {
@@ -85,7 +91,8 @@ fn meters(root: &SysRoot) -> Vec<Meter> {
     let texts = ask(
         root,
         sensors.iter().flat_map(|sensor| {
-            let names = sensor.labels().into_iter().chain([sensor.device(), sensor.is_battery()]);
+            let further = [sensor.device(), sensor.is_battery(), sensor.northbridge()];
+            let names = sensor.labels().into_iter().chain(further);
             names.chain(sensor.intervals())
         }),
     );
@@ -94,6 +101,8 @@ fn meters(root: &SysRoot) -> Vec<Meter> {
         let is_battery = texts.unsigned(&sensor.is_battery()) == Some(1);
         let device =
             texts.label(&sensor.device()).map(|name| if is_battery { "battery".into() } else { name });
+        let is_apu = device.as_deref() == Some("amdgpu")
+            && texts.label(&sensor.northbridge()).as_deref() == Some("vddnb");
         let interval = |file: &String| texts.label(file).and_then(|text| text.trim().parse().ok());
         Meter {
             name: label.unwrap_or_else(|| match &device {
@@ -104,7 +113,7 @@ fn meters(root: &SysRoot) -> Vec<Meter> {
             path: format!("{}/{}", sensor.dir, sensor.file),
             current: None,
             check: check(root, &sensor, device.as_deref()),
-            device: device.unwrap_or_default(),
+            device: if is_apu { AMD_APU.to_owned() } else { device.unwrap_or_default() },
             counter: sensor.counter,
             update_ms: sensor.intervals().iter().find_map(interval),
             last: None,

@@ -218,8 +218,9 @@ fn value<T>(
 fn by_nominal_clock(cap: &Reading<Hertz>, nominal: Option<&Hardware>) -> Reading<u32> {
     let unknown = |why: &str| Reading::absent(format!("no file shows how many SMs are on, and {why}"));
     let Some(cap) = cap.known() else { return unknown("the cap on the GPU clock is not known") };
-    let modes = nominal.map_or(&[][..], |nominal| &nominal.modes);
-    let mut counts: Vec<u32> = modes
+    let Some(nominal) = nominal else { return unknown("the hardware registry has no entry of this module") };
+    let mut counts: Vec<u32> = nominal
+        .modes
         .iter()
         .filter(|mode| (mode.gpu_clock.0 - cap.0).abs() <= 0.005 * cap.0)
         .map(|mode| mode.sm_online)

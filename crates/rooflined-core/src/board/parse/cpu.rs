@@ -27,7 +27,8 @@ pub fn cpu_list(text: &str) -> Option<Vec<u32>> {
 /// What /proc/cpuinfo tells.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CpuInfo {
-    /// Marketing name (x86), or the core types with their number (arm64): `10x Cortex-X925 + 10x Cortex-A725`.
+    /// Marketing name (x86), the core types with their number (arm64): `10x Cortex-X925 + 10x Cortex-A725`, or what the kernel
+    /// calls the core (RISC-V, POWER).
     pub model: Option<String>,
     /// Instruction-set flags of the first CPU in the kernel's spelling.
     pub features: Vec<String>,
@@ -37,12 +38,22 @@ pub struct CpuInfo {
     pub processors: u32,
 }
 
-/// Reads /proc/cpuinfo of x86 and arm64.
+/// Reads /proc/cpuinfo of x86, arm64, RISC-V, POWER and LoongArch.
 #[must_use]
 pub fn cpuinfo(text: &str) -> CpuInfo {
     let first = |wanted: &str| pairs(text).find(|(key, _)| *key == wanted).map(|(_, value)| value);
     let flags = first("flags").or_else(|| first("Features")).unwrap_or("");
-    let features = flags.split_ascii_whitespace().take(1024).filter_map(label).collect();
+    // `POWER9, altivec supported`
+    let power = first("cpu").filter(|_| first("timebase").is_some() || first("clock").is_some());
+    let mut features: Vec<String> = flags.split_ascii_whitespace().take(1024).filter_map(label).collect();
+    if power.is_some_and(|cpu| cpu.contains("altivec")) {
+        features.push("altivec".to_owned());
+    }
+    // `rv64imafdcv_zicntr_…`: a letter for each extension, then longer names.
+    let isa = first("isa").filter(|isa| isa.starts_with("rv"));
+    if isa.and_then(|isa| isa.get(4..)?.split('_').next()).is_some_and(|letters| letters.contains('v')) {
+        features.push("v".to_owned());
+    }
     let architecture = if first("CPU implementer").is_some() {
         // 32-bit kernels write 7 and less here.
         Some(if first("CPU architecture").is_some_and(|value| value.starts_with('8')) {
@@ -52,6 +63,12 @@ pub fn cpuinfo(text: &str) -> CpuInfo {
         })
     } else if first("vendor_id").is_some() && first("flags").is_some() {
         Some(if flags.split_ascii_whitespace().any(|flag| flag == "lm") { "x86_64" } else { "x86" })
+    } else if let Some(isa) = isa {
+        Some(if isa.starts_with("rv64") { "riscv64" } else { "riscv32" })
+    } else if power.is_some() {
+        Some("powerpc64")
+    } else if first("CPU Family") == Some("Loongson-64bit") {
+        Some("loongarch64")
     } else {
         None
     };
@@ -59,7 +76,10 @@ pub fn cpuinfo(text: &str) -> CpuInfo {
         pairs(text).filter(|(key, value)| *key == "processor" && value.parse::<u32>().is_ok()).count();
     CpuInfo {
         // Some arm64 kernels name every core "ARMv8 Processor rev N", which says less than the part number.
-        model: arm_cores(text).or_else(|| first("model name").and_then(label)),
+        model: arm_cores(text)
+            .or_else(|| first("model name").or_else(|| first("Model Name")).and_then(label))
+            .or_else(|| first("uarch").or_else(|| isa.filter(|_| architecture.is_some())).and_then(label))
+            .or_else(|| power?.split(',').next().and_then(label)),
         features,
         architecture,
         processors: u32::try_from(processors).unwrap_or(u32::MAX),
@@ -137,10 +157,23 @@ const fn arm_core(implementer: u32, part: u32) -> Option<&'static str> {
         (ARM, 0xd8e) => "Neoverse-N3",
         (NVIDIA, 0x003) => "Denver 2",
         (NVIDIA, 0x004) => "Carmel",
+        (ARM, 0xd0e) => "Cortex-A76AE",
+        (ARM, 0xd88) => "Cortex-A520AE",
+        (ARM, 0xd89) => "Cortex-A720AE",
+        (0x43, 0x0af) => "ThunderX2",
+        (0x46, 0x001) => "A64FX",
+        (0x48, 0xd01) => "Kunpeng 920",
         (0x51, 0x001) => "Qualcomm Oryon",
-        (0x61, 0x022) => "Apple Icestorm",
-        (0x61, 0x023) => "Apple Firestorm",
+        (0x51, 0x802) => "Kryo 3xx Gold",
+        (0x51, 0x803) => "Kryo 3xx Silver",
+        (0x51, 0x804) => "Kryo 4xx Gold",
+        (0x51, 0x805) => "Kryo 4xx Silver",
+        (0x61, 0x022 | 0x024 | 0x028) => "Apple Icestorm",
+        (0x61, 0x023 | 0x025 | 0x029) => "Apple Firestorm",
+        (0x61, 0x032 | 0x034 | 0x038) => "Apple Blizzard",
+        (0x61, 0x033 | 0x035 | 0x039) => "Apple Avalanche",
         (0xc0, 0xac3) => "Ampere-1",
+        (0xc0, 0xac4) => "Ampere-1A",
         _ => return None,
     })
 }

@@ -137,6 +137,27 @@ fn arm64_cores_are_named_by_implementer_and_part() {
 }
 
 #[test]
+fn risc_v_power_and_loongarch_name_their_core_otherwise() {
+    let info = cpuinfo("processor\t: 0\nhart\t\t: 1\nisa\t\t: rv64imafdc_zicsr\nuarch\t\t: sifive,u74-mc\n");
+    assert_eq!((info.architecture, info.model.as_deref()), (Some("riscv64"), Some("sifive,u74-mc")));
+    assert_eq!(info.features, [""; 0]);
+    let info = cpuinfo("processor\t: 0\nmodel name\t: Spacemit(R) X60\nisa\t\t: rv64imafdcv_sscofpmf\n");
+    assert_eq!((info.architecture, info.model.as_deref()), (Some("riscv64"), Some("Spacemit(R) X60")));
+    assert_eq!(info.features, ["v"]);
+    let info = cpuinfo("processor\t: 0\nisa\t\t: rv64imac\n");
+    assert_eq!(info.model.as_deref(), Some("rv64imac"));
+    let power = "processor\t: 0\ncpu\t\t: POWER9, altivec supported\nclock\t\t: 3800.000000MHz\n\ntimebase\t: 512000000\n";
+    let info = cpuinfo(power);
+    assert_eq!((info.architecture, info.model.as_deref()), (Some("powerpc64"), Some("POWER9")));
+    assert_eq!(info.features, ["altivec"]);
+    let loongson = "processor\t: 0\nCPU Family\t: Loongson-64bit\nModel Name\t: Loongson-3A6000\nFeatures\t: fpu lsx lasx\n";
+    let info = cpuinfo(loongson);
+    assert_eq!((info.architecture, info.model.as_deref()), (Some("loongarch64"), Some("Loongson-3A6000")));
+    assert_eq!(info.features, ["fpu", "lsx", "lasx"]);
+    assert_eq!(cpuinfo("processor\t: 0\nisa\t: x\ncpu\t: y\n").architecture, None);
+}
+
+#[test]
 fn names_lose_what_a_terminal_would_obey() {
     assert_eq!(label("NVIDIA Jetson AGX Orin\0junk").as_deref(), Some("NVIDIA Jetson AGX Orin"));
     assert_eq!(label("\u{1b}[31mred\r\n").as_deref(), Some("[31mred"));
