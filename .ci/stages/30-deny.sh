@@ -12,6 +12,20 @@ for manifest in Cargo.toml fuzz/libfuzzer/Cargo.toml; do
         licenses bans sources
 done
 
+# The database of advisories is another repository. Where it was never fetched and cannot be fetched now, that is printed and fails
+# nothing.
+advisories=${ROOFLINED_ADVISORY_DB:-$CI_CACHE/advisory-dbs}
+sed "s|^db-path = .*|db-path = \"$advisories\"|" deny.toml >"$CI_CACHE/deny.toml"
+timeout 120 cargo deny --config "$CI_CACHE/deny.toml" --log-level off fetch db 2>/dev/null || true
+if find "$advisories" -mindepth 2 -maxdepth 2 -name crates 2>/dev/null | grep -q .; then
+    for manifest in Cargo.toml fuzz/libfuzzer/Cargo.toml; do
+        cargo deny --manifest-path "$manifest" --config "$CI_CACHE/deny.toml" --offline --log-level error check \
+            --hide-inclusion-graph advisories
+    done
+else
+    echo "skipped: advisories: their database cannot be fetched from here, and none is in $advisories"
+fi
+
 need python3
 .ci/dependencies --check
 mkdir -p target
