@@ -185,6 +185,27 @@ fn calls_with_too_large_a_body_are_refused_unread() {
     });
 }
 
+/// The bus ends a connection that sends more than its own limit, and with it everybody's holds.
+#[test]
+fn an_answer_that_is_too_large_for_the_bus_is_refused_and_the_connection_stays() {
+    on_a_bus(async |_bus, _server, client| {
+        let rooflined = proxy(&client, NAME).await;
+        let sweep = async |batches: u64| {
+            let batches: Vec<u64> = (1..=batches).collect();
+            let ops = json!([{"kind": "gemv", "n": 64, "k": 64}, {"kind": "gemm", "m": 2, "n": 64, "k": 64}]);
+            let body = json!({"ops": ops, "formats": ["int8", "fp32"], "batches": batches});
+            let query = json!({"path": "/v1/sweep", "body": body}).to_string();
+            rooflined.call::<_, _, String>("Query", &query).await
+        };
+        let (name, text) = error_of(sweep(4096).await);
+        assert!(name == "InvalidArgs" && text.starts_with("too_many"), "{name}: {text}");
+        assert!(text.contains("8 MB"), "{text}");
+        assert!(sweep(512).await.unwrap().len() < 8_000_000);
+        let answer: String = rooflined.call("Query", &r#"{"path":"/-/healthy"}"#).await.unwrap();
+        assert_eq!(answer, r#"{"healthy":true}"#);
+    });
+}
+
 #[test]
 fn bad_requests_are_named_errors_that_end_with_the_remedy() {
     on_a_bus(async |_bus, _server, client| {
