@@ -11,6 +11,7 @@ venv models tests/models/requirements.txt "$VENV"
 echo "transformers was installed after $((SECONDS - began)) s"
 check "defaults of families are those of transformers" "$VENV/bin/python" -B tests/models/defaults.py --check
 "$VENV/bin/python" -B tests/models/judge.py target/release/rooflinectl
+check "caches and states are those of transformers" "$VENV/bin/python" -B tests/models/cache.py target/release/rooflinectl
 check "shapes of operators are those of ONNX Runtime" "$VENV/bin/python" -B tests/models/operators.py target/release/rooflinectl
 check "networks have the shapes and operations that ONNX Runtime and torch count" \
     "$VENV/bin/python" -B tests/models/networks.py target/release/rooflinectl

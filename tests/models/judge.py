@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Holds `rooflinectl models inspect` against transformers: parameters of every text generator that it can build.
+"""Holds `rooflinectl models inspect` against transformers: parameters of every class that it can build.
 
 usage: judge.py ROOFLINECTL [MODEL_TYPE…]
 
-Each class is built on torch's meta device, which counts its parameters exactly, from its default configuration and from one
-with other sizes, heads, experts, windows and tied tables; `save_pretrained` writes what is inspected. A model passes within
-2 %, or refused by the name of its architecture. Classes that transformers cannot build are listed and count for nothing.
+Each text generator is built on torch's meta device, which counts its parameters exactly, from its default configuration and
+from one with other sizes, heads, experts, windows and tied tables; `save_pretrained` writes what is inspected. Of every other
+class (encoders, labellers, encoder-decoders, models that see and hear, and all that is no model of text) the default
+configuration is inspected, and the class is built where there is an answer. A model passes within 2 %, or refused by the name
+of its architecture. Classes that transformers cannot build are listed and count for nothing.
 """
 
 import inspect
@@ -21,13 +23,17 @@ warnings.filterwarnings("ignore")
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 
 import torch  # noqa: E402
+import transformers  # noqa: E402
 from transformers import AutoModelForCausalLM  # noqa: E402
+from transformers.models.auto import modeling_auto  # noqa: E402
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING  # noqa: E402
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES  # noqa: E402
 
 CLOSE = 0.02
 # So many classes were built when this was written; fewer would mean that nothing is judged any more.
 LEAST = 170
+OTHERS = ("MODEL", "MODEL_FOR_MASKED_LM", "MODEL_FOR_SEQUENCE_CLASSIFICATION", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM", "MODEL_FOR_MULTIMODAL_LM")
+LEAST_OTHERS = 300
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers")
 WIDTHS = ("hidden_size", "n_embd", "d_model", "emb_dim")
 HEADS = ("num_attention_heads", "n_head", "n_heads", "attention_heads", "decoder_attention_heads")
@@ -72,6 +78,10 @@ def build(config):
             config.zero_expert_num = 0
         model = AutoModelForCausalLM.from_config(config)
     config.architectures = [type(model).__name__]
+    return parameters(model)
+
+
+def parameters(model):
     return sum(parameter.numel() for parameter in {id(p): p for p in model.parameters()}.values())
 
 
@@ -91,23 +101,47 @@ def varied(kind, rng):
     return None
 
 
-def judged(ctl, config, expected, folder):
-    """`passed`, `refused`, or what is wrong."""
+def judged(ctl, config, expect, folder):
+    """`passed`, `refused`, or what is wrong; `expect` is asked only for what has an answer."""
     config.save_pretrained(folder)
     found = subprocess.run([ctl, "models", "inspect", folder, "-o", "json"], capture_output=True, text=True, timeout=60)
     if found.returncode:
         line = found.stderr.strip().split("\n")[0]
         # transformers builds fewer query heads than key/value heads, and cannot run them.
-        named = any(words in line for words in ("architecture \"", "must be a whole multiple", "generates no text"))
+        named = any(words in line for words in ("architecture \"", "tower \"", "must be a whole multiple", "generates no text"))
         return "refused" if named else f"refused without a name: {line}"
-    parameters = json.loads(found.stdout)["parameters"]
-    difference = parameters / expected - 1
-    return "passed" if abs(difference) <= CLOSE else f"{difference:+.1%}: {parameters} of {expected}"
+    counted, expected = json.loads(found.stdout)["parameters"], expect()
+    difference = counted / expected - 1
+    return "passed" if abs(difference) <= CLOSE else f"{difference:+.1%}: {counted} of {expected}"
+
+
+class Unbuilt(Exception):
+    """transformers cannot build the class from its own defaults."""
+
+
+def judged_class(ctl, kind, name, folder):
+    """The verdict on a class of that name and its default configuration."""
+    def expect():
+        try:
+            with torch.device("meta"):
+                return parameters(getattr(transformers, name)(config))
+        except Exception as error:
+            raise Unbuilt from error
+
+    try:
+        config = CONFIG_MAPPING[kind]()
+        config.architectures = [name]
+        if hasattr(config, "zero_expert_num"):
+            config.zero_expert_num = 0
+    except Exception as error:
+        raise Unbuilt from error
+    return judged(ctl, config, expect, folder)
 
 
 def main():
     ctl, only = sys.argv[1], set(sys.argv[2:])
     counts, wrong, unbuilt = {"passed": 0, "refused": 0}, [], []
+    others, refused = {"passed": 0, "refused": 0}, []
     with tempfile.TemporaryDirectory() as work:
         for kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
             if only and kind not in only:
@@ -119,18 +153,35 @@ def main():
                 unbuilt.append(f"{kind} ({type(error).__name__})")
                 continue
             cases.append(varied(kind, random.Random(kind)))
-            for number, case in enumerate(filter(None, cases)):
-                verdict = judged(ctl, *case, f"{work}/{kind}.{number}")
+            for number, (config, expected) in enumerate(filter(None, cases)):
+                verdict = judged(ctl, config, lambda: expected, f"{work}/{kind}.{number}")
                 if verdict in counts:
                     counts[verdict] += 1
+                    refused += [kind] * (verdict == "refused")
                 else:
                     wrong.append(f"{kind}, {'varied' if number else 'default'}: {verdict}")
-    print(f"parameters within {CLOSE:.0%}: {counts['passed']}; refused by name: {counts['refused']}; wrong: {len(wrong)}")
+        for mapping in OTHERS:
+            for kind, name in getattr(modeling_auto, f"{mapping}_MAPPING_NAMES").items():
+                if only and kind not in only:
+                    continue
+                name = name if isinstance(name, str) else name[0]
+                try:
+                    verdict = judged_class(ctl, kind, name, f"{work}/{kind}.{name}")
+                except Unbuilt:
+                    continue
+                if verdict in others:
+                    others[verdict] += 1
+                else:
+                    wrong.append(f"{kind}, {name}: {verdict}")
+    print(f"generators: parameters within {CLOSE:.0%}: {counts['passed']}; refused by name: {counts['refused']} ({', '.join(refused)})")
+    print(f"other classes: parameters within {CLOSE:.0%}: {others['passed']}; refused by name: {others['refused']}")
+    print(f"wrong: {len(wrong)}")
     print("not built by transformers:", ", ".join(unbuilt) or "none")
     for line in wrong:
         print("FAILED:", line)
-    if wrong or (not only and counts["passed"] < 2 * LEAST):
+    if wrong or (not only and (counts["passed"] < 2 * LEAST or others["passed"] < LEAST_OTHERS)):
         sys.exit(1)
 
 
-main()
+if __name__ == "__main__":
+    main()

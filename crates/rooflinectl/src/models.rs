@@ -150,7 +150,7 @@ fn human(answer: &ModelAnswer) -> String {
     row("bytes", Bytes(answer.bytes).to_string());
     row("bytes per token", per_token(answer));
     row("layers", layers(answer));
-    let is_encoder = answer.task == Task::Embed.key();
+    let is_encoder = answer.task != Task::Generate.key();
     let head = if is_encoder {
         "none: it generates no text"
     } else if answer.tied_embeddings {

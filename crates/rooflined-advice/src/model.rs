@@ -369,7 +369,11 @@ fn run_request(
     };
     let kv_cache = match &workload.kv_format {
         Some(name) => format_named(name, || format!("{path}.kv_format"))?,
-        None => WeightFormat::Fp16,
+        // A checkpoint says what its own weights go with.
+        None => {
+            let own = model.architecture.departures.kv_format.filter(|_| workload.format.is_none());
+            own.unwrap_or(WeightFormat::Fp16)
+        }
     };
     let images = workload.image_tokens.unwrap_or(0);
     let needs = |name: &str, given: Option<u64>| {
@@ -648,7 +652,8 @@ fn refused(error: &ImportError, fields: &Map<String, Value>, path: &str) -> Refu
             Code::MissingField.at(at(field), format!("{path}.model.{error}"), hint)
         }
         ImportError::Family(_)
-        | ImportError::NoFamily
+        | ImportError::Tower(_)
+        | ImportError::NoFamily(_)
         | ImportError::Method(_)
         | ImportError::NotText { .. } => {
             Code::InvalidModel.at(format!("{path}.model"), format!("{path}.model: {error}"), error.hint())

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, Dir, Mode, OFlags, ResolveFlags, openat, openat2};
 use thiserror::Error;
 
+use rooflined_core::units::Bytes;
 use rooflined_models::definition::Definition;
 use rooflined_models::foreign::{self, Foreign, START};
 use rooflined_models::import::config::{self, Config};
@@ -314,7 +315,8 @@ impl<'a> Reading<'a> {
         match self.find(path)? {
             Found::Gguf { header, files } => {
                 let first = files.first().map_or(path, PathBuf::as_path);
-                let model = gguf::model(&header, &file_name(first)).map_err(at(first))?;
+                let mut model = gguf::model(&header, &file_name(first)).map_err(at(first))?;
+                model.warnings.extend(self.projector(parent(first)));
                 Ok(ModelFile { model, exact: true, files })
             }
             Found::Checkpoint { tensors, files, folder, named } => {
@@ -329,6 +331,16 @@ impl<'a> Reading<'a> {
                 Ok(ModelFile { model, exact: false, files: vec![path] })
             }
         }
+    }
+
+    /// What a reader should know of the projector beside a model, where one sees or hears for it.
+    fn projector(&self, folder: &Path) -> Option<String> {
+        let names = self.names(folder).ok()?;
+        let name = names.into_iter().find(|name| name.ends_with(".gguf") && name.contains("mmproj"))?;
+        let bytes = self.metadata(&folder.join(&name)).ok()?.len();
+        #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
+        let size = Bytes(bytes as f64);
+        Some(format!("a server that also loads {name}, for pictures or sound, needs {size} more memory"))
     }
 
     /// The model in one file; `path` stands for it in errors.

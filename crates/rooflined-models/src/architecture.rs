@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use super::allocation::Allocation;
 use super::class::Class;
+use rooflined_core::precision::WeightFormat;
 
 /// Most layers of a model.
 pub const MAX_LAYERS: usize = 4096;
@@ -312,6 +313,8 @@ pub struct Departures {
     pub headless: bool,
     /// It scores documents.
     pub ranks: bool,
+    /// What its checkpoint was made to keep the cache in; `None` where it says nothing.
+    pub kv_format: Option<WeightFormat>,
 }
 
 /// Mixture of experts as written down.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::architecture::{Architecture, Departures, Layer, MAX_LAYERS};
 use super::import::{ImportError, MAX_GROUPS, short};
 use super::model::{Drafting, Model, WeightGroup};
+use rooflined_core::precision::WeightFormat;
 
 /// Longest name, family or format.
 const MAX_TEXT: usize = 512;
@@ -38,6 +39,12 @@ pub struct Definition {
     /// Longest context the model was made for.
     #[serde(default)]
     pub context_tokens: Option<u64>,
+    /// What its checkpoint was made to keep the cache in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kv_format: Option<WeightFormat>,
+    /// It scores documents, where it generates no text.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub ranks: bool,
     /// The different layers.
     pub kinds: Vec<Layer>,
     /// The layers in order, each by its place in `kinds`.
@@ -63,7 +70,7 @@ impl Definition {
             gated_mlp,
             tied_embeddings,
             context_tokens,
-            departures: _,
+            departures,
         } = &model.architecture;
         let mut kinds: Vec<Layer> = Vec::new();
         let mut layers = Vec::with_capacity(all.len());
@@ -86,6 +93,8 @@ impl Definition {
             gated_mlp: *gated_mlp,
             tied_embeddings: *tied_embeddings,
             context_tokens: *context_tokens,
+            kv_format: departures.kv_format,
+            ranks: departures.ranks,
             kinds,
             layers,
             weights: model.weights.clone(),
@@ -141,7 +150,7 @@ impl Definition {
             gated_mlp: self.gated_mlp,
             tied_embeddings: self.tied_embeddings,
             context_tokens: self.context_tokens,
-            departures: Departures::default(),
+            departures: Departures { ranks: self.ranks, kv_format: self.kv_format, ..Departures::default() },
         };
         architecture.check()?;
         if self.weights.is_empty() {
@@ -159,6 +168,11 @@ impl Definition {
             drafting: Drafting { head: self.head, by: None },
         })
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 /// Weights whose products and sums are numbers, as many as their shapes hold, in bytes that these can take.
@@ -205,7 +219,6 @@ mod tests {
     use super::*;
     use crate::recipe::Recipe;
     use crate::registry::models;
-    use rooflined_core::precision::WeightFormat;
 
     fn definition(key: &str) -> Definition {
         let model = models().get(key).unwrap().model(Recipe::of(WeightFormat::Q4KM));
@@ -223,6 +236,16 @@ mod tests {
                 assert_eq!(back.model().unwrap(), model, "{}", known.key);
             }
         }
+    }
+
+    #[test]
+    fn what_a_model_is_for_and_keeps_its_cache_in_reaches_the_other_side() {
+        let mut scores = models().get("llama-3.1-8b").unwrap().model(Recipe::of(WeightFormat::Fp16));
+        scores.architecture.departures.ranks = true;
+        scores.architecture.departures.kv_format = Some(WeightFormat::Fp8E4m3);
+        let json = serde_json::to_string(&Definition::of(&scores, true)).unwrap();
+        let back = serde_json::from_str::<Definition>(&json).unwrap().model().unwrap();
+        assert_eq!(back, scores);
     }
 
     #[test]

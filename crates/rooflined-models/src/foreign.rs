@@ -61,6 +61,37 @@ const GGML: Foreign = Foreign {
     what: "a GGML file, older than GGUF, which is not read",
     instead: "give a GGUF file of the model: llama.cpp's convert_llama_ggml_to_gguf.py makes one",
 };
+const WHISPER: Foreign = Foreign { what: "a recogniser of speech for whisper.cpp", instead: UNREAD };
+const PIPELINE: Foreign =
+    Foreign { what: "the index of an image or video generator (diffusers)", instead: UNREAD };
+const MLC: Foreign = Foreign {
+    what: "a package of MLC LLM, whose weights are not read",
+    instead: "give the config.json of the model that it was converted from, with --engine mlc and --format",
+};
+const GENAI: Foreign = Foreign {
+    what: "a package of ONNX Runtime GenAI, whose weights are not read",
+    instead: "give the config.json of the model that it was exported from, with --format",
+};
+pub(crate) const VOCABULARY: Foreign =
+    Foreign { what: "a vocabulary without weights", instead: "give the .gguf file of the model itself" };
+const CHECKPOINT: Foreign = Foreign {
+    what: "a configuration of TensorRT-LLM's own",
+    instead: "give the config.json of the model that it was converted from, with --engine tensorrt-llm and --format",
+};
+const MANIFEST: Foreign = Foreign {
+    what: "a manifest of Ollama, not the model",
+    instead: "give the largest file that it names, in the directory blobs beside manifests",
+};
+const PARAMETERS: Foreign = Foreign {
+    what: "a configuration in the publisher's own format",
+    instead: "give the config.json that transformers reads, which is published beside it or under a name with -hf",
+};
+/// What a configuration without `model_type` is by fields that it has.
+pub(crate) const BY_FIELDS: [(&[&str], &Foreign); 3] = [
+    (&["producer", "architecture"], &CHECKPOINT),
+    (&["schemaVersion", "layers"], &MANIFEST),
+    (&["dim", "n_layers", "n_heads"], &PARAMETERS),
+];
 const ONNX: Foreign = Foreign { what: "an ONNX file", instead: "give that file itself" };
 pub(crate) const PROJECTOR: Foreign = Foreign {
     what: "a projector of pictures or sound (mmproj) for another model",
@@ -113,7 +144,7 @@ const NETWORKS: [(Foreign, &str, &str); 11] = [
         "bark vits speecht5 musicgen csm kokoro",
         "bark kokoro musicgen xtts",
     ),
-    (Foreign { what: "a codec of sound", instead: EXPORT }, "encodec dac mimi", "encodec"),
+    (Foreign { what: "a codec of sound", instead: EXPORT }, "encodec dac mimi wavtokenizer-dec", "encodec"),
     (
         GENERATOR,
         "flux sd1 sd3 sdxl aura hidream cosmos hyvid wan ltxv lumina2 qwen_image pig",
@@ -126,7 +157,7 @@ const NETWORKS: [(Foreign, &str, &str); 11] = [
     ),
     (
         Foreign { what: "a detector of objects", instead: EXPORT },
-        "detr deformable_detr conditional_detr rt_detr rt_detr_v2 d_fine yolos table-transformer owlvit owlv2 grounding-dino",
+        "detr deformable_detr conditional_detr rt_detr rt_detr_v2 d_fine yolos table-transformer owlvit owlv2 grounding-dino mm-grounding-dino",
         "yolo ssd detr rtdetr efficientdet fasterrcnn maskrcnn retinanet",
     ),
     (
@@ -194,7 +225,10 @@ const MAGIC: [(&[u8], &Foreign); 24] = [
 ];
 
 /// Kinds by the end of their names.
-const ENDINGS: [(&[&str], &Foreign); 7] = [
+const ENDINGS: [(&[&str], &Foreign); 10] = [
+    (&["model_index.json"], &PIPELINE),
+    (&["mlc-chat-config.json"], &MLC),
+    (&["genai_config.json"], &GENAI),
     (&[".pt", ".pth", ".bin", ".ckpt", ".pkl"], &PYTORCH),
     (&[".engine", ".plan", ".trt"], &TENSORRT),
     (&[".h5", ".keras"], &KERAS),
@@ -229,6 +263,10 @@ pub fn of_bytes(start: &[u8]) -> Option<&'static Foreign> {
     let after_space = start.trim_ascii_start();
     let magic = MAGIC.iter().find(|(magic, _)| start.starts_with(magic) || after_space.starts_with(magic));
     match magic {
+        // The first number is the size of the vocabulary, which is that of Whisper alone.
+        Some((_, kind)) if **kind == GGML && matches!(start.get(4..8), Some([0x98..=0x9a, 0xca, 0, 0])) => {
+            Some(&WHISPER)
+        }
         Some((_, kind)) => Some(kind),
         None if start.is_empty() => Some(&EMPTY),
         None if start.len() >= 8 && start.iter().all(|byte| *byte == 0) => Some(&ZEROS),
@@ -283,6 +321,8 @@ mod tests {
             (b"ftrt\0\0\0\0", "x.engine", "TensorRT"),
             (b"\x01\x02\x03\xff", "x.plan", "TensorRT"),
             (b"\x1c\0\0\0TFL3", "x", "TensorFlow Lite"),
+            (b"lmgg\x98\xca\0\0\xdc\x05", "ggml-base.en.bin", "whisper.cpp"),
+            (b"lmgg\0\x7d\0\0", "ggml-model.bin", "GGML file"),
             (b"{}", "tokenizer.json", "text file"),
         ] {
             let found = of(start, name).map(|kind| kind.what);

@@ -72,6 +72,9 @@ pub enum ImportError {
     /// A number that stands for no type.
     #[error("{what} is of unknown type {number}")]
     UnknownType { what: String, number: String },
+    /// A number that stands for a type of another program.
+    #[error("{what} is of type {number}, which {whose}")]
+    ForeignType { what: String, number: u32, whose: &'static str },
     /// Arrays in arrays in arrays.
     #[error("nests arrays more than {0} deep in {1}")]
     Nested(usize, String),
@@ -114,9 +117,12 @@ pub enum ImportError {
     /// A family that nothing here describes, without weights that would tell.
     #[error("is of architecture {0:?}, which is not known")]
     Family(String),
+    /// A tower that nothing here describes.
+    #[error("has the tower {0:?} for pictures or sound, whose sizes are not known")]
+    Tower(String),
     /// A configuration that names no family.
-    #[error("does not say what it describes: it has no model_type")]
-    NoFamily,
+    #[error("does not say what it describes: it has no {0}")]
+    NoFamily(&'static str),
     /// A way of quantising that nothing here describes, or of which the file says too little, without weights that would tell.
     #[error("is quantised by {0}")]
     Method(String),
@@ -176,6 +182,7 @@ impl ImportError {
         match self {
             Self::Budget { .. }
             | Self::UnknownType { .. }
+            | Self::ForeignType { .. }
             | Self::Tensor { .. }
             | Self::Overlap { .. }
             | Self::Field { .. }
@@ -207,13 +214,16 @@ impl ImportError {
                 "the file is damaged or was written wrongly: fetch or convert it again"
             }
             Self::NotText { instead, .. } => instead,
-            Self::NoFamily => {
+            Self::ForeignType { .. } => {
+                "give a file that llama.cpp reads, or the model's config.json with --format"
+            }
+            Self::NoFamily(_) => {
                 "give the config.json that was published with the model, or its .gguf or .safetensors file"
             }
             Self::Field { .. } | Self::Missing { .. } | Self::Model(_) => {
                 "correct the field, or give the file that the model came with"
             }
-            Self::Family(_) | Self::Method(_) => {
+            Self::Family(_) | Self::Tower(_) | Self::Method(_) => {
                 "give the weights' header: a .safetensors or .gguf file tells the sizes of any model"
             }
             Self::Json { .. } => "check the file with a JSON reader, or fetch it again",

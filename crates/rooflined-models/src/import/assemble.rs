@@ -11,7 +11,9 @@ use super::facts::Facts;
 use super::header::Header;
 use super::packing::{Modules, Packing};
 use super::{ImportError, MAX_GROUPS, Tensor, label, metadata, short};
-use crate::architecture::{Architecture, Departures, Experts, InvalidModel, LayerKind, Linear, MAX_LAYERS};
+use crate::architecture::{
+    Architecture, Departures, Experts, InvalidModel, LayerKind, Linear, MAX_LAYERS, Mixer,
+};
 use crate::block::Block;
 use crate::class::{Class, classify, halves, layer};
 use crate::foreign;
@@ -45,6 +47,9 @@ struct Weight<'a> {
 pub(super) fn from_gguf(header: &Header, file: &str) -> Result<Model, ImportError> {
     if let Some(kind) = metadata::other_kind(header) {
         return Err(kind.into());
+    }
+    if header.text("general.architecture").is_none() {
+        return Err(ImportError::NoFamily("general.architecture"));
     }
     let mut facts = metadata::facts(header)?;
     let has_decoder = header.tensors.iter().any(|tensor| halves(&tensor.name).1);
@@ -133,6 +138,7 @@ fn check_checkpoint(model: &mut Model, config: &Config) {
         return;
     };
     model.label = Some(found.label(&model.weights));
+    model.architecture.departures.kv_format = found.kv_format();
     model.warnings.extend(found.remarks());
     let expected = config.architecture.as_ref().and_then(|architecture| config.stored(architecture).ok());
     if let Some(expected) = expected {
@@ -183,14 +189,21 @@ fn assemble(
     use_of_layers(&mut weights, layers);
     tie(&mut facts, &mut weights, &mut warnings);
 
-    let architecture = if let Some(described) = described {
+    let architecture = if let Some(mut described) = described {
+        let plain = weights.iter().filter(|weight| weight.packing.block.is_plain());
+        let corrected = correct_heads(&mut described, &look(plain, layers));
+        if corrected > 0 {
+            warnings.push(format!(
+                "keys of {corrected} layers are not as wide as config.json says: the cache is counted from their shapes"
+            ));
+        }
         Architecture {
             tied_embeddings: facts.tied == Some(true),
             departures: Departures { ranks: described.departures.ranks, ..Departures::default() },
             ..described
         }
     } else {
-        let seen = look(&weights, layers);
+        let seen = look(weights.iter(), layers);
         complete(&mut facts, &weights, &seen, &mut warnings);
         let mut built = facts.describe()?.build()?;
         built.departures.ranks = facts.ranks;
@@ -258,7 +271,7 @@ fn tie(facts: &mut Facts, weights: &mut [Weight<'_>], warnings: &mut Vec<String>
     facts.tied = Some(!has_head && !facts.encoder);
 }
 
-fn look(weights: &[Weight<'_>], layers: u64) -> Vec<LayerShapes> {
+fn look<'w, 't: 'w>(weights: impl Iterator<Item = &'w Weight<'t>>, layers: u64) -> Vec<LayerShapes> {
     let mut seen = vec![LayerShapes::default(); usize::try_from(layers).unwrap_or(0).min(MAX_LAYERS)];
     for Weight { tensor, class, layer, packing } in weights {
         let Some(seen) = layer.and_then(|layer| seen.get_mut(layer)) else { continue };
@@ -284,6 +297,30 @@ fn look(weights: &[Weight<'_>], layers: u64) -> Vec<LayerShapes> {
         }
     }
     seen
+}
+
+/// Key/value heads by the shapes of weights that are not packed; how many layers a configuration described otherwise.
+fn correct_heads(architecture: &mut Architecture, seen: &[LayerShapes]) -> usize {
+    // A state beside attention is a layer more than the file has.
+    if architecture.layers.len() != seen.len() {
+        return 0;
+    }
+    let mut corrected = 0;
+    for (layer, seen) in architecture.layers.iter_mut().zip(seen) {
+        let Mixer::Attention(attention) = &mut layer.mixer else { continue };
+        let queries = attention.heads * attention.head_dim * if attention.output_gate { 2 } else { 1 };
+        let (rows, each) = match seen.fused {
+            0 => (seen.key, attention.head_dim),
+            fused => (fused.saturating_sub(queries), attention.head_dim + attention.value_dim),
+        };
+        let heads = rows / each.max(1);
+        let is_whole = heads > 0 && rows.is_multiple_of(each.max(1)) && attention.heads.is_multiple_of(heads);
+        if is_whole && heads != attention.kv_heads {
+            attention.kv_heads = heads;
+            corrected += 1;
+        }
+    }
+    corrected
 }
 
 /// Fills in from shapes what metadata did not say, and lets shapes decide where both speak.

@@ -55,8 +55,6 @@ pub struct Config {
     pub quantisation: Option<Quantisation>,
     /// For pictures and sound.
     towers: Vec<Tower>,
-    /// There is one of which it does not give the sizes.
-    has_unread_tower: bool,
 }
 
 impl Config {
@@ -118,8 +116,7 @@ impl Config {
         let own = outer.inner(&["quantization"]).filter(|fields| fields.any(&["bits", "mode"]).is_some());
         let quantisation = own.or(found).map(|fields| quantisation(&fields, &outer)).transpose()?;
         let width = architecture.as_ref().map_or(0, |architecture: &Architecture| architecture.hidden);
-        let (towers, has_unread_tower) =
-            if has_tower { Tower::read(&outer, width) } else { (Vec::new(), false) };
+        let towers = if has_tower { Tower::read(&outer, width)? } else { Vec::new() };
         Ok(Self {
             name: outer.text(&["_name_or_path", "name"]).filter(|name| !name.is_empty()).map(short),
             architecture,
@@ -131,7 +128,6 @@ impl Config {
             dtype,
             quantisation,
             towers,
-            has_unread_tower,
         })
     }
 
@@ -170,21 +166,22 @@ impl Config {
     /// Fields contradict each other.
     pub fn model(&self, recipe: Option<Recipe>, name: &str) -> Result<Model, ImportError> {
         let unknown = || match self.family.as_str() {
-            UNNAMED => ImportError::NoFamily,
+            UNNAMED => ImportError::NoFamily("model_type"),
             family => ImportError::Family(family.to_owned()),
         };
-        let architecture = self.architecture.clone().ok_or_else(unknown)?;
+        let mut architecture = self.architecture.clone().ok_or_else(unknown)?;
         let mut warnings = Vec::new();
         if self.is_encoder {
             warnings.push(ENCODER.to_owned());
         }
-        if self.has_unread_tower {
-            let warning = "a tower for pictures or sound is not counted: config.json does not give its sizes";
-            warnings.push(warning.to_owned());
+        let beside = u64::try_from(architecture.parameters()).unwrap_or(u64::MAX);
+        if let Some(tower) = self.towers.iter().find(|tower| !tower.is_sized(beside)) {
+            return Err(ImportError::Tower(tower.name.clone()));
         }
         let mut weights = match (recipe, &self.quantisation) {
             (Some(recipe), _) => recipe.weights(&architecture),
             (None, quantisation) => {
+                architecture.departures.kv_format = quantisation.as_ref().and_then(Quantisation::kv_format);
                 warnings.extend(quantisation.iter().flat_map(Quantisation::remarks));
                 self.stored(&architecture)?
             }
@@ -194,8 +191,8 @@ impl Config {
         if !groups.is_empty() {
             let millions = groups.iter().map(|group| group.parameters).sum::<u64>() / 1_000_000;
             warnings.push(format!(
-                "a tower of {millions} million weights for pictures or sound is counted as memory by its configuration; its \
-                 time is not counted"
+                "a tower of {millions} million weights for pictures or sound counts as memory; its time counts with \
+                 --image-tokens"
             ));
             weights.extend(groups);
         }
@@ -330,10 +327,23 @@ fn other_kind(outer: &Fields<'_>) -> Option<(String, &'static str)> {
         return Some((format!("{} ({})", kind.what, short(class)), kind.instead));
     }
     let class = outer.list(&["architectures"]).and_then(|classes| classes.first()?.as_str());
-    let drafts = ["draft_vocab_size", "speculators_model_type", "medusa_num_heads"];
+    let drafts = [
+        "draft_vocab_size",
+        "speculators_model_type",
+        "medusa_num_heads",
+        "dflash_config",
+        "eagle_aux_hidden_state_layer_ids",
+    ];
+    let fields = |names: &[&str]| names.iter().all(|name| outer.map.contains_key(*name));
+    let own =
+        foreign::BY_FIELDS.iter().find(|(names, _)| outer.any(&["model_type"]).is_none() && fields(names));
     let kind = if outer.any(&["peft_type"]).is_some() {
         foreign::ADAPTER
-    } else if outer.any(&drafts).is_some() || class.is_some_and(|class| class.contains("Eagle3")) {
+    } else if let Some((_, kind)) = own {
+        **kind
+    } else if drafts.iter().any(|field| outer.any(&[*field]).is_some())
+        || class.is_some_and(|class| class.contains("Eagle3"))
+    {
         foreign::DRAFTER
     } else {
         foreign::of_family(outer.text(&["model_type"])?)?

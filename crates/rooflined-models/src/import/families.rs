@@ -62,7 +62,9 @@ static SIZES: LazyLock<Vec<(&str, &str)>> = LazyLock::new(|| {
 });
 
 /// Fields that a file may leave out, by family.
-static DEFAULTS: LazyLock<BTreeMap<String, Map<String, Value>>> =
+pub(super) type Defaults = BTreeMap<String, Map<String, Value>>;
+
+static DEFAULTS: LazyLock<Defaults> =
     LazyLock::new(|| toml::from_str(include_str!("../../config/families/defaults.toml")).unwrap_or_default());
 
 /// The families of one file.
@@ -130,6 +132,8 @@ pub(super) struct Described<'a> {
     text: &'a Fields<'a>,
     outer: &'a Fields<'a>,
     layer: Option<usize>,
+    /// Of a tower: the widths of the text model and of the tower that is joined to it.
+    widths: [u64; 2],
     /// Keys of the layer that are known, and those being computed, which stand for fields of the same name.
     known: BTreeMap<&'static str, Option<Datum<'a>>>,
 }
@@ -139,6 +143,10 @@ impl<'a> Scope<'a> for Described<'a> {
         if name == "i" {
             #[expect(clippy::cast_precision_loss, reason = "layers are few")]
             return self.layer.map_or(Datum::Missing, |layer| Datum::Number(layer as f64));
+        }
+        if let Some(place) = ["text_width", "seen_width"].iter().position(|width| *width == name) {
+            #[expect(clippy::cast_precision_loss, reason = "widths are bounded")]
+            return Datum::Number(self.widths[place] as f64);
         }
         let found = self.chain.iter().find_map(|family| family.keys.get_key_value(name));
         let Some((key, node)) = found else { return self.field(name, with_defaults) };
@@ -167,24 +175,35 @@ impl<'a> Described<'a> {
     /// The family of a configuration; `None` where nothing here describes it.
     pub fn new(family: &str, outer: &'a Fields<'a>, text: &'a Fields<'a>) -> Option<Self> {
         let (name, first) = FAMILIES.get_key_value(family).filter(|(_, family)| family.like.is_some())?;
-        Some(Self::of(name, first, outer, text))
+        Some(Self::of(name, DEFAULTS.get(family), chain(first, &FAMILIES), outer, text))
+    }
+
+    /// A tower by the table of that name, beside a text model as wide as the first of the `widths`.
+    pub fn tower(
+        name: &str,
+        (tables, defaults): (&'static BTreeMap<String, Family>, &'static Defaults),
+        outer: &'a Fields<'a>,
+        fields: &'a Fields<'a>,
+        widths: [u64; 2],
+    ) -> Option<Self> {
+        let (name, first) = tables.get_key_value(name)?;
+        Some(Self { widths, ..Self::of(name, defaults.get(name), chain(first, tables), outer, fields) })
     }
 
     /// A family that is not known, as far as the usual names of fields go.
     pub fn unknown(outer: &'a Fields<'a>, text: &'a Fields<'a>) -> Option<Self> {
-        FAMILIES.get_key_value("base").map(|(name, family)| Self::of(name, family, outer, text))
+        let (name, base) = FAMILIES.get_key_value("base")?;
+        Some(Self::of(name, None, chain(base, &FAMILIES), outer, text))
     }
 
-    fn of(family: &'static str, first: &'static Family, outer: &'a Fields<'a>, text: &'a Fields<'a>) -> Self {
-        Self {
-            family,
-            defaults: DEFAULTS.get(family),
-            chain: chain(first, &FAMILIES),
-            text,
-            outer,
-            layer: None,
-            known: BTreeMap::new(),
-        }
+    fn of(
+        family: &'static str,
+        defaults: Option<&'static Map<String, Value>>,
+        chain: Vec<&'static Family>,
+        outer: &'a Fields<'a>,
+        text: &'a Fields<'a>,
+    ) -> Self {
+        Self { family, defaults, chain, text, outer, layer: None, widths: [0; 2], known: BTreeMap::new() }
     }
 
     fn field(&self, name: &str, with_defaults: bool) -> Datum<'a> {
@@ -194,7 +213,10 @@ impl<'a> Described<'a> {
         // What the outer configuration says of itself comes last, and first under a name that asks for it. A field that is
         // there and null has no value, whatever the default.
         if let Some(name) = name.strip_prefix("outer_") {
-            return Datum::of(self.outer.map.get(name));
+            let around = self.outer.map.get("model_type").and_then(Value::as_str).filter(|_| with_defaults);
+            let default = around.filter(|_| name == "tie_word_embeddings");
+            let default = default.and_then(|around| DEFAULTS.get("ties")?.get(around));
+            return Datum::of(self.outer.map.get(name).or(default));
         }
         // What holds a text model under its own name describes its other parts with plain fields.
         let is_own = std::ptr::eq(self.text.map, self.outer.map)
@@ -321,10 +343,10 @@ impl<'a> Described<'a> {
                 more_rows: self.number("more_rows")?.unwrap_or(0),
                 headless: self.flag("headless"),
                 ranks: self.flag("ranks"),
+                kv_format: None,
             },
         };
-        let mut extra = Vec::new();
-        self.weights(|family| &family.weights, None, &mut extra)?;
+        let mut extra = self.matrices()?;
         for index in 0..layers {
             self.at(Some(index));
             self.layer(index, &mut architecture.layers)?;
@@ -334,6 +356,13 @@ impl<'a> Described<'a> {
         architecture.departures.extra = extra;
         architecture.check()?;
         Ok(architecture)
+    }
+
+    /// The matrices of the model's own list.
+    pub fn matrices(&mut self) -> Result<Vec<Matrix>, ImportError> {
+        let mut extra = Vec::new();
+        self.weights(|family| &family.weights, None, &mut extra)?;
+        Ok(extra)
     }
 
     fn layer(&mut self, index: usize, layers: &mut Vec<Layer>) -> Result<(), ImportError> {

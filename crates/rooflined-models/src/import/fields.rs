@@ -26,10 +26,6 @@ impl<'a> Fields<'a> {
         })
     }
 
-    pub fn flag(&self, names: &[&str]) -> Option<bool> {
-        self.any(names)?.as_bool()
-    }
-
     pub fn text(&self, names: &[&str]) -> Option<&'a str> {
         self.any(names)?.as_str()
     }

@@ -378,9 +378,12 @@ fn read_tensor<R: Read>(cursor: &mut Cursor<R>) -> Result<Tensor, ImportError> {
     }
     let number = cursor.u32(&what)?;
     let offset = cursor.u64(&what)?;
-    let block = Block::from_ggml(number).ok_or_else(|| ImportError::UnknownType {
-        what: format!("tensor {:?}", short(&name)),
-        number: number.to_string(),
+    let block = Block::from_ggml(number).ok_or_else(|| {
+        let what = format!("tensor {:?}", short(&name));
+        match owner(number) {
+            Some(whose) => ImportError::ForeignType { what, number, whose },
+            None => ImportError::UnknownType { what, number: number.to_string() },
+        }
     })?;
     let columns = shape.first().copied().unwrap_or(1);
     if !columns.is_multiple_of(block.elements()) {
@@ -397,6 +400,16 @@ fn read_tensor<R: Read>(cursor: &mut Cursor<R>) -> Result<Tensor, ImportError> {
     };
     shape.reverse();
     Ok(Tensor { name, block, shape, file: 0, offset, bytes })
+}
+
+/// Whose type of tensors it is, where llama.cpp has no such type, or has it no more (ggml.h, `ggml_type`).
+const fn owner(number: u32) -> Option<&'static str> {
+    Some(match number {
+        4 | 5 | 31..=33 | 37 => "llama.cpp reads no more",
+        36 | 38 => "only bitnet.cpp reads",
+        97..=399 => "only ik_llama.cpp reads",
+        _ => return None,
+    })
 }
 
 /// Puts the shards of a model together, in order.

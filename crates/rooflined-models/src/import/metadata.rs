@@ -114,6 +114,7 @@ pub(super) fn other_kind(header: &Header) -> Option<Foreign> {
             instead: "give the model's own .gguf file",
         }),
         (Some("mmproj"), _) | (_, Some("clip")) => Some(foreign::PROJECTOR),
+        (_, Some(_)) if header.tensors.is_empty() => Some(foreign::VOCABULARY),
         (_, family) => foreign::of_family(family?),
     }
 }
@@ -294,7 +295,7 @@ mod tests {
         let of = |key, value: &str| header(&[(key, Value::Text(value.to_owned()))]);
         assert!(other_kind(&of("general.architecture", "clip")).unwrap().what.contains("mmproj"));
         assert!(other_kind(&of("general.type", "adapter")).unwrap().what.contains("LoRA"));
-        assert_eq!(other_kind(&of("general.architecture", "llama")), None);
+        assert!(other_kind(&of("general.architecture", "llama")).unwrap().what.contains("vocabulary"));
         assert!(facts(&of("general.architecture", "bert")).unwrap().encoder);
     }
 }

@@ -150,8 +150,11 @@ impl Quantisation {
     /// What a reader should know: patterns that were not understood cover nothing here.
     pub(super) fn remarks(&self) -> Vec<String> {
         let unknown: Vec<&str> = self.lists().flat_map(Names::unknown).collect();
-        let cache = self.cache.as_ref().map(|cache| {
-            format!("it is made for a cache in {cache}, which counts only where the cache's format says so (--kv-format)")
+        let cache = self.cache.as_ref().map(|cache| match self.kv_format() {
+            Some(format) => format!(
+                "it keeps its cache in {format}, which predictions take where --kv-format says nothing"
+            ),
+            None => format!("it is made for a cache in {cache}, which is not known: --kv-format decides"),
         });
         let patterns = unknown.first().map(|first| format!(
             "{} patterns of modules are not understood, the first is {:?}: the weights decide where they are given",
@@ -159,6 +162,15 @@ impl Quantisation {
             short(first)
         ));
         cache.into_iter().chain(patterns).collect()
+    }
+
+    /// What the cache is kept in where nobody says otherwise.
+    pub(super) fn kv_format(&self) -> Option<WeightFormat> {
+        match self.cache.as_deref()? {
+            // Without scales of tokens engines keep this one of the two.
+            "fp8" => Some(WeightFormat::Fp8E4m3),
+            word => word.parse().ok(),
+        }
     }
 
     fn lists(&self) -> impl Iterator<Item = &Names> {
@@ -277,7 +289,7 @@ impl Question<'_> {
 /// What the cache is kept in by modelopt's word, or that of compressed-tensors.
 fn cache_of(fields: &Fields<'_>) -> Option<String> {
     if let Some(algorithm) = fields.text(&["kv_cache_quant_algo"]) {
-        return Some(short(&algorithm.to_ascii_lowercase()));
+        return Some(short(&algorithm.to_ascii_lowercase())).filter(|algorithm| algorithm != "none");
     }
     // Quark describes what it keeps of each projection.
     let kept =

@@ -1,214 +1,212 @@
-//! The towers that `vision_config` and `audio_config` of a `config.json` describe: memory that a server takes beside the text
-//! model.
+//! The towers that `vision_config`, `audio_config` and their kin describe: memory that a server takes beside the text model.
 //!
-//! A transformer over patches or frames: four projections of the width in every layer, two matrices of the feed-forward (three
-//! with a gate), the embedding of patches and of their places, and what merges patches where its sizes are given.
+//! `config/families/towers.toml` says which weights follow from the fields of each kind. A kind that it does not describe is taken
+//! for a plain transformer where the error that this may make is small beside the model, and refused by its name elsewhere.
 
-use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
+use super::families::{Defaults, Described, Family, read};
 use super::fields::Fields;
+use super::{ImportError, short};
+use crate::architecture::{MAX_WIDTH, Matrix};
 use crate::block::Block;
-use crate::class::Class;
 use crate::model::{Grouping, WeightGroup};
 
-/// Most layers, and most of a width, of a tower that is believed.
-const MOST_LAYERS: u64 = 1 << 10;
-const MOST_WIDTH: u64 = 1 << 20;
+// A test reads the file; one with an error would know no tower.
+static TOWERS: LazyLock<BTreeMap<String, Family>> =
+    LazyLock::new(|| read(include_str!("../../config/families/towers.toml")).unwrap_or_default());
 
-/// Towers for pictures with a gated feed-forward, by their own or their model's `model_type`.
-const GATED: &[&str] = &["qwen2_5_vl", "qwen2_5_omni", "pixtral", "mistral3"];
+/// Fields that a file may leave out, by kind.
+static DEFAULTS: LazyLock<Defaults> = LazyLock::new(|| {
+    toml::from_str(include_str!("../../config/families/tower_defaults.toml")).unwrap_or_default()
+});
 
-/// What the class of a tower (transformers, `configuration_*.py`) has where a file leaves it out: layers, width, inner width, and
-/// sides of a picture and of a patch in pixels.
-const DEFAULTS: &[(&str, [u64; 5])] = &[
-    ("blip_2_qformer", [12, 768, 3072, 0, 1]),
-    ("blip_2_vision_model", [39, 1408, 6144, 224, 14]),
-    ("clip_vision_model", [12, 768, 3072, 224, 32]),
-    ("idefics2_vision", [12, 768, 3072, 224, 32]),
-    ("idefics3", [12, 1152, 3072, 224, 32]),
-    ("idefics3_vision", [12, 1152, 3072, 224, 32]),
-    ("pixtral", [24, 1024, 4096, 1024, 16]),
-    ("siglip_vision_model", [12, 768, 3072, 224, 16]),
-    ("smolvlm_vision", [12, 1152, 3072, 224, 32]),
+/// Words of the keys under which configurations keep towers.
+const KEYS: &[&str] = &[
+    "vision",
+    "video",
+    "audio",
+    "speech",
+    "acoustic",
+    "semantic",
+    "encoder",
+    "qformer",
+    "perceiver",
+    "codec",
+    "vq_",
+    "talker",
 ];
+/// Fields that name a tower which is published elsewhere.
+const NAMES: &[&str] =
+    &["mm_vision_tower", "mm_audio_tower", "speech_encoder", "vision_tower", "audio_tower"];
+/// What is not described.
+const PLAIN: &str = "tower";
+/// Most of a model's weights that a tower of an unknown kind may have: such a count may be off by a factor.
+const SMALL: f64 = 0.002;
 
-/// Dimensions of a tower.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// One tower, or what joins one to the text model.
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Tower {
-    layers: u64,
-    hidden: u64,
-    intermediate: u64,
-    /// Inputs of one patch: its pixels in every colour; of sound, of the two convolutions before the layers.
-    patch: u64,
-    /// Places with an embedding of their own; 0 where they are rotated in instead.
-    places: u64,
-    gated: bool,
-    /// Mergers of patches in front of the text model, the width of what each merges, and of what it gives.
-    mergers: [u64; 3],
-    /// Rows and columns of the two matrices that join it to the text model.
-    joint: [[u64; 2]; 2],
+    pub(super) name: String,
+    matrices: Vec<Matrix>,
+    /// Its kind is described.
+    is_known: bool,
 }
 
 impl Tower {
-    /// The towers of the configuration, each with what joins it to a text model of that width, and whether there is one of
-    /// which it does not give the sizes.
-    pub(super) fn read(outer: &Fields<'_>, width: u64) -> (Vec<Self>, bool) {
+    /// The towers of a configuration around a text model that is `width` wide; without matrices where it does not give their sizes.
+    pub(super) fn read(outer: &Fields<'_>, width: u64) -> Result<Vec<Self>, ImportError> {
         let parts = outer.inner(&["thinker_config"]);
         let parts = parts.as_ref().unwrap_or(outer);
         let family = outer.text(&["model_type"]).unwrap_or_default();
-        let mut towers = Vec::new();
-        // Some only name the tower, or say how wide it is.
-        let mut is_unread = outer.any(&["mm_vision_tower", "mm_audio_tower"]).is_some();
-        for key in ["vision_config", "audio_config", "qformer_config"] {
-            let Some(fields) = parts.inner(&[key]).filter(|fields| !fields.map.is_empty()) else { continue };
-            match Self::of(&fields, key == "vision_config", family) {
-                Some(mut tower) => {
-                    if key == "vision_config" {
-                        tower.joint = joint(family, outer, tower.hidden, width);
-                    }
-                    towers.push(tower);
-                }
-                None => is_unread = true,
+        let (mut towers, mut seen) = (Vec::new(), 0);
+        // What talks stands beside what thinks.
+        let beside = outer
+            .map
+            .iter()
+            .filter(|(key, _)| !std::ptr::eq(outer.map, parts.map) && *key != "thinker_config");
+        for (key, value) in parts.map.iter().chain(beside) {
+            let is_tower = key.ends_with("_config") && KEYS.iter().any(|word| key.contains(word));
+            let Some(map) = value.as_object().filter(|map| is_tower && !map.is_empty()) else { continue };
+            let fields = Fields { map };
+            // Some towers say what they are, and others only belong to a model that is known.
+            let name = fields.text(&["model_type"]).map_or_else(|| format!("{family} {key}"), str::to_owned);
+            let is_known = TOWERS.contains_key(&name);
+            let table = if is_known { name.as_str() } else { PLAIN };
+            let (tower, hidden) = Self::of(table, is_known, outer, &fields, [width, 0])?;
+            towers.push(Self { name: short(&name), ..tower });
+            if key == "vision_config" {
+                seen = hidden;
             }
         }
-        (towers, is_unread)
+        for name in NAMES.iter().filter_map(|key| parts.text(&[*key])) {
+            let (tower, hidden) = match TOWERS.contains_key(name) {
+                true => Self::of(name, true, outer, outer, [width, 0])?,
+                false => (Self { name: short(name), matrices: Vec::new(), is_known: false }, 0),
+            };
+            towers.push(tower);
+            seen = hidden;
+        }
+        let joint = format!("{family} joint");
+        if TOWERS.contains_key(&joint) && seen > 0 {
+            towers.push(Self::of(&joint, true, outer, parts, [width, seen])?.0);
+        }
+        Ok(towers)
     }
 
-    fn of(fields: &Fields<'_>, sees: bool, family: &str) -> Option<Self> {
-        let own = fields.text(&["model_type"]).unwrap_or_default();
-        let defaults = DEFAULTS.iter().find(|(name, _)| *name == own).map(|(_, sizes)| sizes);
-        let default = |place: usize| defaults.and_then(|sizes| sizes.get(place)).copied();
-        // Sides of pictures may be a height and a width.
-        let number = |names: &[&str]| match fields.any(names) {
-            Some(Value::Array(sides)) => sides.first().and_then(Value::as_u64),
-            _ => fields.number(names).ok().flatten(),
+    /// A tower by the table of that name, and its width.
+    fn of(
+        name: &str,
+        is_known: bool,
+        outer: &Fields<'_>,
+        fields: &Fields<'_>,
+        widths: [u64; 2],
+    ) -> Result<(Self, u64), ImportError> {
+        let described = Described::tower(name, (&*TOWERS, &*DEFAULTS), outer, fields, widths);
+        let Some(mut described) = described else { return Ok((Self::default(), 0)) };
+        let sizes =
+            described.number("hidden").and_then(|hidden| Ok((described.matrices()?, hidden.unwrap_or(0))));
+        let (matrices, hidden) = match sizes {
+            Ok(sizes) => sizes,
+            // What is not described need not give its sizes as others do.
+            Err(_) if !is_known => (Vec::new(), 0),
+            Err(error) => return Err(error),
         };
-        let layers = number(&["num_hidden_layers", "depth", "num_layers", "encoder_layers", "layers"]);
-        let layers = layers.or_else(|| default(0))?;
-        // Qwen2-VL calls the width of its output hidden_size.
-        let hidden = number(&["embed_dim", "d_model"]).or_else(|| number(&["hidden_size", "width"]));
-        let hidden = hidden.or_else(|| default(1))?;
-        // A layer without queries of its own pools the patches; Llama 3.2 has layers that see all tiles.
-        let pooling = u64::from(fields.flag(&["vision_use_head"]) == Some(true));
-        let layers = layers.saturating_add(number(&["num_global_layers"]).unwrap_or(pooling));
-        let believed = (1..=MOST_LAYERS).contains(&layers) && (1..=MOST_WIDTH).contains(&hidden);
-        if !believed {
-            return None;
+        let is_wide = |matrix: &Matrix| {
+            [matrix.rows, matrix.columns, matrix.matrices].iter().any(|size| *size > MAX_WIDTH)
+        };
+        if let Some(Matrix { rows, columns, .. }) = matrices.iter().find(|matrix| is_wide(matrix)) {
+            let reason = format!("would have a matrix of {rows} by {columns}");
+            return Err(ImportError::Field { field: name.to_owned(), reason });
         }
-        let bounded = |value: Option<u64>, usual: u64| value.unwrap_or(usual).min(MOST_WIDTH);
-        let ratio = bounded(number(&["mlp_ratio"]), 4).min(64);
-        let inner = number(&["intermediate_size", "mlp_dim", "encoder_ffn_dim"]).or_else(|| default(2));
-        let side = number(&["patch_size", "spatial_patch_size"]).or_else(|| default(4));
-        let side = bounded(side, 14).clamp(1, 1 << 10);
-        let colours = bounded(number(&["num_channels", "in_channels", "in_chans"]), 3).min(64);
-        let images = bounded(number(&["temporal_patch_size"]), 1).clamp(1, 64);
-        let size = number(&["image_size"]).or_else(|| default(3)).filter(|_| own != "pixtral");
-        let across = size.map_or(0, |size| size.min(MOST_WIDTH) / side);
-        let merged = bounded(number(&["spatial_merge_size"]), 0).min(64);
-        let given = bounded(number(&["out_hidden_size"]), 0);
-        let deep = fields.list(&["deepstack_visual_indexes"]).map_or(0, |list| list.len().min(64) as u64);
-        // Whisper hears through two convolutions of three taps.
-        let mels = bounded(number(&["num_mel_bins"]), 0);
-        let heard = 3 * (hidden + mels);
-        Some(Self {
-            layers,
-            hidden,
-            intermediate: bounded(inner, hidden.saturating_mul(ratio)),
-            patch: if mels > 0 { heard } else { side * side * colours * images },
-            places: match number(&["max_source_positions"]) {
-                Some(places) => places.min(MOST_WIDTH),
-                None => across.saturating_mul(across).min(MOST_WIDTH),
-            },
-            gated: sees && (GATED.contains(&family) || GATED.contains(&own)),
-            joint: [[0; 2]; 2],
-            mergers: if given > 0 {
-                [1 + deep, hidden.saturating_mul(merged * merged).min(MOST_WIDTH), given]
-            } else {
-                [0; 3]
-            },
-        })
+        Ok((Self { name: name.to_owned(), matrices, is_known }, hidden))
+    }
+
+    /// Whether its size is known well enough beside a model of so many weights.
+    #[expect(clippy::cast_precision_loss, reason = "shares need no last digit")]
+    pub(super) fn is_sized(&self, beside: u64) -> bool {
+        let own = self.weights(Block::Bf16).iter().map(|group| group.parameters).sum::<u64>();
+        self.is_known || (own > 0 && (own as f64) < SMALL * beside as f64)
     }
 
     /// Its matrices, stored as `block`.
     pub(super) fn weights(&self, block: Block) -> Vec<WeightGroup> {
-        let of_layers = |each: u64| each * self.layers;
-        let wide = if self.gated { 3 } else { 2 };
-        let [mergers, merged, given] = self.mergers;
-        let [first, second] = self.joint;
         let mut groups = Grouping::default();
-        for (matrices, rows, columns) in [
-            (of_layers(4), self.hidden, self.hidden),
-            (of_layers(wide), self.intermediate, self.hidden),
-            (1, self.hidden, self.patch),
-            (u64::from(self.places > 0), self.places, self.hidden),
-            (mergers, merged, merged),
-            (mergers, given, merged),
-            (1, first[0], first[1]),
-            (1, second[0], second[1]),
-        ] {
-            let bytes = block.size(rows, columns).and_then(|bytes| bytes.checked_mul(matrices));
-            let parameters = rows.checked_mul(columns).and_then(|each| each.checked_mul(matrices));
-            // Widths are bounded above, so neither product wraps; if one did the group would be left out.
-            if let (Some(bytes), Some(parameters), true) = (bytes, parameters, matrices > 0 && rows > 0) {
-                let _ = groups.add(Class::Tower, block, (rows, columns), matrices, parameters, bytes);
+        for matrix in &self.matrices {
+            let bytes =
+                block.size(matrix.rows, matrix.columns).and_then(|bytes| bytes.checked_mul(matrix.matrices));
+            let parameters = u64::try_from(matrix.parameters()).ok();
+            // Sizes are bounded above; a sum that does not fit would be left out.
+            if let (Some(bytes), Some(parameters)) = (bytes, parameters) {
+                let shape = (matrix.rows, matrix.columns);
+                let _ = groups.add(matrix.class, block, shape, matrix.matrices, parameters, bytes);
             }
         }
         groups.finish()
     }
 }
 
-/// What transformers' classes put between a tower of the width `seen` and a text model of the width `text`.
-fn joint(family: &str, outer: &Fields<'_>, seen: u64, text: u64) -> [[u64; 2]; 2] {
-    let number = |name, usual: u64| outer.number(&[name]).ok().flatten().unwrap_or(usual).min(MOST_WIDTH);
-    let squared = |side: u64| seen.saturating_mul(side.saturating_mul(side)).min(MOST_WIDTH);
-    match family {
-        "llava" | "llava_next" | "llava_next_video" | "llava_onevision" | "vipllava" | "mistral3" => {
-            [[text, seen], [text, text]]
-        }
-        "paligemma" => [[text, seen], [0; 2]],
-        "idefics3" | "smolvlm" => [[text, squared(number("scale_factor", 2))], [0; 2]],
-        "internvl" => [[text, squared(2)], [text, text]],
-        "aya_vision" => {
-            let inner = number("alignment_intermediate_size", 28672);
-            [[inner, squared(number("downsample_factor", 2))], [text, inner / 2]]
-        }
-        _ => [[0; 2]; 2],
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
-    fn parameters(config: &Value) -> Option<u64> {
-        let map = config.as_object().unwrap();
-        let (towers, _) = Tower::read(&Fields { map }, 2048);
-        let weights = towers.iter().flat_map(|tower| tower.weights(Block::Bf16));
-        (!towers.is_empty()).then(|| weights.map(|group| group.parameters).sum())
+    fn read_from(config: &Value) -> Vec<Tower> {
+        Tower::read(&Fields { map: config.as_object().unwrap() }, 2048).unwrap()
     }
 
-    /// 417 million by Gemma 3's technical report, some 670 by Qwen2.5-VL's with what connects it.
+    fn parameters(config: &Value) -> u64 {
+        let towers = read_from(config);
+        let weights = towers.iter().flat_map(|tower| tower.weights(Block::Bf16));
+        weights.map(|group| group.parameters).sum()
+    }
+
+    #[test]
+    fn every_kind_of_tower_is_understood() {
+        assert!(read(include_str!("../../config/families/towers.toml")).unwrap().len() > 20);
+        assert!(DEFAULTS.len() > 20 && DEFAULTS.keys().all(|name| TOWERS.contains_key(name)));
+    }
+
+    /// 417 million by Gemma 3's technical report, some 670 by Qwen2.5-VL's with what connects it, 304 by CLIP's.
     #[test]
     fn towers_have_the_weights_that_their_reports_tell() {
-        let gemma = json!({"model_type": "gemma3", "vision_config": {"hidden_size": 1152, "image_size": 896,
-            "intermediate_size": 4304, "num_hidden_layers": 27, "patch_size": 14}});
-        let found = parameters(&gemma).unwrap() as f64;
-        assert!((found / 417e6 - 1.0).abs() < 0.005, "{found}");
-        let qwen = json!({"model_type": "qwen2_5_vl", "vision_config": {"depth": 32, "hidden_size": 1280,
-            "intermediate_size": 3420, "in_chans": 3, "spatial_patch_size": 14, "temporal_patch_size": 2}});
-        let found = parameters(&qwen).unwrap() as f64;
-        assert!((0.92..1.0).contains(&(found / 670e6)), "{found}");
+        let siglip = json!({"model_type": "siglip_vision_model", "hidden_size": 1152, "image_size": 896,
+            "intermediate_size": 4304, "num_hidden_layers": 27, "patch_size": 14});
+        let qwen = json!({"model_type": "qwen2_5_vl", "depth": 32, "hidden_size": 1280, "intermediate_size": 3420,
+            "in_chans": 3, "spatial_patch_size": 14, "temporal_patch_size": 2});
+        for (config, expected) in [
+            (json!({"model_type": "gemma3", "vision_config": siglip}), 417e6),
+            (json!({"model_type": "qwen2_5_vl", "vision_config": qwen}), 670e6),
+            (
+                json!({"model_type": "llava_llama", "mm_vision_tower": "openai/clip-vit-large-patch14-336"}),
+                304e6,
+            ),
+        ] {
+            let share = parameters(&config) as f64 / expected;
+            assert!((0.94..1.06).contains(&share), "{config}: {share}");
+        }
     }
 
     #[test]
-    fn what_says_too_little_or_too_much_is_not_counted() {
-        assert_eq!(parameters(&json!({"model_type": "llama"})), None);
-        assert_eq!(parameters(&json!({"vision_config": {"hidden_size": 1152}})), None);
-        let hostile = json!({"vision_config": {"hidden_size": u64::MAX, "depth": u64::MAX}});
-        assert_eq!(parameters(&hostile), None);
-        let wide = json!({"vision_config": {"hidden_size": 1 << 20, "depth": 1024, "intermediate_size": u64::MAX,
-            "image_size": u64::MAX, "patch_size": 1}});
-        assert!(parameters(&wide).is_some());
+    fn a_kind_that_nobody_knows_counts_only_where_it_is_small() {
+        let config =
+            json!({"model_type": "x", "vision_config": {"model_type": "y", "hidden_size": 64, "depth": 2}});
+        let [tower] = <[Tower; 1]>::try_from(read_from(&config)).unwrap();
+        assert!(!tower.is_sized(1_000_000) && tower.is_sized(1_000_000_000));
+        let named = read_from(&json!({"model_type": "x", "mm_vision_tower": "nobody/knows"}));
+        assert!(!named[0].is_sized(u64::MAX) && named[0].name == "nobody/knows");
+        let silent = read_from(&json!({"model_type": "x", "audio_config": {"model_type": "y"}}));
+        assert!(!silent[0].is_sized(u64::MAX));
+    }
+
+    #[test]
+    fn sizes_that_no_tower_has_are_refused_or_not_counted() {
+        for depth in [u64::MAX, 1 << 40, 1 << 29] {
+            let hostile =
+                json!({"vision_config": {"hidden_size": depth, "depth": depth, "patch_size": depth}});
+            let read = Tower::read(&Fields { map: hostile.as_object().unwrap() }, 2048);
+            assert!(read.is_err() || read.unwrap().iter().all(|tower| tower.weights(Block::F32).is_empty()));
+        }
     }
 }

@@ -83,17 +83,27 @@ fn fields_around_a_text_model_are_not_its_own() {
 }
 
 #[test]
-fn towers_without_sizes_are_named() {
-    let warned =
-        |config: &Value| model(config).warnings.iter().any(|warning| warning.contains("not counted:"));
+fn towers_without_sizes_are_refused_by_name() {
+    let refused = |config: &Value| match Config::from_value(config).unwrap().model(None, "x") {
+        Err(ImportError::Tower(name)) => Some(name),
+        other => {
+            other.unwrap();
+            None
+        }
+    };
     let text = with("llama", &json!({}));
-    assert!(!warned(&text));
-    assert!(warned(&with("llava", &json!({"mm_vision_tower": "openai/clip-vit-large-patch14"}))));
-    let named = json!({"args": {"model": "vit_huge_patch16_224"}});
-    assert!(warned(&json!({"model_type": "llava", "text_config": text, "vision_config": named})));
+    assert_eq!(refused(&text), None);
+    let named = |name: &str| refused(&with("llava", &json!({"mm_vision_tower": name})));
+    assert_eq!(named("openai/clip-vit-large-patch14"), None);
+    assert_eq!(named("somebody/else").unwrap(), "somebody/else");
+    let own = json!({"model_type": "radio", "args": {"model": "vit_huge_patch16_224"}});
+    assert_eq!(
+        refused(&json!({"model_type": "x", "text_config": text, "vision_config": own})).unwrap(),
+        "radio"
+    );
     let usual = json!({"model_type": "pixtral", "hidden_size": 1024});
     let known = json!({"model_type": "llava", "text_config": text, "vision_config": usual});
-    assert!(!warned(&known) && model(&known).parameters() > 400_000_000);
+    assert!(refused(&known).is_none() && model(&known).parameters() > 400_000_000);
 }
 
 /// What each tool leaves in 16 bits.

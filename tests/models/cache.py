@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""Holds the cache and the state that rooflined counts against the cache objects of transformers: cache.py ROOFLINECTL [MODEL_TYPE…]
+
+A small variation of every text generator reads texts of two lengths on the CPU, below its windows and far beyond them, with the
+cache that its class keeps. What another token adds, and what is there whatever the length, have to be what
+`rooflinectl models inspect` says of the saved configuration, within 1 %. Keys, values and the inputs of convolutions count in 16 bits, and
+recurrent states in 32, as engines keep them.
+"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+
+from judge import AutoModelForCausalLM, CONFIG_MAPPING, INNER, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, WIDTHS, WINDOWS, variation
+
+import torch
+
+CLOSE = 0.01
+WINDOW = 16
+SHORT, LONG = (6, 10), (64, 80)
+MOST_PARAMETERS = 120_000_000
+# What these keep follows from more than a text's length.
+EXEMPT = {
+    "cpmant": "a prompt of its own stands before every text",
+    "deepseek_v4": "one vector is kept of many tokens, once the last of them is there",
+}
+# So many classes ran when this was written.
+LEAST = 100
+
+
+def small(kind, rng):
+    """A configuration whose class runs in a moment."""
+    cls = CONFIG_MAPPING[kind]
+    inner = (getattr(cls, "sub_configs", None) or {}).get("text_config")
+    part = inner if inner is not None and getattr(inner, "model_type", "") else cls
+    fields = variation(part, rng)
+    for name in fields:
+        if name in WIDTHS:
+            fields[name] = rng.choice([128, 256])
+        elif name in INNER:
+            fields[name] = rng.choice([64, 128, 192])
+        elif name in WINDOWS:
+            fields[name] = WINDOW
+        elif name == "head_dim":
+            fields[name] = rng.choice([16, 32])
+    fields |= {"vocab_size": 512} if "vocab_size" in fields else {}
+    for _ in range(6):
+        try:
+            config = cls(**fields) if part is cls else cls(text_config=dict(fields))
+            with torch.device("meta"):
+                model = AutoModelForCausalLM.from_config(config)
+            if sum(parameter.numel() for parameter in model.parameters()) > MOST_PARAMETERS:
+                return None
+            config.architectures = [type(model).__name__]
+            return config
+        except Exception:  # noqa: BLE001: whatever a class says of fields that do not fit together
+            for name in rng.sample(sorted(fields), min(2, len(fields))):
+                del fields[name]
+    return None
+
+
+def tensors(thing, name, seen):
+    """Every tensor of two dimensions or more in an object, with the name of the field that holds it."""
+    if id(thing) in seen:
+        return
+    seen.add(id(thing))
+    if isinstance(thing, torch.Tensor):
+        if thing.dim() > 1:
+            yield name, thing
+    elif isinstance(thing, dict):
+        for key, value in thing.items():
+            yield from tensors(value, str(key) if isinstance(key, str) else name, seen)
+    elif isinstance(thing, (list, tuple)):
+        for value in thing:
+            yield from tensors(value, name, seen)
+    elif hasattr(thing, "__dict__") and not isinstance(thing, type):
+        yield from tensors({key: value for key, value in vars(thing).items() if not key.startswith("_") and key != "config"}, name, seen)
+
+
+def cached(model, length):
+    """Bytes of the cache after a text of that length."""
+    with torch.no_grad():
+        answer = model(input_ids=torch.full((1, length), 3), use_cache=True)
+    name, kept = next((key, answer[key]) for key in ("past_key_values", "cache_params", "state", "mems") if answer.get(key) is not None)
+    wide = ("recurrent", "ssm", "state", "linear")
+    is_wide = lambda name: any(word in name for word in wide) and "conv" not in name
+    return sum(tensor.numel() * (4 if is_wide(name) else 2) for name, tensor in tensors(kept, name, set()))
+
+
+def measured(config):
+    """What another token adds before and behind the windows, and what is there before any."""
+    torch.manual_seed(1)
+    model = AutoModelForCausalLM.from_config(config).float().eval()
+    grown = []
+    for first, last in (SHORT, LONG):
+        few, many = cached(model, first), cached(model, last)
+        grown.append((many - few) / (last - first))
+        if first == SHORT[0]:
+            state = few - first * grown[0]
+    return *grown, state
+
+
+def main():
+    ctl, only = sys.argv[1], set(sys.argv[2:])
+    agreed, wrong, skipped = 0, [], []
+    with tempfile.TemporaryDirectory() as work:
+        for kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+            if kind not in only if only else kind in EXEMPT:
+                continue
+            config = small(kind, random.Random(kind))
+            if config is None:
+                skipped.append(kind)
+                continue
+            config.save_pretrained(f"{work}/{kind}")
+            found = subprocess.run([ctl, "models", "inspect", f"{work}/{kind}", "-o", "json"], capture_output=True, text=True, timeout=60)
+            if found.returncode:
+                skipped.append(f"{kind} (refused)")
+                continue
+            try:
+                theirs = measured(config)
+            except Exception as error:  # noqa: BLE001: a class that does not run is no judge
+                skipped.append(f"{kind} ({type(error).__name__})")
+                if only:
+                    raise
+                continue
+            answer = json.loads(found.stdout)
+            ours = [answer[key] for key in ("kv_bytes_per_token", "kv_bytes_per_token_long", "state_bytes")]
+            off = [abs(a - b) > CLOSE * max(a, b) for a, b in zip(ours, theirs)]
+            agreed += not any(off)
+            if any(off) or only:
+                words = ("a token adds", "behind windows", "state")
+                wrong += [f"{kind}: " + ", ".join(f"{word} {a:g} of {b:g}" for word, a, b, bad in zip(words, ours, theirs, off) if bad or only)] * any(off)
+    print(f"caches within {CLOSE:.0%}: {agreed}; wrong: {len(wrong)}")
+    print("not run:", ", ".join(skipped) or "none")
+    for line in wrong:
+        print("FAILED:", line)
+    if wrong or (not only and agreed < LEAST):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    os.environ["OMP_NUM_THREADS"] = "2"
+    main()
