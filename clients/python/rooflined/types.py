@@ -406,6 +406,8 @@ class ApplyOptional_(TypedDict, total=False):
 class Apply(ApplyOptional_):
     """How to put a recommendation into practice."""
 
+    #: The machine is in the mode of the choice already.
+    active: bool
     #: The mode needs a reboot.
     reboot_required: bool
     #: Command line or settings by engine.

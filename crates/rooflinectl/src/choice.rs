@@ -81,14 +81,17 @@ pub fn single(answer: &RecommendAnswer) -> Value {
     fields
 }
 
-/// The command that enters the mode of the choice; `None` where the machine has no modes.
+/// The command that enters the mode of the choice; `None` where the machine is in it already, or has no modes.
 pub fn enter(answer: &RecommendAnswer) -> Option<String> {
+    let is = |field: &str| answer.apply.get(field).and_then(Value::as_bool) == Some(true);
+    if is("active") {
+        return None;
+    }
     if let Some(command) = answer.apply.get("enter").and_then(Value::as_str) {
         return Some(command.to_owned());
     }
     let mode = answer.decision.as_ref()?.power_mode.as_ref()?;
-    let needs_reboot = answer.apply.get("reboot_required").and_then(Value::as_bool) == Some(true);
-    Some(if needs_reboot {
+    Some(if is("reboot_required") {
         format!("sudo nvpmodel -m {}", mode.id)
     } else {
         format!("rooflinectl mode set {}", mode.name)

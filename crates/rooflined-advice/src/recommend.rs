@@ -138,6 +138,7 @@ fn answered(snapshot: &Snapshot, query: &Query, decision: Decision) -> Result<Re
         engine_settings(snapshot, &query.work, chosen, &MemoryLimits::of(query))
     });
     let apply = json!({
+        "active": chosen.is_some_and(|chosen| is_active(snapshot, chosen)),
         "reboot_required": chosen.is_some_and(|chosen| chosen.reboot_required),
         "entering_s": chosen.map(|chosen| chosen.entering.get()),
         "enter": cap.map(|(_, cap)| cap.command()),
@@ -205,12 +206,18 @@ fn only_mode(snapshot: &Snapshot, query: &Query, closest: Option<&CandidateAnswe
         .then(|| format!("only mode {mode} was considered; \"power_modes\":\"all\" considers the others too"))
 }
 
+/// Whether this machine is in the mode of the choice already.
+fn is_active(snapshot: &Snapshot, chosen: &Candidate) -> bool {
+    let active = snapshot.state.power_mode.known().filter(|_| !snapshot.is_hypothetical());
+    active.is_some() && active == chosen.mode.as_ref()
+}
+
 /// Why this daemon would not enter the mode of the choice.
 fn not_enterable(snapshot: &Snapshot, chosen: &Candidate) -> Option<String> {
     let mode = chosen.mode.as_ref()?;
-    let active = snapshot.state.power_mode.known().is_some_and(|active| active == mode);
     let view = snapshot.modes.iter().find(|view| view.mode.is(mode))?;
-    let reason = view.unreachable.as_ref().filter(|_| !active && !snapshot.is_hypothetical())?;
+    let here = snapshot.is_hypothetical() || is_active(snapshot, chosen);
+    let reason = view.unreachable.as_ref().filter(|_| !here)?;
     Some(format!("the daemon would not enter mode {} now: {reason}", mode.name))
 }
 

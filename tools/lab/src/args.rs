@@ -81,6 +81,9 @@ pub struct FitCpuEnginesArgs {
 pub struct FitPowerArgs {
     /// CSV file, one measured run of a model a line
     pub data: PathBuf,
+    /// CSV file, further runs in the columns of DATA, of which the power alone is used
+    #[arg(long, value_name = "FILE")]
+    pub power: Option<PathBuf>,
     /// CSV file, one steady-state kernel a line
     #[arg(long, value_name = "FILE")]
     pub micro: Option<PathBuf>,
@@ -129,6 +132,8 @@ pub enum EvaluateCommand {
         /// Runs of models, such as tests/data/published_llm.csv
         file: PathBuf,
     },
+    /// Twelve choices of a power mode, and what they would be by the watts in the names of modes
+    Labels,
     /// Matrix products: some shapes of a machine are its calibration, the others are predicted
     Gemm {
         /// Measurements, such as tests/data/published_micro.csv
@@ -145,5 +150,8 @@ pub enum EvaluateCommand {
         data: PathBuf,
         /// Steady-state kernels, such as tests/data/published_micro.csv
         micro: Option<PathBuf>,
+        /// Further runs in the columns of DATA, such as tests/data/published_power.csv
+        #[arg(long, value_name = "FILE")]
+        power: Option<PathBuf>,
     },
 }

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::power::{FLOORS, Regret, points, power_files};
+use super::power::{FLOORS, Regret, points, power_files, whole};
 use super::rows::Row;
 use rooflined_core::hardware::Registry;
 use rooflined_core::units::{Bytes, Seconds};
@@ -45,12 +45,14 @@ pub struct Choices {
 struct File<'a> {
     model: Arc<Model>,
     rows: Vec<&'a Row>,
+    /// Watts of the whole module in each.
+    watts: Vec<f64>,
 }
 
 impl File<'_> {
     /// Joules for a token.
     fn energy(&self, mode: usize) -> f64 {
-        self.rows[mode].power_w.unwrap_or(f64::NAN) / self.rows[mode].tokens_per_s
+        self.watts[mode] / self.rows[mode].tokens_per_s
     }
 
     fn runs(&self, snapshot: &Snapshot, modes: &[usize]) -> Vec<Measured> {
@@ -92,7 +94,7 @@ pub fn choices(
     let Some(known) = registry.get(hardware) else { return Ok(None) };
     let snapshot = Snapshot::hypothetical(Arc::new(known.clone()));
     let own: Vec<&Row> = rows.iter().filter(|row| row.hardware == known.key && row.rails.is_some()).collect();
-    let (modes, files) = files(&own, &snapshot, models);
+    let (modes, files) = files(&own, &snapshot, registry, models);
     if modes.len() < 2 || files.len() < 3 {
         return Ok(None);
     }
@@ -133,7 +135,12 @@ pub fn choices(
 }
 
 /// Modes by the order of the board, and the files that were measured in all of them.
-fn files<'a>(rows: &[&'a Row], snapshot: &Snapshot, models: &Models) -> (Vec<String>, Vec<File<'a>>) {
+fn files<'a>(
+    rows: &[&'a Row],
+    snapshot: &Snapshot,
+    registry: &Registry,
+    models: &Models,
+) -> (Vec<String>, Vec<File<'a>>) {
     let decodes = || rows.iter().copied().filter(|row| row.phase == Phase::Decode && row.power_w.is_some());
     let mut modes: Vec<String> = Vec::new();
     for view in snapshot.modes.iter() {
@@ -149,7 +156,9 @@ fn files<'a>(rows: &[&'a Row], snapshot: &Snapshot, models: &Models) -> (Vec<Str
         let rows: Vec<&Row> = modes.iter().filter_map(in_mode).collect();
         let first = rows.first().filter(|_| rows.len() == modes.len())?;
         let model = models.get(name).ok()?.model(recipe(first.engine, first.format));
-        Some(File { model: Arc::new(model), rows })
+        let watts = rows.iter().map(|row| whole(row, registry, models).map(|of| of.run.sample.power));
+        let watts = watts.collect::<Result<_, _>>().ok()?;
+        Some(File { model: Arc::new(model), rows, watts })
     };
     let files = by_file.into_iter().filter_map(complete).collect();
     (modes, files)

@@ -5,6 +5,7 @@ mod decisions;
 mod engines;
 mod gemm;
 pub mod groups;
+mod labels;
 mod moe;
 pub mod networks;
 mod power;
@@ -16,6 +17,7 @@ use serde::Deserialize;
 use super::args::EvaluateCommand;
 use super::in_words;
 use super::operations::Score;
+use super::power_rows::Tables;
 use rooflinectl::failure::Failure;
 use rooflinectl::output::Printer;
 use rooflined_core::precision::{Precision, WeightFormat};
@@ -27,9 +29,13 @@ pub fn run(printer: &Printer, command: &EvaluateCommand) -> Result<(), Failure> 
         EvaluateCommand::Cpu { file } => cpu::run(printer, file),
         EvaluateCommand::Networks { file, networks } => networks::run(printer, file, networks),
         EvaluateCommand::Decisions { file } => decisions::run(printer, file),
+        EvaluateCommand::Labels => labels::run(printer),
         EvaluateCommand::Gemm { file } => gemm::run(printer, file),
         EvaluateCommand::Moe { file } => moe::run(printer, file),
-        EvaluateCommand::Power { data, micro } => power::run(printer, data, micro.as_deref()),
+        EvaluateCommand::Power { data, micro, power } => {
+            let (micro, power) = (micro.as_deref(), power.as_deref());
+            power::run(printer, &Tables { data, power, micro, caps: None })
+        }
     }
 }
 

@@ -5,14 +5,19 @@ use std::path::Path;
 
 use super::args::FitPowerArgs;
 use super::power::power_files;
-use super::power_rows;
+use super::power_rows::{self, Tables};
 use rooflinectl::failure::Failure;
 use rooflinectl::output::Printer;
 use rooflined_core::hardware::registry;
 use rooflined_predict::power::{FILES, PowerFile};
 
 pub fn run(printer: &Printer, args: &FitPowerArgs) -> Result<(), Failure> {
-    let rows = power_rows::read(&args.data, args.micro.as_deref(), args.caps.as_deref())?;
+    let rows = power_rows::read(&Tables {
+        data: &args.data,
+        power: args.power.as_deref(),
+        micro: args.micro.as_deref(),
+        caps: args.caps.as_deref(),
+    })?;
     let failed = |error: &dyn std::fmt::Display| {
         Failure::failed(
             format!("these rows give no coefficients: {error}"),
@@ -89,8 +94,10 @@ mod tests {
     #[test]
     fn the_public_rows_give_the_files_that_are_built_in() {
         let data = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/data");
-        let (micro, caps) = (data.join("published_micro.csv"), data.join("published_caps.csv"));
-        let rows = power_rows::read(&data.join("published_llm.csv"), Some(&micro), Some(&caps)).unwrap();
+        let [runs, power, micro, caps] =
+            ["llm", "power", "micro", "caps"].map(|name| data.join(format!("published_{name}.csv")));
+        let tables = Tables { data: &runs, power: Some(&power), micro: Some(&micro), caps: Some(&caps) };
+        let rows = power_rows::read(&tables).unwrap();
         let files = power_files(&rows.points, registry()).unwrap();
         assert_eq!(files.len(), FILES.len());
         for file in &files {

@@ -3,8 +3,8 @@
 mod judge;
 
 pub use judge::{
-    BoardScore, Choices, FLOORS, Kernels, Orders, Regret, choose_modes, format_orders, judge_boards,
-    judge_kernels, left_out_errors, model_coverage,
+    Choices, FLOORS, GroupScore, Kernels, Orders, Regret, choose_modes, format_orders, judge_boards,
+    judge_kernels, judge_labs, left_out_errors, model_coverage,
 };
 
 use std::collections::BTreeMap;
@@ -69,6 +69,7 @@ pub fn add_capped(points: &mut Vec<Point>, run: &Capped, hardware: &Registry) {
         file: String::new(),
         decode: run.phase == "decode",
         tokens_per_s: run.tok_s,
+        lab: String::new(),
         sample: Sample {
             bytes: run.bytes_per_token * run.tok_s,
             flops: run.flops_per_token * run.tok_s,
@@ -136,9 +137,6 @@ fn module_watts(rail: f64, memory_bytes_per_s: f64, bytes_per_s: f64) -> f64 {
     0.94 + 1.33 * (rail + 2.43 * memory_bytes_per_s / 102.4e9 + 40e-12 * bytes_per_s)
 }
 
-/// Half-width of that, most of which is the guess.
-const CONVERSION: f64 = 0.1;
-
 /// An operating point of which nothing is measured yet, and its ceilings.
 fn at(hardware: &Hardware, point: &OperatingPoint, rails: Rails, mode: &str) -> Option<(Point, Roofline)> {
     let roofline = datasheet(hardware, point);
@@ -157,60 +155,89 @@ fn at(hardware: &Hardware, point: &OperatingPoint, rails: Rails, mode: &str) -> 
 
 type Points = BTreeMap<(String, Rails, String), Point>;
 
-fn add_run(points: &mut Points, row: &Row, hardware: &Registry, models: &Models) -> Result<(), String> {
+/// A row's run as its point has it: the whole module or card, whatever the meter covered.
+pub struct Whole {
+    point: Point,
+    roofline: Roofline,
+    /// What most of the work was computed in.
+    precision: Option<Precision>,
+    pub run: Measured,
+}
+
+/// Reads the power of a row.
+///
+/// # Errors
+/// Why the power is of no use, in words.
+pub fn whole(row: &Row, hardware: &Registry, models: &Models) -> Result<Whole, String> {
     let metered = row.power_w.filter(|power| *power > 0.0).ok_or("its power is 0")?;
     let meter = row.rails.ok_or("nobody says what its meter covered")?;
     let rails = if meter == Rails::VddCpuGpuCv { Rails::Module } else { meter };
     let known = hardware.get(&row.hardware).ok_or_else(|| format!("no hardware {:?}", row.hardware))?;
-    let (fresh, roofline) =
+    let (point, roofline) =
         at(known, &row.point, rails, &row.mode).ok_or("its hardware has no clock or no memory")?;
     let activity = activity(row, &roofline, models)?;
     let seconds = row.tokens() / row.tokens_per_s;
     let traffic = activity.traffic.get() / seconds;
     let power = match meter {
-        Rails::VddCpuGpuCv => module_watts(metered, fresh.place.memory_bytes_per_s, traffic),
+        Rails::VddCpuGpuCv => module_watts(metered, point.place.memory_bytes_per_s, traffic),
         _ => metered,
     };
     // NVML's meter sees the GPU of a GB10 alone, and none of its memory.
     let bytes = if rails == Rails::Gpu && known.kind == Kind::Integrated { 0.0 } else { traffic };
-    let key = (row.hardware.clone(), rails, row.mode.clone());
-    let point = points.entry(key).or_insert(fresh);
     let most = activity.work.iter().max_by(|a, b| a.1.get().total_cmp(&b.1.get()));
-    if row.phase == Phase::Prefill || point.runs.is_empty() {
-        point.precision = most.map_or(point.precision, |(precision, _)| *precision);
-    }
-    let shown = IDLE.iter().find(|(key, mode, _)| (*key, *mode) == (known.key.as_str(), row.mode.as_str()));
-    if let Some(idle) = row.idle_w.or(shown.map(|(_, _, watts)| *watts))
-        && !point.runs.iter().any(Measured::is_idle)
-    {
-        let (model, file) = (String::new(), String::new());
-        point.runs.push(Measured {
-            model,
-            file,
-            decode: false,
-            tokens_per_s: 0.0,
-            sample: Sample::idle(idle),
-        });
-        let bound = COMPUTE_BOUND.iter().find(|(key, _)| *key == known.key);
-        if let (Some((_, power)), Some(peak)) = (bound, roofline.compute(Precision::Fp16)) {
-            let sample = Sample { flops: peak.value.get(), ..Sample::idle(*power) };
-            let (model, file) = ("compute bound".to_owned(), String::new());
-            point.runs.push(Measured { model, file, decode: false, tokens_per_s: 0.0, sample });
-            point.precision = Precision::Fp16;
-        }
-    }
-    point.runs.push(Measured {
+    let run = Measured {
         model: row.model.clone(),
         file: row.format.key().to_owned(),
         decode: row.phase == Phase::Decode,
         tokens_per_s: row.tokens_per_s,
+        lab: lab(&row.source).to_owned(),
         sample: Sample {
             bytes,
             flops: activity.all_work().get() / seconds,
             dequantized: activity.dequantized / seconds,
             power,
         },
-    });
+    };
+    Ok(Whole { point, roofline, precision: most.map(|(precision, _)| *precision), run })
+}
+
+/// Who published a row: the owner of the repository, or the site.
+fn lab(source: &str) -> &str {
+    source.split('/').next().unwrap_or(source)
+}
+
+fn add_run(points: &mut Points, row: &Row, hardware: &Registry, models: &Models) -> Result<(), String> {
+    let Whole { point, roofline, precision, run } = whole(row, hardware, models)?;
+    let key = (point.hardware.clone(), point.rails, row.mode.clone());
+    let point = points.entry(key).or_insert(point);
+    if row.phase == Phase::Prefill || point.runs.is_empty() {
+        point.precision = precision.unwrap_or(point.precision);
+    }
+    let board = point.hardware.as_str();
+    let beside = |model: &str, sample| Measured {
+        model: model.to_owned(),
+        file: String::new(),
+        decode: false,
+        tokens_per_s: 0.0,
+        lab: run.lab.clone(),
+        sample,
+    };
+    let shown = IDLE.iter().find(|(key, mode, _)| (*key, *mode) == (board, row.mode.as_str()));
+    if let Some(idle) = row.idle_w.or(shown.map(|(_, _, watts)| *watts))
+        && !point.runs.iter().any(Measured::is_idle)
+    {
+        let idle = beside("", Sample::idle(idle));
+        let bound = COMPUTE_BOUND.iter().find(|(key, _)| *key == board);
+        let bound = bound.zip(roofline.compute(Precision::Fp16)).map(|((_, power), peak)| {
+            beside("compute bound", Sample { flops: peak.value.get(), ..Sample::idle(*power) })
+        });
+        if bound.is_some() {
+            point.precision = Precision::Fp16;
+        }
+        point.runs.push(idle);
+        point.runs.extend(bound);
+    }
+    point.runs.push(run);
     Ok(())
 }
 
@@ -314,7 +341,6 @@ pub fn power_files(points: &[Point], hardware: &Registry) -> Result<Vec<PowerFil
             if own.len() >= LEAST_ERRORS { (&own, ErrorsOf::Hardware) } else { (&all, ErrorsOf::All) };
         let half_width = conformal(errors.iter().copied()).unwrap_or(CARRIED_GUESS);
         let (known, first) = (hardware.get(family.hardware), family.points[0]);
-        let converted = first.rails == Rails::Module && family.boards().len() > 1;
         let discrete = known.is_some_and(|known| known.kind == Kind::Discrete);
         let (of, at) = (family.fit(|_, _| false), &family.reference);
         let file = PowerFile {
@@ -322,7 +348,7 @@ pub fn power_files(points: &[Point], hardware: &Registry) -> Result<Vec<PowerFil
             boards: family.boards().into_iter().map(ToOwned::to_owned).collect(),
             rails: first.rails,
             rows: family.points.iter().map(|point| count(point)).sum(),
-            half_width_ratio: rounded(half_width.hypot(if converted { CONVERSION } else { 0.0 })),
+            half_width_ratio: rounded(half_width),
             errors: u32::try_from(errors.len()).unwrap_or(u32::MAX),
             errors_of,
             flop_precision: first.precision,

@@ -12,23 +12,39 @@ use rooflined_core::precision::Precision;
 use rooflined_models::registry::models;
 use rooflined_predict::learning::power::Point;
 
-/// What two tables say of power.
+/// Tables of published power.
+#[derive(Debug, Clone, Copy)]
+pub struct Tables<'a> {
+    /// Runs of models.
+    pub data: &'a Path,
+    /// Further runs in the same columns, whose power alone is of use.
+    pub power: Option<&'a Path>,
+    /// Steady kernels.
+    pub micro: Option<&'a Path>,
+    /// Runs of cards under power limits.
+    pub caps: Option<&'a Path>,
+}
+
+/// What the tables say of power.
 #[derive(Debug)]
 pub struct PowerRows {
     /// By operating point and meter.
     pub points: Vec<Point>,
-    /// Kernels of the second table.
+    /// Steady kernels of every device.
     pub kernels: Vec<Kernel>,
     /// Rows with power that are of no use, with the reason.
     pub unusable: Vec<String>,
 }
 
-/// Reads the table of runs, and those of kernels and of capped cards where there are any.
-pub fn read(data: &Path, micro: Option<&Path>, caps: Option<&Path>) -> Result<PowerRows, Failure> {
-    let table = published::read(data)?;
-    let kernels = micro.map(kernels).transpose()?.unwrap_or_default();
-    let (mut points, unusable) = points(&table.rows, &kernels, registry(), models());
-    for run in caps.map(capped).transpose()?.unwrap_or_default() {
+/// Reads the tables.
+pub fn read(tables: &Tables<'_>) -> Result<PowerRows, Failure> {
+    let mut rows = published::read(tables.data)?.rows;
+    if let Some(power) = tables.power {
+        rows.extend(published::read(power)?.rows);
+    }
+    let kernels = tables.micro.map(kernels).transpose()?.unwrap_or_default();
+    let (mut points, unusable) = points(&rows, &kernels, registry(), models());
+    for run in tables.caps.map(capped).transpose()?.unwrap_or_default() {
         add_capped(&mut points, &run, registry());
     }
     sort(&mut points);

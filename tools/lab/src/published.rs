@@ -162,11 +162,12 @@ fn includes_prompts(notes: &str) -> bool {
 /// What the meter covered, in the words that the table's sources use: `Some(None)` for a meter of no use, such as that of
 /// a socket, `None` where they say nothing.
 fn rails(source: &str, notes: &str) -> Option<Option<Rails>> {
-    const WORDS: [(&str, Option<Rails>); 5] = [
+    const WORDS: [(&str, Option<Rails>); 6] = [
         ("board total", None),
         ("wall", None),
         ("VDD_CPU_GPU_CV", Some(Rails::VddCpuGpuCv)),
         ("INA3221 sum", Some(Rails::Module)),
+        ("VDD_IN", Some(Rails::Module)),
         ("nvidia-smi GPU power", Some(Rails::Gpu)),
     ];
     let said = |words: &str| source.contains(words) || notes.contains(words);

@@ -304,6 +304,8 @@ shapes! {
     }
     /// How to put a recommendation into practice.
     Apply {
+        /// The machine is in the mode of the choice already.
+        active: bool,
         /// The mode needs a reboot.
         reboot_required: bool,
         /// Expected cost of entering the mode; `null` if infeasible.

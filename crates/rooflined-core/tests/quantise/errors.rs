@@ -108,6 +108,11 @@ fn every_format_has_an_expected_loss_and_more_bits_lose_less() {
     }
     assert_eq!(F::Fp32.expected_loss(), 0.0);
     assert!((F::Q4KM.expected_loss() - 0.0279).abs() < 1e-4);
+    // A method that looks at activations loses less than the error of rounding says.
+    for format in [F::AwqInt4, F::GptqInt4] {
+        let rounded = quality_loss(format.expected_error().unwrap());
+        assert!((0.02..rounded).contains(&format.expected_loss()), "{format}");
+    }
 }
 
 /// Relative RMS errors of llama.cpp's own quantisers without an importance matrix (`quantize_row_*_ref` of the sources in

@@ -74,7 +74,7 @@ impl MeteredPoint {
                 Load::Decode(format) => ("decode".to_owned(), format.clone()),
             };
             let decode = matches!(load, Load::Decode(_));
-            Measured { model, file, decode, tokens_per_s: 0.0, sample: *sample }
+            Measured { model, file, decode, tokens_per_s: 0.0, lab: String::new(), sample: *sample }
         });
         Point {
             hardware: hardware.to_owned(),

@@ -1,5 +1,7 @@
 //! Energies of a family of machines, fitted to the rates and the power measured at any number of operating points together.
 
+use std::collections::BTreeMap;
+
 use super::nnls;
 use crate::power::{Coefficients, Energies, Factors, Place, Rails, Reference};
 use rooflined_core::precision::Precision;
@@ -51,6 +53,8 @@ pub struct Measured {
     pub decode: bool,
     /// Tokens a second over the batch.
     pub tokens_per_s: f64,
+    /// Who measured it; empty for this machine itself.
+    pub lab: String,
     pub sample: Sample,
 }
 
@@ -104,7 +108,8 @@ impl Point {
 /// (github.com/jbecirovski/jetson-llm-maxperf).
 const LEAST_BYTE_J: f64 = 24e-12;
 
-/// The non-negative energies with the least relative squared error over all points, without the rows that `leave` says. The
+/// The non-negative energies with the least relative squared error over all points, without the rows that `leave` says. Every
+/// lab counts alike, however many rows it published: rows of one lab share its meter, its board and what else ran there. The
 /// energy of an operation is left open where no point has much arithmetic. Where no idle machine was measured, nothing tells
 /// what it draws from what cores add as soon as a kernel runs: each gets half.
 #[must_use]
@@ -116,23 +121,26 @@ pub fn fit(points: &[&Point], reference: &Reference, leave: impl Fn(&Point, &Mea
     // Of a card NVML's meter covers the memory; of a GB10 it does not, and samples of that have no bytes.
     let covers_memory = points.iter().all(|point| matches!(point.rails, Rails::Module | Rails::Gpu));
     let least_byte_j = if covers_memory { LEAST_BYTE_J } else { 0.0 };
-    let equation = |factors: &Factors, idle: bool, sample: &Sample| -> Option<nnls::Equation> {
+    let shares = shares(runs().map(|run| run.lab.as_str()));
+    let equation = |factors: &Factors, idle: bool, lab: &str, sample: &Sample| -> Option<nnls::Equation> {
         let power = Some(sample.power).filter(|power| power.is_finite() && *power > 0.0)?;
         let cycles = if idle { 0.0 } else { factors.cycles };
         let [standing, active] =
             if idle_known { [factors.idle, cycles] } else { [factors.idle + cycles, 0.0] };
         let work = if with_work { sample.flops * factors.switching } else { 0.0 };
         let counts = [standing, active, sample.bytes, work, sample.dequantized * factors.switching];
-        Some((counts.map(|count| count / power), 1.0 - least_byte_j * sample.bytes / power))
+        let share = shares.get(lab).copied().unwrap_or(1.0);
+        let of_power = counts.map(|count| share * count / power);
+        Some((of_power, share * (1.0 - least_byte_j * sample.bytes / power)))
     };
     let rows: Vec<nnls::Equation> = points
         .iter()
         .flat_map(|point| {
             let factors = point.factors(reference);
-            let runs =
-                point.runs.iter().filter(|run| kept(point, run)).map(|run| (run.is_idle(), &run.sample));
-            let all = runs.chain(point.kernels.iter().map(|sample| (false, sample)));
-            all.filter_map(|(idle, sample)| equation(&factors, idle, sample)).collect::<Vec<_>>()
+            let runs = point.runs.iter().filter(|run| kept(point, run));
+            let runs = runs.map(|run| (run.is_idle(), run.lab.as_str(), &run.sample));
+            let all = runs.chain(point.kernels.iter().map(|sample| (false, "", sample)));
+            all.filter_map(|(idle, lab, sample)| equation(&factors, idle, lab, sample)).collect::<Vec<_>>()
         })
         .collect();
     let [idle_w, active_w, more_byte_j, flop_j, weight_j] = nnls::solve(&rows);
@@ -150,6 +158,18 @@ pub fn fit(points: &[&Point], reference: &Reference, leave: impl Fn(&Point, &Mea
     });
     let busy_w = busiest.reduce(f64::max).filter(|busy| with_work && *busy > 0.0);
     Energies { idle_w, active_w, byte_j, flop_j: with_work.then_some(flop_j), weight_j, busy_w }
+}
+
+/// What each row of a lab counts, so that the rows of every lab have the same sum of squares; 1 in the mean.
+fn shares<'a>(labs: impl Iterator<Item = &'a str>) -> BTreeMap<&'a str, f64> {
+    let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
+    for lab in labs {
+        *counts.entry(lab).or_default() += 1;
+    }
+    let (all, each) = (f64::from(counts.values().sum::<u32>()), counts.len().max(1));
+    #[expect(clippy::cast_precision_loss, reason = "a count of labs")]
+    let mean = all / each as f64;
+    counts.into_iter().map(|(lab, count)| (lab, (mean / f64::from(count)).sqrt())).collect()
 }
 
 #[cfg(test)]

@@ -9,9 +9,9 @@ use super::{PowerCosts, PowerSource, Rails};
 use rooflined_core::ceilings::Roofline;
 use rooflined_core::hardware::{Hardware, Kind, registry};
 
-/// Half-width of what is carried to another board with the same silicon. A guess: decodes of an Orin Nano and of an AGX
-/// Orin are within 13 % of what the rows of the other say, nine times in ten; stress tests of an Orin NX are farther off.
-pub const KIN: f64 = 0.35;
+/// Half-width that is added where energies are carried to another board with the same silicon. With it nine in ten decodes of an
+/// Orin Nano and of an AGX Orin lie within the interval that the rows of the other give.
+pub const KIN: f64 = 0.1;
 /// The same from other silicon. A guess: one model on a Thor and idle boards of both Xaviers lie well within.
 const STRANGER: f64 = 0.6;
 /// Silicon that draws more at idle than its size says: 24.6 W were seen of a Thor that did next to nothing, 14.5 W is what

@@ -1,15 +1,13 @@
 //! `evaluate power`: power where it was not measured, and what choosing a mode by it costs.
 
-use std::path::Path;
-
 use serde_json::{Value, json};
 
 use crate::carrying::Coverage;
 use crate::power::{
-    BoardScore, Choices, Family, Kernels, Orders, Regret, choose_modes, families, format_orders,
-    judge_boards, judge_kernels, left_out_errors, model_coverage,
+    Choices, Family, GroupScore, Kernels, Orders, Regret, choose_modes, families, format_orders,
+    judge_boards, judge_kernels, judge_labs, left_out_errors, model_coverage,
 };
-use crate::power_rows;
+use crate::power_rows::{self, Tables};
 use crate::rows::{Summary, summary};
 use rooflinectl::failure::Failure;
 use rooflinectl::output::{Format, Printer};
@@ -26,26 +24,32 @@ const BOARD: f64 = 0.1;
 /// Likewise of the energy above the best mode.
 const CHOICE: (&str, f64) = ("0.8 %", 0.02);
 
-/// `evaluate power DATA.csv [MICRO.csv]`
-pub fn run(printer: &Printer, data: &Path, micro: Option<&Path>) -> Result<(), Failure> {
-    let rows = power_rows::read(data, micro, None)?;
+/// `evaluate power DATA.csv [MICRO.csv] [--power FILE]`
+pub fn run(printer: &Printer, tables: &Tables<'_>) -> Result<(), Failure> {
+    let rows = power_rows::read(tables)?;
     let kernels = judge_kernels(&rows.kernels);
     let families = families(&rows.points, registry());
     let decodes: Vec<Decode<'_>> = families.iter().flat_map(decodes).collect();
     let intervals: Vec<Intervals<'_>> = families.iter().filter_map(Intervals::of).collect();
-    let boards: Vec<BoardScore> = families.iter().flat_map(judge_boards).collect();
+    let groups = [
+        ("machine", families.iter().flat_map(judge_boards).collect()),
+        ("lab", families.iter().flat_map(judge_labs).collect()),
+    ];
     let choices = choose_modes(&rows.points);
     if decodes.is_empty() && kernels.is_empty() {
         return Err(Failure::failed(
-            format!("{} has no power that can be judged", data.display()),
+            format!("{} has no power that can be judged", tables.data.display()),
             "it needs rows of two models or more with power_w, and a source that names the meter",
         ));
     }
     match printer.format {
-        Format::Human => printer.text(&text(&kernels, &decodes, &intervals, &boards, &choices)),
-        _ => printer.value("evaluation", &value(&kernels, &decodes, &intervals, &boards, &choices)),
+        Format::Human => printer.text(&text(&kernels, &decodes, &intervals, &groups, &choices)),
+        _ => printer.value("evaluation", &value(&kernels, &decodes, &intervals, &groups, &choices)),
     }
 }
+
+/// Decodes of what was left out: each machine, and what each lab measured.
+type Groups = [(&'static str, Vec<GroupScore>); 2];
 
 /// Decodes of a family of silicon, each model left out in turn.
 struct Intervals<'a> {
@@ -115,7 +119,7 @@ fn text(
     kernels: &[Kernels],
     decodes: &[Decode<'_>],
     intervals: &[Intervals<'_>],
-    boards: &[BoardScore],
+    groups: &Groups,
     choices: &[Choices],
 ) -> String {
     let mut parts = Vec::new();
@@ -202,24 +206,18 @@ fn text(
             table.render()
         ));
     }
-    if !boards.is_empty() {
-        let mut table = Table::new(&[
-            "machine left out",
-            "after",
-            ">judged",
-            ">mean",
-            ">median",
-            ">90 %",
-            ">inside",
-            ">goal",
-        ]);
-        for of in boards {
+    for (what, scores) in groups.iter().filter(|(_, scores)| !scores.is_empty()) {
+        let left_out = format!("{what} left out");
+        let mut table =
+            Table::new(&[&left_out, "after", ">judged", ">mean", ">median", ">90 %", ">inside", ">goal"]);
+        for of in scores {
             let inside = percent(of.covered.covered);
             for (after, score, inside) in
-                [("no row of it", &of.alone, inside.as_str()), ("one decode of it", &of.anchored, "")]
+                [("no row of it", Some(of.alone), inside.as_str()), ("one decode of it", of.anchored, "")]
             {
+                let Some(score) = score else { continue };
                 table.row([
-                    of.hardware.clone(),
+                    of.name.clone(),
                     after.to_owned(),
                     score.count.to_string(),
                     percent(score.mean),
@@ -231,7 +229,7 @@ fn text(
             }
         }
         parts.push(format!(
-            "Power of decodes on a machine that was left out, by the others of its family (MAPE)\n{}",
+            "Power of decodes of a {what} that was left out, by the others of its family (MAPE)\n{}",
             table.render()
         ));
     }
@@ -280,7 +278,7 @@ fn value(
     kernels: &[Kernels],
     decodes: &[Decode<'_>],
     intervals: &[Intervals<'_>],
-    boards: &[BoardScore],
+    groups: &Groups,
     choices: &[Choices],
 ) -> Value {
     let intervals: Vec<Value> = intervals
@@ -326,17 +324,18 @@ fn value(
             })
         })
         .collect();
-    let boards: Vec<Value> = boards
-        .iter()
-        .map(|of| {
+    let groups_of = |of: &[GroupScore]| -> Vec<Value> {
+        let score = |of: &GroupScore| {
             json!({
-                "hardware": of.hardware, "alone": scores(&of.alone), "covered_ratio": of.covered.covered, "anchored": scores(&of.anchored),
-                "goal_median_error_ratio": BOARD,
+                "name": of.name, "alone": scores(&of.alone), "covered_ratio": of.covered.covered,
+                "anchored": of.anchored.as_ref().map(scores), "goal_median_error_ratio": BOARD,
             })
-        })
-        .collect();
+        };
+        of.iter().map(score).collect()
+    };
+    let [(_, boards), (_, labs)] = groups;
     json!({
-        "steady_kernels": kernels, "decodes": decodes, "models_left_out": intervals, "boards_left_out": boards,
-        "mode_choices": choices,
+        "steady_kernels": kernels, "decodes": decodes, "models_left_out": intervals, "boards_left_out": groups_of(boards),
+        "labs_left_out": groups_of(labs), "mode_choices": choices,
     })
 }

@@ -8,7 +8,7 @@ use crate::rows::{Summary, summary};
 use rooflined_core::precision::Precision;
 use rooflined_predict::learning::conformal::{conformal, quantile};
 use rooflined_predict::learning::power::{Measured, Point, Sample, fit};
-use rooflined_predict::power::{Coefficients, KIN, Place, Rails, Reference};
+use rooflined_predict::power::{CARRIED_GUESS, Coefficients, KIN, Place, Rails, Reference};
 
 /// A row that was left out of the fit that predicts it.
 #[derive(Debug, Clone, PartialEq)]
@@ -109,35 +109,53 @@ pub fn format_orders(errors: &[LeftOut<'_>]) -> Orders {
     orders
 }
 
-/// Decodes of a board whose rows were all left out.
+/// Decodes of a board, or of a lab, whose rows were all left out.
 #[derive(Debug, Clone, PartialEq)]
-pub struct BoardScore {
-    pub hardware: String,
-    /// By the rows of its relatives alone.
+pub struct GroupScore {
+    pub name: String,
+    /// By the rows of the others alone.
     pub alone: Summary,
-    /// Of those, within what a relative's file is widened to.
+    /// Of those, within the interval that is stated of such rows.
     pub covered: Coverage,
-    /// The others, once one decode at the highest clock was measured: each in turn.
-    pub anchored: Summary,
+    /// The others, once one decode at the highest clock was measured: each in turn; `None` without others.
+    pub anchored: Option<Summary>,
 }
 
-/// Leaves each board of a family out in turn.
+/// Leaves each board of a family out in turn. Its interval is that of a relative.
 #[must_use]
-pub fn judge_boards(family: &Family<'_>) -> Vec<BoardScore> {
-    let boards = family.boards();
-    if boards.len() < 2 {
+pub fn judge_boards(family: &Family<'_>) -> Vec<GroupScore> {
+    judge_groups(family, |point, _| &point.hardware, half_width(family).hypot(KIN))
+}
+
+/// Leaves out in turn what each lab measured: what a reader may find on a board that others measured. The interval is that of
+/// the family's file.
+#[must_use]
+pub fn judge_labs(family: &Family<'_>) -> Vec<GroupScore> {
+    judge_groups(family, |_, run| &run.lab, half_width(family))
+}
+
+/// That of the family's file.
+fn half_width(family: &Family<'_>) -> f64 {
+    let errors = left_out_errors(family).into_iter().map(|of| of.error);
+    conformal(errors).unwrap_or(CARRIED_GUESS)
+}
+
+/// The rows of a family by what they have in common.
+type GroupOf = for<'a> fn(&'a Point, &'a Measured) -> &'a str;
+
+fn judge_groups(family: &Family<'_>, group: GroupOf, half_width_ratio: f64) -> Vec<GroupScore> {
+    let rows = || family.points.iter().flat_map(|point| point.runs.iter().map(move |run| (*point, run)));
+    let groups: BTreeSet<&str> = rows().map(|(point, run)| group(point, run)).collect();
+    if groups.len() < 2 {
         return Vec::new();
     }
-    let judged = boards.into_iter().filter_map(|board| {
-        let energies = family.fit(|point, _| point.hardware == board);
-        let errors: Vec<(f64, f64)> = family
-            .points
-            .iter()
-            .filter(|point| point.hardware == board)
-            .flat_map(|point| {
+    let judged = groups.into_iter().filter_map(|name| {
+        let energies = family.fit(|point, run| group(point, run) == name);
+        let own = rows().filter(|(point, run)| run.decode && group(point, run) == name);
+        let errors: Vec<(f64, f64)> = own
+            .map(|(point, run)| {
                 let of = energies.at(&point.factors(&family.reference));
-                let decodes = point.runs.iter().filter(|run| run.decode);
-                decodes.map(move |run| (point.place.clock_hz, run.sample.error(&of)))
+                (point.place.clock_hz, run.sample.error(&of))
             })
             .collect();
         let top = errors.iter().map(|(clock, _)| *clock).fold(0.0, f64::max);
@@ -146,11 +164,11 @@ pub fn judge_boards(family: &Family<'_>) -> Vec<BoardScore> {
                 let others = errors.iter().enumerate().filter(move |(place, _)| *place != anchor);
                 others.map(move |(_, other)| other.1 - of.1)
             });
-        Some(BoardScore {
-            hardware: board.to_owned(),
+        Some(GroupScore {
+            name: name.to_owned(),
             alone: summary(errors.iter().map(|(_, error)| -error))?,
-            covered: coverage(errors.iter().map(|(_, error)| (*error, KIN.ln_1p())))?,
-            anchored: summary(anchored.map(|error| -error))?,
+            covered: coverage(errors.iter().map(|(_, error)| (*error, half_width_ratio.ln_1p())))?,
+            anchored: summary(anchored.map(|error| -error)),
         })
     });
     judged.collect()

@@ -9,6 +9,8 @@ use serde_json::Value;
 const PUBLISHED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/published_llm.csv");
 #[cfg(target_arch = "x86_64")]
 const CAPS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/published_caps.csv");
+#[cfg(target_arch = "x86_64")]
+const POWER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/published_power.csv");
 const KERNELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/published_micro.csv");
 
 #[cfg(target_arch = "x86_64")]
@@ -30,7 +32,7 @@ fn refitting_the_rows_gives_the_shipped_files() {
     for arguments in [
         &["fit-engines", PUBLISHED, "--check"][..],
         &["fit-cpu-engines", ON_CPUS[0], ON_CPUS[1], ON_CPUS[2], "--check"][..],
-        &["fit-power", PUBLISHED, "--micro", KERNELS, "--caps", CAPS, "--check"][..],
+        &["fit-power", PUBLISHED, "--power", POWER, "--micro", KERNELS, "--caps", CAPS, "--check"][..],
     ] {
         let output = lab(arguments);
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));

@@ -16,6 +16,13 @@ const SENSITIVITY: f64 = 11.36;
 /// Perplexity of Llama-3-8B at 16 bits on the test set of WikiText-2, from the perplexity tables of llama.cpp.
 const PERPLEXITY_16: f64 = 6.233_160;
 
+/// Perplexity of a word of WikiText-2 (lm-evaluation-harness) at 16 bits and in groups of 128: Llama-3-8B-Instruct by AWQ
+/// (torchao/prototype/awq/README.md of github.com/pytorch/ao), and Llama-2-7B by GPTQ with its order of activations
+/// (huggingface.co/smpanaro/Llama-2-7b-NuGPTQ, where AWQ loses 3.1 %). By the error of weights that are rounded to the nearest, both
+/// would lose 12.3 %.
+const AWQ: [f64; 2] = [10.936, 11.409];
+const GPTQ: [f64; 2] = [8.7071, 9.4686];
+
 /// The quality loss ratio that a relative root-mean-square error of the weights lets expect.
 #[must_use]
 pub fn quality_loss(relative_rms: f64) -> f64 {
@@ -25,14 +32,16 @@ pub fn quality_loss(relative_rms: f64) -> f64 {
 impl WeightFormat {
     /// Prior of the quality loss ratio; 0 for 16 bits and more, which it is measured from.
     ///
-    /// From the public perplexities of Llama-3-8B where there are any, else by [`quality_loss`] of
-    /// [`expected_error`](Self::expected_error). Smaller and longer-trained models lose more, larger ones less (Llama-2-70B in
-    /// Q4_K_M 1.2 %, Llama-3-8B 2.8 %): the number orders formats and is no promise for a model. Rounding to nearest is
-    /// assumed for `awq_int4` and `gptq_int4`, whose own methods lose less.
+    /// From the public perplexities of Llama-3-8B where there are any, for formats with a method of their own from those of
+    /// other models, else by [`quality_loss`] of [`expected_error`](Self::expected_error). Smaller and longer-trained models
+    /// lose more, larger ones less (Llama-2-70B in Q4_K_M 1.2 %, Llama-3-8B 2.8 %): the number orders formats and is no promise
+    /// for a model.
     #[must_use]
     pub fn expected_loss(self) -> f64 {
         match (self, self.perplexity(), self.expected_error()) {
             (Self::Fp32 | Self::Tf32 | Self::Fp16 | Self::Bf16, ..) => 0.0,
+            (Self::AwqInt4, ..) => AWQ[1] / AWQ[0] - 1.0,
+            (Self::GptqInt4, ..) => GPTQ[1] / GPTQ[0] - 1.0,
             (_, Some(perplexity), _) => perplexity / PERPLEXITY_16 - 1.0,
             (_, None, Some(error)) => quality_loss(error),
             // No format is left without one of the two, which a test holds to.

@@ -52,6 +52,7 @@ fn point(place: Place, kernels: Vec<Sample>, idle: Option<f64>) -> Point {
         file: String::new(),
         decode: false,
         tokens_per_s: 0.0,
+        lab: String::new(),
         sample: Sample::idle(power),
     });
     Point {
@@ -132,4 +133,27 @@ fn points_of_other_clocks_cores_and_boards_are_fitted_by_one_set() {
     for (found, wanted) in [(of.idle_w, 60.0), (of.active_w, 15.0), (of.byte_j, 110e-12)] {
         assert!((found / wanted - 1.0).abs() < 1e-6, "{of:?}");
     }
+}
+
+#[test]
+fn a_lab_counts_once_however_many_rows_it_published() {
+    let mut next = numbers(7);
+    let mut whole = point(FULL, Vec::new(), None);
+    let mut add = |lab: &str, rows: u32, factor: f64| {
+        for _ in 0..rows {
+            let sample = noisy(&mut next, 0.0);
+            let sample = Sample { power: sample.power * factor, ..sample };
+            let (model, file, lab) = ("m".to_owned(), String::new(), lab.to_owned());
+            whole.runs.push(Measured { model, file, decode: true, tokens_per_s: 1.0, lab, sample });
+        }
+    };
+    add("one", 90, 1.2);
+    add("other", 10, 0.8);
+    let of = fit(&[&whole], &reference(), |_, _| false).at(&here());
+    let mean = |lab: &str| {
+        let own = whole.runs.iter().filter(|run| run.lab == lab).map(|run| run.sample.error(&of));
+        own.clone().sum::<f64>() / f64::from(u32::try_from(own.count()).unwrap())
+    };
+    let (high, low) = (mean("one"), mean("other"));
+    assert!(high < -0.1 && low > 0.1, "the fit lies between both: {high} {low}");
 }
