@@ -16,7 +16,7 @@ type Place = (Engine, &'static [&'static str], &'static [(&'static str, &'static
 const PLACES: [Place; 5] = [
     (
         Engine::LlamaCpp,
-        &["gb10", "jetson-agx-orin-64gb", "jetson-orin-nx-16gb", "rtx-4090"],
+        &["gb10", "jetson-agx-orin-64gb", "jetson-orin-nx-16gb", "jetson-agx-thor-t5000"],
         &[("q4_k_m", " Q4_K_M "), ("q8_0", " Q8_0 "), ("fp16", "--outtype f16 ")],
     ),
     (
@@ -26,7 +26,7 @@ const PLACES: [Place; 5] = [
     ),
     (
         Engine::TensorRtLlm,
-        &["h100-sxm", "gb10"],
+        &["h100-sxm", "h200", "l40s"],
         &[("awq_int4", "AWQ"), ("fp8_e4m3", "FP8"), ("fp16", "float16")],
     ),
     (
@@ -70,7 +70,11 @@ fn read(engine: Engine, line: &str) -> Command {
         None => WeightFormat::Fp16,
     };
     let (batch, context, pass, kv) = match engine {
-        Engine::LlamaCpp => (number("-np"), number("-c") / number("-np"), number("-ub"), kv("-ctk")),
+        // llama.cpp makes no pass longer than all of its context.
+        Engine::LlamaCpp => {
+            let (slots, context) = (number("-np"), number("-c"));
+            (slots, context / slots, number("-ub").min(context), kv("-ctk"))
+        }
         Engine::Vllm => (
             number("--max-num-seqs"),
             number("--max-model-len"),
