@@ -78,7 +78,7 @@ enum DaemonError {
     Socket(#[from] SocketError),
     #[error(transparent)]
     State(#[from] StoreError),
-    #[error("there is no configuration {}\nhint: give the path of a file, or leave --config out for {DEFAULT_FILE}, if there is one", .0.display())]
+    #[error("there is no configuration file {}\nhint: give the path of a file, or leave --config out for {DEFAULT_FILE}, if there is one", .0.display())]
     NoConfiguration(PathBuf),
     #[error("{0}\nhint: for example: rooflined --simulate jetson-orin-nano-8gb-super")]
     NoBoard(SimulationError),

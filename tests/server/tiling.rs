@@ -53,7 +53,7 @@ fn the_table_for_people_names_the_accelerator_and_the_page() {
 #[test]
 fn wrong_questions_are_usage_errors_that_say_what_to_do() {
     for (arguments, found) in [
-        (&["0", "1", "1", "--hardware", "gb10"][..], "m is \"0\""),
+        (&["0", "1", "1", "--hardware", "gb10"][..], "M is \"0\""),
         (&["1", "1099511627776", "1", "--hardware", "gb10"], "n is"),
         (&["1", "1", "-5", "--hardware", "gb10"], "k is"),
         (&["1", "1", "--hardware", "gb10"], "3 values"),

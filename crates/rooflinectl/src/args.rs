@@ -990,7 +990,7 @@ pub enum HardwareCommand {
     /// List all entries, or those that have a word in their name
     #[command(after_help = examples::of("hardware list"))]
     List {
-        /// Part of a name, such as orin
+        /// Part of a name, such as nano
         #[arg(value_name = "WORD")]
         word: Option<String>,
     },

@@ -80,8 +80,11 @@ const FORMATS: Field = (
     Kind::Text,
     "Weight formats, such as q4_k_m,q8_0; default a file's own, or the engine's usual ones",
 );
-const FORMAT: Field =
-    ("format", Kind::Text, "Weight format: fp16, q8_0, q4_k_m, awq, nvfp4, …; default fp16, or a file's own");
+const FORMAT: Field = (
+    "format",
+    Kind::Text,
+    "Weight format: fp16, q8_0, q4_k_m, awq, nvfp4, …; default a file's own, or the recommended one",
+);
 const BATCH: Field = ("batch", Kind::Count, "Sequences at once; default 1");
 const OBJECTIVES: &[&str] = &["latency", "throughput", "energy", "power"];
 

@@ -50,6 +50,9 @@ pub fn render(answer: &RecommendAnswer, request: &RecommendRequest) -> String {
     let says_all = memory_limit(answer).is_some() && answer.violated.len() == 1;
     let reason = if says_all { String::new() } else { format!("{}\n", name_options(&answer.reason)) };
     let mut text = show::mark_simulated(answer.simulated, format!("{first}{reason}"));
+    if let Some(advice) = to_fit::advice(answer, request) {
+        let _ = writeln!(text, "{advice}");
+    }
     let candidates = || answer.decision.iter().chain(&answer.closest).chain(&answer.alternatives);
     let power = PowerColumn::of(candidates());
     let mut columns = vec![
@@ -146,9 +149,6 @@ pub fn render(answer: &RecommendAnswer, request: &RecommendRequest) -> String {
     }
     if !answer.violated.is_empty() {
         let _ = writeln!(text, "  violated: {}", options_for(&answer.violated));
-    }
-    if let Some(advice) = to_fit::advice(answer, request) {
-        let _ = writeln!(text, "  {advice}");
     }
     if answer.contradicting.len() > 1 {
         let _ = writeln!(text, "  contradicting: {}", options_for(&answer.contradicting));
