@@ -80,7 +80,7 @@ def main():
                 session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"]) if has_network else None
                 for batch, length in RUNS:
                     said = json.loads(ask("predict", f"{home}/{name}/config.json", "--engine", "torch", "--threads", str(threads), "--batch", str(batch),
-                                          "--prompt", str(length), "-o", "json"))["latency_s"]
+                                          "--prompt", str(length), "-o", "json"))["time_s"]
                     ids = torch.full((batch, length), 7)
                     with torch.no_grad():
                         took = {"torch": shortest(lambda: model(ids))}
