@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use clap::builder::StyledStr;
+use clap::builder::{PossibleValuesParser, StyledStr};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand};
 
 use rooflined_config::Bus;
+use rooflined_core::names::InstructionSet;
 
 /// Performance advice on the device itself: which precision, power mode and batch size meets my target?
 #[derive(Debug, Parser)]
@@ -50,6 +51,9 @@ pub struct Probe {
     /// File that remembers which kernels few GPUs have run were right here, and which faulted and are not run again
     #[arg(long, value_name = "FILE", conflicts_with_all = ["simulate", "verify"])]
     pub known: Option<PathBuf>,
+    /// Vector instructions of the CPU to use
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(InstructionSet::ALL.map(InstructionSet::key)))]
+    pub instruction_set: Option<String>,
     /// Hold the GPU and answer another probe
     #[arg(long, hide = true, exclusive = true)]
     pub worker: bool,

@@ -14,6 +14,7 @@ use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
+use rooflined_core::names::InstructionSet;
 use rooflined_core::units::Seconds;
 use rooflined_governor::Event;
 use rooflined_predict::calibration::{Accelerator, Plan, ProbeEvent};
@@ -38,6 +39,8 @@ pub struct Program {
     pub path: PathBuf,
     /// The simulated board that it measures; `None` = this machine.
     pub simulated: Option<PathBuf>,
+    /// Vector instructions that it measures.
+    pub instruction_set: InstructionSet,
     /// Where it keeps what it learns of the GPU's kernels.
     pub known: PathBuf,
 }
@@ -133,6 +136,9 @@ fn spawn(program: &Program) -> std::io::Result<Child> {
         Some(board) => command.arg("--simulate").arg(board),
         None => command.arg("--known").arg(&program.known),
     };
+    if program.instruction_set != InstructionSet::Auto {
+        command.arg("--instruction-set").arg(program.instruction_set.key());
+    }
     // The first GPU by its place on the bus, as the management library counts.
     command.env("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -300,7 +306,12 @@ mod tests {
             seed: 1,
         };
         let (events, mut heard) = mpsc::channel(64);
-        let program = Program { path, simulated: None, known: dir.path().join("known") };
+        let program = Program {
+            path,
+            simulated: None,
+            instruction_set: InstructionSet::Auto,
+            known: dir.path().join("known"),
+        };
         let probe = Probe::start(7, plan, program, events);
         let ended = loop {
             match heard.recv().await {

@@ -107,7 +107,7 @@ pub fn main() -> ExitCode {
         Some(Role::Probe(args)) if args.verify => return rooflined_probe::verify_main(),
         Some(Role::Probe(args)) => match &args.simulate {
             Some(root) => return simulated::probe(root),
-            None => return rooflined_probe::probe_main(None, args.known),
+            None => return rooflined_probe::probe_main(None, args.known, args.instruction_set.as_deref()),
         },
         Some(Role::Actuate(options)) => return rooflined_actuator::main(&options),
         Some(Role::FakeNvpmodel(args)) => return simulated::nvpmodel(&args),
@@ -204,7 +204,8 @@ async fn run(args: Serve, settings: Settings) -> Result<(), DaemonError> {
     let program = std::env::current_exe()?;
     let power = power(&settings, &program, events_in.clone());
     let known = settings.state_dir.join(store::GPU_KERNELS);
-    let program = Program { path: program, simulated, known };
+    let instruction_set = settings.policy.instruction_set;
+    let program = Program { path: program, simulated, instruction_set, known };
     let mut daemon = Runtime::new(governor, events_in.clone(), (sampler, period), power, program, archive);
     let snapshots = daemon.snapshots();
     let servers = Servers { snapshots, control: control_end, events: events_in, stopping };

@@ -12,6 +12,7 @@ echo "the engines were installed after $((SECONDS - began)) s"
 "$VENV/bin/python" -B tests/engines/test_loop.py
 "$VENV/bin/python" -B tests/engines/memory.py target/release
 "$VENV/bin/python" -B tests/engines/loop.py target/release
+"$VENV/bin/python" -B tests/engines/instructions.py target/release
 "$VENV/bin/python" -B tests/explain/boards.py target/release
 # Not built: its sources have llama.cpp's parser of options.
 sources=$CI_CACHE/llama_cpp_python-0.3.36.tar.gz

@@ -73,10 +73,10 @@ def free_port():
 class Daemon:
     """A private one, which ends with this program."""
 
-    def __init__(self, binaries, home):
+    def __init__(self, binaries, home, calibration=""):
         self.binaries, self.home = binaries, home
         (home / "rooflined.toml").write_text(
-            "[calibration]\nautomatic = false\n[control]\nenabled = true\n[daemon]\naccelerator = \"cpu\"\n"
+            f"[calibration]\nautomatic = false\n{calibration}\n[control]\nenabled = true\n[daemon]\naccelerator = \"cpu\"\n"
             # Questions name the files themselves; the command line would send what stands in them.
             f"[models]\ndirs = [\"{home}\"]\n"
         )

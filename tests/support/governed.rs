@@ -11,6 +11,7 @@ use rooflined_core::board::{
     ActiveMode, Knob, Order, OrderAnswer, PowerMode, PowerModes, ReadBack, Reading, Setting, SwitchOutcome,
     SwitchReport,
 };
+use rooflined_core::names::InstructionSet;
 use rooflined_core::units::{Bytes, Hertz, Seconds};
 use rooflined_governor::{Command, Effect, Event, Governor, Policy, Reply, Ticket};
 use rooflined_predict::learning::Residuals;
@@ -54,6 +55,7 @@ pub fn policy() -> Policy {
         idle_period: Seconds(30.0),
         automatic: false,
         max_age: Seconds(1e6),
+        instruction_set: InstructionSet::Auto,
         time_limit_s: 10,
         memory_limit_bytes: 1 << 20,
         max_load_ratio: 1.0,

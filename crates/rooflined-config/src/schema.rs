@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ClockMode;
 use super::value::{Accelerator, Bus, Location};
+use rooflined_core::names::InstructionSet;
 use rooflined_predict::snapshot::Automatic;
 
 macro_rules! schema {
@@ -113,6 +114,8 @@ schema! {
         automatic: bool = true;
         /// Age at which a record is stale.
         max_age_s: f64 = 2_592_000.0, 60.0..=3_153_600_000.0;
+        /// Vector instructions of the CPU that are measured, and used by what is measured later.
+        instruction_set: InstructionSet = InstructionSet::Auto;
         /// Longest run of the probe.
         time_limit_s: f64 = 10.0, 1.0..=600.0;
         /// Most memory of the probe.

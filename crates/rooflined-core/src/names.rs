@@ -138,6 +138,24 @@ pub enum Objective {
 }
 
 keyed! {
+    /// Vector instructions that the kernels of this program may use.
+    #[derive(Default)]
+    InstructionSet {
+        /// The best ones of the processor.
+        #[default]
+        Auto = "auto",
+        Avx512Vnni = "avx512_vnni",
+        Avx512 = "avx512",
+        AvxVnni = "avx_vnni",
+        Avx2 = "avx2",
+        Sse2 = "sse2",
+        NeonI8mm = "neon_i8mm",
+        NeonDotprod = "neon_dotprod",
+        Neon = "neon",
+    }
+}
+
+keyed! {
     /// An engine that runs vision networks.
     NetworkEngine {
         /// NVIDIA's, on GPUs.

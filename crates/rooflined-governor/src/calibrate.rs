@@ -412,7 +412,7 @@ impl Governor {
         skipped.extend(cut_short.map(|reason| format!("the rest of the plan: {reason}")));
         let gpu = self.gpu_context(run)?;
         let context = FitContext {
-            key: machine_key(&self.board),
+            key: machine_key(&self.board, self.policy.instruction_set),
             unix_s: now.unix_s,
             wall,
             plan: run.plan,

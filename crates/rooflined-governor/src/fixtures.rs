@@ -3,6 +3,7 @@
 pub use rooflined_predict::fixtures::*;
 
 use crate::Policy;
+use rooflined_core::names::InstructionSet;
 use rooflined_core::units::{Bytes, Seconds};
 use rooflined_predict::snapshot::Automatic;
 
@@ -13,6 +14,7 @@ pub fn policy() -> Policy {
         idle_period: Seconds(30.0),
         automatic: true,
         max_age: Seconds(30.0 * 86_400.0),
+        instruction_set: InstructionSet::Auto,
         time_limit_s: 10,
         memory_limit_bytes: 512 << 20,
         max_load_ratio: 0.5,

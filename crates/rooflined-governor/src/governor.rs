@@ -76,7 +76,8 @@ impl Governor {
         residuals: Residuals,
         policy: &Policy,
     ) -> Self {
-        let record = record.filter(|record| record.key == machine_key(&board) && !record.regimes.is_empty());
+        let key = machine_key(&board, policy.instruction_set);
+        let record = record.filter(|record| record.key == key && !record.regimes.is_empty());
         let name = machine_name(&board);
         let learnt = Learnt::on(&name, residuals, ObservedRuns::default(), Reports::default());
         let hardware = Hardware::of_board(&board).map(Arc::new);

@@ -528,7 +528,7 @@ mod tests {
         };
         CalibrationRecord {
             schema: RECORD_SCHEMA,
-            key: machine_key(board),
+            key: machine_key(board, rooflined_core::names::InstructionSet::Auto),
             measured_at_unix_s: 1e9,
             wall: Seconds(8.0),
             plan: "full".into(),

@@ -1,5 +1,6 @@
 //! The part of the configuration that decides.
 
+use rooflined_core::names::InstructionSet;
 use rooflined_core::units::{Bytes, Seconds};
 use rooflined_predict::calibration::Accelerator;
 use rooflined_predict::snapshot::Automatic;
@@ -15,6 +16,8 @@ pub struct Policy {
     pub automatic: bool,
     /// A record older than this is stale.
     pub max_age: Seconds,
+    /// Vector instructions that are measured; a record of others is stale.
+    pub instruction_set: InstructionSet,
     /// Time limit of a calibration in seconds.
     pub time_limit_s: u32,
     /// Memory limit of a probe.

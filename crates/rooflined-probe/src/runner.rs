@@ -14,6 +14,7 @@ use rustix::fs::FileType;
 
 use super::clock::boot_time;
 use super::cpu::Cpu;
+use super::isa;
 use super::other_work::find_other_work;
 use super::pool::allowed_cpus;
 use super::probe::{Outcome, Probe};
@@ -331,7 +332,15 @@ fn check(plan: &Plan) -> Result<(), String> {
 /// It ends when the plan is done, its time limit has passed, its standard input or output is closed, or by SIGTERM,
 /// whose default action is right for a process with nothing to clean up.
 #[must_use]
-pub fn probe_main(substitute: Option<Substitute<'_>>, known: Option<PathBuf>) -> ExitCode {
+pub fn probe_main(
+    substitute: Option<Substitute<'_>>,
+    known: Option<PathBuf>,
+    instruction_set: Option<&str>,
+) -> ExitCode {
+    if let Some(problem) = instruction_set.and_then(|name| isa::force(name).err()) {
+        eprintln!("rooflined probe: {problem}");
+        return ExitCode::from(2);
+    }
     let mut stdin = BufReader::new(io::stdin());
     let plan = match read_plan(&mut stdin) {
         Ok(plan) => plan,

@@ -251,5 +251,5 @@ pub fn nvpmodel_main(root: &Path, args: &[String]) -> ExitCode {
 pub fn probe_main(root: &Path) -> ExitCode {
     let simulated =
         |plan: &Plan| -> io::Result<Box<dyn bench::Probe>> { Ok(Box::new(Simulated::new(root, plan)?)) };
-    bench::probe_main(Some(&simulated), None)
+    bench::probe_main(Some(&simulated), None, None)
 }

@@ -16,6 +16,7 @@ use rooflined_core::board::{
     Reading, SwitchOutcome, SwitchPhase, SwitchReport,
 };
 use rooflined_core::hold::HoldConstraints;
+use rooflined_core::names::InstructionSet;
 use rooflined_core::units::{Hertz, Watts};
 use rooflined_predict::calibration::{CalibrationRecord, PowerUnderLoad, RECORD_SCHEMA, Reference, Regime};
 use rooflined_predict::learning::Residuals;
@@ -80,7 +81,7 @@ fn metered(governor: &Governor) -> CalibrationRecord {
     };
     CalibrationRecord {
         schema: RECORD_SCHEMA,
-        key: machine_key(&snapshot.board),
+        key: machine_key(&snapshot.board, InstructionSet::Auto),
         measured_at_unix_s: 1.7e9,
         wall: Seconds(8.0),
         plan: "full".into(),

@@ -21,7 +21,7 @@ pub struct MachineKey {
     pub machine: Option<String>,
     /// Registry key of the board.
     pub board: String,
-    /// Processor model.
+    /// Processor model, and its vector instructions where the configuration names them.
     pub cpu: String,
     /// Logical CPUs present.
     pub logical_cpus: u32,
