@@ -174,6 +174,10 @@ fn effect(
     let others = suspects.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, other)| other);
     let without = Rate::with(predictor, others)?;
     let (alone, removed) = ((none.value / with.value).ln(), (without.value / all.value).ln());
+    if alone.max(removed) < -LEAST {
+        // What makes a run faster explains nothing of a slow one.
+        return Ok(Effect { alone: 0.0, removed: 0.0, spread: 0.0 });
+    }
     let distance = suspect.distance(&predictor.expected.point);
     let spread = suspect.certainty.spread(alone.max(removed).max(0.0), distance);
     // What is predicted under its changes may be less well known, such as another file than the one that was observed.

@@ -305,9 +305,10 @@ fn threads(snapshot: &Snapshot, request: &ExplainRequest, seen: &RunEvidence, fo
                 "affinity",
                 format!("{threads} threads may run on {allowed} of {logical} CPUs"),
                 if is_confined { Change::Threads(allowed) } else { Change::Rate(left) },
-                seen.pid.map_or_else(
-                    || format!("taskset -a -p -c 0-{} PID", logical - 1),
-                    |pid| format!("sudo taskset -a -p -c 0-{} {pid}", logical - 1),
+                format!(
+                    "sudo taskset -a -p -c 0-{} {pid}; if that changes nothing, widen the cpuset of its control group: cat /proc/{pid}/cgroup",
+                    logical - 1,
+                    pid = seen.pid.map_or_else(|| "PID".to_owned(), |pid| pid.to_string())
                 ),
             )
             .shown_by(file(seen, "status: Cpus_allowed_list"), allowed.to_string()),
@@ -381,7 +382,7 @@ fn waiting(seen: &RunEvidence, granted: f64, found: &mut Vec<Suspect>) {
                 "low_priority",
                 format!("its threads wait for a CPU for {shown} of the time at nice {nice}: {who}"),
                 Change::LowPriority(left),
-                format!("sudo renice -n 0 -p {pid}"),
+                format!("sudo renice -n 0 -p $(ls /proc/{pid}/task)"),
             )
             .shown_by(file(seen, "stat: nice"), nice.to_string())
             .shown_by(source, format!("waits {shown}")),

@@ -381,3 +381,24 @@ fn a_program_that_may_use_fewer_cpus_than_it_has_threads_is_slowed_by_its_affini
         }
     }
 }
+
+#[test]
+fn a_setting_that_makes_a_run_faster_is_no_cause_of_a_slow_one() {
+    for key in BOARDS {
+        let snapshot = machine(key);
+        let low = expected(&snapshot).low;
+        let faster = [
+            Workload { context_tokens: Some(16), ..Workload::default() },
+            Workload {
+                model: Some(json!("smollm2-135m")),
+                format: Some("q4_k_m".to_owned()),
+                ..Workload::default()
+            },
+        ];
+        for workload in faster {
+            let seen = RunEvidence { workload: Some(workload), ..RunEvidence::default() };
+            let answer = explained(&snapshot, &ExplainRequest { seen: Some(seen), ..at(0.5 * low) });
+            assert_eq!(answer.causes, [], "{key}");
+        }
+    }
+}
