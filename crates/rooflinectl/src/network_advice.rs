@@ -6,6 +6,7 @@ use std::path::Path;
 use super::Context;
 use super::args::{ObserveArgs, PredictArgs, RecommendArgs};
 use super::failure::{Exit, Failure};
+use super::network_args::refuse_of_models;
 use super::network_log::{self, NetworkLog};
 use super::table::Table;
 use super::{input, options, show, words};
@@ -15,6 +16,7 @@ use rooflined_api::{
     NetworkPredictRequest, NetworkRecommendAnswer, NetworkRecommendRequest, ObservationRequest,
     OperatingPointRequest, PowerAnswer,
 };
+use rooflined_core::names::Objective;
 use rooflined_core::units::{Bytes, BytesPerSecond, Flops, Hertz};
 use rooflined_predict::power::scope_words;
 
@@ -23,6 +25,13 @@ const LONGEST: usize = 8;
 
 /// `predict FILE.onnx`.
 pub async fn predict(context: &mut Context, args: &PredictArgs, path: &Path) -> Result<(), Failure> {
+    let subject = &args.subject;
+    let others = [
+        ("--format", subject.format.is_some()),
+        ("--kv-format", subject.kv_format.is_some()),
+        ("--engine-version", args.engine_version.is_some()),
+    ];
+    refuse_of_models(&subject.op, &subject.model, &others)?;
     let request = NetworkPredictRequest {
         hardware: args.machine.hardware.clone(),
         operating_point: args.machine.point_under(&args.limit),
@@ -36,6 +45,21 @@ pub async fn predict(context: &mut Context, args: &PredictArgs, path: &Path) -> 
 
 /// `recommend FILE.onnx`.
 pub async fn recommend(context: &mut Context, args: &RecommendArgs, path: &Path) -> Result<Exit, Failure> {
+    let target = &args.target;
+    let others = [
+        ("--formats", !args.formats.is_empty()),
+        ("--kv-formats", !args.kv_formats.is_empty()),
+        ("--objective", target.objective != Objective::Latency),
+        ("--max-time-per-token", target.max_time_per_token.is_some()),
+        ("--max-time-to-first-token", args.max_time_to_first_token.is_some()),
+        ("--min-tokens-per-s", target.min_tokens_per_s.is_some()),
+        ("--max-memory", target.max_memory_bytes.is_some()),
+        ("--min-free-memory", args.min_free_memory_bytes.is_some()),
+        ("--max-quality-loss", args.max_quality_loss.is_some()),
+        ("--run-time", args.run_time.is_some()),
+        ("--watch", args.watch),
+    ];
+    refuse_of_models(&args.op, &args.model, &others)?;
     let workload = NetworkPredictRequest {
         hardware: args.machine.hardware.clone(),
         operating_point: args.machine.point_under(&args.limit),
@@ -71,6 +95,9 @@ pub fn observation(
     path: &Path,
     operating_point: Option<OperatingPointRequest>,
 ) -> Result<ObservationRequest, Failure> {
+    let subject = &args.subject;
+    let others = [("--format", subject.format.is_some()), ("--kv-format", subject.kv_format.is_some())];
+    refuse_of_models(&subject.op, &subject.model, &others)?;
     let mut network = NetworkPredictRequest {
         operating_point,
         batch: args.subject.batch,
@@ -83,7 +110,14 @@ pub fn observation(
         belongs(&log, path, &mut network)?;
         time_s = Some(log.time_s);
         network.threads = network.threads.or(log.threads);
-        network.precision = network.precision.or_else(|| Some(log.precision?.key().to_owned()));
+        let of_log = log.precision.map(|precision| precision.key().to_owned());
+        if let (Some(own), Some(of_log)) = (&network.precision, &of_log)
+            && own != of_log
+        {
+            return Err(Failure::usage(format!("the log is of a run in {of_log}, and --precision is {own}"))
+                .with_hint("leave --precision out"));
+        }
+        network.precision = network.precision.or(of_log);
         if log.engine == NetworkEngine::TensorRt && network.precision.is_none() {
             return Err(Failure::usage("the log does not tell the precision of an engine that was loaded")
                 .with_hint("give it: --precision fp16"));
@@ -125,7 +159,16 @@ fn belongs(log: &NetworkLog, path: &Path, network: &mut NetworkPredictRequest) -
             ))
             .with_hint("give the sizes of the run: --size 640x640 --dim NAME=SIZE"));
         }
-        network.batch = network.batch.or(sizes.first().copied());
+        let of_log = sizes.first().copied();
+        if network.batch.is_some() && of_log.is_some() && network.batch != of_log {
+            return Err(Failure::usage(format!(
+                "the log is of a batch of {}, and --batch is {}",
+                of_log.unwrap_or_default(),
+                network.batch.unwrap_or_default()
+            ))
+            .with_hint("leave --batch out"));
+        }
+        network.batch = network.batch.or(of_log);
     }
     Ok(())
 }

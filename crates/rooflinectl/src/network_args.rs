@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::contents;
 use super::failure::Failure;
-use super::input::{self, EngineChoice, Target};
+use super::input::{self, EngineChoice, ModelArgs, OpArgs, Target};
 use rooflined_advice::networkfile;
 use rooflined_api::{NetworkPredictRequest, NetworkScope};
 use rooflined_core::precision::Precision;
@@ -61,6 +61,40 @@ pub fn file(target: Option<&Target>) -> Option<&Path> {
         Some(Target::File(path)) if networkfile::is_network(path) => Some(path),
         _ => None,
     }
+}
+
+/// Refuses options of models that write text, and `others` like them: an answer about a network would ignore them.
+///
+/// # Errors
+/// Names the first that is given.
+pub fn refuse_of_models(op: &OpArgs, model: &ModelArgs, others: &[(&str, bool)]) -> Result<(), Failure> {
+    let (attention, drafts) = (&op.attention, &model.speculative);
+    let own = [
+        ("--context-tokens", attention.context_tokens.is_some()),
+        ("--heads", attention.heads.is_some()),
+        ("--kv-heads", attention.kv_heads.is_some()),
+        ("--query-tokens", attention.query_tokens.is_some()),
+        ("--head-dim", attention.head_dim.is_some()),
+        ("--task", model.task.is_some()),
+        ("--phase", model.phase.is_some()),
+        ("--prompt", model.prompt.is_some()),
+        ("--output-tokens", model.output_tokens.is_some()),
+        ("--cached-tokens", model.cached_tokens.is_some()),
+        ("--chunk-tokens", model.chunk_tokens.is_some()),
+        ("--speculative", drafts.speculative.is_some()),
+        ("--draft-model", drafts.draft_model.is_some()),
+        ("--draft-tokens", drafts.draft_tokens.is_some()),
+        ("--acceptance", drafts.acceptance.is_some()),
+        ("--accepted-per-step", drafts.accepted_per_step.is_some()),
+        ("--n-cpu-moe", model.n_cpu_moe.is_some()),
+        ("--gpu-layers", model.gpu_layers.is_some()),
+        ("--image-tokens", model.image_tokens.is_some()),
+    ];
+    let given = others.iter().chain(&own).find(|(_, is_given)| *is_given);
+    given.map_or(Ok(()), |(option, _)| {
+        Err(Failure::usage(format!("{option} is for models that write text, and this file holds a network"))
+            .with_hint("leave it out; networks take --precision, --size, --dim, --scope, --batch and, in recommend, --min-fps, --max-time and --max-power"))
+    })
 }
 
 impl NetworkArgs {

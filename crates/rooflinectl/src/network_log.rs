@@ -96,9 +96,10 @@ fn trtexec(text: &str) -> Result<NetworkLog, Unread> {
     let Some(summary) = after(text, "GPU Compute Time: min") else {
         return Err(("ends before trtexec says its GPU Compute Time".to_owned(), CUT));
     };
+    // Older versions print a mean alone, and end the line after it.
     let time = |name: &str| seconds(after(summary, name)?, "ms");
-    let time_s = time("median").or_else(|| time("mean"));
-    let time_s = time_s.ok_or(("has no median that can be a time".to_owned(), CUT))?;
+    let time_s = time("median").or_else(|| time("mean").filter(|_| text.contains("&&&& PASSED")));
+    let time_s = time_s.ok_or(("ends before trtexec says its median".to_owned(), CUT))?;
     // An engine that is loaded has the precision that it was built in, which the log does not tell.
     let precision = after(text, "] Precision:").filter(|_| !text.contains("--loadEngine"));
     let precision = precision.map(|names| match names {

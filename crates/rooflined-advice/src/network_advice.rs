@@ -124,6 +124,13 @@ pub fn measured(
         ));
     }
     let job = Job::new(snapshot, request, &layers, path)?;
+    if job.hardware.is_some() && job.engine == NetworkEngine::OnnxRuntime && request.precision.is_none() {
+        return Err(Code::MissingField.at(
+            format!("{path}precision"),
+            "ONNX Runtime does not say whether a run was on the GPU or on the CPU",
+            "if it was on the GPU, name the precision (tf32, unless the file is in 16 bits); runs on the CPU of this machine are not learned",
+        ));
+    }
     let (point, field) = (request.operating_point.as_ref(), format!("{path}operating_point"));
     refuse_power_limit(point, &field)?;
     let model = model_at(snapshot, point, &field)?;
@@ -161,6 +168,18 @@ fn layers_of(request: &NetworkPredictRequest, path: &str) -> Result<Layers, Refu
     let layers = Layers::deserialize(network)
         .map_err(|error| wrong(format!("{field} is no list of layers: {}", shorten(&error.to_string()))))?;
     layers.check().map_err(|error: InvalidLayers| wrong(format!("{field}: {error}")))?;
+    if !layers.undescribed.is_empty() {
+        let names: Vec<&str> = layers.undescribed.iter().take(12).map(|name| shorten(name)).collect();
+        return Err(Code::UnsupportedWorkload.at(
+            &field,
+            format!(
+                "{} has operators that no rule describes ({}): their work and the sizes after them are unknown",
+                shorten(&layers.name),
+                names.join(", ")
+            ),
+            "export the network without them",
+        ));
+    }
     Ok(layers)
 }
 
@@ -208,6 +227,8 @@ impl<'a> Job<'a> {
         let Some(name) = name else {
             return Ok(match self.hardware {
                 _ if self.layers.quantised() => Precision::Int8,
+                // It computes in the file's own type, with TF32 where it can.
+                Some(_) if self.engine == NetworkEngine::OnnxRuntime => Precision::Tf32,
                 Some(_) => Precision::Fp16,
                 None => Precision::Fp32,
             });
@@ -241,7 +262,13 @@ impl<'a> Job<'a> {
                     .push("the power is unknown: no power of such a machine was ever measured".to_owned());
             }
         }
-        warnings.extend(self.vnni_missing(precision));
+        warnings.extend(self.vnni(precision));
+        if self.layers.fixes(batch) {
+            warnings.push(format!(
+                "the file has a fixed batch of {}: export it again for a batch of {batch}",
+                self.layers.batch
+            ));
+        }
         let added = around(self.layers, self.engine, self.hardware, roofline, self.scope, batch)
             .ok_or_else(|| self.refusal(&NetworkError::NeedsGpu))?;
         warnings.extend(added.warnings);
@@ -271,15 +298,17 @@ impl<'a> Job<'a> {
     }
 
     /// What is said of 8 bits on a CPU without instructions for them.
-    fn vnni_missing(&self, precision: Precision) -> Option<String> {
+    fn vnni(&self, precision: Precision) -> Option<String> {
         if self.hardware.is_some() || precision != Precision::Int8 {
             return None;
         }
         let has_vnni = self.snapshot.board.cpu.features.iter().any(|feature| feature.contains("vnni"));
-        (!has_vnni).then(|| {
+        let words = if has_vnni {
+            "no run in int8 on a CPU with VNNI was used, and one that was tried was slower than in fp32: time yours"
+        } else {
             "this CPU has no VNNI: int8 was measured slower than fp32 for half of the networks there"
-                .to_owned()
-        })
+        };
+        Some(words.to_owned())
     }
 
     fn refusal(&self, error: &NetworkError) -> Refusal {

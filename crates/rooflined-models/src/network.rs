@@ -52,6 +52,8 @@ pub struct Network {
     pub opset: u64,
     /// What a caller hands over. Weights are not among them.
     pub inputs: Vec<TensorId>,
+    /// Whether the file leaves sizes of them open.
+    pub open_inputs: bool,
     /// What a caller gets.
     pub outputs: Vec<TensorId>,
     pub tensors: Vec<Tensor>,

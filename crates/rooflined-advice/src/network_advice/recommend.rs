@@ -60,7 +60,7 @@ pub fn recommend(
         return Err(Code::InvalidField.at("streams", format!("{streams} streams are not predicted"), hint));
     }
     let precisions = precisions(&job, request)?;
-    let batches = batches(request, streams)?;
+    let batches = batches(request, &job, streams)?;
     let points = points(snapshot, request)?;
     if points.len() * precisions.len() * batches.len() > MAX_CANDIDATES {
         return Err(Code::TooMany.at(
@@ -151,19 +151,21 @@ fn precisions(job: &Job<'_>, request: &NetworkRecommendRequest) -> Result<Vec<Pr
     if named.is_empty() {
         return Ok(match job.hardware {
             Some(_) if job.engine == NetworkEngine::TensorRt => vec![Precision::Fp16, Precision::Int8],
-            Some(_) => vec![Precision::Tf32, Precision::Fp16],
-            // 8 bits are slower or hardly faster on most CPUs, and cost accuracy.
-            None => vec![job.precision(None, "precision")?],
+            // ONNX Runtime computes in the file's own type; 8 bits are slower or hardly faster on most CPUs, and cost accuracy.
+            _ => vec![job.precision(None, "precision")?],
         });
     }
     named.into_iter().map(|name| job.precision(Some(name), "precision")).collect()
 }
 
-fn batches(request: &NetworkRecommendRequest, streams: u64) -> Result<Vec<u64>, Refusal> {
+fn batches(request: &NetworkRecommendRequest, job: &Job<'_>, streams: u64) -> Result<Vec<u64>, Refusal> {
     if let Some(named) = request.workload.batch {
         return Ok(vec![batch(named, "workload.batch")?]);
     }
     let Some(range) = request.batch else {
+        if !job.layers.open_inputs {
+            return Ok(vec![job.layers.batch]);
+        }
         return Ok(PROPOSED_BATCHES.into_iter().filter(|&batch| batch <= streams).collect());
     };
     let (least, most) = (batch(range.min, "batch.min")?, batch(range.max, "batch.max")?);
@@ -268,8 +270,8 @@ fn shown(candidate: &Candidate<'_>) -> NetworkCandidate {
 /// Launches from whose share on a CUDA graph is tried.
 const GRAPH: f64 = 0.3;
 
-/// The command that builds the engine and times it. Sizes are given only where the file leaves them open, so of a batch other
-/// than that of the file.
+/// The command that builds the engine and times it. Sizes are given where the file leaves them open, and only there: trtexec
+/// takes 1 for what it is not given, and refuses sizes for a file that fixes them.
 fn trtexec(layers: &Layers, precision: Precision, batch: u64, launch_share: f64) -> String {
     let mut command = format!("trtexec --onnx={0}.onnx --saveEngine={0}.engine", layers.name);
     match precision {
@@ -278,7 +280,7 @@ fn trtexec(layers: &Layers, precision: Precision, batch: u64, launch_share: f64)
         Precision::Fp16 => command.push_str(" --fp16"),
         _ => {}
     }
-    if batch != layers.batch {
+    if layers.open_inputs {
         let shapes = layers.inputs.iter().map(|(name, dims)| {
             let rest: Vec<String> = dims.iter().skip(1).map(u64::to_string).collect();
             format!("{name}:{batch}x{}", rest.join("x"))

@@ -24,6 +24,12 @@ pub enum NetworkError {
     /// More of something than any network has.
     #[error("has more than {limit} {what}")]
     TooMany { what: &'static str, limit: u64 },
+    /// A version of the operator set whose rules are not known here.
+    #[error("is of operator set {0}; 11 to 22 are read")]
+    Opset(u64),
+    /// An input of which the file gives no shape.
+    #[error("gives no shape for input {:?}", shown(.0))]
+    NoShape(String),
     /// Open dimensions without a value: each with the name to give it by.
     #[error("has no value for {}", .0.iter().take(MAX_LISTED).map(Open::in_words).collect::<Vec<_>>().join(", "))]
     Open(Vec<Open>),
@@ -99,6 +105,10 @@ impl NetworkError {
                 }
                 format!("add {}, with your own sizes", options.join(" "))
             }
+            Self::Opset(_) => {
+                "export it again with opset_version=17, or convert it with onnx.version_converter".to_owned()
+            }
+            Self::NoShape(_) => "export it again with the shapes of its inputs".to_owned(),
             Self::NoSuchDimension { .. } => "give one of the open dimensions".to_owned(),
             Self::NoOpenPicture(_) => "leave out --size, or export with open height and width".to_owned(),
             Self::Io(_) | Self::NotOnnx(_) | Self::Cut { .. } => {

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::io::{Read, Seek};
+use std::ops::RangeInclusive;
 
 use super::dimensions::Dimensions;
 use super::element::ElementType;
@@ -22,6 +23,9 @@ const NAME_BYTES: usize = 64;
 /// Deepest function in a function, or branch in a branch.
 const MAX_DEPTH: usize = 16;
 
+/// Versions of the default operator set whose rules are known.
+const OPSETS: RangeInclusive<u64> = 11..=22;
+
 /// Reads a network from an ONNX file of `length` bytes. Weights are skipped, so that a file of any size costs
 /// milliseconds and a few megabytes. The network is called `name`: exporters call
 /// every graph the same.
@@ -35,7 +39,11 @@ pub fn read<R: Read + Seek>(
     dimensions: &Dimensions,
 ) -> Result<Network, NetworkError> {
     let file = Wire::new(source, length).file()?;
-    let opset = file.opsets.iter().find(|(domain, _)| domain.is_empty()).or(file.opsets.first());
+    let default = file.opsets.iter().find(|(domain, _)| domain.is_empty());
+    if let Some((_, version)) = default.filter(|(_, version)| !OPSETS.contains(version)) {
+        return Err(NetworkError::Opset(*version));
+    }
+    let opset = default.or(file.opsets.first());
     let mut walk = Walk {
         file: &file,
         opset: opset.map_or(0, |(_, version)| *version),
@@ -70,7 +78,9 @@ pub fn read<R: Read + Seek>(
     let outputs =
         file.graph.outputs.iter().filter_map(|output| scope.names.get(output.name.as_str()).copied());
     let outputs = outputs.collect();
-    Ok(walk.finish(name, inputs, outputs))
+    let is_open = |input: &Declared| input.dims.iter().flatten().any(|size| !matches!(size, Size::Fixed(_)));
+    let open_inputs = file.graph.inputs.iter().any(is_open);
+    Ok(Network { open_inputs, ..walk.finish(name, inputs, outputs) })
 }
 
 /// The sizes of every input, in order; `None` for one that is no tensor.
@@ -81,6 +91,9 @@ fn input_sizes(graph: &Graph, dimensions: &Dimensions) -> Result<Vec<Option<Dims
     for input in &graph.inputs {
         let sizes = input.dims.as_deref().filter(|_| !stored.contains(input.name.as_str()));
         let Some(sizes) = sizes else {
+            if !stored.contains(input.name.as_str()) {
+                return Err(NetworkError::NoShape(input.name.clone()));
+            }
             all.push(None);
             continue;
         };
@@ -446,6 +459,7 @@ impl<'f> Walk<'f> {
             name: name.to_owned(),
             writer: self.file.writer.clone(),
             opset: self.opset,
+            open_inputs: false,
             inputs: inputs.into_iter().map(TensorId).collect(),
             outputs: outputs.into_iter().map(TensorId).collect(),
             tensors,

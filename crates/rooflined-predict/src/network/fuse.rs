@@ -10,6 +10,9 @@ use std::collections::BTreeMap;
 use super::layers::{Layer, LayerKind, Layers};
 use rooflined_models::network::{Kind, Network, Node, NodeId, Operator, TensorId};
 
+/// Most undescribed operators that are named.
+const MOST_NAMED: usize = 12;
+
 /// Groups the nodes of `network` into the kernels of an engine.
 #[must_use]
 pub fn fuse(network: &Network) -> Layers {
@@ -33,8 +36,23 @@ pub fn fuse(network: &Network) -> Layers {
         // Two bytes each.
         live_elements: network.activation_peak(Some(16)).map(|bytes| count(bytes) / 2.0),
         unknown_nodes: network.nodes.iter().filter(|node| fusion.is_unknown(node)).count() as u64,
+        undescribed: undescribed(network),
+        open_inputs: network.open_inputs,
         layers: fusion.layers.into_iter().map(|kernel| kernel.layer).collect(),
     }
+}
+
+/// Operators that no rule describes, each once.
+fn undescribed(network: &Network) -> Vec<String> {
+    let others = network.nodes.iter().filter_map(|node| match &node.operator {
+        Operator::Other(name) => Some(name.chars().take(64).collect()),
+        _ => None,
+    });
+    let mut names: Vec<String> = others.collect();
+    names.sort_unstable();
+    names.dedup();
+    names.truncate(MOST_NAMED);
+    names
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of elements need no last digit")]
@@ -114,8 +132,10 @@ impl Fusion<'_> {
 
     /// Views, splits, and arithmetic on indices and masks.
     fn is_free(&self, node: &Node, input: TensorId, output: TensorId) -> bool {
-        let indices = self.network[output].element.precision().is_none()
-            && !matches!(node.operator, Operator::TopK | Operator::NonMaxSuppression);
+        // Products of integers write integers, and are none.
+        let computes = matches!(node.operator.kind(), Kind::Convolution | Kind::Product)
+            || matches!(node.operator, Operator::TopK | Operator::NonMaxSuppression);
+        let indices = self.network[output].element.precision().is_none() && !computes;
         let moves_nothing = match &node.operator {
             Operator::Slice => !self.takes_every_other(input, output),
             Operator::Split | Operator::Cast | Operator::CastLike | Operator::Shape | Operator::Size => true,
@@ -187,7 +207,14 @@ impl Fusion<'_> {
                 let kind = if inputs.len() > 1 { LayerKind::Attention } else { LayerKind::Product };
                 (kind, 1.0, count(of.inner), count(of.columns))
             }
-            (None, None) => (LayerKind::Other, 0.0, 0.0, 0.0),
+            // Einsum and recurrent layers: as many products for each result as their operations say.
+            (None, None) => {
+                let written = node.outputs.first().map_or(0.0, |&output| self.elements(output)).max(1.0);
+                let kind = if node.weight_elements > 0 { LayerKind::Product } else { LayerKind::Attention };
+                let last =
+                    node.outputs.first().and_then(|&output| self.network[output].dims.as_ref()?.last());
+                (kind, 1.0, node.flops.map_or(0.0, count) / (2.0 * written), last.copied().map_or(1.0, count))
+            }
         };
         self.push(node, kind, inputs);
         if let Some(kernel) = self.layers.last_mut() {
@@ -364,6 +391,7 @@ mod tests {
     impl Writer {
         fn new(dims: &[u64]) -> (Self, TensorId) {
             let mut network = Network {
+                open_inputs: false,
                 name: "written".to_owned(),
                 writer: String::new(),
                 opset: 17,

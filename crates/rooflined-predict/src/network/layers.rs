@@ -138,6 +138,12 @@ pub struct Layers {
     pub live_elements: Option<f64>,
     /// Nodes whose sizes only a run knows; they count for nothing here.
     pub unknown_nodes: u64,
+    /// Operators that no rule describes: neither their work nor the sizes behind them are known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub undescribed: Vec<String>,
+    /// Whether the file leaves sizes of its inputs open. If not, an engine runs this batch only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub open_inputs: bool,
     pub layers: Vec<Layer>,
 }
 
@@ -157,6 +163,12 @@ impl Layers {
     #[must_use]
     pub fn quantised(&self) -> bool {
         self.layers.iter().any(|layer| layer.quantised)
+    }
+
+    /// Whether the file is of another batch than `batch` and cannot be given that one.
+    #[must_use]
+    pub const fn fixes(&self, batch: u64) -> bool {
+        !self.open_inputs && self.batch != batch
     }
 
     /// Twice the multiply-adds of one picture.

@@ -397,7 +397,7 @@ fn warnings(
     }
     if on_gpu && prediction.rows == 0 {
         warnings.push(format!(
-            "no published latency of {} on this generation of GPUs is known: the interval is wide",
+            "no published latency of {} on this generation of GPUs was used: the interval is wide",
             engine.name()
         ));
     }

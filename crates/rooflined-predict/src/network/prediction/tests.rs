@@ -54,6 +54,8 @@ fn network(size: f64) -> Layers {
         parameters: 1e6,
         live_elements: Some(2.0 * input_elements),
         unknown_nodes: 0,
+        undescribed: Vec::new(),
+        open_inputs: false,
         layers: (1..6).flat_map(stage).collect(),
     }
 }
