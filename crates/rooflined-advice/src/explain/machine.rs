@@ -229,10 +229,12 @@ fn reason_of(snapshot: &Snapshot, clock: Option<Hertz>) -> (&'static str, &'stat
     let is_gb10 = snapshot.hardware.as_deref().is_some_and(|hardware| hardware.key == "gb10");
     let is_starved =
         |clock: Hertz| STARVED.iter().any(|known| (clock.get() / known - 1.0).abs() < STARVED_WITHIN);
-    let hot = has(&["thermal", "throttle-alert", "temperature", "cooling", "_crit"]);
+    // Files of alarms are named after what they watch: temp1_crit, curr1_crit, in1_lcrit.
+    let hot = has(&["thermal", "throttle-alert", "temperature", "cooling"])
+        || reasons.split("; ").any(|line| line.contains("temp") && line.contains("_crit"));
     // A Raspberry Pi's firmware lowers clocks for the supply, which it names, and for heat.
     let hot = hot || has(&["the firmware says"]);
-    if has(&["supply", "under-voltage"]) || is_gb10 && !hot && clock.is_some_and(is_starved) {
+    if has(&["supply", "under-voltage", "_lcrit"]) || is_gb10 && !hot && clock.is_some_and(is_starved) {
         ("supply", "the supply delivers too little power", remedy::of_supply(snapshot))
     } else if hot {
         ("thermal", "too hot", remedy::of_heat(snapshot))
