@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a missing field fails the test that asked for it")]
 
+use std::collections::BTreeSet;
 use std::process::{Command, Output};
 
 use rooflined_advice::{Answer, Catalogue, Opener, Request, suppose};
@@ -170,4 +171,41 @@ fn no_engine_is_certainly_better_than_the_chosen_one_and_none_that_may_be_as_goo
         }
     }
     assert!(questions >= 20 && moved > 0, "{questions} {moved}");
+}
+
+/// Neither MLC nor TensorRT-Edge-LLM builds gpt-oss, whatever it is stored as.
+#[test]
+fn an_engine_that_does_not_run_the_architecture_is_refused_and_not_recommended() {
+    let catalogue = Catalogue::new(registry().clone(), Opener::Caller);
+    let asked =
+        |request: Request| suppose(&catalogue, &request).map(|answer| serde_json::to_value(answer).unwrap());
+    let board = "jetson-agx-orin-64gb";
+    for engine in ["mlc", "tensorrt-edge-llm"] {
+        let body = |model: &str, hypothetical: bool| {
+            json!({"hardware": board, "engine": engine, "workload": {"model": model, "format": "awq_int4"},
+                "hypothetical": hypothetical})
+        };
+        let predict = |body: Value| asked(Request::Predict(serde_json::from_value(body).unwrap()));
+        let refusal = predict(body("gpt-oss-20b", false)).unwrap_err();
+        assert_eq!((refusal.code.key(), refusal.field.as_deref()), ("unsupported_format", Some("engine")));
+        assert!(refusal.message.contains("gpt_oss"), "{refusal}");
+        let supposed = predict(body("gpt-oss-20b", true)).unwrap();
+        assert!(supposed["warnings"].to_string().contains("hypothetical: "), "{supposed}");
+        assert!(predict(body("qwen3-8b", false)).is_ok());
+        let recommend = json!({"hardware": board, "engine": engine, "workload": {"model": "gpt-oss-20b"}});
+        let refusal = asked(Request::Recommend(Box::new(serde_json::from_value(recommend).unwrap())));
+        assert_eq!(refusal.unwrap_err().field.as_deref(), Some("engine"));
+        let sweep = json!({"hardware": board, "engine": engine, "models": ["gpt-oss-20b"]});
+        let refusal = asked(Request::Sweep(serde_json::from_value(sweep).unwrap())).unwrap_err();
+        assert!(refusal.message.contains("gpt_oss"), "{refusal}");
+    }
+    let body = json!({"hardware": board, "workload": {"model": "gpt-oss-20b"}});
+    let answer = asked(Request::Recommend(Box::new(serde_json::from_value(body).unwrap()))).unwrap();
+    let compared: Vec<&str> =
+        answer["engines"].as_array().unwrap().iter().filter_map(|of| of["engine"].as_str()).collect();
+    assert_eq!(BTreeSet::from_iter(compared), BTreeSet::from(["llama.cpp", "torch", "vllm"]));
+    for engine in ["mlc", "tensorrt-edge-llm"] {
+        let line = answer["apply"]["settings"][engine].as_str().unwrap();
+        assert!(line.starts_with("not available: ") && line.contains("gpt_oss"), "{line}");
+    }
 }

@@ -134,7 +134,8 @@ fn unsupported(snapshot: &Snapshot, work: &Work) -> Option<Unsupported> {
             Op::Gemv { .. } | Op::Gemm { .. } => check(task.engine, Recipe::of(task.format), None, target),
         },
         Work::Model(task) => {
-            supported::stored(task.engine, task.format.as_deref(), Some(task.request.kv_cache), target)
+            let kv_cache = Some(task.request.kv_cache);
+            supported::stored(task.engine, &task.model.family, task.format.as_deref(), kv_cache, target)
         }
     };
     answer.err()

@@ -297,7 +297,8 @@ fn runnable(
     let (engine, freedom) = (request.engine, &request.freedom);
     let is_named = request.workload.format.is_some() || names_formats(request);
     let is_at_hand = !is_named && !matches!(request.workload.model, Some(Value::String(_)));
-    let own = if is_at_hand { supported::own(engine, task.format.as_deref(), snapshot) } else { Ok(()) };
+    let format = task.format.as_deref();
+    let own = if is_at_hand { supported::own(engine, &task.model.family, format, snapshot) } else { Ok(()) };
     if forms == Forms::AtHand || !is_source(task) {
         own.clone()?;
     }

@@ -334,12 +334,14 @@ pub(super) fn engine_settings(
     let Some(format) = chosen.format.as_deref() else { return Map::new() };
     let mut origin = ModelOrigin::Otherwise;
     let mut shared = None;
+    let mut family = "";
     let text = match work {
         WorkForms::Op { .. } => None,
         WorkForms::Model { request, stored, .. } => {
             let of = stored.iter().find(|of| of.format == chosen.format);
             origin = of.map_or(ModelOrigin::Otherwise, |of| of.origin);
             let model = of.map(|of| of.model.as_ref());
+            family = model.map_or("", |model| &model.family);
             let kv_cache = chosen.kv_format.unwrap_or(request.kv_cache);
             let request = Request { batch: chosen.batch, kv_cache, ..*request };
             let layers = model.map_or(0, |model| model.architecture.layers.len() as u64);
@@ -361,7 +363,7 @@ pub(super) fn engine_settings(
         (Device::Cpu { .. }, Some(threads)) => Device::Cpu { threads: Some(threads) },
         (device, _) => device,
     };
-    settings(&Chosen { format, text, device, origin, shared })
+    settings(&Chosen { format, text, family, device, origin, shared })
 }
 
 /// What of the memory may be taken.

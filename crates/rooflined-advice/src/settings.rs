@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use rooflined_core::precision::WeightFormat;
 use rooflined_core::units::Bytes;
 use rooflined_models::recipe::Recipe;
-use rooflined_models::support::{Target, Unsupported, check};
+use rooflined_models::support::{Target, Unsupported, check, check_family};
 use rooflined_models::transformer::{DraftKind, MemoryFootprint, USUAL_PASS};
 use rooflined_predict::Engine;
 use rooflined_predict::calibration::Accelerator;
@@ -33,6 +33,8 @@ pub struct Chosen<'a> {
     pub format: &'a str,
     /// What is generated; `None` for a single operation, which says nothing of batch and context.
     pub text: Option<Text>,
+    /// Architecture of the model; empty for a single operation.
+    pub family: &'a str,
     /// What it runs on.
     pub device: Device,
     /// How weights in the format are come by.
@@ -199,7 +201,9 @@ pub fn settings(chosen: &Chosen<'_>) -> Map<String, Value> {
             return Err(format!("how to configure {} for speculative decoding is not known", engine.key()));
         }
         let kv_format = chosen.text.and_then(|text| text.kv_format);
-        check(engine, *recipe, kv_format, chosen.device.target())
+        let target = chosen.device.target();
+        check_family(engine, chosen.family, target)
+            .and_then(|()| check(engine, *recipe, kv_format, target))
             .map_err(|unsupported| shown(&unsupported))?;
         render(*recipe, chosen).ok_or_else(|| format!("{recipe} has no name there"))
     };

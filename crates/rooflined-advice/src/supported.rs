@@ -4,7 +4,7 @@ use super::settings::Device;
 use rooflined_core::precision::WeightFormat;
 use rooflined_core::refusal::{Code, Refusal};
 use rooflined_models::recipe::Recipe;
-use rooflined_models::support::{Nearest, Target, Unsupported, check, check_cache, engines};
+use rooflined_models::support::{Nearest, Target, Unsupported, check, check_cache, check_family, engines};
 use rooflined_predict::Engine;
 use rooflined_predict::optimize::StoredModel;
 use rooflined_predict::snapshot::Snapshot;
@@ -18,16 +18,19 @@ pub fn runs(snapshot: &Snapshot, engine: Engine, format: WeightFormat) -> bool {
     check(engine, Recipe::of(format), None, Device::of(snapshot).target()).is_ok()
 }
 
-/// Whether `engine` runs weights stored in `format`. A file that does not say how it is stored is not refused for it.
+/// Whether `engine` runs a model of the architecture `family` with weights stored in `format`. A file that does not say how it is
+/// stored is not refused for it.
 ///
 /// # Errors
 /// Why not.
 pub fn stored(
     engine: Engine,
+    family: &str,
     format: Option<&str>,
     kv_format: Option<WeightFormat>,
     target: Target,
 ) -> Result<(), Unsupported> {
+    check_family(engine, family, target)?;
     match format.and_then(|format| format.parse().ok()) {
         Some(recipe) => check(engine, recipe, kv_format, target),
         None => kv_format.map_or(Ok(()), |kv_format| check_cache(engine, kv_format, target)),
@@ -53,11 +56,12 @@ pub fn refusal(unsupported: &Unsupported, path: &str) -> Refusal {
 }
 
 /// The refusal of a model for which no format was named, and which is stored in one that the engine does not run.
-fn own_refusal(unsupported: &Unsupported, format: &str, target: Target) -> Refusal {
+fn own_refusal(unsupported: &Unsupported, family: &str, format: &str, target: Target) -> Refusal {
     let Some(Nearest::Weights(nearest)) = unsupported.nearest else {
         return refusal(unsupported, "workload");
     };
-    let runs = format.parse().map(|recipe| engines(recipe, target).map(Engine::key).collect::<Vec<_>>());
+    let runs =
+        format.parse().map(|recipe| engines(family, recipe, target).map(Engine::key).collect::<Vec<_>>());
     let others = match runs.unwrap_or_default().as_slice() {
         [] => String::new(),
         engines => format!("here {format} is run by {}; ", engines.join(", ")),
@@ -111,17 +115,17 @@ pub fn keep_stored(
     field: &str,
 ) -> Result<Vec<String>, Refusal> {
     let target = Device::of(snapshot).target();
-    keep(list, field, |of| stored(engine, of.format.as_deref(), None, target))
+    keep(list, field, |of| stored(engine, &of.model.family, of.format.as_deref(), None, target))
 }
 
 /// Whether `engine` runs a model in the format that it is stored in.
 ///
 /// # Errors
 /// Which format that is, and what runs it.
-pub fn own(engine: Engine, format: Option<&str>, snapshot: &Snapshot) -> Result<(), Refusal> {
+pub fn own(engine: Engine, family: &str, format: Option<&str>, snapshot: &Snapshot) -> Result<(), Refusal> {
     let target = Device::of(snapshot).target();
-    let refused = |unsupported| own_refusal(&unsupported, format.unwrap_or_default(), target);
-    stored(engine, format, None, target).map_err(refused)
+    let refused = |unsupported| own_refusal(&unsupported, family, format.unwrap_or_default(), target);
+    stored(engine, family, format, None, target).map_err(refused)
 }
 
 /// Formats of single operations, likewise.
@@ -151,7 +155,9 @@ pub fn keep_caches(
 ) -> Result<Vec<String>, Refusal> {
     let target = Device::of(snapshot).target();
     keep(list, field, |kv_format| {
-        let with = |of: &StoredModel| stored(engine, of.format.as_deref(), Some(*kv_format), target);
+        let with = |of: &StoredModel| {
+            stored(engine, &of.model.family, of.format.as_deref(), Some(*kv_format), target)
+        };
         weights
             .iter()
             .map(with)

@@ -470,7 +470,7 @@ fn model_formats(snapshot: &Snapshot, request: &SweepRequest) -> Result<Vec<Opti
         Some(names) if is_all(names) && request.engine == Engine::Bare => every().map(Some).collect(),
         Some(names) if is_all(names) => {
             let target = Device::of(snapshot).target();
-            let runs = |key: &String| supported::stored(request.engine, Some(key), None, target).is_ok();
+            let runs = |key: &String| supported::stored(request.engine, "", Some(key), None, target).is_ok();
             every().filter(runs).map(Some).collect()
         }
         Some(names) => {

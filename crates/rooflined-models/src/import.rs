@@ -31,6 +31,8 @@ mod tower;
 pub use names::Names;
 pub use packing::Packing;
 
+/// The family of a file that names none.
+pub(crate) const UNNAMED: &str = "unknown";
 /// Most tensors of a model, over all its files.
 pub const MAX_TENSORS: u64 = 1 << 18;
 /// Longest name of a tensor or key in bytes.

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::Value;
 use thiserror::Error;
 
-use super::architecture::{Architecture, Description, Experts, InvalidModel, Latent, LayerKind, Linear};
+use super::architecture::Architecture;
 use super::block::Block;
-use super::drafting::head_weights;
-use super::model::{Drafting, Model, WeightGroup};
+use super::import::ImportError;
+use super::import::config::Config;
+use super::model::{Model, WeightGroup};
 use super::recipe::Recipe;
 use rooflined_core::keyed;
 use rooflined_core::near::Near;
@@ -24,17 +26,21 @@ pub use sizes::{Counted, PublishedSize, SizeRow, sizes};
 /// The files of the registry with their names.
 const FILES: &[(&str, &str)] = &[
     ("deepseek", include_str!("../config/models/deepseek.toml")),
+    ("exaone", include_str!("../config/models/exaone.toml")),
     ("falcon", include_str!("../config/models/falcon.toml")),
     ("gemma", include_str!("../config/models/gemma.toml")),
+    ("glm", include_str!("../config/models/glm.toml")),
     ("gpt-oss", include_str!("../config/models/gpt-oss.toml")),
     ("granite", include_str!("../config/models/granite.toml")),
     ("lfm", include_str!("../config/models/lfm.toml")),
     ("llama", include_str!("../config/models/llama.toml")),
+    ("minimax", include_str!("../config/models/minimax.toml")),
     ("mistral", include_str!("../config/models/mistral.toml")),
     ("nemotron", include_str!("../config/models/nemotron.toml")),
     ("olmo", include_str!("../config/models/olmo.toml")),
     ("phi", include_str!("../config/models/phi.toml")),
     ("qwen", include_str!("../config/models/qwen.toml")),
+    ("seed", include_str!("../config/models/seed.toml")),
     ("smollm", include_str!("../config/models/smollm.toml")),
     ("yi", include_str!("../config/models/yi.toml")),
 ];
@@ -51,20 +57,6 @@ keyed! {
     }
 }
 
-/// Heads of layers without a window where they differ from the others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Global {
-    kv_heads: u64,
-    head_dim: u64,
-    #[serde(default)]
-    shared_kv: bool,
-}
-
-const fn yes() -> bool {
-    true
-}
-
 /// One table of a file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -72,35 +64,10 @@ struct Entry {
     name: String,
     #[serde(default)]
     aliases: Vec<String>,
-    layers: usize,
-    hidden: u64,
-    vocab: u64,
-    #[serde(default)]
-    heads: u64,
-    #[serde(default)]
-    kv_heads: u64,
-    head_dim: Option<u64>,
-    #[serde(default)]
-    intermediate: u64,
-    #[serde(default = "yes")]
-    gated_mlp: bool,
-    tied_embeddings: bool,
-    pattern: Option<String>,
-    #[serde(default)]
-    separate_blocks: bool,
-    window: Option<u64>,
-    global: Option<Global>,
-    #[serde(default)]
-    output_gate: bool,
-    latent: Option<Latent>,
-    linear: Option<Linear>,
-    experts: Option<Experts>,
-    context_tokens: Option<u64>,
+    /// The fields of its `config.json` that describe it; there is no `null`: a field of 0 stands for one.
+    config: Value,
     published_parameters: Option<u64>,
     published_format: Option<WeightFormat>,
-    tower_parameters: Option<u64>,
-    #[serde(default)]
-    draft_layers: u64,
     #[serde(default)]
     sixteen_bit: BTreeMap<WeightFormat, Vec<String>>,
     source: String,
@@ -108,24 +75,22 @@ struct Entry {
 }
 
 /// A model that is known by its key.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct KnownModel {
     pub key: String,
     /// What the model calls itself.
     pub name: String,
     /// Other models of this very architecture, as [`Models::get`] takes them.
     pub aliases: Vec<String>,
-    /// The file that it stands in.
+    /// Architecture, as its `config.json` calls it: `qwen3_moe`.
     pub family: String,
     pub architecture: Architecture,
+    /// What its `config.json` says of it: towers and the head that drafts, too.
+    config: Config,
     /// Weights by its model card; `None` where nobody published them.
     pub published_parameters: Option<u64>,
     /// What its weights are published in, where it was trained in less than 16 bits.
     pub published_format: Option<WeightFormat>,
-    /// Weights of a tower for pictures, which the architecture leaves out.
-    pub tower_parameters: Option<u64>,
-    /// Layers of the head that predicts further tokens, which the architecture leaves out; 0 where none is known.
-    pub draft_layers: u64,
     /// Classes that the published checkpoint of a format keeps at 16 bits, by their keys.
     pub sixteen_bit: BTreeMap<WeightFormat, Vec<String>>,
     /// Where the figures come from.
@@ -137,35 +102,18 @@ impl KnownModel {
     /// The model quantised by `recipe`.
     #[must_use]
     pub fn model(&self, recipe: Recipe) -> Model {
-        let tower = self.tower_parameters.map(|parameters| {
-            format!(
-                "the vision tower of {} is not counted: {} million weights, {:.2} GB in 16 bits, where pictures are looked at",
-                self.name,
-                parameters / 1_000_000,
-                parameters as f64 * 2e-9
-            )
-        });
-        let guess = (self.confidence == Confidence::Guess).then(|| format!("{} is a guess", self.name));
-        Model {
-            name: self.name.clone(),
-            family: self.family.clone(),
-            weights: self.weights(recipe),
-            architecture: self.architecture.clone(),
-            label: Some(recipe.key().to_owned()),
-            warnings: guess.into_iter().chain(tower).collect(),
-            drafting: Drafting {
-                head: head_weights(recipe, &self.architecture, self.draft_layers),
-                by: None,
-            },
+        let mut model = self.config.quantised(self.architecture.clone(), recipe, &self.name);
+        self.keep_sixteen_bits(&mut model.weights, recipe);
+        if self.confidence == Confidence::Guess {
+            model.warnings.insert(0, format!("{} is a guess", self.name));
         }
+        model
     }
 
-    fn weights(&self, recipe: Recipe) -> Vec<WeightGroup> {
-        let mut groups = recipe.weights(&self.architecture);
-        let (Recipe::Checkpoint(format) | Recipe::WithHead { weights: format, .. }) = recipe else {
-            return groups;
-        };
-        let Some(kept) = self.sixteen_bit.get(&format) else { return groups };
+    /// Puts classes that the published checkpoint of the format keeps at 16 bits back to them.
+    fn keep_sixteen_bits(&self, groups: &mut [WeightGroup], recipe: Recipe) {
+        let (Recipe::Checkpoint(format) | Recipe::WithHead { weights: format, .. }) = recipe else { return };
+        let Some(kept) = self.sixteen_bit.get(&format) else { return };
         for group in groups.iter_mut().filter(|group| kept.iter().any(|key| key == group.class.key())) {
             let each = Block::Bf16.size(group.rows, group.columns);
             if let Some(bytes) = each.and_then(|each| each.checked_mul(group.matrices)) {
@@ -173,7 +121,6 @@ impl KnownModel {
                 group.bytes = bytes;
             }
         }
-        groups
     }
 }
 
@@ -187,16 +134,16 @@ pub enum RegistryError {
         /// What is wrong, with its place.
         error: Box<toml::de::Error>,
     },
-    /// A letter of a pattern that is no kind of layer.
-    #[error("{key}: pattern holds {letter:?}; it may hold F, S, L and X")]
-    Pattern { key: String, letter: char },
-    /// An architecture that cannot exist.
+    /// A configuration that describes no model.
     #[error("{key}: {error}")]
     Model {
         key: String,
         #[source]
-        error: InvalidModel,
+        error: ImportError,
     },
+    /// A configuration of a family that is not known.
+    #[error("{key}: config/families has no {family:?}")]
+    Family { key: String, family: String },
 }
 
 /// A key that no model has.
@@ -223,7 +170,7 @@ impl Models {
             .map_err(|error| RegistryError::Syntax { file: file.to_owned(), error: Box::new(error) })?;
         let known = tables
             .into_iter()
-            .map(|(key, entry)| entry.known(&key, file).map(|known| (key.to_ascii_lowercase(), known)))
+            .map(|(key, entry)| entry.known(&key).map(|known| (key.to_ascii_lowercase(), known)))
             .collect::<Result<Vec<_>, _>>()?;
         self.entries.extend(known);
         Ok(())
@@ -298,42 +245,33 @@ pub fn models() -> &'static Models {
 }
 
 impl Entry {
-    fn known(self, key: &str, family: &str) -> Result<KnownModel, RegistryError> {
-        let kinds = pattern(self.pattern.as_deref().unwrap_or("F"), self.layers)
-            .map_err(|letter| RegistryError::Pattern { key: key.to_owned(), letter })?;
-        let description = Description {
-            hidden: self.hidden,
-            vocab: self.vocab,
-            kinds,
-            separate_blocks: self.separate_blocks,
-            heads: self.heads,
-            kv_heads: self.kv_heads,
-            head_dim: self.head_dim,
-            window: self.window,
-            global: self.global.map(|global| (global.kv_heads, global.head_dim)),
-            global_shared_kv: self.global.is_some_and(|global| global.shared_kv),
-            output_gate: self.output_gate,
-            intermediate: self.intermediate,
-            gated_mlp: self.gated_mlp,
-            experts: self.experts,
-            latent: self.latent,
-            linear: self.linear,
-            tied_embeddings: self.tied_embeddings,
-            context_tokens: self.context_tokens,
-            ..Description::default()
+    fn known(self, key: &str) -> Result<KnownModel, RegistryError> {
+        let key = key.to_ascii_lowercase();
+        // What a model may lack is found here, so that it can be asked for without a doubt later.
+        let read = Config::from_value(&self.config);
+        let checked = read.and_then(|config| {
+            config.architecture.as_ref().map_or(Ok(()), |_| {
+                config.model(Some(Recipe::of(WeightFormat::Bf16)), &self.name).map(|_| ())
+            })?;
+            Ok(config)
+        });
+        let config = match checked {
+            Ok(config) => config,
+            Err(error) => return Err(RegistryError::Model { key, error }),
         };
-        let architecture =
-            description.build().map_err(|error| RegistryError::Model { key: key.to_owned(), error })?;
+        let family = config.family.clone();
+        let Some(architecture) = config.architecture.clone() else {
+            return Err(RegistryError::Family { key, family });
+        };
         Ok(KnownModel {
-            key: key.to_ascii_lowercase(),
+            key,
             name: self.name,
             aliases: self.aliases,
-            family: family.to_owned(),
+            family,
             architecture,
+            config,
             published_parameters: self.published_parameters,
             published_format: self.published_format,
-            tower_parameters: self.tower_parameters,
-            draft_layers: self.draft_layers,
             sixteen_bit: self.sixteen_bit,
             source: self.source,
             confidence: self.confidence,
@@ -341,22 +279,10 @@ impl Entry {
     }
 }
 
-/// The kinds of `layers` layers from a pattern that repeats.
-fn pattern(letters: &str, layers: usize) -> Result<Vec<LayerKind>, char> {
-    let kind = |letter| match letter {
-        'F' => Ok(LayerKind::Full),
-        'S' => Ok(LayerKind::Sliding),
-        'L' => Ok(LayerKind::Linear),
-        'X' => Ok(LayerKind::FeedForward),
-        other => Err(other),
-    };
-    let kinds = letters.chars().map(kind).collect::<Result<Vec<_>, _>>()?;
-    Ok(kinds.into_iter().cycle().take(layers).collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::class::Class;
     use rooflined_core::precision::WeightFormat;
 
     #[test]
@@ -366,10 +292,7 @@ mod tests {
             all.add(file, text).unwrap();
         }
         assert_eq!(&all, models());
-        assert!(all.entries.len() >= 70, "{}", all.entries.len());
-        for (file, _) in FILES {
-            assert!(all.all().any(|model| model.family == *file), "{file} holds no model of its own");
-        }
+        assert!(all.entries.len() >= 120, "{}", all.entries.len());
     }
 
     #[test]
@@ -403,6 +326,21 @@ mod tests {
             ("TinyLlama/TinyLlama-1.1B-Chat-v1.0", "tinyllama-1.1b"),
             ("deepseek-ai/DeepSeek-R1-Distill-Llama-8B", "llama-3.1-8b"),
             ("qwen2.5-coder:7b", "qwen2.5-7b"),
+            ("Qwen/Qwen3.6-27B", "qwen3.6-27b"),
+            ("qwen3.6:27b", "qwen3.6-27b"),
+            ("qwen3.6:35b-a3b", "qwen3.6-35b-a3b"),
+            ("Qwen/Qwen3.8-27B", "qwen3.8-27b"),
+            ("google/gemma-4-E4B-it", "gemma-4-e4b"),
+            ("gemma4:e4b", "gemma-4-e4b"),
+            ("Qwen/Qwen3-Coder-Next", "qwen3-coder-next"),
+            ("Qwen/Qwen3-VL-8B-Instruct", "qwen3-vl-8b"),
+            ("nvidia/NVIDIA-Nemotron-3-Nano-4B-BF16", "nemotron-3-nano-4b"),
+            ("zai-org/GLM-4.7-Flash", "glm-4.7-flash"),
+            ("mistralai/Ministral-3-3B-Instruct-2512", "ministral-3-3b"),
+            ("ministral-3:3b", "ministral-3-3b"),
+            ("deepseek-ai/DeepSeek-V4-Flash", "deepseek-v4-flash"),
+            ("deepseek-r1:1.5b", "deepseek-r1-distill-qwen-1.5b"),
+            ("llama4:scout", "llama-4-scout"),
         ] {
             assert_eq!(models().get(public).map(|found| found.key.as_str()), Ok(key), "{public}");
         }
@@ -461,7 +399,9 @@ mod tests {
                 "gemma-4-31b" => 10 * 5376 * 4 * 512,
                 _ => 0,
             };
-            let found = (model.parameters() + values) as f64 / 1e9;
+            let towers = model.weights.iter().filter(|group| group.class == Class::Tower);
+            let towers: u64 = towers.map(|group| group.parameters).sum();
+            let found = (model.parameters() - towers + values) as f64 / 1e9;
             let passed = (model.active_parameters() + (table + values) as f64) / 1e9;
             assert!((found / all - 1.0).abs() <= 0.0035, "{key}: {found} of {all}");
             assert!((passed / active - 1.0).abs() <= 0.0035, "{key}: {passed} of {active} active");
@@ -483,7 +423,6 @@ mod tests {
 
     #[test]
     fn checkpoints_keep_head_embedding_and_norms_at_16_bits() {
-        use crate::class::Class;
         let model = models().get("llama-3-8b").unwrap().model(Recipe::of(WeightFormat::AwqInt4));
         let bits = |class| {
             model.by_class().iter().find(|total| total.class == class).and_then(|total| total.bits_per_weight)
@@ -508,12 +447,20 @@ mod tests {
     #[test]
     fn a_broken_file_says_where() {
         let mut all = Models::default();
-        let error = all.add("mine", "[x]\nlayers = 1\nhiden = 4\n").unwrap_err().to_string();
+        let error = all.add("mine", "[x]\nname = 'x'\nhiden = 4\n").unwrap_err().to_string();
         assert!(error.contains("mine") && error.contains("hiden"), "{error}");
-        let base = "[x]\nname='x'\nlayers=2\nhidden=64\nvocab=100\nheads=2\nkv_heads=2\nintermediate=8\n\
-                    tied_embeddings=true\nsource=''\nconfidence='guess'\n";
-        all.add("mine", base).unwrap();
-        let error = all.add("mine", &format!("{base}pattern='FQ'\n")).unwrap_err().to_string();
-        assert!(error.contains("'Q'"), "{error}");
+        let base = "[x]\nname='x'\nsource=''\nconfidence='guess'\n";
+        let config = "config = { model_type = 'llama', hidden_size = 64, num_hidden_layers = 2, vocab_size = 100, \
+                      num_attention_heads = 2, intermediate_size = 8 }\n";
+        all.add("mine", &format!("{base}{config}")).unwrap();
+        for (wrong, word) in [
+            (config.replace("llama", "lama"), "lama"),
+            (config.replace("= 64", "= 65"), "head_dim"),
+            (config.replace("{ model_type", "{ hiden = 3, modeltype"), "unknown"),
+            ("layers = 1\n".to_owned(), "layers"),
+        ] {
+            let error = all.add("mine", &format!("{base}{wrong}")).unwrap_err().to_string();
+            assert!(error.contains(word), "{error}");
+        }
     }
 }

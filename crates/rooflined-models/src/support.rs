@@ -1,4 +1,4 @@
-//! What inference engines can run: engine, number format, GPU and key/value cache, from `config/support.toml`.
+//! What inference engines can run: engine, architecture, number format, GPU and key/value cache, from `config/support.toml`.
 //!
 //! Predictions, recommendations, settings lines and `docs/internals/settings.md` all ask here, so that none of them offers what
 //! another refuses. What an engine reads but leaves slow ("GGUF in vLLM"), or emulates for want of a unit (NVFP4 before
@@ -10,6 +10,7 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
+use crate::import::UNNAMED;
 use crate::recipe::{Mix, Recipe};
 use rooflined_core::names::Engine;
 use rooflined_core::precision::WeightFormat;
@@ -62,11 +63,23 @@ pub struct Platform {
     /// What to use instead on some of the GPUs that it leaves out.
     instead: Option<Instead>,
     pub source: String,
+    /// The models that it runs, where it has a list of them; `None` where it also runs others.
+    pub architectures: Option<Architectures>,
     #[serde(default)]
     pub weights: Vec<Entry>,
     /// Keys and values in another type than that of the model, or than 16 bits.
     #[serde(default)]
     pub cache: Vec<Entry>,
+}
+
+/// Every architecture that an engine runs.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Architectures {
+    /// `model_type` of a `config.json`, or `general.architecture` of a GGUF file.
+    pub names: Vec<String>,
+    /// Version and place that say so.
+    pub source: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -140,10 +153,23 @@ pub fn check(
     }
 }
 
-/// The engines of the table that run a model stored by `recipe` on `target`.
-pub fn engines(recipe: Recipe, target: Target) -> impl Iterator<Item = Engine> {
+/// Whether `engine` runs models of the architecture `family` on `target`, whatever they are stored as. Of an architecture
+/// without a name nothing is refused.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_family(engine: Engine, family: &str, target: Target) -> Result<(), Unsupported> {
+    let Some(platform) = platform(engine) else { return Ok(()) };
+    platform.runs_on(target)?;
+    platform.builds(family)
+}
+
+/// The engines of the table that run a model of the architecture `family` stored by `recipe` on `target`.
+pub fn engines(family: &str, recipe: Recipe, target: Target) -> impl Iterator<Item = Engine> {
     let engines = platforms().iter().map(|platform| platform.key);
-    engines.filter(move |engine| check(*engine, recipe, None, target).is_ok())
+    engines.filter(move |engine| {
+        check_family(*engine, family, target).and_then(|()| check(*engine, recipe, None, target)).is_ok()
+    })
 }
 
 /// Whether `engine` keeps keys and values as `kv_format` on `target`, whatever the weights are stored as.
@@ -181,6 +207,18 @@ impl Platform {
             }
             _ => Ok(()),
         }
+    }
+
+    fn builds(&'static self, family: &str) -> Result<(), Unsupported> {
+        let Some(list) = self.architectures.as_ref() else { return Ok(()) };
+        let wanted = plain_family(family);
+        if matches!(wanted.as_str(), "" | UNNAMED)
+            || list.names.iter().any(|name| plain_family(name) == wanted)
+        {
+            return Ok(());
+        }
+        let reason = format!("{} does not run models of the architecture {}", self.name, family);
+        Err(Unsupported { reason, nearest: None, source: &list.source })
     }
 
     fn stores(&'static self, recipe: Recipe, target: Target) -> Result<(), Unsupported> {
@@ -276,6 +314,14 @@ impl Platform {
             |format: &WeightFormat| entry(&self.weights, *format).is_some_and(|entry| entry.runs_on(target));
         nearest_of(self.preferred.iter().copied().filter(runs), bits, wanted)
     }
+}
+
+/// A name of an architecture without what writers of it disagree on: `qwen3_moe`, `qwen3moe`, `Qwen3Moe`, and `qwen3_moe_text`
+/// of a language model inside another.
+fn plain_family(name: &str) -> String {
+    let letters = name.chars().filter(char::is_ascii_alphanumeric);
+    let plain: String = letters.map(|letter| letter.to_ascii_lowercase()).collect();
+    plain.strip_suffix("text").map_or_else(|| plain.clone(), ToOwned::to_owned)
 }
 
 /// The entry of a format.
@@ -417,10 +463,33 @@ mod tests {
 
     #[test]
     fn the_engines_of_a_format_are_those_that_run_it() {
-        let of = |format: &str, target| engines(format.parse().unwrap(), target).collect::<Vec<_>>();
-        assert_eq!(of("q4_k_m", gpu(8, 7)), [Engine::LlamaCpp]);
-        assert_eq!(of("awq_int4", gpu(7, 0)), [Engine::Mlc]);
-        assert_eq!(of("fp32", Target::Cpu).last(), Some(&Engine::Torch));
+        let of = |family, format: &str, target| {
+            engines(family, format.parse().unwrap(), target).collect::<Vec<_>>()
+        };
+        assert_eq!(of("llama", "q4_k_m", gpu(8, 7)), [Engine::LlamaCpp]);
+        assert_eq!(of("llama", "awq_int4", gpu(7, 0)), [Engine::Mlc]);
+        assert_eq!(of("gpt_oss", "awq_int4", gpu(7, 0)), []);
+        assert_eq!(of("llama", "fp32", Target::Cpu).last(), Some(&Engine::Torch));
+    }
+
+    #[test]
+    fn an_engine_with_a_list_of_architectures_runs_no_others() {
+        let runs = |engine, family: &str| check_family(engine, family, gpu(8, 7)).is_ok();
+        for family in ["gpt_oss", "gpt-oss", "lfm2", "glm4_moe_lite", "GptOss"] {
+            for engine in [Engine::Mlc, Engine::TensorRtEdgeLlm] {
+                let refused = check_family(engine, family, gpu(8, 7)).unwrap_err();
+                assert!(refused.reason.contains(family) && refused.nearest.is_none(), "{refused}");
+            }
+            assert!(
+                runs(Engine::LlamaCpp, family) && runs(Engine::Vllm, family) && runs(Engine::Torch, family)
+            );
+        }
+        for family in ["llama", "qwen3", "qwen3_moe", "qwen3moe", "qwen3_5_moe_text", "qwen35", "", "unknown"]
+        {
+            assert!(runs(Engine::Mlc, family) && runs(Engine::TensorRtEdgeLlm, family), "{family}");
+        }
+        let elsewhere = check_family(Engine::Mlc, "gpt_oss", gpu(5, 0)).unwrap_err();
+        assert!(elsewhere.reason.contains("compute capability"), "{elsewhere}");
     }
 
     #[test]
@@ -446,6 +515,11 @@ mod tests {
                         assert!(!shared, "{entry:?} {other:?}");
                     }
                 }
+            }
+            if let Some(list) = &platform.architectures {
+                let names: std::collections::BTreeSet<_> =
+                    list.names.iter().map(|name| plain_family(name)).collect();
+                assert!(names.len() == list.names.len() && list.source.len() > 8, "{}", platform.name);
             }
             for format in &platform.preferred {
                 assert!(entry(&platform.weights, *format).is_some(), "{} {format}", platform.name);

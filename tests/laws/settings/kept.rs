@@ -6,7 +6,9 @@ use rooflined_advice::{Catalogue, Opener, Request, suppose};
 use rooflined_core::hardware::registry;
 use rooflined_core::precision::WeightFormat;
 use rooflined_core::units::Bytes;
+use rooflined_models::recipe::Recipe;
 use rooflined_models::registry::models;
+use rooflined_models::support::{Target, check_family};
 use rooflined_models::transformer::{self, DraftKind, MemoryFootprint};
 use rooflined_predict::{Engine, costs};
 use serde_json::{Value, json};
@@ -144,7 +146,8 @@ fn a_printed_command_needs_what_was_predicted() {
             let hardware = machines[random.usize(..machines.len())];
             let (format, said) = formats[random.usize(..formats.len())];
             // Where a model is published in a format of its own, others are not made of it.
-            if known.published_format.is_some() {
+            let runs = check_family(engine, &known.family, Target::Gpu(None)).is_ok();
+            if known.published_format.is_some() || !runs {
                 continue;
             }
             let longest = known.architecture.context_tokens.unwrap_or(1 << 20);
@@ -164,7 +167,7 @@ fn a_printed_command_needs_what_was_predicted() {
             workload["context_tokens"] = context.into();
             let speculates = matches!(engine, Engine::LlamaCpp | Engine::Vllm) && random.bool();
             let kind = match known.architecture.vocab {
-                _ if known.draft_layers > 0 => DraftKind::Mtp,
+                _ if known.model(Recipe::of(WeightFormat::Bf16)).has_own_head() => DraftKind::Mtp,
                 128_256 => DraftKind::Draft,
                 _ => DraftKind::Ngram,
             };

@@ -55,7 +55,7 @@ const SERVE: Text = Text {
 };
 
 const fn chosen(format: &str, text: Option<Text>, device: Device) -> Chosen<'_> {
-    Chosen { format, text, device, origin: ModelOrigin::Otherwise, shared: None }
+    Chosen { format, text, family: "", device, origin: ModelOrigin::Otherwise, shared: None }
 }
 
 /// Every format, and the mixes that have none.

@@ -1,12 +1,13 @@
 //! The table of what engines support: as `docs/internals/settings.md` prints it, and beside what others have run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use rooflined_core::hardware::registry;
 use rooflined_core::precision::WeightFormat;
 use rooflined_models::recipe::Recipe;
-use rooflined_models::support::{Entry, Platform, Target, check, platforms};
+use rooflined_models::registry::models;
+use rooflined_models::support::{Entry, Platform, Target, check, check_family, platforms};
 use rooflined_predict::Engine;
 
 const BEGIN: &str = "<!-- support: begin -->\n";
@@ -51,17 +52,34 @@ fn rows(entries: fn(&Platform) -> &[Entry], only_had: bool) -> String {
     text
 }
 
+/// A line for every engine that has a list, and one for all others.
+fn architectures() -> String {
+    let mut text = String::new();
+    for platform in platforms() {
+        if let Some(list) = &platform.architectures {
+            let _ = writeln!(text, "- {}: {}", platform.name, list.names.join(" "));
+        }
+    }
+    text.push_str("- the others: every architecture\n");
+    text
+}
+
 fn printed() -> String {
     let mut text = format!(
-        "Weights:\n\n{}\nKeys and values, in addition to 16 bits and the type of the model:\n\n{}\nSources:\n\n",
+        "Weights:\n\n{}\nKeys and values, in addition to 16 bits and the type of the model:\n\n{}\n\
+         Architectures, as `config.json` or a GGUF file calls them:\n\n{}\nSources:\n\n",
         rows(|platform| &platform.weights, false),
-        rows(|platform| &platform.cache, true)
+        rows(|platform| &platform.cache, true),
+        architectures()
     );
     let mut sources: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     for platform in platforms() {
         let mut add =
             |source, what: Vec<_>| sources.entry((&*platform.name, source)).or_default().extend(what);
         add(&platform.source, vec!["where it runs at all"]);
+        if let Some(list) = &platform.architectures {
+            add(&list.source, vec!["architectures"]);
+        }
         for entry in &platform.weights {
             let keys = entry.formats.iter().map(|format| format.key());
             // Twenty-nine of them are told by the table above.
@@ -139,9 +157,22 @@ fn what_others_have_run_is_supported() {
         let hardware = registry().get(device).or_else(|| registry().get(&format!("jetson-{device}")));
         let target = Target::Gpu(hardware.and_then(|hardware| hardware.compute_capability));
         let kv_format = (field("kv_bits") == "8").then_some(WeightFormat::Fp8E4m3);
+        let family = models().get(field("arch")).map_or("", |known| known.family.as_str());
+        assert_eq!(check_family(engine, family, target), Ok(()), "{line}");
         let answer = check(engine, recipe, kv_format, target);
         assert_eq!(answer, Ok(()), "{line}");
         seen += 1;
     }
     assert!(seen > 900, "{seen}");
+}
+
+/// A name that a list spells wrongly would refuse what it should allow.
+#[test]
+fn every_model_is_run_by_an_engine_with_a_list_but_for_two_families() {
+    let gpu = Target::Gpu(Some((12, 1)));
+    let closed = || platforms().iter().filter(|platform| platform.architectures.is_some());
+    let runs = |family: &str| closed().any(|platform| check_family(platform.key, family, gpu).is_ok());
+    let refused = models().all().filter(|model| !runs(&model.family));
+    let families: BTreeSet<&str> = refused.map(|model| model.family.as_str()).collect();
+    assert_eq!(families, BTreeSet::from(["lfm2", "lfm2_moe", "olmo2"]));
 }

@@ -10,7 +10,7 @@ use super::config::Config;
 use super::facts::Facts;
 use super::header::Header;
 use super::packing::{Modules, Packing};
-use super::{ImportError, MAX_GROUPS, Tensor, label, metadata, short};
+use super::{ImportError, MAX_GROUPS, Tensor, UNNAMED, label, metadata, short};
 use crate::architecture::{
     Architecture, Departures, Experts, InvalidModel, LayerKind, Linear, MAX_LAYERS, Mixer,
 };
@@ -92,7 +92,7 @@ pub(super) fn from_checkpoint(
     if let Some(found) = config.and_then(|config| config.quantisation.as_ref()) {
         found.check(tensors.iter().filter(|tensor| tensor.block == Block::I32).count())?;
     }
-    let facts = config.map_or_else(|| Facts::new("unknown".to_owned()), |config| config.facts.clone());
+    let facts = config.map_or_else(|| Facts::new(UNNAMED.to_owned()), |config| config.facts.clone());
     let described = config.and_then(|config| config.architecture.clone());
     let has_decoder = tensors.iter().any(|tensor| halves(&tensor.name).1);
     let weights = tensors

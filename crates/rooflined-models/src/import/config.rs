@@ -12,7 +12,7 @@ use super::families::Described;
 use super::fields::Fields;
 use super::quantisation::{Quantisation, Storage, quantisation};
 use super::tower::Tower;
-use super::{ImportError, said, short};
+use super::{ImportError, UNNAMED, said, short};
 use crate::architecture::{Architecture, Cache, Experts, Matrix, Mixer, Part};
 use crate::block::Block;
 use crate::class::Class;
@@ -31,16 +31,14 @@ const MAX_VALUES: u64 = 1 << 19;
 
 /// What errors call the file.
 const CONFIGURATION: &str = "configuration";
-/// The family of a configuration that names none.
-const UNNAMED: &str = "unknown";
 
 /// A parsed `config.json`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    pub(super) family: String,
+    pub(crate) family: String,
     pub(super) name: Option<String>,
     /// The model as its family describes it; `None` for a family that is not known.
-    pub(super) architecture: Option<Architecture>,
+    pub(crate) architecture: Option<Architecture>,
     /// Layers behind the last that draft tokens.
     drafts: u64,
     /// It embeds or ranks text, and generates none.
@@ -170,22 +168,45 @@ impl Config {
             family => ImportError::Family(family.to_owned()),
         };
         let mut architecture = self.architecture.clone().ok_or_else(unknown)?;
-        let mut warnings = Vec::new();
-        if self.is_encoder {
-            warnings.push(ENCODER.to_owned());
-        }
         let beside = u64::try_from(architecture.parameters()).unwrap_or(u64::MAX);
         if let Some(tower) = self.towers.iter().find(|tower| !tower.is_sized(beside)) {
             return Err(ImportError::Tower(tower.name.clone()));
         }
-        let mut weights = match (recipe, &self.quantisation) {
-            (Some(recipe), _) => recipe.weights(&architecture),
-            (None, quantisation) => {
-                architecture.departures.kv_format = quantisation.as_ref().and_then(Quantisation::kv_format);
-                warnings.extend(quantisation.iter().flat_map(Quantisation::remarks));
-                self.stored(&architecture)?
-            }
+        let Some(recipe) = recipe else {
+            architecture.departures.kv_format = self.quantisation.as_ref().and_then(Quantisation::kv_format);
+            let stored = Recipe::of(self.dtype.format().unwrap_or(WeightFormat::Fp16));
+            let remarks = self.quantisation.iter().flat_map(Quantisation::remarks).collect();
+            let weights = self.stored(&architecture)?;
+            let mut model = self.assembled(architecture, weights, stored, remarks, name);
+            model.label = Some(match &self.quantisation {
+                Some(found) => found.label(&model.weights),
+                None => self.dtype.key().to_owned(),
+            });
+            return Ok(model);
         };
+        Ok(self.quantised(architecture, recipe, name))
+    }
+
+    /// The same with an architecture that is known to be described, quantised by `recipe`.
+    pub(crate) fn quantised(&self, architecture: Architecture, recipe: Recipe, name: &str) -> Model {
+        let weights = recipe.weights(&architecture);
+        self.assembled(architecture, weights, recipe, Vec::new(), name)
+    }
+
+    /// Adds towers and what drafts to the weights of the text model.
+    fn assembled(
+        &self,
+        architecture: Architecture,
+        mut weights: Vec<WeightGroup>,
+        recipe: Recipe,
+        remarks: Vec<String>,
+        name: &str,
+    ) -> Model {
+        let mut warnings = Vec::new();
+        if self.is_encoder {
+            warnings.push(ENCODER.to_owned());
+        }
+        warnings.extend(remarks);
         let groups: Vec<WeightGroup> =
             self.towers.iter().flat_map(|tower| tower.weights(self.dtype)).collect();
         if !groups.is_empty() {
@@ -196,22 +217,16 @@ impl Config {
             ));
             weights.extend(groups);
         }
-        let label = match (recipe, &self.quantisation) {
-            (Some(recipe), _) => recipe.key().to_owned(),
-            (None, Some(found)) => found.label(&weights),
-            (None, None) => self.dtype.key().to_owned(),
-        };
-        let stored = recipe.unwrap_or_else(|| Recipe::of(self.dtype.format().unwrap_or(WeightFormat::Fp16)));
-        let head = head_weights(stored, &architecture, self.drafts);
-        Ok(Model {
+        let head = head_weights(recipe, &architecture, self.drafts);
+        Model {
             name: self.name.clone().unwrap_or_else(|| name.to_owned()),
             family: self.family.clone(),
             architecture,
             weights,
-            label: Some(label),
+            label: Some(recipe.key().to_owned()),
             warnings,
             drafting: Drafting { head, by: None },
-        })
+        }
     }
 
     /// The weights as the configuration says that they are stored.

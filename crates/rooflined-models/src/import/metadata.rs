@@ -2,13 +2,13 @@
 
 use super::facts::Facts;
 use super::header::{Header, Value};
-use super::{ImportError, Tensor, short};
+use super::{ImportError, Tensor, UNNAMED, short};
 use crate::architecture::{Experts, InvalidModel, Latent, LayerKind, Linear, MAX_LAYERS};
 use crate::foreign::{self, Foreign};
 
 /// What the metadata and the names of tensors say.
 pub(super) fn facts(header: &Header) -> Result<Facts, ImportError> {
-    let family = header.text("general.architecture").map_or_else(|| "unknown".to_owned(), short);
+    let family = header.text("general.architecture").map_or_else(|| UNNAMED.to_owned(), short);
     let number = |key: &str| header.number(&format!("{family}.{key}"));
     let by_layer = |key: &str| match header.metadata.get(&format!("{family}.{key}")) {
         Some(Value::Numbers(numbers)) => numbers.clone(),

@@ -16,7 +16,7 @@ fn model(name: &str) -> String {
 
 #[test]
 fn a_part_of_a_key_means_the_keys_that_have_it() {
-    assert_eq!(model("llama-3.1"), "llama-3.1-8b or llama-3.1-70b");
+    assert_eq!(model("llama-3.1"), "llama-3.1-8b, llama-3.1-70b or llama-3.1-405b");
     let nanos = "jetson-orin-nano-4gb, jetson-orin-nano-8gb or jetson-orin-nano-4gb-super";
     for written in ["orin-nano", "orin nano", "ORIN_NANO", "jetson orin nano"] {
         assert_eq!(hardware(written), nanos, "{written}");

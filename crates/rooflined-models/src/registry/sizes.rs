@@ -7,6 +7,7 @@
 use serde::Serialize;
 
 use super::models;
+use crate::class::Class;
 use crate::recipe::Recipe;
 
 /// Bytes of a tokenizer per entry of the vocabulary: a length (8), some seven letters, a kind (4), and a score (4) or one
@@ -78,7 +79,12 @@ fn row(file: &PublishedSize) -> Option<SizeRow> {
         Counted::Tensors => 0.0,
         Counted::File => TOKENIZER_BYTES * known.architecture.vocab as f64,
     };
-    let computed_gib = (known.model(recipe).bytes().get() + tokenizer) / f64::from(1 << 30);
+    // Towers have a file of their own.
+    let model = known.model(recipe);
+    let towers: u64 =
+        model.weights.iter().filter(|group| group.class == Class::Tower).map(|group| group.bytes).sum();
+    #[expect(clippy::cast_precision_loss, reason = "a size in bytes")]
+    let computed_gib = (model.bytes().get() - towers as f64 + tokenizer) / f64::from(1 << 30);
     Some(SizeRow {
         file: *file,
         computed_gib,
