@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use rooflined_advice::{Catalogue, Opener, Request, suppose};
 use rooflined_core::hardware::registry;
 use rooflined_models::registry::models;
+use rooflined_models::support::{Target, check_family};
+use rooflined_predict::Engine;
 use serde_json::{Value, json};
 
 /// Boards whose CPU and GPU share one memory.
@@ -36,11 +38,15 @@ fn decisions(
     mut see: impl FnMut(&Value, &BTreeMap<&str, &str>, &str),
 ) -> usize {
     let mut random = fastrand::Rng::with_seed(7);
+    let key = Engine::ALL.into_iter().find(|known| known.key() == engine).unwrap();
+    let runs = |family: &str| check_family(key, family, Target::Gpu(None)).is_ok();
     // A command has room for 4096 tokens even where the decision was about fewer.
-    let known: Vec<_> =
-        models().all().filter(|model| model.architecture.context_tokens >= Some(8192)).collect();
+    let known: Vec<_> = models()
+        .all()
+        .filter(|model| model.architecture.context_tokens >= Some(8192) && runs(&model.family))
+        .collect();
     let mut seen = 0;
-    for _ in 0..120 {
+    for _ in 0..160 {
         let (model, board) = (random.choice(&known).unwrap(), random.choice(boards).unwrap());
         let free = registry().get(board).unwrap().memory.unwrap().get() * 0.6 * random.f64();
         let batch = random.u64(1..=8);
