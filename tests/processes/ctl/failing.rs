@@ -52,7 +52,7 @@ fn bad_values_are_usage_errors_that_name_the_field_and_ask_nobody() {
         ("hardware show", "rooflinectl hardware list"),
         ("models show", "rooflinectl models list"),
         ("recommend --model qwen3-4b", "name the model without an option"),
-        ("recommend Qwen/Qwen3-4B-Instruct-2507-GGUF", "did you mean qwen3-4b?"),
+        ("recommend Qwen/Qwen3-4B-Instruct-2509-GGUF", "did you mean qwen3-4b"),
         ("recommend Qwen/DoesNotExist-9B", "save its config.json and give its path"),
         ("recommend https://huggingface.co/Qwen/DoesNotExist-9B", "save its config.json"),
         ("recommend frob-4", "a model of rooflinectl models list"),
