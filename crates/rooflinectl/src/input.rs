@@ -101,7 +101,7 @@ fn public_name(path: &Path) -> Option<&str> {
     let is_site = ["https://", "http://", "hf.co/", "huggingface.co/", "ollama.com/"]
         .iter()
         .any(|site| text.starts_with(site));
-    (is_site || is_name(owner) && is_name(model) && !ends_as_file(model)).then_some(text)
+    (is_site || is_name(owner) && is_name(model) && !meant::ends_as_file(model)).then_some(text)
 }
 
 fn unknown_model(name: &str) -> Failure {
@@ -119,17 +119,10 @@ fn unknown_model(name: &str) -> Failure {
     Failure::usage(format!("no model {name:?} is known, and no such file is here")).with_hint(hint)
 }
 
-/// Whether a name ends as model files do.
-pub fn ends_as_file(text: &str) -> bool {
-    const ENDINGS: [&str; 9] =
-        [".gguf", ".safetensors", ".json", ".onnx", ".pt", ".pth", ".bin", ".engine", ".plan"];
-    ENDINGS.iter().any(|ending| text.ends_with(ending))
-}
-
 /// Whether a text names a file or directory: it holds a slash or ends as model files do, and what has a slash in its name on
 /// Hugging Face is not there.
 pub fn names_file(text: &str) -> bool {
-    let is_path = text.contains('/') || ends_as_file(text);
+    let is_path = text.contains('/') || meant::ends_as_file(text);
     is_path && (models().get(text).is_err() || Path::new(text).exists())
 }
 

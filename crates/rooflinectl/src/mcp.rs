@@ -19,7 +19,7 @@ use tokio::process::Command;
 
 use super::args::Global;
 use super::failure::{Exit, Failure};
-use super::input::ends_as_file;
+use super::meant::ends_as_file;
 
 const INSTRUCTIONS: &str = "Predicts speed, power and memory of language models and vision networks on this machine or on other \
                             hardware, and recommends format, power mode and batch size. Ranges in parentheses are 90 % intervals. \

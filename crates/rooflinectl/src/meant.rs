@@ -4,7 +4,6 @@ use std::path::Path;
 
 use super::failure::Failure;
 use super::habits::{FORMATS, OPERATIONS, RUNNERS, UNITS, lists};
-use super::input::ends_as_file;
 use super::options::is_option;
 use rooflined_core::hardware::registry;
 use rooflined_core::near::Near;
@@ -12,6 +11,13 @@ use rooflined_models::foreign;
 use rooflined_models::recipe::Recipe;
 use rooflined_models::registry::models;
 use rooflined_predict::Engine;
+
+/// Whether a name ends as model files do.
+pub fn ends_as_file(text: &str) -> bool {
+    const ENDINGS: [&str; 9] =
+        [".gguf", ".safetensors", ".json", ".onnx", ".pt", ".pth", ".bin", ".engine", ".plan"];
+    ENDINGS.iter().any(|ending| text.ends_with(ending))
+}
 
 /// Letters and digits alone, small.
 fn bare(name: &str) -> String {
