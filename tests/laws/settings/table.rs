@@ -57,7 +57,7 @@ fn architectures() -> String {
     let mut text = String::new();
     for platform in platforms() {
         if let Some(list) = &platform.architectures {
-            let _ = writeln!(text, "- {}: {}", platform.name, list.names.join(" "));
+            let _ = writeln!(text, "- {}: `{}`", platform.name, list.names.join(" "));
         }
     }
     text.push_str("- the others: every architecture\n");
