@@ -144,7 +144,7 @@ fn what_cannot_draft_is_refused_by_name() {
     for (speculative, words) in [
         (
             r#"{"kind": "mtp", "draft_tokens": 2, "acceptance_ratio": 0.8}"#,
-            "Llama-3.1-8B is not known to have a head",
+            "Llama-3.1-8B has no known head that predicts further tokens",
         ),
         (
             r#"{"draft_model": "qwen3-0.6b", "draft_tokens": 2, "acceptance_ratio": 0.8}"#,

@@ -54,8 +54,8 @@ fn the_table_for_people_names_the_accelerator_and_the_page() {
 fn wrong_questions_are_usage_errors_that_say_what_to_do() {
     for (arguments, found) in [
         (&["0", "1", "1", "--hardware", "gb10"][..], "M is \"0\""),
-        (&["1", "1099511627776", "1", "--hardware", "gb10"], "n is"),
-        (&["1", "1", "-5", "--hardware", "gb10"], "k is"),
+        (&["1", "1099511627776", "1", "--hardware", "gb10"], "N is \"1099511627776\""),
+        (&["1", "1", "-5", "--hardware", "gb10"], "K is \"-5\""),
         (&["1", "1", "--hardware", "gb10"], "3 values"),
         (&["1", "1", "1", "--hardware", "gb11"], "did you mean gb10"),
         (&["1", "1", "1", "--hardware", "gb10", "--format", "fp17"], "fp1"),

@@ -161,8 +161,12 @@ fn a_newcomer_calibrates_compares_predicts_and_asks() {
     assert_eq!(chosen["feasible"], true);
     let impossible = run(real.path(), &["recommend", "gemv", "4096", "4096", "--max-time", "1ns"]);
     assert_eq!(impossible.status.code(), Some(3), "{impossible:?}");
-    let analyzed = real.json("analyze gemv 4096 4096 --format fp32 --time 1us");
-    assert_eq!(analyzed["verdict"], "impossible");
+    let analyzed = run(
+        real.path(),
+        &"analyze gemv 4096 4096 --format fp32 --time 1us -o json".split(' ').collect::<Vec<_>>(),
+    );
+    assert_eq!(analyzed.status.code(), Some(1), "{analyzed:?}");
+    contains(&stdout(&analyzed), &["\"verdict\":\"impossible\""]);
 
     let file = real.path().join("roofline.svg");
     let drawn = run(real.path(), &["roofline", "--measure", "--svg", file.to_str().unwrap()]);

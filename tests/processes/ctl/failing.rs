@@ -99,7 +99,7 @@ fn bad_values_are_usage_errors_that_name_the_field_and_ask_nobody() {
         ("explain gemv 1 1 --time 1ms --tokens-per-s 3", "cannot be used with"),
         ("explain --port 8080 --tokens-per-s 3", "cannot be used with"),
         ("explain --port 0", "a port of this machine"),
-        ("explain --pid x", "expected a whole number"),
+        ("explain --pid x", "expected the number of a process"),
         ("explain gemv 1 1 --tokens-per-s -1", "--tokens-per-s"),
         ("recommend gemv 1 1 --batch 32..1", "is empty"),
         ("recommend gemv 1 1 --max-time 0s", "--max-time"),

@@ -473,7 +473,7 @@ fn a_server_has_the_context_that_was_predicted_and_a_part_of_a_shared_memory() {
 fn a_vision_tower_is_counted_or_said() {
     let answer =
         supposed("predict gemma-3-4b --engine llama.cpp --format q4_k_m --hardware jetson-orin-nano-8gb");
-    contains(&answer["warnings"].to_string(), &["tower of 416 million", "counted as memory"]);
+    contains(&answer["warnings"].to_string(), &["tower of 416 million", "counts as memory"]);
     let config = json!({"model_type": "gemma3", "text_config": {"num_hidden_layers": 2, "hidden_size": 256,
         "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 512, "vocab_size": 96},
         "vision_config": {"hidden_size": 1152, "image_size": 896, "intermediate_size": 4304,

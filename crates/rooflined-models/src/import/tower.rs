@@ -71,7 +71,8 @@ impl Tower {
             let Some(map) = value.as_object().filter(|map| is_tower && !map.is_empty()) else { continue };
             let fields = Fields { map };
             // Some towers say what they are, and others only belong to a model that is known.
-            let name = fields.text(&["model_type"]).map_or_else(|| format!("{family} {key}"), str::to_owned);
+            let name = fields.text(&["model_type"]).filter(|own| !own.is_empty());
+            let name = name.map_or_else(|| format!("{family} {key}"), str::to_owned);
             let is_known = TOWERS.contains_key(&name);
             let table = if is_known { name.as_str() } else { PLAIN };
             let (tower, hidden) = Self::of(table, is_known, outer, &fields, [width, 0])?;

@@ -208,7 +208,7 @@ mod tests {
         let first = |request: &Request| {
             let explanations = explanations(request);
             let (format, others) = explanations.split_once("; ").unwrap();
-            assert!(format.contains("give format"), "{format}");
+            assert!(format.contains("give workload.format"), "{format}");
             others.split(" (").next().unwrap_or_default().to_owned()
         };
         let decode = Request::decode(1000);
