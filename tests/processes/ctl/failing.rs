@@ -101,7 +101,7 @@ fn bad_values_are_usage_errors_that_name_the_field_and_ask_nobody() {
         ("explain --port 0", "a port of this machine"),
         ("explain --pid x", "expected the number of a process"),
         ("explain gemv 1 1 --tokens-per-s -1", "--tokens-per-s"),
-        ("recommend gemv 1 1 --batch 32..1", "is empty"),
+        ("recommend gemv 1 1 --batch 32..1", "expected the smaller number first"),
         ("recommend gemv 1 1 --max-time 0s", "--max-time"),
         ("recommend gemv 1 1 --max-memory-bytes inf", "--max-memory-bytes"),
         ("recommend gemv 1 1 --objective speed", "latency"),
