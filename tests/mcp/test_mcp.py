@@ -68,7 +68,8 @@ class Tools(unittest.IsolatedAsyncioTestCase):
 
     async def test_hardware_is_asked_about_without_a_daemon(self):
         async with session("--socket", "/nowhere") as client:
-            text, answered = await ask(client, "recommend", model="Qwen/Qwen3-4B", hardware="orin-nano", modes="all", max_power_w=20)
+            text, answered = await ask(client, "recommend", model="Qwen/Qwen3-4B", engine="llama.cpp", hardware="orin-nano", modes="all",
+                                       max_power_w=20)
             self.assertTrue(answered, text)
             self.assertRegex(text, r"^Use .* tokens/s .* W \(module\)")
             self.assertIn("llama-server -m", text)
