@@ -218,9 +218,9 @@ mod tests {
         assert_eq!(first(&batch), "the sequences share a prompt");
         assert_eq!(first(&Request::prefill(1000)), "a part of the prompt was cached");
         let cached = Request { cached_tokens: 10, ..Request::prefill(1000) };
-        assert_eq!(first(&cached), "batch or token counts are others");
+        assert_eq!(first(&cached), "the batch or a token count was larger");
         for request in [decode, batch, cached] {
-            assert!(explanations(&request).contains("clocks or power mode"));
+            assert!(explanations(&request).contains("the power mode was a faster one"));
         }
         assert!(explanations(&Request::decode(8000)).contains("give kv_format"));
     }
