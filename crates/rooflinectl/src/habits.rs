@@ -125,7 +125,7 @@ pub const MISSING: [(&str, &str); 12] = [
     ("tiling", "the sizes are M N K, with spaces: rooflinectl tiling 64 4096 4096"),
 ];
 
-/// Words that a command, by its name below the program's, does not take, and what to do instead.
+/// Words that a command does not take, and what to do instead; the command by its name without the program.
 pub const WORDS: [(&str, &str, &str); 3] = [
     (
         "holds",

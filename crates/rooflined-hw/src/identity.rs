@@ -339,7 +339,7 @@ fn by_nvml(root: &SysRoot, no_tegra: &str) -> Identity {
         GpuParts::instance_of_name(name, capability)
     });
     if let Some(instance) = of_name.filter(|_| facts.parts.instances.is_empty()) {
-        // What else is told is of the instance, and its share is one of the whole.
+        // The other figures are those of the instance, and its share is one of the whole.
         facts.parts = GpuParts { is_divided: true, instances: vec![instance], ..GpuParts::default() };
     }
     let first = (facts.gpus > 1)

@@ -50,7 +50,7 @@ keyed! {
     Confidence {
         /// Read from a configuration file.
         Config = "config",
-        /// Recalled, and confirmed by the published number of weights.
+        /// At least one figure is recalled and was not read in a public file.
         Recalled = "recalled",
         /// Assumed.
         Guess = "guess",
