@@ -272,8 +272,9 @@ fn no_content_of_any_file_breaks_a_reading() {
         let tree = nodes(name, "tree.txt");
         let dir = unpack(&tree);
         let root = SysRoot::new(dir.path());
-        let whole = rooflined_hw::discover(&root);
-        let mut sampler = Sampler::new(&root, whole.1.clone());
+        let found = rooflined_hw::discover(&root);
+        let whole = format!("{found:?}");
+        let mut sampler = Sampler::new(&root, found.1);
         let mut now = 0.0;
         for (path, node) in tree.iter().filter(|(_, node)| matches!(node, Node::File(_))) {
             for (index, bytes) in garbage.into_iter().enumerate() {
@@ -297,7 +298,11 @@ fn no_content_of_any_file_breaks_a_reading() {
             let _ = sampler.sample(Seconds(now + 0.5));
             put(dir.path(), path, node);
         }
-        assert_eq!(rooflined_hw::discover(&root), whole, "{name}: a damage that passes leaves no trace");
+        assert_eq!(
+            format!("{:?}", rooflined_hw::discover(&root)),
+            whole,
+            "{name}: a damage that passes leaves no trace"
+        );
     }
 }
 

@@ -13,7 +13,7 @@
 //! == /sys/path failing == os error 11      a read that the kernel refused
 //! ```
 //!
-//! What is captured is what the sources of values name and what is listed in `sources`: what tells of clocks, power,
+//! What is captured is listed in `bundle/files.txt`: what tells of clocks, power,
 //! temperatures and modes, and nothing that tells of persons. Serial numbers, MAC addresses, UUIDs, the host's name
 //! and its machine id are replaced (`scrub`). Files, bytes and time are bounded, and a file that hangs costs its batch
 //! two seconds.
@@ -29,8 +29,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::file::{OpenFile, ReadError};
-use super::source::Registration;
-use super::sources::SOURCES;
 use super::timed_reader::TimedReader;
 use super::{SysRoot, excerpt};
 use rooflined_core::board::{nvpmodel, parse};
@@ -60,19 +58,9 @@ pub struct Bundle {
 /// say, by the path that stands for them in a tree: `/rooflined/nvml/0/name` and so on.
 #[must_use]
 pub fn capture(root: &SysRoot, answers: &BTreeMap<String, String>, heading: &str) -> Bundle {
-    capture_with(root, SOURCES, answers, heading)
-}
-
-/// The same with another table of sources.
-pub(super) fn capture_with(
-    root: &SysRoot,
-    table: &[Registration],
-    answers: &BTreeMap<String, String>,
-    heading: &str,
-) -> Bundle {
     let mut capture = Capture::new(root);
     capture.links();
-    capture.read(sources::files(root, table));
+    capture.read(sources::files(root));
     let named = capture.named_by_modes();
     capture.read(named);
     for (path, answer) in answers {

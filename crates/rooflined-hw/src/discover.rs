@@ -7,7 +7,7 @@ use super::hidden::Hidden;
 use super::identity::{Found, gpu, identify, mig_instances};
 use super::modes::ModeRule;
 use super::nvml::Facts;
-use super::source::{Device, DiscoveryContext, Registration, Source};
+use super::source::{Device, Discover, DiscoveryContext, Source};
 use super::sources::memory::{MEMINFO, limited};
 use super::sources::{HWMON, SOURCES, cpufreq, online};
 use super::{ONLINE, SIMULATED, STAT, SysRoot, cpu, emc, first_of, modes};
@@ -16,7 +16,7 @@ use rooflined_core::board::{Board, Cpu, Memory, PowerMode, Reading, parse};
 use rooflined_core::units::Hertz;
 
 /// Where the changing values of one machine are. Found once, at start; read at every sample.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug)]
 pub struct Discovered {
     pub(super) sources: Vec<Box<dyn Source>>,
     pub(super) modes: ModeRule,
@@ -40,7 +40,7 @@ pub fn discover(root: &SysRoot) -> (Board, Discovered) {
 }
 
 /// The same with another table of sources.
-pub(super) fn discover_with(root: &SysRoot, registrations: &[Registration]) -> (Board, Discovered) {
+pub(super) fn discover_with(root: &SysRoot, table: &[Discover]) -> (Board, Discovered) {
     let mut sources = BTreeMap::new();
     let mut cpu = cpu::discover(root, &mut sources);
     cpu.max_clock = cpufreq::max_clock(root).map(|(clock, files)| {
@@ -118,7 +118,7 @@ pub(super) fn discover_with(root: &SysRoot, registrations: &[Registration]) -> (
         modes_tell_sm: modes.known().is_some_and(|modes| modes.modes.iter().any(gates)),
         no_tegra: who.no_tegra,
     };
-    let found: Vec<_> = registrations.iter().filter_map(|source| (source.discover)(&context)).collect();
+    let found: Vec<_> = table.iter().filter_map(|discover| discover(&context)).collect();
     sources.extend(origins(root, &found));
     sources.extend(who.sources);
     let hidden = Hidden::under(root);

@@ -16,7 +16,6 @@ mod ask;
 pub mod bundle;
 mod cgroup;
 mod cpu;
-mod detail;
 mod devfreq;
 mod discover;
 mod emc;
@@ -33,10 +32,10 @@ mod rail;
 mod sampler;
 mod source;
 mod sources;
+mod state;
 mod throttle;
 mod timed_reader;
 mod total;
-mod update;
 
 use std::path::{Component, Path, PathBuf};
 

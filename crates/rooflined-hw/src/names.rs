@@ -54,6 +54,21 @@ pub(super) fn distinguish<T>(all: &mut [T], parts: impl Fn(&mut T) -> (&mut Stri
     }
 }
 
+/// Names that occur before get a number, so that each stands for one thing.
+pub(super) fn told_apart(names: impl IntoIterator<Item = String>) -> Vec<String> {
+    let mut told: Vec<String> = Vec::new();
+    for name in names {
+        let mut own = name.clone();
+        let mut number = 1_u32;
+        while told.contains(&own) {
+            number += 1;
+            own = format!("{name} {number}");
+        }
+        told.push(own);
+    }
+    told
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,5 +104,11 @@ mod tests {
     fn a_name_that_is_made_is_never_that_of_another() {
         let all = [("a", "0"), ("a", "1"), ("a-1", "2"), ("a", "1"), ("a", "1")];
         assert_eq!(keys(&all), ["a", "a-1-2", "a-1", "a-1-3", "a-1-4"]);
+    }
+
+    #[test]
+    fn every_name_stands_for_one_thing() {
+        let names = ["mlx5", "mlx5", "nvme", "mlx5 2", "mlx5"].map(String::from);
+        assert_eq!(told_apart(names), ["mlx5", "mlx5 2", "nvme", "mlx5 2 2", "mlx5 3"]);
     }
 }

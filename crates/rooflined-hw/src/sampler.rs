@@ -6,7 +6,7 @@ use super::discover::Discovered;
 use super::hidden::Hidden;
 use super::modes::ModeRule;
 use super::source::Source;
-use super::update::StateBuilder;
+use super::state::StateBuilder;
 use rooflined_core::board::BoardState;
 use rooflined_core::units::Seconds;
 
@@ -48,9 +48,7 @@ impl Sampler {
         let answers = self.files.read(now);
         let mut state = StateBuilder::new(now, &self.no_gpu, &self.hidden);
         for source in &mut self.sources {
-            for update in source.read(&answers) {
-                state.apply(update);
-            }
+            source.read(&answers, &mut state);
         }
         state.finish(&self.modes)
     }

@@ -1,6 +1,5 @@
 //! What a source of values is: it knows where its files lie, how they are read, and which fields they are for.
 
-use std::any::Any;
 use std::fmt::Debug;
 
 use super::SysRoot;
@@ -8,22 +7,16 @@ use super::answers::{Answers, File};
 use super::cgroup::Limits;
 use super::devfreq::GpuDevice;
 use super::nvml::Nvml;
-use super::update::Update;
+use super::state::StateBuilder;
 use rooflined_core::board::identity::Chip;
 use rooflined_core::hardware::Hardware;
 use rooflined_core::units::Hertz;
 
 /// One source. Each has a file of its own under `sources`, and a line in [`super::sources::SOURCES`].
-pub(super) trait Source: DynSource + Debug + Send + Sync {
+pub(super) trait Source: Debug + Send + Sync {
     /// What there is of it; `None` where the machine has nothing of the kind. A source that is found although it has
     /// nothing to read can say why.
     fn discover(context: &DiscoveryContext<'_>) -> Option<Self>
-    where
-        Self: Sized;
-
-    /// The files that a captured tree needs to have for it to be found and read there. `*` stands for any part of one
-    /// name.
-    fn captured() -> &'static [&'static str]
     where
         Self: Sized;
 
@@ -36,52 +29,16 @@ pub(super) trait Source: DynSource + Debug + Send + Sync {
     /// Has what is no file begin a sample, so that it works while files are read.
     fn begin(&self) {}
 
-    /// What the files hold, for the fields. May remember it for the next sample.
-    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update>;
+    /// Sets the fields to what the files hold. May remember it for the next sample.
+    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>);
 }
 
-/// A source as a value. Follows from its type.
-pub(super) trait DynSource: Any {
-    fn boxed_clone(&self) -> Box<dyn Source>;
-    fn equals(&self, other: &dyn Source) -> bool;
-}
+/// Looks for a source on a machine.
+pub(super) type Discover = fn(&DiscoveryContext<'_>) -> Option<Box<dyn Source>>;
 
-impl<S: Source + Clone + PartialEq> DynSource for S {
-    fn boxed_clone(&self) -> Box<dyn Source> {
-        Box::new(self.clone())
-    }
-
-    fn equals(&self, other: &dyn Source) -> bool {
-        let other: &dyn Any = other;
-        other.downcast_ref::<S>().is_some_and(|other| self == other)
-    }
-}
-
-impl Clone for Box<dyn Source> {
-    fn clone(&self) -> Self {
-        (**self).boxed_clone()
-    }
-}
-
-impl PartialEq for Box<dyn Source> {
-    fn eq(&self, other: &Self) -> bool {
-        (**self).equals(&**other)
-    }
-}
-
-#[derive(Clone, Copy)]
-pub(super) struct Registration {
-    pub discover: fn(&DiscoveryContext<'_>) -> Option<Box<dyn Source>>,
-    pub captured: fn() -> &'static [&'static str],
-}
-
-impl Registration {
-    pub const fn of<S: Source + Clone + PartialEq>() -> Self {
-        Self {
-            discover: |context| S::discover(context).map(|source| Box::new(source) as Box<dyn Source>),
-            captured: S::captured,
-        }
-    }
+/// [`Source::discover`] of one type, as a line of the table.
+pub(super) fn find<S: Source + 'static>(context: &DiscoveryContext<'_>) -> Option<Box<dyn Source>> {
+    S::discover(context).map(|source| Box::new(source) as Box<dyn Source>)
 }
 
 /// What is known of a machine when its sources are looked for.

@@ -1,9 +1,8 @@
-//! Which files make a board. `*` stands for any part of one name.
+//! Which files make a board: `files.txt` lists them. `*` stands for any part of one name.
 
 use std::collections::BTreeSet;
 
 use super::super::SysRoot;
-use super::super::source::Registration;
 
 /// Links that are kept as links.
 pub(super) const LINKS: &[&str] = &["/etc/nvpmodel.conf"];
@@ -17,52 +16,15 @@ const DIRS: &[&str] = &[
     "/sys/class/powercap/*:*",
 ];
 
-/// What tells of a board beside the sources of its values.
-#[rustfmt::skip]
-const FILES: &[&str] = &[
-    // What it is.
-    "/etc/nv_boot_control.conf", "/etc/nv_tegra_release", "/etc/dgx-release", "/etc/os-release", "/usr/lib/os-release",
-    "/etc/machine-id", "/var/lib/dbus/machine-id",
-    "/proc/device-tree/model", "/proc/device-tree/compatible",
-    "/proc/sys/kernel/osrelease",
-    "/sys/class/dmi/id/product_name", "/sys/class/dmi/id/board_name", "/sys/class/dmi/id/sys_vendor",
-    "/sys/class/dmi/id/product_family", "/sys/class/dmi/id/product_version", "/sys/class/dmi/id/bios_version",
-    "/sys/devices/soc0/family", "/sys/devices/soc0/soc_id", "/sys/devices/soc0/machine",
-    // Its modes.
-    "/etc/nvpmodel.conf", "/etc/nvpmodel/*.conf", "/var/lib/nvpmodel/conf_file_path",
-    "/opt/nvidia/l4t-gpusetup/gpu_pg_mask",
-    // Processors.
-    "/proc/cpuinfo", "/sys/fs/cgroup/cpu.max",
-    "/sys/devices/system/cpu/possible", "/sys/devices/system/cpu/present",
-    "/sys/devices/system/cpu/cpu*/online",
-    "/sys/devices/system/cpu/cpu*/topology/core_cpus_list",
-    "/sys/devices/system/cpu/cpu*/topology/thread_siblings_list",
-    "/sys/devices/system/cpu/cpu*/cache/index*/level", "/sys/devices/system/cpu/cpu*/cache/index*/size",
-    "/sys/devices/system/cpu/cpu*/cache/index*/type", "/sys/devices/system/cpu/cpu*/cache/index*/shared_cpu_list",
-    // Memory.
-    "/sys/kernel/debug/bpmp/debug/emc/possible_rates",
-    "/sys/kernel/debug/bpmp/debug/actmon/mc_all_avg_activity", "/sys/kernel/debug/cactmon/mc_all",
-    "/sys/kernel/actmon_avg_activity/mc_all",
-    // GPU.
-    "/sys/class/devfreq/*/governor", "/sys/class/devfreq/*/name", "/sys/devices/*.g*/devfreq/*/governor",
-    "/sys/devices/gpu.0/railgate_enable", "/sys/devices/gpu.0/power/control",
-    "/sys/devices/platform/gpu.0/railgate_enable", "/sys/devices/platform/gpu.0/power/control",
-    "/sys/bus/pci/devices/0000:01:00.0/power/control", "/sys/bus/pci/devices/0000:01:00.0/power/runtime_status",
-    "/proc/driver/nvidia/version", "/proc/driver/nvidia/gpus/*/power",
-    "/rooflined/simulated",
-    // Limits of temperature and power.
-    "/sys/class/thermal/thermal_zone*/trip_point_*_temp", "/sys/class/thermal/thermal_zone*/trip_point_*_type",
-    "/sys/class/thermal/cooling_device*/max_state",
-    "/sys/class/hwmon/hwmon*/*_cap", "/sys/class/hwmon/hwmon*/*_max", "/sys/class/hwmon/hwmon*/*_crit",
-    "/sys/class/hwmon/hwmon*/*_throt_en", "/sys/class/hwmon/hwmon*/pl_level", "/sys/class/hwmon/hwmon*/pwm1",
-    "/sys/bus/i2c/drivers/ina*/*/hwmon/hwmon*/*_max", "/sys/bus/i2c/drivers/ina*/*/hwmon/hwmon*/*_crit",
-];
+/// The patterns of files, beside comments.
+fn patterns() -> impl Iterator<Item = &'static str> {
+    include_str!("files.txt").lines().filter(|line| line.starts_with('/'))
+}
 
-/// The files that are there, each once: those that the sources of `table` name and what else tells of a board.
-pub(super) fn files(root: &SysRoot, table: &[Registration]) -> BTreeSet<String> {
-    let named = table.iter().flat_map(|source| (source.captured)());
+/// The files that are there, each once.
+pub(super) fn files(root: &SysRoot) -> BTreeSet<String> {
     // A file in the place of a directory is a fault worth keeping.
-    let patterns = named.chain(FILES).chain(DIRS);
+    let patterns = patterns().chain(DIRS.iter().copied());
     let mut found: BTreeSet<String> = patterns.flat_map(|pattern| expand(root, pattern)).collect();
     found.retain(|path| !root.path(path).is_dir() || !DIRS.iter().any(|dir| is_beside(dir, path)));
     for link in LINKS {

@@ -9,8 +9,8 @@ use super::{HWMON, hwmon};
 use crate::SysRoot;
 use crate::answers::{Answers, File};
 use crate::source::{Device, DiscoveryContext, Source};
+use crate::state::StateBuilder;
 use crate::throttle::{EvidenceKind, ThrottleReport};
-use crate::update::Update;
 use rooflined_core::board::parse;
 
 const PLATFORM: &str = "/sys/devices/platform";
@@ -99,10 +99,6 @@ impl Source for Alarms {
         (!found.is_empty() || firmware.is_some()).then_some(Self { found, firmware })
     }
 
-    fn captured() -> &'static [&'static str] {
-        &["/sys/class/hwmon/hwmon*/*_alarm", "/sys/devices/platform/soc*/*:firmware/get_throttled"]
-    }
-
     fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
         let alarms = (!self.found.is_empty()).then(|| format!("{HWMON}/hwmon*/*_alarm"));
         alarms.into_iter().chain(self.firmware.clone()).map(|files| ("throttle", files)).collect()
@@ -112,7 +108,7 @@ impl Source for Alarms {
         self.found.iter().map(|alarm| &alarm.path).chain(&self.firmware).map(File::of_driver).collect()
     }
 
-    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
+    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
         let mut report = ThrottleReport::of(EvidenceKind::State);
         for alarm in &self.found {
             let state = report.value_of(answers.value(&alarm.path, "0 or 1", parse::unsigned));
@@ -128,7 +124,7 @@ impl Source for Alarms {
                 report.add(true, format!("the firmware says: {name} ({path} holds {bits:x})"));
             }
         }
-        vec![Update::Throttle(report)]
+        state.throttle(report);
     }
 }
 

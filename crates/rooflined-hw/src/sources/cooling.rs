@@ -5,8 +5,8 @@ use crate::SysRoot;
 use crate::answers::{Answers, File};
 use crate::source::Device;
 use crate::source::{DiscoveryContext, Source};
+use crate::state::StateBuilder;
 use crate::throttle::{Alarm, report};
-use crate::update::Update;
 
 /// Those of processors, at 0 unless they slow one down.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,10 +27,6 @@ impl Source for Cooling {
         (!devices.is_empty()).then_some(Self { devices })
     }
 
-    fn captured() -> &'static [&'static str] {
-        &["/sys/class/thermal/cooling_device*/type", "/sys/class/thermal/cooling_device*/cur_state"]
-    }
-
     fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
         vec![("throttle", format!("{THERMAL}/cooling_device*/cur_state"))]
     }
@@ -39,8 +35,8 @@ impl Source for Cooling {
         self.devices.iter().map(|device| File::of_driver(&device.path)).collect()
     }
 
-    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
-        vec![Update::Throttle(report(&self.devices, answers))]
+    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
+        state.throttle(report(&self.devices, answers));
     }
 }
 

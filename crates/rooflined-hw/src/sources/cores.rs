@@ -7,10 +7,9 @@
 use super::cpufreq::{CPUFREQ, policies};
 use super::online;
 use crate::answers::{Answers, EACH_SECOND, File, SOMETIMES};
-use crate::detail::Detail;
 use crate::hidden::Hidden;
 use crate::source::{DiscoveryContext, Source};
-use crate::update::Update;
+use crate::state::{StateBuilder, detail};
 use crate::{STAT, SysRoot};
 use rooflined_core::board::details::Core;
 use rooflined_core::board::parse::{self, CpuTimes};
@@ -41,10 +40,6 @@ impl Source for Cores {
         Some(Self { policies: policies.collect(), last: Vec::new(), hidden: Hidden::under(context.root) })
     }
 
-    fn captured() -> &'static [&'static str] {
-        &["/sys/devices/system/cpu/cpufreq/policy*/*", STAT]
-    }
-
     fn origins(&self, root: &SysRoot) -> Vec<(&'static str, String)> {
         let stat = root.path(STAT).is_file().then(|| ("cores", STAT.to_owned()));
         let policies = (!self.policies.is_empty())
@@ -63,7 +58,7 @@ impl Source for Cores {
         policies.chain(online::files()).collect()
     }
 
-    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
+    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
         let times = answers.text(STAT).map(text::core_times).unwrap_or_default();
         let before = std::mem::replace(&mut self.last, times);
         let online = online::online(answers);
@@ -71,7 +66,7 @@ impl Source for Cores {
             let limits: Vec<Limits> = self.policies.iter().map(|policy| policy.read(answers)).collect();
             online.into_iter().map(|cpu| self.core(cpu, &before, &limits)).collect()
         });
-        vec![Detail::Cores(cores).now()]
+        detail!(state.cores = cores, None);
     }
 }
 

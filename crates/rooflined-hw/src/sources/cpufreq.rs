@@ -8,7 +8,7 @@ use super::online;
 use crate::SysRoot;
 use crate::answers::{Answers, File};
 use crate::source::{DiscoveryContext, Source};
-use crate::update::Update;
+use crate::state::StateBuilder;
 use rooflined_core::board::{Reading, parse};
 use rooflined_core::units::Hertz;
 
@@ -68,10 +68,6 @@ impl Source for Cpufreq {
         Some(Self { policies: policies.collect(), none: none(context.root) })
     }
 
-    fn captured() -> &'static [&'static str] {
-        &["/sys/devices/system/cpu/cpufreq/policy*/*"]
-    }
-
     fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
         if self.policies.is_empty() {
             return Vec::new();
@@ -86,8 +82,9 @@ impl Source for Cpufreq {
         paths.map(File::of_driver).chain(online::files()).collect()
     }
 
-    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
-        vec![Update::CpuClocks(self.clocks(answers)), Update::CpuClockCap(self.cap(answers))]
+    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
+        state.set(|state| &mut state.cpu_clocks, self.clocks(answers));
+        state.set(|state| &mut state.cpu_clock_cap, self.cap(answers));
     }
 }
 

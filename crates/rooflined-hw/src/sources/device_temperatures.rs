@@ -5,10 +5,9 @@ use super::{HWMON, THERMAL, hwmon};
 use crate::SysRoot;
 use crate::answers::{Answers, File, RARELY, SOMETIMES};
 use crate::ask::ask;
-use crate::detail::Detail;
 use crate::names::distinguish;
 use crate::source::{Device, DiscoveryContext, Source};
-use crate::update::Update;
+use crate::state::{StateBuilder, detail};
 use rooflined_core::board::Reading;
 use rooflined_core::board::details::DeviceTemperature;
 
@@ -74,16 +73,6 @@ impl Source for DeviceTemperatures {
         Some(Self { sensors, left_out })
     }
 
-    fn captured() -> &'static [&'static str] {
-        &[
-            "/sys/class/hwmon/hwmon*/name",
-            "/sys/class/hwmon/hwmon*/temp*_label",
-            "/sys/class/hwmon/hwmon*/temp*_input",
-            "/sys/class/hwmon/hwmon*/temp*_crit",
-            "/sys/class/hwmon/hwmon*/device/power/runtime_status",
-        ]
-    }
-
     fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
         let files = self.sensors.iter().map(|sensor| sensor.path.clone());
         let left_out = (self.left_out > 0).then(|| format!("and {} more, which are not read", self.left_out));
@@ -97,10 +86,10 @@ impl Source for DeviceTemperatures {
         inputs.chain(limits.map(|path| File::of_driver(path).every(RARELY))).collect()
     }
 
-    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
+    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
         let Some(first) = self.sensors.first() else {
             let none = format!("no temp*_input in {HWMON}/hwmon* but those of thermal zones");
-            return vec![Detail::DeviceTemperatures(Reading::absent(none)).now()];
+            return detail!(state.device_temperatures = Reading::absent(none), None);
         };
         let temperatures = self.sensors.iter().map(|sensor| DeviceTemperature {
             name: sensor.name.clone(),
@@ -112,7 +101,7 @@ impl Source for DeviceTemperatures {
             source: sensor.path.clone(),
         });
         let reading = Reading::Known(temperatures.collect());
-        vec![Detail::DeviceTemperatures(reading).read_with(&first.path, answers)]
+        detail!(state.device_temperatures = reading, Some(answers.read_at(&first.path)));
     }
 }
 

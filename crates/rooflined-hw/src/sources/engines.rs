@@ -8,9 +8,9 @@
 
 use crate::SysRoot;
 use crate::answers::{Answers, EACH_SECOND, File, RARELY};
-use crate::detail::{Detail, told_apart};
+use crate::names::told_apart;
 use crate::source::{DiscoveryContext, Source};
-use crate::update::Update;
+use crate::state::{StateBuilder, detail};
 use rooflined_core::board::details::Engine;
 use rooflined_core::board::identity::Chip;
 use rooflined_core::board::{Reading, parse};
@@ -89,16 +89,6 @@ impl Source for Engines {
         Some(Self { is_tegra: true, no_tegra: String::new(), found, others })
     }
 
-    fn captured() -> &'static [&'static str] {
-        &[
-            "/sys/class/devfreq/*/*_freq",
-            "/sys/class/devfreq/*/device/power/runtime_status",
-            "/sys/kernel/debug/clk/*/clk_rate",
-            "/sys/kernel/debug/clk/*/clk_max_rate",
-            "/sys/kernel/debug/clk/*/clk_enable_count",
-        ]
-    }
-
     fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
         let files =
             |engine: &Found| if engine.in_debugfs { format!("{CLOCKS}/*") } else { format!("{DEVFREQ}/*") };
@@ -116,10 +106,10 @@ impl Source for Engines {
         found.chain(self.closed().map(|path| File::of_driver(path).every(RARELY))).collect()
     }
 
-    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
+    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
         if !self.is_tegra {
             let none = format!("no engines with clocks of their own: {}", self.no_tegra);
-            return vec![Detail::Engines(Reading::absent(none)).now()];
+            return detail!(state.engines = Reading::absent(none), None);
         }
         let mut engines: Vec<Engine> = self.found.iter().map(|engine| engine.read(answers)).collect();
         let why = self.closed().next().map(|path| match answers.text(&path) {
@@ -150,7 +140,7 @@ impl Source for Engines {
             Reading::Known(engines)
         };
         let timer = self.found.first().map(Found::clock).or_else(|| self.closed().next());
-        vec![Detail::Engines(reading).read_with(&timer.unwrap_or_default(), answers)]
+        detail!(state.engines = reading, Some(answers.read_at(&timer.unwrap_or_default())));
     }
 }
 

@@ -11,10 +11,9 @@
 use super::{HWMON, hwmon};
 use crate::SysRoot;
 use crate::answers::{Answers, EACH_SECOND, File, SOMETIMES};
-use crate::detail::Detail;
 use crate::names::distinguish;
 use crate::source::{DiscoveryContext, Source};
-use crate::update::Update;
+use crate::state::{StateBuilder, detail};
 use rooflined_core::board::details::Fan;
 use rooflined_core::board::{Reading, parse::details as text};
 
@@ -78,19 +77,6 @@ impl Source for Fans {
         Some(Self { fans })
     }
 
-    fn captured() -> &'static [&'static str] {
-        &[
-            "/sys/class/hwmon/hwmon*/name",
-            "/sys/class/hwmon/hwmon*/pwm*",
-            "/sys/class/hwmon/hwmon*/fan*_input",
-            "/sys/class/hwmon/hwmon*/rpm",
-            "/sys/devices/pwm-fan/cur_pwm",
-            "/sys/devices/pwm-fan/rpm_measured",
-            STATUS,
-            CONF,
-        ]
-    }
-
     fn origins(&self, root: &SysRoot) -> Vec<(&'static str, String)> {
         let fans = self.fans.iter().flat_map(|fan| [&fan.duty, &fan.speed]).flatten();
         let fans = fans.map(|path| ("fans", path.clone()));
@@ -105,18 +91,16 @@ impl Source for Fans {
         fans.chain(profile).collect()
     }
 
-    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
+    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
         let fans: Vec<Fan> = self.fans.iter().map(|fan| fan.read(answers)).collect();
         let reading = if fans.is_empty() {
             Reading::absent(format!("no pwm* and no fan*_input in {HWMON}/hwmon*"))
         } else {
             Reading::Known(fans)
         };
-        let fans = match self.fans.iter().find_map(|fan| fan.duty.as_ref().or(fan.speed.as_ref())) {
-            Some(path) => Detail::Fans(reading).read_with(path, answers),
-            None => Detail::Fans(reading).now(),
-        };
-        vec![fans, Detail::FanProfile(profile(answers)).read_with(CONF, answers)]
+        let path = self.fans.iter().find_map(|fan| fan.duty.as_ref().or(fan.speed.as_ref()));
+        detail!(state.fans = reading, path.map(|path| answers.read_at(path)));
+        detail!(state.fan_profile = profile(answers), Some(answers.read_at(CONF)));
     }
 }
 

@@ -11,9 +11,8 @@
 use super::tegra_gpu::bases;
 use crate::SysRoot;
 use crate::answers::{Answers, EACH_SECOND, File, SOMETIMES};
-use crate::detail::Detail;
 use crate::source::{DiscoveryContext, Source};
-use crate::update::Update;
+use crate::state::{StateBuilder, detail};
 use rooflined_core::board::details::GpuControl;
 use rooflined_core::board::{Reading, parse, parse::details as text};
 use rooflined_core::units::Seconds;
@@ -51,37 +50,6 @@ impl Source for GpuPower {
         Some(Self { devfreq, none, found })
     }
 
-    fn captured() -> &'static [&'static str] {
-        &[
-            "/sys/class/devfreq/*/governor",
-            "/sys/class/devfreq/*/*_freq",
-            "/sys/devices/*.g*/devfreq/*/governor",
-            "/sys/devices/platform/*.gpu/devfreq/*/governor",
-            "/sys/devices/platform/bus@0/*.g*/devfreq/*/governor",
-            "/sys/class/devfreq/*/device/railgate_*",
-            "/sys/class/devfreq/*/device/is_railgated",
-            "/sys/class/devfreq/*/device/gpu_powered_on",
-            "/sys/class/devfreq/*/device/enable_3d_scaling",
-            "/sys/class/devfreq/*/device/golden_img_status",
-            "/sys/class/devfreq/*/device/power/control",
-            "/sys/devices/*/railgate_*",
-            "/sys/devices/*/is_railgated",
-            "/sys/devices/*/gpu_powered_on",
-            "/sys/devices/*/enable_3d_scaling",
-            "/sys/devices/*/golden_img_status",
-            "/sys/devices/*.g*/power/control",
-            "/sys/devices/gpu.0/power/control",
-            "/sys/devices/platform/*/railgate_*",
-            "/sys/devices/platform/*/is_railgated",
-            "/sys/devices/platform/*/gpu_powered_on",
-            "/sys/devices/platform/*/enable_3d_scaling",
-            "/sys/devices/platform/*/golden_img_status",
-            "/sys/devices/platform/gpu.0/power/control",
-            "/sys/devices/platform/*.g*/power/control",
-            "/sys/devices/platform/bus@0/*.g*/power/control",
-        ]
-    }
-
     fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
         let dir =
             |(name, path): &(&str, String)| path.trim_end_matches(name).trim_end_matches('/').to_owned();
@@ -102,9 +70,9 @@ impl Source for GpuPower {
         devfreq.chain(found).collect()
     }
 
-    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
+    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
         let Some(dir) = &self.devfreq else {
-            return vec![Detail::GpuControl(Reading::absent(&self.none)).now()];
+            return detail!(state.gpu_control = Reading::absent(&self.none), None);
         };
         let control = GpuControl {
             governor: answers.value(&format!("{dir}/governor"), "a governor", text::word),
@@ -116,7 +84,10 @@ impl Source for GpuPower {
             scaling_3d: self.value(answers, "enable_3d_scaling", "0 or 1", text::switch),
             mask_fixed: self.value(answers, "golden_img_status", "0 or 1", text::switch),
         };
-        vec![Detail::GpuControl(Reading::Known(control)).read_with(&format!("{dir}/min_freq"), answers)]
+        detail!(
+            state.gpu_control = Reading::Known(control),
+            Some(answers.read_at(&format!("{dir}/min_freq")))
+        );
     }
 }
 

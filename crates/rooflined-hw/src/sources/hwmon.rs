@@ -6,8 +6,8 @@ use crate::answers::{Answers, File};
 use crate::ask::ask;
 use crate::rail::{self, Counter, Meter};
 use crate::source::{Device, DiscoveryContext, Source};
+use crate::state::StateBuilder;
 use crate::total::AMD_APU;
-use crate::update::Update;
 
 /// Every file of hwmon that tells power or energy.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,20 +21,6 @@ impl Source for Hwmon {
         (!meters.is_empty()).then_some(Self { meters })
     }
 
-    fn captured() -> &'static [&'static str] {
-        &[
-            "/sys/class/hwmon/hwmon*/name",
-            "/sys/class/hwmon/hwmon*/label",
-            "/sys/class/hwmon/hwmon*/*_label",
-            "/sys/class/hwmon/hwmon*/*_input",
-            "/sys/class/hwmon/hwmon*/*_average",
-            "/sys/class/hwmon/hwmon*/*_oem_info",
-            "/sys/class/hwmon/hwmon*/*_is_battery",
-            "/sys/class/hwmon/hwmon*/device/name",
-            "/sys/class/hwmon/hwmon*/device/power*_*",
-        ]
-    }
-
     fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
         rail::origin(&self.meters, &[HWMON])
     }
@@ -43,8 +29,8 @@ impl Source for Hwmon {
         rail::files(&self.meters)
     }
 
-    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
-        vec![Update::Rails(rail::read(&mut self.meters, answers))]
+    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
+        state.rails(rail::read(&mut self.meters, answers));
     }
 }
 

@@ -13,7 +13,7 @@ use crate::answers::{Answers, File};
 use crate::ask::ask;
 use crate::rail::{self, Counter, Meter};
 use crate::source::{Device, DiscoveryContext, Source};
-use crate::update::Update;
+use crate::state::StateBuilder;
 
 const I2C: &str = "/sys/bus/i2c/drivers";
 const DRIVERS: [&str; 2] = ["/sys/bus/i2c/drivers/ina3221", "/sys/bus/i2c/drivers/ina3221x"];
@@ -29,19 +29,6 @@ impl Source for Ina3221 {
         (!meters.is_empty()).then_some(Self { meters })
     }
 
-    fn captured() -> &'static [&'static str] {
-        &[
-            "/sys/bus/i2c/drivers/ina*/*/hwmon/hwmon*/name",
-            "/sys/bus/i2c/drivers/ina*/*/hwmon/hwmon*/*_label",
-            "/sys/bus/i2c/drivers/ina*/*/hwmon/hwmon*/*_input",
-            "/sys/bus/i2c/drivers/ina*/*/iio:device*/rail_name_*",
-            "/sys/bus/i2c/drivers/ina*/*/iio:device*/in_power*_input",
-            "/sys/class/hwmon/hwmon*/name",
-            "/sys/class/hwmon/hwmon*/*_label",
-            "/sys/class/hwmon/hwmon*/*_input",
-        ]
-    }
-
     fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
         rail::origin(&self.meters, &[I2C, HWMON])
     }
@@ -50,8 +37,8 @@ impl Source for Ina3221 {
         rail::files(&self.meters)
     }
 
-    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
-        vec![Update::Rails(rail::read(&mut self.meters, answers))]
+    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
+        state.rails(rail::read(&mut self.meters, answers));
     }
 }
 

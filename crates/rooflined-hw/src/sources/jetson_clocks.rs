@@ -5,9 +5,8 @@ use super::cpufreq::CPUFREQ;
 use super::tegra_gpu::bases;
 use crate::SysRoot;
 use crate::answers::{Answers, EACH_SECOND, File, SOMETIMES};
-use crate::detail::Detail;
 use crate::source::{DiscoveryContext, Source};
-use crate::update::Update;
+use crate::state::{StateBuilder, detail};
 use rooflined_core::board::details::ClockLocks;
 use rooflined_core::board::{Reading, parse, parse::details as text};
 use rooflined_core::units::Hertz;
@@ -56,14 +55,6 @@ impl Source for JetsonClocks {
         })
     }
 
-    fn captured() -> &'static [&'static str] {
-        &[
-            "/sys/devices/system/cpu/cpufreq/policy*/*",
-            "/sys/devices/system/cpu/cpu0/cpuidle/state*/disable",
-            "/sys/class/devfreq/*/*_freq",
-        ]
-    }
-
     fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
         let cpus = (!self.policies.is_empty()).then(|| format!("{CPUFREQ}/policy*/scaling_{{min,max}}_freq"));
         let gpu = self.gpu.as_ref().map(|dir| format!("{dir}/{{min,max}}_freq"));
@@ -86,10 +77,10 @@ impl Source for JetsonClocks {
         clocks.chain(settings).collect()
     }
 
-    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
+    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
         if !self.is_tegra {
             let none = format!("only Jetsons have jetson_clocks: {}", self.no_tegra);
-            return vec![Detail::JetsonClocks(Reading::absent(none)).now()];
+            return detail!(state.jetson_clocks = Reading::absent(none), None);
         }
         let range = |dir: &String, prefix: &str, parse: fn(&str) -> Option<Hertz>| {
             let clock = |end: &str| {
@@ -117,6 +108,6 @@ impl Source for JetsonClocks {
                  cpu0/cpuidle/state*/disable or power/control of the GPU",
             )
         };
-        vec![Detail::JetsonClocks(locks.engaged().map_or_else(unknown, Reading::Known)).now()]
+        detail!(state.jetson_clocks = locks.engaged().map_or_else(unknown, Reading::Known), None);
     }
 }

@@ -5,7 +5,7 @@ use crate::STAT;
 use crate::SysRoot;
 use crate::answers::{Answers, File};
 use crate::source::{DiscoveryContext, Source};
-use crate::update::Update;
+use crate::state::StateBuilder;
 use rooflined_core::board::parse::{self, CpuTimes};
 use rooflined_core::board::{Load, Reading};
 
@@ -22,10 +22,6 @@ impl Source for LoadAverage {
         Some(Self { last: None })
     }
 
-    fn captured() -> &'static [&'static str] {
-        &[LOADAVG, STAT]
-    }
-
     fn origins(&self, root: &SysRoot) -> Vec<(&'static str, String)> {
         let exists = root.path(LOADAVG).is_file();
         exists.then(|| ("load", format!("{LOADAVG}, {STAT}"))).into_iter().collect()
@@ -35,7 +31,7 @@ impl Source for LoadAverage {
         vec![File::of_kernel(LOADAVG), online::stat()]
     }
 
-    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
+    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
         let times = answers.text(STAT).ok().and_then(parse::cpu_times);
         let before = std::mem::replace(&mut self.last, times);
         let ratios = times.zip(before).and_then(|(now, before)| now.ratios_since(&before));
@@ -45,6 +41,6 @@ impl Source for LoadAverage {
                 busy_ratio: ratios.map(|(busy, _)| busy),
                 steal_ratio: ratios.map(|(_, steal)| steal),
             });
-        vec![Update::Load(load)]
+        state.set(|state| &mut state.load, load);
     }
 }

@@ -4,7 +4,7 @@ use crate::SysRoot;
 use crate::answers::{Answers, File};
 use crate::cgroup::{self, MemoryLevel};
 use crate::source::{DiscoveryContext, Source};
-use crate::update::Update;
+use crate::state::StateBuilder;
 use rooflined_core::board::{Memory, parse};
 use rooflined_core::units::Bytes;
 
@@ -20,11 +20,6 @@ impl Source for MemInfo {
         Some(Self { levels: context.limits.memory.clone() })
     }
 
-    fn captured() -> &'static [&'static str] {
-        // Not /proc/self/cgroup, which names users and units: a container's own mount starts at its group.
-        &[MEMINFO, "/sys/fs/cgroup/memory.*", "/sys/fs/cgroup/memory/memory.*"]
-    }
-
     fn origins(&self, root: &SysRoot) -> Vec<(&'static str, String)> {
         let exists = root.path(MEMINFO).is_file().then(|| MEMINFO.to_owned());
         let limits = self.levels.iter().flat_map(|level| &level.limits).cloned();
@@ -37,12 +32,15 @@ impl Source for MemInfo {
         std::iter::once(File::of_kernel(MEMINFO)).chain(levels.map(File::of_kernel)).collect()
     }
 
-    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
+    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
         let memory = answers.value(MEMINFO, "MemTotal", parse::meminfo);
-        vec![Update::Memory(memory.map(|memory| {
-            let text = |path: &String| answers.text(path).ok();
-            limited(&self.levels, memory, |path| text(path).map(str::to_owned))
-        }))]
+        state.set(
+            |state| &mut state.memory,
+            memory.map(|memory| {
+                let text = |path: &String| answers.text(path).ok();
+                limited(&self.levels, memory, |path| text(path).map(str::to_owned))
+            }),
+        );
     }
 }
 

@@ -10,10 +10,9 @@
 
 use crate::SysRoot;
 use crate::answers::{Answers, EACH_SECOND, File};
-use crate::detail::Detail;
 use crate::emc::BPMP_EMC;
 use crate::source::{DiscoveryContext, Source};
-use crate::update::Update;
+use crate::state::{StateBuilder, detail};
 use rooflined_core::board::identity::Chip;
 use rooflined_core::board::{Reading, parse};
 use rooflined_core::units::Hertz;
@@ -44,10 +43,6 @@ impl Source for MemoryActivity {
         Some(Self { is_tegra: context.chip.is_some(), no_tegra: context.no_tegra.clone(), is_known, other })
     }
 
-    fn captured() -> &'static [&'static str] {
-        &[MONITOR, "/sys/kernel/debug/bpmp/debug/clk/emc/*"]
-    }
-
     fn origins(&self, root: &SysRoot) -> Vec<(&'static str, String)> {
         let there = self.is_known && root.path(MONITOR).is_file();
         there.then(|| ("emc_utilisation", format!("{MONITOR}, {BPMP_EMC}/rate"))).into_iter().collect()
@@ -60,10 +55,10 @@ impl Source for MemoryActivity {
         vec![File::of_driver(MONITOR).every(EACH_SECOND), File::of_driver(format!("{BPMP_EMC}/rate"))]
     }
 
-    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
+    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
         if !self.is_tegra {
             let none = format!("no monitor of the memory's activity: {}", self.no_tegra);
-            return vec![Detail::EmcUtilisation(Reading::absent(none)).now()];
+            return detail!(state.emc_utilisation = Reading::absent(none), None);
         }
         let reading = match answers.value(MONITOR, "a count in kHz", parse::unsigned) {
             Reading::Known(_) if !self.is_known => {
@@ -81,7 +76,7 @@ impl Source for MemoryActivity {
             }),
             Reading::Failed { reason } => Reading::failed(reason),
         };
-        vec![Detail::EmcUtilisation(reading).read_with(MONITOR, answers)]
+        detail!(state.emc_utilisation = reading, Some(answers.read_at(MONITOR)));
     }
 }
 

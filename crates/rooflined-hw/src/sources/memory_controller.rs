@@ -7,7 +7,7 @@
 use crate::SysRoot;
 use crate::answers::{Answers, File};
 use crate::source::{DiscoveryContext, Source};
-use crate::update::Update;
+use crate::state::StateBuilder;
 use rooflined_core::board::parse;
 
 const DEVFREQ: &str = "/sys/class/devfreq";
@@ -31,10 +31,6 @@ impl Source for MemoryController {
         Some(Self { clock: file("cur_freq"), cap: file("max_freq") })
     }
 
-    fn captured() -> &'static [&'static str] {
-        &["/sys/class/devfreq/*/*_freq"]
-    }
-
     fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
         vec![("memory_clock", self.clock.clone()), ("memory_clock_cap", self.cap.clone())]
     }
@@ -43,8 +39,9 @@ impl Source for MemoryController {
         [&self.clock, &self.cap].map(File::of_driver).into()
     }
 
-    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
+    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
         let clock = |path: &str| answers.value(path, "a clock in Hz", parse::hertz);
-        vec![Update::MemoryClock(clock(&self.clock)), Update::MemoryClockCap(clock(&self.cap))]
+        state.set(|state| &mut state.memory_clock, clock(&self.clock));
+        state.set(|state| &mut state.memory_clock_cap, clock(&self.cap));
     }
 }

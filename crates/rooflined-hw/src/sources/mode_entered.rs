@@ -3,7 +3,7 @@
 use crate::SysRoot;
 use crate::answers::{Answers, File};
 use crate::source::{DiscoveryContext, Source};
-use crate::update::Update;
+use crate::state::StateBuilder;
 use rooflined_core::board::nvpmodel;
 
 /// Written at every switch; absent before the first.
@@ -18,10 +18,6 @@ impl Source for ModeEntered {
         context.has_modes.then_some(Self)
     }
 
-    fn captured() -> &'static [&'static str] {
-        &[STATUS]
-    }
-
     fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
         vec![("power_mode", STATUS.into())]
     }
@@ -30,8 +26,7 @@ impl Source for ModeEntered {
         vec![File::of_driver(STATUS)]
     }
 
-    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
-        let entered = answers.text(STATUS).ok().and_then(nvpmodel::parse_status);
-        entered.map(Update::ModeEntered).into_iter().collect()
+    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
+        state.mode_entered = answers.text(STATUS).ok().and_then(nvpmodel::parse_status);
     }
 }

@@ -8,9 +8,8 @@
 use super::memory::MEMINFO;
 use crate::SysRoot;
 use crate::answers::{Answers, EACH_SECOND, File};
-use crate::detail::Detail;
 use crate::source::{DiscoveryContext, Source};
-use crate::update::Update;
+use crate::state::{StateBuilder, detail};
 use rooflined_core::board::identity::Chip;
 use rooflined_core::board::{Reading, parse::details as text};
 
@@ -34,10 +33,6 @@ impl Source for Nvmap {
         Some(Self { is_tegra: context.chip.is_some(), no_tegra: context.no_tegra.clone(), lists, unlisted })
     }
 
-    fn captured() -> &'static [&'static str] {
-        &[MEMINFO]
-    }
-
     fn origins(&self, root: &SysRoot) -> Vec<(&'static str, String)> {
         let told = self.is_tegra && root.read(MEMINFO).is_ok_and(|text| text::nvmap_used(&text).is_some());
         let memory = told.then(|| ("gpu_shared_memory", format!("{MEMINFO}: NvMapMemUsed")));
@@ -51,7 +46,7 @@ impl Source for Nvmap {
         clients.into_iter().chain([File::of_kernel(MEMINFO)]).collect()
     }
 
-    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
+    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
         let none = "no NvMapMemUsed in /proc/meminfo: only JetPack 4 to 6 have it";
         let shared = match answers.text(MEMINFO) {
             _ if !self.is_tegra => {
@@ -60,15 +55,14 @@ impl Source for Nvmap {
             Ok(meminfo) => text::nvmap_used(meminfo).map_or_else(|| Reading::absent(none), Reading::Known),
             Err(error) => error.into(),
         };
-        let mut updates = vec![Detail::GpuSharedMemory(shared).now()];
+        detail!(state.gpu_shared_memory = shared, None);
         if self.lists {
             let clients = answers.value(CLIENTS, "CLIENT PROCESS PID SIZE", text::nvmap_clients);
-            updates.push(Detail::GpuProcesses(clients).read_with(CLIENTS, answers));
+            detail!(state.gpu_processes = clients, Some(answers.read_at(CLIENTS)));
         }
         if self.unlisted {
             let none = "the driver of this GPU lists processes through NVML alone, which does not answer";
-            updates.push(Detail::GpuProcesses(Reading::absent(none)).now());
+            detail!(state.gpu_processes = Reading::absent(none), None);
         }
-        updates
     }
 }

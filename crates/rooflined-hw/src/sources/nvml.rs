@@ -3,12 +3,12 @@
 
 use crate::SysRoot;
 use crate::answers::{Answers, File};
-use crate::detail::Detail;
 use crate::identity::mig_instances;
 use crate::nvml::{Nvml, Sample};
 use crate::source::{DiscoveryContext, Source};
+use crate::state::{StateBuilder, detail};
 use crate::throttle::{EvidenceKind, ThrottleReport};
-use crate::update::Update;
+use crate::total::GpuPower;
 use rooflined_core::board::{MeterRead, Reading, ThermalZone};
 use rooflined_core::hardware::Hardware;
 use rooflined_core::units::{Hertz, Seconds};
@@ -62,14 +62,6 @@ impl Source for NvmlGpu {
         })
     }
 
-    fn captured() -> &'static [&'static str] {
-        &[
-            "/rooflined/nvml/*/*",
-            "/rooflined/nvml/*/mig/*/*",
-            "/proc/driver/nvidia/capabilities/*/mig/*/access",
-        ]
-    }
-
     fn origins(&self, root: &SysRoot) -> Vec<(&'static str, String)> {
         let source = match &self.nvml {
             Nvml::Library(_) => Some("NVML".to_owned()),
@@ -86,7 +78,7 @@ impl Source for NvmlGpu {
         self.nvml.begin();
     }
 
-    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
+    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
         let mut sample = self.nvml.finish(answers);
         if let Reading::Absent { .. } = sample.load
             && !self.instances.is_empty()
@@ -96,51 +88,51 @@ impl Source for NvmlGpu {
                 "NVML tells no load of a GPU that is divided (MIG): {instances} in /proc/driver/nvidia/capabilities"
             ));
         }
-        let mut updates = vec![
-            Update::Throttle(self.report(&sample, answers.now())),
-            Detail::GpuProcesses(sample.processes.clone()).now(),
-        ];
+        state.throttle(self.report(&sample, answers.now()));
+        detail!(state.gpu_processes = sample.processes.clone(), None);
         if self.beside_devfreq {
-            updates.push(Update::GpuLoad(sample.load));
+            state.set(|state| &mut state.gpu_load, sample.load);
         } else {
-            updates.extend(self.all(sample, answers.now()));
+            self.all(sample, answers.now(), state);
         }
-        updates
     }
 }
 
 impl NvmlGpu {
-    fn all(&self, sample: Sample, now: Seconds) -> Vec<Update> {
+    fn all(&self, sample: Sample, now: Seconds, state: &mut StateBuilder<'_>) {
         let nominal = self.nominal.as_ref();
-        let mut updates = vec![
-            Update::GpuClock(sample.clock),
-            Update::GpuClockCap(sample.locked),
-            Update::GpuLoad(sample.load),
-            Update::TpcMask(Reading::absent("no mask of gated clusters on this GPU")),
-            Update::SmOnline(nominal.map_or_else(
+        state.set(|state| &mut state.gpu_clock, sample.clock);
+        state.set(|state| &mut state.gpu_clock_cap, sample.locked);
+        state.set(|state| &mut state.gpu_load, sample.load);
+        state.set(|state| &mut state.tpc_mask, Reading::absent("no mask of gated clusters on this GPU"));
+        state.set(
+            |state| &mut state.sm_online,
+            nominal.map_or_else(
                 || Reading::absent("the hardware registry has no entry of this machine"),
                 |nominal| Reading::Known(nominal.sm),
-            )),
-            Update::MemoryClock(sample.memory_clock),
-            Update::MemoryClockCap(nominal.and_then(|nominal| nominal.memory_clock).map_or_else(
+            ),
+        );
+        state.set(|state| &mut state.memory_clock, sample.memory_clock);
+        state.set(
+            |state| &mut state.memory_clock_cap,
+            nominal.and_then(|nominal| nominal.memory_clock).map_or_else(
                 || {
                     Reading::absent(
                         "NVML reports no cap on the memory clock, and the data sheet no highest one",
                     )
                 },
                 Reading::Known,
-            )),
-            Update::GpuPower {
-                meter: SENSOR,
-                power: sample.power,
-                read: MeterRead { at: now, since: None, period: Some(PERIOD) },
-            },
-        ];
+            ),
+        );
+        state.gpu_power = Some(GpuPower {
+            meter: SENSOR,
+            power: sample.power,
+            read: MeterRead { at: now, since: None, period: Some(PERIOD) },
+        });
         if let Reading::Known(temperature) = sample.temperature {
             let zone = ThermalZone { name: SENSOR.into(), temperature: Reading::Known(temperature) };
-            updates.push(Update::Temperatures(Reading::Known(vec![zone])));
+            state.temperatures(Reading::Known(vec![zone]));
         }
-        updates
     }
 
     fn report(&mut self, sample: &Sample, now: Seconds) -> ThrottleReport {

@@ -4,7 +4,7 @@ use crate::SysRoot;
 use crate::answers::{Answers, File};
 use crate::cgroup::Limits;
 use crate::source::{DiscoveryContext, Source};
-use crate::update::Update;
+use crate::state::StateBuilder;
 use crate::{ONLINE, STAT, parsed};
 use rooflined_core::board::{Reading, parse};
 
@@ -18,10 +18,6 @@ impl Source for Online {
         Some(Self { limits: context.limits.clone() })
     }
 
-    fn captured() -> &'static [&'static str] {
-        &[ONLINE, STAT, "/sys/fs/cgroup/cpu*", "/sys/fs/cgroup/cpu*/cpu*"]
-    }
-
     fn origins(&self, root: &SysRoot) -> Vec<(&'static str, String)> {
         let exists = root.path(ONLINE).is_file();
         exists.then(|| ("cores_online", ONLINE.into())).into_iter().collect()
@@ -31,13 +27,14 @@ impl Source for Online {
         files().into()
     }
 
-    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
+    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
         let count = |cpus: &[u32]| u32::try_from(cpus.len()).unwrap_or(u32::MAX);
         let online = online(answers);
         // Files that are virtualised say nothing of the machine.
-        let of_machine = online.known().filter(|cpus| !self.limits.renumbers(cpus)).map(|cpus| count(cpus));
+        state.machine_cores =
+            online.known().filter(|cpus| !self.limits.renumbers(cpus)).map(|cpus| count(cpus));
         let granted = online.map(|cpus| self.limits.granted(count(&self.limits.allowed(cpus))));
-        vec![Update::CoresOnline { granted, of_machine }]
+        state.set(|state| &mut state.cores_online, granted);
     }
 }
 

@@ -5,7 +5,7 @@ use crate::answers::{Answers, File};
 use crate::ask::ask;
 use crate::rail::{self, Counter, Meter};
 use crate::source::{DiscoveryContext, Source};
-use crate::update::Update;
+use crate::state::StateBuilder;
 
 const POWERCAP: &str = "/sys/class/powercap";
 /// Running average power limit counters are renewed about every millisecond (Intel SDM volume 3, 16.10.1).
@@ -22,14 +22,6 @@ impl Source for Powercap {
         (!meters.is_empty()).then_some(Self { meters })
     }
 
-    fn captured() -> &'static [&'static str] {
-        &[
-            "/sys/class/powercap/*:*/name",
-            "/sys/class/powercap/*:*/energy_uj",
-            "/sys/class/powercap/*:*/max_energy_range_uj",
-        ]
-    }
-
     fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
         rail::origin(&self.meters, &[POWERCAP])
     }
@@ -38,8 +30,8 @@ impl Source for Powercap {
         rail::files(&self.meters)
     }
 
-    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
-        vec![Update::Rails(rail::read(&mut self.meters, answers))]
+    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
+        state.rails(rail::read(&mut self.meters, answers));
     }
 }
 

@@ -4,7 +4,7 @@ use crate::ReadError;
 use crate::SysRoot;
 use crate::answers::{Answers, File};
 use crate::source::{DiscoveryContext, Source};
-use crate::update::Update;
+use crate::state::StateBuilder;
 use rooflined_core::board::{Pressure, Reading, parse};
 
 const MEMORY: &str = "/proc/pressure/memory";
@@ -19,10 +19,6 @@ impl Source for Stall {
         Some(Self)
     }
 
-    fn captured() -> &'static [&'static str] {
-        &["/proc/pressure/*"]
-    }
-
     fn origins(&self, root: &SysRoot) -> Vec<(&'static str, String)> {
         let exists = root.path(MEMORY).is_file();
         exists.then(|| ("pressure", format!("{MEMORY}, {CPU}"))).into_iter().collect()
@@ -32,8 +28,8 @@ impl Source for Stall {
         [MEMORY, CPU].map(File::of_kernel).into()
     }
 
-    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
-        vec![Update::Pressure(pressure(answers))]
+    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
+        state.set(|state| &mut state.pressure, pressure(answers));
     }
 }
 

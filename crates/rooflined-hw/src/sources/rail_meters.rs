@@ -9,10 +9,9 @@ use super::{hwmon, ina3221};
 use crate::SysRoot;
 use crate::answers::{Answers, EACH_SECOND, File, RARELY, SOMETIMES};
 use crate::ask::ask;
-use crate::detail::Detail;
 use crate::names::distinguish;
 use crate::source::{DiscoveryContext, Source};
-use crate::update::Update;
+use crate::state::{StateBuilder, detail};
 use rooflined_core::board::details::RailMeter;
 use rooflined_core::board::{Reading, parse, parse::details as text};
 
@@ -79,19 +78,6 @@ impl Source for RailMeters {
         Some(Self { channels })
     }
 
-    fn captured() -> &'static [&'static str] {
-        &[
-            "/sys/bus/i2c/drivers/ina*/*/hwmon/hwmon*/name",
-            "/sys/bus/i2c/drivers/ina*/*/hwmon/hwmon*/*_label",
-            "/sys/bus/i2c/drivers/ina*/*/hwmon/hwmon*/*_input",
-            "/sys/bus/i2c/drivers/ina*/*/hwmon/hwmon*/curr*_*",
-            "/sys/class/hwmon/hwmon*/label",
-            "/sys/class/hwmon/hwmon*/*_label",
-            "/sys/class/hwmon/hwmon*/*_input",
-            "/sys/class/hwmon/hwmon*/curr*_*",
-        ]
-    }
-
     fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
         self.channels.iter().map(|channel| ("rail_meters", channel.dir.clone())).collect()
     }
@@ -112,14 +98,18 @@ impl Source for RailMeters {
         files
     }
 
-    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
+    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
         let meters: Vec<RailMeter> = self.channels.iter().map(|channel| channel.read(answers)).collect();
-        vec![Detail::RailMeters(if meters.is_empty() {
-            Reading::absent("no meter of volts and amperes: neither an INA3221 nor an INA238 and the like in /sys/class/hwmon")
-        } else {
-            Reading::Known(meters)
-        })
-        .now()]
+        detail!(
+            state.rail_meters = if meters.is_empty() {
+                Reading::absent(
+                    "no meter of volts and amperes: neither an INA3221 nor an INA238 and the like in /sys/class/hwmon",
+                )
+            } else {
+                Reading::Known(meters)
+            },
+            None
+        );
     }
 }
 

@@ -4,8 +4,8 @@ use super::HWMON;
 use crate::SysRoot;
 use crate::answers::{Answers, File};
 use crate::source::{DiscoveryContext, Source};
+use crate::state::StateBuilder;
 use crate::throttle::{EvidenceKind, ThrottleReport};
-use crate::update::Update;
 use rooflined_core::board::parse;
 use rooflined_core::units::Seconds;
 
@@ -40,10 +40,6 @@ impl Source for Soctherm {
         (!counters.is_empty()).then_some(Self { counters })
     }
 
-    fn captured() -> &'static [&'static str] {
-        &["/sys/class/hwmon/hwmon*/name", "/sys/class/hwmon/hwmon*/*_event_cnt"]
-    }
-
     fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
         vec![("throttle", format!("{HWMON}/hwmon*/oc*_event_cnt"))]
     }
@@ -52,7 +48,7 @@ impl Source for Soctherm {
         self.counters.iter().map(|counter| File::of_driver(&counter.path)).collect()
     }
 
-    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
+    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
         let mut report = ThrottleReport::of(EvidenceKind::Event);
         let now = answers.now();
         for counter in &mut self.counters {
@@ -65,7 +61,7 @@ impl Source for Soctherm {
                 report.add(active, evidence);
             }
         }
-        vec![Update::Throttle(report)]
+        state.throttle(report);
     }
 }
 

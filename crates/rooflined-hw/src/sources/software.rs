@@ -7,9 +7,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use rustix::fs::OFlags;
 
 use crate::answers::{Answers, File};
-use crate::detail::Detail;
 use crate::source::{DiscoveryContext, Source};
-use crate::update::Update;
+use crate::state::{StateBuilder, detail};
 use crate::{SysRoot, excerpt, parsed};
 use rooflined_core::board::identity::l4t_release;
 use rooflined_core::board::{Reading, jetpack, parse::details as text};
@@ -37,10 +36,6 @@ impl Source for Software {
         Some(Self { jetpack: of_release(root), cuda: of_cuda(root), tensorrt: of_tensorrt(root) })
     }
 
-    fn captured() -> &'static [&'static str] {
-        &[RELEASE, CUDA, OLD_CUDA]
-    }
-
     fn origins(&self, root: &SysRoot) -> Vec<(&'static str, String)> {
         let fields = [
             ("jetpack", &self.jetpack, RELEASE),
@@ -55,12 +50,10 @@ impl Source for Software {
         Vec::new()
     }
 
-    fn read(&mut self, _: &Answers<'_>) -> Vec<Update> {
-        vec![
-            Detail::Jetpack(self.jetpack.clone()).now(),
-            Detail::Cuda(self.cuda.clone()).now(),
-            Detail::Tensorrt(self.tensorrt.clone()).now(),
-        ]
+    fn read(&mut self, _: &Answers<'_>, state: &mut StateBuilder<'_>) {
+        detail!(state.jetpack = self.jetpack.clone(), None);
+        detail!(state.cuda = self.cuda.clone(), None);
+        detail!(state.tensorrt = self.tensorrt.clone(), None);
     }
 }
 

@@ -4,8 +4,8 @@ use super::HWMON;
 use crate::SysRoot;
 use crate::answers::{Answers, File};
 use crate::source::{DiscoveryContext, Source};
+use crate::state::StateBuilder;
 use crate::throttle::{Alarm, report};
-use crate::update::Update;
 
 /// `prochot`, at 0 unless the controller slows the processor down.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,10 +21,6 @@ impl Source for Spbm {
         (!alarms.is_empty()).then_some(Self { alarms })
     }
 
-    fn captured() -> &'static [&'static str] {
-        &["/sys/class/hwmon/hwmon*/name", "/sys/class/hwmon/hwmon*/prochot"]
-    }
-
     fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
         vec![("throttle", format!("{HWMON}/hwmon*/prochot"))]
     }
@@ -33,7 +29,7 @@ impl Source for Spbm {
         self.alarms.iter().map(|alarm| File::of_driver(&alarm.path)).collect()
     }
 
-    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
-        vec![Update::Throttle(report(&self.alarms, answers))]
+    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
+        state.throttle(report(&self.alarms, answers));
     }
 }

@@ -5,9 +5,8 @@
 //! ```
 
 use crate::answers::{Answers, File, SOMETIMES};
-use crate::detail::Detail;
 use crate::source::{DiscoveryContext, Source};
-use crate::update::Update;
+use crate::state::{StateBuilder, detail};
 use crate::{ReadError, SysRoot};
 use rooflined_core::board::details::Zram;
 use rooflined_core::board::{Reading, parse::details as text};
@@ -29,10 +28,6 @@ impl Source for Swap {
         Some(Self)
     }
 
-    fn captured() -> &'static [&'static str] {
-        &[SWAPS, "/sys/block/zram*/mm_stat", BUDDYINFO]
-    }
-
     fn origins(&self, root: &SysRoot) -> Vec<(&'static str, String)> {
         let files = [("swap", SWAPS.to_owned()), ("free_blocks", BUDDYINFO.to_owned())];
         let files = files.into_iter().filter(|(_, path)| root.path(path).is_file());
@@ -46,15 +41,13 @@ impl Source for Swap {
         files.map(|path| File::of_driver(path).limited(16 << 10).every(SOMETIMES)).collect()
     }
 
-    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
+    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
         let swap = answers.value(SWAPS, "Filename Type Size Used Priority", text::swaps);
         let page = rustix::param::page_size() as u64;
         let blocks = answers.value(BUDDYINFO, "free blocks of each zone", |text| text::buddyinfo(text, page));
-        vec![
-            Detail::Swap(swap).read_with(SWAPS, answers),
-            Detail::Zram(zram(answers)).read_with(SWAPS, answers),
-            Detail::FreeBlocks(blocks).read_with(BUDDYINFO, answers),
-        ]
+        detail!(state.swap = swap, Some(answers.read_at(SWAPS)));
+        detail!(state.zram = zram(answers), Some(answers.read_at(SWAPS)));
+        detail!(state.free_blocks = blocks, Some(answers.read_at(BUDDYINFO)));
     }
 }
 

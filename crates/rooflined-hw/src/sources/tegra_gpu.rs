@@ -11,7 +11,7 @@ use crate::SysRoot;
 use crate::answers::{Answers, File};
 use crate::devfreq::NODES;
 use crate::source::{DiscoveryContext, Source};
-use crate::update::Update;
+use crate::state::StateBuilder;
 use rooflined_core::board::Reading;
 use rooflined_core::board::identity::Chip;
 use rooflined_core::board::parse::{self, Cap};
@@ -63,42 +63,6 @@ impl Source for TegraGpu {
         })
     }
 
-    fn captured() -> &'static [&'static str] {
-        &[
-            "/sys/class/devfreq/*/*_freq",
-            "/sys/class/devfreq/*/available_*",
-            "/sys/class/devfreq/*/device/of_node/name",
-            "/sys/class/devfreq/*/device/load",
-            "/sys/class/devfreq/*/device/tpc_pg_mask",
-            "/sys/class/devfreq/*/device/power/runtime_status",
-            "/sys/devices/*.g*/devfreq/*/*_freq",
-            "/sys/devices/*.g*/devfreq/*/available_*",
-            "/sys/devices/*.g*/load",
-            "/sys/devices/*.g*/*_pg_mask",
-            "/sys/devices/*.g*/power/runtime_status",
-            "/sys/devices/*.g*/devfreq_dev/*_freq",
-            "/sys/devices/*.g*/devfreq_dev/available_*",
-            "/sys/devices/platform/*.gpu/devfreq_dev/*_freq",
-            "/sys/devices/platform/*.gpu/devfreq_dev/available_*",
-            "/sys/devices/platform/*.gpu/devfreq/*/*_freq",
-            "/sys/devices/platform/*.gpu/devfreq/*/available_*",
-            "/sys/devices/platform/*.gpu/load",
-            "/sys/devices/platform/*.gpu/*_pg_mask",
-            "/sys/devices/platform/*.gpu/power/runtime_status",
-            "/sys/devices/platform/bus@0/*.g*/devfreq/*/*_freq",
-            "/sys/devices/platform/bus@0/*.g*/devfreq/*/available_*",
-            "/sys/devices/platform/bus@0/*.g*/load",
-            "/sys/devices/platform/bus@0/*.g*/*_pg_mask",
-            "/sys/devices/platform/bus@0/*.g*/power/runtime_status",
-            "/sys/devices/gpu.0/load",
-            "/sys/devices/gpu.0/*_pg_mask",
-            "/sys/devices/gpu.0/power/runtime_status",
-            "/sys/devices/platform/gpu.0/load",
-            "/sys/devices/platform/gpu.0/*_pg_mask",
-            "/sys/devices/platform/gpu.0/power/runtime_status",
-        ]
-    }
-
     fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
         let counted = self.mask.as_ref().filter(|_| self.chip.tpc_mask_bits().is_some());
         let fields = [
@@ -121,7 +85,7 @@ impl Source for TegraGpu {
         paths.into_iter().flatten().map(file).collect()
     }
 
-    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
+    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
         let mask = value(self.mask.as_deref(), answers, "a mask", parse::gating_mask, self.no_mask());
         let cap = self.cap(answers);
         let no_load = match self.chip {
@@ -130,13 +94,11 @@ impl Source for TegraGpu {
             _ => "no file has the load of this GPU: neither gpu.0/load nor <device>/load",
         };
         let load = value(self.load.as_deref(), answers, "a load in thousandths", parse::permille, no_load);
-        vec![
-            Update::GpuClock(self.clock(answers)),
-            Update::GpuLoad(load),
-            Update::SmOnline(self.sm_online(&mask, &cap)),
-            Update::GpuClockCap(cap),
-            Update::TpcMask(mask),
-        ]
+        state.set(|state| &mut state.gpu_clock, self.clock(answers));
+        state.set(|state| &mut state.gpu_load, load);
+        state.set(|state| &mut state.sm_online, self.sm_online(&mask, &cap));
+        state.set(|state| &mut state.gpu_clock_cap, cap);
+        state.set(|state| &mut state.tpc_mask, mask);
     }
 }
 

@@ -10,7 +10,7 @@ use crate::answers::{Answers, File};
 use crate::emc::{BPMP_EMC, MAX_RATE};
 use crate::modes::MemoryLimits;
 use crate::source::{DiscoveryContext, Source};
-use crate::update::Update;
+use crate::state::StateBuilder;
 use rooflined_core::board::Reading;
 use rooflined_core::board::active::LiveCap;
 use rooflined_core::board::parse::{self, Cap};
@@ -46,15 +46,6 @@ impl Source for TegraMemory {
         })
     }
 
-    fn captured() -> &'static [&'static str] {
-        &[
-            "/sys/kernel/nvpmodel_emc_cap/*",
-            "/sys/kernel/nvpmodel_clk_cap/*",
-            "/sys/kernel/debug/bpmp/debug/clk/emc/*",
-            "/sys/class/devfreq/*/*_freq",
-        ]
-    }
-
     fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
         let caps = (!self.caps.is_empty()).then(|| ("memory_clock_cap", self.caps.join(", ")));
         [("memory_clock", self.clock.clone())].into_iter().chain(caps).collect()
@@ -64,17 +55,15 @@ impl Source for TegraMemory {
         [&self.clock, &self.max].into_iter().chain(&self.caps).map(File::of_driver).collect()
     }
 
-    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
+    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
         let clock = |path: &str| answers.value(path, "a clock in Hz", parse::hertz);
         // What the boot processor admits and what the part can do: each alone may be too high.
         let admitted = clock(&self.max).known().copied();
         let max = [admitted, self.nominal].into_iter().flatten().reduce(Hertz::min);
         let (cap, limit) = self.cap(answers, max);
-        vec![
-            Update::MemoryClock(clock(&self.clock)),
-            Update::MemoryClockCap(cap),
-            Update::MemoryLimits(MemoryLimits { cap: limit, max, admitted }),
-        ]
+        state.set(|state| &mut state.memory_clock, clock(&self.clock));
+        state.set(|state| &mut state.memory_clock_cap, cap);
+        state.memory_limits = MemoryLimits { cap: limit, max, admitted };
     }
 }
 

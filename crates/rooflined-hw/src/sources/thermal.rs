@@ -6,7 +6,7 @@ use crate::answers::{Answers, File};
 use crate::names::{Named, distinguished};
 use crate::source::Device;
 use crate::source::{DiscoveryContext, Source};
-use crate::update::Update;
+use crate::state::StateBuilder;
 use rooflined_core::board::parse::{self, Temperature};
 use rooflined_core::board::{Reading, ThermalZone};
 use rooflined_core::units::Celsius;
@@ -39,10 +39,6 @@ impl Source for Thermal {
         Some(Self { zones: zones.collect() })
     }
 
-    fn captured() -> &'static [&'static str] {
-        &["/sys/class/thermal/thermal_zone*/type", "/sys/class/thermal/thermal_zone*/temp"]
-    }
-
     fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
         let files = format!("{THERMAL}/thermal_zone*/temp");
         if self.zones.is_empty() { Vec::new() } else { vec![("temperatures", files)] }
@@ -52,16 +48,16 @@ impl Source for Thermal {
         self.zones.iter().map(|zone| File::of_driver(&zone.path)).collect()
     }
 
-    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
+    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
         let zones = self.zones.iter().map(|zone| {
             let temperature = temperature(zone, answers);
             ThermalZone { name: zone.name.clone(), temperature }
         });
-        vec![Update::Temperatures(if self.zones.is_empty() {
+        state.temperatures(if self.zones.is_empty() {
             Reading::absent(format!("no {THERMAL}/thermal_zone*"))
         } else {
             Reading::Known(zones.collect())
-        })]
+        });
     }
 }
 

@@ -4,8 +4,8 @@ use super::CPUS;
 use crate::SysRoot;
 use crate::answers::{Answers, File};
 use crate::source::{DiscoveryContext, Source};
+use crate::state::StateBuilder;
 use crate::throttle::{EvidenceKind, ThrottleReport};
-use crate::update::Update;
 use rooflined_core::board::parse;
 
 /// The counters, with what each held at the sample before.
@@ -25,10 +25,6 @@ impl Source for ThermalThrottle {
         (!counters.is_empty()).then_some(Self { counters })
     }
 
-    fn captured() -> &'static [&'static str] {
-        &["/sys/devices/system/cpu/cpu*/thermal_throttle/*_count"]
-    }
-
     fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
         vec![("throttle", format!("{CPUS}/cpu*/thermal_throttle"))]
     }
@@ -37,7 +33,7 @@ impl Source for ThermalThrottle {
         self.counters.iter().map(|(path, _)| File::of_kernel(path)).collect()
     }
 
-    fn read(&mut self, answers: &Answers<'_>) -> Vec<Update> {
+    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
         let mut report = ThrottleReport::of(EvidenceKind::Event);
         for (path, last) in &mut self.counters {
             let count = report.value_of(answers.value(path, "a count", parse::unsigned));
@@ -47,6 +43,6 @@ impl Source for ThermalThrottle {
                 report.add(true, format!("{grown} more events in {path}"));
             }
         }
-        vec![Update::Throttle(report)]
+        state.throttle(report);
     }
 }

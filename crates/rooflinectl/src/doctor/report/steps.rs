@@ -90,7 +90,8 @@ pub(super) struct Board {
     daemon: Respondent,
     yes: bool,
     ascii: bool,
-    found: Option<(rooflined_core::board::Board, Discovered)>,
+    /// What the machine is, and, until they are read, where its sensors are.
+    found: Option<(rooflined_core::board::Board, Option<Discovered>)>,
     /// The mode to go back to; `None` where nothing was switched.
     original: Option<String>,
 }
@@ -258,7 +259,7 @@ async fn identity(board: &mut Board, sections: &mut Sections) -> Result<StepResu
     let (found, discovered) = blocking(move || rooflined_hw::discover(&root)).await?;
     sections.insert("board".into(), json!(found));
     let mut done = judge_identity(&found);
-    board.found = Some((found.clone(), discovered));
+    board.found = Some((found.clone(), Some(discovered)));
     if let Some(client) = board.client() {
         let answer: BoardAnswer = client.another(ANSWER).get("/v1/board").await?.parse()?;
         if answer.key != found.key {
@@ -315,7 +316,7 @@ async fn nodes(board: &Board, sections: &mut Sections) -> Result<StepResult, Fai
 }
 
 async fn sensors(board: &mut Board, sections: &mut Sections) -> Result<StepResult, Failure> {
-    let Some((_, discovered)) = board.found.clone() else {
+    let Some(discovered) = board.found.as_mut().and_then(|(_, discovered)| discovered.take()) else {
         return Ok(StepResult::skipped("the board could not be identified"));
     };
     let root = board.root.clone();
