@@ -11,8 +11,9 @@ use serde_json::{Value, json};
 
 static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(|| Catalogue::new(registry().clone(), Opener::Caller));
 
-/// Layers of YOLOX and YOLOv8 at 640x640, read from graphs of our own after the published architectures.
-const NETWORKS: [(&str, &str); 7] = [
+/// Layers of YOLOX and YOLOv8 at 640x640, read from graphs of our own after the published architectures, and of classifiers of three
+/// classes at 224x224, exported from torchvision and timm.
+const NETWORKS: [(&str, &str); 16] = [
     ("yoloxn", include_str!("../data/networks/yoloxn.json")),
     ("yoloxt", include_str!("../data/networks/yoloxt.json")),
     ("yoloxs", include_str!("../data/networks/yoloxs.json")),
@@ -20,16 +21,26 @@ const NETWORKS: [(&str, &str); 7] = [
     ("yolov8n", include_str!("../data/networks/yolov8n.json")),
     ("yolov8s", include_str!("../data/networks/yolov8s.json")),
     ("yolov8m", include_str!("../data/networks/yolov8m.json")),
+    ("resnet18", include_str!("../data/networks/resnet18.json")),
+    ("resnet34", include_str!("../data/networks/resnet34.json")),
+    ("resnet50", include_str!("../data/networks/resnet50.json")),
+    ("mobilenet_v3_small", include_str!("../data/networks/mobilenet_v3_small.json")),
+    ("mobilenet_v3_large", include_str!("../data/networks/mobilenet_v3_large.json")),
+    ("mixnet_s", include_str!("../data/networks/mixnet_s.json")),
+    ("mixnet_m", include_str!("../data/networks/mixnet_m.json")),
+    ("mixnet_l", include_str!("../data/networks/mixnet_l.json")),
+    ("efficientformer_l1", include_str!("../data/networks/efficientformer_l1.json")),
 ];
 
 /// The same network for pictures of `size`: every layer has rows and columns in proportion.
 fn network(name: &str, size: f64) -> Value {
     let text = NETWORKS.iter().find(|(known, _)| *known == name).unwrap().1;
     let mut network: Value = serde_json::from_str(text).unwrap();
+    let side = network["inputs"][0][1][3].as_f64().unwrap();
     let grow = |value: &mut Value, fields: &[&str]| {
         for field in fields {
             if let Some(number) = value[*field].as_f64() {
-                value[*field] = json!(number * (size / 640.0).powi(2));
+                value[*field] = json!(number * (size / side).powi(2));
             }
         }
     };
@@ -91,8 +102,8 @@ fn rows() -> Vec<Row> {
 fn published_latencies_are_predicted_and_lie_in_their_intervals() {
     let all = rows();
     for generation in [
-        &["jetson-orin-nano-8gb", "jetson-orin-nx-16gb"][..],
-        &["jetson-xavier-nx"],
+        &["jetson-orin-nano-8gb", "jetson-orin-nx-16gb", "jetson-agx-orin-64gb"][..],
+        &["jetson-xavier-nx", "jetson-agx-xavier"],
         &["rtx-3090", "rtx-3080ti"],
     ] {
         let of: Vec<&Row> = all.iter().filter(|row| generation.contains(&row.device.as_str())).collect();
@@ -104,6 +115,22 @@ fn published_latencies_are_predicted_and_lie_in_their_intervals() {
         assert!(median <= 0.08 && p90 <= 0.18, "{generation:?}: {median} {p90}");
         assert!(outside * 100 <= of.len() * 14, "{generation:?}: {outside} of {} outside", of.len());
     }
+}
+
+#[test]
+fn classifiers_are_predicted_as_well_as_detectors() {
+    let all = rows();
+    let mut errors: Vec<f64> = all
+        .iter()
+        .filter(|row| row.device.starts_with("jetson") && !row.network.starts_with("yolo"))
+        .map(|row| row.predicted / row.published - 1.0)
+        .collect();
+    errors.sort_by(f64::total_cmp);
+    let (count, bias) = (errors.len(), errors[errors.len() / 2]);
+    assert_eq!(count, 27);
+    assert!(bias.abs() < 0.08, "{bias}");
+    let off = errors.iter().filter(|error| error.abs() > 0.25).count();
+    assert!(off * 10 <= count, "{off} of {count} are far off: {errors:?}");
 }
 
 #[test]

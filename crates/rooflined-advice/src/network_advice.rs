@@ -96,11 +96,11 @@ pub fn predict(
     let model = with_threads(snapshot, model, request.threads, "threads")?;
     let precision = job.precision(request.precision.as_deref(), "precision")?;
     let batch = batch(request.batch.unwrap_or(layers.batch), "batch")?;
-    let run = job.run(&model, precision, batch)?;
     let mode = match &request.operating_point {
         None => active_mode(snapshot),
         Some(point) => point.power_mode.clone(),
     };
+    let run = job.run(&model, mode.as_deref(), precision, batch)?;
     Ok(job.answer(&model, run, precision, batch, mode))
 }
 
@@ -243,7 +243,24 @@ impl<'a> Job<'a> {
         })
     }
 
-    fn run(&self, model: &Model<'_>, precision: Precision, batch: u64) -> Result<Run, Refusal> {
+    /// The clock at which the CPU prepares frames in a mode.
+    fn cpu_clock(&self, mode: Option<&str>, roofline: &Roofline) -> Option<Hertz> {
+        let Some(hardware) = self.hardware else { return roofline.clock };
+        let nominal = hardware.modes.iter().find(|known| Some(known.name.as_str()) == mode);
+        let live = self.snapshot.modes.iter().find(|view| Some(view.mode.name.as_str()) == mode);
+        nominal
+            .and_then(|mode| mode.cpu_clock)
+            .or_else(|| live.and_then(|view| view.mode.cpu_max))
+            .or_else(|| self.snapshot.state.cpu_clock_cap.known().copied())
+    }
+
+    fn run(
+        &self,
+        model: &Model<'_>,
+        mode: Option<&str>,
+        precision: Precision,
+        batch: u64,
+    ) -> Result<Run, Refusal> {
         let roofline = model.roofline.as_ref();
         let predicted = predict_network(self.layers, self.engine, self.hardware, roofline, precision, batch);
         let mut prediction = predicted.map_err(|error| self.refusal(&error))?;
@@ -269,8 +286,9 @@ impl<'a> Job<'a> {
                 self.layers.batch
             ));
         }
-        let added = around(self.layers, self.engine, self.hardware, roofline, self.scope, batch)
-            .ok_or_else(|| self.refusal(&NetworkError::NeedsGpu))?;
+        let cpu = self.cpu_clock(mode, roofline);
+        let added = around(self.layers, self.engine, self.hardware, roofline, self.scope, batch, cpu)
+            .map_err(|error| self.refusal(&error))?;
         warnings.extend(added.warnings);
         let inside = prediction.latency;
         let latency = Estimate {
@@ -316,6 +334,11 @@ impl<'a> Job<'a> {
             NetworkError::NeedsGpu => (Code::UnsupportedFormat, "engine", "ask for onnxruntime"),
             NetworkError::Precision { .. } => (Code::NoUnit, "precision", "choose one of these"),
             NetworkError::Batch => (Code::InvalidField, "batch", "give 1 or more"),
+            NetworkError::CpuClock => (
+                Code::UnsupportedWorkload,
+                "scope",
+                "ask for engine or copies, and add what your program takes",
+            ),
         };
         code.at(format!("{}{field}", self.path), error.to_string(), hint)
     }

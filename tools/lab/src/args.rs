@@ -123,7 +123,7 @@ pub enum EvaluateCommand {
     Networks {
         /// Latencies, such as tests/data/published_vision.csv
         file: PathBuf,
-        /// Layers of the networks: NAME.json, or NAME.onnx, at 640x640
+        /// Layers of the networks: NAME.json, or NAME.onnx
         #[arg(long, value_name = "DIR", default_value = "tests/data/networks")]
         networks: PathBuf,
     },

@@ -40,23 +40,46 @@ impl NetworkRun<'_> {
             .ok()
     }
 
+    /// Pixels of a side of the pictures that the file of the network is for.
+    #[must_use]
+    pub fn side_of(layers: &Layers) -> Option<u32> {
+        layers.inputs.first()?.1.last().and_then(|&side| u32::try_from(side).ok())
+    }
+
+    /// Whether the pictures have the size of the network's file.
+    #[must_use]
+    pub fn is_own_size(&self) -> bool {
+        Self::side_of(&self.layers) == Some(self.size)
+    }
+
+    /// ln(predicted / measured) and the half-width of the stated interval, as a ratio.
+    #[must_use]
+    pub fn judged(&self, costs: &NetworkCosts) -> (f64, f64) {
+        self.predict(costs).map_or((f64::NAN, 0.0), |NetworkPrediction { latency, .. }| {
+            ((latency.value / self.time).ln(), latency.high / latency.value - 1.0)
+        })
+    }
+
     /// ln(predicted / measured).
     #[must_use]
     pub fn error(&self, costs: &NetworkCosts) -> f64 {
-        self.predict(costs).map_or(f64::NAN, |prediction| (prediction.latency.value / self.time).ln())
+        self.judged(costs).0
     }
 
-    /// What makes networks a family: the name without its size.
+    /// What makes networks a family: the name without its size, as yolov8 of yolov8n and resnet of resnet50.
     #[must_use]
     pub fn family(&self) -> &str {
-        self.network.trim_end_matches(|letter: char| "ntsmlx".contains(letter))
+        if self.network.starts_with("yolo") {
+            return self.network.trim_end_matches(|letter: char| "ntsmlx".contains(letter));
+        }
+        self.network.split(|letter: char| !letter.is_ascii_alphabetic()).next().unwrap_or_default()
     }
 }
 
 const COUNT: usize = NetworkCosts::FITTED.len();
 /// Standard deviations of the logarithms: of a row, and of each constant about where it starts.
 const ROW: f64 = 0.08;
-const CONSTANTS: [f64; COUNT] = [0.1, 0.1, 0.2, 0.3, 0.2, 0.5];
+const CONSTANTS: [f64; COUNT] = [0.1, 0.1, 0.2, 0.3, 0.7, 0.2, 0.3, 0.3, 0.5];
 /// Rows further off than this weigh less.
 const ROBUST: f64 = 0.08;
 const STEPS: usize = 6;

@@ -75,7 +75,7 @@ pub fn recommend(
         for &precision in &precisions {
             wanted.check()?;
             for &batch in &batches {
-                match job.run(model, precision, batch) {
+                match job.run(model, mode.as_deref(), precision, batch) {
                     Ok(run) => candidates.push(judge(request, streams, mode, model, precision, batch, run)),
                     Err(refusal) => refused = Some(refusal),
                 }

@@ -2,12 +2,12 @@
 
 use super::costs::table;
 use super::layers::Layers;
-use super::prediction::bandwidth;
+use super::prediction::{NetworkError, bandwidth};
 use crate::estimate::Estimate;
 use rooflined_core::ceilings::Roofline;
 use rooflined_core::hardware::Hardware;
 use rooflined_core::names::{NetworkEngine, NetworkScope};
-use rooflined_core::units::Seconds;
+use rooflined_core::units::{Hertz, Seconds};
 
 /// Bytes of an element that an application hands over or takes.
 const ELEMENT: f64 = 4.0;
@@ -20,8 +20,10 @@ pub struct Surroundings {
     pub warnings: Vec<String>,
 }
 
-/// What `scope` adds to a run of `batch` pictures; `None` where nothing is known of it.
-#[must_use]
+/// What `scope` adds to a run of `batch` pictures, on a machine whose CPU runs at `cpu`.
+///
+/// # Errors
+/// A CPU that has to prepare frames and whose clock is not known, or an engine that does not run there.
 pub fn around(
     layers: &Layers,
     engine: NetworkEngine,
@@ -29,11 +31,12 @@ pub fn around(
     roofline: &Roofline,
     scope: NetworkScope,
     batch: u64,
-) -> Option<Surroundings> {
-    let known = table(engine)?.around(hardware)?;
+    cpu: Option<Hertz>,
+) -> Result<Surroundings, NetworkError> {
+    let known = table(engine).and_then(|table| table.around(hardware)).ok_or(NetworkError::NeedsGpu)?;
     if scope == NetworkScope::Engine {
         let none = Estimate { value: Seconds::ZERO, low: Seconds::ZERO, high: Seconds::ZERO };
-        return Some(Surroundings { time: none, warnings: Vec::new() });
+        return Ok(Surroundings { time: none, warnings: Vec::new() });
     }
     #[expect(clippy::cast_precision_loss, reason = "batches are small numbers")]
     let (pictures, times) = (batch as f64, batch as f64 / layers.batch as f64);
@@ -47,12 +50,20 @@ pub fn around(
     };
     if scope == NetworkScope::Copies {
         let warnings = vec!["the time of copies is an estimate: no measurement is behind it".to_owned()];
-        return Some(Surroundings { time: spread(copies), warnings });
+        return Ok(Surroundings { time: spread(copies), warnings });
     }
     // Three channels a pixel.
     let pixels = layers.input_elements * times / 3.0;
-    let by_cpu = known.cpu_s * pictures + known.cpu_s_per_pixel * pixels + copies;
     let mut warnings = Vec::new();
+    let prepared = if let Some(cycles) = known.cpu_cycles {
+        let clock = cpu.filter(|clock| clock.is_positive()).ok_or(NetworkError::CpuClock)?;
+        (cycles * pictures + known.cpu_cycles_per_pixel * pixels) / clock.get()
+    } else {
+        let words = "the CPU next to the card is not known: the work before and after the network is that of the machines that were published";
+        warnings.push(words.to_owned());
+        known.cpu_s * pictures + known.cpu_s_per_pixel * pixels
+    };
+    let by_cpu = prepared + copies;
     if let Some(cuda) = known.cuda_s {
         let by_cuda = cuda * pictures + known.cuda_s_per_pixel * pixels;
         warnings.push(format!(
@@ -64,5 +75,5 @@ pub fn around(
     if known.rows == 0 {
         warnings.push("the time around the network is an estimate: no measurement is behind it".to_owned());
     }
-    Some(Surroundings { time: spread(by_cpu), warnings })
+    Ok(Surroundings { time: spread(by_cpu), warnings })
 }

@@ -33,8 +33,15 @@ pub struct NetworkCosts {
     pub inner_half: f64,
     /// Channels written at which half of the rate is reached.
     pub columns_half: f64,
+    /// Tiles of 64 x 64 results on each multiprocessor at which half of the rate is reached; 0 where the size does not matter.
+    #[serde(default)]
+    pub tiles_half: f64,
     /// Part of the nominal bandwidth.
     pub bandwidth: f64,
+    /// The same for the activations of 1x1 windows and matrix products; as `bandwidth` where absent.
+    pub dense_bandwidth: Option<f64>,
+    /// The same for weights, read while activations are; together with these where absent.
+    pub weight_bandwidth: Option<f64>,
     /// Part of the bandwidth of the largest cache at which activations are read and written; absent where they go to memory.
     pub cache: Option<f64>,
     /// Clock cycles for every kernel.
@@ -60,20 +67,61 @@ pub struct NetworkCosts {
 
 impl NetworkCosts {
     /// The constants that a fit moves, by their names.
-    pub const FITTED: [&str; 6] =
-        ["convolution", "dense", "inner_half", "columns_half", "bandwidth", "launch_cycles"];
+    pub const FITTED: [&str; 9] = [
+        "convolution",
+        "dense",
+        "inner_half",
+        "columns_half",
+        "tiles_half",
+        "bandwidth",
+        "dense_bandwidth",
+        "weight_bandwidth",
+        "launch_cycles",
+    ];
 
     /// Their values.
     #[must_use]
-    pub const fn fitted(&self) -> [f64; 6] {
-        [self.convolution, self.dense, self.inner_half, self.columns_half, self.bandwidth, self.launch_cycles]
+    pub fn fitted(&self) -> [f64; 9] {
+        [
+            self.convolution,
+            self.dense,
+            self.inner_half,
+            self.columns_half,
+            self.tiles_half,
+            self.bandwidth,
+            self.dense_bandwidth.unwrap_or(self.bandwidth),
+            self.weight_bandwidth.unwrap_or(self.bandwidth),
+            self.launch_cycles,
+        ]
     }
 
     /// The same constants with other values of these.
     #[must_use]
-    pub fn with_fitted(&self, values: [f64; 6]) -> Self {
-        let [convolution, dense, inner_half, columns_half, bandwidth, launch_cycles] = values;
-        Self { convolution, dense, inner_half, columns_half, bandwidth, launch_cycles, ..self.clone() }
+    pub fn with_fitted(&self, values: [f64; 9]) -> Self {
+        let [
+            convolution,
+            dense,
+            inner_half,
+            columns_half,
+            tiles_half,
+            bandwidth,
+            products,
+            weights,
+            launch_cycles,
+        ] = values;
+        let (dense_bandwidth, weight_bandwidth) = (Some(products), Some(weights));
+        Self {
+            convolution,
+            dense,
+            inner_half,
+            columns_half,
+            tiles_half,
+            bandwidth,
+            dense_bandwidth,
+            weight_bandwidth,
+            launch_cycles,
+            ..self.clone()
+        }
     }
 
     /// Part of the peak that the largest layer of this kind reaches; 1 for what multiplies nothing.
@@ -107,14 +155,23 @@ pub(super) struct Doubt {
     pub batch: f64,
     /// Times the share of nodes without a known shape.
     pub unknown: f64,
+    /// Times the share of the time in kernels other than windows, products and copies: few rows have much of these.
+    #[serde(default)]
+    pub rare: f64,
 }
 
 /// What a frame takes beside the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Around {
-    /// Resizing and normalising on the CPU.
+    /// Resizing and normalising, in cycles of the CPU; `None` where the host is not part of the hardware.
+    pub cpu_cycles: Option<f64>,
+    #[serde(default)]
+    pub cpu_cycles_per_pixel: f64,
+    /// The same in seconds on the machines that were published, for a host that nobody names.
+    #[serde(default)]
     pub cpu_s: f64,
+    #[serde(default)]
     pub cpu_s_per_pixel: f64,
     /// The same by CUDA kernels; `None` on a CPU.
     pub cuda_s: Option<f64>,
@@ -220,7 +277,7 @@ mod tests {
                 assert_eq!(costs.rows > 0, !costs.boards.is_empty(), "{name}");
                 assert!(costs.launch_cycles > 0.0 || costs.launch_s > 0.0, "{name}");
                 for part in [costs.convolution, costs.dense, costs.depthwise, costs.bandwidth] {
-                    assert!(part > 0.0 && part < 1.6, "{name}");
+                    assert!(part > 0.0 && part < 1.8, "{name}");
                 }
             }
         }

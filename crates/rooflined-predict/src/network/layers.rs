@@ -49,6 +49,12 @@ impl LayerKind {
         }
     }
 
+    /// Whether few published latencies have much of it.
+    #[must_use]
+    pub const fn is_rare(self) -> bool {
+        matches!(self, Self::Depthwise | Self::Attention | Self::Elementwise | Self::Normalization)
+    }
+
     /// Whether it multiplies matrices or windows.
     #[must_use]
     pub const fn multiplies(self) -> bool {

@@ -16,6 +16,10 @@ use rooflined_core::units::{Bytes, BytesPerSecond, Flops, FlopsPerSecond, Second
 
 /// Channels are padded to a multiple of this on matrix units.
 const PAD: f64 = 8.0;
+/// Results that a multiprocessor computes at a time.
+const TILE: f64 = 64.0 * 64.0;
+/// Part of the rate of a large product that a product of a matrix and a few vectors reaches at least.
+const VECTORS: f64 = 0.125;
 /// Bytes of an engine file that are no weights.
 const ENGINE_FILE: f64 = 3e6;
 
@@ -113,6 +117,8 @@ pub enum NetworkError {
     Precision { engine: NetworkEngine, precision: Precision, choices: String },
     #[error("the batch is 0")]
     Batch,
+    #[error("the clock of the CPU is not known here, and the CPU prepares each frame")]
+    CpuClock,
 }
 
 /// What is asked for.
@@ -176,11 +182,7 @@ impl Task<'_> {
         let (weights, activations) =
             (of(layer.weights), of((layer.reads + layer.writes + apart) * self.times));
         let traffic = weights + activations;
-        let from_memory = bandwidth(self.roofline) * costs.bandwidth;
-        let memory = match (costs.cache, self.cache) {
-            (Some(part), Some(cache)) => weights / from_memory + activations / (cache * part),
-            _ => traffic / from_memory,
-        };
+        let memory = self.memory(layer.kind, weights, activations);
         let saturation = |size: f64, half: f64| if half > 0.0 { size / (size + half) } else { 1.0 };
         let pad = if self.on_gpu { PAD } else { 1.0 };
         let columns = (layer.columns / pad).ceil() * pad;
@@ -189,7 +191,14 @@ impl Task<'_> {
             kind => {
                 let of_size =
                     saturation(layer.inner, costs.inner_half) * saturation(columns, costs.columns_half);
-                (costs.part(kind) * of_size).min(1.0)
+                // The last products of a tile are summed up while nothing else of the kernel is left to compute.
+                let results =
+                    layer.flops * self.times / (2.0 * layer.inner * layer.columns).max(1.0) * columns;
+                let tiles = results / (TILE * f64::from(self.roofline.workers.max(1)));
+                let of_tiles = of_size * saturation(tiles, costs.tiles_half);
+                // Few rows are multiplied by kernels without tiles.
+                let least = if kind == LayerKind::Product { VECTORS } else { 0.0 };
+                (costs.part(kind) * of_tiles.max(least)).min(1.0)
             }
         };
         let multiplies = layer.kind.multiplies() && layer.flops > 0.0;
@@ -218,6 +227,23 @@ impl Task<'_> {
             flops: Flops(layer.flops * self.times),
             traffic,
             precision,
+        }
+    }
+
+    /// The time in which `weights` are read, and `activations` read and written.
+    fn memory(&self, kind: LayerKind, weights: Bytes, activations: Bytes) -> Seconds {
+        let costs = self.costs;
+        let nominal = bandwidth(self.roofline);
+        if let (Some(part), Some(cache)) = (costs.cache, self.cache) {
+            return weights / (nominal * costs.bandwidth) + activations / (cache * part);
+        }
+        let part = match kind {
+            LayerKind::Pointwise | LayerKind::Product => costs.dense_bandwidth.unwrap_or(costs.bandwidth),
+            _ => costs.bandwidth,
+        };
+        match costs.weight_bandwidth {
+            Some(of_weights) => (activations / (nominal * part)).max(weights / (nominal * of_weights)),
+            None => (weights + activations) / (nominal * part),
         }
     }
 
@@ -318,7 +344,15 @@ pub fn predict_network_by(
     }
     let total: Seconds = all.iter().map(|layer| layer.time).sum();
     let roofline_time = least(layers, &all, roofline, times);
+    let rare: Seconds = layers
+        .layers
+        .iter()
+        .zip(&all)
+        .filter(|(layer, _)| layer.kind.is_rare())
+        .map(|(_, time)| time.time)
+        .sum();
     let half_width = half_width(layers, costs, hardware, roofline, table.doubt, batch)
+        .hypot(table.doubt.rare * (rare / total))
         .hypot(of_precision.0.half_width_ratio.ln_1p());
     let latency = interval(total.max(roofline_time), half_width.exp_m1(), roofline_time);
     let mut prediction = NetworkPrediction {

@@ -24,8 +24,6 @@ use rooflined_predict::learning::networks::{MeasuredNetwork, NetworkLearning, Ne
 use rooflined_predict::learning::report::Report;
 use rooflined_predict::network::{FILES, Layers, NetworkCosts, fuse, network_costs};
 
-/// Size of the pictures that the layers are read at, and at which a run of one's own is taken.
-const SIZE: u32 = 640;
 const ENGINE: NetworkEngine = NetworkEngine::TensorRt;
 
 /// A line of the table.
@@ -66,7 +64,7 @@ struct Generation {
     order: (usize, usize),
     /// What the rows lead to.
     constants: BTreeMap<&'static str, f64>,
-    /// After runs of the board's other networks at one size.
+    /// After runs of the board's other networks at the size of its file.
     after_others: Errors,
     /// Other sizes after a run of the network at one.
     after_own: Errors,
@@ -102,7 +100,7 @@ pub fn print_layers(printer: &Printer, file: &Path) -> Result<(), Failure> {
 
 /// The same network for pictures of another size: rows and columns of every layer grow in proportion.
 fn resized(layers: &Layers, size: u32) -> Layers {
-    let grown = (f64::from(size) / f64::from(SIZE)).powi(2);
+    let grown = (f64::from(size) / f64::from(NetworkRun::side_of(layers).unwrap_or(size))).powi(2);
     let mut layers = layers.clone();
     layers.input_elements *= grown;
     layers.output_elements *= grown;
@@ -190,7 +188,7 @@ fn left_out(
     for out in parts {
         let (judged, others): (Vec<_>, Vec<_>) = runs.iter().copied().partition(|run| part(run) == out);
         let costs = fit(start, &others);
-        logs.extend(judged.iter().map(|run| (run.error(&costs), start.half_width_ratio)));
+        logs.extend(judged.iter().map(|run| run.judged(&costs)));
     }
     Some(errors(&logs))
 }
@@ -210,7 +208,7 @@ fn report(run: &NetworkRun<'_>, costs: &NetworkCosts) -> Option<(NetworkPoint, A
     Some((point, Arc::new(NetworkReport::vetted(Report::default(), &measured).ok()?)))
 }
 
-/// Errors of every row after those reports of its board at one size that `taken` takes.
+/// Errors of every row after those reports of its board at the size of the file that `taken` takes.
 fn after(
     costs: &NetworkCosts,
     runs: &[&NetworkRun<'_>],
@@ -220,7 +218,7 @@ fn after(
     let mut logs = Vec::new();
     for run in runs.iter().filter(|run| judged(run)) {
         let of_board =
-            runs.iter().filter(|other| other.hardware.key == run.hardware.key && other.size == SIZE);
+            runs.iter().filter(|other| other.hardware.key == run.hardware.key && other.is_own_size());
         let known: Vec<_> = of_board
             .filter(|other| taken(run, other))
             .filter_map(|other| Some(report(other, costs)?.1))
@@ -238,9 +236,8 @@ fn after(
 }
 
 fn judge(name: &str, runs: &[&NetworkRun<'_>], costs: &NetworkCosts) -> Generation {
-    let stated = |costs: &NetworkCosts| -> Vec<(f64, f64)> {
-        runs.iter().map(|run| (run.error(costs), costs.half_width_ratio)).collect()
-    };
+    let stated =
+        |costs: &NetworkCosts| -> Vec<(f64, f64)> { runs.iter().map(|run| run.judged(costs)).collect() };
     let fitted = fit(costs, runs);
     let (mut right, mut pairs) = (0, 0);
     for (index, a) in runs.iter().enumerate() {
@@ -264,7 +261,7 @@ fn judge(name: &str, runs: &[&NetworkRun<'_>], costs: &NetworkCosts) -> Generati
         order: (right, pairs),
         constants: NetworkCosts::FITTED.into_iter().zip(fitted.fitted().map(rounded)).collect(),
         after_others: after(costs, runs, |_| true, |run, other| run.network != other.network),
-        after_own: after(costs, runs, |run| run.size != SIZE, |run, other| run.network == other.network),
+        after_own: after(costs, runs, |run| !run.is_own_size(), |run, other| run.network == other.network),
     }
 }
 
@@ -301,8 +298,8 @@ fn text(judged: &[Generation], others: usize) -> String {
             ("families left out", of.family_left_out),
             ("networks left out", Some(of.network_left_out)),
             ("boards left out", of.board_left_out),
-            ("after others at 640", Some(of.after_others)),
-            ("after one at 640", Some(of.after_own)),
+            ("after others of a board", Some(of.after_others)),
+            ("other sizes after one", Some(of.after_own)),
         ];
         for (what, errors) in rows {
             let Some(errors) = errors else { continue };
