@@ -226,6 +226,24 @@ fn the_mode_that_draws_least_is_chosen_and_its_clocks_are_told() {
 }
 
 #[test]
+fn trtexec_is_given_the_sizes_of_open_inputs_alone() {
+    let command = |open: &[&str]| {
+        let mut network = network("resnet18", 224.0);
+        network["inputs"] = json!([["images", [1, 3, 224, 224]], ["state", [1, 8]]]);
+        network["open_inputs"] = json!(open);
+        let answer = recommend(json!({
+            "workload": {"hardware": NANO, "network": network, "batch": 2}, "constraints": {"min_pictures_per_s": 30},
+        }));
+        answer.map(|answer| answer["command"].as_str().unwrap().to_owned())
+    };
+    let open = command(&["images"]).unwrap();
+    assert!(open.contains(" --shapes=images:2x3x224x224") && !open.contains("state"), "{open}");
+    let both = command(&["images", "state"]).unwrap();
+    assert!(both.contains(" --shapes=images:2x3x224x224,state:2x8"), "{both}");
+    assert!(!command(&[]).is_ok_and(|fixed| fixed.contains("--shapes")));
+}
+
+#[test]
 fn what_cannot_be_is_refused_by_its_field() {
     let good = || network("yoloxn", 640.0);
     let mut broken = good();

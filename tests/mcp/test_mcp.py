@@ -89,6 +89,8 @@ class Tools(unittest.IsolatedAsyncioTestCase):
                 for tool, arguments, expected in [
                     ("inspect_model", network, r"parameters +216\b"),
                     ("predict", {**network, "hardware": "orin-nano", "precision": "int8"}, r"tensorrt int8, batch 1 on jetson-orin-nano"),
+                    ("predict", {**network, "hardware": "orin-nano", "scope": "frame"}, r"scope +frame "),
+                    ("recommend", {**network, "hardware": "orin-nano", "precision": "int8", "scope": "copies"}, "--int8"),
                     ("recommend", {**network, "hardware": "orin-nano", "min_fps": 30, "streams": 2, "modes": "all"}, "trtexec --onnx="),
                 ]:
                     with self.subTest(tool=tool):

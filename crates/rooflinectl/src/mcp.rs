@@ -64,6 +64,11 @@ const SIZE: Field = (
 );
 const DIMENSION: Field =
     ("dimension", Kind::Text, "A dimension that a vision network's file leaves open: batch=1");
+const SCOPE: Field = (
+    "scope",
+    Kind::Choice(&["engine", "copies", "frame"]),
+    "What a vision network's latency covers: the engine alone (default), with copies, or the whole frame",
+);
 const HARDWARE: Field = (
     "hardware",
     Kind::Text,
@@ -111,6 +116,8 @@ const QUESTIONS: &[Question] = &[
             ("min_tokens_per_s", Kind::Number(""), "Least tokens per second over the batch"),
             ("max_power_w", Kind::Number("W"), "Most power of the module or card, in watts"),
             ("max_memory_gb", Kind::Number("GB"), "Most memory for weights, cache and activations, in GB"),
+            PRECISION,
+            SCOPE,
             SIZE,
             DIMENSION,
             ("min_fps", Kind::Number(""), "Least pictures per second of each stream (vision networks)"),
@@ -141,6 +148,7 @@ const QUESTIONS: &[Question] = &[
             ("prompt_tokens", Kind::Count, "Length of the prompt"),
             ("mode", Kind::Text, "Power mode; default the current one, or the fastest of other hardware"),
             PRECISION,
+            SCOPE,
             SIZE,
             DIMENSION,
         ],

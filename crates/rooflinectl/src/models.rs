@@ -27,7 +27,7 @@ pub fn run(printer: &Printer, command: &ModelsCommand) -> Result<Exit, Failure> 
         ModelsCommand::List { word } => list(printer, word.as_deref())?,
         ModelsCommand::Show { key, format, kv_format } => show(printer, key, *format, *kv_format)?,
         ModelsCommand::Inspect { path, dimensions, .. } if networkfile::is_network(path) => {
-            network_inspect::inspect(printer, path, &dimensions.dimensions())?;
+            network_inspect::inspect(printer, path, &dimensions.dimensions()?)?;
         }
         ModelsCommand::Inspect { path, kv_format, .. } => inspect(printer, path, *kv_format)?,
     }

@@ -1,5 +1,6 @@
 //! Options about a vision network, and the request that they make of its file.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use clap::Args;
@@ -27,9 +28,18 @@ pub struct DimensionArgs {
 
 impl DimensionArgs {
     /// The same as the reader takes them.
-    #[must_use]
-    pub fn dimensions(&self) -> Dimensions {
-        Dimensions { values: self.dim.iter().cloned().collect(), size: self.size }
+    ///
+    /// # Errors
+    /// A dimension that has two sizes.
+    pub fn dimensions(&self) -> Result<Dimensions, Failure> {
+        let mut values = BTreeMap::new();
+        for (name, value) in &self.dim {
+            if values.insert(name.clone(), *value).is_some() {
+                return Err(Failure::usage(format!("--dim {name} is given twice"))
+                    .with_hint("give each dimension one size"));
+            }
+        }
+        Ok(Dimensions { values, size: self.size })
     }
 }
 
@@ -123,7 +133,7 @@ impl NetworkArgs {
     /// # Errors
     /// The file, a dimension without a size, or an engine that runs no networks.
     pub fn request(&self, path: &Path, engine: EngineChoice) -> Result<NetworkPredictRequest, Failure> {
-        let network = networkfile::load(path, &self.dimensions.dimensions())
+        let network = networkfile::load(path, &self.dimensions.dimensions()?)
             .map_err(|error| Failure::failed(error.to_string(), error.hint()))?;
         Ok(NetworkPredictRequest {
             network: Some(json!(fuse(&network))),

@@ -248,7 +248,7 @@ pub fn refuse_power_limit(point: Option<&OperatingPointRequest>, path: &str) -> 
         None => Ok(()),
         Some(_) => Err(Code::UnsupportedOperatingPoint.at(
             format!("{path}.power_limit_w"),
-            "a power limit is predicted by predict, recommend and sweep alone",
+            "a power limit is predicted by predict, recommend and sweep, and for no vision network",
             "cap the clock instead: power_mode lgc-2000",
         )),
     }

@@ -8,6 +8,7 @@ use rooflined_api::{
 use rooflined_core::hardware::registry;
 use rooflined_models::network::dla::{self, Place};
 use rooflined_models::network::{Kind, Network, Node, TensorId};
+use rooflined_predict::network::missing_weights;
 
 /// What the file at `path` holds.
 #[must_use]
@@ -111,12 +112,18 @@ fn split(network: &Network) -> NetworkDla {
 
 fn warnings(network: &Network) -> Vec<String> {
     let mut warnings = Vec::new();
+    if let Some(first) = network.missing.first() {
+        warnings.push(missing_weights(first, network.missing.len()));
+    }
     let has_shape = |node: &Node| node.outputs.iter().all(|id| network[*id].dims.is_some());
     let unknown: Vec<_> = network.nodes.iter().filter(|node| !has_shape(node)).collect();
     if let Some(first) = unknown.first() {
-        let count = unknown.len();
+        let written = match unknown.len() {
+            1 => "one node writes a tensor".to_owned(),
+            count => format!("{count} nodes write tensors"),
+        };
         warnings.push(format!(
-            "{count} nodes write tensors whose shape is known only at run time, from {} {:?} on: their work is not counted",
+            "{written} whose shape is known only at run time, from {} {:?} on: that work is not counted",
             first.operator.name(),
             first.name
         ));

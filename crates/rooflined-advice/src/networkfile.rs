@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::Instant;
 
 use thiserror::Error;
@@ -110,7 +110,16 @@ pub fn load_beneath(
     until: Instant,
 ) -> Result<Network, NetworkFileError> {
     let (file, length) = modelfile::open_beneath(root, path)?;
-    read(TimedFile { file, until }, length, path, dimensions)
+    let mut network = read(TimedFile { file, until }, length, path, dimensions)?;
+    let directory = path.parent().unwrap_or(Path::new(""));
+    network.missing.retain(|beside| !is_there(directory, beside));
+    Ok(network)
+}
+
+/// Whether `directory` has the file at `beside`, which the network's file chose: only below it is looked.
+fn is_there(directory: &Path, beside: &str) -> bool {
+    let inside = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
+    Path::new(beside).components().all(inside) && directory.join(beside).is_file()
 }
 
 /// Reads the network in `source`, which has `length` bytes; errors name `path`.

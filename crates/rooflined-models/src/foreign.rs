@@ -92,7 +92,10 @@ pub(crate) const BY_FIELDS: [(&[&str], &Foreign); 3] = [
     (&["schemaVersion", "layers"], &MANIFEST),
     (&["dim", "n_layers", "n_heads"], &PARAMETERS),
 ];
-const ONNX: Foreign = Foreign { what: "an ONNX file", instead: "give that file itself" };
+const ONNX: Foreign = Foreign {
+    what: "an ONNX file",
+    instead: "give that file itself to predict, recommend or models inspect",
+};
 pub(crate) const PROJECTOR: Foreign = Foreign {
     what: "a projector of pictures or sound (mmproj) for another model",
     instead: "give the language model's .gguf file, which is beside it where both were published",

@@ -52,8 +52,8 @@ pub struct Network {
     pub opset: u64,
     /// What a caller hands over. Weights are not among them.
     pub inputs: Vec<TensorId>,
-    /// Whether the file leaves sizes of them open.
-    pub open_inputs: bool,
+    /// Names of those of which the file leaves sizes open.
+    pub open_inputs: Vec<String>,
     /// What a caller gets.
     pub outputs: Vec<TensorId>,
     pub tensors: Vec<Tensor>,
@@ -66,6 +66,9 @@ pub struct Network {
     pub parameters: u64,
     /// Their bytes as the file stores them.
     pub weight_bytes: u64,
+    /// Files with weights, by their paths from the directory of the network's own file. Who opened that one keeps those
+    /// that are not there.
+    pub missing: Vec<String>,
 }
 
 /// A tensor between nodes, an input or a constant.

@@ -22,6 +22,6 @@ pub use costs::{FILES, InvalidCosts, NetworkCosts};
 pub use fuse::fuse;
 pub use layers::{InvalidLayers, Layer, LayerKind, Layers};
 pub use prediction::{
-    LayerBound, LayerTime, NetworkError, NetworkPrediction, network_costs, predict_network,
+    LayerBound, LayerTime, NetworkError, NetworkPrediction, missing_weights, network_costs, predict_network,
     predict_network_by,
 };

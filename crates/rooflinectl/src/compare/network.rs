@@ -17,6 +17,7 @@ use crate::input::EngineChoice;
 use crate::measure::TIME_LIMIT;
 use crate::network_args::NetworkArgs;
 use crate::observe;
+use crate::words;
 use crate::working::{Counted, Working};
 use rooflined_api::{
     EstimateAnswer, MeasuredNetwork, MeasuredOp, MeasuredRow, NetworkKind, NetworkPredictAnswer,
@@ -30,6 +31,8 @@ const PYTHON: &str = "python3";
 const DEFAULT_REPETITIONS: u64 = 10;
 /// It runs again and again for so long at least.
 const SECONDS: f64 = 1.0;
+/// Part of all CPUs that other programs may have before runs are called disturbed.
+const QUIET: f64 = 0.1;
 const ADVICE: Advice = Advice {
     start: "install Python, or name one that has onnxruntime: --with venv/bin/python",
     less: "ask for less with --repetitions or a smaller --size, or allow more time with --time-limit",
@@ -41,6 +44,8 @@ const ADVICE: Advice = Advice {
 struct Run {
     version: String,
     times_s: Vec<f64>,
+    /// Part of all CPUs that other programs had meanwhile; `None` where that is unknown.
+    others_ratio: Option<f64>,
     /// A module of Python that is not there.
     missing: Option<String>,
     /// An input that nobody knows how to fill.
@@ -131,6 +136,12 @@ fn parse(output: &Output, python: &str) -> Result<Run, Failure> {
     Ok(run)
 }
 
+/// What other programs did to the runs; `None` where they did little.
+fn disturbance(others: Option<f64>) -> Option<String> {
+    let others = others.filter(|others| *others > QUIET)?;
+    Some(format!("preempted: other programs had {} of the CPUs while it ran", words::percent(others)))
+}
+
 fn row(prediction: &NetworkPredictAnswer, run: &Run, reference: &Reference, calibrated: bool) -> Row {
     let mut sorted = run.times_s.clone();
     sorted.sort_by(f64::total_cmp);
@@ -164,7 +175,7 @@ fn row(prediction: &NetworkPredictAnswer, run: &Run, reference: &Reference, cali
         error_ratio,
         error_at_calibration_ratio: error_ratio,
         drift_ratio: drift.map(|(before, after)| f64::midpoint(before, after)),
-        disturbed: None,
+        disturbed: disturbance(run.others_ratio),
         reused_ratio: 0.0,
         regime: "engine".to_owned(),
         runs: sorted.len() as u64,
@@ -196,6 +207,13 @@ mod tests {
         let missing = parsed("{\"missing\": \"onnxruntime\"}\n").unwrap_err();
         assert!(missing.to_string().contains("no module onnxruntime"), "{missing}");
         assert!(missing.hint().unwrap().contains("pip install onnxruntime"));
+    }
+
+    #[test]
+    fn work_of_others_is_told() {
+        assert_eq!(disturbance(None), None);
+        assert_eq!(disturbance(Some(0.02)), None);
+        assert!(disturbance(Some(0.48)).unwrap().contains(&words::percent(0.48)));
     }
 
     #[test]

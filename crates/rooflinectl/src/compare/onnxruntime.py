@@ -1,6 +1,7 @@
 """Runs an ONNX file on the CPU: python3 -c THIS JSON, with the file, its inputs, the threads and the repetitions; prints JSON."""
 
 import json
+import os
 import sys
 import time
 
@@ -32,11 +33,28 @@ for taken in session.get_inputs():
     # Random pictures: all zeros would be faster where the processor treats them so.
     values = numpy.random.default_rng(1).standard_normal(sizes[taken.name])
     feed[taken.name] = values.astype(element) if "float" in element else numpy.zeros(sizes[taken.name], dtype=element)
+
+
+def others():
+    """Seconds that other programs have had a CPU; None where the system does not say."""
+    try:
+        with open("/proc/stat") as stat:
+            ticks = [int(field) for field in stat.readline().split()[1:]]
+    except (OSError, ValueError):
+        return None
+    own = os.times()
+    # Waiting for disks is idle; time in guests is part of the first two.
+    busy = sum(ticks[:8]) - ticks[3] - ticks[4]
+    return busy / os.sysconf("SC_CLK_TCK") - own.user - own.system
+
+
 for _ in range(3):
     session.run(None, feed)
-times, began = [], time.perf_counter()
+times, before, began = [], others(), time.perf_counter()
 while len(times) < asked["least"] or time.perf_counter() - began < asked["seconds"]:
     start = time.perf_counter()
     session.run(None, feed)
     times.append(time.perf_counter() - start)
-print(json.dumps({"version": onnxruntime.__version__, "times_s": times}))
+after, took = others(), time.perf_counter() - began
+share = None if before is None or after is None else max(after - before, 0) / took / os.cpu_count()
+print(json.dumps({"version": onnxruntime.__version__, "times_s": times, "others_ratio": share}))

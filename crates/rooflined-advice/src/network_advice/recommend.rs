@@ -163,7 +163,7 @@ fn batches(request: &NetworkRecommendRequest, job: &Job<'_>, streams: u64) -> Re
         return Ok(vec![batch(named, "workload.batch")?]);
     }
     let Some(range) = request.batch else {
-        if !job.layers.open_inputs {
+        if job.layers.open_inputs.is_empty() {
             return Ok(vec![job.layers.batch]);
         }
         return Ok(PROPOSED_BATCHES.into_iter().filter(|&batch| batch <= streams).collect());
@@ -280,8 +280,9 @@ fn trtexec(layers: &Layers, precision: Precision, batch: u64, launch_share: f64)
         Precision::Fp16 => command.push_str(" --fp16"),
         _ => {}
     }
-    if layers.open_inputs {
-        let shapes = layers.inputs.iter().map(|(name, dims)| {
+    if !layers.open_inputs.is_empty() {
+        let open = layers.inputs.iter().filter(|(name, _)| layers.open_inputs.contains(name));
+        let shapes = open.map(|(name, dims)| {
             let rest: Vec<String> = dims.iter().skip(1).map(u64::to_string).collect();
             format!("{name}:{batch}x{}", rest.join("x"))
         });

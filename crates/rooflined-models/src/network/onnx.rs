@@ -16,6 +16,8 @@ use super::wire::{Field, Span, Wire};
 pub const MAX_VALUES: u64 = 1024;
 /// Deepest graph in a graph.
 const MAX_DEPTH: usize = 12;
+/// Most files with values of tensors that are named.
+const MAX_FILES: usize = 16;
 /// Most dimensions of a tensor.
 pub const MAX_RANK: usize = 32;
 
@@ -29,6 +31,8 @@ pub struct File {
     pub opsets: Vec<(String, u64)>,
     pub graph: Graph,
     pub functions: HashMap<(String, String), Function>,
+    /// Files that hold values of tensors, by their paths from the file's own directory.
+    pub beside: Vec<String>,
 }
 
 /// A local function: a graph under a name, which nodes call.
@@ -140,6 +144,7 @@ impl<R: Read + Seek> Wire<R> {
         if file.graph.nodes.is_empty() || file.opsets.is_empty() {
             return Err(NetworkError::NotOnnx("it holds no graph with nodes and no operator set".to_owned()));
         }
+        file.beside = std::mem::take(&mut self.beside).into_iter().collect();
         Ok(file)
     }
 
@@ -303,6 +308,7 @@ impl<R: Read + Seek> Wire<R> {
                     raw = Some(span);
                     self.skip(field)?;
                 }
+                (13, Field::Bytes(span)) => self.note_file(span)?,
                 (14, Field::Varint(number)) => is_elsewhere = number == 1,
                 _ => self.skip(field)?,
             }
@@ -319,6 +325,22 @@ impl<R: Read + Seek> Wire<R> {
             self.seek(message.end)?;
         }
         Ok(stored)
+    }
+
+    /// Where the values of a tensor are: a key and a value.
+    fn note_file(&mut self, entry: Span) -> Result<(), NetworkError> {
+        let (mut key, mut value) = (String::new(), String::new());
+        while let Some((number, field)) = self.field(entry)? {
+            match (number, field) {
+                (1, Field::Bytes(span)) => key = self.text(span)?,
+                (2, Field::Bytes(span)) => value = self.text(span)?,
+                _ => self.skip(field)?,
+            }
+        }
+        if key == "location" && self.beside.len() < MAX_FILES {
+            self.beside.insert(value);
+        }
+        Ok(())
     }
 
     fn raw_values(&mut self, span: Span, element: ElementType) -> Result<Values, NetworkError> {

@@ -16,6 +16,8 @@ use super::{Network, Node, NodeId, Tensor, TensorId, rules, work};
 
 /// Most nodes, inputs, outputs and names after functions and branches are put in place.
 const MAX_STEPS: usize = 1 << 19;
+/// Longest name of a node that is kept.
+const MAX_NAME: usize = 256;
 /// Most numbers of all tensors together; later ones are left unknown.
 const MAX_KEPT: usize = 1 << 22;
 /// Bytes of names that count as one step.
@@ -75,11 +77,11 @@ pub fn read<R: Read + Seek>(
         inputs.push(id);
     }
     walk.graph(&file.graph.nodes, &mut scope, 0)?;
-    let outputs =
-        file.graph.outputs.iter().filter_map(|output| scope.names.get(output.name.as_str()).copied());
-    let outputs = outputs.collect();
+    let declared = file.graph.outputs.iter();
+    let outputs = declared.filter_map(|output| scope.names.get(output.name.as_str()).copied()).collect();
     let is_open = |input: &Declared| input.dims.iter().flatten().any(|size| !matches!(size, Size::Fixed(_)));
-    let open_inputs = file.graph.inputs.iter().any(is_open);
+    let open = file.graph.inputs.iter().filter(|input| is_open(input));
+    let open_inputs = open.map(|input| input.name.clone()).collect();
     Ok(Network { open_inputs, ..walk.finish(name, inputs, outputs) })
 }
 
@@ -384,7 +386,7 @@ impl<'f> Walk<'f> {
             return Ok(());
         }
         let mut node = Node {
-            name: step.name.clone(),
+            name: step.name.chars().take(MAX_NAME).collect(),
             operator,
             inputs: inputs.iter().map(|id| id.map(TensorId)).collect(),
             outputs: written,
@@ -459,7 +461,7 @@ impl<'f> Walk<'f> {
             name: name.to_owned(),
             writer: self.file.writer.clone(),
             opset: self.opset,
-            open_inputs: false,
+            open_inputs: Vec::new(),
             inputs: inputs.into_iter().map(TensorId).collect(),
             outputs: outputs.into_iter().map(TensorId).collect(),
             tensors,
@@ -467,6 +469,7 @@ impl<'f> Walk<'f> {
             folded_nodes: self.folded,
             parameters,
             weight_bytes,
+            missing: self.file.beside.clone(),
         }
     }
 }

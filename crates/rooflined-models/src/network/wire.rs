@@ -5,6 +5,7 @@
 //! (<https://protobuf.dev/programming-guides/encoding/>). Skipped bytes are never read, so that a file costs what its
 //! graph costs, however large its weights are.
 
+use std::collections::BTreeSet;
 use std::io::{BufReader, Read, Seek};
 
 use super::error::NetworkError;
@@ -44,13 +45,22 @@ pub struct Wire<R> {
     length: u64,
     read: u64,
     items: u64,
+    /// Files next to this one that hold values of tensors.
+    pub beside: BTreeSet<String>,
 }
 
 impl<R: Read + Seek> Wire<R> {
     /// Starts at the first byte of `source`, which has `length` bytes.
     pub fn new(source: R, length: u64) -> Self {
         let length = length.min(i64::MAX.cast_unsigned());
-        Self { source: BufReader::with_capacity(1 << 16, source), at: 0, length, read: 0, items: 0 }
+        Self {
+            source: BufReader::with_capacity(1 << 16, source),
+            at: 0,
+            length,
+            read: 0,
+            items: 0,
+            beside: BTreeSet::new(),
+        }
     }
 
     pub const fn whole(&self) -> Span {

@@ -37,7 +37,8 @@ pub fn fuse(network: &Network) -> Layers {
         live_elements: network.activation_peak(Some(16)).map(|bytes| count(bytes) / 2.0),
         unknown_nodes: network.nodes.iter().filter(|node| fusion.is_unknown(node)).count() as u64,
         undescribed: undescribed(network),
-        open_inputs: network.open_inputs,
+        open_inputs: network.open_inputs.clone(),
+        missing: network.missing.clone(),
         layers: fusion.layers.into_iter().map(|kernel| kernel.layer).collect(),
     }
 }
@@ -391,7 +392,7 @@ mod tests {
     impl Writer {
         fn new(dims: &[u64]) -> (Self, TensorId) {
             let mut network = Network {
-                open_inputs: false,
+                open_inputs: Vec::new(),
                 name: "written".to_owned(),
                 writer: String::new(),
                 opset: 17,
@@ -402,6 +403,7 @@ mod tests {
                 folded_nodes: 0,
                 parameters: 0,
                 weight_bytes: 0,
+                missing: Vec::new(),
             };
             network.inputs = vec![TensorId(0)];
             let mut writer = Self(network);

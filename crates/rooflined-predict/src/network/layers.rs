@@ -147,9 +147,12 @@ pub struct Layers {
     /// Operators that no rule describes: neither their work nor the sizes behind them are known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub undescribed: Vec<String>,
-    /// Whether the file leaves sizes of its inputs open. If not, an engine runs this batch only.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub open_inputs: bool,
+    /// Names of the inputs of which the file leaves sizes open. Without any, an engine runs this batch only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub open_inputs: Vec<String>,
+    /// Files with weights that are missing next to the file.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
     pub layers: Vec<Layer>,
 }
 
@@ -174,7 +177,7 @@ impl Layers {
     /// Whether the file is of another batch than `batch` and cannot be given that one.
     #[must_use]
     pub const fn fixes(&self, batch: u64) -> bool {
-        !self.open_inputs && self.batch != batch
+        self.open_inputs.is_empty() && self.batch != batch
     }
 
     /// Twice the multiply-adds of one picture.

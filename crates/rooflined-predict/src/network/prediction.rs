@@ -414,6 +414,14 @@ fn half_width(
 /// Part of the time that starting kernels takes from which on a CUDA graph is worth a try.
 const LAUNCH_BOUND: f64 = 0.4;
 
+/// That files with weights are not where the network's file says.
+#[must_use]
+pub fn missing_weights(first: &str, count: usize) -> String {
+    let others = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };
+    let first: String = first.chars().take(100).collect();
+    format!("the weights in {first:?}{others} are not next to the file: no engine loads it without them")
+}
+
 fn warnings(
     layers: &Layers,
     prediction: &NetworkPrediction,
@@ -423,6 +431,9 @@ fn warnings(
     on_gpu: bool,
 ) -> Vec<String> {
     let mut warnings = Vec::new();
+    if let Some(first) = layers.missing.first() {
+        warnings.push(missing_weights(first, layers.missing.len()));
+    }
     if precision == Precision::Int8 && !layers.quantised() {
         warnings.push(
             "int8 keeps its accuracy only with a calibration set of a few hundred real pictures: measure the accuracy"

@@ -55,7 +55,8 @@ fn network(size: f64) -> Layers {
         live_elements: Some(2.0 * input_elements),
         unknown_nodes: 0,
         undescribed: Vec::new(),
-        open_inputs: false,
+        open_inputs: Vec::new(),
+        missing: Vec::new(),
         layers: (1..6).flat_map(stage).collect(),
     }
 }
