@@ -243,8 +243,9 @@ def work(board, seed, counts, out):
             # Until the daemon has seen it.
             time.sleep(0.6)
             time_s = board.measure(operation)
-            board.load(4)
-            time.sleep(0.7)
+            # A clock counts once the load has lasted for a second.
+            board.load(6)
+            time.sleep(1.8)
             answer = board.explain(operation, time_s)
             board.load(0)
             causes = set().union(*(known[name][0] for name in chosen)) if chosen else set()

@@ -65,6 +65,10 @@ class Tools(unittest.IsolatedAsyncioTestCase):
             self.assertTrue(tool.description and tool.annotations.read_only_hint, tool.name)
             for name, schema in tool.input_schema["properties"].items():
                 self.assertTrue(schema["description"], f"{tool.name}: {name}")
+        # A server is explained by its port or its process alone.
+        explain = tools["explain"].input_schema
+        self.assertLessEqual({"model", "port", "pid"}, set(explain["properties"]))
+        self.assertFalse(explain.get("required"))
 
     async def test_hardware_is_asked_about_without_a_daemon(self):
         async with session("--socket", "/nowhere") as client:

@@ -226,6 +226,7 @@ pub fn snapshot() -> Snapshot {
         modes: Arc::default(),
         power: rooflined_predict::snapshot::PowerControl::default(),
         control_enabled: false,
+        busy_clocks: rooflined_predict::snapshot::BusyClocks::default(),
         power_limit: None,
     }
 }

@@ -27,8 +27,8 @@ Cause = Literal[
     "power_mode", "gpu_clock_cap", "memory_clock", "sm_gated", "thermal", "power_limit", "current", "supply",
     "gpu_clock", "memory_bandwidth", "gpu_shared", "cpu_clock", "cores_offline", "steal", "memory_pressure", "model",
     "kv_format", "context", "batch", "chunk", "offload", "speculation", "engine_version", "threads", "affinity",
-    "cpu_quota", "slow_cores", "numa", "low_priority", "other_process", "kernels", "gpu_unused", "page_faults", "swap",
-    "warming", "options", "disturbed"
+    "cpu_quota", "slow_cores", "numa", "low_priority", "cpu_weight", "other_process", "kernels", "gpu_unused",
+    "page_faults", "swap", "warming", "options", "disturbed"
 ]
 
 
@@ -2169,7 +2169,8 @@ class ObservationRequest(TypedDict, total=False):
     #: What was seen of its process. A run that it shows to be slowed down or `disturbed` is not learned from.
     seen: Optional["RunEvidence"]
     #: Name of the server that it ran in, for the event `degraded`: `llama-server on port 8080`. Two reports in a row below
-    #: what is expected of it degrade the machine for everybody, where the reporter's reports count for everybody.
+    #: what is expected of it degrade the machine for everybody, until three in a row are as expected, where the reporter's
+    #: reports count for everybody.
     server: Optional[str]
     #: Time of one run (operation) or one step (model).
     time_s: Optional[float]
@@ -2684,6 +2685,11 @@ class RunEvidence(TypedDict, total=False):
     cpu_quota_file: Optional[str]
     #: Of the time that its computing threads wanted a CPU, the part that they waited for one, 0 to 1.
     cpu_wait_ratio: Optional[float]
+    #: File that holds that weight.
+    cpu_weight_file: Optional[str]
+    #: CPU time that its control groups give it beside others, as a part of the usual one: `cpu.weight` over 100,
+    #: `cpu.shares` over 1024.
+    cpu_weight_ratio: Optional[float]
     #: Logical CPUs that the process may run on: `Cpus_allowed_list` of /proc/PID/status.
     cpus_allowed: Optional[int]
     #: What disturbed the measurement, in words.
@@ -2692,10 +2698,19 @@ class RunEvidence(TypedDict, total=False):
     engine_version: Optional[str]
     #: Part of its memory on other nodes than the threads that compute, 0 to 1: /proc/PID/numa_maps.
     far_memory_ratio: Optional[float]
+    #: Files as they were read, which the evidence of a cause quotes: by path and, of one line, its key, such as
+    #: `/proc/7/status: Cpus_allowed_list`.
+    files: Dict[str, str]
     #: Whether it has loaded a library that uses a GPU.
     gpu_library: Optional[bool]
     #: Instructions that its kernels use, as `system_info` in its log names them, such as `AVX2`.
     instructions: Optional[List[str]]
+    #: File that tells those instructions; absent: its log.
+    instructions_file: Optional[str]
+    #: Whether it runs under SCHED_IDLE, so only when nobody else wants the CPU.
+    is_idle_class: Optional[bool]
+    #: Whether its kernels were compiled without optimisation.
+    is_unoptimised: Optional[bool]
     #: File of the CPU kernels that it has loaded, such as `libggml-cpu-haswell.so`.
     kernels: Optional[str]
     #: Its log.
@@ -2714,8 +2729,12 @@ class RunEvidence(TypedDict, total=False):
     pid: Optional[int]
     #: Bytes per second that it read from storage.
     read_bytes_per_s: Optional[float]
+    #: Tasks of others that ran or waited for a CPU, on average: /proc/loadavg.
+    runnable_tasks: Optional[float]
     #: Longest over shortest repetition of the measurement.
     spread_ratio: Optional[float]
+    #: Bytes per second that the machine read from swap meanwhile: `pswpin` of /proc/vmstat.
+    swap_in_bytes_per_s: Optional[float]
     #: Bytes of it in swap.
     swapped_bytes: Optional[float]
     #: Options under which its time is not that of the model on this accelerator.

@@ -1,6 +1,7 @@
 //! `explain`: why a run is slower than predicted. Watches a server for some seconds, or takes a rate that was measured, adds what
 //! /proc shows of the process, and prints the daemon's causes.
 
+mod build;
 pub mod causes;
 pub mod evidence;
 mod log;
@@ -15,10 +16,7 @@ use super::failure::{Exit, Failure};
 use super::observe::{self, Process, Server, Skip, Subject, SubjectOptions, Window};
 use super::server_address::Address;
 use super::working::{Counted, Working};
-use rooflined_api::{
-    BoardAnswer, ExplainRequest, Offload, PredictAnswer, PredictRequest, RunEvidence, Unseen, Workload,
-};
-use rooflined_core::units::Bytes;
+use rooflined_api::{ExplainRequest, Offload, RunEvidence, Unseen, Workload};
 use rooflined_models::registry::models;
 use serde_json::Value;
 
@@ -27,6 +25,8 @@ const WINDOWS: usize = 3;
 const INTERVAL: Duration = Duration::from_millis(500);
 /// A program whose rate is given is watched for so long at most.
 const PROGRAM: Duration = Duration::from_secs(3);
+/// Without one, the machine is watched for so long.
+const AROUND: Duration = Duration::from_secs(1);
 
 pub async fn run(context: &mut Context, args: &ExplainArgs) -> Result<(), Failure> {
     if let Some(hardware) = &args.hardware {
@@ -47,7 +47,12 @@ pub async fn run(context: &mut Context, args: &ExplainArgs) -> Result<(), Failur
     let process = args.pid.map(observe::process_of).transpose()?;
     let is_measured = args.time.is_some() || args.tokens_per_s.is_some();
     let (what, request) = match (&args.port, process) {
-        (Some(address), process) => watch(context, args, address.clone(), process).await?,
+        (Some(address), process) => {
+            if let Some(process) = &process {
+                observe::refuse_other_server(process, address.port)?;
+            }
+            watch(context, args, address.clone(), process).await?
+        }
         (None, Some(process)) if is_measured => {
             let seen = watch_program(context, &process, args.limit.min(PROGRAM)).await?;
             measured(args, Some(seen))?
@@ -57,13 +62,18 @@ pub async fn run(context: &mut Context, args: &ExplainArgs) -> Result<(), Failur
             watch(context, args, address, Some(process)).await?
         }
         (None, None) => {
-            let (what, request) = measured(args, None)?;
-            refuse_too_large(context, &what, &request).await?;
-            (what, request)
+            let around = if is_measured { None } else { Some(look_around(context).await) };
+            measured(args, around)?
         }
     };
     let answer = context.client.post("/v1/explain", &request).await?;
     context.printer.answer("explain", &answer, || Ok(text::render(&what, &answer.parse()?)))
+}
+
+/// Who uses this machine's CPUs now.
+async fn look_around(context: &Context) -> RunEvidence {
+    let _working = Working::new(&context.printer, Counted::Nothing, "watching the machine");
+    evidence::around(AROUND).await
 }
 
 /// What a program without a server does, over `window`.
@@ -78,6 +88,18 @@ async fn watch_program(
     tokio::time::sleep(window).await;
     let after = evidence::Counters::read(process)?;
     drop(working);
+    if !after.has_run_since(&before) {
+        return Err(Failure::try_again(
+            format!(
+                "process {} used no CPU while it was watched, so it is not what you measured",
+                process.pid
+            ),
+            format!(
+                "give the process that computes, which may be one that it started (pgrep -P {}), and ask while it runs",
+                process.pid
+            ),
+        ));
+    }
     Ok(evidence::of(process, (&before, &after), began.elapsed().as_secs_f64()))
 }
 
@@ -98,42 +120,6 @@ fn measured(args: &ExplainArgs, seen: Option<RunEvidence>) -> Result<(String, Ex
         request.workload.model.as_ref().and_then(Value::as_str).and_then(|key| models().get(key).ok());
     let format = model.map(|known| rooflined_advice::models::usual_format(known, request.engine).to_owned());
     Ok((asked.answered(format.as_ref()).to_string(), request))
-}
-
-/// A model that needs more memory than there is did not run here. What cannot be told is left to the answer.
-async fn refuse_too_large(
-    context: &mut Context,
-    what: &str,
-    request: &ExplainRequest,
-) -> Result<(), Failure> {
-    let question = PredictRequest {
-        workload: request.workload.clone(),
-        engine: request.engine,
-        hypothetical: true,
-        ..PredictRequest::default()
-    };
-    if question.workload.model.is_none() {
-        return Ok(());
-    }
-    let board = context.client.get("/v1/board").await.and_then(|answer| answer.parse::<BoardAnswer>());
-    let predicted = context
-        .client
-        .post("/v1/predict", &question)
-        .await
-        .and_then(|answer| answer.parse::<PredictAnswer>());
-    let (Ok(BoardAnswer { memory, .. }), Ok(predicted)) = (board, predicted) else { return Ok(()) };
-    let shared = memory.get("unified").and_then(Value::as_bool).unwrap_or_default();
-    match memory.get("total_bytes").and_then(Value::as_f64).filter(|_| shared) {
-        Some(has) if predicted.memory_bytes.total > has => Err(Failure::usage(format!(
-            "{what} needs {}, and this machine has {}: it cannot have run here",
-            Bytes(predicted.memory_bytes.total),
-            Bytes(has)
-        ))
-        .with_hint(
-            "name the model and the format that ran, such as --format q4_k_m; another machine's rate: rooflinectl analyze --hardware KEY",
-        )),
-        _ => Ok(()),
-    }
 }
 
 /// A server, watched for as long as the arguments allow.

@@ -47,6 +47,8 @@ struct Question {
     description: &'static str,
     /// What the command is about: its name and description.
     subject: Option<(&'static str, &'static str)>,
+    /// Arguments of which one is enough in place of the subject.
+    instead: &'static [&'static str],
     fields: &'static [Field],
 }
 
@@ -100,6 +102,7 @@ const QUESTIONS: &[Question] = &[
         description: "Which engine, weight format, power mode and batch size meet a target, with the engine's command line and the \
                       runners-up",
         subject: Some(MODEL),
+        instead: &[],
         fields: &[
             HARDWARE,
             ENGINE,
@@ -129,6 +132,7 @@ const QUESTIONS: &[Question] = &[
         command: &["predict"],
         description: "Time, rate, power, energy and memory of a model in one configuration, and what limits it",
         subject: Some(MODEL),
+        instead: &[],
         fields: &[
             HARDWARE,
             ENGINE,
@@ -156,16 +160,28 @@ const QUESTIONS: &[Question] = &[
     Question {
         name: "explain",
         command: &["explain"],
-        description: "Why a measured rate of a model is below the prediction on this machine: causes with their share, evidence and \
-                      remedy; without a rate, what slows the machine now",
+        description: "Why a running server, or a measured rate of a model, is slower than predicted on this machine: causes with their \
+                      share, evidence and remedy. A server is watched for some seconds while it generates (port or pid); without a \
+                      rate and a server, the answer is what slows the machine now",
         subject: Some(MODEL),
+        instead: &["port", "pid"],
         fields: &[
+            ("port", Kind::Count, "Port of the server to watch, on this machine"),
+            ("pid", Kind::Count, "Process to watch: of a server, or of a program whose rate was measured"),
             ENGINE,
             CONTEXT,
             ("tokens_per_s", Kind::Number(""), "Measured tokens per second over the batch"),
+            (
+                "time_ms",
+                Kind::Number("ms"),
+                "Measured time of one step in milliseconds, in place of tokens_per_s",
+            ),
             FORMAT,
             BATCH,
+            ("kv_format", Kind::Text, "How the cache is stored: fp16, q8_0, q4_0, …"),
+            ("threads", Kind::Count, "Threads that were expected to compute; default one for each core"),
             ("mode", Kind::Text, "Power mode that was expected; default the fastest that was calibrated"),
+            ("engine_version", Kind::Text, "Build or release that was expected; default the newest known"),
         ],
     },
     Question {
@@ -174,6 +190,7 @@ const QUESTIONS: &[Question] = &[
         description: "Parameters, layers, bytes of the weights and of the cache, and where the figures come from; of a vision network its \
                       operations and operators",
         subject: Some(MODEL),
+        instead: &[],
         fields: &[SIZE, DIMENSION],
     },
     Question {
@@ -181,6 +198,7 @@ const QUESTIONS: &[Question] = &[
         command: &["hardware", "list"],
         description: "Boards, cards and CPUs that can be asked about, with cores, clock, bandwidth and peaks",
         subject: None,
+        instead: &[],
         fields: &[],
     },
     Question {
@@ -188,6 +206,7 @@ const QUESTIONS: &[Question] = &[
         command: &["status"],
         description: "This machine now: power mode, clocks, load, memory, power, temperatures and problems",
         subject: None,
+        instead: &[],
         fields: &[],
     },
     Question {
@@ -195,6 +214,7 @@ const QUESTIONS: &[Question] = &[
         command: &["compare"],
         description: "Runs a step of a model on this machine now, for some seconds, and prints it next to the prediction",
         subject: Some(MODEL),
+        instead: &[],
         fields: &[FORMATS],
     },
 ];
@@ -248,7 +268,7 @@ impl Question {
         let schema = json!({
             "type": "object",
             "properties": properties,
-            "required": self.subject.map(|(name, _)| name).as_slice(),
+            "required": self.subject.map(|(name, _)| name).filter(|_| self.instead.is_empty()).as_slice(),
             "additionalProperties": false,
         });
         let Value::Object(schema) = schema else { unreachable!("an object is written above") };
@@ -275,7 +295,13 @@ impl Question {
             arguments.push(format!("{}={written}", kind.option(name)));
         }
         if let Some((name, description)) = self.subject {
-            let subject = subject.ok_or_else(|| format!("{} needs {name}: {description}", self.name))?;
+            let Some(subject) = subject else {
+                if self.instead.iter().any(|name| call.contains_key(*name)) {
+                    return Ok(arguments);
+                }
+                let or: String = self.instead.iter().flat_map(|name| [" or ", name]).collect();
+                return Err(format!("{} needs {name}{or}: {description}", self.name));
+            };
             // A file is inspected, a name is looked up.
             if self.command == ["models"] {
                 let is_file = Path::new(&subject).exists() || ends_as_file(&subject);
@@ -389,11 +415,13 @@ mod tests {
                 let is_file = question.fields.iter().any(|(name, ..)| *name == "dimension");
                 call.insert(name.to_owned(), json!(if is_file { "./detector.onnx" } else { "llama-3.1-8b" }));
             }
+            let mut calls = vec![call];
             for (name, kind, _) in question.fields {
                 let value = match (*kind, *name) {
                     (Kind::Text, "batch") => json!("1..4"),
                     (Kind::Text, "formats" | "format") => json!("q8_0"),
                     (Kind::Text, "engine") => json!("llama.cpp"),
+                    (Kind::Text, "kv_format") => json!("fp16"),
                     (Kind::Text, "dimension") => json!("batch=1"),
                     (Kind::Text, "size") => json!("640x480"),
                     (Kind::Text, _) => json!("all"),
@@ -401,11 +429,18 @@ mod tests {
                     (Kind::Number(_), _) => json!(12.5),
                     (Kind::Choice(words), _) => json!(words[0]),
                 };
-                call.insert((*name).to_owned(), value);
+                // A server is asked for what is given of a rate.
+                if !question.instead.is_empty() {
+                    calls.push(calls[0].clone());
+                }
+                calls.last_mut().unwrap().insert((*name).to_owned(), value);
             }
-            let arguments = question.arguments(&call).unwrap();
-            let line = ["rooflinectl".to_owned()].into_iter().chain(arguments);
-            Cli::try_parse_from(line).unwrap_or_else(|error| panic!("{}: {error}", question.name));
+            for call in calls {
+                let arguments = question.arguments(&call).unwrap();
+                let line = ["rooflinectl".to_owned()].into_iter().chain(arguments);
+                Cli::try_parse_from(line)
+                    .unwrap_or_else(|error| panic!("{} {call:?}: {error}", question.name));
+            }
         }
     }
 
@@ -414,6 +449,12 @@ mod tests {
         let recommend = &QUESTIONS[0];
         let mistake = |call: Value| recommend.arguments(call.as_object().unwrap()).unwrap_err();
         assert!(mistake(json!({})).starts_with("recommend needs model: "));
+        let explain = QUESTIONS.iter().find(|question| question.name == "explain").unwrap();
+        let asked = |call: Value| explain.arguments(call.as_object().unwrap());
+        assert!(asked(json!({})).unwrap_err().starts_with("explain needs model or port or pid: "));
+        assert_eq!(asked(json!({"port": 8080})).unwrap(), ["explain", "--port=8080"]);
+        let of_program = json!({"pid": 7, "model": "qwen3-4b", "time_ms": 12.5});
+        assert_eq!(asked(of_program).unwrap(), ["explain", "--pid=7", "--time=12.5ms", "--", "qwen3-4b"]);
         assert_eq!(mistake(json!({"model": 4})), "model is 4, and has to be a string");
         assert_eq!(
             mistake(json!({"model": "a", "objective": "fast"})),

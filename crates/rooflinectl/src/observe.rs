@@ -261,12 +261,37 @@ pub async fn run(context: &mut Context, args: &ObserveArgs) -> Result<(), Failur
 }
 
 pub fn process_of(pid: u32) -> Result<Process, Failure> {
+    if let Some(why) = process::not_a_program(pid) {
+        return Err(Failure::failed(
+            format!("process {pid} is {why}"),
+            "give the process that computes; look for it with: pgrep -a llama-server",
+        ));
+    }
     Process::find(pid).ok_or_else(|| {
         Failure::failed(
             format!("process {pid} does not exist or cannot be seen"),
             "look for it with: pgrep -a llama-server",
         )
     })
+}
+
+/// A process that does not serve `port`.
+///
+/// # Errors
+/// Another one does, and neither started the other.
+pub fn refuse_other_server(process: &Process, port: u16) -> Result<(), Failure> {
+    let Some(owner) = Process::listening_on(port) else { return Ok(()) };
+    if owner.is_related_to(process) {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "port {port} belongs to process {} ({}), not to process {} ({})",
+        owner.pid,
+        owner.name(),
+        process.pid,
+        process.name()
+    ))
+    .with_hint(format!("leave --pid out, or give --pid {}", owner.pid)))
 }
 
 /// Where a process listens.

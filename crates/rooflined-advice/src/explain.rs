@@ -5,6 +5,7 @@
 //! all but one tell what it takes, and `split` makes the parts add up to the gap. Within the interval nothing is claimed.
 
 mod conditions;
+mod cpu_time;
 mod kernels;
 mod machine;
 mod process;
@@ -12,6 +13,7 @@ mod remedy;
 mod split;
 mod suspect;
 
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use conditions::Predictor;
@@ -22,11 +24,14 @@ use super::catalogue::Catalogue;
 use super::convert::limit_key;
 use super::modes::refuse_power_limit;
 use super::words::positive;
-use rooflined_api::{CauseAnswer, EstimateAnswer, ExplainAnswer, ExplainRequest, RunEvidence};
+use rooflined_api::{
+    CauseAnswer, EstimateAnswer, EvidenceAnswer, ExplainAnswer, ExplainRequest, RunEvidence,
+};
 use rooflined_core::board::OperatingPoint;
 use rooflined_core::refusal::{Code, Refusal};
 use rooflined_core::units::{Hertz, Seconds, significant};
 use rooflined_predict::Prediction;
+use rooflined_predict::calibration::Accelerator;
 use rooflined_predict::snapshot::Snapshot;
 
 /// Rates that a machine can have, in tokens per second: beyond them, logarithms of ratios are of no use.
@@ -47,6 +52,10 @@ pub fn explain(
     let (expected, _) = predictor.predict(std::iter::empty())?;
     let expected_rate = rate_of(&expected);
     let measured = measured_rate(request, expected.tokens)?;
+    if measured.is_some() && seen.pid.is_none() {
+        refuse_too_large(snapshot, &predictor, &expected)?;
+    }
+    let unit = unit_of(request, expected.tokens);
     let mut answer = ExplainAnswer {
         verdict: String::new(),
         reason: String::new(),
@@ -63,12 +72,12 @@ pub fn explain(
     match measured {
         Some(rate) if rate > expected_rate.high => {
             "faster_than_expected".clone_into(&mut answer.verdict);
-            answer.reason = faster(rate, &expected_rate, &expected);
+            answer.reason = faster(rate, &expected_rate, (&expected, unit));
         }
         Some(rate) if rate >= expected_rate.low => {
             "as_expected".clone_into(&mut answer.verdict);
             answer.reason = format!(
-                "{} tokens/s is within the expected range, {} to {}.",
+                "{} {unit} is within the expected range, {} to {}.",
                 significant(rate),
                 significant(expected_rate.low),
                 significant(expected_rate.high)
@@ -85,6 +94,39 @@ fn rate_of(prediction: &Prediction) -> EstimateAnswer {
         prediction.tokens,
         EstimateAnswer { value: time.value, low: time.low, high: time.high },
     )
+}
+
+/// What the rate of a run of so many columns counts, in words.
+fn unit_of(request: &ExplainRequest, columns: f64) -> &'static str {
+    match request.workload.op {
+        Some(_) if columns > 1.0 => "columns/s",
+        Some(_) => "runs/s",
+        None => "tokens/s",
+    }
+}
+
+/// A model that needs more memory than there is was measured elsewhere. That of a process runs here, however that may be.
+fn refuse_too_large(
+    snapshot: &Snapshot,
+    predictor: &Predictor<'_>,
+    expected: &Prediction,
+) -> Result<(), Refusal> {
+    let board = &snapshot.board;
+    let is_shared = board.unified_memory || snapshot.accelerator == Accelerator::Cpu;
+    let (Some(has), Some(needs)) =
+        (board.memory_total.known().filter(|_| is_shared), predictor.memory(expected))
+    else {
+        return Ok(());
+    };
+    if needs <= *has {
+        return Ok(());
+    }
+    Err(Code::InvalidField.at(
+        "workload",
+        format!("it needs {needs}, and this machine has {has}: it cannot have run here"),
+        "name the model and the format that ran, such as q4_k_m, or give the process that runs it; the rate of another machine: \
+         rooflinectl analyze --hardware KEY",
+    ))
 }
 
 /// The measured rate; `None` where nothing was measured.
@@ -126,7 +168,7 @@ fn in_words(point: &OperatingPoint) -> String {
     if parts.is_empty() { "this machine as it is".to_owned() } else { parts.join(", ") }
 }
 
-fn faster(rate: f64, expected: &EstimateAnswer, prediction: &Prediction) -> String {
+fn faster(rate: f64, expected: &EstimateAnswer, (prediction, unit): (&Prediction, &str)) -> String {
     let impossible = prediction.tokens / rate < prediction.floor.get();
     let why = if impossible {
         "more than the ceilings allow: data stayed in the cache, less was computed, or other work slowed the calibration"
@@ -134,7 +176,7 @@ fn faster(rate: f64, expected: &EstimateAnswer, prediction: &Prediction) -> Stri
         "the machine is faster than when it was calibrated, or less was computed"
     };
     format!(
-        "{} tokens/s are more than the {} that were expected at most; {why}. Calibrate again: rooflinectl calibrate --wait",
+        "{} {unit} are more than the {} that were expected at most; {why}. Repeat the calibration: rooflinectl calibrate --wait",
         significant(rate),
         significant(expected.high)
     )
@@ -228,8 +270,9 @@ fn find_causes(
             _ => effect.alone.max(effect.removed) > LEAST && part.taken > LEAST,
         }
     });
-    let mut causes: Vec<CauseAnswer> =
-        named.map(|((suspect, part), _)| cause(suspect, *part, (gap, measured, expected.value))).collect();
+    let mut causes: Vec<CauseAnswer> = named
+        .map(|((suspect, part), _)| cause(suspect, *part, (gap, measured, expected.value), &seen.files))
+        .collect();
     causes.sort_by(|a, b| {
         let by_gain = b.without_tokens_per_s.total_cmp(&a.without_tokens_per_s);
         by_gain.then(b.share_ratio.total_cmp(&a.share_ratio)).then_with(|| a.what.cmp(&b.what))
@@ -241,11 +284,25 @@ fn find_causes(
     answer.unexplained_tokens_per_s = Some(unexplained * (expected.value - measured).max(0.0));
     let verdict = if is_measured { "slower_than_expected" } else { "not_measured" };
     verdict.clone_into(&mut answer.verdict);
-    answer.reason = slower(answer, prediction, is_measured);
+    answer.reason = slower(answer, (prediction, unit_of(request, prediction.tokens)), is_measured);
     Ok(())
 }
 
-fn cause(suspect: &Suspect, part: Part, (gap, measured, expected): (f64, f64, f64)) -> CauseAnswer {
+/// Longest quotation of a file, in characters.
+const LONGEST_QUOTE: usize = 200;
+
+/// Evidence with what its file holds, where that was read.
+fn as_read(by: &EvidenceAnswer, files: &BTreeMap<String, String>) -> EvidenceAnswer {
+    let text = files.get(&by.source).map(|text| text.chars().take(LONGEST_QUOTE).collect());
+    EvidenceAnswer { source: by.source.clone(), value: text.unwrap_or_else(|| by.value.clone()) }
+}
+
+fn cause(
+    suspect: &Suspect,
+    part: Part,
+    (gap, measured, expected): (f64, f64, f64),
+    files: &BTreeMap<String, String>,
+) -> CauseAnswer {
     let share = if gap > 0.0 { part.taken / gap } else { 0.0 };
     CauseAnswer {
         cause: suspect.key.to_owned(),
@@ -254,36 +311,36 @@ fn cause(suspect: &Suspect, part: Part, (gap, measured, expected): (f64, f64, f6
         share_tokens_per_s: share * (expected - measured),
         without_tokens_per_s: (measured * part.gain.exp()).min(expected.max(measured)),
         certainty: suspect.certainty.key().to_owned(),
-        evidence: suspect.evidence.clone(),
+        evidence: suspect.evidence.iter().map(|by| as_read(by, files)).collect(),
         fix: suspect.fix.clone(),
     }
 }
 
-fn slower(answer: &ExplainAnswer, prediction: &Prediction, is_measured: bool) -> String {
+fn slower(answer: &ExplainAnswer, (prediction, unit): (&Prediction, &str), is_measured: bool) -> String {
     let (measured, expected) = (answer.measured_tokens_per_s, answer.expected_tokens_per_s);
     let less = format!("{:.0} %", 100.0 * (1.0 - measured / expected.value));
     match (answer.causes.first(), is_measured) {
         (Some(first), true) => format!(
-            "{} tokens/s are {less} below the {} that were expected; first: {}.",
+            "{} {unit} are {less} below the {} that were expected; first: {}.",
             significant(measured),
             significant(expected.value),
             first.what
         ),
         (Some(first), false) => format!(
-            "The machine now gives {} tokens/s, {less} below the {} that it was calibrated for; first: {}.",
+            "The machine now gives {} {unit}, {less} below the {} that it was calibrated for; first: {}.",
             significant(measured),
             significant(expected.value),
             first.what
         ),
         (None, false) => "Nothing was found that slows the machine down.".to_owned(),
         (None, true) => format!(
-            "{} tokens/s are {less} below the {} that were expected, and no cause was found: {}.",
+            "{} {unit} are {less} below the {} that were expected, and no cause was found: {}.",
             significant(measured),
             significant(expected.value),
             match limit_key(prediction.limit) {
                 "core" => "the cost of unpacking the weights limits it, and may not be known well enough",
                 "launch" => "the time to start kernels limits it, and may not be known well enough",
-                _ => "calibrate again on an idle machine, with rooflinectl calibrate --wait",
+                _ => "repeat the calibration on an idle machine: rooflinectl calibrate --wait",
             }
         ),
     }

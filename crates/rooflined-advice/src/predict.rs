@@ -90,7 +90,7 @@ impl Work {
     }
 
     /// What it takes while it runs.
-    fn memory(&self, snapshot: &Snapshot, prediction: &Prediction) -> MemoryAnswer {
+    pub fn memory(&self, snapshot: &Snapshot, prediction: &Prediction) -> MemoryAnswer {
         match self {
             Self::Op(task) => memory(snapshot, task, prediction),
             Self::Model(task) => run::memory(snapshot, task),

@@ -1,5 +1,7 @@
 //! `POST /v1/explain`.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::{EstimateAnswer, OperatingPointRequest, Workload, nullable};
@@ -30,7 +32,7 @@ pub struct ExplainRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens_per_s: Option<f64>,
     /// What was seen of the process and of the measurement. The daemon adds what it knows of the board.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "nullable::object")]
     pub seen: Option<RunEvidence>,
 }
 
@@ -69,6 +71,15 @@ pub struct RunEvidence {
     /// Mean distance of its memory over that of near memory, 1 or more: /sys/devices/system/node/node*/distance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_distance_ratio: Option<f64>,
+    /// CPU time that its control groups give it beside others, as a part of the usual one: `cpu.weight` over 100, `cpu.shares` over 1024.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_weight_ratio: Option<f64>,
+    /// File that holds that weight.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_weight_file: Option<String>,
+    /// Whether it runs under SCHED_IDLE, so only when nobody else wants the CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_idle_class: Option<bool>,
     /// Nice value of the process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nice: Option<i32>,
@@ -90,6 +101,12 @@ pub struct RunEvidence {
     /// Bytes of it in swap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub swapped_bytes: Option<f64>,
+    /// Bytes per second that the machine read from swap meanwhile: `pswpin` of /proc/vmstat.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub swap_in_bytes_per_s: Option<f64>,
+    /// Tasks of others that ran or waited for a CPU, on average: /proc/loadavg.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runnable_tasks: Option<f64>,
     /// Other processes that used CPU time meanwhile, the largest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "nullable::or_default")]
     pub others: Vec<OtherProcess>,
@@ -99,6 +116,12 @@ pub struct RunEvidence {
     /// Instructions that its kernels use, as `system_info` in its log names them, such as `AVX2`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instructions: Option<Vec<String>>,
+    /// File that tells those instructions; absent: its log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions_file: Option<String>,
+    /// Whether its kernels were compiled without optimisation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_unoptimised: Option<bool>,
     /// Part of the drafted tokens that it accepted, 0 to 1, by its log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acceptance_ratio: Option<f64>,
@@ -126,6 +149,10 @@ pub struct RunEvidence {
     /// What could not be looked at.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "nullable::or_default")]
     pub unseen: Vec<Unseen>,
+    /// Files as they were read, which the evidence of a cause quotes: by path and, of one line, its key, such as
+    /// `/proc/7/status: Cpus_allowed_list`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "nullable::or_default")]
+    pub files: BTreeMap<String, String>,
 }
 
 /// Another process that used CPU time.

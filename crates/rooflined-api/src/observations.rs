@@ -33,11 +33,11 @@ pub struct ObservationRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_w: Option<f64>,
     /// Name of the server that it ran in, for the event `degraded`: `llama-server on port 8080`. Two reports in a row below what
-    /// is expected of it degrade the machine for everybody, where the reporter's reports count for everybody.
+    /// is expected of it degrade the machine for everybody, until three in a row are as expected, where the reporter's reports count for everybody.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
     /// What was seen of its process. A run that it shows to be slowed down or `disturbed` is not learned from.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "super::nullable::object")]
     pub seen: Option<RunEvidence>,
 }
 

@@ -22,7 +22,8 @@ use rooflined_predict::learning::Residuals;
 use rooflined_predict::learning::models::ObservedRuns;
 use rooflined_predict::learning::reports::{Learnt, Reports};
 use rooflined_predict::snapshot::{
-    Automatic, CalibrationStatus, PowerControl, ReferenceReading, Snapshot, accelerator, gpu_model, point_now,
+    Automatic, BusyClocks, CalibrationStatus, LoadWatch, PowerControl, ReferenceReading, Snapshot,
+    accelerator, gpu_model, point_now,
 };
 use rooflined_predict::{Engine, EngineProfile};
 
@@ -34,6 +35,7 @@ pub struct Governor {
     pub(crate) hardware: Option<Arc<Hardware>>,
     pub(crate) accelerator: Accelerator,
     pub(crate) state: BoardState,
+    pub(crate) load_watch: LoadWatch,
     pub(crate) record: Option<CalibrationRecord>,
     /// What services reported.
     pub(crate) learnt: Learnt,
@@ -88,6 +90,7 @@ impl Governor {
             taken_at: now.boottime,
             board: board.clone(),
             state: state.clone(),
+            busy_clocks: BusyClocks::default(),
             accelerator,
             hardware: hardware.clone(),
             roofline,
@@ -111,6 +114,7 @@ impl Governor {
             hardware,
             accelerator,
             state,
+            load_watch: LoadWatch::default(),
             record,
             learnt,
             servers: Servers::default(),
@@ -231,6 +235,7 @@ impl Governor {
         if let Some(metering) = self.job.as_mut().and_then(|job| job.purpose.metering()) {
             metering.sampled(&state, self.accelerator);
         }
+        self.load_watch.sampled(&state);
         self.state = state;
         self.watch_mode(now, effects);
     }
@@ -512,6 +517,7 @@ impl Governor {
             taken_at: now.boottime,
             board: self.board.clone(),
             state: self.state.clone(),
+            busy_clocks: self.load_watch.clocks(),
             accelerator: self.accelerator,
             hardware: self.hardware.clone(),
             roofline,

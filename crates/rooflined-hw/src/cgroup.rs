@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! /proc/self/cgroup            0::/a/b (v2)      4:memory:/a/b   3:cpu,cpuacct:/a/b   2:cpuset:/a/b (v1)
-//! /sys/fs/cgroup/a/b/          memory.max memory.high memory.current memory.stat cpu.max cpuset.cpus.effective      (v2)
+//! /sys/fs/cgroup/a/b/          memory.max memory.high memory.current memory.stat cpu.max cpu.weight cpuset.cpus.effective (v2)
 //! /sys/fs/cgroup/memory/a/b/   memory.limit_in_bytes memory.usage_in_bytes memory.stat                              (v1)
-//! /sys/fs/cgroup/cpu/a/b/      cpu.cfs_quota_us cpu.cfs_period_us
+//! /sys/fs/cgroup/cpu/a/b/      cpu.cfs_quota_us cpu.cfs_period_us cpu.shares
 //! /sys/fs/cgroup/cpuset/a/b/   cpuset.effective_cpus cpuset.cpus
 //! /proc/self/status            Cpus_allowed_list
 //! /proc/self/mountinfo         … / /cgroup rw - cgroup none rw,cpuset,memory        mounts that are elsewhere
@@ -21,6 +21,9 @@ const ROOT: &str = "/sys/fs/cgroup";
 const OFFLINE: &str = "/sys/devices/system/cpu/offline";
 /// The daemon's own unit. Its `MemoryMax=` does not limit engines.
 const OWN_UNIT: &str = "rooflined.service";
+/// Usual `cpu.weight` of version 2, and `cpu.shares` of version 1.
+const WEIGHT: f64 = 100.0;
+const SHARES: f64 = 1024.0;
 /// Most levels looked at.
 const DEEPEST: usize = 64;
 /// Version 1 writes "no limit" as the largest number of whole pages.
@@ -41,6 +44,8 @@ pub(super) struct Limits {
     pub memory: Vec<MemoryLevel>,
     /// CPUs that time is granted for, and the file that says so.
     pub quota: Option<(f64, String)>,
+    /// Its share of CPU time beside others as a part of the usual one, and the file that says so: the lowest of the levels.
+    weight: Option<(f64, String)>,
     /// CPUs that it may run on, and the file that says so.
     pub cpus: Option<(Vec<u32>, String)>,
     /// CPUs that are offline; `None` where no file tells.
@@ -103,6 +108,7 @@ impl Limits {
         }) {
             self.grant(quota / period, max);
         }
+        self.weigh(root, format!("{dir}/cpu.weight"), WEIGHT);
         self.read_cpus(root, &[format!("{dir}/cpuset.cpus.effective"), format!("{dir}/cpuset.cpus")]);
     }
 
@@ -116,6 +122,7 @@ impl Limits {
                 {
                     self.grant(quota / period, format!("{dir}/cpu.cfs_quota_us"));
                 }
+                self.weigh(root, format!("{dir}/cpu.shares"), SHARES);
             }
             "cpuset" => {
                 self.read_cpus(root, &[format!("{dir}/cpuset.effective_cpus"), format!("{dir}/cpuset.cpus")]);
@@ -143,6 +150,16 @@ impl Limits {
         let lowest = self.quota.as_ref().is_none_or(|(granted, _)| cpus < *granted);
         if cpus > 0.0 && cpus.is_finite() && lowest {
             self.quota = Some((cpus, file));
+        }
+    }
+
+    fn weigh(&mut self, root: &SysRoot, file: String, usual: f64) {
+        let Some(weight) = root.read(&file).ok().and_then(|text| text.trim().parse::<f64>().ok()) else {
+            return;
+        };
+        let ratio = weight / usual;
+        if ratio > 0.0 && ratio.is_finite() && self.weight.as_ref().is_none_or(|(known, _)| ratio < *known) {
+            self.weight = Some((ratio, file));
         }
     }
 
@@ -217,6 +234,8 @@ impl Limits {
 pub struct CpuLimits {
     /// CPUs that time is granted for, and the file that says so; `None` without a quota.
     pub quota: Option<(f64, String)>,
+    /// Its share of CPU time beside others as a part of the usual one, and the file that says so; `None` where nothing tells.
+    pub weight: Option<(f64, String)>,
     /// CPUs it may run on; `None` where nothing tells.
     pub allowed: Option<Vec<u32>>,
 }
@@ -224,8 +243,8 @@ pub struct CpuLimits {
 /// What the control groups and the affinity of a process leave to it.
 #[must_use]
 pub fn cpu_limits(root: &SysRoot, pid: u32) -> CpuLimits {
-    let Limits { quota, cpus, .. } = Limits::of(root, &pid.to_string());
-    CpuLimits { quota, allowed: cpus.map(|(cpus, _)| cpus) }
+    let Limits { quota, weight, cpus, .. } = Limits::of(root, &pid.to_string());
+    CpuLimits { quota, weight, allowed: cpus.map(|(cpus, _)| cpus) }
 }
 
 /// The lowest of the limits in the texts of files; `None` where none is set.

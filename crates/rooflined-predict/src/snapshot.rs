@@ -1,5 +1,6 @@
 //! The immutable snapshot that every answer is computed from.
 
+mod busy;
 mod cap;
 mod hypothetical;
 mod model;
@@ -9,6 +10,7 @@ mod servers;
 
 use serde::Serialize;
 
+pub use busy::{BusyClocks, LoadWatch};
 pub use cap::Cap;
 pub use model::{CHECKPOINTS, accelerator, clock_notes, distance, gpu_model, point_in, point_now};
 pub use power::{
@@ -53,6 +55,8 @@ pub struct Snapshot {
     pub board: Board,
     /// The machine as it was last read.
     pub state: BoardState,
+    /// Clocks under a load that lasts: no clock of `state` by itself is one.
+    pub busy_clocks: BusyClocks,
     pub accelerator: Accelerator,
     /// What the registry knows of this board; `None` where it does not know it.
     pub hardware: Option<Arc<Hardware>>,

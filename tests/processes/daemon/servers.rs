@@ -48,6 +48,11 @@ fn a_server_that_stays_slow_degrades_the_machine_once_and_until_it_is_over() {
     let lines = home.log().lines().filter(|line| line.contains("llama-server on port 8080")).count();
     assert_eq!(lines, 1, "{}", home.log());
     assert_eq!(report(&home, 1.0, None)["accepted"], 1);
+    report(&home, 0.15, beside_another());
+    assert_eq!(degraded(&home), noticed, "to and fro is no recovery");
+    for _ in 0..3 {
+        report(&home, 1.0, None);
+    }
     assert_eq!(degraded(&home), "[]");
     // As expected, but beside others: nothing can be learned from it.
     let disturbed = report(&home, 1.0, Some(json!({"disturbed": "the server waited for a processor"})));

@@ -43,6 +43,19 @@ pub fn field(stat: &[String], number: usize) -> Option<u64> {
     stat.get(number.checked_sub(3)?)?.parse().ok()
 }
 
+/// Why what has this number runs no program; `None` where it does, or is not there.
+pub fn not_a_program(pid: u32) -> Option<String> {
+    /// PF_KTHREAD of include/linux/sched.h.
+    const KERNEL_THREAD: u64 = 0x0020_0000;
+    let stat = stat(pid)?;
+    let parent = field(&stat, 4).unwrap_or_default();
+    if stat.first().is_some_and(|state| state == "Z" || state == "X") {
+        return Some(format!("a zombie: it has ended, and its parent, process {parent}, has not noticed"));
+    }
+    let is_of_kernel = field(&stat, 9).is_some_and(|flags| flags & KERNEL_THREAD != 0);
+    is_of_kernel.then(|| "a thread of the kernel".to_owned())
+}
+
 fn strings(bytes: &[u8]) -> Vec<String> {
     let parts = bytes.split(|byte| *byte == 0).filter(|part| !part.is_empty());
     parts.map(|part| String::from_utf8_lossy(part).into_owned()).collect()
@@ -122,6 +135,17 @@ impl Process {
         Self::all().into_iter().filter(of_this).filter_map(Self::find).collect()
     }
 
+    /// Name of its program.
+    pub fn name(&self) -> String {
+        let name = read(self.pid, "comm").map(|name| String::from_utf8_lossy(&name).trim().to_owned());
+        name.map_or_else(|| "?".to_owned(), |name| crate::words::printable(&name))
+    }
+
+    /// Whether it is the other one, or one of them started the other.
+    pub fn is_related_to(&self, other: &Self) -> bool {
+        descends_from(self.pid, other.pid) || descends_from(other.pid, self.pid)
+    }
+
     pub fn program(&self) -> Program {
         command_line::program(&self.arguments)
     }
@@ -173,6 +197,13 @@ impl Process {
             suspended_s: suspended_s(),
         })
     }
+}
+
+/// Whether `pid` is `ancestor` or was started by it, over any number of steps.
+fn descends_from(pid: u32, ancestor: u32) -> bool {
+    const DEEPEST: usize = 64;
+    let parent = |pid: &u32| u32::try_from(field(&stat(*pid)?, 4)?).ok();
+    std::iter::successors(Some(pid), parent).take(DEEPEST).any(|of| of == ancestor)
 }
 
 /// Port and inode of every listening socket of a table of /proc/net.
@@ -395,6 +426,32 @@ mod tests {
         assert_eq!(Process::find(child.id()), None);
         let ended = process.activity().unwrap_err();
         assert_eq!(ended.exit(), crate::failure::Exit::TryAgain);
+    }
+
+    #[test]
+    fn what_runs_no_program_says_what_it_is() {
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        // Until it has ended; nobody waits for it yet.
+        let why = loop {
+            if let Some(why) = not_a_program(ended.id()) {
+                break why;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        };
+        assert!(why.contains("a zombie") && why.contains(&std::process::id().to_string()), "{why}");
+        ended.wait().unwrap();
+        assert_eq!(not_a_program(ended.id()), None);
+        assert_eq!(not_a_program(std::process::id()), None);
+        let own = Process::find(std::process::id()).unwrap();
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let related = Process::find(child.id()).unwrap();
+        assert!(own.is_related_to(&related) && related.is_related_to(&own) && own.is_related_to(&own));
+        let mut other = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        assert!(!Process::find(other.id()).unwrap().is_related_to(&related));
+        for one in [&mut child, &mut other] {
+            one.kill().unwrap();
+            one.wait().unwrap();
+        }
     }
 
     #[test]

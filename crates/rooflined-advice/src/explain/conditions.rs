@@ -13,7 +13,7 @@ use rooflined_api::{ExplainRequest, Workload};
 use rooflined_core::board::OperatingPoint;
 use rooflined_core::ceilings::{Roofline, scaling};
 use rooflined_core::refusal::Refusal;
-use rooflined_core::units::Hertz;
+use rooflined_core::units::{Bytes, Hertz};
 use rooflined_predict::calibration::{Accelerator, CalibrationRecord, Regime};
 use rooflined_predict::costs::Build;
 use rooflined_predict::snapshot::{Snapshot, point_in, point_now};
@@ -124,6 +124,12 @@ impl<'a> Predictor<'a> {
         let work = self.work(&conditions)?;
         let prediction = self.predict_work(&conditions, &work)?;
         Ok((prediction, conditions.left()))
+    }
+
+    /// Memory that what was expected takes.
+    pub fn memory(&self, expected: &Prediction) -> Option<Bytes> {
+        let work = self.work(&self.expected).ok()?;
+        Some(Bytes(work.memory(self.snapshot, expected).total))
     }
 
     fn work(&self, conditions: &Conditions) -> Result<Work, Refusal> {

@@ -34,7 +34,8 @@ pub fn suspect(features: &[String], seen: &RunEvidence) -> Option<Suspect> {
         let is_unused = |name: &str| !used.is_empty() && !used.iter().any(|own| own == name);
         let unused = INSTRUCTIONS.iter().filter(|(name, own)| is_here(name) && is_unused(own));
         let without: Vec<&'static str> = unused.map(|(name, _)| *name).collect();
-        ("its kernels".to_owned(), without, log_of(seen), used.join(" "))
+        let source = seen.instructions_file.clone().unwrap_or_else(|| log_of(seen));
+        ("its kernels".to_owned(), without, source, used.join(" "))
     } else {
         let library = seen.kernels.as_ref()?;
         let (_, without) =
@@ -48,6 +49,21 @@ pub fn suspect(features: &[String], seen: &RunEvidence) -> Option<Suspect> {
     let what = format!("{what} do not use {}, which this CPU has", without.join(", "));
     let fix = "build it on this machine (cmake -DGGML_NATIVE=ON), or with all variants (-DGGML_CPU_ALL_VARIANTS=ON)";
     Some(Suspect::new("kernels", what, Change::Without(without), fix).shown_by(source, value))
+}
+
+/// Kernels that were compiled for a debugger.
+pub fn unoptimised(seen: &RunEvidence) -> Option<Suspect> {
+    seen.is_unoptimised.filter(|is| *is)?;
+    let suspect = Suspect::possible(
+        "kernels",
+        "its kernels were compiled without optimisation",
+        "build it again with -DCMAKE_BUILD_TYPE=Release",
+    );
+    let source = seen.instructions_file.clone().unwrap_or_else(|| file(seen, "maps"));
+    Some(
+        suspect
+            .shown_by(source, "its functions keep a frame and clear registers by moving zeros, as -O0 does"),
+    )
 }
 
 #[cfg(test)]

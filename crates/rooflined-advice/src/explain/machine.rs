@@ -10,8 +10,8 @@ use rooflined_predict::snapshot::{Snapshot, point_in};
 
 /// Clocks that differ by less are the same: tables round them, and boost clocks wander by a step or two.
 const SAME_CLOCK: f64 = 0.03;
-/// A GPU at least this busy runs at the clock that it shows.
-const UNDER_LOAD: f64 = 0.5;
+/// The clock of a CPU follows heat and neighbours, so that a smaller difference is usual.
+const SAME_CPU_CLOCK: f64 = 0.1;
 /// Clocks at which a GB10 whose supply negotiated too little power was reported to stay.
 const STARVED: [f64; 2] = [513e6, 850e6];
 const STARVED_WITHIN: f64 = 0.04;
@@ -171,17 +171,20 @@ fn caps(snapshot: &Snapshot, at: &mut OperatingPoint, found: &mut Vec<Suspect>) 
         is_below(is, expected).then_some((is, expected))
     };
     let throttled = state.throttle.known().is_some_and(|throttle| throttle.active);
-    // Cooling lowers the very cap: then that is the cause, by the clock it leads to.
     if let Some((is, expected)) = cap(&state.gpu_clock_cap, at.gpu_clock) {
         at.gpu_clock = Some(is);
-        let suspect = if throttled {
-            throttle(snapshot, is, expected)
+        let file = source(snapshot, "gpu_clock_cap");
+        let fix = remedy::of_gpu_cap(snapshot, &file, expected.get());
+        let value = format!("{:.0}", is.get());
+        // Heat that holds the clock below the cap is a cause of its own. Else cooling may have lowered the very cap.
+        let is_below_cap = snapshot.busy_clocks.gpu.is_some_and(|busy| is_below(busy, is));
+        let suspect = if throttled && !is_below_cap {
+            let mut suspect = throttle(snapshot, is, expected).shown_by(file, value);
+            suspect.fix = format!("{}; if the cap stays when it is cool: {fix}", suspect.fix);
+            suspect
         } else {
-            let file = source(snapshot, "gpu_clock_cap");
-            let fix = remedy::of_gpu_cap(snapshot, &file, expected.get());
             let what = format!("GPU clock capped at {is} instead of {expected}");
-            Suspect::new("gpu_clock_cap", what, Change::GpuClock(is), fix)
-                .shown_by(file, format!("{:.0}", is.get()))
+            Suspect::new("gpu_clock_cap", what, Change::GpuClock(is), fix).shown_by(file, value)
         };
         found.push(suspect);
     }
@@ -214,11 +217,9 @@ fn caps(snapshot: &Snapshot, at: &mut OperatingPoint, found: &mut Vec<Suspect>) 
     }
 }
 
-/// The clock that a busy GPU shows, where it is below its cap.
+/// The clock of a GPU under a load that lasts, where it is below its cap.
 fn clock_under_load(snapshot: &Snapshot, at: &OperatingPoint) -> Option<Suspect> {
-    let state = &snapshot.state;
-    state.gpu_load.known().filter(|load| **load >= UNDER_LOAD)?;
-    let (is, expected) = (*state.gpu_clock.known()?, at.gpu_clock?);
+    let (is, expected) = (snapshot.busy_clocks.gpu?, at.gpu_clock?);
     is_below(is, expected).then(|| throttle(snapshot, is, expected))
 }
 
@@ -280,10 +281,13 @@ fn of_cpu(snapshot: &Snapshot, expected: &OperatingPoint) -> Vec<Suspect> {
     let state = &snapshot.state;
     let regime = snapshot.calibration.as_ref().and_then(CalibrationRecord::current);
     let cap_then = regime.and_then(|regime| regime.clock_cap).or(expected.cpu_clock);
+    // What is left to explain once the cap is known.
+    let mut at = expected.cpu_clock;
     if let (Some(is), Some(then), Some(clock)) =
         (state.cpu_clock_cap.known().copied(), cap_then, expected.cpu_clock)
         && is_below(is, then)
     {
+        at = Some(clock * (is / then));
         let file = source(snapshot, "cpu_clock_cap");
         found.push(
             Suspect::new(
@@ -292,7 +296,20 @@ fn of_cpu(snapshot: &Snapshot, expected: &OperatingPoint) -> Vec<Suspect> {
                 Change::CpuClock(clock * (is / then)),
                 remedy::of_cpu_cap(snapshot),
             )
-            .shown_by(file, format!("{:.0}", is.get())),
+            .shown_by(file, format!("{:.0} kHz", is.get() / 1e3)),
+        );
+    }
+    if let (Some(is), Some(expected)) = (snapshot.busy_clocks.cpu, at)
+        && is.get() < expected.get() * (1.0 - SAME_CPU_CLOCK)
+    {
+        found.push(
+            Suspect::new(
+                "cpu_clock",
+                format!("the fastest CPU runs at {is} instead of {expected} under load"),
+                Change::CpuClock(is),
+                remedy::of_cpu_clock(snapshot),
+            )
+            .shown_by(source(snapshot, "cpu_clocks"), format!("{:.0} kHz", is.get() / 1e3)),
         );
     }
     if let (Some(is), Some(expected)) = (state.cores_online.known().copied(), expected.cores_online)
@@ -301,11 +318,11 @@ fn of_cpu(snapshot: &Snapshot, expected: &OperatingPoint) -> Vec<Suspect> {
         found.push(
             Suspect::new(
                 "cores_offline",
-                format!("{is} of {expected} CPUs are online"),
+                format!("{is} of {expected} CPUs that were calibrated are online"),
                 Change::Cores(is),
                 remedy::of_offline_cpus(snapshot),
             )
-            .shown_by(source(snapshot, "cores_online"), is.to_string()),
+            .shown_by(source(snapshot, "cores_online"), format!("{is} online")),
         );
     }
     found.extend(unclear_throttle(snapshot));
@@ -322,7 +339,7 @@ pub fn slow_memory(ratio: f64, source: &str) -> Suspect {
             100.0 * ratio
         ),
         Change::MemoryRatio(ratio),
-        "stop what else runs (top), then: rooflinectl compare; if it stays, reboot",
+        "see what else runs (top) and end it, then: rooflinectl compare; if it stays, reboot",
     )
     .shown_by(source, format!("{ratio:.2}"))
 }

@@ -1,26 +1,21 @@
-//! What of the process, its settings and its neighbours may slow a run down.
+//! What of the process and its settings may slow a run down.
 
+use super::cpu_time;
 use super::kernels;
 use super::machine::slow_memory;
-use super::suspect::{Change, Suspect, file, log_of};
-use rooflined_api::{ExplainRequest, OtherProcess, RunEvidence, Speculative, Workload};
+use super::suspect::{Change, LESS_TIME, MOST, Suspect, file, log_of};
+use rooflined_api::{ExplainRequest, RunEvidence, Speculative, Workload};
 use rooflined_core::board::OperatingPoint;
-use rooflined_core::names::Engine;
 use rooflined_core::refusal::{Code, Refusal};
 use rooflined_predict::calibration::Accelerator;
 use rooflined_predict::snapshot::Snapshot;
 use serde_json::Value;
 
-/// Less of the time, or of a CPU, is noise.
-const LESS_TIME: f64 = 0.03;
-const LESS_CPU: f64 = 0.15;
 /// Longest over shortest repetition from which on other work is likely.
 const NOTABLE_SPREAD: f64 = 1.3;
 const LESS_BANDWIDTH: f64 = 0.1;
 /// Speeds, distances and steps that differ by less are the same.
 const LESS_SPEED: f64 = 0.05;
-/// Most of the rate that an estimate takes away.
-const MOST: f64 = 0.95;
 /// No memory is farther, and no first step slower, than this.
 const MOST_RATIO: f64 = 1000.0;
 /// Bytes a second from storage that are more than a log.
@@ -42,6 +37,8 @@ pub fn check(seen: &RunEvidence) -> Result<(), Refusal> {
         ("cpu_quota", seen.cpu_quota),
         ("memory_ratio", seen.memory_ratio),
         ("spread_ratio", seen.spread_ratio),
+        ("cpu_weight_ratio", seen.cpu_weight_ratio),
+        ("cpus_allowed", seen.cpus_allowed.map(f64::from)),
     ];
     let bounded =
         [("memory_distance_ratio", seen.memory_distance_ratio), ("warming_ratio", seen.warming_ratio)];
@@ -49,8 +46,9 @@ pub fn check(seen: &RunEvidence) -> Result<(), Refusal> {
         ("read_bytes_per_s", seen.read_bytes_per_s),
         ("major_faults_per_s", seen.major_faults_per_s),
         ("swapped_bytes", seen.swapped_bytes),
+        ("swap_in_bytes_per_s", seen.swap_in_bytes_per_s),
+        ("runnable_tasks", seen.runnable_tasks),
         ("others[].cpus", seen.others.iter().map(|other| other.cpus).find(|cpus| *cpus < 0.0)),
-        ("cpus_allowed", seen.cpus_allowed.map(f64::from).filter(|count| *count < 1.0).map(|_| -1.0)),
     ];
     let refuse = |name: &str, value: f64, range: &str| {
         Err(Code::InvalidField.at(
@@ -105,10 +103,11 @@ pub fn suspects(
                 .shown_by("build_info of the server", version),
         );
     }
+    cpu_time::suspects(snapshot, request, seen, &mut found);
     if snapshot.accelerator == Accelerator::Cpu {
-        threads(snapshot, request, seen, &mut found);
         placement(seen, expected, &mut found);
         found.extend(kernels::suspect(&snapshot.board.cpu.features, seen));
+        found.extend(kernels::unoptimised(seen));
     } else if seen.gpu_library == Some(false) {
         found.push(
             Suspect::possible(
@@ -119,7 +118,11 @@ pub fn suspects(
             .shown_by(file(seen, "maps"), "no libcuda.so"),
         );
     }
-    pages(seen, &mut found);
+    found.extend(pages(seen).map(|pages| match snapshot.accelerator {
+        Accelerator::Cpu => pages,
+        // Threads sleep while they wait for the GPU, too.
+        Accelerator::Gpu => pages.with_unknown_effect(),
+    }));
     found.extend(warming(seen));
     for option in &seen.unlike {
         found.push(
@@ -267,140 +270,6 @@ fn speculation(expected: &Workload, actual: &Workload, seen: &RunEvidence) -> Op
 
 const LESS_DRAFTS: &str = "draft fewer tokens (--draft-max 4), or start it without a draft model";
 
-/// Threads, and the CPUs that they get.
-fn threads(snapshot: &Snapshot, request: &ExplainRequest, seen: &RunEvidence, found: &mut Vec<Suspect>) {
-    let logical = snapshot.board.cpu.logical.max(1);
-    let usual = request.workload.threads.unwrap_or_else(|| snapshot.physical_cores());
-    let option = seen.workload.as_ref().and_then(|workload| workload.threads);
-    let running = option.or(seen.computing_threads).unwrap_or(usual).max(1);
-    // Runtimes start one thread for each CPU that they may use, and of more only so many compute at once.
-    let is_confined =
-        option.is_none() && seen.cpus_allowed.is_some_and(|cpus| running <= cpus && cpus < usual);
-    if running != usual && !is_confined {
-        let source = if option.is_some() { "-t" } else { "threads that compute (/proc/PID/task)" };
-        found.push(
-            Suspect::new(
-                "threads",
-                format!("{running} threads instead of {usual}"),
-                Change::Threads(running.min(logical)),
-                match request.engine {
-                    Engine::Torch | Engine::OnnxRuntime => {
-                        format!("start it with OMP_NUM_THREADS={usual}, or set that many in the program")
-                    }
-                    _ => format!("start it with -t {usual}"),
-                },
-            )
-            .shown_by(source, running.to_string()),
-        );
-    }
-    let threads = if is_confined { usual } else { running };
-    let part = |cpus: f64| (cpus / f64::from(threads)).clamp(1.0 - MOST, 1.0);
-    let mut granted = 1.0_f64;
-    let allowed = seen.cpus_allowed.filter(|allowed| *allowed < threads.min(logical));
-    if let Some(allowed) = allowed {
-        let left = part(f64::from(allowed));
-        granted = granted.min(left);
-        found.push(
-            Suspect::new(
-                "affinity",
-                format!("{threads} threads may run on {allowed} of {logical} CPUs"),
-                if is_confined { Change::Threads(allowed) } else { Change::Rate(left) },
-                format!(
-                    "sudo taskset -a -p -c 0-{} {pid}; if that changes nothing, widen the cpuset of its control group: cat /proc/{pid}/cgroup",
-                    logical - 1,
-                    pid = seen.pid.map_or_else(|| "PID".to_owned(), |pid| pid.to_string())
-                ),
-            )
-            .shown_by(file(seen, "status: Cpus_allowed_list"), allowed.to_string()),
-        );
-    } else if threads > logical {
-        granted = granted.min(part(f64::from(logical)));
-        // The threads spin while they wait for one that has no CPU.
-        if let Some(suspect) = found.iter_mut().find(|suspect| suspect.key == "threads") {
-            suspect.changes.push(Change::Rate(part(f64::from(logical))));
-            suspect.certainty = super::suspect::Certainty::Estimated;
-        }
-    }
-    let ceiling = f64::from(threads.min(allowed.unwrap_or(logical)));
-    if let Some(quota) = seen.cpu_quota.filter(|quota| *quota < ceiling * (1.0 - LESS_TIME)) {
-        granted = granted.min(part(quota));
-        let source = seen.cpu_quota_file.clone().unwrap_or_else(|| "cpu.max".to_owned());
-        let left = (quota / ceiling).clamp(1.0 - MOST, 1.0);
-        let unlimited = if source.ends_with("cfs_quota_us") { "-1" } else { "max" };
-        let fix = format!(
-            "echo {unlimited} | sudo tee {source}, or raise CPUQuota= of its unit, or --cpus of its container"
-        );
-        let what = format!("a control group grants {quota:.2} CPUs to {threads} threads");
-        found.push(
-            Suspect::new("cpu_quota", what, Change::Rate(left), fix)
-                .shown_by(source, format!("{quota:.2} CPUs")),
-        );
-    }
-    waiting(seen, granted, found);
-}
-
-/// CPU time that others took. `granted`: the part of a CPU that each thread can have at most.
-fn waiting(seen: &RunEvidence, granted: f64, found: &mut Vec<Suspect>) {
-    let named: Vec<String> = seen.others.iter().take(3).map(name_other).collect();
-    let others: f64 = seen.others.iter().map(|other| other.cpus).sum();
-    let who = if named.is_empty() { "other work".to_owned() } else { named.join(", ") };
-    // Its own threads wait for each other where they have too few CPUs.
-    let waited = (seen.cpu_wait_ratio.unwrap_or(0.0) - (1.0 - granted)).clamp(0.0, MOST);
-    let nice = seen.nice.filter(|nice| *nice > 0);
-    let is_waiting = waited > LESS_TIME && (others > LESS_CPU || granted >= 1.0);
-    if !is_waiting {
-        if others > LESS_CPU && granted >= 1.0 {
-            found.push(
-                Suspect::possible(
-                    "other_process",
-                    format!("other processes use {others:.1} CPUs, caches and memory: {who}"),
-                    stop(&seen.others),
-                )
-                .shown_by("/proc/*/stat", who),
-            );
-        }
-        return;
-    }
-    let shown = format!("{:.0} %", 100.0 * waited);
-    let pid = seen.pid.map_or_else(|| "PID".to_owned(), |pid| pid.to_string());
-    let left = 1.0 - waited;
-    // At the usual priority a rival gets as much as the thread that it meets.
-    let fair = if nice.is_some() { left.max(1.0 / (1.0 + others.clamp(0.0, 1.0))) } else { left };
-    let source = file(seen, "task/*/schedstat");
-    found.push(
-        Suspect::new(
-            "other_process",
-            format!("its threads wait for a CPU for {shown} of the time: {who}"),
-            Change::Rivals(fair),
-            stop(&seen.others),
-        )
-        .shown_by(&source, format!("waits {shown}")),
-    );
-    if let Some(nice) = nice {
-        found.push(
-            Suspect::new(
-                "low_priority",
-                format!("its threads wait for a CPU for {shown} of the time at nice {nice}: {who}"),
-                Change::LowPriority(left),
-                format!("sudo renice -n 0 -p $(ls /proc/{pid}/task)"),
-            )
-            .shown_by(file(seen, "stat: nice"), nice.to_string())
-            .shown_by(source, format!("waits {shown}")),
-        );
-    }
-}
-
-fn name_other(other: &OtherProcess) -> String {
-    format!("{} (process {}, {:.1} CPUs)", other.name, other.pid, other.cpus)
-}
-
-fn stop(others: &[OtherProcess]) -> String {
-    match others.first() {
-        Some(other) => format!("stop it, or give it other cores: sudo taskset -a -p -c CPUS {}", other.pid),
-        None => "see what runs: top".to_owned(),
-    }
-}
-
 /// Cores and memory that are slower than others of this machine.
 fn placement(seen: &RunEvidence, expected: &OperatingPoint, found: &mut Vec<Suspect>) {
     if let Some(ratio) = seen.core_speed_ratio.filter(|ratio| *ratio < 1.0 - LESS_SPEED) {
@@ -455,39 +324,41 @@ fn warming(seen: &RunEvidence) -> Option<Suspect> {
 }
 
 /// Pages that come from storage.
-fn pages(seen: &RunEvidence, found: &mut Vec<Suspect>) {
-    let read = seen.read_bytes_per_s.unwrap_or(0.0);
+fn pages(seen: &RunEvidence) -> Option<Suspect> {
+    let swap = seen.swap_in_bytes_per_s.unwrap_or(0.0);
+    // What a process reads from storage has what it reads from swap among it.
+    let read = (seen.read_bytes_per_s.unwrap_or(0.0) - swap).max(0.0);
     let faults = seen.major_faults_per_s.unwrap_or(0.0);
     let blocked = seen.blocked_ratio.unwrap_or(0.0).min(MOST);
-    if blocked < LESS_TIME || (read < READING && faults < 10.0) {
-        return;
+    if blocked < LESS_TIME || (read.max(swap) < READING && faults < 10.0) {
+        return None;
     }
-    let swapped = seen.swapped_bytes.unwrap_or(0.0);
-    let (key, what, fix) = if swapped > READING && read < READING {
+    let is_swap = swap.max(READING) > read && (swap > READING || seen.swapped_bytes.unwrap_or(0.0) > READING);
+    let (key, what, rate, fix) = if is_swap {
         (
             "swap",
-            "pages of it come from swap",
-            "stop what else takes memory, or take a smaller format or context",
+            "pages of it come back from swap",
+            swap.max(read),
+            "end what else takes memory, or use a smaller format or context: ps --sort=-rss -eo pid,rss,comm | head",
         )
     } else {
         (
             "page_faults",
             "pages of the model come from storage",
-            "give it memory for the whole file (MemoryMax= of its unit, or a smaller format), or keep it there: --mlock",
+            read,
+            "give it memory for the whole file (MemoryMax= and MemoryHigh= of its unit, or a smaller format), or keep it there: --mlock",
         )
     };
-    found.push(
-        Suspect::new(
-            key,
-            format!(
-                "{what}: {:.0} MB/s, and its threads sleep for {:.0} % of the time",
-                read / 1e6,
-                100.0 * blocked
-            ),
-            Change::Rate(1.0 - blocked),
-            fix,
-        )
-        .shown_by(file(seen, "io: read_bytes"), format!("{:.0} MB/s", read / 1e6))
-        .shown_by(file(seen, "stat: majflt"), format!("{faults:.0}/s")),
+    let what = format!(
+        "{what}: {:.0} MB/s, and its threads sleep for {:.0} % of the time",
+        rate / 1e6,
+        100.0 * blocked
     );
+    let suspect = Suspect::new(key, what, Change::Rate(1.0 - blocked), fix);
+    let suspect = if is_swap {
+        suspect.shown_by("/proc/vmstat: pswpin", format!("{:.0} MB/s", swap / 1e6))
+    } else {
+        suspect.shown_by(file(seen, "io: read_bytes"), format!("{:.0} MB/s", read / 1e6))
+    };
+    Some(suspect.shown_by(file(seen, "stat: majflt"), format!("{faults:.0}/s")))
 }

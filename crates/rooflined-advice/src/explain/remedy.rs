@@ -51,8 +51,12 @@ pub(super) fn of_heat(snapshot: &Snapshot) -> String {
 
 pub(super) fn of_supply(snapshot: &Snapshot) -> String {
     match Machine::of(snapshot) {
+        // Not every driver tells whether clocks are locked.
+        Machine::Gb10 => {
+            "use the supply that came with it, and unplug it from the wall for a minute: it negotiates its power at the start. If somebody locked the clocks: sudo nvidia-smi --reset-gpu-clocks"
+        }
         Machine::Plain => "use a supply and a cable that deliver enough power, and unplug what it feeds by USB",
-        Machine::Tegra | Machine::Gb10 | Machine::Card => {
+        Machine::Tegra | Machine::Card => {
             "use the supply that came with it, and unplug it from the wall for a minute: it negotiates its power at the start"
         }
     }
@@ -130,6 +134,15 @@ pub(super) fn of_cpu_cap(snapshot: &Snapshot) -> String {
     or_mode(snapshot, "sudo cpupower frequency-set --max MHZ", "a faster mode")
 }
 
+/// Of CPUs that stay slow under load without a cap.
+pub(super) fn of_cpu_clock(snapshot: &Snapshot) -> String {
+    or_mode(
+        snapshot,
+        "let the governor raise it: sudo cpupower frequency-set --governor performance; if it stays, it is hot or at a power limit: rooflinectl status --all",
+        "enter a faster mode",
+    )
+}
+
 pub(super) fn of_offline_cpus(snapshot: &Snapshot) -> String {
     or_mode(snapshot, "echo 1 | sudo tee /sys/devices/system/cpu/cpu*/online", "another mode")
 }
@@ -140,7 +153,7 @@ pub(super) fn of_sharing(snapshot: &Snapshot) -> String {
         Machine::Gb10 | Machine::Card => "nvidia-smi",
         Machine::Tegra | Machine::Plain => "rooflinectl status --all",
     };
-    format!("stop what is not needed, or run one after the other: {list} lists them")
+    format!("end those that you do not need, or run one after the other: {list} lists them")
 }
 
 #[cfg(test)]
@@ -171,6 +184,8 @@ mod tests {
         state.throttle = Reading::Known(Throttle { active: true, evidence: vec![evidence.to_owned()] });
         state.gpu_clock = Reading::Known(Hertz(200e6));
         state.gpu_load = Reading::Known(0.9);
+        snapshot.busy_clocks.gpu = Some(Hertz(200e6));
+        let state = &mut snapshot.state;
         state.memory_clock_cap = Reading::Known(Hertz(600e6));
         state.sm_online = Reading::Known(2);
         state.cpu_clock_cap = Reading::Known(Hertz(700e6));
@@ -236,6 +251,28 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// A clock below the cap is the heat's; one at the cap may be either's, and then both are to be undone.
+    #[test]
+    fn a_users_cap_shows_while_the_board_is_hot() {
+        let evidence = "cpu-throttle-alert is at 1 (/sys/class/thermal/cooling_device3/cur_state)";
+        let file = "/sys/class/devfreq/17000000.gpu/max_freq";
+        let named = |cap: f64, busy: f64| {
+            let mut snapshot = slow("jetson-orin-nano-8gb-super", false, evidence);
+            snapshot.state.gpu_clock_cap = Reading::Known(Hertz(cap));
+            snapshot.busy_clocks.gpu = Some(Hertz(busy));
+            snapshot.board.sources.insert("state.gpu_clock_cap".into(), file.into());
+            let expected = OperatingPoint { gpu_clock: Some(Hertz(1e9)), ..OperatingPoint::default() };
+            let found = suspects(&snapshot, &expected, Some(7));
+            let of_clock =
+                found.into_iter().filter(|suspect| ["thermal", "gpu_clock_cap"].contains(&suspect.key));
+            of_clock.map(|suspect| (suspect.key, suspect.fix)).collect::<Vec<_>>()
+        };
+        let keys: Vec<&str> = named(6e8, 4e8).iter().map(|(key, _)| *key).collect();
+        assert_eq!(keys, ["gpu_clock_cap", "thermal"]);
+        let [("thermal", fix)] = &named(4e8, 4e8)[..] else { panic!("{:?}", named(4e8, 4e8)) };
+        assert!(fix.contains("if the cap stays when it is cool") && fix.contains(file), "{fix}");
     }
 
     #[test]

@@ -5,6 +5,11 @@ use rooflined_core::board::OperatingPoint;
 use rooflined_core::units::Hertz;
 use serde_json::Value;
 
+/// Less of the time of a process is noise.
+pub const LESS_TIME: f64 = 0.03;
+/// Most of the rate that an estimate takes away.
+pub const MOST: f64 = 0.95;
+
 /// What a cause changes in the conditions of a prediction. Changes of different causes may come in any order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
@@ -126,6 +131,13 @@ impl Suspect {
             _ => 0.0,
         };
         self.changes.iter().map(|change| of(change).max(0.0)).sum()
+    }
+
+    /// The same, where nothing tells its effect.
+    pub fn with_unknown_effect(mut self) -> Self {
+        self.changes.clear();
+        self.certainty = Certainty::Possible;
+        self
     }
 
     /// The same, with an effect that is only estimated.

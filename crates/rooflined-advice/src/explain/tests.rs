@@ -48,6 +48,7 @@ fn at(rate: f64) -> ExplainRequest {
 fn throttle(snapshot: &mut Snapshot, clock: Hertz) {
     snapshot.state.gpu_clock = Reading::Known(clock);
     snapshot.state.gpu_load = Reading::Known(0.97);
+    snapshot.busy_clocks.gpu = Some(clock);
     let evidence = vec!["cpu-throttle-alert is at 1 (/sys/class/thermal/cooling_device3)".to_owned()];
     snapshot.state.throttle = Reading::Known(Throttle { active: true, evidence });
 }
@@ -331,6 +332,11 @@ fn impossible_evidence_is_refused_with_its_field() {
         let refusal = explain(&snapshot, &catalogue(), &at(rate)).unwrap_err();
         assert_eq!(refusal.field.as_deref(), Some("tokens_per_s"));
     }
+    assert_eq!(refused(RunEvidence { cpus_allowed: Some(0), ..RunEvidence::default() }), "seen.cpus_allowed");
+    let none = RunEvidence { cpus_allowed: Some(0), ..RunEvidence::default() };
+    let refusal =
+        explain(&snapshot, &catalogue(), &ExplainRequest { seen: Some(none), ..at(1.0) }).unwrap_err();
+    assert_eq!(refusal.message, "seen.cpus_allowed is 0");
     let both = ExplainRequest { time_s: Some(1.0), ..at(1.0) };
     assert_eq!(explain(&snapshot, &catalogue(), &both).unwrap_err().field.as_deref(), Some("tokens_per_s"));
 }
@@ -401,4 +407,188 @@ fn a_setting_that_makes_a_run_faster_is_no_cause_of_a_slow_one() {
             assert_eq!(answer.causes, [], "{key}");
         }
     }
+}
+
+fn host_of(seen: RunEvidence) -> (Snapshot, RunEvidence) {
+    let mut snapshot = machine("gb10");
+    snapshot.board.cpu.logical = 20;
+    (snapshot, RunEvidence { pid: Some(7), gpu_library: Some(true), computing_threads: Some(1), ..seen })
+}
+
+/// The CPU starts the kernels of a GPU. What it costs that it is late is not known: such causes have no figure of their own.
+#[test]
+fn what_holds_up_the_cpu_beside_a_gpu_is_a_possible_cause() {
+    let busy = || vec![OtherProcess { pid: 9, name: "make".to_owned(), cpus: 5.0 }];
+    let cases: [(&str, RunEvidence); 6] = [
+        ("cpu_quota", RunEvidence { cpu_quota: Some(0.2), ..RunEvidence::default() }),
+        (
+            "affinity",
+            RunEvidence { cpus_allowed: Some(1), computing_threads: Some(3), ..RunEvidence::default() },
+        ),
+        (
+            "other_process",
+            RunEvidence { cpu_wait_ratio: Some(0.5), others: busy(), ..RunEvidence::default() },
+        ),
+        (
+            "low_priority",
+            RunEvidence {
+                cpu_wait_ratio: Some(0.5),
+                nice: Some(19),
+                others: busy(),
+                ..RunEvidence::default()
+            },
+        ),
+        (
+            "cpu_weight",
+            RunEvidence { cpu_wait_ratio: Some(0.5), cpu_weight_ratio: Some(0.01), ..RunEvidence::default() },
+        ),
+        (
+            "page_faults",
+            RunEvidence { blocked_ratio: Some(0.5), read_bytes_per_s: Some(5e7), ..RunEvidence::default() },
+        ),
+    ];
+    for (key, seen) in cases {
+        let computing = seen.computing_threads;
+        let (snapshot, seen) = host_of(seen);
+        let seen = RunEvidence { computing_threads: computing.or(seen.computing_threads), ..seen };
+        let EstimateAnswer { value, low, .. } = expected(&snapshot);
+        let request = |rate: f64| ExplainRequest { seen: Some(seen.clone()), ..at(rate) };
+        let answer = explained(&snapshot, &request(0.4 * low));
+        let found = answer.causes.iter().find(|cause| cause.cause == key);
+        let found = found.unwrap_or_else(|| panic!("{key}: {:?}", answer.causes));
+        assert_eq!(found.certainty, "possible", "{key}");
+        assert_eq!(explained(&snapshot, &request(value)).causes, [], "{key} within the interval");
+    }
+}
+
+#[test]
+fn others_on_a_machine_that_nobody_watches_are_seen() {
+    use rooflined_core::board::Load;
+    let mut snapshot = Snapshot { serial: 1, ..machine("cpu") };
+    snapshot.board.cpu.logical = 2;
+    snapshot.board.cpu.cores = Reading::Known(2);
+    snapshot.state.cores_online = Reading::Known(2);
+    let mut rate_at = |load: Option<(f64, f64)>, seen: Option<RunEvidence>| {
+        snapshot.state.load = load.map_or(Reading::absent("not read"), |(average_1m, busy)| {
+            Reading::Known(Load { average_1m, busy_ratio: Some(busy), steal_ratio: None })
+        });
+        let answer = explained(&snapshot, &ExplainRequest { seen, ..asked() });
+        let keys: Vec<String> = answer.causes.iter().map(|cause| cause.cause.clone()).collect();
+        assert!(keys.is_empty() || keys == ["other_process"], "{keys:?}");
+        (answer.measured_tokens_per_s / answer.expected_tokens_per_s.value, answer.reason)
+    };
+    assert!((rate_at(None, None).0 - 1.0).abs() < 1e-9);
+    assert!((rate_at(Some((0.3, 0.05)), None).0 - 1.0).abs() < 1e-9, "a desktop");
+    let (alone, beside_one) = (rate_at(Some((0.0, 0.0)), None).0, rate_at(Some((1.0, 0.5)), None).0);
+    assert!((beside_one / alone - 0.5).abs() < 0.05, "{beside_one}");
+    // Fifteen tasks on two CPUs.
+    let (crowded, reason) = rate_at(Some((15.0, 1.0)), None);
+    assert!(crowded < 0.2 && reason.contains("15.0 tasks that want one"), "{crowded} {reason}");
+    let others = vec![OtherProcess { pid: 9, name: "cc1plus".to_owned(), cpus: 1.9 }];
+    let seen = RunEvidence { runnable_tasks: Some(14.0), others, ..RunEvidence::default() };
+    let (named, reason) = rate_at(None, Some(seen));
+    assert!(named < 0.2 && reason.contains("cc1plus (process 9"), "{named} {reason}");
+}
+
+#[test]
+fn pages_from_swap_are_told_from_those_of_a_file() {
+    let snapshot = machine("cpu");
+    let rate = 0.5 * expected(&snapshot).low;
+    let named = |read: f64, swap: f64| {
+        let seen = RunEvidence {
+            blocked_ratio: Some(0.6),
+            read_bytes_per_s: Some(read),
+            swap_in_bytes_per_s: Some(swap),
+            major_faults_per_s: Some(1000.0),
+            swapped_bytes: Some(1e9),
+            ..RunEvidence::default()
+        };
+        explained(&snapshot, &ExplainRequest { seen: Some(seen), ..at(rate) }).causes[0].cause.clone()
+    };
+    // What comes from swap is read from storage, too.
+    assert_eq!(named(5e7, 5e7), "swap");
+    assert_eq!(named(5e7, 0.0), "page_faults");
+    assert_eq!(named(5e7, 1e6), "page_faults");
+}
+
+#[test]
+fn a_cpu_that_stays_slow_under_load_is_a_cause_without_a_cap() {
+    let mut snapshot = machine("cpu");
+    snapshot.board.sources.insert("state.cpu_clocks".into(), "/sys/devices/system/cpu/cpufreq".into());
+    let found = |part: f64, snapshot: &mut Snapshot| {
+        snapshot.busy_clocks.cpu = Some(Hertz(4e9 * part));
+        let point = OperatingPoint { cpu_clock: Some(Hertz(4e9)), ..OperatingPoint::default() };
+        machine::suspects(snapshot, &point, None).into_iter().map(|suspect| suspect.key).collect::<Vec<_>>()
+    };
+    assert_eq!(found(0.2, &mut snapshot), ["cpu_clock"]);
+    assert_eq!(found(0.95, &mut snapshot), [""; 0]);
+    snapshot.state.cpu_clocks = Reading::Known(vec![Hertz(8e8)]);
+    snapshot.busy_clocks.cpu = None;
+    let point = OperatingPoint { cpu_clock: Some(Hertz(4e9)), ..OperatingPoint::default() };
+    assert_eq!(machine::suspects(&snapshot, &point, None), [], "an idle clock says nothing");
+}
+
+#[test]
+fn a_clock_of_one_sample_is_no_cause() {
+    let mut snapshot = machine("jetson-orin-nano-8gb-super");
+    let low = expected(&snapshot).low;
+    snapshot.state.gpu_clock = Reading::Known(Hertz(306e6));
+    snapshot.state.gpu_load = Reading::Known(0.97);
+    let answer = explained(&snapshot, &at(0.6 * low));
+    assert_eq!((answer.causes.as_slice(), answer.unexplained_ratio), (&[][..], Some(1.0)));
+    snapshot.busy_clocks.gpu = Some(Hertz(306e6));
+    assert_eq!(explained(&snapshot, &at(0.6 * low)).causes[0].cause, "gpu_clock");
+}
+
+#[test]
+fn evidence_quotes_the_files_as_they_were_read() {
+    let mut snapshot = machine("cpu");
+    snapshot.board.cpu.logical = 4;
+    snapshot.board.cpu.cores = Reading::Known(4);
+    let quota = "/sys/fs/cgroup/a/cpu.max";
+    let seen = RunEvidence {
+        pid: Some(7),
+        cpus_allowed: Some(2),
+        cpu_quota: Some(0.5),
+        cpu_quota_file: Some(quota.to_owned()),
+        files: [("/proc/7/status: Cpus_allowed_list", "0,3"), (quota, "50000 100000")]
+            .map(|(path, text)| (path.to_owned(), text.to_owned()))
+            .into(),
+        ..RunEvidence::default()
+    };
+    let rate = 0.1 * expected(&snapshot).low;
+    let answer = explained(&snapshot, &ExplainRequest { seen: Some(seen), ..at(rate) });
+    let values: Vec<&str> = answer.causes.iter().map(|cause| cause.evidence[0].value.as_str()).collect();
+    assert!(values.contains(&"0,3") && values.contains(&"50000 100000"), "{values:?}");
+}
+
+#[test]
+fn a_model_that_does_not_fit_was_not_measured_here() {
+    use rooflined_core::units::Bytes;
+    let mut snapshot = machine("cpu");
+    snapshot.board.memory_total = Reading::Known(Bytes(25e9));
+    let of = |pid: Option<u32>| {
+        let workload = Workload {
+            model: Some(json!("llama-3.1-70b")),
+            format: Some("q4_k_m".to_owned()),
+            ..Workload::default()
+        };
+        let seen = RunEvidence { pid, ..RunEvidence::default() };
+        let request = ExplainRequest { workload, seen: Some(seen), ..at(5.0) };
+        explain(&snapshot, &catalogue(), &request)
+    };
+    let refusal = of(None).unwrap_err();
+    assert!(refusal.message.contains("it cannot have run here"), "{refusal:?}");
+    assert!(of(Some(7)).is_ok(), "what runs is explained, from storage if it must");
+}
+
+/// The words of every cause that these say.
+#[test]
+fn one_thread_is_written_as_one() {
+    let mut snapshot = machine("cpu");
+    snapshot.board.cpu.logical = 4;
+    snapshot.board.cpu.cores = Reading::Known(4);
+    let seen = RunEvidence { computing_threads: Some(1), ..RunEvidence::default() };
+    let found = process::suspects(&snapshot, &OperatingPoint::default(), &asked(), &seen);
+    assert!(found.iter().any(|suspect| suspect.what.starts_with("1 thread instead of 4")), "{found:?}");
 }

@@ -26,6 +26,11 @@ const CAPPED: f64 = 0.6;
 /// NVML's reason that a power cap is.
 const POWER_CAP: u64 = 0x4;
 
+/// NVML's reasons that are a clock asked for: of applications, and of a display.
+const ASKED_FOR: u64 = 0x102;
+/// A GPU whose clocks are locked runs at this part of the lock at least.
+const LOCKED: f64 = 0.95;
+
 /// NVML's reasons for a clock below the highest. Idle (1), a clock asked for (2, 0x100) and a partner's (0x10) are
 /// no throttling.
 const REASONS: [(u64, &str, bool); 5] = [
@@ -168,8 +173,11 @@ impl NvmlGpu {
 fn starved(below: Option<Hertz>, sample: &Sample) -> Option<String> {
     let (below, clock) = (below?, *sample.clock.known()?);
     let busy = *sample.load.known()? >= 0.5;
-    let unnamed =
-        sample.reasons.known().is_some_and(|reasons| REASONS.iter().all(|(bit, ..)| reasons & bit == 0));
+    // Clocks that somebody locked are no fault of the supply, and neither are those that a program asked for.
+    let asked = sample.locked.known().is_some_and(|locked| clock.0 >= LOCKED * locked.0);
+    let unnamed = sample.reasons.known().is_some_and(|reasons| {
+        !asked && reasons & ASKED_FOR == 0 && REASONS.iter().all(|(bit, ..)| reasons & bit == 0)
+    });
     (busy && unnamed && clock.0 < below.0).then(|| {
         format!(
             "the GPU runs at {clock} under load and NVML names no reason: \

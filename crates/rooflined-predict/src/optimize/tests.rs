@@ -62,6 +62,7 @@ fn snapshot() -> Snapshot {
         reference: None,
         degraded: std::collections::BTreeMap::new(),
         modes: std::sync::Arc::default(),
+        busy_clocks: crate::snapshot::BusyClocks::default(),
         power_limit: None,
         power: crate::snapshot::PowerControl::default(),
         control_enabled: false,

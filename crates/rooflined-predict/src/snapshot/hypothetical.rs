@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{CalibrationStatus, ModeView, PowerControl, Snapshot, gpu_model, point_now};
+use super::{BusyClocks, CalibrationStatus, ModeView, PowerControl, Snapshot, gpu_model, point_now};
 use crate::calibration::Accelerator;
 use rooflined_core::board::{
     ActiveMode, Board, BoardState, Cpu, Gpu, GpuDriver, Memory, PowerModes, Reading,
@@ -127,6 +127,7 @@ impl Snapshot {
             modes: Arc::new(views.collect()),
             board,
             state,
+            busy_clocks: BusyClocks::default(),
             hardware: Some(hardware),
             roofline,
             profile,
