@@ -22,6 +22,7 @@ mod published;
 mod refresh;
 mod routing;
 mod rows;
+mod sizes;
 mod thumb;
 
 use std::process::ExitCode;

@@ -6,9 +6,9 @@
 
 use serde::Serialize;
 
-use super::models;
-use crate::class::Class;
-use crate::recipe::Recipe;
+use rooflined_models::class::Class;
+use rooflined_models::recipe::Recipe;
+use rooflined_models::registry::models;
 
 /// Bytes of a tokenizer per entry of the vocabulary: a length (8), some seven letters, a kind (4), and a score (4) or one
 /// to two merges of 16. Published tokenizers take 23 (Gemma) to 55 (Llama-3).
@@ -53,6 +53,7 @@ pub struct SizeRow {
     pub rounding_ratio: f64,
 }
 
+#[cfg(test)]
 impl SizeRow {
     /// The error beyond what rounding the published digits explains.
     #[must_use]
@@ -230,7 +231,6 @@ mod tests {
         assert_eq!(sizes().len(), PUBLISHED.len());
     }
 
-    #[expect(clippy::disallowed_macros, reason = "what was compared, for whoever runs it with --nocapture")]
     /// What rounding the published digits explains is no error of a rule.
     #[test]
     fn recipes_give_the_published_sizes_or_the_cause_is_named() {

@@ -4,7 +4,7 @@ use rooflined_core::hardware::registry;
 use rooflined_core::near::Near;
 use rooflined_core::precision::WeightFormat;
 
-use super::models;
+use crate::registry::models;
 
 fn hardware(name: &str) -> String {
     registry().near(name).to_string()
