@@ -3,14 +3,18 @@
 use std::path::Path;
 
 use super::failure::Failure;
-use super::habits::{FORMATS, OPERATIONS, RUNNERS, UNITS, lists};
+use super::habits;
 use super::options::is_option;
+
 use rooflined_core::hardware::registry;
 use rooflined_core::near::Near;
 use rooflined_models::foreign;
 use rooflined_models::recipe::Recipe;
 use rooflined_models::registry::models;
 use rooflined_predict::Engine;
+
+/// Units that stand alone where a space was typed before them.
+const UNITS: [&str; 11] = ["W", "w", "GB", "GiB", "MB", "ms", "us", "s", "%", "k", "min"];
 
 /// Whether a name ends as model files do.
 pub fn ends_as_file(text: &str) -> bool {
@@ -36,7 +40,7 @@ pub fn format(name: &str) -> Option<String> {
             "leave the option out for the usual choice, or name formats of rooflinectl formats".to_owned(),
         );
     }
-    let (_, ours) = FORMATS.iter().find(|(names, _)| lists(names, plain))?;
+    let ours = habits::tip("formats", "*", plain)?;
     let more = if plain.starts_with('q') && plain.ends_with('l') {
         "Such a mix differs from file to file: give the file itself for its exact size"
     } else {
@@ -129,8 +133,8 @@ pub fn instead(name: &str, near: &Near) -> String {
     if let Some((kind, written)) = kind {
         return format!("it is {kind}: name a model first, such as qwen3-4b {written}");
     }
-    if let Some((_, kind)) = OPERATIONS.iter().find(|(names, _)| lists(names, &bare)) {
-        return (*kind).to_owned();
+    if let Some(kind) = habits::tip("operations", "*", &bare) {
+        return kind.to_owned();
     }
     if let Some(kind) = foreign::of_published(name) {
         return format!("it is {}: {}", kind.what, kind.instead);
@@ -225,7 +229,7 @@ pub fn runner(words: &[String]) -> Option<String> {
     });
     let mut names = values.flat_map(|value| value.split(','));
     names.find_map(|name| {
-        let (_, engine) = RUNNERS.iter().find(|(names, _)| lists(names, &name.to_ascii_lowercase()))?;
+        let engine = habits::tip("runners", "*", &name.to_ascii_lowercase())?;
         Some(format!("{name} runs {engine}, so this is the answer for {engine}"))
     })
 }

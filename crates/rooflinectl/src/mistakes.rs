@@ -6,8 +6,7 @@ use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use clap::{Command, ValueEnum as _, builder::StyledStr};
 
 use super::failure::Failure;
-use super::habits::{COMMANDS, HABITS, LEFT_OUT, MISSING, OPTIONS, VALUES, WORDS, lists};
-use super::{input, meant};
+use super::{habits, input, meant};
 use rooflined_core::near::Near;
 use rooflined_models::recipe::Recipe;
 use rooflined_models::registry::models;
@@ -156,8 +155,9 @@ pub fn with_suggestions(mut error: Error, root: &Command, words: &[String]) -> E
         | ErrorKind::TooManyValues => {
             let path: Vec<&str> =
                 words.iter().skip(1).map(String::as_str).filter(|word| !word.starts_with('-')).collect();
-            if let Some((_, tip)) = MISSING.iter().find(|(command, _)| path.join(" ").starts_with(command)) {
-                advise(&mut error, (*tip).to_owned());
+            let path = path.join(" ");
+            if let Some([.., tip]) = habits::rows("missing").find(|[command, ..]| path.starts_with(command)) {
+                advise(&mut error, tip.to_owned());
             }
         }
         _ => {}
@@ -205,10 +205,9 @@ fn suggest(error: &mut Error, kind: ContextKind, names: Vec<String>) {
 
 /// What to type instead of `typed`, which is not a command of `above`.
 fn command_for(above: &str, typed: &str) -> Option<String> {
-    let known = COMMANDS.iter().find(|(of, names, _)| *of == above && lists(names, typed));
     let shows = |what: &str| Some(format!("rooflinectl {what} show {typed}"));
-    match (known, above) {
-        (Some((_, _, tip)), _) => Some((*tip).to_owned()),
+    match (habits::tip("commands", above, typed), above) {
+        (Some(tip), _) => Some(tip.to_owned()),
         (None, "models") if models().get(typed).is_ok() => shows("models"),
         (None, "hardware") if super::hardware::load_registry().get(typed).is_some() => shows("hardware"),
         // Modes are named by their watts or in capitals.
@@ -247,8 +246,8 @@ fn question_about(typed: &str) -> Option<String> {
 fn value_for(argument: &str) -> Option<String> {
     let (option, name) = argument.split_once(' ')?;
     let name = name.trim_matches(['<', '>', '.', '[', ']']);
-    let of = |wanted: &str| VALUES.iter().find(|(names, _)| lists(names, wanted));
-    let (_, example) = of(option.trim_start_matches('-')).or_else(|| of(name))?;
+    let of = |wanted: &str| habits::tip("values", "*", wanted);
+    let example = of(option.trim_start_matches('-')).or_else(|| of(name))?;
     Some(format!("for example: {option} {example}"))
 }
 
@@ -274,8 +273,8 @@ const THIS_MACHINE: &str =
 
 /// What to type instead of a word that `command` does not take.
 fn tip_for_word(typed: &str, path: &str, command: &Command, words: &[String]) -> Option<String> {
-    if let Some((_, _, tip)) = WORDS.iter().find(|(of, names, _)| *of == path && lists(names, typed)) {
-        return Some((*tip).to_owned());
+    if let Some(tip) = habits::tip("words", path, typed) {
+        return Some(tip.to_owned());
     }
     match path {
         "formats" => Some(match typed.parse::<Recipe>() {
@@ -347,9 +346,8 @@ fn has_option(command: &Command, long: &str) -> bool {
 /// What to type instead of an option, here without its hyphens, that `command` does not have.
 fn tip_for_option(name: &str, command: &Command, root: &Command) -> Option<String> {
     let has = |long: &str| has_option(command, long);
-    let habit = HABITS.iter().find(|(of, names, _)| *of == command.get_name() && lists(names, name));
-    if let Some((_, _, tip)) = habit {
-        return Some((*tip).to_owned());
+    if let Some(tip) = habits::tip("options of a command", command.get_name(), name) {
+        return Some(tip.to_owned());
     }
     match name {
         "json" | "csv" | "jsonl" | "prom" | "env" => return Some(format!("rooflinectl … -o {name}")),
@@ -376,14 +374,12 @@ fn tip_for_option(name: &str, command: &Command, root: &Command) -> Option<Strin
         "hardware" => return Some(THIS_MACHINE.to_owned()),
         _ => {}
     }
-    let mut meant =
-        OPTIONS.iter().filter(|(names, _)| lists(names, name)).flat_map(|(_, ours)| ours.split(' '));
+    let mut meant = habits::tips("options", "*", name).flat_map(|ours| ours.split(' '));
     if let Some(ours) = meant.find(|ours| has(ours)) {
         return Some(format!("did you mean --{ours}?"));
     }
-    if let Some((_, tip)) = LEFT_OUT.iter().find(|(names, _)| lists(names, name)).filter(|_| has("hardware"))
-    {
-        return Some((*tip).to_owned());
+    if let Some(tip) = habits::tip("left out", "*", name).filter(|_| has("hardware")) {
+        return Some(tip.to_owned());
     }
     let others = root.get_subcommands().filter(|other| has("hardware") && has_option(other, "hardware"));
     let others: Vec<&str> = others.filter(|other| has_option(other, name)).map(Command::get_name).collect();
