@@ -2,20 +2,16 @@
 
 use std::fmt;
 
+use crate::keyed;
+
 macro_rules! codes {
     ($($(#[$doc:meta])* $variant:ident = $key:literal, $status:literal;)*) => {
-        /// What can go wrong. Clients match on its key, so a key never changes its meaning.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum Code { $($(#[$doc])* $variant,)* }
+        keyed! {
+            /// What can go wrong. Clients match on its key, so a key never changes its meaning.
+            Code { $($(#[$doc])* $variant = $key,)* }
+        }
 
         impl Code {
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
-
-            #[must_use]
-            pub const fn key(self) -> &'static str {
-                match self { $(Self::$variant => $key,)* }
-            }
-
             /// The HTTP status of a refusal.
             #[must_use]
             pub const fn status(self) -> u16 {
@@ -296,7 +292,7 @@ mod tests {
     #[test]
     fn every_code_is_found_by_its_key_and_no_other_is() {
         for code in Code::ALL {
-            assert_eq!(Code::from_key(code.key()), Some(*code));
+            assert_eq!(Code::from_key(code.key()), Some(code));
         }
         assert_eq!(Code::from_key("of_a_newer_daemon"), None);
     }

@@ -8,24 +8,18 @@ use super::architecture::{Architecture, Matrix, Mixer, Part};
 use super::block::Block;
 use super::class::Class;
 use super::model::{Grouping, WeightGroup};
+use rooflined_core::keyed;
 use rooflined_core::near::Near;
 use rooflined_core::precision::{UnknownName, WeightFormat};
 
 macro_rules! mixes {
     ($($variant:ident = $key:literal, $number:expr, $base:ident;)*) => {
-        /// A mix of block types by llama.cpp's name for it.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum Mix { $($variant,)* }
+        keyed! {
+            /// A mix of block types by llama.cpp's name for it.
+            Mix { $($variant = $key,)* }
+        }
 
         impl Mix {
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
-
-            /// The name: `q4_k_m`.
-            #[must_use]
-            pub const fn key(self) -> &'static str {
-                match self { $(Self::$variant => $key,)* }
-            }
-
             /// The number in a file's `general.file_type`; `None` where none is settled.
             #[must_use]
             pub const fn number(self) -> Option<u32> {

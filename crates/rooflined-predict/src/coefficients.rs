@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use rooflined_core::keyed;
 use rooflined_models::block::Block;
 
 macro_rules! families {
@@ -77,15 +78,14 @@ families! {
 macro_rules! coefficients {
     ($($(#[$doc:meta])* $variant:ident = $key:literal, prior $value:literal x $spread:literal, device $device:literal,
        card $card:literal, early $early:literal;)*) => {
-        /// What is fitted beside the cost of dequantization. All are positive and fitted as logarithms.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-        pub enum Scalar { $($(#[$doc])* $variant,)* }
+        keyed! {
+            /// What is fitted beside the cost of dequantization. All are positive and fitted as logarithms.
+            Scalar { $($(#[$doc])* $variant = $key,)* }
+        }
 
         impl Scalar {
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
-
-            const fn entry(self) -> (&'static str, f64, f64, f64) {
-                match self { $(Self::$variant => ($key, $value, $spread, $device),)* }
+            const fn entry(self) -> (f64, f64, f64) {
+                match self { $(Self::$variant => ($value, $spread, $device),)* }
             }
 
             /// Standard deviations of the logarithms of what [`Effect`]s change.
@@ -215,7 +215,7 @@ impl Coefficient {
     #[must_use]
     pub fn key(self) -> String {
         match self {
-            Self::Scalar(scalar) => scalar.entry().0.to_owned(),
+            Self::Scalar(scalar) => scalar.key().to_owned(),
             Self::Cycles(family) => format!("cycles_per_weight_{}", family.key()),
         }
     }
@@ -228,7 +228,7 @@ impl Coefficient {
     #[must_use]
     pub const fn prior(self) -> (f64, f64) {
         match self {
-            Self::Scalar(scalar) => (scalar.entry().1, scalar.entry().2),
+            Self::Scalar(scalar) => (scalar.entry().0, scalar.entry().1),
             Self::Cycles(_) => (CYCLES.0, CYCLES.1),
         }
     }
@@ -237,7 +237,7 @@ impl Coefficient {
     #[must_use]
     pub const fn device_spread(self) -> f64 {
         match self {
-            Self::Scalar(scalar) => scalar.entry().3,
+            Self::Scalar(scalar) => scalar.entry().2,
             Self::Cycles(_) => CYCLES.2,
         }
     }

@@ -18,6 +18,7 @@ pub use super::coefficients::{
 };
 use super::device_order::{Card, put_in_order};
 use rooflined_core::hardware::{Kind, registry};
+use rooflined_core::keyed;
 use rooflined_core::precision::{Precision, WeightFormat};
 use rooflined_models::allocation::Allocation;
 use rooflined_models::recipe::{Mix, Recipe};
@@ -42,38 +43,22 @@ pub struct EngineCosts {
     pub memory_bytes: f64,
 }
 
-/// Whose errors an interval was taken from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum IntervalSource {
-    /// Predictions of this engine, phase and tier on this very machine, before each was observed.
-    OwnTier,
-    /// Likewise of this engine, in either phase, at this tier or a weaker one.
-    OwnEngine,
-    /// The scatter of this model's own runs on this machine.
-    OwnRuns,
-    /// This engine on this kind of machine.
-    EngineAndMachine,
-    /// This engine on any machine.
-    Engine,
-    /// Any engine on any machine.
-    All,
-    Guess,
-}
-
-impl IntervalSource {
-    /// The name on the wire.
-    #[must_use]
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::OwnTier => "own_tier",
-            Self::OwnEngine => "own_engine",
-            Self::OwnRuns => "own_runs",
-            Self::EngineAndMachine => "engine_and_machine",
-            Self::Engine => "engine",
-            Self::All => "all",
-            Self::Guess => "guess",
-        }
+keyed! {
+    /// Whose errors an interval was taken from.
+    IntervalSource {
+        /// Predictions of this engine, phase and tier on this very machine, before each was observed.
+        OwnTier = "own_tier",
+        /// Likewise of this engine, in either phase, at this tier or a weaker one.
+        OwnEngine = "own_engine",
+        /// The scatter of this model's own runs on this machine.
+        OwnRuns = "own_runs",
+        /// This engine on this kind of machine.
+        EngineAndMachine = "engine_and_machine",
+        /// This engine on any machine.
+        Engine = "engine",
+        /// Any engine on any machine.
+        All = "all",
+        Guess = "guess",
     }
 }
 

@@ -30,57 +30,33 @@ pub use table::{
     CARRIED_GUESS, Energies, ErrorsOf, FILES, Factors, InvalidPower, Place, PowerFile, Reference,
 };
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::peaks::Peaks;
 use super::{Estimate, Limit};
 use rooflined_core::ceilings::Roofline;
+use rooflined_core::keyed;
 use rooflined_core::precision::Precision;
 use rooflined_core::units::{Bytes, Flops, Joules, Seconds, Watts};
 
-/// What a meter covers. Figures of different rails are never compared, added or carried from one to the other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Rails {
-    /// Jetson Orin Nano and NX: CPU, GPU and CV cores behind one regulator, without memory and input losses. Published rows of it
-    /// are converted to the module before anything is fitted.
-    VddCpuGpuCv,
-    /// The whole module: VDD_IN, or the sum of the input rails of an AGX Orin.
-    Module,
-    /// Module and carrier board.
-    System,
-    /// What NVML calls the power of the GPU.
-    Gpu,
-    /// CPU package (RAPL).
-    Package,
-}
-
-impl PowerSource {
-    /// The key on the wire.
-    #[must_use]
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::Measured => "measured",
-            Self::Prior => "prior",
-        }
+keyed! {
+    /// What a meter covers. Figures of different rails are never compared, added or carried from one to the other.
+    Rails {
+        /// Jetson Orin Nano and NX: CPU, GPU and CV cores behind one regulator, without memory and input losses. Published rows of it
+        /// are converted to the module before anything is fitted.
+        VddCpuGpuCv = "vdd_cpu_gpu_cv",
+        /// The whole module: VDD_IN, or the sum of the input rails of an AGX Orin.
+        Module = "module",
+        /// Module and carrier board.
+        System = "system",
+        /// What NVML calls the power of the GPU.
+        Gpu = "gpu",
+        /// CPU package (RAPL).
+        Package = "package",
     }
 }
 
 impl Rails {
-    pub const ALL: [Self; 5] = [Self::VddCpuGpuCv, Self::Module, Self::System, Self::Gpu, Self::Package];
-
-    /// The name in files and on the wire; those of meters are the same as the scopes of a total power.
-    #[must_use]
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::VddCpuGpuCv => "vdd_cpu_gpu_cv",
-            Self::Module => "module",
-            Self::System => "system",
-            Self::Gpu => "gpu",
-            Self::Package => "package",
-        }
-    }
-
     /// What they cover, as answers say it.
     #[must_use]
     pub const fn scope(self) -> &'static str {
@@ -109,14 +85,14 @@ pub fn scope_words(scope: &str) -> String {
     }
 }
 
-/// Where coefficients come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PowerSource {
-    /// Measured on this machine.
-    Measured,
-    /// Published measurements of another machine of the same kind.
-    Prior,
+keyed! {
+    /// Where coefficients come from.
+    PowerSource {
+        /// Measured on this machine.
+        Measured = "measured",
+        /// Published measurements of another machine of the same kind.
+        Prior = "prior",
+    }
 }
 
 /// What costs energy beside time.

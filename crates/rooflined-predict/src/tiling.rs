@@ -21,6 +21,7 @@ pub use limits::{MOST_REGISTERS, REGISTERS, Resource, SmLimits, WARP};
 use super::operation::compute_path;
 use rooflined_core::ceilings::Roofline;
 use rooflined_core::hardware::Hardware;
+use rooflined_core::keyed;
 use rooflined_core::operation::{InvalidOp, Op};
 use rooflined_core::precision::{NumericFormat, Precision};
 use rooflined_core::units::{Bytes, Seconds};
@@ -86,25 +87,13 @@ pub struct Tile {
     pub split: u32,
 }
 
-/// The ceiling that takes most of the time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TileLimit {
-    Dram,
-    SharedMemory,
-    Compute,
-    Launch,
-}
-
-impl TileLimit {
-    /// The key on the wire.
-    #[must_use]
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::Dram => "dram",
-            Self::SharedMemory => "shared_memory",
-            Self::Compute => "compute",
-            Self::Launch => "launch",
-        }
+keyed! {
+    /// The ceiling that takes most of the time.
+    TileLimit {
+        Dram = "dram",
+        SharedMemory = "shared_memory",
+        Compute = "compute",
+        Launch = "launch",
     }
 }
 

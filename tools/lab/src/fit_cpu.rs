@@ -93,8 +93,8 @@ fn file(engine: Engine, runs: &[Measured]) -> Option<File> {
     let mut fitted: BTreeMap<&str, ProcessorFile> = BTreeMap::new();
     for processor in Processor::ALL {
         let of: Vec<&Measured> =
-            runs.iter().filter(|run| run.cpu.is_some_and(|host| host.processor == *processor)).collect();
-        if let (false, Some(section)) = (of.is_empty(), of_processor(engine, &prior, *processor, &of)) {
+            runs.iter().filter(|run| run.cpu.is_some_and(|host| host.processor == processor)).collect();
+        if let (false, Some(section)) = (of.is_empty(), of_processor(engine, &prior, processor, &of)) {
             fitted.insert(processor.key(), section);
         }
     }

@@ -8,6 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::sample::Kernel;
+use rooflined_core::keyed;
 use rooflined_core::precision::Precision;
 use rooflined_core::units::{Celsius, Seconds, Watts};
 
@@ -24,17 +25,17 @@ const LONGEST_GAP: Seconds = Seconds(0.5);
 /// Longest hold; a meter that wants more cannot be used.
 const LONGEST_HOLD: f64 = 4.0;
 
-/// What a load is there for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LoadKind {
-    /// Nothing, before anything has run.
-    Idle,
-    /// Reading main memory.
-    Bandwidth,
-    Compute,
-    /// Weights of one format through a matrix-vector product, from main memory.
-    Decode,
+keyed! {
+    /// What a load is there for.
+    LoadKind {
+        /// Nothing, before anything has run.
+        Idle = "idle",
+        /// Reading main memory.
+        Bandwidth = "bandwidth",
+        Compute = "compute",
+        /// Weights of one format through a matrix-vector product, from main memory.
+        Decode = "decode",
+    }
 }
 
 impl LoadKind {
@@ -46,17 +47,6 @@ impl LoadKind {
             Some(Kernel::Stream { .. }) => Self::Bandwidth,
             Some(Kernel::Gemv { .. }) => Self::Decode,
             Some(_) => Self::Compute,
-        }
-    }
-
-    /// The key on the wire.
-    #[must_use]
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::Idle => "idle",
-            Self::Bandwidth => "bandwidth",
-            Self::Compute => "compute",
-            Self::Decode => "decode",
         }
     }
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::Engine;
+use rooflined_core::keyed;
 use rooflined_models::block::Block;
 
 macro_rules! kernels {
@@ -76,52 +77,38 @@ impl Kernel {
     }
 }
 
-macro_rules! scalars {
-    ($($(#[$doc:meta])* $variant:ident = $key:literal;)*) => {
-        /// What is known beside the cycles of a weight. All are positive and learnt as logarithms.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-        pub enum Scalar { $($(#[$doc])* $variant,)* }
-
-        impl Scalar {
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
-
-            #[must_use]
-            pub const fn key(self) -> &'static str {
-                match self { $(Self::$variant => $key,)* }
-            }
-        }
-    };
-}
-
-scalars! {
-    /// Factor on everything that the cores do: how a processor differs from the one that was measured.
-    Core = "core";
-    /// Further factor on kernels for one row and two, which wait for what they read: it differs more than that of tiles.
-    OneRow = "one_row_ratio";
-    /// Factor on everything that the cores do where several threads run: shares are uneven, and cores slow each other down.
-    ManyThreads = "many_threads_ratio";
-    /// Part of what one thread reads of main memory that streaming weights reaches.
-    BandwidthOneThread = "bandwidth_ratio_one_thread";
-    /// Likewise of what several threads read whose cores share a cache.
-    Bandwidth = "bandwidth_ratio";
-    /// Likewise where they share none.
-    BandwidthFar = "bandwidth_ratio_far";
-    /// Cycles of a query head and a key with one new token, beside those of the key's elements.
-    Attention = "attention_cycles";
-    /// Cycles of attention where the cache is quantised, as a factor.
-    QuantisedCache = "quantised_cache_ratio";
-    /// Cycles of attention over a prompt, as a factor.
-    PromptAttention = "prompt_attention_ratio";
-    /// Cycles of the small operations of a layer.
-    Layer = "layer_cycles";
-    /// Time of the barriers of a layer with two threads whose cores share a cache.
-    Barrier = "barrier_s";
-    /// Likewise where they share none.
-    BarrierFar = "barrier_far_s";
-    /// Cycles to convert an input element.
-    Quantise = "quantise_cycles";
-    /// Likewise into super-blocks.
-    QuantiseSuper = "quantise_super_cycles";
+keyed! {
+    /// What is known beside the cycles of a weight. All are positive and learnt as logarithms.
+    Scalar {
+        /// Factor on everything that the cores do: how a processor differs from the one that was measured.
+        Core = "core",
+        /// Further factor on kernels for one row and two, which wait for what they read: it differs more than that of tiles.
+        OneRow = "one_row_ratio",
+        /// Factor on everything that the cores do where several threads run: shares are uneven, and cores slow each other down.
+        ManyThreads = "many_threads_ratio",
+        /// Part of what one thread reads of main memory that streaming weights reaches.
+        BandwidthOneThread = "bandwidth_ratio_one_thread",
+        /// Likewise of what several threads read whose cores share a cache.
+        Bandwidth = "bandwidth_ratio",
+        /// Likewise where they share none.
+        BandwidthFar = "bandwidth_ratio_far",
+        /// Cycles of a query head and a key with one new token, beside those of the key's elements.
+        Attention = "attention_cycles",
+        /// Cycles of attention where the cache is quantised, as a factor.
+        QuantisedCache = "quantised_cache_ratio",
+        /// Cycles of attention over a prompt, as a factor.
+        PromptAttention = "prompt_attention_ratio",
+        /// Cycles of the small operations of a layer.
+        Layer = "layer_cycles",
+        /// Time of the barriers of a layer with two threads whose cores share a cache.
+        Barrier = "barrier_s",
+        /// Likewise where they share none.
+        BarrierFar = "barrier_far_s",
+        /// Cycles to convert an input element.
+        Quantise = "quantise_cycles",
+        /// Likewise into super-blocks.
+        QuantiseSuper = "quantise_super_cycles",
+    }
 }
 
 /// Rows at which the cycles of a kernel are known. Between them its logarithm is a line in that of the rows.
@@ -193,41 +180,26 @@ pub(super) fn cycles(log: &[f64; COEFFICIENTS], kernel: Kernel, rows: f64) -> f6
     (at(low) * (1.0 - share) + at(high) * share).exp()
 }
 
-macro_rules! processors {
-    ($($(#[$doc:meta])* $variant:ident = $key:literal;)*) => {
-        /// Processors that have costs of their own, told apart by what decides which kernels run and how fast.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(rename_all = "snake_case")]
-        pub enum Processor { $($(#[$doc])* $variant,)* }
-
-        impl Processor {
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
-
-            #[must_use]
-            pub const fn key(self) -> &'static str {
-                match self { $(Self::$variant => $key,)* }
-            }
-        }
-    };
-}
-
-processors! {
-    /// AMD with 512-bit units of full width.
-    Zen5 = "zen5";
-    /// AMD with 512-bit operations in two halves.
-    Zen4 = "zen4";
-    /// 8-bit matrix tiles.
-    Amx = "amx";
-    /// 512-bit 8-bit dot products.
-    Avx512Vnni = "avx512_vnni";
-    /// 256-bit 8-bit dot products.
-    AvxVnni = "avx_vnni";
-    Avx2 = "avx2";
-    /// ARM with 8-bit matrix multiply.
-    NeonI8mm = "neon_i8mm";
-    /// ARM with 8-bit dot products.
-    NeonDotprod = "neon_dotprod";
-    Other = "other";
+keyed! {
+    /// Processors that have costs of their own, told apart by what decides which kernels run and how fast.
+    Processor {
+        /// AMD with 512-bit units of full width.
+        Zen5 = "zen5",
+        /// AMD with 512-bit operations in two halves.
+        Zen4 = "zen4",
+        /// 8-bit matrix tiles.
+        Amx = "amx",
+        /// 512-bit 8-bit dot products.
+        Avx512Vnni = "avx512_vnni",
+        /// 256-bit 8-bit dot products.
+        AvxVnni = "avx_vnni",
+        Avx2 = "avx2",
+        /// ARM with 8-bit matrix multiply.
+        NeonI8mm = "neon_i8mm",
+        /// ARM with 8-bit dot products.
+        NeonDotprod = "neon_dotprod",
+        Other = "other",
+    }
 }
 
 /// Single-precision operations of a core and cycle that tell full 512-bit units from halves: 64 and 32.
@@ -434,7 +406,7 @@ fn costs_of(file: &File, key: &str, of: &ProcessorFile) -> Result<CpuCosts, Inva
                 .or_else(|| file.scalars.get(scalar.key()))
                 .ok_or_else(|| InvalidCpuCosts::Missing(scalar.key().to_owned()))?,
         };
-        costs.set(Coefficient::Scalar(*scalar), scalar.key(), entry)?;
+        costs.set(Coefficient::Scalar(scalar), scalar.key(), entry)?;
     }
     let source = match &of.like {
         Some(like) => {

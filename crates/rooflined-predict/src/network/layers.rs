@@ -1,5 +1,6 @@
 //! A network as engines run it: one layer for each kernel, small enough to be sent.
 
+use rooflined_core::keyed;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -8,47 +9,31 @@ const MAX_LAYERS: usize = 20_000;
 /// Largest number of elements or operations that a layer may have.
 const MAX_COUNT: f64 = 1e18;
 
-/// What kind of kernel runs a layer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LayerKind {
-    /// A window larger than 1x1.
-    Convolution,
-    /// A window of 1x1: a matrix product over channels.
-    Pointwise,
-    /// A window over each channel alone.
-    Depthwise,
-    /// A matrix product with constant weights.
-    Product,
-    /// A matrix product of two activations, with the softmax behind it.
-    Attention,
-    /// Activations and arithmetic that no other layer takes along.
-    Elementwise,
-    /// Normalisation, softmax or a reduction.
-    Normalization,
-    /// Pooling, interpolation and what is not described further.
-    Other,
-    /// Bytes moved: an input of a concatenation, a transposition.
-    Copy,
+keyed! {
+    /// What kind of kernel runs a layer.
+    LayerKind {
+        /// A window larger than 1x1.
+        Convolution = "convolution",
+        /// A window of 1x1: a matrix product over channels.
+        Pointwise = "pointwise",
+        /// A window over each channel alone.
+        Depthwise = "depthwise",
+        /// A matrix product with constant weights.
+        Product = "product",
+        /// A matrix product of two activations, with the softmax behind it.
+        Attention = "attention",
+        /// Activations and arithmetic that no other layer takes along.
+        Elementwise = "elementwise",
+        /// Normalisation, softmax or a reduction.
+        Normalization = "normalization",
+        /// Pooling, interpolation and what is not described further.
+        Other = "other",
+        /// Bytes moved: an input of a concatenation, a transposition.
+        Copy = "copy",
+    }
 }
 
 impl LayerKind {
-    /// The key on the wire.
-    #[must_use]
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::Convolution => "convolution",
-            Self::Pointwise => "pointwise",
-            Self::Depthwise => "depthwise",
-            Self::Product => "product",
-            Self::Attention => "attention",
-            Self::Elementwise => "elementwise",
-            Self::Normalization => "normalization",
-            Self::Other => "other",
-            Self::Copy => "copy",
-        }
-    }
-
     /// Whether few published latencies have much of it.
     #[must_use]
     pub const fn is_rare(self) -> bool {

@@ -10,6 +10,7 @@ use crate::learning::anchor::{NORMAL_90, Residual};
 use crate::power::Activity;
 use rooflined_core::ceilings::Roofline;
 use rooflined_core::hardware::Hardware;
+use rooflined_core::keyed;
 use rooflined_core::names::NetworkEngine;
 use rooflined_core::precision::Precision;
 use rooflined_core::units::{Bytes, BytesPerSecond, Flops, FlopsPerSecond, Seconds};
@@ -23,23 +24,12 @@ const VECTORS: f64 = 0.125;
 /// Bytes of an engine file that are no weights.
 const ENGINE_FILE: f64 = 3e6;
 
-/// What takes most of a layer's time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LayerBound {
-    Memory,
-    Compute,
-    Launch,
-}
-
-impl LayerBound {
-    /// The key on the wire.
-    #[must_use]
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::Memory => "memory",
-            Self::Compute => "compute",
-            Self::Launch => "launch",
-        }
+keyed! {
+    /// What takes most of a layer's time.
+    LayerBound {
+        Memory = "memory",
+        Compute = "compute",
+        Launch = "launch",
     }
 }
 

@@ -6,6 +6,7 @@ use super::point::CandidatePoint;
 use super::score::{CRITERIA, Score, criteria};
 use super::{Objective, Optimism, Query, QueryError};
 use crate::snapshot::Snapshot;
+use rooflined_core::keyed;
 use rooflined_core::units::{Bytes, Seconds, Watts};
 
 /// Alternatives shown; more would not be read by anyone.
@@ -19,61 +20,30 @@ const BEYOND: f64 = 100.0;
 /// So many times below every candidate, a limit on memory was probably meant in another unit.
 const MISSED_MEMORY: f64 = 1e5;
 
-/// A constraint's name on the wire.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Constraint {
-    /// `max_time_s`
-    Time,
-    /// `max_time_per_token_s`
-    TimePerToken,
-    /// `max_time_to_first_token_s`
-    TimeToFirstToken,
-    /// `min_tokens_per_s`
-    Rate,
-    /// `max_power_w`
-    Power,
-    /// `max_memory_bytes`
-    Memory,
-    /// `memory_available`: it would not fit into what is free now, less the reserve.
-    Available,
-    /// `max_quality_loss_ratio`
-    QualityLoss,
-    /// `allow_reboot`: its power mode needs a reboot.
-    Reboot,
-    /// `power_unknown`: the objective needs its power, and nothing is known of it.
-    PowerUnknown,
-}
-
-impl Constraint {
-    pub const ALL: [Self; 10] = [
-        Self::Time,
-        Self::TimePerToken,
-        Self::TimeToFirstToken,
-        Self::Rate,
-        Self::Power,
-        Self::Memory,
-        Self::Available,
-        Self::QualityLoss,
-        Self::Reboot,
-        Self::PowerUnknown,
-    ];
-
-    /// The key on the wire.
-    #[must_use]
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::Time => "max_time_s",
-            Self::TimePerToken => "max_time_per_token_s",
-            Self::TimeToFirstToken => "max_time_to_first_token_s",
-            Self::Rate => "min_tokens_per_s",
-            Self::Power => "max_power_w",
-            Self::Memory => "max_memory_bytes",
-            Self::Available => "memory_available",
-            Self::QualityLoss => "max_quality_loss_ratio",
-            Self::Reboot => "allow_reboot",
-            Self::PowerUnknown => "power_unknown",
-        }
+keyed! {
+    /// A constraint's name on the wire.
+    #[repr(u8)]
+    Constraint {
+        /// `max_time_s`
+        Time = "max_time_s",
+        /// `max_time_per_token_s`
+        TimePerToken = "max_time_per_token_s",
+        /// `max_time_to_first_token_s`
+        TimeToFirstToken = "max_time_to_first_token_s",
+        /// `min_tokens_per_s`
+        Rate = "min_tokens_per_s",
+        /// `max_power_w`
+        Power = "max_power_w",
+        /// `max_memory_bytes`
+        Memory = "max_memory_bytes",
+        /// `memory_available`: it would not fit into what is free now, less the reserve.
+        Available = "memory_available",
+        /// `max_quality_loss_ratio`
+        QualityLoss = "max_quality_loss_ratio",
+        /// `allow_reboot`: its power mode needs a reboot.
+        Reboot = "allow_reboot",
+        /// `power_unknown`: the objective needs its power, and nothing is known of it.
+        PowerUnknown = "power_unknown",
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::EngineProfile;
@@ -10,60 +9,37 @@ use crate::optimize::Query;
 use rooflined_core::board::{PowerMode, SwitchReport};
 use rooflined_core::ceilings::Roofline;
 use rooflined_core::hold::HoldConstraints;
+use rooflined_core::keyed;
 use rooflined_core::units::{Seconds, Watts};
 
-/// Why the active mode is active.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ModeCause {
-    /// It was active when the daemon started.
-    #[default]
-    Boot,
-    /// A client asked for it.
-    User,
-    /// It satisfies those who hold.
-    Hold,
-    /// A change was not confirmed, or was taken back.
-    Revert,
-    /// Somebody else changed it. That is reported, not fought.
-    External,
-}
-
-impl ModeCause {
-    /// As it is written on the wire.
-    #[must_use]
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::Boot => "boot",
-            Self::User => "user",
-            Self::Hold => "hold",
-            Self::Revert => "revert",
-            Self::External => "external",
-        }
+keyed! {
+    /// Why the active mode is active.
+    #[derive(Default)]
+    ModeCause {
+        /// It was active when the daemon started.
+        #[default]
+        Boot = "boot",
+        /// A client asked for it.
+        User = "user",
+        /// It satisfies those who hold.
+        Hold = "hold",
+        /// A change was not confirmed, or was taken back.
+        Revert = "revert",
+        /// Somebody else changed it. That is reported, not fought.
+        External = "external",
     }
 }
 
-/// What the daemon does by itself about the queries of holds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Automatic {
-    /// Nothing: a hold with a query is refused.
-    #[default]
-    Off,
-    /// It says which mode would meet every hold at least energy.
-    Advise,
-    Switch,
-}
-
-impl Automatic {
-    /// As it is written in the configuration and on the wire.
-    #[must_use]
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Advise => "advise",
-            Self::Switch => "switch",
-        }
+keyed! {
+    /// What the daemon does by itself about the queries of holds.
+    #[derive(Default)]
+    Automatic {
+        /// Nothing: a hold with a query is refused.
+        #[default]
+        Off = "off",
+        /// It says which mode would meet every hold at least energy.
+        Advise = "advise",
+        Switch = "switch",
     }
 }
 
@@ -177,26 +153,15 @@ pub struct WorstPower {
     pub source: WorstSource,
 }
 
-/// Where the most that a mode draws comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WorstSource {
-    /// Loads or readings in this very mode, on this machine.
-    Measured,
-    /// Those in another mode of this machine.
-    Carried,
-    /// Boards that others measured.
-    Prior,
-}
-
-impl WorstSource {
-    /// The key on the wire.
-    #[must_use]
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::Measured => "measured",
-            Self::Carried => "carried",
-            Self::Prior => "prior",
-        }
+keyed! {
+    /// Where the most that a mode draws comes from.
+    WorstSource {
+        /// Loads or readings in this very mode, on this machine.
+        Measured = "measured",
+        /// Those in another mode of this machine.
+        Carried = "carried",
+        /// Boards that others measured.
+        Prior = "prior",
     }
 }
 

@@ -3,6 +3,7 @@
 //! From the architecture traits of NVIDIA/cccl (`libcudacxx/include/cuda/__device/arch_traits.h`). 7.2, which they leave out,
 //! is recalled and taken to be as 7.0.
 
+use rooflined_core::keyed;
 use serde::Serialize;
 
 /// 32-bit registers of an SM, the same in every capability below.
@@ -89,27 +90,14 @@ impl SmLimits {
     }
 }
 
-/// What limits how many blocks are resident.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Resource {
-    /// The number of blocks itself.
-    Blocks,
-    Threads,
-    SharedMemory,
-    Registers,
-}
-
-impl Resource {
-    /// The key on the wire.
-    #[must_use]
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::Blocks => "blocks",
-            Self::Threads => "threads",
-            Self::SharedMemory => "shared_memory",
-            Self::Registers => "registers",
-        }
+keyed! {
+    /// What limits how many blocks are resident.
+    Resource {
+        /// The number of blocks itself.
+        Blocks = "blocks",
+        Threads = "threads",
+        SharedMemory = "shared_memory",
+        Registers = "registers",
     }
 }
 
