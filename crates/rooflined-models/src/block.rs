@@ -2,10 +2,9 @@
 //!
 //! A [`WeightFormat`] names what a model was quantised to, which may be a mix; a [`Block`] is what one tensor holds.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
+use crate::class::by_key;
 use rooflined_core::precision::WeightFormat;
 
 macro_rules! blocks {
@@ -199,31 +198,7 @@ impl Block {
     }
 }
 
-impl TryFrom<String> for Block {
-    type Error = String;
-
-    fn try_from(key: String) -> Result<Self, String> {
-        let known = Self::ALL.iter().copied().find(|known| known.key() == key);
-        known.ok_or_else(|| {
-            format!(
-                "{:?} is not a storage of tensors that this version knows",
-                key.chars().take(40).collect::<String>()
-            )
-        })
-    }
-}
-
-impl From<Block> for &'static str {
-    fn from(block: Block) -> Self {
-        block.key()
-    }
-}
-
-impl fmt::Display for Block {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.key())
-    }
-}
+by_key!(Block, "a storage of tensors");
 
 #[cfg(test)]
 mod tests {

@@ -1,8 +1,36 @@
 //! What a tensor is for, read from its name in a GGUF file or a checkpoint.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
+
+/// What is read, written and shown by its key; `what` names such a thing where a key is unknown.
+macro_rules! by_key {
+    ($name:ident, $what:literal) => {
+        impl TryFrom<String> for $name {
+            type Error = String;
+
+            fn try_from(key: String) -> Result<Self, String> {
+                let known = Self::ALL.iter().copied().find(|known| known.key() == key);
+                let shown: String = key.chars().take(40).collect();
+                known.ok_or_else(|| format!("{shown:?} is not {} that this version knows", $what))
+            }
+        }
+
+        impl From<$name> for &'static str {
+            fn from(member: $name) -> Self {
+                member.key()
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.key())
+            }
+        }
+    };
+}
+pub(crate) use by_key;
+
+by_key!(Class, "a use of weights");
 
 macro_rules! classes {
     ($($(#[$doc:meta])* $variant:ident = $key:literal,)*) => {
@@ -66,32 +94,6 @@ impl Class {
     #[must_use]
     pub const fn read_whole(self) -> bool {
         !matches!(self, Self::Embedding | Self::Tower | Self::Draft | Self::Expert)
-    }
-}
-
-impl TryFrom<String> for Class {
-    type Error = String;
-
-    fn try_from(key: String) -> Result<Self, String> {
-        let known = Self::ALL.iter().copied().find(|known| known.key() == key);
-        known.ok_or_else(|| {
-            format!(
-                "{:?} is not a use of weights that this version knows",
-                key.chars().take(40).collect::<String>()
-            )
-        })
-    }
-}
-
-impl From<Class> for &'static str {
-    fn from(class: Class) -> Self {
-        class.key()
-    }
-}
-
-impl fmt::Display for Class {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.key())
     }
 }
 
