@@ -157,7 +157,7 @@ class Board:
     def explain(self, operation, time_s):
         kind, n, k, weights = operation
         workload = {"op": {"kind": kind, "n": n, "k": k}, "format": weights}
-        return self.need("POST", "/v1/explain", {"workload": workload, "time_s": time_s})
+        return self.need("POST", "/v1/explain", {"workload": workload} | ({"time_s": time_s} if time_s else {}))
 
     def stop(self):
         self.process.stdin.close()
@@ -227,11 +227,21 @@ def work(board, seed, counts, out):
     dice = random.Random(f"{seed} {board.key}")
     known = faults(board)
     pairs = [(a, b) for index, a in enumerate(sorted(known)) for b in sorted(known)[index + 1:] if {a, b} not in APART]
-    plan = ["healthy"] * counts["healthy"] + ["single"] * counts["single"] + ["pair"] * (counts["pair"] if pairs else 0)
+    plan = ["healthy"] * counts["healthy"] + ["ramp"] * counts["ramp"] + ["single"] * counts["single"] + ["pair"] * (counts["pair"] if pairs else 0)
     dice.shuffle(plan)
     for number, kind in enumerate(plan):
         if sys.stderr.isatty():
             print(f"{board.key}: {number} of {len(plan)}", file=sys.stderr)
+        if kind == "ramp":
+            # What slows a healthy board now, while a load begins and ends.
+            seconds = dice.uniform(0.3, 2)
+            board.load(seconds)
+            for after in (dice.uniform(0, 0.6), seconds):
+                time.sleep(after)
+                out.append((kind, board.key, "load that begins or ends", set(), board.explain(dice.choice(OPERATIONS), None), None))
+            # Until the clocks have come down.
+            time.sleep(1)
+            continue
         for _ in range(6):
             operation = dice.choice(OPERATIONS)
             chosen = {"healthy": [], "single": [dice.choice(sorted(known))], "pair": list(dice.choice(pairs or [()]))}[kind]
@@ -273,7 +283,7 @@ def judge(out):
         if of:
             print(f"{kind}: the first cause is right in {right} of {len(of)} ({right / len(of):.1%})")
             failed |= right < least * len(of)
-    healthy = [one for one in out if one[0] == "healthy"]
+    healthy = [one for one in out if one[0] in ("healthy", "ramp")]
     alarms = sum(bool(one[4]["causes"]) for one in healthy)
     if gains:
         print(f"gain of the first cause off from the measured one: median {statistics.median(gains):.1%}, worst {max(gains):.1%}")
@@ -290,12 +300,13 @@ def main():
     parser.add_argument("--singles", type=int, default=12)
     parser.add_argument("--pairs", type=int, default=8)
     parser.add_argument("--healthy", type=int, default=12)
+    parser.add_argument("--ramps", type=int, default=40)
     parser.add_argument("--verbose", action="store_true")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     out, boards, problems = [], [], []
     began = time.monotonic()
-    counts = {"single": -(-given.singles // len(BOARDS)), "pair": -(-given.pairs // (len(BOARDS) - 1)), "healthy": -(-given.healthy // len(BOARDS))}
+    counts = {"single": -(-given.singles // len(BOARDS)), "pair": -(-given.pairs // (len(BOARDS) - 1)), "healthy": -(-given.healthy // len(BOARDS)), "ramp": -(-given.ramps // len(BOARDS))}
 
     def run(key, home):
         try:
@@ -320,7 +331,7 @@ def main():
         for kind, key, name, causes, answer, _ in out:
             named = [(cause["cause"], round(cause["share_ratio"], 2)) for cause in answer["causes"]]
             right = bool(named) and named[0][0] in causes
-            if kind != "healthy" and not right:
+            if kind in LEAST and not right or kind not in LEAST and named:
                 print(f"-- {key} {name}: {answer['reason']} {named}")
     print(f"{len(out)} cases in {time.monotonic() - began:.0f} s, seed {given.seed}")
     sys.exit(judge(out) or bool(problems))

@@ -308,9 +308,10 @@ async fn causes(client: &mut Client) -> Vec<Finding> {
     }
 }
 
-/// Others on the GPU slow down nothing that does not run.
+/// Others on the GPU and the CPUs slow down nothing that does not run.
 fn slow(answer: &ExplainAnswer) -> Vec<Finding> {
-    let named = answer.causes.iter().filter(|cause| cause.cause != "gpu_shared");
+    let is_other = |key: &str| ["gpu_shared", "other_process"].contains(&key);
+    let named = answer.causes.iter().filter(|cause| !is_other(&cause.cause));
     named.map(|cause| Finding::warn("slow", cause.what.clone(), cause.fix.clone())).collect()
 }
 

@@ -8,6 +8,9 @@ use rooflined_predict::snapshot::Snapshot;
 
 /// Less of a CPU is noise.
 const LESS_CPU: f64 = 0.15;
+/// CPUs that others want beyond those that are left to them, from which on a machine that nobody watches is crowded: the programs of
+/// a desktop want less.
+const CROWDED: f64 = 0.5;
 /// CPUs as busy as this have tasks that wait; then the load average tells how many.
 const FULL: f64 = 0.9;
 
@@ -65,7 +68,7 @@ fn crowd(snapshot: &Snapshot, request: &ExplainRequest, seen: &RunEvidence) -> O
     let logical = f64::from(logical);
     // Those for whom no CPU is left meet its threads; the slowest thread holds up the others.
     let excess = threads + wanted - logical;
-    if excess < LESS_CPU || wanted < LESS_CPU {
+    if excess.min(wanted) < CROWDED {
         return None;
     }
     let rivals = (excess / logical).max(excess.min(1.0));
