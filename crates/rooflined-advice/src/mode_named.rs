@@ -4,6 +4,7 @@ use super::words::{shorten, subject};
 use rooflined_core::hardware::Kind;
 use rooflined_core::near::Near;
 use rooflined_core::refusal::{Code, Refusal};
+use rooflined_core::units::Watts;
 use rooflined_predict::snapshot::{Cap, ModeView, Snapshot};
 
 /// A power mode by name or number.
@@ -85,8 +86,33 @@ pub fn cap_named(snapshot: &Snapshot, field: &str, name: &str) -> Result<Option<
         Cap::Power(_) if snapshot.power_costs(&snapshot.roofline).is_none() => {
             Err(unknown_power(snapshot, field))
         }
-        cap => Ok(Some(cap)),
+        Cap::Power(watts) => {
+            refuse_beyond_driver(snapshot, Watts(f64::from(watts)), field)?;
+            Ok(Some(cap))
+        }
+        Cap::Clock(_) => Ok(Some(cap)),
     }
+}
+
+/// Parts of a card's stated limit between which drivers let it be set: 100 to 420 W of the 350 W of an RTX 3090.
+const SETTABLE: [f64; 2] = [0.2, 1.5];
+
+/// Refuses a limit that no driver of this card takes.
+///
+/// # Errors
+/// The limit, at `field`.
+pub fn refuse_beyond_driver(snapshot: &Snapshot, limit: Watts, field: &str) -> Result<(), Refusal> {
+    let card = snapshot.capped_hardware().filter(|hardware| hardware.kind == Kind::Discrete);
+    let Some(stated) = card.and_then(|hardware| hardware.tdp) else { return Ok(()) };
+    let [least, most] = SETTABLE.map(|part| stated * part);
+    if (least..=most).contains(&limit) {
+        return Ok(());
+    }
+    Err(Code::UnsupportedOperatingPoint.at(
+        field,
+        format!("no driver sets a limit of {limit} on {}, whose own is {stated}", subject(snapshot)),
+        format!("give {least} to {stated}"),
+    ))
 }
 
 /// A limit on power where nothing tells what it does to the clock.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::ceilings::Ages;
-use super::mode_named::{cap_named, mode_named, unknown_power};
+use super::mode_named::{cap_named, mode_named, refuse_beyond_driver, unknown_power};
 use super::words::{positive, subject};
 use rooflined_api::{ModeClock, ModeDetail, ModeWarning, ModesAnswer, OperatingPointRequest};
 use rooflined_core::board::{self, OperatingPoint};
@@ -236,6 +236,7 @@ fn limit_watts(snapshot: &Snapshot, watts: f64, path: &str) -> Result<Watts, Ref
     if snapshot.power_costs(&snapshot.roofline).is_none() {
         return Err(unknown_power(snapshot, &field));
     }
+    refuse_beyond_driver(snapshot, Watts(watts), &field)?;
     Ok(Watts(watts))
 }
 

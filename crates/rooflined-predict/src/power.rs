@@ -393,7 +393,7 @@ impl PowerCosts {
     /// What is said where the limit acts.
     pub(super) fn cap_words(&self, watts: Watts) -> Option<String> {
         let cap = self.cap.filter(|cap| watts >= *cap)?;
-        Some(format!("power is held at {cap} by {}: the clock comes down", self.cap_of))
+        Some(format!("power is held at {cap} by {}, which lowers the clock", self.cap_of))
     }
 
     /// What is said beside an answer that rests on them.
@@ -402,7 +402,7 @@ impl PowerCosts {
         let mut words = self.warnings.clone();
         if self.source == PowerSource::Prior {
             words.push(format!(
-                "power is that of the {} on boards that others measured, not of this one",
+                "power of the {} is estimated from other boards, not measured on this one",
                 scope_words(self.rails.scope())
             ));
         }

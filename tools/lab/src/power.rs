@@ -4,7 +4,7 @@ mod judge;
 
 pub use judge::{
     Choices, FLOORS, GroupScore, Kernels, Orders, Regret, choose_modes, format_orders, judge_boards,
-    judge_kernels, judge_labs, left_out_errors, model_coverage,
+    judge_cards, judge_kernels, judge_labs, left_out_errors, model_coverage,
 };
 
 use std::collections::BTreeMap;
@@ -129,6 +129,9 @@ const IDLE: [(&str, &str, f64); 2] = [("jetson-orin-nano-8gb-super", "MAXN_SUPER
 /// nacyot.github.io/artifacts/gb10-clock-cap), which are taken to run at its peak: nobody has published a prompt's.
 const COMPUTE_BOUND: [(&str, f64); 1] = [("gb10", 84.8)];
 
+/// Part of a power limit from which on the limit holds the clock down.
+const AT_LIMIT: f64 = 0.93;
+
 /// Watts of an Orin Nano's module where its meter saw the rail of CPU, GPU and CV cores alone: VDD_IN is 0.94 W and 1.33
 /// times that rail and VDD_SOC, of three readings of all three rails within 1 %
 /// (github.com/hokwangchoi/jetson-orin-nano-benchmarks, github.com/YuvrajSingh-mist/SmolHub-Website). VDD_SOC takes 2.43 W at
@@ -170,6 +173,9 @@ pub struct Whole {
 /// Why the power is of no use, in words.
 pub fn whole(row: &Row, hardware: &Registry, models: &Models) -> Result<Whole, String> {
     let metered = row.power_w.filter(|power| *power > 0.0).ok_or("its power is 0")?;
+    if row.limit_w.is_some_and(|limit| metered > AT_LIMIT * limit) {
+        return Err("its power limit held a clock that nobody measured".to_owned());
+    }
     let meter = row.rails.ok_or("nobody says what its meter covered")?;
     let rails = if meter == Rails::VddCpuGpuCv { Rails::Module } else { meter };
     let known = hardware.get(&row.hardware).ok_or_else(|| format!("no hardware {:?}", row.hardware))?;
@@ -297,6 +303,13 @@ impl Family<'_> {
         fit(&self.points, &self.reference, leave)
     }
 
+    /// Whether its rows tell the energy of an operation. Decodes alone do not tell it, nor what a byte takes, from what
+    /// busy cores draw: another card's file says more than they do ([`judge_cards`]).
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        self.fit(|_, _| false).flop_j.is_some()
+    }
+
     /// Its boards, each once.
     #[must_use]
     pub fn boards(&self) -> Vec<&str> {
@@ -375,7 +388,7 @@ pub fn power_files(points: &[Point], hardware: &Registry) -> Result<Vec<PowerFil
         file.check()?;
         Ok(file)
     };
-    families.iter().map(file).collect()
+    families.iter().filter(|family| family.has_work()).map(file).collect()
 }
 
 fn count(point: &Point) -> u32 {

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::rows::Row;
 use rooflinectl::failure::Failure;
 use rooflined_core::board::OperatingPoint;
-use rooflined_core::hardware::registry;
+use rooflined_core::hardware::{Kind, registry};
 use rooflined_core::precision::WeightFormat;
 use rooflined_core::units::Hertz;
 use rooflined_models::transformer::Phase;
@@ -121,6 +121,7 @@ fn row(fields: &BTreeMap<&str, &str>, told: &BTreeMap<String, Rails>, wanted: Wa
         Phase::Serve => 0,
     };
     let hertz = |name: &str| Ok::<_, String>(number(name)?.map(|mhz| Hertz(mhz * 1e6)));
+    let of_card = is_card(&hardware).then_some(Rails::Gpu);
     Ok(Row {
         id: text("id").to_owned(),
         hardware,
@@ -146,10 +147,16 @@ fn row(fields: &BTreeMap<&str, &str>, told: &BTreeMap<String, Rails>, wanted: Wa
         tokens_per_s,
         power_w: number("power_w")?,
         source: text("source").to_owned(),
-        // One table of a source has one meter.
-        rails: rails(text("source"), text("notes")).unwrap_or_else(|| told.get(text("source")).copied()),
+        // One table of a source has one meter; that of a card is NVML's where nothing else is said.
+        rails: rails(text("source"), text("notes"))
+            .unwrap_or_else(|| told.get(text("source")).copied().or(of_card)),
         idle_w: idle(text("notes")),
+        limit_w: number("power_limit_w")?,
     })
+}
+
+fn is_card(key: &str) -> bool {
+    registry().get(key).is_some_and(|hardware| hardware.kind == Kind::Discrete)
 }
 
 /// Whether the rate of an answer counts the time of its prompt, in the words that the table's sources use.

@@ -59,6 +59,8 @@ pub struct Row {
     pub rails: Option<Rails>,
     /// What the same meter showed of the idle board.
     pub idle_w: Option<f64>,
+    /// The power limit of a card.
+    pub limit_w: Option<f64>,
 }
 
 impl Row {

@@ -4,16 +4,24 @@
 //! the same on each, and what a board draws beside them goes with its size. So a smaller module never draws more than a
 //! larger one of its family with the same clocks and units.
 
-use super::table::{Place, PowerFile, Reference, tables};
+use super::table::{Energies, Place, PowerFile, Reference, tables};
 use super::{PowerCosts, PowerSource, Rails};
 use rooflined_core::ceilings::Roofline;
 use rooflined_core::hardware::{Hardware, Kind, registry};
+use rooflined_core::precision::Precision;
 
 /// Half-width that is added where energies are carried to another board with the same silicon. With it nine in ten decodes of an
 /// Orin Nano and of an AGX Orin lie within the interval that the rows of the other give.
 pub const KIN: f64 = 0.1;
 /// The same from other silicon. A guess: one model on a Thor and idle boards of both Xaviers lie well within.
 const STRANGER: f64 = 0.6;
+/// The same from one card to another by their power limits. With it 48 of 54 decodes on a B200, an H100, an RTX 4090 and an RTX
+/// 5090 lie within the interval that the rows of an RTX 3090 give (`rooflined-lab evaluate power`).
+const CARD_STRANGER: f64 = 0.5;
+/// The same from a card of the same compute capability. A guess: less than [`CARD_STRANGER`].
+const CARD_KIN: f64 = 0.25;
+/// The card whose rows say most: decodes of dense models and of mixtures, and prompts, each from 540 to 1935 MHz.
+const CARD: &str = "rtx-3090";
 /// Silicon that draws more at idle than its size says: 24.6 W were seen of a Thor that did next to nothing, 14.5 W is what
 /// an AGX Orin of that size would draw.
 const HUNGRY: ((u32, u32), f64) = ((11, 0), 1.7);
@@ -32,7 +40,7 @@ const ABOVE_STATED: f64 = 1.25;
 /// without a voltage) with all of it under one voltage.
 pub const JETSON_VOLTAGE: (f64, f64) = (0.4, 0.835);
 const GB10: (f64, f64) = (1.2, 0.78);
-const CARD: (f64, f64) = (0.8, 0.92);
+const CARD_VOLTAGE: (f64, f64) = (0.8, 0.92);
 
 /// Multiprocessors and sixteenths of the memory's bits: what is beside them on a module goes with both.
 #[must_use]
@@ -42,7 +50,9 @@ pub fn size(hardware: &Hardware) -> f64 {
 
 /// The highest clock of any board with the same silicon: the voltage of a clock is the same on all of them.
 fn top_clock(hardware: &Hardware) -> f64 {
-    let kin = registry().entries().filter(|known| is_kin(known, hardware));
+    // Cards of one generation are sold with clocks of their own.
+    let kin =
+        registry().entries().filter(|known| hardware.kind == Kind::Integrated && is_kin(known, hardware));
     kin.map(|known| known.gpu_clock.get()).fold(hardware.gpu_clock.get(), f64::max)
 }
 
@@ -53,9 +63,7 @@ pub fn is_gb10(hardware: &Hardware) -> bool {
 }
 
 fn is_kin(known: &Hardware, hardware: &Hardware) -> bool {
-    known.kind == Kind::Integrated
-        && hardware.kind == Kind::Integrated
-        && known.compute_capability == hardware.compute_capability
+    known.kind == hardware.kind && known.compute_capability == hardware.compute_capability
 }
 
 impl Reference {
@@ -65,7 +73,7 @@ impl Reference {
         let (voltage_slope, voltage_floor) = match hardware.kind {
             Kind::Integrated if is_gb10(hardware) => GB10,
             Kind::Integrated => JETSON_VOLTAGE,
-            _ => CARD,
+            _ => CARD_VOLTAGE,
         };
         Self {
             clock_hz: top_clock(hardware),
@@ -78,8 +86,8 @@ impl Reference {
     }
 }
 
-/// The costs of a machine at the point that `roofline` holds for, limited by what its maker allows it; `None` of a card or
-/// CPU that nobody measured.
+/// The costs of a machine at the point that `roofline` holds for, limited by what its maker allows it; `None` of a CPU that
+/// nobody measured, and of a card whose power limit is not known.
 #[must_use]
 pub fn power_of(hardware: Option<&Hardware>, roofline: &Roofline) -> Option<PowerCosts> {
     let hardware = hardware?;
@@ -128,15 +136,62 @@ fn relative(hardware: &Hardware) -> Option<Relative> {
         let known = registry().get(&file.hardware)?;
         let own = file.boards.contains(&hardware.key);
         let kin = is_kin(known, hardware);
-        let strangers = file.rails == Rails::Module && hardware.kind == Kind::Integrated;
-        (own || kin || strangers).then_some(Relative { file, hardware: known, own, kin })
+        let stranger = match hardware.kind {
+            Kind::Integrated => file.rails == Rails::Module,
+            Kind::Discrete => known.key == CARD,
+            Kind::Cpu => false,
+        };
+        let carried = (kin || stranger) && (hardware.kind != Kind::Discrete || speaks_of_models(file));
+        (own || carried).then_some(Relative { file, hardware: known, own, kin })
     });
     files.max_by_key(|of| (of.own, of.kin))
 }
 
+/// Whether it tells what models take: the files of steady kernels know no weight that is unpacked.
+fn speaks_of_models(file: &PowerFile) -> bool {
+    file.energies.weight_j > 0.0
+}
+
 impl Relative {
+    /// A card's share of its power limit at the same share of its bandwidth and of what its cores do is taken to be that of
+    /// the card in the file.
+    fn by_limit(&self, hardware: &Hardware, place: &Place) -> Option<PowerCosts> {
+        let known = self.hardware;
+        let share = hardware.tdp? / known.tdp?;
+        let cycles = |of: &Hardware| f64::from(of.sm.max(1)) * of.gpu_clock.get();
+        let rate = |of: &Hardware, precision| of.rates.get(&precision).map(|rate| rate * cycles(of));
+        // What is said of INT8 holds for 16 and 32 bits on a card without it: the busiest unit counts.
+        let precision = [self.file.flop_precision, Precision::Fp16, Precision::Fp32]
+            .into_iter()
+            .find(|precision| rate(hardware, *precision).is_some())?;
+        let busiest = rate(known, self.file.flop_precision)? / rate(hardware, precision)?;
+        let own = Reference::of(hardware);
+        let per_cycle = share * cycles(known) / cycles(hardware);
+        let of = &self.file.energies;
+        let energies = Energies {
+            idle_w: of.idle_w * share,
+            active_w: of.active_w * share,
+            byte_j: of.byte_j * share * (known.bandwidth / hardware.bandwidth),
+            flop_j: of.flop_j.map(|flop| flop * share * busiest),
+            weight_j: of.weight_j * per_cycle,
+            busy_w: of.busy_w.map(|busy| busy * share),
+        };
+        let coefficients = energies.at(&own.own_factors(place));
+        // Where that is on the other card, whose clocks were measured.
+        let there = Place {
+            clock_hz: place.clock_hz * (known.gpu_clock / hardware.gpu_clock),
+            workers: self.file.reference.workers,
+            memory_bytes_per_s: self.file.reference.memory_bytes_per_s,
+        };
+        let costs = self.file.costs(&there, coefficients, PowerSource::Prior);
+        Some(self.of_others(PowerCosts { cap: hardware.tdp, flop_precision: precision, ..costs }, hardware))
+    }
+
     fn carried_to(&self, hardware: &Hardware, roofline: &Roofline) -> Option<PowerCosts> {
         let place = Place::of(roofline)?;
+        if hardware.kind == Kind::Discrete && !self.own {
+            return self.by_limit(hardware, &place);
+        }
         let reference = &self.file.reference;
         let mut coefficients =
             self.file.energies.at(&reference.factors(&place, size(hardware), top_clock(hardware)));
@@ -150,20 +205,29 @@ impl Relative {
             // Between as much for each operation and as much for each cycle, as of other precisions.
             coefficients.flop_j = coefficients.flop_j.map(|flop| flop * (others / own).sqrt());
         }
-        let mut costs = self.file.costs(&place, coefficients, PowerSource::Prior);
-        if !self.own {
-            let doubt = if self.kin { KIN } else { STRANGER };
-            costs.half_width_ratio = costs.half_width_ratio.hypot(doubt);
-            costs.carried = true;
-            let silicon = if self.kin { "the same silicon" } else { "other silicon" };
-            costs.warnings = vec![format!(
-                "nobody published the power of {}: it is carried from {}, {silicon}, by cores, clocks and memory, and may be \
-                 {:.0} % off",
-                hardware.key,
-                self.hardware.key,
-                costs.half_width_ratio * 100.0
-            )];
-        }
-        Some(costs)
+        let costs = self.file.costs(&place, coefficients, PowerSource::Prior);
+        Some(if self.own { costs } else { self.of_others(costs, hardware) })
+    }
+
+    /// The same with what a board that was not measured may differ by.
+    fn of_others(&self, mut costs: PowerCosts, hardware: &Hardware) -> PowerCosts {
+        let card = hardware.kind == Kind::Discrete;
+        let doubt = match (card, self.kin) {
+            (false, true) => KIN,
+            (false, false) => STRANGER,
+            (true, true) => CARD_KIN,
+            (true, false) => CARD_STRANGER,
+        };
+        costs.half_width_ratio = costs.half_width_ratio.hypot(doubt);
+        costs.carried = true;
+        let silicon = if self.kin { "the same silicon" } else { "other silicon" };
+        let by = if card { "their power limits" } else { "cores, clocks and memory" };
+        costs.warnings = vec![format!(
+            "no measurement of the power of {} is published: it is scaled from {} ({silicon}) by {by}, and may be {:.0} % off",
+            hardware.key,
+            self.hardware.key,
+            costs.half_width_ratio * 100.0
+        )];
+        costs
     }
 }

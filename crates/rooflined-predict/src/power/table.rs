@@ -268,12 +268,12 @@ impl PowerFile {
         let note = match (carried, one_clock) {
             (false, _) => None,
             (true, true) => Some(format!(
-                "power was measured at {:.0} MHz alone: the estimate for {:.0} MHz follows the voltage of other boards",
+                "power was measured at {:.0} MHz only: the estimate for {:.0} MHz uses the voltage curve of other boards",
                 mhz(lowest),
                 mhz(place.clock_hz)
             )),
             (true, false) => Some(format!(
-                "power was not measured at {:.0} MHz with {} cores: it lies on the curve through {} other points",
+                "power at {:.0} MHz with {} cores was not measured: it is interpolated from {} other points",
                 mhz(place.clock_hz),
                 place.workers,
                 self.points.len()

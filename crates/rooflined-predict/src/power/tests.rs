@@ -6,7 +6,7 @@ use crate::model::{Costs, predict_model};
 use crate::{Engine, EngineProfile, Prediction, predict};
 use rooflined_core::board::OperatingPoint;
 use rooflined_core::ceilings::datasheet;
-use rooflined_core::hardware::registry;
+use rooflined_core::hardware::{Kind, registry};
 use rooflined_core::operation::Op;
 use rooflined_core::precision::{NumericFormat, WeightFormat};
 use rooflined_core::units::Hertz;
@@ -185,8 +185,40 @@ fn the_gpu_of_a_gb10_draws_less_at_a_lower_clock_as_its_owners_report() {
 }
 
 #[test]
-fn a_card_that_nobody_measured_has_no_power() {
-    assert_eq!(power_of(registry().get("rtx-4090"), &roofline("rtx-4090", None)), None);
+fn a_card_draws_the_share_of_its_limit_that_another_does_of_its_own() {
+    let share = |key: &str, clock: f64| {
+        let known = registry().get(key).unwrap();
+        let roofline = roofline(key, Some(known.gpu_clock.get() * clock));
+        let costs = power_of(Some(known), &roofline).unwrap();
+        assert_eq!((costs.rails, costs.cap), (Rails::Gpu, known.tdp), "{key}");
+        let seconds = Seconds(1.0);
+        let time = Estimate { value: seconds, low: seconds, high: seconds };
+        // Half of the bandwidth, for weights of which each core unpacks three a cycle.
+        let activity = Activity {
+            traffic: Bytes(known.bandwidth.get() * 0.5),
+            work: Vec::new(),
+            dequantized: f64::from(known.sm) * known.gpu_clock.get() * clock * 3.0,
+        };
+        (costs.of(&activity, &roofline, time).unwrap().watts.value / known.tdp.unwrap(), costs)
+    };
+    for clock in [0.5, 0.8, 1.0] {
+        let (measured, of) = share("rtx-3090", clock);
+        assert!(!of.carried || clock < 1.0);
+        for known in registry().entries().filter(|known| known.kind == Kind::Discrete) {
+            let (carried, costs) = share(&known.key, clock);
+            if FILES.iter().any(|(key, _)| *key == known.key) {
+                continue;
+            }
+            assert!((carried / measured - 1.0).abs() < 1e-9, "{} {clock}: {carried} {measured}", known.key);
+            assert!(costs.carried && costs.half_width_ratio > of.half_width_ratio, "{}", known.key);
+            assert!(costs.warnings[0].contains("scaled from rtx-3090"), "{:?}", costs.warnings);
+        }
+    }
+}
+
+#[test]
+fn what_nobody_measured_has_no_power() {
+    assert_eq!(power_of(registry().get("cpu"), &roofline(NANO, None)), None);
     assert_eq!(power_of(None, &roofline(NANO, None)), None);
     let clockless = Roofline { clock: None, ..roofline(NANO, None) };
     assert_eq!(power_of(registry().get(NANO), &clockless), None);

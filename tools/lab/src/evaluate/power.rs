@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::carrying::Coverage;
 use crate::power::{
     Choices, Family, GroupScore, Kernels, Orders, Regret, choose_modes, families, format_orders,
-    judge_boards, judge_kernels, judge_labs, left_out_errors, model_coverage,
+    judge_boards, judge_cards, judge_kernels, judge_labs, left_out_errors, model_coverage,
 };
 use crate::power_rows::{self, Tables};
 use crate::rows::{Summary, summary};
@@ -34,6 +34,7 @@ pub fn run(printer: &Printer, tables: &Tables<'_>) -> Result<(), Failure> {
     let groups = [
         ("machine", families.iter().flat_map(judge_boards).collect()),
         ("lab", families.iter().flat_map(judge_labs).collect()),
+        ("card", judge_cards(&families, registry())),
     ];
     let choices = choose_modes(&rows.points);
     if decodes.is_empty() && kernels.is_empty() {
@@ -48,8 +49,8 @@ pub fn run(printer: &Printer, tables: &Tables<'_>) -> Result<(), Failure> {
     }
 }
 
-/// Decodes of what was left out: each machine, and what each lab measured.
-type Groups = [(&'static str, Vec<GroupScore>); 2];
+/// Decodes of what was left out: each machine, what each lab measured, and cards by the file of another.
+type Groups = [(&'static str, Vec<GroupScore>); 3];
 
 /// Decodes of a family of silicon, each model left out in turn.
 struct Intervals<'a> {
@@ -229,7 +230,7 @@ fn text(
             }
         }
         parts.push(format!(
-            "Power of decodes of a {what} that was left out, by the others of its family (MAPE)\n{}",
+            "Power of decodes of a {what} that was left out, by the others (MAPE)\n{}",
             table.render()
         ));
     }
@@ -333,9 +334,9 @@ fn value(
         };
         of.iter().map(score).collect()
     };
-    let [(_, boards), (_, labs)] = groups;
+    let [(_, boards), (_, labs), (_, cards)] = groups;
     json!({
         "steady_kernels": kernels, "decodes": decodes, "models_left_out": intervals, "boards_left_out": groups_of(boards),
-        "labs_left_out": groups_of(labs), "mode_choices": choices,
+        "labs_left_out": groups_of(labs), "cards_left_out": groups_of(cards), "mode_choices": choices,
     })
 }

@@ -5,10 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Family, Kernel};
 use crate::carrying::{Coverage, coverage};
 use crate::rows::{Summary, summary};
+use rooflined_core::board::OperatingPoint;
+use rooflined_core::ceilings::datasheet;
+use rooflined_core::hardware::{Kind, Registry};
 use rooflined_core::precision::Precision;
+use rooflined_core::units::Hertz;
 use rooflined_predict::learning::conformal::{conformal, quantile};
 use rooflined_predict::learning::power::{Measured, Point, Sample, fit};
-use rooflined_predict::power::{CARRIED_GUESS, Coefficients, KIN, Place, Rails, Reference};
+use rooflined_predict::power::{CARRIED_GUESS, Coefficients, KIN, Place, Rails, Reference, power_of};
 
 /// A row that was left out of the fit that predicts it.
 #[derive(Debug, Clone, PartialEq)]
@@ -132,6 +136,36 @@ pub fn judge_boards(family: &Family<'_>) -> Vec<GroupScore> {
 #[must_use]
 pub fn judge_labs(family: &Family<'_>) -> Vec<GroupScore> {
     judge_groups(family, |_, run| &run.lab, half_width(family))
+}
+
+/// Decodes of cards that have no file of their own, by that of another card ([`power_of`]).
+#[must_use]
+pub fn judge_cards(families: &[Family<'_>], hardware: &Registry) -> Vec<GroupScore> {
+    let judged = families.iter().filter_map(|family| {
+        let known = hardware.get(family.hardware).filter(|known| known.kind == Kind::Discrete)?;
+        if family.has_work() {
+            return None;
+        }
+        let errors: Vec<(f64, f64)> = family
+            .points
+            .iter()
+            .flat_map(|point| point.runs.iter().filter(|run| run.decode).map(move |run| (point, run)))
+            .filter_map(|(point, run)| {
+                let clock = Some(Hertz(point.place.clock_hz));
+                let at = OperatingPoint { gpu_clock: clock, ..OperatingPoint::default() };
+                let costs = power_of(Some(known), &datasheet(known, &at))?;
+                let watts = costs.capped_watts(run.sample.predicted(&costs.coefficients));
+                Some(((watts / run.sample.power).ln(), costs.half_width_ratio.ln_1p()))
+            })
+            .collect();
+        Some(GroupScore {
+            name: family.hardware.to_owned(),
+            alone: summary(errors.iter().map(|(error, _)| -error))?,
+            covered: coverage(errors.iter().copied())?,
+            anchored: None,
+        })
+    });
+    judged.collect()
 }
 
 /// That of the family's file.
