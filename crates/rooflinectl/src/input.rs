@@ -58,7 +58,10 @@ pub fn target(text: &str) -> Result<Target, String> {
         return Ok(Target::File(PathBuf::from(text)));
     }
     match models().get(text) {
-        Ok(known) => Ok(Target::Model(known.key.clone())),
+        // A name that says how the model is stored goes on as it is.
+        Ok(known) => {
+            Ok(Target::Model(models().stored_in(text).map_or_else(|| known.key.clone(), |_| text.to_owned())))
+        }
         Err(_) if Path::new(text).exists() => Ok(Target::File(PathBuf::from(text))),
         Err(error) => {
             let operations = [Kind::Gemv, Kind::Gemm, Kind::Attention].map(key);

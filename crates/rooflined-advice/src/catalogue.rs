@@ -25,6 +25,7 @@ use rooflined_models::model::Model;
 use rooflined_models::recipe::Recipe;
 use rooflined_models::registry::models;
 use rooflined_predict::network::{Layers, fuse};
+use rooflined_predict::optimize::ModelOrigin;
 use rooflined_predict::snapshot::Snapshot;
 use rooflined_predict::{Engine, costs};
 
@@ -144,17 +145,25 @@ impl Catalogue {
         Ok(model)
     }
 
-    /// The format that a model is published in and was trained in, where that is narrower than 16 bits.
+    /// The format that a model is published in: what its name says, or what it was trained in where that is narrower than 16
+    /// bits.
     #[must_use]
     pub fn published(&self, key: &str) -> Option<WeightFormat> {
-        models().get(key).ok()?.published_format
+        models().stored_in(key).or_else(|| models().get(key).ok()?.published_format)
     }
 
-    /// Whether `format`, by its key, is that one.
-    pub(super) fn is_published(&self, key: &str, format: Option<&str>) -> bool {
+    /// Whether the model of this name is to be had in `format`, by its key, as it is.
+    pub(super) fn origin(&self, key: &str, format: Option<&str>) -> ModelOrigin {
         let recipe = |format: WeightFormat| costs::recipe(Engine::LlamaCpp, format).key();
         let own = self.published(key);
-        own.is_some_and(|own| format.is_some_and(|format| format == own.key() || format == recipe(own)))
+        if !own.is_some_and(|own| format.is_some_and(|format| format == own.key() || format == recipe(own))) {
+            return ModelOrigin::Otherwise;
+        }
+        match models().stored_in(key).map(Recipe::of) {
+            None => ModelOrigin::Checkpoint,
+            Some(Recipe::Gguf(_)) => ModelOrigin::File,
+            Some(_) => ModelOrigin::Quantised,
+        }
     }
 
     /// The model that a request names by its `path`, or by its `definition` as `POST /v1/models/inspect` answers it, where
@@ -243,7 +252,7 @@ impl Catalogue {
             }
             _ => error.hint(),
         };
-        Code::UnreadableModel.at(field, message(error), hint)
+        error.code().at(field, message(error), hint)
     }
 }
 
@@ -253,7 +262,7 @@ impl Catalogue {
 /// It holds no model, or its header goes on beyond these bytes.
 pub fn inspected(source: impl Read, name: &str) -> Result<ModelFile, Refusal> {
     let begun = modelfile::load_beginning(source, name, modelfile::latest())
-        .map_err(|error| Code::UnreadableModel.error(message(&error), error.hint()))?;
+        .map_err(|error| error.code().error(message(&error), error.hint()))?;
     match begun {
         Beginning::Model(file) => Ok(*file),
         Beginning::GoesOn(bytes) => Err(Code::UnreadableModel.error(

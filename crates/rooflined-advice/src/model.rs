@@ -21,6 +21,7 @@ use rooflined_models::import::ImportError;
 use rooflined_models::import::config::Config;
 use rooflined_models::model::{Model, WeightGroup};
 use rooflined_models::recipe::Recipe;
+use rooflined_models::registry::models;
 use rooflined_models::transformer::{DraftKind, Offload, Phase, Request, Speculative, Task};
 use rooflined_predict::Engine;
 use rooflined_predict::calibration::Accelerator;
@@ -550,6 +551,16 @@ fn resolved(
         Some(Value::String(key)) => {
             let usual = || costs::recipe(engine, usual_format(catalogue.published(key), engine));
             let recipe = wanted.unwrap_or_else(usual);
+            let stored = models()
+                .stored_in(key)
+                .filter(|stored| wanted.is_some_and(|recipe| recipe != costs::recipe(engine, *stored)));
+            if let Some(stored) = stored {
+                return Err(Code::InvalidField.at(
+                    format!("{path}.format"),
+                    format!("{:?} is stored in {stored}, and the format is {recipe}", shorten(key)),
+                    "leave the format out, or name the model without its storage",
+                ));
+            }
             let model = catalogue.model(key, recipe, &field())?;
             Ok((model, Some(recipe.key().to_owned())))
         }

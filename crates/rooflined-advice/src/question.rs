@@ -24,6 +24,7 @@ use rooflined_core::refusal::{Code, Refusal, Refusals, all};
 use rooflined_core::units::{Bytes, Seconds, Watts};
 use rooflined_models::model::Model;
 use rooflined_models::recipe::Recipe;
+use rooflined_models::registry::models;
 use rooflined_predict::Engine;
 use rooflined_predict::calibration::Accelerator;
 use rooflined_predict::optimize::{
@@ -43,6 +44,9 @@ struct Wanted {
     batch: RangeInclusive<u64>,
     notes: Vec<String>,
 }
+
+/// Most quality that one of all formats may lose where no limit is given: the fastest of them loses nearly everything.
+const MOST_LOST: f64 = 0.25;
 
 /// The query of a request, for the machine of `snapshot`, and what is to be known of the model and of formats that were
 /// left out because the engine does not run them. Blocks where the model is a file.
@@ -77,7 +81,15 @@ pub fn query(
     else {
         return Err(Code::Internal.error("a refusal was lost", "report this"));
     };
-    let Wanted { work, batch, notes } = wanted;
+    let Wanted { work, batch, mut notes } = wanted;
+    let mut constraints = constraints;
+    if is_model && limits.max_quality_loss_ratio.is_none() && freedom.formats.as_deref().is_some_and(is_all) {
+        constraints.max_quality_loss = Some(MOST_LOST);
+        notes.push(format!(
+            "formats that lose more than {:.0} % are left out unless you name them",
+            MOST_LOST * 100.0
+        ));
+    }
     let query = Query {
         constraints,
         reserve,
@@ -151,8 +163,11 @@ enum Named<'a> {
     Listed(Option<&'a [String]>),
 }
 
-/// A format in the workload fixes the choice; together with a freedom it would contradict it.
+/// A format in the workload fixes the choice; together with a freedom it would contradict it. So does one in the name of a
+/// model.
 fn one_or_listed(request: &RecommendRequest) -> Result<Named<'_>, Refusal> {
+    let model = request.workload.model.as_ref().and_then(Value::as_str);
+    let stored = model.and_then(|name| models().stored_in(name));
     match (&request.workload.format, &request.freedom.formats) {
         (Some(_), Some(_)) => Err(Code::InvalidField.at(
             "workload.format",
@@ -160,6 +175,7 @@ fn one_or_listed(request: &RecommendRequest) -> Result<Named<'_>, Refusal> {
             "leave workload.format out to let freedom.formats choose",
         )),
         (Some(name), None) => Ok(Named::One(name)),
+        (None, None) => Ok(stored.map_or(Named::Listed(None), |format| Named::One(format.key()))),
         (None, names) => Ok(Named::Listed(names.as_deref())),
     }
 }
@@ -361,7 +377,7 @@ pub fn expected_loss(origin: ModelOrigin, format: Option<&str>) -> Option<f64> {
     match origin {
         // What was trained in a format lost nothing to it.
         ModelOrigin::Checkpoint => Some(0.0),
-        ModelOrigin::File | ModelOrigin::Otherwise => {
+        ModelOrigin::Quantised | ModelOrigin::File | ModelOrigin::Otherwise => {
             format?.parse().ok().map(WeightFormat::expected_loss).filter(|loss| loss.is_finite())
         }
     }
@@ -375,7 +391,7 @@ fn origin(
     format: Option<&str>,
 ) -> ModelOrigin {
     match request.workload.model.as_ref() {
-        Some(Value::String(key)) if catalogue.is_published(key, format) => ModelOrigin::Checkpoint,
+        Some(Value::String(key)) => catalogue.origin(key, format),
         Some(Value::Object(_))
             if is_gguf(request) && format.is_some() && format == task.format.as_deref() =>
         {
@@ -607,7 +623,6 @@ mod tests {
     use rooflined_core::hardware::registry;
     use rooflined_models::definition::Definition;
     use rooflined_models::recipe::Recipe;
-    use rooflined_models::registry::models;
     use serde_json::json;
 
     use super::*;

@@ -25,6 +25,7 @@ use rooflined_core::operation::Op;
 use rooflined_core::precision::WeightFormat;
 use rooflined_core::refusal::{Code, Refusal, all};
 use rooflined_models::recipe::Recipe;
+use rooflined_models::registry::models;
 use rooflined_predict::optimize::{ModelOrigin, with_columns};
 use rooflined_predict::snapshot::Snapshot;
 use rooflined_predict::{Engine, PredictError};
@@ -358,7 +359,7 @@ fn model_row(
     };
     let format = task.format.as_deref();
     let origin = match &workload.model {
-        Some(Value::String(key)) if catalogue.is_published(key, format) => ModelOrigin::Checkpoint,
+        Some(Value::String(key)) => catalogue.origin(key, format),
         _ => ModelOrigin::Otherwise,
     };
     Ok(SweepRow {
@@ -463,6 +464,11 @@ fn formats(snapshot: &Snapshot, request: &SweepRequest) -> Result<Vec<WeightForm
     Ok(formats)
 }
 
+/// Whether a model's name says nothing of its format.
+fn has_no_storage(name: &str) -> bool {
+    models().stored_in(name).is_none()
+}
+
 /// Formats of models: mixes are none of single operations. `None` leaves a file as it is.
 fn model_formats(snapshot: &Snapshot, request: &SweepRequest) -> Result<Vec<Option<String>>, Refusal> {
     let every = || Recipe::all().map(|recipe| recipe.key().to_owned());
@@ -477,7 +483,7 @@ fn model_formats(snapshot: &Snapshot, request: &SweepRequest) -> Result<Vec<Opti
             let mut seen = BTreeSet::new();
             names.iter().filter(|name| seen.insert(*name)).map(|name| Some(name.clone())).collect()
         }
-        None if request.models.iter().all(Value::is_string) => {
+        None if request.models.iter().all(|model| model.as_str().is_some_and(has_no_storage)) => {
             let mut formats = usual_formats(snapshot).collect();
             if !request.hypothetical {
                 supported::keep_formats(&mut formats, request.engine, snapshot, supported::ENGINE)?;

@@ -171,16 +171,32 @@ impl Models {
     }
 
     /// The model of this name, in whatever case: its key, an alias, the name on Hugging Face (`Qwen/Qwen3-8B`) or a tag of
-    /// Ollama (`qwen3:8b`). Endings that say how it was trained, as `-Instruct`, do not count.
+    /// Ollama (`qwen3:8b`). Endings that say how it was trained, as `-Instruct`, do not count, and neither do those that say
+    /// how it is stored (`-AWQ`, `-GGUF:Q4_K_M`), which [`stored_in`](Self::stored_in) reads.
     ///
     /// # Errors
     /// Suggests the keys that are near.
     pub fn get(&self, name: &str) -> Result<&KnownModel, UnknownModel> {
-        let key = self.entries.get(&name.to_ascii_lowercase());
-        key.or_else(|| self.by_public_name(name)).ok_or_else(|| UnknownModel {
+        self.find(name).map(|(known, _)| known).ok_or_else(|| UnknownModel {
             key: name.chars().take(80).collect(),
             near: Near::of(name, self.keys()),
         })
+    }
+
+    /// The format that a name of a known model says its weights are stored in: `awq_int4` of `Qwen/Qwen3-8B-AWQ`, `q4_k_m` of
+    /// `qwen3:8b-q4_K_M`. `None` where it says nothing.
+    #[must_use]
+    pub fn stored_in(&self, name: &str) -> Option<WeightFormat> {
+        self.find(name)?.1
+    }
+
+    fn find(&self, name: &str) -> Option<(&KnownModel, Option<WeightFormat>)> {
+        let key = self.entries.get(&name.to_ascii_lowercase());
+        if let Some(known) = key.or_else(|| self.by_public_name(name)) {
+            return Some((known, None));
+        }
+        let (base, format) = split_storage(name)?;
+        Some((self.by_public_name(base)?, Some(format)))
     }
 
     fn by_public_name(&self, name: &str) -> Option<&KnownModel> {
@@ -210,6 +226,38 @@ fn without_site(name: &str) -> &str {
     let name = name.strip_prefix("https://").or_else(|| name.strip_prefix("http://")).unwrap_or(name);
     let name = SITES.into_iter().find_map(|site| name.strip_prefix(site)).unwrap_or(name);
     name.trim_end_matches('/')
+}
+
+/// How names of repositories say what the weights are stored in, and what that is here. Keys of formats are understood, too.
+const STORAGE: [(&str, WeightFormat); 17] = [
+    ("awq", WeightFormat::AwqInt4),
+    ("awq-int4", WeightFormat::AwqInt4),
+    ("awq-4bit", WeightFormat::AwqInt4),
+    ("int4-awq", WeightFormat::AwqInt4),
+    ("gptq", WeightFormat::GptqInt4),
+    ("gptq-int4", WeightFormat::GptqInt4),
+    ("gptq-4bit", WeightFormat::GptqInt4),
+    ("w4a16", WeightFormat::Int4G128),
+    ("quantized-w4a16", WeightFormat::Int4G128),
+    ("w8a8", WeightFormat::Int8),
+    ("quantized-w8a8", WeightFormat::Int8),
+    ("fp8", WeightFormat::Fp8E4m3),
+    ("fp8-dynamic", WeightFormat::Fp8E4m3),
+    ("fp8-kv", WeightFormat::Fp8E4m3),
+    ("fp4", WeightFormat::Nvfp4),
+    ("bnb-4bit", WeightFormat::Nf4),
+    ("f16", WeightFormat::Fp16),
+];
+
+/// A name without its ending about storage, and what that says.
+fn split_storage(name: &str) -> Option<(&str, WeightFormat)> {
+    let format = |ending: &str| {
+        let ending = ending.to_ascii_lowercase().replace(['_', '.'], "-");
+        let known = STORAGE.iter().find(|(words, _)| *words == ending).map(|(_, format)| *format);
+        known.or_else(|| ending.replace('-', "_").parse().ok())
+    };
+    // The longest ending: `-AWQ-INT4` before `-INT4`.
+    name.match_indices([':', '-', '.', '_']).find_map(|(at, _)| Some((&name[..at], format(&name[at + 1..])?)))
 }
 
 /// Endings of a model's public name that change no matrix of it.

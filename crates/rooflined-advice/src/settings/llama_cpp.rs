@@ -21,7 +21,9 @@ pub(super) fn settings(recipe: Recipe, chosen: &Chosen<'_>) -> Option<String> {
     let file = match chosen.origin {
         ModelOrigin::File if chosen.text.is_some() => None,
         // The converter keeps the blocks of a packed checkpoint; quantising them again would lose.
-        ModelOrigin::Checkpoint => Some("convert_hf_to_gguf.py CHECKPOINT --outfile MODEL.gguf".to_owned()),
+        ModelOrigin::Checkpoint | ModelOrigin::Quantised => {
+            Some("convert_hf_to_gguf.py CHECKPOINT --outfile MODEL.gguf".to_owned())
+        }
         ModelOrigin::File | ModelOrigin::Otherwise => Some(file(recipe)?),
     };
     let serve = match chosen.text {

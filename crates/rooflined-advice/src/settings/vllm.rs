@@ -43,7 +43,7 @@ pub(super) fn settings(recipe: Recipe, chosen: &Chosen<'_>) -> Option<String> {
 
 fn weights(format: WeightFormat, chosen: &Chosen<'_>) -> Option<Weights> {
     use WeightFormat as F;
-    if chosen.origin == ModelOrigin::Checkpoint {
+    if matches!(chosen.origin, ModelOrigin::Checkpoint | ModelOrigin::Quantised) {
         // Its own configuration says what it is.
         return Some(Weights::noted("CHECKPOINT: as published"));
     }

@@ -61,11 +61,36 @@ fn a_model_is_found_by_every_name_that_people_use_and_no_name_is_of_two() {
         ("deepseek-ai/DeepSeek-V4-Flash", "deepseek-v4-flash"),
         ("deepseek-r1:1.5b", "deepseek-r1-distill-qwen-1.5b"),
         ("llama4:scout", "llama-4-scout"),
+        ("deepseek-r1:8b", "qwen3-8b"),
+        ("nvidia/Llama-3.1-Nemotron-Nano-8B-v1", "llama-3.1-8b"),
     ] {
         assert_eq!(models().get(public).map(|found| found.key.as_str()), Ok(key), "{public}");
+        assert_eq!(models().stored_in(public), None, "{public}");
     }
-    for other in ["a/b/qwen3-4b", "qwen3", "qwen3-4b-awq", "qwen3:4b-q4_K_M", ":", "/", "-it", ""] {
+    for other in ["a/b/qwen3-4b", "qwen3", "qwen3-4b-mlx", "awq", "-awq", ":q4_0", ":", "/", "-it", ""] {
         assert!(models().get(other).is_err(), "{other}");
+    }
+}
+
+#[test]
+fn the_name_of_a_quantised_repository_says_the_model_and_its_format() {
+    for (public, key, format) in [
+        ("Qwen/Qwen2.5-7B-Instruct-AWQ", "qwen2.5-7b", "awq_int4"),
+        ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", "qwen2.5-7b", "gptq_int4"),
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8", "qwen3-30b-a3b-2507", "fp8_e4m3"),
+        ("nvidia/Qwen3-8B-NVFP4", "qwen3-8b", "nvfp4"),
+        ("RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w4a16", "llama-3.1-8b", "int4_g128"),
+        ("RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8-dynamic", "llama-3.1-8b", "fp8_e4m3"),
+        ("casperhansen/llama-3-8b-instruct-awq", "llama-3-8b", "awq_int4"),
+        ("unsloth/Llama-3.2-3B-Instruct-bnb-4bit", "llama-3.2-3b", "nf4"),
+        ("hf.co/unsloth/Qwen3-8B-GGUF:Q4_K_M", "qwen3-8b", "q4_k_m"),
+        ("llama3.1:8b-instruct-q4_K_M", "llama-3.1-8b", "q4_k_m"),
+        ("qwen3:4b-q8_0", "qwen3-4b", "q8_0"),
+        ("qwen3-4b-fp16", "qwen3-4b", "fp16"),
+    ] {
+        let found = models().get(public).map(|found| found.key.as_str());
+        assert_eq!(found, Ok(key), "{public}");
+        assert_eq!(models().stored_in(public).map(WeightFormat::key), Some(format), "{public}");
     }
 }
 

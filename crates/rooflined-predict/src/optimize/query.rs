@@ -44,8 +44,10 @@ pub struct StoredModel {
 /// How a model in a format is come by.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ModelOrigin {
-    /// The checkpoint is published in the format.
+    /// The checkpoint is published in the format, and was trained in it.
     Checkpoint,
+    /// A checkpoint that was quantised to the format is published.
+    Quantised,
     /// The file at hand is stored in it.
     File,
     /// It has to be made of another.
