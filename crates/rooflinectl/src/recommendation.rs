@@ -157,7 +157,7 @@ pub fn render(answer: &RecommendAnswer, request: &RecommendRequest) -> String {
         let _ = writeln!(text, "  {}", name_options(warning));
     }
     if let Some(next) = &answer.next_best_measurement {
-        let _ = writeln!(text, "  to sharpen this: {next}");
+        let _ = writeln!(text, "  for a better estimate: {next}");
     }
     let _ = writeln!(text, "  chosen among {}", words::candidates(answer.candidates));
     text

@@ -412,9 +412,10 @@ pub fn observations(answer: &ObservationsAnswer) -> String {
     for learnt in &answer.learnt {
         let _ = writeln!(
             text,
-            "predicted time is now {} of what it was before anything was learned, from {} runs of this model: {}",
+            "predicted time is {} times that before learning, from {} {} of this model: {}",
             significant(learnt.factor),
             learnt.count,
+            if learnt.count == 1 { "run" } else { "runs" },
             learnt.tier,
         );
         if let Some(alarm) = &learnt.alarm {

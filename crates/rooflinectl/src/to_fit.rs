@@ -21,7 +21,10 @@ pub fn advice(answer: &RecommendAnswer, request: &RecommendRequest) -> Option<St
     let names_all =
         request.freedom.formats.as_ref().is_some_and(|formats| formats.iter().any(|of| of == "all"));
     if !names_all && bits(closest).is_some_and(|bits| bits * room / memory.weights >= LEAST_BITS) {
-        ways.push("a format of fewer bits (--formats all)");
+        ways.push(match request.constraints.max_quality_loss_ratio {
+            Some(_) => "a format of fewer bits (a higher --max-quality-loss, --formats all)",
+            None => "a format of fewer bits (--formats all)",
+        });
     }
     if room + memory.kv_cache > memory.weights {
         ways.push("a shorter --context-tokens");

@@ -53,8 +53,9 @@ impl Compared {
             Objective::Latency if is_decode => (score.per_token, score.per_token * score.slack),
             Objective::Latency => (score.time, score.time * score.slack),
             Objective::Throughput => (-score.rate, -score.rate / score.slack),
-            Objective::Energy => (score.energy, score.energy * score.watts_high / score.watts),
-            Objective::Power => (score.watts, score.watts_high),
+            // What is not known of the power is the machine's, and the same for every engine.
+            Objective::Energy => (score.energy, score.energy * score.slack),
+            Objective::Power => (score.watts, score.watts),
         };
         let known = |value: f64| if value.is_nan() { f64::INFINITY } else { value };
         Place {
@@ -134,8 +135,12 @@ fn rank(compared: Vec<Compared>) -> Vec<Compared> {
         all[1..].iter().filter(|(place, _)| place.may_equal(&best) && place.expected < chosen.expected);
     let rival = rivals.min_by(|(place, _), (other, _)| place.expected.total_cmp(&other.expected));
     let note = rival.map(|(place, of)| {
-        let why = if chosen.loss < place.loss { "it loses more quality" } else { "its interval is wider" };
-        format!("{} may be as good or better: the intervals overlap, and {why}", of.engine.key())
+        let engine = of.engine.key();
+        if chosen.loss < place.loss {
+            format!("{engine} may be as good or better: the intervals overlap, but it loses more quality")
+        } else {
+            format!("{engine} may be as good or better: the intervals overlap, but less is known of it")
+        }
     });
     all[0].1.notes.extend(note);
     all.into_iter().map(|(_, of)| of).collect()

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, Dir, Mode, OFlags, ResolveFlags, openat, openat2};
 use thiserror::Error;
 
+use rooflined_core::refusal::Code;
 use rooflined_core::units::Bytes;
 use rooflined_models::definition::Definition;
 use rooflined_models::foreign::{self, Foreign, START};
@@ -94,6 +95,18 @@ pub enum ModelFileError {
 }
 
 impl ModelFileError {
+    /// The code of a refusal: a file whose kind is known is no mistake of the file.
+    #[must_use]
+    pub fn code(&self) -> Code {
+        match self {
+            Self::Import { source: ImportError::Foreign(kind), .. } if !kind.is_damaged() => {
+                Code::UnsupportedWorkload
+            }
+            Self::Import { source: ImportError::NotText { .. }, .. } => Code::UnsupportedWorkload,
+            _ => Code::UnreadableModel,
+        }
+    }
+
     /// What to do next.
     #[must_use]
     pub fn hint(&self) -> &'static str {

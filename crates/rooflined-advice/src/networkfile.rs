@@ -47,7 +47,7 @@ impl NetworkFileError {
     pub fn refusal(&self, at: &str) -> Refusal {
         let unreadable = (Code::UnreadableModel, "path");
         let ((code, field), hint) = match self {
-            Self::File(_) => (unreadable, self.hint()),
+            Self::File(error) => ((error.code(), "path"), self.hint()),
             Self::Network { source, .. } => match source {
                 NetworkError::Open(open) => {
                     let names = open.iter().take(MAX_LISTED).map(Open::shown_name);

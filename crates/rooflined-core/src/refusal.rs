@@ -48,7 +48,7 @@ codes! {
     UnreadableModel = "unreadable_model", 400;
     /// The fields of a model contradict each other.
     InvalidModel = "invalid_model", 400;
-    /// A model where only operations go, or an operation with nothing to choose.
+    /// A model where only operations go, an operation with nothing to choose, or a file of a kind that is not predicted.
     UnsupportedWorkload = "unsupported_workload", 400;
     /// The inference engine does not run the format there.
     UnsupportedFormat = "unsupported_format", 400;

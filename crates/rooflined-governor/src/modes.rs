@@ -209,7 +209,9 @@ impl Governor {
             return Some("it is not among allowed_modes of [control]".into());
         }
         if reboot_required == Some(true) {
-            return Some("it gates other units than the active mode, which takes a reboot".into());
+            return Some(
+                "it switches other GPU cores or memory channels on and off, which takes a reboot".into(),
+            );
         }
         if !self.policy.control_enabled {
             return Some(format!("control is off: {}", how_to_enable_control()));

@@ -9,6 +9,14 @@ pub struct Foreign {
     pub instead: &'static str,
 }
 
+impl Foreign {
+    /// Whether it is what is left of a model's file: another download may hold the model.
+    #[must_use]
+    pub fn is_damaged(&self) -> bool {
+        [EMPTY, ZEROS, TEXT, PAGE, POINTER, WIDE_TEXT].contains(self)
+    }
+}
+
 /// First bytes of a file that are looked at.
 pub const START: usize = 512;
 
@@ -131,7 +139,16 @@ const UNPUBLISHED: Foreign = Foreign {
 
 /// Networks that are no models of text: what they are, their families (`model_type` of a config.json, `general.architecture` of a
 /// GGUF file), and beginnings of the names under which they are published, letters and digits alone.
-const NETWORKS: [(Foreign, &str, &str); 11] = [
+const NETWORKS: [(Foreign, &str, &str); 12] = [
+    (
+        Foreign {
+            what: "an encoder of text, of which none has a name here",
+            instead: "give the path of its config.json",
+        },
+        "",
+        "bge allminilm minilm nomicembed e5 multilinguale5 gte mxbaiembed jinaembeddings snowflakearctic embeddinggemma \
+         sentencetransformers",
+    ),
     (
         Foreign { what: "a recogniser of speech", instead: UNREAD },
         "whisper moonshine speech_to_text parakeet_ctc parakeet_tdt wav2vec2-bert",

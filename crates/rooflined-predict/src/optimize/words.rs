@@ -26,7 +26,9 @@ pub(super) fn reason(
                     Engine::Bare => String::new(),
                     engine => format!(" of {}", engine.key()),
                 };
-                reason.push_str(&format!(" Of the formats{of} only {format} fits into memory."));
+                reason.push_str(&format!(
+                    " Of the formats{of} that were compared, only {format} fits into memory."
+                ));
             }
             reason
         }
