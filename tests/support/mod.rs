@@ -295,7 +295,7 @@ pub struct Server {
     pub directory: tempfile::TempDir,
     pub snapshots: watch::Sender<Arc<Snapshot>>,
     pub control: Control,
-    /// What the daemon was asked, in words.
+    /// What the daemon was asked, as a sentence.
     pub seen: sync_mpsc::Receiver<String>,
     /// What the bus adapter reported.
     pub bus_states: sync_mpsc::Receiver<Option<String>>,

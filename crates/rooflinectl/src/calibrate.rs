@@ -92,7 +92,7 @@ async fn status(client: &mut Client) -> Result<Value, ClientError> {
     Ok(answer.status)
 }
 
-/// What a finished calibration found, in words.
+/// What a finished calibration found, as a sentence.
 pub fn summary(answer: &CalibrationAnswer) -> String {
     let of = |name: &str| answer.record.get(name);
     let wall =

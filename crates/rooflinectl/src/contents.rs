@@ -1,4 +1,4 @@
-//! Model files are read where they lie, with the rights of whoever runs this program: every request that names one carries its
+//! Model files are read where they lie, with the rights of the user who runs this program: every request that names one carries its
 //! definition. The daemon, which runs as a user of its own, opens nothing.
 
 use std::path::Path;

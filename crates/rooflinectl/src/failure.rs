@@ -48,7 +48,7 @@ pub enum Failure {
     /// The command that was run ended like this.
     #[error("the command ended with {0}")]
     Ended(u8),
-    /// Anything else, in words.
+    /// Anything else, as a sentence.
     #[error("{message}")]
     Message {
         /// With which exit code.

@@ -625,7 +625,7 @@ impl OpArgs {
     }
 }
 
-/// What is to run, in words.
+/// What is to run, as a sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubjectText {
     /// The operation or the model.
@@ -818,7 +818,7 @@ fn attention(sizes: &[String], batch: Option<u64>) -> Result<Op, Failure> {
 /// A whole number from 1 to [`MAX_DIMENSION`].
 ///
 /// # Errors
-/// What was expected, in words.
+/// What is accepted, as a sentence.
 pub fn count(text: &str) -> Result<u64, String> {
     whole(text).filter(|count| (1..=MAX_DIMENSION).contains(count)).ok_or_else(|| no_count(text, 1))
 }
@@ -841,7 +841,7 @@ fn no_count(text: &str, least: u64) -> String {
 /// A number of threads.
 ///
 /// # Errors
-/// What was expected, in words.
+/// What is accepted, as a sentence.
 pub fn threads(text: &str) -> Result<u32, String> {
     match text.parse() {
         Ok(value) if value >= 1 => Ok(value),
@@ -852,7 +852,7 @@ pub fn threads(text: &str) -> Result<u32, String> {
 /// A whole number from 0 to [`MAX_DIMENSION`].
 ///
 /// # Errors
-/// What was expected, in words.
+/// What is accepted, as a sentence.
 pub fn count_from_zero(text: &str) -> Result<u64, String> {
     whole(text).filter(|count| *count <= MAX_DIMENSION).ok_or_else(|| no_count(text, 0))
 }
@@ -877,7 +877,7 @@ fn with_unit(text: &str, units: &[(&str, f64)]) -> Option<f64> {
 /// A finite number above zero.
 ///
 /// # Errors
-/// What was expected, in words.
+/// What is accepted, as a sentence.
 pub fn positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
@@ -888,7 +888,7 @@ pub fn positive(text: &str) -> Result<f64, String> {
 /// A time in seconds, or with its unit.
 ///
 /// # Errors
-/// What was expected, in words.
+/// What is accepted, as a sentence.
 pub fn seconds(text: &str) -> Result<f64, String> {
     const UNITS: [(&str, f64); 7] =
         [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("min", 60.0), ("h", 3600.0)];
@@ -900,7 +900,7 @@ pub fn seconds(text: &str) -> Result<f64, String> {
 /// A size in bytes, or with its unit.
 ///
 /// # Errors
-/// What was expected, in words.
+/// What is accepted, as a sentence.
 pub fn bytes(text: &str) -> Result<f64, String> {
     const UNITS: [(&str, f64); 9] = [
         ("KiB", 1024.0),
@@ -934,7 +934,7 @@ const MOST_SECONDS: f64 = 10.0;
 /// The time of an answer or a part of it, as [`seconds`].
 ///
 /// # Errors
-/// What was expected, in words; also for a number that may be milliseconds.
+/// What is accepted, as a sentence; also for a number that may be milliseconds.
 pub fn latency(text: &str) -> Result<f64, String> {
     match seconds(text)? {
         time if time >= MOST_SECONDS && text.parse::<f64>().is_ok() => {
@@ -947,7 +947,7 @@ pub fn latency(text: &str) -> Result<f64, String> {
 /// A share of one, or a percentage with its sign.
 ///
 /// # Errors
-/// What was expected, in words.
+/// What is accepted, as a sentence.
 pub fn ratio(text: &str) -> Result<f64, String> {
     let (number, scale) = text.strip_suffix('%').map_or((text, 1.0), |number| (number.trim_end(), 100.0));
     match number.parse::<f64>() {
@@ -965,7 +965,7 @@ pub fn ratio(text: &str) -> Result<f64, String> {
 /// A waiting time, at most a day.
 ///
 /// # Errors
-/// What was expected, in words.
+/// What is accepted, as a sentence.
 pub fn timeout(text: &str) -> Result<Duration, String> {
     let seconds = seconds(text)?;
     if seconds > 86_400.0 {
@@ -977,7 +977,7 @@ pub fn timeout(text: &str) -> Result<Duration, String> {
 /// A clock in megahertz, with or without its unit.
 ///
 /// # Errors
-/// What was expected, in words.
+/// What is accepted, as a sentence.
 pub fn megahertz(text: &str) -> Result<f64, String> {
     let clock = with_unit(text, &[("MHz", 1.0), ("GHz", 1e3), ("kHz", 1e-3)]).ok_or_else(|| {
         format!("expected a clock above zero: 1020MHz{}", units::or_write(text, &units::CLOCKS))
@@ -991,7 +991,7 @@ pub fn megahertz(text: &str) -> Result<f64, String> {
 /// A power in watts, with or without its unit.
 ///
 /// # Errors
-/// What was expected, in words.
+/// What is accepted, as a sentence.
 pub fn watts(text: &str) -> Result<f64, String> {
     with_unit(text, &[("mW", 1e-3), ("kW", 1e3), ("W", 1.0), ("w", 1.0)]).ok_or_else(|| {
         format!("expected a power above zero in W, mW or kW: 15W{}", units::or_write(text, &units::POWERS))
@@ -1001,7 +1001,7 @@ pub fn watts(text: &str) -> Result<f64, String> {
 /// `8`, or `1..32` with both ends included.
 ///
 /// # Errors
-/// What was expected, in words.
+/// What is accepted, as a sentence.
 pub fn batch_range(text: &str) -> Result<(u64, u64), String> {
     if let Some(((min, _), (_, max))) = text.split_once(',').zip(text.rsplit_once(',')) {
         return Err(format!("expected one number or a range: {min}..{max}"));
@@ -1033,7 +1033,7 @@ fn with_other_points(text: &str) -> Option<(u64, u64)> {
 /// A number of a list, or a range of them: `8`, `1..8`.
 ///
 /// # Errors
-/// What was expected, in words.
+/// What is accepted, as a sentence.
 pub fn counts(text: &str) -> Result<(u64, u64), String> {
     short_range(text, count)
 }
@@ -1041,7 +1041,7 @@ pub fn counts(text: &str) -> Result<(u64, u64), String> {
 /// The same from 0.
 ///
 /// # Errors
-/// What was expected, in words.
+/// What is accepted, as a sentence.
 pub fn counts_from_zero(text: &str) -> Result<(u64, u64), String> {
     short_range(text, count_from_zero)
 }

@@ -183,7 +183,7 @@ fn watts(power: &PowerAnswer) -> String {
     format!("{watts}, {}", scope_words(&power.scope))
 }
 
-/// What a scope covers, in words.
+/// What a scope covers, as a sentence.
 fn covers(scope: &str) -> &'static str {
     match scope {
         "copies" => "engine and copies",

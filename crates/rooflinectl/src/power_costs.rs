@@ -1,4 +1,4 @@
-//! What power costs, in words.
+//! What power costs, as a sentence.
 
 use super::table::Table;
 use super::words;

@@ -66,7 +66,7 @@ impl Tool {
         Ok(Self { program, root: root.path("/"), time_limit })
     }
 
-    /// Enters a mode, or tries to. `lock` is inherited, so that whoever comes after a killed actuator knows that the
+    /// Enters a mode, or tries to. `lock` is inherited, so that the program that follows a killed actuator knows that the
     /// tool still runs.
     ///
     /// # Errors

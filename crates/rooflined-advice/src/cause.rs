@@ -23,7 +23,7 @@ pub struct Cause {
 /// always move, and nothing is predicted from them.
 #[must_use]
 pub fn may_alter(old: &Snapshot, new: &Snapshot) -> bool {
-    // Taken apart without `..`: whoever adds a field has to say whether answers rest on it.
+    // Taken apart without `..`: a new field has to say whether answers rest on it.
     let Snapshot {
         serial: _,
         taken_at: _,

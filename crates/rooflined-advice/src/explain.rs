@@ -96,7 +96,7 @@ fn rate_of(prediction: &Prediction) -> EstimateAnswer {
     )
 }
 
-/// What the rate of a run of so many columns counts, in words.
+/// What the rate of a run of so many columns counts, as a sentence.
 fn unit_of(request: &ExplainRequest, columns: f64) -> &'static str {
     match request.workload.op {
         Some(_) if columns > 1.0 => "columns/s",
@@ -153,7 +153,7 @@ fn measured_rate(request: &ExplainRequest, tokens: f64) -> Result<Option<f64>, R
     }
 }
 
-/// The operating point that was expected, in words.
+/// The operating point that was expected, as a sentence.
 fn in_words(point: &OperatingPoint) -> String {
     let clock = |what: &str, clock: Option<Hertz>| Some(format!("{what} {}", clock?));
     let parts = [

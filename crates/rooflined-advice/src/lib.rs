@@ -1,5 +1,5 @@
 //! One synchronous function for every route that only reads. HTTP and D-Bus translate to it and from it, and the command
-//! line asks it about hardware that is not at hand.
+//! line asks it about hardware that is not here.
 
 mod analyze;
 mod answer;

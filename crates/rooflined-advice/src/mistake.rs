@@ -30,7 +30,7 @@ pub enum Kind {
     MissingField,
     /// One of these names is wanted.
     NotAName { found: String, known: &'static [&'static str] },
-    /// The reason in the words of whoever reads the field.
+    /// The reason in the words of the parser.
     Other(String),
 }
 

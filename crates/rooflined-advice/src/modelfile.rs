@@ -170,7 +170,7 @@ enum Found {
     Configuration(PathBuf),
 }
 
-/// Reads the model at `path`, as whoever runs this program may.
+/// Reads the model at `path`, with the rights of the user who runs this program.
 ///
 /// # Errors
 /// Names the file and what is wrong with it.
@@ -225,7 +225,7 @@ pub fn load_beginning(source: impl Read, name: &str, until: Instant) -> Result<B
     }
 }
 
-/// The first bytes of a file, of which the others are not at hand. Nobody tells how long the file is, and only a
+/// The first bytes of a file, of which the others cannot be read. Nobody tells how long the file is, and only a
 /// configuration has to be whole.
 struct FirstBytes<'e, R> {
     source: R,
@@ -442,7 +442,7 @@ impl<'a> Reading<'a> {
     }
 
     /// A plain file and its length; anything else is not opened at all, because opening alone can act on a device. Should
-    /// one take the file's place meanwhile, nobody waits for whoever would write to a FIFO.
+    /// one take the file's place meanwhile, nothing waits for a writer of a FIFO.
     fn open(&self, path: &Path) -> Result<(Counted<'_, File>, u64), ModelFileError> {
         let metadata = self.metadata(path).map_err(|source| open_error(path, source))?;
         if !metadata.is_file() {
@@ -712,7 +712,7 @@ fn folder_name(folder: &Path) -> String {
 }
 
 /// Opens a plain file and says how long it is. Anything else is not opened at all, because opening alone can act on a
-/// device; should one take the file's place meanwhile, nobody waits for whoever would write to a FIFO.
+/// device; should one take the file's place meanwhile, nothing waits for a writer of a FIFO.
 ///
 /// # Errors
 /// There is none, it may not be read, or it is something else.
@@ -733,7 +733,7 @@ pub fn open_beneath(root: Option<&Path>, path: &Path) -> Result<(File, u64), Mod
     Ok((file.source, length))
 }
 
-/// That a file cannot be opened, in words.
+/// That a file cannot be opened, as a sentence.
 #[must_use]
 pub fn unopened(path: &Path, error: &io::Error) -> String {
     let path = path.display();

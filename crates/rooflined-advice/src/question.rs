@@ -383,7 +383,7 @@ pub fn expected_loss(origin: ModelOrigin, format: Option<&str>) -> Option<f64> {
     }
 }
 
-/// Whether the model that the request names is to be had in the format as it is.
+/// Whether the model that the request names is published in the format.
 fn origin(
     catalogue: &Catalogue,
     request: &RecommendRequest,

@@ -53,7 +53,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// The hardware that it is about; `None` = the machine at hand.
+    /// The hardware that it is about; `None` = this machine.
     #[must_use]
     pub fn hardware(&self) -> Option<&str> {
         match self {

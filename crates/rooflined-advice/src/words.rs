@@ -3,7 +3,7 @@
 use rooflined_core::refusal::{Code, Refusal};
 use rooflined_predict::snapshot::Snapshot;
 
-/// What the snapshot is of, in words.
+/// What the snapshot is of, as a sentence.
 pub fn subject(snapshot: &Snapshot) -> &str {
     if snapshot.is_hypothetical() { &snapshot.board.key } else { "this machine" }
 }

@@ -72,7 +72,7 @@ impl Client {
         Self { given, addresses, settled: false, open: [None, None], timeout, prepare: Ok }
     }
 
-    /// The same client, which passes every body through `prepare`: whoever may read the files that a body names puts into
+    /// The same client, which passes every body through `prepare`: a program that may read the files that a body names puts into
     /// it what the daemon may not read.
     #[must_use]
     pub fn preparing(self, prepare: Prepare) -> Self {

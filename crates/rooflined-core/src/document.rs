@@ -183,7 +183,7 @@ impl<'t> Document<'t> {
     }
 }
 
-/// What the reader of a type expected, in words; `None` for any other sentence.
+/// What the reader of a type expected, as a sentence; `None` for any other sentence.
 fn expected(message: &str) -> Option<String> {
     const KINDS: [&str; 4] = ["invalid type: ", "invalid value: ", "invalid length ", "unknown variant "];
     KINDS.iter().find(|kind| message.starts_with(**kind))?;

@@ -162,7 +162,7 @@ impl Servers {
         Arc::clone(&self.list)
     }
 
-    /// Those shown to everybody that have been slow for long enough to be noticed, in words.
+    /// Those shown to everybody that have been slow for long enough to be noticed, as a sentence.
     pub fn lasting(&self) -> Option<String> {
         let noticed = self.slow.iter().filter(|(_, server)| server.is_noticed);
         let lines: Vec<String> = noticed.map(|(name, server)| format!("{name}: {}", server.why)).collect();

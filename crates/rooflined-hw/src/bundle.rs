@@ -50,7 +50,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(20);
 pub struct Bundle {
     pub text: String,
     pub files: usize,
-    /// What was left out, in words.
+    /// What was left out, as a sentence.
     pub notes: Vec<String>,
 }
 

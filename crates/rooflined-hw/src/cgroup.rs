@@ -218,7 +218,7 @@ impl Limits {
         self.quota.as_ref().map_or(cpus, |(quota, _)| (quota.ceil().min(f64::from(cpus)) as u32).max(1))
     }
 
-    /// What limits the CPUs of a machine with those online, in words.
+    /// What limits the CPUs of a machine with those online, as a sentence.
     pub fn cpu_note(&self, online: &[u32]) -> Option<String> {
         let allowed = u32::try_from(self.allowed(online.to_vec()).len()).unwrap_or(u32::MAX);
         let (granted, all) = (self.granted(allowed), online.len());

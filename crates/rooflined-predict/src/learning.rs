@@ -206,7 +206,7 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// For whoever reported it; `time_field` is the one that the time came in.
+    /// For the user who reported it; `time_field` is the one that the time came in.
     #[must_use]
     pub fn refusal(&self, time_field: &str) -> Refusal {
         let hint = "give the time of one run of this operation in seconds";

@@ -79,7 +79,7 @@ pub enum QueryError {
     /// The answer needs power, and nothing is known of it.
     #[error("{wanted}: nothing is known of the power of this machine's accelerator")]
     PowerUnknown {
-        /// What cannot be done, in words.
+        /// What cannot be done, as a sentence.
         wanted: &'static str,
         /// Whether it is the objective rather than a constraint.
         objective: bool,
@@ -140,7 +140,7 @@ pub struct Decision {
     pub closest: Option<(Candidate, Vec<Miss>)>,
     /// The fewest constraints that no candidate meets together; only if nothing was chosen.
     pub contradicting: Vec<Constraint>,
-    /// Limits that look like another unit was meant, in words.
+    /// Limits that look like another unit was meant, as a sentence.
     pub hints: Vec<String>,
     /// Why, in one or two sentences.
     pub reason: String,

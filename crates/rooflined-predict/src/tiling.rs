@@ -351,7 +351,7 @@ impl Candidate {
         self.key() < other.key()
     }
 
-    /// What is lost most, in words.
+    /// What is lost most, as a sentence.
     #[must_use]
     pub fn reason(&self) -> String {
         let limit = match self.limit {

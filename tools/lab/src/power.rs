@@ -170,7 +170,7 @@ pub struct Whole {
 /// Reads the power of a row.
 ///
 /// # Errors
-/// Why the power is of no use, in words.
+/// Why the power is of no use, as a sentence.
 pub fn whole(row: &Row, hardware: &Registry, models: &Models) -> Result<Whole, String> {
     let metered = row.power_w.filter(|power| *power > 0.0).ok_or("its power is 0")?;
     if row.limit_w.is_some_and(|limit| metered > AT_LIMIT * limit) {

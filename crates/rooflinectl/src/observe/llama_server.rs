@@ -78,7 +78,7 @@ fn slot(answer: &Value) -> Result<Slot, Unusable> {
 /// The window between two looks.
 ///
 /// # Errors
-/// Why there is none. Idle slots keep the task that they ran last, so a request that came and went between the looks shows.
+/// Why it is missing. Idle slots keep the task that they ran last, so a request that came and went between the looks shows.
 pub fn window(before: &Poll, after: &Poll) -> Result<Window, Skip> {
     let drafts = |look: &Poll| look.slots.iter().any(|slot| slot.speculative);
     if before.slots.len() == after.slots.len() && (drafts(before) || drafts(after)) {
@@ -90,7 +90,7 @@ pub fn window(before: &Poll, after: &Poll) -> Result<Window, Skip> {
 /// The same, where a drafted token that was accepted counts as a step.
 ///
 /// # Errors
-/// Why there is none.
+/// Why it is missing.
 pub fn window_with_drafts(before: &Poll, after: &Poll) -> Result<Window, Skip> {
     if !before.is_busy() && !after.is_busy() {
         return Err(Skip::Idle);

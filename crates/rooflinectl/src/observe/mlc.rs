@@ -48,7 +48,7 @@ impl Poll {
 /// The window between two looks. It has no context, which the server does not tell.
 ///
 /// # Errors
-/// Why there is none.
+/// Why it is missing.
 pub fn window(before: &Poll, after: &Poll) -> Result<Window, Skip> {
     if before.speculated != after.speculated {
         return Err(Skip::Speculation);

@@ -92,7 +92,7 @@ impl Poll {
     /// The window from here to `later`.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why it is missing.
     pub fn window(&self, later: &Self) -> Result<Window, Skip> {
         match (self, later) {
             (Self::LlamaServer(before), Self::LlamaServer(after)) => llama_server::window(before, after),
@@ -106,7 +106,7 @@ impl Poll {
     /// The same, where drafted tokens count as steps.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why it is missing.
     pub fn window_with_drafts(&self, later: &Self) -> Result<Window, Skip> {
         match (self, later) {
             (Self::LlamaServer(before), Self::LlamaServer(after)) => {

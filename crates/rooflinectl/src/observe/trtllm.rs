@@ -1,6 +1,6 @@
 //! `trtllm-serve`: the rows of `/metrics`, one for each iteration of its engine.
 //!
-//! Reading takes the rows away from whoever else reads them, so it is done on request only.
+//! Reading takes the rows away from every other reader, so it is done on request only.
 
 use serde_json::Value;
 
@@ -45,7 +45,7 @@ impl Poll {
 /// The window between two looks: the rows of the second. It has no context, which the server does not tell.
 ///
 /// # Errors
-/// Why there is none.
+/// Why it is missing.
 pub fn window(before: &Poll, after: &Poll) -> Result<Window, Skip> {
     let decoding = after.rows.iter().filter(|row| row.generating > 0);
     let Some(batch) = decoding.clone().map(|row| row.generating).next() else {

@@ -94,7 +94,7 @@ impl Poll {
 /// The window between two looks.
 ///
 /// # Errors
-/// Why there is none.
+/// Why it is missing.
 pub fn window(before: &Poll, after: &Poll) -> Result<Window, Skip> {
     let grown = |counter: fn(&Poll) -> f64| counter(after) - counter(before);
     let generated = grown(|look| look.generated_tokens);

@@ -60,7 +60,7 @@ pub enum Refusal {
     #[error("{format} is not implemented: {reason}")]
     NotImplemented {
         format: WeightFormat,
-        /// Why there is none.
+        /// Why it is missing.
         reason: &'static str,
     },
     /// A row ends within a block.

@@ -78,7 +78,7 @@ impl Candidate<'_> {
         caps(self.mode).iter().zip(caps(other.mode)).all(|(own, others)| *own >= others)
     }
 
-    /// The first constraint that this mode does not meet, in words; `None` where it meets all. What is not known of a
+    /// The first constraint that this mode does not meet, as a sentence; `None` where it meets all. What is not known of a
     /// mode is not met by it.
     pub(super) fn unmet(&self, constraints: &HoldConstraints, all: &[Candidate<'_>]) -> Option<String> {
         let name = &self.mode.name;

@@ -25,12 +25,12 @@ pub(super) struct Needs<'a> {
 }
 
 impl<'a> Needs<'a> {
-    /// The first thing that `mode` does not meet, in words; `None` where it meets everything.
+    /// The first thing that `mode` does not meet, as a sentence; `None` where it meets everything.
     pub(super) fn unmet(&self, mode: &Candidate<'_>, all: &[Candidate<'_>]) -> Option<String> {
         mode.unmet(self.constraints, all).or_else(|| self.missed(mode))
     }
 
-    /// What the query misses in `mode`, in words.
+    /// What the query misses in `mode`, as a sentence.
     fn missed(&self, mode: &Candidate<'_>) -> Option<String> {
         let name = &mode.mode.name;
         match self.answer? {

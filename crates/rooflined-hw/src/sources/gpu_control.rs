@@ -25,7 +25,7 @@ const SETTINGS: [&str; 5] =
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct GpuPower {
     devfreq: Option<String>,
-    /// Why there is none.
+    /// Why it is missing.
     none: String,
     /// Files found, by name.
     found: Vec<(&'static str, String)>,

@@ -232,7 +232,7 @@ impl ForwardModel {
             + Bytes(rounding + 4.0 * inputs + quantised + scores + f(64 << 20))
     }
 
-    /// What is wrong with the sizes, for whoever is handed a model by another process.
+    /// What is wrong with the sizes, for a model that another process sends.
     ///
     /// # Errors
     /// In words, with the value.

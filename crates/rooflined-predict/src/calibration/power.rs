@@ -60,7 +60,7 @@ pub struct PowerPoint {
     pub kernel: Option<Kernel>,
     /// Mean power; `None` with the reason.
     pub power_w: Option<Watts>,
-    /// Why there is none.
+    /// Why it is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Time that the readings stand for.
@@ -114,7 +114,7 @@ pub struct Metered {
 /// The power from `began` to `ended`.
 ///
 /// # Errors
-/// Why the readings do not tell, in words.
+/// Why the readings do not tell, as a sentence.
 pub fn attribute(readings: &[PowerReading], began: Seconds, ended: Seconds) -> Result<Metered, String> {
     let lasted = ended - began;
     let period = readings.iter().filter_map(|reading| reading.period).reduce(Seconds::max);

@@ -247,7 +247,7 @@ pub struct Sample {
     /// of them could be had; 0 where every layer has its own.
     #[serde(default)]
     pub reused_ratio: f64,
-    /// What else worked on the GPU meanwhile, in words; `None` where nothing was seen of it.
+    /// What else worked on the GPU meanwhile, as a sentence; `None` where nothing was seen of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other_work: Option<String>,
     /// Before the timed runs.
@@ -316,7 +316,7 @@ pub enum ProbeEvent {
     Progress {
         /// Part of the plan that is done, 0 to 1.
         fraction: f64,
-        /// The step, in words.
+        /// The step, as a sentence.
         step: String,
     },
     /// A step has been measured.
@@ -325,7 +325,7 @@ pub enum ProbeEvent {
     Holding {
         /// Part of the plan that is done, 0 to 1.
         fraction: f64,
-        /// The load, in words.
+        /// The load, as a sentence.
         step: String,
     },
     /// A load has been held.

@@ -77,7 +77,7 @@ impl Moved {
 /// Which reports are meant.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// Of this user only; `None` = whoever reported them.
+    /// Of this user only; `None` = those of every user.
     pub uid: Option<u32>,
     pub id: Option<u64>,
     /// Key of an engine of models or networks.

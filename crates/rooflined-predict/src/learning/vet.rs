@@ -59,7 +59,7 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// For whoever reported it; the field is one of the observation.
+    /// For the user who reported it; the field is one of the observation.
     #[must_use]
     pub fn refusal(&self) -> Refusal {
         self.code().at(self.field(), self.to_string(), self.hint())

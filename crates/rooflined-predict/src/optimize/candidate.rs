@@ -98,7 +98,7 @@ impl Candidate {
         self.outcome_at(snapshot, query, &points(snapshot, query)?)
     }
 
-    /// The same with the operating points of the query at hand.
+    /// The same with the operating points of the query.
     pub(super) fn outcome_at(
         &self,
         snapshot: &Snapshot,

@@ -66,7 +66,7 @@ pub(super) fn points<'a>(
             power: snapshot.power_costs(&view.roofline),
             limit: None,
             reboot,
-            // Nothing is entered on a machine that is not at hand.
+            // Nothing is entered on a machine that is not this one.
             entering: if snapshot.is_hypothetical() { Seconds::ZERO } else { entering(snapshot, reboot) },
         }
     };

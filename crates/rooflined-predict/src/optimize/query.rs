@@ -48,7 +48,7 @@ pub enum ModelOrigin {
     Checkpoint,
     /// A checkpoint that was quantised to the format is published.
     Quantised,
-    /// The file at hand is stored in it.
+    /// The file is stored in it.
     File,
     /// It has to be made of another.
     #[default]

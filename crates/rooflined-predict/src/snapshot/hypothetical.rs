@@ -145,7 +145,7 @@ impl Snapshot {
         }
     }
 
-    /// Whether it describes a machine by its data sheet and no machine at hand.
+    /// Whether it describes a machine by its data sheet and no machine that runs it.
     #[must_use]
     pub const fn is_hypothetical(&self) -> bool {
         self.serial == HYPOTHETICAL

@@ -13,7 +13,7 @@ const COUNTED: f64 = 0.9;
 const READ: f64 = 0.9;
 
 impl Cuda {
-    /// What somebody else did to the GPU meanwhile, in words; `None` where nothing was seen.
+    /// What somebody else did to the GPU meanwhile, as a sentence; `None` where nothing was seen.
     pub(super) fn other_work(&mut self, step: &Step, polls: [&Poll; 2], times: &[Seconds]) -> Option<String> {
         let seen = self.seen(step, polls, times).map(|seen| match self.meters.suspects() {
             Some(who) if !seen.contains(&who) => format!("{seen}; {who} may have used it"),

@@ -45,7 +45,7 @@ pub struct Device {
     pub launches: u64,
     random: u64,
     reporter: Option<Reporter>,
-    /// The fault of a kernel, in words.
+    /// The fault of a kernel, as a sentence.
     pub fault: Option<String>,
 }
 
