@@ -900,10 +900,21 @@ mod tests {
                     ..OperatingPoint::default()
                 });
             }
-            snapshot.reference.as_mut().unwrap().power_mode = Some(read_in.into());
+            snapshot.reference.as_mut().unwrap().point.power_mode = Some(read_in.into());
             snapshot.state.power_mode = Reading::Known(ActiveMode { id: 0, name: now.into() });
             let all_one = calibrated_in == read_in && read_in == now;
             assert_eq!(snapshot.drift().is_some(), all_one, "{calibrated_in}, {read_in}, {now}");
+        }
+        // What was read under a cap, or while it was hot, says nothing once that is over.
+        let changes: [fn(&mut BoardState); 3] = [
+            |state| state.memory_clock_cap = Reading::Known(Hertz(1e9)),
+            |state| state.gpu_clock_cap = Reading::Known(Hertz(1e9)),
+            |state| state.throttle = Reading::Known(Throttle { active: true, evidence: Vec::new() }),
+        ];
+        for change in changes {
+            let mut snapshot = (*calibrated).clone();
+            change(&mut snapshot.state);
+            assert_eq!(snapshot.drift(), None);
         }
         let mut slow = state();
         slow.cpu_clock_cap = Reading::Known(Hertz(1.5e9));

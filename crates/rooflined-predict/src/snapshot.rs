@@ -28,11 +28,11 @@ use crate::learning::Residuals;
 use crate::learning::models::ObservedRuns;
 use crate::learning::reports::{Reports, View};
 use crate::{Engine, EngineProfile};
-use rooflined_core::board::{Board, BoardState};
+use rooflined_core::board::{Board, BoardState, OperatingPoint};
 use rooflined_core::ceilings::Roofline;
 use rooflined_core::hardware::Hardware;
 use rooflined_core::precision::{NumericFormat, Precision, WeightFormat};
-use rooflined_core::units::{Hertz, Seconds};
+use rooflined_core::units::Seconds;
 
 /// The two clocks at one instant.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -92,10 +92,10 @@ pub struct ReferenceReading {
     /// CLOCK_BOOTTIME.
     pub at: Seconds,
     pub reference: Reference,
-    /// Name of the power mode; `None` where none is known.
-    pub power_mode: Option<String>,
-    /// Cap on the clock of the CPU; `None` without cpufreq.
-    pub clock_cap: Option<Hertz>,
+    /// The caps and units at that time.
+    pub point: OperatingPoint,
+    /// Whether heat or power lowered the clocks further.
+    pub throttled: bool,
 }
 
 impl ReferenceReading {
@@ -105,8 +105,8 @@ impl ReferenceReading {
         Self {
             at,
             reference,
-            power_mode: state.power_mode.known().map(|mode| mode.name.clone()),
-            clock_cap: state.cpu_clock_cap.known().copied(),
+            point: state.operating_point(),
+            throttled: state.throttle.known().is_some_and(|throttle| throttle.active),
         }
     }
 }

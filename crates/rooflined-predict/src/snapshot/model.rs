@@ -296,9 +296,9 @@ impl Snapshot {
         cores.min(online).max(1)
     }
 
-    /// The newest reference read over that of a calibration under the same conditions: the power mode, which is still in
-    /// force, and on a CPU the cap on its clock and the regime. `None` where nothing was calibrated under them: the
-    /// bandwidth of another mode differs by design.
+    /// The newest reference read over that of a calibration under the same conditions: the power mode, and on a CPU the cap on
+    /// its clock and the regime. `None` where nothing was calibrated under them, because the bandwidth of another mode differs
+    /// by design, and where caps, units or throttling have changed since the read.
     #[must_use]
     pub fn drift(&self) -> Option<f64> {
         self.drift_of(self.reference.as_ref()?)
@@ -311,10 +311,10 @@ impl Snapshot {
         let is_same = |regime: &&Regime| match self.accelerator {
             Accelerator::Gpu => {
                 regime.point.as_ref().and_then(|point| point.power_mode.as_ref())
-                    == reading.power_mode.as_ref()
+                    == reading.point.power_mode.as_ref()
             }
             Accelerator::Cpu => {
-                regime.key == regime_key(&reading.reference) && regime.clock_cap == reading.clock_cap
+                regime.key == regime_key(&reading.reference) && regime.clock_cap == reading.point.cpu_clock
             }
         };
         let regime = self.calibration.as_ref()?.regimes.iter().find(is_same).filter(|_| now == *reading)?;
