@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rooflined_advice::{Answer, Catalogue, Request, answer};
 use rooflined_api::{PredictAnswer, RecommendAnswer};
-use rooflined_core::hardware::registry;
+use rooflined_core::hardware::{Kind, registry};
 use rooflined_core::units::Seconds;
 use rooflined_predict::snapshot::{Now, Snapshot};
 use serde_json::{Value, json};
@@ -89,7 +89,10 @@ fn a_power_limit_never_raises_speed_nor_watts_and_a_lower_one_is_never_faster() 
     for case in cases() {
         let free = case.predict(&Value::Null);
         let most = free.power_w.as_ref().unwrap().value;
-        let mut limits: Vec<f64> = (0..8).map(|_| most * (0.2 + random.f64())).collect();
+        // No less than drivers set on a card.
+        let card = case.snapshot.hardware.as_deref().filter(|hardware| hardware.kind == Kind::Discrete);
+        let least = card.and_then(|hardware| hardware.tdp).map_or(0.0, |stated| 0.2 * stated.get());
+        let mut limits: Vec<f64> = (0..8).map(|_| (most * (0.2 + random.f64())).max(least)).collect();
         limits.sort_by(|a, b| b.total_cmp(a));
         let mut before = free;
         for limit in limits {
@@ -100,6 +103,8 @@ fn a_power_limit_never_raises_speed_nor_watts_and_a_lower_one_is_never_faster() 
             assert!(watts(&under) <= watts(&before) * EQUAL, "{what}");
             let is_missed = under.warnings.iter().any(|words| words.contains("no clock stays within"));
             assert_eq!(is_missed, watts(&under) > limit, "{what}: {:?}", under.warnings);
+            let high = under.power_w.as_ref().unwrap().high;
+            assert!(is_missed || card.is_none() || high <= limit, "{what}: the driver keeps {high} W down");
             (held, missed) = (held + usize::from(!is_missed), missed + usize::from(is_missed));
             before = under;
         }

@@ -134,7 +134,10 @@ impl Candidate {
             Some(costs) => prediction.with_power_at(costs, &point.roofline, watts),
             None => prediction,
         };
-        prediction.warnings.extend(of.limit.as_ref().and_then(|limit| limit.words(clock, watts)));
+        if let Some(limit) = &of.limit {
+            limit.hold(snapshot, &mut prediction);
+            prediction.warnings.extend(limit.words(clock, watts));
+        }
         Ok(Outcome { runs, prediction })
     }
 }

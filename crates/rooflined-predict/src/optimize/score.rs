@@ -187,7 +187,9 @@ impl<'a> Scorer<'a> {
         let scores = batches.map(|(index, _)| {
             let place =
                 limit.highest(clocks.len(), |place| score(place, index).map(|score| known(score.watts)))?;
-            Ok::<_, QueryError>(Score { clock: clocks[place].get(), ..score(place, index)? })
+            let score = score(place, index)?;
+            let most = limit.most(self.snapshot, Watts(score.watts), Watts(score.watts_high));
+            Ok::<_, QueryError>(Score { clock: clocks[place].get(), watts_high: most.get(), ..score })
         });
         scores.collect()
     }

@@ -76,6 +76,21 @@ impl PowerLimit {
         Ok(low)
     }
 
+    /// The most that a run draws under it, whose power is `watts` and at worst `high`: where it would draw more, the driver of a
+    /// card lowers the clock further.
+    #[must_use]
+    pub fn most(&self, snapshot: &Snapshot, watts: Watts, high: Watts) -> Watts {
+        let is_card = snapshot.capped_hardware().is_some_and(|hardware| hardware.kind == Kind::Discrete);
+        if is_card && watts <= self.watts && high > self.watts { self.watts } else { high }
+    }
+
+    /// The same of a prediction.
+    pub(crate) fn hold(&self, snapshot: &Snapshot, prediction: &mut Prediction) {
+        if let Some(power) = &mut prediction.power {
+            power.watts.high = self.most(snapshot, power.watts.value, power.watts.high);
+        }
+    }
+
     /// What `predict` gives at the clock that the limit leads to.
     ///
     /// # Errors
@@ -96,6 +111,7 @@ impl PowerLimit {
         let watts = |of: Option<Prediction>| Some(of?.power?.watts.value.get());
         let place = self.highest(clocks.len(), |place| Ok(watts(at(place)?)))?;
         Ok(at(place)?.map(|mut prediction| {
+            self.hold(snapshot, &mut prediction);
             prediction
                 .warnings
                 .extend(self.words(clocks[place], prediction.power.map(|power| power.watts.value)));
