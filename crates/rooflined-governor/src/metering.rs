@@ -742,7 +742,7 @@ mod tests {
         for mode in snapshot.modes.iter().filter(|view| view.mode.id != 0) {
             let carried = snapshot.power_costs(&mode.roofline).unwrap();
             assert_eq!((carried.source, carried.rails), (PowerSource::Measured, Rails::Module));
-            assert!(carried.warnings[0].contains("MHz alone"), "{:?}", carried.warnings);
+            assert!(carried.warnings[0].contains("MHz only"), "{:?}", carried.warnings);
             assert!(carried.half_width_ratio > costs.half_width_ratio);
             let (of, slower) = (costs.coefficients, carried.coefficients);
             assert_eq!(slower.byte_j.to_bits(), of.byte_j.to_bits(), "memory has a voltage of its own");
