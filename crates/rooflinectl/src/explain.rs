@@ -28,6 +28,9 @@ const PROGRAM: Duration = Duration::from_secs(3);
 /// Without one, the machine is watched for so long.
 const AROUND: Duration = Duration::from_secs(1);
 
+/// How long a process that ends may still be listed after its connections are closed.
+const ENDING: Duration = Duration::from_millis(200);
+
 pub async fn run(context: &mut Context, args: &ExplainArgs) -> Result<(), Failure> {
     if let Some(hardware) = &args.hardware {
         return Err(Failure::Message {
@@ -152,6 +155,10 @@ async fn watch(
     let began = Instant::now();
     let before = found.process.as_ref().map(evidence::Counters::read).transpose()?;
     let watched = observe::windows(&mut found, (INTERVAL, args.limit), WINDOWS).await;
+    if watched.is_err() {
+        // A process that ends closes its connections before it is gone.
+        tokio::time::sleep(ENDING).await;
+    }
     // That the process has ended says more than a connection that is refused.
     let after = found.process.as_ref().map(evidence::Counters::read).transpose()?;
     let observe::Steady { mut windows, skipped } = watched?;

@@ -180,7 +180,8 @@ impl Process {
         let message = || format!("the server, process {}, has ended", self.pid);
         let gone = || Failure::try_again(message(), "start it, then run this again");
         let stat = stat(self.pid).ok_or_else(gone)?;
-        if field(&stat, 22) != Some(self.started) {
+        let has_ended = stat.first().is_some_and(|state| state == "Z" || state == "X");
+        if has_ended || field(&stat, 22) != Some(self.started) {
             return Err(gone());
         }
         let tasks = fs::read_dir(format!("/proc/{}/task", self.pid)).map_err(|_| gone())?;
