@@ -152,7 +152,7 @@ impl Catalogue {
         models().stored_in(key).or_else(|| models().get(key).ok()?.published_format)
     }
 
-    /// Whether the model of this name is published in `format`, by its key.
+    /// How the model of this name comes to be in `format`, which is named by its key.
     pub(super) fn origin(&self, key: &str, format: Option<&str>) -> ModelOrigin {
         let recipe = |format: WeightFormat| costs::recipe(Engine::LlamaCpp, format).key();
         let own = self.published(key);

@@ -95,7 +95,7 @@ pub enum ModelFileError {
 }
 
 impl ModelFileError {
-    /// The code of a refusal: a file whose kind is known is no mistake of the file.
+    /// The code of a refusal. A file of a known other kind is sound; it is the wrong file.
     #[must_use]
     pub fn code(&self) -> Code {
         match self {

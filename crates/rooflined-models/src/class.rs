@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What is read, written and shown by its key; `what` names such a thing where a key is unknown.
+/// Reads, writes and shows a type by its keys; `what` is its name in the error for an unknown key.
 macro_rules! by_key {
     ($name:ident, $what:literal) => {
         impl TryFrom<String> for $name {

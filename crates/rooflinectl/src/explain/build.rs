@@ -36,7 +36,7 @@ pub struct Build {
 }
 
 impl Build {
-    /// `None` where the file cannot be read, is no such file, or holds none of the functions.
+    /// `None` if the file cannot be read, is of another kind, or holds none of the functions.
     pub fn read(path: &Path) -> Option<Self> {
         let file = File::open(path).ok()?;
         // Reading a pipe or a device could wait forever.

@@ -50,7 +50,9 @@ pub fn not_a_program(pid: u32) -> Option<String> {
     let stat = stat(pid)?;
     let parent = field(&stat, 4).unwrap_or_default();
     if stat.first().is_some_and(|state| state == "Z" || state == "X") {
-        return Some(format!("a zombie: it has ended, and its parent, process {parent}, has not noticed"));
+        return Some(format!(
+            "a zombie: it has ended, and its parent, process {parent}, has not collected it yet"
+        ));
     }
     let is_of_kernel = field(&stat, 9).is_some_and(|flags| flags & KERNEL_THREAD != 0);
     is_of_kernel.then(|| "a thread of the kernel".to_owned())

@@ -223,7 +223,7 @@ impl Relative {
         let silicon = if self.kin { "the same silicon" } else { "other silicon" };
         let by = if card { "their power limits" } else { "cores, clocks and memory" };
         costs.warnings = vec![format!(
-            "no measurement of the power of {} is published: it is scaled from {} ({silicon}) by {by}, and may be {:.0} % off",
+            "the power of {} is scaled from {} ({silicon}) by {by}, and may be {:.0} % off",
             hardware.key,
             self.hardware.key,
             costs.half_width_ratio * 100.0
