@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
-use std::io::{self, Read};
+use std::io::{self, BufReader, Read};
 
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -187,7 +187,8 @@ pub fn read_at_most(mut source: impl Read, file_bytes: u64, most: u64) -> Result
     }
     // Not as a whole: a hostile one is as long as is read at all.
     let json = first.chain(source).take(length);
-    let mut parser = serde_json::Deserializer::from_reader(json);
+    // The parser asks for single bytes, and the source may count and time each.
+    let mut parser = serde_json::Deserializer::from_reader(BufReader::new(json));
     let entries = Entries { most }
         .deserialize(&mut parser)
         .and_then(|entries| parser.end().map(|()| entries))
