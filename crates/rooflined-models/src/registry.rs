@@ -1,7 +1,7 @@
 //! Models by key, for when there is no file to read: `config/models/*.toml`, built into the program.
 
 use std::collections::BTreeMap;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -149,24 +149,35 @@ pub struct UnknownModel {
     pub near: Near,
 }
 
-#[derive(Debug, Clone, Default, PartialEq)]
+/// A table of a file, and what it describes once somebody has asked.
+#[derive(Debug, Clone)]
+struct Listed {
+    entry: Entry,
+    known: OnceLock<Option<KnownModel>>,
+}
+
+impl Listed {
+    /// `None` where the configuration describes no model; a test holds every table to it.
+    fn known(&self, key: &str) -> Option<&KnownModel> {
+        self.known.get_or_init(|| self.entry.clone().known(key).ok()).as_ref()
+    }
+}
+
+#[derive(Debug, Clone, Default)]
 pub struct Models {
-    entries: BTreeMap<String, KnownModel>,
+    entries: BTreeMap<String, Listed>,
 }
 
 impl Models {
     /// Adds the models of one file; a key that is known already is replaced.
     ///
     /// # Errors
-    /// Names what is wrong and where. Nothing has been added then.
-    pub fn add(&mut self, file: &str, text: &str) -> Result<(), RegistryError> {
+    /// Names what is wrong with the text and where. Nothing has been added then.
+    fn add(&mut self, file: &str, text: &str) -> Result<(), RegistryError> {
         let tables: BTreeMap<String, Entry> = toml::from_str(text)
             .map_err(|error| RegistryError::Syntax { file: file.to_owned(), error: Box::new(error) })?;
-        let known = tables
-            .into_iter()
-            .map(|(key, entry)| entry.known(&key).map(|known| (key.to_ascii_lowercase(), known)))
-            .collect::<Result<Vec<_>, _>>()?;
-        self.entries.extend(known);
+        let listed = |entry| Listed { entry, known: OnceLock::new() };
+        self.entries.extend(tables.into_iter().map(|(key, entry)| (key.to_ascii_lowercase(), listed(entry))));
         Ok(())
     }
 
@@ -191,8 +202,9 @@ impl Models {
     }
 
     fn find(&self, name: &str) -> Option<(&KnownModel, Option<WeightFormat>)> {
-        let key = self.entries.get(&name.to_ascii_lowercase());
-        if let Some(known) = key.or_else(|| self.by_public_name(name)) {
+        let key = name.to_ascii_lowercase();
+        let by_key = self.entries.get(&key).and_then(|listed| listed.known(&key));
+        if let Some(known) = by_key.or_else(|| self.by_public_name(name)) {
             return Some((known, None));
         }
         let (base, format) = split_storage(name)?;
@@ -203,10 +215,11 @@ impl Models {
         let name = without_site(name);
         let (_, name) = name.split_once('/').unwrap_or(("", name));
         let wanted = plain_name(name);
-        self.entries.values().find(|known| {
-            let mut names = std::iter::once(&known.key).chain(&known.aliases);
+        let (key, listed) = self.entries.iter().find(|(key, listed)| {
+            let mut names = std::iter::once(*key).chain(&listed.entry.aliases);
             names.any(|own| plain_name(own) == wanted)
-        })
+        })?;
+        listed.known(key)
     }
 
     /// Every key in order.
@@ -216,7 +229,7 @@ impl Models {
 
     /// Every model in the order of the keys.
     pub fn all(&self) -> impl Iterator<Item = &KnownModel> {
-        self.entries.values()
+        self.entries.iter().filter_map(|(key, listed)| listed.known(key))
     }
 }
 

@@ -12,7 +12,10 @@ fn every_file_of_the_registry_parses() {
     for (file, text) in FILES {
         all.add(file, text).unwrap();
     }
-    assert_eq!(&all, models());
+    for (key, listed) in &all.entries {
+        let read = listed.entry.clone().known(key);
+        assert!(read.is_ok(), "{key}: {:?}", read.err());
+    }
     assert!(all.entries.len() >= 120, "{}", all.entries.len());
 }
 
@@ -191,19 +194,25 @@ fn an_unknown_key_suggests_the_nearest() {
 #[test]
 fn a_broken_file_says_where() {
     let mut all = Models::default();
-    let error = all.add("mine", "[x]\nname = 'x'\nhiden = 4\n").unwrap_err().to_string();
+    let mut error_of = |text: &str| {
+        all.add("mine", text)
+            .err()
+            .or_else(|| all.entries["x"].entry.clone().known("x").err())
+            .map(|error| error.to_string())
+    };
+    let error = error_of("[x]\nname = 'x'\nhiden = 4\n").unwrap();
     assert!(error.contains("mine") && error.contains("hiden"), "{error}");
     let base = "[x]\nname='x'\nsource=''\nconfidence='guess'\n";
     let config = "config = { model_type = 'llama', hidden_size = 64, num_hidden_layers = 2, vocab_size = 100, \
                   num_attention_heads = 2, intermediate_size = 8 }\n";
-    all.add("mine", &format!("{base}{config}")).unwrap();
+    assert_eq!(error_of(&format!("{base}{config}")), None);
     for (wrong, word) in [
         (config.replace("llama", "lama"), "lama"),
         (config.replace("= 64", "= 65"), "head_dim"),
         (config.replace("{ model_type", "{ hiden = 3, modeltype"), "unknown"),
         ("layers = 1\n".to_owned(), "layers"),
     ] {
-        let error = all.add("mine", &format!("{base}{wrong}")).unwrap_err().to_string();
+        let error = error_of(&format!("{base}{wrong}")).unwrap();
         assert!(error.contains(word), "{error}");
     }
 }
