@@ -1,6 +1,7 @@
 //! Every name that a line has is one that the engine's package has, or its documentation.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 use rooflined_advice::settings::MISSING;
 
@@ -52,14 +53,21 @@ impl Names {
 }
 
 /// Every different line of an engine that says how.
-fn lines(engine: &str) -> BTreeSet<String> {
-    let mut lines = BTreeSet::new();
-    each(|_, key, line| {
-        if key == engine && !line.starts_with(MISSING) {
-            lines.insert(line.to_owned());
-        }
+fn lines(engine: &str) -> &'static BTreeSet<String> {
+    static LINES: LazyLock<BTreeMap<String, BTreeSet<String>>> = LazyLock::new(|| {
+        let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        each(|_, key, line| {
+            if line.starts_with(MISSING) {
+                return;
+            }
+            let lines = all.entry(key.to_owned()).or_default();
+            if !lines.contains(line) {
+                lines.insert(line.to_owned());
+            }
+        });
+        all
     });
-    lines
+    &LINES[engine]
 }
 
 /// Options of a command and what follows each; a comment is no part of it.
@@ -79,7 +87,7 @@ fn llama_cpp_has_every_type_and_option() {
     let types = names.values("llama_cpp_python", "llama-quantize");
     let mut written = BTreeSet::new();
     for line in lines("llama.cpp") {
-        names.check("llama_cpp_python", &line);
+        names.check("llama_cpp_python", line);
         let first = line.split(" && ").next().unwrap();
         if first.starts_with("llama-quantize") {
             let kind = first.rsplit(' ').next().unwrap();

@@ -581,8 +581,13 @@ impl Driver {
     fn fill(&mut self, address: u64, pattern: &[u8], count: u64) -> Result<(), Stray> {
         let bytes = pattern.len() as u64 * count;
         let fill = |memory: &mut [u8]| {
-            for chunk in memory.chunks_mut(pattern.len()) {
-                chunk.copy_from_slice(pattern);
+            let mut filled = pattern.len().min(memory.len());
+            memory[..filled].copy_from_slice(&pattern[..filled]);
+            // What is filled is copied behind itself: twice as much every time.
+            while (1..memory.len()).contains(&filled) {
+                let more = filled.min(memory.len() - filled);
+                memory.copy_within(..more, filled);
+                filled += more;
             }
         };
         self.device.memory.change(address, bytes, fill)
