@@ -175,7 +175,7 @@ fn an_answer_says_its_scope_its_layers_and_what_it_rests_on() {
 
 #[test]
 fn eight_bits_gain_what_was_measured_and_ask_for_a_calibration_set() {
-    for name in ["yoloxt", "yoloxs", "yoloxm"] {
+    for name in ["yolov8n", "yolov8s", "yolov8m"] {
         let of = |precision| {
             predict(json!({"hardware": NANO, "network": network(name, 640.0), "precision": precision}))
                 .unwrap()

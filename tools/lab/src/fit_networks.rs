@@ -76,7 +76,7 @@ impl NetworkRun<'_> {
     }
 }
 
-const COUNT: usize = NetworkCosts::FITTED.len();
+const COUNT: usize = NetworkCosts::FITTED;
 /// Standard deviations of the logarithms: of a row, and of each constant about where it starts.
 const ROW: f64 = 0.08;
 const CONSTANTS: [f64; COUNT] = [0.1, 0.1, 0.2, 0.3, 0.7, 0.2, 0.3, 0.3, 0.5];
@@ -88,7 +88,7 @@ const NUDGE: f64 = 0.01;
 /// The constants that `runs` lead to from `start`.
 #[must_use]
 pub fn fit(start: &NetworkCosts, runs: &[&NetworkRun<'_>]) -> NetworkCosts {
-    let origin = start.fitted().map(f64::ln);
+    let origin = start.fitted().map(|(_, value)| value.ln());
     let at = |logs: &[f64; COUNT]| start.with_fitted(logs.map(f64::exp));
     let mut logs = origin;
     for _ in 0..STEPS {

@@ -66,62 +66,39 @@ pub struct NetworkCosts {
 }
 
 impl NetworkCosts {
-    /// The constants that a fit moves, by their names.
-    pub const FITTED: [&str; 9] = [
-        "convolution",
-        "dense",
-        "inner_half",
-        "columns_half",
-        "tiles_half",
-        "bandwidth",
-        "dense_bandwidth",
-        "weight_bandwidth",
-        "launch_cycles",
-    ];
+    /// How many constants a fit moves.
+    pub const FITTED: usize = 9;
 
-    /// Their values.
-    #[must_use]
-    pub fn fitted(&self) -> [f64; 9] {
+    /// The constants that a fit moves, by their names.
+    fn fitted_mut(&mut self) -> [(&'static str, &mut f64); Self::FITTED] {
+        let bandwidth = self.bandwidth;
         [
-            self.convolution,
-            self.dense,
-            self.inner_half,
-            self.columns_half,
-            self.tiles_half,
-            self.bandwidth,
-            self.dense_bandwidth.unwrap_or(self.bandwidth),
-            self.weight_bandwidth.unwrap_or(self.bandwidth),
-            self.launch_cycles,
+            ("convolution", &mut self.convolution),
+            ("dense", &mut self.dense),
+            ("inner_half", &mut self.inner_half),
+            ("columns_half", &mut self.columns_half),
+            ("tiles_half", &mut self.tiles_half),
+            ("bandwidth", &mut self.bandwidth),
+            ("dense_bandwidth", self.dense_bandwidth.get_or_insert(bandwidth)),
+            ("weight_bandwidth", self.weight_bandwidth.get_or_insert(bandwidth)),
+            ("launch_cycles", &mut self.launch_cycles),
         ]
+    }
+
+    /// Their names and values.
+    #[must_use]
+    pub fn fitted(&self) -> [(&'static str, f64); Self::FITTED] {
+        self.clone().fitted_mut().map(|(name, value)| (name, *value))
     }
 
     /// The same constants with other values of these.
     #[must_use]
-    pub fn with_fitted(&self, values: [f64; 9]) -> Self {
-        let [
-            convolution,
-            dense,
-            inner_half,
-            columns_half,
-            tiles_half,
-            bandwidth,
-            products,
-            weights,
-            launch_cycles,
-        ] = values;
-        let (dense_bandwidth, weight_bandwidth) = (Some(products), Some(weights));
-        Self {
-            convolution,
-            dense,
-            inner_half,
-            columns_half,
-            tiles_half,
-            bandwidth,
-            dense_bandwidth,
-            weight_bandwidth,
-            launch_cycles,
-            ..self.clone()
+    pub fn with_fitted(&self, values: [f64; Self::FITTED]) -> Self {
+        let mut costs = self.clone();
+        for ((_, place), value) in costs.fitted_mut().into_iter().zip(values) {
+            *place = value;
         }
+        costs
     }
 
     /// Part of the peak that the largest layer of this kind reaches; 1 for what multiplies nothing.
@@ -140,7 +117,8 @@ impl NetworkCosts {
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PrecisionCosts {
-    /// Part of the peak in that precision, beside the parts of the kinds.
+    /// Part of the peak in that precision, beside the parts of the kinds. With TensorRT it holds for kernels that end in an exponential, such
+    /// as SiLU, and others reach the whole.
     pub compute: f64,
     pub half_width_ratio: f64,
 }

@@ -1,9 +1,10 @@
 //! From the nodes of a file to the kernels that an engine runs.
 //!
 //! The rules are those that profiles of TensorRT show for FP16: a convolution takes its bias, its activation and the addition of a
-//! residual along; views, splits and slices of channels are free; a concatenation copies each input that is not written by a
-//! convolution for it alone; chains of elementwise operators are one kernel, as are a normalisation written in parts and the
-//! softmax behind a product of two activations. What engines without such fusion run in addition is counted beside it.
+//! residual along, but no GELU; views are free, and so are splits and slices of channels, unless convolutions read their parts; a
+//! concatenation copies each input that is not written by a convolution for it alone; chains of elementwise operators are one
+//! kernel, as are a normalisation written in parts and the softmax behind a product of two activations. What engines without such
+//! fusion run in addition is counted beside it.
 
 use std::collections::BTreeMap;
 
@@ -110,8 +111,15 @@ impl Fusion<'_> {
         let inputs = self.activations(node);
         let (Some(&input), Some(&output)) = (inputs.first(), node.outputs.first()) else { return };
         if self.is_free(node, input, output) {
-            self.add_copy(node, input);
-            for &output in &node.outputs {
+            let (copied, free): (Vec<_>, Vec<_>) =
+                node.outputs.iter().partition(|&&output| self.is_copied_part(node, output));
+            if copied.is_empty() {
+                self.add_copy(node, input);
+            } else {
+                self.copy(node, &copied);
+            }
+            for output in free {
+                self.written.remove(&output);
                 self.same.insert(output, input);
             }
             return;
@@ -143,6 +151,26 @@ impl Fusion<'_> {
             operator => matches!(operator.kind(), Kind::View | Kind::Quantization),
         };
         indices || moves_nothing
+    }
+
+    /// Whether a part of a picture is copied for the convolutions that read it. A concatenation copies it anyway.
+    fn is_copied_part(&self, node: &Node, part: TensorId) -> bool {
+        let is_picture = self.network[part].dims.as_ref().is_some_and(|dims| dims.len() == 4);
+        if !is_picture || !matches!(node.operator, Operator::Split | Operator::Slice) {
+            return false;
+        }
+        let readers = self.readers(part);
+        readers.iter().any(|reader| reader.kind() == Kind::Convolution)
+            && !readers.contains(&Operator::Concat)
+    }
+
+    /// One kernel that writes `tensors` elsewhere.
+    fn copy(&mut self, node: &Node, tensors: &[TensorId]) {
+        self.push(node, LayerKind::Copy, tensors);
+        if let Some(kernel) = self.layers.last_mut() {
+            kernel.layer.writes = kernel.layer.reads;
+            kernel.layer.weights = 0.0;
+        }
     }
 
     /// Adds what cores copy where a GPU reads in place to the kernel that wrote the input: a transposition, a split, a slice.
@@ -230,10 +258,12 @@ impl Fusion<'_> {
     fn elementwise(&mut self, node: &Node, inputs: &[TensorId], output: TensorId) {
         let writer = |tensor: TensorId| self.written.get(&self.root(tensor)).copied();
         let size = self.elements(output);
+        // Windows end with simpler functions: published latencies of networks with a GELU need a kernel for it.
+        let is_gelu = matches!(node.operator, Operator::Erf | Operator::Gelu);
         let newest = inputs.iter().filter_map(|&input| writer(input)).max().filter(|&at| {
             let kernel = &self.layers[at];
             match kernel.layer.kind {
-                kind if kind.multiplies() => kernel.layer.writes == size,
+                kind if kind.multiplies() => kernel.layer.writes == size && !(is_gelu && kind.has_window()),
                 LayerKind::Elementwise | LayerKind::Normalization => {
                     size <= kernel.extent && !kernel.transposes
                 }
@@ -344,11 +374,7 @@ impl Fusion<'_> {
                     && self.elements(root) == self.elements(input)
             });
             if !written_in_place {
-                self.push(node, LayerKind::Copy, &[input]);
-                if let Some(kernel) = self.layers.last_mut() {
-                    kernel.layer.writes = kernel.layer.reads;
-                    kernel.layer.weights = 0.0;
-                }
+                self.copy(node, &[input]);
             }
         }
         // What comes after it reads a tensor that no single kernel wrote.
@@ -522,6 +548,40 @@ mod tests {
         let joined = network.node("Concat", &[half, alone], &[1, 32, 8, 8]);
         let kinds = network.kinds(joined);
         assert_eq!(kinds, [LayerKind::Pointwise, LayerKind::Convolution, LayerKind::Copy]);
+    }
+
+    #[test]
+    fn parts_of_a_picture_are_copied_once_for_the_convolutions_that_read_them() {
+        let (mut network, input) = Writer::new(&[1, 16, 8, 8]);
+        let half = network.node("Split", &[input], &[1, 8, 8, 8]);
+        let other = network.tensor(&[1, 8, 8, 8], Some(NodeId(0)));
+        network.0.nodes[0].outputs.push(other);
+        let (one, two) = (network.convolution(half, 8, 3, 8), network.convolution(other, 8, 5, 8));
+        let joined = network.node("Concat", &[one, two], &[1, 16, 8, 8]);
+        network.0.outputs = vec![joined];
+        let layers = fuse(&network.0).layers;
+        let [copy, _, _] = &layers[..] else { panic!("{layers:?}") };
+        assert_eq!((copy.kind, copy.reads, copy.writes), (LayerKind::Copy, 1024.0, 1024.0));
+    }
+
+    #[test]
+    fn a_gelu_is_a_kernel_behind_a_convolution_and_none_behind_a_product() {
+        let gelu = |network: &mut Writer, input, dims: &[u64]| {
+            let scaled = network.node("Div", &[input], dims);
+            let error = network.node("Erf", &[scaled], dims);
+            let moved = network.node("Add", &[error], dims);
+            network.node("Mul", &[input, moved], dims)
+        };
+        let (mut network, input) = Writer::new(&[1, 16, 8, 8]);
+        let wide = network.convolution(input, 64, 1, 1);
+        let output = gelu(&mut network, wide, &[1, 64, 8, 8]);
+        assert_eq!(network.kinds(output), [LayerKind::Pointwise, LayerKind::Elementwise]);
+        let (mut network, input) = Writer::new(&[1, 64, 32]);
+        let weights = network.tensor(&[32, 128], None);
+        network.0.tensors[weights.0].constant = true;
+        let wide = network.product([input, weights], 64, 32, 128);
+        let output = gelu(&mut network, wide, &[1, 64, 128]);
+        assert_eq!(network.kinds(output), [LayerKind::Product]);
     }
 
     #[test]

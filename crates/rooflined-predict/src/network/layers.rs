@@ -40,13 +40,16 @@ impl LayerKind {
         matches!(self, Self::Depthwise | Self::Attention | Self::Elementwise | Self::Normalization)
     }
 
+    /// Whether it is a convolution.
+    #[must_use]
+    pub const fn has_window(self) -> bool {
+        matches!(self, Self::Convolution | Self::Pointwise | Self::Depthwise)
+    }
+
     /// Whether it multiplies matrices or windows.
     #[must_use]
     pub const fn multiplies(self) -> bool {
-        matches!(
-            self,
-            Self::Convolution | Self::Pointwise | Self::Depthwise | Self::Product | Self::Attention
-        )
+        self.has_window() || matches!(self, Self::Product | Self::Attention)
     }
 }
 

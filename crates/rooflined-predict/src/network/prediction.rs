@@ -163,7 +163,7 @@ const fn width(precision: Precision) -> f64 {
 }
 
 impl Task<'_> {
-    /// The time of one layer; `part` is the part of the peak that its precision reaches.
+    /// The time of one layer; `part` is the part of the peak that its precision reaches with an exponential behind the products.
     fn layer(&self, layer: &Layer, precision: Precision, peak: FlopsPerSecond, part: f64) -> LayerTime {
         let costs = self.costs;
         // Memory that an engine without fusion moves: written and read again.
@@ -192,6 +192,9 @@ impl Task<'_> {
             }
         };
         let multiplies = layer.kind.multiplies() && layer.flops > 0.0;
+        // TensorRT ends a kernel in 8 bits with a ReLU at full rate.
+        let is_simple = self.engine == NetworkEngine::TensorRt && layer.exponentials == 0.0;
+        let part = if is_simple { 1.0 } else { part };
         let arithmetic = if multiplies {
             Flops(layer.padded_flops(pad) * self.times) / (peak * (reached * part))
         } else {

@@ -259,7 +259,7 @@ fn judge(name: &str, runs: &[&NetworkRun<'_>], costs: &NetworkCosts) -> Generati
         network_left_out: left_out(costs, runs, |run| run.network.clone()).unwrap_or(all),
         board_left_out: left_out(costs, runs, |run| run.hardware.key.clone()),
         order: (right, pairs),
-        constants: NetworkCosts::FITTED.into_iter().zip(fitted.fitted().map(rounded)).collect(),
+        constants: fitted.fitted().map(|(name, value)| (name, rounded(value))).into(),
         after_others: after(costs, runs, |_| true, |run, other| run.network != other.network),
         after_own: after(costs, runs, |run| !run.is_own_size(), |run, other| run.network == other.network),
     }

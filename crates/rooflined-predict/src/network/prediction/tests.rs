@@ -144,9 +144,9 @@ fn the_time_is_the_formula() {
     let layers = Layers { layers: vec![convolution(9.0, 64.0, 64.0, 6400.0)], ..network(1.0) };
     let roofline = at(nano, 1.0, 1.0, 1.0);
     let tiles = 6400.0 * 64.0 / (64.0 * 64.0 * 8.0);
-    let of_size = (576.0 / (576.0 + 18.5)) * (64.0 / (64.0 + 185.0)) * (tiles / (tiles + 0.56));
-    let compute = 2.0 * 9.0 * 64.0 * 64.0 * 6400.0 / (2048.0 * 8.0 * 624.75e6 * 1.423 * of_size);
-    let expected = compute + 9_830.0 / 624.75e6;
+    let of_size = (576.0 / (576.0 + 20.8)) * (64.0 / (64.0 + 202.0)) * (tiles / (tiles + 0.75));
+    let compute = 2.0 * 9.0 * 64.0 * 64.0 * 6400.0 / (2048.0 * 8.0 * 624.75e6 * 1.453 * of_size);
+    let expected = compute + 8_240.0 / 624.75e6;
     let found = seconds("jetson-orin-nano-8gb", &layers, &roofline, Precision::Fp16, 1);
     assert!((found / expected - 1.0).abs() < 1e-9, "{found} {expected}");
     // Three channels are computed as eight.
@@ -167,7 +167,7 @@ fn small_networks_are_bound_by_launches_and_large_ones_by_what_they_compute() {
         predict_network(&network(size), NetworkEngine::TensorRt, of, &roofline, Precision::Fp16, 1).unwrap()
     };
     let small = of(1.0);
-    assert!(small.launch_share() > 0.6, "{}", small.launch_share());
+    assert!(small.launch_share() > 0.5, "{}", small.launch_share());
     assert!(small.warnings.iter().any(|warning| warning.contains("CUDA graph")));
     let large = of(60.0);
     assert!(
