@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::store::{Loaded, Lock, Store, StoreError};
-use rooflined_governor::{Event, StoreItem, StoredHolds};
+use rooflined_governor::{Event, SlowServers, StoreItem, StoredHolds};
 use rooflined_predict::calibration::CalibrationRecord;
 use rooflined_predict::learning::Residuals;
 use rooflined_predict::learning::models::ObservedRuns;
@@ -28,6 +28,8 @@ pub struct Earlier {
     pub reports: Reports,
     /// Holds of this boot.
     pub holds: StoredHolds,
+    /// Servers that were noticed as slow in this boot.
+    pub servers: SlowServers,
     /// What went wrong; the daemon starts all the same.
     pub problems: Vec<String>,
 }
@@ -110,6 +112,7 @@ fn load(dir: &Path) -> Earlier {
     earlier.observed_runs = value(store.load_observed_runs(), &mut earlier.problems).unwrap_or_default();
     earlier.reports = value(store.load_reports(), &mut earlier.problems).unwrap_or_default();
     earlier.holds = value(store.load_holds(), &mut earlier.problems).unwrap_or_default();
+    earlier.servers = value(store.load_servers(), &mut earlier.problems).unwrap_or_default();
     earlier
 }
 
@@ -140,6 +143,7 @@ fn save(dir: &Path, lock: &mut Option<Lock>, item: &StoreItem) -> Result<bool, S
         StoreItem::ObservedRuns(observed_runs) => store.save_observed_runs(observed_runs),
         StoreItem::Reports(reports) => store.save_reports(reports),
         StoreItem::Holds(kept) => store.save_holds(kept),
+        StoreItem::Servers(slow) => store.save_servers(slow),
     }?;
     // Only now, so that a failure leaves it known that the directory was removed.
     Ok(remade.is_some_and(|remade| lock.replace(remade).is_some()))

@@ -186,6 +186,7 @@ async fn run(args: Serve, settings: Settings) -> Result<(), DaemonError> {
         earlier.observed_runs,
         earlier.reports,
     );
+    let governor = governor.with_slow_servers(now(), earlier.servers);
 
     let governor = with_stored_holds(governor, earlier.holds, &catalogue);
 

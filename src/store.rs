@@ -1,4 +1,4 @@
-//! What survives the daemon: the calibration record, reports and holds.
+//! What survives the daemon: the calibration record, reports, holds and slow servers.
 //!
 //! ```text
 //! STATE_DIR/calibration.json          {"schema":2,"kind":"calibration","content":{…},"checksum":"…"}
@@ -6,6 +6,7 @@
 //! STATE_DIR/models.json               {"schema":2,"kind":"models",…}
 //! STATE_DIR/reports.json              {"schema":1,"kind":"reports",…}
 //! STATE_DIR/holds.json                {"schema":1,"kind":"holds",…}: for the next daemon of this boot, where there are any
+//! STATE_DIR/servers.json              {"schema":1,"kind":"servers",…}: the same for servers that are noticed as slow
 //! STATE_DIR/state.lock                locked by the daemon that keeps things here; in it the number of its process
 //! STATE_DIR/gpu-kernels.json          the probe's own: which kernels were right on this GPU, and which faulted
 //! STATE_DIR/NAME.damaged-UNIX_S       a file that could not be used; the newest three of each name are kept
@@ -13,12 +14,12 @@
 //! ```
 //!
 //! A file is written under another name, synced, renamed, and the directory synced: at any moment, also of power
-//! loss, the name stands for one complete file. Holds end with the boot, so they are not synced. A file that was altered
+//! loss, the name stands for one complete file. Holds and servers end with the boot, so they are not synced. A file that was altered
 //! since, by a failing disk or by hand, does not match its checksum (`checksum.rs`) and is set aside.
 
+mod boot;
 mod checksum;
 mod file;
-mod holds;
 mod lock;
 
 use std::io;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::control::StoredHolds;
 use super::event::Ticket;
 use super::reply::Reply;
+use super::servers::SlowServers;
 use rooflined_core::board::Order;
 use rooflined_core::keyed;
 use rooflined_core::refusal::{Code, Refusal};
@@ -63,6 +64,8 @@ pub enum StoreItem {
     Reports(Arc<Reports>),
     /// For the next daemon of this boot.
     Holds(Arc<StoredHolds>),
+    /// Servers that are noticed as slow, for the next daemon of this boot.
+    Servers(SlowServers),
 }
 
 impl StoreItem {
@@ -74,6 +77,7 @@ impl StoreItem {
             Self::ObservedRuns(_) => "models",
             Self::Reports(_) => "reports",
             Self::Holds(_) => "holds",
+            Self::Servers(_) => "servers",
         }
     }
 }

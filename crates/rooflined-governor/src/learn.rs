@@ -2,9 +2,10 @@
 
 use super::effects::{audit, reply};
 use super::machine::machine_name;
+use super::servers::Servers;
 use super::{
     AuditEvent, AuditRecord, Effect, Governor, Now, Observed, RefusedObservation, Reply, ServerReport,
-    Severity, StoreItem, Ticket,
+    Severity, SlowServers, StoreItem, Ticket,
 };
 use rooflined_core::operation::Op;
 use rooflined_core::precision::WeightFormat;
@@ -103,7 +104,9 @@ impl Governor {
     /// Says that a server has become slow when that lasts, and when it is over.
     pub(super) fn note_slow_servers(&mut self, now: Now, effects: &mut Vec<Effect>) {
         self.servers.forget_old(now);
-        self.note_degraded(SLOW_SERVER, self.servers.lasting(), effects);
+        if self.note_degraded(SLOW_SERVER, self.servers.lasting(), effects) {
+            effects.push(Effect::Save(StoreItem::Servers(self.servers.noticed())));
+        }
     }
 
     fn observed_op(
@@ -175,6 +178,16 @@ impl Governor {
     pub(super) fn forget_changes(&mut self, effects: &mut Vec<Effect>) {
         let changed = self.learnt.recalibrated();
         self.save(changed, effects);
+    }
+
+    /// The same with the servers that an earlier run of the daemon in this boot noticed as slow.
+    #[must_use]
+    pub fn with_slow_servers(mut self, now: Now, slow: SlowServers) -> Self {
+        self.servers = Servers::noticed_before(now, slow);
+        // Said again in the snapshot and not in the log.
+        self.note_degraded(SLOW_SERVER, self.servers.lasting(), &mut Vec::new());
+        self.rebuild(now);
+        self
     }
 
     /// The same with what an earlier run of the daemon learnt of models and from users, where that was on this machine.

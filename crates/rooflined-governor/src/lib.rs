@@ -35,6 +35,6 @@ pub use self::event::{Client, Command, ControlRequest, Event, ModelWork, Ticket}
 pub use self::governor::Governor;
 pub use self::policy::Policy;
 pub use self::reply::{Measured, MeasuredPower, MeasuredSet, RefusedObservation, Reply, Subject};
-pub use self::servers::ServerReport;
+pub use self::servers::{ServerReport, SlowServers};
 pub use rooflined_predict::learning::Observed;
 pub use rooflined_predict::snapshot::Now;

@@ -1,6 +1,6 @@
 //! Servers that are watched, as those who watch them report: each with its newest report. One that has become slower than expected
-//! is noticed when it lasts, until it lasts that it is as expected again. Nothing of it is stored: after a restart a server that is
-//! slow is noticed again.
+//! is noticed when it lasts, until it lasts that it is as expected again. Those that are noticed are stored for the next daemon of
+//! the same boot.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,11 +17,13 @@ const LASTING: u32 = 2;
 const OVER: u32 = 3;
 /// A server that nobody reports for so long has ended, or is watched no more.
 const FORGOTTEN_AFTER: Seconds = Seconds(3600.0);
-/// Servers that are remembered for everybody, or for one user, and all of them together.
-const MOST: usize = 16;
-const MOST_IN_ALL: usize = 64;
-/// Slow servers that are remembered. A further one is listed and not noticed.
-const MOST_SLOW: usize = 64;
+/// Servers that are remembered for everybody, for one user, and for all users together.
+const MOST: usize = 64;
+const MOST_OF_USER: usize = 16;
+const MOST_OF_USERS: usize = 64;
+
+/// The servers that are noticed as slow, by name, and why each is.
+pub type SlowServers = BTreeMap<String, String>;
 
 /// How a server that is watched compares with what was expected of it.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,13 +44,15 @@ pub struct ServerReport {
 
 #[derive(Debug)]
 struct Watched {
-    is_slow: bool,
+    /// Its newest report; `None` = none since the daemon started.
+    shown: Option<WatchedServer>,
+    /// `None` = as fast as expected.
+    slow: Option<Slow>,
     last: Seconds,
-    shown: WatchedServer,
 }
 
 /// A server that was slower than expected.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Slow {
     /// Why, in the words of the report with which it was noticed; later its figures would only jitter.
     why: String,
@@ -56,23 +60,25 @@ struct Slow {
     /// Newest reports in a row that were slow, and that were not.
     slow_reports: u32,
     fine_reports: u32,
-    last: Seconds,
 }
 
 impl Slow {
-    /// Takes in the next report; false where it is over.
-    fn goes_on(&mut self, now: Now, slow: Option<&String>) -> bool {
-        self.last = now.boottime;
-        let Some(why) = slow else {
-            (self.slow_reports, self.fine_reports) = (0, self.fine_reports + 1);
-            return self.is_noticed && self.fine_reports < OVER;
+    /// After the next report, which says why the server is slow; `None` where it is not, or no more.
+    fn after(earlier: Option<Self>, slow: Option<&String>) -> Option<Self> {
+        let mut now = match (earlier, slow) {
+            (Some(earlier), _) => earlier,
+            (None, slow) => Self { why: slow?.clone(), is_noticed: false, slow_reports: 0, fine_reports: 0 },
         };
-        (self.slow_reports, self.fine_reports) = (self.slow_reports.saturating_add(1), 0);
-        if !self.is_noticed {
-            self.why.clone_from(why);
-            self.is_noticed = self.slow_reports >= LASTING;
+        let Some(why) = slow else {
+            (now.slow_reports, now.fine_reports) = (0, now.fine_reports + 1);
+            return (now.is_noticed && now.fine_reports < OVER).then_some(now);
+        };
+        (now.slow_reports, now.fine_reports) = (now.slow_reports.saturating_add(1), 0);
+        if !now.is_noticed {
+            now.why.clone_from(why);
+            now.is_noticed = now.slow_reports >= LASTING;
         }
-        true
+        Some(now)
     }
 }
 
@@ -80,20 +86,26 @@ impl Slow {
 #[derive(Debug, Default)]
 pub struct Servers {
     watched: BTreeMap<(Option<u32>, String), Watched>,
-    /// Of those shown to everybody the slow ones. They do not give way to others, whoever is listed.
-    slow: BTreeMap<String, Slow>,
     /// `watched` as it is published.
     list: Arc<Vec<WatchedServer>>,
 }
 
 impl Servers {
+    /// Those that an earlier daemon of this boot noticed.
+    pub fn noticed_before(now: Now, slow: SlowServers) -> Self {
+        let watched = slow.into_iter().take(MOST).map(|(name, why)| {
+            let slow = Slow { why, is_noticed: true, slow_reports: LASTING, fine_reports: 0 };
+            ((None, name), Watched { shown: None, slow: Some(slow), last: now.boottime })
+        });
+        Self { watched: watched.collect(), list: Arc::default() }
+    }
+
     /// Takes in a report, and why it is not learned from.
     pub fn report(&mut self, now: Now, report: &ServerReport, refusal: Option<&Refusal>) {
         let key = (report.viewer, report.server.clone());
-        self.watched.remove(&key);
-        self.make_room(report.viewer);
-        if report.viewer.is_none() {
-            self.note_slow(now, &report.server, report.slow.as_ref());
+        let earlier = self.watched.remove(&key).and_then(|server| server.slow);
+        if !self.make_room(report.viewer) {
+            return;
         }
         let shown = WatchedServer {
             name: report.server.clone(),
@@ -102,59 +114,45 @@ impl Servers {
             not_learned: refusal.map(|refusal| refusal.message.clone()),
             judged: report.judged.clone(),
         };
-        self.watched.insert(key, Watched { is_slow: report.slow.is_some(), last: now.boottime, shown });
+        let slow = Slow::after(earlier, report.slow.as_ref());
+        self.watched.insert(key, Watched { shown: Some(shown), slow, last: now.boottime });
         self.renew_list();
     }
 
-    fn note_slow(&mut self, now: Now, server: &str, slow: Option<&String>) {
-        let is_full = self.slow.len() >= MOST_SLOW;
-        match (self.slow.get_mut(server), slow) {
-            (Some(known), _) => {
-                if !known.goes_on(now, slow) {
-                    self.slow.remove(server);
-                }
-            }
-            (None, Some(why)) if !is_full => {
-                let first = Slow {
-                    why: why.clone(),
-                    is_noticed: false,
-                    slow_reports: 1,
-                    fine_reports: 0,
-                    last: now.boottime,
-                };
-                self.slow.insert(server.to_owned(), first);
-            }
-            (None, _) => {}
-        }
-    }
-
-    /// Makes room for one more of `viewer`: of too many the oldest goes, one that is as expected before a slow one.
-    fn make_room(&mut self, viewer: Option<u32>) {
-        let own = self.watched.keys().filter(|(other, _)| *other == viewer).count();
-        let is_full = |(other, _): &(Option<u32>, String)| match own >= MOST {
-            true => *other == viewer,
-            // What everybody is shown does not give way to what one user is.
-            false => self.watched.len() >= MOST_IN_ALL && other.is_some(),
+    /// Makes room for one more of `viewer`: of too many the oldest goes, one that is as expected before a slow one. False where all
+    /// are noticed as slow for everybody.
+    fn make_room(&mut self, viewer: Option<u32>) -> bool {
+        let count = |is_counted: &dyn Fn(Option<u32>) -> bool| {
+            self.watched.keys().filter(|(other, _)| is_counted(*other)).count()
         };
-        let candidates = self.watched.iter().filter(|(key, _)| is_full(key));
-        let oldest = candidates
-            .min_by(|(_, a), (_, b)| a.is_slow.cmp(&b.is_slow).then(a.last.get().total_cmp(&b.last.get())));
-        if let Some(key) = oldest.map(|(key, _)| key.clone()) {
-            self.watched.remove(&key);
+        let is_full = count(&|other| other == viewer) >= viewer.map_or(MOST, |_| MOST_OF_USER);
+        // What everybody is shown does not give way to what one user is.
+        if !is_full && (viewer.is_none() || count(&|other| other.is_some()) < MOST_OF_USERS) {
+            return true;
         }
+        let gives_way = |(other, _): &(Option<u32>, String), server: &Watched| {
+            let is_noticed = other.is_none() && server.slow.as_ref().is_some_and(|slow| slow.is_noticed);
+            !is_noticed && if is_full { *other == viewer } else { other.is_some() }
+        };
+        let candidates = self.watched.iter().filter(|(key, server)| gives_way(key, server));
+        let oldest = candidates.min_by(|(_, a), (_, b)| {
+            a.slow.is_some().cmp(&b.slow.is_some()).then(a.last.get().total_cmp(&b.last.get()))
+        });
+        let Some(key) = oldest.map(|(key, _)| key.clone()) else { return false };
+        self.watched.remove(&key);
+        true
     }
 
     pub fn forget_old(&mut self, now: Now) {
         let before = self.watched.len();
         self.watched.retain(|_, server| now.boottime - server.last < FORGOTTEN_AFTER);
-        self.slow.retain(|_, server| now.boottime - server.last < FORGOTTEN_AFTER);
         if self.watched.len() < before {
             self.renew_list();
         }
     }
 
     fn renew_list(&mut self) {
-        self.list = Arc::new(self.watched.values().map(|server| server.shown.clone()).collect());
+        self.list = Arc::new(self.watched.values().filter_map(|server| server.shown.clone()).collect());
     }
 
     /// All of them, for the snapshot.
@@ -162,10 +160,18 @@ impl Servers {
         Arc::clone(&self.list)
     }
 
-    /// Those shown to everybody that have been slow for long enough to be noticed, as a sentence.
+    /// Those shown to everybody that have been slow for long enough to be noticed.
+    pub fn noticed(&self) -> SlowServers {
+        let of_everybody = self.watched.iter().filter(|((viewer, _), _)| viewer.is_none());
+        let slow = of_everybody.filter_map(|((_, name), server)| Some((name, server.slow.as_ref()?)));
+        slow.filter(|(_, slow)| slow.is_noticed)
+            .map(|(name, slow)| (name.clone(), slow.why.clone()))
+            .collect()
+    }
+
+    /// The same as a sentence; `None` where there are none.
     pub fn lasting(&self) -> Option<String> {
-        let noticed = self.slow.iter().filter(|(_, server)| server.is_noticed);
-        let lines: Vec<String> = noticed.map(|(name, server)| format!("{name}: {}", server.why)).collect();
+        let lines: Vec<String> = self.noticed().iter().map(|(name, why)| format!("{name}: {why}")).collect();
         (!lines.is_empty()).then(|| lines.join("; "))
     }
 }
@@ -215,7 +221,7 @@ mod tests {
                 servers.report(at(f64::from(number)), &report(&number.to_string(), Some("x")), None);
             }
         }
-        assert_eq!(servers.lasting().unwrap().split("; ").count(), MOST_SLOW);
+        assert_eq!(servers.lasting().unwrap().split("; ").count(), MOST);
         assert_eq!(servers.list().len(), MOST);
         servers.forget_old(at(3000.0));
         assert!(servers.lasting().is_some());
@@ -252,9 +258,9 @@ mod tests {
         }
         assert_eq!(servers.lasting(), None);
         let list = servers.list();
-        assert_eq!(list.len(), MOST_IN_ALL);
+        assert_eq!(list.len(), 1 + MOST_OF_USERS);
         assert_eq!(list.iter().filter(|server| server.viewer.is_none()).count(), 1);
-        assert!(list.iter().filter(|server| server.viewer == Some(99)).count() == MOST);
+        assert!(list.iter().filter(|server| server.viewer == Some(99)).count() == MOST_OF_USER);
     }
 
     /// Each server goes to and fro for a while and ends slow. Its event comes when it becomes slow, and never again.
@@ -284,6 +290,27 @@ mod tests {
         assert_eq!(events, 40);
         let lines = servers.lasting().unwrap();
         assert!((0..40).all(|number| lines.contains(&format!("server {number}: x"))), "{lines}");
+    }
+
+    #[test]
+    fn a_server_that_was_slow_before_a_restart_is_slow_until_it_is_reported_as_expected() {
+        let mut before = Servers::default();
+        for _ in 0..LASTING {
+            before.report(at(0.0), &report("x", Some("a neighbour")), None);
+        }
+        let mut servers = Servers::noticed_before(at(10.0), before.noticed());
+        assert_eq!(
+            (servers.lasting(), servers.list().len()),
+            (before.lasting(), 0),
+            "nothing is shown twice"
+        );
+        for reports in 1..=OVER {
+            servers.report(at(11.0), &report("x", None), None);
+            assert_eq!(servers.lasting().is_some(), reports < OVER);
+        }
+        let mut unwatched = Servers::noticed_before(at(10.0), before.noticed());
+        unwatched.forget_old(at(10.0 + FORGOTTEN_AFTER.get()));
+        assert_eq!(unwatched.lasting(), None);
     }
 
     #[test]
