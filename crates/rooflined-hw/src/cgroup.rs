@@ -319,3 +319,38 @@ fn levels(root: &SysRoot, mount: &str, path: &str) -> Vec<String> {
     .filter(|dir| root.path(dir).is_dir())
     .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The weight of process 7 where the files under a root hold these texts.
+    fn weight(files: &[(&str, &str)]) -> Option<(f64, String)> {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        cpu_limits(&SysRoot::new(root.path()), 7).weight
+    }
+
+    #[test]
+    fn the_lowest_weight_of_the_groups_around_a_process_counts_in_both_versions() {
+        let unified = [
+            ("proc/7/cgroup", "0::/work.slice/one\n"),
+            ("sys/fs/cgroup/work.slice/cpu.weight", "50\n"),
+            ("sys/fs/cgroup/work.slice/one/cpu.weight", "200\n"),
+        ];
+        assert_eq!(weight(&unified), Some((0.5, "/sys/fs/cgroup/work.slice/cpu.weight".to_owned())));
+        let version_1 = [
+            ("proc/7/cgroup", "3:cpu,cpuacct:/docker\n"),
+            ("sys/fs/cgroup/cpu,cpuacct/docker/cpu.shares", "256\n"),
+        ];
+        let shares = "/sys/fs/cgroup/cpu,cpuacct/docker/cpu.shares".to_owned();
+        assert_eq!(weight(&version_1), Some((0.25, shares)));
+        for odd in ["", "0\n", "-3\n", "idle\n"] {
+            assert_eq!(weight(&[unified[0], ("sys/fs/cgroup/work.slice/cpu.weight", odd)]), None, "{odd:?}");
+        }
+    }
+}

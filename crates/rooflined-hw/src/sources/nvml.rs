@@ -185,3 +185,38 @@ fn starved(below: Option<Hertz>, sample: &Sample) -> Option<String> {
         )
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rooflined_core::units::{Celsius, Watts};
+
+    /// A busy GB10 at this clock, in MHz.
+    fn busy(clock: f64) -> Sample {
+        Sample {
+            temperature: Reading::Known(Celsius(60.0)),
+            power: Reading::Known(Watts(20.0)),
+            load: Reading::Known(0.96),
+            clock: Reading::Known(Hertz(clock * 1e6)),
+            memory_clock: Reading::absent("none"),
+            locked: Reading::absent("no lock"),
+            reasons: Reading::Known(0),
+            processes: Reading::Known(Vec::new()),
+        }
+    }
+
+    #[test]
+    fn a_clock_that_a_supply_holds_down_is_told_from_one_that_somebody_locked() {
+        let below = Some(Hertz(600e6));
+        assert!(starved(below, &busy(513.0)).unwrap().contains("supply"));
+        assert_eq!(starved(None, &busy(513.0)), None, "of a GPU that is not known for it");
+        let locked_at = |lock: f64| Sample { locked: Reading::Known(Hertz(lock * 1e6)), ..busy(513.0) };
+        assert_eq!(starved(below, &locked_at(520.0)), None, "the lock explains the clock");
+        assert!(starved(below, &locked_at(1800.0)).is_some(), "a lock far above it does not");
+        assert_eq!(starved(below, &Sample { reasons: Reading::Known(0x100), ..busy(513.0) }), None);
+        assert_eq!(starved(below, &Sample { reasons: Reading::Known(POWER_CAP), ..busy(513.0) }), None);
+        assert_eq!(starved(below, &Sample { reasons: Reading::absent("none"), ..busy(513.0) }), None);
+        assert_eq!(starved(below, &Sample { load: Reading::Known(0.1), ..busy(513.0) }), None);
+        assert_eq!(starved(below, &busy(2400.0)), None);
+    }
+}
