@@ -752,6 +752,20 @@ class CeilingsAnswer(CeilingsAnswerOptional_):
     workers: int
 
 
+class CheckedAnswerOptional_(TypedDict, total=False):
+    #: What was found; `null` where it could not be read.
+    value: Optional[str]
+
+
+class CheckedAnswer(CheckedAnswerOptional_):
+    """Something that often slows a run down, and does not here."""
+
+    #: File or field of `GET /v1/state`, or how to have it checked.
+    source: str
+    #: What.
+    what: str
+
+
 class ChoiceAnswerOptional_(TypedDict, total=False):
     #: Storage of the weights; `null` for a file that does not say.
     format: Optional[str]
@@ -898,6 +912,8 @@ class EvidenceAnswer(TypedDict):
 
 
 class ExplainAnswerOptional_(TypedDict, total=False):
+    #: Where a slow run has no cause: what was checked, the most usual cause first. Empty otherwise.
+    checked: List["CheckedAnswer"]
     #: Part of the difference that no cause explains; `null` where there are no causes to look for.
     unexplained_ratio: Optional[float]
     #: That part as a rate.

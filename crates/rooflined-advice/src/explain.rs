@@ -4,6 +4,7 @@
 //! Each cause that is [seen](suspect::Suspect) changes the conditions of the prediction; predictions with one cause alone and with
 //! all but one tell what it takes, and `split` makes the parts add up to the gap. Within the interval nothing is claimed.
 
+mod checked;
 mod conditions;
 mod cpu_time;
 mod kernels;
@@ -65,6 +66,7 @@ pub fn explain(
         causes: Vec::new(),
         unexplained_ratio: None,
         unexplained_tokens_per_s: None,
+        checked: Vec::new(),
         unseen: machine::unseen(snapshot).into_iter().chain(seen.unseen.iter().cloned()).collect(),
         simulated: snapshot.board.simulated,
         serial: snapshot.serial,
@@ -279,6 +281,9 @@ fn find_causes(
     });
     let explained: f64 = causes.iter().map(|cause| cause.share_ratio).sum();
     let unexplained = if gap > 0.0 { (1.0 - explained).max(0.0) } else { 0.0 };
+    if causes.is_empty() && is_measured {
+        answer.checked = checked::checked(snapshot, seen);
+    }
     answer.causes = causes;
     answer.unexplained_ratio = Some(unexplained);
     answer.unexplained_tokens_per_s = Some(unexplained * (expected.value - measured).max(0.0));

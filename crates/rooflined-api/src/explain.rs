@@ -216,6 +216,18 @@ pub struct CauseAnswer {
     pub fix: String,
 }
 
+/// Something that often slows a run down, and does not here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
+pub struct CheckedAnswer {
+    /// What.
+    pub what: String,
+    /// What was found; `null` where it could not be read.
+    pub value: Option<String>,
+    /// File or field of `GET /v1/state`, or how to have it checked.
+    pub source: String,
+}
+
 /// `POST /v1/explain`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema))]
@@ -237,6 +249,9 @@ pub struct ExplainAnswer {
     pub unexplained_ratio: Option<f64>,
     /// That part as a rate.
     pub unexplained_tokens_per_s: Option<f64>,
+    /// Where a slow run has no cause: what was checked, the most usual cause first. Empty otherwise.
+    #[serde(default)]
+    pub checked: Vec<CheckedAnswer>,
     /// What could not be looked at.
     pub unseen: Vec<Unseen>,
     /// True where values come from a simulated board, not from hardware.

@@ -52,7 +52,8 @@ pub use control::{
 pub use error::{ErrorAnswer, ErrorBody, ErrorProblem};
 pub use estimate::{EstimateAnswer, PowerAnswer};
 pub use explain::{
-    CauseAnswer, EvidenceAnswer, ExplainAnswer, ExplainRequest, OtherProcess, RunEvidence, Unseen,
+    CauseAnswer, CheckedAnswer, EvidenceAnswer, ExplainAnswer, ExplainRequest, OtherProcess, RunEvidence,
+    Unseen,
 };
 pub use formats::{FormatAnswer, FormatsAnswer};
 pub use hardware::{HardwareAnswer, HardwareListAnswer, HardwareSummary, NominalCeilings, NominalModeAnswer};

@@ -102,7 +102,7 @@ pub(crate) const BY_FIELDS: [(&[&str], &Foreign); 3] = [
 ];
 const ONNX: Foreign = Foreign {
     what: "an ONNX file",
-    instead: "give that file itself to predict, recommend or models inspect",
+    instead: "predict, recommend, compare, observe and models inspect take that file itself",
 };
 pub(crate) const PROJECTOR: Foreign = Foreign {
     what: "a projector of pictures or sound (mmproj) for another model",

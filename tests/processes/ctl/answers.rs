@@ -321,6 +321,7 @@ fn explanation() -> ExplainAnswer {
         ],
         unexplained_ratio: Some(0.1),
         unexplained_tokens_per_s: Some(3.5),
+        checked: Vec::new(),
         unseen: vec![Unseen {
             what: "memory clock".into(),
             reason: "permission denied".into(),

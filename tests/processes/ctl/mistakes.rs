@@ -364,7 +364,7 @@ fn a_directory_without_a_model_names_what_it_holds_instead() {
     for (name, said) in [
         ("pytorch_model.bin", "\"pytorch_model.bin\" is a PyTorch file"),
         ("model.engine", "\"model.engine\" is a TensorRT engine"),
-        ("model.onnx", "give that file itself"),
+        ("model.onnx", "take that file itself"),
         ("mmproj-F16.gguf", "give the language model's .gguf file"),
         ("tokenizer.json", "give config.json"),
         ("README.md", "give a .gguf or .safetensors file, a config.json"),

@@ -19,6 +19,12 @@ pub async fn add_causes(
     comparison: &mut Comparison,
     engine: Engine,
 ) -> Result<(), Failure> {
+    // Nothing but the load explains a network's time yet, and a wide interval may hide what the load cost.
+    for row in &mut comparison.rows {
+        if let (MeasuredOp::Network(_), Some(disturbed)) = (&row.measured.op, &row.measured.disturbed) {
+            row.cause = Some(format!("{disturbed}: repeat it on an idle machine: top"));
+        }
+    }
     if comparison.rows.iter().all(|row| row.verdict == "as_predicted") {
         return Ok(());
     }
@@ -26,9 +32,6 @@ pub async fn add_causes(
     let mode = state.fields.get("power_mode").and_then(|field| field.value.get("name"));
     let mode = mode.and_then(Value::as_str).map(str::to_owned);
     for row in comparison.rows.iter_mut().filter(|row| row.verdict != "as_predicted") {
-        if let (MeasuredOp::Network(_), Some(disturbed)) = (&row.measured.op, &row.measured.disturbed) {
-            row.cause = Some(format!("{disturbed}: repeat it on an idle machine: top"));
-        }
         if let Some(request) = request(row, mode.clone(), engine) {
             row.cause = cause_in(&causes::ask(client, &request).await?);
         }

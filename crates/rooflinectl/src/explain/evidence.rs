@@ -51,15 +51,19 @@ impl Counters {
     /// # Errors
     /// The process has ended.
     pub fn read(process: &Process) -> Result<Self, Failure> {
-        let vmstat = fs::read_to_string("/proc/vmstat").unwrap_or_default();
         Ok(Self {
             activity: process.activity()?,
             ticks: ticks(),
             read_bytes: number_in(process.pid, "io", "read_bytes:"),
             major_faults: stat(process.pid).and_then(|stat| field(&stat, 12)),
-            swapped_in: vmstat.lines().find_map(|line| line.strip_prefix("pswpin ")?.parse().ok()),
+            swapped_in: fs::read_to_string("/proc/vmstat").ok().and_then(|text| swapped_in(&text)),
         })
     }
+}
+
+/// Pages that were read from swap, in the text of /proc/vmstat.
+fn swapped_in(vmstat: &str) -> Option<u64> {
+    vmstat.lines().find_map(|line| line.strip_prefix("pswpin ")?.parse().ok())
 }
 
 /// What stands behind `key` in a file of lines.
@@ -252,6 +256,14 @@ fn others(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pages_from_swap_are_read_from_their_line_alone() {
+        let vmstat = "nr_free_pages 81230\npgpgin 512\npswpin 4711\npswpout 12\n";
+        assert_eq!(swapped_in(vmstat), Some(4711));
+        assert_eq!(swapped_in("pswpinned 3\npswpout 12\n"), None);
+        assert_eq!(swapped_in("pswpin many\n"), None);
+    }
 
     #[test]
     fn a_process_that_computes_beside_this_one_is_named() {

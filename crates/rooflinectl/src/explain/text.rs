@@ -25,6 +25,16 @@ pub fn render(what: &str, answer: &ExplainAnswer) -> String {
     {
         let _ = writeln!(text, "\n  {} unexplained: {} of the difference", lost(rate), words::percent(ratio));
     }
+    let checked = |is_known: bool| answer.checked.iter().filter(move |of| of.value.is_some() == is_known);
+    for (number, of) in checked(true).enumerate() {
+        let title = if number == 0 { "\n  checked, and not the cause:\n" } else { "" };
+        let value = words::printable(of.value.as_deref().unwrap_or_default());
+        let _ = writeln!(text, "{title}    {}: {value} ({})", of.what, of.source);
+    }
+    for (number, of) in checked(false).enumerate() {
+        let title = if number == 0 { "\n  could not be checked:\n" } else { "" };
+        let _ = writeln!(text, "{title}    {} ({})", of.what, of.source);
+    }
     for unseen in &answer.unseen {
         let _ = writeln!(text, "\n  not seen: {} ({})\n    -> {}", unseen.what, unseen.reason, unseen.grant);
     }

@@ -16,7 +16,7 @@ const SAME_CPU_CLOCK: f64 = 0.1;
 const STARVED: [f64; 2] = [513e6, 850e6];
 const STARVED_WITHIN: f64 = 0.04;
 /// A reference read that is older tells of another time.
-const YOUNG: Seconds = Seconds(600.0);
+pub(super) const YOUNG: Seconds = Seconds(600.0);
 /// Bandwidth, and time that a hypervisor or the memory takes, by less than these parts is noise.
 const LESS_BANDWIDTH: f64 = 0.1;
 const LESS_TIME: f64 = 0.02;
@@ -67,7 +67,8 @@ pub fn suspects(snapshot: &Snapshot, expected: &OperatingPoint, server: Option<u
     found
 }
 
-fn source(snapshot: &Snapshot, field: &str) -> String {
+/// The file that a field of the state is read from.
+pub(super) fn source(snapshot: &Snapshot, field: &str) -> String {
     let file = snapshot.board.sources.get(&format!("state.{field}"));
     file.cloned().unwrap_or_else(|| format!("GET /v1/state: {field}"))
 }

@@ -70,6 +70,34 @@ fn within_the_interval_nothing_is_named_whatever_the_sensors_say() {
 }
 
 #[test]
+fn a_slow_run_without_a_cause_lists_what_was_checked() {
+    for key in BOARDS {
+        let snapshot = machine(key);
+        let EstimateAnswer { value, low, .. } = expected(&snapshot);
+        let answer = explained(&snapshot, &at(low * 0.5));
+        assert!(answer.causes.is_empty(), "{:?}", answer.causes);
+        let whats: Vec<&str> = answer.checked.iter().map(|of| of.what.as_str()).collect();
+        assert_eq!(
+            (whats[0], whats[1], whats.last()),
+            ("GPU clock under load", "throttling", Some(&"the process"))
+        );
+        assert!(answer.checked.iter().all(|of| of.value.as_deref() != Some("0 Hz")), "unknown is no figure");
+        let process = |request| ExplainRequest {
+            seen: Some(RunEvidence { pid: Some(7), cpus_allowed: Some(4), ..RunEvidence::default() }),
+            ..request
+        };
+        let seen = explained(&snapshot, &process(at(low * 0.5))).checked;
+        let of = |what: &str| seen.iter().find(|of| of.what == what).unwrap();
+        assert_eq!(of("CPUs that it may use").value.as_deref(), Some("4"));
+        assert_eq!(of("its memory in swap").value, None);
+        assert!(explained(&snapshot, &at(value)).checked.is_empty());
+        let mut hot = machine(key);
+        throttle(&mut hot, Hertz(300e6));
+        assert!(explained(&hot, &at(low * 0.5)).checked.is_empty(), "a cause is named instead");
+    }
+}
+
+#[test]
 fn the_shares_and_the_rest_add_up_to_the_gap() {
     let mut random = fastrand::Rng::with_seed(5);
     for round in 0..200 {

@@ -110,7 +110,7 @@ function serverCard({ server, reported_at_unix_s: at, shown_to: to, not_learned:
 
 /** An answer of `POST /v1/explain`, in the daemon's words; `heading` is the level of its causes. */
 function explanation(explained, heading) {
-  const { verdict, reason, measured_tokens_per_s: measured, expected_tokens_per_s: expected, expected_at: at, causes, unexplained_ratio: rest, unexplained_tokens_per_s: restRate, unseen } = explained;
+  const { verdict, reason, measured_tokens_per_s: measured, expected_tokens_per_s: expected, expected_at: at, causes, unexplained_ratio: rest, unexplained_tokens_per_s: restRate, checked = [], unseen } = explained;
   const isUnexplained = rest > LEAST_REST && isSlow(explained);
   return [
     note(isSlow(explained) || causes.length ? "warn" : "info", sentence(reason)),
@@ -126,6 +126,7 @@ function explanation(explained, heading) {
       cause.evidence.length > 0 && h("ul", { class: "plain" }, cause.evidence.map(({ source, value }) => h("li", {}, h("code", {}, source), `: ${value}`))),
       remedy(cause.fix))))),
     isUnexplained && h("p", { "data-unexplained": "" }, h("strong", {}, "Unexplained: "), `${units.percent(rest)} of the difference, ${lost(restRate)}.`),
+    checked.length > 0 && h("div", {}, h("p", {}, "Checked, and not the cause:"), h("ul", { class: "plain" }, checked.map(({ what, value, source }) => h("li", {}, sentence(`${what}: ${value ?? "not known"} (${source})`))))),
     unseen.length > 0 && h("div", {}, h("p", {}, "Not seen:"), h("ul", { class: "plain" }, unseen.map(({ what, reason: why, grant }) => h("li", {}, sentence(`${what} (${why})`), " ", sentence(grant))))),
   ];
 }
