@@ -267,8 +267,10 @@ impl Runtime {
                 Some(probe) if probe.job == job => probe.stop(),
                 _ => tracing::debug!(job, "there is no such probe to stop"),
             },
-            // A reply that follows may say that it is done, so it must be on the disk by then.
-            Effect::Save(item @ (StoreItem::Calibration(_) | StoreItem::Holds(_))) => {
+            // A reply that follows may say that it is done, so it must be on the disk by then. Slow servers seldom change.
+            Effect::Save(
+                item @ (StoreItem::Calibration(_) | StoreItem::Holds(_) | StoreItem::Servers(_)),
+            ) => {
                 if let Some((unsaved, _)) = &mut self.unsaved {
                     unsaved.remove(item.kind());
                 }
@@ -401,7 +403,7 @@ const fn changes_what_is_stored(reply: &Reply) -> bool {
     matches!(reply, Reply::Observed { accepted: 1.., .. } | Reply::Forgotten { count: 1.. })
 }
 
-/// All of a snapshot that is stored, holds aside.
+/// All of a snapshot that is stored, without what ends with the boot.
 fn stored_of(snapshot: &Snapshot) -> impl Iterator<Item = StoreItem> {
     let record = snapshot.calibration.clone().map(|record| StoreItem::Calibration(Box::new(record)));
     record.into_iter().chain([

@@ -28,7 +28,7 @@ fn beside_another() -> Option<Value> {
 #[test]
 fn a_server_that_stays_slow_degrades_the_machine_once_and_until_it_is_over() {
     let home = Home::new();
-    let _daemon = home.start();
+    let daemon = home.start();
     assert_eq!(report(&home, 1.0, None)["slow"], json!([]));
     let first = report(&home, 0.2, beside_another());
     assert!(first["slow"][0]["reason"].as_str().unwrap().contains("make (process 4711"), "{first}");
@@ -47,6 +47,9 @@ fn a_server_that_stays_slow_degrades_the_machine_once_and_until_it_is_over() {
     assert_eq!(degraded(&home), noticed, "it is said once");
     let lines = home.log().lines().filter(|line| line.contains("llama-server on port 8080")).count();
     assert_eq!(lines, 1, "{}", home.log());
+    drop(daemon);
+    let _daemon = home.start();
+    assert_eq!(degraded(&home), noticed, "a restart loses nothing");
     assert_eq!(report(&home, 1.0, None)["accepted"], 1);
     report(&home, 0.15, beside_another());
     assert_eq!(degraded(&home), noticed, "to and fro is no recovery");
