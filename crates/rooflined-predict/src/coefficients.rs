@@ -77,7 +77,7 @@ families! {
 
 macro_rules! coefficients {
     ($($(#[$doc:meta])* $variant:ident = $key:literal, prior $value:literal x $spread:literal, device $device:literal,
-       card $card:literal, early $early:literal;)*) => {
+       card $card:literal, early $early:literal x $early_spread:literal;)*) => {
         keyed! {
             /// What is fitted beside the cost of dequantization. All are positive and fitted as logarithms.
             Scalar { $($(#[$doc])* $variant = $key,)* }
@@ -88,56 +88,58 @@ macro_rules! coefficients {
                 match self { $(Self::$variant => ($value, $spread, $device),)* }
             }
 
-            /// Standard deviations of the logarithms of what [`Effect`]s change.
-            const fn effects(self) -> [f64; EFFECTS] {
-                match self { $(Self::$variant => [$card, $early],)* }
+            /// Factors that [`Effect`]s are assumed to be, and standard deviations of their logarithms.
+            const fn effects(self) -> [(f64, f64); EFFECTS] {
+                match self { $(Self::$variant => [(1.0, $card), ($early, $early_spread)],)* }
             }
         }
     };
 }
 
 // What is assumed before any measurement: a value, and the standard deviations of its logarithm over engines, between
-// machines with the same engine, between cards and boards, and between builds. Documented guesses; the data decides where
-// there is any.
+// machines with the same engine, between cards and boards, and between builds, after the factor of an early one. Documented
+// guesses; the data decides where there is any. Launches cost about half with CUDA graphs (realizar on an Orin: 280 kernels of 20 us
+// a token, of 10 with graphs). Attention on matrix units (llama.cpp, pull request 11583) makes a prompt of 16384 tokens 1.31 times as
+// fast on an RTX 3090, which is attention in half of the time if attention is half of the prompt.
 coefficients! {
     /// Part of the memory's nominal bandwidth that streaming weights reaches.
-    Bandwidth = "bandwidth_ratio", prior 0.85 x 0.25, device 0.12, card 0.1, early 0.1;
+    Bandwidth = "bandwidth_ratio", prior 0.85 x 0.25, device 0.12, card 0.1, early 1.0 x 0.1;
     /// Times that the key/value cache is read, seen from the memory: heads of a group do not always share a read.
-    Cache = "kv_ratio", prior 1.5 x 0.7, device 0.3, card 0.5, early 0.5;
+    Cache = "kv_ratio", prior 1.5 x 0.7, device 0.3, card 0.5, early 1.0 x 0.5;
     /// Likewise for the states of linear mixers.
-    State = "state_ratio", prior 1.5 x 0.7, device 0.3, card 0.0, early 0.0;
+    State = "state_ratio", prior 1.5 x 0.7, device 0.3, card 0.0, early 1.0 x 0.0;
     /// Bytes of experts against other weights: scattered reads are slower.
-    Expert = "expert_ratio", prior 1.1 x 0.2, device 0.15, card 0.0, early 0.1;
+    Expert = "expert_ratio", prior 1.1 x 0.2, device 0.15, card 0.0, early 1.0 x 0.1;
     /// Time of one kernel of the small ones between products, launch included, in seconds, where the GPU runs at 1 GHz.
-    Kernel = "kernel_s", prior 4.5e-6 x 0.7, device 0.5, card 0.7, early 0.5;
+    Kernel = "kernel_s", prior 4.5e-6 x 0.7, device 0.5, card 0.7, early 2.0 x 0.5;
     /// Further time of a layer with a linear mixer, likewise.
-    LinearLayer = "linear_layer_s", prior 20e-6 x 1.0, device 0.5, card 0.5, early 0.5;
+    LinearLayer = "linear_layer_s", prior 10e-6 x 1.0, device 0.5, card 0.5, early 1.0 x 0.5;
     /// Further time of a layer with experts, likewise.
-    ExpertLayer = "expert_layer_s", prior 20e-6 x 1.0, device 0.2, card 0.7, early 0.5;
+    ExpertLayer = "expert_layer_s", prior 10e-6 x 1.0, device 0.2, card 0.7, early 1.0 x 0.5;
     /// Time of a pass for every sequence: sampling and the way to the host and back, likewise. It depends on the host.
-    Sequence = "sequence_s", prior 1e-4 x 1.0, device 0.5, card 0.7, early 0.7;
+    Sequence = "sequence_s", prior 1e-4 x 1.0, device 0.5, card 0.7, early 1.0 x 0.7;
     /// What a further column costs a kernel for few columns, as a part of the first.
-    Column = "column_ratio", prior 0.05 x 1.0, device 0.4, card 0.4, early 0.4;
+    Column = "column_ratio", prior 0.05 x 1.0, device 0.4, card 0.4, early 1.0 x 0.4;
     /// What a further column costs llama.cpp's kernels for many columns beside the products, as a part of the first of
     /// those for few: a tile of weights is unpacked again for every tile of columns.
-    Unpack = "unpack_ratio", prior 0.01 x 1.0, device 0.3, card 0.0, early 0.0;
+    Unpack = "unpack_ratio", prior 0.01 x 1.0, device 0.3, card 0.0, early 1.0 x 0.0;
     /// Part of the peak that products of many rows reach, in what they are computed in.
-    Product = "product_ratio", prior 0.4 x 0.5, device 0.4, card 0.3, early 0.4;
+    Product = "product_ratio", prior 0.4 x 0.5, device 0.4, card 0.3, early 1.0 x 0.4;
     /// What products in 8 bits reach of their peak, against those in 16 bits.
-    EightBit = "eight_bit_ratio", prior 1.0 x 0.5, device 0.3, card 0.3, early 0.3;
+    EightBit = "eight_bit_ratio", prior 1.0 x 0.5, device 0.3, card 0.3, early 1.0 x 0.3;
     /// Likewise of products in 4 bits.
-    FourBit = "four_bit_ratio", prior 1.0 x 0.5, device 0.3, card 0.3, early 0.3;
+    FourBit = "four_bit_ratio", prior 1.0 x 0.5, device 0.3, card 0.3, early 1.0 x 0.3;
     /// Rows at which products reach half of that.
-    HalfRows = "half_rows", prior 64.0 x 1.0, device 0.0, card 0.3, early 0.3;
+    HalfRows = "half_rows", prior 64.0 x 1.0, device 0.0, card 0.3, early 1.0 x 0.3;
     /// Part of the 16-bit peak that attention over a prompt reaches.
-    Attention = "attention_ratio", prior 0.2 x 0.8, device 0.5, card 0.5, early 0.6;
+    Attention = "attention_ratio", prior 0.2 x 0.8, device 0.5, card 0.5, early 0.5 x 0.6;
     /// Likewise for the states of linear mixers over a prompt, token by token.
-    Scan = "scan_ratio", prior 0.03 x 1.5, device 0.0, card 0.0, early 0.0;
+    Scan = "scan_ratio", prior 0.03 x 1.5, device 0.0, card 0.0, early 1.0 x 0.0;
     /// Times as long as all bytes take at the memory's nominal bandwidth that a dense model decodes one sequence at depth, where
     /// this rule of thumb was found nearer than the sum of the parts; 1 = the sum. Not fitted with the others.
-    DenseRule = "dense_rule_ratio", prior 1.0 x 0.0, device 0.0, card 0.0, early 0.0;
+    DenseRule = "dense_rule_ratio", prior 1.0 x 0.0, device 0.0, card 0.0, early 1.0 x 0.0;
     /// Likewise of a mixture of experts.
-    ExpertRule = "expert_rule_ratio", prior 1.0 x 0.0, device 0.0, card 0.0, early 0.0;
+    ExpertRule = "expert_rule_ratio", prior 1.0 x 0.0, device 0.0, card 0.0, early 1.0 x 0.0;
 }
 
 /// What several machines or builds have in common against the others with the same engine.
@@ -151,8 +153,8 @@ pub enum Effect {
 
 /// How many there are.
 pub const EFFECTS: usize = 2;
-/// What they change in the logarithm of the cycles for a weight: standard deviations.
-const CYCLES_EFFECTS: [f64; EFFECTS] = [0.2, 0.2];
+/// What they change in the cycles for a weight: factors, and standard deviations of their logarithms.
+const CYCLES_EFFECTS: [(f64, f64); EFFECTS] = [(1.0, 0.2), (1.0, 0.2)];
 
 /// Families of which the second is no cheaper for the cores, weight by weight, than the first: more bits in the same
 /// packing are more to unpack, 16 bits need no unpacking, and those of 8 bits less than six bits in two planes do. An
@@ -242,9 +244,9 @@ impl Coefficient {
         }
     }
 
-    /// Standard deviations of the logarithms of what each [`Effect`] changes; 0 = nothing.
+    /// The factor that each [`Effect`] is assumed to be, and the standard deviation of its logarithm; 0 = the factor is fixed.
     #[must_use]
-    pub const fn effect_spreads(self) -> [f64; EFFECTS] {
+    pub const fn effects(self) -> [(f64, f64); EFFECTS] {
         match self {
             Self::Scalar(scalar) => scalar.effects(),
             Self::Cycles(_) => CYCLES_EFFECTS,

@@ -42,6 +42,12 @@ pub fn engine_files(engines: &[EngineRows]) -> Vec<EngineFile> {
     files
 }
 
+/// The costs of one engine alone, without intervals.
+#[must_use]
+pub fn costs_file(rows: &EngineRows) -> EngineFile {
+    file(rows, &rows.fit(|_| true, None), &[], &[], unseen(&[]))
+}
+
 fn file(
     rows: &EngineRows,
     all: &Fitted,

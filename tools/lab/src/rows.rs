@@ -341,8 +341,8 @@ pub fn spreads() -> Spreads {
     for coefficient in Coefficient::all() {
         let place = coefficient.index();
         spreads.machines[place] = coefficient.device_spread();
-        for (sd, spread) in spreads.effects.iter_mut().zip(coefficient.effect_spreads()) {
-            sd[place] = spread;
+        for (effect, (factor, spread)) in spreads.effects.iter_mut().zip(coefficient.effects()) {
+            (effect.mean[place], effect.sd[place]) = (factor.ln(), spread);
         }
     }
     spreads

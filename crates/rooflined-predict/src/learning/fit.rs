@@ -112,16 +112,20 @@ pub struct Prior {
     pub sd: Coefficients,
 }
 
+impl Prior {
+    const NONE: Self = Self { mean: [0.0; COEFFICIENTS], sd: [0.0; COEFFICIENTS] };
+}
+
 /// How far machines, and builds and kinds of machines, lie from each other: standard deviations of the logarithms.
 #[derive(Debug, Clone, Copy)]
 pub struct Spreads {
     pub machines: Coefficients,
-    pub effects: [Coefficients; EFFECTS],
+    pub effects: [Prior; EFFECTS],
 }
 
 impl Spreads {
     /// Of one machine that is fitted for itself.
-    pub const NONE: Self = Self { machines: [0.0; COEFFICIENTS], effects: [[0.0; COEFFICIENTS]; EFFECTS] };
+    pub const NONE: Self = Self { machines: [0.0; COEFFICIENTS], effects: [Prior::NONE; EFFECTS] };
 }
 
 /// A fit of one engine over several machines.
@@ -241,10 +245,11 @@ impl Layout {
         }
         for (effect, used) in used_with.into_iter().enumerate() {
             for (place, used) in used.into_iter().enumerate() {
-                if used && spreads.effects[effect][place] > 0.0 {
+                let known = &spreads.effects[effect];
+                if used && known.sd[place] > 0.0 {
                     layout.effects[effect][place] = Some(layout.mean.len());
-                    layout.mean.push(0.0);
-                    layout.sd.push(spreads.effects[effect][place]);
+                    layout.mean.push(known.mean[place]);
+                    layout.sd.push(known.sd[place]);
                 }
             }
         }
@@ -355,8 +360,8 @@ pub fn fit(
     let mut fitted = Fitted {
         typical: prior.mean,
         typical_sd: prior.sd,
-        effects: [[0.0; COEFFICIENTS]; EFFECTS],
-        effects_sd: spreads.effects,
+        effects: spreads.effects.map(|effect| effect.mean),
+        effects_sd: spreads.effects.map(|effect| effect.sd),
         difference: vec![[0.0; COEFFICIENTS]; machines],
         difference_sd: vec![spreads.machines; machines],
     };

@@ -1,17 +1,17 @@
 //! `evaluate groups`: predictions by kind of machine, engine, kind of model and what was asked, each beside a rule of thumb.
 //!
-//! Two splits: a fit to the rows that were known before a month judges those that were added since, and a fit to all other models
-//! judges each model. The rule of thumb is a constant times the bytes that a run reads over the bandwidth of the data
+//! Four splits: the rows added since a month by a fit to those before it, by a fit to all other machines and by one to all other
+//! sources, and each model by a fit to all others. The rule of thumb is a constant times the bytes that a run reads over the bandwidth of the data
 //! sheet, [`thumb`](crate::thumb). A group in which it is nearer with models left out uses it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde_json::{Value, json};
 
 use super::percent;
 use crate::carrying::{Coverage, coverage};
-use crate::engine_files::engine_files;
+use crate::engine_files::{costs_file, engine_files};
 use crate::fits::{Fits, leave_one_model_out};
 use crate::pooled::Errors;
 use crate::published;
@@ -23,7 +23,9 @@ use rooflinectl::table::Table;
 use rooflined_core::hardware::registry;
 use rooflined_models::registry::models;
 use rooflined_models::transformer::Phase;
-use rooflined_predict::costs::{EngineTable, Part};
+use rooflined_predict::Engine;
+use rooflined_predict::costs::{EngineFile, EngineTable, Family, Intervals, Part, build_costs};
+use rooflined_predict::learning::conformal::quantile;
 
 /// One row that was left out: ln(predicted / measured) by the formula and by the rule of thumb.
 struct Outcome {
@@ -38,32 +40,68 @@ struct Outcome {
 /// Fitted to some rows, judged by others, with the costs and the intervals that would have been shipped.
 fn by_time(before: &[Row], after: &[Row]) -> Result<Vec<Outcome>, Failure> {
     let (before, _) = prepare(before, registry(), models());
-    let (after, _) = prepare(after, registry(), models());
-    let thumb = Thumb::of(all(&before));
-    let mut tables = BTreeMap::new();
-    for file in engine_files(&before) {
-        let text = toml::to_string(&file).map_err(|error| unreadable(&error))?;
-        tables.insert(file.engine, EngineTable::parse(&text).map_err(|error| unreadable(&error))?);
+    let tables = tables(engine_files(&before))?;
+    let interval =
+        |row: &Row, family| tables[&row.engine].on(Some(&row.hardware), row.build).intervals(family);
+    Ok(outcomes(&before, after, &tables, interval))
+}
+
+/// Rows added since a month, each by a fit to all rows with another name, with the intervals that are shipped.
+fn by_name(rows: &[Row], since: &str, name: fn(&Row) -> &str) -> Result<Vec<Outcome>, Failure> {
+    let is_new = |row: &&Row| row.added.as_str() >= since;
+    let names: BTreeSet<&str> = rows.iter().filter(is_new).map(name).collect();
+    let mut all = Vec::new();
+    for left_out in names {
+        let (judged, rest): (Vec<Row>, Vec<Row>) =
+            rows.iter().cloned().partition(|row| name(row) == left_out);
+        let judged: Vec<Row> = judged.into_iter().filter(|row| is_new(&row)).collect();
+        let (mut rest, _) = prepare(&rest, registry(), models());
+        rest.retain(|engine| judged.iter().any(|row| row.engine == engine.engine));
+        let tables = tables(rest.iter().map(costs_file).collect())?;
+        let interval = |row: &Row, family| {
+            let of = rest.iter().filter(|engine| engine.engine == row.engine);
+            let known = of.flat_map(|engine| &engine.machines).find(|key| **key == row.hardware);
+            build_costs(row.engine, row.build, known.map(String::as_str)).intervals(family)
+        };
+        all.extend(outcomes(&rest, &judged, &tables, interval));
     }
-    let judged = |(engine, index): (&EngineRows, usize)| {
+    Ok(all)
+}
+
+fn tables(files: Vec<EngineFile>) -> Result<BTreeMap<Engine, EngineTable>, Failure> {
+    let table = |file: EngineFile| {
+        let text = toml::to_string(&file).map_err(|error| unreadable(&error))?;
+        Ok((file.engine, EngineTable::parse(&text).map_err(|error| unreadable(&error))?))
+    };
+    files.into_iter().map(table).collect()
+}
+
+/// Predictions of `judged` by costs that were fitted to `known`.
+fn outcomes(
+    known: &[EngineRows],
+    judged: &[Row],
+    tables: &BTreeMap<Engine, EngineTable>,
+    interval: impl Fn(&Row, Family) -> Intervals,
+) -> Vec<Outcome> {
+    let thumb = Thumb::of(all(known));
+    let (judged, _) = prepare(judged, registry(), models());
+    let outcome = |(engine, index): (&EngineRows, usize)| {
         let row = &engine.rows[index];
-        let table = tables.get(&row.engine)?;
-        let machine = Some(row.hardware.as_str());
-        let costs = table.on(machine, row.build);
+        let costs = tables.get(&row.engine)?.on(Some(row.hardware.as_str()), row.build);
         let part = Part::of(row.batch, if row.phase == Phase::Prefill { 1.0 } else { 0.0 });
         Some(Outcome {
             group: Group::of(engine, index),
             error: engine.error(index, &costs.log),
-            log_half_width: costs.intervals(engine.family(index)).of(part).half_width_ratio.ln_1p(),
+            log_half_width: interval(row, engine.family(index)).of(part).half_width_ratio.ln_1p(),
             thumb: thumb.error(engine, index),
             uses_rule: false,
         })
     };
-    Ok(all(&after).filter_map(judged).collect())
+    all(&judged).filter_map(outcome).collect()
 }
 
 fn unreadable(error: &dyn std::fmt::Display) -> Failure {
-    Failure::failed(format!("the costs of the rows before cannot be read back: {error}"), "report this")
+    Failure::failed(format!("the costs of the other rows cannot be read back: {error}"), "report this")
 }
 
 /// Each model judged by a fit to all others.
@@ -94,6 +132,8 @@ fn by_model(engines: &[EngineRows]) -> Vec<Outcome> {
 struct Line {
     words: String,
     errors: Summary,
+    /// Median of predicted over measured rate, less 1.
+    bias: f64,
     coverage: Coverage,
     thumb: Summary,
     uses_rule: bool,
@@ -101,8 +141,11 @@ struct Line {
 
 impl Line {
     fn of(words: String, outcomes: &[&Outcome]) -> Option<Self> {
+        let mut biases: Vec<f64> = outcomes.iter().map(|one| (-one.error).exp_m1()).collect();
+        biases.sort_by(f64::total_cmp);
         Some(Self {
             words,
+            bias: quantile(&biases, 0.5),
             errors: summary(outcomes.iter().map(|one| one.error))?,
             coverage: coverage(outcomes.iter().map(|one| (one.error, one.log_half_width)))?,
             thumb: summary(outcomes.iter().map(|one| one.thumb))?,
@@ -121,6 +164,7 @@ impl Line {
             percent(self.errors.median),
             percent(self.errors.mean),
             percent(self.errors.p90),
+            percent(self.bias),
             percent(self.coverage.covered),
             percent(self.coverage.half_width),
             percent(self.thumb.median),
@@ -140,6 +184,7 @@ impl Line {
             "median_error_ratio": self.errors.median,
             "mean_error_ratio": self.errors.mean,
             "p90_error_ratio": self.errors.p90,
+            "median_bias_ratio": self.bias,
             "covered_ratio": self.coverage.covered,
             "median_half_width_ratio": self.coverage.half_width,
             "thumb_median_error_ratio": self.thumb.median,
@@ -189,8 +234,18 @@ pub fn compare(known: &[Row], new: &[Row]) -> Result<String, Failure> {
 }
 
 fn render(lines: &[Line]) -> String {
-    let mut shown =
-        Table::new(&["GROUP", "ROWS", "MEDIAN", "MEAN", "P90", "INSIDE", "HALF-WIDTH", "RULE OF THUMB", ""]);
+    let mut shown = Table::new(&[
+        "GROUP",
+        "ROWS",
+        "MEDIAN",
+        "MEAN",
+        "P90",
+        "BIAS",
+        "INSIDE",
+        "HALF-WIDTH",
+        "RULE OF THUMB",
+        "",
+    ]);
     lines.iter().for_each(|line| shown.row(line.cells()));
     shown.render()
 }
@@ -201,24 +256,30 @@ pub fn run(printer: &Printer, file: &Path, since: &str) -> Result<(), Failure> {
     let (engines, _) = prepare(&table.rows, registry(), models());
     let (before, after): (Vec<Row>, Vec<Row>) =
         table.rows.iter().cloned().partition(|row| row.added.as_str() < since);
-    let splits = [("time", lines(&by_time(&before, &after)?)), ("model", lines(&by_model(&engines)))];
+    let splits = [
+        ("time", "from those before", by_time(&before, &after)?),
+        ("machine", "each machine from all others", by_name(&table.rows, since, |row| &row.hardware)?),
+        ("source", "each source from all others", by_name(&table.rows, since, |row| &row.source)?),
+        ("model", "", by_model(&engines)),
+    ];
     match printer.format {
         Format::Human => {
             let mut text = String::new();
-            for (split, lines) in &splits {
+            for (split, words, outcomes) in &splits {
+                let table = render(&lines(outcomes));
                 text.push_str(&match *split {
-                    "time" => format!("Rows added since {since}, from those before:\n{}\n", render(lines)),
-                    _ => format!("Each model, from all others:\n{}", render(lines)),
+                    "model" => format!("Each model, from all others:\n{table}"),
+                    _ => format!("Rows added since {since}, {words}:\n{table}\n"),
                 });
             }
             printer.text(&text)
         }
         _ => {
-            let of = |lines: &[Line]| lines.iter().map(Line::json).collect::<Vec<_>>();
-            printer.value(
-                "evaluation",
-                &json!({ "since": since, "time": of(&splits[0].1), "model": of(&splits[1].1) }),
-            )
+            let mut answer = json!({ "since": since });
+            for (split, _, outcomes) in &splits {
+                answer[split] = lines(outcomes).iter().map(Line::json).collect();
+            }
+            printer.value("evaluation", &answer)
         }
     }
 }
