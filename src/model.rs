@@ -42,7 +42,7 @@ fn find(catalogue: &Catalogue, named: NamedModel) -> Result<ModelWork, String> {
     let model = match &reference {
         Value::String(key) => {
             let known = models().get(key).map_err(|error| {
-                format!("there is no model {:?}; {}", error.key, error.near.hint("GET /v1/models lists all"))
+                format!("there is no model {:?}; {}", error.key, error.hint("GET /v1/models lists all"))
             })?;
             let format = format.ok_or_else(|| format!("{key} has no storage of its own: give a format"))?;
             known.model(Recipe::of(format))

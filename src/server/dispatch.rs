@@ -415,7 +415,7 @@ fn roofline(query: &str) -> Result<Request, Refusal> {
 fn model(call: Call<'_>) -> Result<ModelAnswer, Refusal> {
     let key = call.argument.unwrap_or_default();
     let known = registry::models().get(key).map_err(|error| {
-        let hint = error.near.hint("GET /v1/models lists all");
+        let hint = error.hint("GET /v1/models lists all");
         Code::NotFound.error(format!("there is no model {:?}", error.key), hint)
     })?;
     let (mut recipe, mut cache) = (models::published_recipe(known), WeightFormat::Fp16);

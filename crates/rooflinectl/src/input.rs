@@ -16,7 +16,7 @@ use rooflined_core::near::Near;
 use rooflined_core::operation::{MAX_DIMENSION, Op};
 use rooflined_core::precision::{Precision, UnknownName, WeightFormat};
 use rooflined_models::recipe::Recipe;
-use rooflined_models::registry::models;
+use rooflined_models::registry::{UnknownModel, models};
 use rooflined_models::transformer::{DraftKind, Phase, Task};
 use rooflined_predict::Engine;
 
@@ -58,11 +58,13 @@ pub fn target(text: &str) -> Result<Target, String> {
         return Ok(Target::File(PathBuf::from(text)));
     }
     match models().get(text) {
-        // A name that says how the model is stored goes on as it is.
+        // A name that says how the model is stored, or that is Ollama's for several, goes on as it is: the answer says so.
         Ok(known) => {
-            Ok(Target::Model(models().stored_in(text).map_or_else(|| known.key.clone(), |_| text.to_owned())))
+            let says_more = models().stored_in(text).is_some() || models().default_tag(text).is_some();
+            Ok(Target::Model(if says_more { text.to_owned() } else { known.key.clone() }))
         }
         Err(_) if Path::new(text).exists() => Ok(Target::File(PathBuf::from(text))),
+        Err(UnknownModel { storage: Some(unread), .. }) => Err(format!("not predicted: {}", unread.hint())),
         Err(error) => {
             let operations = [Kind::Gemv, Kind::Gemm, Kind::Attention].map(key);
             let near = Near::of(text, operations);
@@ -110,6 +112,9 @@ fn public_name(path: &Path) -> Option<&str> {
 fn unknown_model(name: &str) -> Failure {
     const ALL: &str =
         "rooflinectl models list shows all; for another model, save its config.json and give its path";
+    if let Err(UnknownModel { storage: Some(unread), .. }) = models().get(name) {
+        return Failure::usage(format!("{name:?} is not predicted")).with_hint(unread.hint());
+    }
     let hint = match meant::known_model(name) {
         Some(model) => format!("did you mean {model}? {ALL}"),
         None if Address::parse(name).is_ok() => {
@@ -1185,6 +1190,9 @@ pub fn engine(text: &str) -> Result<Engine, String> {
     Engine::named(text).ok_or_else(|| {
         if text.eq_ignore_ascii_case("all") {
             return "leave the option out: every engine that runs there is compared".to_owned();
+        }
+        if text.contains(',') {
+            return format!("name one; rooflinectl recommend compares several: --engines {text}");
         }
         if let Some(other) = meant::value_of_another("engine", text) {
             return other;

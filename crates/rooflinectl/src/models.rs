@@ -89,7 +89,7 @@ fn show(
         let hint = if Path::new(key).exists() {
             format!("of a file: rooflinectl models inspect {key}")
         } else {
-            error.near.hint("rooflinectl models list shows all")
+            error.hint("rooflinectl models list shows all")
         };
         Failure::usage(format!("there is no model {:?}", error.key)).with_hint(hint)
     })?;

@@ -106,7 +106,7 @@ fn no_report(which: &ReportsArgs) -> String {
     let unknown = which.model.as_deref().and_then(|name| models().get(name).err());
     match unknown {
         _ if query(which).is_empty() => "nothing was reported".to_owned(),
-        Some(unknown) => format!("there is no report about this model; {}", unknown.near.hint(ALL)),
+        Some(unknown) => format!("there is no report about this model; {}", unknown.hint(ALL)),
         None => format!("no report matches; {ALL}"),
     }
 }

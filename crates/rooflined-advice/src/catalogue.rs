@@ -134,7 +134,7 @@ impl Catalogue {
             Code::UnknownModel.at(
                 field,
                 format!("there is no model {:?}", shorten(&error.key)),
-                error.near.hint("GET /v1/models lists all"),
+                error.hint("GET /v1/models lists all"),
             )
         })?;
         if let Some(model) = self.known.find(|(kept, by)| *by == recipe && *kept == known.key) {

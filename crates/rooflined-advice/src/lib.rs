@@ -50,6 +50,7 @@ pub use bytes::MAX_ANSWER_BYTES;
 pub use catalogue::{Catalogue, Opener, inspected, name_of, no_other_field};
 pub use ceilings::calibration_age;
 pub use explain::explain;
+pub use model::usual_recipe;
 pub use model_files::{NamesModels, without_definition};
 pub use modes::other_clocks;
 pub use observe::{MAX_OBSERVATIONS, observed};

@@ -43,6 +43,12 @@ pub fn usual_format(published: Option<WeightFormat>, engine: Engine) -> WeightFo
     })
 }
 
+/// The same as the engine stores it.
+#[must_use]
+pub fn usual_recipe(published: Option<WeightFormat>, engine: Engine) -> Recipe {
+    costs::recipe(engine, usual_format(published, engine))
+}
+
 /// A model and what is asked of it.
 #[derive(Debug, Clone)]
 pub struct ModelTask {
@@ -199,7 +205,7 @@ const MOST_OTHER_TOKENS: u64 = 128;
 /// Files of one name in two directories are two models, and so are two sets of fields of one kind.
 fn filed_under(wanted: Option<&Value>, model: &Model) -> String {
     match wanted {
-        Some(Value::String(key)) => key.to_ascii_lowercase(),
+        Some(Value::String(key)) => models().default_tag(key).unwrap_or(key).to_ascii_lowercase(),
         Some(Value::Object(fields)) => match fields.get("path").and_then(Value::as_str) {
             Some(path) => path.to_owned(),
             None => format!("{} of {} weights", model.name, model.parameters()),
@@ -549,8 +555,7 @@ fn resolved(
     let wanted = workload.format.as_deref().map(|name| recipe(name, engine, path)).transpose()?;
     match workload.model.as_ref() {
         Some(Value::String(key)) => {
-            let usual = || costs::recipe(engine, usual_format(catalogue.published(key), engine));
-            let recipe = wanted.unwrap_or_else(usual);
+            let recipe = wanted.unwrap_or_else(|| usual_recipe(catalogue.published(key), engine));
             let stored = models()
                 .stored_in(key)
                 .filter(|stored| wanted.is_some_and(|recipe| recipe != costs::recipe(engine, *stored)));
@@ -562,6 +567,9 @@ fn resolved(
                 ));
             }
             let model = catalogue.model(key, recipe, &field())?;
+            if let Some(meant) = models().default_tag(key) {
+                warnings.push(format!("{} is {meant}, as Ollama's default tag", shorten(key)));
+            }
             Ok((model, Some(recipe.key().to_owned())))
         }
         Some(Value::Object(fields)) if names_file(fields) => {

@@ -19,13 +19,18 @@ use rooflined_core::precision::WeightFormat;
 
 /// The files of the registry with their names.
 const FILES: &[(&str, &str)] = &[
+    ("cohere", include_str!("../config/models/cohere.toml")),
     ("deepseek", include_str!("../config/models/deepseek.toml")),
+    ("ernie", include_str!("../config/models/ernie.toml")),
     ("exaone", include_str!("../config/models/exaone.toml")),
     ("falcon", include_str!("../config/models/falcon.toml")),
     ("gemma", include_str!("../config/models/gemma.toml")),
     ("glm", include_str!("../config/models/glm.toml")),
     ("gpt-oss", include_str!("../config/models/gpt-oss.toml")),
     ("granite", include_str!("../config/models/granite.toml")),
+    ("hunyuan", include_str!("../config/models/hunyuan.toml")),
+    ("internlm", include_str!("../config/models/internlm.toml")),
+    ("kimi", include_str!("../config/models/kimi.toml")),
     ("lfm", include_str!("../config/models/lfm.toml")),
     ("llama", include_str!("../config/models/llama.toml")),
     ("minimax", include_str!("../config/models/minimax.toml")),
@@ -36,6 +41,8 @@ const FILES: &[(&str, &str)] = &[
     ("qwen", include_str!("../config/models/qwen.toml")),
     ("seed", include_str!("../config/models/seed.toml")),
     ("smollm", include_str!("../config/models/smollm.toml")),
+    ("stablelm", include_str!("../config/models/stablelm.toml")),
+    ("starcoder", include_str!("../config/models/starcoder.toml")),
     ("yi", include_str!("../config/models/yi.toml")),
 ];
 
@@ -58,6 +65,8 @@ struct Entry {
     name: String,
     #[serde(default)]
     aliases: Vec<String>,
+    #[serde(default)]
+    ollama: Vec<String>,
     /// The fields of its `config.json` that describe it; there is no `null`: a field of 0 stands for one.
     config: Value,
     published_parameters: Option<u64>,
@@ -76,6 +85,8 @@ pub struct KnownModel {
     pub name: String,
     /// Other models of this very architecture, as [`Models::get`] takes them.
     pub aliases: Vec<String>,
+    /// Names that Ollama has for several models, of which it runs this one where no tag is given.
+    pub ollama: Vec<String>,
     /// Architecture, as its `config.json` calls it: `qwen3_moe`.
     pub family: String,
     pub architecture: Architecture,
@@ -140,13 +151,48 @@ pub enum RegistryError {
     Family { key: String, family: String },
 }
 
-/// A key that no model has.
+/// A name that no model has.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("unknown model {key:?}; {}", near.hint("the registry has no such key"))]
+#[error("unknown model {key:?}; {}", self.hint("the registry has no such key"))]
 pub struct UnknownModel {
     pub key: String,
     /// The known keys that were probably meant.
     pub near: Near,
+    /// What the name says of its storage, where that alone is why nothing is known.
+    pub storage: Option<Unread>,
+}
+
+impl UnknownModel {
+    /// What to do next: `all` where nothing is near.
+    #[must_use]
+    pub fn hint(&self, all: &str) -> String {
+        self.storage.as_ref().map_or_else(|| self.near.hint(all), Unread::hint)
+    }
+}
+
+/// A known model in a storage that nothing here predicts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unread {
+    /// Key of the model.
+    pub model: String,
+    /// Why its storage is not predicted: a sentence without its stop.
+    why: &'static str,
+}
+
+impl Unread {
+    /// Why, and what to name instead.
+    #[must_use]
+    pub fn hint(&self) -> String {
+        format!("{}; name {} and a format, such as q4_k_m or awq_int4", self.why, self.model)
+    }
+}
+
+/// What a name says.
+struct Found<'a> {
+    known: &'a KnownModel,
+    format: Option<WeightFormat>,
+    /// The name is Ollama's for several models.
+    is_default_tag: bool,
 }
 
 /// A table of a file, and what it describes once somebody has asked.
@@ -182,15 +228,16 @@ impl Models {
     }
 
     /// The model of this name, in whatever case: its key, an alias, the name on Hugging Face (`Qwen/Qwen3-8B`) or a tag of
-    /// Ollama (`qwen3:8b`). Endings that say how it was trained, as `-Instruct`, do not count, and neither do those that say
-    /// how it is stored (`-AWQ`, `-GGUF:Q4_K_M`), which [`stored_in`](Self::stored_in) reads.
+    /// Ollama (`qwen3:8b`; `qwen3` is its default tag). Endings that say how it was trained, as `-Instruct`, do not count, and
+    /// neither do those that say how it is stored (`-AWQ`, `-GGUF:Q4_K_M`), which [`stored_in`](Self::stored_in) reads.
     ///
     /// # Errors
-    /// Suggests the keys that are near.
+    /// Suggests the keys that are near, or says why the storage is not predicted.
     pub fn get(&self, name: &str) -> Result<&KnownModel, UnknownModel> {
-        self.find(name).map(|(known, _)| known).ok_or_else(|| UnknownModel {
+        self.find(name).map(|found| found.known).ok_or_else(|| UnknownModel {
             key: name.chars().take(80).collect(),
             near: Near::of(name, self.keys()),
+            storage: self.unread(name),
         })
     }
 
@@ -198,17 +245,44 @@ impl Models {
     /// `qwen3:8b-q4_K_M`. `None` where it says nothing.
     #[must_use]
     pub fn stored_in(&self, name: &str) -> Option<WeightFormat> {
-        self.find(name)?.1
+        self.find(name)?.format
     }
 
-    fn find(&self, name: &str) -> Option<(&KnownModel, Option<WeightFormat>)> {
+    /// The key of the model that Ollama runs for a name without a tag: `qwen3-8b` of `qwen3`. `None` for any other name.
+    #[must_use]
+    pub fn default_tag(&self, name: &str) -> Option<&str> {
+        self.find(name).filter(|found| found.is_default_tag).map(|found| found.known.key.as_str())
+    }
+
+    fn find(&self, name: &str) -> Option<Found<'_>> {
+        let found = |known, format| Found { known, format, is_default_tag: false };
         let key = name.to_ascii_lowercase();
         let by_key = self.entries.get(&key).and_then(|listed| listed.known(&key));
         if let Some(known) = by_key.or_else(|| self.by_public_name(name)) {
-            return Some((known, None));
+            return Some(found(known, None));
+        }
+        if let Some(known) = self.by_default_tag(name) {
+            return Some(Found { known, format: None, is_default_tag: true });
         }
         let (base, format) = split_storage(name)?;
-        Some((self.by_public_name(base)?, Some(format)))
+        Some(found(self.by_public_name(base)?, Some(format)))
+    }
+
+    fn by_default_tag(&self, name: &str) -> Option<&KnownModel> {
+        let name = without_site(name).to_ascii_lowercase();
+        let name = name.strip_suffix(":latest").unwrap_or(&name);
+        let is_meant = |listed: &Listed| listed.entry.ollama.iter().any(|own| own == name);
+        let (key, listed) = self.entries.iter().find(|(_, listed)| is_meant(listed))?;
+        listed.known(key)
+    }
+
+    /// The known model in a name whose storage is not predicted.
+    fn unread(&self, name: &str) -> Option<Unread> {
+        endings(name).find_map(|(base, ending)| {
+            let known = self.find(base)?.known;
+            let why = UNREAD.iter().find(|(word, _)| has_word(&ending, word)).map(|(_, why)| *why)?;
+            Some(Unread { model: known.key.clone(), why })
+        })
     }
 
     fn by_public_name(&self, name: &str) -> Option<&KnownModel> {
@@ -242,39 +316,123 @@ fn without_site(name: &str) -> &str {
 }
 
 /// How names of repositories say what the weights are stored in, and what that is here. Keys of formats are understood, too.
-const STORAGE: [(&str, WeightFormat); 17] = [
+const STORAGE: [(&str, WeightFormat); 32] = [
     ("awq", WeightFormat::AwqInt4),
     ("awq-int4", WeightFormat::AwqInt4),
     ("awq-4bit", WeightFormat::AwqInt4),
     ("int4-awq", WeightFormat::AwqInt4),
+    ("4bit-awq", WeightFormat::AwqInt4),
+    ("awq-marlin", WeightFormat::AwqInt4),
     ("gptq", WeightFormat::GptqInt4),
     ("gptq-int4", WeightFormat::GptqInt4),
     ("gptq-4bit", WeightFormat::GptqInt4),
+    ("4bit-gptq", WeightFormat::GptqInt4),
+    ("gptq-4bit-128g", WeightFormat::GptqInt4),
+    ("gptq-marlin", WeightFormat::GptqInt4),
+    ("marlin", WeightFormat::GptqInt4),
     ("w4a16", WeightFormat::Int4G128),
+    ("w4a16-g128", WeightFormat::Int4G128),
     ("quantized-w4a16", WeightFormat::Int4G128),
+    ("autoround", WeightFormat::Int4G128),
+    ("int4-autoround", WeightFormat::Int4G128),
     ("w8a8", WeightFormat::Int8),
     ("quantized-w8a8", WeightFormat::Int8),
+    ("w8a16", WeightFormat::Int8),
+    ("quantized-w8a16", WeightFormat::Int8),
     ("fp8", WeightFormat::Fp8E4m3),
     ("fp8-dynamic", WeightFormat::Fp8E4m3),
+    ("fp8-static", WeightFormat::Fp8E4m3),
+    ("fp8-block", WeightFormat::Fp8E4m3),
     ("fp8-kv", WeightFormat::Fp8E4m3),
     ("fp4", WeightFormat::Nvfp4),
+    ("nvfp4a16", WeightFormat::Nvfp4),
     ("bnb-4bit", WeightFormat::Nf4),
+    ("bnb-8bit", WeightFormat::Int8),
     ("f16", WeightFormat::Fp16),
 ];
 
+const MLX: &str = "it is stored for MLX, which runs on Apple machines only";
+const EXLLAMA: &str = "it is stored for ExLlama, an engine that is not predicted";
+const UNSLOTH: &str =
+    "Unsloth's dynamic 4 bits keep some layers at 16: give its config.json, or nf4 for a little less";
+const GPTQ: &str = "GPTQ of other than 4 bits is read from config.json: give that file";
+const CODEBOOK: &str = "no engine that is predicted reads this storage";
+const OTHER_RUNTIME: &str = "it is stored for a runtime that is not predicted";
+const PACKAGE: &str = "a package of MLC: --engine mlc predicts the model with int4_g32";
+const DRAFTER: &str = "it only drafts for the model";
+
+/// Words of names about storage that is not predicted, and why.
+const UNREAD: [(&str, &str); 31] = [
+    ("mlx", MLX),
+    ("dwq", MLX),
+    ("exl2", EXLLAMA),
+    ("exl3", EXLLAMA),
+    ("bpw", EXLLAMA),
+    ("unsloth", UNSLOTH),
+    ("gptq", GPTQ),
+    ("hqq", CODEBOOK),
+    ("aqlm", CODEBOOK),
+    ("quip", CODEBOOK),
+    ("quip#", CODEBOOK),
+    ("spqr", CODEBOOK),
+    ("vptq", CODEBOOK),
+    ("ggml", CODEBOOK),
+    ("openvino", OTHER_RUNTIME),
+    ("ov", OTHER_RUNTIME),
+    ("onnx", "of an export give the .onnx file itself"),
+    ("coreml", OTHER_RUNTIME),
+    ("litert", OTHER_RUNTIME),
+    ("qnn", OTHER_RUNTIME),
+    ("rkllm", OTHER_RUNTIME),
+    ("mlc", PACKAGE),
+    ("eagle", DRAFTER),
+    ("eagle3", DRAFTER),
+    ("lora", "an adapter has the speed of its model once merged"),
+    ("2bit", MLX),
+    ("3bit", MLX),
+    ("4bit", MLX),
+    ("5bit", MLX),
+    ("6bit", MLX),
+    ("8bit", MLX),
+];
+
+/// Where a name may be divided into a model and its storage, with the words of the second: the longest ending first.
+fn endings(name: &str) -> impl Iterator<Item = (&str, String)> {
+    let words = |at: usize| name[at + 1..].to_ascii_lowercase().replace(['_', '.', ':'], "-");
+    name.match_indices([':', '-', '.', '_']).map(move |(at, _)| (&name[..at], words(at)))
+}
+
 /// A name without its ending about storage, and what that says.
 fn split_storage(name: &str) -> Option<(&str, WeightFormat)> {
-    let format = |ending: &str| {
-        let ending = ending.to_ascii_lowercase().replace(['_', '.'], "-");
+    endings(name).find_map(|(base, ending)| {
+        let ending = ending.strip_suffix("-gguf").unwrap_or(&ending);
         let known = STORAGE.iter().find(|(words, _)| *words == ending).map(|(_, format)| *format);
-        known.or_else(|| ending.replace('-', "_").parse().ok())
-    };
-    // The longest ending: `-AWQ-INT4` before `-INT4`.
-    name.match_indices([':', '-', '.', '_']).find_map(|(at, _)| Some((&name[..at], format(&name[at + 1..])?)))
+        Some((base, known.or_else(|| ending.replace('-', "_").parse().ok())?))
+    })
+}
+
+/// Whether an ending has a word; what stands before `bpw` is a number.
+fn has_word(ending: &str, word: &str) -> bool {
+    ending.split('-').any(|own| own == word || word == "bpw" && own.ends_with(word))
 }
 
 /// Endings of a model's public name that change no matrix of it.
-const TRAINING: [&str; 6] = ["-instruct", "-chat", "-it", "-hf", "-base", "-gguf"];
+const TRAINING: [&str; 14] = [
+    "-instruct",
+    "-chat",
+    "-it",
+    "-hf",
+    "-base",
+    "-gguf",
+    "-i1",
+    "-imatrix",
+    "-qat",
+    "-abliterated",
+    "-thinking",
+    "-reasoning",
+    "-sft",
+    "-dpo",
+];
 
 /// A public name without what writers disagree on: case, separators, the maker before Llama, and how it was trained.
 fn plain_name(name: &str) -> String {
@@ -322,6 +480,7 @@ impl Entry {
             key,
             name: self.name,
             aliases: self.aliases,
+            ollama: self.ollama,
             family,
             architecture,
             config,

@@ -70,9 +70,68 @@ fn a_model_is_found_by_every_name_that_people_use_and_no_name_is_of_two() {
         assert_eq!(models().get(public).map(|found| found.key.as_str()), Ok(key), "{public}");
         assert_eq!(models().stored_in(public), None, "{public}");
     }
-    for other in ["a/b/qwen3-4b", "qwen3", "qwen3-4b-mlx", "awq", "-awq", ":q4_0", ":", "/", "-it", ""] {
+    for other in ["a/b/qwen3-4b", "Qwen/qwen3", "qwen3-4b-mlx", "awq", "-awq", ":q4_0", ":", "/", "-it", ""] {
         assert!(models().get(other).is_err(), "{other}");
     }
+}
+
+#[test]
+fn a_name_of_several_models_is_the_one_that_ollama_runs_for_it() {
+    let mut owners = BTreeMap::new();
+    for model in models().all() {
+        for name in &model.ollama {
+            assert_eq!(owners.insert(name.as_str(), &model.key), None, "{name} is of two models");
+            for typed in [name.clone(), format!("{name}:latest"), name.to_uppercase()] {
+                // A name that is also a model's own, as `deepseek-r1`, means that model where no tag is given.
+                let found = models().get(&typed).map(|found| found.key.as_str());
+                assert!(models().default_tag(&typed).is_none() || found == Ok(&model.key), "{typed}");
+            }
+            assert_eq!(
+                models().get(&format!("{name}:latest")).map(|found| &found.key),
+                Ok(&model.key),
+                "{name}"
+            );
+        }
+    }
+    for (bare, key) in [
+        ("llama3.1", "llama-3.1-8b"),
+        ("llama3.2", "llama-3.2-3b"),
+        ("qwen3", "qwen3-8b"),
+        ("gemma3", "gemma-3-4b"),
+        ("mistral", "mistral-7b"),
+        ("codellama", "codellama-7b"),
+        ("https://ollama.com/library/olmo2", "olmo-2-7b"),
+        ("phi3", "phi-3-mini"),
+        ("deepseek-r1:latest", "qwen3-8b"),
+    ] {
+        assert_eq!(models().default_tag(bare), Some(key), "{bare}");
+    }
+    for own in ["phi4", "qwen3:8b", "deepseek-r1", "Qwen/Qwen3", "qwen3-"] {
+        assert_eq!(models().default_tag(own), None, "{own}");
+    }
+}
+
+#[test]
+fn a_storage_that_is_not_predicted_is_refused_by_its_name() {
+    for (public, key, word) in [
+        ("mlx-community/Qwen3-8B-4bit", "qwen3-8b", "MLX"),
+        ("lmstudio-community/Qwen3-4B-MLX-8bit", "qwen3-4b", "MLX"),
+        ("turboderp/Llama-3.1-8B-Instruct-exl2", "llama-3.1-8b", "ExLlama"),
+        ("bartowski/Qwen2.5-7B-Instruct-exl2:6_5", "qwen2.5-7b", "ExLlama"),
+        ("turboderp/Qwen3-8B-4.0bpw-h6-exl3", "qwen3-8b", "ExLlama"),
+        ("unsloth/Qwen3-8B-unsloth-bnb-4bit", "qwen3-8b", "dynamic"),
+        ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int8", "qwen2.5-7b", "GPTQ"),
+        ("OpenVINO/Qwen3-8B-int4-ov", "qwen3-8b", "runtime"),
+        ("mlc-ai/Qwen3-8B-q4f16_1-MLC", "qwen3-8b", "--engine mlc"),
+        ("yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", "", ""),
+        ("AngelSlim/Qwen3-8B_eagle3", "qwen3-8b", "drafts"),
+    ] {
+        let error = models().get(public).unwrap_err();
+        let hint = error.hint("none");
+        assert!(hint.contains(word), "{public}: {hint}");
+        assert_eq!(error.storage.map_or(String::new(), |unread| unread.model), key, "{public}");
+    }
+    assert_eq!(models().get("Maker/Unknown-9B-exl2").unwrap_err().storage, None);
 }
 
 #[test]
@@ -90,6 +149,11 @@ fn the_name_of_a_quantised_repository_says_the_model_and_its_format() {
         ("llama3.1:8b-instruct-q4_K_M", "llama-3.1-8b", "q4_k_m"),
         ("qwen3:4b-q8_0", "qwen3-4b", "q8_0"),
         ("qwen3-4b-fp16", "qwen3-4b", "fp16"),
+        ("TheBloke/CodeLlama-13B-Instruct-GPTQ", "codellama-13b", "gptq_int4"),
+        ("neuralmagic/Mistral-7B-Instruct-v0.3-Marlin", "mistral-7b", "gptq_int4"),
+        ("Intel/Qwen3-8B-int4-AutoRound", "qwen3-8b", "int4_g128"),
+        ("google/gemma-3-4b-it-qat-q4_0-gguf", "gemma-3-4b", "q4_0"),
+        ("mradermacher/Qwen3-8B-abliterated-i1-GGUF:Q4_K_M", "qwen3-8b", "q4_k_m"),
     ] {
         let found = models().get(public).map(|found| found.key.as_str());
         assert_eq!(found, Ok(key), "{public}");
@@ -97,7 +161,7 @@ fn the_name_of_a_quantised_repository_says_the_model_and_its_format() {
     }
 }
 
-#[expect(clippy::disallowed_macros, reason = "what was compared, for whoever runs it with --nocapture")]
+#[expect(clippy::disallowed_macros, reason = "what was compared, for a run with --nocapture")]
 #[test]
 fn the_matrices_sum_to_the_published_number_of_weights() {
     let mut worst = (0.0_f64, "");
