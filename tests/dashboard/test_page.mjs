@@ -308,7 +308,7 @@ test("the heat map shows the sweep, marks what does not fit, and explains", opti
   const label = await cell.getAttribute("aria-label");
   assert.ok(label.includes(units.estimate(rows[0].tokens_per_s, (value) => `${units.digits(value)} tokens/s`)), label);
   const large = await page.locator("[data-chart=heatmap] .item[aria-label^='fp16, 15W, batch 64,']").getAttribute("aria-label");
-  assert.match(large, /Not possible needs [\d.]+ GB, available are [\d.]+ GB/);
+  assert.match(large, /Not possible needs [\d.]+ GB, there is room for [\d.]+ GB/);
   const foreign = await page.locator("[data-chart=heatmap] .item[aria-label^='nvfp4, 15W, batch 1,']").getAttribute("aria-label");
   assert.match(foreign, /Not possible|Rate/);
   await page.getByLabel("Colour shows").selectOption("power");

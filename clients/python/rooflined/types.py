@@ -1436,11 +1436,13 @@ class MemoryAnswerOptional_(TypedDict, total=False):
     available: Optional[float]
     #: What the engine takes for itself; absent for an operation.
     engine: Optional[float]
-    #: Whether it fits into that; `null` where it is unknown.
+    #: Whether it fits into that room; `null` where it is unknown.
     fits: Optional[bool]
     #: Bytes in the memory of the CPU of a machine with a card, not counted in the parts above; absent if there are no such
     #: bytes.
     host: Optional[float]
+    #: Of these the bytes that it may take: some stay free for others. `null` where that is unknown.
+    room: Optional[float]
 
 
 class MemoryAnswer(MemoryAnswerOptional_):
@@ -2389,6 +2391,8 @@ class PredictAnswerOptional_(TypedDict, total=False):
     interval_from: Optional["IntervalSource"]
     #: The same above what the idle machine takes in that time: what the token adds where the machine is on anyway.
     marginal_energy_j_per_token: Optional["EstimateAnswer"]
+    #: Name of the power mode that was asked about by name or number; absent where none was.
+    power_mode: Optional[str]
     #: Whose measurements it rests on: `measured` on this machine, or `prior`: those of others; `null` without power.
     power_source: Optional["PowerSource"]
     #: Power while it runs; `null` where unknown.

@@ -11,7 +11,7 @@ use rooflined_core::units::{Bytes, Seconds, Watts, significant};
 use rooflined_models::transformer::Phase;
 
 /// `llama-3.1-8b q4_k_m, context 4096, decodes 14.2 tokens/s (11.9 to 16.8) on jetson-orin-nano-8gb-super at 25W; memory
-/// bandwidth limits it`; or `llama-3.1-8b fp16, context 4096, DOES NOT FIT in llama.cpp: it needs 16.7 GB, and 6.91 GB are free`.
+/// bandwidth limits it`; or `llama-3.1-8b fp16, context 4096, DOES NOT FIT in llama.cpp: it needs 16.7 GB, and there is room for 6.67 GB`.
 pub fn prediction(asked: &SubjectText, mode: Option<&str>, answer: &PredictAnswer) -> String {
     let rate = format_rate(&answer.tokens_per_s);
     let time = words::estimate(&answer.time_s, words::time);
@@ -44,21 +44,21 @@ pub fn prediction(asked: &SubjectText, mode: Option<&str>, answer: &PredictAnswe
     let context = answer.context_tokens.map_or_else(String::new, |tokens| format!(", context {tokens},"));
     let what = format!("{}{context}", asked.name(answer.format.as_deref()));
     if answer.memory_bytes.fits == Some(false) {
-        let free = describe_free(answer.memory_bytes.available);
-        let free = format!(
-            "{what} DOES NOT FIT{on}{at}{with}: it needs {}, and {free}\n",
-            Bytes(answer.memory_bytes.total)
+        let room = describe_room(answer.memory_bytes.room);
+        let total = Bytes(answer.memory_bytes.total);
+        return format!(
+            "{what} DOES NOT FIT{on}{at}{with}: it needs {total}, and {room}\n\
+             rooflinectl recommend finds a format and a context that fit. If it had room:\n"
         );
-        return free + "If it had room:\n";
     }
     format!("{what} {does} {how}{with}{on}{at}; {} it\n", describe_limit(&answer.limit))
 }
 
-/// `6.91 GB are free`
-fn describe_free(available: Option<f64>) -> String {
-    available.map_or_else(
-        || "less is free".to_owned(),
-        |available| format!("{} are free", Bytes(available.max(0.0))),
+/// `there is room for 6.67 GB`
+fn describe_room(room: Option<f64>) -> String {
+    room.map_or_else(
+        || "there is room for less".to_owned(),
+        |room| format!("there is room for {}", Bytes(room.max(0.0))),
     )
 }
 
@@ -92,7 +92,11 @@ pub fn recommendation(answer: &RecommendAnswer, request: &RecommendRequest) -> S
             "Nothing fits: the closest is {}, which needs {}; the limit is {}\n",
             describe_setting(closest),
             Bytes(closest.prediction.memory_bytes.total),
-            Bytes(memory_limit(answer).unwrap_or_default().max(0.0))
+            words::beside(
+                "memory_bytes",
+                memory_limit(answer).unwrap_or_default().max(0.0),
+                closest.prediction.memory_bytes.total
+            )
         ),
         (None, Some(closest)) => format!(
             "Nothing meets {}; the nearest is {}: {}\n",
@@ -215,7 +219,7 @@ pub fn sweep(answer: &SweepAnswer) -> String {
                 "{count} {predictions}, and NOTHING FITS: the least, {}, needs {}, and {}\n",
                 setting(least),
                 Bytes(needs(&least)),
-                describe_free(least.prediction.memory_bytes.available)
+                describe_room(least.prediction.memory_bytes.room)
             )
         },
     )

@@ -275,7 +275,7 @@ pub fn prediction(asked: &SubjectText, mode: Option<&str>, answer: &PredictAnswe
     );
     let fits = match answer.memory_bytes.fits {
         Some(true) => ", fits",
-        Some(false) => ", DOES NOT FIT into what is free",
+        Some(false) => ", DOES NOT FIT",
         None => "",
     };
     row(

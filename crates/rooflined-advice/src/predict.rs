@@ -7,7 +7,7 @@ use super::model::{ModelTask, refuse_overlong};
 use super::modes::Model;
 use super::observe::ObservedSoFar;
 use super::remarks::{hypothetical, warnings};
-use super::run::{self, available};
+use super::run::{self, room};
 use super::settings::Device;
 use super::supported;
 use super::task::{Task, model_at, unpredictable, with_threads};
@@ -179,6 +179,9 @@ pub fn predict(
     let known = ObservedSoFar::supposing(snapshot, catalogue, &request.observations)?;
     let mut answer = predicted(snapshot, &model, &known, &work, "workload")?;
     answer.warnings.extend(hypothetical_warning(snapshot, &work));
+    let mode = request.operating_point.as_ref().and_then(|point| point.power_mode.as_ref());
+    answer.power_mode =
+        mode.map(|name| snapshot.mode(name).map_or_else(|| name.clone(), |view| view.mode.name.clone()));
     Ok(answer)
 }
 
@@ -320,6 +323,7 @@ pub fn prediction_answer(snapshot: &Snapshot, work: &Work, prediction: Predictio
         breakdown: breakdown(work, &prediction),
         roofline_time_s: prediction.roofline_time.get(),
         simulated: snapshot.board.simulated,
+        power_mode: None,
         hardware: hypothetical(snapshot),
         serial: snapshot.serial,
         reports: reports(prediction.moved),
@@ -385,8 +389,9 @@ fn memory(snapshot: &Snapshot, task: &Task, prediction: &Prediction) -> MemoryAn
         total: total.get(),
         host: None,
         engine: None,
-        available: available(snapshot).map(Bytes::get),
-        fits: available(snapshot).map(|available| total <= available),
+        available: run::available(snapshot).map(Bytes::get),
+        room: room(snapshot, task.engine).map(Bytes::get),
+        fits: room(snapshot, task.engine).map(|room| total <= room),
     }
 }
 

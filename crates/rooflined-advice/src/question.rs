@@ -10,14 +10,12 @@ use super::catalogue::Catalogue;
 use super::mode_named::{cap_named, mode_named};
 use super::model::{self, ModelTask};
 use super::run;
-use super::settings::SharedMemory;
 use super::supported;
 use super::task::{
     format_named, formats_or_measured, invalid_op, is_all, operation, possible_threads, unpredictable,
 };
 use super::words::{positive, shorten};
 use rooflined_api::{self as api, ModesRequest, RecommendRequest, Workload};
-use rooflined_core::hardware::Kind;
 use rooflined_core::operation::Op;
 use rooflined_core::precision::{Precision, WeightFormat};
 use rooflined_core::refusal::{Code, Refusal, Refusals, all};
@@ -32,9 +30,6 @@ use rooflined_predict::optimize::{
 };
 use rooflined_predict::snapshot::{Cap, Snapshot};
 
-/// Memory left to others where the request does not say: a twentieth of all, and this at least.
-const LEAST_RESERVE: Bytes = Bytes(256.0 * 1024.0 * 1024.0);
-const RESERVE_RATIO: f64 = 0.05;
 /// Most formats, cache formats, modes or threads of one request.
 const MOST_LISTED: usize = 256;
 
@@ -508,27 +503,16 @@ fn threads(snapshot: &Snapshot, wanted: Option<&[u32]>, fixed: Option<u32>) -> R
     Ok(wanted.iter().copied().filter(|threads| seen.insert(*threads)).collect())
 }
 
-/// What has to stay free: as wanted, and what vLLM is not given of a memory that CPU and GPU share.
+/// What has to stay free.
 fn reserve(snapshot: &Snapshot, engine: Engine, wire: &api::Constraints) -> Result<Bytes, Refusal> {
-    let wanted = free_memory(snapshot, wire)?;
-    let is_shared = snapshot.hardware.as_deref().is_some_and(|hardware| hardware.kind == Kind::Integrated);
-    let memory = snapshot.state.memory.known().filter(|_| is_shared && engine == Engine::Vllm);
-    Ok(memory.map_or(wanted, |memory| wanted.max(memory.available - memory.total * SharedMemory::MOST)))
-}
-
-fn free_memory(snapshot: &Snapshot, wire: &api::Constraints) -> Result<Bytes, Refusal> {
     let field = "constraints.min_free_memory_bytes";
     match wire.min_free_memory_bytes {
-        Some(bytes) if bytes.is_finite() && bytes >= 0.0 => Ok(Bytes(bytes)),
-        Some(bytes) => Err(Code::InvalidField.at(
+        Some(bytes) if !(bytes.is_finite() && bytes >= 0.0) => Err(Code::InvalidField.at(
             field,
             format!("{field} is {bytes}; it must be 0 or more"),
             "give it in bytes: 1 GB is 1e9",
         )),
-        None => {
-            let total = snapshot.state.memory.known().map_or(Bytes::ZERO, |memory| memory.total);
-            Ok((total * RESERVE_RATIO).max(LEAST_RESERVE))
-        }
+        wanted => Ok(run::reserve(snapshot, engine, wanted.map(Bytes))),
     }
 }
 

@@ -44,7 +44,7 @@ pub fn recommend(
         let shown = best.map(|best| {
             let outcome =
                 best.outcome(snapshot, &of.query).map_err(|error| question::refuse_query(&error))?;
-            Ok::<_, Refusal>(shown_candidate(snapshot, (&of.query.work, of.engine), best, outcome))
+            Ok::<_, Refusal>(shown_candidate(snapshot, &of.query, best, outcome))
         });
         Ok::<_, Refusal>(EngineAnswer {
             engine: of.engine.key().to_owned(),
@@ -118,7 +118,7 @@ pub fn hold_query(
 fn answered(snapshot: &Snapshot, query: &Query, decision: Decision) -> Result<RecommendAnswer, Refusal> {
     let full = |candidate: &Candidate| {
         let outcome = candidate.outcome(snapshot, query).map_err(|error| question::refuse_query(&error))?;
-        Ok::<_, Refusal>(shown_candidate(snapshot, (&query.work, query.engine), candidate, outcome))
+        Ok::<_, Refusal>(shown_candidate(snapshot, query, candidate, outcome))
     };
     let keys = |constraints: &[Constraint]| constraints.iter().map(|by| by.key().to_owned()).collect();
     let (closest, misses) = match &decision.closest {
@@ -126,9 +126,7 @@ fn answered(snapshot: &Snapshot, query: &Query, decision: Decision) -> Result<Re
         None => (None, &[][..]),
     };
     let decided = match (decision.chosen.as_ref(), decision.outcome) {
-        (Some(chosen), Some(outcome)) => {
-            Some(shown_candidate(snapshot, (&query.work, query.engine), chosen, outcome))
-        }
+        (Some(chosen), Some(outcome)) => Some(shown_candidate(snapshot, query, chosen, outcome)),
         _ => None,
     };
     let alternatives = decision.alternatives.iter().map(full).collect::<Result<_, _>>()?;
@@ -269,7 +267,7 @@ fn choice(candidate: &Candidate) -> ChoiceAnswer {
 
 pub(super) fn shown_candidate(
     snapshot: &Snapshot,
-    (work, engine): (&WorkForms, Engine),
+    query: &Query,
     candidate: &Candidate,
     outcome: Outcome,
 ) -> CandidateAnswer {
@@ -288,16 +286,12 @@ pub(super) fn shown_candidate(
         draft_tokens: speculative.map(|speculative| speculative.draft_tokens),
         cpu_moe_layers: (cpu_moe_layers > 0).then_some(cpu_moe_layers),
         quality_loss_ratio: loss.is_finite().then_some(loss),
-        prediction: prediction(snapshot, (work, engine), candidate, outcome),
+        prediction: prediction(snapshot, query, candidate, outcome),
     }
 }
 
-fn prediction(
-    snapshot: &Snapshot,
-    (work, engine): (&WorkForms, Engine),
-    candidate: &Candidate,
-    outcome: Outcome,
-) -> PredictAnswer {
+fn prediction(snapshot: &Snapshot, query: &Query, candidate: &Candidate, outcome: Outcome) -> PredictAnswer {
+    let (work, engine) = (&query.work, query.engine);
     let work = match outcome.runs {
         Runs::Op { op, format } => {
             let numeric = snapshot.numeric_format(format);
@@ -321,7 +315,11 @@ fn prediction(
             predict::Work::Model(Box::new(task))
         }
     };
-    predict::prediction_answer(snapshot, &work, outcome.prediction)
+    let mut answer = predict::prediction_answer(snapshot, &work, outcome.prediction);
+    let memory = &mut answer.memory_bytes;
+    memory.room = MemoryLimits::of(query).room(snapshot).map(Bytes::get);
+    memory.fits = memory.room.map(|room| memory.total <= room);
+    answer
 }
 
 /// The settings of every engine; nothing where a file does not say how it is stored.

@@ -4,7 +4,9 @@ use std::borrow::Cow;
 
 use super::model::ModelTask;
 use super::modes::Model;
+use super::settings::SharedMemory;
 use rooflined_api::MemoryAnswer;
+use rooflined_core::hardware::Kind;
 use rooflined_core::refusal::{Code, Refusal};
 use rooflined_core::units::Bytes;
 use rooflined_models::transformer::{MemoryFootprint, Request};
@@ -88,11 +90,30 @@ pub fn available(snapshot: &Snapshot) -> Option<Bytes> {
     snapshot.state.memory.known().map(|memory| memory.available)
 }
 
+/// Memory left to others where the request does not say: a twentieth of all, and this at least.
+const RESERVE_RATIO: f64 = 0.05;
+const LEAST_RESERVE: Bytes = Bytes(256.0 * 1024.0 * 1024.0);
+
+/// Memory that stays free: `wanted`, or a part of all that there is; and what vLLM is not given of a memory that CPU and GPU share.
+pub fn reserve(snapshot: &Snapshot, engine: Engine, wanted: Option<Bytes>) -> Bytes {
+    let memory = snapshot.state.memory.known();
+    let usual = || (memory.map_or(Bytes::ZERO, |memory| memory.total) * RESERVE_RATIO).max(LEAST_RESERVE);
+    let wanted = wanted.unwrap_or_else(usual);
+    let is_shared = snapshot.hardware.as_deref().is_some_and(|hardware| hardware.kind == Kind::Integrated);
+    let memory = memory.filter(|_| is_shared && engine == Engine::Vllm);
+    memory.map_or(wanted, |memory| wanted.max(memory.available - memory.total * SharedMemory::MOST))
+}
+
+/// Memory that a run may take where nobody says how much has to stay free.
+pub fn room(snapshot: &Snapshot, engine: Engine) -> Option<Bytes> {
+    available(snapshot).map(|available| available - reserve(snapshot, engine, None))
+}
+
 /// What the model takes while it runs.
 pub fn memory(snapshot: &Snapshot, task: &ModelTask) -> MemoryAnswer {
     let engine = snapshot.engine_memory(task.engine);
     let footprint = MemoryFootprint::new(&task.model, &task.request, engine);
-    let available = available(snapshot);
+    let room = room(snapshot, task.engine);
     MemoryAnswer {
         weights: footprint.weights.get(),
         kv_cache: footprint.kv_cache.get(),
@@ -100,8 +121,9 @@ pub fn memory(snapshot: &Snapshot, task: &ModelTask) -> MemoryAnswer {
         engine: Some(engine.get()),
         total: footprint.total().get(),
         host: footprint.host.is_positive().then(|| footprint.host.get()),
-        available: available.map(Bytes::get),
-        fits: available.map(|available| footprint.fits(available)),
+        available: available(snapshot).map(Bytes::get),
+        room: room.map(Bytes::get),
+        fits: room.map(|room| footprint.fits(room)),
     }
 }
 

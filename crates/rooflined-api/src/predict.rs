@@ -57,7 +57,10 @@ pub struct MemoryAnswer {
     /// needs. `null` where that is unknown.
     #[serde(default)]
     pub available: Option<f64>,
-    /// Whether it fits into that; `null` where it is unknown.
+    /// Of these the bytes that it may take: some stay free for others. `null` where that is unknown.
+    #[serde(default)]
+    pub room: Option<f64>,
+    /// Whether it fits into that room; `null` where it is unknown.
     pub fits: Option<bool>,
 }
 
@@ -157,6 +160,9 @@ pub struct PredictAnswer {
     pub roofline_time_s: f64,
     /// True where values come from a simulated board, not from hardware.
     pub simulated: bool,
+    /// Name of the power mode that was asked about by name or number; absent where none was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_mode: Option<String>,
     /// The hardware, where the figures are those of its data sheet and no machine was asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hardware: Option<String>,

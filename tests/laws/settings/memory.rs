@@ -79,6 +79,40 @@ fn total(memory: &Value) -> f64 {
     number(&memory["available"]) + 1e9
 }
 
+/// Memory that stays free for others is the same in both questions.
+#[test]
+fn what_is_predicted_to_fit_is_what_may_be_recommended() {
+    let catalogue = Catalogue::new(registry().clone(), Opener::Caller);
+    let mut near = 0;
+    for (board, model) in
+        [("rtx-5090", "qwen3-32b"), ("jetson-orin-nano-8gb-super", "qwen3-8b"), ("gb10", "llama-3.3-70b")]
+    {
+        for (engine, format) in
+            [("llama.cpp", "q6_k"), ("vllm", "awq_int4"), ("llama.cpp", "q4_k_m"), ("vllm", "fp8_e4m3")]
+        {
+            for context in (1..=20).map(|step| 2000 * step) {
+                let body = json!({"hardware": board, "engine": engine, "hypothetical": true,
+                    "workload": {"model": model, "format": format, "context_tokens": context}});
+                let request = Request::Predict(serde_json::from_value(body.clone()).unwrap());
+                let predicted = serde_json::to_value(suppose(&catalogue, &request).unwrap()).unwrap();
+                let memory = &predicted["memory_bytes"];
+                let recommended = answer(body);
+                assert_eq!(
+                    memory["fits"], recommended["feasible"],
+                    "{board} {engine} {format} {context}: {memory}"
+                );
+                let shown = recommended["decision"]
+                    .as_object()
+                    .map(|decision| &decision["prediction"]["memory_bytes"]);
+                assert!(shown.is_none_or(|shown| shown == memory), "{shown:?} {memory}");
+                let (total, available) = (number(&memory["total"]), number(&memory["available"]));
+                near += usize::from(total <= available && total > number(&memory["room"]));
+            }
+        }
+    }
+    assert!(near > 3, "{near} fit into what is available and not into the room");
+}
+
 /// The part is of all memory, as little as the model needs and no more than 85 %.
 #[test]
 fn vllm_is_given_the_memory_that_the_answer_states() {

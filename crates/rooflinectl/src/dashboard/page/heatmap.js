@@ -27,7 +27,7 @@ export function widthFor(columns) {
 export function problem(cell, measure) {
   if (!cell.row) return { word: "✕", reason: cell.reason ?? "no answer" };
   if (cell.row.memory_bytes?.fits === false) {
-    return { word: "too big", reason: `needs ${units.bytes(cell.row.memory_bytes.total)}, available are ${units.bytes(cell.row.memory_bytes.available)}` };
+    return { word: "too big", reason: `needs ${units.bytes(cell.row.memory_bytes.total)}, there is room for ${units.bytes(cell.row.memory_bytes.room)}` };
   }
   if (measure.of(cell.row) == null) return { word: "?", reason: `${measure.title} is unknown: ${cell.row.warnings?.[0] ?? "nothing was measured on such a board"}` };
   return null;
