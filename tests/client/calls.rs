@@ -163,6 +163,15 @@ fn without_a_daemon_the_error_names_the_places_and_what_to_do() {
 }
 
 #[test]
+fn a_daemon_that_takes_no_changes_is_told_from_one_that_is_not_there() {
+    let daemon = Daemon::new();
+    std::fs::remove_file(daemon.socket().join("control.sock")).unwrap();
+    let error = wait_for(daemon.client().command("/v1/mode/revert", &json!({}))).unwrap_err();
+    assert!(matches!(error, ClientError::WithoutControl { .. }), "{error:?}");
+    assert!(error.hint().unwrap().contains("rooflinectl doctor"), "{error}");
+}
+
+#[test]
 fn an_idle_connection_that_was_closed_is_opened_again() {
     let daemon = Daemon::with("[calibration]\nautomatic = false\n[daemon]\nheader_timeout_s = 1.0\n");
     let mut client = daemon.client();

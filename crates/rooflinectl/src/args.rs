@@ -745,7 +745,7 @@ pub struct ObserveArgs {
     #[arg(long, value_name = "MODE")]
     pub mode: Option<String>,
     /// Measured time of one run: 280us, 1.5ms
-    #[arg(long, value_parser = input::seconds, required_unless_present_any = ["tokens_per_s", "from", "pid", "log"], allow_negative_numbers = true)]
+    #[arg(long, value_parser = input::latency, required_unless_present_any = ["tokens_per_s", "from", "pid", "log"], allow_negative_numbers = true)]
     pub time: Option<f64>,
     /// Measured tokens/s (columns/s) over the batch
     #[arg(long, value_name = "RATE", value_parser = input::positive, conflicts_with = "time", allow_negative_numbers = true)]
@@ -994,7 +994,7 @@ pub enum HardwareCommand {
         #[arg(value_name = "WORD")]
         word: Option<String>,
     },
-    /// Show one entry with its sources, notes and the ceilings of its modes
+    /// Show one entry with its sources and the ceilings of its modes
     #[command(after_help = examples::of("hardware show"))]
     Show {
         /// Key, such as jetson-agx-orin-64gb; the prefix jetson- may be left out

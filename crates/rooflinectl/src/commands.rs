@@ -9,14 +9,16 @@ use super::input::{self, AttentionArgs, Listed, OpArgs, RunArgs, ShapeArgs, Subj
 use super::options::name_options;
 use super::output::Format;
 use super::{choice, network_advice, network_args, recommendation, show, status, textfile, words};
-use rooflined_advice::Request;
+use rooflined_advice::{Request, usual_recipe};
 use rooflined_api::{
     AnalyzeAnswer, AnalyzeRequest, Constraints, Freedom, ObservationRequest, ObservationsAnswer,
-    OperatingPointRequest, PredictRequest, RecommendAnswer, RecommendRequest, SweepRequest, Workload,
+    OperatingPointRequest, PredictAnswer, PredictRequest, RecommendAnswer, RecommendRequest, SweepRequest,
+    Workload,
 };
 use rooflined_core::operation::Op;
 use rooflined_core::precision::WeightFormat;
 use rooflined_core::units::Watts;
+use rooflined_predict::Engine;
 
 /// An operation as a workload of a request.
 pub fn workload(op: Op, format: WeightFormat, columns: Option<u64>) -> Workload {
@@ -48,10 +50,10 @@ pub async fn board(context: &mut Context) -> Result<(), Failure> {
     context.printer.answer("board", &answer, || Ok(show::board(&answer.parse()?)))
 }
 
-/// `predict` of one operation, model or network.
-pub async fn predict(context: &mut Context, args: &PredictArgs) -> Result<(), Failure> {
+/// `predict` of one operation, model or network: infeasible where it does not fit, unless that is asked for.
+pub async fn predict(context: &mut Context, args: &PredictArgs) -> Result<Exit, Failure> {
     if let Some(path) = network_args::file(args.subject.op.kind.as_ref()) {
-        return network_advice::predict(context, args, path).await;
+        return network_advice::predict(context, args, path).await.map(|()| Exit::Ok);
     }
     args.network.refuse(args.subject.op.kind.as_ref(), &[])?;
     let (workload, asked) = args.subject.workload()?;
@@ -65,11 +67,16 @@ pub async fn predict(context: &mut Context, args: &PredictArgs) -> Result<(), Fa
         ..PredictRequest::default()
     };
     let answer = context.ask("/v1/predict", request, Request::Predict).await?;
+    let parsed: PredictAnswer = answer.parse()?;
     context.printer.answer("predict", &answer, || {
         let limit = args.limit.power_limit.map(|watts| format!("a limit of {}", Watts(watts)));
-        let at = args.machine.mode.iter().chain(&limit).map(String::as_str).collect::<Vec<_>>().join(" and ");
-        Ok(show::prediction(&asked, Some(at.as_str()).filter(|at| !at.is_empty()), &answer.parse()?))
-    })
+        // An older daemon does not say what the mode of a number is called.
+        let mode = parsed.power_mode.as_ref().or(args.machine.mode.as_ref());
+        let at = mode.into_iter().chain(&limit).map(String::as_str).collect::<Vec<_>>().join(" and ");
+        Ok(show::prediction(&asked, Some(at.as_str()).filter(|at| !at.is_empty()), &parsed))
+    })?;
+    let fits = parsed.memory_bytes.fits != Some(false) || args.hypothetical;
+    Ok(if fits { Exit::Ok } else { Exit::Infeasible })
 }
 
 /// What a sweep ranges over: shapes of an operation, or models.
@@ -217,6 +224,26 @@ fn recommend_request(args: &RecommendArgs) -> Result<RecommendRequest, Failure> 
     })
 }
 
+/// What is learned of a known model is learned of a format: says which, where no option does.
+fn note_assumption(context: &mut Context, workload: &Workload, engine: Engine) -> Result<(), Failure> {
+    let Some(model) = &workload.model else { return Ok(()) };
+    if engine == Engine::Bare {
+        return Err(Failure::usage("which engine ran the model is not given").with_hint(
+            "name it: --engine llama.cpp; to watch a server instead: rooflinectl observe --from 8080",
+        ));
+    }
+    let Some(key) = model.as_str().filter(|_| workload.format.is_none()) else { return Ok(()) };
+    let usual = usual_recipe(context.catalogue().published(key), engine);
+    if context.printer.format == Format::Human {
+        context.printer.line(&format!(
+            "note: taken as {}, what {} usually runs; if it was another, forget this report and give --format",
+            usual.key(),
+            engine.key()
+        ))?;
+    }
+    Ok(())
+}
+
 pub async fn observe(context: &mut Context, args: &ObserveArgs) -> Result<(), Failure> {
     let point =
         |mode: &String| OperatingPointRequest { power_mode: Some(mode.clone()), ..Default::default() };
@@ -226,10 +253,12 @@ pub async fn observe(context: &mut Context, args: &ObserveArgs) -> Result<(), Fa
     } else {
         args.network.refuse(args.subject.op.kind.as_ref(), &[("--log", args.log.is_some())])?;
         let (workload, _) = args.subject.workload()?;
+        let engine = args.subject.engine.for_models()?;
+        note_assumption(context, &workload, engine)?;
         ObservationRequest {
             workload,
             operating_point,
-            engine: args.subject.engine.for_models()?,
+            engine,
             tokens_per_s: args.tokens_per_s,
             time_s: args.time,
             power_w: args.power,

@@ -191,7 +191,7 @@ impl From<io::Error> for Failure {
 /// Codes decide first, because a status says less.
 fn exit_of(error: &ClientError) -> Exit {
     match error {
-        ClientError::Unreachable { .. } => Exit::Unreachable,
+        ClientError::Unreachable { .. } | ClientError::WithoutControl { .. } => Exit::Unreachable,
         ClientError::Denied { .. } => Exit::Denied,
         ClientError::TimedOut { .. } => Exit::TryAgain,
         ClientError::Refused { status, body } => match (body.known_code(), status) {

@@ -146,8 +146,8 @@ fn render_details(answer: &HardwareAnswer) -> String {
     for (figure, value) in &answer.marketing {
         let _ = writeln!(text, "\n  Advertised, never used: {figure} {} T/s", significant(value / 1e12));
     }
-    for note in &answer.notes {
-        let _ = writeln!(text, "\n  {note}");
+    if !answer.notes.is_empty() {
+        text.push_str("\n  how the figures were found: -o json\n");
     }
     text
 }

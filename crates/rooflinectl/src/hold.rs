@@ -260,6 +260,7 @@ impl AttachedHold {
 fn is_passing(error: &ClientError) -> bool {
     match error {
         ClientError::Unreachable { .. }
+        | ClientError::WithoutControl { .. }
         | ClientError::Denied { .. }
         | ClientError::Broken(_)
         | ClientError::TimedOut { .. } => true,

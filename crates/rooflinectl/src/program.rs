@@ -124,7 +124,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Roofline(args) => rooflines::run(context, &args).await?,
         Command::Predict(args) => match &args.requests {
             Some(file) => return requests::run(context, file).await,
-            None => commands::predict(context, &args).await?,
+            None => return commands::predict(context, &args).await,
         },
         Command::Sweep(args) => commands::sweep(context, &args).await?,
         Command::Compare(args) => compare::run(context, &args).await?,

@@ -124,7 +124,8 @@ pub fn render(answer: &RecommendAnswer, request: &RecommendRequest) -> String {
             let at_worst = if is_at_worst(&rejected.by, request) { " at worst" } else { "" };
             let _ = write!(text, "; the closest {} {}{at_worst}", verb(&rejected.by), shown(closest));
             if let Some(limit) = rejected.limit {
-                let _ = write!(text, ", and the limit is {}", shown(limit));
+                let limit = words::beside(quantity(&rejected.by), limit.max(0.0), closest.max(0.0));
+                let _ = write!(text, ", and the limit is {limit}");
             }
         }
         text.push('\n');
@@ -159,7 +160,10 @@ pub fn render(answer: &RecommendAnswer, request: &RecommendRequest) -> String {
     if let Some(next) = &answer.next_best_measurement {
         let _ = writeln!(text, "  for a better estimate: {next}");
     }
-    let _ = writeln!(text, "  chosen among {}", words::candidates(answer.candidates));
+    let _ = match answer.candidates {
+        1 => writeln!(text, "  it was the only candidate"),
+        several => writeln!(text, "  chosen among {}", words::candidates(several)),
+    };
     text
 }
 

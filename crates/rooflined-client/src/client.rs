@@ -300,6 +300,13 @@ impl Client {
                 Err(error) => failures.push((path.to_owned(), error)),
             }
         }
+        if socket == Socket::Control {
+            for address in &self.addresses {
+                if open(address.of(Socket::Query)).await.is_ok() && !address.of(socket).exists() {
+                    return Err(ClientError::WithoutControl { path: address.of(socket).to_owned() });
+                }
+            }
+        }
         Err(ClientError::unreachable(socket, failures))
     }
 }

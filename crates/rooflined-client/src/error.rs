@@ -19,6 +19,12 @@ pub enum ClientError {
         /// Each socket file and what became of the attempt.
         failures: Vec<(PathBuf, io::Error)>,
     },
+    /// The daemon answers questions, and has no socket for what changes something.
+    #[error("the daemon takes no changes here: {} is not there", .path.display())]
+    WithoutControl {
+        /// The control socket's file.
+        path: PathBuf,
+    },
     /// The socket exists, but this user may not use it.
     #[error("{} may not be opened by this user", .path.display())]
     Denied {
@@ -84,8 +90,10 @@ impl ClientError {
                 "start the daemon with: systemctl start rooflined, or by hand: rooflined serve; \
                  name its directory with --socket"
             }
+            Self::WithoutControl { .. } => "to see what is missing, run: rooflinectl doctor",
             Self::Denied { socket: Socket::Control, .. } => {
-                "changing things is for root and members of the group rooflined: usermod -aG rooflined $USER"
+                "changes are for root and the group rooflined: sudo usermod -aG rooflined $USER, then log in again; \
+                 they are off until enabled = true stands under [control] in /etc/rooflined/conf.d/control.toml"
             }
             Self::Denied { socket: Socket::Query, .. } => "look at its mode with: rooflinectl doctor",
             Self::TimedOut { .. } => {

@@ -34,7 +34,7 @@ const FILES: [(&str, &[u8]); 20] = [
 ];
 
 /// A command line, its exit code, and a part of what is said.
-const LINES: [(&str, i32, &str); 252] = [
+const LINES: [(&str, i32, &str); 263] = [
     // Commands that look at this machine, and what other programs' users write there.
     ("status --hardware orin-nano", 2, "predict, recommend and sweep take --hardware"),
     ("compare qwen3-4b --hardware orin-nano", 2, "predict, recommend and sweep take --hardware"),
@@ -241,7 +241,26 @@ const LINES: [(&str, i32, &str); 252] = [
     ("recommend qwen3-4b —hardware orin-nano", 2, "write --hardware"),
     ("recommend qwen3-4b –hardware orin-nano", 2, "begins with a long dash"),
     ("—help", 2, "write --help"),
-    // Names.
+    // Names, and storages that their endings mean.
+    (
+        "predict mlx-community/Qwen3-8B-4bit --hardware gb10",
+        2,
+        "stored for MLX, which runs on Apple machines",
+    ),
+    ("recommend turboderp/Qwen3-8B-exl2 --hardware gb10", 2, "stored for ExLlama"),
+    ("sweep qwen3-8b-exl2 --hardware gb10", 2, "name qwen3-8b and a format, such as q4_k_m"),
+    ("predict unsloth/Qwen3-8B-unsloth-bnb-4bit --hardware gb10", 2, "give its config.json"),
+    ("models show Qwen/Qwen2.5-7B-Instruct-GPTQ-Int8", 2, "give that file"),
+    ("predict qwen3:9b --hardware gb10", 2, "did you mean qwen3-"),
+    (
+        "predict qwen3-4b --hardware gb10 --engine llama.cpp,vllm",
+        2,
+        "compares several: --engines llama.cpp,vllm",
+    ),
+    ("observe qwen3-4b --engine llama.cpp --time 70", 2, "write 70ms or 70s"),
+    ("observe qwen3-4b --tokens-per-s 20", 2, "name it: --engine llama.cpp"),
+    ("mode set 15W --confirm", 2, "for example: --confirm 30s"),
+    ("run --for -- true", 2, "for example: --for 30s"),
     ("predict Qwen/Qwen3-4B-AWQ --format q8_0 --hardware thor", 2, "leave the format out"),
     ("predict qwen3-4b-awq --engine llama.cpp --hardware thor", 2, "the nearest is format q4_k_m"),
     ("predict yolov8n", 2, "it is a detector of objects: export it to .onnx"),

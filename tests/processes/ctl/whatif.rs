@@ -493,8 +493,30 @@ fn a_vision_tower_is_counted_or_said() {
 #[track_caller]
 fn headline(args: &str) -> String {
     let output = alone(&args.split(' ').collect::<Vec<_>>());
-    assert!(output.status.success(), "{args}: {output:?}");
-    stdout(&output).lines().next().unwrap().to_owned()
+    let line = stdout(&output).lines().next().unwrap().to_owned();
+    let exit = if line.contains(" DOES NOT FIT ") { 3 } else { 0 };
+    assert_eq!(output.status.code(), Some(exit), "{args}: {output:?}");
+    line
+}
+
+#[test]
+fn a_name_of_ollama_without_a_tag_is_its_default_and_the_answer_says_so() {
+    for command in ["predict llama3.1", "recommend llama3.1", "sweep llama3.1 --formats q4_k_m"] {
+        let args = format!("{command} --hardware gb10 --engine llama.cpp");
+        let text = stdout(&alone(&args.split(' ').collect::<Vec<_>>()));
+        contains(&text, &["llama3.1 is llama-3.1-8b, as Ollama's default tag"]);
+    }
+    let of = |name: &str| {
+        supposed(&format!("predict {name} --hardware gb10 --engine llama.cpp"))["time_s"].clone()
+    };
+    assert_eq!(of("qwen3"), of("qwen3-8b"));
+    assert_eq!(of("gemma3:latest"), of("gemma-3-4b"));
+}
+
+#[test]
+fn a_mode_that_is_asked_for_by_its_number_is_answered_by_its_name() {
+    let line = headline("predict qwen3-4b --format q4_k_m --hardware orin-nano --mode 2");
+    contains(&line, &[" on jetson-orin-nano-8gb-super at MAXN_SUPER; "]);
 }
 
 /// 16.1 GB of weights in fp16 have no place in 8 GB.
@@ -508,7 +530,7 @@ fn what_does_not_fit_is_said_before_what_it_would_do() {
         ),
         "{line}"
     );
-    assert!(line.contains(": it needs 1") && line.ends_with(" GB are free"), "{line}");
+    assert!(line.contains(": it needs 1") && line.contains(" GB, and there is room for "), "{line}");
     let line =
         headline("predict llama-3.1-8b --format q4_k_m --hardware jetson-orin-nano-8gb-super --mode 25W");
     assert!(line.starts_with("llama-3.1-8b q4_k_m, context 4096, decodes "), "{line}");
@@ -574,7 +596,7 @@ fn the_best_of_a_sweep_can_run() {
         line.starts_with("2 predictions, and NOTHING FITS: the least, llama-3.1-8b fp16, needs 1"),
         "{line}"
     );
-    contains(&line, &[" GB are free"]);
+    contains(&line, &[", and there is room for "]);
 }
 
 #[test]

@@ -94,7 +94,7 @@ async fn enclose_files(body: Bytes) -> Result<Bytes, ClientError> {
 fn describe_failure(error: &ClientError) -> Response<Body> {
     let (status, code) = match error {
         ClientError::Refused { status, body } => return failed(*status, body.clone()),
-        ClientError::Unreachable { .. } => (503, "daemon_unreachable"),
+        ClientError::Unreachable { .. } | ClientError::WithoutControl { .. } => (503, "daemon_unreachable"),
         ClientError::Denied { .. } => (403, "not_authorized"),
         ClientError::TimedOut { .. } => (504, "daemon_timeout"),
         ClientError::Unsendable { .. } => (400, "malformed_request"),

@@ -74,7 +74,7 @@ async fn without_modes(client: &mut Client) -> Finding {
 
 fn unheard(error: &ClientError) -> Finding {
     let remedy = match error {
-        ClientError::Unreachable { .. } => "the daemon answers queries only; restart it".to_owned(),
+        ClientError::WithoutControl { .. } => "restart the daemon, which makes both sockets".to_owned(),
         error => error.hint().unwrap_or_default(),
     };
     Finding::warn("control", error.to_string(), remedy)

@@ -78,7 +78,7 @@ impl Kernel {
 }
 
 keyed! {
-    /// What is known beside the cycles of a weight. All are positive and learnt as logarithms.
+    /// What is known beside the cycles of a weight. All are positive; their logarithms are fitted.
     Scalar {
         /// Factor on everything that the cores do: how a processor differs from the one that was measured.
         Core = "core",
