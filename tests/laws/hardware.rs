@@ -98,6 +98,27 @@ fn every_name_that_is_in_use_finds_its_entry() {
 }
 
 #[test]
+fn letters_and_digits_find_an_entry_however_they_are_separated() {
+    let key = |name: &str| registry().get(name).map(|hardware| hardware.key.as_str());
+    for (name, expected) in [
+        ("RTX 4090", "rtx-4090"),
+        ("rtx4090", "rtx-4090"),
+        ("Orin Nano", "jetson-orin-nano-8gb-super"),
+        ("Jetson_AGX_Orin_64GB", "jetson-agx-orin-64gb"),
+        ("DGX Spark", "gb10"),
+    ] {
+        assert_eq!(key(name), Some(expected), "{name}");
+    }
+    for name in ["", "-", "jetson-", "4090", "orin"] {
+        assert_eq!(key(name), None, "{name}");
+    }
+    for hardware in registry().entries() {
+        let joined: String = hardware.key.chars().filter(char::is_ascii_alphanumeric).collect();
+        assert_eq!(key(&joined), Some(hardware.key.as_str()), "{joined}");
+    }
+}
+
+#[test]
 fn modes_are_found_by_name_with_and_without_their_prefix_and_by_number() {
     let orin = registry().get("jetson-agx-orin-64gb").unwrap();
     assert_eq!(orin.modes[0].name, "MODE_30W", "the default is the first");

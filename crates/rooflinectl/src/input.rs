@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::failure::Failure;
 use super::server_address::Address;
-use super::{meant, units, words};
+use super::{habits, meant, units, words};
 use rooflined_api::{NetworkEngine, Offload, OperatingPointRequest, Speculative, Workload};
 use rooflined_core::near::Near;
 use rooflined_core::operation::{MAX_DIMENSION, Op};
@@ -1196,6 +1196,9 @@ pub fn engine(text: &str) -> Result<Engine, String> {
         }
         if let Some(other) = meant::value_of_another("engine", text) {
             return other;
+        }
+        if let Some(instead) = habits::tip("engines", "*", &text.to_ascii_lowercase()) {
+            return instead.to_owned();
         }
         let keys: Vec<_> = Engine::ALL.iter().map(|engine| engine.key()).collect();
         let near = Near::of(text, keys.iter().copied());

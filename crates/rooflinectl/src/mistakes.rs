@@ -105,6 +105,11 @@ pub fn with_suggestions(mut error: Error, root: &Command, words: &[String]) -> E
                 advise(&mut error, tip);
                 return error;
             }
+            let meant = habits::tip("objectives", "*", &typed.to_ascii_lowercase());
+            if let Some(objective) = meant.filter(|_| argument.starts_with("--objective")) {
+                advise(&mut error, format!("did you mean {objective}?"));
+                return error;
+            }
             let Some(ContextValue::Strings(valid)) = error.get(ContextKind::ValidValue) else { return error };
             let near = Near::of(&typed, valid.iter().map(String::as_str));
             suggest(&mut error, ContextKind::SuggestedValue, near.iter().map(str::to_owned).collect());

@@ -178,8 +178,9 @@ impl<'a> Rows<'a> {
         }
         let most = MAX_ANSWER_BYTES / 1_000_000;
         let fit = (self.rows.len() * MAX_ANSWER_BYTES / self.bytes).max(1);
+        // It is about all of them, not the one that was too many.
         Err(Code::TooMany.at(
-            path,
+            path.split('[').next().unwrap_or(path),
             format!(
                 "the answer would have more than {most} MB: {} rows, of which about {fit} fit",
                 self.expected

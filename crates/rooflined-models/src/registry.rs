@@ -405,7 +405,9 @@ fn endings(name: &str) -> impl Iterator<Item = (&str, String)> {
 /// A name without its ending about storage, and what that says.
 fn split_storage(name: &str) -> Option<(&str, WeightFormat)> {
     endings(name).find_map(|(base, ending)| {
-        let ending = ending.strip_suffix("-gguf").unwrap_or(&ending);
+        // A repository, and not a file.
+        let is_hub = !name.ends_with(".gguf");
+        let ending = ending.strip_suffix("-gguf").filter(|_| is_hub).unwrap_or(&ending);
         let known = STORAGE.iter().find(|(words, _)| *words == ending).map(|(_, format)| *format);
         Some((base, known.or_else(|| ending.replace('-', "_").parse().ok())?))
     })

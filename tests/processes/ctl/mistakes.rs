@@ -34,7 +34,7 @@ const FILES: [(&str, &[u8]); 20] = [
 ];
 
 /// A command line, its exit code, and a part of what is said.
-const LINES: [(&str, i32, &str); 263] = [
+const LINES: [(&str, i32, &str); 269] = [
     // Commands that look at this machine, and what other programs' users write there.
     ("status --hardware orin-nano", 2, "predict, recommend and sweep take --hardware"),
     ("compare qwen3-4b --hardware orin-nano", 2, "predict, recommend and sweep take --hardware"),
@@ -257,10 +257,24 @@ const LINES: [(&str, i32, &str); 263] = [
         2,
         "compares several: --engines llama.cpp,vllm",
     ),
+    ("predict qwen3-4b --hardware gb10 --engine sglang", 2, "vllm is the nearest: --engine vllm"),
+    ("recommend qwen3-4b --hardware gb10 --engines llama.cpp,exllamav2", 2, "llama.cpp is the nearest"),
+    (
+        "predict qwen3-4b --hardware gb10 --format gguf",
+        2,
+        "did you mean q4_k_m, the usual format of a GGUF file?",
+    ),
+    ("recommend qwen3-4b --hardware orin-nano --objective quality", 2, "--max-quality-loss 1%"),
+    ("predict qwen3-4b --hardware gb10 --images 2", 2, "did you mean --image-tokens?"),
+    (
+        "sweep qwen3-4b --hardware orin-nano --formats all --batches 1..64 --contexts 1k,2k,4k",
+        2,
+        "hint: sweep fewer shapes",
+    ),
     ("observe qwen3-4b --engine llama.cpp --time 70", 2, "write 70ms or 70s"),
     ("observe qwen3-4b --tokens-per-s 20", 2, "name it: --engine llama.cpp"),
     ("mode set 15W --confirm", 2, "for example: --confirm 30s"),
-    ("run --for -- true", 2, "for example: --for 30s"),
+    ("observe --from 8080 --for", 2, "for example: --for 30s"),
     ("predict Qwen/Qwen3-4B-AWQ --format q8_0 --hardware thor", 2, "leave the format out"),
     ("predict qwen3-4b-awq --engine llama.cpp --hardware thor", 2, "the nearest is format q4_k_m"),
     ("predict yolov8n", 2, "it is a detector of objects: export it to .onnx"),

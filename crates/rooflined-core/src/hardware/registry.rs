@@ -107,7 +107,19 @@ impl Registry {
             let name = self.aliases.get(&key).or_else(|| self.aliases.get(bare))?;
             self.entries.get(name)
         };
-        self.entries.get(&key).or_else(jetson).or_else(alias)
+        self.entries.get(&key).or_else(jetson).or_else(alias).or_else(|| self.of_letters(&key))
+    }
+
+    /// The entry whose key or alias has the same letters and digits: `RTX 4090`, `orinnano`.
+    fn of_letters(&self, name: &str) -> Option<&Hardware> {
+        let letters = |name: &str| {
+            let all: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
+            all.strip_prefix("jetson").map(str::to_owned).unwrap_or(all)
+        };
+        let wanted = letters(name);
+        let is_meant = |name: &&String| !wanted.is_empty() && letters(name) == wanted;
+        let alias = self.aliases.keys().find(is_meant).and_then(|alias| self.aliases.get(alias));
+        self.entries.get(self.entries.keys().find(is_meant).or(alias)?)
     }
 
     /// The entry whose name is what a driver calls the part, with or without the vendor's.

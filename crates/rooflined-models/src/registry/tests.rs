@@ -70,7 +70,19 @@ fn a_model_is_found_by_every_name_that_people_use_and_no_name_is_of_two() {
         assert_eq!(models().get(public).map(|found| found.key.as_str()), Ok(key), "{public}");
         assert_eq!(models().stored_in(public), None, "{public}");
     }
-    for other in ["a/b/qwen3-4b", "Qwen/qwen3", "qwen3-4b-mlx", "awq", "-awq", ":q4_0", ":", "/", "-it", ""] {
+    for other in [
+        "Qwen3-4B-Q4_K_M.gguf",
+        "a/b/qwen3-4b",
+        "Qwen/qwen3",
+        "qwen3-4b-mlx",
+        "awq",
+        "-awq",
+        ":q4_0",
+        ":",
+        "/",
+        "-it",
+        "",
+    ] {
         assert!(models().get(other).is_err(), "{other}");
     }
 }
