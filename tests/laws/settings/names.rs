@@ -111,7 +111,7 @@ fn q2_0_is_named_as_soon_as_its_blocks_are_those_of_llama_cpp() {
 fn vllm_has_every_option_and_value() {
     let names = Names::read();
     for line in lines("vllm") {
-        names.check("vllm", &line);
+        names.check("vllm", line);
         if let Some((_, scheme)) = line.split_once("scheme ") {
             assert!(names.values("compressed_tensors", "scheme").contains(scheme), "{line}");
         }
@@ -125,7 +125,7 @@ fn vllm_has_every_option_and_value() {
 fn tensorrt_edge_llm_has_every_option_and_value() {
     let names = Names::read();
     for line in lines("tensorrt-edge-llm") {
-        names.check("tensorrt_edgellm", &line);
+        names.check("tensorrt_edgellm", line);
     }
 }
 
@@ -136,7 +136,7 @@ fn tensorrt_llm_has_every_option_and_value() {
         (names.values("tensorrt_llm", "quant_algo"), names.values("tensorrt_llm", "kv_cache_config.dtype"));
     let mut written = BTreeSet::new();
     for line in lines("tensorrt-llm") {
-        names.check("tensorrt_llm", &line);
+        names.check("tensorrt_llm", line);
         if let Some((_, algorithm)) = line.split_once("quant_algo ") {
             let algorithm = algorithm.split(';').next().unwrap();
             assert!(algorithms.contains(algorithm), "{algorithm} in {line}");
@@ -155,8 +155,8 @@ fn mlc_has_every_option_and_value() {
     let (overrides, kinds) =
         (names.values("mlc_llm", "--overrides"), names.values("mlc_llm", "--quantization"));
     for line in lines("mlc") {
-        names.check("mlc_llm", &line);
-        for (flag, value) in options(&line) {
+        names.check("mlc_llm", line);
+        for (flag, value) in options(line) {
             assert!(flag != "--quantization" || kinds.contains(value), "{line}");
             if flag == "--overrides" {
                 for pair in value.trim_matches('"').split(';') {
@@ -258,7 +258,7 @@ fn torch_imports_every_class_from_where_torchao_has_it() {
                 imported.insert(name);
             }
         }
-        let used = calls(&line)
+        let used = calls(line)
             .into_iter()
             .map(|(class, _)| class)
             .filter(|class| class.ends_with("Config") || class.starts_with("Per"));
