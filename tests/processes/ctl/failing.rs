@@ -26,7 +26,10 @@ fn bad_values_are_usage_errors_that_name_the_field_and_ask_nobody() {
         ("recommend qwen3-4b --hardware m3-max", "which holds NVIDIA GPUs and boards"),
         ("recommend qwen3-4b --hardware rx7900xtx", "/etc/rooflined/hardware"),
         ("recommend qwen3-4b --hardware 4090", "did you mean rtx-4090"),
-        ("recommend qwen3-4b --hardware orin-nano --engine exllama", "expected one of none, llama.cpp"),
+        (
+            "recommend qwen3-4b --hardware orin-nano --engine exllama",
+            "llama.cpp is the nearest: --engine llama.cpp",
+        ),
         ("recommend qwen3-4b --hardware orin-nano --format q4km", "did you mean q4_k_m?"),
         ("recommend qwen3-4b --hardware orin-nano --quant q4", "did you mean --formats?"),
         ("recommend qwen3-4b --hardware orin-nano --ctx-size 4k", "did you mean --context-tokens?"),
