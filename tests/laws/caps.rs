@@ -91,7 +91,7 @@ fn a_power_limit_never_raises_speed_nor_watts_and_a_lower_one_is_never_faster() 
         let most = free.power_w.as_ref().unwrap().value;
         // No less than drivers set on a card.
         let card = case.snapshot.hardware.as_deref().filter(|hardware| hardware.kind == Kind::Discrete);
-        let least = card.and_then(|hardware| hardware.tdp).map_or(0.0, |stated| 0.2 * stated.get());
+        let least = card.and_then(|hardware| hardware.tdp).map_or(0.0, |stated| 0.28 * stated.get());
         let mut limits: Vec<f64> = (0..8).map(|_| (most * (0.2 + random.f64())).max(least)).collect();
         limits.sort_by(|a, b| b.total_cmp(a));
         let mut before = free;

@@ -105,7 +105,7 @@ const LINES: [(&str, i32, &str); 269] = [
         "a Jetson is limited by its power mode: --mode",
     ),
     ("predict qwen3-4b --hardware rtx-4090 --power-limit 900W", 2, "whose own is 450 W"),
-    ("predict qwen3-4b --hardware rtx-4090 --mode pl-10", 2, "give 90.0 W to 450 W"),
+    ("predict qwen3-4b --hardware rtx-4090 --mode pl-10", 2, "give 126 W to 450 W"),
     ("predict qwen3-4b --hardware rtx-4090 --mode MAXN", 2, "lgc-MHZ caps its clock and pl-WATTS its power"),
     ("predict qwen3-4b --hardware orin-nano --gpu-layers 10", 2, "error: --gpu-layers: "),
     ("predict gemm 64 4096 4096 --batch 8 --hardware orin-nano", 2, "leave --batch out, or change M"),
