@@ -401,7 +401,7 @@ fn a_sweep_is_the_cross_product_up_to_its_limit() {
     assert!(answer.body.contains("16384"), "{answer:?}");
     let largest: Vec<u64> = (1..=4096).collect();
     let answer = sweep(&format!(r#"{{"ops":{ops},"formats":["int8","fp32"],"batches":{}}}"#, json!(largest)));
-    assert_eq!((answer.status, answer.error()), (400, ("too_many".into(), "ops[0]".into())));
+    assert_eq!((answer.status, answer.error()), (400, ("too_many".into(), "ops".into())));
     assert!(answer.body.contains("8 MB: 16384 rows, of which about"), "{answer:?}");
     let large: Vec<u64> = (1..=1024).collect();
     let answer = sweep(&format!(r#"{{"ops":{ops},"formats":["int8","fp32"],"batches":{}}}"#, json!(large)));
