@@ -2392,7 +2392,7 @@ class PredictAnswerOptional_(TypedDict, total=False):
     #: The same above what the idle machine takes in that time: what the token adds where the machine is on anyway.
     marginal_energy_j_per_token: Optional["EstimateAnswer"]
     #: Name of the power mode that was asked about by name or number; absent where none was.
-    power_mode: Optional[str]
+    mode_name: Optional[str]
     #: Whose measurements it rests on: `measured` on this machine, or `prior`: those of others; `null` without power.
     power_source: Optional["PowerSource"]
     #: Power while it runs; `null` where unknown.

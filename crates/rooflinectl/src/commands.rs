@@ -71,7 +71,7 @@ pub async fn predict(context: &mut Context, args: &PredictArgs) -> Result<Exit, 
     context.printer.answer("predict", &answer, || {
         let limit = args.limit.power_limit.map(|watts| format!("a limit of {}", Watts(watts)));
         // An older daemon does not say what the mode of a number is called.
-        let mode = parsed.power_mode.as_ref().or(args.machine.mode.as_ref());
+        let mode = parsed.mode_name.as_ref().or(args.machine.mode.as_ref());
         let at = mode.into_iter().chain(&limit).map(String::as_str).collect::<Vec<_>>().join(" and ");
         Ok(show::prediction(&asked, Some(at.as_str()).filter(|at| !at.is_empty()), &parsed))
     })?;

@@ -180,7 +180,7 @@ pub fn predict(
     let mut answer = predicted(snapshot, &model, &known, &work, "workload")?;
     answer.warnings.extend(hypothetical_warning(snapshot, &work));
     let mode = request.operating_point.as_ref().and_then(|point| point.power_mode.as_ref());
-    answer.power_mode =
+    answer.mode_name =
         mode.map(|name| snapshot.mode(name).map_or_else(|| name.clone(), |view| view.mode.name.clone()));
     Ok(answer)
 }
@@ -323,7 +323,7 @@ pub fn prediction_answer(snapshot: &Snapshot, work: &Work, prediction: Predictio
         breakdown: breakdown(work, &prediction),
         roofline_time_s: prediction.roofline_time.get(),
         simulated: snapshot.board.simulated,
-        power_mode: None,
+        mode_name: None,
         hardware: hypothetical(snapshot),
         serial: snapshot.serial,
         reports: reports(prediction.moved),

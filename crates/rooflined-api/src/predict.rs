@@ -162,7 +162,7 @@ pub struct PredictAnswer {
     pub simulated: bool,
     /// Name of the power mode that was asked about by name or number; absent where none was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub power_mode: Option<String>,
+    pub mode_name: Option<String>,
     /// The hardware, where the figures are those of its data sheet and no machine was asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hardware: Option<String>,

@@ -146,7 +146,7 @@ pub fn prediction(flops: f64, bytes: f64) -> PredictAnswer {
         breakdown: Vec::new(),
         roofline_time_s: time,
         simulated: false,
-        power_mode: None,
+        mode_name: None,
         hardware: None,
         serial: 17,
         reports: None,
