@@ -175,7 +175,7 @@ impl UnknownModel {
 pub struct Unread {
     /// Key of the model.
     pub model: String,
-    /// Why its storage is not predicted: a sentence without its stop.
+    /// Why its storage is not predicted: a sentence without a full stop.
     why: &'static str,
 }
 
@@ -255,6 +255,9 @@ impl Models {
     }
 
     fn find(&self, name: &str) -> Option<Found<'_>> {
+        if name.len() > MAX_NAME {
+            return None;
+        }
         let found = |known, format| Found { known, format, is_default_tag: false };
         let key = name.to_ascii_lowercase();
         let by_key = self.entries.get(&key).and_then(|listed| listed.known(&key));
@@ -278,9 +281,12 @@ impl Models {
 
     /// The known model in a name whose storage is not predicted.
     fn unread(&self, name: &str) -> Option<Unread> {
+        if name.len() > MAX_NAME {
+            return None;
+        }
         endings(name).find_map(|(base, ending)| {
-            let known = self.find(base)?.known;
             let why = UNREAD.iter().find(|(word, _)| has_word(&ending, word)).map(|(_, why)| *why)?;
+            let known = self.by_public_name(base).or_else(|| self.by_default_tag(base))?;
             Some(Unread { model: known.key.clone(), why })
         })
     }
@@ -314,6 +320,9 @@ fn without_site(name: &str) -> &str {
     let name = SITES.into_iter().find_map(|site| name.strip_prefix(site)).unwrap_or(name);
     name.trim_end_matches('/')
 }
+
+/// Most bytes of a name that is taken apart: a maker, a model and a site have fewer, and the work grows with their square.
+const MAX_NAME: usize = 256;
 
 /// How names of repositories say what the weights are stored in, and what that is here. Keys of formats are understood, too.
 const STORAGE: [(&str, WeightFormat); 32] = [

@@ -264,7 +264,10 @@ fn checkpoints_keep_head_embedding_and_norms_at_16_bits() {
 #[test]
 fn an_unknown_key_suggests_the_nearest() {
     assert_eq!(models().get("llama-3.1-8").unwrap_err().near.to_string(), "llama-3.1-8b");
-    assert!(models().get(&"x".repeat(100_000)).unwrap_err().key.len() <= 80);
+    for long in ["x", "mlx-", "a:", "4bit_gguf."] {
+        assert!(models().get(&long.repeat(100_000)).unwrap_err().key.len() <= 80);
+        assert!(models().get(&long.repeat(60)).is_err());
+    }
 }
 
 #[test]
