@@ -9,7 +9,7 @@ const CLOCK_TOLERANCE: f64 = 0.1;
 /// Caches are quoted in powers of two and of ten.
 const CACHE_TOLERANCE: f64 = 0.05;
 
-/// What the two say differently, as a sentence. What the driver leaves out is no difference.
+/// What the two say differently, as a sentence. A value that the driver leaves out does not count as one.
 pub(super) fn differences(facts: &DriverFacts, hardware: &Hardware, sm_online: Option<u32>) -> Vec<String> {
     let mut notes = Vec::new();
     let of = |what: &str| format!("the GPU's driver reports {what}");
