@@ -3,7 +3,7 @@
 #
 #   ./install.sh                 installs or upgrades, and starts the daemon
 #   ./install.sh --root DIR      into the system below DIR, which does not run: an image, a container's root
-#   ./install.sh --files DIR     the files alone, for whoever makes a package of them
+#   ./install.sh --files DIR     the files alone, to make a package of them
 #   ./install.sh --uninstall     removes the programs; configuration and measurements stay
 #   ./install.sh --purge         these too; the user and group rooflined stay
 #

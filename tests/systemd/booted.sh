@@ -18,7 +18,7 @@ status_of() { inside curl --silent --output /dev/null --write-out '%{http_code}'
 on_bus() { inside busctl --system --timeout=10 "$@"; }
 record() { get /v1/calibration | jq --sort-keys '.record | del(.. | .age_s?)'; }
 journal() { inside journalctl --no-pager --unit=rooflined.service "$@"; }
-# How often the unit was started, whoever started it.
+# How often the unit was started, by any user.
 invocation() { show InvocationID; }
 restarted_since() { [ "$(invocation)" != "$1" ] && active; }
 
@@ -250,7 +250,7 @@ CONF
     inside systemctl daemon-reload
 }
 told() { inside journalctl --no-pager --output=cat --unit="$observer" | grep 'on 1 thread: .*; learned'; }
-# observes_for USER OPTION…: started with these options, it reports as this user, whoever runs the server.
+# observes_for USER OPTION…: started with these options, it reports as this user, and any user may run the server.
 observes_for() {
     local user=$1
     shift

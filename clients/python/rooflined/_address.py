@@ -40,7 +40,7 @@ def _owner(path: str) -> Optional[int]:
 
 
 class Place(NamedTuple):
-    """One of the places where a daemon is looked for, and why whoever listens there is not asked."""
+    """One of the places where a daemon is looked for, and why the listener there is not asked."""
 
     address: Address
     objection: Optional[str] = None

@@ -324,7 +324,7 @@ class Events:
 
     Where the daemon goes away it is tried again twice a second for `reconnect_s` seconds, after which the error is raised
     (at once with 0, never with infinity); what happened meanwhile is not told, so the event `reconnected` precedes the new
-    state. Whoever reads slowly misses states and no changes.
+    state. A slow reader misses states and no changes.
     """
 
     def __init__(self, client: Client, request: Request, reconnect_s: float) -> None:

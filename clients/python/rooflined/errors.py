@@ -62,7 +62,7 @@ class Denied(RooflinedError):
     def __init__(self, path: str) -> None:
         super().__init__(
             f"{path} may not be opened by this user",
-            "changing things is for root and members of the group rooflined: usermod -aG rooflined $USER"
+            "changes are for root and the group rooflined: sudo usermod -aG rooflined $USER, then log in again"
             if path.endswith("control.sock")
             else "look at its mode with `rooflinectl doctor`",
         )
