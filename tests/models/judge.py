@@ -7,7 +7,8 @@ usage: judge.py ROOFLINECTL [MODEL_TYPE…]
 Each text generator is built on torch's meta device, which counts its parameters exactly, from its default configuration and
 from one with other sizes, heads, experts, windows and tied tables; `save_pretrained` writes what is inspected. Of every other
 class (encoders, labellers, encoder-decoders, models that see and hear, and all that is no model of text) the default
-configuration is inspected, and the class is built where there is an answer. A model passes within 2 %, or refused by the name
+configuration is inspected, and the class is built where there is an answer. What sees or hears is inspected once more with a
+text model so small that its towers, and what joins them, are most of it. A model passes within 2 %, or refused by the name
 of its architecture. Classes that transformers cannot build are listed and count for nothing.
 """
 
@@ -37,8 +38,16 @@ CLOSE = 0.02
 # So many classes were built when this was written; fewer would mean that nothing is judged any more.
 LEAST = 170
 OTHERS = ("MODEL", "MODEL_FOR_MASKED_LM", "MODEL_FOR_SEQUENCE_CLASSIFICATION", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM", "MODEL_FOR_MULTIMODAL_LM")
+SEEING = ("MODEL_FOR_IMAGE_TEXT_TO_TEXT", "MODEL_FOR_MULTIMODAL_LM", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM")
 LEAST_OTHERS = 300
 LEAST_KNOWN = 170
+LEAST_SEEING = 60
+# Sizes of a text model beside which a tower is large.
+SMALL = {
+    "hidden_size": 512, "n_embd": 512, "d_model": 512, "intermediate_size": 1024, "moe_intermediate_size": 256, "num_hidden_layers": 3,
+    "num_attention_heads": 8, "num_key_value_heads": 8, "vocab_size": 4000, "num_experts": 8, "n_routed_experts": 8,
+    "num_local_experts": 8, "pad_token_id": 0,
+}
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers")
 WIDTHS = ("hidden_size", "n_embd", "d_model", "emb_dim")
 HEADS = ("num_attention_heads", "n_head", "n_heads", "attention_heads", "decoder_attention_heads")
@@ -124,8 +133,26 @@ class Unbuilt(Exception):
     """transformers cannot build the class from its own defaults."""
 
 
-def judged_class(ctl, kind, name, folder):
-    """The verdict on a class of that name and its default configuration."""
+def by_default(kind):
+    return CONFIG_MAPPING[kind]()
+
+
+def with_small_text(kind):
+    """The default configuration around a small text model; None for a class that holds none."""
+    cls = CONFIG_MAPPING[kind]
+    parts = getattr(cls, "sub_configs", None) or {}
+    key = next((key for key in ("text_config", "thinker_config") if key in parts), None)
+    if key is None:
+        return None
+    inner = getattr(cls(), key)
+    text = type(inner.text_config if key == "thinker_config" else inner)
+    sizes = {name: size for name, size in SMALL.items() if name in inspect.signature(text.__init__).parameters}
+    sizes["model_type"] = text.model_type
+    return cls(**{key: {"text_config": sizes} if key == "thinker_config" else sizes})
+
+
+def judged_class(ctl, kind, name, folder, configure):
+    """The verdict on a class of that name and a configuration of its kind; None where there is no such configuration."""
     def expect():
         try:
             with torch.device("meta"):
@@ -134,7 +161,9 @@ def judged_class(ctl, kind, name, folder):
             raise Unbuilt from error
 
     try:
-        config = CONFIG_MAPPING[kind]()
+        config = configure(kind)
+        if config is None:
+            return None
         config.architectures = [name]
         if hasattr(config, "zero_expert_num"):
             config.zero_expert_num = 0
@@ -194,7 +223,7 @@ def catalogue(ctl):
 def main():
     ctl, only = sys.argv[1], set(sys.argv[2:])
     counts, wrong, unbuilt = {"passed": 0, "refused": 0}, [], []
-    others, refused = {"passed": 0, "refused": 0}, []
+    others, seeing, refused = {"passed": 0, "refused": 0}, {"passed": 0, "refused": 0}, []
     with tempfile.TemporaryDirectory() as work:
         for kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
             if only and kind not in only:
@@ -213,21 +242,24 @@ def main():
                     refused += [kind] * (verdict == "refused")
                 else:
                     wrong.append(f"{kind}, {'varied' if number else 'default'}: {verdict}")
-        for mapping in OTHERS:
+        for mapping in dict.fromkeys((*OTHERS, *SEEING)):
             for kind, name in getattr(modeling_auto, f"{mapping}_MAPPING_NAMES").items():
                 if only and kind not in only:
                     continue
                 name = name if isinstance(name, str) else name[0]
-                try:
-                    verdict = judged_class(ctl, kind, name, f"{work}/{kind}.{name}")
-                except Unbuilt:
-                    continue
-                if verdict in others:
-                    others[verdict] += 1
-                else:
-                    wrong.append(f"{kind}, {name}: {verdict}")
+                sees = (with_small_text, seeing, "small text") if mapping in SEEING else None
+                for configure, counted_as, told in filter(None, ((by_default, others, "default"), sees)):
+                    try:
+                        verdict = judged_class(ctl, kind, name, f"{work}/{kind}.{name}.{told}", configure)
+                    except Unbuilt:
+                        continue
+                    if verdict in counted_as:
+                        counted_as[verdict] += 1
+                    elif verdict:
+                        wrong.append(f"{kind}, {name}, {told}: {verdict}")
     print(f"generators: parameters within {CLOSE:.0%}: {counts['passed']}; refused by name: {counts['refused']} ({', '.join(refused)})")
     print(f"other classes: parameters within {CLOSE:.0%}: {others['passed']}; refused by name: {others['refused']}")
+    print(f"with a small text model: parameters within {CLOSE:.0%}: {seeing['passed']}; refused by name: {seeing['refused']}")
     print(f"wrong: {len(wrong)}")
     print("not built by transformers:", ", ".join(unbuilt) or "none")
     known = 0
@@ -237,7 +269,7 @@ def main():
         wrong += differing
     for line in wrong:
         print("FAILED:", line)
-    few = counts["passed"] < 2 * LEAST or others["passed"] < LEAST_OTHERS or known < LEAST_KNOWN
+    few = counts["passed"] < 2 * LEAST or others["passed"] < LEAST_OTHERS or seeing["passed"] < LEAST_SEEING or known < LEAST_KNOWN
     if wrong or (not only and few):
         sys.exit(1)
 

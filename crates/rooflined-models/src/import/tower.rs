@@ -71,8 +71,10 @@ impl Tower {
             let Some(map) = value.as_object().filter(|map| is_tower && !map.is_empty()) else { continue };
             let fields = Fields { map };
             // Some towers say what they are, and others only belong to a model that is known.
-            let name = fields.text(&["model_type"]).filter(|own| !own.is_empty());
-            let name = name.map_or_else(|| format!("{family} {key}"), str::to_owned);
+            let place = format!("{family} {key}");
+            let own = fields.text(&["model_type"]).filter(|own| !own.is_empty());
+            let own = own.filter(|own| TOWERS.contains_key(*own) || !TOWERS.contains_key(&place));
+            let name = own.map_or(place, str::to_owned);
             let is_known = TOWERS.contains_key(&name);
             let table = if is_known { name.as_str() } else { PLAIN };
             let (tower, hidden) = Self::of(table, is_known, outer, &fields, [width, 0])?;
@@ -176,8 +178,20 @@ mod tests {
             "intermediate_size": 4304, "num_hidden_layers": 27, "patch_size": 14});
         let qwen = json!({"model_type": "qwen2_5_vl", "depth": 32, "hidden_size": 1280, "intermediate_size": 3420,
             "in_chans": 3, "spatial_patch_size": 14, "temporal_patch_size": 2});
+        let merged = json!({"model_type": "qwen2_vl", "depth": 32, "embed_dim": 1280, "hidden_size": 2048,
+            "mlp_ratio": 4, "temporal_patch_size": 2});
+        let shuffled = json!({"model_type": "siglip2_vision_model", "hidden_size": 768, "intermediate_size": 3072,
+            "num_hidden_layers": 12, "vision_use_head": false});
+        // Parts that do not say which they are, as published.
+        let parts = json!({"model_type": "idefics2",
+            "vision_config": {"model_type": "idefics2", "hidden_size": 1152, "intermediate_size": 4304,
+                "num_hidden_layers": 27, "image_size": 980, "patch_size": 14},
+            "perceiver_config": {"model_type": "idefics2"}});
         for (config, expected) in [
             (json!({"model_type": "gemma3", "vision_config": siglip}), 417e6),
+            (json!({"model_type": "qwen2_vl", "vision_config": merged}), 667e6),
+            (json!({"model_type": "lfm2_vl", "vision_config": shuffled}), 85e6 + 13e6),
+            (parts, 654e6),
             (json!({"model_type": "qwen2_5_vl", "vision_config": qwen}), 670e6),
             (
                 json!({"model_type": "llava_llama", "mm_vision_tower": "openai/clip-vit-large-patch14-336"}),

@@ -62,6 +62,27 @@ fn families_have_the_weights_that_transformers_gives_them() {
         ),
         (json!({"model_type": "t5"}), 60_506_624),
         (
+            json!({"model_type": "dbrx", "d_model": 6144, "n_heads": 48, "n_layers": 40, "vocab_size": 100_352,
+            "attn_config": {"kv_n_heads": 8},
+            "ffn_config": {"ffn_hidden_size": 10752, "moe_num_experts": 16, "moe_top_k": 4}}),
+            131_596_523_520,
+        ),
+        (json!({"model_type": "zamba"}), 7_232_490_496),
+        // As published, the first with its tower of 1.9 thousand million.
+        (
+            json!({"model_type": "qwen", "hidden_size": 4096, "intermediate_size": 22016, "num_hidden_layers": 32,
+            "num_attention_heads": 32, "vocab_size": 151_936,
+            "visual": {"layers": 48, "mlp_ratio": 4.9231, "output_dim": 4096, "width": 1664}}),
+            9_660_000_000,
+        ),
+        (
+            json!({"model_type": "bailing_moe", "hidden_size": 2048, "intermediate_size": 5632,
+            "moe_intermediate_size": 1408, "num_hidden_layers": 28, "num_attention_heads": 16,
+            "num_key_value_heads": 4, "num_experts": 64, "num_experts_per_tok": 6, "num_shared_experts": 2,
+            "vocab_size": 126_464, "head_dim": 0}),
+            16_800_000_000,
+        ),
+        (
             json!({"model_type": "deepseek_v4", "layer_types": vec!["heavily_compressed_attention"; 43],
             "num_hidden_layers": 43, "compress_rates": {"heavily_compressed_attention": 128}}),
             283_000_000_000,
