@@ -5,6 +5,7 @@ use std::io;
 use thiserror::Error;
 
 use super::options::{name_options, option_for};
+use rooflined_advice::modelfile::ModelFileError;
 use rooflined_api::{ErrorBody, ErrorProblem};
 use rooflined_client::ClientError;
 use rooflined_core::refusal::{Code, Refusal};
@@ -73,6 +74,11 @@ impl Failure {
     /// A command that did not work now, and may in a moment.
     pub fn try_again(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::Message { exit: Exit::TryAgain, message: message.into(), hint: Some(hint.into()) }
+    }
+
+    /// A file that holds no model to be read: that of a known other kind is sound, and the wrong argument.
+    pub fn of_file(error: &ModelFileError, hint: &str) -> Self {
+        Self::Client(refused(error.code().error(error.to_string(), hint)))
     }
 
     /// Mistakes in a request that an option holds.
@@ -214,6 +220,8 @@ fn exit_of(error: &ClientError) -> Exit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rooflined_models::foreign;
+    use rooflined_models::import::ImportError;
 
     #[test]
     fn each_refusal_has_the_exit_code_of_the_contract() {
@@ -234,6 +242,19 @@ mod tests {
         ] {
             let body = ErrorBody { code: code.to_owned(), ..ErrorBody::default() };
             assert_eq!(exit_of(&ClientError::Refused { status, body }), exit, "{status} {code}");
+        }
+    }
+
+    #[test]
+    fn a_sound_file_of_another_kind_is_a_wrong_command_line() {
+        let import = |source| ModelFileError::Import { path: "x".into(), source };
+        let not_text = ImportError::NotText { what: "a recogniser of speech".to_owned(), instead: "" };
+        for (error, exit) in [
+            (import(not_text), Exit::Usage),
+            (import(ImportError::Foreign(foreign::of_name("x.engine").unwrap())), Exit::Usage),
+            (import(ImportError::Version(9)), Exit::Failed),
+        ] {
+            assert_eq!(Failure::of_file(&error, error.hint()).exit(), exit, "{error}");
         }
     }
 

@@ -54,16 +54,9 @@ fn model(name: &str) -> Option<(&'static str, Option<String>)> {
     let name = name.split(['?', '#']).next().unwrap_or(name);
     let name = if name.contains("/resolve/") || name.contains("/blob/") { last(name) } else { name };
     let name = name.strip_suffix(".gguf").unwrap_or(name);
-    let known = |name: &str| {
-        let found = models().get(name).or_else(|_| models().get(last(name)));
-        found.ok().map(|known| known.key.as_str())
-    };
-    let parts = name.rmatch_indices([':', '-', '.', '@', '/']).map(|(at, _)| (&name[..at], &name[at + 1..]));
-    let with_format = |(base, format): (&str, &str)| {
-        let recipe = format.parse::<Recipe>().ok()?;
-        Some((known(base)?, Some(recipe.key().to_owned())))
-    };
-    parts.take(2).find_map(with_format).or_else(|| Some((known(name)?, None)))
+    let known = [name, last(name)].into_iter().find_map(|name| Some((name, models().get(name).ok()?)));
+    let (name, known) = known?;
+    Some((&known.key, models().stored_in(name).map(|format| format.key().to_owned())))
 }
 
 fn last(name: &str) -> &str {
@@ -276,6 +269,8 @@ mod tests {
             ),
             ("Qwen3-4B-Q4_K_M", "qwen3-4b --format q4_k_m"),
             ("qwen3:4b-q8_0", "qwen3-4b --format q8_0"),
+            ("qwen3-4b@q8_0", "qwen3-4b --format q8_0"),
+            ("Qwen/Qwen3-4B-AWQ", "qwen3-4b --format awq_int4"),
             ("Qwen3-4B.gguf", "qwen3-4b"),
         ] {
             assert_eq!(known_model(name).as_deref(), Some(expected), "{name}");

@@ -113,7 +113,7 @@ fn load(printer: &Printer, path: &Path) -> Result<modelfile::ModelFile, Failure>
         return Err(Failure::usage(format!("there is no file {key}")).with_hint(near.hint(all)));
     }
     let _working = Working::new(printer, Counted::Nothing, "reading the model's files");
-    modelfile::load(path).map_err(|error| Failure::failed(error.to_string(), error.hint()))
+    modelfile::load(path).map_err(|error| Failure::of_file(&error, error.hint()))
 }
 
 fn inspect(printer: &Printer, path: &Path, kv_format: WeightFormat) -> Result<(), Failure> {

@@ -75,11 +75,10 @@ pub fn run(printer: &Printer, args: &QuantErrorArgs) -> Result<(), Failure> {
 fn unreadable(path: &Path, error: &TensorError) -> Failure {
     match error {
         // Hints of other commands take what has no weights too.
-        TensorError::Model(error) if error.hint().contains("config.json") => Failure::failed(
-            error.to_string(),
-            "give a .gguf or .safetensors file with weights of 16 or 32 bits",
-        ),
-        TensorError::Model(error) => Failure::failed(error.to_string(), error.hint()),
+        TensorError::Model(error) if error.hint().contains("config.json") => {
+            Failure::of_file(error, "give a .gguf or .safetensors file with weights of 16 or 32 bits")
+        }
+        TensorError::Model(error) => Failure::of_file(error, error.hint()),
         error => Failure::failed(format!("{} {error}", path.display()), error.hint()),
     }
 }

@@ -408,7 +408,7 @@ const UNREAD: [(&str, &str); 31] = [
 /// Where a name may be divided into a model and its storage, with the words of the second: the longest ending first.
 fn endings(name: &str) -> impl Iterator<Item = (&str, String)> {
     let words = |at: usize| name[at + 1..].to_ascii_lowercase().replace(['_', '.', ':'], "-");
-    name.match_indices([':', '-', '.', '_']).map(move |(at, _)| (&name[..at], words(at)))
+    name.match_indices([':', '-', '.', '_', '@']).map(move |(at, _)| (&name[..at], words(at)))
 }
 
 /// A name without its ending about storage, and what that says.

@@ -99,7 +99,7 @@ fn named_file(args: &CompareArgs, engine: Engine) -> Result<PathBuf, Failure> {
             let whole = std::path::absolute(file).unwrap_or_else(|_| file.into());
             // What is no model is said before the engine says it in its own way.
             rooflined_advice::modelfile::load(&whole)
-                .map_err(|error| Failure::failed(error.to_string(), error.hint()))?;
+                .map_err(|error| Failure::of_file(&error, error.hint()))?;
             Ok(whole)
         }
         _ => Err(Failure::usage("llama.cpp runs one GGUF file")
