@@ -15,14 +15,15 @@ pack_crates() {
     mkdir "$work/crates"
     for crate in "$work"/package/*.crate; do tar --extract --file "$crate" --directory "$work/crates"; done
 }
-# With what is packed alone, and the other crates from there too, as they would come from a registry.
+# With what is packed alone, and the other crates from there too, as they would come from a registry. Both programs are members of
+# one workspace there, so what they share is compiled once.
 packed_crates_compile() {
     local name patches=() version
     version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
-    for name in "${shipped[@]/#/rooflined-}" rooflinectl; do patches+=(--config "patch.crates-io.$name.path='$work/crates/$name-$version'"); done
-    for name in rooflined rooflinectl; do
-        (cd "$work/crates/$name-$version" && cargo check --quiet --bins --target-dir "$target" "${patches[@]}")
-    done
+    for name in "${shipped[@]/#/rooflined-}"; do patches+=(--config "patch.crates-io.$name.path='$work/crates/$name-$version'"); done
+    printf '[workspace]\nresolver = "3"\nmembers = ["rooflined-%s", "rooflinectl-%s"]\n' "$version" "$version" >"$work/crates/Cargo.toml"
+    cp Cargo.lock "$work/crates/"
+    (cd "$work/crates" && cargo check --quiet --workspace --bins --target-dir "$target" "${patches[@]}")
 }
 installs() { cargo install --quiet --debug --locked --path "$1" --target-dir "$target" --root "$work/installed"; }
 answers() { env -i "$work/installed/bin/rooflinectl" recommend Qwen/Qwen3-4B --hardware orin-nano | grep '^Use '; }
