@@ -353,10 +353,6 @@ pub struct CompareArgs {
     /// Context lengths: tokens already in the cache (models) [default: 0,1024]
     #[arg(long, value_delimiter = ',', value_parser = input::counts_from_zero, allow_negative_numbers = true)]
     pub contexts: Vec<(u64, u64)>,
-    /// Power modes to measure in, or all; each measurement is compared with the prediction from the mode that is active
-    /// now, which is restored at the end (needs control)
-    #[arg(long, value_name = "MODES", value_delimiter = ',')]
-    pub modes: Vec<String>,
     /// Run the inference engine itself instead of this program's kernels: llama.cpp, by its llama-bench (a GGUF file)
     #[arg(long, value_parser = input::engine)]
     pub engine: Option<Engine>,
@@ -402,7 +398,6 @@ impl CompareArgs {
             ("--formats", !self.formats.is_empty()),
             ("--batches", !self.batches.is_empty()),
             ("--contexts", !self.contexts.is_empty()),
-            ("--modes", !self.modes.is_empty()),
             ("--prompt", self.prompt.is_some()),
             ("--output-tokens", self.output_tokens.is_some()),
         ];
@@ -442,8 +437,8 @@ impl CompareArgs {
             }
             return Ok(None);
         }
-        if !self.sizes.is_empty() || !self.modes.is_empty() {
-            return Err(Failure::usage("--sizes and --modes belong to operations, not to a model"));
+        if !self.sizes.is_empty() {
+            return Err(Failure::usage("--sizes belongs to operations, not to a model"));
         }
         let or = |given: &[(u64, u64)], usual: &[u64]| input::each(given).unwrap_or_else(|| usual.to_vec());
         Ok(Some(ModelWork {

@@ -1,10 +1,8 @@
-//! `compare`: predicted vs. measured, of operations, models, power modes, an inference engine or a vision network, on this machine
-//! and now.
+//! `compare`: predicted vs. measured, of operations, models, an inference engine or a vision network, on this machine and now.
 
 mod cause;
 mod child;
 mod engine;
-mod modes;
 mod network;
 mod rows;
 
@@ -51,13 +49,9 @@ pub async fn run(context: &mut Context, args: &CompareArgs) -> Result<(), Failur
         measure_each(&context.client, &requests, &working).await?
     } else {
         let work = named_work(args)?;
-        if args.modes.is_empty() {
-            let rows = work.iter().map(|(_, formats)| formats.len() as u64).sum();
-            let working = Working::new(&context.printer, Counted::Of(rows), "measuring");
-            compare(&context.client, &work, &working).await?
-        } else {
-            modes::compare(context, &args.modes, &work).await?
-        }
+        let rows = work.iter().map(|(_, formats)| formats.len() as u64).sum();
+        let working = Working::new(&context.printer, Counted::Of(rows), "measuring");
+        compare(&context.client, &work, &working).await?
     };
     cause::add_causes(&mut context.client, &mut comparison, args.engine.unwrap_or_default()).await?;
     match context.printer.format {

@@ -37,9 +37,9 @@ Where a row is far off, its probable cause is below the table. Next, ask about a
   rooflinectl recommend MODEL.gguf --modes all   the format, power mode and batch size to use";
 
 const SUMMARY_OF_BOARD: &str = "
-A power mode caps clocks and cores. `mode list` says what each mode would give, from the caps alone; a calibration in one mode carries
-over to the others, as the second `compare` shows. `recommend` weighs all of them against a target. A switch is on trial until it is
-confirmed, and a hold gives the mode back when its command ends. On a board of yours:
+A power mode caps clocks and cores. A calibration in one mode carries over to the others: `mode list` says what each would give, and
+`recommend` weighs all of them against a target. A switch is on trial until it is confirmed, and a hold gives the mode back when its
+command ends. On a board of yours:
   rooflined serve &                                   the daemon
   rooflinectl recommend MODEL.gguf --modes all        the format, power mode and batch size to use
   rooflinectl hold --max-power 15W -- COMMAND         run something in a mode that stays below 15 W";
@@ -103,16 +103,9 @@ async fn show_board(printer: &Printer, board: &str) -> Result<Exit, Failure> {
     tour.run_words("compare gemv --sizes 4096 --formats fp16,int8").await?;
     tour.begin_step("a question about every mode")?;
     tour.run_words("recommend llama-3.2-3b --engine llama.cpp --modes all --objective energy").await?;
-    tour.begin_step("another mode: predicted vs. measured, entered, reverted, held")?;
+    tour.begin_step("another mode: entered, reverted, held")?;
     match slowest_live(&modes) {
-        Some(mode) => {
-            // Predictions are carried from the active mode; a board with declared clocks alone starts in none.
-            if modes.active.is_some() {
-                tour.run(&["compare", "gemv", "--sizes", "4096", "--formats", "fp16", "--modes", mode])
-                    .await?;
-            }
-            tour.visit(mode).await?;
-        }
+        Some(mode) => tour.visit(mode).await?,
         None => tour.skip("no other mode of this board can be entered without a reboot")?,
     }
     tour.begin_step("a mode that needs a reboot is refused")?;

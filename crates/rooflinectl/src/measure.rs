@@ -19,7 +19,7 @@ use rooflined_core::units::{Joules, significant};
 /// Longest time that one request may measure.
 pub const TIME_LIMIT: Duration = Duration::from_secs(180);
 /// The same where power is measured too.
-pub const METERED_TIME_LIMIT: Duration = Duration::from_secs(600);
+const METERED_TIME_LIMIT: Duration = Duration::from_secs(600);
 
 pub async fn run(context: &mut Context, args: &MeasureArgs) -> Result<(), Failure> {
     let mut workloads = Vec::new();

@@ -154,28 +154,3 @@ fn a_reload_makes_advice_of_a_query_and_then_ends_it() {
     assert_eq!((status, &error["error"]["code"]), (403, &json!("auto_off")));
     assert!(error["error"]["hint"].as_str().unwrap().contains("auto"), "{error}");
 }
-
-#[test]
-fn each_mode_that_is_compared_is_let_go_before_the_next_is_entered() {
-    let home = Home::new();
-    configure(&home, "off");
-    let _daemon = home.start_with(simulated(&home));
-    let run = |line: &str| {
-        let mut command = Command::new(crate::programs::rooflinectl());
-        command.arg("--socket").arg(home.path("run")).args(line.split(' ')).env("LANG", "C.UTF-8");
-        command.output().unwrap()
-    };
-    eventually("a calibration", || run("calibrate --quick --wait --force").status.success().then_some(()));
-    let output = run("compare gemv 64 64 --formats fp32 --modes all -o json");
-    assert!(output.status.success(), "{output:?}\n{}", home.log());
-    let compared: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(compared["ended_in"], compared["base_mode"], "{compared}");
-    let rows = compared["rows"].as_array().unwrap();
-    let entered = rows.iter().filter(|row| row["carried"] == true).count();
-    assert!(entered > 1, "{compared}");
-    // A closed connection is noticed at some time; a release is answered.
-    let user = rustix::process::getuid().as_raw();
-    let released = format!("the hold of rooflinectl compare of user {user} has ended (released)");
-    let released = home.log().matches(&released).count();
-    assert_eq!(released, entered, "{}", home.log());
-}

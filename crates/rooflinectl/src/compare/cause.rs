@@ -75,9 +75,8 @@ fn request(row: &Row, mode: Option<String>, engine: Engine) -> Option<ExplainReq
         disturbed: measured.disturbed.clone(),
         ..RunEvidence::default()
     };
-    let power_mode = row.mode.clone().or(mode);
     Some(ExplainRequest {
-        operating_point: power_mode
+        operating_point: mode
             .map(|mode| OperatingPointRequest { power_mode: Some(mode), ..OperatingPointRequest::default() }),
         workload,
         engine,

@@ -84,12 +84,9 @@ fn named_file(args: &CompareArgs, engine: Engine) -> Result<PathBuf, Failure> {
             "compare runs llama.cpp only; for other engines, watch a server with rooflinectl observe",
         ));
     }
-    let others = !args.sizes.is_empty()
-        || !args.formats.is_empty()
-        || !args.batches.is_empty()
-        || !args.modes.is_empty();
+    let others = !args.sizes.is_empty() || !args.formats.is_empty() || !args.batches.is_empty();
     if others {
-        return Err(Failure::usage("--sizes, --formats, --batches and --modes do not go with --engine")
+        return Err(Failure::usage("--sizes, --formats and --batches do not go with --engine")
             .with_hint(
                 "the engine runs the file as it is; choose the tests with --prompt, --output-tokens and --contexts",
             ));

@@ -9,7 +9,7 @@ use crate::table::{Column, Table};
 use crate::words;
 use rooflined_api::{EstimateAnswer, MeasuredRow};
 use rooflined_core::precision::WeightFormat;
-use rooflined_core::units::{Joules, Watts, significant};
+use rooflined_core::units::significant;
 
 /// Median and 90th percentile of the error under which prediction and measurement agree.
 const GOOD: (f64, f64) = (0.08, 0.20);
@@ -22,8 +22,7 @@ const BOUND_TOLERANCE: f64 = 1.05;
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Comparison {
     pub rows: Vec<Row>,
-    /// Median of |predicted - measured| / measured; `null` without rows. With several power modes, of the rows that were
-    /// predicted from another mode.
+    /// Median of |predicted - measured| / measured; `null` without rows.
     pub median_error_ratio: Option<f64>,
     pub p90_error_ratio: Option<f64>,
     /// Part of the same rows whose measured time lies within the 90 % interval of the prediction.
@@ -41,18 +40,7 @@ pub struct Comparison {
     /// Of the last snapshot used.
     pub serial: u64,
     #[serde(flatten)]
-    pub modes: Option<Modes>,
-    #[serde(flatten)]
     pub engine: Option<EngineRun>,
-}
-
-/// The power modes that were compared.
-#[derive(Debug, Clone, Serialize)]
-pub struct Modes {
-    /// The mode that predictions were carried from.
-    pub base_mode: String,
-    /// The mode in which the machine was left; `null` if the current clocks match no mode.
-    pub ended_in: Option<String>,
 }
 
 /// The inference engine that was run, and the memory before and after.
@@ -85,12 +73,6 @@ pub struct Reference {
 /// One operation or model in one format.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// Power mode, where several are compared.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mode: Option<String>,
-    /// Predicted from another power mode.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub carried: Option<bool>,
     /// The engine's own name for it, such as `pp512`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test: Option<String>,
@@ -128,8 +110,6 @@ impl Row {
     pub fn new(measured: MeasuredRow, calibrated: bool) -> Self {
         let verdict = judge(&measured, calibrated);
         Self {
-            mode: None,
-            carried: None,
             test: None,
             threads: None,
             kv_format: None,
@@ -169,26 +149,25 @@ impl Comparison {
     /// The rows with what follows from them.
     pub fn of(mut rows: Vec<Row>, calibrated: bool) -> Self {
         add_speedups(&mut rows);
-        let counted: Vec<&Row> = rows.iter().filter(|row| row.carried != Some(false)).collect();
         let errors = |error: fn(&MeasuredRow) -> f64| -> Vec<f64> {
-            let mut errors: Vec<f64> = counted.iter().map(|row| error(&row.measured).abs()).collect();
+            let mut errors: Vec<f64> = rows.iter().map(|row| error(&row.measured).abs()).collect();
             errors.sort_by(f64::total_cmp);
             errors
         };
         let own = errors(|row| row.error_ratio);
         let (median, p90) = (quantile(&own, 0.5), quantile(&own, 0.9));
         let impossible = rows.iter().filter(|row| row.verdict == "impossible").count();
-        // An engine and other modes are predicted from the calibration only.
-        let referred = rows.iter().all(|row| row.carried.is_none() && row.test.is_none());
+        // An engine is predicted from the calibration only.
+        let referred = rows.iter().all(|row| row.test.is_none());
         let at_calibration = errors(|row| row.error_at_calibration_ratio);
         #[expect(clippy::cast_precision_loss, reason = "a few rows")]
-        let share = |part: usize| (!counted.is_empty()).then(|| part as f64 / counted.len() as f64);
+        let share = |part: usize| (!rows.is_empty()).then(|| part as f64 / rows.len() as f64);
         Self {
             median_error_ratio: median,
             p90_error_ratio: p90,
-            inside_interval_ratio: share(counted.iter().filter(|row| row.is_inside()).count()),
+            inside_interval_ratio: share(rows.iter().filter(|row| row.is_inside()).count()),
             median_error_at_calibration_ratio: quantile(&at_calibration, 0.5).filter(|_| referred),
-            verdict: verdict(median, p90, counted.len(), impossible),
+            verdict: verdict(median, p90, rows.len(), impossible),
             warnings: warnings(&rows, calibrated),
             rows,
             ..Self::default()
@@ -227,22 +206,8 @@ impl Comparison {
                 words::percent(median)
             );
         }
-        text.extend(self.modes.as_ref().map(Modes::render));
         text.extend(self.engine.as_ref().map(EngineRun::render));
         text
-    }
-}
-
-impl Modes {
-    fn render(&self) -> String {
-        match &self.ended_in {
-            Some(mode) if *mode == self.base_mode => format!("the machine is in {mode} again\n"),
-            Some(mode) => format!(
-                "warning: the machine is in {mode} and not in {}: rooflinectl mode get shows why\n",
-                self.base_mode
-            ),
-            None => "warning: the current clocks match no power mode: rooflinectl mode get\n".to_owned(),
-        }
     }
 }
 
@@ -265,8 +230,7 @@ impl EngineRun {
     }
 }
 
-const COLUMNS: [Column<Row>; 17] = [
-    ("mode", |row| row.mode.clone()),
+const COLUMNS: [Column<Row>; 14] = [
     ("operation", |row| Some(row.test.clone().unwrap_or_else(|| words::name_measured(&row.measured.op)))),
     ("format", |row| Some(row.measured.format.clone())),
     (">threads", |row| row.threads.map(|threads| threads.to_string())),
@@ -282,18 +246,16 @@ const COLUMNS: [Column<Row>; 17] = [
     (">drift", |row| row.measured.drift_ratio.map(|drift| words::signed_percent(drift - 1.0))),
     (">x fp16", |row| row.speedup_vs_fp16_predicted.map(significant)),
     (">measured", |row| row.speedup_vs_fp16_measured.map(significant)),
-    (">power", |row| row.measured.power.as_ref()?.power_w.map(|watts| Watts(watts).to_string())),
-    (">energy", |row| row.measured.power.as_ref()?.total_energy_j.map(|joules| Joules(joules).to_string())),
     ("bound, limit", |row| Some(format!("{}, {}", row.measured.bound, row.measured.limit))),
     ("verdict", |row| Some(row.verdict.replace('_', " "))),
 ];
 
-/// Over the fp16 row of the same operation and mode.
+/// Over the fp16 row of the same operation.
 fn add_speedups(rows: &mut [Row]) {
     let fp16: Vec<Row> =
         rows.iter().filter(|row| row.measured.format == WeightFormat::Fp16.key()).cloned().collect();
     for row in rows {
-        let same = |other: &&Row| other.measured.op == row.measured.op && other.mode == row.mode;
+        let same = |other: &&Row| other.measured.op == row.measured.op;
         let Some(Row { measured: fp16, .. }) = fp16.iter().find(same) else { continue };
         let over = |fp16: EstimateAnswer, own: EstimateAnswer| Some(fp16.value / own.value);
         row.speedup_vs_fp16_predicted = over(fp16.predicted_time_s, row.measured.predicted_time_s);
