@@ -665,9 +665,6 @@ pub struct RecommendArgs {
     /// Expected run time, over which the cost of entering a mode is spread [default: an hour]
     #[arg(long, value_name = "TIME", value_parser = input::seconds, allow_negative_numbers = true)]
     pub run_time: Option<f64>,
-    /// Re-evaluate and print changes
-    #[arg(long)]
-    pub watch: bool,
     /// Inference engine whose kernels run [default: for a model the best that runs there, for an operation none]
     #[arg(long, value_parser = input::engine_choice, default_value = "none", hide_default_value = true)]
     pub engine: EngineChoice,

@@ -165,9 +165,6 @@ pub async fn recommend(context: &mut Context, args: &RecommendArgs) -> Result<Ex
     let of_networks = [("--min-fps", args.min_fps.is_some()), ("--streams", args.streams.is_some())];
     args.network.refuse(args.op.kind.as_ref(), &of_networks)?;
     let request = recommend_request(args)?;
-    if args.watch {
-        return super::recommend_watch::run(context, &request).await;
-    }
     let answer = context
         .ask("/v1/recommend", request.clone(), |request| Request::Recommend(Box::new(request)))
         .await?;

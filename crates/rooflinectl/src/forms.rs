@@ -60,10 +60,6 @@ fn fixed(command: &Command) -> Option<Fixed> {
             let instead = "a table of many predictions: rooflinectl sweep -o csv";
             ("predict --requests", "one JSON object a line", LINES, instead)
         }
-        Command::Recommend(args) if args.watch => {
-            let instead = "once in any form: the same without --watch";
-            ("recommend --watch", "a line for each change", LINES, instead)
-        }
         Command::Watch(args) if args.events => ("watch --events", "a line for each event", LINES, ""),
         Command::Watch(_) => {
             let instead = "for programs: rooflinectl watch --events -o jsonl, or rooflinectl status -o json";

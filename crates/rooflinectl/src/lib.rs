@@ -3,7 +3,7 @@
 //! | what | where |
 //! |---|---|
 //! | the program: from the command line to the exit code | `program`, `args`, `input`, `options`, `units`, `mistakes`, `meant`, `habits`, `forms`, `failure`, `context`, `terminal` |
-//! | questions | `commands`, `requests`, `recommend_watch`, `rooflines`, `tiling`, `hardware`, `models`, `formats`, `quant_error` with `tensors` |
+//! | questions | `commands`, `requests`, `rooflines`, `tiling`, `hardware`, `models`, `formats`, `quant_error` with `tensors` |
 //! | what runs on this machine | `calibrate`, `measure`, `compare`, `demo` with `private_daemon` |
 //! | control | `modes`, `nvpmodel`, `hold`, `run`, `configuration` |
 //! | learning | `observe`, `observations`, `servers` |
@@ -59,7 +59,6 @@ mod power_costs;
 mod private_daemon;
 mod program;
 mod quant_error;
-mod recommend_watch;
 mod recommendation;
 mod requests;
 mod rooflines;

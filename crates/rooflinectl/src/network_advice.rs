@@ -57,7 +57,6 @@ pub async fn recommend(context: &mut Context, args: &RecommendArgs, path: &Path)
         ("--min-free-memory", args.min_free_memory_bytes.is_some()),
         ("--max-quality-loss", args.max_quality_loss.is_some()),
         ("--run-time", args.run_time.is_some()),
-        ("--watch", args.watch),
     ];
     refuse_of_models(&args.op, &args.model, &others)?;
     let workload = NetworkPredictRequest {

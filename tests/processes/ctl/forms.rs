@@ -18,7 +18,7 @@ const ALL: &[&str] = &KINDS;
 const LINES: &[&str] = &["json", "jsonl"];
 const WORDS: &[&str] = &["json", "jsonl", "csv", "env"];
 const NONE: &[&str] = &[];
-const COMMANDS: [(&str, &[&str]); 53] = [
+const COMMANDS: [(&str, &[&str]); 52] = [
     ("status", ALL),
     ("board", ALL),
     ("roofline", ALL),
@@ -33,7 +33,6 @@ const COMMANDS: [(&str, &[&str]); 53] = [
     ("calibrate", ALL),
     ("calibrate --wait", ALL),
     ("recommend gemv 64 64", ALL),
-    ("recommend gemv 64 64 --watch", LINES),
     ("observe gemv 64 64 --format fp32 --time 1ms", ALL),
     ("observations list", ALL),
     ("observations export", &["csv"]),
@@ -119,13 +118,6 @@ fn answer(asked: &Received) -> Reply {
             body["apply"]["settings"]["llama.cpp"] = json!("llama-server -m MODEL.gguf -t 2");
             Reply::Whole(status, body.to_string())
         }
-        "/v1/recommend/watch" | "/v1/watch" => {
-            let Reply::Whole(_, body) = healthy(&Received { route: "/v1/recommend".into(), ..asked.clone() })
-            else {
-                return Reply::error(404, "not_found", None);
-            };
-            Reply::Events(vec![format!("event: recommend\ndata: {body}\n\n")])
-        }
         _ => healthy(asked),
     }
 }
@@ -157,7 +149,7 @@ fn printed(fake: &Fake, directory: &Path, arguments: &[&str]) -> (Option<i32>, S
     let read = |name: &str| String::from_utf8(fs::read(place(name)).unwrap()).unwrap();
     let mut child = ctl(fake.path(), arguments).stdout(open("out")).stderr(open("err")).spawn().unwrap();
     let code = eventually(&arguments.join(" "), || {
-        let goes_on = arguments.contains(&"dashboard") || arguments.contains(&"--watch");
+        let goes_on = arguments.contains(&"dashboard");
         match child.try_wait().unwrap() {
             Some(status) => Some(status.code()),
             None if goes_on && read("out").ends_with('\n') => {

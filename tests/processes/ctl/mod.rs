@@ -16,7 +16,6 @@ mod explaining;
 mod failing;
 mod fake;
 mod figures;
-mod following;
 mod forms;
 mod inference;
 mod live;

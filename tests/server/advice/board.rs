@@ -1,12 +1,10 @@
 //! The real daemon and the real client on a simulated board.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -68,13 +66,6 @@ impl Board {
             assert!(begun.elapsed() < PATIENCE, "{what} did not come: {:#}", self.state());
             std::thread::sleep(Duration::from_millis(50));
         }
-    }
-
-    fn restart(&mut self, key: &str) {
-        self.daemon.kill().unwrap();
-        self.daemon.wait().unwrap();
-        self.daemon = launch(self.dir.path(), key);
-        self.wait_ready();
     }
 }
 
@@ -145,93 +136,4 @@ fn heat_alone_is_not_told_but_a_mode_and_throttling_are() {
     let causes = stale["causes"].as_array().unwrap();
     assert!(causes.contains(&json!("throttle")) || causes.contains(&json!("clocks")), "{stale}");
     assert_eq!(answer["serial"], stale["serial"]);
-}
-
-/// `rooflinectl recommend --watch` with its lines.
-struct Following {
-    child: Child,
-    lines: BufReader<ChildStdout>,
-}
-
-impl Following {
-    fn start(socket: &Path, args: &[&str]) -> Self {
-        let mut command = Command::new(crate::support::programs::rooflinectl());
-        command.args(["recommend", "gemv", "14336", "4096", "--formats", "fp16,int8", "--watch"]).args(args);
-        command.env_clear().env("ROOFLINED_SOCKET", socket).env("LANG", "C.UTF-8").env("COLUMNS", "100");
-        let mut child =
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap());
-        Self { child, lines }
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        assert!(self.lines.read_line(&mut line).unwrap() > 0, "it has ended");
-        line
-    }
-
-    /// Ctrl-C; the exit code.
-    fn interrupt(mut self) -> Option<i32> {
-        kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
-        self.child.wait().unwrap().code()
-    }
-}
-
-#[test]
-fn the_client_prints_the_answer_then_a_line_for_each_change_until_it_is_interrupted() {
-    let mut board = Board::boot(NANO);
-    let mut human = Following::start(&board.query(), &[]);
-    let mut json = Following::start(&board.query(), &["-o", "jsonl"]);
-    let mut next = || -> Value { serde_json::from_str(&json.line()).unwrap() };
-    let first = next();
-    assert_eq!((&first["event"], &first["data"]["feasible"]), (&json!("recommend"), &json!(true)));
-    // The table ends with how many candidates there were.
-    while !human.line().contains("chosen among ") {}
-    board.nvpmodel("0");
-    let mut change = next();
-    assert_eq!((&change["event"], &change["data"]["causes"][0]), (&json!("advice_stale"), &json!("mode")));
-    while mode_of(&change["recommend"]) != "15W" {
-        change = next();
-    }
-    let mut line = human.line();
-    assert!(line.starts_with("the power mode went from 25W to "), "{line}");
-    while !line.contains(", batch 1, 15W: ") {
-        line = human.line();
-    }
-    assert!(line.contains(" to 15W: ") && line.contains("; now "), "{line}");
-
-    // A daemon that comes back in another mode; the board starts in the mode that was saved.
-    fs::write(board.file("var/lib/nvpmodel/status"), "pmode:0001\n").unwrap();
-    board.restart(NANO);
-    let change = next();
-    assert!(
-        change["data"]["reason"].as_str().unwrap().starts_with("while the daemon was away: "),
-        "{change}"
-    );
-    assert_eq!(change["recommend"]["decision"]["power_mode"]["name"], "25W");
-    let line = human.line();
-    assert!(line.starts_with("while the daemon was away: the power mode is 25W instead of 15W"), "{line}");
-    assert_eq!((human.interrupt(), json.interrupt()), (Some(0), Some(0)));
-}
-
-#[test]
-fn what_cannot_be_followed_is_a_mistake_of_the_command_line() {
-    let nowhere = tempfile::tempdir().unwrap();
-    let run = |args: &[&str]| {
-        let mut command = Command::new(crate::support::programs::rooflinectl());
-        command.args(["recommend", "gemv", "64", "64", "--watch"]).args(args).env_clear();
-        let output = command.env("ROOFLINED_SOCKET", nowhere.path()).stdin(Stdio::null()).output().unwrap();
-        assert!(output.stdout.is_empty(), "{output:?}");
-        (output.status.code(), String::from_utf8(output.stderr).unwrap())
-    };
-    let (code, errors) = run(&["--hardware", "jetson-agx-orin-64gb"]);
-    assert_eq!(code, Some(2), "{errors}");
-    assert!(errors.contains("data sheet") && errors.contains("\nhint: leave out --watch"), "{errors}");
-    let (code, errors) = run(&["-o", "csv"]);
-    assert_eq!(
-        (code, errors.contains("\nhint: leave -o out or choose -o json or -o jsonl")),
-        (Some(2), true),
-        "{errors}"
-    );
-    assert_eq!(run(&[]).0, Some(69), "no daemon");
 }
