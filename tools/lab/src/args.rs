@@ -132,8 +132,6 @@ pub enum EvaluateCommand {
         /// Runs of models, such as tests/data/published_llm.csv
         file: PathBuf,
     },
-    /// Twelve choices of a power mode, and what they would be by the watts in the names of modes
-    Labels,
     /// Matrix products: some shapes of a machine are its calibration, the others are predicted
     Gemm {
         /// Measurements, such as tests/data/published_micro.csv

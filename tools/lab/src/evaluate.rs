@@ -5,7 +5,6 @@ mod decisions;
 mod engines;
 mod gemm;
 pub mod groups;
-mod labels;
 mod moe;
 pub mod networks;
 mod power;
@@ -29,7 +28,6 @@ pub fn run(printer: &Printer, command: &EvaluateCommand) -> Result<(), Failure> 
         EvaluateCommand::Cpu { file } => cpu::run(printer, file),
         EvaluateCommand::Networks { file, networks } => networks::run(printer, file, networks),
         EvaluateCommand::Decisions { file } => decisions::run(printer, file),
-        EvaluateCommand::Labels => labels::run(printer),
         EvaluateCommand::Gemm { file } => gemm::run(printer, file),
         EvaluateCommand::Moe { file } => moe::run(printer, file),
         EvaluateCommand::Power { data, micro, power } => {
