@@ -29,6 +29,7 @@ use crate::gemv::{self, Task, pack};
 use crate::isa::Isa;
 use crate::pool::Pool;
 use rooflined_core::precision::WeightFormat;
+use rooflined_core::precision::quantise::Encoded;
 
 /// Rows of random weights that a matrix repeats; prime, so that workers' shares do not all start alike.
 const TEMPLATE_ROWS: usize = 31;
@@ -118,7 +119,7 @@ impl<'a> Forward<'a> {
     }
 
     /// Writes a worker's share of a matrix: template rows over and over, with their scales.
-    unsafe fn place(&self, worker: usize, place: &MatrixLayout, packed: &pack::Packed) {
+    unsafe fn place(&self, worker: usize, place: &MatrixLayout, packed: &Encoded) {
         let (first, end) = self.layout.rows(place, worker);
         let rows = end - first;
         // SAFETY: `Layout` counted the rows and the scales behind them.

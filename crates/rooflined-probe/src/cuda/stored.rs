@@ -5,11 +5,9 @@
 
 use half::{bf16, f16};
 
-use crate::gemv::pack::random_weight;
+use crate::gemv::pack::{random_weight, weights};
 use rooflined_core::precision::WeightFormat;
-use rooflined_core::precision::quantise::{
-    Encoded, decode, decode_e2m1, decode_e4m3, decode_e8m0, encode_e4m3,
-};
+use rooflined_core::precision::quantise::{decode_e2m1, decode_e4m3, decode_e8m0, encode_e4m3};
 
 /// A format that there are GPU kernels for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,18 +148,7 @@ impl Layout {
             F::Nvfp4 => each(&|i| f64::from(decode_e2m1(nibble(i))) * f64::from(decode_e4m3(scales[i / 16]))),
             F::Mxfp4 => each(&|i| f64::from(decode_e2m1(nibble(i))) * f64::from(decode_e8m0(scales[i / 32]))),
             // Blocks as files hold them.
-            format => {
-                let encoded = Encoded {
-                    format,
-                    rows: 1,
-                    columns: k,
-                    bytes: codes.to_vec(),
-                    row_scales: Vec::new(),
-                    tensor_scale: 1.0,
-                };
-                decode(&encoded)
-                    .map_or_else(|_| vec![f64::NAN; k], |row| row.into_iter().map(f64::from).collect())
-            }
+            format => weights(format, codes, 1.0).into_iter().map(f64::from).collect(),
         }
     }
 }

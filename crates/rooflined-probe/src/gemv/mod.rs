@@ -265,7 +265,7 @@ pub const fn activations(format: WeightFormat, isa: Isa) -> Activations {
     }
 }
 
-/// Result of one row and the sum of its terms' magnitudes, in fp64 from the definitions of `pack` and
+/// Result of one row and the sum of its terms' magnitudes, in fp64 from the definitions of the format and
 /// [`Activations`]: shares no code with any kernel.
 pub fn reference(
     format: WeightFormat,
@@ -283,18 +283,19 @@ pub fn reference(
         }
     };
     let block = if form == Activations::Int8Blocks { 32 } else { x.len().max(1) };
+    let weights = pack::weights(format, row, row_scale);
     let mut sum = 0.0;
     let mut magnitude = 0.0;
     // The largest value of a block is the same for all of its members.
-    for (start, part) in x.chunks(block).enumerate().map(|(i, part)| (i * block, part)) {
+    for (part, weights) in x.chunks(block).zip(weights.chunks(block)) {
         let extreme = [part.iter().fold(0.0_f32, |most, x| x.abs().max(most))];
-        for (i, value) in part.iter().enumerate() {
+        for (value, weight) in part.iter().zip(weights) {
             let value = match form {
                 Activations::Fp32 => f64::from(*value),
                 Activations::Bf16 => bf16::from_f32(*value).to_f64(),
                 Activations::Int8 | Activations::Int8Blocks => quantise(&extreme, *value),
             };
-            let term = pack::weight(format, row, row_scale, start + i) * value;
+            let term = f64::from(*weight) * value;
             sum += term;
             magnitude += term.abs();
         }

@@ -42,7 +42,7 @@ impl Forward<'_> {
     fn naive_product(&self, place: &MatrixLayout, x: &[f64]) -> Vec<f64> {
         let element = |row: usize| -> f64 {
             let (stored, scale) = self.stored(place, row);
-            x.iter().enumerate().map(|(i, x)| pack::weight(place.format, stored, scale, i) * x).sum()
+            x.iter().zip(pack::weights(place.format, stored, scale)).map(|(x, w)| f64::from(w) * x).sum()
         };
         (0..place.rows).map(element).collect()
     }
