@@ -38,23 +38,23 @@ macro_rules! integer_entries {
         mod $module {
             use super::*;
             entries! { $features,
-                int8, Bytes<$dot>, |task| { quantise(task, Order::Natural); };
-                int4, Nibbles<$dot>, |task| { quantise(task, Order::EvenOdd); };
-                int4_g32, NibbleBlocks<$dot, false>, |task| { quantise(task, Order::Natural); };
-                int4_g128, Groups128<$dot>, |task| { quantise(task, Order::Natural); };
-                q8_0, ByteBlocks<$dot>, |task| { quantise_blocks(task); };
-                q4_0, NibbleBlocks<$dot, true>, |task| { quantise_blocks(task); };
+                int8, Stepped<Bytes<$dot>>, |task| { quantise(task, Order::Natural); };
+                int4, Stepped<Nibbles<$dot>>, |task| { quantise(task, Order::EvenOdd); };
+                int4_g32, Stepped<NibbleBlocks<$dot, false>>, |task| { quantise(task, Order::Natural); };
+                int4_g128, Stepped<Groups128<$dot>>, |task| { quantise(task, Order::Natural); };
+                q8_0, Stepped<ByteBlocks<$dot>>, |task| { quantise_blocks(task); };
+                q4_0, Stepped<NibbleBlocks<$dot, true>>, |task| { quantise_blocks(task); };
             }
         }
     };
 }
 
 entries! { "neon",
-    fp32, Fp32, |task| {};
-    fp16, Float16<Fp16>, |task| {};
-    bf16, Float16<Bf16>, |task| {};
+    fp32, Stepped<Fp32>, |task| {};
+    fp16, Stepped<Float16<Fp16>>, |task| {};
+    bf16, Stepped<Float16<Bf16>>, |task| {};
 }
-entries! { "neon,bf16", bf16_dot, Bf16Dot, |task| { to_bf16(task); }; }
+entries! { "neon,bf16", bf16_dot, Stepped<Bf16Dot>, |task| { to_bf16(task); }; }
 integer_entries!(base, "neon", Base);
 integer_entries!(dotprod, "neon,dotprod", Dotprod);
 
@@ -71,10 +71,6 @@ macro_rules! float_sums {
         unsafe fn add(a: float32x4_t, b: float32x4_t) -> float32x4_t {
             // SAFETY: NEON is the baseline.
             unsafe { vaddq_f32(a, b) }
-        }
-        #[inline(always)]
-        unsafe fn prefetch(p: *const u8) {
-            prefetch(p);
         }
     };
 }
@@ -98,17 +94,7 @@ macro_rules! integer_sums {
             // SAFETY: row and column lie inside the task; nothing was added to the weights.
             unsafe { rescale(task, row, column, vaddvq_s32(sum), 0) }
         }
-        #[inline(always)]
-        unsafe fn prefetch(p: *const u8) {
-            prefetch(p);
-        }
     };
-}
-
-#[inline(always)]
-fn prefetch(p: *const u8) {
-    // SAFETY: a prefetch never faults.
-    unsafe { asm!("prfm pldl1keep, [{p}]", p = in(reg) p, options(nostack, readonly, preserves_flags)) };
 }
 
 struct Fp32;

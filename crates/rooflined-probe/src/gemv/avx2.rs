@@ -37,18 +37,18 @@ macro_rules! integer_entries {
         mod $module {
             use super::*;
             entries! { $features,
-                int8, Bytes<$dot>, |task| { quantise(task, Order::Natural); };
-                int4, Nibbles<$dot>, |task| { quantise(task, Order::EvenOdd); };
-                int4_g32, NibbleBlocks<$dot, false>, |task| {
+                int8, Stepped<Bytes<$dot>>, |task| { quantise(task, Order::Natural); };
+                int4, Stepped<Nibbles<$dot>>, |task| { quantise(task, Order::EvenOdd); };
+                int4_g32, Stepped<NibbleBlocks<$dot, false>>, |task| {
                     quantise(task, Order::Natural);
                     sum_groups::<32>(task);
                 };
-                int4_g128, Groups128<$dot>, |task| {
+                int4_g128, Stepped<Groups128<$dot>>, |task| {
                     quantise(task, Order::Natural);
                     sum_groups::<128>(task);
                 };
-                q8_0, ByteBlocks<$dot>, |task| { quantise_blocks(task); };
-                q4_0, NibbleBlocks<$dot, true>, |task| {
+                q8_0, Stepped<ByteBlocks<$dot>>, |task| { quantise_blocks(task); };
+                q4_0, Stepped<NibbleBlocks<$dot, true>>, |task| {
                     quantise_blocks(task);
                     sum_groups::<32>(task);
                 };
@@ -58,9 +58,9 @@ macro_rules! integer_entries {
 }
 
 entries! { "avx2,fma,f16c",
-    fp32, Float<Fp32>, |task| {};
-    fp16, Float<Fp16>, |task| {};
-    bf16, Float<Bf16>, |task| {};
+    fp32, Stepped<Float<Fp32>>, |task| {};
+    fp16, Stepped<Float<Fp16>>, |task| {};
+    bf16, Stepped<Float<Bf16>>, |task| {};
 }
 integer_entries!(plain, "avx2,fma,f16c", Plain);
 integer_entries!(vnni, "avx2,fma,f16c,avxvnni", Vnni);
@@ -78,11 +78,6 @@ macro_rules! float_sums {
         unsafe fn add(a: __m256, b: __m256) -> __m256 {
             // SAFETY: AVX.
             unsafe { _mm256_add_ps(a, b) }
-        }
-        #[inline(always)]
-        unsafe fn prefetch(p: *const u8) {
-            // SAFETY: a prefetch never faults.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) };
         }
     };
 }
@@ -105,11 +100,6 @@ macro_rules! integer_sums {
         unsafe fn finish(task: &Task, row: usize, column: usize, sum: __m256i) -> f32 {
             // SAFETY: row and column lie inside the task.
             unsafe { rescale(task, row, column, sum_integers(sum), $offset) }
-        }
-        #[inline(always)]
-        unsafe fn prefetch(p: *const u8) {
-            // SAFETY: a prefetch never faults.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) };
         }
     };
 }

@@ -7,7 +7,7 @@
 use std::arch::x86_64::*;
 
 use super::activations::{Order, quantise, quantise_blocks, sum_groups, to_bf16};
-use super::{Gemv, Stepped, Steps, Task, Tile, ahead, drive, rescale};
+use super::{Gemv, Stepped, Steps, Task, Tile, ahead, drive, prefetch, rescale};
 use crate::isa::Isa;
 use rooflined_core::precision::WeightFormat;
 
@@ -28,48 +28,33 @@ pub(super) fn kernel(format: WeightFormat, isa: Isa) -> Option<Gemv> {
     })
 }
 
-macro_rules! entries {
-    ($($name:ident, $features:literal, $tile:ty, |$task:ident| { $($prepare:expr;)* };)*) => {$(
-        #[target_feature(enable = $features)]
-        unsafe fn $name($task: &Task) {
-            // SAFETY: the caller checked the features and vouches for the task.
-            unsafe {
-                $($prepare;)*
-                drive::<$tile>($task);
-            }
-        }
-    )*};
+entries! { "avx512f,avx512bw,avx512vl,fma",
+    fp32, Stepped<Float<Fp32>>, |task| {};
+    fp16, Stepped<Float<Fp16>>, |task| {};
+    bf16, Stepped<Float<Bf16>>, |task| {};
 }
-
-entries! {
-    fp32, "avx512f,avx512bw,avx512vl,fma", Stepped<Float<Fp32>>, |task| {};
-    fp16, "avx512f,avx512bw,avx512vl,fma", Stepped<Float<Fp16>>, |task| {};
-    bf16, "avx512f,avx512bw,avx512vl,fma", Stepped<Float<Bf16>>, |task| {};
-    bf16_dot, "avx512f,avx512bw,avx512vl,avx512bf16", Stepped<Bf16Dot>, |task| { to_bf16(task); };
-    int8, "avx512f,avx512bw,avx512vl,avx512vnni", Stepped<Bytes>, |task| { quantise(task, Order::Natural); };
-    int4, "avx512f,avx512bw,avx512vl,avx512vnni", Stepped<Nibbles>, |task| { quantise(task, Order::EvenOdd); };
-    int4_g32, "avx512f,avx512bw,avx512vl,avx512vnni,f16c", Blocks<Q4, false>, |task| {
+entries! { "avx512f,avx512bw,avx512vl,avx512bf16", bf16_dot, Stepped<Bf16Dot>, |task| { to_bf16(task); }; }
+entries! { "avx512f,avx512bw,avx512vl,avx512vnni",
+    int8, Stepped<Bytes>, |task| { quantise(task, Order::Natural); };
+    int4, Stepped<Nibbles>, |task| { quantise(task, Order::EvenOdd); };
+}
+entries! { "avx512f,avx512bw,avx512vl,avx512vnni,f16c",
+    int4_g32, Blocks<Q4, false>, |task| {
         quantise(task, Order::Natural);
         sum_groups::<32>(task);
     };
-    int4_g128, "avx512f,avx512bw,avx512vl,avx512vnni,f16c", Stepped<Groups128>, |task| {
+    int4_g128, Stepped<Groups128>, |task| {
         quantise(task, Order::Natural);
         sum_groups::<128>(task);
     };
-    q8_0, "avx512f,avx512bw,avx512vl,avx512vnni,f16c", Blocks<Q8, true>, |task| {
+    q8_0, Blocks<Q8, true>, |task| {
         quantise_blocks(task);
         sum_groups::<32>(task);
     };
-    q4_0, "avx512f,avx512bw,avx512vl,avx512vnni,f16c", Blocks<Q4, true>, |task| {
+    q4_0, Blocks<Q4, true>, |task| {
         quantise_blocks(task);
         sum_groups::<32>(task);
     };
-}
-
-#[inline(always)]
-unsafe fn prefetch(p: *const u8) {
-    // SAFETY: a prefetch never faults.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) };
 }
 
 /// What all formats with floating-point sums have in common.
@@ -85,11 +70,6 @@ macro_rules! float_sums {
         unsafe fn add(a: __m512, b: __m512) -> __m512 {
             // SAFETY: AVX-512F.
             unsafe { _mm512_add_ps(a, b) }
-        }
-        #[inline(always)]
-        unsafe fn prefetch(p: *const u8) {
-            // SAFETY: a prefetch never faults.
-            unsafe { prefetch(p) };
         }
     };
 }
@@ -112,11 +92,6 @@ macro_rules! integer_sums {
         unsafe fn finish(task: &Task, row: usize, column: usize, sum: __m512i) -> f32 {
             // SAFETY: row and column lie inside the task.
             unsafe { rescale(task, row, column, _mm512_reduce_add_epi32(sum), $offset) }
-        }
-        #[inline(always)]
-        unsafe fn prefetch(p: *const u8) {
-            // SAFETY: a prefetch never faults.
-            unsafe { prefetch(p) };
         }
     };
 }

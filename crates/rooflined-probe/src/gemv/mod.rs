@@ -12,7 +12,7 @@ macro_rules! entries {
             // SAFETY: the caller checked the features and vouches for the task.
             unsafe {
                 $($prepare;)*
-                drive::<Stepped<$tile>>($task);
+                drive::<$tile>($task);
             }
         }
     )*};
@@ -153,7 +153,6 @@ trait Steps {
     }
     /// The element from its sums.
     unsafe fn finish(task: &Task, row: usize, column: usize, sum: Self::Sum) -> f32;
-    unsafe fn prefetch(p: *const u8);
 }
 
 struct Stepped<S>(S);
@@ -173,7 +172,7 @@ impl<S: Steps> Tile for Stepped<S> {
                         let p = task.row(row + r).add(at);
                         // Once a line; further columns find the rows in a cache.
                         if (S::BYTES >= 64 || u.is_multiple_of(64 / S::BYTES)) && (R == 1 || column == 0) {
-                            S::prefetch(p.wrapping_add(ahead));
+                            prefetch(p.wrapping_add(ahead));
                         }
                         let weights = S::load(p);
                         for (c, sum) in sums.iter_mut().enumerate() {
@@ -205,6 +204,23 @@ impl<S: Steps> Tile for Stepped<S> {
             }
         }
     }
+}
+
+/// Asks for a line of memory, at any address.
+#[inline(always)]
+fn prefetch(p: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch never faults.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(p.cast());
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: a prefetch never faults.
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{p}]", p = in(reg) p, options(nostack, readonly, preserves_flags));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let _ = p;
 }
 
 /// How far ahead of its use a weight is asked for: along the row, which runs on into the next one, or at the same
