@@ -386,8 +386,6 @@ impl CompareArgs {
     /// An option that belongs to another question.
     pub fn network(&self) -> Result<Option<&Path>, Failure> {
         let path = self.what.iter().map(Path::new).find(|path| networkfile::is_network(path));
-        let of_networks =
-            [("--size", self.dimensions.size.is_some()), ("--dim", !self.dimensions.dim.is_empty())];
         let of_runs = [
             ("--with", self.with.is_some()),
             ("--threads", self.threads.is_some()),
@@ -414,7 +412,7 @@ impl CompareArgs {
             }
             return Ok(path);
         }
-        if let Some(option) = given(&of_networks) {
+        if let Some(option) = input::given(&self.dimensions).next() {
             return Err(Failure::usage(format!("{option} belongs to a network in an .onnx file")));
         }
         match given(&of_runs).filter(|_| self.engine.is_none()) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -163,7 +164,7 @@ pub struct OpArgs {
 }
 
 /// Sizes of an attention by name.
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Clone, Default, Args, Serialize)]
 pub struct AttentionArgs {
     /// Query heads (attention)
     #[arg(long, help_heading = ATTENTION, value_name = "N", value_parser = count, allow_negative_numbers = true)]
@@ -186,7 +187,7 @@ pub struct AttentionArgs {
 }
 
 /// What is asked of a model.
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Clone, Default, Args, Serialize)]
 pub struct ModelArgs {
     /// What the model is asked for (models) [default: embed for an encoder, else generate]
     #[arg(long, value_parser = one_of::<Task, 3>(TASKS))]
@@ -207,6 +208,7 @@ pub struct ModelArgs {
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub chunk_tokens: Option<u64>,
     #[command(flatten)]
+    #[serde(flatten)]
     pub speculative: SpeculativeArgs,
     /// Layers whose experts stay in the memory of the CPU, on a machine with a card (models, llama.cpp)
     #[arg(long, value_name = "N", value_parser = count_from_zero, conflicts_with = "gpu_layers", allow_negative_numbers = true)]
@@ -220,7 +222,7 @@ pub struct ModelArgs {
 }
 
 /// Speculative decoding.
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Clone, Default, Args, Serialize)]
 pub struct SpeculativeArgs {
     /// Source of drafted tokens (models) [default: draft with --draft-model, else the model's own head, else ngram]
     #[arg(long, help_heading = SPECULATION, value_parser = PossibleValuesParser::new(DraftKind::ALL.map(DraftKind::key)), value_name = "KIND")]
@@ -268,6 +270,14 @@ pub struct RunArgs {
     /// Worker threads, if the CPU is the accelerator [default: one for every physical core; engine none: as calibrated]
     #[arg(long, value_name = "N", value_parser = threads, allow_negative_numbers = true)]
     pub threads: Option<u32>,
+}
+
+/// Those of `options` that the command line has, by name.
+pub fn given(options: &impl Serialize) -> impl Iterator<Item = String> {
+    let options = serde_json::to_value(options).ok();
+    let options = options.and_then(|options| options.as_object().cloned()).unwrap_or_default();
+    let given = options.into_iter().filter(|(_, value)| !value.is_null() && *value != json!([]));
+    given.map(|(name, _)| format!("--{}", name.replace('_', "-")))
 }
 
 /// What is run, how it is stored, and by which engine.
@@ -457,25 +467,6 @@ impl ModelArgs {
         let given = Offload { cpu_moe_layers: self.n_cpu_moe, gpu_layers: self.gpu_layers };
         (given != Offload::default()).then_some(given)
     }
-
-    fn first_given(&self) -> Option<&'static str> {
-        let given = [
-            ("task", self.task.is_some()),
-            ("phase", self.phase.is_some()),
-            ("prompt", self.prompt.is_some()),
-            ("output-tokens", self.output_tokens.is_some()),
-            ("cached-tokens", self.cached_tokens.is_some()),
-            ("chunk-tokens", self.chunk_tokens.is_some()),
-            ("speculative", self.speculative.speculative.is_some()),
-            ("draft-model", self.speculative.draft_model.is_some()),
-            ("draft-tokens", self.speculative.draft_tokens.is_some()),
-            ("acceptance", self.speculative.acceptance.is_some()),
-            ("n-cpu-moe", self.n_cpu_moe.is_some()),
-            ("gpu-layers", self.gpu_layers.is_some()),
-            ("image-tokens", self.image_tokens.is_some()),
-        ];
-        given.into_iter().find(|(_, given)| *given).map(|(name, _)| name)
-    }
 }
 
 /// Where it runs.
@@ -577,19 +568,19 @@ impl OpArgs {
         };
         let op = match kind {
             Kind::Gemv | Kind::Gemm => {
-                if let Some(name) = self.attention.first_given() {
+                if let Some(option) = given(&self.attention).next() {
                     return Err(Failure::usage(format!(
-                        "--{name} belongs to attention, not to {}",
+                        "{option} belongs to attention, not to {}",
                         key(kind)
                     )));
                 }
                 matrix(kind, &self.sizes.iter().map(String::as_str).collect::<Vec<_>>())?
             }
             Kind::Attention if self.sizes.is_empty() => self.attention.op(batch)?,
-            Kind::Attention => match self.attention.first_given() {
-                Some(name) => {
+            Kind::Attention => match given(&self.attention).next() {
+                Some(option) => {
                     return Err(Failure::usage(format!(
-                        "give the sizes either in order or by name, not --{name} too"
+                        "give the sizes either in order or by name, not {option} too"
                     )));
                 }
                 None => attention(&self.sizes, batch)?,
@@ -613,8 +604,8 @@ impl OpArgs {
             Some(Target::Model(key)) => json!(key),
             Some(Target::File(path)) => named_file(path)?,
             Some(Target::Op(_)) | None => {
-                return match model.first_given() {
-                    Some(name) => Err(Failure::usage(format!("--{name} belongs to models"))
+                return match given(model).next() {
+                    Some(option) => Err(Failure::usage(format!("{option} belongs to models"))
                         .with_hint("name one: rooflinectl models list")),
                     None => Ok(None),
                 };
@@ -623,8 +614,8 @@ impl OpArgs {
         if let Some(size) = self.sizes.first() {
             return Err(meant::misplaced(size));
         }
-        match self.attention.first_given().filter(|name| *name != "context-tokens") {
-            Some(name) => Err(Failure::usage(format!("--{name} belongs to attention"))),
+        match given(&self.attention).find(|option| option != "--context-tokens") {
+            Some(option) => Err(Failure::usage(format!("{option} belongs to attention"))),
             None => Ok(Some(named)),
         }
     }
@@ -670,19 +661,6 @@ impl std::fmt::Display for SubjectText {
 }
 
 impl AttentionArgs {
-    fn first_given(&self) -> Option<&'static str> {
-        [
-            ("heads", self.heads),
-            ("kv-heads", self.kv_heads),
-            ("query-tokens", self.query_tokens),
-            ("context-tokens", self.context_tokens),
-            ("head-dim", self.head_dim),
-            ("window", self.window),
-        ]
-        .into_iter()
-        .find_map(|(name, value)| value.map(|_| name))
-    }
-
     fn op(&self, batch: Option<u64>) -> Result<Op, Failure> {
         let missing = |name: &str| {
             Failure::usage(format!("attention needs --{name}"))
@@ -1222,6 +1200,16 @@ mod tests {
         assert!(model("b.gguf").unwrap_err().to_string().contains("there is no file"));
         assert_eq!(model("TinyLlama-1.1B").unwrap(), json!("tinyllama-1.1b"));
         assert!(model("tinylama").unwrap_err().to_string().contains("tinylama"));
+    }
+
+    #[test]
+    fn whatever_option_is_given_is_named() {
+        let attention = AttentionArgs { window: Some(4), ..AttentionArgs::default() };
+        assert_eq!(given(&attention).collect::<Vec<_>>(), ["--window"]);
+        let speculative = SpeculativeArgs { accepted_per_step: Some(2.0), ..SpeculativeArgs::default() };
+        let model = ModelArgs { n_cpu_moe: Some(0), speculative, ..ModelArgs::default() };
+        assert_eq!(given(&model).collect::<Vec<_>>(), ["--accepted-per-step", "--n-cpu-moe"]);
+        assert_eq!(given(&ModelArgs::default()).next(), None);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use clap::Args;
+use serde::Serialize;
 use serde_json::json;
 
 use super::contents;
@@ -16,7 +17,7 @@ use rooflined_models::network::Dimensions;
 use rooflined_predict::network::fuse;
 
 /// Sizes that an ONNX file leaves open.
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Clone, Default, Args, Serialize)]
 pub struct DimensionArgs {
     /// Size of an open dimension of an ONNX file; may be repeated
     #[arg(long, value_name = "NAME=SIZE", value_parser = Dimensions::parse_value)]
@@ -44,13 +45,14 @@ impl DimensionArgs {
 }
 
 /// What is asked of a vision network.
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Clone, Default, Args, Serialize)]
 pub struct NetworkArgs {
     /// What the engine computes in (.onnx): fp16, int8, tf32, fp32 [default: int8 if the file is quantised, else fp16 on a GPU, fp32 on
     /// a CPU]
     #[arg(long, value_name = "PRECISION", value_parser = input::precision)]
     pub precision: Option<Precision>,
     #[command(flatten)]
+    #[serde(flatten)]
     pub dimensions: DimensionArgs,
     /// What the latency covers (.onnx)
     #[arg(long, value_parser = input::one_of::<NetworkScope, 3>(SCOPES))]
@@ -78,30 +80,9 @@ pub fn file(target: Option<&Target>) -> Option<&Path> {
 /// # Errors
 /// Names the first that is given.
 pub fn refuse_of_models(op: &OpArgs, model: &ModelArgs, others: &[(&str, bool)]) -> Result<(), Failure> {
-    let (attention, drafts) = (&op.attention, &model.speculative);
-    let own = [
-        ("--context-tokens", attention.context_tokens.is_some()),
-        ("--heads", attention.heads.is_some()),
-        ("--kv-heads", attention.kv_heads.is_some()),
-        ("--query-tokens", attention.query_tokens.is_some()),
-        ("--head-dim", attention.head_dim.is_some()),
-        ("--task", model.task.is_some()),
-        ("--phase", model.phase.is_some()),
-        ("--prompt", model.prompt.is_some()),
-        ("--output-tokens", model.output_tokens.is_some()),
-        ("--cached-tokens", model.cached_tokens.is_some()),
-        ("--chunk-tokens", model.chunk_tokens.is_some()),
-        ("--speculative", drafts.speculative.is_some()),
-        ("--draft-model", drafts.draft_model.is_some()),
-        ("--draft-tokens", drafts.draft_tokens.is_some()),
-        ("--acceptance", drafts.acceptance.is_some()),
-        ("--accepted-per-step", drafts.accepted_per_step.is_some()),
-        ("--n-cpu-moe", model.n_cpu_moe.is_some()),
-        ("--gpu-layers", model.gpu_layers.is_some()),
-        ("--image-tokens", model.image_tokens.is_some()),
-    ];
-    let given = others.iter().chain(&own).find(|(_, is_given)| *is_given);
-    given.map_or(Ok(()), |(option, _)| {
+    let others = others.iter().filter(|(_, is_given)| *is_given).map(|(option, _)| (*option).to_owned());
+    let mut given = others.chain(input::given(&op.attention)).chain(input::given(model));
+    given.next().map_or(Ok(()), |option| {
         Err(Failure::usage(format!("{option} is for models that write text, and this file holds a network"))
             .with_hint("leave it out; networks take --precision, --size, --dim, --scope, --batch and, in recommend, --min-fps, --max-time and --max-power"))
     })
@@ -113,13 +94,8 @@ impl NetworkArgs {
     /// # Errors
     /// Names the first that is given; where the target is a file of another kind, says so.
     pub fn refuse(&self, target: Option<&Target>, others: &[(&str, bool)]) -> Result<(), Failure> {
-        let own = [
-            ("--precision", self.precision.is_some()),
-            ("--size", self.dimensions.size.is_some()),
-            ("--dim", !self.dimensions.dim.is_empty()),
-            ("--scope", self.scope.is_some()),
-        ];
-        let Some((option, _)) = others.iter().chain(&own).find(|(_, given)| *given) else { return Ok(()) };
+        let others = others.iter().filter(|(_, is_given)| *is_given).map(|(option, _)| (*option).to_owned());
+        let Some(option) = others.chain(input::given(self)).next() else { return Ok(()) };
         if let Some(Target::File(path)) = target {
             contents::require_model(path)?;
         }
