@@ -213,7 +213,10 @@ impl<'a> Described<'a> {
         // What the outer configuration says of itself comes last, and first under a name that asks for it. A field that is
         // there and null has no value, whatever the default.
         if let Some(name) = name.strip_prefix("outer_") {
-            let around = self.outer.map.get("model_type").and_then(Value::as_str).filter(|_| with_defaults);
+            let of_outer = |name: &str| self.outer.map.get(name).and_then(Value::as_str);
+            // Before version 5 of transformers the text model decided.
+            let decides = of_outer("transformers_version").is_some_and(|version| version.starts_with('5'));
+            let around = of_outer("model_type").filter(|_| with_defaults && decides);
             let default = around.filter(|_| name == "tie_word_embeddings");
             let default = default.and_then(|around| DEFAULTS.get("ties")?.get(around));
             return Datum::of(self.outer.map.get(name).or(default));

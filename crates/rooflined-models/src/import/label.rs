@@ -66,7 +66,10 @@ pub(super) fn compare(model: &mut Model, said: &str, expected: &[WeightGroup]) {
         return;
     };
     let ratio = found_bits / expected_bits - 1.0;
-    let same = found == wanted || (found.is_plain() && wanted.is_plain());
+    // Checkpoints keep the scales of four bits in ways that blocks only approach.
+    let is_int4 = |block| matches!(block, Block::Int4 | Block::Int4G32 | Block::Int4G64 | Block::Int4G128);
+    let same =
+        found == wanted || (found.is_plain() && wanted.is_plain()) || (is_int4(found) && is_int4(wanted));
     if same && ratio.abs() <= TOLERANCE {
         return;
     }
@@ -96,6 +99,7 @@ fn in_name(file: &str) -> Option<Mix> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::import::config::Config;
 
     #[test]
     fn a_mix_is_found_in_a_name_only_between_separators() {
@@ -105,5 +109,19 @@ mod tests {
         assert_eq!(in_name("x-iq2_xs.gguf"), Some(Mix::Iq2Xs));
         assert_eq!(in_name("bf16x-llama.gguf"), None);
         assert_eq!(in_name("qwen2.gguf"), None);
+    }
+
+    /// MLX keeps a scale and a bias for 64 weights, which no block of a configuration is.
+    #[test]
+    fn four_bits_with_scales_of_their_own_are_as_described() {
+        let json = br#"{"model_type": "llama", "quantization": {"group_size": 64, "bits": 4}}"#;
+        let mut model = Config::parse(json).unwrap().model(None, "x").unwrap();
+        let expected = model.weights.clone();
+        for group in &mut model.weights {
+            group.block = if group.block.is_plain() { group.block } else { Block::Int4G64 };
+        }
+        assert_ne!(main_block(&model.weights), main_block(&expected));
+        compare(&mut model, "", &expected);
+        assert_eq!(model.warnings, Vec::<String>::new());
     }
 }

@@ -163,3 +163,14 @@ fn weights_of_one_label_rank() {
         assert_eq!(Task::of(&model), task);
     }
 }
+
+/// Mistral Small 3.1, whose text model has a head of its own; transformers 5 ties it where a file of its own says nothing.
+#[test]
+fn a_table_is_tied_by_default_as_the_version_that_wrote_the_file_did() {
+    let is_tied = |version: &str| {
+        let text = json!({"model_type": "mistral", "hidden_size": 512, "num_hidden_layers": 1});
+        let config = json!({"model_type": "mistral3", "transformers_version": version, "text_config": text});
+        Config::from_value(&config).unwrap().architecture.unwrap().tied_embeddings
+    };
+    assert_eq!([is_tied("4.50.0.dev0"), is_tied("5.24.0")], [false, true]);
+}
