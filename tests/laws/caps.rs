@@ -90,8 +90,8 @@ fn a_power_limit_never_raises_speed_nor_watts_and_a_lower_one_is_never_faster() 
         let free = case.predict(&Value::Null);
         let most = free.power_w.as_ref().unwrap().value;
         // No less than drivers set on a card.
-        let card = case.snapshot.hardware.as_deref().filter(|hardware| hardware.kind == Kind::Discrete);
-        let least = card.and_then(|hardware| hardware.tdp).map_or(0.0, |stated| 0.28 * stated.get());
+        let card = case.snapshot.settable_limits();
+        let least = card.map_or(0.0, |(least, _)| least.get());
         let mut limits: Vec<f64> = (0..8).map(|_| (most * (0.2 + random.f64())).max(least)).collect();
         limits.sort_by(|a, b| b.total_cmp(a));
         let mut before = free;
@@ -248,4 +248,45 @@ fn an_rtx_3090_decodes_cheapest_under_the_limits_that_its_owner_found() {
         // Measured 16 and 35 %, against a card that was left to boost to 1680 and 1935 MHz.
         assert!((0.05..=0.35).contains(&saved), "{model}: {saved}");
     }
+}
+
+#[test]
+fn a_power_limit_that_is_proposed_is_one_that_the_driver_takes() {
+    let (mut cards, mut published) = (0, 0);
+    for hardware in registry().entries().filter(|of| of.kind == Kind::Discrete && of.tdp.is_some()) {
+        let snapshot = Snapshot::hypothetical(Arc::new(hardware.clone()));
+        let Some((least, _)) = snapshot.settable_limits() else { panic!("{}", hardware.key) };
+        let caps = snapshot.proposed_caps();
+        let limits = caps.iter().filter_map(|cap| cap.mode().name.strip_prefix("pl-")?.parse::<f64>().ok());
+        for limit in limits {
+            assert!(
+                least.get() <= limit && limit < hardware.tdp.unwrap().get(),
+                "{}: {limit} W",
+                hardware.key
+            );
+        }
+        let names: std::collections::BTreeSet<_> = caps.iter().map(|cap| cap.mode().name).collect();
+        assert_eq!(names.len(), caps.len(), "{}", hardware.key);
+        cards += 1;
+        published += usize::from(hardware.min_power_limit.is_some());
+    }
+    assert!(cards > 40 && published > 8, "{cards} {published}");
+}
+
+#[test]
+fn a_card_keeps_a_limit_on_power_under_the_same_limit_of_its_own() {
+    let case = |hardware| Case::new(hardware, "llama.cpp", json!({ "model": "llama-3.1-8b" }));
+    let within = |hardware: &'static str, watts: u32| {
+        let body = json!({ "freedom": { "power_modes": "all" }, "constraints": { "max_power_w": watts } });
+        case(hardware).recommend(&body)
+    };
+    let answer = within("rtx-4090", 200);
+    let chosen = answer.decision.unwrap();
+    assert_eq!(chosen.power_mode.unwrap().name, "pl-200");
+    assert!(chosen.prediction.power_w.unwrap().high <= 200.0);
+    assert_eq!(answer.apply["enter"], json!("sudo nvidia-smi -pl 200"));
+    // Its driver takes no less than 400 W.
+    assert!(within("rtx-5090", 300).decision.is_none());
+    let now = case("rtx-4090").recommend(&json!({ "constraints": { "max_power_w": 200 } }));
+    assert!(now.warnings.iter().any(|words| words.contains("pl-200")), "{:?}", now.warnings);
 }

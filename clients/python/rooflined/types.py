@@ -1047,6 +1047,8 @@ class HardwareAnswerOptional_(TypedDict, total=False):
     memory_bytes: Optional[float]
     #: Highest memory clock; `null` for a part whose bandwidth is given as such.
     memory_clock_hz: Optional[float]
+    #: Least power limit that its driver sets; `null` where nobody published it.
+    min_power_limit_w: Optional[float]
     #: Number of streaming multiprocessors (SM); `null` for a CPU.
     sm: Optional[int]
     #: SMs of one texture-processing cluster (TPC).

@@ -135,6 +135,7 @@ fn render_details(answer: &HardwareAnswer) -> String {
     fact("l2_bytes", answer.l2_bytes, 1_048_576.0, "MiB");
     fact("memory_bytes", answer.memory_bytes, 1_073_741_824.0, "GiB");
     fact("tdp_w", answer.tdp_w, 1.0, "W");
+    fact("min_power_limit_w", answer.min_power_limit_w, 1.0, "W");
     for (precision, rate) in &answer.flops_per_sm_clock {
         let field = format!("flops_per_sm_clock.{precision}");
         let from = Some(source(&field)).filter(|own| !own.is_empty());

@@ -155,6 +155,7 @@ pub fn entry(hardware: &Hardware) -> HardwareAnswer {
         l2_bytes: hardware.l2.map(Bytes::get),
         memory_bytes: hardware.memory.map(Bytes::get),
         tdp_w: hardware.tdp.map(Watts::get),
+        min_power_limit_w: hardware.min_power_limit.map(Watts::get),
         ceilings: gpu.then(|| nominal_ceilings(&datasheet(hardware, &OperatingPoint::default()))),
         modes: hardware.modes.iter().map(|mode| nominal_mode(hardware, mode)).collect(),
         marketing: hardware.marketing.clone(),

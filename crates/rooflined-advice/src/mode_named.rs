@@ -94,19 +94,13 @@ pub fn cap_named(snapshot: &Snapshot, field: &str, name: &str) -> Result<Option<
     }
 }
 
-/// Parts of a card's stated limit between which drivers let it be set: 100 to 420 W of the 350 W of an RTX 3090, 200 to 700 W of the 700 W
-/// of an H100 (stackhpc/ansible-slurm-appliance, pull request 975). Some cards take less of a range: an RTX 5090 no less than 400 W of 575,
-/// an RTX 5060 Ti 150 W of 180 (b00nz/mVolt, issue 39).
-const SETTABLE: [f64; 2] = [0.28, 1.5];
-
 /// Refuses a limit that no driver of this card takes.
 ///
 /// # Errors
 /// The limit, at `field`.
 pub fn refuse_beyond_driver(snapshot: &Snapshot, limit: Watts, field: &str) -> Result<(), Refusal> {
-    let card = snapshot.capped_hardware().filter(|hardware| hardware.kind == Kind::Discrete);
-    let Some(stated) = card.and_then(|hardware| hardware.tdp) else { return Ok(()) };
-    let [least, most] = SETTABLE.map(|part| Watts((stated.get() * part).floor()));
+    let stated = snapshot.capped_hardware().and_then(|hardware| hardware.tdp);
+    let Some(((least, most), stated)) = snapshot.settable_limits().zip(stated) else { return Ok(()) };
     if (least..=most).contains(&limit) {
         return Ok(());
     }

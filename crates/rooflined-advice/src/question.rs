@@ -442,7 +442,14 @@ fn modes_and_caps(snapshot: &Snapshot, request: &RecommendRequest) -> Result<(Mo
     }
     match wanted {
         ModesRequest::Kind(kind) => match kind.as_str() {
-            "all" => Ok((Modes::All, snapshot.proposed_caps())),
+            "all" => {
+                let mut caps = snapshot.proposed_caps();
+                // A limit on the power is kept by the same limit on the card.
+                let within =
+                    request.constraints.max_power_w.and_then(|watts| snapshot.cap_within(Watts(watts)));
+                caps.extend(within.filter(|cap| !caps.contains(cap)));
+                Ok((Modes::All, caps))
+            }
             "live" => Ok((Modes::Live, Vec::new())),
             other => Err(Code::InvalidField.at(
                 field,

@@ -63,8 +63,17 @@ pub fn recommend(
     let mut answer = answered(snapshot, &query, decision)?;
     let notes = notes.into_iter().filter(|note| !answer.warnings.contains(note)).collect::<Vec<_>>();
     answer.warnings.extend(notes);
+    answer.warnings.extend(untried_cap(snapshot, &query, &answer));
     answer.engines = engines;
     Ok(answer)
+}
+
+/// A limit on the power that only the card itself would keep, which was not among the candidates.
+fn untried_cap(snapshot: &Snapshot, query: &Query, answer: &RecommendAnswer) -> Option<String> {
+    let limit =
+        query.constraints.max_power.filter(|_| answer.decision.is_none() && query.modes == Modes::Now)?;
+    let name = snapshot.cap_within(limit)?.mode().name;
+    Some(format!("the card keeps within {limit} under its own limit: ask with the modes {name} or all"))
 }
 
 /// Most candidates of a hold's query over all power modes, and where each is predicted on its own.
@@ -235,6 +244,9 @@ fn how_to_cap(hardware: &Hardware, cap: Cap) -> String {
             format!(
                 "; to let rooflined switch it, declare it: [control] clock_modes = [\"{name}=0..{mhz}MHz\"]"
             )
+        }
+        Cap::Power(_) if hardware.min_power_limit.is_none() => {
+            "; the least that its driver takes is not published: nvidia-smi -q -d POWER shows it".to_owned()
         }
         Cap::Power(_) => String::new(),
     };

@@ -78,6 +78,8 @@ pub struct HardwareAnswer {
     pub memory_bytes: Option<f64>,
     /// Power limit of the part as sold.
     pub tdp_w: Option<f64>,
+    /// Least power limit that its driver sets; `null` where nobody published it.
+    pub min_power_limit_w: Option<f64>,
     /// Ceilings at the reference clocks; `null` for a CPU, which has to be measured.
     pub ceilings: Option<NominalCeilings>,
     /// The vendor's power modes, the default first.

@@ -125,6 +125,8 @@ pub struct Hardware {
     pub memory: Option<Bytes>,
     /// Power limit.
     pub tdp: Option<Watts>,
+    /// The least that its driver sets; `None` where nobody published it.
+    pub min_power_limit: Option<Watts>,
     /// Modes as the vendor ships them, the default first.
     pub modes: Vec<NominalMode>,
     /// Figures of advertisements: sparse, or of several engines together. Shown beside the dense ones, never used.

@@ -319,7 +319,9 @@ fn search(
         for (index, (point, ceilings)) in points.iter().zip(&ceilings).enumerate() {
             match scorer.score_at(point, ceilings) {
                 Ok(scores) => {
-                    let is_proposed = query.modes == Modes::All && snapshot.power_limit.is_none();
+                    let is_proposed = query.modes == Modes::All
+                        && query.constraints.max_power.is_none()
+                        && snapshot.power_limit.is_none();
                     for (batch, score) in query.batch.clone().zip(scores) {
                         // A limit that nobody asked for and that does nothing is the machine as it is.
                         if is_proposed && point.is_beyond_reach(Hertz(score.clock)) {

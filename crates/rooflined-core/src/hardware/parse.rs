@@ -35,6 +35,7 @@ struct File {
     l2_bytes: Option<f64>,
     memory_bytes: Option<f64>,
     tdp_w: Option<f64>,
+    min_power_limit_w: Option<f64>,
     notes: Vec<String>,
     flops_per_sm_clock: BTreeMap<Precision, f64>,
     sm_pull: Option<SmPull>,
@@ -170,6 +171,7 @@ impl File {
             ("l2_bytes", self.l2_bytes, 1024.0..=1e12),
             ("memory_bytes", self.memory_bytes, 1e6..=1e15),
             ("tdp_w", self.tdp_w, 0.1..=1e5),
+            ("min_power_limit_w", self.min_power_limit_w, 0.1..=self.tdp_w.unwrap_or(1e5)),
         ] {
             check_number(document, path, number, &range);
         }
@@ -320,6 +322,7 @@ impl File {
             l2: self.l2_bytes.map(Bytes),
             memory: self.memory_bytes.map(Bytes),
             tdp: self.tdp_w.map(Watts),
+            min_power_limit: self.min_power_limit_w.map(Watts),
             modes: self.modes,
             marketing: self.marketing,
             notes: trimmed(&self.notes),

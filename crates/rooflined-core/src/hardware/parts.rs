@@ -146,6 +146,7 @@ impl Hardware {
             l2: None,
             memory: parts.memory,
             tdp: None,
+            min_power_limit: None,
             modes: Vec::new(),
             dla_cores: 0,
             marketing: BTreeMap::new(),

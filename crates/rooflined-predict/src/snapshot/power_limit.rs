@@ -23,8 +23,11 @@ const CAP_STEP_HZ: f64 = 200e6;
 const LEAST_CLOCK: f64 = 0.5;
 /// A cap above this part of the highest clock saves too little to be worth a line.
 const HIGHEST_CAP: f64 = 0.98;
-/// Power limits that are proposed, as parts of what the maker states. An RTX 5090 accepts no less than 400 of its 575 W.
+/// Power limits that are proposed, as parts of what the maker states.
 const LIMITS: [f64; 3] = [0.7, 0.8, 0.9];
+/// Parts of what the maker states between which drivers take a limit, where the least of a card is not published: 100 to 420 W of the
+/// 350 W of an RTX 3090, 200 to 700 W of the 700 W of an H100 (stackhpc/ansible-slurm-appliance, pull request 975).
+const SETTABLE: (f64, f64) = (0.28, 1.5);
 /// They are multiples of this, rounded up.
 const LIMIT_STEP_W: f64 = 5.0;
 
@@ -144,6 +147,24 @@ impl Snapshot {
         (hardware.kind == Kind::Discrete || is_gb10(hardware)).then_some(hardware)
     }
 
+    /// What the driver of a card takes as a power limit, at least and at most; `None` of anything else.
+    #[must_use]
+    pub fn settable_limits(&self) -> Option<(Watts, Watts)> {
+        let card = self.capped_hardware().filter(|hardware| hardware.kind == Kind::Discrete)?;
+        let stated = card.tdp?;
+        let part = |part: f64| Watts((stated.get() * part).floor());
+        Some((card.min_power_limit.unwrap_or_else(|| part(SETTABLE.0)), part(SETTABLE.1)))
+    }
+
+    /// The power limit that keeps a card of known power within `watts`; `None` where its driver takes no such limit.
+    #[must_use]
+    pub fn cap_within(&self, watts: Watts) -> Option<Cap> {
+        let (least, _) = self.settable_limits()?;
+        let is_lower = self.capped_hardware()?.tdp.is_some_and(|stated| watts < stated);
+        let is_known = self.power_costs(&self.roofline).is_some();
+        (is_known && is_lower && least <= watts).then(|| Cap::Power(whole(watts.get().floor())))
+    }
+
     /// Caps worth a look beside the machine as it is. A GB10 takes no power limit, and where nothing is known of the power
     /// a limit cannot be judged.
     #[must_use]
@@ -155,13 +176,16 @@ impl Snapshot {
             .skip_while(|clock| *clock < LEAST_CLOCK * top)
             .take_while(|clock| *clock < HIGHEST_CAP * top);
         let clocks = clocks.map(|clock| Cap::Clock(whole(clock / 1e6)));
-        let stated = hardware
-            .tdp
-            .filter(|_| hardware.kind == Kind::Discrete && self.power_costs(&self.roofline).is_some());
-        let limits = stated.into_iter().flat_map(|stated| LIMITS.map(|part| stated.get() * part));
-        let limits = limits.map(|watts| Cap::Power(whole((watts / LIMIT_STEP_W).ceil() * LIMIT_STEP_W)));
+        let stated = hardware.tdp.zip(self.settable_limits());
+        let stated = stated.filter(|_| self.power_costs(&self.roofline).is_some());
+        let limits = stated.into_iter().flat_map(|(stated, (least, _))| {
+            LIMITS.map(|part| ((stated.get() * part / LIMIT_STEP_W).ceil() * LIMIT_STEP_W).max(least.get()))
+        });
         let is_declared = |cap: &Cap| self.modes.iter().any(|view| view.mode.is(&cap.mode()));
-        clocks.chain(limits).filter(|cap| !is_declared(cap)).collect()
+        let mut caps: Vec<Cap> = clocks.chain(limits.map(|watts| Cap::Power(whole(watts)))).collect();
+        caps.dedup();
+        caps.retain(|cap| !is_declared(cap));
+        caps
     }
 
     /// The point that a cap makes of this machine as it is now, and the limit that lowers its clock further.
