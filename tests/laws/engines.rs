@@ -160,11 +160,13 @@ fn no_engine_is_certainly_better_than_the_chosen_one_and_none_that_may_be_as_goo
         for model in ["llama-3.2-1b", "qwen3-4b", "llama-3.1-8b", "qwen3-30b-a3b"] {
             let engines = compared(&catalogue, hardware, model);
             let [(chosen, expected, _, loss), others @ ..] = engines.as_slice() else { continue };
-            let best = engines.iter().map(|(_, _, high, _)| *high).fold(f64::INFINITY, f64::min);
+            let careful = engines.iter().filter(|(.., other)| *other <= 0.05 || *loss > 0.05);
+            let best = careful.map(|(_, _, high, _)| *high).fold(f64::INFINITY, f64::min);
             for (other, value, high, other_loss) in others {
                 let what = format!("{model} on {hardware}: {chosen} and {other}");
-                assert!(expected <= high, "{what}");
-                assert!(*value > best || loss <= other_loss, "{what}");
+                let is_lossy = *other_loss > 0.05 && *loss <= 0.05;
+                assert!(expected <= high || is_lossy, "{what}");
+                assert!(*value > best || *loss <= other_loss.max(0.01) || is_lossy, "{what}");
                 moved += usize::from(value < expected);
             }
             questions += 1;
@@ -208,4 +210,44 @@ fn an_engine_that_does_not_run_the_architecture_is_refused_and_not_recommended()
         let line = answer["apply"]["settings"][engine].as_str().unwrap();
         assert!(line.starts_with("not available: ") && line.contains("gpt_oss"), "{line}");
     }
+}
+
+#[test]
+fn what_loses_much_is_chosen_only_where_nothing_else_meets_the_limits_or_it_is_allowed() {
+    let catalogue = Catalogue::new(registry().clone(), Opener::Caller);
+    let asked = |hardware: &str, model: &str, more: &Value| {
+        let mut body = json!({ "hardware": hardware, "workload": { "model": model } });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let request = Request::Recommend(serde_json::from_value(body).unwrap());
+        match suppose(&catalogue, &request) {
+            Ok(Answer::Recommend(answer)) => answer,
+            other => unreachable!("{other:?}"),
+        }
+    };
+    let mut others = 0;
+    for hardware in ["jetson-orin-nano-8gb-super", "jetson-orin-nx-16gb", "gb10", "rtx-5090"] {
+        for (model, phase) in [("qwen3-8b", "decode"), ("llama-3.2-3b", "prefill")] {
+            let mut workload = json!({ "model": model, "phase": phase });
+            if phase == "prefill" {
+                workload["prompt_tokens"] = 2048.into();
+            }
+            let careful = asked(hardware, model, &json!({ "workload": workload }));
+            let chosen = careful.decision.unwrap();
+            assert!(chosen.quality_loss_ratio.unwrap() <= 0.05, "{hardware} {model}: {:?}", chosen.format);
+            let allowed = json!({ "workload": workload, "constraints": { "max_quality_loss_ratio": 0.2 } });
+            let lossy = asked(hardware, model, &allowed).decision.unwrap();
+            if lossy.quality_loss_ratio.unwrap() > 0.05 {
+                assert!(
+                    careful.warnings.iter().any(|words| words.contains("limit on the loss")),
+                    "{hardware}"
+                );
+                others += 1;
+            }
+        }
+    }
+    assert!(others > 1, "{others}");
+    // Nothing that loses less keeps this pace in this memory.
+    let pace = json!({ "freedom": { "power_modes": "all" }, "constraints": { "min_tokens_per_s": 12 } });
+    let pressed = asked("jetson-orin-nano-8gb-super", "qwen3-8b", &pace);
+    assert!(pressed.decision.unwrap().quality_loss_ratio.unwrap() > 0.05);
 }

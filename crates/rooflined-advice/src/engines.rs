@@ -10,7 +10,9 @@ use rooflined_api::{Offload, RecommendRequest, Speculative, Workload};
 use rooflined_core::refusal::{Code, Refusal};
 use rooflined_models::transformer::Phase;
 use rooflined_predict::Engine;
-use rooflined_predict::optimize::{Constraint, Decision, Miss, Objective, Query, WorkForms, decide_while};
+use rooflined_predict::optimize::{
+    Constraint, Constraints, Decision, Miss, Objective, Query, WorkForms, decide_while,
+};
 use rooflined_predict::snapshot::Snapshot;
 
 /// Engines with a command for their settings; of equals the first is taken.
@@ -25,6 +27,13 @@ const COMPARED: [Engine; 6] = [
 /// Largest search that is done for engines beside the one that was named.
 const MOST_BESIDE: u64 = 4_096;
 
+/// Most quality that a choice loses where the request leaves it open and something else meets the limits: formats of 4 bits that were
+/// made with care lose 2.8 to 4.3 %, those that were merely rounded 7 to 17 %.
+const USUAL_LOSS: f64 = 0.05;
+
+/// Losses below this are as good as none: nobody would wait longer for the difference.
+const SAME_LOSS: f64 = 0.01;
+
 /// Most tokens drafted where the request leaves it open: no published sweep has its best beyond 7.
 const MOST_DRAFTED: u64 = 8;
 
@@ -35,6 +44,10 @@ pub struct Compared {
     /// What the client should know of the query.
     pub notes: Vec<String>,
     pub decision: Decision,
+    /// It loses more quality than [`USUAL_LOSS`], which nobody asked for.
+    is_lossy: bool,
+    /// Its formats that do were left out, because another meets the limits.
+    is_careful: bool,
 }
 
 impl Compared {
@@ -60,10 +73,11 @@ impl Compared {
         let known = |value: f64| if value.is_nan() { f64::INFINITY } else { value };
         Place {
             misses: misses.len(),
+            is_lossy: self.is_lossy,
             factor: misses.iter().map(|miss| 1.0 + miss.ratio().unwrap_or(f64::INFINITY)).product(),
             expected: known(expected),
             at_worst: known(at_worst),
-            loss: known(score.loss),
+            loss: known(score.loss).max(SAME_LOSS),
         }
     }
 
@@ -92,6 +106,8 @@ struct Place {
     /// Constraints that it misses, and the factor by which it misses them.
     misses: usize,
     factor: f64,
+    /// It loses more quality than is usual.
+    is_lossy: bool,
     /// The objective there, in the middle and at the worse end of its interval.
     expected: f64,
     at_worst: f64,
@@ -101,6 +117,7 @@ struct Place {
 impl Place {
     const NOWHERE: Self = Self {
         misses: usize::MAX,
+        is_lossy: true,
         factor: f64::INFINITY,
         expected: f64::INFINITY,
         at_worst: f64::INFINITY,
@@ -108,13 +125,14 @@ impl Place {
     };
 
     fn order(&self, other: &Self, value: impl Fn(&Self) -> f64) -> Ordering {
-        let missed = self.misses.cmp(&other.misses).then(self.factor.total_cmp(&other.factor));
-        missed.then(value(self).total_cmp(&value(other)))
+        let missed = self.misses.cmp(&other.misses).then(self.is_lossy.cmp(&other.is_lossy));
+        missed.then(self.factor.total_cmp(&other.factor)).then(value(self).total_cmp(&value(other)))
     }
 
     /// Whether it may be as good as `best`: its middle lies within the interval of that.
     fn may_equal(&self, best: &Self) -> bool {
-        (self.misses, self.factor) == (best.misses, best.factor) && self.expected <= best.at_worst
+        (self.misses, self.is_lossy, self.factor) == (best.misses, best.is_lossy, best.factor)
+            && self.expected <= best.at_worst
     }
 }
 
@@ -142,7 +160,25 @@ fn rank(compared: Vec<Compared>) -> Vec<Compared> {
             format!("{engine} may be as good or better: the intervals overlap, but less is known of it")
         }
     });
-    all[0].1.notes.extend(note);
+    let lossy = all[1..].iter().filter(|(place, _)| {
+        place.is_lossy
+            && !chosen.is_lossy
+            && place.misses == chosen.misses
+            && place.expected < chosen.expected
+    });
+    let lossy = lossy.min_by(|(place, _), (other, _)| place.expected.total_cmp(&other.expected)).map(|(place, of)| {
+        format!(
+            "{} would be better but for a quality loss of {:.1} %; what loses more than {:.0} % comes last unless a limit on the loss \
+             allows it",
+            of.engine.key(),
+            place.loss * 100.0,
+            USUAL_LOSS * 100.0
+        )
+    });
+    let careful = all.iter().any(|(_, of)| of.is_careful).then(|| {
+        format!("formats that lose more than {:.0} % are left out where others meet the limits: a limit on the loss allows them", USUAL_LOSS * 100.0)
+    });
+    all[0].1.notes.extend(note.into_iter().chain(lossy).chain(careful));
     all.into_iter().map(|(_, of)| of).collect()
 }
 
@@ -157,13 +193,32 @@ pub fn compare(
     catalogue: &Catalogue,
     request: &RecommendRequest,
 ) -> Result<(Engine, Vec<Compared>), Refusal> {
+    let named =
+        (request.workload.model.is_none() || request.engine != Engine::Bare).then_some(request.engine);
+    let is_open = request.constraints.max_quality_loss_ratio.is_none()
+        && request.freedom.formats.is_none()
+        && request.workload.format.is_none();
     let decided_for = |engine: Engine, workload: Workload| {
         wanted.check()?;
         let request = RecommendRequest { engine, workload, ..request.clone() };
-        let (query, notes) = question::query(snapshot, catalogue, &request, Forms::ThatCanBeMade)?;
-        let decision = decide_while(wanted.is_wanted(), snapshot, &query)
-            .map_err(|error| question::refuse_query(&error))?;
-        Ok::<_, Refusal>(Compared { engine, query, notes, decision })
+        let (mut query, notes) = question::query(snapshot, catalogue, &request, Forms::ThatCanBeMade)?;
+        let decided = |query: &Query| {
+            decide_while(wanted.is_wanted(), snapshot, query).map_err(|error| question::refuse_query(&error))
+        };
+        let mut decision = decided(&query)?;
+        let best = decision.chosen.as_ref().or(decision.closest.as_ref().map(|(closest, _)| closest));
+        let loses_much = best.is_some_and(|best| best.score.loss > USUAL_LOSS);
+        let mut is_lossy = is_open && Some(engine) != named && loses_much;
+        let mut is_careful = false;
+        if is_lossy && decision.chosen.is_some() {
+            let constraints = Constraints { max_quality_loss: Some(USUAL_LOSS), ..query.constraints };
+            let careful = Query { constraints, ..query.clone() };
+            let other = decided(&careful)?;
+            if other.chosen.is_some() {
+                (query, decision, is_lossy, is_careful) = (careful, other, false, true);
+            }
+        }
+        Ok::<_, Refusal>(Compared { engine, query, notes, decision, is_lossy, is_careful })
     };
     let with_drafts = |engine: Engine| {
         let Some(speculative) = request.workload.speculative.as_ref().filter(|of| of.draft_tokens.is_none())
@@ -204,8 +259,6 @@ pub fn compare(
         Ok(all_on_card)
     };
     let allowed = allowed(request)?;
-    let named =
-        (request.workload.model.is_none() || request.engine != Engine::Bare).then_some(request.engine);
     let (mut compared, mut first) = (Vec::new(), None);
     if let Some(engine) = named {
         let own = decided(engine)?;
