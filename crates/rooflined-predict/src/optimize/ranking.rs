@@ -15,6 +15,8 @@ const SHOWN: usize = 12;
 const REBOOT_MISS: f64 = 2.0;
 /// What is unknown misses further than anything known.
 const UNKNOWN_MISS: f64 = 1e9;
+/// Energies, and powers, that differ by no more than this are as good as each other.
+pub(super) const ALIKE: f64 = 0.02;
 /// A limit so many times beyond every candidate was probably meant in another unit.
 const BEYOND: f64 = 100.0;
 /// So many times below every candidate, a limit on memory was probably meant in another unit.
@@ -253,7 +255,7 @@ impl<'a> Ranking<'a> {
     pub(super) fn new(snapshot: &Snapshot, query: &'a Query, points: usize, options: usize) -> Self {
         let of = &query.constraints;
         let available = snapshot.state.memory.known().map(|memory| memory.available - query.reserve);
-        let needs_power = matches!(query.objective, Objective::Energy | Objective::Power);
+        let needs_power = needs_power(query.objective);
         let limit = |by: Constraint| match by {
             Constraint::Time => of.max_time.map(Seconds::get),
             Constraint::TimePerToken => of.max_time_per_token.map(Seconds::get),
@@ -423,6 +425,13 @@ impl<'a> Ranking<'a> {
         }
         let mut best: Vec<Best> = self.best.iter().flatten().copied().collect();
         best.sort_by(|a, b| before(&a.rank, &b.rank));
+        // Of what takes about as little energy or power as the least the fastest is taken: models of power tell no finer.
+        let alike = if needs_power(self.query.objective) { 1.0 + ALIKE } else { 1.0 };
+        let most = best.first().map_or(f64::NAN, |least| least.rank[0] * alike);
+        let alike = best.iter().take_while(|of| of.rank[0] <= most).enumerate();
+        if let Some((fastest, _)) = alike.min_by(|(_, a), (_, b)| before(&a.rank[1..], &b.rank[1..])) {
+            best[..=fastest].rotate_right(1);
+        }
         let chosen = best.first().copied();
         let at_expected = self
             .at_expected
@@ -555,6 +564,10 @@ impl<'a> Ranking<'a> {
         }
         hints
     }
+}
+
+pub(super) const fn needs_power(objective: Objective) -> bool {
+    matches!(objective, Objective::Energy | Objective::Power)
 }
 
 /// Factor from the best estimate to the end of the interval that counts.

@@ -1,6 +1,6 @@
 //! The reason for a decision as text, and which measurement would improve it most.
 
-use super::ranking::Standings;
+use super::ranking::{ALIKE, Standings, needs_power};
 use super::{Candidate, Constraint, EnergyBasis, Miss, Objective, Outcome, Query, Sensitivity, WorkForms};
 use crate::power::scope_words;
 use crate::{Engine, Limit, Tier};
@@ -75,7 +75,17 @@ fn for_it(
     };
     let limit = outcome.map_or_else(String::new, |outcome| format!(", limited by {}", limit(outcome)));
     let what = in_words(query, chosen);
-    let mut reason = format!("{what} has {goal}{counted}: {}{limit}.", figures(query, chosen));
+    let least = |of: &Candidate| match query.objective {
+        Objective::Energy => of.score.energy,
+        Objective::Power => of.score.watts,
+        Objective::Latency | Objective::Throughput => f64::INFINITY,
+    };
+    let has = if runner_up.is_some_and(|other| least(other) < least(chosen)) {
+        format!("is faster, and within {:.0} % of", ALIKE * 100.0)
+    } else {
+        "has".to_owned()
+    };
+    let mut reason = format!("{what} {has} {goal}{counted}: {}{limit}.", figures(query, chosen));
     if let Some(other) = runner_up {
         let doubt = if doubtful { "; their intervals overlap, so it may be the better one" } else { "" };
         let entering = if other.entering > Seconds::ZERO {
@@ -151,10 +161,6 @@ fn figures(query: &Query, candidate: &Candidate) -> String {
 /// ` (module)`
 fn scope(candidate: &Candidate) -> String {
     candidate.rails.map_or_else(String::new, |rails| format!(" ({})", scope_words(rails.scope())))
-}
-
-const fn needs_power(objective: Objective) -> bool {
-    matches!(objective, Objective::Energy | Objective::Power)
 }
 
 const fn limit(outcome: &Outcome) -> &'static str {
