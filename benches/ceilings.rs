@@ -127,7 +127,7 @@ impl Duel {
     fn run(&self, pairs: usize) -> Outcome<Option<Figures>> {
         let (mut ours, mut theirs, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
         for pair in 0..pairs {
-            // Whoever runs second finds warmer cores: take turns.
+            // The second one finds warmer cores: take turns.
             let (our, their) = if pair % 2 == 0 {
                 let our = measure(self.step)?;
                 (our, self.best_yardstick()?)

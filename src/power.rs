@@ -327,7 +327,7 @@ fn spawn(way: &Way) -> io::Result<(UnixStream, Option<Child>)> {
     ours.set_nonblocking(true)?;
     let mut command = Command::new(&way.program);
     command.arg("actuate").arg("--stdio").arg("--root").arg(&way.root);
-    // The machine has one journal, whoever starts the helper; a tree has one for each daemon.
+    // The machine has one journal for every helper; a tree has one for each daemon.
     if way.root != Path::new("/") {
         command.arg("--state-dir").arg(way.state_dir.join("actuate"));
     }

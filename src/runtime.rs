@@ -18,7 +18,7 @@ use rooflined_governor::{Command, Effect, Event, Governor, Now, Policy, Reply, S
 use rooflined_hw::boot_time;
 use rooflined_predict::snapshot::Snapshot;
 
-/// Between two writes of what was learned, so that a stream of observations costs few. Whoever reports is answered when it
+/// Between two writes of what was learned, so that a stream of observations costs few. A reporter is answered when it
 /// is on the disk, so this is also how long an answer may be late.
 const SAVES_APART: Duration = Duration::from_millis(500);
 /// What could not be saved is tried again after this long.
@@ -234,7 +234,7 @@ impl Runtime {
         }
     }
 
-    /// Saves, and answers whoever waited for that.
+    /// Saves, and answers those who waited for that.
     async fn save_and_answer(&mut self) {
         let replies = std::mem::take(&mut self.unanswered);
         for event in self.save().await {

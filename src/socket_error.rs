@@ -21,7 +21,7 @@ pub enum SocketError {
     /// A directory or the lock cannot be made.
     #[error("cannot make {path}: {source}; choose a directory that you may write with --socket DIR")]
     Make { path: PathBuf, source: io::Error },
-    /// A private directory that is not ours: whoever owns it could put a false socket there.
+    /// A private directory that is not ours: its owner could put a false socket there.
     #[error(
         "{path} {what}, so sockets in it could be replaced; remove it, or choose another with --socket DIR"
     )]

@@ -1,7 +1,7 @@
 //! The two sockets: who holds them, and that exactly one daemon serves a directory.
 //!
 //! systemd hands them over by name (`query`, `control`). Otherwise they are made here, under an exclusive lock on
-//! `rooflined.lock` beside the query socket: whoever has the lock may replace a socket that nobody answers on.
+//! `rooflined.lock` next to the query socket: the daemon that has the lock may replace a socket that nobody answers on.
 //! The lock file itself stays; removing it would let two daemons lock two files of one name.
 
 use std::fs::{self, File, Permissions};
@@ -24,7 +24,7 @@ use rooflined_core::refusal::{Code, Refusal};
 
 /// The group that may control.
 const GROUP: &str = "rooflined";
-/// Connections that wait to be accepted: whoever waits does so behind few, however fast they come. The units say `Backlog=`.
+/// Connections that wait to be accepted: each waits behind few, however fast they come. The units say `Backlog=`.
 const BACKLOG: i32 = 256;
 
 /// The sockets, listening. Dropping it removes those that were made here and lets the next daemon in.
@@ -114,7 +114,7 @@ fn handed_over() -> Result<Option<(UnixListener, Option<UnixListener>)>, SocketE
     Ok(Some((query, control)))
 }
 
-/// Whether the control socket that was handed over, and its directory, belong to root or to whoever made the socket:
+/// Whether the control socket that was handed over, and its directory, belong to root or to the maker of the socket:
 /// to the service manager, and not to the user of this service.
 fn replaceable(control: &UnixListener) -> Result<(), Refusal> {
     let address = control.local_addr().ok();

@@ -65,7 +65,7 @@ impl Peer {
         Self::new(uid, None, gid.into_iter().collect())
     }
 
-    /// Who reports what this process measured. Whoever counts for everybody may have measured the server of another user,
+    /// Who reports what this process measured. A user who counts for everybody may have measured another user's server,
     /// who is the reporter then: what a server shows is that user's word.
     #[must_use]
     pub fn reporter(&self, server_user: Option<u32>) -> Reporter {

@@ -2,10 +2,10 @@
 //!
 //! Quota (connections, streams, subscriptions, calls under way): a user may take one while it has fewer than are free.
 //! Alone it has half of them, of two users that take all they get each has a third, of three a quarter; and however much
-//! they want, as many as each of them has are left for whoever comes next.
+//! they want, as many as each of them has are left for the next user.
 //!
 //! Turns (large questions, long bodies): one at a time of a user, so that those of other users come in between, however
-//! many it asks at once. Of those who wait for a large question, whoever has used least time lately comes first, and a user
+//! many it asks at once. Of those who wait for a large question, the one who has used least time lately comes first, and a user
 //! who has used next to none does not wait for those who have.
 //!
 //! A user is who answers for it ([`Peer::account`](super::access::Peer::account)), root and the daemon's own like any other.
@@ -388,7 +388,7 @@ mod tests {
                 let own = held.iter().filter(|place| place.user == Some(user)).count();
                 assert!(own.abs_diff(share) <= 1, "{users} users: {own} of {share}");
             }
-            assert!(places.take(Some(users)).is_ok(), "whoever comes next finds a place");
+            assert!(places.take(Some(users)).is_ok(), "the next user finds a place");
         }
     }
 
@@ -453,7 +453,7 @@ mod tests {
     /// Two users keep the places busy for good; another comes first when it has used less, and does not wait at all before
     /// it has used anything.
     #[test]
-    fn whoever_has_used_least_time_comes_next() {
+    fn the_user_of_least_time_comes_next() {
         let (mut desk, now) = (Desk::default(), Instant::now());
         for (user, seconds) in [(1, 20), (2, 10), (3, 5)] {
             desk.charge(Some(user), Duration::from_secs(seconds), now);

@@ -40,7 +40,7 @@ impl Lock {
             let file = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600)).map_err(failed)?;
             let mut lock = Self { file: File::from(file), path: path.clone() };
             match flock(&lock.file, FlockOperation::NonBlockingLockExclusive) {
-                // Whoever had it may have been given another directory in the meantime.
+                // Its holder may have been given another directory in the meantime.
                 Ok(()) if !lock.is_in_place() => {}
                 Ok(()) => {
                     lock.sign();

@@ -311,7 +311,7 @@ fn a_card_in_a_board_with_a_gpu_of_its_own_is_said_to_be_left_out() {
 }
 
 #[test]
-fn the_gpus_of_windows_are_there_whoever_made_them() {
+fn the_gpus_of_windows_are_there_of_any_maker() {
     let display = [
         ("/sys/bus/pci/devices/5582:00:00.0/vendor", "0x1414"),
         ("/sys/bus/pci/devices/5582:00:00.0/device", "0x008e"),

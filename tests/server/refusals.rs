@@ -187,7 +187,7 @@ fn a_request_that_ends_in_the_middle_is_refused_at_once() {
     silent.shutdown(Shutdown::Write).unwrap();
     let mut nothing = Vec::new();
     silent.read_to_end(&mut nothing).unwrap();
-    assert!(nothing.is_empty(), "whoever asked nothing is told nothing");
+    assert!(nothing.is_empty(), "those who asked nothing are told nothing");
 }
 
 /// Writes a byte now and then until the other end has had enough; what it said.

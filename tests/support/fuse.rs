@@ -303,7 +303,7 @@ fn send(mut device: &File, unique: Unique, body: &[u8]) {
     let mut answer = [length, 0].map(u32::to_le_bytes).concat();
     answer.extend(unique.to_le_bytes());
     answer.extend(body);
-    // Whoever asked may be gone.
+    // The asking program may have gone.
     let _ = device.write_all(&answer);
 }
 

@@ -1,6 +1,6 @@
 //! `dashboard`: serves one web page to a browser on this machine, and passes what it asks on to the daemon's sockets.
 //!
-//! Whoever can connect to a loopback port is not thereby whoever started this program, and every page that is open in a
+//! Another user can connect to a loopback port too, and every page that is open in a
 //! browser can make that send requests here. So:
 //!
 //! | it | gets |

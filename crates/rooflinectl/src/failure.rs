@@ -40,7 +40,7 @@ pub enum Failure {
     /// Standard output cannot be written.
     #[error("cannot write the output: {0}")]
     Output(#[source] io::Error),
-    /// Whoever read our output has seen enough.
+    /// The reader of our output has seen enough.
     #[error("the reader of the output has gone")]
     ReaderGone,
     /// The answer has been printed, and it is not a good one.

@@ -1,4 +1,4 @@
-//! What neither this process nor the tool it runs can do, whoever started them: reach another program through a socket,
+//! What neither this process nor the tool it runs can do, for any user: reach another program through a socket,
 //! or have the machine rebooted.
 //!
 //! The tool is root and so are a bus, the service manager and init, which would do anything for it. No mount of the unit

@@ -273,7 +273,7 @@ impl Client {
     /// Opens a connection to the first daemon that takes one, and stays with it.
     async fn connect(&mut self, socket: Socket) -> Result<SendRequest<Full<Bytes>>, ClientError> {
         if self.given.is_none() {
-            // Directories come and go, and change hands. Whoever has found a daemon stays with it.
+            // Directories come and go, and change hands. A client that has found a daemon stays with it.
             let places = address::candidates(None);
             if !self.settled {
                 self.addresses = places;

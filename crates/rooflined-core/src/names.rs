@@ -1,6 +1,6 @@
 //! Things that requests name by a key: operations, engines, objectives and the like.
 //!
-//! A client writes these names and the model decides by them. They stand apart from what they mean, so that whoever only
+//! A client writes these names and the model decides by them. They stand apart from what they mean, so that a crate that only
 //! asks needs no predictor.
 
 use serde::{Deserialize, Serialize};

@@ -34,7 +34,7 @@ pub(super) struct PciGpu {
 /// What the bus tells of NVIDIA's GPUs.
 pub(super) enum OnBus {
     Found(PciGpu),
-    /// A virtual machine of Windows (WSL2) reaches the GPUs of its host, whoever made them, through one device.
+    /// A virtual machine of Windows (WSL2) reaches the GPUs of its host, of any maker, through one device.
     OfWindows,
     /// Of so many devices none is one.
     None(usize),

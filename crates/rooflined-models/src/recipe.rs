@@ -283,7 +283,7 @@ const fn is_2s_or_2m(mix: Mix) -> bool {
 fn head_block(mix: Mix, matrix: &Matrix) -> Block {
     match mix {
         Mix::Q8_0 | Mix::Mxfp4Moe => Block::Q8_0,
-        // Whoever publishes one- and two-bit models stores every matrix so.
+        // Publishers of one- and two-bit models store every matrix so.
         Mix::Q1_0 | Mix::Q2_0 => mix.base(),
         _ if !matrix.columns.is_multiple_of(mix.base().elements()) => Block::Q8_0,
         Mix::Iq3Xxs => Block::Q5K,

@@ -15,10 +15,10 @@ use std::time::Duration;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, sched_yield};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Polls before a waiting thread starts to yield: some milliseconds, a time slice. Whoever yields beside other work is off
+/// Polls before a waiting thread starts to yield: some milliseconds, a time slice. A thread that yields next to other work is off
 /// its CPU for a slice, and workers that yield to it in turn are never on at the same time.
 const SPINS: u32 = 100_000;
-/// Yields before a worker parks. Yielding lets an oversubscribed CPU run whoever we wait for.
+/// Yields before a worker parks. Yielding lets an oversubscribed CPU run the thread that we wait for.
 const YIELDS: u32 = 200;
 
 type Job<'a> = &'a (dyn Fn(usize) + Sync);

@@ -243,7 +243,7 @@ fn caps(spec: &'static Spec, root: &Path, online: &[u32], before: Option<Caps>) 
         let text = read(root, path)?;
         let accepted = kernel::accepted(spec, root, path, &text);
         if accepted != text {
-            // Whoever wrote it may be writing again.
+            // Its writer may be writing again.
             let _ = kernel::write(root, path, &accepted);
         }
         accepted.parse::<f64>().ok()
@@ -414,7 +414,7 @@ mod tests {
     use crate::Simulation;
 
     #[test]
-    fn whoever_reads_the_counters_of_an_idle_board_twice_finds_other_ones() {
+    fn the_counters_of_an_idle_board_are_others_when_read_again() {
         let dir = tempfile::tempdir().unwrap();
         let _board =
             Simulation::create("jetson-orin-nano-8gb-super", Some(dir.path()), Path::new("/bin/true"))

@@ -36,7 +36,7 @@ pub async fn run(connection: &Connection, service: &Service) -> zbus::Result<Inf
         for cookie in cookies {
             let Some((sender, mut advice)) = subscriptions.take(cookie) else { continue };
             let renewal = advice.renew(service).await;
-            // Whoever has left or unsubscribed meanwhile is sent nothing.
+            // Nothing is sent to those who have left or unsubscribed.
             if subscriptions.keep(cookie, advice)
                 && let Some(renewal) = renewal
             {

@@ -1,4 +1,4 @@
-//! What stands between a message from the bus and whoever answers it: who sent it, whether it may have one more call under
+//! What stands between a message from the bus and its answer: who sent it, whether it may have one more call under
 //! way, and whether its body came at all. A body takes some eighty times its size in memory when it is decoded, and an answer
 //! keeps its memory until the bus has taken it, so both count as a part of the call.
 

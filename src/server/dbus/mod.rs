@@ -163,7 +163,7 @@ async fn connect(
         .serve_at(PATH, Bounded::new(rooflined, Arc::clone(&gate)))
         .serve_at(PATH, Bounded::new(calibration, Arc::clone(&gate)))
         .serve_at(PATH, Bounded::new(power, Arc::clone(&gate)))
-        // Whoever waits for less long says so.
+        // A caller that waits for less long says so.
         .method_timeout(pace.dialogue + pace.patience)
         .build()
         .await

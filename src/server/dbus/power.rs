@@ -75,7 +75,7 @@ impl Holders {
         }
     }
 
-    /// There is a connection: whoever is still on the same bus goes on, whoever left it meanwhile has left. On another bus
+    /// There is a connection: holders that are still on the same bus go on, and those that left it have left. On another bus
     /// the same names are others', so that holds wait for their clients as they do after a restart.
     pub async fn join(&self, connection: &Connection, control: &Control) -> zbus::Result<()> {
         let bus = DBusProxy::new(connection).await?;
@@ -94,7 +94,7 @@ impl Holders {
         Ok(())
     }
 
-    /// Whoever held may come back under another name.
+    /// A holder may come back under another name.
     fn orphan(&self, control: &Control) {
         for (_, holder) in locked(&self.by_sender).drain() {
             control.lost(holder.attachment.connection);

@@ -3,7 +3,7 @@
 //! The bus passes on messages of 32 MiB and more from anybody, to any path and interface, those included that zbus answers
 //! by itself. A body beyond [`MAX_BODY`] is thrown away as it is read, and the header that is passed on says that it is
 //! empty; a message whose header is longer than that is thrown away whole. So a message takes no more memory than it may,
-//! whoever decodes it.
+//! what decodes it.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;

@@ -49,7 +49,7 @@ pub async fn drain(stream: &UnixStream, time: Duration, stopped: &mut watch::Rec
     };
     tokio::select! {
         () = rest => {}
-        // Whoever does not close in time is not waited for.
+        // A client that does not close in time is not waited for.
         () = tokio::time::sleep(time) => {}
         _ = stopped.wait_for(|stopped| *stopped) => {}
     }

@@ -19,7 +19,7 @@ const OURS: &[u8] = b"x-rooflined-serial";
 /// The header that hyper removes where a body has a transfer encoding too.
 const LENGTH: &[u8] = b"\ncontent-length:";
 
-/// What has come in, for whoever has no access to the stream.
+/// What has come in, for those that have no access to the stream.
 #[derive(Debug, Default)]
 pub struct Heard {
     /// Bytes have come in at all.
@@ -211,7 +211,7 @@ impl AsyncWrite for Guarded {
         Poll::Ready(Ok(()))
     }
 
-    /// Left to whoever has the connection, who may have something to add.
+    /// Left to the owner of the connection, who may have something to add.
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

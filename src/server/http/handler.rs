@@ -126,7 +126,7 @@ impl Handler {
             self.discard(body, expects_continue).await;
             Bytes::new()
         };
-        // Whoever leaves answers unread is not worked for.
+        // Nothing is computed for a client that leaves answers unread.
         drop(self.to_be_read(vec![0], peer)?);
         let call = Call {
             route: spec.route,

@@ -340,7 +340,7 @@ fn outside_its_directories_a_daemon_tells_nothing() {
     }
 }
 
-/// Whoever may read a file sends its definition, and is answered as if the daemon had read it.
+/// A user who may read a file sends its definition, and is answered as if the daemon had read it.
 #[test]
 fn definitions_are_answered_like_their_file_and_checked_like_a_file() {
     let folder = tempfile::tempdir().unwrap();

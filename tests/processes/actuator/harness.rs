@@ -164,7 +164,7 @@ impl Line {
     }
 
     pub fn say(&mut self, bytes: &[u8]) {
-        // Whoever is gone does not listen.
+        // A client that has gone does not listen.
         let _ = self.reader.get_mut().write_all(bytes);
     }
 

@@ -620,7 +620,7 @@ fn a_refused_field_is_named_by_its_option() {
         &said("recommend attention 1 32 8 1 4096 128"),
         &["hint: ask rooflinectl predict for its time\n"],
     );
-    // Whoever wrote the request by hand knows its keys.
+    // The author of a request written by hand knows its keys.
     let request =
         json!({"hardware": "jetson-agx-orin-64gb", "workload": {"model": "llama-3.1-8b", "phase": "serve"}});
     let (_, lines) = streamed(nowhere().path(), request.to_string().as_bytes());

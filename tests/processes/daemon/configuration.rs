@@ -101,7 +101,7 @@ fn a_reload_disturbs_nothing_that_is_under_way() {
     for _ in 0..50 {
         daemon.signal(Signal::HUP);
         get(&home.query(), "/v1/state");
-        // Read as a manager reads them: whoever sends waits for that.
+        // Read as a manager reads them: the sender waits for that.
         daemon.notifications();
     }
     let status = &get(&home.query(), "/v1/calibration")["status"];

@@ -244,7 +244,7 @@ fn who_takes_gzip_gets_the_page_and_long_answers_in_it() {
 }
 
 #[test]
-fn whoever_has_no_token_or_is_another_website_gets_nothing() {
+fn another_website_and_a_client_without_a_token_get_nothing() {
     let home = Home::new();
     let _daemon = board(&home, true);
     let dashboard = Dashboard::start(&home);

@@ -154,7 +154,7 @@ fn connections_that_open_and_close_in_a_loop_take_no_memory() {
     get(&query, "/v1/state");
 }
 
-/// Whoever it is for, and whether anybody may call it.
+/// Who it is for, and whether anybody may call it.
 #[test]
 fn large_messages_on_the_bus_take_no_memory() {
     let Some(bus) = PrivateBus::start() else { return };

@@ -72,7 +72,7 @@ pub fn check_target(method: &Method, target: &Uri, headers: &HeaderMap) -> Resul
     host(headers).map(drop)
 }
 
-/// May whoever sent this see and do what is not the page's alone?
+/// May the sender see and do what is not the page's alone?
 ///
 /// # Errors
 /// It has no token, or another website sent it.

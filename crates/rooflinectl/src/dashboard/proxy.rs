@@ -80,7 +80,7 @@ async fn forward(
     Ok(response)
 }
 
-/// The body with the definitions of the files that it names. They are read with the rights of whoever started this program, on a
+/// The body with the definitions of the files that it names. They are read with the rights of this program's user, on a
 /// thread where a slow disk is waited for.
 async fn enclose_files(body: Bytes) -> Result<Bytes, ClientError> {
     if body.is_empty() {

@@ -97,7 +97,7 @@ async fn connection(stream: TcpStream, dashboard: Arc<Dashboard>) {
             .max_buf_size(MAX_HEADER_BYTES)
             .serve_connection(TokioIo::new(stream), service)
     );
-    // Whoever has no token has no more than this of a place, however he reads and writes.
+    // A client without a token has no more than this of a place, however it reads and writes.
     let served = timeout(HEADER_TIME, serving.as_mut()).await;
     if served.is_err() && admitted.load(Ordering::Relaxed) {
         // What a browser does to its connection is its own affair.
@@ -203,6 +203,6 @@ fn turn_away(stream: &TcpStream) {
         body.len(),
         PROTECTION.map(|(name, value)| format!("{name}: {value}\r\n")).concat()
     );
-    // It fits into the buffer of the socket; whoever has gone is told nothing.
+    // It fits into the buffer of the socket; a client that has gone is told nothing.
     let _ = stream.try_write(&[head.into_bytes(), body].concat());
 }

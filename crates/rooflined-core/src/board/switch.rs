@@ -151,7 +151,7 @@ impl OrderFailure {
         Self { message: message.into(), hint: Some(hint.into()) }
     }
 
-    /// For whoever asked for it.
+    /// For the user who asked for it.
     #[must_use]
     pub fn refusal(self, code: Code) -> Refusal {
         code.error(self.message, self.hint.unwrap_or_else(|| "rooflinectl doctor checks more".to_owned()))
@@ -180,7 +180,7 @@ impl fmt::Display for OrderFailure {
 }
 
 impl SwitchReport {
-    /// For whoever asked for a mode that is not in force.
+    /// For the user who asked for a mode that is not active.
     #[must_use]
     pub fn refusal(self, code: Code) -> Refusal {
         OrderFailure { message: self.message, hint: self.hint }.refusal(code)

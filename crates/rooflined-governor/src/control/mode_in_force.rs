@@ -170,7 +170,7 @@ impl Governor {
         self.power.holds.enforcement = Enforcement::Suspended;
         self.power.holds.switched_at = None;
         self.power.stage = match std::mem::take(&mut self.power.stage) {
-            // Else it would be undone one day over the head of whoever switched.
+            // Else it would be undone one day, over the head of the user who switched.
             Stage::Idle(Standing::Provisional(_) | Standing::Pending(_)) => {
                 let purpose = Purpose::Settle { then: None, base: None, record: None };
                 self.send(now, purpose, Order::Settle, effects)

@@ -394,7 +394,7 @@ impl<'a> Forward<'a> {
         worst
     }
 
-    /// The layers, for whoever runs their attention alone.
+    /// The layers, to run their attention alone.
     pub fn layers(&self) -> &[LayerLayout] {
         &self.layout.layers
     }

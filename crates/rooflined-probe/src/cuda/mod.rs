@@ -384,7 +384,7 @@ impl Cuda {
             let mut after = self.poll(&graph, once)?;
             let other_work = self.other_work(step, [&before, &after], &times);
             // The clock of the rows, where it was not the one beside them. If they agree among themselves it was there all the
-            // time, as at a power limit, which a poll's chains do not reach; else whoever looks at the sample sees that it moved.
+            // time, as at a power limit, which a poll's chains do not reach; else the sample shows that it moved.
             if moved > 0.0 {
                 after.clock = before.clock / moved;
                 before.clock = if all_moved { after.clock } else { before.clock };

@@ -184,7 +184,7 @@ pub struct Host {
     pub latency_s: f64,
     /// Until a copy or a fill that a call leaves behind begins.
     pub lag_s: f64,
-    /// Launches of streams that may wait for the device; whoever submits more waits.
+    /// Launches of streams that may wait for the device; a thread that submits more waits.
     pub queue: usize,
     /// What the caller takes to make each 2²⁰ bytes that it uploads, and to look at those that it downloads.
     pub mib_s: f64,
@@ -192,7 +192,7 @@ pub struct Host {
     pub stall_every: u64,
     pub stall_s: f64,
     /// A query that answers `CUDA_ERROR_NOT_READY` takes so long, twice as long the next time in a row, and up to a
-    /// millisecond: whoever asks again and again sleeps in between.
+    /// millisecond: a thread that asks again and again sleeps in between.
     pub poll_s: f64,
     /// Seconds for each second that passes outside between calls.
     pub real: f64,
@@ -226,7 +226,7 @@ pub struct Tenant {
     /// How long it has the device at a stretch.
     #[serde(default = "two_ms")]
     pub slice_s: f64,
-    /// Of the DRAM's rate, whoever has the device.
+    /// Share of the DRAM's rate, for every user of the device.
     #[serde(default)]
     pub dram_share: f64,
     /// Whether `%clock64` counts while another process has the SMs. The manuals call it a counter of the SM's clock and
@@ -385,7 +385,7 @@ pub struct Fail {
 #[serde(deny_unknown_fields)]
 pub struct Hang {
     /// The function. `cuEventQuery` and `cuStreamQuery` are special: the kernel hangs, not the call. The launches
-    /// after the first `after` never end, so queries answer `CUDA_ERROR_NOT_READY` and whoever waits, waits for ever.
+    /// after the first `after` never end, so queries answer `CUDA_ERROR_NOT_READY` and waiting never ends.
     pub call: String,
     /// After so many calls that return.
     #[serde(default)]

@@ -1,4 +1,4 @@
-//! How far power is off where it was not measured, and what that costs whoever chooses a mode by it.
+//! How far power is off where it was not measured, and what that costs those who choose a mode by it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
