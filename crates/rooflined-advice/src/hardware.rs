@@ -10,6 +10,7 @@ use rooflined_api::{
 use rooflined_core::board::OperatingPoint;
 use rooflined_core::ceilings::{Ceiling, Roofline, datasheet};
 use rooflined_core::hardware::{Hardware, Kind, NominalMode, Registry};
+use rooflined_core::near::Near;
 use rooflined_core::precision::Precision;
 use rooflined_core::refusal::{Code, Refusal};
 use rooflined_core::units::{Bytes, BytesPerSecond, FlopsPerSecond, Hertz, Watts};
@@ -32,22 +33,44 @@ pub fn show(registry: &Registry, key: &str) -> Result<HardwareAnswer, Refusal> {
 #[must_use]
 pub fn unknown(registry: &Registry, code: Code, field: &str, key: &str) -> Refusal {
     const ALL: &str = "rooflinectl hardware list shows all";
+    const OWN: &str = "describe other hardware in a file in /etc/rooflined/hardware";
     let message = format!("there is no hardware {:?} in the registry", shorten(key));
     if let Some((first, _)) = key.split_once(',') {
         return code.at(field, message, format!("name one machine at a time: {}", shorten(first)));
     }
-    let near = registry.near(key);
+    if let Some(one) = one_of_several(key) {
+        let name = registry
+            .get(one)
+            .map_or_else(|| registry.near(one).hint(ALL), |one| format!("name one: {}", one.key));
+        return code.at(
+            field,
+            format!("{message}: one accelerator is predicted, not several together"),
+            name,
+        );
+    }
     if let Some(board) = older_board(key) {
-        let hint =
-            near.hint("No figure of it was ever checked: describe it in a file in /etc/rooflined/hardware");
+        let hint = registry.near(key).hint(&format!("To predict the older board, {OWN}"));
         return code.at(field, format!("{message}: {board} is older than what it holds"), hint);
     }
+    let near = if is_of_another_maker(key) { Near::default() } else { registry.near(key) };
     if !near.is_empty() {
         return code.at(field, message, near.hint(ALL));
     }
-    let hint = format!("{ALL}; describe other hardware in a file in /etc/rooflined/hardware");
-    let holds = if is_of_another_maker(key) { ", which holds NVIDIA GPUs and boards, and CPUs" } else { "" };
-    code.at(field, format!("{message}{holds}"), hint)
+    code.at(
+        field,
+        format!("{message}, which holds NVIDIA GPUs and boards, and CPUs"),
+        format!("{ALL}; {OWN}"),
+    )
+}
+
+/// The accelerator of a name that counts several: `h100` of `8xh100` or `h100x8`.
+fn one_of_several(key: &str) -> Option<&str> {
+    let is_count = |text: &str| text.parse::<u8>().is_ok_and(|count| count > 1);
+    let key = key.trim();
+    let before = key.split_once(['x', 'X']).filter(|(count, _)| is_count(count)).map(|(_, one)| one);
+    let one = before
+        .or_else(|| key.rsplit_once(['x', 'X']).filter(|(_, count)| is_count(count)).map(|(one, _)| one))?;
+    Some(one.trim_matches(['-', '_', ' '])).filter(|one| !one.is_empty())
 }
 
 /// Boards before Xavier, whose names are parts of the names of later ones.
@@ -66,8 +89,28 @@ fn is_of_another_maker(key: &str) -> bool {
     let key = key.to_lowercase();
     let begins = |word: &str| key.split(|c: char| !c.is_alphanumeric()).any(|own| own.starts_with(word));
     [
-        "apple", "mac", "m1", "m2", "m3", "m4", "m5", "amd", "radeon", "rx", "mi2", "mi3", "instinct",
-        "strix", "intel", "arc", "gaudi", "adreno",
+        "apple",
+        "mac",
+        "m1",
+        "m2",
+        "m3",
+        "m4",
+        "m5",
+        "amd",
+        "radeon",
+        "rx",
+        "mi2",
+        "mi3",
+        "instinct",
+        "strix",
+        "intel",
+        "arc",
+        "gaudi",
+        "adreno",
+        "tpu",
+        "npu",
+        "raspberry",
+        "rk3",
     ]
     .into_iter()
     .any(begins)

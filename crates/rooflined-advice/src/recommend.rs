@@ -175,7 +175,7 @@ fn answered(snapshot: &Snapshot, query: &Query, decision: Decision) -> Result<Re
         sensitivity: decision.sensitivity.as_ref().map(sensitivity),
         apply,
         next_best_measurement: if snapshot.is_hypothetical() {
-            Some(format!("run rooflinectl calibrate on a {}", snapshot.board.key))
+            Some(format!("run rooflinectl calibrate on the {}", snapshot.board.key))
         } else {
             decision.next_best_measurement
         },

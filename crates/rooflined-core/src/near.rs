@@ -25,6 +25,11 @@ pub struct Near(Vec<String>);
 impl Near {
     /// Those of `candidates` that `name` was probably meant to be.
     pub fn of<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Self {
+        Self::with_usual(name, candidates, &[])
+    }
+
+    /// The same; of candidates that have `name` in them, those that people ask for most come first, in the order of `usual`.
+    pub fn with_usual<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>, usual: &[&str]) -> Self {
         let name: String = name.chars().take(4 * LONGEST).collect::<String>().to_lowercase();
         // A path or an owner in front is none of a key; a key may hold a slash itself.
         let last = name.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();
@@ -37,7 +42,10 @@ impl Near {
                 likeness.or_else(|| has_words(&name, candidate)).map(|likeness| (likeness, candidate))
             })
             .collect();
-        found.sort_by_key(|(likeness, _)| *likeness);
+        found.sort_by_key(|(likeness, candidate)| {
+            let place = usual.iter().position(|asked| asked == candidate).filter(|_| likeness.has_name());
+            (likeness.kind, place.unwrap_or(usual.len()), likeness.distance)
+        });
         // What is another way to write the name leaves no doubt, and a part of a key is better than a likeness.
         // Of likenesses the greatest counts alone.
         if let Some((best, _)) = found.first().copied() {
@@ -124,6 +132,22 @@ struct Likeness {
     distance: usize,
 }
 
+impl Likeness {
+    /// Whether the candidate has the whole name in it.
+    const fn has_name(self) -> bool {
+        match self.kind {
+            Kind::Part => self.distance < WITHIN * PLACE,
+            Kind::Words => true,
+            Kind::Same | Kind::Misspelt => false,
+        }
+    }
+}
+
+/// Where a part stands decides before any number of letters.
+const PLACE: usize = 4 * LONGEST;
+/// The place of a candidate within the name.
+const WITHIN: usize = 2;
+
 fn likeness(wanted: &str, candidate: &str) -> Option<Likeness> {
     let key = bare(&candidate.to_lowercase());
     let (length, longer) = (wanted.chars().count(), wanted.len().max(key.len()));
@@ -138,13 +162,13 @@ fn likeness(wanted: &str, candidate: &str) -> Option<Likeness> {
     } else if key.contains(wanted) {
         Some(1)
     } else if key.len() >= SHORTEST_WITHIN && wanted.contains(&key) {
-        Some(2)
+        Some(WITHIN)
     } else {
         None
     };
     if let Some(place) = part.filter(|_| length >= SHORTEST_PART) {
         // The shortest key around the name, the longest within it.
-        let distance = place * 4 * LONGEST + wanted.len().abs_diff(key.len());
+        let distance = place * PLACE + wanted.len().abs_diff(key.len());
         return Some(Likeness { kind: Kind::Part, distance });
     }
     let distance = strsim::osa_distance(wanted, &key);

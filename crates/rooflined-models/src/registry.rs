@@ -151,6 +151,19 @@ pub enum RegistryError {
     Family { key: String, family: String },
 }
 
+/// What people mean most often by a part of a name, such as `llama`.
+const USUAL: [&str; 9] = [
+    "qwen3-8b",
+    "qwen3-4b",
+    "llama-3.1-8b",
+    "llama-3.2-3b",
+    "llama-3.3-70b",
+    "gemma-3-4b",
+    "phi-4",
+    "mistral-7b",
+    "gpt-oss-20b",
+];
+
 /// A name that no model has.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("unknown model {key:?}; {}", self.hint("the registry has no such key"))]
@@ -236,7 +249,7 @@ impl Models {
     pub fn get(&self, name: &str) -> Result<&KnownModel, UnknownModel> {
         self.find(name).map(|found| found.known).ok_or_else(|| UnknownModel {
             key: name.chars().take(80).collect(),
-            near: Near::of(name, self.keys()),
+            near: self.near(name),
             storage: self.unread(name),
         })
     }
@@ -261,11 +274,16 @@ impl Models {
         let found = |known, format| Found { known, format, is_default_tag: false };
         let key = name.to_ascii_lowercase();
         let by_key = self.entries.get(&key).and_then(|listed| listed.known(&key));
-        if let Some(known) = by_key.or_else(|| self.by_public_name(name)) {
+        if let Some(known) = by_key {
             return Some(found(known, None));
         }
+        // `deepseek-r1` is the name of a model of 671 billion weights, and who types it alone means what Ollama runs for it.
         if let Some(known) = self.by_default_tag(name) {
-            return Some(Found { known, format: None, is_default_tag: true });
+            let is_own = self.by_public_name(name).is_some_and(|own| own.key == known.key);
+            return Some(Found { known, format: None, is_default_tag: !is_own });
+        }
+        if let Some(known) = self.by_public_name(name) {
+            return Some(found(known, None));
         }
         let (base, format) = split_storage(name)?;
         Some(found(self.by_public_name(base)?, Some(format)))
@@ -300,6 +318,12 @@ impl Models {
             names.any(|own| plain_name(own) == wanted)
         })?;
         listed.known(key)
+    }
+
+    /// The keys that `name` was probably meant to be.
+    #[must_use]
+    pub fn near(&self, name: &str) -> Near {
+        Near::with_usual(name, self.keys(), &USUAL)
     }
 
     /// Every key in order.

@@ -33,6 +33,22 @@ built_in! {
     "rtx-a5000", "rtx-a6000", "rtx-pro-6000-bse", "rtx-pro-6000-bwe", "rtx-pro-6000-maxq", "t4", "v100",
 }
 
+/// What people mean most often by a part of a name, such as `orin`.
+const USUAL: [&str; 12] = [
+    "rtx-4090",
+    "rtx-5090",
+    "rtx-3090",
+    "jetson-orin-nano-8gb-super",
+    "jetson-agx-orin-64gb",
+    "jetson-orin-nx-16gb",
+    "jetson-agx-thor-t5000",
+    "jetson-orin-nano-8gb",
+    "jetson-agx-xavier",
+    "jetson-xavier-nx",
+    "h100-sxm",
+    "a100-80gb",
+];
+
 /// Prefix of the keys of Jetson modules, which may be left out when one asks for them.
 const JETSON: &str = "jetson-";
 
@@ -149,7 +165,7 @@ impl Registry {
     /// The keys, and failing them the aliases, that `key` was probably meant to be.
     #[must_use]
     pub fn near(&self, key: &str) -> Near {
-        let near = Near::of(key, self.keys());
+        let near = Near::with_usual(key, self.keys(), &USUAL);
         if near.is_empty() { Near::of(key, self.aliases.keys().map(String::as_str)) } else { near }
     }
 }

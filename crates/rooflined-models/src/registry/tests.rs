@@ -27,7 +27,9 @@ fn a_model_is_found_by_every_name_that_people_use_and_no_name_is_of_two() {
             let before = owners.insert(plain_name(name), &model.key);
             assert_eq!(before, None, "{name} is of two models");
             let hub = format!("Maker/{}-Instruct", name.to_ascii_uppercase());
-            for public in [name.clone(), hub, format!("maker/{name}-it-GGUF"), name.replacen('-', ":", 1)] {
+            let bare =
+                if models().default_tag(name).is_some() { format!("maker/{name}") } else { name.clone() };
+            for public in [bare, hub, format!("maker/{name}-it-GGUF"), name.replacen('-', ":", 1)] {
                 assert_eq!(models().get(&public).map(|found| &found.key), Ok(&model.key), "{public}");
             }
         }
@@ -94,7 +96,7 @@ fn a_name_of_several_models_is_the_one_that_ollama_runs_for_it() {
         for name in &model.ollama {
             assert_eq!(owners.insert(name.as_str(), &model.key), None, "{name} is of two models");
             for typed in [name.clone(), format!("{name}:latest"), name.to_uppercase()] {
-                // A name that is also a model's own, as `deepseek-r1`, means that model where no tag is given.
+                // A name may also be a model's own.
                 let found = models().get(&typed).map(|found| found.key.as_str());
                 assert!(models().default_tag(&typed).is_none() || found == Ok(&model.key), "{typed}");
             }
@@ -115,10 +117,11 @@ fn a_name_of_several_models_is_the_one_that_ollama_runs_for_it() {
         ("https://ollama.com/library/olmo2", "olmo-2-7b"),
         ("phi3", "phi-3-mini"),
         ("deepseek-r1:latest", "qwen3-8b"),
+        ("deepseek-r1", "qwen3-8b"),
     ] {
         assert_eq!(models().default_tag(bare), Some(key), "{bare}");
     }
-    for own in ["phi4", "qwen3:8b", "deepseek-r1", "Qwen/Qwen3", "qwen3-"] {
+    for own in ["phi4", "qwen3:8b", "deepseek-ai/DeepSeek-R1", "deepseek-r1:671b", "Qwen/Qwen3", "qwen3-"] {
         assert_eq!(models().default_tag(own), None, "{own}");
     }
 }

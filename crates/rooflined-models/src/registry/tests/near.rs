@@ -11,16 +11,29 @@ fn hardware(name: &str) -> String {
 }
 
 fn model(name: &str) -> String {
-    Near::of(name, models().keys()).to_string()
+    models().near(name).to_string()
 }
 
 #[test]
 fn a_part_of_a_key_means_the_keys_that_have_it() {
     assert_eq!(model("llama-3.1"), "llama-3.1-8b, llama-3.1-70b or llama-3.1-405b");
-    let nanos = "jetson-orin-nano-4gb, jetson-orin-nano-8gb or jetson-orin-nano-4gb-super";
+    let nanos = "jetson-orin-nano-8gb-super, jetson-orin-nano-8gb or jetson-orin-nano-4gb";
     for written in ["orin-nano", "orin nano", "ORIN_NANO", "jetson orin nano"] {
         assert_eq!(hardware(written), nanos, "{written}");
     }
+}
+
+#[test]
+fn what_people_ask_for_most_comes_first() {
+    for (part, first) in [
+        ("orin", "jetson-orin-nano-8gb-super, jetson-agx-orin-64gb or jetson-orin-nx-16gb"),
+        ("agx", "jetson-agx-orin-64gb, jetson-agx-thor-t5000 or jetson-agx-xavier"),
+        ("rtx", "rtx-4090, rtx-5090 or rtx-3090"),
+        ("4090", "rtx-4090 or rtx-4090-laptop"),
+    ] {
+        assert_eq!(hardware(part), first, "{part}");
+    }
+    assert_eq!(model("llama"), "llama-3.1-8b, llama-3.2-3b or llama-3.3-70b");
 }
 
 #[test]
