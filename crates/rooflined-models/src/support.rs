@@ -459,6 +459,9 @@ mod tests {
             assert_eq!(refused.reason.contains("tensorrt-edge-llm"), is_jetson, "{refused}");
             assert_eq!(asked(Engine::TensorRtEdgeLlm, "fp16", target).is_ok(), is_jetson, "{target:?}");
         }
+        let card = asked(Engine::TensorRtEdgeLlm, "awq_int4", gpu(8, 9)).unwrap_err();
+        assert!(card.reason.contains("on cards use tensorrt-llm"), "{card}");
+        assert_eq!(asked(Engine::TensorRtEdgeLlm, "awq_int4", gpu(12, 1)), Ok(()));
     }
 
     #[test]
